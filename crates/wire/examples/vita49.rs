@@ -1,5 +1,5 @@
-//! Prints VITA 49 packets, one a line: the packet in hexadecimal, and what it says under the names of Wireshark's
-//! fields. `tests/test_vita49.py` lets tshark decode them.
+//! Prints VITA 49 packets, one per line: the packet in hexadecimal and its fields under their Wireshark names.
+//! `tests/test_vita49.py` decodes them with tshark and compares.
 
 use shotline_wire::vita49::{
     Class, Context, Decibels, Format, Fraction, Hertz, Indicator, Kind, Prologue, Seconds, State, Time, Trailer,
@@ -30,17 +30,17 @@ fn main() {
         let prologue = prologue.sized(payload.len());
         let mut packet = prologue.emit().to_vec();
         packet.extend(&payload);
-        let mut said = described(&prologue, stream.is_some().into());
-        said.push(format!("vrt.tflag={}", u8::from(prologue.has_trailer())));
-        said.push(format!("vrt.data={}", hex(&payload)));
+        let mut fields = describe(&prologue, stream.is_some().into());
+        fields.push(format!("vrt.tflag={}", u8::from(prologue.has_trailer())));
+        fields.push(format!("vrt.data={}", hex(&payload)));
         if prologue.has_trailer() {
             packet.extend(trailer.emit());
-            said.extend(
-                ["valid=1", "reflock=0", "overrng=1", "sampleloss=0", "acpc=3"].map(|said| format!("vrt.{said}")),
+            fields.extend(
+                ["valid=1", "reflock=0", "overrng=1", "sampleloss=0", "acpc=3"].map(|field| format!("vrt.{field}")),
             );
-            said.push(format!("vrt.trailer={:#010x}", trailer.0));
+            fields.push(format!("vrt.trailer={:#010x}", trailer.0));
         }
-        println!("{} {}", hex(&packet), said.join(" "));
+        println!("{} {}", hex(&packet), fields.join(" "));
     }
     let context = Context {
         changed: true,
@@ -60,22 +60,22 @@ fn main() {
         ..Prologue::data(0xfeed_beef)
     };
     let prologue = prologue.sized(contents.len());
-    println!("{}{} {}", hex(&prologue.emit()), hex(&contents), described(&prologue, 4).join(" "));
+    println!("{}{} {}", hex(&prologue.emit()), hex(&contents), describe(&prologue, 4).join(" "));
 }
 
-fn described(prologue: &Prologue, kind: u8) -> Vec<String> {
-    let mut said = vec![
+fn describe(prologue: &Prologue, kind: u8) -> Vec<String> {
+    let mut fields = vec![
         format!("vrt.type={kind}"),
         format!("vrt.cidflag={}", u8::from(prologue.class.is_some())),
         format!("vrt.seq={}", prologue.count),
         format!("vrt.len={}", prologue.words),
     ];
     if let Some(stream) = prologue.stream {
-        said.push(format!("vrt.sid={stream:#010x}"));
+        fields.push(format!("vrt.sid={stream:#010x}"));
     }
     if let Some(class) = prologue.class {
-        said.extend([format!("vrt.oui={}", class.organisation), format!("vrt.icc={}", class.information)]);
-        said.push(format!("vrt.pcc={}", class.packet));
+        fields.extend([format!("vrt.oui={}", class.organisation), format!("vrt.icc={}", class.information)]);
+        fields.push(format!("vrt.pcc={}", class.packet));
     }
     let (kind, seconds) = match prologue.time.seconds {
         None => (0, None),
@@ -83,15 +83,15 @@ fn described(prologue: &Prologue, kind: u8) -> Vec<String> {
         Some(Seconds::Gps(seconds)) => (2, Some(seconds)),
         Some(Seconds::Other(seconds)) => (3, Some(seconds)),
     };
-    said.push(format!("vrt.tsi={kind}"));
-    said.extend(seconds.map(|seconds| format!("vrt.ts_int={seconds}")));
-    said.extend(match prologue.time.fraction {
+    fields.push(format!("vrt.tsi={kind}"));
+    fields.extend(seconds.map(|seconds| format!("vrt.ts_int={seconds}")));
+    fields.extend(match prologue.time.fraction {
         None => vec!["vrt.tsf=0".into()],
         Some(Fraction::Samples(count)) => vec!["vrt.tsf=1".into(), format!("vrt.ts_frac_sample={count}")],
         Some(Fraction::Picoseconds(ps)) => vec!["vrt.tsf=2".into(), format!("vrt.ts_frac_picosecond={ps}")],
         Some(Fraction::FreeRunning(count)) => vec!["vrt.tsf=3".into(), format!("vrt.ts_frac_sample={count}")],
     });
-    said
+    fields
 }
 
 fn hex(bytes: &[u8]) -> String {

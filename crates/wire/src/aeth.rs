@@ -3,22 +3,22 @@
 
 use crate::{ParseError, bytes};
 
-/// An acknowledgement.
+/// An Acknowledge Extended Transport Header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Aeth {
-    /// What is said.
+    /// Type and value of the acknowledgement.
     pub syndrome: Syndrome,
-    /// Messages that the responder has completed, modulo 2^24.
+    /// Message sequence number: messages that the responder has completed, modulo 2^24.
     pub msn: u32,
 }
 
 impl Aeth {
-    /// Bytes of the header.
+    /// Length of the header, in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads a header and returns it and what follows.
+    /// Parses a header and returns it with the remaining bytes.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("AETH", packet);
+        let mut fields = bytes::Fields::new("AETH", packet);
         let syndrome = fields.u8()?;
         let msn = fields.u24()?;
         let syndrome = Syndrome::from_u8(syndrome)
@@ -26,28 +26,28 @@ impl Aeth {
         Ok((Self { syndrome, msn }, fields.rest()))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         bytes::Header::new().u8(self.syndrome.to_u8()).u24(self.msn).done()
     }
 }
 
-/// What an acknowledgement says (IBTA volume 1, clause 9.7.5.2.1).
+/// Syndrome of an acknowledgement (IBTA volume 1, clause 9.7.5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
-    /// Everything up to this packet has arrived.
+    /// All packets up to this PSN have arrived.
     Ack(Credits),
-    /// Receiver not ready: no receive was posted. Send again after this time.
+    /// Receiver not ready: no receive was posted. The requester retries after this time.
     RnrNak(RnrTimer),
-    /// Refused.
+    /// Negative acknowledgement.
     Nak(NakCode),
 }
 
 impl Syndrome {
-    /// Acknowledged, without flow control: what Linux sends.
+    /// Positive acknowledgement without flow control, as Linux sends it.
     pub const ACK: Self = Self::Ack(Credits(Credits::UNLIMITED));
 
-    /// Decodes a syndrome byte; reserved ones are none.
+    /// Decodes a syndrome byte. Returns `None` for a reserved one.
     pub const fn from_u8(value: u8) -> Option<Self> {
         let code = value & 0x1F;
         match value >> 5 {
@@ -61,7 +61,7 @@ impl Syndrome {
         }
     }
 
-    /// The syndrome byte.
+    /// Encodes the syndrome byte.
     pub const fn to_u8(self) -> u8 {
         match self {
             Self::Ack(Credits(code)) => code,
@@ -71,7 +71,7 @@ impl Syndrome {
     }
 }
 
-/// End-to-end credits: receives that the responder has posted, as a 5-bit code.
+/// End-to-end flow control credits: receives that the responder has posted, as a 5-bit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits(u8);
 
@@ -83,19 +83,19 @@ impl Credits {
         6144, 8192, 12288, 16384, 24576, 32768,
     ];
 
-    /// The largest code that promises no more than `count` messages; none is without limit.
+    /// Returns the largest code that grants at most `count` messages; `None` is unlimited.
     pub fn new(count: Option<u16>) -> Self {
-        // COUNTS is ascending from 0, so at least one entry counts and the point is 1 to 31.
+        // COUNTS is ascending from 0, so at least its first entry is <= count and the partition point is 1 to 31.
         count.map_or(Self(Self::UNLIMITED), |count| Self(Self::COUNTS.partition_point(|c| *c <= count) as u8 - 1))
     }
 
-    /// Messages that may be sent beyond the acknowledged one; none is without limit.
+    /// Returns the number of messages that may be sent after the acknowledged one; `None` is unlimited.
     pub fn count(self) -> Option<u16> {
         Self::COUNTS.get(usize::from(self.0)).copied()
     }
 }
 
-/// How long a requester waits before it sends again to a receiver that was not ready, as a 5-bit code.
+/// RNR NAK timer: how long a requester waits before it retries a request that met no posted receive, as a 5-bit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RnrTimer(u8);
 
@@ -106,40 +106,40 @@ impl RnrTimer {
         15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760, 327_680, 491_520,
     ];
 
-    /// The timer with this code, 0 to 31.
+    /// Returns the timer with this code, or `None` if it is above 31.
     pub fn from_code(code: u8) -> Option<Self> {
         (code < 32).then_some(Self(code))
     }
 
-    /// Its code.
+    /// Returns the 5-bit code.
     pub fn code(self) -> u8 {
         self.0
     }
 
-    /// The time in microseconds.
+    /// Returns the time in microseconds.
     pub fn microseconds(self) -> u32 {
         Self::MICROSECONDS[usize::from(self.0 & 0x1F)]
     }
 }
 
-/// Why a request was refused (IBTA volume 1, table 45).
+/// Reason of a negative acknowledgement (IBTA volume 1, table 45).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NakCode {
-    /// A packet is missing: send again from the acknowledged one.
+    /// A packet is missing: retransmit from the expected PSN.
     PsnSequenceError = 0,
-    /// Not supported, not allowed here, or of a wrong length.
+    /// The request is unsupported, not allowed on this queue pair, or has the wrong length.
     InvalidRequest = 1,
-    /// Key, bounds or rights do not match.
+    /// The remote key, bounds or access rights do not match.
     RemoteAccessError = 2,
-    /// The responder cannot complete it.
+    /// The responder cannot complete the request.
     RemoteOperationalError = 3,
-    /// Invalid for a reliable datagram.
+    /// The request is invalid for a reliable datagram.
     InvalidRdRequest = 4,
 }
 
 impl NakCode {
-    /// The code with this number, if there is one.
+    /// Returns the code with this value, if it is defined.
     pub const fn from_u8(value: u8) -> Option<Self> {
         match value {
             0 => Some(Self::PsnSequenceError),
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_syndrome_that_exists_survives_a_round_trip() {
+    fn defined_syndromes_round_trip() {
         let known = (0..=u8::MAX).filter(|value| {
             Syndrome::from_u8(*value).is_some_and(|syndrome| {
                 assert_eq!(syndrome.to_u8(), *value);
@@ -169,17 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn credits_never_promise_more_than_there_is() {
+    fn credits_never_exceed_the_count() {
         for count in 0..=u16::MAX {
             let credits = Credits::new(Some(count));
-            assert!(credits.count().is_some_and(|promised| promised <= count));
+            assert!(credits.count().is_some_and(|granted| granted <= count));
         }
         assert_eq!(Credits::new(Some(95)).count(), Some(64));
         assert_eq!(Credits::new(None).count(), None);
     }
 
     #[test]
-    fn timers_are_those_of_the_specification() {
+    fn rnr_timers_match_the_specification() {
         let time = |code| RnrTimer::from_code(code).map(RnrTimer::microseconds);
         assert_eq!((time(0), time(1), time(31), time(32)), (Some(655_360), Some(10), Some(491_520), None));
     }

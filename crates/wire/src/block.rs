@@ -1,5 +1,5 @@
-//! What a digitizer found out about a block of its samples: the 192 bytes before the end-of-shot record of
-//! [`crate::shot::Trailer::Block`].
+//! Block description: what a digitizer measured over a block of samples, in the 192 bytes before the end-of-shot
+//! record of [`crate::shot::Trailer::Block`].
 //!
 //! | byte | field | type |
 //! |---|---|---|
@@ -12,28 +12,28 @@
 //! | 24 | offset of the source's clock from its reference, ns | i64 |
 //! | 32 | drift of that clock, parts per billion | f32 |
 //! | 36 | signal-to-noise ratio in dB | f32, NaN unknown |
-//! | 40 | blocks that the device has lost since it began, for want of room | u64 |
-//! | 48 | points of the transform that the peaks come from | u32, 0 none |
+//! | 40 | blocks that the device has lost since its start, for lack of buffers | u64 |
+//! | 48 | points of the Fourier transform that the peaks come from | u32, 0 none |
 //! | 52 | zeros | 4 bytes |
 //! | 56 | five peaks, strongest first: Hz from the centre f64, dB relative to a full-scale tone f32, zeros 4 bytes | 80 bytes |
 //! | 136 | zeros | 56 bytes |
 //!
-//! All of it is **little-endian**, so that a recording can show the bytes where they landed, as a table.
+//! All fields are **little-endian**, so that a recording can expose the received bytes as a table without a copy.
 
 use crate::ParseError;
 
-/// The description's first four bytes.
+/// First four bytes of a description.
 pub const MAGIC: [u8; 4] = *b"BLCK";
-/// The version that this crate writes and reads.
+/// Version that this crate writes and accepts.
 pub const VERSION: u8 = 1;
-/// Bytes of a description.
+/// Length of a description, in bytes.
 pub const LEN: usize = 192;
-/// Most peaks that it tells of.
+/// Maximum number of peaks in a description.
 pub const PEAKS: usize = 5;
 
-/// Where the fields are.
+/// Byte offsets of the fields.
 pub mod at {
-    /// How many peaks there are.
+    /// Number of peaks.
     pub const COUNT: usize = 5;
     /// Centre frequency.
     pub const CENTRE: usize = 8;
@@ -47,15 +47,15 @@ pub mod at {
     pub const SNR: usize = 36;
     /// Blocks lost in the device.
     pub const OVERRUN: usize = 40;
-    /// Points of the transform.
+    /// Points of the Fourier transform.
     pub const POINTS: usize = 48;
     /// The first peak.
     pub const PEAKS: usize = 56;
 }
-/// Bytes from one peak to the next: frequency f64, power f32, zeros.
+/// Stride of the peaks, in bytes: frequency f64, power f32, zeros.
 pub const PEAK_BYTES: usize = 16;
 
-/// A line of the spectrum.
+/// A spectral peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Peak {
     /// Hz from the centre frequency.
@@ -64,7 +64,7 @@ pub struct Peak {
     pub power_dbfs: f32,
 }
 
-/// See the module.
+/// A block description; the [module documentation](self) has its layout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     /// Centre frequency in Hz.
@@ -77,11 +77,11 @@ pub struct Description {
     pub clock_drift_ppb: f32,
     /// Signal-to-noise ratio in dB; NaN if unknown.
     pub snr_db: f32,
-    /// Blocks that the device has lost since it began.
+    /// Blocks that the device has lost since its start.
     pub overrun: u64,
-    /// Points of the transform that the peaks come from; 0 if there was none.
+    /// Points of the Fourier transform that the peaks come from; 0 if there was none.
     pub points: u32,
-    /// The strongest lines, strongest first.
+    /// The strongest peaks, strongest first.
     pub peaks: arrayvec::ArrayVec<Peak, PEAKS>,
 }
 
@@ -101,7 +101,7 @@ impl Default for Description {
 }
 
 impl Description {
-    /// Reads a description. Reserved bytes are ignored.
+    /// Parses a description. Reserved bytes are ignored.
     pub fn parse(bytes: &[u8; LEN]) -> Result<Self, ParseError> {
         if bytes[..4] != MAGIC {
             let found = field(bytes, 0).map_or(0, u32::from_be_bytes);
@@ -134,7 +134,7 @@ impl Description {
         })
     }
 
-    /// The description's bytes.
+    /// Encodes the description.
     pub fn emit(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(
+        fn parse_inverts_emit(
             centre_hz in -1e12_f64..1e12, volts_per_count in 0.0_f64..1.0, clock_offset_ns: i64, overrun: u64,
             clock_drift_ppb in -1e6_f32..1e6, snr_db in -20_f32..200.0, points: u32,
             peaks in prop::collection::vec((-1e9_f64..1e9, -200_f32..0.0), 0..=PEAKS),
@@ -180,16 +180,16 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics_and_nothing_but_a_description_is_read(bytes: [u8; 32], tame: bool) {
+        fn parse_accepts_only_valid_descriptions(bytes: [u8; 32], valid_prefix: bool) {
             let mut all = [0; LEN];
             for (to, from) in all.iter_mut().zip(bytes.iter().cycle()) { *to = *from; }
-            if tame { all[..5].copy_from_slice(b"BLCK\x01"); }
-            prop_assert_eq!(Description::parse(&all).is_ok(), tame && all[at::COUNT] <= 5);
+            if valid_prefix { all[..5].copy_from_slice(b"BLCK\x01"); }
+            prop_assert_eq!(Description::parse(&all).is_ok(), valid_prefix && all[at::COUNT] <= 5);
         }
     }
 
     #[test]
-    fn what_is_unknown_is_said_to_be() {
+    fn default_description_is_all_unknown() {
         let bytes = Description::default().emit();
         let read = Description::parse(&bytes).unwrap();
         assert!(read.snr_db.is_nan() && read.peaks.is_empty() && read.points == 0);

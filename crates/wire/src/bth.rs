@@ -1,4 +1,4 @@
-//! Base Transport Header (IBTA volume 1, clause 9.2) and the operation codes.
+//! Base Transport Header (IBTA volume 1, clause 9.2) and its opcodes.
 //!
 //! | byte | bits | field |
 //! |---|---|---|
@@ -13,15 +13,15 @@
 use crate::{ParseError, bytes};
 use Extension::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, Imm, Reth};
 
-/// The partition key that everybody has: full member of the default partition.
+/// Default partition key, present in every partition table: full member of the default partition.
 pub const DEFAULT_P_KEY: u16 = 0xFFFF;
 
 /// A Base Transport Header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bth {
-    /// What the packet does and which extension headers follow.
+    /// Operation, which also determines the extension headers that follow.
     pub opcode: Opcode,
-    /// Solicited event: the receiver's completion may wake someone.
+    /// Solicited event: the receiver's completion may raise a completion event.
     pub solicited: bool,
     /// Path migration state; Linux always sends 1 (migrated).
     pub migrated: bool,
@@ -35,17 +35,17 @@ pub struct Bth {
     pub becn: bool,
     /// Destination queue pair number, 24 bits.
     pub dest_qp: u32,
-    /// The responder is asked to acknowledge.
+    /// Acknowledge request: the responder must schedule an acknowledgement.
     pub ack_request: bool,
     /// Packet sequence number, 24 bits.
     pub psn: u32,
 }
 
 impl Bth {
-    /// Bytes of the header.
+    /// Length of the header, in bytes.
     pub const LEN: usize = 12;
 
-    /// A header as Linux sends it: migrated, default partition, no flags, no padding.
+    /// Returns a header as Linux sends it: migrated, default partition, no flags, no padding.
     pub fn new(opcode: Opcode, dest_qp: u32, psn: u32) -> Self {
         Self {
             opcode,
@@ -61,10 +61,10 @@ impl Bth {
         }
     }
 
-    /// Reads a header and returns it and what follows. Reserved bits are ignored: some senders leave byte 4
+    /// Parses a header and returns it with the remaining bytes. Reserved bits are ignored: some senders leave byte 4
     /// as 0xFF, which is the value it has in the ICRC.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("BTH", packet);
+        let mut fields = bytes::Fields::new("BTH", packet);
         let opcode = fields.u8()?;
         let flags = fields.u8()?;
         let p_key = fields.u16()?;
@@ -93,7 +93,7 @@ impl Bth {
         Ok((header, fields.rest()))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let bit = |flag: bool, at: u8| u8::from(flag) << at;
         bytes::Header::new()
@@ -108,7 +108,7 @@ impl Bth {
     }
 }
 
-/// A header that follows the BTH.
+/// An extension header that follows the BTH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extension {
     /// Datagram header: Q_Key and source queue pair ([`crate::deth`]).
@@ -130,7 +130,7 @@ pub enum Extension {
 }
 
 impl Extension {
-    /// Bytes of the header.
+    /// Returns the length of the header in bytes.
     pub const fn header_len(self) -> usize {
         match self {
             Deth | AtomicAckEth => 8,
@@ -141,10 +141,10 @@ impl Extension {
     }
 }
 
-/// Writes each opcode once: number, extension headers in wire order, meaning.
+/// Defines the opcodes from a table: doc comment, name, value and extension headers in wire order.
 macro_rules! opcodes {
     ($($(#[$doc:meta])+ $name:ident = $value:literal [$($extension:ident),*];)+) => {
-        /// What a packet does. Bits 7:5 are the transport service, 4:0 the operation (IBTA volume 1,
+        /// Opcode of a packet. Bits 7:5 are the transport service, 4:0 the operation (IBTA volume 1,
         /// clause 9.2.1; Linux `include/rdma/ib_pack.h`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -153,10 +153,10 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// Every opcode, ascending.
+            /// All opcodes, in ascending order.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// The opcode with this number, if there is one.
+            /// Returns the opcode with this value, if it is defined.
             pub const fn from_u8(value: u8) -> Option<Self> {
                 match value {
                     $($value => Some(Self::$name),)+
@@ -164,7 +164,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// The headers between BTH and payload, in their order.
+            /// Returns the headers between BTH and payload, in wire order.
             pub const fn extensions(self) -> &'static [Extension] {
                 match self {
                     $(Self::$name => &[$($extension),*],)+
@@ -199,19 +199,19 @@ opcodes! {
     RcWriteOnly = 0x0A [Reth];
     /// Reliable connection: an RDMA WRITE of one packet with immediate data.
     RcWriteOnlyImm = 0x0B [Reth, Imm];
-    /// Reliable connection: an RDMA READ is asked for.
+    /// Reliable connection: request of an RDMA READ.
     RcReadRequest = 0x0C [Reth];
-    /// Reliable connection: first packet of the answer to an RDMA READ.
+    /// Reliable connection: first packet of the response to an RDMA READ.
     RcReadResponseFirst = 0x0D [Aeth];
-    /// Reliable connection: a packet within the answer to an RDMA READ.
+    /// Reliable connection: a packet within the response to an RDMA READ.
     RcReadResponseMiddle = 0x0E [];
-    /// Reliable connection: last packet of the answer to an RDMA READ.
+    /// Reliable connection: last packet of the response to an RDMA READ.
     RcReadResponseLast = 0x0F [Aeth];
-    /// Reliable connection: an answer of one packet to an RDMA READ.
+    /// Reliable connection: a response of one packet to an RDMA READ.
     RcReadResponseOnly = 0x10 [Aeth];
     /// Reliable connection: acknowledgement, positive or negative.
     RcAcknowledge = 0x11 [Aeth];
-    /// Reliable connection: answer to an atomic operation.
+    /// Reliable connection: response to an atomic operation.
     RcAtomicAcknowledge = 0x12 [Aeth, AtomicAckEth];
     /// Reliable connection: compare and swap.
     RcCompareSwap = 0x13 [AtomicEth];
@@ -257,7 +257,7 @@ opcodes! {
     CongestionNotification = 0x81 [];
 }
 
-/// The transport service of an opcode: the kind of queue pair that it needs.
+/// Transport service of an opcode: the type of queue pair that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Service {
     /// RC: acknowledged, in order, one peer.
@@ -266,12 +266,12 @@ pub enum Service {
     UnreliableConnection,
     /// UD: messages of one packet, any peer.
     UnreliableDatagram,
-    /// Congestion notification: for the sender's rate limiter, not for a queue pair's user.
+    /// Congestion notification: handled by the sender's rate limiter, not delivered to the application.
     CongestionNotification,
 }
 
 impl Opcode {
-    /// The kind of queue pair that this opcode needs.
+    /// Returns the transport service of this opcode.
     pub const fn service(self) -> Service {
         match self as u8 >> 5 {
             0 => Service::ReliableConnection,
@@ -281,13 +281,13 @@ impl Opcode {
         }
     }
 
-    /// Whether it is part of a one-sided operation: of a connection, and neither a SEND nor an acknowledgement alone.
+    /// Returns `true` for a packet of a one-sided operation: RC or UC, and neither a SEND nor a plain acknowledgement.
     pub const fn is_one_sided(self) -> bool {
         let connected = matches!(self.service(), Service::ReliableConnection | Service::UnreliableConnection);
         connected && !matches!(self as u8 & 0x1F, 0x00..=0x05 | 0x11 | 0x16 | 0x17)
     }
 
-    /// Bytes from the BTH's first to the payload's first.
+    /// Returns the length of all headers in bytes, from the BTH to the payload.
     pub const fn header_len(self) -> usize {
         let mut len = Bth::LEN;
         let mut rest = self.extensions();
@@ -311,11 +311,11 @@ mod tests {
         }
         assert_eq!((0..=u8::MAX).filter_map(Opcode::from_u8).count(), Opcode::ALL.len());
         assert_eq!(Opcode::from_u8(0x15), None, "reserved");
-        assert_eq!(Opcode::from_u8(0x44), None, "reliable datagrams are not spoken");
+        assert_eq!(Opcode::from_u8(0x44), None, "reliable datagrams are not supported");
     }
 
     #[test]
-    fn header_lengths_are_those_of_the_wire() {
+    fn header_lengths_match_the_specification() {
         assert_eq!(Opcode::UdSendOnly.header_len(), 20);
         assert_eq!(Opcode::UdSendOnlyImm.header_len(), 24);
         assert_eq!(Opcode::RcCompareSwap.header_len(), 40);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_4_of_ones_is_tolerated_and_a_version_is_not() {
+    fn reserved_bits_are_ignored_and_the_version_is_checked() {
         let mut bytes = Bth::new(Opcode::UcWriteOnly, 2, 3).emit();
         bytes[4] = 0xFF;
         let (bth, _) = Bth::parse(&bytes).unwrap();
@@ -354,7 +354,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(
+        fn parse_inverts_emit(
             opcode in prop::sample::select(Opcode::ALL), flags: [bool; 5], pad in 0_u8..4, p_key: u16,
             dest_qp in 0_u32..1 << 24, psn in 0_u32..1 << 24,
         ) {

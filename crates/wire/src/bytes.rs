@@ -3,7 +3,7 @@
 use crate::ParseError;
 use arrayvec::ArrayVec;
 
-/// Takes fields off the front of received bytes. `what` names the header for errors.
+/// Reads fields from the front of received bytes. `what` names the header in errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'a> {
     what: &'static str,
@@ -12,14 +12,14 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn of(what: &'static str, bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(what: &'static str, bytes: &'a [u8]) -> Self {
         Self { what, total: bytes.len(), rest: bytes }
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], ParseError> {
         let Some((field, rest)) = self.rest.split_first_chunk() else {
-            let taken = self.total - self.rest.len();
-            return Err(ParseError::Truncated { what: self.what, needed: taken + N, found: self.total });
+            let consumed = self.total - self.rest.len();
+            return Err(ParseError::Truncated { what: self.what, needed: consumed + N, found: self.total });
         };
         self.rest = rest;
         Ok(*field)
@@ -50,7 +50,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A header of `N` bytes being written, front to back; what is not written stays zero.
+/// Writer of a header of `N` bytes, front to back. Bytes that are not written stay zero.
 pub(crate) struct Header<const N: usize> {
     bytes: [u8; N],
     at: usize,
@@ -61,7 +61,7 @@ impl<const N: usize> Header<N> {
         Self { bytes: [0; N], at: 0 }
     }
 
-    /// Appends `field`. Layouts are fixed at compile time, so one that does not fit is a mistake here.
+    /// Appends `field`. Layouts are fixed at compile time, so a field that does not fit is a bug in this crate.
     pub(crate) fn put(mut self, field: &[u8]) -> Self {
         debug_assert!(self.at + field.len() <= N, "fields exceed a header of {N} bytes");
         if let Some(to) = self.bytes.get_mut(self.at..).and_then(|rest| rest.get_mut(..field.len())) {
@@ -79,7 +79,7 @@ impl<const N: usize> Header<N> {
         self.put(&value.to_be_bytes())
     }
 
-    /// The low 24 bits of `value`.
+    /// Appends the low 24 bits of `value`.
     pub(crate) fn u24(self, value: u32) -> Self {
         let [_, a, b, c] = value.to_be_bytes();
         self.put(&[a, b, c])
@@ -93,28 +93,28 @@ impl<const N: usize> Header<N> {
         self.put(&value.to_be_bytes())
     }
 
-    /// Leaves `count` zero bytes.
+    /// Appends `count` zero bytes.
     pub(crate) fn zeros(mut self, count: usize) -> Self {
         self.at += count;
         debug_assert!(self.at <= N, "fields exceed a header of {N} bytes");
         self
     }
 
-    /// The bytes, zeros after the last field.
+    /// Returns the bytes, with zeros after the last field.
     pub(crate) fn padded(self) -> [u8; N] {
         self.bytes
     }
 
-    /// The bytes. The layout must have filled them.
+    /// Returns the bytes. The layout must have filled them.
     pub(crate) fn done(self) -> [u8; N] {
         debug_assert_eq!(self.at, N, "a header of {N} bytes was not filled");
         self.bytes
     }
 }
 
-/// Appends a header to a buffer that has room for it: the layouts are fixed at compile time, so one that does not
-/// fit is a mistake of the caller. One copy, where `extend` would go byte by byte.
+/// Appends a header to a buffer that has capacity for it: the layouts are fixed at compile time, so one that does not
+/// fit is a bug in the caller. This is a single copy, while `extend` copies byte by byte.
 pub(crate) fn append<const N: usize>(out: &mut ArrayVec<u8, N>, header: &[u8]) {
-    let fits = out.try_extend_from_slice(header);
-    debug_assert!(fits.is_ok(), "no room for a header of {} bytes", header.len());
+    let result = out.try_extend_from_slice(header);
+    debug_assert!(result.is_ok(), "no space for a header of {} bytes", header.len());
 }

@@ -1,17 +1,17 @@
-//! CRC-32 (IEEE 802.3: reflected polynomial 0xEDB88320) as a register that can be moved about.
+//! CRC-32 (IEEE 802.3: reflected polynomial 0xEDB88320) with registers that can be shifted and combined.
 //!
 //! The ICRC, the end-of-shot record and every checksum in between are the same CRC over overlapping bytes.
-//! Because the CRC is linear, each payload byte needs to be read once only: the layer that reads it keeps
-//! the payload's [`remainder`], and everyone else combines remainders with [`append`].
+//! Because the CRC is linear, each payload byte must be read only once: the layer that reads it keeps the
+//! payload's [`remainder`], and all other layers combine remainders with [`append`].
 //!
-//! Words used here:
+//! Terms:
 //! * the *register* is the CRC's state without the final inversion; it starts at [`u32::MAX`];
-//! * the *remainder* of some bytes is what they add to a register, wherever they stand: the register they
-//!   leave when it starts at zero. It is linear: `remainder(a ^ b) = remainder(a) ^ remainder(b)`;
-//! * to *shift* a register by `n` bytes is to run it over `n` zero bytes, a multiplication by
-//!   x^(8n) modulo the polynomial; to *unshift* is to take that back.
+//! * the *remainder* of some bytes is their contribution to a register, independent of their position: the register
+//!   after them when it starts at zero. It is linear: `remainder(a ^ b) = remainder(a) ^ remainder(b)`;
+//! * *shifting* a register by `n` bytes runs it over `n` zero bytes, a multiplication by x^(8n) modulo the
+//!   polynomial; *unshifting* is the inverse.
 //!
-//! The identity that everything rests on, for messages A and B:
+//! For messages A and B, this identity holds:
 //!
 //! ```
 //! use shotline_wire::crc;
@@ -23,20 +23,20 @@
 
 /// The polynomial, reflected: bit 31 is x^0, bit 0 is x^31.
 const POLYNOMIAL: u32 = 0xEDB8_8320;
-/// The number 1 of the ring, x^0.
+/// The polynomial 1, x^0.
 const ONE: u32 = 1 << 31;
-/// x^(2^32 - 1) = 1: the polynomial is primitive.
+/// Order of x: x^(2^32 - 1) = 1, since the polynomial is primitive.
 const ORDER: u64 = u32::MAX as u64;
 
-/// The register after any message that is followed by its own CRC-32, stored little-endian.
+/// Register after any message that is followed by its own CRC-32, stored little-endian.
 pub const RESIDUE: u32 = 0xDEBB_20E3;
 
-/// The CRC-32 of `bytes`, as Ethernet and zlib define it.
+/// Returns the CRC-32 of `bytes`, as Ethernet and zlib define it.
 pub fn crc32(bytes: &[u8]) -> u32 {
     !register(u32::MAX, bytes)
 }
 
-/// Runs a register over `bytes`. Start with [`u32::MAX`], or with an earlier result to go on.
+/// Runs a register over `bytes`. Start with [`u32::MAX`], or continue with an earlier result.
 #[inline]
 pub fn register(state: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(!state);
@@ -44,32 +44,32 @@ pub fn register(state: u32, bytes: &[u8]) -> u32 {
     !hasher.finalize()
 }
 
-/// What `bytes` add to a register: `register(0, bytes)`. Zero bytes in front of them change nothing.
+/// Returns the contribution of `bytes` to a register: `register(0, bytes)`. Leading zero bytes do not change it.
 #[inline]
 pub fn remainder(bytes: &[u8]) -> u32 {
     register(0, bytes)
 }
 
-/// The register after `bytes` further zero bytes. Takes time in proportion to the logarithm of `bytes`;
-/// for a length that comes often make a [`Shift`].
+/// Returns the register after `bytes` more zero bytes, in time proportional to the logarithm of `bytes`. For a common
+/// length, precompute a [`Shift`].
 pub fn shift(register: u32, bytes: u64) -> u32 {
     multiply(register, power(bytes))
 }
 
-/// The register before the last `bytes` zero bytes: undoes [`shift`].
+/// Returns the register before the last `bytes` zero bytes: the inverse of [`shift`].
 pub fn unshift(register: u32, bytes: u64) -> u32 {
     multiply(register, power(inverse(bytes)))
 }
 
-/// A register run over a piece of `over` bytes of which only the remainder is known.
+/// Runs a register over `bytes` bytes of which only the remainder is known.
 #[inline]
-pub fn append(register: u32, over: impl Advance, remainder: u32) -> u32 {
-    over.advance(register) ^ remainder
+pub fn append(register: u32, bytes: impl Advance, remainder: u32) -> u32 {
+    bytes.advance(register) ^ remainder
 }
 
-/// A number of bytes that a register can be run over: a plain `u64`, or a [`Shift`] made for it.
+/// A number of zero bytes that a register can be advanced by: a plain `u64`, or a precomputed [`Shift`].
 pub trait Advance {
-    /// The register after so many zero bytes.
+    /// Returns the register after this number of zero bytes.
     fn advance(&self, register: u32) -> u32;
 }
 
@@ -87,7 +87,7 @@ impl Advance for &Shift {
     }
 }
 
-/// [`shift`] by one fixed number of bytes as four table look-ups, for use on every packet.
+/// A [`shift`] by a fixed number of bytes as four table look-ups, for use on every packet.
 ///
 /// ```
 /// use shotline_wire::crc::{Shift, shift};
@@ -101,7 +101,7 @@ pub struct Shift {
 }
 
 impl Shift {
-    /// Makes the tables for `bytes`.
+    /// Computes the tables for a shift by `bytes`.
     pub const fn new(bytes: u64) -> Self {
         let factor = power(bytes);
         let mut tables = [[0; 256]; 4];
@@ -114,7 +114,8 @@ impl Shift {
             }
             let mut byte = 1_usize;
             while byte < 256 {
-                // The lowest bit and the rest are both done already; for a single bit the rest is 0.
+                // The entries of the lowest bit and of the others are already computed; for a single bit the other is
+                // 0.
                 let lowest = byte & byte.wrapping_neg();
                 tables[k][byte] = tables[k][lowest] ^ tables[k][byte ^ lowest];
                 byte += 1;
@@ -124,12 +125,12 @@ impl Shift {
         Self { tables }
     }
 
-    /// Makes the tables that take back `bytes`: [`unshift`].
+    /// Computes the tables for an [`unshift`] by `bytes`.
     pub const fn back(bytes: u64) -> Self {
         Self::new(inverse(bytes))
     }
 
-    /// The shifted register.
+    /// Returns the shifted register.
     #[inline]
     pub fn apply(&self, register: u32) -> u32 {
         let [a, b, c, d] = register.to_le_bytes();
@@ -144,17 +145,17 @@ impl core::fmt::Debug for Shift {
     }
 }
 
-/// Bytes to advance that have the effect of going back by `bytes`.
+/// Returns the number of bytes to shift by that undoes a shift by `bytes`.
 const fn inverse(bytes: u64) -> u64 {
     ORDER - bytes % ORDER
 }
 
-/// a · b modulo the polynomial.
+/// Returns a · b modulo the polynomial.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = ONE;
     while bit != 0 {
-        // No branch on data: `(x).wrapping_neg()` of 0 or 1 is a mask.
+        // Branch-free: `wrapping_neg` of 0 or 1 is a mask.
         product ^= b & ((a & bit != 0) as u32).wrapping_neg();
         b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
         bit >>= 1;
@@ -162,7 +163,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// `SQUARES[k]` is x^(2^k); x^(2^32) is x again.
+/// `SQUARES[k]` is x^(2^k); x^(2^32) equals x.
 const SQUARES: [u32; 32] = {
     let mut table = [0; 32];
     let mut square = ONE >> 1;
@@ -175,7 +176,7 @@ const SQUARES: [u32; 32] = {
     table
 };
 
-/// x^(8 · bytes).
+/// Returns x^(8 · bytes).
 const fn power(mut bytes: u64) -> u32 {
     let mut product = ONE;
     let mut k = 3;
@@ -196,22 +197,22 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn the_check_value_of_the_catalogue_comes_out() {
+    fn check_value_matches_the_crc_catalogue() {
         assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
     }
 
     #[test]
-    fn a_message_with_its_own_crc_leaves_the_residue() {
+    fn message_with_its_crc_leaves_the_residue() {
         for message in [b"".as_slice(), b"shot", &[0; 4096]] {
             let register = register(u32::MAX, message);
             assert_eq!(super::register(register, &(!register).to_le_bytes()), RESIDUE);
         }
-        // The residue is also the register after eight bytes of ones, the ICRC's stand-in for the LRH.
+        // The residue is also the register after eight bytes of ones, the ICRC's placeholder for the LRH.
         assert_eq!(register(u32::MAX, &[0xFF; 8]), RESIDUE);
     }
 
     #[test]
-    fn shifts_by_nothing_and_by_the_whole_order_change_nothing() {
+    fn shift_by_zero_or_by_the_order_is_the_identity() {
         for n in [0, ORDER, 5 * ORDER] {
             assert_eq!((shift(0x1234_5678, n), unshift(0x1234_5678, n)), (0x1234_5678, 0x1234_5678));
         }
@@ -219,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_register_over_two_pieces_is_its_shift_plus_a_remainder(
+        fn append_equals_running_the_register(
             start: u32, a in prop::collection::vec(any::<u8>(), 0..200), b in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let whole = register(register(start, &a), &b);
@@ -228,12 +229,12 @@ mod tests {
         }
 
         #[test]
-        fn a_shift_is_a_run_over_zeros(start: u32, n in 0_usize..5000) {
+        fn shift_equals_running_over_zeros(start: u32, n in 0_usize..5000) {
             prop_assert_eq!(shift(start, n as u64), register(start, &[0; 5000][..n]));
         }
 
         #[test]
-        fn unshift_takes_any_shift_back(start: u32, n: u64) {
+        fn unshift_inverts_shift(start: u32, n: u64) {
             prop_assert_eq!(unshift(shift(start, n), n), start);
             prop_assert_eq!(shift(unshift(start, n), n), start);
         }
@@ -244,7 +245,7 @@ mod tests {
         }
 
         #[test]
-        fn tables_agree_with_the_long_way(start: u32, n: u64) {
+        fn tables_agree_with_shift_and_unshift(start: u32, n: u64) {
             prop_assert_eq!(Shift::new(n).apply(start), shift(start, n));
             prop_assert_eq!(Shift::back(n).apply(start), unshift(start, n));
         }

@@ -1,88 +1,88 @@
-//! The one error of parsing.
+//! The error type of all parsers.
 
 use crate::shot::GeometryError;
 
-/// Why bytes are not what they should be: what was expected and what was found.
+/// Reason why bytes were rejected, with the expected and the found value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// The bytes end before the thing does.
+    /// The input is too short.
     #[error("{what} ends early: needs {needed} bytes, found {found}")]
     Truncated {
-        /// The header or field.
+        /// Name of the header or field.
         what: &'static str,
-        /// Bytes that it takes.
+        /// Bytes needed.
         needed: usize,
-        /// Bytes that there are.
+        /// Bytes available.
         found: usize,
     },
-    /// A length that must be exactly so is not.
+    /// A length differs from the only valid one.
     #[error("{what} must be {expected} bytes, found {found}")]
     Length {
-        /// The thing measured.
+        /// Name of what has this length.
         what: &'static str,
-        /// Bytes that it must have.
+        /// Expected length in bytes.
         expected: u64,
-        /// Bytes that it has.
+        /// Actual length in bytes.
         found: u64,
     },
-    /// A field has one right value and this is another.
+    /// A field differs from its only valid value.
     #[error("{what} must be {expected:#x}, found {found:#x}")]
     Value {
-        /// The field.
+        /// Name of the field.
         what: &'static str,
-        /// Its right value.
+        /// Expected value.
         expected: u64,
-        /// Its value.
+        /// Actual value.
         found: u64,
     },
     /// A field is out of its range.
     #[error("{what} must be {least} to {most}, found {found}")]
     Range {
-        /// The field.
+        /// Name of the field.
         what: &'static str,
-        /// Its smallest value.
+        /// Minimum value.
         least: u64,
-        /// Its largest value.
+        /// Maximum value.
         most: u64,
-        /// Its value.
+        /// Actual value.
         found: u64,
     },
-    /// A field names one of several things, and this names none of them.
+    /// A field has an undefined value.
     #[error("{what} {found:#x} is unknown")]
     Unknown {
-        /// The field.
+        /// Name of the field.
         what: &'static str,
-        /// Its value.
+        /// Actual value.
         found: u64,
     },
-    /// A text field holds something other than printable ASCII padded with zeros.
+    /// A text field is not printable ASCII padded with zeros.
     #[error("{what} must be printable ASCII padded with zeros")]
     Text {
-        /// The field.
+        /// Name of the field.
         what: &'static str,
     },
-    /// A piece of a larger IP packet. Nothing that Shotline speaks may be fragmented, so nobody reassembles.
+    /// An IP fragment. None of the supported protocols may be fragmented, so fragments are not reassembled.
     #[error(
         "IP fragment (offset {offset}, more to come: {more}): make the path's MTU larger than the packets, and send with DF"
     )]
     Fragment {
-        /// Its offset in bytes.
+        /// Offset of the fragment in bytes.
         offset: u32,
-        /// Whether others follow.
+        /// The MF flag: more fragments follow.
         more: bool,
     },
     /// An Internet checksum (RFC 1071) does not match.
     #[error("{what} checksum must be {expected:#06x}, found {found:#06x}")]
     Checksum {
-        /// The header.
+        /// Name of the header.
         what: &'static str,
-        /// As computed.
+        /// Checksum as computed.
         expected: u16,
-        /// As received.
+        /// Checksum as received.
         found: u16,
     },
-    /// A shot that cannot exist.
+    /// A shot geometry that is not valid.
     #[error("shot geometry: {0}")]
     Geometry(#[from] GeometryError),
 }

@@ -14,7 +14,7 @@ pub const VLAN: u16 = 0x8100;
 /// EtherType of an 802.1ad service tag, the outer one of two.
 pub const SERVICE_VLAN: u16 = 0x88A8;
 
-/// An Ethernet header. The frame check sequence is the MAC's affair and not part of what is parsed.
+/// An Ethernet header. The frame check sequence is handled by the MAC and is not part of the parsed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// Receiver's address.
@@ -23,20 +23,20 @@ pub struct Header {
     pub source: [u8; 6],
     /// Tag control information (priority, drop eligibility, VLAN number) of the innermost tag.
     pub vlan: Option<u16>,
-    /// What follows.
+    /// Protocol of the payload.
     pub ether_type: u16,
 }
 
 impl Header {
-    /// Bytes without a tag.
+    /// Length without a tag, in bytes.
     pub const LEN: usize = 14;
-    /// Bytes with the most tags that are tolerated.
+    /// Maximum length, with two tags, in bytes.
     pub const MAX_LEN: usize = Self::LEN + 8;
 
-    /// Reads a header, through up to two tags of which the outer is forgotten, and returns it and the
-    /// frame's payload with whatever padding the frame has.
+    /// Parses a header with up to two tags and returns it with the frame's payload, padding included. Of two tags
+    /// only the inner one is kept.
     pub fn parse(frame: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("Ethernet header", frame);
+        let mut fields = bytes::Fields::new("Ethernet header", frame);
         let destination = fields.array()?;
         let source = fields.array()?;
         let mut vlan = None;
@@ -52,7 +52,7 @@ impl Header {
         Ok((Self { destination, source, vlan, ether_type }, fields.rest()))
     }
 
-    /// The header's bytes: 14, or 18 with a tag.
+    /// Encodes the header: 14 bytes, or 18 with a tag.
     pub fn emit(&self) -> ArrayVec<u8, { Self::MAX_LEN }> {
         let mut out = ArrayVec::new();
         out.extend(self.destination);
@@ -72,14 +72,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_tag_is_read_through() {
+    fn vlan_tag_is_parsed() {
         let frame = [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0x60, 5, 8, 0, 0x45];
         let (header, rest) = Header::parse(&frame).unwrap();
         assert_eq!((header.vlan, header.ether_type, rest), (Some(0x6005), IPV4, [0x45].as_slice()));
     }
 
     #[test]
-    fn a_cut_tag_is_truncated() {
+    fn truncated_tag_is_refused() {
         let frame = [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0x60];
         assert_eq!(
             Header::parse(&frame),
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(destination: [u8; 6], source: [u8; 6], vlan: Option<u16>, ether_type: u16) {
+        fn parse_inverts_emit(destination: [u8; 6], source: [u8; 6], vlan: Option<u16>, ether_type: u16) {
             prop_assume!(ether_type != VLAN && ether_type != SERVICE_VLAN);
             let header = Header { destination, source, vlan, ether_type };
             let bytes = header.emit();

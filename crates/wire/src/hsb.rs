@@ -1,24 +1,24 @@
-//! NVIDIA Holoscan Sensor Bridge: what closes a frame on its RoCE data plane.
+//! NVIDIA Holoscan Sensor Bridge: end-of-frame metadata of its RoCE data plane.
 //!
 //! The bridge writes each frame into a page of the receiver's memory with UC RDMA WRITE_ONLY packets, the last
-//! one WRITE_ONLY_WITH_IMMEDIATE. Behind the frame's bytes, at the next multiple of 128, stand 128 bytes of
-//! metadata. Sources: the bridge's user guide (dataplane), its RTL and host decoder, and captures of its emulator;
-//! where the guide's table says little-endian, the other two say big-endian, and so do the captures.
+//! one WRITE_ONLY_WITH_IMMEDIATE. 128 bytes of metadata follow the frame at the next multiple of 128. Sources: the
+//! bridge's user guide (dataplane), its RTL and host decoder, and captures of its emulator. The guide's table says
+//! little-endian, but the RTL, the decoder and the captures are big-endian.
 
 use crate::{ParseError, bytes};
 
-/// Pages and everything in them are aligned to this.
+/// Alignment, in bytes, of pages, their frames and metadata.
 pub const PAGE_UNIT: u32 = 128;
-/// Bits of the packet sequence number that the bridge counts: it wraps at 2^20, not at 2^24.
+/// Number of bits of the bridge's packet sequence number, which wraps at 2^20, not at 2^24.
 pub const PSN_BITS: u32 = 20;
 
-/// The end-of-frame metadata.
+/// End-of-frame metadata.
 ///
 /// | byte | field | type |
 /// |---|---|---|
 /// | 0 | flags: bit 0 the sensor ended the frame early, bit 1 it ended by its byte count only | u32 |
 /// | 4 | packet sequence number, 24 bits | u32 |
-/// | 8 | CRC of the frame, 0 if it is not made | u32 |
+/// | 8 | CRC of the frame, 0 if not computed | u32 |
 /// | 12 | time of the first data: PTP seconds u64, nanoseconds u32 | 12 bytes |
 /// | 24 | valid bytes of the frame | u64 |
 /// | 32 | zeros u16, frame number u16 | 4 bytes |
@@ -26,33 +26,33 @@ pub const PSN_BITS: u32 = 20;
 /// | 48 | reserved | 80 bytes |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {
-    /// See the table.
+    /// Flags: bit 0 the sensor ended the frame early, bit 1 it ended by its byte count only.
     pub flags: u32,
     /// Packet sequence number.
     pub psn: u32,
-    /// CRC of the frame, 0 if none was made.
+    /// CRC of the frame, 0 if not computed.
     pub crc: u32,
     /// Time of the frame's first data, in PTP (TAI) nanoseconds since 1970.
     pub first_ns: u64,
-    /// Bytes of the frame.
+    /// Number of valid bytes of the frame.
     pub valid_bytes: u64,
     /// Frame number, which wraps at 2^16.
     pub frame: u16,
-    /// When the metadata was made, in PTP (TAI) nanoseconds since 1970.
+    /// Time of the metadata, in PTP (TAI) nanoseconds since 1970.
     pub made_ns: u64,
 }
 
 impl Metadata {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 128;
 
-    /// Reads 128 bytes.
+    /// Parses [`Self::LEN`] bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         if bytes.len() != Self::LEN {
             let (expected, found) = (Self::LEN as u64, bytes.len() as u64);
             return Err(ParseError::Length { what: "frame metadata", expected, found });
         }
-        let mut fields = bytes::Fields::of("frame metadata", bytes);
+        let mut fields = bytes::Fields::new("frame metadata", bytes);
         let (flags, psn, crc) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let first_ns = time(&mut fields)?;
         let valid_bytes = fields.u64()?;
@@ -61,7 +61,7 @@ impl Metadata {
         Ok(Self { flags, psn, crc, first_ns, valid_bytes, frame, made_ns: time(&mut fields)? })
     }
 
-    /// The metadata's bytes.
+    /// Encodes the metadata.
     pub fn emit(&self) -> [u8; Self::LEN] {
         const SECOND: u64 = 1_000_000_000;
         bytes::Header::new()
@@ -81,10 +81,10 @@ impl Metadata {
 
 fn time(fields: &mut bytes::Fields<'_>) -> Result<u64, ParseError> {
     let (seconds, nanoseconds) = (fields.u64()?, fields.u32()?);
-    let most = u64::MAX / 1_000_000_000 - 1;
-    if seconds > most || nanoseconds >= 1_000_000_000 {
+    let max = u64::MAX / 1_000_000_000 - 1;
+    if seconds > max || nanoseconds >= 1_000_000_000 {
         let found = seconds.max(nanoseconds.into());
-        return Err(ParseError::Range { what: "PTP time of frame metadata", least: 0, most, found });
+        return Err(ParseError::Range { what: "PTP time of frame metadata", least: 0, most: max, found });
     }
     Ok(seconds * 1_000_000_000 + u64::from(nanoseconds))
 }
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(
+        fn parse_inverts_emit(
             flags: u32, psn: u32, crc: u32, first_ns in 0_u64..1 << 62, valid_bytes: u64, frame: u16,
         ) {
             let metadata = Metadata { flags, psn, crc, first_ns, valid_bytes, frame, made_ns: first_ns / 2 };
@@ -105,7 +105,7 @@ mod tests {
         }
 
         #[test]
-        fn times_that_cannot_be_are_refused(seconds in u64::MAX / 1_000_000_000.., nanoseconds in 1_000_000_000_u32..) {
+        fn times_out_of_range_are_refused(seconds in u64::MAX / 1_000_000_000.., nanoseconds in 1_000_000_000_u32..) {
             let mut bytes = Metadata::default().emit();
             bytes[20..24].copy_from_slice(&nanoseconds.to_be_bytes());
             prop_assert!(Metadata::parse(&bytes).is_err());

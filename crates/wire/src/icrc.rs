@@ -1,15 +1,15 @@
 //! The invariant CRC of RoCE (IBTA annex A17, clause 17.3.3.2; Linux `drivers/infiniband/sw/rxe/rxe_icrc.c`).
 //!
-//! A CRC-32 over 8 bytes of ones, the IP header, the UDP header and everything from the BTH up to the ICRC
-//! itself, in which every field that a router may change is replaced by ones: type of service, time to live
-//! and checksum of IPv4; traffic class, flow label and hop limit of IPv6; the UDP checksum; byte 4 of the
-//! BTH. It stands little-endian at the end of the packet.
+//! The ICRC is a CRC-32 over 8 bytes of ones, the IP header, the UDP header and everything from the BTH up to the
+//! ICRC itself, with every field that a router may change replaced by ones: type of service, time to live and
+//! checksum of IPv4; traffic class, flow label and hop limit of IPv6; the UDP checksum; byte 4 of the BTH. It is
+//! stored little-endian at the end of the packet.
 //!
-//! Three ways to it:
-//! * [`of_ip_packet`] and [`verify_ip_packet`] see a whole packet, for captures and raw sockets;
-//! * [`Flow::prefix`], [`after_header`] and [`seal`] put it together from parts that are known at different
-//!   times, and touch the payload only through its [`remainder`](crate::crc::remainder);
-//! * [`with_field_changed`] and [`solve_ipv4_id`] use its linearity.
+//! There are three ways to compute it:
+//! * [`of_ip_packet`] and [`verify_ip_packet`] take a whole packet, for captures and raw sockets;
+//! * [`Flow::prefix`], [`after_header`] and [`seal`] combine parts that are known at different times, and need only
+//!   the [`remainder`](crate::crc::remainder) of the payload;
+//! * [`with_field_changed`] and [`solve_ipv4_id`] use the linearity of the CRC.
 //!
 //! ```
 //! use shotline_wire::{crc, icrc};
@@ -31,15 +31,15 @@ use crate::roce::ICRC_LEN;
 use crate::{ParseError, bytes, ethernet, ipv4, ipv6, udp};
 use arrayvec::ArrayVec;
 
-/// Stand-in for InfiniBand's link header, which RoCE does not have.
+/// Placeholder for InfiniBand's local route header (LRH), which RoCE does not have.
 const LRH: [u8; 8] = [0xFF; 8];
 /// Index of the BTH byte that routers may change: FECN, BECN and reserved bits.
 const CONGESTION: usize = 4;
 
-/// The IP header's part in the ICRC.
+/// IP header fields that the ICRC covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Network {
-    /// IPv4 as a socket sends it: no options, "don't fragment" set, not a fragment.
+    /// IPv4 as a socket sends it: no options, DF set, not a fragment.
     V4 {
         /// Sender's address.
         src: [u8; 4],
@@ -57,7 +57,7 @@ pub enum Network {
     },
 }
 
-/// What is the same for all packets of one sender to one receiver.
+/// The fields covered by the ICRC that are the same for all packets of one sender to one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// IP addresses.
@@ -69,9 +69,9 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The CRC register after everything before the BTH. `udp_payload_len` counts from the BTH's first
-    /// byte to the ICRC's last; all packets of one length share the result. Lengths that no IP packet has
-    /// are taken as the longest.
+    /// Returns the CRC register after everything before the BTH. `udp_payload_len` counts from the first byte of
+    /// the BTH to the last of the ICRC; all packets of one length share the result. A length that no IP packet can
+    /// have is clamped to the longest.
     pub fn prefix(&self, udp_payload_len: u16) -> u32 {
         let udp_len = udp_payload_len.saturating_add(udp::Header::LEN as u16);
         let udp: [u8; udp::Header::LEN] =
@@ -108,8 +108,8 @@ impl Flow {
     }
 }
 
-/// The register after a packet's headers. `prefix` comes from [`Flow::prefix`]; `header` begins with the
-/// BTH, whose byte 4 counts as ones whatever it is.
+/// Returns the CRC register after a packet's headers. `prefix` comes from [`Flow::prefix`]; `header` begins with
+/// the BTH, whose byte 4 is replaced by ones.
 #[inline]
 pub fn after_header(prefix: u32, header: &[u8]) -> u32 {
     match header.split_at_checked(CONGESTION) {
@@ -118,56 +118,59 @@ pub fn after_header(prefix: u32, header: &[u8]) -> u32 {
     }
 }
 
-/// The ICRC, from the register after the headers and the payload's length and remainder, padding included.
-/// The length is a `u64`, or a [`Shift`] made once for a length that comes often.
+/// Returns the ICRC, from the register after the headers and the payload's length and remainder, padding included.
+/// The length is a `u64`, or a [`Shift`] precomputed for a common length.
 #[inline]
 pub fn seal(after_header: u32, payload: impl Advance, payload_remainder: u32) -> u32 {
     !crc::append(after_header, payload, payload_remainder)
 }
 
-/// The ICRC of a packet of which one field, covered by the ICRC, was `old` and is now `new`. Works on any
-/// CRC. `behind` is the number of covered bytes after the field.
+/// Returns the ICRC of a packet after a covered field has changed from `old` to `new`. Works on any CRC.
+/// `bytes_after` is the number of covered bytes after the field.
 #[inline]
-pub fn with_field_changed<const N: usize>(icrc: u32, old: &[u8; N], new: &[u8; N], behind: impl Advance) -> u32 {
-    icrc ^ behind.advance(crc::remainder(old) ^ crc::remainder(new))
+pub fn with_field_changed<const N: usize>(icrc: u32, old: &[u8; N], new: &[u8; N], bytes_after: impl Advance) -> u32 {
+    icrc ^ bytes_after.advance(crc::remainder(old) ^ crc::remainder(new))
 }
 
-/// Bytes that the ICRC covers behind the IPv4 identification, for a UDP payload that includes an ICRC.
+/// Returns the number of covered bytes after the IPv4 identification, for a UDP payload that includes an ICRC.
 pub const fn bytes_after_ipv4_id(udp_payload_len: u16) -> u64 {
-    // 14 of the IPv4 header and the UDP header more, the ICRC less.
+    // 14 bytes of the IPv4 header and the UDP header are added; the ICRC is subtracted.
     (udp_payload_len as u64 + 14 + udp::Header::LEN as u64).saturating_sub(ICRC_LEN as u64)
 }
 
-/// The IPv4 identification of a packet whose receiver could not see it: the one number for which the
-/// received ICRC is right, if there is one. `with_id_zero` is the ICRC computed as if it were 0 and
+/// Returns the IPv4 identification for which the received ICRC is correct, if there is one. For receivers that
+/// cannot read the IP header. `with_id_zero` is the ICRC computed with an identification of 0 and
 /// `bytes_after_id` comes from [`bytes_after_ipv4_id`].
 ///
-/// Different identifications never give the same ICRC, so there is at most one. A packet with a changed bit
-/// finds one with a chance of 2^-16, where the ICRC alone would be deceived with 2^-32.
+/// Different identifications never give the same ICRC, so there is at most one solution. A corrupted packet has a
+/// solution with probability 2^-16; checked against a known identification, it would pass with 2^-32.
 pub fn solve_ipv4_id(received: u32, with_id_zero: u32, bytes_after_id: u64) -> Option<u16> {
     solution(crc::unshift(received ^ with_id_zero, bytes_after_id + 2))
 }
 
-/// [`solve_ipv4_id`] for every packet: `back` is [`ipv4_id_solver`], made once for a length that comes often.
+/// Like [`solve_ipv4_id`], with the table of [`ipv4_id_solver`] as `back`, precomputed for a common length.
 #[inline]
 pub fn solve_ipv4_id_with(received: u32, with_id_zero: u32, back: &Shift) -> Option<u16> {
     solution(back.apply(received ^ with_id_zero))
 }
 
-/// The table for [`solve_ipv4_id_with`].
+/// Returns the table for [`solve_ipv4_id_with`].
 pub const fn ipv4_id_solver(udp_payload_len: u16) -> Shift {
     Shift::back(bytes_after_ipv4_id(udp_payload_len) + 2)
 }
 
-/// Taken back over the identification itself, the difference is what went into the register there: its
-/// first byte in bits 7:0, its second in bits 15:8, and no more.
+/// Returns the identification, given the difference of the registers shifted back to before the identification. If
+/// the packet is intact, this is the identification alone: its first byte in bits 7:0, its second in bits 15:8.
 #[inline]
 fn solution(difference: u32) -> Option<u16> {
     u16::try_from(difference).ok().map(u16::swap_bytes)
 }
 
-/// The ICRC that an IP packet should have. The packet begins with its IPv4 or IPv6 header and ends before
-/// the ICRC, which its length fields count all the same.
+/// Computes the ICRC of an IP packet. `packet` begins with its IPv4 or IPv6 header and ends before the ICRC, which
+/// its length fields include.
+///
+/// # Errors
+/// If the packet is truncated, a fragment, or not UDP over IPv4 or IPv6.
 pub fn of_ip_packet(packet: &[u8]) -> Result<u32, ParseError> {
     let mut masked = ArrayVec::<u8, MAX_MASKED>::new();
     let fragment;
@@ -200,14 +203,14 @@ pub fn of_ip_packet(packet: &[u8]) -> Result<u32, ParseError> {
         let (expected, found) = (u64::from(udp::PROTOCOL), u64::from(protocol));
         return Err(ParseError::Value { what: "IP protocol", expected, found });
     }
-    // The UDP checksum is the last thing in front of the BTH.
+    // The UDP checksum is the last field before the BTH.
     let bth = masked.len();
     mask(&mut masked, &[bth - 2, bth - 1]);
-    rest(masked, packet)
+    finish(masked, packet)
 }
 
-/// Whether an IP packet's ICRC is right. The packet begins with its IPv4 or IPv6 header; what stands behind
-/// its end (an Ethernet frame's padding) is ignored. An IPv4 header checksum is not looked at.
+/// Returns `true` if the ICRC of an IP packet is correct. `packet` begins with its IPv4 or IPv6 header; bytes after
+/// its end (an Ethernet frame's padding) are ignored. The IPv4 header checksum is not verified.
 pub fn verify_ip_packet(packet: &[u8]) -> Result<bool, ParseError> {
     let total = match packet.first().map(|first| first >> 4) {
         Some(6) => usize::from(u16::from_be_bytes(field(packet, 4)?)) + ipv6::Header::LEN,
@@ -217,19 +220,21 @@ pub fn verify_ip_packet(packet: &[u8]) -> Result<bool, ParseError> {
     Ok(of_ip_packet(covered)? == icrc)
 }
 
-/// Whether a RoCEv1 packet's ICRC is right. The packet begins with its GRH, behind an Ethernet header of
-/// type [`ethernet::ROCE_V1`]; what stands behind its end is ignored.
+/// Returns `true` if the ICRC of a RoCEv1 packet is correct. `packet` begins with its GRH, which follows an Ethernet
+/// header of type [`ethernet::ROCE_V1`]; bytes after its end are ignored.
 pub fn verify_grh_packet(packet: &[u8]) -> Result<bool, ParseError> {
     let total = usize::from(u16::from_be_bytes(field(packet, 4)?)) + ipv6::Header::LEN;
     let (covered, icrc) = split_icrc(packet, total)?;
     let mut masked = ArrayVec::<u8, MAX_MASKED>::new();
     copy(&mut masked, covered, ipv6::Header::LEN)?;
     mask_ipv6(&mut masked);
-    Ok(rest(masked, covered)? == icrc)
+    Ok(finish(masked, covered)? == icrc)
 }
 
-/// Whether an Ethernet frame's RoCE packet, v1 or v2, has the right ICRC. Frames that carry something else
-/// are errors.
+/// Returns `true` if the RoCE packet (v1 or v2) in an Ethernet frame has the correct ICRC.
+///
+/// # Errors
+/// If the frame carries something else.
 pub fn verify_frame(frame: &[u8]) -> Result<bool, ParseError> {
     let (header, packet) = ethernet::Header::parse(frame)?;
     match header.ether_type {
@@ -239,11 +244,11 @@ pub fn verify_frame(frame: &[u8]) -> Result<bool, ParseError> {
     }
 }
 
-/// Longest IP header, UDP header and the BTH's first five bytes.
+/// Maximum length of the masked prefix: the longest IP header, the UDP header and the first five bytes of the BTH.
 const MAX_MASKED: usize = ipv4::Header::MAX_LEN + udp::Header::LEN + CONGESTION + 1;
 
-/// Finishes an ICRC: `masked` is the packet's front up to the BTH, masked already.
-fn rest(masked: ArrayVec<u8, MAX_MASKED>, packet: &[u8]) -> Result<u32, ParseError> {
+/// Finishes an ICRC: `masked` is the packet up to the BTH, with its variant fields masked.
+fn finish(masked: ArrayVec<u8, MAX_MASKED>, packet: &[u8]) -> Result<u32, ParseError> {
     let prefix = crc::register(crc::register(u32::MAX, &LRH), &masked);
     let transport = packet.get(masked.len()..).unwrap_or_default();
     if transport.len() < crate::bth::Bth::LEN {
@@ -253,7 +258,7 @@ fn rest(masked: ArrayVec<u8, MAX_MASKED>, packet: &[u8]) -> Result<u32, ParseErr
     Ok(!after_header(prefix, transport))
 }
 
-/// The packet up to its ICRC, and the ICRC, by the packet's own length.
+/// Splits a packet of `total` bytes into the covered bytes and the ICRC.
 fn split_icrc(packet: &[u8], total: usize) -> Result<(&[u8], u32), ParseError> {
     packet
         .get(..total)
@@ -275,7 +280,7 @@ fn mask(bytes: &mut [u8], at: &[usize]) {
     }
 }
 
-/// Traffic class, flow label and hop limit; the version stays.
+/// Masks traffic class, flow label and hop limit, and keeps the version.
 fn mask_ipv6(header: &mut [u8]) {
     if let Some(first) = header.first_mut() {
         *first |= 0x0F;

@@ -1,23 +1,23 @@
-//! The headers of one word: immediate data (IBTA volume 1, clause 9.3.6), key to invalidate (9.3.7) and
+//! Headers of one 32-bit word: immediate data (IBTA volume 1, clause 9.3.6), key to invalidate (9.3.7) and
 //! flush (annex A19).
 
 use crate::{ParseError, bytes};
 
-/// Immediate data: 32 bits for the receiver's completion.
+/// Immediate data: 32 bits that are delivered in the receiver's completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ImmDt(
-    /// The word, in the host's order.
+    /// The value, in host byte order.
     pub u32,
 );
 
 /// The remote key that a SEND invalidates at its receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ieth(
-    /// The key.
+    /// The remote key.
     pub u32,
 );
 
-/// What a FLUSH asks for.
+/// Placement type and selection of a FLUSH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Feth {
     /// Placement type, bits 3:0: bit 0 global visibility, bit 1 persistence.
@@ -27,49 +27,49 @@ pub struct Feth {
 }
 
 impl ImmDt {
-    /// Bytes of the header.
+    /// Length of the header, in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads a header and returns it and what follows.
+    /// Parses a header and returns it with the remaining bytes.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("ImmDt", packet);
+        let mut fields = bytes::Fields::new("ImmDt", packet);
         Ok((Self(fields.u32()?), fields.rest()))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         self.0.to_be_bytes()
     }
 }
 
 impl Ieth {
-    /// Bytes of the header.
+    /// Length of the header, in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads a header and returns it and what follows.
+    /// Parses a header and returns it with the remaining bytes.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("IETH", packet);
+        let mut fields = bytes::Fields::new("IETH", packet);
         Ok((Self(fields.u32()?), fields.rest()))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         self.0.to_be_bytes()
     }
 }
 
 impl Feth {
-    /// Bytes of the header.
+    /// Length of the header, in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads a header and returns it and what follows. Reserved bits are ignored.
+    /// Parses a header and returns it with the remaining bytes. Reserved bits are ignored.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("FETH", packet);
+        let mut fields = bytes::Fields::new("FETH", packet);
         let word = fields.u32()?;
         Ok((Self { placement: word as u8 & 0xF, selection: (word >> 4) as u8 & 3 }, fields.rest()))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         (u32::from(self.selection & 3) << 4 | u32::from(self.placement & 0xF)).to_be_bytes()
     }

@@ -2,18 +2,18 @@
 
 use crate::{ParseError, bytes};
 
-/// An IPv4 header of a packet that is not a fragment. Options are read over and not kept.
+/// An IPv4 header of a packet that is not a fragment. Options are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// Type of service: DSCP and ECN.
     pub tos: u8,
     /// Identification.
     pub id: u16,
-    /// Routers must not fragment it.
+    /// The DF flag: routers must not fragment the packet.
     pub dont_fragment: bool,
     /// Time to live in hops.
     pub ttl: u8,
-    /// What follows: 17 is UDP.
+    /// Protocol of the payload: 17 is UDP.
     pub protocol: u8,
     /// Sender's address.
     pub source: [u8; 4],
@@ -24,16 +24,19 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes without options.
+    /// Length without options, in bytes.
     pub const LEN: usize = 20;
-    /// Bytes with the most options.
+    /// Maximum length, with options, in bytes.
     pub const MAX_LEN: usize = 60;
 
-    /// Reads a header, checks its checksum, and returns it and exactly its payload: what stands behind
-    /// (an Ethernet frame's padding) is cut off.
+    /// Parses a header, verifies its checksum, and returns it with its payload. Bytes after the payload (an Ethernet
+    /// frame's padding) are dropped.
+    ///
+    /// # Errors
+    /// If the header is malformed, its checksum is wrong, or the packet is truncated or a fragment.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         const WHAT: &str = "IPv4 header";
-        let mut fields = bytes::Fields::of(WHAT, packet);
+        let mut fields = bytes::Fields::new(WHAT, packet);
         let first = fields.u8()?;
         if first >> 4 != 4 {
             return Err(ParseError::Value { what: "IP version", expected: 4, found: u64::from(first >> 4) });
@@ -67,10 +70,10 @@ impl Header {
             needed: total,
             found: packet.len(),
         })?;
-        // Over a header with a right checksum the sum is zero, so what it is off by tells the right one.
-        let off = checksum(header);
-        if off != 0 {
-            return Err(ParseError::Checksum { what: WHAT, expected: ones_add(sum, off), found: sum });
+        // The sum over a header with the correct checksum is zero; otherwise it is the difference to the correct one.
+        let difference = checksum(header);
+        if difference != 0 {
+            return Err(ParseError::Checksum { what: WHAT, expected: ones_add(sum, difference), found: sum });
         }
         let (more, offset) = (fragment & 0x2000 != 0, u32::from(fragment & 0x1FFF) * 8);
         if more || offset != 0 {
@@ -81,7 +84,7 @@ impl Header {
         Ok((Self { tos, id, dont_fragment, ttl, protocol, source, destination, payload_len }, payload))
     }
 
-    /// The header's 20 bytes, with its checksum.
+    /// Encodes the header without options, with its checksum.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let header = self.layout(0);
         self.layout(checksum(&header))
@@ -103,8 +106,8 @@ impl Header {
     }
 }
 
-/// The Internet checksum of a header (RFC 1071): the complement of the ones' complement sum of its 16-bit
-/// words. Zero over a header that contains its own.
+/// Returns the Internet checksum of a header (RFC 1071): the complement of the ones' complement sum of its 16-bit
+/// words. It is zero over a header that contains its own checksum.
 pub fn checksum(header: &[u8]) -> u16 {
     let (words, odd) = header.as_chunks();
     let mut sum = words.iter().fold(0, |sum, word| ones_add(sum, u16::from_be_bytes(*word)));
@@ -114,7 +117,7 @@ pub fn checksum(header: &[u8]) -> u16 {
     !sum
 }
 
-/// Ones' complement addition: the carry goes around.
+/// Ones' complement addition, with end-around carry.
 fn ones_add(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
     sum + u16::from(carry) // after a carry the sum is at most 0xFFFE
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_captured_header_is_read_and_written() {
+    fn captured_header_round_trips() {
         let packet = packet();
         let (header, payload) = Header::parse(&packet).unwrap();
         assert_eq!((header.id, header.payload_len, payload), (0xbe10, 40, [7; 40].as_slice()));
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_checksum_is_told_with_the_right_one() {
+    fn checksum_error_has_expected_and_found() {
         let mut packet = packet();
         packet[10..12].copy_from_slice(&[0x12, 0x34]);
         let error = Header::parse(&packet).unwrap_err();
@@ -163,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(
+        fn parse_inverts_emit(
             tos: u8, id: u16, dont_fragment: bool, ttl: u8, protocol: u8, source: [u8; 4], destination: [u8; 4],
         ) {
             let header = Header { tos, id, dont_fragment, ttl, protocol, source, destination, payload_len: 0 };
@@ -172,7 +175,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn parse_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = Header::parse(&bytes);
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() { *first = *first & 0xF | 0x40; }

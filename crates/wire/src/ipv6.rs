@@ -1,11 +1,11 @@
-//! IPv6 headers (RFC 8200); a Global Route Header of InfiniBand (IBTA volume 1, clause 8.3) is one too.
+//! IPv6 headers (RFC 8200). InfiniBand's Global Route Header (IBTA volume 1, clause 8.3) has the same layout.
 
 use crate::{ParseError, bytes};
 
 /// Next-header number of a fragment header.
 const FRAGMENT: u8 = 44;
 
-/// An IPv6 header. Extension headers are left to whoever reads on, but fragments are refused.
+/// An IPv6 header. Extension headers are part of the payload, except that fragments are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// Traffic class: DSCP and ECN.
@@ -14,9 +14,9 @@ pub struct Header {
     pub flow_label: u32,
     /// Bytes after the header.
     pub payload_len: u16,
-    /// What follows: 17 is UDP, 0x1B an InfiniBand transport packet (RoCEv1).
+    /// Protocol of the payload: 17 is UDP, 0x1B an InfiniBand transport packet (RoCEv1).
     pub next_header: u8,
-    /// Hops that it may still take.
+    /// Hop limit: remaining hops.
     pub hop_limit: u8,
     /// Sender's address.
     pub source: [u8; 16],
@@ -25,12 +25,12 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of the header.
+    /// Length of the header, in bytes.
     pub const LEN: usize = 40;
 
-    /// Reads a header and returns it and exactly its payload: what stands behind is cut off.
+    /// Parses a header and returns it with its payload. Bytes after the payload are dropped.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("IPv6 header", packet);
+        let mut fields = bytes::Fields::new("IPv6 header", packet);
         let first = fields.u32()?;
         if first >> 28 != 6 {
             return Err(ParseError::Value { what: "IP version", expected: 6, found: u64::from(first >> 28) });
@@ -50,7 +50,7 @@ impl Header {
             found: packet.len(),
         })?;
         if header.next_header == FRAGMENT {
-            let mut fragment = bytes::Fields::of("IPv6 fragment header", payload);
+            let mut fragment = bytes::Fields::new("IPv6 fragment header", payload);
             let _next_header_and_reserved = fragment.u16()?;
             let word = fragment.u16()?;
             return Err(ParseError::Fragment { offset: u32::from(word & 0xFFF8), more: word & 1 == 1 });
@@ -58,7 +58,7 @@ impl Header {
         Ok((header, payload))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         bytes::Header::new()
             .u32(6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xF_FFFF)
@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(
+        fn parse_inverts_emit(
             traffic_class: u8, flow_label in 0_u32..1 << 20, next_header: u8, hop_limit: u8,
             source: [u8; 16], destination: [u8; 16],
         ) {
@@ -107,7 +107,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn parse_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = Header::parse(&bytes);
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() { *first = *first & 0xF | 0x60; }

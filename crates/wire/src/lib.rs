@@ -1,21 +1,21 @@
-//! Bytes to structs and back: every protocol that Shotline speaks.
+//! Parsing and encoding of the wire formats that Shotline uses.
 //!
-//! No sockets, no clocks, no threads, no allocation. A struct that exists is well formed: parsing is
-//! where a packet is refused, and nothing here can panic on what came from a wire. The formats are
-//! specified for other implementers in `docs/wire-formats.md`.
+//! No sockets, no clocks, no threads, no allocation. `parse` validates its input and returns an error for a
+//! malformed packet, so a struct that exists is well formed; no function here panics on untrusted bytes. The
+//! formats are specified for other implementers in `docs/wire-formats.md`.
 //!
 //! | layer | modules |
 //! |---|---|
-//! | acquisition | [`shot`] (the words), [`record`], [`block`], [`framing`], [`setup`] |
-//! | other senders | [`spead`] (heaps), [`hsb`] (frames of a sensor bridge), [`vita49`] (packets of a radio) |
+//! | acquisition | [`shot`] (geometry and drop causes), [`record`], [`block`], [`framing`], [`setup`] |
+//! | third-party formats | [`spead`] (heaps), [`hsb`] (sensor bridge frames), [`vita49`] (radio packets) |
 //! | RoCEv2 | [`roce`] (a whole packet), [`bth`], [`deth`], [`reth`], [`aeth`], [`atomic`], [`imm`], [`icrc`] |
-//! | below | [`ethernet`], [`ipv4`], [`ipv6`], [`udp`] |
+//! | lower layers | [`ethernet`], [`ipv4`], [`ipv6`], [`udp`] |
 //! | tools | [`crc`], [`ParseError`] |
 //!
-//! Every header is a plain struct. `parse` takes the bytes from the header on and returns the struct and
-//! what follows it; `emit` returns the header's bytes. All fields are big-endian on the wire unless it is
-//! said otherwise (the ICRC and the record's CRC are little-endian). Fields of fewer bits than their Rust
-//! type lose the bits above on `emit`.
+//! Every header is a plain struct. `parse` takes a slice that begins with the header and returns the struct and
+//! the remaining bytes; `emit` returns the encoded header. Fields are big-endian on the wire unless documented
+//! otherwise (the ICRC and the record's CRC are little-endian). `emit` truncates a value that has more bits than
+//! its field.
 //!
 //! ```
 //! use shotline_wire::{ipv4, roce, udp};

@@ -1,4 +1,4 @@
-//! The end-of-shot record: the last 64 bytes of every shot, which say what the shot is and prove it whole.
+//! End-of-shot record: the last 64 bytes of a shot, with its parameters and a CRC over the whole shot.
 //!
 //! | byte | field | type |
 //! |---|---|---|
@@ -19,11 +19,11 @@
 //! | 48 | zeros | 12 bytes |
 //! | 60 | CRC-32 | u32, **little-endian** |
 //!
-//! The CRC-32 is taken over the samples, their padding to 64 bytes and the record's first 60 bytes. Stored
-//! little-endian, it closes the CRC over itself: the register over a whole shot, record and all, is
-//! [`crc::RESIDUE`], so that a receiver can check a shot without knowing where the record begins.
+//! The CRC-32 covers the samples, their padding to 64 bytes and the record's first 60 bytes. Because it is stored
+//! little-endian, the register over a whole shot, record included, is [`crc::RESIDUE`], so a receiver can check a
+//! shot without knowing where the record begins.
 //!
-//! A sender that has the [`crc::remainder`] of each packet's payload, or of a whole prepared shot, makes the
+//! A sender that has the [`crc::remainder`] of each packet's payload, or of a whole prepared shot, builds the
 //! record without reading the samples again:
 //!
 //! ```
@@ -31,7 +31,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let geometry = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000)?;
 //! let samples = vec![0x5A; geometry.trailer_offset() as usize];
-//! let known = crc::remainder(&samples); // once, perhaps long ago
+//! let known = crc::remainder(&samples); // can be computed in advance
 //!
 //! let record = Record { shot: 7, ..Record::of(&geometry) };
 //! let bytes = record.finish_from_remainder(known, samples.len() as u64);
@@ -46,11 +46,11 @@ use crate::crc::{self, Advance};
 use crate::shot::{Geometry, Packing, RECORD_BYTES};
 use crate::{ParseError, bytes};
 
-/// The record's first four bytes.
+/// First four bytes of a record.
 pub const MAGIC: [u8; 4] = *b"SHOT";
-/// The version that this crate writes and reads.
+/// Version that this crate writes and accepts.
 pub const VERSION: u8 = 1;
-/// Bytes of a record.
+/// Length of a record, in bytes.
 pub const LEN: usize = RECORD_BYTES as usize;
 
 const CLOCK_LOCKED: u8 = 1 << 0;
@@ -59,7 +59,7 @@ const TRIGGERED: u8 = 1 << 1;
 /// An end-of-shot record without its CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// How samples lie in bytes.
+    /// Packing of the samples.
     pub packing: Packing,
     /// Resolution of a sample in bits.
     pub bits: u8,
@@ -67,28 +67,28 @@ pub struct Record {
     pub clock_locked: bool,
     /// A trigger started the shot; otherwise the sender's own timer did.
     pub triggered: bool,
-    /// Shot number, counted from the sender's start.
+    /// Shot number, counted from the start of the sender.
     pub shot: u64,
-    /// TAI nanoseconds since 1970-01-01 of the first sample.
+    /// Time of the first sample, in TAI nanoseconds since 1970-01-01.
     pub tai_ns: u64,
-    /// Stream.
+    /// Stream number.
     pub stream: u32,
-    /// Transmit event: which of a sequence's transmissions this shot answers.
+    /// Transmit event: index of the transmission in the sequence that this shot was acquired for.
     pub event: u32,
-    /// Bytes of samples, without padding.
+    /// Length of the samples in bytes, without padding.
     pub sample_bytes: u32,
     /// Samples per channel.
     pub samples: u32,
-    /// Channels.
+    /// Number of channels.
     pub channels: u16,
-    /// Packets in the shot.
+    /// Number of packets in the shot.
     pub packets: u16,
     /// Sample rate in Hz, 0 if unknown.
     pub sample_rate_hz: u32,
 }
 
 impl Record {
-    /// A record of a shot of this geometry, with everything else zero or false.
+    /// Returns the record of a shot of this geometry, with everything else zero or false.
     pub fn of(geometry: &Geometry) -> Self {
         Self {
             packing: geometry.packing(),
@@ -107,10 +107,10 @@ impl Record {
         }
     }
 
-    /// Reads a record. Its CRC is not checked, since it covers the samples too: see [`is_whole`]. Unknown
+    /// Parses a record. Its CRC is not verified, since it also covers the samples: see [`is_whole`]. Unknown
     /// flags and the reserved bytes are ignored.
     pub fn parse(record: &[u8; LEN]) -> Result<Self, ParseError> {
-        let mut fields = bytes::Fields::of("end-of-shot record", record);
+        let mut fields = bytes::Fields::new("end-of-shot record", record);
         let magic = fields.array()?;
         if magic != MAGIC {
             let (expected, found) = (u32::from_be_bytes(MAGIC).into(), u32::from_be_bytes(magic).into());
@@ -143,12 +143,12 @@ impl Record {
         })
     }
 
-    /// The flags as they stand in the record.
+    /// Returns the flags byte of the record.
     pub fn flags(&self) -> u8 {
         (u8::from(self.clock_locked) * CLOCK_LOCKED) | (u8::from(self.triggered) * TRIGGERED)
     }
 
-    /// The record with a CRC that the caller knows; [`Self::finish`] computes it.
+    /// Encodes the record with the given CRC; [`Self::finish`] computes it.
     pub fn emit(&self, crc: u32) -> [u8; LEN] {
         bytes::Header::new()
             .put(&MAGIC)
@@ -170,25 +170,25 @@ impl Record {
             .done()
     }
 
-    /// The finished record, from the CRC register (begun at [`u32::MAX`]) after samples and padding.
+    /// Encodes the record with its CRC, from the CRC register (initially [`u32::MAX`]) after samples and padding.
     pub fn finish(&self, register: u32) -> [u8; LEN] {
-        let open = self.emit(0);
-        let covered = open.split_last_chunk::<4>().map_or(open.as_slice(), |(covered, _)| covered);
+        let without_crc = self.emit(0);
+        let covered = without_crc.split_last_chunk::<4>().map_or(without_crc.as_slice(), |(covered, _)| covered);
         self.emit(!crc::register(register, covered))
     }
 
-    /// The finished record, from the remainder and the length of samples and padding.
+    /// Encodes the record with its CRC, from the remainder and the length of samples and padding.
     pub fn finish_from_remainder(&self, remainder: u32, bytes: impl Advance) -> [u8; LEN] {
         self.finish(crc::append(u32::MAX, bytes, remainder))
     }
 
-    /// Whether it tells of shots of this geometry.
+    /// Returns `true` if the record describes a shot of this geometry.
     pub fn is_of(&self, geometry: &Geometry) -> bool {
         let Self { clock_locked, triggered, shot, tai_ns, stream, event, .. } = *self;
         *self == Self { clock_locked, triggered, shot, tai_ns, stream, event, ..Self::of(geometry) }
     }
 
-    /// The geometry of a shot as we cut it, if the record agrees with itself about it.
+    /// Returns the geometry of the shot, cut into 4096-byte packets, if the fields of the record are consistent.
     pub fn geometry(&self) -> Result<Geometry, ParseError> {
         let geometry = Geometry::new(self.channels, self.samples, self.bits, self.packing, self.sample_rate_hz)?;
         let length = |what, expected: u32, found: u32| match expected == found {
@@ -204,12 +204,12 @@ impl Record {
     }
 }
 
-/// The CRC-32 that a record carries.
+/// Returns the CRC-32 stored in a record.
 pub fn stored_crc(record: &[u8; LEN]) -> u32 {
     record.last_chunk().map_or(0, |crc| u32::from_le_bytes(*crc))
 }
 
-/// Whether a shot is whole, from the CRC register (begun at [`u32::MAX`]) over all its bytes: samples,
+/// Returns `true` if a shot is intact, from the CRC register (initially [`u32::MAX`]) over all its bytes: samples,
 /// padding and record.
 #[inline]
 pub fn is_whole(register: u32) -> bool {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_for_another_packet_count_contradicts_itself() {
+    fn record_with_inconsistent_counts_has_no_geometry() {
         let geometry = Geometry::new(96, 2000, 12, Packing::Packed12, 0).unwrap();
         let record = Record { packets: 72, ..Record::of(&geometry) };
         assert!(matches!(record.geometry(), Err(ParseError::Value { expected: 71, found: 72, .. })));
@@ -246,14 +246,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(record in record(), crc: u32) {
+        fn parse_inverts_emit(record in record(), crc: u32) {
             let bytes = record.emit(crc);
             prop_assert_eq!(Record::parse(&bytes), Ok(record));
             prop_assert_eq!(stored_crc(&bytes), crc);
         }
 
         #[test]
-        fn a_finished_record_makes_the_shot_whole_and_any_bit_breaks_it(
+        fn finished_shot_is_whole_until_a_bit_flips(
             record in record(), samples in prop::collection::vec(any::<u8>(), 1..300), bit: prop::sample::Index,
         ) {
             let mut shot = samples;
@@ -268,7 +268,7 @@ mod tests {
         }
 
         #[test]
-        fn folding_packets_gives_the_register_of_the_shot(
+        fn finish_from_remainder_equals_finish(
             record in record(), samples in prop::collection::vec(any::<u8>(), 0..500), packet in 1_usize..64,
         ) {
             let remainder = samples.chunks(packet).fold(0, |sum, payload| {
@@ -279,7 +279,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(bytes in prop::array::uniform32(any::<[u8; 2]>()), geometry: bool) {
+        fn parse_does_not_panic(bytes in prop::array::uniform32(any::<[u8; 2]>()), geometry: bool) {
             let mut record = [0; LEN];
             record.iter_mut().zip(bytes.iter().flatten()).for_each(|(to, from)| *to = *from);
             if geometry { record[..6].copy_from_slice(b"SHOT\x01\x01"); }

@@ -2,30 +2,30 @@
 
 use crate::{ParseError, bytes};
 
-/// An RDMA header: where in the responder's memory a WRITE or READ goes.
+/// An RDMA Extended Transport Header: the responder's memory that a WRITE or READ accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reth {
-    /// Virtual address in the responder's terms.
+    /// Virtual address in the responder's memory region.
     pub address: u64,
-    /// The key that gives the requester its right to that memory.
+    /// Remote key (R_Key) that authorises the access.
     pub r_key: u32,
-    /// Bytes of the whole message, at most 2^31.
+    /// Length of the whole message in bytes, at most 2^31.
     pub length: u32,
 }
 
 impl Reth {
-    /// Bytes of the header.
+    /// Length of the header, in bytes.
     pub const LEN: usize = 16;
 
-    /// Reads a header and returns it and what follows. The length is the peer's word: whether it fits key
-    /// and packet is for the responder to check.
+    /// Parses a header and returns it with the remaining bytes. The length is untrusted: the responder must check it
+    /// against the memory region and the packet.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("RETH", packet);
+        let mut fields = bytes::Fields::new("RETH", packet);
         let header = Self { address: fields.u64()?, r_key: fields.u32()?, length: fields.u32()? };
         Ok((header, fields.rest()))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         bytes::Header::new().u64(self.address).u32(self.r_key).u32(self.length).done()
     }

@@ -10,12 +10,12 @@ use crate::reth::Reth;
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
-/// Bytes of the ICRC at the end of every packet.
+/// Length of the ICRC at the end of every packet, in bytes.
 pub const ICRC_LEN: usize = 4;
-/// Bytes of the longest header (compare and swap), BTH included.
+/// Length of the longest header (compare and swap), BTH included, in bytes.
 pub const MAX_HEADER_LEN: usize = 40;
 
-/// The headers between BTH and payload. After parsing, exactly those that the opcode has are there.
+/// The headers between BTH and payload. After parsing, exactly those of the opcode are `Some`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
     /// Datagram header.
@@ -36,7 +36,7 @@ pub struct Extensions {
     pub flush: Option<Feth>,
 }
 
-/// A packet that was received, or is to be sent.
+/// A packet, received or to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Base transport header.
@@ -45,12 +45,12 @@ pub struct Packet<'a> {
     pub extensions: Extensions,
     /// The payload without its padding.
     pub payload: &'a [u8],
-    /// The ICRC as it stands in the packet; [`crate::icrc`] tells whether it is right.
+    /// The ICRC as stored in the packet, not verified; see [`crate::icrc`].
     pub icrc: u32,
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a UDP payload. The ICRC is not checked here: it also covers the IP and UDP headers.
+    /// Parses a UDP payload. The ICRC is not verified here, since it also covers the IP and UDP headers.
     pub fn parse(udp_payload: &'a [u8]) -> Result<Self, ParseError> {
         let Some((packet, icrc)) = udp_payload.split_last_chunk::<ICRC_LEN>() else {
             let needed = Bth::LEN + ICRC_LEN;
@@ -66,12 +66,12 @@ impl<'a> Packet<'a> {
         Ok(Self { bth, extensions, payload, icrc: u32::from_le_bytes(*icrc) })
     }
 
-    /// The packet's header: BTH and what its opcode calls for, in wire order.
+    /// Encodes the packet's headers: the BTH and those of its opcode, in wire order.
     pub fn emit_header(&self) -> ArrayVec<u8, MAX_HEADER_LEN> {
         self.extensions.emit(&self.bth)
     }
 
-    /// Bytes of the whole packet: header, payload, padding and ICRC.
+    /// Returns the length of the whole packet in bytes: headers, payload, padding and ICRC.
     pub fn wire_len(&self) -> usize {
         self.bth.opcode.header_len() + self.payload.len() + usize::from(self.bth.pad) + ICRC_LEN
     }
@@ -79,31 +79,31 @@ impl<'a> Packet<'a> {
 
 impl Extensions {
     fn parse_one<'a>(&mut self, extension: Extension, bytes: &'a [u8]) -> Result<&'a [u8], ParseError> {
-        fn keep<'a, T>(
-            place: &mut Option<T>,
+        fn store<'a, T>(
+            field: &mut Option<T>,
             parsed: Result<(T, &'a [u8]), ParseError>,
         ) -> Result<&'a [u8], ParseError> {
             let (header, rest) = parsed?;
-            *place = Some(header);
+            *field = Some(header);
             Ok(rest)
         }
         match extension {
-            Extension::Deth => keep(&mut self.deth, Deth::parse(bytes)),
-            Extension::Reth => keep(&mut self.reth, Reth::parse(bytes)),
-            Extension::AtomicEth => keep(&mut self.atomic, AtomicEth::parse(bytes)),
-            Extension::Aeth => keep(&mut self.aeth, Aeth::parse(bytes)),
-            Extension::AtomicAckEth => keep(&mut self.atomic_ack, AtomicAckEth::parse(bytes)),
-            Extension::Imm => keep(&mut self.imm, ImmDt::parse(bytes)),
-            Extension::Ieth => keep(&mut self.invalidate, Ieth::parse(bytes)),
-            Extension::Feth => keep(&mut self.flush, Feth::parse(bytes)),
+            Extension::Deth => store(&mut self.deth, Deth::parse(bytes)),
+            Extension::Reth => store(&mut self.reth, Reth::parse(bytes)),
+            Extension::AtomicEth => store(&mut self.atomic, AtomicEth::parse(bytes)),
+            Extension::Aeth => store(&mut self.aeth, Aeth::parse(bytes)),
+            Extension::AtomicAckEth => store(&mut self.atomic_ack, AtomicAckEth::parse(bytes)),
+            Extension::Imm => store(&mut self.imm, ImmDt::parse(bytes)),
+            Extension::Ieth => store(&mut self.invalidate, Ieth::parse(bytes)),
+            Extension::Feth => store(&mut self.flush, Feth::parse(bytes)),
         }
     }
 
-    /// A packet's header: `bth` and what its opcode calls for. A header that the opcode has and that is
-    /// missing here goes out as zeros; one that the opcode has not is left out.
+    /// Encodes a packet's headers: `bth` and those of its opcode. A header that the opcode requires and that is
+    /// `None` here is written as zeros; one that the opcode does not have is omitted.
     pub fn emit(&self, bth: &Bth) -> ArrayVec<u8, MAX_HEADER_LEN> {
         let mut out = ArrayVec::new();
-        // The longest opcode's headers fill the array, so this cannot overflow (tested for all).
+        // The headers of the longest opcode fill the array, so this cannot overflow (tested for every opcode).
         bytes::append(&mut out, &bth.emit());
         for extension in bth.opcode.extensions() {
             match extension {
@@ -123,7 +123,7 @@ impl Extensions {
     }
 }
 
-/// Reads a packet's header, BTH and what its opcode calls for; what stands behind it is not looked at.
+/// Parses a packet's headers: the BTH and those of its opcode. The bytes after them are ignored.
 pub fn header(packet: &[u8]) -> Result<(Bth, Extensions), ParseError> {
     headers(packet).map(|(bth, extensions, _)| (bth, extensions))
 }
@@ -137,7 +137,7 @@ fn headers(packet: &[u8]) -> Result<(Bth, Extensions, &[u8]), ParseError> {
     Ok((bth, extensions, rest))
 }
 
-/// What a UD queue pair needs of a packet to know whether it is its own.
+/// The header fields of an unreliable datagram that a UD queue pair checks or delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UdHeader {
     /// [`Opcode::UdSendOnly`] or [`Opcode::UdSendOnlyImm`].
@@ -159,13 +159,13 @@ pub struct UdHeader {
 }
 
 impl UdHeader {
-    /// Bytes of the header: 20, or 24 with immediate data.
+    /// Returns the length of the header in bytes: 20, or 24 with immediate data.
     pub fn header_len(&self) -> usize {
         self.opcode.header_len()
     }
 
-    /// Writes the header, as Linux would send it (migrated, default partition). An immediate goes with the
-    /// opcode that has one, and with no other.
+    /// Encodes the header as Linux sends it (migrated, default partition). The immediate is written only with
+    /// [`Opcode::UdSendOnlyImm`].
     pub fn emit(&self) -> ArrayVec<u8, MAX_HEADER_LEN> {
         let bth = Bth { solicited: self.solicited, pad: self.pad, ..Bth::new(self.opcode, self.dest_qp, self.psn) };
         let mut out = ArrayVec::new();
@@ -178,8 +178,10 @@ impl UdHeader {
     }
 }
 
-/// Reads the header of an unreliable datagram; what stands behind it (payload, ICRC) is not looked at.
-/// A packet of another transport service is refused.
+/// Parses the header of an unreliable datagram. The bytes after it (payload, ICRC) are ignored.
+///
+/// # Errors
+/// If the header is truncated or of another transport service.
 pub fn ud_header(header: &[u8]) -> Result<UdHeader, ParseError> {
     let (bth, rest) = Bth::parse(header)?;
     if bth.opcode.service() != Service::UnreliableDatagram {
@@ -187,7 +189,7 @@ pub fn ud_header(header: &[u8]) -> Result<UdHeader, ParseError> {
     }
     let (deth, rest) = Deth::parse(rest)?;
     let imm = match bth.opcode {
-        Opcode::UdSendOnlyImm => Some(bytes::Fields::of("ImmDt", rest).u32()?),
+        Opcode::UdSendOnlyImm => Some(bytes::Fields::new("ImmDt", rest).u32()?),
         _ => None,
     };
     Ok(UdHeader {
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn other_services_are_no_datagrams() {
+    fn ud_header_of_another_service_is_refused() {
         let header = Bth::new(Opcode::RcSendOnly, 1, 1).emit();
         assert_eq!(ud_header(&header), Err(ParseError::Unknown { what: "datagram opcode", found: 4 }));
     }
@@ -261,9 +263,11 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..80), opcode in prop::sample::select(Opcode::ALL)) {
+        fn parse_does_not_panic(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..80), opcode in prop::sample::select(Opcode::ALL),
+        ) {
             let _ = Packet::parse(&bytes);
-            // Random bytes seldom get past opcode and version.
+            // Random bytes seldom have a valid opcode and version.
             if let Some(first) = bytes.get_mut(0) { *first = opcode as u8; }
             if let Some(flags) = bytes.get_mut(1) { *flags &= 0xF0; }
             let _ = (Packet::parse(&bytes), ud_header(&bytes));

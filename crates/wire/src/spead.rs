@@ -1,30 +1,30 @@
 //! SPEAD, the Streaming Protocol for Exchanging Astronomical Data (revision 1, 2012), in its flavours 64-40 and
-//! 64-48: UDP packets that carry pieces of *heaps*.
+//! 64-48: UDP packets that carry parts of *heaps*.
 //!
 //! A packet begins with 8 bytes (`53`, version 4, width of an item's id, width of a heap address, two zeros,
-//! number of items), then items of 8 bytes each: a bit that says immediate, an id, and a value or an address in
-//! the heap. Then its piece of the heap. Everything is big-endian.
+//! number of items), then items of 8 bytes each: an immediate bit, an id, and a value or an address in the heap.
+//! The payload, a part of the heap, follows. All fields are big-endian.
 
 use crate::{ParseError, bytes};
 
-/// The first byte of every packet.
+/// First byte of every packet.
 pub const MAGIC: u8 = 0x53;
-/// The version that this crate reads and writes.
+/// Version that this crate reads and writes.
 pub const VERSION: u8 = 4;
-/// Bytes before the first item, and of each item.
+/// Length of the fixed header and of each item, in bytes.
 pub const WORD: usize = 8;
 
-/// Ids of the items that SPEAD itself defines.
+/// Ids of the items that SPEAD defines.
 pub mod id {
     /// Heap counter.
     pub const HEAP_COUNTER: u32 = 1;
-    /// Bytes of the whole heap.
+    /// Length of the whole heap in bytes.
     pub const HEAP_SIZE: u32 = 2;
-    /// Where in the heap this packet's piece begins.
+    /// Byte offset of this packet's payload in the heap.
     pub const HEAP_OFFSET: u32 = 3;
-    /// Bytes of this packet's piece.
+    /// Length of this packet's payload in bytes.
     pub const PAYLOAD_LENGTH: u32 = 4;
-    /// A description of an item.
+    /// Item descriptor.
     pub const DESCRIPTOR: u32 = 5;
     /// Stream control.
     pub const STREAM_CONTROL: u32 = 6;
@@ -33,7 +33,7 @@ pub mod id {
 /// Value of the stream-control item that ends a stream.
 pub const STREAM_STOP: u64 = 2;
 
-/// Which flavour: bits of a heap address, which is also how many the heap counter has.
+/// SPEAD flavour, by the number of bits of a heap address and of the heap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Flavour {
@@ -44,40 +44,40 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Bits of a heap address and of a value.
+    /// Returns the number of bits of a heap address and of a value.
     pub fn bits(self) -> u32 {
         self as u32
     }
 }
 
-/// What a packet's items say of its piece of a heap.
+/// Items of a packet that describe its part of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// Flavour.
+    /// SPEAD flavour.
     pub flavour: Flavour,
-    /// Items in the packet.
+    /// Number of items in the packet.
     pub items: u16,
     /// Heap counter.
     pub heap: u64,
-    /// Bytes of the whole heap, if the sender tells.
+    /// Length of the whole heap in bytes, if the packet has it.
     pub heap_bytes: Option<u64>,
-    /// Where the piece begins in the heap.
+    /// Byte offset of the payload in the heap.
     pub offset: u64,
-    /// Bytes of the piece.
+    /// Length of the payload in bytes.
     pub len: u64,
-    /// It ends the stream.
+    /// `true` if the packet ends the stream.
     pub stop: bool,
-    /// It carries stream control or descriptions of items.
+    /// `true` if the packet carries stream control or item descriptors.
     pub control: bool,
 }
 
 impl Header {
-    /// Bytes of the header with so many items.
+    /// Returns the length in bytes of a header with `items` items.
     pub fn len_of(items: u16) -> usize {
         WORD * (1 + usize::from(items))
     }
 
-    /// Bytes of the header whose leading bytes these are; [`WORD`] if that cannot be told.
+    /// Returns the length in bytes of a header, given its first bytes; [`WORD`] if they are too few or not SPEAD.
     pub fn len_seen(first: &[u8]) -> usize {
         match first {
             [MAGIC, VERSION, _, _, _, _, high, low, ..] => Self::len_of(u16::from_be_bytes([*high, *low])),
@@ -85,9 +85,9 @@ impl Header {
         }
     }
 
-    /// Reads a header and returns it and what follows. Items of users are passed over.
+    /// Parses a header and returns it with the remaining bytes. User-defined items are ignored.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("SPEAD header", packet);
+        let mut fields = bytes::Fields::new("SPEAD header", packet);
         let (magic, version, id_bytes, address_bytes) = (fields.u8()?, fields.u8()?, fields.u8()?, fields.u8()?);
         for (what, expected, found) in [("SPEAD magic", MAGIC, magic), ("SPEAD version", VERSION, version)] {
             if found != expected {
@@ -138,7 +138,7 @@ impl Header {
         Ok((header, fields.rest()))
     }
 
-    /// The header's bytes with the four items that every packet has.
+    /// Encodes the header with the four items that every packet has.
     pub fn emit(&self) -> [u8; 5 * WORD] {
         let (id_bytes, address_bytes) = match self.flavour {
             Flavour::F40 => (3, 5),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_spead2_are_read() {
+    fn spead2_packets_are_parsed() {
         let empty = hex(concat!(
             "53040206000000058001000000123456800200000000000180030000000000008004000000000001",
             "000000000000000000"
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn control_is_told_from_data() {
+    fn control_packets_are_distinguished_from_data() {
         let word = |item: u64| item.to_be_bytes();
         let packet = |last: u64| {
             let mut bytes = [MAGIC, VERSION, 2, 6, 0, 0, 0, 4].to_vec();
@@ -198,12 +198,12 @@ mod tests {
         assert_eq!(packet(1 << 63 | 6 << 48 | 2), Ok((true, true)), "stop");
         assert_eq!(packet(1 << 63 | 6 << 48), Ok((true, false)), "start");
         assert_eq!(packet(5 << 48), Ok((true, false)), "descriptor");
-        assert_eq!(packet(0x1600 << 48 | 9), Ok((false, false)), "an item of a user");
+        assert_eq!(packet(0x1600 << 48 | 9), Ok((false, false)), "a user-defined item");
     }
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(wide: bool, heap: u64, heap_bytes: u64, offset: u64, len: u64) {
+        fn parse_inverts_emit(wide: bool, heap: u64, heap_bytes: u64, offset: u64, len: u64) {
             let flavour = if wide { Flavour::F48 } else { Flavour::F40 };
             let low = |value: u64| value & ((1 << flavour.bits()) - 1);
             let header = Header {
@@ -217,7 +217,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..200), head: bool) {
+        fn parse_does_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), head: bool) {
             if head && bytes.len() > 4 {
                 bytes[..4].copy_from_slice(&[MAGIC, VERSION, 2, 6]);
             }

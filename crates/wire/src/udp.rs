@@ -7,27 +7,27 @@ pub const ROCE_PORT: u16 = 4791;
 /// IP protocol (IPv6 next-header) number of UDP.
 pub const PROTOCOL: u8 = 17;
 
-/// A UDP header. Its checksum is carried, not checked: RoCEv2 sends 0 (none) and has the ICRC instead,
-/// and for all else the kernel has checked it.
+/// A UDP header. Its checksum is not verified: RoCEv2 sends 0 (none) and has the ICRC instead, and the kernel
+/// verifies it for all other datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// Sender's port. For RoCEv2 any number that keeps a flow on one path, usually 0xC000 and up.
+    /// Sender's port. For RoCEv2 it is the flow's entropy for ECMP, usually 0xC000 and up.
     pub source: u16,
     /// Receiver's port.
     pub destination: u16,
-    /// Bytes after the header. For RoCEv2 the ICRC is among them.
+    /// Bytes after the header, the ICRC of RoCEv2 included.
     pub payload_len: u16,
-    /// As on the wire; 0 is none.
+    /// Checksum as on the wire; 0 is none.
     pub checksum: u16,
 }
 
 impl Header {
-    /// Bytes of the header.
+    /// Length of the header, in bytes.
     pub const LEN: usize = 8;
 
-    /// Reads a header and returns it and exactly its payload: what stands behind is cut off.
+    /// Parses a header and returns it with its payload. Bytes after the payload are dropped.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("UDP header", packet);
+        let mut fields = bytes::Fields::new("UDP header", packet);
         let source = fields.u16()?;
         let destination = fields.u16()?;
         let total = fields.u16()?;
@@ -46,7 +46,7 @@ impl Header {
         Ok((Self { source, destination, payload_len, checksum }, payload))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         bytes::Header::new()
             .u16(self.source)
@@ -70,14 +70,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(source: u16, destination: u16, checksum: u16) {
+        fn parse_inverts_emit(source: u16, destination: u16, checksum: u16) {
             let header = Header { source, destination, payload_len: 0, checksum };
             let bytes = header.emit();
             prop_assert_eq!(Header::parse(&bytes), Ok((header, [].as_slice())));
         }
 
         #[test]
-        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn parse_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = Header::parse(&bytes);
         }
     }

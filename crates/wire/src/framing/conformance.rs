@@ -1,8 +1,8 @@
-//! What every framing must do: named checks that take any implementation of [`Framing`].
+//! Conformance tests for framings: named checks that are generic over the implementation of [`Framing`].
 //!
-//! A [`Case`] says which shot is sent, in which shape, and under which keys; [`run`] puts a framing through every check of
-//! [`CHECKS`] with it. Cases are cheap: try many geometries, shots and seeds. No check catches a panic: a framing that
-//! panics on what came from a network fails by that panic.
+//! A [`Case`] selects the shot, its geometry and its keys; [`run`] runs every check of [`CHECKS`] with it. Cases are
+//! cheap: try many geometries, shots and seeds. Panics are not caught: a framing that panics on untrusted bytes fails
+//! by that panic.
 
 use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
 use crate::ParseError;
@@ -11,31 +11,31 @@ use arrayvec::ArrayVec;
 use core::fmt::{self, Display};
 use shotline_random::SplitMix64;
 
-/// What a framing is checked with.
+/// Input of the checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Shape of the shots: one that such a sender can send.
+    /// Geometry of the shots, which must be one that the framing supports.
     pub geometry: Geometry,
-    /// Shot number: one that such a sender can have.
+    /// Shot number, which must be one that the framing supports.
     pub shot: u64,
     /// Packet sequence number of the shot's first packet.
     pub first_psn: u32,
-    /// Keys that packets carry.
+    /// Keys in the packets.
     pub link: Link,
-    /// Seed of the bytes that stand for a hostile network.
+    /// Seed of the random damage.
     pub seed: u64,
 }
 
-/// A requirement, and the function that checks it.
+/// A requirement and the function that checks it.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// A sentence that states the requirement.
+    /// The requirement, as a sentence.
     pub name: &'static str,
-    /// Checks it.
+    /// Function that checks the requirement.
     pub run: fn(&dyn Framing, &Case) -> Result<(), Violation>,
 }
 
-/// Every check.
+/// All checks.
 pub const CHECKS: [Check; 7] = [
     Check { name: "every packet of a shot is placed where it was sent from", run: places },
     Check { name: "a header has the length that is forecast for it", run: lengths },
@@ -46,24 +46,24 @@ pub const CHECKS: [Check; 7] = [
     Check { name: "every place of random bytes is inside the shot", run: noise },
 ];
 
-/// Puts a framing through every check.
+/// Runs every check on a framing.
 ///
 /// # Errors
-/// The first requirement that it violates.
+/// The first violated requirement.
 pub fn run(framing: &dyn Framing, case: &Case) -> Result<(), Failure> {
     CHECKS.into_iter().try_for_each(|Check { name, run }| {
         run(framing, case).map_err(|violation| Failure { check: name, framing: framing.name(), violation })
     })
 }
 
-/// A requirement that a framing violates.
+/// A violated requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// [`Check::name`].
     pub check: &'static str,
     /// Name of the framing.
     pub framing: &'static str,
-    /// What was found.
+    /// How it was violated.
     pub violation: Violation,
 }
 
@@ -75,64 +75,64 @@ impl Display for Failure {
 
 impl core::error::Error for Failure {}
 
-/// What was found in place of what a check requires.
+/// How a framing violates a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A header that the framing itself has written is refused.
+    /// A header that the framing has written is refused.
     #[error("packet {index} is refused: {error}")]
     Refused {
         /// Index of the packet in its shot.
         index: u32,
-        /// The framing's reason.
+        /// Error of the framing.
         error: ParseError,
     },
-    /// A place is not that of the packet that was sent.
+    /// The placement is not that of the packet that was sent.
     #[error("packet {index} is placed at {found:?}")]
     Misplaced {
         /// Index of the packet in its shot.
         index: u32,
-        /// The place.
+        /// The placement that the framing returned.
         found: Place,
     },
-    /// What must be refused is placed.
+    /// A packet that must be refused is accepted.
     #[error("packet {index} is accepted")]
     Accepted {
         /// Index of the packet in its shot.
         index: u32,
     },
-    /// A length of a header is not as forecast, or more than [`MAX_HEADER`].
+    /// The length of a header differs from the forecast, or exceeds [`MAX_HEADER`].
     #[error("the header of packet {index} has {expected} bytes, and {found} were forecast")]
     HeaderLength {
         /// Index of the packet in its shot.
         index: u32,
-        /// Bytes of the header, or the most that it may have.
+        /// Length of the header, or its maximum, in bytes.
         expected: usize,
-        /// Bytes that the framing says it has.
+        /// Length that the framing returned, in bytes.
         found: usize,
     },
-    /// Packets of one link have different keys.
+    /// Two packets of a link have different keys.
     #[error("packet {index} has key {found:#x}, those before it {expected:#x}")]
     Key {
         /// Index of the packet in its shot.
         index: u32,
-        /// Key of the first packet.
+        /// Key of the first packet of the link.
         expected: u32,
-        /// Its key.
+        /// Key of this packet.
         found: u32,
     },
-    /// Bytes that no sender has sent have a place that does not exist.
+    /// Damaged bytes have a placement outside the shot.
     #[error("a header of {header_len} bytes is placed at {found:?}, which does not exist")]
     Outside {
-        /// Bytes of the header.
+        /// Length of the header, in bytes.
         header_len: usize,
-        /// The place.
+        /// The placement that the framing returned.
         found: Place,
     },
 }
 
 type Header = ArrayVec<u8, MAX_HEADER>;
 
-/// Packet `index` of the case's shot.
+/// Returns packet `index` of the case's shot.
 fn packet(case: &Case, index: u32) -> Packet {
     let g = &case.geometry;
     Packet {
@@ -146,7 +146,7 @@ fn packet(case: &Case, index: u32) -> Packet {
     }
 }
 
-/// Every packet of the case's shot, with its header.
+/// Returns every packet of the case's shot, with its header.
 fn packets<'a>(framing: &'a dyn Framing, case: &'a Case) -> impl Iterator<Item = (Packet, Header)> + 'a {
     (0..case.geometry.packets()).map(|index| {
         let (packet, mut header) = (packet(case, index), Header::new());
@@ -160,7 +160,7 @@ fn places(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
         let Packet { index, psn, .. } = packet;
         let place = framing.place(&header, packet.len, &case.geometry);
         let place = place.map_err(|error| Violation::Refused { index, error })?;
-        let is_there = match place.position {
+        let is_correct = match place.position {
             Position::Shot { number, bits, offset, last } => {
                 (number, offset, last) == (low(packet.shot, bits), packet.offset, packet.last)
             }
@@ -171,7 +171,7 @@ fn places(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
                     && u64::from(first) == low(case.first_psn.into(), bits)
             }
         };
-        if !is_there || place.len != packet.len {
+        if !is_correct || place.len != packet.len {
             return Err(Violation::Misplaced { index, found: place });
         }
     }
@@ -217,7 +217,7 @@ fn truncation(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
 fn other_payload(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
     let g = &case.geometry;
     for (Packet { index, len, .. }, header) in packets(framing, case) {
-        // A first payload where the last belongs, a last one elsewhere, and lengths that no packet has.
+        // The first payload's length in the last packet, the last one's in others, and lengths that no packet has.
         let others = [g.packet_bytes(0), g.packet_bytes(g.packets() - 1), len.wrapping_add(64), 0, u32::MAX];
         for other in others.into_iter().filter(|other| *other != len) {
             if framing.place(&header, other, g).is_ok() {
@@ -237,7 +237,7 @@ fn damage(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
             if let Some(byte) = header.get_mut(at) {
                 *byte ^= 1 << (bits >> 32 & 7);
             }
-            hostile(framing, case, &header, len)?;
+            check_untrusted(framing, case, &header, len)?;
         }
     }
     Ok(())
@@ -249,22 +249,22 @@ fn noise(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
         let header: Header = (0..len).map(|_| random.next_u64() as u8).collect();
         let index = random.next_u64() as u32 % case.geometry.packets();
         for payload_len in [case.geometry.packet_bytes(index), random.next_u64() as u32] {
-            hostile(framing, case, &header, payload_len)?;
+            check_untrusted(framing, case, &header, payload_len)?;
         }
     }
-    // Bytes that are all random seldom get past a magic number or an opcode; some in place of a sent header's do.
+    // All-random bytes seldom have a valid magic number or opcode, so also overwrite a part of a valid header.
     for (Packet { len, .. }, mut header) in packets(framing, case) {
         let bits = random.next_u64();
         let first = bits as usize % (header.len() + 1);
         let count = (bits >> 32) as usize % (header.len() - first + 1);
         header[first..first + count].iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
-        hostile(framing, case, &header, len)?;
+        check_untrusted(framing, case, &header, len)?;
     }
     Ok(())
 }
 
-/// Shows a framing bytes that may be from no sender.
-fn hostile(framing: &dyn Framing, case: &Case, header: &[u8], payload_len: u32) -> Result<(), Violation> {
+/// Passes untrusted bytes to a framing and checks what it returns.
+fn check_untrusted(framing: &dyn Framing, case: &Case, header: &[u8], payload_len: u32) -> Result<(), Violation> {
     let (g, header_len) = (&case.geometry, header.len());
     let found = framing.header_len(header);
     if found > MAX_HEADER {
@@ -291,7 +291,7 @@ fn hostile(framing: &dyn Framing, case: &Case, header: &[u8], payload_len: u32) 
     if exists { Ok(()) } else { Err(Violation::Outside { header_len, found: place }) }
 }
 
-/// The low `bits` bits of a number.
+/// Returns the low `bits` bits of a number.
 fn low(number: u64, bits: u32) -> u64 {
     if bits >= u64::BITS { number } else { number & ((1 << bits) - 1) }
 }

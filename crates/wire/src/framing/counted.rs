@@ -1,10 +1,10 @@
-//! RoCEv2 unreliable datagrams without an immediate: nothing but the packet sequence number says where a
-//! payload belongs, so the receiver counts.
+//! RoCEv2 unreliable datagrams without an immediate: only the packet sequence number identifies the position of a
+//! payload, so the receiver counts packets.
 //!
 //! Every packet is a UD SEND_ONLY (0x64) of 4096 bytes, the last of a shot shorter; the solicited-event bit
-//! is set on the last and only there. The sequence number starts at a value that set-up tells, grows by one
-//! with each packet, and wraps at 2^24: packet `(psn - first) mod 2^24` belongs to the shot that the count
-//! divided by the packets of a shot gives. The header is 20 bytes: BTH, DETH.
+//! is set on the last packet only. The sequence number starts at a value that the set-up exchange carries, grows by
+//! one with each packet, and wraps at 2^24. The number of the shot is `(psn - first) mod 2^24` divided by the packets
+//! of a shot. The header is 20 bytes: BTH, DETH.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position, ud};
@@ -17,10 +17,10 @@ use arrayvec::ArrayVec;
 
 /// Bits of the packet sequence number.
 pub const SEQUENCE_BITS: u32 = 24;
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 20;
 
-/// What the registry of framings says of it.
+/// Registry entry of this framing.
 pub const DESCRIPTION: Description = Description {
     name: "counted",
     set_up: SetUp::Required { id: 1 },
@@ -35,7 +35,7 @@ pub const DESCRIPTION: Description = Description {
     large_shots: false,
 };
 
-/// The framing.
+/// UD framing without an immediate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted;
 
@@ -65,7 +65,7 @@ impl Framing for Counted {
             return Err(ParseError::Value { what: "opcode", expected, found });
         }
         let len = ud::unpadded(&header, payload_len)?;
-        // Which packet it is, only the counter knows; but whether it is a last one, the packet says itself.
+        // Only the receiver's count gives the index of the packet, but the packet itself is marked if it is the last.
         let index = if header.solicited { g.packets() - 1 } else { 0 };
         let packet = Packet::nth(g, header.psn, 0, index)?;
         packet.expect_len(len)?;
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_sequence_number_is_told() {
+    fn position_is_the_sequence_number() {
         let position = Position::Sequence { number: 0x23_4567, bits: 24 };
         assert_eq!(place(false, 4096), Ok(Place { position, len: 4096 }));
         assert_eq!(place(true, 1344), Ok(Place { position, len: 1344 }));
     }
 
     #[test]
-    fn lengths_that_no_packet_of_the_shot_has_are_refused() {
+    fn wrong_payload_lengths_are_refused() {
         assert!(place(false, 1344).is_err() && place(true, 4096).is_err() && place(false, 0).is_err());
     }
 }

@@ -1,43 +1,43 @@
-//! What the registry of framings ([`super::Kind`]) says of each member.
+//! Entries of the registry of framings ([`super::Kind`]).
 
 use crate::shot::Trailer;
 
-/// Properties of a framing that are the same for all of its streams.
+/// Properties that all streams of a framing share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
     /// Name in configuration, messages and recordings.
     pub name: &'static str,
-    /// How a receiver comes to know a sender.
+    /// How a receiver discovers a sender.
     pub set_up: SetUp,
-    /// Packets end in an ICRC.
+    /// `true` if packets end in an ICRC.
     pub sealed: bool,
-    /// Header bytes of a packet that is not the last of its shot.
+    /// Header length, in bytes, of a packet that is not the last of its shot.
     pub header_len: u32,
-    /// What closes a shot.
+    /// Trailer of a shot.
     pub trailer: Trailer,
-    /// Default UDP port of the receiver, of link 0.
+    /// Default UDP port of the receiver for link 0.
     pub port: u16,
-    /// One receiver takes several links at one address, because its packets name their streams.
+    /// `true` if one address can receive several links, because packets identify their streams.
     pub shares_address: bool,
     /// Keys of the receiver that packets carry.
     pub keys: Keys,
-    /// What an RDMA device's work completions show of a packet.
+    /// What the work completions of an RDMA device reveal about a packet.
     pub completions: Completions,
-    /// What of a recording can be sent without set-up.
+    /// How much of a recording can be replayed without set-up.
     pub replay: Replay,
-    /// Shots are blocks of tens of megabytes, of which few are held at a time.
+    /// `true` if shots are blocks of tens of megabytes, so that only few fit in memory.
     pub large_shots: bool,
 }
 
 impl Description {
-    /// Default UDP port of a link's receiver. RoCE has one port; other framings whose links do not share an address have
-    /// consecutive ones.
+    /// Returns the default UDP port of a link's receiver. RoCE has one port; other framings whose links do not share an
+    /// address use consecutive ports.
     pub const fn port_of(&self, link: u16) -> u16 {
         if self.sealed || self.shares_address { self.port } else { self.port.wrapping_add(link) }
     }
 }
 
-/// How a receiver comes to know a sender.
+/// How a receiver discovers a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SetUp {
     /// By set-up messages only.
@@ -45,17 +45,17 @@ pub enum SetUp {
         /// Identifier in set-up messages, 0 to 7.
         id: u8,
     },
-    /// By set-up messages, or by the receiver's settings.
+    /// By set-up messages or by the receiver's configuration.
     Optional {
         /// Identifier in set-up messages, 0 to 7.
         id: u8,
     },
-    /// From its packets: it takes no set-up.
+    /// From its packets: the sender does not support set-up messages.
     Learned,
 }
 
 impl SetUp {
-    /// Identifier in set-up messages; none if the sender takes no set-up.
+    /// Returns the identifier in set-up messages, or `None` if the sender does not support them.
     pub const fn id(self) -> Option<u8> {
         match self {
             Self::Required { id } | Self::Optional { id } => Some(id),
@@ -67,7 +67,7 @@ impl SetUp {
 /// Keys of the receiver that packets carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keys {
-    /// None.
+    /// Packets carry no key.
     None,
     /// A queue pair number.
     QueuePair,
@@ -75,26 +75,26 @@ pub enum Keys {
     QueuePairAndQKey,
 }
 
-/// What the work completions of an RDMA device's UD queue pair show of a packet.
+/// What the work completions of an RDMA device's UD queue pair reveal about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Completions {
-    /// Its immediate data, which names shot and packet.
+    /// Its immediate data, which identifies shot and packet.
     Immediate,
-    /// Nothing: packets are counted.
+    /// Nothing: the receiver counts packets.
     Count,
-    /// The device does not receive such packets.
+    /// The device cannot receive such packets.
     Unsupported,
 }
 
-/// What of a recording can be sent without set-up.
+/// How much of a recording can be replayed without set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Replay {
-    /// All of it, several links to one address.
+    /// All of it, with several links to one address.
     Complete,
-    /// All of it, each link to an address of its own: packets do not name their link.
+    /// All of it, with one address per link, since packets do not identify their link.
     AddressPerLink,
-    /// The samples. Packets of context are not sent.
+    /// The samples only. Context packets are not sent.
     WithoutContext,
-    /// Nothing: only set-up tells where the count of packets begins.
+    /// Nothing: the initial packet sequence number is known only from set-up.
     Refused,
 }

@@ -1,5 +1,6 @@
-//! Blocks of a digitizer in plain UDP: a header of one cache line, made once for each frame but for the block's
-//! number and stamp. Every packet tells all that its samples mean, so a recorder may join at any time.
+//! Blocks of a digitizer over plain UDP. The header is one cache line. A sender can prepare it for each packet of a
+//! block; only the block's number and time stamp change. Every packet describes its samples completely, so a recorder
+//! can join at any time.
 //!
 //! | byte | field | type |
 //! |---|---|---|
@@ -18,9 +19,9 @@
 //! | 48 | centre frequency in Hz | f64 |
 //! | 56 | volts per count | f64, 0 unknown |
 //!
-//! Big-endian. Samples are 16-bit little-endian, I before Q, a multiple of 64 bytes of them. Behind them stand the
-//! block's description ([`crate::block`]) and the end-of-shot record, 256 bytes together. All packets but the last have
-//! equal payloads.
+//! The header is big-endian. Samples are 16-bit little-endian, I before Q, and fill a multiple of 64 bytes. The block's
+//! description ([`crate::block`]) and the end-of-shot record follow, 256 bytes together. All packets but the last have
+//! payloads of equal length.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position};
@@ -28,11 +29,11 @@ use crate::shot::{Geometry, Trailer};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
-/// The header's first four bytes.
+/// First four bytes of the header.
 pub const MAGIC: [u8; 4] = *b"SHDG";
-/// The version that this crate writes and reads.
+/// Version that this crate writes and accepts.
 pub const VERSION: u8 = 1;
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 64;
 
 const LAST: u8 = 1 << 0;
@@ -42,27 +43,27 @@ const TRIGGERED: u8 = 1 << 2;
 /// A packet's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Header {
-    /// It is the block's last packet.
+    /// `true` in the last packet of the block.
     pub last: bool,
     /// The source's clock was locked to its reference.
     pub locked: bool,
     /// A trigger started the block.
     pub triggered: bool,
-    /// 2 for I and Q, 1 for real samples.
+    /// Number of channels: 2 for I and Q, 1 for real samples.
     pub channels: u8,
     /// Resolution of a sample in bits.
     pub bits: u8,
-    /// Stream.
+    /// Stream number.
     pub stream: u32,
-    /// Bytes of the whole block: samples and trailer.
+    /// Length of the whole block in bytes: samples and trailer.
     pub block_bytes: u32,
     /// Block number.
     pub block: u64,
-    /// TAI nanoseconds of the block's first sample.
+    /// Time of the block's first sample, in TAI nanoseconds.
     pub tai_ns: u64,
     /// Byte offset of the payload in the block.
     pub offset: u32,
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     pub len: u32,
     /// Sample rate in Hz.
     pub sample_rate_hz: f64,
@@ -73,9 +74,10 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a header and returns it and what follows. Unknown flags are ignored; numbers that are none are refused.
+    /// Parses a header and returns it with the remaining bytes. Unknown flags are ignored; numbers that are not finite
+    /// are refused.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("digitizer header", packet);
+        let mut fields = bytes::Fields::new("digitizer header", packet);
         let magic = fields.array()?;
         if magic != MAGIC {
             let (expected, found) = (u32::from_be_bytes(MAGIC).into(), u32::from_be_bytes(magic).into());
@@ -106,7 +108,7 @@ impl Header {
         Ok((header, fields.rest()))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let flags = [(self.last, LAST), (self.locked, LOCKED), (self.triggered, TRIGGERED)];
         let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
@@ -127,20 +129,20 @@ impl Header {
             .done()
     }
 
-    /// The 16 bytes that change from block to block, which stand at [`STAMP_AT`].
+    /// Encodes the 16 bytes that change from block to block: block number and time, at offset [`STAMP_AT`].
     pub fn stamped(&self) -> [u8; 16] {
         bytes::Header::new().u64(self.block).u64(self.tai_ns).done()
     }
 }
 
-/// Where [`Header::stamped`] is in a header.
+/// Byte offset of [`Header::stamped`] in a header.
 pub const STAMP_AT: usize = 16;
 
-fn range(what: &'static str, found: u8, most: u8) -> Result<u8, ParseError> {
-    if (1..=most).contains(&found) {
+fn range(what: &'static str, found: u8, max: u8) -> Result<u8, ParseError> {
+    if (1..=max).contains(&found) {
         return Ok(found);
     }
-    Err(ParseError::Range { what, least: 1, most: most.into(), found: found.into() })
+    Err(ParseError::Range { what, least: 1, most: max.into(), found: found.into() })
 }
 
 fn finite(what: &'static str, bits: u64) -> Result<f64, ParseError> {
@@ -148,7 +150,7 @@ fn finite(what: &'static str, bits: u64) -> Result<f64, ParseError> {
     if value.is_finite() { Ok(value) } else { Err(ParseError::Unknown { what, found: bits }) }
 }
 
-/// What the registry of framings says of it.
+/// Registry entry of this framing.
 pub const DESCRIPTION: Description = Description {
     name: "digitizer",
     set_up: SetUp::Learned,
@@ -163,7 +165,7 @@ pub const DESCRIPTION: Description = Description {
     large_shots: true,
 };
 
-/// The framing.
+/// Framing of a digitizer's blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Digitizer;
 
@@ -200,7 +202,7 @@ impl Framing for Digitizer {
         Ok(Place { position: Position::Shot { number, bits: u64::BITS, offset, last }, len: payload_len })
     }
 
-    /// Knows neither stamp nor centre frequency: those stand in the block's own trailer.
+    /// Writes zeros for time stamp and frequencies, which are not part of a [`Packet`]; the block's trailer has them.
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
         let header = Header {
             last: p.last,
@@ -263,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(
+        fn parse_inverts_emit(
             flags: [bool; 3], channels in 1_u8..3, bits in 1_u8..17, stream: u32, block_bytes: u32, block: u64,
             tai_ns: u64, offset: u32, len: u32, rates in [-1e15_f64..1e15, -1e15_f64..1e15, -1e15_f64..1e15],
         ) {
@@ -279,11 +281,11 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics_and_every_place_is_inside_the_block(
-            mut header in prop::collection::vec(any::<u8>(), 0..80), len in 0_u32..10_000, tame: bool,
+        fn place_of_any_bytes_is_inside_the_block(
+            mut header in prop::collection::vec(any::<u8>(), 0..80), len in 0_u32..10_000, valid_prefix: bool,
         ) {
             let g = geometry();
-            if tame {
+            if valid_prefix {
                 for (byte, value) in header.iter_mut().zip(*b"SHDG\x01\x00\x02\x10") { *byte = value; }
                 for (byte, value) in header.iter_mut().skip(12).zip(20_288_u32.to_be_bytes()) { *byte = value; }
             }

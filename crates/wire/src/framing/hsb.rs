@@ -1,8 +1,8 @@
 //! Frames of a Holoscan Sensor Bridge as shots: UC RDMA WRITE packets into a ring of pages ([`crate::hsb`]).
 //!
-//! Every packet names its address, so its place in the frame is exact. Which frame it is follows from the page and
-//! the packet sequence number. The header is BTH and RETH, 28 bytes, and in the last packet of a frame an immediate
-//! behind them.
+//! Every packet carries its address, so its offset in the frame is exact. The frame number follows from the page and
+//! the packet sequence number. The header is BTH and RETH, 28 bytes; in the last packet of a frame an immediate
+//! follows.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
@@ -15,12 +15,12 @@ use crate::udp::ROCE_PORT;
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
-/// Bytes of the header of all packets but a frame's last.
+/// Length of the header of all packets but a frame's last, in bytes.
 pub const HEADER_LEN: usize = Bth::LEN + Reth::LEN;
-/// Bytes of the header of a frame's last packet.
+/// Length of the header of a frame's last packet, in bytes.
 pub const LAST_HEADER_LEN: usize = HEADER_LEN + ImmDt::LEN;
 
-/// What the registry of framings says of it.
+/// Registry entry of this framing.
 pub const DESCRIPTION: Description = Description {
     name: "hsb",
     set_up: SetUp::Learned,
@@ -35,16 +35,16 @@ pub const DESCRIPTION: Description = Description {
     large_shots: false,
 };
 
-/// The framing: what the bridge was told about the receiver's memory.
+/// Framing of a sensor bridge, with the receiver's memory layout as configured in the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hsb {
     /// Address of page 0.
     pub base: u64,
-    /// Bytes from one page to the next, at least one shot's.
+    /// Distance between pages in bytes, at least the length of a shot.
     pub step: u32,
-    /// Pages in the ring.
+    /// Number of pages in the ring.
     pub pages: u32,
-    /// The remote key that packets must carry.
+    /// Remote key (R_Key) that packets must carry.
     pub r_key: u32,
 }
 
@@ -109,7 +109,7 @@ impl Framing for Hsb {
             let (expected, found) = (self.r_key.into(), reth.r_key.into());
             return Err(ParseError::Value { what: "remote key", expected, found });
         }
-        // Lengths that are no multiple of 4 come without padding, so a pad count is a packet of someone else.
+        // The bridge does not pad payloads to a multiple of 4, so a packet with a pad count is from another sender.
         if bth.pad != 0 || reth.length != payload_len {
             let (expected, found) = (payload_len.into(), reth.length.into());
             return Err(ParseError::Length { what: "the write", expected, found });
@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_packet_of_a_frame_is_placed_where_it_was_sent_from(
+        fn frame_packets_are_placed_where_they_were_sent_from(
             apart: bool, shot in 0_u64..1 << 40, psn: u32, index: prop::sample::Index,
         ) {
             let g = frame(apart);

@@ -1,11 +1,11 @@
-//! The registry of framings.
+//! Registry of framings.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
 use arrayvec::ArrayString;
 use core::fmt::{self, Display, Write};
 use core::str::FromStr;
 
-/// Defines [`Kind`] by a table: the variant of each framing and its module, which has its `DESCRIPTION`.
+/// Defines [`Kind`] from a table: the variant of each framing and its module, which has its `DESCRIPTION`.
 macro_rules! framings {
     ($($kind:ident = $module:ident;)+) => {
         /// A framing of this crate.
@@ -15,10 +15,10 @@ macro_rules! framings {
         }
 
         impl Kind {
-            /// Every member.
+            /// All framings.
             pub const ALL: [Self; [$(Self::$kind),+].len()] = [$(Self::$kind),+];
 
-            /// Properties that all streams of the framing share.
+            /// Returns the properties that all streams of the framing share.
             pub const fn description(self) -> &'static Description {
                 match self {
                     $(Self::$kind => &super::$module::DESCRIPTION,)+
@@ -39,35 +39,35 @@ framings! {
 }
 
 impl Kind {
-    /// Name in configuration, messages and recordings.
+    /// Returns the name in configuration, messages and recordings.
     pub const fn name(self) -> &'static str {
         self.description().name
     }
 
-    /// Identifier in set-up messages; none if such senders take no set-up.
+    /// Returns the identifier in set-up messages, or `None` if such senders do not support them.
     pub const fn id(self) -> Option<u8> {
         self.description().set_up.id()
     }
 
-    /// The member with this identifier in set-up messages.
+    /// Returns the framing with this identifier in set-up messages.
     pub fn with_id(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.id() == Some(id))
     }
 
-    /// The members that set-up messages can ask for, in the order of their identifiers.
+    /// Returns the framings that set-up messages can request, in the order of their identifiers.
     pub fn with_set_up() -> impl Iterator<Item = Self> + Clone {
         (0..=u8::MAX).filter_map(Self::with_id)
     }
 
-    /// Identifier in set-up messages.
+    /// Returns the identifier in set-up messages.
     ///
     /// # Errors
-    /// If such senders take no set-up.
+    /// If such senders do not support set-up messages.
     pub fn for_set_up(self) -> Result<u8, NoSetUp> {
         self.id().ok_or(NoSetUp(self))
     }
 
-    /// Titles of the columns of [`Self::cells`].
+    /// Column titles for [`Self::cells`].
     pub const HEADER: [&'static str; 10] = [
         "framing",
         "sender known by",
@@ -81,7 +81,7 @@ impl Kind {
         "replay without set-up",
     ];
 
-    /// The member's row in a table of capabilities.
+    /// Returns the framing's row in the table of capabilities.
     pub fn cells(self) -> [Cell; Self::HEADER.len()] {
         let Description { name, set_up, sealed, trailer, port, shares_address, keys, completions, replay, .. } =
             self.description();
@@ -114,10 +114,10 @@ impl Kind {
     }
 }
 
-/// Text of a cell in a table of capabilities.
+/// Text of a cell in the table of capabilities.
 pub type Cell = ArrayString<24>;
 
-/// As much of a value's text as a cell holds.
+/// Formats a value and truncates it to the size of a cell.
 fn cell(value: impl Display) -> Cell {
     let mut text = Cell::new();
     let _ = write!(text, "{value}");
@@ -138,10 +138,10 @@ impl FromStr for Kind {
     }
 }
 
-/// No framing of this crate has that name.
+/// Error of parsing a name that no framing has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownFraming {
-    /// The beginning of what was found.
+    /// First 32 bytes of the name.
     found: ArrayString<32>,
 }
 
@@ -161,7 +161,7 @@ impl Display for UnknownFraming {
 
 impl core::error::Error for UnknownFraming {}
 
-/// A framing whose senders take no set-up was asked for where set-up is needed.
+/// Error of a request for set-up with a framing whose senders do not support it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSetUp(pub Kind);
 
@@ -174,7 +174,7 @@ impl Display for NoSetUp {
 
 impl core::error::Error for NoSetUp {}
 
-/// Names with commas between them.
+/// Displays names separated by commas.
 struct Names<I>(I);
 
 impl<I: Iterator<Item = Kind> + Clone> Display for Names<I> {
@@ -193,7 +193,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn every_name_and_identifier_has_one_member() {
+    fn names_and_identifiers_are_unique() {
         for kind in Kind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
             assert_eq!(kind.id().and_then(Kind::with_id), kind.id().map(|_| kind));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_list_the_names_and_what_was_found() {
+    fn errors_list_the_names_and_the_found_one() {
         let long = "é".repeat(40).parse::<Kind>().unwrap_err().to_string();
         assert!(long.ends_with(&"é".repeat(16)), "{long}");
         let unknown = "morse".parse::<Kind>().unwrap_err().to_string();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_of_the_table_hold_whole_words() {
+    fn table_cells_are_not_truncated() {
         let row = Kind::Hsb.cells();
         let expected = [
             "hsb",

@@ -1,7 +1,7 @@
-//! Framings: how a packet's header says where in which shot its payload belongs.
+//! Framings: packet headers that identify the shot and the offset of a payload.
 //!
-//! [`Kind`] is the registry of this crate's framings: one member for each module below, whose [`Description`] says how a
-//! receiver comes to know its senders, what protects its packets, and which keys they carry.
+//! [`Kind`] is the registry of this crate's framings, one per module below. The [`Description`] of each says how a
+//! receiver discovers its senders, what protects its packets, and which keys they carry.
 //!
 //! | id | name | header | shot on the wire | ICRC | for |
 //! |---|---|---|---|---|---|
@@ -9,12 +9,12 @@
 //! | 1 | [`counted`] | RoCEv2 UD, no immediate, 20 bytes | none: 24-bit PSN | yes | senders without an immediate |
 //! | 2 | [`udp`] | own, 32 bytes | 64 bits | no | instruments without RoCE, tests |
 //!
-//! Senders that take no set-up from us have framings that are learned from their packets: [`digitizer`], whose packets
-//! tell everything, [`vita49`], [`spead`] and [`hsb`].
+//! For senders that do not support set-up messages, the receiver learns the stream's parameters from their packets:
+//! [`digitizer`], whose packets describe their samples completely, [`vita49`], [`spead`] and [`hsb`].
 //!
-//! # A framing of your own
+//! # Implementing a framing
 //!
-//! An instrument whose packets cannot be changed needs one type that reads their header. Say that each
+//! An instrument whose packets cannot be changed needs one type that parses their header. For example, each
 //! packet begins with a 32-bit frame number and a 32-bit byte offset, little-endian:
 //!
 //! ```
@@ -26,7 +26,7 @@
 //! #[derive(Debug)]
 //! struct Camera;
 //!
-//! impl NoExtras for Camera {} // its packets tell nothing but their places
+//! impl NoExtras for Camera {} // its packets carry only their position
 //!
 //! impl Framing for Camera {
 //!     fn name(&self) -> &'static str { "camera" }
@@ -39,7 +39,7 @@
 //!         let Some(&[a, b, c, d, e, f, g_, h]) = header.first_chunk() else { return Err(truncated) };
 //!         let frame = u32::from_le_bytes([a, b, c, d]);
 //!         let offset = u32::from_le_bytes([e, f, g_, h]);
-//!         let packet = Packet::at(g, 0, frame.into(), offset)?; // refuses what is no packet of such a shot
+//!         let packet = Packet::at(g, 0, frame.into(), offset)?; // fails if no packet begins at this offset
 //!         packet.expect_len(payload_len)?;
 //!         let position = Position::Shot { number: frame.into(), bits: 32, offset, last: packet.last };
 //!         Ok(Place { position, len: payload_len })
@@ -57,13 +57,12 @@
 //! conformance::run(&Camera, &case).unwrap();
 //! ```
 //!
-//! What a framing must keep to: [`Framing::place`] gets bytes from the network, so it must not panic, and
-//! must refuse whatever does not fit the geometry; the place that it returns is used as it is. [`conformance`] checks
-//! that.
+//! [`Framing::place`] gets untrusted bytes from the network, so it must not panic, and must refuse a packet that does
+//! not fit the geometry: callers use the returned placement without further checks. [`conformance`] tests this.
 //!
-//! A framing whose packets tell more (what samples mean, headers of several lengths) implements [`Extras`] in place of
-//! [`NoExtras`]. So does a type that wraps another framing: neither trait has a default, so a method that a wrapper does
-//! not forward does not compile.
+//! A framing whose packets carry more (the meaning of samples, headers of several lengths) implements [`Extras`]
+//! instead of [`NoExtras`]. So does a type that wraps another framing: neither trait has default methods, so a wrapper
+//! that does not forward a method does not compile.
 
 use crate::ParseError;
 use crate::shot::Geometry;
@@ -92,48 +91,51 @@ pub use spead::Spead;
 pub use ud::Ud;
 pub use udp::Udp; // not the crate of that name, which tests use
 
-/// Room for any framing's header: SPEAD's with 15 items.
+/// Maximum length of a framing's header, in bytes: that of SPEAD with 15 items.
 pub const MAX_HEADER: usize = 128;
 
-/// One way of saying, in front of each payload, where it belongs.
+/// A packet header format that identifies the shot and the offset of each payload.
 pub trait Framing: Extras + Send + Sync + Debug {
-    /// Its name in configuration and messages.
+    /// Returns the name in configuration and messages.
     fn name(&self) -> &'static str;
-    /// Whether its packets end in an ICRC.
+    /// Returns `true` if packets end in an ICRC.
     fn sealed(&self) -> bool;
-    /// Bytes before the payload, at most [`MAX_HEADER`]. `first` is the packet's leading bytes, for
-    /// framings whose header's length varies; it may be short or foreign.
+    /// Returns the length of the header in bytes, at most [`MAX_HEADER`]. `first` is the leading bytes of the packet,
+    /// for headers of variable length; it may be short or of another format.
     fn header_len(&self, first: &[u8]) -> usize;
-    /// What names the packet's stream at its receiver: the destination queue pair, or a stream field.
+    /// Returns the key of the packet's stream at its receiver: the destination queue pair, or a stream field.
     fn key(&self, header: &[u8]) -> Result<u32, ParseError>;
-    /// Where a payload belongs. `payload_len` counts what stands between header and ICRC, padding to a
-    /// multiple of 4 included. Whatever does not fit `g` is refused.
+    /// Returns the placement of a payload. `payload_len` counts the bytes between header and ICRC, padding to a
+    /// multiple of 4 included.
+    ///
+    /// # Errors
+    /// If the header is malformed or the packet does not fit `g`.
     fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError>;
-    /// Writes a packet's header to the end of `out`, which must have room for it.
+    /// Appends a packet's header to `out`, which must have capacity for it.
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>);
 }
 
-/// What a framing tells beyond the places of payloads. Framings that tell nothing more are [`NoExtras`].
+/// Information that a framing carries in addition to the placement of payloads. Framings without any are [`NoExtras`].
 pub trait Extras {
-    /// Bytes of header that packet `index` of a shot will have, where they are not the same for all packets.
-    /// Only a forecast, for packets that cannot be seen yet.
+    /// Returns the expected header length, in bytes, of packet `index` of a shot, if not all packets have the same.
+    /// This is a forecast for packets that have not arrived yet.
     fn header_len_at(&self, index: u32, g: &Geometry) -> Option<usize>;
-    /// What a packet that has no place says instead, for framings that carry more than shots.
+    /// Returns the signal in a packet that is not part of a shot, for framings that carry other packets too.
     fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal>;
-    /// The sender's count of its packets, its low 4 bits, where positions say nothing of what it left out itself.
+    /// Returns the low 4 bits of the sender's packet count, if positions alone do not reveal packets that it left out.
     fn count(&self, header: &[u8]) -> Option<u8>;
-    /// Whether packets say nothing of their place, so that the receiver counts them: every place is a
+    /// Returns `true` if packets carry no position, so that the receiver counts them: every placement is a
     /// [`Position::Sequence`] of 0 bits.
     fn is_counted(&self) -> bool;
-    /// What samples mean before any packet says so.
+    /// Returns the meaning of samples before the first context packet.
     fn meaning(&self) -> Meaning;
-    /// When a shot's first sample was taken, in nanoseconds of TAI, where packets tell it and no trailer does; 0
+    /// Returns the time of a shot's first sample in TAI nanoseconds, if packets and not a trailer carry it; 0 if
     /// unknown.
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64;
 }
 
-/// Marks a framing that reads its packets itself, and whose packets tell nothing but their places, with headers of one
-/// length. Not for wrappers of other framings, which forward all of [`Extras`].
+/// Marker of a framing whose packets carry only their position, in headers of one length. Not for wrappers of other
+/// framings, which must forward all of [`Extras`].
 pub trait NoExtras {}
 
 impl<F: NoExtras> Extras for F {
@@ -157,47 +159,47 @@ impl<F: NoExtras> Extras for F {
     }
 }
 
-/// What a packet says that is no part of a shot of its stream.
+/// Content of a packet that is not part of a shot of its stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Signal {
-    /// It takes a number from the shots.
+    /// The packet uses up a shot number.
     Number {
-        /// The number.
+        /// The shot number.
         number: u64,
-        /// The sender ends its stream with it.
+        /// `true` if the sender ends its stream with this packet.
         stop: bool,
     },
-    /// It says what samples mean from a shot on.
+    /// The packet gives the meaning of samples from a shot on.
     Meaning {
-        /// The first shot that it is true of.
+        /// First shot that it applies to.
         from: u64,
-        /// What they mean.
+        /// Meaning of the samples.
         meaning: Meaning,
-        /// The sender lost samples just before.
+        /// `true` if the sender lost samples just before.
         lost: bool,
     },
-    /// From here on come samples that are not this stream's: another rate, or another format.
+    /// The samples that follow have another rate or format, so they are not part of this stream.
     Other,
 }
 
-/// What packets of context say of the samples of a stream. What is not there was not said.
+/// Meaning of a stream's samples, as context packets give it. `None` if no packet has given it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Meaning {
-    /// What 0 Hz of the samples is, in Hz.
+    /// Frequency, in Hz, that 0 Hz of the samples represents.
     pub centre_hz: Option<f64>,
-    /// The sender's clock is locked.
+    /// `true` if the sender's clock is locked.
     pub locked: Option<bool>,
 }
 
 impl Meaning {
-    /// The same where nothing newer was said.
+    /// Returns `self` with its `None` fields taken from `older`.
     #[must_use]
     pub fn or(self, older: Self) -> Self {
         Self { centre_hz: self.centre_hz.or(older.centre_hz), locked: self.locked.or(older.locked) }
     }
 }
 
-/// What all packets of a stream over one link have in common. A framing uses what it needs.
+/// Keys that all packets of a stream over one link share. A framing uses those that its header has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Link {
     /// The receiver's queue pair, 24 bits.
@@ -206,14 +208,14 @@ pub struct Link {
     pub src_qp: u32,
     /// The receiver's queue key.
     pub q_key: u32,
-    /// Stream.
+    /// Stream number.
     pub stream: u32,
 }
 
-/// A packet of a shot, as its sender knows it. [`Packet::nth`] fills it from a geometry.
+/// A packet of a shot, as its sender describes it. [`Packet::nth`] creates it from a geometry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Packet {
-    /// Packet sequence number, one more for every packet of the link; 24 bits go on the wire.
+    /// Packet sequence number, incremented with each packet of the link; 24 bits are sent.
     pub psn: u32,
     /// Shot number.
     pub shot: u64,
@@ -221,20 +223,23 @@ pub struct Packet {
     pub index: u32,
     /// Byte offset of its payload in the shot.
     pub offset: u32,
-    /// Bytes of its payload.
+    /// Length of its payload in bytes.
     pub len: u32,
-    /// Bytes of the whole shot, as far as they travel.
+    /// Length of the whole shot in bytes, without a trailer that is not sent.
     pub shot_bytes: u32,
-    /// It is the shot's last.
+    /// `true` for the last packet of the shot.
     pub last: bool,
 }
 
 impl Packet {
-    /// Packet `index` of a shot; an error if such shots have no such packet.
+    /// Returns packet `index` of a shot.
+    ///
+    /// # Errors
+    /// If the shot has no such packet.
     pub fn nth(g: &Geometry, psn: u32, shot: u64, index: u32) -> Result<Self, ParseError> {
-        let most = g.packets() - 1; // every shot has a record, so at least one packet
-        if index > most {
-            let (most, found) = (most.into(), index.into());
+        let last = g.packets() - 1; // every shot has at least one packet
+        if index > last {
+            let (most, found) = (last.into(), index.into());
             return Err(ParseError::Range { what: "packet index", least: 0, most, found });
         }
         Ok(Self {
@@ -244,11 +249,14 @@ impl Packet {
             offset: g.packet_offset(index),
             len: g.packet_bytes(index),
             shot_bytes: g.sent_bytes(),
-            last: index == most,
+            last: index == last,
         })
     }
 
-    /// The packet at byte `offset` of a shot; an error if none begins there.
+    /// Returns the packet that begins at byte `offset` of a shot.
+    ///
+    /// # Errors
+    /// If no packet begins there.
     pub fn at(g: &Geometry, psn: u32, shot: u64, offset: u32) -> Result<Self, ParseError> {
         match g.packet_at(offset) {
             Some(index) => Self::nth(g, psn, shot, index),
@@ -256,7 +264,10 @@ impl Packet {
         }
     }
 
-    /// Refuses a payload of another length.
+    /// Checks the length of the payload.
+    ///
+    /// # Errors
+    /// If the packet has a payload of another length.
     pub fn expect_len(&self, payload_len: u32) -> Result<(), ParseError> {
         if payload_len != self.len {
             let (expected, found) = (self.len.into(), payload_len.into());
@@ -265,7 +276,10 @@ impl Packet {
         Ok(())
     }
 
-    /// Refuses a packet that is marked as its shot's last and is not, or the other way round.
+    /// Checks the mark of the shot's last packet.
+    ///
+    /// # Errors
+    /// If a packet is marked that is not the last, or the last one is not marked.
     pub fn expect_last(&self, marked: bool) -> Result<(), ParseError> {
         if marked != self.last {
             let (expected, found) = (self.last.into(), marked.into());
@@ -275,50 +289,51 @@ impl Packet {
     }
 }
 
-/// Where a payload belongs.
+/// Placement of a payload in its shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// In which shot and where, as far as the packet tells.
+    /// Shot and offset, as far as the packet carries them.
     pub position: Position,
-    /// Bytes of payload without padding.
+    /// Length of the payload in bytes, without padding.
     pub len: u32,
 }
 
-/// What a packet tells of its position.
+/// Position of a payload, as far as the packet carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// Shot and offset.
+    /// Shot number and offset.
     Shot {
-        /// The shot number's low `bits` bits.
+        /// Low `bits` bits of the shot number.
         number: u64,
-        /// Bits of the shot number that the wire carries, 1 to 64.
+        /// Number of bits of the shot number that the packet carries, 1 to 64.
         bits: u32,
-        /// Byte offset in the shot, where a packet of it begins.
+        /// Byte offset in the shot, at which one of its packets begins.
         offset: u32,
-        /// It is the shot's last packet.
+        /// `true` for the last packet of the shot.
         last: bool,
     },
-    /// No shot: only a number that grows by one with each packet of the link. Whoever knows the first one
-    /// counts packets from there.
+    /// Only a number that grows by one with each packet of the link. A receiver that has the initial number counts
+    /// packets from there.
     Sequence {
-        /// The packet sequence number's low `bits` bits.
+        /// Low `bits` bits of the packet sequence number.
         number: u32,
-        /// Bits of the number that the wire carries, 0 to 32. With 0 the receiver counts packets instead
+        /// Number of bits that the packet carries, 0 to 32. With 0 the receiver counts packets instead
         /// ([`Extras::is_counted`]).
         bits: u32,
     },
-    /// The page of a ring that the shot is written to, and the sequence number of its first packet: pages are
-    /// exact but few, sequence numbers go far but slip when a shot is cut short. Together they name the shot.
+    /// The page of a ring that the shot is written to, and the sequence number of its first packet. Pages are exact but
+    /// wrap around soon; sequence numbers wrap around late but shift when a shot is cut short. Together they identify
+    /// the shot.
     Paged {
-        /// The page.
+        /// Index of the page.
         page: u32,
-        /// Pages in the ring, at least 1.
+        /// Number of pages in the ring, at least 1.
         pages: u32,
-        /// Sequence number of the shot's first packet, its low `bits` bits.
+        /// Low `bits` bits of the sequence number of the shot's first packet.
         first: u32,
-        /// Bits of the sequence number that the wire carries, 1 to 32.
+        /// Number of bits of the sequence number that the packet carries, 1 to 32.
         bits: u32,
-        /// Byte offset in the shot, where a packet of it begins.
+        /// Byte offset in the shot, at which one of its packets begins.
         offset: u32,
     },
 }

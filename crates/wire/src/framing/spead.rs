@@ -1,8 +1,9 @@
 //! SPEAD heaps as shots: the heap counter is the shot's number, the heap's payload its bytes.
 //!
-//! A heap has no end-of-shot record ([`crate::shot::Trailer::None`]); the UDP checksum is all the protection that a
-//! packet has. Senders differ in how many items a packet carries, and some put more into a heap's first packet; so
-//! the framing is told what to expect, and a packet that is otherwise is still read right, only with one copy more.
+//! A heap has no end-of-shot record ([`crate::shot::Trailer::None`]); only the UDP checksum protects a packet. Senders
+//! differ in the number of items per packet, and some put more into a heap's first packet, so the framing is
+//! configured with the expected numbers. A packet with another number is still parsed correctly, at the cost of one
+//! more copy.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
@@ -11,7 +12,7 @@ use crate::spead::{Flavour, Header};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
-/// What the registry of framings says of it.
+/// Registry entry of this framing.
 pub const DESCRIPTION: Description = Description {
     name: "spead",
     set_up: SetUp::Learned,
@@ -26,14 +27,14 @@ pub const DESCRIPTION: Description = Description {
     large_shots: false,
 };
 
-/// The framing.
+/// Framing of SPEAD heaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spead {
-    /// Flavour.
+    /// SPEAD flavour.
     pub flavour: Flavour,
-    /// Items in a heap's first packet.
+    /// Number of items in a heap's first packet.
     pub first_items: u16,
-    /// Items in its other packets.
+    /// Number of items in its other packets.
     pub items: u16,
 }
 
@@ -42,7 +43,7 @@ impl Extras for Spead {
         Some(Header::len_of(if index == 0 { self.first_items } else { self.items }))
     }
 
-    /// Heaps of another size are descriptions of items, or stream control.
+    /// Heaps of another size are item descriptors or stream control.
     fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
         let (header, _) = Header::parse(header).ok()?;
         let other = header.heap_bytes.is_some_and(|bytes| bytes != u64::from(g.shot_bytes()));
@@ -79,7 +80,7 @@ impl Framing for Spead {
         Header::len_seen(first).min(MAX_HEADER)
     }
 
-    /// One stream a port: SPEAD has no name for it in its packets.
+    /// Returns 0: there is one stream per port, since SPEAD packets do not identify their stream.
     fn key(&self, _header: &[u8]) -> Result<u32, ParseError> {
         Ok(0)
     }
@@ -132,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_piece_of_a_heap_is_placed_where_it_was_sent_from(
+        fn heap_packets_are_placed_where_they_were_sent_from(
             samples in 1_u32..100_000, first in 50_u32..9000, rest in 50_u32..9000, shot in 0_u64..1 << 48,
             index: prop::sample::Index,
         ) {
@@ -150,12 +151,12 @@ mod tests {
             let other = heap(samples + 1, first, rest);
             prop_assert!(SPEAD.place(&header, packet.len, &other).is_err(), "a heap of another size");
             prop_assert_eq!(SPEAD.signal(&header, &other), Some(Signal::Number { number: shot, stop: false }));
-            prop_assert_eq!(SPEAD.signal(&header, &g), None, "a piece in the wrong place is no signal");
+            prop_assert_eq!(SPEAD.signal(&header, &g), None, "a packet at a wrong offset is not a signal");
         }
     }
 
     #[test]
-    fn pieces_that_overlap_the_cut_are_refused() {
+    fn packets_off_the_packet_boundaries_are_refused() {
         let g = heap(10_000, 1000, 1008);
         let place = |offset: u64, len: u64| {
             let (items, heap_bytes) = (4, Some(10_000));

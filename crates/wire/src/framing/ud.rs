@@ -2,7 +2,7 @@
 //!
 //! Every packet is a UD SEND_ONLY_WITH_IMMEDIATE (0x65). The immediate holds the shot number modulo 2^20 in
 //! bits 31:12 and the packet's index in bits 11:0, so the payload's offset is index · 4096. Payloads are
-//! 4096 bytes, the last of a shot shorter; the solicited-event bit is set on the last and only there. The
+//! 4096 bytes, the last of a shot shorter; the solicited-event bit is set on the last packet only. The
 //! header is 24 bytes: BTH, DETH, immediate.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
@@ -18,10 +18,10 @@ use arrayvec::ArrayVec;
 pub const SHOT_BITS: u32 = 20;
 /// Bits of the packet index.
 pub const INDEX_BITS: u32 = 12;
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 24;
 
-/// What the registry of framings says of it.
+/// Registry entry of this framing.
 pub const DESCRIPTION: Description = Description {
     name: "ud",
     set_up: SetUp::Optional { id: 0 },
@@ -36,26 +36,26 @@ pub const DESCRIPTION: Description = Description {
     large_shots: false,
 };
 
-/// The framing.
+/// UD framing with an immediate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ud;
 
-/// The immediate of a packet: shot number modulo 2^20, index modulo 2^12.
+/// Returns the immediate of a packet: shot number modulo 2^20, index modulo 2^12.
 pub fn immediate(shot: u64, index: u32) -> u32 {
     (shot as u32) << INDEX_BITS | index & ((1 << INDEX_BITS) - 1)
 }
 
-/// Shot number (its low 20 bits) and packet index of an immediate.
+/// Returns the shot number (its low 20 bits) and the packet index of an immediate.
 pub fn split_immediate(imm: u32) -> (u32, u32) {
     (imm >> INDEX_BITS, imm & ((1 << INDEX_BITS) - 1))
 }
 
-/// Bytes that pad a payload to a multiple of 4.
+/// Returns the number of bytes that pad a payload to a multiple of 4.
 pub(super) fn pad(len: u32) -> u8 {
     (len.wrapping_neg() & 3) as u8
 }
 
-/// The payload's length without its padding.
+/// Returns the length of the payload without its padding.
 pub(super) fn unpadded(header: &UdHeader, payload_len: u32) -> Result<u32, ParseError> {
     payload_len.checked_sub(header.pad.into()).ok_or(ParseError::Truncated {
         what: "payload with its padding",

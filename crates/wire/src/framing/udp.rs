@@ -1,5 +1,5 @@
-//! Plain UDP with a header of our own, for instruments without RoCE. The UDP checksum is all the protection
-//! that a packet has; the end-of-shot record still covers the shot.
+//! Plain UDP with Shotline's own header, for instruments without RoCE. Only the UDP checksum protects a packet; the
+//! end-of-shot record still covers the shot.
 //!
 //! | byte | field | type |
 //! |---|---|---|
@@ -19,11 +19,11 @@ use crate::shot::{Geometry, Trailer};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
-/// The header's first four bytes.
+/// First four bytes of the header.
 pub const MAGIC: [u8; 4] = *b"SHPK";
-/// The version that this crate writes and reads.
+/// Version that this crate writes and accepts.
 pub const VERSION: u8 = 1;
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 32;
 
 const LAST: u8 = 1 << 0;
@@ -31,24 +31,24 @@ const LAST: u8 = 1 << 0;
 /// A packet's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// It is the shot's last packet.
+    /// `true` in the last packet of the shot.
     pub last: bool,
-    /// Stream.
+    /// Stream number.
     pub stream: u32,
     /// Shot number.
     pub shot: u64,
     /// Byte offset of the payload in the shot.
     pub offset: u32,
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     pub len: u32,
-    /// Bytes of the whole shot.
+    /// Length of the whole shot in bytes.
     pub shot_bytes: u32,
 }
 
 impl Header {
-    /// Reads a header and returns it and what follows. Unknown flags and reserved bytes are ignored.
+    /// Parses a header and returns it with the remaining bytes. Unknown flags and reserved bytes are ignored.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let mut fields = bytes::Fields::of("shot packet header", packet);
+        let mut fields = bytes::Fields::new("shot packet header", packet);
         let magic = fields.array()?;
         if magic != MAGIC {
             let (expected, found) = (u32::from_be_bytes(MAGIC).into(), u32::from_be_bytes(magic).into());
@@ -72,7 +72,7 @@ impl Header {
         Ok((header, fields.rest()))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         bytes::Header::new()
             .put(&MAGIC)
@@ -88,7 +88,7 @@ impl Header {
     }
 }
 
-/// What the registry of framings says of it.
+/// Registry entry of this framing.
 pub const DESCRIPTION: Description = Description {
     name: "udp",
     set_up: SetUp::Optional { id: 2 },
@@ -103,7 +103,7 @@ pub const DESCRIPTION: Description = Description {
     large_shots: false,
 };
 
-/// The framing.
+/// Plain UDP framing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Udp;
 
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(last: bool, stream: u32, shot: u64, offset: u32, len: u32, shot_bytes: u32) {
+        fn parse_inverts_emit(last: bool, stream: u32, shot: u64, offset: u32, len: u32, shot_bytes: u32) {
             let header = Header { last, stream, shot, offset, len, shot_bytes };
             let bytes = header.emit();
             prop_assert_eq!(Header::parse(&bytes), Ok((header, [].as_slice())));

@@ -1,10 +1,10 @@
-//! VITA 49 packets of data as blocks of equal length: where a payload belongs follows from its time stamp.
+//! VITA 49 data packets as blocks of equal length. The position of a payload follows from its time stamp.
 //!
-//! The stamp is that of the packet's first sample, so the samples since the first block began are a difference of two
-//! stamps times the rate; blocks are cut from there, and nothing else need be known. Packet counts (modulo 16) tell what
-//! the sender has left out from what the network has lost. Packets of context are signals: they say what the samples of
-//! the blocks behind them mean. Samples stay as they are on the wire (big-endian). Packets with a trailer are refused:
-//! behind the payload there is no place for it.
+//! The time stamp is that of the packet's first sample, so the difference to the time stamp of the first block, times
+//! the sample rate, is the number of samples since then; blocks of equal length are counted from there. Packet counts
+//! (modulo 16) distinguish packets that the sender left out from packets that the network lost. Context packets are
+//! signals: they give the meaning of the samples in the blocks that follow. Samples are stored as on the wire
+//! (big-endian). Packets with a trailer are refused, since a slot has no space for it after the payload.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
@@ -13,7 +13,7 @@ use crate::vita49::{Context, Format, Fraction, Indicator, Kind, PS_PER_SECOND, P
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
-/// What the registry of framings says of it.
+/// Registry entry of this framing.
 pub const DESCRIPTION: Description = Description {
     name: "vita49",
     set_up: SetUp::Learned,
@@ -28,24 +28,24 @@ pub const DESCRIPTION: Description = Description {
     large_shots: true,
 };
 
-/// The framing of one stream.
+/// Framing of one VITA 49 stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vita49 {
-    /// The stamp of block 0's first sample.
+    /// Time stamp of the first sample of block 0.
     pub begin: Time,
-    /// Samples a second.
+    /// Sample rate in Hz.
     pub rate: u64,
-    /// Bytes of a sample: 4 for a pair of 16 bits. At least 1, and blocks hold whole samples.
+    /// Length of a sample in bytes, at least 1: 4 for a 16-bit I/Q pair. Blocks hold whole samples.
     pub sample_bytes: u32,
-    /// The format of the samples, as packets of context say it.
+    /// Format of the samples, as context packets give it.
     pub format: Format,
-    /// What samples mean until packets of context say something else.
+    /// Meaning of the samples before the first context packet.
     pub meaning: Meaning,
 }
 
 impl Vita49 {
-    /// As a sender of such blocks may have stamped them, one of which has this number and begins at this moment (TAI; 0:
-    /// of a clock that nobody knows). What they mean is not said.
+    /// Returns a framing for blocks of which one has this number and begins at this TAI time in ns (0 if the clock is
+    /// unknown). The meaning of the samples is left unknown.
     pub fn of_blocks(g: &Geometry, (number, tai_ns): (u64, u64)) -> Self {
         let (rate, second) = (u64::from(g.sample_rate_hz()).max(1), u128::from(PS_PER_SECOND));
         let (before, wide) = (u128::from(number) * u128::from(g.samples()), u128::from(rate));
@@ -53,7 +53,7 @@ impl Vita49 {
         let begin = u128::from(tai_ns) * 1000;
         let unknown = Time { seconds: Some(Seconds::Other(0)), fraction: Some(Fraction::Picoseconds(0)) };
         Self {
-            begin: begin.checked_sub(before).and_then(Time::of_tai_ps).unwrap_or(unknown),
+            begin: begin.checked_sub(before).and_then(Time::from_tai_ps).unwrap_or(unknown),
             rate,
             sample_bytes: g.sent_bytes() / g.samples().max(1),
             format: if g.channels() == 2 { Format::IQ16 } else { Format::REAL16 },
@@ -61,15 +61,15 @@ impl Vita49 {
         }
     }
 
-    /// What a packet of context says of the samples.
+    /// Returns the meaning of the samples that a context packet gives.
     pub fn meaning_of(context: &Context) -> Meaning {
-        // The RF reference is where the IF reference is in the samples' spectrum: 0 Hz lies below it by that much.
+        // The RF reference is at the IF reference in the samples' spectrum, so 0 Hz is below it by that frequency.
         let centre_hz = context.rf_reference.map(|rf| {
             let offset = context.rf_offset.unwrap_or_default().hz();
             rf.hz() + offset - context.if_reference.unwrap_or_default().hz()
         });
-        let said = |indicator| context.state.and_then(|state| state.get(indicator));
-        let locked = said(Indicator::CalibratedTime).or(said(Indicator::ReferenceLock));
+        let state = |indicator| context.state.and_then(|state| state.get(indicator));
+        let locked = state(Indicator::CalibratedTime).or(state(Indicator::ReferenceLock));
         Meaning { centre_hz, locked }
     }
 
@@ -123,7 +123,7 @@ impl Framing for Vita49 {
         DESCRIPTION.sealed
     }
 
-    /// All of a packet of context, as far as a header can be so long.
+    /// The header of a context packet is the whole packet, up to [`MAX_HEADER`] bytes.
     fn header_len(&self, first: &[u8]) -> usize {
         match Prologue::head(first) {
             Ok(prologue) if prologue.kind == Kind::Context => (usize::from(prologue.words) * WORD).min(MAX_HEADER),
@@ -131,7 +131,7 @@ impl Framing for Vita49 {
         }
     }
 
-    /// The stream identifier, 0 if there is none.
+    /// Returns the stream identifier, or 0 if there is none.
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
         Ok(Prologue::head(header)?.stream.unwrap_or(0))
     }
@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_piece_of_a_block_is_placed_where_it_was_sent_from(
+        fn block_packets_are_placed_where_they_were_sent_from(
             begin in begin(), rate in 1_000_000_u64..1_000_000_000, samples in 16_u32..100_000, each in 16_u32..2000,
             shot in 0_u64..1_000_000, stream: u32, index: prop::sample::Index,
         ) {
@@ -210,17 +210,17 @@ mod tests {
             let later = begin.after((shot + 1) * u64::from(samples), rate);
             for begin in [Time { fraction: None, ..begin }, later] {
                 let other = Vita49 { begin, ..framing };
-                prop_assert!(other.place(&header, packet.len, &g).is_err(), "of another clock, or before its block 0");
+                prop_assert!(other.place(&header, packet.len, &g).is_err(), "another clock, or a time before block 0");
             }
         }
 
         #[test]
-        fn nothing_panics_and_every_place_is_inside_the_block(
-            begin in begin(), rate: u64, header in prop::collection::vec(any::<u8>(), 0..40), len: u32, tame: bool,
+        fn place_of_any_bytes_is_inside_the_block(
+            begin in begin(), rate: u64, header in prop::collection::vec(any::<u8>(), 0..40), len: u32, valid_prefix: bool,
             sample_bytes: u32,
         ) {
             let (g, framing, mut header) = (blocks(1000, 100), of(begin, rate, sample_bytes), header);
-            if tame && header.len() > 4 {
+            if valid_prefix && header.len() > 4 {
                 header[..2].copy_from_slice(&[0x10, 0x60]);
             }
             let _ = (framing.key(&header), framing.header_len(&header), framing.signal(&header, &g), framing.stamp_tai_ns(rate, &g));
@@ -232,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_that_are_sent_again_have_the_stamps_that_they_came_with(
+        fn replayed_blocks_keep_their_time_stamps(
             samples in 16_u32..100_000, rate in 1_u32..1_000_000_000, number in 0_u64..1_000_000,
             second in 1_000_000_000_u64..4_000_000_000, ns in 0_u64..1_000_000_000,
         ) {
@@ -241,12 +241,12 @@ mod tests {
             let (number, stamp) = (number % (500_000_000 * u64::from(rate) / u64::from(samples) + 1), second * 1_000_000_000 + ns);
             let framing = Vita49::of_blocks(&g, (number, stamp));
             prop_assert_eq!(framing.stamp_tai_ns(number, &g), stamp);
-            prop_assert_eq!(Vita49::of_blocks(&g, (number, 0)).stamp_tai_ns(number, &g), 0, "nobody knows that clock");
+            prop_assert_eq!(Vita49::of_blocks(&g, (number, 0)).stamp_tai_ns(number, &g), 0, "the clock is unknown");
         }
     }
 
     #[test]
-    fn a_trailer_and_context_have_no_place() {
+    fn packets_with_a_trailer_and_context_packets_are_not_placed() {
         let time = Time { seconds: Some(Seconds::Gps(1)), fraction: Some(Fraction::Samples(0)) };
         let (g, framing) = (blocks(100, 100), of(time, 1000, 4));
         let data = Prologue { time, ..Prologue::data(1) };
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn context_says_from_which_block_on_what_samples_mean() {
+    fn context_signal_has_meaning_and_first_block() {
         let begin = Time { seconds: Some(Seconds::Gps(1_000_000_000)), fraction: Some(Fraction::Picoseconds(0)) };
         let (g, framing) = (blocks(100, 50), of(begin, 1000, 4));
         let signal = |after: u64, context: Context| {
             let (fields, time) = (context.emit(), begin.after(after, 1000));
             let prologue = Prologue { kind: Kind::Context, time, ..Prologue::data(1) }.sized(fields.len());
             let packet = [&prologue.emit()[..], &fields].concat();
-            assert_eq!(framing.header_len(&packet), packet.len(), "nothing of it is a payload");
+            assert_eq!(framing.header_len(&packet), packet.len(), "no part of it is a payload");
             framing.signal(&packet, &g)
         };
         let tuned = Context {
@@ -288,15 +288,15 @@ mod tests {
     }
 
     #[test]
-    fn stamps_are_tai() {
+    fn time_stamps_are_converted_to_tai() {
         let g = blocks(1000, 100);
         let stamp = |seconds, fraction| {
             of(Time { seconds: Some(seconds), fraction: Some(fraction) }, 1_000_000, 4).stamp_tai_ns(3, &g)
         };
-        // 1980-01-06 00:00:00 UTC was 19 seconds earlier than TAI said; since 2017 UTC is 37 behind.
+        // At 1980-01-06 00:00:00 UTC, TAI was 19 seconds ahead of UTC; since 2017 it is 37 seconds ahead.
         assert_eq!(stamp(Seconds::Gps(0), Fraction::Picoseconds(5_000)), 315_964_819_003_000_005);
         assert_eq!(stamp(Seconds::Utc(1_700_000_000), Fraction::Samples(999_000)), 1_700_000_038_002_000_000);
-        assert_eq!(stamp(Seconds::Other(7), Fraction::Samples(0)), 0, "nobody knows that clock");
+        assert_eq!(stamp(Seconds::Other(7), Fraction::Samples(0)), 0, "the clock is unknown");
         assert_eq!(stamp(Seconds::Utc(7), Fraction::FreeRunning(5)), 0);
     }
 }

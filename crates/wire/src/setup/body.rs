@@ -1,17 +1,17 @@
-//! The bodies of set-up messages. Byte numbers count from the message's beginning.
+//! Bodies of set-up messages. Byte offsets count from the beginning of the message.
 
 use crate::shot::{Geometry, PACKET_BYTES, Packing};
 use crate::{ParseError, bytes, framing};
 use arrayvec::ArrayString;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Bytes of every set-up message.
+/// Length of every set-up message, in bytes.
 pub const LEN: usize = 128;
 
-/// The name of a probe's model: up to 32 characters of printable ASCII.
+/// Model name of a probe: up to 32 characters of printable ASCII.
 pub type Model = ArrayString<32>;
 
-/// What a probe is and can do: the reply to a Query.
+/// Model and capabilities of a probe: the reply to a Query.
 ///
 /// | byte | field | type |
 /// |---|---|---|
@@ -23,32 +23,32 @@ pub type Model = ArrayString<32>;
 /// | 52 | channels of each link | u16 |
 /// | 54 | zeros | 2 bytes |
 /// | 56 | sample rate in Hz | u32 |
-/// | 60 | most samples per channel in a shot | u32 |
+/// | 60 | maximum samples per channel in a shot | u32 |
 /// | 64 | test-pattern period, 0 for real samples | u32 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Describe {
-    /// Model, for people.
+    /// Model name, for display.
     pub model: Model,
-    /// Links, numbered from 0.
+    /// Number of links. They are numbered from 0.
     pub links: u8,
-    /// Channels of each link.
+    /// Number of channels of each link.
     pub channels: u16,
     /// Resolution of a sample in bits.
     pub bits: u8,
-    /// How samples lie in bytes.
+    /// Packing of the samples.
     pub packing: Packing,
     /// Sample rate in Hz.
     pub sample_rate_hz: u32,
-    /// Most samples per channel in a shot.
+    /// Maximum number of samples per channel in a shot.
     pub max_samples: u32,
-    /// Framings that it speaks: bit `i` is the framing with id `i` ([`framing::Kind::with_id`]).
+    /// Supported framings: bit `i` is the framing with id `i` ([`framing::Kind::with_id`]).
     pub framings: u8,
-    /// See [`Source::pattern_period`].
+    /// Period of the test pattern ([`Source::pattern_period`]).
     pub pattern_period: u32,
 }
 
 impl Describe {
-    /// Whether the probe speaks the framing with this id.
+    /// Returns `true` if the probe supports the framing with this id.
     pub fn speaks(&self, framing: u8) -> bool {
         framing < 8 && self.framings >> framing & 1 == 1
     }
@@ -86,7 +86,7 @@ fn model(field: &[u8; 32]) -> Result<Model, ParseError> {
     let error = ParseError::Text { what: "model" };
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
     let (text, padding) = field.split_at_checked(end).ok_or(error)?;
-    // Printable, because it ends up on a terminal.
+    // The name is shown on a terminal, so control characters are refused.
     if !text.iter().all(|byte| (b' '..=b'~').contains(byte)) || padding.iter().any(|byte| *byte != 0) {
         return Err(error);
     }
@@ -98,7 +98,7 @@ fn packing(value: u8) -> Result<Packing, ParseError> {
     Packing::from_u8(value).ok_or(ParseError::Unknown { what: "packing", found: value.into() })
 }
 
-/// How and where a link's shots are to be sent: the request, and its echo in the reply.
+/// Geometry, framing and destination of a link's shots: the request, and its echo in the reply.
 ///
 /// | byte | field | type |
 /// |---|---|---|
@@ -118,24 +118,24 @@ fn packing(value: u8) -> Result<Packing, ParseError> {
 /// | 60 | sample rate in Hz, 0 for the probe's own | u32 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configure {
-    /// The probe's link.
+    /// Number of the probe's link.
     pub link: u8,
-    /// The framing's id ([`framing::Kind::with_id`]).
+    /// Id of the framing ([`framing::Kind::with_id`]).
     pub framing: u8,
-    /// The shots' shape.
+    /// Geometry of the shots.
     pub geometry: Geometry,
-    /// Where to send. An IPv4 address in IPv6 dress is taken as IPv4; scopes and flow labels do not travel.
+    /// Destination address. An IPv4-mapped IPv6 address is parsed as IPv4; scope ids and flow labels are not sent.
     pub destination: SocketAddr,
     /// The receiver's queue pair, 24 bits; not used by framings without queue pairs.
     pub dest_qp: u32,
     /// The receiver's queue key; not used by framings without queue pairs.
     pub q_key: u32,
-    /// Stream, which the end-of-shot record carries back.
+    /// Stream number, which the end-of-shot record repeats.
     pub stream: u32,
 }
 
 impl Configure {
-    /// What the probe's packets have in common, as framings want it.
+    /// Returns the keys of the probe's packets, for [`framing::Framing`].
     pub fn framing_link(&self, source: &Source) -> framing::Link {
         framing::Link { dest_qp: self.dest_qp, src_qp: source.qp, q_key: self.q_key, stream: self.stream }
     }
@@ -181,7 +181,7 @@ impl Configure {
     }
 }
 
-/// Where a link's packets will come from: behind the echo in the reply to a Configure.
+/// Source of a link's packets: follows the echo in the reply to a Configure.
 ///
 /// | byte | field | type |
 /// |---|---|---|
@@ -193,14 +193,14 @@ impl Configure {
 /// | 92 | test-pattern period, 0 for real samples | u32 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The packets' source address and port.
+    /// Source address and port of the packets.
     pub address: SocketAddr,
     /// The probe's queue pair, 24 bits.
     pub qp: u32,
     /// Packet sequence number of the first packet after the next Start, 24 bits.
     pub first_psn: u32,
-    /// 0: real samples. Otherwise the samples of a shot are test pattern number `shot % pattern_period`, so
-    /// that a receiver can check each of them.
+    /// Period of the test pattern; 0 for real samples. Otherwise the samples of a shot are test pattern number
+    /// `shot % pattern_period`, so that a receiver can check each of them.
     pub pattern_period: u32,
 }
 
@@ -225,28 +225,28 @@ impl Source {
     }
 }
 
-/// How to begin.
+/// Start mode and number of shots of a run.
 ///
 /// | byte | field | type |
 /// |---|---|---|
 /// | 16 | mode: 0 free-running, 1 fixed rate, 2 external trigger | u8 |
 /// | 17 | zeros | 7 bytes |
 /// | 24 | rate in shots per 1000 s (millihertz), 1 to 10^12; 0 unless the mode is 1 | u64 |
-/// | 32 | shots to send, 0 without limit | u64 |
+/// | 32 | shots to send, 0 for unlimited | u64 |
 ///
 /// The reply has the number of the first shot, u64, at 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Start {
-    /// What begins a shot.
+    /// What starts a shot.
     pub mode: Mode,
-    /// Shots to send; 0 goes on until stopped.
+    /// Number of shots to send; 0 for unlimited.
     pub shots: u64,
 }
 
-/// What begins a shot.
+/// What starts a shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The end of the one before: as fast as the link allows.
+    /// The end of the previous shot: as fast as the link allows.
     FreeRunning,
     /// A clock.
     FixedRate {
@@ -258,7 +258,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Highest fixed rate: a shot each nanosecond, in which times are told.
+    /// Maximum fixed rate: one shot per nanosecond, the resolution of time stamps.
     pub const MAX_MILLIHERTZ: u64 = 1_000_000_000_000;
 }
 
@@ -294,49 +294,49 @@ impl Start {
     }
 }
 
-/// How things are at one link: the reply to Stop and Status.
+/// State and counters of a link: the reply to Stop and Status.
 ///
 /// | byte | field | type |
 /// |---|---|---|
 /// | 16 | link | u8 |
 /// | 17 | running: 0 or 1 | u8 |
-/// | 18 | 1 if another than who asks controls the probe, else 0 | u8 |
+/// | 18 | 1 if another receiver than the requester controls the probe, else 0 | u8 |
 /// | 19 | zeros | 5 bytes |
 /// | 24 | number of the next shot | u64 |
 /// | 32 | shots sent | u64 |
 /// | 40 | packets sent | u64 |
 /// | 48 | triggers missed | u64 |
-/// | 56 | packets that the sender lost on purpose | u32 |
-/// | 60 | packets that it sent twice on purpose | u32 |
-/// | 64 | packets that it sent out of order on purpose | u32 |
-/// | 68 | packets that it corrupted on purpose | u32 |
+/// | 56 | packets deliberately dropped | u32 |
+/// | 60 | packets deliberately sent twice | u32 |
+/// | 64 | packets deliberately sent out of order | u32 |
+/// | 68 | packets deliberately corrupted | u32 |
 ///
-/// Counts are since the last Start. Only emulated probes do harm on purpose; a real one reports zeros.
+/// Counts are since the last Start. Only emulated probes inject faults; a real probe reports zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// The link.
+    /// Number of the link.
     pub link: u8,
-    /// Shots are being sent.
+    /// `true` while shots are being sent.
     pub running: bool,
-    /// Another than who asks controls the probe.
+    /// `true` if another receiver than the requester controls the probe.
     pub taken: bool,
-    /// Time since a message of its owner came, in ms; 0 unknown.
+    /// Time since the last message of the probe's owner, in ms; 0 if unknown.
     pub owner_silent_ms: u32,
     /// Number of the next shot.
     pub next_shot: u64,
-    /// Shots sent.
+    /// Number of shots sent.
     pub shots_sent: u64,
-    /// Packets put on the wire, those of faults included.
+    /// Number of packets sent, duplicates of injected faults included.
     pub packets_sent: u64,
-    /// Triggers that came while the probe could not take a shot.
+    /// Number of triggers that arrived while the probe could not acquire a shot.
     pub triggers_missed: u64,
-    /// Packets withheld on purpose.
+    /// Number of packets deliberately dropped.
     pub lost: u32,
-    /// Packets sent twice on purpose.
+    /// Number of packets deliberately sent twice.
     pub duplicated: u32,
-    /// Packets sent out of order on purpose.
+    /// Number of packets deliberately sent out of order.
     pub reordered: u32,
-    /// Packets with a bit changed on purpose.
+    /// Number of packets with a deliberately changed bit.
     pub corrupted: u32,
 }
 

@@ -1,26 +1,26 @@
 //! Set-up and control between a receiver and a probe, over UDP ([`PORT`]).
 //!
-//! Simple enough for an FPGA: every message is [`LEN`] bytes, every field has its place by the message's
-//! kind, numbers are big-endian, and what is not named is zero. The receiver asks, the probe answers each
-//! request with one reply; the probe never speaks first. A lost datagram is met by sending the same request
-//! again, so a probe that sees the token and the sequence number of the last request that it carried out again
-//! repeats its reply and does nothing else.
+//! The protocol is simple enough for an FPGA: every message is [`LEN`] bytes, the kind of a message fixes the offset
+//! of every field, numbers are big-endian, and reserved bytes are zero. The receiver sends requests, and the probe
+//! answers each with one reply; the probe never sends a message first. The receiver recovers from a lost datagram by
+//! retransmitting the request, so a probe that receives the token and the sequence number of the last executed request
+//! again only repeats its reply.
 //!
 //! | byte | field | type |
 //! |---|---|---|
 //! | 0 | magic `SHCM` | 4 bytes |
 //! | 4 | version, 1 | u8 |
 //! | 5 | kind; replies have bit 7 set | u8 |
-//! | 6 | status: 0, or in a reply why the request was refused ([`Refusal`]) | u8 |
+//! | 6 | status: 0, or in a reply the reason of a refusal ([`Refusal`]) | u8 |
 //! | 7 | flags: bit 0 take over (requests only) | u8 |
 //! | 8 | sequence number, chosen by the receiver and echoed | u32 |
-//! | 12 | token: a random number that is the controlling receiver's name, echoed | u32 |
+//! | 12 | token: a random number that identifies the controlling receiver, echoed | u32 |
 //! | 16 | body by kind | 112 bytes |
 //!
-//! A Configure makes its token the probe's owner. While the probe runs, requests that change something
-//! (Configure, Start, Stop, Sequence) are refused from any other with [`Refusal::Owned`] unless they take over,
-//! which a restarted receiver does; at rest anyone may configure it. Query and Status are for everyone. A
-//! [`Trigger`] is another datagram to the same port.
+//! A Configure makes its token the probe's owner. While the probe runs, it refuses requests that change its state
+//! (Configure, Start, Stop, Sequence) from other tokens with [`Refusal::Owned`] unless their take-over flag is set,
+//! which a restarted receiver uses. While it is stopped, any receiver may configure it. Query and Status are always
+//! allowed. A [`Trigger`] is another datagram to the same port.
 //!
 //! The bodies are described at [`Describe`], [`Configure`], [`Source`], [`Start`], [`Report`] and [`Sequence`].
 
@@ -40,17 +40,17 @@ pub use refusal::Refusal;
 pub use sequence::Sequence;
 pub use trigger::{Acknowledgement, Trigger, Verdict};
 
-/// The probe's UDP port, unless it is configured otherwise.
+/// Default UDP port of a probe.
 pub const PORT: u16 = 47910;
-/// A message's first four bytes.
+/// First four bytes of a message.
 pub const MAGIC: [u8; 4] = *b"SHCM";
-/// The version that this crate writes and reads.
+/// Version that this crate writes and accepts.
 pub const VERSION: u8 = 1;
 
 const TAKE_OVER: u8 = 1 << 0;
 const REPLY: u8 = 1 << 7;
 
-/// Numbers of the kinds of request; a reply to one has bit 7 set.
+/// Numbers of the request kinds; in a reply bit 7 is also set.
 mod kind {
     pub const QUERY: u8 = 1;
     pub const CONFIGURE: u8 = 2;
@@ -60,93 +60,93 @@ mod kind {
     pub const SEQUENCE: u8 = 6;
 }
 
-/// A set-up message, either way.
+/// A set-up message: a request or a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Chosen by the receiver, one more for each new request; echoed by the reply.
+    /// Sequence number, incremented by the receiver with each new request and echoed by the reply.
     pub sequence: u32,
-    /// The receiver's random name; echoed by the reply.
+    /// Random number that identifies the receiver, echoed by the reply.
     pub token: u32,
-    /// What is asked or answered.
+    /// Request or reply.
     pub body: Body,
 }
 
-/// What a message says.
+/// Body of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// From the receiver.
+    /// A message of the receiver.
     Request {
-        /// Become the owner even if another receiver is.
+        /// `true` to become the owner even if another receiver is.
         take_over: bool,
-        /// What is asked.
+        /// The request.
         request: Request,
     },
-    /// From the probe.
+    /// A message of the probe.
     Reply(Reply),
 }
 
-/// What a receiver asks of a probe.
+/// A request of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// What are you? (kind 1)
+    /// Returns the probe's model and capabilities (kind 1).
     Query,
-    /// Send this link's shots so and there. (kind 2)
+    /// Sets a link's geometry, framing and destination (kind 2).
     Configure(Configure),
-    /// Begin to send on all configured links. (kind 3)
+    /// Starts sending on all configured links (kind 3).
     Start(Start),
-    /// Finish the shot under way and send no more; answered as Status is. (kind 4)
+    /// Stops after the current shot; answered like a Status (kind 4).
     Stop {
-        /// The link that the reply tells about.
+        /// Link that the reply reports on.
         link: u8,
     },
-    /// How are things? (kind 5)
+    /// Returns the state and counters of a link (kind 5).
     Status {
-        /// The link that the reply tells about.
+        /// Link that the reply reports on.
         link: u8,
     },
-    /// Play these transmit events in turn from the next Start on. (kind 6)
+    /// Sets the transmit events to cycle through from the next Start on (kind 6).
     Sequence(Sequence),
 }
 
-/// What a probe answers.
+/// A reply of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To a Query.
+    /// Reply to a Query.
     Describe(Describe),
-    /// To a Configure: the settings as they are now, and where the packets will come from.
+    /// Reply to a Configure: the settings in effect, and the source of the packets.
     Configured(Configure, Source),
-    /// To a Start.
+    /// Reply to a Start.
     Started {
         /// Number of the first shot that will be sent.
         first_shot: u64,
     },
-    /// To a Stop: the numbers after the last packet.
+    /// Reply to a Stop: the counters after the last packet.
     Stopped(Report),
-    /// To a Status.
+    /// Reply to a Status.
     Status(Report),
-    /// To a Sequence: the one that holds now.
+    /// Reply to a Sequence: the sequence in effect.
     Sequenced(Sequence),
-    /// To any request that was not carried out. Nothing has changed.
+    /// Reply to any request that was not executed. The state of the probe has not changed.
     Refused {
-        /// The request's kind as it was sent.
+        /// Kind of the request as it was sent.
         kind: u8,
-        /// Why.
+        /// Reason of the refusal.
         refusal: Refusal,
     },
 }
 
 impl Message {
-    /// A request.
+    /// Returns a request.
     pub fn request(sequence: u32, token: u32, take_over: bool, request: Request) -> Self {
         Self { sequence, token, body: Body::Request { take_over, request } }
     }
 
-    /// A reply to this message.
+    /// Returns a reply to this message.
     pub fn reply(&self, reply: Reply) -> Self {
         Self { sequence: self.sequence, token: self.token, body: Body::Reply(reply) }
     }
 
-    /// A reply to this message, if it is a request, that says why it was not carried out.
+    /// Returns a refusal of this message, or `None` if it is not a request.
     pub fn refuse(&self, refusal: Refusal) -> Option<Self> {
         match self.body {
             Body::Request { request, .. } => Some(self.reply(Reply::Refused { kind: request.kind(), refusal })),
@@ -154,7 +154,7 @@ impl Message {
         }
     }
 
-    /// Reads a message. A probe answers one that it cannot read with [`refuse_unread`].
+    /// Parses a message. A probe answers a malformed one with [`refuse_unread`].
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let (head, mut body) = Head::parse(datagram)?;
         if head.version != VERSION {
@@ -173,7 +173,7 @@ impl Message {
         Ok(Self { sequence: head.sequence, token: head.token, body })
     }
 
-    /// The message's bytes.
+    /// Encodes the message.
     pub fn emit(&self) -> [u8; LEN] {
         let (kind, status, flags) = match &self.body {
             Body::Request { take_over, request } => (request.kind(), 0, u8::from(*take_over) * TAKE_OVER),
@@ -190,10 +190,10 @@ impl Message {
     }
 }
 
-/// The refusal of a datagram that [`Message::parse`] could not read, if it is a request at all: its sender
-/// then learns why, and in the version that is spoken here.
+/// Returns the encoded refusal of a request that [`Message::parse`] rejects, or `None` if the datagram is valid or is
+/// not a request. The refusal has the reason and this crate's protocol version.
 pub fn refuse_unread(datagram: &[u8]) -> Option<[u8; LEN]> {
-    let refusal = Refusal::of(&Message::parse(datagram).err()?);
+    let refusal = Refusal::from_error(&Message::parse(datagram).err()?);
     let (head, _) = Head::parse(datagram).ok()?;
     if head.kind & REPLY != 0 {
         return None;
@@ -203,7 +203,7 @@ pub fn refuse_unread(datagram: &[u8]) -> Option<[u8; LEN]> {
     Some(Message { sequence: head.sequence, token: head.token, body }.emit())
 }
 
-/// The first 16 bytes of a message, of any version.
+/// Header of a message: the first 16 bytes, common to all versions.
 struct Head {
     version: u8,
     kind: u8,
@@ -219,7 +219,7 @@ impl Head {
             let (expected, found) = (LEN as u64, datagram.len() as u64);
             return Err(ParseError::Length { what: "a set-up message", expected, found });
         }
-        let mut fields = bytes::Fields::of("set-up message", datagram);
+        let mut fields = bytes::Fields::new("set-up message", datagram);
         let magic = fields.array()?;
         if magic != MAGIC {
             let (expected, found) = (u32::from_be_bytes(MAGIC).into(), u32::from_be_bytes(magic).into());
@@ -249,7 +249,7 @@ impl Head {
 }
 
 impl Request {
-    /// The kind's number.
+    /// Returns the number of the request's kind.
     pub fn kind(&self) -> u8 {
         match self {
             Self::Query => kind::QUERY,
@@ -285,7 +285,7 @@ impl Request {
 }
 
 impl Reply {
-    /// The number of the kind of request that this answers.
+    /// Returns the number of the kind of request that this answers.
     pub fn kind(&self) -> u8 {
         match self {
             Self::Describe(_) => kind::QUERY,

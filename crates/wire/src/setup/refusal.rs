@@ -1,59 +1,59 @@
-//! Why a probe refuses a request.
+//! Reasons for which a probe refuses a request.
 
 use crate::ParseError;
 
-/// Name of the kind field in errors, by which [`Refusal::of`] tells them.
+/// Name of the kind field in errors, by which [`Refusal::from_error`] recognises them.
 pub(super) const KIND: &str = "set-up message's kind";
 
-/// Why a probe did not carry out a request, and what to do about it. The number is the reply's status.
+/// Reason for which a probe did not execute a request, and how to fix it. The number is the status of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// 1: the probe speaks another version; its reply carries it.
+    /// 1: the probe has another protocol version, which its reply carries.
     #[error("the probe speaks another version of the set-up protocol: update the older of the two")]
     Version,
-    /// 2: it does not know this kind of request.
+    /// 2: the probe does not support this kind of request.
     #[error("the probe does not know this kind of request: update its firmware, or do without")]
     Kind,
-    /// 3: a field has a value that cannot be.
+    /// 3: a field has an invalid value.
     #[error("the probe found a field that cannot be: check the request against docs/wire-formats.md")]
     Malformed,
     /// 4: another token owns the probe.
     #[error("another receiver controls the probe: stop that one, or take over (--take-over)")]
     Owned,
-    /// 5: not while shots are being sent.
+    /// 5: the request is not allowed while shots are being sent.
     #[error("the probe is sending shots: stop it first")]
     Running,
     /// 6: no link has been configured.
     #[error("the probe is not configured: configure at least one link first")]
     NotConfigured,
-    /// 7: no such link.
+    /// 7: the link does not exist.
     #[error("the probe has no such link: ask it how many it has")]
     Link,
-    /// 8: shots of this shape cannot be taken or sent.
+    /// 8: shots of this geometry cannot be acquired or sent.
     #[error("the probe cannot take shots of this shape: ask it for its channels, bits, packing, rate and samples")]
     Geometry,
-    /// 9: it does not speak this framing.
+    /// 9: the probe does not support this framing.
     #[error("the probe does not speak this framing: ask it which it speaks")]
     Framing,
-    /// 10: it cannot send there.
+    /// 10: the probe cannot send to this destination.
     #[error("the probe cannot send to this address: give one that its link reaches, with a port")]
     Destination,
-    /// 11: it cannot be triggered so, or not at this rate.
+    /// 11: the probe does not support this start mode, or not at this rate.
     #[error("the probe cannot start in this mode or at this rate: try another mode or a lower rate")]
     Mode,
-    /// 12: something is broken at the probe.
+    /// 12: the probe has an internal fault.
     #[error("the probe has a fault of its own: look at its log or restart it")]
     Fault,
-    /// Any other number: newer than this crate.
+    /// Any other number: a status that a later version defines.
     #[error("the probe refused with status {0}, which this version does not know: see the probe's manual")]
     Other(
-        /// The status.
+        /// The status number.
         u8,
     ),
 }
 
 impl Refusal {
-    /// What a status says; none if the request was carried out.
+    /// Returns the refusal with this status, or `None` if the request was executed.
     pub fn from_code(status: u8) -> Option<Self> {
         Some(match status {
             0 => return None,
@@ -73,7 +73,7 @@ impl Refusal {
         })
     }
 
-    /// The status, never 0.
+    /// Returns the status, never 0.
     pub fn code(self) -> u8 {
         match self {
             Self::Version => 1,
@@ -88,13 +88,13 @@ impl Refusal {
             Self::Destination => 10,
             Self::Mode => 11,
             Self::Fault => 12,
-            // 0 would say that all went well.
+            // Status 0 means success.
             Self::Other(code) => code.max(1),
         }
     }
 
-    /// The refusal that tells of an unreadable request.
-    pub(super) fn of(error: &ParseError) -> Self {
+    /// Returns the refusal of a request that failed to parse with this error.
+    pub(super) fn from_error(error: &ParseError) -> Self {
         match error {
             ParseError::Geometry(_) => Self::Geometry,
             ParseError::Unknown { what, .. } if *what == KIND => Self::Kind,

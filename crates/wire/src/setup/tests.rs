@@ -87,7 +87,7 @@ fn report() -> impl Strategy<Value = Report> {
 }
 
 fn sequence() -> impl Strategy<Value = Sequence> {
-    prop::collection::vec(any::<u16>(), 0..=Sequence::MOST).prop_map(|events| Sequence::new(&events).unwrap())
+    prop::collection::vec(any::<u16>(), 0..=Sequence::MAX_EVENTS).prop_map(|events| Sequence::new(&events).unwrap())
 }
 
 fn trigger() -> impl Strategy<Value = Trigger> {
@@ -139,15 +139,15 @@ fn start_request() -> Message {
 }
 
 #[test]
-fn a_rate_that_no_clock_of_nanoseconds_keeps_is_refused() {
-    let most = 1_000_000_000_000;
+fn rates_out_of_range_are_refused() {
+    let max = 1_000_000_000_000;
     let parsed = |millihertz| {
         let start = Start { mode: Mode::FixedRate { millihertz }, shots: 0 };
         Message::parse(&Message::request(5, 7, false, Request::Start(start)).emit())
     };
-    assert!(parsed(1).is_ok() && parsed(most).is_ok());
-    for found in [0, most + 1, u64::MAX] {
-        assert_eq!(parsed(found), Err(ParseError::Range { what: "rate in millihertz", least: 1, most, found }));
+    assert!(parsed(1).is_ok() && parsed(max).is_ok());
+    for found in [0, max + 1, u64::MAX] {
+        assert_eq!(parsed(found), Err(ParseError::Range { what: "rate in millihertz", least: 1, most: max, found }));
     }
 }
 
@@ -173,12 +173,12 @@ fn unreadable_requests_are_refused_with_their_reason() {
     assert_eq!(reason(16, 9), refused(3, Refusal::Malformed));
     assert_eq!(reason(0, 0), None, "not a set-up message");
     assert_eq!(reason(5, 0xFF), None, "a reply");
-    assert_eq!(reason(16, 1), None, "nothing is wrong");
+    assert_eq!(reason(16, 1), None, "a valid request");
     assert_eq!(refuse_unread(&[0; 127]), None);
 }
 
 #[test]
-fn an_impossible_geometry_has_its_own_refusal() {
+fn invalid_geometry_has_its_own_refusal() {
     let configure = Configure {
         link: 0,
         framing: 0,
@@ -197,7 +197,7 @@ fn an_impossible_geometry_has_its_own_refusal() {
 }
 
 #[test]
-fn refusals_have_one_number_each_and_say_what_to_do() {
+fn refusals_have_unique_codes_and_advice() {
     assert_eq!(Refusal::from_code(0), None);
     for code in 1..=u8::MAX {
         let refusal = Refusal::from_code(code).unwrap();
@@ -208,7 +208,7 @@ fn refusals_have_one_number_each_and_say_what_to_do() {
 }
 
 #[test]
-fn a_model_name_that_could_harm_a_terminal_is_refused() {
+fn model_name_with_control_characters_is_refused() {
     let describe = Describe {
         model: Model::from("probe").unwrap(),
         links: 1,
@@ -230,7 +230,7 @@ fn a_model_name_that_could_harm_a_terminal_is_refused() {
 }
 
 #[test]
-fn triggers_are_sixty_four_bytes() {
+fn trigger_is_64_bytes() {
     let trigger = Trigger { stamp: 0x1112_1314_1516_1718, ..Trigger::new(0x0102_0304) };
     let bytes = trigger.emit();
     assert_eq!(bytes[..24], *b"SHTR\x01\0\0\0\x01\x02\x03\x04\0\0\0\0\x11\x12\x13\x14\x15\x16\x17\x18");
@@ -241,7 +241,7 @@ fn triggers_are_sixty_four_bytes() {
 }
 
 #[test]
-fn an_acknowledgement_is_the_trigger_with_a_verdict_and_a_shot() {
+fn acknowledgement_is_the_trigger_with_verdict_and_shot() {
     let trigger = Trigger { stamp: 7, acknowledge: true, command_only: true, ..Trigger::new(5) };
     assert_eq!(trigger.emit()[4..8], [1, 0b11, 0, 0]);
     let shot = 0x2122_2324_2526_2728;
@@ -257,15 +257,15 @@ fn an_acknowledgement_is_the_trigger_with_a_verdict_and_a_shot() {
 }
 
 #[test]
-fn triggers_and_acknowledgements_are_never_taken_for_each_other() {
+fn triggers_and_acknowledgements_are_not_confused() {
     let trigger = Trigger { acknowledge: true, ..Trigger::new(5) };
     let answer = Acknowledgement { trigger, verdict: Verdict::Busy };
-    assert!(Trigger::parse(&answer.emit()).is_err(), "a probe would obey another probe's answer");
+    assert!(Trigger::parse(&answer.emit()).is_err(), "a probe would execute another probe's reply");
     assert!(Acknowledgement::parse(&trigger.emit()).is_err());
 }
 
 #[test]
-fn a_trigger_without_flags_has_the_bytes_that_it_always_had() {
+fn trigger_without_flags_keeps_its_encoding() {
     let mut bytes = [0; 64];
     bytes[..5].copy_from_slice(b"SHTR\x01");
     bytes[11] = 9;
@@ -273,7 +273,7 @@ fn a_trigger_without_flags_has_the_bytes_that_it_always_had() {
 }
 
 #[test]
-fn a_sequence_is_played_in_turn_and_fits_a_message() {
+fn sequence_cycles_and_fits_a_message() {
     let sequence = Sequence::new(&[3, 1, 4]).unwrap();
     assert_eq!([0, 1, 2, 3, u64::MAX].map(|k| sequence.event(k)), [Some(3), Some(1), Some(4), Some(3), Some(3)]);
     assert_eq!((Sequence::NONE.event(5), Sequence::new(&[]).unwrap()), (None, Sequence::NONE));
@@ -284,7 +284,7 @@ fn a_sequence_is_played_in_turn_and_fits_a_message() {
 }
 
 #[test]
-fn a_sequence_that_is_too_long_is_refused_and_what_stands_behind_it_is_ignored() {
+fn sequence_length_is_checked_and_trailing_bytes_are_ignored() {
     let mut bytes = Message::request(1, 2, false, Request::Sequence(Sequence::new(&[7, 8]).unwrap())).emit();
     bytes[22] = 0xEE;
     let Body::Request { request, .. } = Message::parse(&bytes).unwrap().body else { panic!() };
@@ -297,7 +297,7 @@ fn a_sequence_that_is_too_long_is_refused_and_what_stands_behind_it_is_ignored()
 
 proptest! {
     #[test]
-    fn triggers_and_their_acknowledgements_are_read_as_written(trigger in trigger(), verdict in verdict()) {
+    fn triggers_and_acknowledgements_round_trip(trigger in trigger(), verdict in verdict()) {
         let answer = Acknowledgement { trigger, verdict };
         prop_assert_eq!(Trigger::parse(&trigger.emit()), Ok(trigger));
         prop_assert_eq!(Acknowledgement::parse(&answer.emit()), Ok(answer));
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_emitted_is_parsed(sequence: u32, token: u32, body in body()) {
+    fn parse_inverts_emit(sequence: u32, token: u32, body in body()) {
         let message = Message { sequence, token, body };
         prop_assert_eq!(Message::parse(&message.emit()), Ok(message));
     }
@@ -318,7 +318,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(kind: u8, status in 0_u8..3, mut bytes in prop::collection::vec(any::<u8>(), LEN), head: bool) {
+    fn parse_does_not_panic(kind: u8, status in 0_u8..3, mut bytes in prop::collection::vec(any::<u8>(), LEN), head: bool) {
         if head {
             bytes[..7].copy_from_slice(&[b'S', b'H', b'C', b'M', 1, kind & 0x87, status]);
         }

@@ -1,4 +1,4 @@
-//! The trigger command, and its acknowledgement.
+//! Trigger command and its acknowledgement.
 
 use crate::{ParseError, bytes};
 
@@ -7,7 +7,7 @@ const COMMAND_ONLY: u8 = 1 << 1;
 const TAKE_OVER: u8 = 1 << 2;
 const REPLY: u8 = 1 << 7;
 
-/// Tells a probe to take one shot now: a 64-byte datagram to the set-up port, answered only if it asks for that.
+/// Command to acquire one shot now: a 64-byte datagram to the set-up port, acknowledged only on request.
 ///
 /// | byte | field | type |
 /// |---|---|---|
@@ -21,25 +21,25 @@ const REPLY: u8 = 1 << 7;
 /// | 24 | zeros | 40 bytes |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Trigger {
-    /// One more with each trigger, wrapping. A number seen before is not obeyed again; a number left out is
-    /// a missed trigger in the probe's report.
+    /// Sequence number, incremented with each trigger and wrapping. A repeated number is ignored; a skipped number
+    /// counts as a missed trigger in the probe's report.
     pub sequence: u32,
-    /// Who sends it, as in set-up messages: only the probe's owner is obeyed. 0: a source that takes no part in set-up,
-    /// such as a trigger box.
+    /// Token of the sender, as in set-up messages: only triggers of the probe's owner are executed. 0 for a source that
+    /// does not use set-up messages, such as a trigger box.
     pub token: u32,
-    /// When it was sent, in the sender's TAI nanoseconds; 0 if unknown.
+    /// Send time in TAI nanoseconds of the sender's clock; 0 if unknown.
     pub stamp: u64,
-    /// The probe is to answer at once, before the shot, with an [`Acknowledgement`].
+    /// `true` to request an [`Acknowledgement`], which the probe sends at once, before the shot.
     pub acknowledge: bool,
-    /// No shot: the probe looks at the command, answers it if asked, and changes nothing. The sequence number
-    /// is not used up.
+    /// `true` to test the command path without a shot: the probe checks the command, acknowledges it if requested, and
+    /// changes no state. The sequence number is not used up.
     pub command_only: bool,
-    /// It is obeyed although another receiver owns the probe.
+    /// `true` to execute the trigger even if another receiver owns the probe.
     pub take_over: bool,
 }
 
-/// What a probe answers to a [`Trigger`] that asks for it: as many bytes as came, so that nobody can make a
-/// probe send more than he sends.
+/// Reply of a probe to a [`Trigger`] that requests one. It is as long as the trigger, so a probe cannot be used to
+/// amplify traffic.
 ///
 /// | byte | field | type |
 /// |---|---|---|
@@ -55,37 +55,37 @@ pub struct Trigger {
 /// | 32 | zeros | 32 bytes |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Acknowledgement {
-    /// The trigger that it answers.
+    /// The trigger that is acknowledged.
     pub trigger: Trigger,
-    /// What became of it.
+    /// Outcome of the trigger.
     pub verdict: Verdict,
 }
 
-/// What became of a trigger; of one that is a command only, what would have.
+/// Outcome of a trigger, or for a command-only trigger the outcome that it would have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// 1: it starts a shot.
+    /// 1: the trigger starts a shot.
     Accepted {
-        /// The shot's number.
+        /// Number of the shot.
         shot: u64,
     },
-    /// 2: missed, because a shot is under way.
+    /// 2: missed, because the previous shot is still in progress.
     Busy,
-    /// 3: no run takes trigger commands.
+    /// 3: no run that accepts trigger commands is active.
     NotRunning,
-    /// 4: its sequence number was seen before.
+    /// 4: the sequence number is repeated.
     Repeated,
     /// 5: another receiver owns the probe.
     Owned,
-    /// Any other number: newer than this crate.
+    /// Any other number: a verdict that a later version defines.
     Other(
-        /// The number.
+        /// The verdict number.
         u8,
     ),
 }
 
 impl Verdict {
-    /// The verdict's number, never 0.
+    /// Returns the number of the verdict, never 0.
     pub fn code(self) -> u8 {
         match self {
             Self::Accepted { .. } => 1,
@@ -93,12 +93,12 @@ impl Verdict {
             Self::NotRunning => 3,
             Self::Repeated => 4,
             Self::Owned => 5,
-            // 0 would be a probe that sent the datagram back without a thought.
+            // 0 is the value in a trigger that was echoed unchanged.
             Self::Other(code) => code.max(1),
         }
     }
 
-    /// The verdict in a word, for counts and JSON.
+    /// Returns the name of the verdict, for counters and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accepted { .. } => "accepted",
@@ -112,19 +112,19 @@ impl Verdict {
 }
 
 impl Trigger {
-    /// Bytes of the datagram, either way.
+    /// Length of the datagram in either direction, in bytes.
     pub const LEN: usize = 64;
-    /// The datagram's first four bytes.
+    /// First four bytes of the datagram.
     pub const MAGIC: [u8; 4] = *b"SHTR";
-    /// The version that this crate writes and reads.
+    /// Version that this crate writes and accepts.
     pub const VERSION: u8 = 1;
 
-    /// A trigger with this number, which is not answered.
+    /// Returns a trigger with this sequence number that does not request an acknowledgement.
     pub fn new(sequence: u32) -> Self {
         Self { sequence, ..Self::default() }
     }
 
-    /// Reads a datagram; an acknowledgement is none. Reserved bytes are ignored.
+    /// Parses a trigger and refuses an acknowledgement. Reserved bytes are ignored.
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let (trigger, flags, _) = parse(datagram)?;
         match flags & REPLY {
@@ -133,7 +133,7 @@ impl Trigger {
         }
     }
 
-    /// The datagram's bytes.
+    /// Encodes the datagram.
     pub fn emit(&self) -> [u8; Self::LEN] {
         self.head(0, 0).padded()
     }
@@ -154,7 +154,7 @@ impl Trigger {
 }
 
 impl Acknowledgement {
-    /// Reads a datagram; a trigger is none. Reserved bytes are ignored.
+    /// Parses an acknowledgement and refuses a trigger. Reserved bytes are ignored.
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let (trigger, flags, Tail { verdict, shot }) = parse(datagram)?;
         if flags & REPLY == 0 {
@@ -172,7 +172,7 @@ impl Acknowledgement {
         Ok(Self { trigger, verdict })
     }
 
-    /// The datagram's bytes.
+    /// Encodes the datagram.
     pub fn emit(&self) -> [u8; Trigger::LEN] {
         let head = self.trigger.head(REPLY, self.verdict.code());
         match self.verdict {
@@ -183,7 +183,7 @@ impl Acknowledgement {
     }
 }
 
-/// What only acknowledgements have.
+/// Fields that only acknowledgements have.
 struct Tail {
     verdict: u8,
     shot: u64,
@@ -194,7 +194,7 @@ fn parse(datagram: &[u8]) -> Result<(Trigger, u8, Tail), ParseError> {
         let (expected, found) = (Trigger::LEN as u64, datagram.len() as u64);
         return Err(ParseError::Length { what: "a trigger", expected, found });
     }
-    let mut fields = bytes::Fields::of("trigger", datagram);
+    let mut fields = bytes::Fields::new("trigger", datagram);
     let magic = fields.array()?;
     if magic != Trigger::MAGIC {
         let (expected, found) = (u32::from_be_bytes(Trigger::MAGIC).into(), u32::from_be_bytes(magic).into());

@@ -1,13 +1,13 @@
-//! The registry of drop causes, and their counters.
+//! Registry of drop causes, and their counters.
 
 use core::fmt;
 
-/// Defines [`DropCause`] by a table: variant, number, name and meaning of each cause, in the order of the numbers.
+/// Defines [`DropCause`] from a table of variant, number, name and meaning, in ascending order of the numbers.
 macro_rules! drop_causes {
     ($($cause:ident = $number:literal, $name:literal, $meaning:literal;)+) => {
-        /// Why a packet or a shot is not where it should be.
+        /// Reason why a packet or a shot is missing from a recording.
         ///
-        /// Numbers are in files: causes are added, their numbers never changed or used again.
+        /// The numbers are stored in files: new causes get new numbers, which are never changed or reused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum DropCause {
@@ -15,17 +15,17 @@ macro_rules! drop_causes {
         }
 
         impl DropCause {
-            /// Every cause, in the order of its number.
+            /// All causes, in the order of their numbers.
             pub const ALL: [Self; [$($number),+].len()] = [$(Self::$cause),+];
 
-            /// The name used in files, metrics and messages.
+            /// Returns the name used in files, metrics and messages.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$cause => $name,)+
                 }
             }
 
-            /// What became of the packet or shot, to follow "it".
+            /// Returns a description of what happened to the packet or shot, to follow "it".
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$cause => $meaning,)+
@@ -67,8 +67,8 @@ const _: () = {
 };
 
 impl DropCause {
-    /// Whether packets of this cause reached the receiver. The others are known only by the hole that they left, and are
-    /// not among the packets that came in.
+    /// Returns `true` if packets of this cause reached the receiver. The others are detected by a gap in the sequence,
+    /// and are not counted as received.
     pub const fn has_arrived(self) -> bool {
         match self {
             Self::WireGap | Self::Overrun => false,
@@ -99,17 +99,17 @@ impl fmt::Display for DropCause {
     }
 }
 
-/// One count per drop cause.
+/// One counter per drop cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops([u64; DropCause::ALL.len()]);
 
 impl Drops {
-    /// Adds `count` to a cause.
+    /// Adds `count` to the counter of a cause.
     pub fn add(&mut self, cause: DropCause, count: u64) {
         self.0[cause as usize] += count;
     }
 
-    /// Takes back counts that turned out to have another cause, as many as there are.
+    /// Moves counts that turned out to have another cause to `cause`. Each counter saturates at 0.
     pub fn replace(&mut self, counted: &Self, cause: DropCause) {
         for (mine, theirs) in self.0.iter_mut().zip(counted.0) {
             *mine = mine.saturating_sub(theirs);
@@ -117,22 +117,22 @@ impl Drops {
         self.add(cause, counted.total());
     }
 
-    /// The count of a cause.
+    /// Returns the count of a cause.
     pub fn get(&self, cause: DropCause) -> u64 {
         self.0[cause as usize]
     }
 
-    /// All causes together.
+    /// Returns the sum over all causes.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The causes whose packets reached the receiver, together ([`DropCause::has_arrived`]).
+    /// Returns the sum over the causes whose packets reached the receiver ([`DropCause::has_arrived`]).
     pub fn arrived(&self) -> u64 {
         self.iter().filter(|(cause, _)| cause.has_arrived()).map(|(_, count)| count).sum()
     }
 
-    /// Causes that have a count, with it.
+    /// Returns the causes with a nonzero count, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (DropCause, u64)> + '_ {
         let some = |(cause, count): (DropCause, &u64)| (*count > 0).then_some((cause, *count));
         DropCause::ALL.into_iter().zip(&self.0).filter_map(some)
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_kept_by_cause_and_by_arrival() {
+    fn drops_sum_by_cause_and_by_arrival() {
         let mut drops = Drops::default();
         for cause in DropCause::ALL {
             drops.add(cause, 1 << (cause as u32));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_has_a_name_of_its_own() {
+    fn cause_names_are_unique() {
         for cause in DropCause::ALL {
             let same = DropCause::ALL.into_iter().filter(|other| other.name() == cause.name());
             assert_eq!(same.count(), 1, "{cause}");

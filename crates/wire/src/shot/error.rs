@@ -1,63 +1,63 @@
-//! Why a geometry was refused.
+//! Error type of shot geometries.
 
 use super::MAX_PACKETS;
 
-/// Bytes of the largest shot: blocks of a digitizer are tens of megabytes.
+/// Maximum length of a shot in bytes. A digitizer's blocks are tens of megabytes.
 pub(super) const MAX_SHOT_BYTES: u64 = 1 << 28;
 
-/// Why a [`Geometry`](super::Geometry) was refused.
+/// Reason why a [`Geometry`](super::Geometry) was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
-    /// A shot without samples.
+    /// The shot has no samples.
     #[error("a shot needs at least one channel and one sample, found {channels} x {samples}")]
     Empty {
-        /// Channels asked for.
+        /// Requested number of channels.
         channels: u16,
-        /// Samples per channel asked for.
+        /// Requested number of samples per channel.
         samples: u32,
     },
-    /// More bytes than 4096 packets of 4096 bytes carry.
+    /// The shot is larger than 4096 packets of 4096 bytes.
     #[error(
         "a shot of {bytes} bytes needs {packets} packets of 4096 bytes, the packet index allows 4096: use fewer samples or channels"
     )]
     TooLarge {
-        /// Bytes on the wire, with padding and trailer.
+        /// Length on the wire in bytes, with padding and trailer.
         bytes: u64,
-        /// Packets they take.
+        /// Number of packets needed.
         packets: u64,
     },
-    /// More bytes than any shot may have.
+    /// The shot is larger than the maximum.
     #[error("a shot of {0} bytes is too large, {MAX_SHOT_BYTES} can be handled: use fewer samples or channels")]
     Huge(u64),
-    /// Cut into more packets than a presence map holds.
+    /// The shot has more packets than a presence map holds.
     #[error(
         "a shot of {bytes} bytes in packets of {packet} is {packets} packets, {MAX_PACKETS} can be kept track of: make the sender's packets larger or its shots smaller"
     )]
     TooFine {
-        /// Bytes on the wire.
+        /// Length on the wire in bytes.
         bytes: u64,
-        /// Payload bytes of a packet.
+        /// Payload length of a packet in bytes.
         packet: u32,
-        /// Packets they take.
+        /// Number of packets needed.
         packets: u64,
     },
-    /// Packets without payload.
+    /// A packet has no payload, or too much.
     #[error("a packet needs 1 to 65535 bytes of payload, found {0}")]
     EmptyPacket(u32),
-    /// Resolution that the packing cannot hold.
+    /// The packing cannot hold samples of this resolution.
     #[error("{bits}-bit samples do not fit a packing of {holds} bits")]
     Bits {
-        /// Bits asked for.
+        /// Requested resolution in bits.
         bits: u8,
-        /// Bits that the packing holds.
+        /// Bits per sample of the packing.
         holds: u32,
     },
-    /// An odd number of 12-bit samples would end in half a byte.
+    /// The number of 12-bit samples is odd, so the last one would end in half a byte.
     #[error("12-bit packing takes samples in pairs: {channels} x {samples} is odd")]
     OddSamples {
-        /// Channels asked for.
+        /// Requested number of channels.
         channels: u16,
-        /// Samples per channel asked for.
+        /// Requested number of samples per channel.
         samples: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! The shape of a shot: its samples, what closes them, and how the whole is cut into packets.
+//! Geometry of a shot: its samples, its trailer, and how both are cut into packets.
 //!
 //! ```text
 //! 0            sample_bytes   trailer_offset   shot_bytes        slot_bytes
@@ -12,7 +12,7 @@ use crate::{block, hsb};
 use core::fmt;
 use core::str::FromStr;
 
-/// How samples lie in a shot's bytes. The numbers are those of the end-of-shot record.
+/// Packing of the samples in a shot. The numbers are those of the end-of-shot record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Packing {
@@ -20,22 +20,22 @@ pub enum Packing {
     Int16Le = 0,
     /// 12-bit two's complement, most significant bit first: two samples in three bytes.
     Packed12 = 1,
-    /// Unsigned bytes: pixels, or samples in a format of their sender's, kept as they came.
+    /// Unsigned bytes: pixels, or samples in a sender's own format, stored as received.
     Uint8 = 2,
     /// 16-bit big-endian integers, as VITA 49 sends them.
     Int16Be = 3,
 }
 
 impl Packing {
-    /// Every packing, in the order of its number.
+    /// All packings, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Int16Le, Self::Packed12, Self::Uint8, Self::Int16Be];
 
-    /// The packing with this number, if there is one.
+    /// Returns the packing with this number, if it is defined.
     pub fn from_u8(value: u8) -> Option<Self> {
         Self::ALL.get(usize::from(value)).copied()
     }
 
-    /// Bits that one sample takes on the wire.
+    /// Returns the number of bits per sample on the wire.
     pub fn bits_per_sample(self) -> u32 {
         match self {
             Self::Int16Le | Self::Int16Be => 16,
@@ -44,7 +44,7 @@ impl Packing {
         }
     }
 
-    /// The name used in files and settings.
+    /// Returns the name used in files and settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Int16Le => "int16_le",
@@ -69,7 +69,7 @@ impl FromStr for Packing {
     }
 }
 
-/// No packing has that name.
+/// Error of parsing a name that no packing has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPacking;
 
@@ -85,30 +85,30 @@ impl fmt::Display for UnknownPacking {
 
 impl core::error::Error for UnknownPacking {}
 
-/// What stands behind a shot's samples and closes it.
+/// Trailer of a shot: the bytes that follow its samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Trailer {
-    /// Our end-of-shot record ([`crate::record`]), with a CRC over everything before it.
+    /// Shotline's end-of-shot record ([`crate::record`]), with a CRC over everything before it.
     #[default]
     Record = 0,
-    /// Nothing: a shot is whole when all its packets are there.
+    /// No trailer: a shot is complete when all its packets have arrived.
     None = 1,
     /// The end-of-frame metadata of a Holoscan Sensor Bridge ([`hsb::Metadata`]).
     HsbMetadata = 2,
-    /// What a digitizer found out about its block ([`block::Description`]), then our end-of-shot record, whose CRC
-    /// covers both.
+    /// A digitizer's description of its block ([`block::Description`]), then the end-of-shot record, whose CRC covers
+    /// both.
     Block = 3,
-    /// What packets of context said of a block ([`block::Description`]): the receiver puts it there, and nothing of it
-    /// is sent.
+    /// A description of the block ([`block::Description`]) that the receiver creates from context packets. It is not
+    /// sent.
     Context = 4,
 }
 
 impl Trailer {
-    /// Every trailer, in the order of its number.
+    /// All trailers, in the order of their numbers.
     pub const ALL: [Self; 5] = [Self::Record, Self::None, Self::HsbMetadata, Self::Block, Self::Context];
 
-    /// Its bytes, and the multiple at which it begins.
+    /// Returns the length and the alignment of the trailer, in bytes.
     fn extent(self) -> (u32, u32) {
         match self {
             Self::Record => (RECORD_BYTES, PAD_BYTES),
@@ -119,22 +119,22 @@ impl Trailer {
         }
     }
 
-    /// Whether our end-of-shot record closes it, and its CRC proves the shot.
+    /// Returns `true` if the trailer ends in an end-of-shot record, whose CRC covers the shot.
     pub fn has_record(self) -> bool {
         matches!(self, Self::Record | Self::Block)
     }
 
-    /// Whether it begins with the description of a block ([`block::Description`]).
+    /// Returns `true` if the trailer begins with the description of a block ([`block::Description`]).
     pub fn has_description(self) -> bool {
         matches!(self, Self::Block | Self::Context)
     }
 
-    /// Whether it travels; else the receiver makes it.
+    /// Returns `true` if the trailer is sent; otherwise the receiver creates it.
     pub fn is_sent(self) -> bool {
         self != Self::Context
     }
 
-    /// The name used in files.
+    /// Returns the name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Record => "record",
@@ -145,26 +145,26 @@ impl Trailer {
         }
     }
 
-    /// The trailer with this name.
+    /// Returns the trailer with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|trailer| trailer.name() == name)
     }
 }
 
-/// How a shot is cut into packets: `first` payload bytes in packet 0, then `rest` in each, the last one what is
-/// left. Senders whose first packet carries more header than the others have `first` below `rest`.
+/// How a shot is cut into packets: `first` payload bytes in packet 0, `rest` in each other one, and the remainder in
+/// the last. Senders whose first packet carries more header than the others have `first` below `rest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cut {
-    /// Payload bytes of packet 0.
+    /// Payload length of packet 0 in bytes.
     pub first: u32,
-    /// Payload bytes of the packets behind it.
+    /// Payload length of the other packets in bytes.
     pub rest: u32,
-    /// The trailer travels in a packet of its own, if it does travel; padding before it is not sent.
+    /// `true` if the trailer, when sent, has a separate packet. The padding before it is then not sent.
     pub trailer_apart: bool,
 }
 
 impl Cut {
-    /// All packets but the last have `bytes` of payload.
+    /// Returns a cut in which all packets but the last have `bytes` of payload.
     pub fn uniform(bytes: u32) -> Self {
         Self { first: bytes, rest: bytes, trailer_apart: false }
     }
@@ -176,8 +176,8 @@ impl Default for Cut {
     }
 }
 
-/// The shape of every shot of a stream. It exists only if such a shot fits a presence map, and, as we cut it, the
-/// wire's 12-bit index.
+/// Geometry of every shot of a stream. Constructors check that the shot fits a presence map and, if it is cut into
+/// 4096-byte packets by [`Geometry::new`], the 12-bit packet index.
 ///
 /// Sample order is time first: all channels of sample 0, then of sample 1, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -192,8 +192,11 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Checks and makes the geometry of shots that end in our record and are cut into 4096-byte packets. `bits` is
+    /// Creates the geometry of shots that end in an end-of-shot record and are cut into 4096-byte packets. `bits` is
     /// the resolution of a sample, `sample_rate_hz` may be 0 (unknown).
+    ///
+    /// # Errors
+    /// If the parameters are not valid or the shot is too large.
     pub fn new(
         channels: u16,
         samples: u32,
@@ -201,16 +204,16 @@ impl Geometry {
         packing: Packing,
         sample_rate_hz: u32,
     ) -> Result<Self, GeometryError> {
-        let own = Self::unbounded(channels, samples, bits, packing, sample_rate_hz)?;
-        let bytes = own.total_bytes();
+        let geometry = Self::unbounded(channels, samples, bits, packing, sample_rate_hz)?;
+        let bytes = geometry.total_bytes();
         let packets = bytes.div_ceil(u64::from(PACKET_BYTES));
         if packets > u64::from(MAX_INDEXED) {
             return Err(GeometryError::TooLarge { bytes, packets });
         }
-        Ok(own)
+        Ok(geometry)
     }
 
-    /// The same of shots that end in `trailer` and are cut by `cut`.
+    /// Creates the geometry of shots that end in `trailer` and are cut by `cut`.
     pub fn cut_as(
         (channels, samples): (u16, u32),
         (bits, packing): (u8, Packing),
@@ -221,7 +224,7 @@ impl Geometry {
         Self::unbounded(channels, samples, bits, packing, sample_rate_hz)?.sent_as(trailer, cut)
     }
 
-    /// Everything checked but how large it is.
+    /// Creates a geometry without checking its size.
     fn unbounded(
         channels: u16,
         samples: u32,
@@ -242,26 +245,26 @@ impl Geometry {
         Ok(Self { channels, samples, bits, packing, sample_rate_hz, trailer, cut })
     }
 
-    /// The same samples as another sender sends them.
+    /// Returns the geometry of the same samples with another trailer and cut.
     pub fn sent_as(self, trailer: Trailer, cut: Cut) -> Result<Self, GeometryError> {
         if let Some(bytes) = [cut.first, cut.rest].into_iter().find(|bytes| !(1..=u32::from(u16::MAX)).contains(bytes))
         {
             return Err(GeometryError::EmptyPacket(bytes));
         }
         let cut = Cut { trailer_apart: cut.trailer_apart && trailer.is_sent(), ..cut };
-        let own = Self { trailer, cut, ..self };
-        let bytes = own.total_bytes();
+        let geometry = Self { trailer, cut, ..self };
+        let bytes = geometry.total_bytes();
         if bytes > MAX_SHOT_BYTES {
             return Err(GeometryError::Huge(bytes));
         }
-        let packets = u64::from(own.packets());
+        let packets = u64::from(geometry.packets());
         if packets > u64::from(MAX_PACKETS) {
             return Err(GeometryError::TooFine { bytes, packet: cut.rest, packets });
         }
-        Ok(own)
+        Ok(geometry)
     }
 
-    /// Bytes on the wire, however many.
+    /// Returns the length of the shot in bytes, without an upper bound.
     fn total_bytes(&self) -> u64 {
         let samples =
             u64::from(self.channels) * u64::from(self.samples) * u64::from(self.packing.bits_per_sample()) / 8;
@@ -269,64 +272,64 @@ impl Geometry {
         samples.next_multiple_of(u64::from(unit)) + u64::from(trailer)
     }
 
-    /// Channels per sample instant.
+    /// Returns the number of channels.
     pub fn channels(&self) -> u16 {
         self.channels
     }
-    /// Samples per channel (the papers' N_s).
+    /// Returns the number of samples per channel (N_s in the papers).
     pub fn samples(&self) -> u32 {
         self.samples
     }
-    /// Resolution of a sample in bits.
+    /// Returns the resolution of a sample in bits.
     pub fn bits(&self) -> u8 {
         self.bits
     }
-    /// How samples lie in bytes.
+    /// Returns the packing of the samples.
     pub fn packing(&self) -> Packing {
         self.packing
     }
-    /// Sample rate in Hz, 0 if unknown.
+    /// Returns the sample rate in Hz, 0 if unknown.
     pub fn sample_rate_hz(&self) -> u32 {
         self.sample_rate_hz
     }
-    /// What closes a shot.
+    /// Returns the trailer.
     pub fn trailer(&self) -> Trailer {
         self.trailer
     }
-    /// How it is cut into packets.
+    /// Returns how the shot is cut into packets.
     pub fn cut(&self) -> Cut {
         self.cut
     }
-    /// Bytes of samples alone.
+    /// Returns the length of the samples in bytes, without padding.
     pub fn sample_bytes(&self) -> u32 {
-        // Cannot overflow: no geometry comes to be whose shot is larger than MAX_SHOT_BYTES.
+        // This cannot overflow: constructors refuse shots larger than MAX_SHOT_BYTES.
         (u64::from(self.channels) * u64::from(self.samples) * u64::from(self.packing.bits_per_sample()) / 8) as u32
     }
-    /// Samples and the padding behind them: the offset of the trailer.
+    /// Returns the offset of the trailer: the length of samples and padding, in bytes.
     pub fn trailer_offset(&self) -> u32 {
         self.sample_bytes().next_multiple_of(self.trailer.extent().1)
     }
-    /// The offset of our end-of-shot record, if that closes the shot.
+    /// Returns the byte offset of the end-of-shot record, if the shot has one.
     pub fn record_offset(&self) -> Option<u32> {
         self.trailer.has_record().then(|| self.shot_bytes() - RECORD_BYTES)
     }
-    /// Bytes of the shot: samples, padding and trailer.
+    /// Returns the length of the shot in bytes: samples, padding and trailer.
     pub fn shot_bytes(&self) -> u32 {
         self.trailer_offset() + self.trailer.extent().0
     }
-    /// Bytes of the shot that travel: all of it, unless the receiver makes the trailer.
+    /// Returns the number of bytes that are sent: the whole shot, unless the receiver creates the trailer.
     pub fn sent_bytes(&self) -> u32 {
         if self.trailer.is_sent() { self.shot_bytes() } else { self.sample_bytes() }
     }
-    /// Packets of the shot.
+    /// Returns the number of packets of the shot.
     pub fn packets(&self) -> u32 {
         1 + self.body_bytes().saturating_sub(self.cut.first).div_ceil(self.cut.rest) + u32::from(self.cut.trailer_apart)
     }
-    /// Bytes of the slot that holds the shot in memory and in the file, a multiple of 4096.
+    /// Returns the length in bytes of the slot that holds the shot in memory and in the file, a multiple of 4096.
     pub fn slot_bytes(&self) -> u32 {
         self.shot_bytes().next_multiple_of(PACKET_BYTES)
     }
-    /// Where packet `index` begins, which must be below [`Self::packets`].
+    /// Returns the byte offset of packet `index`, which must be less than [`Self::packets`].
     pub fn packet_offset(&self, index: u32) -> u32 {
         let Cut { first, rest, trailer_apart } = self.cut;
         match index {
@@ -335,7 +338,7 @@ impl Geometry {
             _ => first + (index - 1) * rest,
         }
     }
-    /// Payload bytes of packet `index`, which must be below [`Self::packets`].
+    /// Returns the payload length in bytes of packet `index`, which must be less than [`Self::packets`].
     pub fn packet_bytes(&self, index: u32) -> u32 {
         let Cut { first, rest, trailer_apart } = self.cut;
         let (offset, body) = (self.packet_offset(index), self.body_bytes());
@@ -345,7 +348,7 @@ impl Geometry {
             _ => rest.min(body - offset),
         }
     }
-    /// The packet that begins at this offset, if one does.
+    /// Returns the index of the packet that begins at this byte offset, if one does.
     pub fn packet_at(&self, offset: u32) -> Option<u32> {
         let Cut { first, rest, trailer_apart } = self.cut;
         if offset == 0 {
@@ -354,10 +357,10 @@ impl Geometry {
         if trailer_apart && offset == self.trailer_offset() {
             return Some(self.packets() - 1);
         }
-        let behind = offset.checked_sub(first)?;
-        (behind % rest == 0 && offset < self.body_bytes()).then(|| 1 + behind / rest)
+        let after_first = offset.checked_sub(first)?;
+        (after_first % rest == 0 && offset < self.body_bytes()).then(|| 1 + after_first / rest)
     }
-    /// Bytes that are cut by the rule: all but a trailer in a packet of its own.
+    /// Returns the number of bytes that are cut by `first` and `rest`: all but a trailer in a separate packet.
     fn body_bytes(&self) -> u32 {
         if self.cut.trailer_apart { self.sample_bytes() } else { self.sent_bytes() }
     }
@@ -369,7 +372,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_2000_sample_shot_has_the_sizes_of_the_design() {
+    fn shot_of_2000_samples_has_the_documented_sizes() {
         let g = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000).unwrap();
         assert_eq!((g.sample_bytes(), g.shot_bytes(), g.packets(), g.slot_bytes()), (288_000, 288_064, 71, 290_816));
         assert_eq!(g.packet_bytes(70), 1344);
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_that_cannot_be_is_refused() {
+    fn invalid_cuts_are_refused() {
         let g = Geometry::new(1, 1 << 20, 8, Packing::Uint8, 0).unwrap();
         let refused = |first, rest| g.sent_as(Trailer::None, Cut { first, rest, trailer_apart: false }).unwrap_err();
         assert_eq!(refused(0, 1000), GeometryError::EmptyPacket(0));
@@ -391,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_a_digitizer_is_16_mi_samples_of_i_and_q_in_jumbo_frames() {
+    fn digitizer_block_of_16_mi_samples_has_the_expected_sizes() {
         let cut = Cut::uniform(8192);
         let g = Geometry::cut_as((2, 1 << 24), (16, Packing::Int16Le), 500_000_000, Trailer::Block, cut).unwrap();
         assert_eq!((g.sample_bytes(), g.shot_bytes(), g.packets()), (64 << 20, (64 << 20) + 256, 8193));
@@ -401,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sensor_bridge_frame_has_the_sizes_that_were_captured() {
+    fn sensor_bridge_frame_has_the_captured_sizes() {
         let frame = |bytes, trailer_apart| {
             let g = Geometry::new(1, bytes, 8, Packing::Uint8, 0).unwrap();
             g.sent_as(Trailer::HsbMetadata, Cut { first: 1408, rest: 1408, trailer_apart }).unwrap()

@@ -1,70 +1,70 @@
-//! Packets of context: fields that a word of bits says are there, in the order of the bits (9.1).
+//! Context packets: optional fields in the order of their bits in the context indicator field (9.1).
 
 use super::{Celsius, Decibels, Format, Hertz, Kind, Prologue, State, WORD};
 use crate::ParseError;
 use crate::bytes::{Fields, append};
 use arrayvec::ArrayVec;
 
-/// Bytes of the longest context that is emitted.
+/// Maximum length of an emitted context, in bytes.
 pub const MAX_CONTEXT: usize = 28 * WORD;
 
 const WHAT: &str = "VITA 49 context";
 
-/// What the samples of a stream mean. What is not there has not been said, or has not changed.
+/// Description of the samples of a stream. A field that is `None` is unknown or unchanged.
 ///
-/// Behind these fields the standard has others: positions (bits 14 to 10), text of a GPS receiver (9), lists of
-/// associated streams (8), and three more words of bits with their fields (3 to 1). They are skipped, and
-/// [`Context::skipped`] says which were there. Refused are bits that change how these fields are read (7, attributes)
-/// or that the standard reserves (6 to 4, 0).
+/// The standard has more fields after these: positions (bits 14 to 10), text of a GPS receiver (9), lists of
+/// associated streams (8), and three more context indicator words with their fields (3 to 1). They are skipped, and
+/// [`Context::skipped`] records which were present. Bits that change the layout of these fields (7, attributes) or
+/// that the standard reserves (6 to 4, 0) are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Context {
-    /// Something has changed since the packet before.
+    /// `true` if a value has changed since the previous context packet.
     pub changed: bool,
-    /// Where the signal is described: the stream identifier of that component.
+    /// Reference point of the description: stream identifier of that component.
     pub reference_point: Option<u32>,
-    /// Usable band.
+    /// Usable bandwidth.
     pub bandwidth: Option<Hertz>,
-    /// Where in the samples' spectrum the band's reference lies.
+    /// Frequency of the band's reference in the spectrum of the samples.
     pub if_reference: Option<Hertz>,
-    /// Which frequency in the air (or on the cable) that is.
+    /// Frequency of the band's reference in the air (or on the cable).
     pub rf_reference: Option<Hertz>,
-    /// To be added to it.
+    /// Offset to add to `rf_reference`.
     pub rf_offset: Option<Hertz>,
-    /// From the reference to the middle of the band.
+    /// Offset from the reference to the middle of the band.
     pub if_band_offset: Option<Hertz>,
-    /// Power in dBm of what is a full scale of 1 in the samples.
+    /// Power in dBm of a full-scale (1.0) sample.
     pub reference_level: Option<Decibels>,
-    /// Gain of the front (stage 1), and of the rest (stage 2).
+    /// Gain of the front end (stage 1) and of the back end (stage 2).
     pub gain: Option<[Decibels; 2]>,
-    /// Samples beyond the converter's range in the data that this belongs to.
+    /// Number of samples beyond the converter's range in the associated data packet.
     pub over_range: Option<u32>,
-    /// Samples a second.
+    /// Sample rate.
     pub sample_rate: Option<Hertz>,
-    /// To be added to time stamps, in femtoseconds.
+    /// Adjustment to add to time stamps, in femtoseconds.
     pub time_adjustment_fs: Option<i64>,
-    /// When the time stamps were last known to be right, in seconds of the packet's clock.
+    /// Time of the last calibration of the time stamps, in seconds of the packet's clock.
     pub time_calibrated: Option<u32>,
-    /// Of the component that the reference point names.
+    /// Temperature of the component at the reference point.
     pub temperature: Option<Celsius>,
     /// Manufacturer (24 bits) and device code.
     pub device: Option<(u32, u16)>,
     /// States and events.
     pub state: Option<State>,
-    /// How samples lie in packets of data.
+    /// Format of the samples in data packets.
     pub format: Option<Format>,
-    /// Bits of fields that were there and were skipped; emitted as none.
+    /// Bits of the fields that were present and skipped; they are not emitted.
     pub skipped: u32,
 }
 
-/// Words of the fields that bits 14 to 10 stand for.
+/// Lengths in words of the fields of bits 14 to 10.
 const POSITIONS: [(u32, usize); 5] = [(14, 11), (13, 11), (12, 13), (11, 13), (10, 1)];
 
 impl Context {
-    /// A whole packet.
+    /// Parses a whole packet.
     ///
     /// # Errors
-    /// If [`Prologue::parse`] refuses it, it is no packet of context, its fields do not fit in it, or it has bits
-    /// that are refused.
+    /// If [`Prologue::parse`] fails, the packet is not a context packet, its fields exceed it, or it has an indicator
+    /// bit that is refused.
     pub fn parse(bytes: &[u8]) -> Result<(Prologue, Self), ParseError> {
         let (prologue, contents) = Prologue::parse(bytes)?;
         if prologue.kind != Kind::Context {
@@ -75,52 +75,53 @@ impl Context {
     }
 
     fn fields(contents: &[u8]) -> Result<Self, ParseError> {
-        let mut fields = Fields::of(WHAT, contents);
+        let mut fields = Fields::new(WHAT, contents);
         let bits = fields.u32()?;
         let refused = bits & 0b1111_0001;
         if refused != 0 {
             return Err(ParseError::Unknown { what: "bits of a VITA 49 context", found: refused.into() });
         }
-        // The other words of bits stand before all fields.
+        // The other indicator words precede all fields.
         for _ in 0..(bits & 0b1110).count_ones() {
             fields.u32()?;
         }
-        let there = |bit: u32| bits & 1 << bit != 0;
-        let hertz = |fields: &mut Fields<'_>, bit| word_64(fields, there(bit)).map(|n| n.map(|n| Hertz(n as i64)));
+        let is_present = |bit: u32| bits & 1 << bit != 0;
+        let hertz = |fields: &mut Fields<'_>, bit| word_64(fields, is_present(bit)).map(|n| n.map(|n| Hertz(n as i64)));
         let context = Self {
-            changed: there(31),
-            reference_point: word_32(&mut fields, there(30))?,
+            changed: is_present(31),
+            reference_point: word_32(&mut fields, is_present(30))?,
             bandwidth: hertz(&mut fields, 29)?,
             if_reference: hertz(&mut fields, 28)?,
             rf_reference: hertz(&mut fields, 27)?,
             rf_offset: hertz(&mut fields, 26)?,
             if_band_offset: hertz(&mut fields, 25)?,
-            reference_level: word_32(&mut fields, there(24))?.map(|word| Decibels(word as i16)),
-            gain: word_32(&mut fields, there(23))?.map(|word| [word, word >> 16].map(|half| Decibels(half as i16))),
-            over_range: word_32(&mut fields, there(22))?,
+            reference_level: word_32(&mut fields, is_present(24))?.map(|word| Decibels(word as i16)),
+            gain: word_32(&mut fields, is_present(23))?
+                .map(|word| [word, word >> 16].map(|half| Decibels(half as i16))),
+            over_range: word_32(&mut fields, is_present(22))?,
             sample_rate: hertz(&mut fields, 21)?,
-            time_adjustment_fs: word_64(&mut fields, there(20))?.map(|fs| fs as i64),
-            time_calibrated: word_32(&mut fields, there(19))?,
-            temperature: word_32(&mut fields, there(18))?.map(|word| Celsius(word as i16)),
-            device: word_64(&mut fields, there(17))?.map(|id| ((id >> 32) as u32 & 0xff_ffff, id as u16)),
-            state: word_32(&mut fields, there(16))?.map(State),
-            format: word_64(&mut fields, there(15))?.map(Format),
+            time_adjustment_fs: word_64(&mut fields, is_present(20))?.map(|fs| fs as i64),
+            time_calibrated: word_32(&mut fields, is_present(19))?,
+            temperature: word_32(&mut fields, is_present(18))?.map(|word| Celsius(word as i16)),
+            device: word_64(&mut fields, is_present(17))?.map(|id| ((id >> 32) as u32 & 0xff_ffff, id as u16)),
+            state: word_32(&mut fields, is_present(16))?.map(State),
+            format: word_64(&mut fields, is_present(15))?.map(Format),
             skipped: bits & 0x7f0e,
         };
-        for (_, words) in POSITIONS.into_iter().filter(|(bit, _)| there(*bit)) {
+        for (_, words) in POSITIONS.into_iter().filter(|(bit, _)| is_present(*bit)) {
             skip(&mut fields, words)?;
         }
-        if there(9) {
+        if is_present(9) {
             let (_manufacturer, words) = (fields.u32()?, fields.u32()?);
             skip(&mut fields, words as usize)?;
         }
-        if there(8) {
+        if is_present(8) {
             let (sizes, more) = (fields.u32()?, fields.u32()?);
             let (sources, systems, vectors) = (sizes >> 16 & 0x1ff, sizes & 0x1ff, more >> 16);
             let channels = (more & 0x7fff) * if more & 0x8000 != 0 { 2 } else { 1 }; // with their tags
             skip(&mut fields, (sources + systems + vectors + channels) as usize)?;
         }
-        // What is left are fields of the other words of bits, if there were any.
+        // The remaining bytes are fields of the other indicator words, if present.
         let left = fields.rest().len();
         if left > 0 && bits & 0b1110 == 0 {
             let found = contents.len() as u64;
@@ -129,10 +130,10 @@ impl Context {
         Ok(context)
     }
 
-    /// The packet's contents: what follows its prologue.
+    /// Encodes the packet's contents, which follow its prologue.
     pub fn emit(&self) -> ArrayVec<u8, MAX_CONTEXT> {
         let mut out = ArrayVec::new();
-        append(&mut out, &[0; WORD]); // the bits, when they are known
+        append(&mut out, &[0; WORD]); // placeholder for the indicator bits
         let mut bits = u32::from(self.changed) << 31;
         let mut put = |bit: u32, words: usize, value: Option<u64>| {
             if let Some(value) = value {
@@ -165,15 +166,15 @@ impl Context {
     }
 }
 
-fn word_32(fields: &mut Fields<'_>, there: bool) -> Result<Option<u32>, ParseError> {
-    if there { fields.u32().map(Some) } else { Ok(None) }
+fn word_32(fields: &mut Fields<'_>, is_present: bool) -> Result<Option<u32>, ParseError> {
+    if is_present { fields.u32().map(Some) } else { Ok(None) }
 }
 
-fn word_64(fields: &mut Fields<'_>, there: bool) -> Result<Option<u64>, ParseError> {
-    if there { fields.u64().map(Some) } else { Ok(None) }
+fn word_64(fields: &mut Fields<'_>, is_present: bool) -> Result<Option<u64>, ParseError> {
+    if is_present { fields.u64().map(Some) } else { Ok(None) }
 }
 
-/// Goes beyond so many words. Never more steps than there are words.
+/// Skips `words` words. Stops with an error at the end of the fields, so an untrusted count is bounded.
 fn skip(fields: &mut Fields<'_>, words: usize) -> Result<(), ParseError> {
     (0..words).try_for_each(|_| fields.u32().map(|_| ()))
 }

@@ -1,21 +1,21 @@
-//! Numbers of a context's fields: fixed point, and the format of the samples (9.13.3).
+//! Fixed-point numbers in context fields, and the format of the samples (9.13.3).
 
 /// A frequency, a bandwidth or a rate, in units of 2^-20 Hz.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hertz(pub i64);
 
 impl Hertz {
-    /// The nearest such number; what is beyond +-8.8 THz becomes that, and no number zero.
+    /// Returns the nearest value. Values saturate at +-8.8 THz, and NaN becomes zero.
     pub fn new(hz: f64) -> Self {
         Self(nearest(hz * (1 << 20) as f64))
     }
 
-    /// In Hz, if that is a whole number above 0.
+    /// Returns the value in Hz if it is a positive integer.
     pub fn whole(self) -> Option<u64> {
         u64::try_from(self.0).ok().filter(|n| *n > 0 && n % (1 << 20) == 0).map(|n| n >> 20)
     }
 
-    /// In Hz.
+    /// Returns the value in Hz.
     pub fn hz(self) -> f64 {
         self.0 as f64 / (1 << 20) as f64
     }
@@ -26,12 +26,12 @@ impl Hertz {
 pub struct Decibels(pub i16);
 
 impl Decibels {
-    /// The nearest such number; what is beyond +-256 dB becomes that.
+    /// Returns the nearest value. Values saturate at +-256 dB.
     pub fn new(db: f64) -> Self {
         Self(nearest(db * 128.0).clamp(i16::MIN.into(), i16::MAX.into()) as i16)
     }
 
-    /// In dB or dBm.
+    /// Returns the value in dB or dBm.
     pub fn db(self) -> f64 {
         f64::from(self.0) / 128.0
     }
@@ -42,47 +42,47 @@ impl Decibels {
 pub struct Celsius(pub i16);
 
 impl Celsius {
-    /// The nearest such number; what is beyond +-512 degrees becomes that.
+    /// Returns the nearest value. Values saturate at +-512 degrees.
     pub fn new(degrees: f64) -> Self {
         Self(nearest(degrees * 64.0).clamp(i16::MIN.into(), i16::MAX.into()) as i16)
     }
 
-    /// In degrees Celsius.
+    /// Returns the value in degrees Celsius.
     pub fn degrees(self) -> f64 {
         f64::from(self.0) / 64.0
     }
 }
 
-/// Rounded, halves away from zero, without the standard library's help.
+/// Rounds to the nearest integer, halves away from zero. `f64::round` is not available in `no_std`.
 fn nearest(value: f64) -> i64 {
     (if value < 0.0 { value - 0.5 } else { value + 0.5 }) as i64
 }
 
-/// What samples are made of.
+/// Numbers that make up a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arrangement {
-    /// Real numbers.
+    /// One real number.
     Real,
-    /// Pairs: real part, imaginary part.
+    /// Real part and imaginary part.
     Complex,
-    /// Pairs: magnitude, angle.
+    /// Magnitude and angle.
     Polar,
 }
 
-/// What numbers in samples are.
+/// Representation of the numbers in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Item {
-    /// Two's complement.
+    /// Two's complement integer or fraction.
     Signed,
-    /// Without a sign.
+    /// Unsigned integer or fraction.
     Unsigned,
-    /// IEEE 754 of 32 bits.
+    /// IEEE 754 binary32.
     Float32,
-    /// IEEE 754 of 64 bits.
+    /// IEEE 754 binary64.
     Float64,
 }
 
-/// The format of samples: two words as they are on the wire, and what is commonly asked of them.
+/// Format of the samples: the two words of the field, with accessors for the common parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format(pub u64);
 
@@ -92,12 +92,12 @@ impl Format {
     /// 16-bit integers, two in a word.
     pub const REAL16: Self = Self(0x0000_03cf_0000_0000);
 
-    /// Whether numbers are packed without regard to words. (Otherwise none is in two words.)
+    /// Returns `true` if numbers are packed across word boundaries. Otherwise no number spans two words.
     pub fn dense(self) -> bool {
         self.0 >> 63 == 1
     }
 
-    /// What samples are made of; nothing for the code that is reserved.
+    /// Returns the numbers that make up a sample, or `None` for the reserved code.
     pub fn arrangement(self) -> Option<Arrangement> {
         match self.0 >> 61 & 3 {
             0 => Some(Arrangement::Real),
@@ -107,7 +107,7 @@ impl Format {
         }
     }
 
-    /// What numbers are; nothing for the many codes that are rarely used.
+    /// Returns the representation of the numbers, or `None` for the many codes that are rarely used.
     pub fn item(self) -> Option<Item> {
         match self.0 >> 56 & 31 {
             0b0_0000 => Some(Item::Signed),
@@ -118,17 +118,17 @@ impl Format {
         }
     }
 
-    /// Bits that a number takes, 1 to 64.
+    /// Returns the number of bits that a number occupies, 1 to 64.
     pub fn packing_bits(self) -> u32 {
         (self.0 >> 38 & 63) as u32 + 1
     }
 
-    /// Bits of a number that are not filled up, 1 to 64.
+    /// Returns the number of significant bits of a number, 1 to 64.
     pub fn item_bits(self) -> u32 {
         (self.0 >> 32 & 63) as u32 + 1
     }
 
-    /// Numbers in a vector, 1 to 65536: channels that are sampled at once.
+    /// Returns the vector size, 1 to 65536: the number of channels that are sampled together.
     pub fn vector(self) -> u32 {
         (self.0 & 0xffff) as u32 + 1
     }

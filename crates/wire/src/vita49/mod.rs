@@ -1,15 +1,15 @@
-//! VITA 49 (VRT): packets of samples with a time stamp, and packets that say what the samples mean.
+//! VITA 49 (VRT): data packets of time-stamped samples, and context packets that describe the samples.
 //!
-//! ANSI/VITA 49.0-2015 and 49.2-2017, to which clauses here refer; a packet of 49.0 is one of 49.2 with fewer things
-//! in it. Words are of 32 bits, big-endian. A packet is
+//! Clauses refer to ANSI/VITA 49.0-2015 and 49.2-2017; 49.0 packets are a subset of 49.2 packets. Words are 32 bits,
+//! big-endian. A packet is
 //!
 //! ```text
 //! header (1 word) | stream id (0 or 1) | class id (0 or 2) | seconds (0 or 1) | fraction (0 or 2) |
-//! samples, or the context's fields | trailer (0 or 1, data only)
+//! samples or context fields | trailer (0 or 1, data only)
 //! ```
 //!
-//! [`Prologue`] is all that stands before the samples, of any packet; [`Data`] and [`Context`] are whole packets.
-//! Command packets are recognised, and their contents are not read.
+//! [`Prologue`] is the part of any packet before its contents; [`Data`] and [`Context`] are whole packets. Command
+//! packets are recognised, but their contents are not parsed.
 //!
 //! ```
 //! use shotline_wire::vita49::{Data, Fraction, Kind, Prologue, Seconds, Time};
@@ -42,93 +42,93 @@ pub use time::{Fraction, PS_PER_SECOND, Seconds, TAI_MINUS_GPS, Time};
 pub use trailer::{Indicator, State, Trailer};
 pub use word::WORD;
 
-/// The UDP port that is used by convention.
+/// Conventional UDP port.
 pub const PORT: u16 = 4991;
 
-/// Bytes of the longest prologue.
+/// Maximum length of a prologue, in bytes.
 pub const MAX_PROLOGUE: usize = 7 * WORD;
 
 const WHAT: &str = "VITA 49 packet";
 
-/// What a packet is (5.1.1).
+/// Packet type (5.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Samples of a signal.
+    /// Signal data: samples.
     Data,
-    /// Anything else that somebody calls data.
+    /// Data in a form that is not in the standard.
     ExtensionData,
-    /// What the samples mean.
+    /// Description of the samples.
     Context,
-    /// Context of a form that is not in the standard.
+    /// Context in a form that is not in the standard.
     ExtensionContext,
     /// Control and acknowledgement (49.2).
     Command,
-    /// Commands of a form that is not in the standard.
+    /// Commands in a form that is not in the standard.
     ExtensionCommand,
 }
 
-/// Who defines a packet's contents (5.1.3).
+/// Class identifier: organisation and classes that define the packet's contents (5.1.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Class {
-    /// Bits of the payload's last word that are no data, 0 to 31.
+    /// Padding bits in the payload's last word, 0 to 31.
     pub pad_bits: u8,
-    /// Organisation, 24 bits (an OUI or a CID of the IEEE).
+    /// Organisation, 24 bits (an IEEE OUI or CID).
     pub organisation: u32,
-    /// Information class.
+    /// Information class code.
     pub information: u16,
-    /// Packet class.
+    /// Packet class code.
     pub packet: u16,
 }
 
-/// All that stands before a packet's contents.
+/// The part of a packet before its contents: header word, identifiers and time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prologue {
-    /// What it is.
+    /// Packet type.
     pub kind: Kind,
-    /// Stream identifier. Only data may lack it: of other packets nothing is emitted as 0.
+    /// Stream identifier. Only data packets may omit it: in other packets `None` is emitted as 0.
     pub stream: Option<u32>,
     /// Class identifier.
     pub class: Option<Class>,
-    /// The header's bits 26 to 24, which mean something else for each kind: [`Prologue::TRAILER`] and the others.
+    /// Bits 26 to 24 of the header, whose meaning depends on the kind: [`Prologue::TRAILER`] and the others.
     pub flags: u8,
-    /// Of the first sample, or from when on the context holds.
+    /// Time of the first sample, or time from which the context is valid.
     pub time: Time,
-    /// One more for each packet of the stream and kind, modulo 16.
+    /// Packet count of the stream and kind, modulo 16.
     pub count: u8,
-    /// Words of the whole packet.
+    /// Length of the whole packet in words.
     pub words: u16,
 }
 
 impl Prologue {
-    /// Flag of data: a trailer follows the samples.
+    /// Flag of data packets: a trailer follows the samples.
     pub const TRAILER: u8 = 0b100;
-    /// Flag of data and context: it says what only 49.2 can say.
+    /// Flag of data and context packets: uses features that 49.0 does not have.
     pub const NOT_49_0: u8 = 0b010;
-    /// Flag of data: spectra instead of samples.
+    /// Flag of data packets: spectra instead of samples.
     pub const SPECTRA: u8 = 0b001;
-    /// Flag of context: the time is only that of the nearest packet of data.
+    /// Flag of context packets: the time has only the resolution of data packets.
     pub const COARSE: u8 = 0b001;
 
-    /// Of a packet of samples with this stream identifier, so far without any.
+    /// Returns the prologue of an empty data packet with this stream identifier.
     pub fn data(stream: u32) -> Self {
         let (kind, stream, class) = (Kind::Data, Some(stream), None);
         Self { kind, stream, class, flags: 0, time: Time::default(), count: 0, words: 2 }
     }
 
-    /// The same with the size that it has with so many bytes of contents, which are filled up to a word, and with
-    /// the trailer if it has that flag. At most 65535 words: what exceeds them is lost.
+    /// Returns the prologue with `words` set for this many bytes of contents, rounded up to a word, and for the
+    /// trailer if it has that flag. The length is clamped to 65535 words.
     #[must_use]
     pub fn sized(self, contents: usize) -> Self {
         let words = self.size() / WORD + contents.div_ceil(WORD) + usize::from(self.has_trailer());
         Self { words: words.min(u16::MAX.into()) as u16, ..self }
     }
 
-    /// Whether its last word is a trailer.
+    /// Returns `true` if the last word of the packet is a trailer.
     pub fn has_trailer(&self) -> bool {
         matches!(self.kind, Kind::Data | Kind::ExtensionData) && self.flags & Self::TRAILER != 0
     }
 
-    /// Its bytes.
+    /// Returns the length of the prologue in bytes.
     pub fn size(&self) -> usize {
         let Time { seconds, fraction } = self.time;
         let stream = usize::from(self.stream.is_some() || !self.may_lack_stream());
@@ -140,7 +140,7 @@ impl Prologue {
         matches!(self.kind, Kind::Data | Kind::ExtensionData)
     }
 
-    /// Bytes of the prologue that begins so, as its first word says; 4 if not even that is there.
+    /// Returns the length in bytes of a prologue, given its first word; 4 if `first` is shorter than a word.
     pub fn len_seen(first: &[u8]) -> usize {
         let Some(word) = first.first_chunk().map(|word| u32::from_be_bytes(*word)) else { return WORD };
         let stream = usize::from(!matches!(word >> 28, 0 | 2));
@@ -149,10 +149,10 @@ impl Prologue {
         WORD * (1 + stream + class + usize::from(seconds != 0) + 2 * usize::from(fraction != 0))
     }
 
-    /// The prologue and the packet's contents, its trailer included; what follows the packet is not looked at.
+    /// Parses a packet and returns the prologue and the contents, trailer included. Bytes after the packet are ignored.
     ///
     /// # Errors
-    /// If the packet does not end where it says, is of no known kind, or its time is no time.
+    /// If the packet is truncated, or its length, kind or time is invalid.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let prologue = Self::head(bytes)?;
         let total = usize::from(prologue.words) * WORD;
@@ -162,14 +162,14 @@ impl Prologue {
         }
     }
 
-    /// The prologue alone, of a packet whose contents are elsewhere.
+    /// Parses the prologue alone, of a packet whose contents are in another buffer.
     ///
     /// # Errors
-    /// If it is cut short, is of no known kind, says a size that itself exceeds, or its time is no time.
+    /// If it is truncated, is of unknown kind, is longer than the packet's length field, or its time is invalid.
     pub fn head(bytes: &[u8]) -> Result<Self, ParseError> {
-        let mut fields = Fields::of(WHAT, bytes);
+        let mut fields = Fields::new(WHAT, bytes);
         let word = fields.u32()?;
-        let (kind, named) = match word >> 28 {
+        let (kind, has_stream) = match word >> 28 {
             0 => (Kind::Data, false),
             1 => (Kind::Data, true),
             2 => (Kind::ExtensionData, false),
@@ -180,26 +180,26 @@ impl Prologue {
             7 => (Kind::ExtensionCommand, true),
             found => return Err(ParseError::Unknown { what: "VITA 49 packet type", found: found.into() }),
         };
-        let stream = if named { Some(fields.u32()?) } else { None };
+        let stream = if has_stream { Some(fields.u32()?) } else { None };
         let class = if word & 1 << 27 != 0 { Some(Class::parse(&mut fields)?) } else { None };
         let time = Time::parse(word >> 22 & 3, word >> 20 & 3, &mut fields)?;
         let flags = (word >> 24 & 7) as u8;
         let prologue = Self { kind, stream, class, flags, time, count: (word >> 16 & 15) as u8, words: word as u16 };
-        let least = prologue.size() + if prologue.has_trailer() { WORD } else { 0 };
+        let min = prologue.size() + if prologue.has_trailer() { WORD } else { 0 };
         let total = usize::from(prologue.words) * WORD;
-        if total < least {
-            let (least, most, found) = (least as u64, u64::from(u16::MAX) * WORD as u64, total as u64);
+        if total < min {
+            let (least, most, found) = (min as u64, u64::from(u16::MAX) * WORD as u64, total as u64);
             return Err(ParseError::Range { what: "bytes of a VITA 49 packet", least, most, found });
         }
         Ok(prologue)
     }
 
-    /// The prologue's bytes.
+    /// Encodes the prologue.
     pub fn emit(&self) -> ArrayVec<u8, MAX_PROLOGUE> {
-        let named = self.stream.is_some() || !self.may_lack_stream();
+        let has_stream = self.stream.is_some() || !self.may_lack_stream();
         let kind = match self.kind {
-            Kind::Data => u32::from(named),
-            Kind::ExtensionData => 2 + u32::from(named),
+            Kind::Data => u32::from(has_stream),
+            Kind::ExtensionData => 2 + u32::from(has_stream),
             Kind::Context => 4,
             Kind::ExtensionContext => 5,
             Kind::Command => 6,
@@ -211,7 +211,7 @@ impl Prologue {
         let word = kind << 28 | class | flags | seconds << 22 | fraction << 20 | count | u32::from(self.words);
         let mut out = ArrayVec::new();
         append(&mut out, &word.to_be_bytes());
-        if named {
+        if has_stream {
             append(&mut out, &self.stream.unwrap_or(0).to_be_bytes());
         }
         if let Some(class) = self.class {
@@ -235,22 +235,22 @@ impl Class {
     }
 }
 
-/// A packet of samples.
+/// A data packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data<'a> {
-    /// What stands before them.
+    /// Header word, identifiers and time stamp.
     pub prologue: Prologue,
-    /// The samples, whole words.
+    /// Samples, in whole words.
     pub payload: &'a [u8],
-    /// What stands behind them.
+    /// Trailer, if the packet has one.
     pub trailer: Option<Trailer>,
 }
 
 impl<'a> Data<'a> {
-    /// A whole packet.
+    /// Parses a whole packet.
     ///
     /// # Errors
-    /// If [`Prologue::parse`] refuses it, or it is no packet of data.
+    /// If [`Prologue::parse`] fails, or the packet is not a data packet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (prologue, contents) = Prologue::parse(bytes)?;
         if prologue.kind != Kind::Data {

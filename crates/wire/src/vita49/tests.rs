@@ -1,16 +1,16 @@
-//! Single cases; round trips, and the other opinion, are in `tests/integration/vita49.rs`.
+//! Single cases. Round trips, and the comparison with another implementation, are in `tests/integration/vita49.rs`.
 
 use super::*;
 
 #[test]
-fn the_first_word_is_that_of_the_standard() {
+fn first_word_matches_the_standard() {
     let time = Time { seconds: Some(Seconds::Utc(1)), fraction: Some(Fraction::Picoseconds(2)) };
     let prologue = Prologue { time, count: 5, words: 9, ..Prologue::data(3) };
     assert_eq!(prologue.emit()[..4], 0x1065_0009_u32.to_be_bytes());
 }
 
 #[test]
-fn stamps_of_different_clocks_are_not_compared() {
+fn time_stamps_of_different_clocks_are_not_compared() {
     let stamp = |seconds, fraction| Time { seconds, fraction };
     let utc = stamp(Some(Seconds::Utc(5)), None);
     assert_eq!(utc.samples_since(stamp(Some(Seconds::Gps(5)), None), 1), None);
@@ -24,9 +24,9 @@ fn stamps_of_different_clocks_are_not_compared() {
 }
 
 #[test]
-fn fields_that_are_not_read_are_skipped_by_their_length() {
+fn unsupported_fields_are_skipped_by_their_length() {
     // Reference point; GPS (11 words), reference id, text of two words, lists of 1, 2, 1 and 2 streams with tags; a
-    // second word of bits with a field behind all.
+    // second indicator word with a field after all others.
     let bits: u32 = 1 << 30 | 1 << 14 | 1 << 10 | 1 << 9 | 1 << 8 | 1 << 1;
     let mut words = std::vec![bits, 1 << 31, 77];
     words.extend([0; 11 + 1]);
@@ -52,7 +52,7 @@ fn fields_that_are_not_read_are_skipped_by_their_length() {
 }
 
 #[test]
-fn what_is_no_such_packet_is_refused() {
+fn malformed_packets_are_refused() {
     let prologue = Prologue::data(1).sized(0);
     let word = |word: u32| {
         let mut packet = prologue.emit().to_vec();
@@ -61,16 +61,16 @@ fn what_is_no_such_packet_is_refused() {
     };
     assert!(Prologue::parse(&word(0x1000_0002)).is_ok());
     assert!(Prologue::parse(&word(0x1000_0001)).is_err(), "shorter than its prologue");
-    assert!(Prologue::parse(&word(0x1400_0002)).is_err(), "no room for the trailer");
+    assert!(Prologue::parse(&word(0x1400_0002)).is_err(), "no space for the trailer");
     assert!(Prologue::parse(&word(0x1000_0003)).is_err(), "longer than the datagram");
-    assert!(Prologue::parse(&word(0x8000_0002)).is_err(), "a kind that there is not");
+    assert!(Prologue::parse(&word(0x8000_0002)).is_err(), "an undefined kind");
     assert!(Data::parse(&word(0x4000_0002)).is_err() && Context::parse(&word(0x1000_0002)).is_err());
     let late = Time { seconds: None, fraction: Some(Fraction::Picoseconds(PS_PER_SECOND)) };
     assert!(Prologue::parse(&Prologue { time: late, ..prologue }.sized(0).emit()).is_err(), "a whole second");
 }
 
 #[test]
-fn numbers_of_fixed_point_are_rounded() {
+fn fixed_point_numbers_are_rounded() {
     assert_eq!((Hertz::new(1.0), Hertz::new(-0.5), Hertz::new(f64::NAN)), (Hertz(1 << 20), Hertz(-1 << 19), Hertz(0)));
     assert_eq!((Decibels::new(-3.0039), Decibels::new(1e9)), (Decibels(-384), Decibels(i16::MAX)));
     assert_eq!((Celsius::new(25.5).degrees(), Hertz::new(500e6).hz()), (25.5, 500e6));
@@ -80,7 +80,7 @@ fn numbers_of_fixed_point_are_rounded() {
 }
 
 #[test]
-fn indicators_are_said_and_unsaid() {
+fn indicators_are_set_and_cleared() {
     let trailer =
         Trailer::default().with(Indicator::ValidData, true).with(Indicator::SampleLoss, false).with_contexts(3);
     assert_eq!(trailer.get(Indicator::ValidData), Some(true));

@@ -1,46 +1,46 @@
-//! Time stamps (5.1.4, 5.1.5): seconds of one of three clocks, and a fraction of one of three kinds.
+//! Time stamps (5.1.4, 5.1.5): integer seconds of one of three clocks, and a fraction of one of three kinds.
 
 use super::word::WORD;
 use crate::ParseError;
 use crate::bytes::{Fields, append};
 use arrayvec::ArrayVec;
 
-/// Picoseconds of a second.
+/// Picoseconds per second.
 pub const PS_PER_SECOND: u64 = 1_000_000_000_000;
 
-/// Seconds by which TAI, counted from 1970 on, is ahead of GPS time, counted from 6 January 1980 on.
+/// Difference between TAI seconds since 1970 and GPS seconds since 6 January 1980.
 pub const TAI_MINUS_GPS: u64 = 315_964_819;
-/// Seconds by which TAI is ahead of UTC since 2017.
+/// Difference between TAI and UTC since 2017, in seconds.
 const TAI_MINUS_UTC: u64 = 37;
 
-/// Whole seconds.
+/// Integer seconds of a time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seconds {
-    /// Of UTC, since 1970; leap seconds are not counted, as in POSIX.
+    /// UTC seconds since 1970, without leap seconds, as in POSIX.
     Utc(u32),
-    /// Of GPS time, since 6 January 1980: TAI less 19 seconds, without leap seconds.
+    /// GPS seconds since 6 January 1980: TAI less 19 seconds, without leap seconds.
     Gps(u32),
-    /// Of a clock that sender and receiver have agreed upon.
+    /// Seconds of a clock that sender and receiver have agreed on.
     Other(u32),
 }
 
-/// A part of a second, or a count.
+/// Fractional part of a time stamp, or a sample count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fraction {
-    /// Samples since the second began.
+    /// Samples since the beginning of the second.
     Samples(u64),
-    /// Picoseconds since the second began, less than 10^12.
+    /// Picoseconds since the beginning of the second, less than 10^12.
     Picoseconds(u64),
-    /// Samples since something that has nothing to do with the seconds.
+    /// Samples since an origin that is unrelated to the seconds.
     FreeRunning(u64),
 }
 
-/// When: of data, the moment of its first sample.
+/// A time stamp; in a data packet, the time of its first sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Time {
-    /// Whole seconds.
+    /// Integer seconds.
     pub seconds: Option<Seconds>,
-    /// The rest.
+    /// Fraction of a second.
     pub fraction: Option<Fraction>,
 }
 
@@ -67,7 +67,7 @@ impl Time {
         Ok(Self { seconds, fraction })
     }
 
-    /// The header's codes for what there is.
+    /// Returns the header's codes (TSI, TSF) for the kinds of seconds and fraction.
     pub(super) fn codes(self) -> (u32, u32) {
         let seconds = match self.seconds {
             None => 0,
@@ -94,11 +94,11 @@ impl Time {
         debug_assert!(out.len().is_multiple_of(WORD));
     }
 
-    /// Samples from `earlier` to this, at `rate` samples a second: negative if it is the other way round. Picoseconds
+    /// Returns the number of samples from `earlier` to `self` at `rate` Hz, negative if `earlier` is later. Picoseconds
     /// are rounded to the nearest sample.
     ///
-    /// Nothing if the two are not on one clock. A free-running count needs no seconds; other fractions count from
-    /// theirs, and are of one unknown second if neither stamp has any.
+    /// Returns `None` if the two are not of one clock. A free-running count needs no seconds; other fractions count
+    /// from their second, and are taken to be of the same second if neither time stamp has seconds.
     pub fn samples_since(self, earlier: Self, rate: u64) -> Option<i128> {
         let fraction = match (self.fraction, earlier.fraction) {
             (Some(Fraction::FreeRunning(now)), Some(Fraction::FreeRunning(then))) => {
@@ -122,8 +122,8 @@ impl Time {
         Some(seconds * i128::from(rate) + fraction)
     }
 
-    /// Nanoseconds of TAI, counted from 1970 on; nothing if the clock, or what the fraction counts from, is unknown.
-    /// UTC is taken to be behind by the 37 seconds that it is since 2017.
+    /// Returns TAI nanoseconds since 1970, or `None` if the clock or the origin of the fraction is unknown. UTC is
+    /// converted with the difference of 37 seconds that is valid since 2017.
     pub fn tai_ns(self, rate: u64) -> Option<u64> {
         let seconds = match self.seconds? {
             Seconds::Utc(s) => u64::from(s) + TAI_MINUS_UTC,
@@ -139,18 +139,17 @@ impl Time {
         u64::try_from(u128::from(seconds) * 1_000_000_000 + ns).ok()
     }
 
-    /// A moment of TAI, in picoseconds since 1970, as GPS time; nothing outside of its 2^32 seconds.
-    pub fn of_tai_ps(ps: u128) -> Option<Self> {
+    /// Returns the GPS time stamp of TAI picoseconds since 1970, or `None` outside its 2^32 seconds.
+    pub fn from_tai_ps(ps: u128) -> Option<Self> {
         let ps = ps.checked_sub(u128::from(TAI_MINUS_GPS) * u128::from(PS_PER_SECOND))?;
         let seconds = u32::try_from(ps / u128::from(PS_PER_SECOND)).ok()?;
         let fraction = Fraction::Picoseconds((ps % u128::from(PS_PER_SECOND)) as u64);
         Some(Self { seconds: Some(Seconds::Gps(seconds)), fraction: Some(fraction) })
     }
 
-    /// The stamp so many samples later, at `rate` samples a second; picoseconds are rounded down.
+    /// Returns the time stamp `samples` later at `rate` Hz; picoseconds are rounded down.
     ///
-    /// Seconds wrap at 2^32, as they do on the wire. Without a rate, or without a fraction to count in, nothing moves
-    /// but whole seconds.
+    /// Seconds wrap at 2^32, as on the wire. A rate of 0 counts as 1. Without a fraction, only whole seconds advance.
     #[must_use]
     pub fn after(self, samples: u64, rate: u64) -> Self {
         let (wide, rate) = (u128::from(samples), u128::from(rate.max(1)));

@@ -1,21 +1,21 @@
-//! States and events, as a trailer (5.1.6) and a field of context (9.10.8) carry them.
+//! State and event indicators, in the trailer (5.1.6) and in a context field (9.10.8).
 
-/// Something that is so or is not, if the sender says anything about it at all.
+/// A state or event that the sender can report as true or false.
 ///
-/// Its number is the enabling bit; the indicator itself stands 12 bits below.
+/// The discriminant is the enable bit; the indicator itself is 12 bits below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Indicator {
-    /// Time stamps are right to what the sender claims.
+    /// Time stamps are calibrated.
     CalibratedTime = 31,
-    /// The samples are samples.
+    /// The samples are valid.
     ValidData = 30,
-    /// Every oscillator that matters is locked to its reference.
+    /// All relevant oscillators are locked to their reference.
     ReferenceLock = 29,
-    /// The gain is set automatically.
+    /// The gain is controlled automatically.
     AutomaticGain = 28,
-    /// There is a signal.
+    /// A signal is detected.
     DetectedSignal = 27,
-    /// The spectrum is upside down.
+    /// The spectrum is inverted.
     SpectralInversion = 26,
     /// A converter was driven beyond its range.
     OverRange = 25,
@@ -24,7 +24,7 @@ pub enum Indicator {
 }
 
 impl Indicator {
-    /// Every indicator.
+    /// All indicators.
     pub const ALL: [Self; 8] = [
         Self::CalibratedTime,
         Self::ValidData,
@@ -36,71 +36,71 @@ impl Indicator {
         Self::SampleLoss,
     ];
 
-    fn of(self, word: u32) -> Option<bool> {
+    fn get(self, word: u32) -> Option<bool> {
         (word & 1 << self as u32 != 0).then_some(word & 1 << (self as u32 - 12) != 0)
     }
 
-    fn put(self, word: u32, value: bool) -> u32 {
+    fn set(self, word: u32, value: bool) -> u32 {
         let (enable, indicator) = (1 << self as u32, 1 << (self as u32 - 12));
         word & !indicator | enable | if value { indicator } else { 0 }
     }
 }
 
-/// The last word of a packet of data.
+/// The trailer: last word of a data packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Trailer(pub u32);
 
 impl Trailer {
-    /// The word as it is.
+    /// Parses the word.
     pub fn parse(bytes: &[u8; 4]) -> Self {
         Self(u32::from_be_bytes(*bytes))
     }
 
-    /// The word's bytes.
+    /// Encodes the word.
     pub fn emit(self) -> [u8; 4] {
         self.0.to_be_bytes()
     }
 
-    /// What it says of an indicator.
+    /// Returns the value of an indicator, or `None` if it is not enabled.
     pub fn get(self, indicator: Indicator) -> Option<bool> {
-        indicator.of(self.0)
+        indicator.get(self.0)
     }
 
-    /// The same that says this of an indicator.
+    /// Returns a copy with an indicator enabled and set to `value`.
     #[must_use]
     pub fn with(self, indicator: Indicator, value: bool) -> Self {
-        Self(indicator.put(self.0, value))
+        Self(indicator.set(self.0, value))
     }
 
-    /// Packets of context that belong to this one of data.
+    /// Returns the number of context packets that are associated with this data packet.
     pub fn contexts(self) -> Option<u8> {
         (self.0 & 1 << 7 != 0).then_some((self.0 & 0x7f) as u8)
     }
 
-    /// The same with so many packets of context, at most 127.
+    /// Returns a copy with this number of associated context packets, modulo 128.
     #[must_use]
     pub fn with_contexts(self, count: u8) -> Self {
         Self(self.0 & !0xff | 1 << 7 | u32::from(count & 0x7f))
     }
 }
 
-/// States and events in a packet of context.
+/// State and event indicators in a context packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State(pub u32);
 
 impl State {
-    /// What it says of an indicator.
+    /// Returns the value of an indicator, or `None` if it is not enabled.
     pub fn get(self, indicator: Indicator) -> Option<bool> {
-        indicator.of(self.0)
+        indicator.get(self.0)
     }
 
-    /// The same that says this of an indicator.
+    /// Returns a copy with an indicator enabled and set to `value`.
     #[must_use]
     pub fn with(self, indicator: Indicator, value: bool) -> Self {
-        Self(indicator.put(self.0, value))
+        Self(indicator.set(self.0, value))
     }
 
-    /// Eight bits whose meaning is the sender's.
+    /// Returns the eight user-defined bits.
     pub fn user(self) -> u8 {
         self.0 as u8
     }

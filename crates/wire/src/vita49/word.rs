@@ -1,4 +1,4 @@
-//! The word, the unit of every length in a packet.
+//! The 32-bit word, the unit of every length in a packet.
 
-/// Bytes of a word.
+/// Length of a word in bytes.
 pub const WORD: usize = 4;

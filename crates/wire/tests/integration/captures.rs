@@ -1,11 +1,11 @@
-//! Captured traffic, where a machine has it (`shared/data/roce` beside the repository): every RoCE packet's
-//! ICRC is right, and every packet can be read.
+//! Captured traffic, if available (`shared/data/roce` next to the repository): every RoCE packet parses and has
+//! the correct ICRC.
 
 use shotline_testing::skip;
 use shotline_wire::{ethernet, icrc, ipv4, roce, udp};
 use std::path::{Path, PathBuf};
 
-/// The frames of a classic pcap file, little-endian with microseconds, of Ethernet.
+/// Returns the Ethernet frames of a classic pcap file (little-endian, microseconds).
 fn frames(file: &[u8]) -> Vec<&[u8]> {
     let word = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().unwrap());
     assert_eq!((word(file), word(&file[20..])), (0xA1B2_C3D4, 1), "a classic pcap file of Ethernet");
@@ -14,14 +14,14 @@ fn frames(file: &[u8]) -> Vec<&[u8]> {
     while !rest.is_empty() {
         let (len, total) = (word(&rest[8..]), word(&rest[12..]));
         assert_eq!(len, total, "frames are whole");
-        let (frame, behind) = rest[16..].split_at(len as usize);
+        let (frame, remaining) = rest[16..].split_at(len as usize);
         frames.push(frame);
-        rest = behind;
+        rest = remaining;
     }
     frames
 }
 
-/// The frame's RoCE packet, if it has one.
+/// Returns the RoCE packet in a frame, if there is one.
 fn roce_payload(frame: &[u8]) -> Option<&[u8]> {
     let (ethernet, packet) = ethernet::Header::parse(frame).unwrap();
     if ethernet.ether_type != ethernet::IPV4 {
@@ -45,7 +45,7 @@ fn captures(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_captured_packet_has_a_right_icrc() {
+fn captured_packets_have_the_correct_icrc() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/roce");
     let captures = captures(&folder);
     if captures.is_empty() {
@@ -61,6 +61,6 @@ fn every_captured_packet_has_a_right_icrc() {
             checked += 1;
         }
         assert!(checked > 0, "{} holds RoCE packets", path.display());
-        println!("{checked} packets of {}: every ICRC is right", path.file_name().unwrap().display());
+        println!("{checked} packets of {}: every ICRC is correct", path.file_name().unwrap().display());
     }
 }

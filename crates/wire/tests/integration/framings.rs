@@ -1,4 +1,4 @@
-//! Every framing of the registry, and some that are wrong, in the conformance suite.
+//! The conformance suite on every framing of the registry, and on faulty ones.
 
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
@@ -11,8 +11,8 @@ use shotline_wire::framing::{
 use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
 use shotline_wire::spead::Flavour;
 
-/// Shots of one to about fifty packets, with last packets of every multiple of 64.
-fn recorded() -> impl Strategy<Value = Geometry> {
+/// Shots of 1 to about 50 packets with an end-of-shot record; the last packet is any multiple of 64 bytes.
+fn with_record() -> impl Strategy<Value = Geometry> {
     (1_u16..40, 1_u32..3000, any::<bool>()).prop_filter_map("odd", |(channels, samples, packed)| {
         let packing = if packed { Packing::Packed12 } else { Packing::Int16Le };
         Geometry::new(channels, samples, 12, packing, 0).ok()
@@ -20,33 +20,33 @@ fn recorded() -> impl Strategy<Value = Geometry> {
 }
 
 /// Shots with another trailer, in packets of a multiple of 64 bytes.
-fn foreign((channels, packing): (u16, Packing), trailer: Trailer) -> impl Strategy<Value = Geometry> {
-    (1_u32..20_000, 1_u32..32).prop_filter_map("odd", move |(samples, pieces)| {
+fn with_trailer((channels, packing): (u16, Packing), trailer: Trailer) -> impl Strategy<Value = Geometry> {
+    (1_u32..20_000, 1_u32..32).prop_filter_map("odd", move |(samples, units)| {
         let (shape, bits) = ((channels, samples * 16), packing.bits_per_sample() as u8);
-        Geometry::cut_as(shape, (bits, packing), 1_000_000, trailer, Cut::uniform(pieces * 64)).ok()
+        Geometry::cut_as(shape, (bits, packing), 1_000_000, trailer, Cut::uniform(units * 64)).ok()
     })
 }
 
-/// A framing as its senders use it, with a shape and a shot number that they can have.
+/// A framing as its senders use it, with a geometry and a shot number that it supports.
 fn member(kind: Kind) -> BoxedStrategy<(Box<dyn Framing>, Geometry, u64)> {
     let iq = (2, Packing::Int16Le);
     match kind {
-        Kind::Ud => (recorded(), any::<u64>()).prop_map(|(g, shot)| (Box::new(Ud) as _, g, shot)).boxed(),
-        Kind::Counted => (recorded(), any::<u64>()).prop_map(|(g, shot)| (Box::new(Counted) as _, g, shot)).boxed(),
-        Kind::Udp => (recorded(), any::<u64>()).prop_map(|(g, shot)| (Box::new(Udp) as _, g, shot)).boxed(),
-        Kind::Digitizer => (foreign(iq, Trailer::Block), any::<u64>())
+        Kind::Ud => (with_record(), any::<u64>()).prop_map(|(g, shot)| (Box::new(Ud) as _, g, shot)).boxed(),
+        Kind::Counted => (with_record(), any::<u64>()).prop_map(|(g, shot)| (Box::new(Counted) as _, g, shot)).boxed(),
+        Kind::Udp => (with_record(), any::<u64>()).prop_map(|(g, shot)| (Box::new(Udp) as _, g, shot)).boxed(),
+        Kind::Digitizer => (with_trailer(iq, Trailer::Block), any::<u64>())
             .prop_map(|(g, shot)| (Box::new(Digitizer) as _, g, shot))
             .boxed(),
-        Kind::Vita49 => (foreign((2, Packing::Int16Be), Trailer::Context), 0_u64..1 << 32)
+        Kind::Vita49 => (with_trailer((2, Packing::Int16Be), Trailer::Context), 0_u64..1 << 32)
             .prop_map(|(g, shot)| (Box::new(Vita49::of_blocks(&g, (0, 1 << 60))) as _, g, shot))
             .boxed(),
-        Kind::Spead => (foreign((1, Packing::Uint8), Trailer::None), any::<(u64, bool)>())
+        Kind::Spead => (with_trailer((1, Packing::Uint8), Trailer::None), any::<(u64, bool)>())
             .prop_map(|(g, (shot, wide))| {
                 let flavour = if wide { Flavour::F40 } else { Flavour::F48 };
                 (Box::new(Spead { flavour, first_items: 4, items: 4 }) as _, g, shot)
             })
             .boxed(),
-        Kind::Hsb => (foreign((1, Packing::Uint8), Trailer::HsbMetadata), any::<u64>(), 1_u32..64)
+        Kind::Hsb => (with_trailer((1, Packing::Uint8), Trailer::HsbMetadata), any::<u64>(), 1_u32..64)
             .prop_map(|(g, shot, pages)| {
                 let last = g.packets() - 1;
                 let step = g.packet_offset(last) + g.packet_bytes(last);
@@ -80,26 +80,26 @@ proptest! {
     }
 }
 
-/// [`Udp`] with one mistake.
+/// [`Udp`] with one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mistaken {
-    /// Places are one shot too late.
+enum Faulty {
+    /// The returned shot number is one too high.
     Shot,
-    /// The forecast is a byte too long.
+    /// The forecast of the header length is one byte too long.
     Forecast,
     /// The key is a byte of the shot's offset.
     Key,
-    /// A header that lacks its last byte is completed.
+    /// A header without its last byte is accepted.
     Truncated,
-    /// The payload's length is believed.
+    /// The payload's length is not checked.
     Payload,
-    /// Of a header that is refused, the place is behind the shot.
+    /// A malformed header is accepted with a placement after the end of the shot.
     Place,
 }
 
-impl Framing for Mistaken {
+impl Framing for Faulty {
     fn name(&self) -> &'static str {
-        "mistaken"
+        "faulty"
     }
     fn sealed(&self) -> bool {
         Udp.sealed()
@@ -127,7 +127,7 @@ impl Framing for Mistaken {
             (Self::Place, Err(_)) if header.len() == 32 && header[0] != b'S' => {
                 Ok(Place { position: outside, len: payload_len })
             }
-            (_, placed) => placed,
+            (_, result) => result,
         }
     }
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -135,7 +135,7 @@ impl Framing for Mistaken {
     }
 }
 
-impl Extras for Mistaken {
+impl Extras for Faulty {
     fn header_len_at(&self, _index: u32, _g: &Geometry) -> Option<usize> {
         (*self == Self::Forecast).then_some(33)
     }
@@ -156,15 +156,15 @@ impl Extras for Mistaken {
     }
 }
 
-/// [`Udp`] that places what is random.
+/// [`Udp`] that accepts random bytes.
 #[derive(Debug)]
-struct Credulous;
+struct Unchecked;
 
-impl NoExtras for Credulous {}
+impl NoExtras for Unchecked {}
 
-impl Framing for Credulous {
+impl Framing for Unchecked {
     fn name(&self) -> &'static str {
-        "credulous"
+        "unchecked"
     }
     fn sealed(&self) -> bool {
         false
@@ -185,12 +185,12 @@ impl Framing for Credulous {
 }
 
 #[test]
-fn every_check_refuses_a_framing_that_is_wrong() {
+fn every_check_detects_a_faulty_framing() {
     let geometry = Geometry::new(96, 500, 12, Packing::Packed12, 0).unwrap();
     let case = Case { geometry, shot: 9, first_psn: 0, link: Link::default(), seed: 4711 };
     assert_eq!(conformance::run(&Udp, &case), Ok(()));
-    use Mistaken::*;
-    let wrong: [&dyn Framing; CHECKS.len()] = [&Shot, &Forecast, &Key, &Truncated, &Payload, &Place, &Credulous];
+    use Faulty::*;
+    let wrong: [&dyn Framing; CHECKS.len()] = [&Shot, &Forecast, &Key, &Truncated, &Payload, &Place, &Unchecked];
     for (check, framing) in CHECKS.into_iter().zip(wrong) {
         let found = conformance::run(framing, &case).map_err(|failure| failure.check);
         assert_eq!(found, Err(check.name), "{framing:?}");

@@ -1,4 +1,4 @@
-//! The ICRC's three ways agree with each other, on published packets and on random ones.
+//! The three ways to compute the ICRC agree, on published and on random packets.
 
 use crate::common::{self, VECTORS, hex, vector};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use shotline_wire::crc::{self, Shift};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::{ParseError, ipv4, ipv6, udp};
 
-/// The flow and the UDP payload of an IP packet that a socket could have sent.
+/// Returns the flow and the UDP payload of an IP packet as a socket sends it.
 fn split(packet: &[u8]) -> (Flow, &[u8]) {
     let (network, rest) = if packet[0] >> 4 == 4 {
         let (ip, rest) = ipv4::Header::parse(packet).unwrap();
@@ -20,7 +20,7 @@ fn split(packet: &[u8]) -> (Flow, &[u8]) {
     (Flow { network, src_port: udp.source, dst_port: udp.destination }, payload)
 }
 
-/// The ICRC from flow, header and payload remainder.
+/// Returns the ICRC computed from flow, header and payload remainder.
 fn assemble(flow: &Flow, udp_payload: &[u8], header_len: usize) -> u32 {
     let covered = udp_payload.len() - 4;
     let (header, payload) = udp_payload[..covered].split_at(header_len);
@@ -32,7 +32,7 @@ fn stored(packet: &[u8]) -> u32 {
     u32::from_le_bytes(*packet.last_chunk().unwrap())
 }
 
-/// All vectors over IP, from the IP header on.
+/// Returns all vectors over IP, from the IP header on.
 fn ip_vectors() -> impl Iterator<Item = Vec<u8>> {
     VECTORS.iter().filter_map(|vector| {
         let bytes = hex(vector.bytes);
@@ -45,7 +45,7 @@ fn ip_vectors() -> impl Iterator<Item = Vec<u8>> {
 }
 
 #[test]
-fn vectors_assemble_from_their_parts_wherever_the_header_ends() {
+fn vectors_assemble_for_any_header_length() {
     for packet in ip_vectors() {
         let (flow, udp_payload) = split(&packet);
         for header_len in 12..=udp_payload.len() - 4 {
@@ -55,7 +55,7 @@ fn vectors_assemble_from_their_parts_wherever_the_header_ends() {
 }
 
 #[test]
-fn the_identification_of_captured_packets_is_found() {
+fn identification_of_captured_packets_is_solved() {
     for (name, id) in [("c", 0x718C), ("f", 0xBE10)] {
         let frame = vector(name);
         let packet = &frame[14..];
@@ -66,7 +66,7 @@ fn the_identification_of_captured_packets_is_found() {
         let with_id_zero = assemble(&flow, udp_payload, 12);
         assert_eq!(icrc::solve_ipv4_id(stored(packet), with_id_zero, icrc::bytes_after_ipv4_id(len)), Some(id));
         assert_eq!(icrc::solve_ipv4_id_with(stored(packet), with_id_zero, &icrc::ipv4_id_solver(len)), Some(id));
-        // A changed bit is not explained by any identification.
+        // No identification explains a changed bit.
         for bit in 0..32 {
             let received = stored(packet) ^ 1 << bit;
             assert_eq!(icrc::solve_ipv4_id(received, with_id_zero, icrc::bytes_after_ipv4_id(len)), None);
@@ -75,13 +75,13 @@ fn the_identification_of_captured_packets_is_found() {
 }
 
 #[test]
-fn an_immediate_is_changed_without_the_payload() {
+fn immediate_is_changed_without_the_payload() {
     let packet = vector("g2");
     let (flow, udp_payload) = split(&packet);
     let mut changed = udp_payload.to_vec();
     changed[20..24].copy_from_slice(&[0, 1, 2, 3]);
-    let behind = 4_u64; // the payload
-    let icrc = icrc::with_field_changed(stored(&packet), &[0xDE, 0xAD, 0xBE, 0xEF], &[0, 1, 2, 3], behind);
+    let bytes_after = 4_u64; // the payload
+    let icrc = icrc::with_field_changed(stored(&packet), &[0xDE, 0xAD, 0xBE, 0xEF], &[0, 1, 2, 3], bytes_after);
     assert_eq!(icrc, assemble(&flow, &changed, 24));
 }
 
@@ -105,7 +105,7 @@ fn flow() -> impl Strategy<Value = Flow> {
     (network, any::<u16>(), any::<u16>()).prop_map(|(network, src_port, dst_port)| Flow { network, src_port, dst_port })
 }
 
-/// The packet that a socket would send.
+/// Returns the packet that a socket sends.
 fn packet(flow: &Flow, udp_payload: &[u8]) -> Vec<u8> {
     let payload_len = udp_payload.len() as u16;
     let udp = udp::Header { source: flow.src_port, destination: flow.dst_port, payload_len, checksum: 0 };
@@ -141,7 +141,7 @@ fn packet(flow: &Flow, udp_payload: &[u8]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn parts_agree_with_the_whole(
+    fn assembled_icrc_agrees_with_verify(
         flow in flow(), mut udp_payload in prop::collection::vec(any::<u8>(), 16..600), cut: prop::sample::Index,
     ) {
         let header_len = 12 + cut.index(udp_payload.len() - 15);
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn routers_may_change_what_they_change_and_nothing_else(
+    fn only_variant_fields_may_change(
         flow in flow(), mut udp_payload in prop::collection::vec(any::<u8>(), 16..200), bit: prop::sample::Index,
     ) {
         let icrc = assemble(&flow, &udp_payload, 12);
@@ -161,14 +161,14 @@ proptest! {
         let mut packet = packet(&flow, &udp_payload);
         let bit = bit.index(packet.len() * 8);
         packet[bit / 8] ^= 1 << (bit % 8);
-        let (free, lengths): (&[usize], &[usize]) = match flow.network {
+        let (variant, lengths): (&[usize], &[usize]) = match flow.network {
             // Type of service, time to live, checksum, UDP checksum, BTH byte 4.
             Network::V4 { .. } => (&[1, 8, 10, 11, 26, 27, 32], &[0, 2, 3, 6, 7, 9]),
             // Traffic class, flow label, hop limit, UDP checksum, BTH byte 4.
             Network::V6 { .. } => (&[1, 2, 3, 7, 46, 47, 52], &[0, 4, 5, 6]),
         };
         let verdict = icrc::verify_ip_packet(&packet);
-        if free.contains(&(bit / 8)) {
+        if variant.contains(&(bit / 8)) {
             prop_assert_eq!(verdict, Ok(true));
         } else if bit / 8 == 0 && matches!(flow.network, Network::V6 { .. }) && bit % 8 < 4 {
             prop_assert_eq!(verdict, Ok(true), "upper half of the traffic class");
@@ -180,26 +180,26 @@ proptest! {
     }
 
     #[test]
-    fn every_identification_is_found(
+    fn every_identification_is_solved(
         src: [u8; 4], dst: [u8; 4], id: u16, src_port: u16,
         udp_payload in prop::collection::vec(any::<u8>(), 16..5000),
     ) {
         let flow = |id| Flow { network: Network::V4 { src, dst, id }, src_port, dst_port: 4791 };
         let received = assemble(&flow(id), &udp_payload, 12);
         let with_id_zero = assemble(&flow(0), &udp_payload, 12);
-        let behind = icrc::bytes_after_ipv4_id(udp_payload.len() as u16);
-        prop_assert_eq!(icrc::solve_ipv4_id(received, with_id_zero, behind), Some(id));
-        let shift = icrc::with_field_changed(with_id_zero, &[0, 0], &id.to_be_bytes(), behind);
-        prop_assert_eq!(shift, received);
+        let bytes_after = icrc::bytes_after_ipv4_id(udp_payload.len() as u16);
+        prop_assert_eq!(icrc::solve_ipv4_id(received, with_id_zero, bytes_after), Some(id));
+        let changed = icrc::with_field_changed(with_id_zero, &[0, 0], &id.to_be_bytes(), bytes_after);
+        prop_assert_eq!(changed, received);
     }
 
     #[test]
-    fn a_table_and_a_length_seal_alike(register: u32, remainder: u32, len in 0_u64..10_000) {
+    fn seal_with_a_table_equals_seal_with_a_length(register: u32, remainder: u32, len in 0_u64..10_000) {
         prop_assert_eq!(icrc::seal(register, &Shift::new(len), remainder), icrc::seal(register, len, remainder));
     }
 
     #[test]
-    fn nothing_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..120), version in 4_u8..7) {
+    fn parse_does_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), version in 4_u8..7) {
         let _ = (icrc::verify_frame(&bytes), icrc::verify_grh_packet(&bytes), icrc::of_ip_packet(&bytes));
         if let Some(first) = bytes.first_mut() { *first = *first & 0xF | version << 4; }
         let _ = (icrc::verify_ip_packet(&bytes), icrc::of_ip_packet(&bytes));

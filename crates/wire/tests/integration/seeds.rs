@@ -1,4 +1,4 @@
-//! The fuzz targets' committed seeds, run through the targets' own functions.
+//! The committed seeds of the fuzz targets, run through the target functions.
 
 #[path = "../../../../fuzz/src/lib.rs"]
 mod targets;
@@ -44,7 +44,7 @@ fn folder(target: &str) -> PathBuf {
 }
 
 #[test]
-fn seeds_and_every_beginning_of_them_hold() {
+fn targets_pass_on_seeds_and_their_mutations() {
     for (target, check) in TARGETS {
         let mut seeds = 0;
         for entry in std::fs::read_dir(folder(target)).expect("seeds are committed") {
@@ -52,7 +52,7 @@ fn seeds_and_every_beginning_of_them_hold() {
             for len in 0..=bytes.len() {
                 check(&bytes[..len]);
             }
-            // One changed bit at each place gets behind the checks that a random byte seldom passes.
+            // A single changed bit often still passes magic and version checks, which random bytes seldom do.
             for at in 0..bytes.len() {
                 for bit in 0..8 {
                     let mut changed = bytes.clone();
@@ -102,7 +102,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         }
     }
 
-    seeds.extend(foreign_seeds());
+    seeds.extend(third_party_seeds());
     seeds.extend(block_seeds());
 
     let record = Record { shot: 7, tai_ns: 1_700_000_037_000_000_000, triggered: true, ..Record::of(&geometry) };
@@ -144,11 +144,11 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         }
     }
     let trigger = Trigger { stamp: 2, ..Trigger::new(1) };
-    let asking = Trigger { acknowledge: true, ..trigger };
-    let accepted = Acknowledgement { trigger: asking, verdict: Verdict::Accepted { shot: 8 } };
+    let acknowledged = Trigger { acknowledge: true, ..trigger };
+    let accepted = Acknowledgement { trigger: acknowledged, verdict: Verdict::Accepted { shot: 8 } };
     seeds.push(("setup", "trigger".into(), trigger.emit().into()));
-    seeds.push(("setup", "trigger_asking".into(), asking.emit().into()));
-    seeds.push(("setup", "trigger_command_only".into(), Trigger { command_only: true, ..asking }.emit().into()));
+    seeds.push(("setup", "trigger_asking".into(), acknowledged.emit().into()));
+    seeds.push(("setup", "trigger_command_only".into(), Trigger { command_only: true, ..acknowledged }.emit().into()));
     seeds.push(("setup", "acknowledgement".into(), accepted.emit().into()));
     seeds.push((
         "setup",
@@ -158,15 +158,15 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     seeds
 }
 
-/// Packets of senders that take no set-up.
-fn foreign_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+/// Packets of senders that do not support set-up messages.
+fn third_party_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut seeds = Vec::new();
-    let mut of = |target, kind: &str, framing: &dyn Framing, geometry: &Geometry, told: [u16; 4]| {
+    let mut of = |target, kind: &str, framing: &dyn Framing, geometry: &Geometry, parameters: [u16; 4]| {
         for (name, index) in [("first", 0), ("last", geometry.packets() - 1)] {
             let packet = Packet::nth(geometry, 0xF_FFF0 + index, 2, index).unwrap();
             let mut header = ArrayVec::new();
             framing.emit(&Link { dest_qp: 2, ..Link::default() }, &packet, &mut header);
-            let mut seed: Vec<u8> = told.into_iter().flat_map(u16::to_be_bytes).collect();
+            let mut seed: Vec<u8> = parameters.into_iter().flat_map(u16::to_be_bytes).collect();
             seed.extend((packet.len as u16).to_be_bytes());
             seed.extend(&header);
             seeds.push((target, format!("{kind}_{name}"), seed));
@@ -193,7 +193,7 @@ fn foreign_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     seeds
 }
 
-/// What digitizers send.
+/// Packets of digitizers.
 fn block_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut seeds = Vec::new();
     let (samples, payload) = (1000_u16, 1408_u16);
@@ -255,7 +255,7 @@ fn block_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
 }
 
 #[test]
-fn committed_seeds_are_still_what_is_spoken() {
+fn committed_seeds_are_current() {
     for (target, name, bytes) in seeds() {
         committed(&folder(target).join(name), &bytes);
     }

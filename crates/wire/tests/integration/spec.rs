@@ -1,7 +1,7 @@
-//! The examples of `docs/wire-formats.md` are what this crate says, byte for byte.
+//! The examples in `docs/wire-formats.md` match the output of this crate byte for byte.
 //!
-//! An example is a code block behind a line `<!-- example: name -->`. After a meant change,
-//! `UPDATE=1 cargo test -p shotline-wire spec::` writes them anew.
+//! An example is a code block after a line `<!-- example: name -->`. After an intended change,
+//! `UPDATE=1 cargo test -p shotline-wire spec::` rewrites them.
 
 use arrayvec::ArrayVec;
 use shotline_testing::committed;
@@ -27,7 +27,7 @@ fn geometry() -> Geometry {
     Geometry::new(2, 8, 12, Packing::Packed12, 40_000_000).unwrap()
 }
 
-/// 12-bit two's complement, most significant bit first.
+/// Packs samples as 12-bit two's complement, most significant bit first.
 fn pack(samples: &[i16]) -> Vec<u8> {
     let pair = |pair: &[i16]| {
         let [a, b] = [pair[0] as u16 & 0xFFF, pair[1] as u16 & 0xFFF];
@@ -36,7 +36,7 @@ fn pack(samples: &[i16]) -> Vec<u8> {
     samples.chunks_exact(2).flat_map(pair).collect()
 }
 
-/// Lines of a label, the offset, and up to 16 bytes.
+/// Appends lines of a label, the offset, and up to 16 bytes.
 fn dump(out: &mut String, label: &str, start: usize, bytes: &[u8]) {
     for (line, chunk) in bytes.chunks(16).enumerate() {
         let label = if line == 0 { label } else { "" };
@@ -46,7 +46,7 @@ fn dump(out: &mut String, label: &str, start: usize, bytes: &[u8]) {
     }
 }
 
-/// Dumps pieces one behind the other.
+/// Dumps consecutive pieces.
 fn dump_all(pieces: &[(&str, &[u8])]) -> String {
     let mut out = String::new();
     let mut at = 0;
@@ -57,7 +57,7 @@ fn dump_all(pieces: &[(&str, &[u8])]) -> String {
     out
 }
 
-/// The shot of the example, in one packet of the framing `ud`.
+/// Returns the example's shot as one packet of the framing `ud`, and its CRC computation.
 fn packet_and_crcs() -> (String, String) {
     let g = geometry();
     let mut shot = pack(&SAMPLES);
@@ -149,7 +149,7 @@ fn packet_and_crcs() -> (String, String) {
     (bytes, crcs)
 }
 
-/// The bytes of messages up to the last field that is not zero, in lines of 16.
+/// Dumps messages up to the last field that is not zero, in lines of 16 bytes.
 fn messages(messages: &[(&str, &[u8])]) -> String {
     let mut out = String::new();
     for (label, bytes) in messages {
@@ -216,19 +216,19 @@ fn document() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../docs/wire-formats.md"].iter().collect()
 }
 
-/// Where an example's code stands in the document.
-fn place(document: &str, name: &str) -> std::ops::Range<usize> {
+/// Returns the byte range of an example's code in the document.
+fn code_range(document: &str, name: &str) -> std::ops::Range<usize> {
     let open = format!("<!-- example: {name} -->\n```text\n");
     let start = document.find(&open).unwrap_or_else(|| panic!("the example {name} is in the document")) + open.len();
     start..start + document[start..].find("```").expect("the code block ends")
 }
 
 #[test]
-fn the_examples_of_the_document_are_true() {
+fn documented_examples_match_the_output() {
     let mut expected = std::fs::read_to_string(document()).unwrap();
     for (name, example) in examples() {
-        let place = place(&expected, name);
-        expected.replace_range(place, &example);
+        let code_range = code_range(&expected, name);
+        expected.replace_range(code_range, &example);
     }
     committed(&document(), expected.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Published packets: read, checked, and written again to the same bytes.
+//! Published packets: parsed, verified, and encoded again to the same bytes.
 
 use crate::common::{Layer, VECTORS, hex, vector};
 use shotline_wire::aeth::{NakCode, Syndrome};
@@ -6,33 +6,33 @@ use shotline_wire::bth::Opcode;
 use shotline_wire::reth::Reth;
 use shotline_wire::{ethernet, icrc, ipv4, ipv6, roce, udp};
 
-/// Reads a packet from its outermost header on, and writes it again.
-fn read_and_write(bytes: &[u8], begins_with: Layer) -> Vec<u8> {
+/// Parses a packet from its outermost header on, and encodes it again.
+fn parse_and_emit(bytes: &[u8], begins_with: Layer) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = bytes;
     let mut ether_type = if bytes[0] >> 4 == 6 { ethernet::IPV6 } else { ethernet::IPV4 };
     if begins_with == Layer::Ethernet {
-        let (header, behind) = ethernet::Header::parse(rest).unwrap();
-        (ether_type, rest) = (header.ether_type, behind);
+        let (header, remaining) = ethernet::Header::parse(rest).unwrap();
+        (ether_type, rest) = (header.ether_type, remaining);
         out.extend(header.emit());
     }
     rest = match ether_type {
         ethernet::IPV4 => {
-            let (header, behind) = ipv4::Header::parse(rest).unwrap();
+            let (header, remaining) = ipv4::Header::parse(rest).unwrap();
             out.extend(header.emit());
-            behind
+            remaining
         }
         _ => {
-            let (header, behind) = ipv6::Header::parse(rest).unwrap();
+            let (header, remaining) = ipv6::Header::parse(rest).unwrap();
             out.extend(header.emit());
-            behind
+            remaining
         }
     };
     if ether_type != ethernet::ROCE_V1 {
-        let (header, behind) = udp::Header::parse(rest).unwrap();
+        let (header, remaining) = udp::Header::parse(rest).unwrap();
         assert_eq!(header.destination, udp::ROCE_PORT);
         out.extend(header.emit());
-        rest = behind;
+        rest = remaining;
     }
     let packet = roce::Packet::parse(rest).unwrap();
     assert_eq!(packet.wire_len(), rest.len());
@@ -51,15 +51,15 @@ fn verify(bytes: &[u8], begins_with: Layer) -> bool {
 }
 
 #[test]
-fn every_vector_is_read_and_written_to_the_same_bytes() {
+fn vectors_are_encoded_to_the_same_bytes() {
     for vector in VECTORS {
         let bytes = hex(vector.bytes);
-        assert_eq!(read_and_write(&bytes, vector.begins_with), bytes, "{}", vector.name);
+        assert_eq!(parse_and_emit(&bytes, vector.begins_with), bytes, "{}", vector.name);
     }
 }
 
 #[test]
-fn every_vector_has_a_right_icrc_and_no_other_bit_of_it_does() {
+fn vectors_verify_and_changed_bits_do_not() {
     for vector in VECTORS {
         let mut bytes = hex(vector.bytes);
         assert!(verify(&bytes, vector.begins_with), "{}", vector.name);
@@ -69,33 +69,33 @@ fn every_vector_has_a_right_icrc_and_no_other_bit_of_it_does() {
             assert!(!verify(&bytes, vector.begins_with), "{} with byte {at} changed", vector.name);
             bytes[at] ^= 0x10;
         }
-        // An Ethernet frame's padding is not part of the packet.
+        // The padding of an Ethernet frame is not part of the packet.
         bytes.extend([0xEE; 7]);
         assert!(verify(&bytes, vector.begins_with), "{} with padding", vector.name);
     }
 }
 
 #[test]
-fn every_vector_is_refused_at_every_shorter_length() {
+fn truncated_vectors_are_refused() {
     for vector in VECTORS {
         let bytes = hex(vector.bytes);
         for len in 0..bytes.len() {
-            let cut = match vector.begins_with {
+            let result = match vector.begins_with {
                 Layer::Ethernet => icrc::verify_frame(&bytes[..len]),
                 Layer::Ip => icrc::verify_ip_packet(&bytes[..len]),
             };
-            assert!(cut.is_err(), "{} cut to {len}", vector.name);
+            assert!(result.is_err(), "{} truncated to {len}", vector.name);
         }
     }
 }
 
-/// The RoCE packet of a vector over IPv4 without Ethernet.
+/// Returns the RoCE packet of a vector over IPv4 without an Ethernet header.
 fn roce_of(bytes: &[u8]) -> roce::Packet<'_> {
     roce::Packet::parse(&bytes[28..]).unwrap()
 }
 
 #[test]
-fn fields_are_where_the_publishers_say() {
+fn vectors_have_the_published_fields() {
     let g1 = vector("g1");
     let packet = roce_of(&g1);
     let deth = packet.extensions.deth.unwrap();

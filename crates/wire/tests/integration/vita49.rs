@@ -1,4 +1,4 @@
-//! VITA 49 packets: our own round trips, and the `vita49` crate as the other opinion.
+//! VITA 49 packets: round trips, and comparison with the `vita49` crate.
 
 use ::vita49::prelude as other;
 use other::{Cif0Manipulators, DekuContainerRead, DekuContainerWrite};
@@ -34,7 +34,7 @@ prop_compose! {
     }
 }
 
-const EVERY: &[Kind] =
+const ALL_KINDS: &[Kind] =
     &[Kind::Data, Kind::ExtensionData, Kind::Context, Kind::ExtensionContext, Kind::Command, Kind::ExtensionCommand];
 
 prop_compose! {
@@ -54,7 +54,7 @@ prop_compose! {
     }
 }
 
-/// A packet of data as we emit it.
+/// Returns an encoded data packet.
 fn data_packet(prologue: Prologue, payload: &[u8], trailer: Trailer) -> Vec<u8> {
     let prologue = prologue.sized(payload.len());
     let mut packet = prologue.emit().to_vec();
@@ -74,7 +74,7 @@ fn context_packet(prologue: Prologue, context: &Context) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn a_prologue_that_is_emitted_is_parsed(prologue in prologue(EVERY), extra in 0_usize..20) {
+    fn prologue_parse_inverts_emit(prologue in prologue(ALL_KINDS), extra in 0_usize..20) {
         let prologue = prologue.sized(4 * extra);
         let mut bytes = prologue.emit().to_vec();
         prop_assert_eq!(bytes.len(), prologue.size());
@@ -84,12 +84,12 @@ proptest! {
         prop_assert_eq!(parsed, prologue);
         prop_assert_eq!(contents.len(), bytes.len() - prologue.size());
         prop_assert!(Prologue::parse(&bytes[..bytes.len() - 1]).is_err());
-        bytes.push(0); // what follows is another's
+        bytes.push(0); // a byte after the packet
         prop_assert_eq!(Prologue::parse(&bytes).unwrap().0, prologue);
     }
 
     #[test]
-    fn data_that_is_emitted_is_parsed_here_and_elsewhere(
+    fn data_packets_agree_with_the_vita49_crate(
         prologue in prologue(&[Kind::Data]), words in prop::collection::vec(any::<u32>(), 0..50), trailer: u32,
     ) {
         let payload: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn context_that_is_emitted_is_parsed_here_and_elsewhere(prologue in prologue(&[Kind::Context]), context in context()) {
+    fn context_packets_agree_with_the_vita49_crate(prologue in prologue(&[Kind::Context]), context in context()) {
         let packet = context_packet(prologue, &context);
         let (parsed, back) = Context::parse(&packet).unwrap();
         prop_assert_eq!((parsed.stream, parsed.time, back), (prologue.stream, prologue.time, context));
@@ -138,15 +138,15 @@ proptest! {
         prop_assert_eq!(fields.if_ref_freq_hz(), hertz(context.if_reference));
         prop_assert_eq!(fields.rf_ref_freq_offset_hz(), hertz(context.rf_offset));
         prop_assert_eq!(fields.if_band_offset_hz(), hertz(context.if_band_offset));
-        // Theirs are unsigned; of ours only the sane ones are compared.
-        let sane = |value: Option<Hertz>| value.is_none_or(|value| value.0 >= 0);
-        if sane(context.bandwidth) {
+        // These fields are unsigned in the other crate, so only non-negative values are compared.
+        let non_negative = |value: Option<Hertz>| value.is_none_or(|value| value.0 >= 0);
+        if non_negative(context.bandwidth) {
             prop_assert_eq!(fields.bandwidth_hz(), hertz(context.bandwidth));
         }
-        if sane(context.rf_reference) {
+        if non_negative(context.rf_reference) {
             prop_assert_eq!(fields.rf_ref_freq_hz(), hertz(context.rf_reference));
         }
-        if sane(context.sample_rate) {
+        if non_negative(context.sample_rate) {
             prop_assert_eq!(fields.sample_rate_sps(), hertz(context.sample_rate));
         }
         prop_assert_eq!(fields.reference_level_db().map(f64::from), context.reference_level.map(Decibels::db));
@@ -164,9 +164,9 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..200), bits: Option<u32>) {
+    fn parse_does_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), bits: Option<u32>) {
         if let (Some(bits), Some(word)) = (bits, bytes.first_chunk_mut()) {
-            // A context of the right size, so that its fields are reached.
+            // A context packet of the right length, so that parsing reaches its fields.
             *word = 0x4000_0000_u32.to_be_bytes();
             let words = (bytes.len() / WORD) as u8;
             bytes[3] = words;
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn samples_between_two_stamps_are_counted_over_seconds(
+    fn samples_since_counts_across_seconds(
         rate in 1_u64..20_000_000_000, samples in 0_u64..1_000_000_000_000, begin in 0_u64..1_000_000_000_000,
     ) {
         let at = |sample: u64| {

@@ -1,12 +1,12 @@
-//! Packets that others published, and ours that other programs have dissected and recomputed.
+//! Published packets, and packets of this project that other programs have dissected and verified.
 
-/// Bytes of hexadecimal digits; blanks and line ends are for the eye.
+/// Decodes hexadecimal digits. White space is ignored.
 pub fn hex(digits: &str) -> Vec<u8> {
     let nibbles: Vec<u8> = digits.chars().filter_map(|c| c.to_digit(16)).map(|n| n as u8).collect();
     nibbles.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// What a vector begins with.
+/// Outermost header of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     Ethernet,
@@ -122,8 +122,8 @@ pub const VECTORS: &[Vector] = &[
     },
 ];
 
-/// The bytes of the vector with this name's beginning.
+/// Returns the bytes of the vector whose name begins with `name` and an underscore.
 pub fn vector(name: &str) -> Vec<u8> {
     let vector = VECTORS.iter().find(|vector| vector.name.split('_').next() == Some(name));
-    hex(vector.expect("there is such a vector").bytes)
+    hex(vector.expect("the vector exists").bytes)
 }
