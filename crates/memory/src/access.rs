@@ -1,51 +1,51 @@
-//! Rights to memory.
+//! Access rights to memory.
 
 use std::fmt;
 use std::ops::BitOr;
 
-/// What may be done to registered memory (IBTA volume 1, clause 10.6.3). Local reading is always allowed; everything
-/// else has to be asked for.
+/// Access rights to registered memory (IBTA volume 1, clause 10.6.3). Local read is always allowed; all other rights
+/// must be requested.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Access(u8);
 
 impl Access {
-    /// Nothing but local reading.
+    /// Local read only.
     pub const NONE: Self = Self(0);
-    /// Receives, READ responses and atomic results may be put here.
+    /// Receives, READ responses and atomic results may be written to the memory.
     pub const LOCAL_WRITE: Self = Self(1);
-    /// A peer that has the key may READ it.
+    /// A peer that has the key may READ the memory.
     pub const REMOTE_READ: Self = Self(2);
-    /// A peer that has the key may WRITE it.
+    /// A peer that has the key may WRITE the memory.
     pub const REMOTE_WRITE: Self = Self(4);
-    /// A peer that has the key may do atomic operations on it.
+    /// A peer that has the key may perform atomic operations on the memory.
     pub const REMOTE_ATOMIC: Self = Self(8);
-    /// A peer that has the key may end it by a SEND with invalidate. Without it, only windows end so: a key that
-    /// several peers share is not one peer's to end.
+    /// A peer that has the key may invalidate it by a SEND with invalidate. Without this right only the keys of windows
+    /// can be invalidated, so that one peer cannot invalidate a key that several peers share.
     pub const REMOTE_INVALIDATE: Self = Self(16);
-    /// Everything.
+    /// All rights.
     pub const ALL: Self = Self(31);
 
-    /// Whether all of `needed` is allowed.
+    /// Returns `true` if all rights of `needed` are granted.
     pub const fn allows(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
     }
-    /// Whether a peer may do anything at all.
+    /// Returns `true` if a peer may access the memory.
     pub const fn is_remote(self) -> bool {
         self.0 & (Self::REMOTE_READ.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0
     }
-    /// Whether a peer may change the memory.
+    /// Returns `true` if a peer may modify the memory.
     pub const fn is_remote_change(self) -> bool {
         self.0 & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0
     }
-    /// What both allow.
+    /// Returns the intersection of both rights.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
-    /// The rights as bits, to tell them to a peer.
+    /// Returns the rights as bits, to send them to a peer.
     pub const fn bits(self) -> u8 {
         self.0
     }
-    /// The rights of such bits; those that are unknown are left out.
+    /// Returns the rights with these bits. Unknown bits are dropped.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits & Self::ALL.0)
     }

@@ -1,61 +1,63 @@
-//! Memory that this machine has left. The kernel maps more than there is and ends a process when it is touched, so regions
-//! that do not fit are refused before they are made.
+//! Check of the available memory. The kernel overcommits memory and kills a process that touches too much of it, so
+//! regions that do not fit are refused before they are created.
 
 use crate::{MemoryError, Pages};
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// Bytes of a reserved page.
+/// Length of a reserved huge page, in bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes below which a region is made without a look at what there is.
+/// Length in bytes below which a region is created without a check.
 const SMALL: usize = 16 << 20;
 
-/// How much memory there is, and who says so.
+/// Available memory, and the limit that determines it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Available {
     bytes: u64,
     by: String,
 }
 
-/// Checks whether regions of these kinds and bytes, made in this order, fit into memory together: into what the machine
-/// and each control group of this process have left. Those of [`Pages::Transparent`] take reserved huge pages first, as
-/// [`Region::host`](crate::Region::host) does. Reserved pages, files and devices have limits of their own, which the kernel
-/// checks when such a region is made.
+/// Checks that regions of these kinds and lengths, created in this order, fit together in the available memory of the
+/// machine and of each control group of this process. Regions of [`Pages::Transparent`] use reserved huge pages first,
+/// as [`Region::host`](crate::Region::host) does. Reserved pages, files and devices have separate limits, which the
+/// kernel checks when such a region is created.
 pub fn check_capacity(regions: impl IntoIterator<Item = (Pages, u64)>) -> Result<(), MemoryError> {
     let reserved = huge_pages("free_hugepages").saturating_sub(huge_pages("resv_hugepages"));
-    let asked = ordinary(regions, reserved.saturating_mul(HUGE_PAGE as u64));
+    let requested = ordinary(regions, reserved.saturating_mul(HUGE_PAGE as u64));
     let available = machine().into_iter().chain(control_groups("/proc/self/cgroup", "/sys/fs/cgroup"));
-    fits(asked, available.min_by_key(|available| available.bytes))
+    fits(requested, available.min_by_key(|available| available.bytes))
 }
 
-/// The same for one region. A small one is not worth the look, which reads a dozen files of the kernel.
+/// Like [`check_capacity`], for one region. The check reads a dozen kernel files, so small regions skip it.
 pub(crate) fn check_one(pages: Pages, bytes: usize) -> Result<(), MemoryError> {
     if bytes < SMALL { Ok(()) } else { check_capacity([(pages, bytes as u64)]) }
 }
 
-/// Bytes of ordinary memory that regions take where so many bytes of reserved pages are free.
+/// Returns the bytes of ordinary memory that regions need if `reserved` bytes of reserved huge pages are free.
 fn ordinary(regions: impl IntoIterator<Item = (Pages, u64)>, mut reserved: u64) -> u64 {
-    let mut asked = 0_u64;
+    let mut requested = 0_u64;
     for (pages, bytes) in regions {
         let whole = bytes.checked_next_multiple_of(HUGE_PAGE as u64).unwrap_or(u64::MAX);
         match pages {
             Pages::Transparent | Pages::Huge if whole <= reserved => reserved -= whole,
-            Pages::Transparent | Pages::Small | Pages::Memfd => asked = asked.saturating_add(bytes),
+            Pages::Transparent | Pages::Small | Pages::Memfd => requested = requested.saturating_add(bytes),
             Pages::Huge | Pages::File | Pages::Device => {}
         }
     }
-    asked
+    requested
 }
 
-fn fits(asked: u64, least: Option<Available>) -> Result<(), MemoryError> {
-    match least {
-        Some(Available { bytes, by }) if asked > bytes => Err(MemoryError::TooLarge { asked, available: bytes, by }),
+fn fits(requested: u64, available: Option<Available>) -> Result<(), MemoryError> {
+    match available {
+        Some(Available { bytes, by }) if requested > bytes => {
+            Err(MemoryError::TooLarge { asked: requested, available: bytes, by })
+        }
         _ => Ok(()),
     }
 }
 
-/// A number of the machine's reserved 2 MiB pages: `free_hugepages`, `nr_hugepages`, ...
+/// Returns a count of the machine's reserved 2 MiB pages: `free_hugepages`, `nr_hugepages`, ...
 pub(crate) fn huge_pages(name: &str) -> u64 {
     let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
     read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
@@ -66,7 +68,7 @@ fn machine() -> Option<Available> {
     Some(Available { bytes: kibibytes << 10, by: "MemAvailable in /proc/meminfo".into() })
 }
 
-/// What each control group of this process, and each group above it, has left: of version 2 or 1.
+/// Returns the available memory of each control group of this process and of their ancestors, of version 2 or 1.
 fn control_groups(of_process: &str, mounted: &str) -> Vec<Available> {
     let mut found = Vec::new();
     for line in read_to_string(of_process).unwrap_or_default().lines() {
@@ -82,17 +84,17 @@ fn control_groups(of_process: &str, mounted: &str) -> Vec<Available> {
         for group in Path::new(path.trim_start_matches('/')).ancestors() {
             let group = Path::new(&root).join(group);
             let number = |name: &str| read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
-            let (Some(most), Some(used)) = (number(limit), number(usage)) else { continue };
-            // The kernel drops these pages before it ends a process.
+            let (Some(max), Some(used)) = (number(limit), number(usage)) else { continue };
+            // The kernel reclaims these pages before it kills a process.
             let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
             let used = used.saturating_sub(number_after(&stat, cache).unwrap_or(0));
-            found.push(Available { bytes: most.saturating_sub(used), by: group.join(limit).display().to_string() });
+            found.push(Available { bytes: max.saturating_sub(used), by: group.join(limit).display().to_string() });
         }
     }
     found
 }
 
-/// The number behind a name at the beginning of a line.
+/// Returns the number that follows a name at the beginning of a line.
 fn number_after(text: &str, name: &str) -> Option<u64> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -107,7 +109,7 @@ mod tests {
     use std::fs::{create_dir_all, write};
 
     #[test]
-    fn what_is_asked_for_and_what_there_is_stand_in_the_refusal() {
+    fn error_has_requested_and_available_bytes() {
         let available = || Some(Available { bytes: 24 << 30, by: "a limit".into() });
         assert!(fits(24 << 30, available()).is_ok() && fits(u64::MAX, None).is_ok());
         let words = fits(900 << 30, available()).unwrap_err().to_string();
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_pages_hold_what_fits_into_them_in_the_order_of_the_regions() {
+    fn reserved_pages_are_used_in_the_order_of_the_regions() {
         let page = HUGE_PAGE as u64;
         let regions = [(Pages::Huge, page), (Pages::Transparent, 3 * page), (Pages::Transparent, page - 1)];
         assert_eq!(ordinary(regions, 0), 4 * page - 1);
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn control_groups_of_both_versions_and_those_above_count() {
+    fn control_groups_of_both_versions_and_ancestors_count() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for group in ["a/b", "memory/c"] {

@@ -1,44 +1,44 @@
-//! What every kind of region must do: named checks over whatever makes regions.
+//! Conformance suite of region kinds: named checks that are generic over a [`Fixture`].
 //!
-//! A kind brings a [`Fixture`]; [`run`] lets every check of [`CHECKS`] act on fresh regions of it. A check says what it needs
-//! of a region; where a kind lacks it, the check is not run and the report says why. A check's panics are failures, apart
-//! from those that it expects.
+//! [`run`] runs every check of [`CHECKS`] on new regions of the fixture. A check declares what it needs of a region; if
+//! a kind lacks it, the check is not run and the report has the reason. Panics of a check are failures, except those
+//! that it expects.
 
 use crate::{Access, Addressing, Pages, Protection, Refused, Region, RegisterError, Registrar};
 use shotline_conformance::{Failure, Outcome, Report};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Makes regions of one kind.
+/// A source of regions of one kind.
 pub trait Fixture {
-    /// Name of the kind in reports.
+    /// Returns the name of the kind in reports.
     fn name(&self) -> &str;
-    /// Makes a region of at least `len` bytes that can be written, each time another one.
+    /// Creates a new writable region of at least `len` bytes.
     ///
     /// # Errors
-    /// If the machine cannot make one.
+    /// If the machine cannot provide one.
     fn make(&self, len: usize) -> Result<Arc<Region>, Failure>;
-    /// Makes a region that begins with these bytes and is mapped for reading only; `None`: the kind has no such regions.
+    /// Creates a read-only region that begins with these bytes, or returns `None` if the kind has no read-only regions.
     fn make_read_only(&self, bytes: &[u8]) -> Option<Result<Arc<Region>, Failure>>;
 }
 
-/// What a check needs of a kind.
+/// Requirement of a check on the region kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing special.
+    /// No requirement.
     Nothing,
-    /// Memory that this process sees ([`Region::is_mapped`]).
+    /// Memory that is mapped into this process ([`Region::is_mapped`]).
     Mapped,
-    /// A mapping that the region has made itself.
+    /// A mapping that the region owns.
     OwnMapping,
     /// A file descriptor ([`Region::fd`]).
     Descriptor,
-    /// Regions that are mapped for reading only.
+    /// Read-only regions.
     ReadOnly,
 }
 
 impl Needs {
-    /// What of it a kind lacks.
+    /// Returns what the kind lacks, if it does not meet the requirement.
     fn lacking(self, region: &Region, fixture: &dyn Fixture) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
@@ -50,18 +50,18 @@ impl Needs {
     }
 }
 
-/// One thing that a kind of region must do.
+/// A requirement on region kinds, and the function that checks it.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// A sentence that says what.
+    /// The requirement, as a sentence.
     pub name: &'static str,
-    /// What it needs.
+    /// What the check needs of the kind.
     pub needs: Needs,
-    /// Does it.
+    /// Function that checks the requirement.
     pub run: fn(&dyn Fixture) -> Result<(), Failure>,
 }
 
-/// Every check.
+/// All checks.
 pub const CHECKS: &[Check] = &[
     check("bytes of any offset and length are read back as written, and no others change", Needs::Nothing, write),
     check("zeros are written where they are asked for, and nowhere else", Needs::Nothing, zero),
@@ -83,10 +83,10 @@ const fn check(name: &'static str, needs: Needs, run: fn(&dyn Fixture) -> Result
     Check { name, needs, run }
 }
 
-/// Lets every check whose name contains `filter` act on fresh regions of a fixture.
+/// Runs every check whose name contains `filter` on new regions of a fixture.
 ///
 /// # Panics
-/// If the fixture makes no region at all.
+/// If the fixture cannot create a region.
 pub fn run(fixture: &dyn Fixture, filter: &str) -> Report {
     let probe = fixture.make(1).unwrap_or_else(|why| panic!("{}: cannot make a region: {why}", fixture.name()));
     let outcome = |check: &Check| match check.needs.lacking(&probe, fixture) {
@@ -99,17 +99,17 @@ pub fn run(fixture: &dyn Fixture, filter: &str) -> Report {
     Report { member: fixture.name().into(), outcomes: chosen.map(|check| (check.name, outcome(check))).collect() }
 }
 
-/// Bytes of the regions that checks work on.
+/// Length of the regions under test, in bytes.
 const LEN: usize = 3 * 4096;
 
-/// Offsets and lengths of every class: within a word, across words, whole words, long runs, across pages.
-fn places() -> impl Iterator<Item = (usize, usize)> {
+/// Returns offsets and lengths of every class: within a word, across words, whole words, long runs, across pages.
+fn ranges() -> impl Iterator<Item = (usize, usize)> {
     let offsets = [0, 1, 4, 7, 8, 9, 63, 4088, 4095, 4096];
     let lengths = [0, 1, 3, 7, 8, 9, 64, 511, 512, 521, 4096, 4103];
     offsets.into_iter().flat_map(move |offset| lengths.into_iter().map(move |len| (offset, len)))
 }
 
-/// Bytes that differ from their neighbours and from those of another seed.
+/// Returns bytes that differ from their neighbours and from those of another seed.
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
 }
@@ -135,7 +135,7 @@ fn compare(region: &Region, expected: &[u8], what: impl Fn() -> String) -> Resul
     differs.map_or(Ok(()), |at| Err(format!("{}: byte {at} is {}, not {}", what(), found[at], expected[at])))
 }
 
-/// Fails unless the call panics.
+/// Returns a failure unless the call panics.
 fn refused(what: &str, call: impl FnOnce()) -> Result<(), Failure> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(()) => Err(format!("{what} was not refused")),
@@ -145,7 +145,7 @@ fn refused(what: &str, call: impl FnOnce()) -> Result<(), Failure> {
 
 fn write(fixture: &dyn Fixture) -> Result<(), Failure> {
     let (region, mut expected) = filled(fixture, 0)?;
-    for (round, (offset, len)) in places().enumerate() {
+    for (round, (offset, len)) in ranges().enumerate() {
         let bytes = pattern(len, round as u8 + 1);
         region.write(offset, &bytes);
         expected[offset..offset + len].copy_from_slice(&bytes);
@@ -161,7 +161,7 @@ fn write(fixture: &dyn Fixture) -> Result<(), Failure> {
 
 fn zero(fixture: &dyn Fixture) -> Result<(), Failure> {
     let (region, original) = filled(fixture, 1)?;
-    for (offset, len) in places() {
+    for (offset, len) in ranges() {
         region.write(0, &original);
         region.zero(offset, len);
         let mut expected = original.clone();
@@ -186,7 +186,7 @@ fn copy_other(fixture: &dyn Fixture) -> Result<(), Failure> {
 }
 
 fn copies(from: &Region, source: &[u8], to: &Region, mut expected: Vec<u8>) -> Result<(), Failure> {
-    for (offset, len) in places() {
+    for (offset, len) in ranges() {
         for at in [offset, (offset + 5) % 4099] {
             to.copy_from(at, from, offset, len);
             expected[at..at + len].copy_from_slice(&source[offset..offset + len]);
@@ -249,7 +249,7 @@ fn misaligned(fixture: &dyn Fixture) -> Result<(), Failure> {
     compare(&region, &expected, || "after what was refused".into())
 }
 
-/// Offsets and lengths that are not inside a region.
+/// Returns offsets and lengths that are not inside a region.
 fn outside(region: &Region) -> [(usize, usize); 5] {
     let len = region.len();
     [(len, 1), (len - 1, 2), (len + 1, 0), (usize::MAX, 2), (usize::MAX - 7, 8)]
@@ -321,7 +321,7 @@ fn rights(fixture: &dyn Fixture) -> Result<(), Failure> {
         }
         let end = protection.remote_for(pd, 1, 0, mr.rkey, mr.address + len - 7, 8, Access::REMOTE_READ);
         if !matches!(end, Err(Refused::Bounds | Refused::Rights)) {
-            return Err(format!("bytes behind the registration: {end:?}"));
+            return Err(format!("bytes after the registration: {end:?}"));
         }
     }
     Ok(())
@@ -337,12 +337,12 @@ fn descriptor(fixture: &dyn Fixture) -> Result<(), Failure> {
     }
 }
 
-/// Tries of [`drop_frees`]: another thread may map something else at an address that has become free.
-const TRIES: usize = 10;
+/// Number of attempts of [`drop_frees`]: another thread may map something else at the freed address.
+const ATTEMPTS: usize = 10;
 
 fn drop_frees(fixture: &dyn Fixture) -> Result<(), Failure> {
     let mut address = 0;
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         let (region, bytes) = filled(fixture, 11)?;
         let holder = Arc::clone(&region);
         address = region.address(0, 1).addr();
@@ -356,7 +356,7 @@ fn drop_frees(fixture: &dyn Fixture) -> Result<(), Failure> {
     Err(format!("{address:#x} is still mapped after its last holder let go"))
 }
 
-/// Whether something of this process is mapped at an address.
+/// Returns `true` if an address is mapped in this process.
 fn is_mapped(address: usize) -> Result<bool, Failure> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|error| format!("/proc/self/maps: {error}"))?;
     let covers = |line: &str| {

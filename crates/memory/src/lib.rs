@@ -1,17 +1,18 @@
-//! Registered memory: where shots land, and who may know of it.
+//! Registered memory: the buffers that shots are received into, and the access rights to them.
 //!
-//! - [`Region`]: memory of any kind (heap, huge pages, shared, file, device); offers copies by atomic words, never a slice
-//!   of memory that others may write.
-//! - [`RegionKind`]: the registry of the kinds that a command line names; [`conformance`]: what each of them must do.
-//! - [`Registrar`]: numbers the regions once, so that every party that touches them (a socket backend,
-//!   io_uring, an RDMA NIC, CUDA) registers the same table and speaks of them as [`Sge`]s.
-//! - [`Pool`] and [`Buffer`]: equal slots of one region, handed out and shared by reference; the last
-//!   holder to let go returns the slot.
-//! - [`RingWriter`] and [`RingReader`]: the two ends of a ring of bytes between two processes.
-//! - [`check_capacity`]: whether regions fit into the memory that this machine has left.
+//! - [`Region`]: memory of any kind (heap, huge pages, shared, file, device); provides copies by atomic words, never a
+//!   slice of memory that other threads, processes or devices may write.
+//! - [`RegionKind`]: the registry of the kinds that a command line can select; [`conformance`]: their conformance
+//!   suite.
+//! - [`Registrar`]: numbers the regions once, so that every user of them (a socket backend, io_uring, an RDMA NIC,
+//!   CUDA) registers the same table and refers to them by [`Sge`].
+//! - [`Pool`] and [`Buffer`]: slots of equal length in one region, reference counted; dropping the last reference
+//!   returns the slot.
+//! - [`RingWriter`] and [`RingReader`]: the two ends of a byte ring between two processes.
+//! - [`check_capacity`]: checks that regions fit in the available memory of this machine.
 //! - [`Protection`]: protection domains, memory registrations with [`Access`] rights, and their keys.
 //!
-//! This crate is the one large `unsafe` island: everything above it names memory by [`Sge`] or [`Buffer`].
+//! Most of the project's `unsafe` code is in this crate: the crates above it refer to memory by [`Sge`] or [`Buffer`].
 
 mod access;
 mod bytes;

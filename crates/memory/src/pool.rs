@@ -1,4 +1,4 @@
-//! Equal slots of one region, shared by reference.
+//! Pool of equal slots of one region, with reference-counted buffers.
 
 use crate::stack::SlotStack;
 use crate::{MemoryError, Region, RegionId, Regions, Registrar, Sge};
@@ -8,12 +8,12 @@ use std::sync::Arc;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// More slots are of no use: each has its counter.
-const MOST_SLOTS: usize = 1 << 24;
+/// Maximum number of slots of a pool over an existing region. Each slot needs a counter.
+const MAX_SLOTS: usize = 1 << 24;
 
-/// A fixed number of equal buffers. Taking and returning one neither allocates nor locks.
+/// A fixed number of equal buffers. Taking and returning a buffer neither allocates nor locks.
 ///
-/// The slot returned last is handed out first: the caches still hold it.
+/// Slots are reused in LIFO order, because the slot returned last is still in the caches.
 #[derive(Debug)]
 pub struct Pool {
     region: Arc<Region>,
@@ -24,59 +24,59 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes the region, registers it, and cuts it into `slots` of `slot_bytes`.
+    /// Allocates a region, registers it, and divides it into `slots` of `slot_bytes`.
     pub fn new(registrar: &mut Registrar, slots: u32, slot_bytes: u32) -> Result<Arc<Self>, MemoryError> {
         if slots == 0 || slot_bytes == 0 {
             return Err(MemoryError::EmptyPool { slots, slot_bytes });
         }
         let region = Region::host(slots as usize * slot_bytes as usize)?;
         let id = registrar.add(Arc::clone(&region));
-        Ok(Self::cut(region, id, slots, slot_bytes))
+        Ok(Self::divide(region, id, slots, slot_bytes))
     }
 
-    /// Cuts a region that is registered already into as many slots of `slot_bytes` as it holds: for whoever learns
-    /// a shot's size only from the shots.
+    /// Divides a registered region into as many slots of `slot_bytes` as fit. For receivers that learn the size of a
+    /// shot only from its packets.
     pub fn over(regions: &Regions, id: RegionId, slot_bytes: u32) -> Result<Arc<Self>, MemoryError> {
         let region = Arc::clone(regions.get(id));
-        let slots = region.len().checked_div(slot_bytes as usize).unwrap_or(0).min(MOST_SLOTS) as u32;
+        let slots = region.len().checked_div(slot_bytes as usize).unwrap_or(0).min(MAX_SLOTS) as u32;
         if slots == 0 {
             return Err(MemoryError::EmptyPool { slots, slot_bytes });
         }
-        Ok(Self::cut(region, id, slots, slot_bytes))
+        Ok(Self::divide(region, id, slots, slot_bytes))
     }
 
-    fn cut(region: Arc<Region>, id: RegionId, slots: u32, slot_bytes: u32) -> Arc<Self> {
+    fn divide(region: Arc<Region>, id: RegionId, slots: u32, slot_bytes: u32) -> Arc<Self> {
         let free = SlotStack::full(slots);
         let holders = (0..slots).map(|_| AtomicU32::new(0)).collect();
         Arc::new(Self { region, id, slot_bytes, free, holders })
     }
 
-    /// A buffer that nobody else holds, or none if all are out. Its bytes are whatever was there before.
+    /// Takes a free buffer, or returns `None` if all are in use. Its contents are unspecified (old data).
     pub fn take(self: &Arc<Self>) -> Option<Buffer> {
         let slot = self.free.pop()?;
         self.holders[slot as usize].store(1, Ordering::Relaxed);
         Some(Buffer { pool: Arc::clone(self), slot })
     }
 
-    /// Buffers that are free now.
+    /// Returns the number of free buffers.
     pub fn available(&self) -> usize {
         self.free.len()
     }
-    /// Buffers in all.
+    /// Returns the total number of buffers.
     pub fn slots(&self) -> u32 {
         self.holders.len() as u32
     }
-    /// Bytes of each.
+    /// Returns the length of a buffer in bytes.
     pub fn slot_bytes(&self) -> u32 {
         self.slot_bytes
     }
-    /// The region that they are cut from.
+    /// Returns the region that holds the buffers.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 }
 
-/// One slot of a pool, held by reference: a clone is another holder, and the last drop returns the slot.
+/// A reference-counted slot of a pool. Dropping the last clone returns the slot.
 #[derive(Debug)]
 pub struct Buffer {
     pool: Arc<Pool>,
@@ -84,38 +84,38 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Bytes of the buffer.
+    /// Returns the length of the buffer in bytes.
     pub fn len(&self) -> u32 {
         self.pool.slot_bytes
     }
-    /// Never: a pool has no empty slots.
+    /// Always returns `false`: a pool has no empty slots.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Its number in the pool.
+    /// Returns the number of the slot in the pool.
     pub fn slot(&self) -> u32 {
         self.slot
     }
-    /// `len` bytes from `offset`, as a scatter/gather element.
+    /// Returns the scatter/gather element of `len` bytes from `offset`.
     ///
     /// # Panics
     /// If they are not inside the buffer.
     pub fn sge(&self, offset: u32, len: u32) -> Sge {
         Sge { region: self.pool.id, offset: self.position(offset, len) as u64, len }
     }
-    /// Copies bytes out. Panics outside the buffer.
+    /// Copies bytes out of the buffer. Panics if they are not inside it.
     pub fn read(&self, offset: u32, to: &mut [u8]) {
         self.pool.region.read(self.position(offset, to.len() as u32), to);
     }
-    /// Copies bytes in. Panics outside the buffer.
+    /// Copies bytes into the buffer. Panics if they are not inside it.
     pub fn write(&self, offset: u32, from: &[u8]) {
         self.pool.region.write(self.position(offset, from.len() as u32), from);
     }
-    /// Writes zeros. Panics outside the buffer.
+    /// Writes zeros. Panics if they are not inside the buffer.
     pub fn zero(&self, offset: u32, len: u32) {
         self.pool.region.zero(self.position(offset, len), len as usize);
     }
-    /// The address of `offset`, for a party that fills or stores the buffer. Panics outside it.
+    /// Returns the address of `offset`, for code that fills or stores `len` bytes. Panics if they are not inside.
     pub fn address(&self, offset: u32, len: u32) -> *mut u8 {
         self.pool.region.address(self.position(offset, len), len as usize)
     }
@@ -136,7 +136,7 @@ impl Clone for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Release: what this holder did to the bytes happens before the next taker's use of them.
+        // Release: accesses of this holder happen before those of the next one.
         if self.pool.holders[self.slot as usize].fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             self.pool.free.push(self.slot);
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_holder_returns_the_slot_and_no_slot_is_out_twice() {
+    fn last_drop_returns_the_slot() {
         let mut registrar = Registrar::new();
         let pool = Pool::new(&mut registrar, 2, 4096).unwrap();
         let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_on_many_threads_never_share_a_slot_by_mistake() {
+    fn concurrent_holders_never_share_a_slot() {
         let mut registrar = Registrar::new();
         let pool = Pool::new(&mut registrar, 3, 64).unwrap();
         std::thread::scope(|scope| {
@@ -192,7 +192,7 @@ mod model {
     use super::*;
     use loom::cell::UnsafeCell;
 
-    /// What loom checks in the place of a slot's bytes: that its uses by one holder happen before those by the next.
+    /// Stands for a slot's bytes in the model: loom checks that accesses of one holder happen before those of the next.
     struct Bytes(UnsafeCell<u64>);
     // SAFETY: loom checks that no two threads touch the cell at once.
     unsafe impl Sync for Bytes {}
@@ -200,14 +200,14 @@ mod model {
     unsafe impl Send for Bytes {}
 
     #[test]
-    fn no_interleaving_returns_a_slot_before_its_last_holder_is_done() {
+    fn slot_is_returned_after_its_last_holder() {
         let region = Region::heap(4096).unwrap();
         loom::model(move || {
-            let pool = Pool::cut(Arc::clone(&region), RegionId(0), 1, 64);
+            let pool = Pool::divide(Arc::clone(&region), RegionId(0), 1, 64);
             let bytes = loom::sync::Arc::new(Bytes(UnsafeCell::new(0)));
-            let look = |bytes: &Bytes| {
+            let read = |bytes: &Bytes| {
                 bytes.0.with(|value| {
-                    // SAFETY: who holds the slot may look.
+                    // SAFETY: a holder of the slot may read it.
                     unsafe { *value }
                 })
             };
@@ -216,16 +216,16 @@ mod model {
             let other = {
                 let bytes = loom::sync::Arc::clone(&bytes);
                 loom::thread::spawn(move || {
-                    look(&bytes);
+                    read(&bytes);
                     drop(theirs);
                 })
             };
-            look(&bytes);
+            read(&bytes);
             drop(mine);
-            // Only when both have let it go it can be taken, and then its bytes are the taker's alone.
+            // The slot can be taken only after both buffers are dropped, and then the new holder has exclusive access.
             if let Some(_next) = pool.take() {
                 bytes.0.with_mut(|value| {
-                    // SAFETY: loom panics if a holder may still look.
+                    // SAFETY: loom panics if another holder may still read it.
                     unsafe { *value += 1 }
                 });
             }

@@ -1,70 +1,70 @@
-//! The one table of regions that every party registers.
+//! Table of regions that all backends and devices register.
 
 use crate::Region;
 use std::sync::Arc;
 
-/// A region's number in the table: the io_uring buffer index, and the index of any other party's keys.
+/// Number of a region in the table: the io_uring buffer index, and the index of any other user's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u16);
 
-/// A scatter/gather element: some bytes of a registered region.
+/// A scatter/gather element: a byte range of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sge {
-    /// Which region.
+    /// Number of the region.
     pub region: RegionId,
-    /// First byte in it.
+    /// Byte offset in the region.
     pub offset: u64,
-    /// Bytes; 0 makes the element empty.
+    /// Length in bytes; 0 for an empty element.
     pub len: u32,
 }
 
 impl Sge {
-    /// No bytes.
+    /// The empty element.
     pub const EMPTY: Self = Self { region: RegionId(0), offset: 0, len: 0 };
 }
 
-/// Collects the regions of a run before its parties start.
+/// Collects the regions of a run before their users start.
 #[derive(Debug, Default)]
 pub struct Registrar {
     regions: Vec<Option<Arc<Region>>>,
 }
 
 impl Registrar {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }
-    /// Enters a region and numbers it.
+    /// Adds a region and returns its number.
     ///
     /// # Panics
-    /// At the 65,536th region.
+    /// If the table already has 65,536 regions.
     pub fn add(&mut self, region: Arc<Region>) -> RegionId {
         let id = u16::try_from(self.regions.len()).expect("fewer than 65,536 regions");
         self.regions.push(Some(region));
         RegionId(id)
     }
-    /// Closes the table: from now on every party sees the same one.
+    /// Closes the table, so that all users see the same one.
     pub fn finish(self) -> Regions {
         Regions(self.regions.into())
     }
 }
 
-/// The finished table. Parties hold a clone and so keep the memory alive as long as they may touch it.
+/// Finished table of regions. Every user holds a clone, which keeps the memory alive while the user may access it.
 ///
-/// A table never changes: who adds or removes a region makes another one ([`Self::with`], [`Self::without`]) and
-/// hands it to every party, and the memory goes when the last of them has let the old table go.
+/// A table is immutable: adding or removing a region creates a new one ([`Self::with`], [`Self::without`]) that must be
+/// passed to every user. The memory is freed when the last clone of the old table is dropped.
 #[derive(Clone, Debug)]
 pub struct Regions(Arc<[Option<Arc<Region>>]>);
 
 impl Regions {
-    /// The region of a number.
+    /// Returns the region with this number.
     ///
     /// # Panics
-    /// For a number of another table: ids are ours, never a peer's.
+    /// If it is not in the table. Ids come from this process, never from a peer.
     pub fn get(&self, id: RegionId) -> &Arc<Region> {
         self.0[usize::from(id.0)].as_ref().expect("the region is still in the table")
     }
-    /// A table with one region more, and its number: the lowest that is free. None if there are 65,536.
+    /// Returns a table with one more region, and its number: the lowest free one. `None` if there are 65,536.
     pub fn with(&self, region: Arc<Region>) -> Option<(Self, RegionId)> {
         let mut table = self.0.to_vec();
         let free = table.iter().position(Option::is_none).unwrap_or(table.len());
@@ -75,7 +75,7 @@ impl Regions {
         table[free] = Some(region);
         Some((Self(table.into()), id))
     }
-    /// A table without this region. Its number is free for another.
+    /// Returns a table without this region. Its number becomes free.
     pub fn without(&self, id: RegionId) -> Self {
         let mut table = self.0.to_vec();
         if let Some(entry) = table.get_mut(usize::from(id.0)) {
@@ -83,17 +83,16 @@ impl Regions {
         }
         Self(table.into())
     }
-    /// All regions, in the order of their numbers.
+    /// Returns all regions, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (RegionId, &Arc<Region>)> {
         let numbered = self.0.iter().enumerate();
         numbered.filter_map(|(index, region)| Some((RegionId(index as u16), region.as_ref()?)))
     }
-    /// A table that begins with these regions, for a party that brings memory of its own: the numbers of those that
-    /// were there stay theirs.
+    /// Returns a registrar that begins with these regions and their numbers, for a user that adds its own memory.
     pub fn extend(&self) -> Registrar {
         Registrar { regions: self.0.to_vec() }
     }
-    /// Copies the bytes of one element over another of at least its length.
+    /// Copies the bytes of one element to another of at least its length.
     ///
     /// # Panics
     /// If the target is shorter or either is outside its region.
@@ -106,7 +105,7 @@ impl Regions {
             from.len as usize,
         );
     }
-    /// The address of an element, for the party that fills or sends it.
+    /// Returns the address of an element, for code that fills or sends it.
     pub fn address(&self, sge: Sge) -> *mut u8 {
         self.get(sge.region).address(sge.offset as usize, sge.len as usize)
     }

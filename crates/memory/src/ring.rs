@@ -1,45 +1,45 @@
-//! The two ends of a ring of bytes between two processes: one writes, one reads, nobody locks.
+//! Lock-free single-producer, single-consumer byte ring between two processes.
 //!
-//! The bytes and the two positions lie in shared memory, wherever the user has put them: the writer's position (the
-//! tail) where only the writer writes, the reader's (the head) where only the reader does. Positions count bytes since
-//! the beginning and never wrap. Each end believes nothing of the other's: a position that cannot be is [`Broken`].
+//! The caller places the bytes and the two positions in shared memory: the tail where only the writer can write, the
+//! head where only the reader can. Positions count bytes since the beginning and never wrap. Each end validates the
+//! position of the other, which is untrusted: an impossible one is [`Broken`].
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// The other end wrote a position that no honest one can.
+/// The other end wrote a position that is impossible in a valid ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the other end of the ring wrote an impossible position")]
 pub struct Broken;
 
-/// The writing end of a ring.
+/// Writing end (producer) of a ring.
 #[derive(Debug)]
 pub struct RingWriter {
     size: u64,
     tail: u64,
-    /// The reader's position when it was looked at last; it is looked at again only when room runs out.
+    /// Last value read of the reader's position; it is read again only when the free space does not suffice.
     head: u64,
     published: u64,
 }
 
 impl RingWriter {
-    /// An empty ring of `size` bytes.
+    /// Creates the end of an empty ring of `size` bytes.
     ///
     /// # Panics
-    /// If `size` is no power of two.
+    /// If `size` is not a power of two.
     pub fn new(size: u64) -> Self {
         assert!(size.is_power_of_two(), "a ring of {size} bytes");
         Self { size, tail: 0, head: 0, published: 0 }
     }
-    /// Where the next byte goes, from the ring's beginning. From there on, as many bytes as there is
-    /// [room](Self::room) may be written, going round at the ring's end.
+    /// Returns the offset in the ring at which to write the next byte. From there, as many bytes as the [free
+    /// space](Self::room) may be written, wrapping around at the end of the ring.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.tail & (self.size - 1)
     }
-    /// Whether there is room for `len` bytes. `head` is the reader's position.
+    /// Returns `true` if there is free space for `len` bytes. `head` is the reader's position.
     #[inline]
     pub fn has_room(&mut self, head: &AtomicU64, len: u64) -> Result<bool, Broken> {
         if self.size - (self.tail - self.head) < len {
@@ -47,35 +47,35 @@ impl RingWriter {
         }
         Ok(self.size - (self.tail - self.head) >= len)
     }
-    /// Bytes that there is room for now.
+    /// Returns the free space in bytes. `head` is the reader's position.
     #[inline]
     pub fn room(&mut self, head: &AtomicU64) -> Result<u64, Broken> {
         let seen = load(head);
-        // The reader neither goes back nor passes us.
+        // A valid reader neither moves backwards nor passes the published tail.
         if seen < self.head || seen > self.published {
             return Err(Broken);
         }
         self.head = seen;
         Ok(self.size - (self.tail - self.head))
     }
-    /// `len` bytes have been written; the reader does not see them yet.
+    /// Advances the tail after `len` bytes were written. The reader sees them after [`publish`](Self::publish).
     #[inline]
     pub fn wrote(&mut self, len: u64) {
         self.tail += len;
     }
-    /// Shows the reader all that was written. Returns whether there was anything.
+    /// Publishes the tail to the reader. Returns `true` if it has moved since the last call.
     #[inline]
     pub fn publish(&mut self, tail: &AtomicU64) -> bool {
-        let news = self.published != self.tail;
-        if news {
+        let moved = self.published != self.tail;
+        if moved {
             self.published = self.tail;
             tail.store(self.tail, Ordering::Release);
         }
-        news
+        moved
     }
 }
 
-/// The reading end of a ring.
+/// Reading end (consumer) of a ring.
 #[derive(Debug)]
 pub struct RingReader {
     size: u64,
@@ -85,25 +85,25 @@ pub struct RingReader {
 }
 
 impl RingReader {
-    /// An empty ring of `size` bytes.
+    /// Creates the end of an empty ring of `size` bytes.
     ///
     /// # Panics
-    /// If `size` is no power of two.
+    /// If `size` is not a power of two.
     pub fn new(size: u64) -> Self {
         assert!(size.is_power_of_two(), "a ring of {size} bytes");
         Self { size, head: 0, tail: 0, published: 0 }
     }
-    /// Where the next byte is, from the ring's beginning.
+    /// Returns the offset in the ring of the next byte to read.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.head & (self.size - 1)
     }
-    /// Bytes that can be read now. `tail` is the writer's position.
+    /// Returns the number of bytes that can be read. `tail` is the writer's position.
     #[inline]
     pub fn available(&mut self, tail: &AtomicU64) -> Result<u64, Broken> {
         if self.tail == self.head {
             let seen = load(tail);
-            // The writer neither goes back nor laps us.
+            // A valid writer neither moves backwards nor overtakes the published head by more than the ring's size.
             if seen < self.tail || seen - self.published > self.size {
                 return Err(Broken);
             }
@@ -111,25 +111,25 @@ impl RingReader {
         }
         Ok(self.tail - self.head)
     }
-    /// `len` of the available bytes are no longer needed.
+    /// Advances the head after `len` available bytes were consumed.
     #[inline]
     pub fn read(&mut self, len: u64) {
         self.head = self.tail.min(self.head + len);
     }
-    /// Gives the writer the room of all that was read. Returns whether there was any.
+    /// Publishes the head, which frees the consumed bytes. Returns `true` if it has moved since the last call.
     #[inline]
     pub fn publish(&mut self, head: &AtomicU64) -> bool {
-        let news = self.published != self.head;
-        if news {
+        let moved = self.published != self.head;
+        if moved {
             self.published = self.head;
             head.store(self.head, Ordering::Release);
         }
-        news
+        moved
     }
 }
 
-/// An acquiring load that is allowed on memory mapped for reading only: relaxed, with a fence behind it
-/// (`std::sync::atomic`, "Atomic accesses to read-only memory").
+/// Acquire load that is allowed on read-only memory: a relaxed load followed by a fence (`std::sync::atomic`, "Atomic
+/// accesses to read-only memory").
 #[inline]
 fn load(position: &AtomicU64) -> u64 {
     let value = position.load(Ordering::Relaxed);
@@ -137,15 +137,16 @@ fn load(position: &AtomicU64) -> u64 {
     value
 }
 
-/// Says "wake me" after everything this process has looked at so far, and before all that it looks at next: whoever
-/// then finds nothing may sleep. (With [`wanted_after`] Dekker's algorithm: one of the two sees the other.)
+/// Requests a wake-up by storing `value` before all later loads of this process. If the caller then finds the ring
+/// empty, it may sleep. (Together with [`wanted_after`] this is Dekker's algorithm: at least one of the two ends sees
+/// the store of the other.)
 #[inline]
 pub fn asleep_after(word: &AtomicU32, value: u32) {
     word.store(value, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// What the other end asks for, seen after all that this process has published so far.
+/// Returns the wake-up request of the other end, loaded after everything that this process has published.
 #[inline]
 pub fn wanted_after(word: &AtomicU32) -> u32 {
     fence(Ordering::SeqCst);
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_go_round_and_neither_end_passes_the_other() {
+    fn bytes_wrap_around_and_no_end_passes_the_other() {
         let (mut writer, mut reader) = (RingWriter::new(64), RingReader::new(64));
         let (tail, head) = (AtomicU64::new(0), AtomicU64::new(0));
         for round in 0..10 {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_that_cannot_be_are_refused() {
+    fn impossible_positions_are_refused() {
         let ends = || (RingWriter::new(64), RingReader::new(64));
         let (mut writer, mut reader) = ends();
         assert_eq!(writer.room(&AtomicU64::new(1)), Err(Broken));
@@ -202,18 +203,18 @@ mod model {
         cells: [UnsafeCell<u64>; 2],
         tail: AtomicU64,
         head: AtomicU64,
-        wants: AtomicU32,
+        wake_requested: AtomicU32,
     }
     // SAFETY: loom checks that no two threads touch a cell at once.
     unsafe impl Sync for Shared {}
 
     fn shared() -> Arc<Shared> {
         let cells = [UnsafeCell::new(0), UnsafeCell::new(0)];
-        Arc::new(Shared { cells, tail: AtomicU64::new(0), head: AtomicU64::new(0), wants: AtomicU32::new(0) })
+        Arc::new(Shared { cells, tail: AtomicU64::new(0), head: AtomicU64::new(0), wake_requested: AtomicU32::new(0) })
     }
 
     #[test]
-    fn no_interleaving_tears_loses_or_repeats_a_byte() {
+    fn no_byte_is_torn_lost_or_repeated() {
         loom::model(|| {
             let shared = shared();
             let other = Arc::clone(&shared);
@@ -223,7 +224,7 @@ mod model {
                     while !writer.has_room(&other.head, 1).unwrap() {
                         loom::thread::yield_now();
                     }
-                    // SAFETY: there is room, so the reader is done with the cell.
+                    // SAFETY: the space is free, so the reader no longer accesses the cell.
                     other.cells[writer.offset() as usize].with_mut(|cell| unsafe { *cell = value });
                     writer.wrote(1);
                     writer.publish(&other.tail);
@@ -234,7 +235,7 @@ mod model {
                 while reader.available(&shared.tail).unwrap() == 0 {
                     loom::thread::yield_now();
                 }
-                // SAFETY: it is available, so the writer is done with the cell.
+                // SAFETY: the value is available, so the writer no longer accesses the cell.
                 let found = shared.cells[reader.offset() as usize].with(|cell| unsafe { *cell });
                 assert_eq!(found, value);
                 reader.read(1);
@@ -245,7 +246,7 @@ mod model {
     }
 
     #[test]
-    fn no_interleaving_lets_the_reader_sleep_over_a_byte_without_being_woken() {
+    fn reader_is_woken_if_it_sleeps_while_bytes_are_pending() {
         loom::model(|| {
             let shared = shared();
             let other = Arc::clone(&shared);
@@ -253,13 +254,13 @@ mod model {
                 let mut writer = RingWriter::new(2);
                 writer.wrote(1);
                 writer.publish(&other.tail);
-                wanted_after(&other.wants) == 1
+                wanted_after(&other.wake_requested) == 1
             });
             let mut reader = RingReader::new(2);
-            asleep_after(&shared.wants, 1);
+            asleep_after(&shared.wake_requested, 1);
             let sleeps = reader.available(&shared.tail).unwrap() == 0;
             let wakes = writer.join().unwrap();
-            assert!(!sleeps || wakes, "asleep for ever");
+            assert!(!sleeps || wakes, "the reader sleeps forever");
         });
     }
 }

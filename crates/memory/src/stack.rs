@@ -1,19 +1,19 @@
 //! A lock-free stack of slot numbers.
 //!
-//! Last in, first out, because the slot returned last is the one that the caches still hold: measured, a
-//! receiver that takes the oldest slot instead is a fifth slower (docs/performance.md).
+//! LIFO order, because the slot returned last is still in the caches: measured, a receiver that takes the oldest slot
+//! instead is a fifth slower (docs/performance.md).
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// No slot: the end of the chain.
+/// Marks the end of the list.
 const NONE: u32 = u32::MAX;
 
-/// Treiber's stack over an array: each free slot names the one below it. The head carries a count of all
-/// changes beside the slot, so that a head that was popped and pushed again meanwhile is not taken for the old
-/// one (the ABA problem).
+/// Treiber stack over an array: each free slot has the number of the one below it. The head holds a modification count
+/// together with the slot, so that a head that was popped and pushed again in the meantime differs from the old one
+/// (the ABA problem).
 #[derive(Debug)]
 pub(crate) struct SlotStack {
     head: AtomicU64,
@@ -22,13 +22,13 @@ pub(crate) struct SlotStack {
 }
 
 impl SlotStack {
-    /// All of `slots`, the first on top.
+    /// Creates a stack of `slots` slots, the first on top.
     pub(crate) fn full(slots: u32) -> Self {
         let below = (1..=slots).map(|next| AtomicU32::new(if next == slots { NONE } else { next })).collect();
         Self { head: AtomicU64::new(if slots == 0 { u64::from(NONE) } else { 0 }), below, len: AtomicU32::new(slots) }
     }
 
-    /// Takes the slot returned last.
+    /// Pops the slot pushed last.
     pub(crate) fn pop(&self) -> Option<u32> {
         let mut head = self.head.load(Ordering::Acquire);
         loop {
@@ -36,39 +36,39 @@ impl SlotStack {
             if slot == NONE {
                 return None;
             }
-            // May be stale if another thread takes the slot just now; then the exchange fails.
+            // The value is stale if another thread pops the slot concurrently, but then the exchange fails.
             let below = self.below[slot as usize].load(Ordering::Relaxed);
             match self.head.compare_exchange_weak(head, advance(head, below), Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {
                     self.len.fetch_sub(1, Ordering::Relaxed);
                     return Some(slot);
                 }
-                Err(now) => head = now,
+                Err(current) => head = current,
             }
         }
     }
 
-    /// Returns a slot, which must be out: only its holder may call this.
+    /// Pushes a slot. Only the holder of a popped slot may call this.
     pub(crate) fn push(&self, slot: u32) {
         self.len.fetch_add(1, Ordering::Relaxed);
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             self.below[slot as usize].store(head as u32, Ordering::Relaxed);
-            // Release: what the holder did to the slot happens before the next holder's use of it.
+            // Release: accesses of this holder happen before those of the next one.
             match self.head.compare_exchange_weak(head, advance(head, slot), Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return,
-                Err(now) => head = now,
+                Err(current) => head = current,
             }
         }
     }
 
-    /// How many there are; while others push and pop, how many there were a moment ago.
+    /// Returns the number of slots, which may be out of date while other threads push and pop.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed) as usize
     }
 }
 
-/// The next head: one more change, this slot on top.
+/// Returns the next head: the modification count plus one, and this slot on top.
 fn advance(head: u64, slot: u32) -> u64 {
     ((head >> 32).wrapping_add(1) << 32) | u64::from(slot)
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slot_returned_last_comes_first_and_each_is_out_once() {
+    fn slots_are_popped_in_lifo_order() {
         let stack = SlotStack::full(3);
         assert_eq!([stack.pop(), stack.pop(), stack.pop(), stack.pop()], [Some(0), Some(1), Some(2), None]);
         stack.push(1);
@@ -95,7 +95,7 @@ mod model {
     use loom::sync::atomic::AtomicUsize;
 
     #[test]
-    fn no_interleaving_gives_a_slot_to_two_holders_or_loses_one() {
+    fn no_slot_has_two_holders_or_is_lost() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {

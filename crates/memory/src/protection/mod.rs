@@ -1,16 +1,16 @@
-//! Protection domains, registered memory and its keys: who may touch which bytes.
+//! Protection domains, memory registrations and their keys.
 //!
-//! A [`Protection`] is one endpoint's table. Registering ([`Protection::register`]) gives memory a local key, which
-//! names it in one's own work requests, and a remote key, which a peer must show. Remote keys are 32 random bits of
-//! the operating system; a lookup is one hash probe, whatever the peer sends. Nothing is refused by a panic:
-//! [`Refused`] says why.
+//! A [`Protection`] is the table of one endpoint. Registering ([`Protection::register`]) gives memory a local key
+//! (L_Key), which local work requests use, and a remote key (R_Key), which a peer must send. Remote keys are 32 random
+//! bits from the operating system; a lookup is one hash probe for any input. Invalid accesses do not panic: they return
+//! [`Refused`].
 //!
-//! A window ([`Protection::bind`]) is a further remote key to part of a registration, for one queue pair, with fewer
-//! rights and an end in time (IBTA volume 1, clause 10.6.7: a memory window of type 2). Deny by default means: register
-//! without remote rights, and bind a window for each peer.
+//! A window ([`Protection::bind`]) is an additional remote key to a part of a registration, for one queue pair, with
+//! fewer rights and an expiry time (IBTA volume 1, clause 10.6.7: a memory window of type 2). To deny by default,
+//! register without remote rights and bind a window for each peer.
 //!
-//! Deregistering ([`Protection::deregister`]) ends all keys at once. Work requests that were posted before hold a
-//! pin ([`Protection::pin`]), so their memory stays until they complete, and is let go with the last of them.
+//! Deregistering ([`Protection::deregister`]) invalidates all keys at once. Work requests that were posted before hold
+//! a pin ([`Protection::pin`]), which keeps their memory alive until the last of them completes.
 
 mod keys;
 mod range;
@@ -27,47 +27,47 @@ use slots::{Entry, Slots};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What a remote key stands for. All that a check needs is in one place: one probe, one cache line or two.
+/// Entry of a remote key. It has all that a check needs, so that a check is one probe and one or two cache lines.
 #[derive(Clone, Copy, Debug)]
 struct Remote {
     range: Range,
-    /// The registration.
+    /// Slot of the registration.
     slot: u32,
-    /// Only this queue pair may use it (windows).
+    /// The only queue pair that may use the key (windows).
     qp: Option<u32>,
-    /// Not from this time on (windows).
+    /// Expiry time (windows): the key is invalid from then on.
     expires: Option<u64>,
-    /// No two keys ever have the same.
+    /// Unique number of this entry, never reused.
     serial: u64,
 }
 
-/// One endpoint's protection domains, memory registrations and keys.
+/// Protection domains, memory registrations and keys of one endpoint.
 #[derive(Debug)]
 pub struct Protection {
     regions: Regions,
     changed: bool,
-    /// Regions that nothing uses any more. They leave the table when it is asked for ([`Protection::changed`]) or added
-    /// to, not in the middle of a batch whose payloads have landed in them already.
-    going: Vec<RegionId>,
-    /// Users of each domain: registrations and queues.
+    /// Regions that are no longer used. They are removed when the table is next requested ([`Protection::changed`]) or
+    /// extended, not in the middle of a batch whose payloads are already in them.
+    unused: Vec<RegionId>,
+    /// Reference count of each domain: registrations and queues.
     domains: HashMap<u32, u32>,
     next_domain: u32,
     slots: Slots,
-    /// The number of each region in use, and how many slots use it.
+    /// Number of each region in use, and the count of slots that use it.
     numbers: HashMap<usize, (RegionId, u32)>,
     keys: Keys<Remote>,
     serial: u64,
 }
 
 impl Protection {
-    /// Begins with the regions of a table (an endpoint's own scratch memory), of which none is registered.
+    /// Creates a table that begins with these regions (the endpoint's scratch memory), none of which is registered.
     pub fn new(regions: Regions) -> Self {
-        // The table's own regions stay in it for good: one use that nobody gives back.
+        // The initial regions are never removed: each has one use that is never released.
         let numbers = regions.iter().map(|(id, region)| (identity(region), (id, 1))).collect();
         Self {
             regions,
             changed: false,
-            going: Vec::new(),
+            unused: Vec::new(),
             domains: HashMap::new(),
             next_domain: 0,
             slots: Slots::default(),
@@ -77,28 +77,28 @@ impl Protection {
         }
     }
 
-    /// The present table of regions.
+    /// Returns the current table of regions.
     #[inline]
     pub fn regions(&self) -> &Regions {
         &self.regions
     }
-    /// The table, if it changed since the last call: for whoever must be told ([`Regions`] are immutable). What nothing
-    /// uses any more leaves it here, or when memory is registered.
+    /// Returns the table if it has changed since the last call, to pass it to its users ([`Regions`] are immutable).
+    /// Regions that are no longer used are removed here, or when memory is registered.
     pub fn changed(&mut self) -> Option<Regions> {
         if !std::mem::take(&mut self.changed) {
             return None;
         }
-        self.let_go();
+        self.remove_unused();
         Some(self.regions.clone())
     }
 
-    fn let_go(&mut self) {
-        for id in self.going.drain(..) {
+    fn remove_unused(&mut self) {
+        for id in self.unused.drain(..) {
             self.regions = self.regions.without(id);
         }
     }
 
-    /// Makes a protection domain. Its handle names no other domain later.
+    /// Allocates a protection domain. Handles of deallocated domains are not reused until the numbers wrap around.
     pub fn allocate(&mut self) -> Pd {
         while self.domains.contains_key(&self.next_domain) {
             self.next_domain = self.next_domain.wrapping_add(1);
@@ -108,7 +108,7 @@ impl Protection {
         self.domains.insert(pd.0, 0);
         pd
     }
-    /// Ends a protection domain that nothing uses.
+    /// Deallocates a protection domain that is not in use.
     pub fn deallocate(&mut self, pd: Pd) -> Result<(), RegisterError> {
         match self.domains.get(&pd.0) {
             None => Err(RegisterError::NoDomain),
@@ -119,12 +119,12 @@ impl Protection {
             Some(_) => Err(RegisterError::DomainInUse),
         }
     }
-    /// A queue begins to use a domain, which then cannot be deallocated before [`Self::leave`].
+    /// Adds a queue to a domain, which then cannot be deallocated until [`Self::leave`].
     pub fn join(&mut self, pd: Pd) -> Result<(), RegisterError> {
         *self.domains.get_mut(&pd.0).ok_or(RegisterError::NoDomain)? += 1;
         Ok(())
     }
-    /// A queue that joined a domain is gone.
+    /// Removes a queue from a domain, after [`Self::join`].
     pub fn leave(&mut self, pd: Pd) {
         if let Some(users) = self.domains.get_mut(&pd.0) {
             *users = users.saturating_sub(1);
@@ -133,8 +133,8 @@ impl Protection {
 
     /// Registers `len` bytes of a region from `offset`.
     ///
-    /// The cost does not depend on how much is registered already, but that a region which is new to the table copies
-    /// the table of regions, because parties hold the old one.
+    /// The cost does not depend on the number of registrations, except that a region that is new to the table copies
+    /// the table of regions, because users hold the old one.
     pub fn register(
         &mut self,
         pd: Pd,
@@ -168,10 +168,10 @@ impl Protection {
             return Err(RegisterError::NotMapped);
         }
         let rkey = self.keys.fresh()?;
-        let id = self.enter(region)?;
+        let id = self.acquire_region(region)?;
         let range = Range { pd, region: id, address, offset, len, access };
         let Some((slot, lkey)) = self.slots.take(range, rkey) else {
-            self.give_up(id);
+            self.release_region(id);
             return Err(RegisterError::Full);
         };
         if let Some(users) = self.domains.get_mut(&pd.0) {
@@ -181,8 +181,8 @@ impl Protection {
         Ok(Mr { lkey, rkey, address, len })
     }
 
-    /// Ends a registration and all windows to it: their keys are refused from now on. Returns false if it was not (any
-    /// more) there. The memory itself stays as long as work requests that were posted before use it ([`Self::alive`]).
+    /// Removes a registration and all windows to it: their keys are refused from now on. Returns `false` if there is no
+    /// such registration. The memory stays alive while work requests that were posted before use it ([`Self::alive`]).
     pub fn deregister(&mut self, lkey: u32) -> bool {
         let Some(slot) = self.slots.find(lkey) else { return false };
         let entry = self.slots.entry(slot);
@@ -195,12 +195,12 @@ impl Protection {
         true
     }
 
-    /// Binds a window: a remote key to `len` bytes from `offset` of a registration, which peers address from 0, only
-    /// through the queue pair `qp` and only before `expires` (on the clock that [`Self::remote_for`] is given).
+    /// Binds a window: a remote key to `len` bytes from `offset` of a registration, zero-based, valid only for the
+    /// queue pair `qp` and only before `expires` (on the clock of [`Self::remote_for`]'s `now`).
     ///
-    /// The registration needs no remote rights of its own, but local write for a window that lets a peer change it.
-    /// An operation that began before the end is finished.
-    #[allow(clippy::too_many_arguments)] // The verb's own.
+    /// The registration needs no remote rights, but it needs local write for a window that lets a peer modify it. An
+    /// operation that began before the expiry is completed.
+    #[allow(clippy::too_many_arguments)] // The parameters of the verb.
     pub fn bind(
         &mut self,
         pd: Pd,
@@ -235,7 +235,7 @@ impl Protection {
         Ok(rkey)
     }
 
-    /// Ends a window. Returns false if no window has this key (any more).
+    /// Removes a window. Returns `false` if no window has this key.
     pub fn unbind(&mut self, rkey: u32) -> bool {
         let Some(slot) = self.keys.get(rkey).filter(|remote| remote.qp.is_some()).map(|remote| remote.slot) else {
             return false;
@@ -245,9 +245,9 @@ impl Protection {
         true
     }
 
-    /// A peer asks by SEND with invalidate to end a key: that of a window of the queue pair `qp`, or a registration's
-    /// own if it allows it ([`Access::REMOTE_INVALIDATE`]; its local key stays). Whether a key has expired does not
-    /// matter.
+    /// Invalidates a key on a peer's SEND with invalidate: the key of a window of the queue pair `qp`, or a
+    /// registration's remote key if it allows that ([`Access::REMOTE_INVALIDATE`]; its local key stays valid). Expired
+    /// keys can also be invalidated.
     pub fn invalidate(&mut self, pd: Pd, qp: u32, rkey: u32) -> Result<(), Refused> {
         let remote = self.keys.get(rkey).ok_or(Refused::UnknownKey)?;
         let (slot, bound) = (remote.slot, remote.qp);
@@ -264,7 +264,7 @@ impl Protection {
         Ok(())
     }
 
-    /// The bytes of a local element, if they may be used so.
+    /// Checks the access of a local work request and returns the bytes.
     #[inline]
     pub fn local(&self, pd: Pd, lkey: u32, address: u64, len: u32, needed: Access) -> Result<Sge, Refused> {
         let slot = self.slots.find(lkey).ok_or(Refused::UnknownKey)?;
@@ -272,7 +272,7 @@ impl Protection {
         range.check(pd, address, len, needed)
     }
 
-    /// [`Self::remote_for`] for whoever knows neither queue pair nor time: windows are refused.
+    /// Like [`Self::remote_for`], without queue pair and time: windows are refused.
     pub fn remote(&self, pd: Pd, rkey: u32, address: u64, len: u32, needed: Access) -> Result<Grant, Refused> {
         let remote = self.keys.get(rkey).ok_or(Refused::UnknownKey)?;
         if remote.qp.is_some() {
@@ -281,9 +281,9 @@ impl Protection {
         remote.grant(pd, rkey, address, len, needed)
     }
 
-    /// The bytes that a peer names through the queue pair `qp` of domain `pd` at time `now`, if it may touch them so.
+    /// Checks the access of a peer through the queue pair `qp` of domain `pd` at time `now` and returns the bytes.
     /// `now` is in the units of [`Self::bind`]'s `expires`.
-    #[allow(clippy::too_many_arguments)] // All of them are asked.
+    #[allow(clippy::too_many_arguments)] // The check needs all of them.
     #[inline]
     pub fn remote_for(
         &self,
@@ -305,31 +305,31 @@ impl Protection {
         remote.grant(pd, rkey, address, len, needed)
     }
 
-    /// Whether a grant's key is still there.
+    /// Returns `true` if the key of a grant is still valid.
     #[inline]
     pub fn holds(&self, grant: &Grant) -> bool {
         self.keys.get(grant.key).is_some_and(|remote| remote.serial == grant.serial)
     }
 
-    /// The counters of a grant's registration, for whoever carried the operation out. None if the key has ended.
+    /// Returns the counters of a grant's registration, to count a completed operation. `None` if the key was removed.
     #[inline]
     pub fn usage_mut(&mut self, grant: &Grant) -> Option<&mut Usage> {
         let remote = self.keys.get(grant.key).filter(|remote| remote.serial == grant.serial)?;
         Some(&mut self.slots.entry(remote.slot).usage)
     }
-    /// What peers have done with a registration.
+    /// Returns the counters of the peers' operations on a registration.
     pub fn usage(&self, lkey: u32) -> Option<Usage> {
         self.slots.get(self.slots.find(lkey)?).map(|entry| entry.usage)
     }
 
-    /// Keeps the memory of a registration until [`Self::unpin`]. Returns what to unpin.
+    /// Keeps the memory of a registration alive until [`Self::unpin`].
     #[inline]
     pub fn pin(&mut self, lkey: u32) -> Option<Pin> {
         let slot = self.slots.find(lkey)?;
         self.slots.entry(slot).pins += 1;
         Some(Pin(slot))
     }
-    /// Lets go of what [`Self::pin`] kept.
+    /// Releases a pin of [`Self::pin`].
     #[inline]
     pub fn unpin(&mut self, pin: Pin) {
         let entry = self.slots.entry(pin.0);
@@ -338,10 +338,10 @@ impl Protection {
             self.release(pin.0);
         }
     }
-    /// Whether pinned memory is still registered. If not, its bytes may still be used by the request that pinned them,
-    /// but no longer named by any key.
+    /// Returns `true` if pinned memory is still registered. If not, the request that pinned it may still use its bytes,
+    /// but no key refers to them.
     pub fn alive(&self, pin: &Pin) -> bool {
-        // A slot is not used again while it is pinned.
+        // A slot is not reused while it is pinned.
         self.slots.get(pin.0).is_some_and(|entry| entry.live.is_some())
     }
 
@@ -350,40 +350,40 @@ impl Protection {
         self.keys.insert(rkey, Remote { range, slot, qp, expires, serial: self.serial });
     }
 
-    /// The number of a region, which is in the table from now on, for one slot more.
-    fn enter(&mut self, region: &Arc<Region>) -> Result<RegionId, RegisterError> {
+    /// Adds a use of a region by a slot, and the region to the table if it is new. Returns its number.
+    fn acquire_region(&mut self, region: &Arc<Region>) -> Result<RegionId, RegisterError> {
         if let Some((id, users)) = self.numbers.get_mut(&identity(region)) {
             *users += 1;
             return Ok(*id);
         }
-        self.let_go();
+        self.remove_unused();
         let (table, id) = self.regions.with(Arc::clone(region)).ok_or(RegisterError::Full)?;
         (self.regions, self.changed) = (table, true);
         self.numbers.insert(identity(region), (id, 1));
         Ok(id)
     }
 
-    /// One slot less uses a region; the last lets it go.
-    fn give_up(&mut self, id: RegionId) {
+    /// Removes a use of a region by a slot. Without uses, the region leaves the table later.
+    fn release_region(&mut self, id: RegionId) {
         let key = identity(self.regions.get(id));
         let Some((_, users)) = self.numbers.get_mut(&key) else { return };
         *users -= 1;
         if *users == 0 {
             self.numbers.remove(&key);
-            self.going.push(id);
+            self.unused.push(id);
             self.changed = true;
         }
     }
 
-    /// Gives back a slot that is neither registered nor pinned.
+    /// Frees a slot that is neither registered nor pinned.
     fn release(&mut self, slot: u32) {
         let Entry { live: None, pins: 0, region, .. } = *self.slots.entry(slot) else { return };
-        self.slots.give_back(slot);
-        self.give_up(region);
+        self.slots.free(slot);
+        self.release_region(region);
     }
 }
 
-/// A region's own number while it lives: its address.
+/// Returns the identity of a region while it is alive: its address.
 fn identity(region: &Arc<Region>) -> usize {
     Arc::as_ptr(region) as usize
 }
@@ -392,7 +392,7 @@ impl Remote {
     #[inline]
     fn grant(&self, pd: Pd, key: u32, address: u64, len: u32, needed: Access) -> Result<Grant, Refused> {
         let sge = self.range.check(pd, address, len, needed)?;
-        // Both: the standard speaks of the address given, the processor needs the real one. (Regions begin on pages.)
+        // The standard restricts the virtual address, the processor the real one. (Regions begin on page boundaries.)
         if needed.allows(Access::REMOTE_ATOMIC) && !(address | sge.offset).is_multiple_of(8) {
             return Err(Refused::Misaligned);
         }

@@ -1,16 +1,16 @@
-//! Bytes of a region that a key opens.
+//! Byte range of a region that a key gives access to.
 
 use super::words::{Pd, Refused};
 use crate::{Access, RegionId, Sge};
 
-/// Bytes that a key opens, and for whom.
+/// Byte range that a key gives access to, with its domain and rights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub(super) pd: Pd,
     pub(super) region: RegionId,
-    /// The address of the first byte, as peers and work requests count.
+    /// Virtual address of the first byte, as in work requests and RETHs.
     pub(super) address: u64,
-    /// The first byte in the region.
+    /// Byte offset in the region.
     pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) access: Access,
@@ -25,7 +25,7 @@ impl Range {
         if !self.access.allows(needed) {
             return Err(Refused::Rights);
         }
-        // No sum, so nothing can wrap (Linux rxe_mr.c has the same form).
+        // Only differences, so nothing can overflow (Linux rxe_mr.c has the same form).
         let bytes = u64::from(len);
         if address < self.address || bytes > self.len || address - self.address > self.len - bytes {
             return Err(Refused::Bounds);

@@ -1,4 +1,4 @@
-//! The slots of registrations, which local keys number.
+//! Slots of registrations, which local keys index.
 
 use super::keys::KeySet;
 use super::range::Range;
@@ -6,17 +6,17 @@ use super::words::{SLOT_SHIFT, Usage};
 use crate::RegionId;
 use std::collections::VecDeque;
 
-/// Slots that lie idle before one is used again: with them, a local key repeats only after `IDLE` × 256 registrations.
-const IDLE: usize = 64;
-const MOST: usize = 1 << (32 - SLOT_SHIFT);
+/// Minimum number of free slots before one is reused, so that a local key repeats only after `MIN_FREE` × 256 uses.
+const MIN_FREE: usize = 64;
+const MAX_SLOTS: usize = 1 << (32 - SLOT_SHIFT);
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The low 8 bits of the local key; the next registration here has another.
+    /// Low 8 bits of the local key, incremented for the next registration in this slot.
     generation: u8,
-    /// None: deregistered, or the slot is free.
+    /// `None` if deregistered or the slot is free.
     pub(super) live: Option<Range>,
-    /// Work requests that still use the memory; it outlives its keys until they are done.
+    /// Number of pending work requests that use the memory. It outlives its keys until they complete.
     pub(super) pins: u32,
     pub(super) region: RegionId,
     pub(super) rkey: u32,
@@ -27,15 +27,15 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     entries: Vec<Entry>,
-    /// Free ones; the one given back first is used first, so that its keys are long forgotten.
+    /// Free slots, reused in FIFO order, so that old keys repeat as late as possible.
     free: VecDeque<u32>,
 }
 
 impl Slots {
-    /// Takes a free slot. Returns it with its local key.
+    /// Takes a free slot and returns it with its local key.
     pub(super) fn take(&mut self, range: Range, rkey: u32) -> Option<(u32, u32)> {
-        let enough = self.free.len() >= IDLE || self.entries.len() >= MOST;
-        let reused = if enough { self.free.pop_front() } else { None };
+        let may_reuse = self.free.len() >= MIN_FREE || self.entries.len() >= MAX_SLOTS;
+        let reused = if may_reuse { self.free.pop_front() } else { None };
         let generation = reused.map_or(0, |slot| self.entries[slot as usize].generation);
         let entry = Entry {
             generation,
@@ -51,7 +51,7 @@ impl Slots {
                 self.entries[slot as usize] = entry;
                 slot
             }
-            None if self.entries.len() < MOST => {
+            None if self.entries.len() < MAX_SLOTS => {
                 self.entries.push(entry);
                 self.entries.len() as u32 - 1
             }
@@ -60,14 +60,14 @@ impl Slots {
         Some((slot, slot << SLOT_SHIFT | u32::from(generation)))
     }
 
-    /// A slot is neither registered nor pinned any more.
-    pub(super) fn give_back(&mut self, slot: u32) {
+    /// Frees a slot that is neither registered nor pinned.
+    pub(super) fn free(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push_back(slot);
     }
 
-    /// The slot of a registration that is still there.
+    /// Returns the slot of a live registration.
     #[inline]
     pub(super) fn find(&self, lkey: u32) -> Option<u32> {
         let slot = lkey >> SLOT_SHIFT;
@@ -80,7 +80,7 @@ impl Slots {
         self.entries.get(slot as usize)
     }
 
-    /// A slot's entry, by a number that came from [`Self::take`] or [`Self::find`].
+    /// Returns the entry of a slot that [`Self::take`] or [`Self::find`] returned.
     #[inline]
     pub(super) fn entry(&mut self, slot: u32) -> &mut Entry {
         &mut self.entries[slot as usize]

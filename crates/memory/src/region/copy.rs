@@ -1,53 +1,54 @@
-//! Copies of bytes that others may read and write meanwhile: other threads through the same region, other processes,
-//! the kernel, devices.
+//! Copies of bytes that may be read and written concurrently: by other threads through the same region, by other
+//! processes, the kernel or devices.
 //!
-//! `copy_nonoverlapping` of such bytes would be a data race, which is undefined behaviour; volatile accesses would be one,
-//! too, as far as other threads of this process are concerned. What the language has for it is atomic accesses (a relaxed
-//! atomic copy of many bytes is RFC 3301, not stable). So shared bytes are accessed here, and by the atomic operations
-//! of [`Region`](super::Region), as aligned words of 8 bytes, relaxed, and in no other way: races of accesses of several
-//! sizes have no meaning in the language. A copy is therefore no snapshot, but no aligned word of it is torn.
+//! `copy_nonoverlapping` of such bytes would be a data race, which is undefined behaviour; so would volatile accesses,
+//! if other threads of this process access the bytes. The language requires atomic accesses (a relaxed atomic copy of
+//! many bytes is RFC 3301, not stable). So shared bytes are accessed only as aligned 8-byte words with relaxed
+//! ordering, here and by the atomic operations of [`Region`](super::Region): races between accesses of different sizes
+//! are undefined in the language. A copy is therefore not a snapshot, but no aligned word of it is torn.
 //!
-//! One access is none of these: transports compute the CRC of a payload over a slice of a region that only this process
-//! writes (`payload_crc`). It is no data race only as long as who posted the bytes leaves them alone until the request
-//! completes (the contract of `Provider::post_send`); nothing here enforces that. By way of a block that is copied first,
-//! as shared regions are read, the CRC of 4096 bytes in cache takes 180 ns instead of 100 (EPYC).
+//! There is one exception: transports compute the CRC of a payload over a slice of a region that only this process
+//! writes (`payload_crc`). It is free of data races only as long as the caller that posted the bytes does not modify
+//! them until the request completes (the contract of `Provider::post_send`), which is not enforced here. If the bytes
+//! are copied to a block first, as for shared regions, the CRC of 4096 bytes in cache takes 180 ns instead of 100
+//! (EPYC).
 //!
-//! On x86-64 a long run of whole words is one `rep movsq`, as fast as `memcpy`. What assembly does must be something
-//! that the language could say: it loads and stores 8 bytes, again and again, as the loops for other machines do (aligned
-//! ones are atomic: Intel SDM volume 3A, 9.1.1; AMD APM volume 2, 7.3.2).
+//! On x86-64 a long run of whole words is one `rep movsq`, as fast as `memcpy`. Inline assembly must have semantics
+//! that the language can express: it is a sequence of 8-byte loads and stores, like the loops for other machines
+//! (aligned ones are atomic: Intel SDM volume 3A, 9.1.1; AMD APM volume 2, 7.3.2).
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const WORD: usize = size_of::<u64>();
-/// Bytes that are copied by way of private memory at once.
+/// Length in bytes of the private block through which unaligned or overlapping ranges are copied.
 const BLOCK: usize = 4096;
-/// Words from which on a string instruction is faster than a loop.
-const LONG: usize = 64;
+/// Number of words from which a string instruction is faster than a loop.
+const MIN_STRING_WORDS: usize = 64;
 
-/// The word that has this byte, and the byte's place in it.
+/// Returns the word that contains this byte, and the offset of the byte in it.
 ///
 /// # Safety
-/// The whole word is mapped for as long as the reference is used, and accessed as the module says.
+/// The whole word is mapped while the reference is used, and accessed only as the module documentation says.
 #[inline]
 unsafe fn word<'a>(shared: *const u8) -> (&'a AtomicU64, usize) {
-    let place = shared.addr() % WORD;
-    // SAFETY: aligned, and inside the mapping because the caller says so. An atomic load is allowed on a mapping for
-    // reading only (`std::sync::atomic`); nothing is stored through words of such a one.
-    (unsafe { &*shared.sub(place).cast::<AtomicU64>() }, place)
+    let offset = shared.addr() % WORD;
+    // SAFETY: the word is aligned, and the caller guarantees that it is mapped. An atomic load is allowed on a
+    // read-only mapping (`std::sync::atomic`), and nothing is stored through words of such a mapping.
+    (unsafe { &*shared.sub(offset).cast::<AtomicU64>() }, offset)
 }
 
-/// Copies shared bytes to private ones.
+/// Copies shared bytes to private memory.
 ///
 /// # Safety
-/// `from` is valid for reads of `len` bytes and of the whole words that they are in; `to` is valid for writes of `len`
-/// bytes that nobody else accesses.
+/// `from` is valid for reads of `len` bytes and of the whole words that contain them; `to` is valid for writes of `len`
+/// bytes to which the caller has exclusive access.
 #[inline]
 pub(super) unsafe fn load(mut from: *const u8, mut to: *mut u8, mut len: usize) {
-    // SAFETY: `n` bytes lie in the one word and in the rest of both ranges.
+    // SAFETY: `n` bytes are in this word and in the remaining parts of both ranges.
     let part = |from: *const u8, to: *mut u8, n: usize| unsafe {
-        let (word, place) = word(from);
-        ptr::copy_nonoverlapping(word.load(Relaxed).to_ne_bytes()[place..place + n].as_ptr(), to, n);
+        let (word, offset) = word(from);
+        ptr::copy_nonoverlapping(word.load(Relaxed).to_ne_bytes()[offset..offset + n].as_ptr(), to, n);
     };
     let head = from.align_offset(WORD).min(len);
     if head > 0 {
@@ -55,27 +56,27 @@ pub(super) unsafe fn load(mut from: *const u8, mut to: *mut u8, mut len: usize) 
         (from, to, len) = (from.wrapping_add(head), to.wrapping_add(head), len - head);
     }
     let whole = len - len % WORD;
-    // SAFETY: `from` is aligned, and whole words of both ranges are left.
+    // SAFETY: `from` is aligned, and both ranges have these whole words left.
     unsafe { load_words(from.cast(), to, whole / WORD) };
     if whole < len {
         part(from.wrapping_add(whole), to.wrapping_add(whole), len - whole);
     }
 }
 
-/// Copies private bytes to shared ones. Neighbours in words of which only a part is written stay as they are, whoever
-/// writes them meanwhile.
+/// Copies private bytes to shared memory. Other bytes of partially written words are not changed, even if they are
+/// written concurrently.
 ///
 /// # Safety
-/// `to` is valid for reads and writes of `len` bytes and of the whole words that they are in; `from` is valid for reads
-/// of `len` bytes that nobody writes.
+/// `to` is valid for reads and writes of `len` bytes and of the whole words that contain them; `from` is valid for
+/// reads of `len` bytes that are not written concurrently.
 #[inline]
 pub(super) unsafe fn store(mut from: *const u8, mut to: *mut u8, mut len: usize) {
     // SAFETY: as in `load`.
     let part = |from: *const u8, to: *mut u8, n: usize| unsafe {
-        let (word, place) = word(to);
+        let (word, offset) = word(to);
         let _ = word.fetch_update(Relaxed, Relaxed, |old| {
             let mut bytes = old.to_ne_bytes();
-            ptr::copy_nonoverlapping(from, bytes[place..place + n].as_mut_ptr(), n);
+            ptr::copy_nonoverlapping(from, bytes[offset..offset + n].as_mut_ptr(), n);
             Some(u64::from_ne_bytes(bytes))
         });
     };
@@ -85,14 +86,14 @@ pub(super) unsafe fn store(mut from: *const u8, mut to: *mut u8, mut len: usize)
         (from, to, len) = (from.wrapping_add(head), to.wrapping_add(head), len - head);
     }
     let whole = len - len % WORD;
-    // SAFETY: `to` is aligned, and whole words of both ranges are left.
+    // SAFETY: `to` is aligned, and both ranges have these whole words left.
     unsafe { store_words(from, to.cast(), whole / WORD) };
     if whole < len {
         part(from.wrapping_add(whole), to.wrapping_add(whole), len - whole);
     }
 }
 
-/// Copies shared bytes to shared ones, which may overlap.
+/// Copies shared bytes to shared memory. The ranges may overlap.
 ///
 /// # Safety
 /// `from` and `to` as in [`load`] and [`store`].
@@ -106,12 +107,12 @@ pub(super) unsafe fn transfer(from: *const u8, to: *mut u8, len: usize) {
     let mut block = [const { std::mem::MaybeUninit::<u8>::uninit() }; BLOCK];
     let block = block.as_mut_ptr().cast::<u8>();
     let blocks = len.div_ceil(BLOCK);
-    let rises = to.addr().wrapping_sub(from.addr()) >= len;
+    let is_ascending = to.addr().wrapping_sub(from.addr()) >= len;
     for index in 0..blocks {
-        // From the end if the target begins inside the source, so that nothing is overwritten before it was read.
-        let at = BLOCK * if rises { index } else { blocks - 1 - index };
+        // Copy from the end if the target begins inside the source, so that no byte is overwritten before it is read.
+        let at = BLOCK * if is_ascending { index } else { blocks - 1 - index };
         let n = BLOCK.min(len - at);
-        // SAFETY: parts of both ranges; the block is ours, and loaded before it is stored.
+        // SAFETY: parts of both ranges; the block is private, and loaded before it is stored.
         unsafe {
             load(from.add(at), block, n);
             store(block, to.add(at), n);
@@ -125,23 +126,23 @@ pub(super) unsafe fn transfer(from: *const u8, to: *mut u8, len: usize) {
 /// `to` as in [`store`].
 pub(super) unsafe fn zero(to: *mut u8, len: usize) {
     const ZEROS: [u8; BLOCK] = [0; BLOCK];
-    // In blocks that end on words.
+    // Blocks end on word boundaries.
     let mut at = 0;
     while at < len {
         let n = (BLOCK - to.wrapping_add(at).addr() % WORD).min(len - at);
-        // SAFETY: a part of the range.
+        // SAFETY: the block is a part of the range.
         unsafe { store(ZEROS.as_ptr(), to.add(at), n) };
         at += n;
     }
 }
 
 /// # Safety
-/// `from` is aligned and valid for so many words, `to` for so many bytes.
+/// `from` is aligned and valid for `words` words, `to` for as many bytes.
 #[inline]
 unsafe fn load_words(from: *const AtomicU64, to: *mut u8, words: usize) {
-    // SAFETY: as the caller says; the target need not be aligned.
+    // SAFETY: guaranteed by the caller; the target need not be aligned.
     unsafe {
-        if words >= LONG && move_words(from.cast(), to, words) {
+        if words >= MIN_STRING_WORDS && move_words(from.cast(), to, words) {
             return;
         }
         (0..words).for_each(|index| to.cast::<u64>().add(index).write_unaligned((*from.add(index)).load(Relaxed)));
@@ -149,12 +150,12 @@ unsafe fn load_words(from: *const AtomicU64, to: *mut u8, words: usize) {
 }
 
 /// # Safety
-/// `to` is aligned and valid for so many words, `from` for so many bytes.
+/// `to` is aligned and valid for `words` words, `from` for as many bytes.
 #[inline]
 unsafe fn store_words(from: *const u8, to: *const AtomicU64, words: usize) {
-    // SAFETY: as the caller says; the source need not be aligned.
+    // SAFETY: guaranteed by the caller; the source need not be aligned.
     unsafe {
-        if words >= LONG && move_words(from, to.cast_mut().cast(), words) {
+        if words >= MIN_STRING_WORDS && move_words(from, to.cast_mut().cast(), words) {
             return;
         }
         (0..words).for_each(|index| (*to.add(index)).store(from.cast::<u64>().add(index).read_unaligned(), Relaxed));
@@ -162,27 +163,28 @@ unsafe fn store_words(from: *const u8, to: *const AtomicU64, words: usize) {
 }
 
 /// # Safety
-/// Both are aligned and valid for so many words.
+/// Both are aligned and valid for `words` words.
 #[inline]
 unsafe fn transfer_words(from: *const AtomicU64, to: *const AtomicU64, words: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        if words >= LONG && move_words(from.cast(), to.cast_mut().cast(), words) {
+        if words >= MIN_STRING_WORDS && move_words(from.cast(), to.cast_mut().cast(), words) {
             return;
         }
         (0..words).for_each(|index| (*to.add(index)).store((*from.add(index)).load(Relaxed), Relaxed));
     }
 }
 
-/// Loads and stores words in rising order by one instruction. False where there is none.
+/// Copies words in ascending order by one instruction. Returns `false` if the target has no such instruction.
 ///
 /// # Safety
-/// Both are valid for so many words; what is shared of them is aligned, what is not is not accessed by others.
+/// Both are valid for `words` words. A shared range is aligned; a private range is not accessed concurrently.
 #[inline]
 #[cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(unused_variables))]
 unsafe fn move_words(from: *const u8, to: *mut u8, words: usize) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: loads and stores what the caller says is valid; the direction flag is clear where Rust calls assembly.
+    // SAFETY: the caller guarantees that both ranges are valid; the direction flag is clear on entry to inline
+    // assembly.
     unsafe {
         std::arch::asm!("rep movsq", inout("rcx") words => _, inout("rsi") from => _, inout("rdi") to => _,
             options(nostack, preserves_flags));
@@ -194,7 +196,7 @@ unsafe fn move_words(from: *const u8, to: *mut u8, words: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Aligned bytes that count up.
+    /// Returns aligned bytes with a varying pattern.
     fn bytes() -> Vec<u64> {
         let bytes: Vec<u8> = (0..3 * BLOCK).map(|index| (index * 7 + index / 251) as u8).collect();
         bytes.chunks_exact(WORD).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
@@ -205,9 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_every_alignment_and_length_copy_just_their_bytes() {
+    fn copies_of_any_alignment_and_length_copy_only_their_bytes() {
         for (from, to) in (0..WORD).flat_map(|from| (0..WORD).map(move |to| (from, to))) {
-            for len in (0..40).chain([LONG * WORD - 1, LONG * WORD + 9, BLOCK, BLOCK + 3]) {
+            for len in (0..40).chain([MIN_STRING_WORDS * WORD - 1, MIN_STRING_WORDS * WORD + 9, BLOCK, BLOCK + 3]) {
                 let source = bytes();
                 let expected = |mut target: Vec<u8>| {
                     target[to..to + len].copy_from_slice(&plain(&source)[from..from + len]);
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_overlap_are_moved_as_if_by_way_of_a_copy() {
+    fn overlapping_ranges_are_copied_like_memmove() {
         for (from, to) in [(0, 8), (8, 0), (0, 3), (5, 0), (16, 2000), (2000, 16), (0, BLOCK + 1), (7, 7)] {
             for len in [1, 9, 100, BLOCK, BLOCK + 100] {
                 let mut words = bytes();

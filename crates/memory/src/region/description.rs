@@ -1,19 +1,19 @@
-//! What is known of a kind of region before a region of it is made.
+//! Static description of a region kind.
 
 use super::Pages;
 
-/// A kind's entry in the registry ([`RegionKind`](super::RegionKind)).
+/// Entry of a region kind in the registry ([`RegionKind`](super::RegionKind)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionDescription {
-    /// Its name.
+    /// Name of the kind.
     pub name: &'static str,
-    /// How it is written on a command line.
+    /// Syntax on a command line.
     pub form: &'static str,
-    /// What backs it, in some words.
+    /// Short description of the backing memory.
     pub backing: &'static str,
-    /// What it counts as in [`check_capacity`](crate::check_capacity). A region may get other pages
+    /// Pages that [`check_capacity`](crate::check_capacity) assumes. A region may get other pages
     /// ([`Region::pages`](super::Region::pages)).
     pub pages: Pages,
-    /// What has to be granted before a region of it can be made; `None`: any process may make one.
+    /// Privilege needed to create a region of the kind; `None` if any process may.
     pub privilege: Option<&'static str>,
 }

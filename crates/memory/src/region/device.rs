@@ -1,21 +1,21 @@
-//! Memory of a device as a region.
+//! Device memory as a region.
 
 use std::ptr::NonNull;
 
-/// Memory that is not this process's own: of a GPU, an FPGA, an accelerator behind a link.
+/// Memory of a device: a GPU, an FPGA, or another accelerator.
 ///
-/// Copies are synchronous: when a method returns, the bytes are where they should be. A device whose copy fails has no
-/// caller to tell it to; it leaves the bytes as they are and reports the failure through its own interface (as CUDA
-/// does, whose errors stay until they are asked for).
+/// Copies are synchronous: they are complete when the method returns. A failed copy leaves the bytes unchanged, and the
+/// device reports the failure through its own interface, since the methods return no error (as in CUDA, whose errors
+/// are sticky).
 ///
 /// # Safety
-/// Copies touch no host memory but what the pointers name. If [`Self::host_address`] gives an address, [`Self::len`]
-/// bytes from there, rounded up to a multiple of 8, can be read and written by this process as long as the value lives, and
-/// it is a multiple of 8.
+/// Copies access no host memory except the given ranges. If [`Self::host_address`] returns an address, it is a multiple
+/// of 8, and this process can read and write [`Self::len`] bytes from there, rounded up to a multiple of 8, while the
+/// value is alive.
 pub unsafe trait DeviceMemory: Send + Sync {
-    /// Its bytes; always the same.
+    /// Returns the length of the memory in bytes, which never changes.
     fn len(&self) -> usize;
-    /// Whether it has none.
+    /// Returns `true` if the memory has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -29,7 +29,7 @@ pub unsafe trait DeviceMemory: Send + Sync {
     /// # Safety
     /// `offset + len` is at most [`Self::len`], and `from` is valid for reads of `len` bytes.
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize);
-    /// Where this process sees it, if it does (a PCIe BAR, managed memory).
+    /// Returns the address at which the memory is mapped into this process, if it is (a PCIe BAR, managed memory).
     fn host_address(&self) -> Option<NonNull<u8>> {
         None
     }

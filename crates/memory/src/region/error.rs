@@ -1,89 +1,89 @@
-//! Why memory could not be had.
+//! Errors of memory allocation and mapping.
 
 use crate::bytes_in_words;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// Why memory could not be had or named.
+/// Reason for which memory could not be allocated, mapped or shared.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The kernel refused the mapping.
+    /// The kernel could not map the memory.
     #[error("cannot map {bytes} bytes of memory: {source}; ask for a smaller pool, or free memory")]
     Map {
-        /// Bytes asked for.
+        /// Requested length in bytes.
         bytes: usize,
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: Errno,
     },
-    /// More than the machine or a control group has left.
+    /// The request exceeds the available memory of the machine or of a control group.
     #[error(
         "{asked} of memory are needed, and {available} are available ({by}): ask for less, or free memory",
         asked = bytes_in_words(*.asked),
         available = bytes_in_words(*.available)
     )]
     TooLarge {
-        /// Bytes asked for.
+        /// Requested length in bytes.
         asked: u64,
-        /// Bytes that are left.
+        /// Available bytes.
         available: u64,
-        /// Who says so.
+        /// The limit that determines `available`.
         by: String,
     },
-    /// Too few reserved huge pages.
+    /// There are too few reserved huge pages.
     #[error(
         "{bytes} bytes need {needed} reserved pages of 2 MiB, {free} are free: sudo sysctl -w vm.nr_hugepages={wanted}"
     )]
     NoHugePages {
-        /// Bytes asked for.
+        /// Requested length in bytes.
         bytes: usize,
-        /// 2 MiB pages that they need.
+        /// Number of 2 MiB pages needed.
         needed: usize,
-        /// 2 MiB pages that are reserved and free.
+        /// Number of 2 MiB pages that are reserved and free.
         free: usize,
-        /// What to reserve in all.
+        /// Total number of pages to reserve.
         wanted: usize,
     },
-    /// A region without bytes.
+    /// A region of 0 bytes was requested.
     #[error("a region needs at least one byte")]
     Empty,
-    /// A pool without slots.
+    /// A pool without slots was requested.
     #[error("a pool needs slots and slot bytes, found {slots} slots of {slot_bytes} bytes")]
     EmptyPool {
-        /// Slots asked for.
+        /// Requested number of slots.
         slots: u32,
-        /// Bytes of a slot asked for.
+        /// Requested length of a slot in bytes.
         slot_bytes: u32,
     },
     /// A file could not be opened, extended or locked.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: Errno,
     },
-    /// Only regular files can be memory.
+    /// The path is not a regular file.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// Another process has the file mapped.
     #[error("{} is in use by another process (locked)", .0.display())]
     InUse(PathBuf),
-    /// A file that may not be written is too short.
+    /// A file that is mapped read-only is too short.
     #[error("found {found} bytes of memory behind the file, {needed} are needed")]
     TooShort {
-        /// Bytes that are there.
+        /// Length of the file in bytes.
         found: u64,
-        /// Bytes asked for.
+        /// Requested length in bytes.
         needed: u64,
     },
-    /// A file descriptor of somebody else could become shorter while it is mapped, which would kill this process.
+    /// Another process could shrink the shared memory while it is mapped, which would kill this process.
     #[error("the shared memory is not sealed against shrinking: seal it with F_SEAL_SHRINK before handing it over")]
     NotSealed,
-    /// Another process can punch holes into memory of reserved huge pages in spite of its seals; if no page is left to fill
-    /// one, the next access raises SIGBUS.
+    /// Another process can punch holes into memory of reserved huge pages in spite of its seals; if no page is free to
+    /// fill one, the next access raises SIGBUS.
     #[error("the shared memory is of reserved huge pages: expected a memfd without MFD_HUGETLB")]
     SharedHugePages,
-    /// A seal could not be set: the file descriptor is not of this kind, or somebody has sealed the seals.
+    /// A seal could not be set: the file descriptor has no seals, or they are sealed (`F_SEAL_SEAL`).
     #[error("cannot seal the shared memory: {0}")]
     Seal(Errno),
 }

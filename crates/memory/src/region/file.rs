@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The kind's entry in the registry.
+/// Registry entry of this region kind.
 pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     name: "file",
     form: "file=PATH",
@@ -19,20 +19,20 @@ pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
 };
 
 impl Region {
-    /// The first `len` bytes of a file, which is made, or extended if it is shorter. Pages come from the disk when they
-    /// are touched and go back to it when the kernel likes; nothing here waits for that.
+    /// Maps the first `len` bytes of a file. A writable file is created if needed, and extended if it is shorter. Pages
+    /// are read from the disk on first access and written back when the kernel decides to; nothing here waits for that.
     ///
-    /// Room on the disk is taken at once where the file system can, because a disk that is full would otherwise kill
-    /// the process (SIGBUS) at the first write to a hole. The file is locked (`flock`): exclusively if writable, else
-    /// shared; so two processes of this project cannot have it by mistake. The lock binds only those who ask for
-    /// it: another process that truncates the file kills this one at the next touch of a page that is gone. Where that
-    /// must not be, use [`Self::memfd`], whose length is sealed.
+    /// Disk space is allocated at once if the file system supports it, because on a full disk the first write to a hole
+    /// would kill the process (SIGBUS). The file is locked (`flock`), exclusively if writable, else shared, so that two
+    /// processes of this project cannot map it by mistake. The lock is advisory: if another process truncates the file,
+    /// the next access to a removed page kills this process. To exclude that, use [`Self::memfd`], whose length is
+    /// sealed.
     pub fn file(path: &Path, len: usize, writable: bool) -> Result<Arc<Self>, MemoryError> {
         let failed = |source| MemoryError::File { path: path.into(), source };
         if len == 0 {
             return Err(MemoryError::Empty);
         }
-        // NONBLOCK: opening a pipe must not wait for its other end; regular files do not care.
+        // NONBLOCK: opening a pipe must not wait for its other end. Regular files ignore the flag.
         let access = if writable { OFlags::RDWR | OFlags::CREATE } else { OFlags::RDONLY };
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
@@ -46,7 +46,7 @@ impl Region {
             Errno::AGAIN => MemoryError::InUse(path.into()),
             other => failed(other),
         })?;
-        // Once more: before the lock, another process may have made it shorter.
+        // Read the length again: another process may have truncated the file before it was locked.
         let found = rustix::fs::fstat(&fd).map_err(failed)?.st_size as u64;
         if found < len as u64 {
             if !writable {
@@ -61,6 +61,6 @@ impl Region {
             }
         }
         let base = shared(fd.as_fd(), len, writable).map_err(|source| MemoryError::Map { bytes: len, source })?;
-        Ok(Arc::new(Self::over(base, len, Pages::File, Some(fd), writable)))
+        Ok(Arc::new(Self::from_mapping(base, len, Pages::File, Some(fd), writable)))
     }
 }

@@ -1,7 +1,7 @@
-//! Memory of this process.
+//! Private memory of this process.
 
 use super::description::RegionDescription;
-use super::map::{anonymous, whole};
+use super::map::{anonymous, round_up};
 use super::{MemoryError, Pages, Region};
 use crate::capacity::{HUGE_PAGE, check_one};
 use rustix::mm::{Advice, MapFlags};
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The kind's entry in the registry.
+/// Registry entry of this region kind.
 pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     name: "heap",
     form: "heap",
@@ -19,29 +19,31 @@ pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
 };
 
 impl Region {
-    /// Memory private to this process: reserved huge pages where there are enough, else transparent ones. Its length
-    /// is rounded up to 2 MiB.
-    /// Every page is touched before this returns: the first touch of a page costs more than a whole shot.
+    /// Allocates private memory in reserved huge pages if there are enough, else in transparent ones. The length is
+    /// rounded up to 2 MiB.
+    ///
+    /// Every page is touched before this returns, because the first access to a page takes longer than a round_up shot.
     pub fn host(len: usize) -> Result<Arc<Self>, MemoryError> {
         let region = Self::host_untouched(len)?;
         region.populate(&AtomicBool::new(false))?;
         Ok(region)
     }
 
-    /// The same without having touched its pages: call [`Self::populate`], which may take seconds, at any time.
+    /// Like [`Self::host`], without touching the pages. [`Self::populate`], which may take seconds, can be called
+    /// later.
     pub fn host_untouched(len: usize) -> Result<Arc<Self>, MemoryError> {
         if let Ok(region) = Self::reserved(len) {
             return Ok(Arc::new(region));
         }
-        let len = whole(len, HUGE_PAGE)?;
-        // Not as Transparent: there are too few reserved pages.
+        let len = round_up(len, HUGE_PAGE)?;
+        // Checked as Small and not as Transparent, since there are too few reserved pages.
         check_one(Pages::Small, len)?;
-        // Map 2 MiB more than asked, so that the region can begin on a huge-page boundary.
+        // Map 2 MiB more than requested, so that the region can begin on a huge-page boundary.
         let raw = anonymous(len + HUGE_PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE)
             .map_err(|source| MemoryError::Map { bytes: len, source })?;
         let head = raw.as_ptr().align_offset(HUGE_PAGE);
-        // SAFETY: `head` is below HUGE_PAGE, so the three parts tile the mapping just made, and nothing
-        // else knows of the two that are given back.
+        // SAFETY: `head` is below HUGE_PAGE, so the three parts tile the new mapping, and nothing refers to the two
+        // parts that are unmapped.
         let base = unsafe {
             let base = raw.as_ptr().add(head);
             if head > 0 {
@@ -50,16 +52,16 @@ impl Region {
             let _ = rustix::mm::munmap(base.add(len).cast(), HUGE_PAGE - head);
             NonNull::new_unchecked(base)
         };
-        let region = Self::over(base, len, Pages::Transparent, None, true);
+        let region = Self::from_mapping(base, len, Pages::Transparent, None, true);
         region.advise_huge();
         Ok(Arc::new(region))
     }
 
-    /// Memory private to this process in ordinary pages, for what is small. Its length is rounded up to whole pages.
+    /// Allocates private memory in ordinary pages, for small regions. The length is rounded up to whole pages.
     pub fn heap(len: usize) -> Result<Arc<Self>, MemoryError> {
-        let len = whole(len, rustix::param::page_size())?;
+        let len = round_up(len, rustix::param::page_size())?;
         check_one(Pages::Small, len)?;
         let base = anonymous(len, MapFlags::PRIVATE).map_err(|source| MemoryError::Map { bytes: len, source })?;
-        Self::over(base, len, Pages::Small, None, true).populated(Advice::LinuxPopulateWrite)
+        Self::from_mapping(base, len, Pages::Small, None, true).populated(Advice::LinuxPopulateWrite)
     }
 }

@@ -1,14 +1,14 @@
-//! Reserved huge pages.
+//! Private memory in reserved huge pages.
 
 use super::description::RegionDescription;
-use super::map::{anonymous, whole};
+use super::map::{anonymous, round_up};
 use super::{MemoryError, Pages, Region};
 use crate::capacity::{HUGE_PAGE, huge_pages};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags};
 use std::sync::Arc;
 
-/// The kind's entry in the registry.
+/// Registry entry of this region kind.
 pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     name: "huge",
     form: "huge",
@@ -18,7 +18,10 @@ pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
 };
 
 impl Region {
-    /// Memory private to this process in reserved 2 MiB pages, or an error that says how to reserve them.
+    /// Allocates private memory in reserved 2 MiB pages.
+    ///
+    /// # Errors
+    /// If there are too few reserved pages: the error has the command that reserves them.
     pub fn huge(len: usize) -> Result<Arc<Self>, MemoryError> {
         let region = Self::reserved(len).and_then(|region| region.populated(Advice::LinuxPopulateWrite));
         region.map_err(|error| {
@@ -30,11 +33,11 @@ impl Region {
     }
 
     pub(super) fn reserved(len: usize) -> Result<Self, MemoryError> {
-        let len = whole(len, HUGE_PAGE)?;
-        // Without NORESERVE a mapping of reserved pages fails at once where there are too few, rather than by SIGBUS
-        // at the first touch.
+        let len = round_up(len, HUGE_PAGE)?;
+        // Without NORESERVE, mapping fails at once if there are too few reserved pages, and not by SIGBUS at the first
+        // access.
         let base = anonymous(len, MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB)
             .map_err(|source| MemoryError::Map { bytes: len, source })?;
-        Ok(Self::over(base, len, Pages::Huge, None, true))
+        Ok(Self::from_mapping(base, len, Pages::Huge, None, true))
     }
 }

@@ -1,7 +1,7 @@
-//! The registry of the kinds of regions that can be asked for by name.
+//! Registry of the region kinds that can be selected by name.
 //!
-//! A kind has a file beside this one, with its constructor in an `impl Region` and its `DESCRIPTION`. Here it has a variant;
-//! every `match` over [`RegionKind`] is exhaustive, so that the compiler names each place that a new kind concerns.
+//! A kind has a module next to this one, with its constructor in an `impl Region` and its `DESCRIPTION`, and a variant
+//! here. Every `match` over [`RegionKind`] is exhaustive, so the compiler reports each index that a new kind affects.
 
 use super::description::RegionDescription;
 use super::{MemoryError, Region, file, heap, huge, memfd};
@@ -10,29 +10,29 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A kind of region, with what a command line says of it.
+/// A region kind, with its parameters from the command line.
 ///
-/// [`Pages`](super::Pages) is another thing: what a region got. A `heap` has reserved huge pages where there are enough of
-/// them, and transparent ones elsewhere.
+/// [`Pages`](super::Pages) differs from it: it is what a region actually has. A `heap` has reserved huge pages if there
+/// are enough, else transparent ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionKind {
-    /// Memory of this process: [`Region::host`].
+    /// Private memory of this process: [`Region::host`].
     Heap,
     /// Reserved huge pages: [`Region::huge`].
     Huge,
-    /// Shared memory of the kernel: [`Region::memfd`].
+    /// Shared memory behind a file descriptor: [`Region::memfd`].
     Memfd,
     /// A mapped file: [`Region::file`].
     File(PathBuf),
 }
 
 impl RegionKind {
-    /// Every kind; of files, one without a path.
+    /// Returns all kinds. The path of the file kind is empty.
     pub fn all() -> [Self; 4] {
         [Self::Heap, Self::Huge, Self::Memfd, Self::File(PathBuf::new())]
     }
 
-    /// What is known of it before a region is made.
+    /// Returns the registry entry of the kind.
     pub const fn description(&self) -> &'static RegionDescription {
         match self {
             Self::Heap => &heap::DESCRIPTION,
@@ -42,20 +42,20 @@ impl RegionKind {
         }
     }
 
-    /// Its name, without a path.
+    /// Returns the name of the kind, without a path.
     pub const fn name(&self) -> &'static str {
         self.description().name
     }
 
-    /// The forms of all kinds, for a message: `heap, huge, memfd or file=PATH`.
+    /// Returns the syntax of all kinds, for a message: `heap, huge, memfd or file=PATH`.
     pub fn forms() -> String {
         let forms = Self::all().map(|kind| kind.description().form);
         let (last, others) = forms.split_last().unwrap_or((&"", &[]));
         format!("{} or {last}", others.join(", "))
     }
 
-    /// The kind that takes its place where the memory is handed to another process, which must not be able to change its
-    /// length; `None`: no other kind does.
+    /// Returns the kind to use instead if the memory is passed to another process, which must not be able to change its
+    /// length. `None` if there is no such kind.
     pub fn handed_over(&self) -> Option<Self> {
         match self {
             Self::Heap | Self::Memfd => Some(Self::Memfd),
@@ -63,11 +63,11 @@ impl RegionKind {
         }
     }
 
-    /// Makes a region of at least `len` bytes. `name` is for those who list the memory of processes; `writable` false
-    /// maps what others have written for reading only (a file).
+    /// Creates a region of at least `len` bytes. `name` is shown in listings of process memory. If `writable` is
+    /// `false`, an existing file is mapped read-only.
     ///
     /// # Errors
-    /// If the machine does not have the memory, or the file cannot be opened, made or extended.
+    /// If there is not enough memory, or the file cannot be opened, created or extended.
     pub fn make(&self, name: &str, len: usize, writable: bool) -> Result<Arc<Region>, MemoryError> {
         match self {
             Self::Heap => Region::host(len),
@@ -78,12 +78,12 @@ impl RegionKind {
     }
 }
 
-/// The kinds as a table.
+/// Table of the kinds.
 impl RegionKind {
-    /// What the cells of a row are.
+    /// Column titles for [`Self::rows`].
     pub const HEADER: [&str; 4] = ["region", "what backs it", "other processes can map it", "needs"];
 
-    /// What every kind of region is, a row for each.
+    /// Returns one row for each kind.
     pub fn rows() -> [[String; 4]; 4] {
         Self::all().map(|kind| {
             let RegionDescription { name: _, form, backing, pages: _, privilege } = *kind.description();
@@ -124,8 +124,8 @@ impl FromStr for RegionKind {
 mod tests {
     use super::*;
 
-    /// The place of a variant in [`RegionKind::all`]: a new one does not compile without.
-    fn place(kind: &RegionKind) -> usize {
+    /// Returns the index of a variant in [`RegionKind::all`]. A new variant does not compile without an entry here.
+    fn index(kind: &RegionKind) -> usize {
         match kind {
             RegionKind::Heap => 0,
             RegionKind::Huge => 1,
@@ -135,20 +135,20 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_region_is_listed_once() {
-        assert_eq!(RegionKind::all().each_ref().map(place), [0, 1, 2, 3]);
+    fn region_kinds_are_listed_once() {
+        assert_eq!(RegionKind::all().each_ref().map(index), [0, 1, 2, 3]);
         for (row, kind) in RegionKind::rows().iter().zip(RegionKind::all()) {
             assert!(row[0].starts_with(kind.name()), "{row:?}");
         }
     }
 
     #[test]
-    fn the_table_says_as_what_a_region_is_handed_over() {
+    fn table_has_the_kind_to_pass_to_another_process() {
         assert_eq!(RegionKind::rows().map(|[_, _, mapped, _]| mapped), ["as memfd", "no", "yes", "no"]);
     }
 
     #[test]
-    fn a_kind_of_region_is_read_as_it_is_written() {
+    fn region_kind_parse_inverts_display() {
         for kind in [RegionKind::Heap, RegionKind::Huge, RegionKind::Memfd, RegionKind::File("/tmp/a=b".into())] {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }

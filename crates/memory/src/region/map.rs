@@ -1,4 +1,4 @@
-//! Mappings: what the kinds of regions that this process maps have in common.
+//! Mapping helpers shared by the region kinds that this process maps.
 
 use super::{MemoryError, Pages, Region};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -8,16 +8,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bytes that are touched in one go, and threads that do so at most.
+/// Length in bytes of the pieces in which pages are touched.
 const PIECE: usize = 32 << 20;
-const MOST_THREADS: usize = 8;
+/// Maximum number of threads that touch pages.
+const MAX_THREADS: usize = 8;
 
 impl Region {
-    /// Touches every page of its own writable memory, in pieces by as many threads as there are processors (up to 8): the
-    /// kernel clears each page, which takes a second for 0.2 to 4 GiB. Returns early once `stop` is set.
+    /// Touches every page of private writable memory, in pieces, with one thread per processor (up to 8). The kernel
+    /// clears each page, which takes one second for 0.2 to 4 GiB. Returns early once `stop` is set.
     pub fn populate(&self, stop: &AtomicBool) -> Result<(), MemoryError> {
         let pieces = self.len.div_ceil(PIECE);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(pieces);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(pieces);
         let next = AtomicUsize::new(0);
         let touch = || {
             loop {
@@ -35,43 +36,49 @@ impl Region {
         })
     }
 
-    pub(super) fn over(base: NonNull<u8>, len: usize, pages: Pages, fd: Option<OwnedFd>, writable: bool) -> Self {
+    pub(super) fn from_mapping(
+        base: NonNull<u8>,
+        len: usize,
+        pages: Pages,
+        fd: Option<OwnedFd>,
+        writable: bool,
+    ) -> Self {
         Self { base: Some(base), len, pages, writable, fd, device: None }
     }
 
-    /// Has every page in memory, with its entry in the page table.
+    /// Brings every page into memory and into the page table.
     pub(super) fn populated(self, how: Advice) -> Result<Arc<Self>, MemoryError> {
         self.advise_huge();
         self.advise(0, self.len, how)?;
         Ok(Arc::new(self))
     }
 
-    /// Asks for huge pages. Only a hint: without transparent huge pages the region works on small ones.
+    /// Requests huge pages. This is only a hint: without transparent huge pages the region has small ones.
     pub(super) fn advise_huge(&self) {
-        if self.pages.take_huge_pages() {
+        if self.pages.supports_huge_pages() {
             let _ = self.advise(0, self.len, Advice::LinuxHugepage);
         }
     }
 
     fn advise(&self, offset: usize, len: usize, how: Advice) -> Result<(), MemoryError> {
         let address = self.address(offset, len).cast();
-        // SAFETY: the range is within the mapping that `self` owns; no advice that is given here changes its contents.
+        // SAFETY: the range is within the mapping that `self` owns; no advice used here changes its contents.
         unsafe { rustix::mm::madvise(address, len, how) }.map_err(|source| MemoryError::Map { bytes: self.len, source })
     }
 }
 
-/// `len` rounded up to whole units.
-pub(super) fn whole(len: usize, unit: usize) -> Result<usize, MemoryError> {
+/// Rounds `len` up to whole units.
+pub(super) fn round_up(len: usize, unit: usize) -> Result<usize, MemoryError> {
     if len == 0 {
         return Err(MemoryError::Empty);
     }
-    // Twice the unit must fit, too: `Region::host` maps one unit more.
+    // Two units must fit, since `Region::host` maps one more.
     let fits = len.checked_add(2 * unit).is_some();
     fits.then(|| len.next_multiple_of(unit)).ok_or(MemoryError::Map { bytes: len, source: Errno::NOMEM })
 }
 
 pub(super) fn anonymous(len: usize, flags: MapFlags) -> Result<NonNull<u8>, Errno> {
-    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing of ours.
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps no existing mapping.
     let base =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
     NonNull::new(base.cast()).ok_or(Errno::NOMEM)
@@ -79,7 +86,7 @@ pub(super) fn anonymous(len: usize, flags: MapFlags) -> Result<NonNull<u8>, Errn
 
 pub(super) fn shared(fd: BorrowedFd<'_>, len: usize, writable: bool) -> Result<NonNull<u8>, Errno> {
     let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-    // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing of ours.
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing mapping.
     let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
     NonNull::new(base.cast()).ok_or(Errno::NOMEM)
 }

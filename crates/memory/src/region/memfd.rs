@@ -1,7 +1,7 @@
-//! Shared memory of the kernel's, behind a file descriptor.
+//! Shared memory behind a file descriptor (`memfd`).
 
 use super::description::RegionDescription;
-use super::map::{shared, whole};
+use super::map::{round_up, shared};
 use super::{MemoryError, Pages, Region};
 use crate::capacity::check_one;
 use rustix::fd::{AsFd, OwnedFd};
@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use rustix::mm::Advice;
 use std::sync::Arc;
 
-/// The file system of reserved huge pages (HUGETLBFS_MAGIC).
+/// File system type of reserved huge pages (HUGETLBFS_MAGIC).
 const HUGETLBFS: FsWord = 0x9584_58F6;
 
-/// The kind's entry in the registry.
+/// Registry entry of this region kind.
 pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     name: "memfd",
     form: "memfd",
@@ -23,10 +23,11 @@ pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
 };
 
 impl Region {
-    /// Shared memory behind a file descriptor: what the kernel can send from without a copy, and another process can
-    /// map. Its length is rounded up to whole pages and sealed: no holder of the descriptor can change it.
+    /// Allocates shared memory behind a file descriptor, from which the kernel can send without a copy and which
+    /// another process can map. The length is rounded up to whole pages and sealed: no holder of the descriptor can
+    /// change it.
     pub fn memfd(name: &str, len: usize) -> Result<Arc<Self>, MemoryError> {
-        let len = whole(len, rustix::param::page_size())?;
+        let len = round_up(len, rustix::param::page_size())?;
         check_one(Pages::Memfd, len)?;
         let failed = |source| MemoryError::Map { bytes: len, source };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -34,18 +35,18 @@ impl Region {
         rustix::fs::ftruncate(&fd, len as u64).map_err(failed)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(MemoryError::Seal)?;
         let base = shared(fd.as_fd(), len, true).map_err(failed)?;
-        Self::over(base, len, Pages::Memfd, Some(fd), true).populated(Advice::LinuxPopulateWrite)
+        Self::from_mapping(base, len, Pages::Memfd, Some(fd), true).populated(Advice::LinuxPopulateWrite)
     }
 
-    /// Shared memory that another process made and handed over by its file descriptor, as long as it is now. It must be
-    /// sealed against shrinking, and not of reserved huge pages: otherwise its maker could kill this process by taking pages
-    /// away. The descriptor is closed (the mapping needs none), so that many regions of a peer do not use up those that a
-    /// process may have.
+    /// Maps shared memory that another process created and passed by its file descriptor, in its current length. It
+    /// must be sealed against shrinking, and must not be of reserved huge pages: otherwise the other process could kill
+    /// this one by removing pages. The descriptor is closed, since the mapping does not need it, so that many regions
+    /// of a peer do not exhaust the descriptors of this process.
     ///
-    /// The mapping is not populated: another process's memory must not cost this one the time of its page faults, nor make
-    /// the kernel allocate pages that its owner never touched.
+    /// The mapping is not populated: this process must not spend time on page faults of another process's memory, nor
+    /// make the kernel allocate pages that their owner has never touched.
     pub fn from_fd(fd: OwnedFd, writable: bool) -> Result<Arc<Self>, MemoryError> {
-        // Only memfds have seals: this refuses everything else, too.
+        // Only memfds have seals, so this also refuses everything else.
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MemoryError::NotSealed);
@@ -56,21 +57,21 @@ impl Region {
         let stat = rustix::fs::fstat(&fd).map_err(MemoryError::Seal)?;
         let len = usize::try_from(stat.st_size).ok().filter(|len| *len > 0).ok_or(MemoryError::Empty)?;
         let base = shared(fd.as_fd(), len, writable).map_err(|source| MemoryError::Map { bytes: len, source })?;
-        Ok(Arc::new(Self::over(base, len, Pages::Memfd, None, writable)))
+        Ok(Arc::new(Self::from_mapping(base, len, Pages::Memfd, None, writable)))
     }
 
-    /// Prevents holders of the file descriptor of a [`Self::memfd`] from writing to it from now on (if `read_only`), and
-    /// from changing its seals. This mapping, and those that others have already, stay as they are.
+    /// Prevents holders of the file descriptor of a [`Self::memfd`] from creating writable mappings (if `read_only`)
+    /// and from changing its seals. Existing mappings, this one included, are not affected.
     pub fn seal(&self, read_only: bool) -> Result<(), MemoryError> {
         let fd = self.fd().ok_or(MemoryError::Seal(Errno::INVAL))?;
-        let has = rustix::fs::fcntl_get_seals(fd).map_err(MemoryError::Seal)?;
-        let mut wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let current = rustix::fs::fcntl_get_seals(fd).map_err(MemoryError::Seal)?;
+        let mut required = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         if read_only {
-            wanted |= SealFlags::FUTURE_WRITE;
+            required |= SealFlags::FUTURE_WRITE;
         }
-        if has.contains(wanted) {
+        if current.contains(required) {
             return Ok(());
         }
-        rustix::fs::fcntl_add_seals(fd, wanted).map_err(MemoryError::Seal)
+        rustix::fs::fcntl_add_seals(fd, required).map_err(MemoryError::Seal)
     }
 }

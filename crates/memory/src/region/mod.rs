@@ -1,4 +1,4 @@
-//! One stretch of memory, of whatever kind.
+//! A contiguous range of memory, of any kind.
 
 mod copy;
 mod description;
@@ -21,13 +21,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What backs a region's pages, as it was made. (What was asked for is its [`RegionKind`], of which one can get several kinds
+/// Actual backing of a region's pages. (The requested one is its [`RegionKind`], for which there can be several kinds
 /// of pages.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// Reserved 2 MiB pages (`vm.nr_hugepages`).
     Huge,
-    /// Ordinary memory that the kernel was asked to back with transparent huge pages.
+    /// Ordinary memory for which transparent huge pages were requested.
     Transparent,
     /// Ordinary pages.
     Small,
@@ -40,7 +40,7 @@ pub enum Pages {
 }
 
 impl Pages {
-    /// Whether others than the process that mapped them may change their bytes at any time.
+    /// Returns `true` if another process or a device may change the bytes at any time.
     #[inline]
     const fn are_shared(self) -> bool {
         match self {
@@ -49,8 +49,8 @@ impl Pages {
         }
     }
 
-    /// Whether the kernel can back them with transparent huge pages if it is asked to.
-    const fn take_huge_pages(self) -> bool {
+    /// Returns `true` if the kernel can back the pages with transparent huge pages on request.
+    const fn supports_huge_pages(self) -> bool {
         match self {
             Self::Transparent | Self::Memfd => true,
             Self::Huge | Self::Small | Self::File | Self::Device => false,
@@ -58,15 +58,15 @@ impl Pages {
     }
 }
 
-/// Pre-faulted memory at a fixed address ([`Self::file`], [`Self::from_fd`] and [`Self::device`] say where they differ).
+/// Pre-faulted memory at a fixed address. [`Self::file`], [`Self::from_fd`] and [`Self::device`] document exceptions.
 ///
-/// Its bytes may be written by the kernel, a device, another process or another thread at any time, so it hands out no
-/// references: only copies by atomic words, and a pointer for the parties that register it. A copy that races with such a
-/// write may see some words from before and some from after it; 8 bytes at a multiple of 8 are always seen whole.
-/// Nothing is ordered by it: whoever wants to see what another party wrote learns of it in another way (a completion, a
-/// queue, [`Self::fetch_add`]).
+/// The kernel, a device, another process or another thread may write the bytes at any time, so there are no references
+/// to them: only copies by atomic words, and a pointer for code that registers the memory. A copy that races with such
+/// a write may see some words from before and some from after it; 8 bytes at a multiple of 8 are never torn. Copies do
+/// not order other accesses: to see what another thread or device wrote, synchronise with it in another way (a
+/// completion, a queue, [`Self::fetch_add`]).
 pub struct Region {
-    /// None: a device's memory that this process does not see.
+    /// `None` for device memory that is not mapped into this process.
     base: Option<NonNull<u8>>,
     len: usize,
     pages: Pages,
@@ -78,57 +78,58 @@ pub struct Region {
 // SAFETY: a Region is an address range that lives until drop; its methods copy bytes through raw pointers
 // and never form references, so sharing or sending it cannot create aliased Rust references.
 unsafe impl Send for Region {}
-// SAFETY: as above; safe methods access the bytes by atomic words only (`copy`), so those of two threads do not race.
+// SAFETY: as above; safe methods access the bytes only by atomic words (`copy`), so two threads do not race.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Memory of a device. It has [`Self::address`] only if this process sees it ([`Self::is_mapped`]); the copies of
-    /// a region work in any case.
+    /// Creates a region of device memory. [`Self::address`] works only if the memory is mapped into this process
+    /// ([`Self::is_mapped`]); copies always work.
     pub fn device(memory: Arc<dyn DeviceMemory>) -> Arc<Self> {
         let (base, len) = (memory.host_address(), memory.len());
         Arc::new(Self { base, len, pages: Pages::Device, writable: true, fd: None, device: Some(memory) })
     }
 
-    /// Bytes of the region.
+    /// Returns the length of the region in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
-    /// Never: a region has at least one byte.
+    /// Always returns `false`: a region has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// What backs it.
+    /// Returns the backing of the pages.
     pub fn pages(&self) -> Pages {
         self.pages
     }
-    /// Its file descriptor, if it is shared memory or a file.
+    /// Returns the file descriptor, if the region is shared memory or a file.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }
-    /// Whether its bytes may be changed through this mapping.
+    /// Returns `true` if the bytes can be changed through this mapping.
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.writable
     }
-    /// Whether others than this process may change its bytes at any time: another process that has mapped the same file
-    /// or shared memory, or a device. A transport reads and fills such memory by way of a copy of its own.
+    /// Returns `true` if another process that has mapped the same file or shared memory, or a device, may change the
+    /// bytes at any time. A transport accesses such memory through a private copy.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.pages.are_shared()
     }
-    /// Whether this process sees it, so that [`Self::address`] may be called.
+    /// Returns `true` if the memory is mapped into this process, so that [`Self::address`] may be called.
     #[inline]
     pub fn is_mapped(&self) -> bool {
         self.base.is_some()
     }
 
-    /// The address of `offset`, for a party that registers or fills the memory; `len` bytes from there
-    /// are inside the region. Nobody may write through it unless [`Self::is_writable`].
+    /// Returns the address of `offset`, for code that registers or fills the memory; `len` bytes from there are inside
+    /// the region. It must not be written through unless [`Self::is_writable`].
     ///
     /// # Panics
-    /// If they are not inside, for offsets come from our own tables, never from a peer; and for device memory that is
-    /// not [mapped](Self::is_mapped): whoever takes any region asks first, or uses the region's copies.
+    /// If the bytes are not inside the region (offsets come from tables of this process, never from a peer), or if it
+    /// is device memory that is not mapped. Code that accepts any region must check [`Self::is_mapped`] first, or use
+    /// the copies.
     #[inline]
     pub fn address(&self, offset: usize, len: usize) -> *mut u8 {
         self.check(offset, len);
@@ -146,25 +147,25 @@ impl Region {
         );
     }
 
-    /// The address to write to. Panics for a read-only region, whose registration for writing is refused.
+    /// Returns the address to write to. Panics for a read-only region, whose registration for writing is refused.
     #[inline]
     fn target(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(self.writable, "the region is mapped for reading only");
         self.address(offset, len)
     }
 
-    /// The device, if only it can reach the bytes.
+    /// Returns the device, if the memory is not mapped.
     #[inline]
     fn unmapped(&self) -> Option<&dyn DeviceMemory> {
         if self.base.is_some() { None } else { self.device.as_deref() }
     }
 
-    /// Copies bytes out. Panics outside the region.
+    /// Copies bytes out of the region. Panics if they are not inside it.
     #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         self.check(offset, to.len());
-        // SAFETY: the source range was checked, and a mapping has whole words; the target is a live exclusive slice, which
-        // cannot overlap the mapping because no reference into the mapping exists.
+        // SAFETY: the source range was checked, and a mapping has whole words; the target is a live exclusive slice,
+        // which cannot overlap the mapping because no reference into the mapping exists.
         unsafe {
             match self.unmapped() {
                 None => copy::load(self.address(offset, to.len()), to.as_mut_ptr(), to.len()),
@@ -173,7 +174,7 @@ impl Region {
         }
     }
 
-    /// Copies bytes in. Panics outside the region, and if it is read-only.
+    /// Copies bytes into the region. Panics if they are not inside it, or if it is read-only.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         // SAFETY: as for `read`, with the roles exchanged.
@@ -185,7 +186,7 @@ impl Region {
         }
     }
 
-    /// Writes zeros. Panics outside the region, and if it is read-only.
+    /// Writes zeros. Panics if they are not inside the region, or if it is read-only.
     pub fn zero(&self, offset: usize, len: usize) {
         const ZEROS: [u8; 4096] = [0; 4096];
         self.check(offset, len);
@@ -196,8 +197,8 @@ impl Region {
         (0..len).step_by(ZEROS.len()).for_each(|at| self.write(offset + at, &ZEROS[..ZEROS.len().min(len - at)]));
     }
 
-    /// Copies from another region (or this one; the ranges may overlap, but not in device memory that is not mapped).
-    /// Panics outside either, and if this one is read-only.
+    /// Copies from another region, or from this one: the ranges may overlap, except in device memory that is not
+    /// mapped. Panics if a range is not inside its region, or if this one is read-only.
     #[inline]
     pub fn copy_from(&self, offset: usize, source: &Region, source_offset: usize, len: usize) {
         if self.base.is_none() || source.base.is_none() {
@@ -227,19 +228,20 @@ impl Region {
         }
     }
 
-    /// Adds to the 8 bytes (of this machine's byte order) at `offset`, modulo 2^64, as one step that other threads and
-    /// processes see whole. Returns what was there.
+    /// Adds to the 8 bytes (in native byte order) at `offset`, modulo 2^64, atomically with respect to other threads
+    /// and processes. Returns the previous value.
     ///
     /// # Panics
-    /// Outside the region, at an offset that is no multiple of 8, and for memory that is read-only or not mapped.
+    /// If the bytes are not inside the region, the offset is not a multiple of 8, or the memory is read-only or not
+    /// mapped.
     pub fn fetch_add(&self, offset: usize, add: u64) -> u64 {
         self.atomic(offset).fetch_add(add, Ordering::AcqRel)
     }
 
-    /// Puts `swap` at `offset` if the 8 bytes there equal `compare`, as one step. Returns what was there.
+    /// Stores `swap` at `offset` if the 8 bytes there equal `compare`, atomically. Returns the previous value.
     ///
     /// # Panics
-    /// As [`Self::fetch_add`].
+    /// Like [`Self::fetch_add`].
     pub fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> u64 {
         match self.atomic(offset).compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire) {
             Ok(was) | Err(was) => was,
@@ -249,8 +251,8 @@ impl Region {
     fn atomic(&self, offset: usize) -> &AtomicU64 {
         let address = self.target(offset, 8).cast::<u64>();
         assert!(address.is_aligned(), "an atomic operation at offset {offset}, which is no multiple of 8");
-        // SAFETY: 8 aligned bytes of a writable mapping that lives as long as `self`. Other parties change them by
-        // atomic operations of the processor or not as one step, which a u64 of any value survives.
+        // SAFETY: 8 aligned bytes of a writable mapping that lives as long as `self`. Other processes and devices may
+        // change them, atomically or not, but any bit pattern is a valid u64.
         unsafe { AtomicU64::from_ptr(address) }
     }
 }
@@ -258,8 +260,8 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         if let (Some(base), None) = (self.base, &self.device) {
-            // SAFETY: the mapping is ours and the last owner is going: registered parties hold an Arc of it. The
-            // kernel unmaps whole pages, so the length need not be a multiple.
+            // SAFETY: this is the last owner of the mapping, since registered users hold an Arc of it. The kernel
+            // unmaps whole pages, so the length need not be a multiple of the page size.
             let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), self.len) };
         }
     }

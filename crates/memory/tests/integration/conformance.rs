@@ -1,6 +1,6 @@
-//! The conformance suite on every kind of region.
+//! The conformance suite on every region kind.
 
-use super::regions::Far;
+use super::regions::UnmappedDevice;
 use shotline_conformance::{Failure, Outcome};
 use shotline_memory::conformance::{CHECKS, Fixture, run};
 use shotline_memory::{DeviceMemory, Region, RegionKind};
@@ -11,25 +11,25 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A kind of the registry.
+/// Fixture for a kind of the registry.
 struct Registered {
     kind: RegionKind,
     folder: tempfile::TempDir,
-    made: AtomicUsize,
+    created: AtomicUsize,
 }
 
 impl Registered {
     fn new(kind: RegionKind) -> Self {
-        Self { kind, folder: tempfile::tempdir().unwrap(), made: AtomicUsize::new(0) }
+        Self { kind, folder: tempfile::tempdir().unwrap(), created: AtomicUsize::new(0) }
     }
-    /// A file that no other region has.
+    /// Returns the path of a new file.
     fn path(&self) -> PathBuf {
-        self.folder.path().join(self.made.fetch_add(1, Ordering::Relaxed).to_string())
+        self.folder.path().join(self.created.fetch_add(1, Ordering::Relaxed).to_string())
     }
 }
 
-fn worded<T, E: std::fmt::Display>(made: Result<T, E>) -> Result<T, Failure> {
-    made.map_err(|error| error.to_string())
+fn stringify_error<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<T, Failure> {
+    result.map_err(|error| error.to_string())
 }
 
 impl Fixture for Registered {
@@ -41,7 +41,7 @@ impl Fixture for Registered {
             RegionKind::File(_) => RegionKind::File(self.path()),
             kind @ (RegionKind::Heap | RegionKind::Huge | RegionKind::Memfd) => kind.clone(),
         };
-        worded(kind.make("conformance", len, true))
+        stringify_error(kind.make("conformance", len, true))
     }
     fn make_read_only(&self, bytes: &[u8]) -> Option<Result<Arc<Region>, Failure>> {
         match &self.kind {
@@ -50,24 +50,24 @@ impl Fixture for Registered {
             RegionKind::File(_) => {
                 let path = self.path();
                 std::fs::write(&path, bytes).unwrap();
-                Some(worded(RegionKind::File(path).make("conformance", bytes.len(), false)))
+                Some(stringify_error(RegionKind::File(path).make("conformance", bytes.len(), false)))
             }
         }
     }
 }
 
-/// Shared memory as another process gets it.
+/// Returns shared memory as another process maps it.
 fn handed_over(bytes: &[u8], writable: bool) -> Result<Arc<Region>, Failure> {
-    let ours = worded(Region::memfd("conformance", bytes.len()))?;
+    let ours = stringify_error(Region::memfd("conformance", bytes.len()))?;
     ours.write(0, bytes);
-    worded(ours.seal(!writable))?;
-    worded(Region::from_fd(ours.fd().ok_or("no file descriptor")?.try_clone_to_owned().unwrap(), writable))
+    stringify_error(ours.seal(!writable))?;
+    stringify_error(Region::from_fd(ours.fd().ok_or("no file descriptor")?.try_clone_to_owned().unwrap(), writable))
 }
 
-/// Kinds that are made by a function of the crate or by a device.
-struct Made(&'static str, fn(usize) -> Result<Arc<Region>, Failure>);
+/// Fixture for regions that a function creates.
+struct FromFn(&'static str, fn(usize) -> Result<Arc<Region>, Failure>);
 
-impl Fixture for Made {
+impl Fixture for FromFn {
     fn name(&self) -> &str {
         self.0
     }
@@ -79,12 +79,11 @@ impl Fixture for Made {
     }
 }
 
-/// Memory of a device that this process sees.
-struct Near(Box<[AtomicU64]>);
+/// Device memory that is mapped into this process.
+struct MappedDevice(Box<[AtomicU64]>);
 
-// SAFETY: only the memory that the pointers name is touched; the words live as long as the value, and begin at multiples
-// of 8.
-unsafe impl DeviceMemory for Near {
+// SAFETY: only the given ranges are accessed; the words live as long as the value and are aligned to 8 bytes.
+unsafe impl DeviceMemory for MappedDevice {
     fn len(&self) -> usize {
         8 * self.0.len()
     }
@@ -99,31 +98,31 @@ unsafe impl DeviceMemory for Near {
     }
 }
 
-/// A device that forgets the last byte of what it is given.
-struct Forgetful(Far);
+/// A faulty device that drops the last byte of every copy to it.
+struct LossyDevice(UnmappedDevice);
 
-// SAFETY: as for `Far`.
-unsafe impl DeviceMemory for Forgetful {
+// SAFETY: like `UnmappedDevice`.
+unsafe impl DeviceMemory for LossyDevice {
     fn len(&self) -> usize {
         self.0.len()
     }
     unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.copy_out(offset, to, len) }
     }
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
-        // SAFETY: fewer bytes than the caller promises.
+        // SAFETY: fewer bytes than the caller guarantees.
         unsafe { self.0.copy_in(offset, from, len.saturating_sub(1)) }
     }
 }
 
-const MADE: [Made; 4] = [
-    Made("small", |len| worded(Region::heap(len))),
-    Made("handed over", |len| handed_over(&vec![0; len], true)),
-    Made("device", |len| Ok(Region::device(Arc::new(Far(Mutex::new(vec![0; len])))))),
-    Made("mapped device", |len| {
+const OTHER_KINDS: [FromFn; 4] = [
+    FromFn("small", |len| stringify_error(Region::heap(len))),
+    FromFn("handed over", |len| handed_over(&vec![0; len], true)),
+    FromFn("device", |len| Ok(Region::device(Arc::new(UnmappedDevice(Mutex::new(vec![0; len])))))),
+    FromFn("mapped device", |len| {
         let words = (0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Region::device(Arc::new(Near(words))))
+        Ok(Region::device(Arc::new(MappedDevice(words))))
     }),
 ];
 
@@ -132,19 +131,19 @@ fn conforms(fixture: &dyn Fixture) {
 }
 
 #[test]
-fn every_kind_of_region_that_needs_nothing_conforms() {
+fn unprivileged_region_kinds_conform() {
     RegionKind::all()
         .into_iter()
         .filter(|kind| kind.description().privilege.is_none())
         .for_each(|kind| conforms(&Registered::new(kind)));
-    MADE.iter().for_each(|made| conforms(made));
+    OTHER_KINDS.iter().for_each(|fixture| conforms(fixture));
 }
 
 #[test]
-fn kinds_of_regions_that_need_a_privilege_conform() {
+fn privileged_region_kinds_conform() {
     for kind in RegionKind::all().into_iter().filter(|kind| kind.description().privilege.is_some()) {
         let fixture = Registered::new(kind);
-        // As many bytes as the checks use at once.
+        // The number of bytes that the checks use at once.
         match fixture.make(8 << 20) {
             Ok(_) => conforms(&fixture),
             Err(reason) => print_skip(format_args!("{}: {reason}", fixture.name())),
@@ -153,20 +152,21 @@ fn kinds_of_regions_that_need_a_privilege_conform() {
 }
 
 #[test]
-fn a_device_that_loses_bytes_does_not_conform() {
-    let forgetful = Made("forgetful", |len| Ok(Region::device(Arc::new(Forgetful(Far(Mutex::new(vec![0; len])))))));
-    let report = run(&forgetful, "bytes of any offset");
+fn device_that_loses_bytes_fails_the_suite() {
+    let lossy =
+        FromFn("lossy", |len| Ok(Region::device(Arc::new(LossyDevice(UnmappedDevice(Mutex::new(vec![0; len])))))));
+    let report = run(&lossy, "bytes of any offset");
     assert!(matches!(report.outcomes[..], [(_, Outcome::Failed(_))]), "{report:?}");
 }
 
 #[test]
-fn what_a_kind_lacks_is_said_in_place_of_the_check() {
-    let report = run(&MADE[2], "atomic operations bring back");
+fn outcome_has_what_the_kind_lacks() {
+    let report = run(&OTHER_KINDS[2], "atomic operations bring back");
     assert_eq!(report.outcomes, [("atomic operations bring back what was there", Outcome::cannot("not mapped"))]);
 }
 
 #[test]
-fn no_two_checks_have_one_name() {
+fn check_names_are_unique() {
     let names: BTreeSet<_> = CHECKS.iter().map(|check| check.name).collect();
     assert_eq!(names.len(), CHECKS.len());
 }

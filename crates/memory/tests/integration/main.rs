@@ -1,4 +1,4 @@
-//! The crate as its users meet it.
+//! Integration tests of the public API.
 
 mod conformance;
 mod protection;

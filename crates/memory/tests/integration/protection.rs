@@ -1,4 +1,4 @@
-//! The protection table against a simple model, and one sentence per rule.
+//! The protection table against a simple model, and one test per rule.
 
 use proptest::prelude::*;
 use shotline_memory::{
@@ -17,24 +17,24 @@ fn table() -> (Protection, Pd, Arc<Region>) {
 }
 
 #[test]
-fn a_window_opens_part_of_a_registration_to_one_queue_pair_until_its_time() {
+fn window_gives_one_queue_pair_access_until_it_expires() {
     let (mut table, pd, region) = table();
     let mr = table.register(pd, &region, 1024, 4096, Access::LOCAL_WRITE, Addressing::Virtual(1 << 40)).unwrap();
     let key = table.bind(pd, mr.lkey, 7, 512, 1024, Access::REMOTE_WRITE, Some(100)).unwrap();
-    let ask = |qp, now, address, len, needed| table.remote_for(pd, qp, now, key, address, len, needed);
-    let grant = ask(7, 99, 1000, 24, Access::REMOTE_WRITE).unwrap();
+    let check = |qp, now, address, len, needed| table.remote_for(pd, qp, now, key, address, len, needed);
+    let grant = check(7, 99, 1000, 24, Access::REMOTE_WRITE).unwrap();
     assert_eq!((grant.sge.offset, grant.sge.len), (1024 + 512 + 1000, 24));
-    assert_eq!(ask(8, 99, 0, 1, Access::REMOTE_WRITE), Err(Refused::ForeignQueuePair));
-    assert_eq!(ask(7, 100, 0, 1, Access::REMOTE_WRITE), Err(Refused::Expired));
-    assert_eq!(ask(7, 99, 0, 1, Access::REMOTE_READ), Err(Refused::Rights));
-    assert_eq!(ask(7, 99, 1000, 25, Access::REMOTE_WRITE), Err(Refused::Bounds));
+    assert_eq!(check(8, 99, 0, 1, Access::REMOTE_WRITE), Err(Refused::ForeignQueuePair));
+    assert_eq!(check(7, 100, 0, 1, Access::REMOTE_WRITE), Err(Refused::Expired));
+    assert_eq!(check(7, 99, 0, 1, Access::REMOTE_READ), Err(Refused::Rights));
+    assert_eq!(check(7, 99, 1000, 25, Access::REMOTE_WRITE), Err(Refused::Bounds));
     assert_eq!(table.remote(pd, key, 0, 1, Access::REMOTE_WRITE), Err(Refused::ForeignQueuePair));
     assert_eq!(table.remote(pd, mr.rkey, mr.address, 1, Access::REMOTE_WRITE), Err(Refused::Rights));
     assert!(table.holds(&grant) && table.unbind(key) && !table.holds(&grant) && !table.unbind(key));
 }
 
 #[test]
-fn a_window_gives_no_more_than_its_registration_can() {
+fn window_is_limited_by_its_registration() {
     let (mut table, pd, region) = table();
     let other = table.allocate();
     let mr = table.register(pd, &region, 0, 4096, Access::NONE, Addressing::ZeroBased).unwrap();
@@ -50,7 +50,7 @@ fn a_window_gives_no_more_than_its_registration_can() {
 }
 
 #[test]
-fn a_peer_ends_its_own_window_and_what_allows_it_and_nothing_else() {
+fn invalidate_removes_only_what_the_peer_may_invalidate() {
     let (mut table, pd, region) = table();
     let other = table.allocate();
     let mr = table.register(pd, &region, 0, 4096, RW, Addressing::ZeroBased).unwrap();
@@ -68,7 +68,7 @@ fn a_peer_ends_its_own_window_and_what_allows_it_and_nothing_else() {
 }
 
 #[test]
-fn a_deregistration_ends_every_window_and_spares_what_is_pinned() {
+fn deregister_removes_windows_and_keeps_pinned_memory() {
     let (mut table, pd, region) = table();
     let mr = table.register(pd, &region, 0, 4096, RW, Addressing::ZeroBased).unwrap();
     let keys: Vec<u32> =
@@ -84,25 +84,25 @@ fn a_deregistration_ends_every_window_and_spares_what_is_pinned() {
     table.unpin(first);
     assert_eq!(table.regions().iter().count(), 1);
     table.unpin(second);
-    assert_eq!(table.regions().iter().count(), 1, "until it is asked for: a batch may have landed there");
+    assert_eq!(table.regions().iter().count(), 1, "kept until the table is requested: a batch may be in it");
     assert_eq!(table.changed().unwrap().iter().count(), 0);
     assert_eq!((Arc::strong_count(&region), table.regions().iter().count()), (1, 0));
 }
 
 #[test]
-fn an_atomic_operation_needs_alignment_of_the_address_and_of_the_memory() {
+fn atomic_access_needs_aligned_address_and_memory() {
     let (mut table, pd, region) = table();
-    let ask = |table: &Protection, mr: Mr, at| {
+    let check = |table: &Protection, mr: Mr, at| {
         table.remote(pd, mr.rkey, mr.address + at, 8, Access::REMOTE_ATOMIC).map(|grant| grant.sge.offset)
     };
     let skewed = table.register(pd, &region, 4, 4096, RW, Addressing::ZeroBased).unwrap();
-    assert_eq!([ask(&table, skewed, 0), ask(&table, skewed, 4)], [Err(Refused::Misaligned); 2]);
+    assert_eq!([check(&table, skewed, 0), check(&table, skewed, 4)], [Err(Refused::Misaligned); 2]);
     let both = table.register(pd, &region, 4, 4096, RW, Addressing::Virtual(4)).unwrap();
-    assert_eq!([ask(&table, both, 0), ask(&table, both, 4)], [Err(Refused::Misaligned), Ok(8)]);
+    assert_eq!([check(&table, both, 0), check(&table, both, 4)], [Err(Refused::Misaligned), Ok(8)]);
 }
 
 #[test]
-fn a_domain_in_use_stays_and_its_handle_never_names_another() {
+fn domain_in_use_stays_and_its_handle_is_not_reused() {
     let (mut table, pd, region) = table();
     let mr = table.register(pd, &region, 0, 8, Access::NONE, Addressing::ZeroBased).unwrap();
     table.join(pd).unwrap();
@@ -117,7 +117,7 @@ fn a_domain_in_use_stays_and_its_handle_never_names_another() {
 }
 
 #[test]
-fn what_peers_do_is_counted_where_the_memory_was_registered() {
+fn usage_is_counted_per_registration() {
     let (mut table, pd, region) = table();
     let mr = table.register(pd, &region, 0, 4096, RW, Addressing::ZeroBased).unwrap();
     let key = table.bind(pd, mr.lkey, 7, 0, 64, Access::REMOTE_READ, None).unwrap();
@@ -145,7 +145,7 @@ fn keys_do_not_repeat_within_thousands_of_registrations() {
 }
 
 #[test]
-fn many_registrations_of_many_regions_are_each_found_and_their_regions_let_go() {
+fn many_regions_are_found_and_released() {
     let (mut table, pd, _) = table();
     let regions: Vec<_> = (0..2000).map(|_| Region::heap(8).unwrap()).collect();
     let mrs: Vec<_> =
@@ -168,8 +168,8 @@ enum Step {
     Invalidate { key: usize, qp: u32 },
     Pin(usize),
     Unpin(usize),
-    Ask { key: usize, qp: u32, now: u64, from: i64, len: u32, needed: u8 },
-    AskAnywhere { key: usize, qp: u32, address: u64, len: u32 },
+    Check { key: usize, qp: u32, now: u64, from: i64, len: u32, needed: u8 },
+    CheckAnywhere { key: usize, qp: u32, address: u64, len: u32 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -187,15 +187,15 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(Step::Pin),
         1 => any::<usize>().prop_map(Step::Unpin),
         8 => (any::<usize>(), 0_u32..3, 0_u64..5, -3_i64..10_000, 0_u32..10_000, access)
-            .prop_map(|(key, qp, now, from, len, needed)| Step::Ask { key, qp, now, from, len, needed }),
+            .prop_map(|(key, qp, now, from, len, needed)| Step::Check { key, qp, now, from, len, needed }),
         2 => (any::<usize>(), 0_u32..3, any::<u64>(), any::<u32>())
-            .prop_map(|(key, qp, address, len)| Step::AskAnywhere { key, qp, address, len }),
+            .prop_map(|(key, qp, address, len)| Step::CheckAnywhere { key, qp, address, len }),
     ]
 }
 
-/// A key as the model knows it; keys that have ended stay, to be asked again.
+/// A key in the model. Removed keys stay in it, so that they are tried again.
 #[derive(Clone, Debug)]
-struct Known {
+struct ModelKey {
     rkey: u32,
     mr: usize,
     region: usize,
@@ -212,22 +212,22 @@ struct Known {
 struct Model {
     mrs: Vec<(Mr, bool)>,
     pins: Vec<(usize, Pin)>,
-    keys: Vec<Known>,
+    keys: Vec<ModelKey>,
 }
 
 fn pick<T>(list: &[T], index: usize) -> Option<usize> {
     (!list.is_empty()).then(|| index % list.len())
 }
 
-impl Known {
-    /// Where the bytes are in the region, if everything allows it: in numbers that cannot wrap.
-    fn answer(&self, qp: u32, now: u64, address: u64, len: u32, needed: Access) -> Option<u64> {
+impl ModelKey {
+    /// Returns the expected offset of the bytes in the region, if the access is allowed. `i128` cannot overflow here.
+    fn expected_offset(&self, qp: u32, now: u64, address: u64, len: u32, needed: Access) -> Option<u64> {
         let (from, end) = (i128::from(address) - i128::from(self.base), i128::from(len));
         let inside = from >= 0 && from + end <= i128::from(self.len);
         let fits = self.qp.is_none_or(|bound| bound == qp) && self.expires.is_none_or(|at| now < at);
-        let place = i128::from(self.offset) + from;
-        let aligned = !needed.allows(Access::REMOTE_ATOMIC) || (address | place as u64).is_multiple_of(8);
-        (self.live && fits && self.access.allows(needed) && inside && aligned).then_some(place as u64)
+        let offset = i128::from(self.offset) + from;
+        let aligned = !needed.allows(Access::REMOTE_ATOMIC) || (address | offset as u64).is_multiple_of(8);
+        (self.live && fits && self.access.allows(needed) && inside && aligned).then_some(offset as u64)
     }
 }
 
@@ -235,7 +235,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(512)))]
 
     #[test]
-    fn the_table_answers_as_the_model_does(steps in prop::collection::vec(step(), 1..120)) {
+    fn table_agrees_with_the_model(steps in prop::collection::vec(step(), 1..120)) {
         let regions: Vec<_> = (0..3).map(|_| Region::heap(8192).unwrap()).collect();
         let mut table = Protection::new(Registrar::new().finish());
         let (pd, foreign) = (table.allocate(), table.allocate());
@@ -250,11 +250,11 @@ proptest! {
                     let made = table.register(pd, &regions[region], offset, len, access, addressing);
                     prop_assert_eq!(made.is_ok(), good, "{:?}", made);
                     let Ok(mr) = made else { continue };
-                    prop_assert!(model.keys.iter().all(|key| key.rkey != mr.rkey), "a key came back");
-                    prop_assert!(model.mrs.iter().all(|(old, _)| old.lkey != mr.lkey), "a local key came back");
+                    prop_assert!(model.keys.iter().all(|key| key.rkey != mr.rkey), "a key was reused");
+                    prop_assert!(model.mrs.iter().all(|(old, _)| old.lkey != mr.lkey), "a local key was reused");
                     let mr_index = model.mrs.len();
                     model.mrs.push((mr, true));
-                    model.keys.push(Known {
+                    model.keys.push(ModelKey {
                         rkey: mr.rkey, mr: mr_index, region, base, offset, len, access,
                         qp: None, expires: None, live: true,
                     });
@@ -276,9 +276,9 @@ proptest! {
                     let made = table.bind(pd, handle.lkey, qp, offset, len, access, expires);
                     prop_assert_eq!(made.is_ok(), good, "{:?}", made);
                     let Ok(rkey) = made else { continue };
-                    prop_assert!(model.keys.iter().all(|key| key.rkey != rkey), "a key came back");
+                    prop_assert!(model.keys.iter().all(|key| key.rkey != rkey), "a key was reused");
                     let (offset, base) = (memory.offset + offset, 0);
-                    model.keys.push(Known {
+                    model.keys.push(ModelKey {
                         rkey, base, offset, len, access, qp: Some(qp), expires, live: true, ..memory
                     });
                 }
@@ -313,35 +313,35 @@ proptest! {
                     prop_assert_eq!(table.alive(&pin), model.mrs[mr].1);
                     table.unpin(pin);
                 }
-                Step::Ask { key, qp, now, from, len, needed } => {
+                Step::Check { key, qp, now, from, len, needed } => {
                     let Some(index) = pick(&model.keys, key) else { continue };
                     let key = &model.keys[index];
                     let (address, needed) = (key.base.wrapping_add_signed(from), Access::from_bits(needed));
-                    let answer = table.remote_for(pd, qp, now, key.rkey, address, len, needed);
-                    let expected = key.answer(qp, now, address, len, needed);
-                    prop_assert_eq!(answer.ok().map(|grant| grant.sge.offset), expected);
+                    let granted = table.remote_for(pd, qp, now, key.rkey, address, len, needed);
+                    let expected = key.expected_offset(qp, now, address, len, needed);
+                    prop_assert_eq!(granted.ok().map(|grant| grant.sge.offset), expected);
                     prop_assert!(table.remote_for(foreign, qp, now, key.rkey, address, len, needed).is_err());
-                    if let Ok(grant) = answer {
+                    if let Ok(grant) = granted {
                         prop_assert!(table.holds(&grant));
                         prop_assert!(Arc::ptr_eq(table.regions().get(grant.sge.region), &regions[key.region]));
                     }
                     let (mr, live) = model.mrs[key.mr];
                     let local = table.local(pd, mr.lkey, address, len, Access::LOCAL_WRITE);
                     let own = model.keys.iter().find(|own| own.mr == key.mr).unwrap();
-                    let own = Known { live, ..own.clone() };
-                    let expected = own.answer(qp, now, address, len, Access::LOCAL_WRITE);
+                    let own = ModelKey { live, ..own.clone() };
+                    let expected = own.expected_offset(qp, now, address, len, Access::LOCAL_WRITE);
                     prop_assert_eq!(local.ok().map(|sge: Sge| sge.offset), expected);
                 }
-                Step::AskAnywhere { key, qp, address, len } => {
+                Step::CheckAnywhere { key, qp, address, len } => {
                     let Some(index) = pick(&model.keys, key) else { continue };
                     let key = &model.keys[index];
-                    let answer = table.remote_for(pd, qp, 0, key.rkey, address, len, Access::NONE);
-                    let expected = key.answer(qp, 0, address, len, Access::NONE);
-                    prop_assert_eq!(answer.ok().map(|grant| grant.sge.offset), expected);
+                    let granted = table.remote_for(pd, qp, 0, key.rkey, address, len, Access::NONE);
+                    let expected = key.expected_offset(qp, 0, address, len, Access::NONE);
+                    prop_assert_eq!(granted.ok().map(|grant| grant.sge.offset), expected);
                 }
             }
         }
-        // Everything balances: without registrations and pins no region is left, and the domain can go.
+        // Without registrations and pins no region is left in the table, and the domain can be deallocated.
         let used: HashSet<_> = model.mrs.iter().enumerate().filter(|(index, (_, live))| {
             *live || model.pins.iter().any(|(mr, _)| mr == index)
         }).map(|(index, _)| model.keys.iter().find(|key| key.mr == index).unwrap().region).collect();

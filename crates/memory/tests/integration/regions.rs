@@ -1,4 +1,4 @@
-//! Every kind of region keeps its bytes, its length and its rights.
+//! Contents, length and access rights of every region kind.
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use shotline_memory::{
@@ -21,7 +21,7 @@ fn copies_move_bytes_between_kinds_of_regions() {
 }
 
 #[test]
-fn memory_whose_pages_are_touched_later_keeps_what_was_written_before() {
+fn populate_keeps_the_contents() {
     let region = Region::host_untouched(70 << 20).unwrap();
     region.write(40 << 20, b"shot");
     region.populate(&AtomicBool::new(false)).unwrap();
@@ -31,7 +31,7 @@ fn memory_whose_pages_are_touched_later_keeps_what_was_written_before() {
 }
 
 #[test]
-fn regions_that_the_machine_cannot_hold_are_refused_before_they_are_made() {
+fn regions_larger_than_memory_are_refused() {
     let (asked, len) = ("1024.0 TiB", 1 << 50);
     for made in [Region::host_untouched(len), Region::memfd("test", len), Region::heap(len)] {
         let words = made.unwrap_err().to_string();
@@ -46,7 +46,7 @@ fn an_offset_that_wraps_is_refused() {
 }
 
 #[test]
-fn small_kinds_are_rounded_to_pages_and_the_pool_kind_to_huge_ones() {
+fn lengths_are_rounded_to_pages_or_huge_pages() {
     let page = rustix::param::page_size();
     assert_eq!((Region::heap(1).unwrap().len(), Region::memfd("t", 1).unwrap().len()), (page, page));
     assert_eq!(Region::host(1).unwrap().len(), 2 << 20);
@@ -55,7 +55,7 @@ fn small_kinds_are_rounded_to_pages_and_the_pool_kind_to_huge_ones() {
 }
 
 #[test]
-fn huge_pages_are_huge_or_the_error_says_how_to_have_them() {
+fn huge_pages_are_used_or_the_error_has_the_command() {
     match Region::huge(1 << 46) {
         Err(MemoryError::NoHugePages { needed, wanted, .. }) => assert!(needed == 1 << 25 && wanted >= needed),
         other => panic!("{other:?}"),
@@ -67,7 +67,7 @@ fn huge_pages_are_huge_or_the_error_says_how_to_have_them() {
 }
 
 #[test]
-fn another_mapping_of_shared_memory_sees_the_same_bytes_and_its_length_cannot_change() {
+fn shared_memory_has_the_same_bytes_and_a_fixed_length() {
     let ours = Region::memfd("test", 8192).unwrap();
     let fd = ours.fd().unwrap().try_clone_to_owned().unwrap();
     assert!(rustix::fs::ftruncate(&fd, 4096).is_err() && rustix::fs::ftruncate(&fd, 16384).is_err());
@@ -79,7 +79,7 @@ fn another_mapping_of_shared_memory_sees_the_same_bytes_and_its_length_cannot_ch
 }
 
 #[test]
-fn memory_sealed_for_reading_cannot_be_mapped_for_writing_by_who_gets_it() {
+fn read_only_sealed_memory_cannot_be_mapped_writable() {
     let ours = Region::memfd("test", 4096).unwrap();
     ours.seal(true).unwrap();
     let fd = || ours.fd().unwrap().try_clone_to_owned().unwrap();
@@ -91,8 +91,8 @@ fn memory_sealed_for_reading_cannot_be_mapped_for_writing_by_who_gets_it() {
     theirs.read(0, &mut out);
     assert_eq!(&out, b"still ours");
     assert!(!theirs.is_writable());
-    // The kernel holds the right: the mapping cannot be made writable later.
-    // SAFETY: the range is the mapping of `theirs`; more rights do not change its contents.
+    // The kernel enforces the seal: the mapping cannot be made writable later.
+    // SAFETY: the range is the mapping of `theirs`; more access rights do not change its contents.
     let more = unsafe { rustix::mm::mprotect(theirs.address(0, 4096).cast(), 4096, rustix::mm::MprotectFlags::WRITE) };
     assert_eq!(more, Err(rustix::io::Errno::ACCESS));
     let mut protection = Protection::new(Registrar::new().finish());
@@ -102,7 +102,7 @@ fn memory_sealed_for_reading_cannot_be_mapped_for_writing_by_who_gets_it() {
 }
 
 #[test]
-fn memory_of_another_process_is_mapped_and_not_touched() {
+fn memory_from_fd_is_not_populated() {
     let ours = Region::memfd("test", 4 << 20).unwrap();
     for writable in [false, true] {
         let theirs = Region::from_fd(ours.fd().unwrap().try_clone_to_owned().unwrap(), writable).unwrap();
@@ -115,7 +115,7 @@ fn memory_of_another_process_is_mapped_and_not_touched() {
 }
 
 #[test]
-fn memory_whose_maker_could_shorten_it_is_refused() {
+fn memory_that_can_shrink_is_refused() {
     let fd = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&fd, 4096).unwrap();
     assert!(matches!(Region::from_fd(fd, true), Err(MemoryError::NotSealed)));
@@ -124,7 +124,7 @@ fn memory_whose_maker_could_shorten_it_is_refused() {
 }
 
 #[test]
-fn shared_memory_of_reserved_pages_is_refused() {
+fn shared_memory_of_reserved_huge_pages_is_refused() {
     let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let fd = rustix::fs::memfd_create("test", flags).unwrap();
     rustix::fs::ftruncate(&fd, 2 << 20).unwrap();
@@ -134,7 +134,7 @@ fn shared_memory_of_reserved_pages_is_refused() {
 }
 
 #[test]
-fn a_file_is_made_extended_kept_and_held_by_one_process() {
+fn file_is_created_extended_kept_and_locked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("memory");
     let region = Region::file(&path, 10_000, true).unwrap();
@@ -152,7 +152,7 @@ fn a_file_is_made_extended_kept_and_held_by_one_process() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_refused_without_waiting() {
+fn non_regular_file_is_refused_without_blocking() {
     let folder = tempfile::tempdir().unwrap();
     assert!(Region::file(folder.path(), 4096, true).is_err());
     assert!(matches!(Region::file(folder.path(), 4096, false), Err(MemoryError::NotAFile(_))));
@@ -163,7 +163,7 @@ fn what_is_not_a_regular_file_is_refused_without_waiting() {
 }
 
 #[test]
-fn atomic_operations_of_two_mappings_never_lose_one_another() {
+fn atomic_operations_of_two_mappings_are_all_counted() {
     let ours = Region::memfd("test", 4096).unwrap();
     let theirs = Region::from_fd(ours.fd().unwrap().try_clone_to_owned().unwrap(), true).unwrap();
     std::thread::scope(|scope| {
@@ -177,27 +177,27 @@ fn atomic_operations_of_two_mappings_never_lose_one_another() {
     assert_eq!(ours.fetch_add(8, 0), 7);
 }
 
-/// Memory that only its "device" reaches.
-pub struct Far(pub Mutex<Vec<u8>>);
+/// Device memory that is not mapped into this process.
+pub struct UnmappedDevice(pub Mutex<Vec<u8>>);
 
-// SAFETY: only the memory that the pointers name is touched; there is no host address.
-unsafe impl DeviceMemory for Far {
+// SAFETY: only the given ranges are accessed; there is no host address.
+unsafe impl DeviceMemory for UnmappedDevice {
     fn len(&self) -> usize {
         self.0.lock().unwrap().len()
     }
     unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::ptr::copy_nonoverlapping(self.0.lock().unwrap()[offset..][..len].as_ptr(), to, len) }
     }
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::ptr::copy_nonoverlapping(from, self.0.lock().unwrap()[offset..][..len].as_mut_ptr(), len) }
     }
 }
 
 #[test]
-fn device_memory_that_is_not_mapped_copies_through_its_device() {
-    let far = || Region::device(Arc::new(Far(Mutex::new(vec![1; 20_000]))));
+fn unmapped_device_memory_is_copied_by_the_device() {
+    let far = || Region::device(Arc::new(UnmappedDevice(Mutex::new(vec![1; 20_000]))));
     let (a, b, host) = (far(), far(), Region::heap(20_000).unwrap());
     assert!(!a.is_mapped());
     (0..20_000).step_by(2).for_each(|at| host.write(at, &[at as u8, (at >> 8) as u8]));
@@ -217,7 +217,7 @@ fn device_memory_that_is_not_mapped_copies_through_its_device() {
 }
 
 #[test]
-fn writes_of_two_threads_into_one_word_are_both_there() {
+fn concurrent_writes_to_one_word_are_both_kept() {
     let region = Region::heap(4096).unwrap();
     let start = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
@@ -238,14 +238,14 @@ fn writes_of_two_threads_into_one_word_are_both_there() {
 }
 
 #[test]
-fn a_copy_that_races_with_a_write_tears_no_word() {
+fn copy_racing_with_a_write_tears_no_word() {
     const BYTES: usize = 1 << 16;
     let region = Region::heap(2 * BYTES).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..2000 {
-                // At no word's beginning on the private side.
+                // Unaligned on the private side.
                 let mine = vec![(round % 2 * 255) as u8; BYTES + 1];
                 region.write(0, &mine[1..]);
             }
