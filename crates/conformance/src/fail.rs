@@ -1,9 +1,9 @@
-//! How a check fails.
+//! Helpers with which a check fails.
 
 use super::Failure;
 use std::fmt::Display;
 
-/// Turns the error of what a check does on its way into its failure: `cannot open the recording: ...`.
+/// Returns a function for `map_err` that turns an error into a failure: `cannot open the recording: ...`.
 pub fn failed<E: Display>(what: &str) -> impl FnOnce(E) -> Failure {
     move |error| format!("cannot {what}: {error}")
 }
@@ -11,14 +11,14 @@ pub fn failed<E: Display>(what: &str) -> impl FnOnce(E) -> Failure {
 /// Fails a check with a formatted reason unless a condition holds.
 #[macro_export]
 macro_rules! ensure {
-    ($is_so:expr, $($why:tt)+) => {
-        if !$is_so {
+    ($condition:expr, $($why:tt)+) => {
+        if !$condition {
             return Err(format!($($why)+));
         }
     };
 }
 
-/// Fails a check unless what was found equals what was expected; the rest says, formatted, what they are of.
+/// Fails a check unless `found` equals `expected`. The formatted remaining arguments describe what is compared.
 #[macro_export]
 macro_rules! same {
     ($found:expr, $expected:expr, $($what:tt)+) => {{

@@ -1,7 +1,8 @@
-//! What the conformance suites of transports, providers, kinds of regions and export formats share: the outcome of a
-//! check, the report of one member of a registry, and the macros by which a check fails.
+//! Shared parts of the conformance suites of transports, providers, region kinds and export formats: the outcome of a
+//! check, the report of one member of a registry, and the macros with which a check fails.
 //!
-//! Each suite keeps its own checks, and what they act on. The suite of framings is apart: it needs no allocation.
+//! Each suite defines its own checks and fixtures. The suite of framings does not use this crate, since it must not
+//! allocate.
 
 mod fail;
 
@@ -9,49 +10,49 @@ pub use fail::failed;
 
 use std::borrow::Cow;
 
-/// Why a check failed, for a person.
+/// Human-readable reason why a check failed.
 pub type Failure = String;
 
-/// The outcome of a check.
+/// Outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The member does what the check states.
+    /// The member meets the requirement.
     Passed,
-    /// The check was not run: the member, or this machine, lacks what it needs.
+    /// The check was not run: the member or this machine lacks something that it needs.
     Cannot(Cow<'static, str>),
-    /// The member does not do it.
+    /// The member violates the requirement.
     Failed(Failure),
 }
 
 impl Outcome {
-    /// The outcome of a check that was run.
+    /// Returns the outcome of a check that was run.
     pub fn of(result: Result<(), Failure>) -> Self {
         result.map_or_else(Self::Failed, |()| Self::Passed)
     }
 
-    /// The outcome of a check that could not be run, for this reason.
+    /// Returns the outcome of a check that could not be run, for this reason.
     pub fn cannot(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Cannot(reason.into())
     }
 }
 
-/// The outcomes of one member of a registry.
+/// Outcomes of one member of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Name of the member.
     pub member: String,
-    /// The name of each check and its outcome, in the order in which the checks ran.
+    /// Name and outcome of each check, in the order in which the checks ran.
     pub outcomes: Vec<(&'static str, Outcome)>,
 }
 
 impl Report {
-    /// The checks that failed, one a line; empty if none did.
+    /// Returns the checks that failed, one per line; empty if none did.
     pub fn failures(&self) -> String {
         let line = |(check, why): (&str, &str)| format!("{}: {check}: {why}\n", self.member);
         self.failed().map(line).collect()
     }
 
-    /// The name of each check that failed, and why it did.
+    /// Returns the name of each check that failed, with the reason.
     pub fn failed(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.outcomes.iter().filter_map(|(check, outcome)| match outcome {
             Outcome::Failed(why) => Some((*check, why.as_str())),
@@ -59,10 +60,10 @@ impl Report {
         })
     }
 
-    /// Panics unless checks ran and none of them failed: the last line of a test that holds a member to its suite.
+    /// Asserts that at least one check ran and that none failed.
     ///
     /// # Panics
-    /// With the checks that failed, one a line.
+    /// If not, with the checks that failed, one per line.
     #[track_caller]
     pub fn expect_conformance(&self) {
         assert!(!self.outcomes.is_empty(), "{}: no check ran", self.member);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_fails_with_what_was_found() {
+    fn failed_check_reports_the_found_value() {
         assert_eq!(Outcome::of(is_four(4)), Outcome::Passed);
         assert_eq!(is_four(1), Err("1 is not above 2".into()));
         assert_eq!(is_four(3), Err("number 1: 3, not 4".into()));
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_what_failed_and_nothing_else() {
+    fn failures_list_only_failed_checks() {
         let report = report([Outcome::Passed, Outcome::of(is_four(1)), Outcome::cannot("two ends only")]);
         assert_eq!(report.failures(), "shm: second: 1 is not above 2\n");
         assert_eq!(report.failed().collect::<Vec<_>>(), [("second", "1 is not above 2")]);
@@ -104,18 +105,18 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "shm: second: 1 is not above 2")]
-    fn a_failed_check_is_no_conformance() {
+    fn expect_conformance_panics_on_a_failed_check() {
         report([Outcome::Passed, Outcome::of(is_four(1))]).expect_conformance();
     }
 
     #[test]
     #[should_panic(expected = "shm: no check ran")]
-    fn a_report_without_a_check_is_no_conformance() {
+    fn expect_conformance_panics_without_checks() {
         report([]).expect_conformance();
     }
 
     #[test]
-    fn what_could_not_be_checked_is_no_failure() {
+    fn expect_conformance_accepts_checks_that_cannot_run() {
         report([Outcome::cannot("no RC")]).expect_conformance();
     }
 }

@@ -1,7 +1,7 @@
-//! Random numbers that a seed repeats: the same on every machine and in every version.
+//! Seedable pseudorandom numbers: a seed gives the same sequence on every machine and in every version.
 //!
 //! Emulated data, simulations and tests depend on the sequences of [`SplitMix64`] and on how many numbers each of its
-//! methods draws: both are fixed. Nothing here is fit for secrets.
+//! methods draws: both are fixed. Not cryptographically secure.
 //!
 //! ```
 //! let mut random = shotline_random::SplitMix64::new(1_234_567);
@@ -10,7 +10,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// The odd number next to 2^64 divided by the golden ratio: the distance of two states.
+/// Increment of the state: the odd number closest to 2^64 divided by the golden ratio.
 const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The generator SplitMix64 of Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
@@ -23,32 +23,32 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// A generator that begins with this seed; any seed is as good as another.
+    /// Creates a generator with this seed. All seeds are equally good.
     #[inline]
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GAMMA);
         mix(self.state)
     }
 
-    /// A number from 0 up to but not including 1, a multiple of 2^-53. Draws one number.
+    /// Returns a number in [0, 1), a multiple of 2^-53. Draws one number.
     #[inline]
     pub const fn next_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number below `bound`, or 0 if `bound` is 0. Draws one number; the bias is below `bound / 2^64`.
+    /// Returns a number below `bound`, or 0 if `bound` is 0. Draws one number; the bias is below `bound / 2^64`.
     #[inline]
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included. Draws one number.
+    /// Returns a number from `low` to `high`, inclusive. Draws one number.
     ///
     /// # Panics
     /// In debug builds, if `low` is above `high` or the range is all of `u64`.
@@ -57,13 +57,13 @@ impl SplitMix64 {
         low + self.below(high - low + 1)
     }
 
-    /// Returns true with this probability, from 0 to 1. Draws one number, whatever the probability.
+    /// Returns `true` with this probability, from 0 to 1. Always draws one number.
     #[inline]
     pub const fn chance(&mut self, probability: f64) -> bool {
         self.next_f64() < probability
     }
 
-    /// One of the choices. Draws one number.
+    /// Returns one of the choices. Draws one number.
     ///
     /// # Panics
     /// If there are no choices.
@@ -72,7 +72,7 @@ impl SplitMix64 {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Fills a slice with random bytes. Draws one number for every 8 bytes, little-endian, and one for the rest.
+    /// Fills a slice with random bytes. Draws one number for every 8 bytes, little-endian, and one for a remainder.
     pub fn fill_bytes(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
@@ -80,7 +80,7 @@ impl SplitMix64 {
     }
 }
 
-/// The output function of SplitMix64: a bijection that hashes 64 bits to 64 bits (Stafford's "Mix13", a variant of
+/// Output function of SplitMix64: a bijection that hashes 64 bits to 64 bits (Stafford's "Mix13", a variant of
 /// MurmurHash3's finalizer).
 #[inline]
 pub const fn mix(bits: u64) -> u64 {
@@ -93,7 +93,7 @@ pub const fn mix(bits: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The first outputs of `splitmix64.c` for the seed 1234567.
+    /// First outputs of `splitmix64.c` for the seed 1234567.
     const REFERENCE: [u64; 5] = [
         6_457_827_717_110_365_317,
         3_203_168_211_198_807_973,
@@ -103,7 +103,7 @@ mod tests {
     ];
 
     #[test]
-    fn numbers_are_those_of_the_reference() {
+    fn outputs_match_the_reference() {
         let mut random = SplitMix64::new(1_234_567);
         assert_eq!([(); 5].map(|()| random.next_u64()), REFERENCE);
     }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chance_draws_one_number_whatever_its_probability() {
+    fn chance_always_draws_one_number() {
         for probability in [0.0, 0.5, 1.0] {
             let mut random = SplitMix64::new(1_234_567);
             random.chance(probability);

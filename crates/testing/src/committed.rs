@@ -1,17 +1,17 @@
-//! Files that are committed and made by a test.
+//! Committed files that a test generates.
 
 use std::fs;
 use std::path::Path;
 
-/// Whether the environment variable `UPDATE` asks tests to write what they keep.
+/// Returns `true` if the environment variable `UPDATE` requests that tests rewrite their committed files.
 pub fn is_update() -> bool {
     std::env::var_os("UPDATE").is_some_and(|value| !value.is_empty())
 }
 
-/// Compares a committed file with what it must be, or writes it if [`is_update`].
+/// Compares a committed file with its expected contents, or writes it if [`is_update`].
 ///
 /// # Panics
-/// If they differ: with the first difference and the command that writes the file.
+/// If they differ, with the first difference and the command that rewrites the file.
 pub fn committed(path: &Path, expected: &[u8]) {
     if is_update() {
         let folder = path.parent().expect("a file is in a folder");
@@ -19,14 +19,14 @@ pub fn committed(path: &Path, expected: &[u8]) {
         fs::write(path, expected).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         return;
     }
-    let found = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}; {}", path.display(), how()));
+    let found = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}; {}", path.display(), hint()));
     if found != expected {
         let at = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
         let line = 1 + expected[..at].iter().filter(|byte| **byte == b'\n').count();
-        panic!("{} differs from what it must be, first at byte {at} (line {line}); {}", path.display(), how());
+        panic!("{} differs from what it must be, first at byte {at} (line {line}); {}", path.display(), hint());
     }
 }
 
-fn how() -> String {
+fn hint() -> String {
     format!("if that is meant, write it anew: UPDATE=1 {}", crate::command())
 }

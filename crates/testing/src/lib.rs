@@ -1,10 +1,10 @@
-//! What the tests of all crates share: skips, seeds, sizes of random runs, waits, processes, and files that tests keep.
+//! Test helpers shared by all crates: skips, seeds, sizes of random runs, waits, processes, and committed files.
 //!
 //! | environment variable | meaning |
 //! |---|---|
-//! | `SHOTLINE_SEEDS=FIRST..LAST` | seeds of every [`seeds`], instead of the few that are for a commit |
-//! | `PROPTEST_CASES=N` | cases of every `proptest!`, instead of those that are for a commit |
-//! | `UPDATE=1` | [`committed`] writes its files anew instead of comparing them |
+//! | `SHOTLINE_SEEDS=FIRST..LAST` | seeds of every [`seeds`], instead of the few for a normal run |
+//! | `PROPTEST_CASES=N` | cases of every `proptest!`, instead of those for a normal run |
+//! | `UPDATE=1` | [`committed`] rewrites its files instead of comparing them |
 
 mod committed;
 mod process;
@@ -18,7 +18,7 @@ pub use seeds::{Seeds, cases, seeds};
 pub use skip::print_skip;
 pub use wait::{PATIENCE, until, until_some};
 
-/// The command that runs the current test again, as far as its name is known.
+/// Returns the command that runs the current test again, as far as its name is known.
 fn command() -> String {
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
     // libtest names the thread after its test.

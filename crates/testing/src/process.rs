@@ -1,4 +1,4 @@
-//! Other processes and threads.
+//! Child processes and threads.
 
 use crate::until;
 use std::env;
@@ -6,7 +6,7 @@ use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command};
 
-/// An example of the workspace, as a program to start. A test that needs a process of its own has it in one.
+/// Returns the command that starts an example of the workspace. Tests that need another process run one.
 ///
 /// `cargo test` and `cargo nextest run` build examples with the tests, unless some targets are selected.
 ///
@@ -19,12 +19,12 @@ pub fn example(name: &str) -> Command {
     Command::new(path)
 }
 
-/// Another process, which does not outlive this.
+/// A child process that is killed on drop.
 #[derive(Debug)]
 pub struct Process(Child);
 
 impl Process {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Panics
     /// If it does not start.
@@ -32,12 +32,12 @@ impl Process {
         Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Kills it by SIGKILL.
+    /// Kills the process with SIGKILL and waits for it.
     pub fn kill(mut self) {
-        self.end();
+        self.kill_and_wait();
     }
 
-    fn end(&mut self) {
+    fn kill_and_wait(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -58,11 +58,11 @@ impl DerefMut for Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.end();
+        self.kill_and_wait();
     }
 }
 
-/// Waits until a thread of this process sleeps in the kernel; `id` is what `gettid` returns there.
+/// Waits until a thread of this process sleeps in the kernel. `id` is the thread id, as `gettid` returns it.
 ///
 /// # Panics
 /// If there is no such thread, or it does not sleep within [`PATIENCE`](crate::PATIENCE).
@@ -70,7 +70,7 @@ pub fn until_asleep(id: i32) {
     let path = format!("/proc/self/task/{id}/stat");
     until("the thread sleeps", || {
         let stat = fs::read_to_string(&path).expect("the thread is there");
-        // The state follows the name, which may hold anything.
+        // The state follows the thread name in parentheses, which may contain any character.
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
     });
 }

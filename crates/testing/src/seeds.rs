@@ -1,11 +1,11 @@
-//! Spans of random runs: few for a commit, as many as one likes in a campaign, and one to repeat a failure.
+//! Seed ranges of random tests: few in a normal run, many in a campaign, and a single one to reproduce a failure.
 
 use std::env;
 use std::ops::Range;
 
-/// The seeds of a test: `commit`, or those of the environment variable `SHOTLINE_SEEDS`.
+/// Returns the seeds of a test: `default`, or those of the environment variable `SHOTLINE_SEEDS`.
 ///
-/// A test whose loop over them panics prints the seed and the command that runs it alone.
+/// If the loop over them panics, the seed is printed with the command that runs it alone.
 ///
 /// ```
 /// for seed in shotline_testing::seeds(0..8) {
@@ -15,21 +15,21 @@ use std::ops::Range;
 ///
 /// # Panics
 /// If `SHOTLINE_SEEDS` is not `FIRST..LAST`.
-pub fn seeds(commit: Range<u64>) -> Seeds {
+pub fn seeds(default: Range<u64>) -> Seeds {
     let all = match env::var("SHOTLINE_SEEDS") {
-        Ok(text) => span(&text).unwrap_or_else(|| panic!("SHOTLINE_SEEDS: expected FIRST..LAST, found {text}")),
-        Err(_) => commit,
+        Ok(text) => range(&text).unwrap_or_else(|| panic!("SHOTLINE_SEEDS: expected FIRST..LAST, found {text}")),
+        Err(_) => default,
     };
     Seeds { all, current: None }
 }
 
-fn span(text: &str) -> Option<Range<u64>> {
+fn range(text: &str) -> Option<Range<u64>> {
     let (first, last) = text.split_once("..")?;
-    let span = first.parse().ok()?..last.parse().ok()?;
-    (!span.is_empty()).then_some(span)
+    let range = first.parse().ok()?..last.parse().ok()?;
+    (!range.is_empty()).then_some(range)
 }
 
-/// The iterator of [`seeds`].
+/// Iterator returned by [`seeds`].
 #[derive(Debug)]
 pub struct Seeds {
     all: Range<u64>,
@@ -55,16 +55,17 @@ impl Drop for Seeds {
     }
 }
 
-/// Cases of a `proptest!`: `commit`, or the environment variable `PROPTEST_CASES`.
+/// Returns the number of cases of a `proptest!`: `default`, or the environment variable `PROPTEST_CASES`.
 ///
-/// For `#![proptest_config(ProptestConfig::with_cases(cases(48)))]`; without a configuration proptest has its own number.
+/// For `#![proptest_config(ProptestConfig::with_cases(cases(48)))]`; without a configuration, proptest's default
+/// applies.
 ///
 /// # Panics
-/// If `PROPTEST_CASES` is no number.
-pub fn cases(commit: u32) -> u32 {
+/// If `PROPTEST_CASES` is not a number.
+pub fn cases(default: u32) -> u32 {
     match env::var("PROPTEST_CASES") {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("PROPTEST_CASES: expected a number, found {text}")),
-        Err(_) => commit,
+        Err(_) => default,
     }
 }
 
@@ -73,15 +74,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_and_others_refused() {
-        assert_eq!(span("17..18"), Some(17..18));
+    fn range_parses_and_rejects_malformed_text() {
+        assert_eq!(range("17..18"), Some(17..18));
         for wrong in ["", "17", "..", "1..", "..1", "1..1", "2..1", "1..=2", "a..b"] {
-            assert_eq!(span(wrong), None, "{wrong}");
+            assert_eq!(range(wrong), None, "{wrong}");
         }
     }
 
     #[test]
-    fn every_seed_comes_once_and_the_last_one_is_remembered() {
+    fn each_seed_is_returned_once_and_the_current_one_is_kept() {
         let mut seeds = Seeds { all: 3..5, current: None };
         assert_eq!((seeds.next(), seeds.current), (Some(3), Some(3)));
         assert_eq!((seeds.next(), seeds.next(), seeds.current), (Some(4), None, None));

@@ -1,14 +1,14 @@
-//! Skips. libtest knows none at run time, so a test says so in its output, and returns.
+//! Skipped tests. libtest cannot skip at run time, so a skipped test prints a line and returns.
 
 use std::fmt::Display;
 
-/// Prints the one line by which `scripts/test.py` knows a skipped test. [`skip!`](crate::skip) does that and returns.
+/// Prints the line by which `scripts/test.py` recognises a skipped test. [`skip!`](crate::skip) also returns.
 pub fn print_skip(reason: impl Display) {
-    // Standard error: libtest may have begun a line of its own on standard output.
+    // Standard error, because libtest may have printed an incomplete line on standard output.
     eprintln!("skipped: {}", reason.to_string().split_whitespace().collect::<Vec<_>>().join(" "));
 }
 
-/// Ends the test as one that cannot run here: prints `skipped: REASON` and returns.
+/// Skips a test that cannot run here: prints `skipped: REASON` and returns.
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)+) => {{
@@ -17,7 +17,7 @@ macro_rules! skip {
     }};
 }
 
-/// The value of a `Result`; an error is the reason to [`skip!`] the test.
+/// Unwraps a `Result`, or skips the test ([`skip!`]) with the error as the reason.
 #[macro_export]
 macro_rules! or_skip {
     ($result:expr) => {

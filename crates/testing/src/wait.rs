@@ -1,32 +1,32 @@
-//! Waits for other threads, processes and the kernel: for an event, never for a time.
+//! Waits for other threads, processes and the kernel. They wait for a condition, not for a fixed time.
 
 use std::time::{Duration, Instant};
 
-/// Limit of every wait. Only a test that fails reaches it; nothing is measured with it.
+/// Timeout of every wait. Only a failing test reaches it; it is not a measurement.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Pause between two looks.
-const PAUSE: Duration = Duration::from_micros(200);
+/// Polling interval.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// Waits until `is_so`.
+/// Waits until `condition` returns `true`.
 ///
 /// # Panics
-/// If it is not so within [`PATIENCE`].
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    until_some(what, || is_so().then_some(()));
+/// If it does not within [`PATIENCE`].
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    until_some(what, || condition().then_some(()));
 }
 
-/// Waits until `found` has something, and returns it.
+/// Waits until `poll` returns a value, and returns it.
 ///
 /// # Panics
-/// If it has nothing within [`PATIENCE`].
-pub fn until_some<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+/// If it returns none within [`PATIENCE`].
+pub fn until_some<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(found) = found() {
-            return found;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(Instant::now() < end, "not within {} s: {what}", PATIENCE.as_secs());
-        std::thread::sleep(PAUSE);
+        assert!(Instant::now() < deadline, "not within {} s: {what}", PATIENCE.as_secs());
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
