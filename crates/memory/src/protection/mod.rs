@@ -12,13 +12,13 @@
 //! Deregistering ([`Protection::deregister`]) invalidates all keys at once. Work requests that were posted before hold
 //! a pin ([`Protection::pin`]), which keeps their memory alive until the last of them completes.
 
+mod handles;
 mod keys;
 mod range;
 mod slots;
-mod words;
 
+pub use handles::{Addressing, Grant, Mr, Pd, Pin, Refused, RegisterError, Usage};
 pub use keys::{Identity, KeyMap};
-pub use words::{Addressing, Grant, Mr, Pd, Pin, Refused, RegisterError, Usage};
 
 use crate::{Access, Region, RegionId, Regions, Sge};
 use keys::Keys;

@@ -1,6 +1,6 @@
 //! Byte range of a region that a key gives access to.
 
-use super::words::{Pd, Refused};
+use super::handles::{Pd, Refused};
 use crate::{Access, RegionId, Sge};
 
 /// Byte range that a key gives access to, with its domain and rights.

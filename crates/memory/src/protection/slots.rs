@@ -1,8 +1,8 @@
 //! Slots of registrations, which local keys index.
 
+use super::handles::{SLOT_SHIFT, Usage};
 use super::keys::KeySet;
 use super::range::Range;
-use super::words::{SLOT_SHIFT, Usage};
 use crate::RegionId;
 use std::collections::VecDeque;
 

@@ -33,7 +33,7 @@ pub enum GeometryError {
     #[error(
         "a shot of {bytes} bytes in packets of {packet} is {packets} packets, {MAX_PACKETS} can be kept track of: make the sender's packets larger or its shots smaller"
     )]
-    TooFine {
+    TooManyPackets {
         /// Length on the wire in bytes.
         bytes: u64,
         /// Payload length of a packet in bytes.

@@ -7,7 +7,7 @@
 //! ```
 
 use super::error::{GeometryError, MAX_SHOT_BYTES};
-use super::{MAX_INDEXED, MAX_PACKETS, PACKET_BYTES, PAD_BYTES, RECORD_BYTES};
+use super::{MAX_INDEXED_PACKETS, MAX_PACKETS, PACKET_BYTES, PAD_BYTES, RECORD_BYTES};
 use crate::{block, hsb};
 use core::fmt;
 use core::str::FromStr;
@@ -207,7 +207,7 @@ impl Geometry {
         let geometry = Self::unbounded(channels, samples, bits, packing, sample_rate_hz)?;
         let bytes = geometry.total_bytes();
         let packets = bytes.div_ceil(u64::from(PACKET_BYTES));
-        if packets > u64::from(MAX_INDEXED) {
+        if packets > u64::from(MAX_INDEXED_PACKETS) {
             return Err(GeometryError::TooLarge { bytes, packets });
         }
         Ok(geometry)
@@ -259,7 +259,7 @@ impl Geometry {
         }
         let packets = u64::from(geometry.packets());
         if packets > u64::from(MAX_PACKETS) {
-            return Err(GeometryError::TooFine { bytes, packet: cut.rest, packets });
+            return Err(GeometryError::TooManyPackets { bytes, packet: cut.rest, packets });
         }
         Ok(geometry)
     }
@@ -390,7 +390,7 @@ mod tests {
         let refused = |first, rest| g.sent_as(Trailer::None, Cut { first, rest, trailer_apart: false }).unwrap_err();
         assert_eq!(refused(0, 1000), GeometryError::EmptyPacket(0));
         assert_eq!(refused(1000, 1 << 16), GeometryError::EmptyPacket(1 << 16));
-        assert_eq!(refused(32, 32), GeometryError::TooFine { bytes: 1 << 20, packet: 32, packets: 1 << 15 });
+        assert_eq!(refused(32, 32), GeometryError::TooManyPackets { bytes: 1 << 20, packet: 32, packets: 1 << 15 });
     }
 
     #[test]

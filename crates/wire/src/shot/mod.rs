@@ -18,7 +18,7 @@ pub const PAD_BYTES: u32 = 64;
 /// Length in bytes of the end-of-shot record ([`crate::record`]).
 pub const RECORD_BYTES: u32 = 64;
 /// Maximum number of packets of a shot whose immediate has the 12-bit packet index.
-pub const MAX_INDEXED: u32 = 1 << 12;
+pub const MAX_INDEXED_PACKETS: u32 = 1 << 12;
 /// Maximum number of packets of a shot in any framing: the capacity of a presence map.
 pub const MAX_PACKETS: u32 = 1 << 14;
 
