@@ -1,4 +1,4 @@
-//! A link for tests that keeps what is sent over it.
+//! A test link that records the packets sent over it.
 
 use shotline_memory::Regions;
 use shotline_transport::{DeviceCounts, IoError, PacketIo, Seal, Send};
@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// The half of a `PacketIo` that receives, for links that never do, and that have their `regions`.
+/// Implements the receiving half of `PacketIo` for send-only links with a `regions` field.
 macro_rules! receives_nothing {
     () => {
         fn counters(&self) -> Vec<(String, u64)> {
@@ -44,37 +44,37 @@ macro_rules! receives_nothing {
 }
 pub(crate) use receives_nothing;
 
-/// The address and port that everything is sent from.
+/// Source address and port of every packet.
 pub(crate) const SOURCE: ([u8; 4], u16) = ([127, 0, 0, 2], 49152);
-/// The address that everything is sent to, whatever is asked for; the port is the one asked for.
+/// Destination address of every packet, whichever address the caller passes; the caller's port is kept.
 pub(crate) const DESTINATION: [u8; 4] = [127, 0, 0, 1];
 
-/// A packet as it left.
+/// A sent packet.
 pub(crate) struct Sent {
-    /// Over which link.
+    /// Number of the link.
     pub(crate) link: u8,
     pub(crate) to: SocketAddr,
-    /// When, by the test's clock.
+    /// Send time by the test's clock.
     pub(crate) at: u64,
-    /// Everything after UDP.
+    /// UDP payload, with headers and ICRC.
     pub(crate) bytes: Vec<u8>,
     pub(crate) header_len: usize,
-    /// What the link was told of the payload's CRC is true; senders that inject errors lie.
-    pub(crate) told_truly: bool,
+    /// The CRC remainder passed with the payload is correct. Senders that inject errors pass a wrong one.
+    pub(crate) remainder_is_correct: bool,
 }
 
-/// What the links of a test have sent, and its clock.
+/// Packets sent by all links of a test, and the test's clock.
 #[derive(Clone, Default)]
 pub(crate) struct Log {
     pub(crate) sent: Rc<RefCell<Vec<Sent>>>,
     pub(crate) now: Rc<Cell<u64>>,
 }
 
-/// Takes up to `room` packets at a time, and receives none.
+/// A send-only link that accepts up to `capacity` packets per call.
 pub(crate) struct FakeLink {
     pub(crate) link: u8,
     pub(crate) regions: Regions,
-    pub(crate) room: usize,
+    pub(crate) capacity: usize,
     pub(crate) log: Log,
 }
 
@@ -84,7 +84,7 @@ impl PacketIo for FakeLink {
         DeviceCounts::default()
     }
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-        let taken = packets.len().min(self.room);
+        let taken = packets.len().min(self.capacity);
         for packet in &packets[..taken] {
             let mut bytes = packet.header.to_vec();
             for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
@@ -93,18 +93,18 @@ impl PacketIo for FakeLink {
                 self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
             }
             let header_len = packet.header.len();
-            let mut told_truly = true;
+            let mut remainder_is_correct = true;
             match packet.seal {
                 Seal::Remainder(remainder) => {
                     let payload = &bytes[header_len..];
-                    told_truly = remainder == crc::remainder(payload);
+                    remainder_is_correct = remainder == crc::remainder(payload);
                     let network = Network::V4 { src: SOURCE.0, dst: DESTINATION, id: 0 };
                     let flow = Flow { network, src_port: SOURCE.1, dst_port: to.port() };
                     let after = icrc::after_header(flow.prefix(bytes.len() as u16 + 4), packet.header);
                     let icrc = icrc::seal(after, payload.len() as u64, remainder);
                     bytes.extend(icrc.to_le_bytes());
                 }
-                Seal::Compute | Seal::None => {} // a real link would add the first
+                Seal::Compute | Seal::None => {} // a real link would add the ICRC for `Compute`
                 Seal::Forced(value) => bytes.extend(value.to_le_bytes()),
             }
             self.log.sent.borrow_mut().push(Sent {
@@ -113,7 +113,7 @@ impl PacketIo for FakeLink {
                 at: self.log.now.get(),
                 bytes,
                 header_len,
-                told_truly,
+                remainder_is_correct,
             });
         }
         Ok(taken)

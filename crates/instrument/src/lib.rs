@@ -1,12 +1,12 @@
 //! Emulated devices that speak the real wire formats.
 //!
-//! A device here meets the receiver on the wire and nowhere else: it uses none of the receiver's code, so a
-//! mistake in one is not hidden by the same mistake in the other.
+//! Devices share no code with the receiver, only the wire formats, so a mistake in one is not hidden by the same
+//! mistake in the other.
 //!
 //! - [`digitizer`]: a digitizer with on-board memory and a DMA engine that writes into prebuilt frames.
-//! - [`probe`]: the multi-channel ultrasound probe, with test patterns or recorded data, exact timing, and
-//!   faults on purpose.
-//! - [`replay`]: a recording, or a capture, sent again.
+//! - [`probe`]: a multi-channel ultrasound probe with test patterns or recorded data, exact timing,
+//!   and injected faults.
+//! - [`replay`]: replay of a recording or a capture.
 
 pub mod digitizer;
 #[cfg(test)]

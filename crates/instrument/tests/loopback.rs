@@ -1,4 +1,4 @@
-//! The probe on real sockets, met by a receiver that knows the wire formats only.
+//! Tests of the probe on real sockets, with a receiver that uses only the wire formats.
 
 use shotline_instrument::probe::{Config, Outlet, Server, Stats, pace::Pace};
 use shotline_memory::Sge;
@@ -14,7 +14,7 @@ use shotline_wire::{crc, roce};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs a probe at 127.0.0.2 while `receiver` talks to it; returns what it has done.
+/// Runs a probe at 127.0.0.2 together with `receiver` and returns the probe's counters.
 fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> Stats {
     with_server(config, false, receiver)
 }
@@ -49,7 +49,7 @@ fn with_server(config: Config, busy_poll: bool, receiver: impl FnOnce(Receiver))
     })
 }
 
-/// Stops the probe, also when the receiver's side of a test fails.
+/// Stops the probe on drop, so also when the receiver's side of a test panics.
 struct Stopper<'a>(&'a AtomicBool);
 
 impl Drop for Stopper<'_> {
@@ -87,11 +87,11 @@ impl Receiver {
     }
 
     fn configure(&mut self, samples: u32) -> SocketAddr {
-        self.direct(self.data.local_addr().unwrap(), samples)
+        self.configure_to(self.data.local_addr().unwrap(), samples)
     }
 
-    /// Has the shots sent there.
-    fn direct(&mut self, destination: SocketAddr, samples: u32) -> SocketAddr {
+    /// Configures the link to send shots to `destination`.
+    fn configure_to(&mut self, destination: SocketAddr, samples: u32) -> SocketAddr {
         let configure = Configure {
             link: 0,
             framing: Kind::Ud.id().unwrap(),
@@ -122,7 +122,7 @@ impl Receiver {
         packet
     }
 
-    /// A whole shot, from packets in order.
+    /// Receives a complete shot from packets in order.
     fn shot(&self, from: SocketAddr, packets: u32) -> Vec<u8> {
         let payload = |_| roce::Packet::parse(&self.packet(from)).unwrap().payload.to_vec();
         (0..packets).flat_map(payload).collect()
@@ -134,10 +134,10 @@ fn config() -> Config {
 }
 
 #[test]
-fn a_counted_run_arrives_whole() {
+fn a_counted_run_arrives_completely() {
     let stats = with_probe(Config { samples: Some(100), ..config() }, |mut receiver| {
         let from = receiver.configure(100);
-        // As many as any receive buffer holds.
+        // Few enough for any receive buffer.
         receiver.ask(Request::Start(Start { mode: Mode::FreeRunning, shots: 5 }));
         for number in 0..5 {
             let shot = receiver.shot(from, 4);
@@ -151,7 +151,7 @@ fn a_counted_run_arrives_whole() {
 }
 
 #[test]
-fn a_trigger_command_brings_one_shot() {
+fn a_trigger_command_starts_one_shot() {
     with_probe(config(), |mut receiver| {
         let from = receiver.configure(200);
         receiver.ask(Request::Start(Start { mode: Mode::ExternalTrigger, shots: 0 }));
@@ -165,7 +165,7 @@ fn a_trigger_command_brings_one_shot() {
 }
 
 #[test]
-fn a_trigger_that_asks_is_told_the_number_of_its_shot_whether_the_probe_sleeps_or_polls() {
+fn an_acknowledgement_holds_the_shot_number() {
     for busy_poll in [false, true] {
         with_server(Config { first_shot: 7, ..config() }, busy_poll, |mut receiver| {
             let from = receiver.configure(200);
@@ -186,7 +186,7 @@ fn a_trigger_that_asks_is_told_the_number_of_its_shot_whether_the_probe_sleeps_o
 }
 
 #[test]
-fn messages_that_are_none_do_not_disturb_it() {
+fn invalid_messages_are_ignored() {
     let stats = with_probe(config(), |mut receiver| {
         for len in [0, 1, 64, 127, 128, 129, 1400] {
             receiver.control.send(&vec![0xa5; len]).unwrap();
@@ -197,10 +197,10 @@ fn messages_that_are_none_do_not_disturb_it() {
 }
 
 #[test]
-fn a_destination_that_the_kernel_sends_nothing_to_ends_the_run_and_not_the_probe() {
+fn a_send_error_ends_the_run_and_not_the_probe() {
     let stats = with_probe(config(), |mut receiver| {
-        // Of loopback's network, and no socket of the probe may broadcast.
-        receiver.direct(([127, 255, 255, 255], 9).into(), 200);
+        // The broadcast address of the loopback network, to which the kernel refuses to send.
+        receiver.configure_to(([127, 255, 255, 255], 9).into(), 200);
         receiver.ask(Request::Start(Start { mode: Mode::FreeRunning, shots: 0 }));
         while receiver.status().running {}
         let from = receiver.configure(200);
@@ -208,6 +208,6 @@ fn a_destination_that_the_kernel_sends_nothing_to_ends_the_run_and_not_the_probe
         assert!(record::is_whole(crc::register(u32::MAX, &receiver.shot(from, 8))));
     });
     assert_eq!(stats.failures.runs, 1);
-    assert!(stats.failures.last.is_some_and(|words| words.contains("127.255.255.255:9")));
+    assert!(stats.failures.last.is_some_and(|error| error.contains("127.255.255.255:9")));
     assert_eq!((stats.links[0].counts.unsent, stats.links[0].counts.packets), (8, 8));
 }

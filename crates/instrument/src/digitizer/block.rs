@@ -1,30 +1,30 @@
-//! Blocks: those that lie in on-board memory, and those that stand in the ring.
+//! Blocks in on-board memory and in the ring.
 
 use super::dma::Piece;
 use shotline_wire::block::Description;
 
-/// A block that lies in on-board memory.
+/// A distinct block in on-board memory.
 #[derive(Debug)]
-pub struct Distinct {
-    /// Where its bytes are, in order.
+pub struct DistinctBlock {
+    /// Pieces of memory that hold its bytes, in sample order.
     pub pieces: Vec<Piece>,
-    /// The CRC register after its samples.
+    /// CRC register after its samples.
     pub register: u32,
-    /// Its spectrum.
+    /// Description, with the peaks of its spectrum.
     pub description: Description,
 }
 
 /// A block in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its number.
+    /// Block number.
     pub number: u64,
-    /// TAI of its first sample by the device's clock, in ns.
+    /// TAI of the first sample by the device's clock, in ns.
     pub tai_ns: u64,
-    /// What that clock was ahead of its reference then, in ns.
+    /// Offset of that clock from its reference at that time, in ns; positive if ahead.
     pub clock_offset_ns: i64,
-    /// Blocks lost before it.
+    /// Blocks lost since the start.
     pub overrun: u64,
-    /// Of these, blocks lost just before it: since the one that was not.
+    /// Blocks lost since the previous block in the ring.
     pub lost: u64,
 }

@@ -1,11 +1,11 @@
-//! The device itself: on-board memory with blocks in it, and the ring that they go through.
+//! On-board memory and the ring of blocks.
 //!
-//! What the converter and the FPGA would write into the ring while the device runs is in memory before it starts: a few
-//! distinct blocks, each with its spectrum. Block `n` is distinct block `n` modulo their number, so that a
-//! receiver can prove every byte. What is left of the ring is its accounting: a block occupies a slot from its completion
-//! until the DMA engine has read it, and one that finds no slot is lost.
+//! The data that the converter and the FPGA would write while the device runs is prepared before it starts: a few
+//! distinct blocks, each with its spectrum. Block `n` carries distinct block `n` modulo their number, so a receiver can
+//! check every byte. The ring therefore only keeps slot accounting: a block occupies a slot from its completion until
+//! the DMA engine has read it, and a block that finds no free slot is lost.
 
-use super::block::{Block, Distinct};
+use super::block::{Block, DistinctBlock};
 use super::config::{Begin, Config, Framing};
 use super::dma::scatter;
 use super::source::{Source, SourceError};
@@ -19,33 +19,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Longest sleep: how soon the stop flag is seen.
-const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+/// Maximum time between two checks of the stop flag.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 
 /// On-board memory.
 #[derive(Debug)]
 pub struct Memory {
     region: Arc<Region>,
-    blocks: Vec<Distinct>,
+    blocks: Vec<DistinctBlock>,
     clipped: u64,
 }
 
 /// Why on-board memory could not be filled.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// There is not enough memory.
+    /// Memory allocation failed.
     #[error("{0}; make --block or --distinct smaller")]
     Memory(#[from] MemoryError),
-    /// There are no samples.
+    /// The sample source could not be opened.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// There is no such spectrum.
+    /// The transform's settings are invalid.
     #[error("the spectrum: {0}")]
     Spectrum(#[from] SpectrumError),
 }
 
 impl Memory {
-    /// Fills on-board memory. `progress` hears how many blocks are done.
+    /// Fills on-board memory and calls `progress` with the number of finished blocks after each one.
     pub fn prepare(config: &Config, mut progress: impl FnMut(u32)) -> Result<Self, PrepareError> {
         let bytes = u64::from(config.block_bytes);
         let mut source = Source::open(config)?;
@@ -73,34 +73,34 @@ impl Memory {
             }
             let register = crc::register(u32::MAX, &raw);
             let description = describe(config, spectrum.as_mut(), &samples);
-            blocks.push(Distinct { pieces, register, description });
+            blocks.push(DistinctBlock { pieces, register, description });
             progress(index + 1);
         }
         Ok(Self { region, blocks, clipped: source.clipped() })
     }
 
-    /// The memory.
+    /// Returns the region that holds all distinct blocks.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// Numbers that did not fit 16 bits behind the down-converter and were clipped.
+    /// Returns the number of values that were clipped to 16 bits after the down-converter.
     pub fn clipped(&self) -> u64 {
         self.clipped
     }
 
-    /// The number of the distinct block that stands for a block.
+    /// Returns the index of the distinct block that a block carries.
     pub fn pattern(&self, number: u64) -> u32 {
         (number % self.blocks.len() as u64) as u32
     }
 
-    /// A distinct block.
-    pub fn block(&self, pattern: u32) -> &Distinct {
+    /// Returns a distinct block.
+    pub fn block(&self, pattern: u32) -> &DistinctBlock {
         &self.blocks[pattern as usize]
     }
 }
 
-/// What is known of a block before it has a number. One that is shorter than the transform has no spectrum.
+/// Returns a block's description before it has a number. A block shorter than the transform has no spectrum.
 fn describe(config: &Config, spectrum: Option<&mut Spectrum<[i16; 2]>>, samples: &[[i16; 2]]) -> Description {
     let &Config { centre_hz, volts_per_count, points, .. } = config;
     let plain = Description { centre_hz, volts_per_count, ..Description::default() };
@@ -113,55 +113,55 @@ fn describe(config: &Config, spectrum: Option<&mut Spectrum<[i16; 2]>>, samples:
     Description { snr_db: summary.snr_db as f32, points, peaks, ..plain }
 }
 
-/// When a device starts: devices that start together are in step.
+/// Start time of a device. Devices with the same start run in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// By the steady clock.
+    /// Start time by the steady clock, in ns.
     pub steady_ns: u64,
-    /// The same moment in TAI.
+    /// The same time in TAI, in ns.
     pub tai_ns: u64,
-    /// The clock was locked to its reference.
+    /// The clock is locked to its reference.
     pub locked: bool,
 }
 
-/// When each block is begun and done.
+/// Begin and completion times of each block.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     start: Start,
-    first: u64,
+    first_block: u64,
     period_ns: f64,
     block_ns: f64,
     offset_ns: i64,
     drift_ppb: f64,
-    /// Not paced by a clock.
-    max: bool,
+    /// Blocks are produced as fast as they are consumed, not at the sample clock's rate.
+    unpaced: bool,
 }
 
 impl Timing {
-    /// The timing of a device that starts then.
+    /// Creates the timing of a device that starts at `start`.
     pub fn new(config: &Config, start: Start) -> Self {
         Self {
             start,
-            first: config.first_block,
+            first_block: config.first_block,
             period_ns: config.period_ns(),
             block_ns: config.block_ns(),
             offset_ns: config.clock_offset_ns,
             drift_ppb: config.clock_drift_ppb,
-            max: config.begin == Begin::Max,
+            unpaced: config.begin == Begin::Max,
         }
     }
 
-    /// Nanoseconds from the start to a block's first sample: exact to a nanosecond for a hundred days.
+    /// Returns the time from the start to a block's first sample, in ns; accurate to 1 ns for 100 days.
     fn begin_ns(&self, number: u64) -> f64 {
-        (number - self.first) as f64 * self.period_ns
+        (number - self.first_block) as f64 * self.period_ns
     }
 
-    /// When the block's last sample has been taken, by the steady clock.
+    /// Returns the time after the block's last sample by the steady clock, in ns.
     fn done_ns(&self, number: u64) -> u64 {
         self.start.steady_ns + (self.begin_ns(number) + self.block_ns).round() as u64
     }
 
-    /// The block's stamp and what the clock was ahead then.
+    /// Returns the block's time stamp and the clock's offset at that time, both in ns.
     fn stamp(&self, number: u64) -> (u64, i64) {
         let since = self.begin_ns(number);
         let ahead = self.offset_ns.saturating_add((since * self.drift_ppb * 1e-9).round() as i64);
@@ -170,10 +170,10 @@ impl Timing {
     }
 }
 
-/// What the device has made.
+/// Counters of the blocks that the device produced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Made {
-    /// Blocks, the lost ones among them.
+pub struct BoardCounters {
+    /// Blocks produced, including lost ones.
     pub blocks_made: u64,
     /// Blocks lost because the ring was full.
     pub overruns: u64,
@@ -184,54 +184,54 @@ pub struct Made {
 pub struct Ring {
     slots: u32,
     state: Mutex<State>,
-    /// The interrupt: a block is complete, or none will come.
+    /// Interrupt line: signalled when a block is complete or the ring is closed.
     complete: Condvar,
-    /// A slot is free, or nobody wants blocks any more.
-    room: Condvar,
-    made: AtomicU64,
+    /// Signalled when a slot is free or the ring is closed.
+    slot_free: Condvar,
+    blocks_made: AtomicU64,
     overruns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     blocks: VecDeque<Block>,
-    /// Slots that are occupied: those of `blocks`, and the one that is being read.
-    held: u32,
+    /// Occupied slots: those of `blocks` and the one being read.
+    occupied: u32,
     closed: bool,
 }
 
 impl Ring {
-    /// An empty ring.
+    /// Creates an empty ring.
     pub fn new(slots: u32) -> Self {
         Self {
             slots,
             state: Mutex::default(),
             complete: Condvar::new(),
-            room: Condvar::new(),
-            made: AtomicU64::new(0),
+            slot_free: Condvar::new(),
+            blocks_made: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
         }
     }
 
-    /// A panicked thread leaves the accounting as it was: it is changed in single steps.
+    /// Locks the accounting. It stays consistent after a panic because it is changed in single steps.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block is complete: true if there was a slot for it.
+    /// Adds a complete block; returns `false` if no slot was free or the ring is closed.
     fn push(&self, block: Block) -> bool {
         let mut state = self.lock();
-        let fits = state.held < self.slots && !state.closed;
+        let fits = state.occupied < self.slots && !state.closed;
         if fits {
-            state.held += 1;
+            state.occupied += 1;
             state.blocks.push_back(block);
             self.complete.notify_one();
         }
         fits
     }
 
-    /// The next block, which occupies its slot until [`Self::release`], and how many wait behind it. None: there
-    /// will be none any more.
+    /// Waits for the next block and returns it with the number of blocks still queued. The block occupies its slot
+    /// until [`Self::release`]. Returns `None` when the ring is closed and empty.
     pub fn take(&self) -> Option<(Block, usize)> {
         let mut state = self.lock();
         loop {
@@ -245,56 +245,56 @@ impl Ring {
         }
     }
 
-    /// The block that was taken has been read.
+    /// Frees the slot of a taken block after it has been read.
     pub fn release(&self) {
-        self.lock().held -= 1;
-        self.room.notify_one();
+        self.lock().occupied -= 1;
+        self.slot_free.notify_one();
     }
 
-    /// No more blocks come in; those that are in stay to be taken.
+    /// Closes the ring to new blocks. Queued blocks can still be taken.
     pub fn close(&self) {
         self.lock().closed = true;
         self.complete.notify_all();
-        self.room.notify_all();
+        self.slot_free.notify_all();
     }
 
-    /// What has been made so far.
-    pub fn made(&self) -> Made {
-        Made { blocks_made: self.made.load(Relaxed), overruns: self.overruns.load(Relaxed) }
+    /// Returns the counters so far.
+    pub fn counters(&self) -> BoardCounters {
+        BoardCounters { blocks_made: self.blocks_made.load(Relaxed), overruns: self.overruns.load(Relaxed) }
     }
 
-    /// The converter: makes blocks in step with its clock until `stop`, or `blocks` of them, and closes the ring.
+    /// Runs the converter: produces blocks at its clock's rate until `stop`, or `blocks` of them, and closes the ring.
     pub fn produce(&self, timing: &Timing, blocks: Option<u64>, stop: &AtomicBool, now: impl Fn() -> u64) {
-        let (mut overrun, mut told) = (0, 0);
-        let end = timing.first.saturating_add(blocks.unwrap_or(u64::MAX));
-        for number in timing.first..end {
+        let (mut overrun, mut reported) = (0, 0);
+        let end = timing.first_block.saturating_add(blocks.unwrap_or(u64::MAX));
+        for number in timing.first_block..end {
             let go_on =
-                if timing.max { self.wait_for_room(stop) } else { sleep_until(timing.done_ns(number), stop, &now) };
+                if timing.unpaced { self.wait_for_slot(stop) } else { sleep_until(timing.done_ns(number), stop, &now) };
             if !go_on {
                 break;
             }
             let (tai_ns, clock_offset_ns) = timing.stamp(number);
-            match self.push(Block { number, tai_ns, clock_offset_ns, overrun, lost: overrun - told }) {
-                true => told = overrun,
+            match self.push(Block { number, tai_ns, clock_offset_ns, overrun, lost: overrun - reported }) {
+                true => reported = overrun,
                 false => overrun += 1,
             }
-            self.made.fetch_add(1, Relaxed);
+            self.blocks_made.fetch_add(1, Relaxed);
             self.overruns.store(overrun, Relaxed);
         }
         self.close();
     }
 
-    /// False: it is time to stop.
-    fn wait_for_room(&self, stop: &AtomicBool) -> bool {
+    /// Waits for a free slot; returns `false` if the converter must stop.
+    fn wait_for_slot(&self, stop: &AtomicBool) -> bool {
         let mut state = self.lock();
-        while state.held >= self.slots && !state.closed && !stop.load(Relaxed) {
-            state = self.room.wait_timeout(state, LONGEST_SLEEP).unwrap_or_else(PoisonError::into_inner).0;
+        while state.occupied >= self.slots && !state.closed && !stop.load(Relaxed) {
+            state = self.slot_free.wait_timeout(state, MAX_SLEEP).unwrap_or_else(PoisonError::into_inner).0;
         }
         !state.closed && !stop.load(Relaxed)
     }
 }
 
-/// False: it is time to stop.
+/// Sleeps until `due_ns`; returns `false` if `stop` was set.
 fn sleep_until(due_ns: u64, stop: &AtomicBool, now: impl Fn() -> u64) -> bool {
     loop {
         if stop.load(Relaxed) {
@@ -304,7 +304,7 @@ fn sleep_until(due_ns: u64, stop: &AtomicBool, now: impl Fn() -> u64) -> bool {
         if left == 0 {
             return true;
         }
-        std::thread::sleep(Duration::from_nanos(left).min(LONGEST_SLEEP));
+        std::thread::sleep(Duration::from_nanos(left).min(MAX_SLEEP));
     }
 }
 
@@ -319,7 +319,7 @@ mod tests {
     const START: Start = Start { steady_ns: 1000, tai_ns: 5_000_000_000, locked: true };
 
     #[test]
-    fn on_board_memory_holds_the_sources_samples_scattered_and_their_crc() {
+    fn memory_holds_the_scattered_samples_and_their_crc() {
         let config = config();
         let mut done = Vec::new();
         let memory = Memory::prepare(&config, |blocks| done.push(blocks)).unwrap();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_knows_its_peaks_and_its_signal_to_noise_ratio() {
+    fn descriptions_have_peaks_and_signal_to_noise_ratio() {
         let tones = vec![super::super::Tone { hz: -31e6, dbfs: -40.0 }, super::super::Tone { hz: 77e6, dbfs: -6.0 }];
         let input = super::super::Input::Synthetic { tones, noise_dbfs: -60.0 };
         let memory = Memory::prepare(&Config { input, distinct: 1, ..config() }, |_| {}).unwrap();
@@ -352,25 +352,25 @@ mod tests {
             assert!((peak.frequency_hz - hz).abs() < 0.1 * 500e6 / 8192.0, "{peak:?}");
             assert!((peak.power_dbfs - dbfs).abs() < 0.1, "{peak:?}");
         }
-        // The other tone is 34 dB below, the noise 54.
+        // The other tone is 34 dB below the peak, the noise 54 dB.
         assert!((snr_db - 34.0).abs() < 0.3, "{snr_db}");
         let none = Memory::prepare(&Config { points: 0, distinct: 1, ..config() }, |_| {}).unwrap();
         assert!(none.block(0).description.snr_db.is_nan());
     }
 
     #[test]
-    fn a_block_that_finds_the_ring_full_is_lost_and_numbers_go_on() {
+    fn blocks_are_lost_when_the_ring_is_full() {
         let ring = Ring::new(2);
         let timing = Timing::new(&config(), START);
-        // Nobody takes any: two blocks fit, three do not.
+        // No consumer: two blocks fit, three do not.
         ring.produce(&timing, Some(5), &AtomicBool::new(false), || u64::MAX);
-        assert_eq!(ring.made(), Made { blocks_made: 5, overruns: 3 });
+        assert_eq!(ring.counters(), BoardCounters { blocks_made: 5, overruns: 3 });
         let taken: Vec<_> = std::iter::from_fn(|| ring.take()).map(|(block, left)| (block.number, left)).collect();
         assert_eq!(taken, [(0, 1), (1, 0)]);
     }
 
     #[test]
-    fn a_block_holds_its_slot_until_it_has_been_read_and_the_next_one_tells_of_the_loss() {
+    fn slots_stay_occupied_until_release() {
         let ring = Ring::new(1);
         let block = |number, overrun| Block { number, tai_ns: 0, clock_offset_ns: 0, overrun, lost: overrun };
         assert!(ring.push(block(0, 0)));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_converter_that_waits_for_room_loses_nothing_and_stops_when_nobody_takes() {
+    fn an_unpaced_converter_waits_for_slots_and_stops() {
         let ring = Ring::new(2);
         let timing = Timing::new(&Config { begin: Begin::Max, first_block: 10, ..config() }, START);
         let stop = AtomicBool::new(false);
@@ -397,12 +397,12 @@ mod tests {
             }
             stop.store(true, Relaxed);
         });
-        assert_eq!(ring.made().overruns, 0);
-        assert!(ring.made().blocks_made < 1000);
+        assert_eq!(ring.counters().overruns, 0);
+        assert!(ring.counters().blocks_made < 1000);
     }
 
     #[test]
-    fn stamps_follow_the_sample_clock_and_deviate_as_the_clock_is_told_to() {
+    fn stamps_follow_the_clock_with_offset_and_drift() {
         let config = Config { clock_offset_ns: -5_000, clock_drift_ppb: 2_000.0, first_block: 3, ..config() };
         let timing = Timing::new(&config, START);
         assert_eq!(config.block_ns(), 200_000.0);

@@ -1,51 +1,51 @@
-//! What a digitizer is set to.
+//! Settings of a digitizer.
 
-use super::block::Distinct;
+use super::block::DistinctBlock;
 use shotline_memory::Pages;
 use shotline_wire::record;
 use shotline_wire::shot::{Cut, Geometry, GeometryError, MAX_SHOTS, PAD_BYTES, Packing, Trailer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Bytes of one sample: I and Q, 16 bits each.
+/// Size of one sample in bytes: I and Q, 16 bits each.
 pub const SAMPLE_BYTES: u32 = 4;
-/// Samples stand before the trailer in whole multiples of this.
+/// Granularity of a block's samples in bytes.
 pub const UNIT_BYTES: u32 = 64;
-/// Longest payload: with header and IP it fits the largest UDP datagram.
+/// Maximum payload in bytes: with its header it fits the largest UDP datagram.
 pub const MAX_PAYLOAD: u32 = 65_000;
 
-/// A line in the spectrum of synthetic samples.
+/// A tone of the synthetic samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tone {
-    /// Hz from the centre frequency.
+    /// Offset from the centre frequency in Hz.
     pub hz: f64,
     /// Power in dB relative to a full-scale tone.
     pub dbfs: f64,
 }
 
-/// How samples lie in a file without a header.
+/// Sample format of a file without a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Real signed 16-bit little-endian numbers.
+    /// Real, signed 16-bit little-endian.
     S16,
-    /// Real unsigned bytes, 128 is zero.
+    /// Real, unsigned bytes with zero at 128.
     U8,
-    /// I and Q as signed 16-bit little-endian numbers (SigMF's `ci16_le`).
+    /// I and Q as signed 16-bit little-endian values (SigMF's `ci16_le`).
     Ci16,
-    /// I and Q as unsigned bytes, 128 is zero (SigMF's `cu8`).
+    /// I and Q as unsigned bytes with zero at 128 (SigMF's `cu8`).
     Cu8,
 }
 
 impl Format {
-    /// Numbers of one sample: two of a complex one.
-    pub fn numbers(self) -> usize {
+    /// Returns the number of values per sample: 2 if complex, else 1.
+    pub fn values_per_sample(self) -> usize {
         match self {
             Self::S16 | Self::U8 => 1,
             Self::Ci16 | Self::Cu8 => 2,
         }
     }
-    /// Bytes of one number.
-    pub fn bytes(self) -> usize {
+    /// Returns the size of one value in bytes.
+    pub fn value_bytes(self) -> usize {
         match self {
             Self::S16 | Self::Ci16 => 2,
             Self::U8 | Self::Cu8 => 1,
@@ -53,10 +53,10 @@ impl Format {
     }
 }
 
-/// Where samples come from.
+/// Source of the samples.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// Tones and white noise. A tone is moved by less than half a hertz-per-loop to one whose phase goes on from the last
+    /// Tones and white noise. Each tone is moved to the nearest frequency whose phase is continuous from the last
     /// distinct block to the first.
     Synthetic {
         /// The tones.
@@ -64,80 +64,82 @@ pub enum Input {
         /// Power of the noise in dB relative to a full-scale tone.
         noise_dbfs: f64,
     },
-    /// A file of plain numbers, again and again.
+    /// A headerless file of samples, repeated.
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// How its numbers lie.
+        /// Its sample format.
         format: Format,
     },
 }
 
-/// What begins a block.
+/// Event that begins a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Begin {
-    /// The end of the one before: the sample clock runs on.
+    /// The end of the previous block: sampling is continuous.
     Continuous,
-    /// As [`Self::Continuous`], but the sample clock waits for room in the ring: as fast as blocks are taken.
+    /// As [`Self::Continuous`], but the sample clock waits for a free slot in the ring, so blocks are produced as fast
+    /// as they are consumed.
     Max,
-    /// A periodic trigger of so many hertz, the first at a whole second of TAI: triggers of several devices coincide.
+    /// A periodic trigger with this rate in Hz. The first is at a whole second of TAI, so triggers of several devices
+    /// coincide.
     Trigger(f64),
 }
 
-/// How packets say what they carry.
+/// Packet framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// Our own (`shotline_wire::framing::digitizer`): each packet tells everything, and a block ends in its description
-    /// and record.
+    /// Shotline's own (`shotline_wire::framing::digitizer`): each packet is self-describing, and a block ends with its
+    /// description and record.
     Digitizer,
-    /// VITA 49: packets of samples with the time of their first, and before each block a packet of context. Samples are
-    /// big-endian; there is no place for peaks and no CRC.
+    /// VITA 49: data packets with the time of their first sample, and a context packet before each block. Samples are
+    /// big-endian; peaks and a CRC cannot be carried.
     Vita49,
 }
 
-/// What of a digitizer runs: for the measurement of one stage alone.
+/// Stages that run, to measure one of them in isolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stages {
-    /// All.
+    /// All stages.
     All,
-    /// The frames are filled and not sent.
+    /// Frames are filled but not sent.
     NoSend,
-    /// The frames are filled once and sent again and again.
+    /// Frames are filled once and sent repeatedly.
     NoDma,
 }
 
 /// The settings of one digitizer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The receiver.
+    /// Address of the receiver.
     pub to: SocketAddr,
-    /// Stream.
+    /// Stream number.
     pub stream: u32,
-    /// Rate of the samples that are sent, in Hz.
+    /// Rate of the sent samples in Hz.
     pub sample_rate_hz: f64,
     /// Centre frequency in Hz.
     pub centre_hz: f64,
-    /// Samples of the converter for each that is sent; 1: the input is taken as it is.
+    /// Converter samples per sent sample; 1 sends the input unchanged.
     pub decimation: u32,
     /// Volts per count; 0 if unknown.
     pub volts_per_count: f64,
-    /// Bytes of a block's samples.
+    /// Size of a block's samples in bytes.
     pub block_bytes: u32,
-    /// Payload bytes of a packet.
+    /// Payload of a packet in bytes.
     pub payload: u32,
-    /// Blocks that the on-board memory holds before one is lost.
+    /// Slots of the on-board ring: blocks that can wait before one is lost.
     pub ring: u32,
-    /// Different blocks.
+    /// Number of distinct blocks.
     pub distinct: u32,
-    /// The samples.
+    /// Source of the samples.
     pub input: Input,
-    /// Points of the transform that the peaks come from; 0: no spectrum.
+    /// Points of the transform that finds the peaks; 0 disables the spectrum.
     pub points: u32,
-    /// Seed of the noise, and of where in on-board memory the pieces lie.
+    /// Seed of the noise and of the order of pieces in on-board memory.
     pub seed: u64,
-    /// What begins a block.
+    /// Event that begins a block.
     pub begin: Begin,
-    /// Blocks to make; none: no end.
+    /// Blocks to produce; `None` for no limit.
     pub blocks: Option<u64>,
     /// Number of the first block.
     pub first_block: u64,
@@ -145,20 +147,21 @@ pub struct Config {
     pub clock_offset_ns: i64,
     /// Drift of that clock, in parts per billion.
     pub clock_drift_ppb: f64,
-    /// Bit rate of frames on the link; none: a ninth above what the sample clock makes, or twice that for who is late.
+    /// Bit rate of frames on the link. `None`: a ninth above the sample clock's rate, and twice the clock's rate to
+    /// catch up.
     pub link_bits_per_s: Option<f64>,
-    /// One stage after the other instead of all at the same time.
+    /// Stages run sequentially instead of concurrently.
     pub sequential: bool,
-    /// What runs.
+    /// Stages that run.
     pub stages: Stages,
-    /// How packets say what they carry.
+    /// Packet framing.
     pub framing: Framing,
-    /// Where the frames are at the same time an HDF5 file.
+    /// HDF5 file that holds the frames in place, if any.
     pub image: Option<PathBuf>,
 }
 
 impl Config {
-    /// Settings of a 500 MS/s device that sends 64 MiB blocks in jumbo frames.
+    /// Returns the settings of a 500 MS/s device that sends 64 MiB blocks in jumbo frames.
     pub fn new(to: SocketAddr) -> Self {
         Self {
             to,
@@ -187,7 +190,7 @@ impl Config {
         }
     }
 
-    /// The shape of every block, if these settings can work.
+    /// Validates the settings and returns the geometry of every block.
     pub fn check(&self) -> Result<Geometry, ConfigError> {
         let positive = |what, value: f64| match value.is_finite() && value > 0.0 {
             true => Ok(()),
@@ -213,9 +216,9 @@ impl Config {
         }
         if let Begin::Trigger(hz) = self.begin {
             positive("the trigger's rate", hz)?;
-            let most_hz = 1e9 / self.block_ns();
-            if hz > most_hz * (1.0 + 1e-9) {
-                return Err(ConfigError::Trigger { hz, most_hz });
+            let max_hz = 1e9 / self.block_ns();
+            if hz > max_hz * (1.0 + 1e-9) {
+                return Err(ConfigError::Trigger { hz, max_hz });
             }
         }
         if self.first_block.saturating_add(self.blocks.unwrap_or(1)) > MAX_SHOTS {
@@ -239,11 +242,13 @@ impl Config {
             }
         }
         let trailer = match self.framing {
-            Framing::Digitizer if self.cuts_oddly() => return Err(ConfigError::Odd(self.payload)),
+            Framing::Digitizer if self.is_payload_unaligned() => {
+                return Err(ConfigError::UnalignedPayload(self.payload));
+            }
             Framing::Digitizer => Trailer::Block,
             Framing::Vita49 if self.image.is_some() => return Err(ConfigError::Image),
             Framing::Vita49 if !self.payload.is_multiple_of(SAMPLE_BYTES) => {
-                return Err(ConfigError::Words(self.payload));
+                return Err(ConfigError::PartialSample(self.payload));
             }
             Framing::Vita49 => Trailer::None,
         };
@@ -252,25 +257,28 @@ impl Config {
         Ok(Geometry::cut_as(samples, (16, Packing::Int16Le), rate, trailer, Cut::uniform(self.payload))?)
     }
 
-    /// Memory that the distinct blocks take: on-board memory, what is known of each block, and one block while it is
-    /// made, as samples and as bytes.
+    /// Returns the memory that the distinct blocks use, in bytes: on-board memory, the block descriptors, and one block
+    /// as samples and as bytes during preparation.
     pub fn memory(&self) -> [(Pages, u64); 2] {
         let (block, distinct) = (u64::from(self.block_bytes), u64::from(self.distinct));
-        [(Pages::Transparent, block * distinct), (Pages::Small, size_of::<Distinct>() as u64 * distinct + 2 * block)]
+        [
+            (Pages::Transparent, block * distinct),
+            (Pages::Small, size_of::<DistinctBlock>() as u64 * distinct + 2 * block),
+        ]
     }
 
-    /// Whether a block is more than one packet, and packets do not end where a block's trailer may.
-    fn cuts_oddly(&self) -> bool {
+    /// Returns `true` if a block has more than one packet and the payload is not a multiple of [`PAD_BYTES`].
+    fn is_payload_unaligned(&self) -> bool {
         let block = u64::from(self.block_bytes) + (shotline_wire::block::LEN + record::LEN) as u64;
         u64::from(self.payload) < block && !self.payload.is_multiple_of(PAD_BYTES)
     }
 
-    /// Nanoseconds that the samples of a block take.
+    /// Returns the duration of a block's samples in ns.
     pub fn block_ns(&self) -> f64 {
         f64::from(self.block_bytes / SAMPLE_BYTES) * 1e9 / self.sample_rate_hz
     }
 
-    /// Nanoseconds from the beginning of a block to that of the next one.
+    /// Returns the time from the beginning of a block to the beginning of the next in ns.
     pub fn period_ns(&self) -> f64 {
         match self.begin {
             Begin::Continuous | Begin::Max => self.block_ns(),
@@ -279,60 +287,60 @@ impl Config {
     }
 }
 
-/// Why settings cannot work.
+/// Reason why settings are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// A number that must be above zero.
+    /// A value that must be above zero.
     #[error("{what} must be above 0, found {value}")]
     NotPositive {
-        /// Which.
+        /// Name of the setting.
         what: &'static str,
         /// Its value.
         value: f64,
     },
-    /// A number that is none.
+    /// A value that is not finite.
     #[error("{what} must be a number, found {value}")]
     NotFinite {
-        /// Which.
+        /// Name of the setting.
         what: &'static str,
         /// Its value.
         value: f64,
     },
-    /// A sample rate that the record cannot tell.
+    /// A sample rate that does not fit the record's 32-bit field.
     #[error("a sample rate of {0} Hz cannot be told in an end-of-shot record: {most} Hz at most", most = u32::MAX)]
     TooFast(f64),
-    /// A block that is not made of whole units.
+    /// A block size that is not a multiple of [`UNIT_BYTES`].
     #[error("a block of {0} bytes of samples: a multiple of 64 is needed, such as 64MiB")]
     Block(u32),
-    /// A payload that no datagram carries.
+    /// A payload that does not fit a datagram.
     #[error("a payload of {0} bytes: 1 to {MAX_PAYLOAD}, 8192 in jumbo frames, 1408 in ordinary ones")]
     Payload(u32),
-    /// A receiver takes no payloads of such a length, but in a block of one packet.
+    /// A payload that is not a multiple of [`PAD_BYTES`], which receivers accept only in a block of one packet.
     #[error("its payloads of {0} bytes are no multiple of {PAD_BYTES}")]
-    Odd(u32),
-    /// VITA 49 carries whole samples.
+    UnalignedPayload(u32),
+    /// A payload that is not a whole number of samples, which VITA 49 requires.
     #[error("a payload of {0} bytes: VITA 49 carries whole samples, so a multiple of 4 is needed")]
-    Words(u32),
-    /// VITA 49 has big-endian samples and no description.
+    PartialSample(u32),
+    /// An image with VITA 49, which has big-endian samples and no description.
     #[error("an image is of the digitizer framing's frames: leave --image or --framing vita49 out")]
     Image,
-    /// Triggers that come faster than blocks can be taken.
+    /// A trigger rate at which blocks would overlap.
     #[error(
-        "a trigger of {hz} Hz is too fast: blocks of this length can be taken at {most_hz:.6} Hz; make --block smaller"
+        "a trigger of {hz} Hz is too fast: blocks of this length can be taken at {max_hz:.6} Hz; make --block smaller"
     )]
     Trigger {
-        /// Asked for.
+        /// Requested rate in Hz.
         hz: f64,
-        /// Possible.
-        most_hz: f64,
+        /// Maximum rate in Hz.
+        max_hz: f64,
     },
-    /// A number that no block can have.
+    /// Block numbers beyond 48 bits.
     #[error("blocks have numbers below 2^48: the first one is {0}, and there is no room for all")]
     FirstBlock(u64),
-    /// A clock that is none.
+    /// A clock drift out of range.
     #[error("a drift of {0} parts per billion: -1000000 to 1000000")]
     Drift(f64),
-    /// Blocks of a shape that cannot be.
+    /// An invalid geometry.
     #[error("{0}")]
     Geometry(#[from] GeometryError),
 }
@@ -353,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_work_are_refused_with_the_remedy() {
+    fn invalid_settings_are_refused_with_the_remedy() {
         let refused = |config: Config| config.check().unwrap_err().to_string();
         assert!(refused(Config { block_bytes: 100, ..config() }).contains("a multiple of 64"));
         assert!(refused(Config { payload: 0, ..config() }).contains("8192 in jumbo frames"));

@@ -1,13 +1,13 @@
-//! A running digitizer: its stages, one after the other or all at the same time.
+//! A running digitizer, with sequential or concurrent stages.
 
 use super::block::Block;
-use super::board::{Made, Memory, Ring, Start, Timing};
+use super::board::{BoardCounters, Memory, Ring, Start, Timing};
 use super::config::{Begin, Config, ConfigError, Stages};
 use super::dma::{Engine, Entry, build_list};
 use super::frames::{BUFFERS, Frames};
 use super::image::{Image, ImageError};
-use super::pace::Bucket;
-use super::stage::{Meter, Stage, Turn};
+use super::pace::TokenBucket;
+use super::stage::{AtomicCounters, BlockTimes, Stage};
 use crate::probe::clock::{stamp, steady_ns};
 use serde::Serialize;
 use shotline_memory::{MemoryError, Region, Regions, Registrar};
@@ -20,40 +20,40 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// Frames that are stamped and handed over at once.
-const AT_ONCE: u32 = 64;
-/// The link is this much faster than the samples are made, unless its rate is given.
+/// Maximum number of frames that are stamped and sent at a time.
+const MAX_BATCH_FRAMES: u32 = 64;
+/// Default ratio of the link's rate to the sample data rate.
 const LINK_HEADROOM: f64 = 10.0 / 9.0;
-/// A sender that was late may be this much faster than the samples are made.
-const CATCHING_UP: f64 = 2.0;
-/// Times that a full path is retried at once.
-const SPINS: u32 = 4;
-/// Between later tries, and between looks whether frames that were sent have been read: the processor has other stages
-/// to serve, and a path that was full holds more than is read meanwhile.
-const READING: Duration = Duration::from_micros(100);
-/// Longest sleep: how soon the stop flag is seen.
-const LONGEST_SLEEP_NS: u64 = 50_000_000;
-/// Longest time, in ns, that a stopped device waits for its link to take the rest of a block.
-const LONGEST_END_NS: u64 = 1_000_000_000;
+/// Ratio of a late sender's peak rate to the sample data rate.
+const CATCH_UP_FACTOR: f64 = 2.0;
+/// Immediate retries when the backend accepts no frame.
+const MAX_SPINS: u32 = 4;
+/// Interval of later retries, and of checks for frames that have been read. It leaves the processor to the other
+/// stages; a full path holds more than a receiver reads in this time.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// Maximum time between two checks of the stop flag, in ns.
+const MAX_SLEEP_NS: u64 = 50_000_000;
+/// Maximum time that a stopped device waits for its link to accept the rest of a block, in ns.
+const MAX_STOP_NS: u64 = 1_000_000_000;
 
-/// Why a digitizer could not start.
+/// Reason why a digitizer could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum DigitizerError {
-    /// Its settings cannot work.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// There is not enough memory.
+    /// Memory allocation failed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// There is no file for its frames.
+    /// The image file could not be created.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The way to the receiver.
+    /// The backend failed.
     #[error(transparent)]
     Io(#[from] IoError),
 }
 
-/// What a digitizer has done, while it runs and afterwards.
+/// Shared state of a digitizer: its ring and its counters, readable while it runs and afterwards.
 #[derive(Debug)]
 pub struct Live {
     stream: u32,
@@ -61,8 +61,8 @@ pub struct Live {
     block_bytes: u64,
     block_ns: f64,
     ring: Ring,
-    dma: Meter,
-    send: Meter,
+    dma: AtomicCounters,
+    send: AtomicCounters,
     list_ns: AtomicU64,
     entries: AtomicU64,
     packets: AtomicU64,
@@ -71,55 +71,55 @@ pub struct Live {
     abandoned: AtomicU64,
 }
 
-/// What a digitizer has done.
+/// Counters of a digitizer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
-    /// Stream.
+    /// Stream number.
     pub stream: u32,
-    /// The receiver.
+    /// Address of the receiver.
     pub to: SocketAddr,
-    /// Blocks by the device.
+    /// Blocks produced on board.
     #[serde(flatten)]
-    pub made: Made,
-    /// Blocks that were sent whole.
+    pub made: BoardCounters,
+    /// Blocks that were sent completely.
     pub blocks_sent: u64,
-    /// Blocks that were not sent whole: there was no link, or the path stayed full, or was too slow for the rest of a block,
-    /// when the device was told to stop.
+    /// Blocks that were not sent completely: there was no link, or the device was stopped while the path was full or
+    /// too slow for the rest of a block.
     pub blocks_abandoned: u64,
     /// Packets sent.
     pub packets_sent: u64,
-    /// Packets that went nowhere, because there was no link.
+    /// Packets discarded because there was no link.
     pub packets_unsent: u64,
-    /// Times that the path took no packet.
+    /// Send calls that accepted no packet.
     pub path_full: u64,
-    /// Seconds of the DMA stage that went into making lists.
+    /// Time that the DMA stage spent building lists, in seconds.
     pub dma_list_s: f64,
-    /// Copies that the lists held.
+    /// Total number of list entries.
     pub dma_entries: u64,
-    /// Gbit/s of the DMA engine alone.
+    /// Throughput of the DMA engine without list building, in Gbit/s.
     pub dma_gbit_s: f64,
-    /// Gbit/s of the DMA engine with the making of its lists.
+    /// Throughput of the DMA engine with list building, in Gbit/s.
     pub dma_with_list_gbit_s: f64,
-    /// The stages: board, dma, send.
+    /// Stage counters: board, dma, send.
     pub stages: [Stage; 3],
 }
 
 impl Live {
-    /// The stages so far: board, dma, send.
+    /// Returns the stage counters so far: board, dma, send.
     pub fn stages(&self) -> [Stage; 3] {
-        let made = self.ring.made();
-        let kept = made.blocks_made - made.overruns.min(made.blocks_made);
+        let made = self.ring.counters();
+        let stored = made.blocks_made - made.overruns.min(made.blocks_made);
         let board = Stage {
             name: "board",
-            blocks: kept,
-            bytes: kept * self.block_bytes,
+            blocks: stored,
+            bytes: stored * self.block_bytes,
             busy_s: made.blocks_made as f64 * self.block_ns * 1e-9,
             ..Stage::default()
         };
         [board, self.dma.stage("dma"), self.send.stage("send")]
     }
 
-    /// Everything so far.
+    /// Returns all counters so far.
     pub fn stats(&self) -> Stats {
         let stages = self.stages();
         let [_, dma, send] = &stages;
@@ -130,7 +130,7 @@ impl Live {
         Stats {
             stream: self.stream,
             to: self.to,
-            made: self.ring.made(),
+            made: self.ring.counters(),
             blocks_sent: send.blocks - abandoned.min(send.blocks),
             blocks_abandoned: abandoned,
             packets_sent: self.packets.load(Relaxed).saturating_sub(unsent),
@@ -146,20 +146,20 @@ impl Live {
 }
 
 impl Start {
-    /// At once.
+    /// Returns the current time.
     pub fn now() -> Self {
         let stamp = stamp();
         Self { steady_ns: steady_ns(), tai_ns: stamp.tai_ns, locked: stamp.locked }
     }
 
-    /// At the next whole second of TAI that is not too near to be met.
+    /// Returns the next whole second of TAI that is at least 100 ms away.
     pub fn at_whole_second(self) -> Self {
         const SECOND: u64 = 1_000_000_000;
         let tai_ns = (self.tai_ns + SECOND / 10).next_multiple_of(SECOND);
         Self { steady_ns: self.steady_ns + (tai_ns - self.tai_ns), tai_ns, locked: self.locked }
     }
 
-    /// When devices with these settings start that are made ready now.
+    /// Returns the earliest start time for devices with this `begin`: the next whole second for triggers, else now.
     pub fn soon(begin: Begin) -> Self {
         match begin {
             Begin::Trigger(_) => Self::now().at_whole_second(),
@@ -180,8 +180,8 @@ pub struct Digitizer<P> {
 }
 
 impl<P: PrebuiltIo + Send> Digitizer<P> {
-    /// Builds the frames. `open` opens the way to the receiver, with an empty table of memory: the frames are
-    /// registered when it has said where they should lie.
+    /// Builds the frames. `open` opens the backend with an empty region table; the frames are registered afterwards,
+    /// because the backend may choose their memory.
     pub fn new(
         config: Config,
         memory: Memory,
@@ -193,14 +193,14 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
         let mut io = open(config.to, &Registrar::new().finish())?;
         let bytes = Frames::bytes(&geometry);
         let (region, base) = match &image {
-            Some(image) => image.place(),
+            Some(image) => image.frame_memory(),
             None => (io.frame_memory(bytes)?.map_or_else(|| Region::host(bytes), Ok)?, 0),
         };
         let id = registrar.add(Arc::clone(&region));
         io.register(&registrar.finish());
         let frames = Frames::build((&region, id, base), &geometry, &config, stamp().locked, &mut io)?;
         if let Some(image) = &image {
-            image.index(&frames, &geometry, &config);
+            image.write_indexes(&frames, &geometry, &config);
         }
         let engine = Engine::new(Arc::clone(memory.region()), region);
         let live = Arc::new(Live {
@@ -209,8 +209,8 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
             block_bytes: config.block_bytes.into(),
             block_ns: config.block_ns(),
             ring: Ring::new(config.ring),
-            dma: Meter::default(),
-            send: Meter::default(),
+            dma: AtomicCounters::default(),
+            send: AtomicCounters::default(),
             list_ns: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             packets: AtomicU64::new(0),
@@ -221,31 +221,32 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
         Ok(Self { config, memory, frames, engine, io, live })
     }
 
-    /// What it does, to look at from elsewhere.
+    /// Returns the shared state, for reading from other threads.
     pub fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live)
     }
 
-    /// Runs until all blocks are sent, or `stop`: then the block under way is sent to its end, at its pace if that takes no
-    /// longer than a second, and what else is on board is not sent. A failure sets `stop`, for whatever runs beside it.
+    /// Runs until all blocks are sent or `stop` is set. After `stop`, the block in progress is completed at its pace if
+    /// that takes at most a second, and blocks still on board are discarded. A failure sets `stop` so that other
+    /// devices stop too.
     pub fn run(self, start: Start, stop: &AtomicBool) -> Result<Stats, IoError> {
         let Self { config, memory, frames, engine, io, live } = self;
         let (config, memory, frames, live) = (&config, &memory, &frames, &*live);
         let timing = Timing::new(config, start);
-        let mut filler = Filler { config, memory, frames, engine, live, list: Vec::new(), held: [None; BUFFERS] };
-        let mut sender = Sender::new(config, memory, frames, io, live, stop);
+        let mut dma = DmaStage { config, memory, frames, engine, live, list: Vec::new(), patterns: [None; BUFFERS] };
+        let mut sender = SendStage::new(config, memory, frames, io, live, stop);
         std::thread::scope(|scope| {
             scope.spawn(|| live.ring.produce(&timing, config.blocks, stop, steady_ns));
             let sent = if config.sequential {
-                one_after_the_other(&mut filler, &mut sender)
+                run_sequentially(&mut dma, &mut sender)
             } else {
                 let (filled_in, filled) = mpsc::sync_channel(BUFFERS);
                 let (free_in, free) = mpsc::channel();
                 for buffer in 0..BUFFERS {
-                    let _ = free_in.send(buffer); // its receiver is right here
+                    let _ = free_in.send(buffer); // the receiver is still in scope
                 }
-                scope.spawn(move || filler.serve(&free, &filled_in));
-                sender.serve(&filled, &free_in)
+                scope.spawn(move || dma.run(&free, &filled_in));
+                sender.run(&filled, &free_in)
             };
             if sent.is_err() {
                 stop.store(true, Relaxed);
@@ -259,98 +260,99 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
 
 /// A buffer of frames that holds a block's samples.
 #[derive(Clone, Copy, Debug)]
-struct Filled {
+struct FilledBuffer {
     buffer: usize,
     block: Block,
-    /// The distinct block that is in it.
+    /// Index of the distinct block that the buffer holds.
     pattern: u32,
 }
 
-/// The paper's way: each stage waits for the one before.
-fn one_after_the_other<P: PrebuiltIo>(filler: &mut Filler<'_>, sender: &mut Sender<'_, P>) -> Result<(), IoError> {
-    let (free, _nobody) = mpsc::channel();
+/// Runs the stages sequentially, as the paper's host did.
+fn run_sequentially<P: PrebuiltIo>(dma: &mut DmaStage<'_>, sender: &mut SendStage<'_, P>) -> Result<(), IoError> {
+    let (free, _unused) = mpsc::channel();
     loop {
         if sender.stop.load(Relaxed) {
             return Ok(());
         }
         let begun = steady_ns();
-        let Some((block, waiting)) = filler.live.ring.take() else { return Ok(()) };
+        let Some((block, waiting)) = dma.live.ring.take() else { return Ok(()) };
         let starved_ns = steady_ns() - begun;
-        let filled = filler.fill(block, 0, Turn { starved_ns, waiting: waiting as u64, ..Turn::default() });
-        sender.send(filled, Turn::default(), &free)?;
-        while sender.unread(&free) > 0 && !sender.stop.load(Relaxed) {
-            std::thread::sleep(READING);
+        let filled = dma.fill(block, 0, BlockTimes { starved_ns, waiting: waiting as u64, ..BlockTimes::default() });
+        sender.send(filled, BlockTimes::default(), &free)?;
+        while sender.reclaim_buffers(&free) > 0 && !sender.stop.load(Relaxed) {
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
 /// The DMA stage.
-struct Filler<'a> {
+struct DmaStage<'a> {
     config: &'a Config,
     memory: &'a Memory,
     frames: &'a Frames,
     engine: Engine,
     live: &'a Live,
     list: Vec<Entry>,
-    /// The distinct block that each buffer holds.
-    held: [Option<u32>; BUFFERS],
+    /// Index of the distinct block that each buffer holds.
+    patterns: [Option<u32>; BUFFERS],
 }
 
-impl Filler<'_> {
-    fn serve(&mut self, free: &mpsc::Receiver<usize>, filled: &mpsc::SyncSender<Filled>) {
+impl DmaStage<'_> {
+    fn run(&mut self, free: &mpsc::Receiver<usize>, filled: &mpsc::SyncSender<FilledBuffer>) {
         loop {
             let begun = steady_ns();
             let Some((block, waiting)) = self.live.ring.take() else { return };
             let taken = steady_ns();
             let Ok(buffer) = free.recv() else { return };
             let stalled_ns = steady_ns() - taken;
-            let turn = Turn { starved_ns: taken - begun, stalled_ns, waiting: waiting as u64, ..Turn::default() };
+            let turn =
+                BlockTimes { starved_ns: taken - begun, stalled_ns, waiting: waiting as u64, ..BlockTimes::default() };
             if filled.send(self.fill(block, buffer, turn)).is_err() {
                 return;
             }
         }
     }
 
-    /// Has the engine write a block's samples into a buffer, and frees its slot on board.
-    fn fill(&mut self, block: Block, buffer: usize, turn: Turn) -> Filled {
+    /// Copies a block's samples into a buffer with the engine and frees its slot on board.
+    fn fill(&mut self, block: Block, buffer: usize, turn: BlockTimes) -> FilledBuffer {
         let begun = steady_ns();
         let mut pattern = self.memory.pattern(block.number);
-        match self.held[buffer] {
-            Some(held) if self.config.stages == Stages::NoDma => pattern = held,
+        match self.patterns[buffer] {
+            Some(filled) if self.config.stages == Stages::NoDma => pattern = filled,
             _ => {
                 let pieces = &self.memory.block(pattern).pieces;
                 build_list(pieces.iter().copied(), self.frames.sample_pieces(buffer), &mut self.list);
                 self.live.list_ns.fetch_add(steady_ns() - begun, Relaxed);
                 self.live.entries.fetch_add(self.list.len() as u64, Relaxed);
                 self.engine.run(&self.list);
-                self.held[buffer] = Some(pattern);
+                self.patterns[buffer] = Some(pattern);
             }
         }
         self.live.ring.release();
         let busy_ns = steady_ns() - begun;
-        self.live.dma.add(&Turn { bytes: self.config.block_bytes.into(), busy_ns, ..turn });
-        Filled { buffer, block, pattern }
+        self.live.dma.add(&BlockTimes { bytes: self.config.block_bytes.into(), busy_ns, ..turn });
+        FilledBuffer { buffer, block, pattern }
     }
 }
 
 /// The sending stage.
-struct Sender<'a, P> {
+struct SendStage<'a, P> {
     config: &'a Config,
     memory: &'a Memory,
     frames: &'a Frames,
     io: P,
     live: &'a Live,
     stop: &'a AtomicBool,
-    bucket: Option<Bucket>,
-    /// How long it has waited for the link since it was told to stop.
+    bucket: Option<TokenBucket>,
+    /// Time spent waiting for the link since `stop` was set, in ns.
     stopping_ns: u64,
-    /// Packets taken by the backend.
+    /// Packets accepted by the backend.
     taken: u64,
-    /// Buffers that were sent, and how many packets had been taken then: they are free when those have been read.
+    /// Sent buffers with the value of `taken` at that time. A buffer is free once that many packets have been read.
     reading: VecDeque<(usize, u64)>,
 }
 
-impl<'a, P: PrebuiltIo> Sender<'a, P> {
+impl<'a, P: PrebuiltIo> SendStage<'a, P> {
     fn new(
         config: &'a Config,
         memory: &'a Memory,
@@ -359,20 +361,20 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
         live: &'a Live,
         stop: &'a AtomicBool,
     ) -> Self {
-        // A triggered block takes as long on the link as it took to sample, whatever the time to the next trigger.
+        // The default pace spreads a block over its sampling time, also if the next trigger is later.
         let frame_bits = f64::from(frames.packets()) * f64::from(frames.frame_bytes(0)) * 8.0;
         let own = frame_bits * 1e9 / config.block_ns();
         let rates = match (config.link_bits_per_s, config.begin) {
             (Some(link), _) => Some((link, link)),
             (None, Begin::Max) => None,
-            (None, _) => Some((own * LINK_HEADROOM, own * CATCHING_UP)),
+            (None, _) => Some((own * LINK_HEADROOM, own * CATCH_UP_FACTOR)),
         };
-        let bucket = rates.map(|(steady, peak)| Bucket::new(steady, peak, frames.frame_bytes(0), steady_ns()));
+        let bucket = rates.map(|(steady, peak)| TokenBucket::new(steady, peak, frames.frame_bytes(0), steady_ns()));
         let reading = VecDeque::with_capacity(BUFFERS);
         Self { config, memory, frames, io, live, stop, bucket, stopping_ns: 0, taken: 0, reading }
     }
 
-    fn serve(&mut self, filled: &mpsc::Receiver<Filled>, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
+    fn run(&mut self, filled: &mpsc::Receiver<FilledBuffer>, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
         let mut next = None;
         loop {
             let begun = steady_ns();
@@ -382,16 +384,16 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
             }
             let starved_ns = steady_ns() - begun;
             next = filled.try_recv().ok();
-            self.send(now, Turn { starved_ns, waiting: next.is_some().into(), ..Turn::default() }, free)?;
+            self.send(now, BlockTimes { starved_ns, waiting: next.is_some().into(), ..BlockTimes::default() }, free)?;
         }
     }
 
-    /// Waits for the next block; none when no more come.
-    fn next(&mut self, filled: &mpsc::Receiver<Filled>, free: &mpsc::Sender<usize>) -> Option<Filled> {
-        while self.unread(free) > 0 {
-            match filled.recv_timeout(READING) {
+    /// Waits for the next block; returns `None` when no more follow.
+    fn next(&mut self, filled: &mpsc::Receiver<FilledBuffer>, free: &mpsc::Sender<usize>) -> Option<FilledBuffer> {
+        while self.reclaim_buffers(free) > 0 {
+            match filled.recv_timeout(POLL_INTERVAL) {
                 Ok(next) => return Some(next),
-                // Who reads nothing must not keep a device from stopping.
+                // A receiver that reads nothing must not prevent the device from stopping.
                 Err(RecvTimeoutError::Timeout) if self.stop.load(Relaxed) => return None,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -400,48 +402,48 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
         filled.recv().ok()
     }
 
-    /// Gives the buffers back whose frames nobody reads any more. Returns how many are still being read.
-    fn unread(&mut self, free: &mpsc::Sender<usize>) -> usize {
+    /// Frees the buffers whose frames have all been read and returns the number still in use.
+    fn reclaim_buffers(&mut self, free: &mpsc::Sender<usize>) -> usize {
         if !self.reading.is_empty() {
             let read = self.taken.saturating_sub(self.io.lent() as u64);
             while let Some((buffer, _)) = self.reading.front().filter(|(_, taken)| *taken <= read).copied() {
                 self.reading.pop_front();
-                // Nobody listens when no blocks come any more.
+                // The DMA stage has ended if the channel is closed.
                 let _ = free.send(buffer);
             }
         }
         self.reading.len()
     }
 
-    /// Closes a block and sends its frames. Its buffer is given back when they have been read, which is looked for
-    /// while there is something to be sent.
-    fn send(&mut self, filled: Filled, turn: Turn, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
+    /// Writes a block's trailer and sends its frames. The buffer is reclaimed by a later call, once they have been
+    /// read.
+    fn send(&mut self, filled: FilledBuffer, turn: BlockTimes, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
         let begun = steady_ns();
-        let Filled { buffer, block, pattern } = filled;
+        let FilledBuffer { buffer, block, pattern } = filled;
         let drift = self.config.clock_drift_ppb as f32;
-        self.frames.close(buffer, &block, self.memory.block(pattern), drift);
-        let (mut paced_ns, mut whole) = (0, true);
+        self.frames.write_trailer(buffer, &block, self.memory.block(pattern), drift);
+        let (mut paced_ns, mut complete) = (0, true);
         let unsent = self.io.device().unsent;
         if self.config.stages != Stages::NoSend {
             if let Some(context) = self.frames.context(buffer) {
-                whole = self.send_all(context)?;
+                complete = self.send_all(context)?;
             }
             let (full, packets) = (self.frames.full_packets(), self.frames.packets());
             for part in [0..full, full..packets] {
-                whole = whole && self.send_equal(&block, buffer, part, &mut paced_ns, free)?;
+                complete = complete && self.send_equal(&block, buffer, part, &mut paced_ns, free)?;
             }
         }
         self.reading.push_back((buffer, self.taken));
-        self.unread(free);
+        self.reclaim_buffers(free);
         let more = self.io.device().unsent - unsent;
         self.live.unsent.fetch_add(more, Relaxed);
-        self.live.abandoned.fetch_add(u64::from(!whole || more > 0), Relaxed);
+        self.live.abandoned.fetch_add(u64::from(!complete || more > 0), Relaxed);
         let busy_ns = steady_ns() - begun - paced_ns;
-        self.live.send.add(&Turn { bytes: self.config.block_bytes.into(), busy_ns, paced_ns, ..turn });
+        self.live.send.add(&BlockTimes { bytes: self.config.block_bytes.into(), busy_ns, paced_ns, ..turn });
         Ok(())
     }
 
-    /// Sends frames of one length; false if it was told to stop while the path was full, or slow.
+    /// Sends frames of equal length; returns `false` if stopped while the path was full or slow.
     fn send_equal(
         &mut self,
         block: &Block,
@@ -452,9 +454,11 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
     ) -> Result<bool, IoError> {
         let mut next = part.start;
         while next < part.end {
-            self.unread(free);
-            let count = (part.end - next).min(AT_ONCE);
-            let Some(count) = self.may_go(self.frames.frame_bytes(next), count, paced_ns) else { return Ok(false) };
+            self.reclaim_buffers(free);
+            let count = (part.end - next).min(MAX_BATCH_FRAMES);
+            let Some(count) = self.wait_for_tokens(self.frames.frame_bytes(next), count, paced_ns) else {
+                return Ok(false);
+            };
             self.frames.stamp(buffer, next..next + count, block);
             if !self.send_all(self.frames.run(buffer, next, count))? {
                 return Ok(false);
@@ -464,7 +468,7 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
         Ok(true)
     }
 
-    /// Sends frames that are complete; false if it was told to stop while the path was full.
+    /// Sends stamped frames; returns `false` if stopped while the path was full.
     fn send_all(&mut self, mut frames: Run) -> Result<bool, IoError> {
         let mut spins = 0;
         while frames.count > 0 {
@@ -478,28 +482,28 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
             }
             self.live.path_full.fetch_add(1, Relaxed);
             spins += 1;
-            if spins < SPINS {
+            if spins < MAX_SPINS {
                 std::hint::spin_loop();
             } else if self.stop.load(Relaxed) {
                 return Ok(false);
             } else {
-                std::thread::sleep(READING);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         Ok(true)
     }
 
-    /// Waits until the pace allows at least one of `count` frames, and returns how many. None if the device was stopped and
-    /// the rest of the block would take longer than [`LONGEST_END_NS`].
-    fn may_go(&mut self, frame: u32, count: u32, paced_ns: &mut u64) -> Option<u32> {
+    /// Waits until the pace allows at least one of `count` frames and returns the number allowed. Returns `None` if the
+    /// device was stopped and the rest of the block would take longer than [`MAX_STOP_NS`].
+    fn wait_for_tokens(&mut self, frame: u32, count: u32, paced_ns: &mut u64) -> Option<u32> {
         let Some(bucket) = &mut self.bucket else { return Some(count) };
         loop {
             let now = steady_ns();
             match bucket.take(frame, count, now) {
                 Ok(frames) => return Some(frames),
-                Err(_) if self.stopping_ns > LONGEST_END_NS => return None,
+                Err(_) if self.stopping_ns > MAX_STOP_NS => return None,
                 Err(wait) => {
-                    let wait = wait.min(LONGEST_SLEEP_NS);
+                    let wait = wait.min(MAX_SLEEP_NS);
                     self.stopping_ns += if self.stop.load(Relaxed) { wait } else { 0 };
                     std::thread::sleep(Duration::from_nanos(wait));
                     *paced_ns += steady_ns() - now;

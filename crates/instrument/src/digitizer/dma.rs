@@ -1,36 +1,37 @@
-//! The DMA engine: what a driver hands over, made into a list, and the list carried out.
+//! The DMA engine and its scatter-gather lists.
 //!
-//! A driver knows on-board memory as pieces of any length at any place, in the order of the samples. The payload areas of
-//! prebuilt frames are pieces, too. [`build_list`] cuts the two against each other; that is the processor's work, and
-//! the paper measures it apart (25.5 Gbit/s without it, 20.7 with it). [`Engine::run`] is the hardware.
+//! A driver describes on-board memory as pieces of any length and offset, in sample order; the payload areas of
+//! prebuilt frames are pieces too. [`build_list`] splits both at each other's boundaries into copy entries. This is the
+//! processor's work, and Ryoshi et al. measure it separately (25.5 Gbit/s without it, 20.7 Gbit/s with it).
+//! [`Engine::run`] stands for the hardware.
 
 use super::sys;
 use shotline_memory::Region;
 use shotline_random::SplitMix64;
 use std::sync::Arc;
 
-/// Some bytes of a memory.
+/// A contiguous range of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where they begin.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// One copy.
+/// One entry of a DMA list: a contiguous copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Offset in the source.
     pub from: u64,
     /// Offset in the target.
     pub to: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// Cuts the pieces of a source against those of a target: as many bytes as both have, in order. The list is made anew in
-/// `list`, whose room is used again.
+/// Builds the list that copies the source pieces to the target pieces in order, up to the shorter total length.
+/// Replaces the contents of `list` and reuses its capacity.
 pub fn build_list(from: impl IntoIterator<Item = Piece>, to: impl IntoIterator<Item = Piece>, list: &mut Vec<Entry>) {
     const NONE: Piece = Piece { offset: 0, len: 0 };
     list.clear();
@@ -54,7 +55,7 @@ pub fn build_list(from: impl IntoIterator<Item = Piece>, to: impl IntoIterator<I
     }
 }
 
-/// The engine between two memories.
+/// A DMA engine between two memories.
 #[derive(Debug)]
 pub struct Engine {
     from: Arc<Region>,
@@ -62,15 +63,15 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that reads one memory and writes another.
+    /// Creates an engine that reads one memory and writes another.
     pub fn new(from: Arc<Region>, to: Arc<Region>) -> Self {
         Self { from, to }
     }
 
-    /// Carries a list out. When this returns, the bytes are where they should be.
+    /// Executes a list. All copies are complete when this returns.
     ///
     /// # Panics
-    /// For an entry outside its memory: lists are this program's own.
+    /// If an entry is outside its memory; lists are built by this program and trusted.
     pub fn run(&self, list: &[Entry]) {
         for entry in list {
             sys::copy(&self.to, entry.to as usize, &self.from, entry.from as usize, entry.len as usize);
@@ -79,11 +80,11 @@ impl Engine {
     }
 }
 
-/// Shortest and longest piece that [`scatter`] makes.
+/// Length range of the pieces that [`scatter`] returns.
 const PIECE_BYTES: std::ops::RangeInclusive<u64> = 1000..=32_768;
 
-/// Cuts `bytes` from `base` on into pieces of odd lengths and shuffles them: what a driver hands over when on-board
-/// memory has been in use for a while. The same seed cuts the same way.
+/// Splits `bytes` starting at `base` into pieces of irregular length and shuffles them, as fragmented on-board memory
+/// would appear to a driver. The result is determined by the seed.
 pub fn scatter(base: u64, bytes: u64, seed: u64) -> Vec<Piece> {
     let mut random = SplitMix64::new(seed);
     let mut pieces = Vec::new();
@@ -104,8 +105,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pieces of such lengths with gaps between them, in an order of their own, and the bytes that they span.
-    fn laid(lens: &[(u32, u32)], seed: u64) -> (Vec<Piece>, usize) {
+    /// Returns shuffled pieces with these gaps and lengths, and the size of the memory that holds them.
+    fn shuffled_pieces(lens: &[(u32, u32)], seed: u64) -> (Vec<Piece>, usize) {
         let mut at = 0;
         let mut pieces: Vec<Piece> = lens
             .iter()
@@ -128,11 +129,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_cut_of_source_and_target_moves_each_byte_once(
+        fn any_split_of_source_and_target_moves_each_byte_once(
             from in prop::collection::vec((0_u32..50, 0_u32..3000), 1..20),
             to in prop::collection::vec((0_u32..50, 0_u32..3000), 1..20), seed: u64,
         ) {
-            let ((from, from_bytes), (to, to_bytes)) = (laid(&from, seed), laid(&to, !seed));
+            let ((from, from_bytes), (to, to_bytes)) = (shuffled_pieces(&from, seed), shuffled_pieces(&to, !seed));
             let (source, target) = (Region::heap(from_bytes).unwrap(), Region::heap(to_bytes).unwrap());
             let mut random = SplitMix64::new(seed);
             let bytes: Vec<u8> = (0..from_bytes).map(|_| random.next_u64() as u8 | 1).collect();
@@ -146,7 +147,7 @@ mod tests {
             let moved = expected.len().min(landed.len());
             prop_assert_eq!(list.iter().map(|entry| entry.len as usize).sum::<usize>(), moved);
             prop_assert_eq!(&landed[..moved], &expected[..moved]);
-            // No source byte is 0: what is not 0 in the target was written, and only places of the list were.
+            // No source byte is 0, so every non-zero target byte was written; none lies outside the list.
             landed.truncate(moved);
             prop_assert_eq!(found.iter().filter(|byte| **byte != 0).count(), moved);
         }
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn scattered_pieces_are_odd_sized_and_out_of_order() {
+    fn scattered_pieces_have_irregular_sizes_and_order() {
         let pieces = scatter(0, 64 << 20, 7);
         assert!(pieces.iter().filter(|piece| piece.len % 64 != 0).count() > pieces.len() / 2);
         assert!(pieces.windows(2).filter(|pair| pair[1].offset < pair[0].offset).count() > pieces.len() / 4);

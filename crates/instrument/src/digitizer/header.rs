@@ -1,4 +1,4 @@
-//! What stands before the payload of each prebuilt frame, and what of it changes from block to block.
+//! Packet headers of prebuilt frames and their per-block fields.
 
 use super::block::Block;
 use super::config::{Begin, Config, Framing, SAMPLE_BYTES};
@@ -10,22 +10,22 @@ use shotline_wire::vita49::{
     State, TAI_MINUS_GPS, Time,
 };
 
-/// Bytes of the longest header.
+/// Length of the longest header in bytes.
 const MAX_HEADER: usize = if HEADER_LEN > MAX_PROLOGUE { HEADER_LEN } else { MAX_PROLOGUE };
 
-/// Bytes of a header, or some of them.
+/// A header or part of one.
 pub(super) type Bytes = ArrayVec<u8, MAX_HEADER>;
 
-/// The headers of one framing.
+/// Header template of a framing.
 #[derive(Clone, Debug)]
 pub(super) enum Headers {
-    /// Our own: all that packets have in common.
+    /// Shotline's own framing, with the fields common to all packets.
     Digitizer(digitizer::Header),
     /// VITA 49.
     Vita49(Vita49),
 }
 
-/// What packets of VITA 49 have in common.
+/// Fields common to all VITA 49 packets of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Vita49 {
     stream: u32,
@@ -68,7 +68,7 @@ impl Headers {
         }
     }
 
-    /// Bytes of every header.
+    /// Returns the header length in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Digitizer(_) => HEADER_LEN,
@@ -76,7 +76,7 @@ impl Headers {
         }
     }
 
-    /// Bytes of the packet of context that goes before a block; 0 if there is none.
+    /// Returns the length of the context packet in bytes; 0 if there is none.
     pub(super) fn context_len(&self) -> usize {
         match self {
             Self::Digitizer(_) => 0,
@@ -84,8 +84,8 @@ impl Headers {
         }
     }
 
-    /// The header of a packet of no block yet.
-    pub(super) fn first(&self, geometry: &Geometry, packet: u32) -> Bytes {
+    /// Returns a packet's header with block number and time zero.
+    pub(super) fn initial(&self, geometry: &Geometry, packet: u32) -> Bytes {
         match self {
             Self::Digitizer(header) => {
                 let (offset, len) = (geometry.packet_offset(packet), geometry.packet_bytes(packet));
@@ -96,7 +96,7 @@ impl Headers {
         }
     }
 
-    /// What of a packet's header tells of its block, and where it stands in the header.
+    /// Returns the per-block fields of a packet's header and their offset in the header.
     pub(super) fn stamp(&self, geometry: &Geometry, packet: u32, block: &Block) -> (usize, Bytes) {
         match self {
             Self::Digitizer(header) => {
@@ -106,7 +106,7 @@ impl Headers {
             Self::Vita49(vita) => {
                 let samples = geometry.packet_offset(packet) / SAMPLE_BYTES;
                 let time = time(block.tai_ns, (f64::from(samples) * vita.ps_per_sample).round() as u64);
-                // Packets are counted as they are sent (5.1.1.3): those of lost blocks never were.
+                // The packet count covers sent packets only (5.1.1.3), so lost blocks do not advance it.
                 let block_sent = block.number.wrapping_sub(block.overrun);
                 let count = block_sent.wrapping_mul(vita.packets.into()).wrapping_add(packet.into());
                 (0, vita.prologue(geometry, packet, count, time))
@@ -114,11 +114,11 @@ impl Headers {
         }
     }
 
-    /// The packet of context that goes before a block.
+    /// Returns the context packet that is sent before a block.
     pub(super) fn context(&self, block: &Block) -> ArrayVec<u8, { MAX_CONTEXT + MAX_PROLOGUE }> {
         let mut out = ArrayVec::new();
         if let Self::Vita49(vita) = self {
-            // An event (5.1.6.1): it is true of the samples that this context goes before, not of all that follow.
+            // Sample loss is an event (5.1.6.1): it applies to the block after this context packet only.
             let lost = block.lost > 0;
             let state = vita.context.state.map(|state| state.with(Indicator::SampleLoss, lost));
             let fields = Context { state, changed: lost, ..vita.context }.emit();
@@ -142,7 +142,7 @@ impl Vita49 {
     }
 }
 
-/// So many picoseconds after a moment of TAI, as GPS time. Before 1980 there was none: that is its beginning.
+/// Converts a TAI time plus `more_ps` picoseconds to GPS time. Times before the GPS epoch (1980) have seconds 0.
 fn time(tai_ns: u64, more_ps: u64) -> Time {
     let ps = u128::from(tai_ns) * 1000 + u128::from(more_ps);
     let (seconds, ps) = (ps / u128::from(PS_PER_SECOND), ps % u128::from(PS_PER_SECOND));
@@ -157,7 +157,7 @@ mod tests {
     use super::super::tests::config;
 
     #[test]
-    fn the_loss_of_samples_is_told_behind_it_alone_and_counts_go_on() {
+    fn sample_loss_is_flagged_in_the_next_context_only() {
         let config = Config { framing: Framing::Vita49, payload: 4096, block_bytes: 12_288, ..config() };
         let geometry = config.check().unwrap();
         let headers = Headers::new(&config, &geometry, true);
@@ -167,8 +167,8 @@ mod tests {
             let (prologue, context) = Context::parse(&headers.context(&block)).unwrap();
             let (_, first) = headers.stamp(&geometry, 0, &block);
             let data = Prologue::head(&first).unwrap();
-            let said = context.state.unwrap().get(Indicator::SampleLoss);
-            seen.push((said, context.changed, prologue.count, data.count));
+            let sample_loss = context.state.unwrap().get(Indicator::SampleLoss);
+            seen.push((sample_loss, context.changed, prologue.count, data.count));
         }
         assert_eq!(seen, [(Some(false), false, 0, 0), (Some(true), true, 1, 3), (Some(false), false, 2, 6)]);
     }

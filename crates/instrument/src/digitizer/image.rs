@@ -1,19 +1,19 @@
-//! Frames that are at the same time an HDF5 file: "DMA = HDF5 = frame" in one step, the wish of the paper's figure 7.
+//! Frames that form an HDF5 file in place: "DMA = HDF5 = frame" in one step, as proposed in the paper's figure 7.
 //!
 //! ```text
 //! | names, types, headers (libhdf5) | chunk indexes | frame: headers, payload | frame: headers, payload | …
 //!                                       │  │  └───────────────────▲                           ▲
 //!                                       │  └──────────────────────┼───────────────────────────┘
-//!                                       └─ the header's own fields, the description
+//!                                       └─ header fields, description
 //! ```
 //!
-//! The file is mapped, and the prebuilt frames lie in it. Each payload is a chunk of the dataset `iq`, whose address in
-//! the file is where the payload stands between two headers. So when the DMA engine has written a frame, it has written
-//! the file, and what is sent is what a reader of the file sees. The header of each block's first packet is a row of
-//! `header`, the description a row of `description`: their bytes are those on the wire.
+//! The prebuilt frames lie in the mapped file. Each payload is a chunk of the dataset `iq`; the chunk's address is the
+//! payload's offset between two headers. A frame written by the DMA engine is therefore already in the file, and
+//! readers of the file see the bytes that are sent. The header of each block's first packet is a row of `header`, and
+//! the description is a row of `description`, both in wire format.
 //!
-//! A chunk index is a version-1 B-tree ("HDF5 File Format Specification", III.A.1) of one node, which its rank is chosen
-//! for.
+//! A chunk index is a version-1 B-tree ("HDF5 File Format Specification", III.A.1) with a fan-out large enough for a
+//! single node.
 
 use super::config::{Config, SAMPLE_BYTES};
 use super::frames::{BUFFERS, Frames};
@@ -28,20 +28,20 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Indexes and frames begin at multiples of this.
+/// Alignment of indexes and frames in the file, in bytes.
 const PAGE: usize = 4096;
-/// Bytes before a node's first key.
+/// Length of a node's header in bytes.
 const NODE_HEAD: usize = 24;
-/// Undefined addresses in HDF5.
+/// HDF5's undefined address.
 const UNDEFINED: [u8; 8] = [0xFF; 8];
 
-/// Why there is no image.
+/// Reason why an image could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// There is something there.
+    /// The path exists.
     #[error("{} exists: remove it, or name another file", .0.display())]
     Exists(PathBuf),
-    /// HDF5 could not write what it should.
+    /// libhdf5 failed.
     #[error("cannot make {}: {source}", path.display())]
     Hdf5 {
         /// The file.
@@ -60,31 +60,31 @@ pub enum ImageError {
     /// The file could not be mapped.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Payloads that cannot be chunks.
+    /// A payload size that cannot be a chunk.
     #[error(
         "payloads of {0} bytes cannot be chunks of samples with the description in one piece: make --payload a multiple of 256"
     )]
     Payload(u32),
 }
 
-/// A file with room for frames.
+/// A mapped HDF5 file with space for frames.
 #[derive(Debug)]
 pub(super) struct Image {
     region: Arc<Region>,
-    frames_at: usize,
+    frames_offset: usize,
     indexes: [Index; 3],
 }
 
 /// The chunk index of a dataset.
 #[derive(Clone, Copy, Debug)]
 struct Index {
-    /// Where the node stands.
-    at: usize,
+    /// Offset of the node in the file.
+    offset: usize,
     /// Dimensions of the dataset.
     rank: usize,
 }
 
-/// One chunk: its first element in each dimension, its place in the file, its bytes.
+/// A chunk: its first element in each dimension, its address in the file, and its size.
 struct Chunk {
     first: [u64; 3],
     address: usize,
@@ -100,7 +100,7 @@ impl Index {
         NODE_HEAD + 2 * k * (self.key_bytes() + 8) + self.key_bytes()
     }
 
-    /// The node with these chunks, ascending.
+    /// Returns the encoded node for these chunks, which must be in ascending order.
     fn node(self, k: usize, chunks: impl ExactSizeIterator<Item = Chunk>) -> Vec<u8> {
         let mut node = Vec::with_capacity(self.node_bytes(k));
         node.extend(b"TREE\x01\x00");
@@ -108,7 +108,7 @@ impl Index {
         node.extend([UNDEFINED, UNDEFINED].as_flattened());
         let key = |node: &mut Vec<u8>, bytes: u32, first: &[u64]| {
             node.extend(bytes.to_le_bytes());
-            node.extend([0; 4]); // no filter is skipped
+            node.extend([0; 4]); // filter mask: no filter is skipped
             first.iter().for_each(|first| node.extend(first.to_le_bytes()));
             node.extend([0; 8]);
         };
@@ -116,7 +116,7 @@ impl Index {
             key(&mut node, chunk.bytes, &chunk.first[..self.rank]);
             node.extend((chunk.address as u64).to_le_bytes());
         }
-        // The key behind the last chunk bounds it from above.
+        // The key after the last chunk is the upper bound.
         key(&mut node, 0, &[BUFFERS as u64, 0, 0][..self.rank]);
         node.resize(self.node_bytes(k), 0);
         node
@@ -124,7 +124,7 @@ impl Index {
 }
 
 impl Image {
-    /// Makes the file: everything but the indexes, which depend on where in a frame its payload begins.
+    /// Creates the file without the chunk indexes, which depend on the payload's offset in a frame.
     pub(super) fn create(path: &Path, geometry: &Geometry, config: &Config) -> Result<Self, ImageError> {
         let trailer = geometry.trailer_offset() % config.payload;
         if !config.payload.is_multiple_of(SAMPLE_BYTES) || trailer + block::LEN as u32 > config.payload {
@@ -138,35 +138,36 @@ impl Image {
         let mut head = std::fs::read(path).map_err(failed)?;
         let k = fan_out_half(geometry, config);
         let mut at = head.len().next_multiple_of(PAGE);
-        let mut indexes = [Index { at: 0, rank: 0 }; 3];
+        let mut indexes = [Index { offset: 0, rank: 0 }; 3];
         for (index, (layout, rank)) in indexes.iter_mut().zip(layouts(geometry, config)) {
-            *index = Index { at, rank };
+            *index = Index { offset: at, rank };
             at += index.node_bytes(k).next_multiple_of(PAGE);
-            let place = find(&head, &layout).and_then(|found| head.get_mut(found + 3..found + 11));
-            // Only if libhdf5 wrote other messages than those of its earliest version.
-            let place = place.ok_or_else(|| failed(std::io::Error::other("HDF5 wrote an unknown layout message")))?;
-            place.copy_from_slice(&(index.at as u64).to_le_bytes());
+            let address = find(&head, &layout).and_then(|found| head.get_mut(found + 3..found + 11));
+            // The message is missing only if libhdf5 did not write its earliest format.
+            let address =
+                address.ok_or_else(|| failed(std::io::Error::other("HDF5 wrote an unknown layout message")))?;
+            address.copy_from_slice(&(index.offset as u64).to_le_bytes());
         }
-        let (frames_at, len) = (at, at + Frames::bytes(geometry));
-        // The end of the file, in a superblock of version 0, or of version 1 with its 4 bytes more.
+        let (frames_offset, len) = (at, at + Frames::bytes(geometry));
+        // Offset of the end-of-file address: superblock version 0, or version 1, which has 4 more bytes before it.
         let end = if head.get(8) == Some(&0) { 40 } else { 44 };
         if let Some(field) = head.get_mut(end..end + 8) {
             field.copy_from_slice(&(len as u64).to_le_bytes());
         }
         std::fs::write(path, &head).map_err(failed)?;
         let region = Region::file(path, len, true)?;
-        // Every page of it is there before the first block.
+        // Allocate every page before the first block.
         region.zero(head.len(), len - head.len());
-        Ok(Self { region, frames_at, indexes })
+        Ok(Self { region, frames_offset, indexes })
     }
 
-    /// The mapped file, and where frames belong in it.
-    pub(super) fn place(&self) -> (Arc<Region>, usize) {
-        (Arc::clone(&self.region), self.frames_at)
+    /// Returns the mapped file and the offset of the frames in it.
+    pub(super) fn frame_memory(&self) -> (Arc<Region>, usize) {
+        (Arc::clone(&self.region), self.frames_offset)
     }
 
-    /// Writes the indexes: from now on the file holds what the frames hold.
-    pub(super) fn index(&self, frames: &Frames, geometry: &Geometry, config: &Config) {
+    /// Writes the chunk indexes, after which the file's datasets are the frames.
+    pub(super) fn write_indexes(&self, frames: &Frames, geometry: &Geometry, config: &Config) {
         let k = fan_out_half(geometry, config);
         let chunk_samples = u64::from(chunk_samples(geometry, config));
         let per_block = chunks_per_block(geometry, config);
@@ -174,39 +175,39 @@ impl Image {
             let (buffer, packet) = (chunk / per_block, chunk % per_block);
             Chunk {
                 first: [buffer.into(), u64::from(packet) * chunk_samples, 0],
-                address: frames.payload_at(buffer as usize, packet),
+                address: frames.payload_offset(buffer as usize, packet),
                 bytes: chunk_samples as u32 * SAMPLE_BYTES,
             }
         });
         let (last, within) = (geometry.trailer_offset() / config.payload, geometry.trailer_offset() % config.payload);
         let row = |buffer: usize, address, bytes| Chunk { first: [buffer as u64, 0, 0], address, bytes };
-        let headers = (0..BUFFERS).map(|buffer| row(buffer, frames.header_at(buffer, 0), HEADER_LEN as u32));
+        let headers = (0..BUFFERS).map(|buffer| row(buffer, frames.header_offset(buffer, 0), HEADER_LEN as u32));
         let described = (0..BUFFERS)
-            .map(|buffer| row(buffer, frames.payload_at(buffer, last) + within as usize, block::LEN as u32));
+            .map(|buffer| row(buffer, frames.payload_offset(buffer, last) + within as usize, block::LEN as u32));
         let [samples, header, description] = self.indexes;
-        self.region.write(samples.at, &samples.node(k, sample_chunks));
-        self.region.write(header.at, &header.node(k, headers));
-        self.region.write(description.at, &description.node(k, described));
+        self.region.write(samples.offset, &samples.node(k, sample_chunks));
+        self.region.write(header.offset, &header.node(k, headers));
+        self.region.write(description.offset, &description.node(k, described));
     }
 }
 
-/// Samples of a chunk: those of a payload.
+/// Returns the number of samples per chunk, which is that of a payload.
 fn chunk_samples(geometry: &Geometry, config: &Config) -> u32 {
     (config.payload / SAMPLE_BYTES).min(geometry.samples())
 }
 
-/// Packets of a block that have samples.
+/// Returns the number of packets per block that carry samples.
 fn chunks_per_block(geometry: &Geometry, config: &Config) -> u32 {
     geometry.samples().div_ceil(chunk_samples(geometry, config))
 }
 
-/// Half of the entries of a node: all chunks are in one. At most 2 * 16384 of them, and HDF5 allows 2 * 32767.
+/// Returns half the number of entries per node such that all chunks fit one node: at most 16384, and HDF5 allows 32767.
 fn fan_out_half(geometry: &Geometry, config: &Config) -> usize {
     (BUFFERS as u32 * chunks_per_block(geometry, config)).div_ceil(2).max(1) as usize
 }
 
-/// The layout messages of the three datasets, by which they are found, and their ranks: version 3, chunked, one dimension
-/// more than the dataset's, no index yet, the chunk's extents and the element's bytes.
+/// Returns the layout messages of the three datasets and their ranks, to locate the index addresses in the file. A
+/// message is: version 3, chunked, the dataset's rank plus one, undefined index address, chunk extents, element size.
 fn layouts(geometry: &Geometry, config: &Config) -> [(Vec<u8>, usize); 3] {
     let message = |extents: &[u32]| {
         let mut message = vec![3, 2, extents.len() as u8];
@@ -218,14 +219,14 @@ fn layouts(geometry: &Geometry, config: &Config) -> [(Vec<u8>, usize); 3] {
     [message(&[1, samples, 2, 2]), message(&[1, HEADER_LEN as u32]), message(&[1, block::LEN as u32])]
 }
 
-/// Where bytes stand, if they stand in one place only.
+/// Returns the offset of `bytes` if they occur exactly once.
 fn find(within: &[u8], bytes: &[u8]) -> Option<usize> {
-    let mut places = within.windows(bytes.len()).enumerate().filter(|(_, window)| *window == bytes);
-    let (at, _) = places.next()?;
-    places.next().is_none().then_some(at)
+    let mut matches = within.windows(bytes.len()).enumerate().filter(|(_, window)| *window == bytes);
+    let (at, _) = matches.next()?;
+    matches.next().is_none().then_some(at)
 }
 
-/// Names and types, written by libhdf5 in its earliest format, whose fields have no checksums.
+/// Creates datasets and attributes with libhdf5 in its earliest format, whose metadata has no checksums.
 fn skeleton(path: &Path, geometry: &Geometry, config: &Config) -> hdf5::Result<()> {
     let file = File::with_options()
         .with_fcpl(|p| p.istore_k(fan_out_half(geometry, config) as u32))
@@ -240,17 +241,17 @@ fn skeleton(path: &Path, geometry: &Geometry, config: &Config) -> hdf5::Result<(
     ] {
         iq.new_attr::<f64>().create(name)?.write_scalar(&value)?;
     }
-    let words = |words: &str| VarLenUnicode::from_str(words).map_err(|error| hdf5::Error::from(error.to_string()));
-    iq.new_attr::<VarLenUnicode>().create("units")?.write_scalar(&words("counts")?)?;
+    let text = |text: &str| VarLenUnicode::from_str(text).map_err(|error| hdf5::Error::from(error.to_string()));
+    iq.new_attr::<VarLenUnicode>().create("units")?.write_scalar(&text("counts")?)?;
     let axes = "buffer of frames, sample, I and Q; each chunk is a packet's payload where it is sent from";
-    iq.new_attr::<VarLenUnicode>().create("axes")?.write_scalar(&words(axes)?)?;
+    iq.new_attr::<VarLenUnicode>().create("axes")?.write_scalar(&text(axes)?)?;
     for (name, datatype) in [("header", header_type()?), ("description", description_type()?)] {
         file.new_dataset_builder().empty_as(datatype).shape([BUFFERS]).chunk([1]).create(name)?;
     }
     Ok(())
 }
 
-/// The fields of `wire::framing::digitizer`, big-endian.
+/// Returns the type of a packet header (`wire::framing::digitizer`), big-endian.
 fn header_type() -> hdf5::Result<Datatype> {
     let fields = [
         (c"version", 4, Field::U8),
@@ -270,7 +271,7 @@ fn header_type() -> hdf5::Result<Datatype> {
     compound(HEADER_LEN, true, &fields)
 }
 
-/// The fields of `wire::block`, little-endian.
+/// Returns the type of a description (`wire::block`), little-endian.
 fn description_type() -> hdf5::Result<Datatype> {
     use block::at;
     let peak = |index: usize| at::PEAKS + index * block::PEAK_BYTES;
@@ -302,13 +303,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_found_where_they_stand_once() {
+    fn find_returns_unique_matches_only() {
         assert_eq!(find(b"abcabd", b"abd"), Some(3));
         assert_eq!((find(b"abcabd", b"ab"), find(b"abc", b"x")), (None, None));
     }
 
     #[test]
-    fn a_file_that_exists_is_left_alone_and_a_description_in_two_pieces_is_refused() {
+    fn existing_files_and_split_descriptions_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image.h5");
         let config = Config { block_bytes: 64_000, ..Config::new(([127, 0, 0, 1], 1).into()) };

@@ -1,4 +1,4 @@
-//! Samples: tones and noise, or a file, down-converted where they are not I and Q at the centre already.
+//! Sample sources: tones and noise, or a file, down-converted unless they are already baseband I and Q.
 
 use super::config::{Config, Format, Input, SAMPLE_BYTES, Tone};
 use shotline_compute::ddc::{Ddc, DdcConfig, DdcError, Tuning};
@@ -7,30 +7,30 @@ use std::f64::consts::TAU;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Counts of a full-scale tone.
+/// Amplitude of a full-scale tone in counts.
 const FULL_SCALE: f64 = 32_767.0;
-/// Samples after which a tone's phasor is made anew from its exact phase.
-const FRESH: usize = 256;
-/// Samples that are made at once.
-const AT_ONCE: usize = 4096;
-/// Standard deviation of the sum of four uniform 16-bit numbers.
+/// Samples after which a tone's phasor is recomputed from its exact phase.
+const PHASOR_SAMPLES: usize = 256;
+/// Samples processed at a time.
+const CHUNK_SAMPLES: usize = 4096;
+/// Standard deviation of the sum of four uniform 16-bit values.
 const SUM_DEVIATION: f64 = 37_837.2;
 
-/// Why there are no samples.
+/// Reason why a source could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// Real numbers at the output's rate.
+    /// Real samples at the output's rate.
     #[error("{} holds real samples: I and Q come out at half their rate or less, so give --decimation 2 or more", .0.display())]
     Real(PathBuf),
-    /// Samples that cannot be down-converted.
+    /// The down-converter's settings are invalid.
     #[error("down-conversion: {0}")]
     Ddc(#[from] DdcError),
     /// The file is too short for one sample.
@@ -41,122 +41,125 @@ pub enum SourceError {
 /// An endless stream of IQ samples.
 #[derive(Debug)]
 pub struct Source {
-    raw: Raw,
-    down: Down,
+    converter: Converter,
+    down: DownConverter,
 }
 
-/// What the converter gives.
+/// Output of the converter.
 #[derive(Debug)]
-enum Raw {
+enum Converter {
     Synthetic { tones: Vec<Oscillator>, noise: Noise },
-    File { numbers: Vec<i16>, at: usize },
+    File { values: Vec<i16>, at: usize },
 }
 
-/// What the FPGA makes of it.
+/// Down-converter of the FPGA, with its input buffer.
 #[derive(Debug)]
-enum Down {
-    /// It is at the centre and at the rate already.
-    Not,
+enum DownConverter {
+    /// The input is already at baseband and at the output rate.
+    Bypass,
     Real(Box<Ddc<i16>>, Vec<i16>),
     Complex(Box<Ddc<[i16; 2]>>, Vec<[i16; 2]>),
 }
 
 impl Source {
-    /// Opens what the settings name.
+    /// Opens the source that the settings select.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or its samples cannot be down-converted.
     pub fn open(config: &Config) -> Result<Self, SourceError> {
         let samples = u64::from(config.block_bytes / SAMPLE_BYTES) * u64::from(config.distinct);
         let (rate, decimation) = (config.sample_rate_hz, config.decimation);
-        let converter = Tuning::hz(config.centre_hz, rate * f64::from(decimation))?;
-        let (raw, real) = match &config.input {
+        let carrier_tuning = Tuning::hz(config.centre_hz, rate * f64::from(decimation))?;
+        let (converter, real) = match &config.input {
             Input::Synthetic { tones, noise_dbfs } => {
                 let real = decimation > 1;
                 let (carrier, deviation) = match real {
-                    true => (converter.phase_at(1), f64::from(decimation).sqrt() / 2.0),
+                    true => (carrier_tuning.phase_at(1), f64::from(decimation).sqrt() / 2.0),
                     false => (0, std::f64::consts::FRAC_1_SQRT_2),
                 };
                 let tone = |tone: &Tone| Oscillator::new(tone, rate, samples, (decimation, carrier));
                 let deviation = FULL_SCALE * 10_f64.powf(noise_dbfs / 20.0) * deviation;
                 let noise = Noise::new(deviation, config.seed);
-                (Raw::Synthetic { tones: tones.iter().map(tone).collect(), noise }, real)
+                (Converter::Synthetic { tones: tones.iter().map(tone).collect(), noise }, real)
             }
             Input::File { path, format } => {
-                let real = format.numbers() == 1;
+                let real = format.values_per_sample() == 1;
                 if real && decimation == 1 {
                     return Err(SourceError::Real(path.into()));
                 }
-                let width = (format.numbers() * format.bytes()) as u64;
-                let most = samples.saturating_mul(width).saturating_mul(decimation.into());
-                (Raw::File { numbers: numbers(path, *format, most)?, at: 0 }, real)
+                let width = (format.values_per_sample() * format.value_bytes()) as u64;
+                let max_bytes = samples.saturating_mul(width).saturating_mul(decimation.into());
+                (Converter::File { values: read_values(path, *format, max_bytes)?, at: 0 }, real)
             }
         };
-        let room = AT_ONCE * decimation as usize;
+        let input = CHUNK_SAMPLES * decimation as usize;
         let down = match (decimation, real) {
-            (1, _) => Down::Not,
+            (1, _) => DownConverter::Bypass,
             (_, true) => {
-                let ddc = Ddc::new(&DdcConfig { decimation, ..DdcConfig::tuned(converter) })?;
-                Down::Real(Box::new(ddc), vec![0; room])
+                let ddc = Ddc::new(&DdcConfig { decimation, ..DdcConfig::tuned(carrier_tuning) })?;
+                DownConverter::Real(Box::new(ddc), vec![0; input])
             }
             (_, false) => {
                 let ddc = Ddc::new(&DdcConfig { decimation, ..DdcConfig::tuned(Tuning::default()) })?;
-                Down::Complex(Box::new(ddc), vec![[0; 2]; room])
+                DownConverter::Complex(Box::new(ddc), vec![[0; 2]; input])
             }
         };
-        let mut source = Self { raw, down };
+        let mut source = Self { converter, down };
         source.settle();
         Ok(source)
     }
 
-    /// Runs until the filter has forgotten that there was nothing before the first sample.
+    /// Discards the filter's initial transient.
     fn settle(&mut self) {
         let window = match &self.down {
-            Down::Not => return,
-            Down::Real(ddc, room) => 2.0 * ddc.delay() / (room.len() / AT_ONCE) as f64,
-            Down::Complex(ddc, room) => 2.0 * ddc.delay() / (room.len() / AT_ONCE) as f64,
+            DownConverter::Bypass => return,
+            DownConverter::Real(ddc, input) => 2.0 * ddc.delay() / (input.len() / CHUNK_SAMPLES) as f64,
+            DownConverter::Complex(ddc, input) => 2.0 * ddc.delay() / (input.len() / CHUNK_SAMPLES) as f64,
         };
         self.fill(&mut vec![[0; 2]; window.ceil() as usize + 1]);
     }
 
-    /// The next samples, I before Q.
+    /// Fills `out` with the next samples, I before Q.
     pub fn fill(&mut self, out: &mut [[i16; 2]]) {
-        let Self { raw, down } = self;
-        for out in out.chunks_mut(AT_ONCE) {
+        let Self { converter, down } = self;
+        for out in out.chunks_mut(CHUNK_SAMPLES) {
             match down {
-                Down::Not => raw.complex(out),
-                Down::Real(ddc, room) => {
-                    let room_len = room.len() / AT_ONCE * out.len();
-                    raw.real(&mut room[..room_len]);
-                    ddc.run(&room[..room_len], out);
+                DownConverter::Bypass => converter.complex(out),
+                DownConverter::Real(ddc, input) => {
+                    let len = input.len() / CHUNK_SAMPLES * out.len();
+                    converter.real(&mut input[..len]);
+                    ddc.run(&input[..len], out);
                 }
-                Down::Complex(ddc, room) => {
-                    let room_len = room.len() / AT_ONCE * out.len();
-                    raw.complex(&mut room[..room_len]);
-                    ddc.run(&room[..room_len], out);
+                DownConverter::Complex(ddc, input) => {
+                    let len = input.len() / CHUNK_SAMPLES * out.len();
+                    converter.complex(&mut input[..len]);
+                    ddc.run(&input[..len], out);
                 }
             }
         }
     }
 
-    /// Numbers that did not fit 16 bits behind the filter and were clipped.
+    /// Returns the number of values that were clipped to 16 bits after the filter.
     pub fn clipped(&self) -> u64 {
         match &self.down {
-            Down::Not => 0,
-            Down::Real(ddc, _) => ddc.clipped(),
-            Down::Complex(ddc, _) => ddc.clipped(),
+            DownConverter::Bypass => 0,
+            DownConverter::Real(ddc, _) => ddc.clipped(),
+            DownConverter::Complex(ddc, _) => ddc.clipped(),
         }
     }
 }
 
-impl Raw {
+impl Converter {
     fn complex(&mut self, out: &mut [[i16; 2]]) {
         match self {
             Self::Synthetic { tones, noise } => {
-                // A float that does not fit becomes the nearest number that does.
+                // `as` saturates, so values out of range are clipped.
                 synthesize(tones, noise, out, |sum| sum.map(|value| value.round() as i16));
             }
-            Self::File { numbers, at } => {
+            Self::File { values, at } => {
                 for sample in out {
-                    *sample = [numbers[*at], numbers[*at + 1]];
-                    *at = (*at + 2) % numbers.len();
+                    *sample = [values[*at], values[*at + 1]];
+                    *at = (*at + 2) % values.len();
                 }
             }
         }
@@ -165,10 +168,10 @@ impl Raw {
     fn real(&mut self, out: &mut [i16]) {
         match self {
             Self::Synthetic { tones, noise } => synthesize(tones, noise, out, |[i, _]| i.round() as i16),
-            Self::File { numbers, at } => {
+            Self::File { values, at } => {
                 for sample in out {
-                    *sample = numbers[*at];
-                    *at = (*at + 1) % numbers.len();
+                    *sample = values[*at];
+                    *at = (*at + 1) % values.len();
                 }
             }
         }
@@ -176,8 +179,8 @@ impl Raw {
 }
 
 fn synthesize<T>(tones: &mut [Oscillator], noise: &mut Noise, out: &mut [T], sample: impl Fn([f32; 2]) -> T) {
-    let mut sums = [[0.0_f32; 2]; FRESH];
-    for out in out.chunks_mut(FRESH) {
+    let mut sums = [[0.0_f32; 2]; PHASOR_SAMPLES];
+    for out in out.chunks_mut(PHASOR_SAMPLES) {
         let sums = &mut sums[..out.len()];
         sums.fill_with(|| noise.next());
         tones.iter_mut().for_each(|tone| tone.add(sums));
@@ -185,22 +188,22 @@ fn synthesize<T>(tones: &mut [Oscillator], noise: &mut Noise, out: &mut [T], sam
     }
 }
 
-/// The numbers of a file, as many as are needed, scaled to 16 bits.
-fn numbers(path: &Path, format: Format, most_bytes: u64) -> Result<Vec<i16>, SourceError> {
+/// Reads up to `max_bytes` of a file and returns its values scaled to 16 bits.
+fn read_values(path: &Path, format: Format, max_bytes: u64) -> Result<Vec<i16>, SourceError> {
     let failed = |source| SourceError::File { path: path.into(), source };
     let mut bytes = Vec::new();
-    std::fs::File::open(path).map_err(failed)?.take(most_bytes).read_to_end(&mut bytes).map_err(failed)?;
-    bytes.truncate(bytes.len() - bytes.len() % (format.numbers() * format.bytes()));
+    std::fs::File::open(path).map_err(failed)?.take(max_bytes).read_to_end(&mut bytes).map_err(failed)?;
+    bytes.truncate(bytes.len() - bytes.len() % (format.values_per_sample() * format.value_bytes()));
     if bytes.is_empty() {
         return Err(SourceError::Empty(path.into()));
     }
-    Ok(match format.bytes() {
+    Ok(match format.value_bytes() {
         1 => bytes.iter().map(|byte| (i16::from(*byte) - 128) << 8).collect(),
         _ => bytes.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect(),
     })
 }
 
-/// One tone. Its phase is a fraction of a turn in 2^-64, so it never drifts.
+/// A tone. Its phase is in units of 2^-64 turns, so it never drifts.
 #[derive(Debug)]
 struct Oscillator {
     phase: u64,
@@ -209,18 +212,19 @@ struct Oscillator {
 }
 
 impl Oscillator {
-    /// A tone of whole turns in `samples` of the output, as near as there is to the one that is asked for. The converter
-    /// takes so many samples for each of them, of a carrier that turns by so much in each.
+    /// Creates the nearest tone with a whole number of turns in `samples` output samples. The converter takes
+    /// `decimation` samples per output sample, and the carrier advances by `carrier` (in 2^-64 turns) per converter
+    /// sample.
     fn new(tone: &Tone, sample_rate_hz: f64, samples: u64, (decimation, carrier): (u32, u64)) -> Self {
         let turns = (tone.hz / sample_rate_hz * samples as f64).round();
         let whole = (turns as i128).rem_euclid(i128::from(samples)) as u128;
-        // Wrapped to half a turn backwards or forwards before it is shared out among the converter's samples.
+        // Wrap to at most half a turn in either direction before dividing by the converter's samples.
         let step = ((whole << 64) / u128::from(samples)) as u64 as i64 / i64::from(decimation);
         let step = carrier.wrapping_add_signed(step);
         Self { phase: 0, step, amplitude: FULL_SCALE * 10_f64.powf(tone.dbfs / 20.0) }
     }
 
-    /// Adds the next samples, at most [`FRESH`].
+    /// Adds the tone to the next samples, at most [`PHASOR_SAMPLES`].
     fn add(&mut self, sums: &mut [[f32; 2]]) {
         let phasor = |turns: u64, length: f64| {
             let angle = turns as f64 / 2_f64.powi(64) * TAU;
@@ -237,7 +241,7 @@ impl Oscillator {
     }
 }
 
-/// White noise, nearly Gaussian: sums of four uniform numbers.
+/// White, approximately Gaussian noise: sums of four uniform values.
 #[derive(Debug)]
 struct Noise {
     random: SplitMix64,
@@ -245,7 +249,7 @@ struct Noise {
 }
 
 impl Noise {
-    /// Noise of this standard deviation in each of its two numbers, in counts.
+    /// Creates noise with this standard deviation of I and of Q, in counts.
     fn new(deviation: f64, seed: u64) -> Self {
         Self { random: SplitMix64::new(seed), scale: (deviation / SUM_DEVIATION) as f32 }
     }
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tone_has_its_power_and_frequency_and_goes_on_from_the_last_block_to_the_first() {
+    fn a_tone_has_its_power_and_a_continuous_phase() {
         let tone = Tone { hz: -62.5e6, dbfs: -20.0 }; // an eighth of a turn backwards for each sample
         let config = config(Input::Synthetic { tones: vec![tone], noise_dbfs: f64::NEG_INFINITY });
         let found = samples(&config, 2 * 4096);
@@ -306,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn a_converters_samples_are_down_converted_to_the_same_tone_and_noise() {
+    fn down_conversion_preserves_tone_and_noise() {
         let tone = Tone { hz: 62.5e6, dbfs: -20.0 };
         let direct = config(Input::Synthetic { tones: vec![tone], noise_dbfs: f64::NEG_INFINITY });
         let converted = Config { decimation: 8, centre_hz: 1.3e9, ..direct.clone() };
         let found = samples(&converted, 4 * 1024);
         assert!((power(&found) + 20.0).abs() < 0.01, "{}", power(&found));
-        // Whatever the phase, an eighth of a turn for each sample.
+        // The phase is arbitrary; each sample advances it by an eighth of a turn.
         for pair in found.windows(9) {
             assert!(pair[0].iter().zip(pair[8]).all(|(a, b)| a.abs_diff(b) <= 3), "{pair:?}");
             let [[i, q], [next_i, next_q]] = [pair[0], pair[2]].map(|sample| sample.map(i32::from));
@@ -324,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_has_its_power_and_the_same_seed_gives_the_same() {
+    fn noise_has_its_power_and_repeats_with_its_seed() {
         let noise = |seed| Config { seed, ..config(Input::Synthetic { tones: Vec::new(), noise_dbfs: -30.0 }) };
         let found = samples(&noise(1), 100_000);
         assert!((power(&found) + 30.0).abs() < 0.1, "{}", power(&found));
@@ -339,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_both_complex_formats_come_again_and_again() {
+    fn complex_files_repeat_in_both_formats() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("samples");
         std::fs::write(&path, [128, 129, 0, 255, 7]).unwrap();

@@ -1,11 +1,11 @@
-//! What each stage of a pipeline does with its time.
+//! Time counters of pipeline stages.
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counts of one stage, written by its thread once a block and read by anyone.
+/// Counters of one stage, updated by its thread once per block and readable from any thread.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct AtomicCounters {
     blocks: AtomicU64,
     bytes: AtomicU64,
     busy_ns: AtomicU64,
@@ -15,40 +15,40 @@ pub struct Meter {
     waiting: AtomicU64,
 }
 
-/// What one block took.
+/// Times of one block in a stage.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Turn {
+pub struct BlockTimes {
     /// Bytes of samples.
     pub bytes: u64,
-    /// At work.
+    /// Working time in ns.
     pub busy_ns: u64,
-    /// Waiting for a block.
+    /// Time waiting for a block in ns.
     pub starved_ns: u64,
-    /// Waiting for room behind it.
+    /// Time waiting for the next stage in ns.
     pub stalled_ns: u64,
-    /// Held back on purpose, so as not to send faster than the link.
+    /// Time waiting for the pacing limit in ns.
     pub paced_ns: u64,
-    /// Blocks that waited behind this one when it was taken.
+    /// Blocks queued after this one when it was taken.
     pub waiting: u64,
 }
 
-impl Meter {
-    /// A block is done.
-    pub fn add(&self, turn: &Turn) {
+impl AtomicCounters {
+    /// Adds the times of a finished block.
+    pub fn add(&self, block: &BlockTimes) {
         for (count, more) in [
             (&self.blocks, 1),
-            (&self.bytes, turn.bytes),
-            (&self.busy_ns, turn.busy_ns),
-            (&self.starved_ns, turn.starved_ns),
-            (&self.stalled_ns, turn.stalled_ns),
-            (&self.paced_ns, turn.paced_ns),
-            (&self.waiting, turn.waiting),
+            (&self.bytes, block.bytes),
+            (&self.busy_ns, block.busy_ns),
+            (&self.starved_ns, block.starved_ns),
+            (&self.stalled_ns, block.stalled_ns),
+            (&self.paced_ns, block.paced_ns),
+            (&self.waiting, block.waiting),
         ] {
             count.fetch_add(more, Relaxed);
         }
     }
 
-    /// So far.
+    /// Returns the counters so far.
     pub fn stage(&self, name: &'static str) -> Stage {
         let read = |count: &AtomicU64| count.load(Relaxed);
         let seconds = |count: &AtomicU64| read(count) as f64 * 1e-9;
@@ -65,30 +65,30 @@ impl Meter {
     }
 }
 
-/// What a stage has done.
+/// Counters of one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Stage {
-    /// Which.
+    /// Name of the stage.
     pub name: &'static str,
-    /// Blocks.
+    /// Blocks processed.
     pub blocks: u64,
-    /// Bytes of samples in them.
+    /// Bytes of samples in these blocks.
     pub bytes: u64,
-    /// Seconds at work.
+    /// Working time in seconds.
     pub busy_s: f64,
-    /// Seconds of waiting for a block from the stage before.
+    /// Time waiting for a block from the previous stage, in seconds.
     pub starved_s: f64,
-    /// Seconds of waiting for room in the stage behind.
+    /// Time waiting for the next stage, in seconds.
     pub stalled_s: f64,
-    /// Seconds of being held back on purpose, so as not to send faster than the link.
+    /// Time waiting for the pacing limit, in seconds.
     pub paced_s: f64,
-    /// Blocks that waited before it, summed over the times when it took one: over [`Self::blocks`] the mean occupancy.
+    /// Queue length before the stage, summed over all blocks taken; divided by [`Self::blocks`], the mean occupancy.
     #[serde(rename = "waiting_blocks")]
     pub waiting: u64,
 }
 
 impl Stage {
-    /// What it did after `before`, which is an earlier count of the same stage.
+    /// Returns the difference to `before`, an earlier reading of the same stage.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             name: self.name,
@@ -102,7 +102,7 @@ impl Stage {
         }
     }
 
-    /// Gbit/s of samples while it was at work: what it could do if nothing held it up.
+    /// Returns the sample throughput during working time in Gbit/s, which is the stage's limit without waits.
     pub fn at_work_gbit_s(&self) -> f64 {
         if self.busy_s > 0.0 { self.bytes as f64 * 8e-9 / self.busy_s } else { 0.0 }
     }
@@ -113,14 +113,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stage_tells_its_rate_at_work_and_what_it_did_since() {
-        let meter = Meter::default();
-        assert_eq!(meter.stage("send").at_work_gbit_s(), 0.0);
-        let turn = Turn { bytes: 1_000_000, busy_ns: 1_000_000, starved_ns: 3_000_000, waiting: 2, ..Turn::default() };
-        meter.add(&turn);
-        let before = meter.stage("send");
-        meter.add(&turn);
-        let after = meter.stage("send");
+    fn stages_report_their_working_rate_and_differences() {
+        let counters = AtomicCounters::default();
+        assert_eq!(counters.stage("send").at_work_gbit_s(), 0.0);
+        let block = BlockTimes {
+            bytes: 1_000_000,
+            busy_ns: 1_000_000,
+            starved_ns: 3_000_000,
+            waiting: 2,
+            ..BlockTimes::default()
+        };
+        counters.add(&block);
+        let before = counters.stage("send");
+        counters.add(&block);
+        let after = counters.stage("send");
         assert!((after.at_work_gbit_s() - 8.0).abs() < 1e-9);
         let since = after.since(&before);
         assert_eq!((since.blocks, since.bytes, since.waiting), (1, 1_000_000, 2));

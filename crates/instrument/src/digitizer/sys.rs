@@ -1,4 +1,4 @@
-//! The copies of the DMA engine, and libhdf5 calls that its bindings do not offer.
+//! Non-temporal copies of the DMA engine, and libhdf5 calls missing from its bindings.
 
 use hdf5::Datatype;
 use hdf5::sync::sync;
@@ -6,24 +6,24 @@ use hdf5_sys::h5t::{H5T_COMPOUND, H5T_ORDER_BE, H5T_ORDER_LE, H5Tcreate, H5Tinse
 use shotline_memory::Region;
 use std::ffi::CStr;
 
-/// Copies shorter than this go through the cache: their lines are shared with their neighbours'.
-const STREAM_FROM: usize = 512;
+/// Minimum length of a non-temporal copy in bytes. Shorter copies share cache lines with adjacent ones.
+const MIN_STREAM_BYTES: usize = 512;
 
-/// Copies bytes from one region to another as a device does: past the processor's cache where it can, so that what is
-/// written is not read first. [`fence`] makes it visible.
+/// Copies bytes between regions as a device does: long copies bypass the processor's cache, so target lines are not
+/// read first. Call [`fence`] to make the bytes visible.
 ///
 /// # Panics
-/// For bytes outside either region, and for a target that is read-only.
+/// If a range is outside its region or the target is read-only.
 #[inline]
 pub(super) fn copy(to: &Region, at: usize, from: &Region, from_at: usize, len: usize) {
     assert!(to.is_writable(), "a DMA engine writes to memory that may be written");
     let (target, source) = (to.address(at, len), from.address(from_at, len).cast_const());
-    // SAFETY: both ranges are inside their regions (checked by `address`), the target may be written, and regions do not
-    // overlap each other: the engine copies from on-board memory to frames. What others write meanwhile may tear, which
-    // regions allow for.
+    // SAFETY: both ranges are inside their regions (checked by `address`), the target is writable, and the ranges do
+    // not overlap: the engine copies from on-board memory to frames. Concurrent writes by other threads may tear, which
+    // regions permit.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if len >= STREAM_FROM {
+        if len >= MIN_STREAM_BYTES {
             return if is_x86_feature_detected!("avx512f") {
                 stream_512(target, source, len)
             } else if is_x86_feature_detected!("avx2") {
@@ -36,10 +36,10 @@ pub(super) fn copy(to: &Region, at: usize, from: &Region, from_at: usize, len: u
     }
 }
 
-/// Orders copies before what follows: non-temporal stores are not ordered by themselves.
+/// Orders preceding copies before subsequent stores; non-temporal stores are otherwise unordered.
 pub(super) fn fence() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every processor of this architecture has it.
+    // SAFETY: `sfence` is part of baseline x86_64.
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
@@ -88,7 +88,7 @@ unsafe fn stream_256(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// A number in a table's row.
+/// Type of a field in a compound.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Field {
     U8,
@@ -99,10 +99,10 @@ pub(super) enum Field {
     F64,
 }
 
-/// The type of a row of `bytes` with these fields at these offsets, all of one byte order.
+/// Creates a compound type of `bytes` bytes with these fields at these offsets, all of one byte order.
 pub(super) fn compound(bytes: usize, big_endian: bool, fields: &[(&CStr, usize, Field)]) -> hdf5::Result<Datatype> {
     let order = if big_endian { H5T_ORDER_BE } else { H5T_ORDER_LE };
-    // SAFETY: makes a new type, with the library's lock held; its id goes to an owner at once, and only if it is one.
+    // SAFETY: creates a new type with the library's lock held; only a valid id is passed to an owner.
     let row: Datatype = sync(|| unsafe {
         let id = H5Tcreate(H5T_COMPOUND, bytes);
         if id < 0 { Err(hdf5::Error::query()?) } else { hdf5::from_id(id) }
@@ -116,8 +116,8 @@ pub(super) fn compound(bytes: usize, big_endian: bool, fields: &[(&CStr, usize, 
             Field::F32 => Datatype::from_type::<f32>(),
             Field::F64 => Datatype::from_type::<f64>(),
         }?;
-        // SAFETY: ids of live types which are ours alone (`from_type` copies), a string that ends in zero, the library's
-        // lock held; a field outside the row is refused by the library.
+        // SAFETY: both ids are live types owned here (`from_type` copies), the name is NUL-terminated, and the
+        // library's lock is held; the library refuses a field outside the compound.
         let status = sync(|| unsafe {
             [H5Tset_order(number.id(), order), H5Tinsert(row.id(), name.as_ptr(), *offset, number.id())]
         });
@@ -133,31 +133,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_copy_moves_the_named_bytes_and_no_others() {
+    fn every_copy_kernel_moves_exactly_the_given_bytes() {
         let bytes: Vec<u8> = (0..4096_u32).map(|i| (i * 7 + i / 256) as u8).collect();
         let from = Region::heap(8192).unwrap();
         from.write(100, &bytes);
         type Copy = unsafe fn(*mut u8, *const u8, usize);
-        let mut ways: Vec<Copy> = vec![|to, from, len| {
-            // SAFETY: the caller names valid ranges that do not overlap.
+        let mut kernels: Vec<Copy> = vec![|to, from, len| {
+            // SAFETY: the caller passes valid ranges that do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
         }];
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f") {
                 // SAFETY: the feature was detected.
-                ways.push(|to, from, len| unsafe { stream_512(to, from, len) });
+                kernels.push(|to, from, len| unsafe { stream_512(to, from, len) });
             }
             if is_x86_feature_detected!("avx2") {
                 // SAFETY: the feature was detected.
-                ways.push(|to, from, len| unsafe { stream_256(to, from, len) });
+                kernels.push(|to, from, len| unsafe { stream_256(to, from, len) });
             }
         }
-        for way in ways {
+        for kernel in kernels {
             for (at, len) in [(0, 0), (0, 1), (3, 64), (63, 129), (64, 640), (1, 4000), (17, 513)] {
                 let to = Region::heap(8192).unwrap();
                 // SAFETY: both ranges are inside their regions.
-                unsafe { way(to.address(at, len), from.address(100, len), len) };
+                unsafe { kernel(to.address(at, len), from.address(100, len), len) };
                 fence();
                 let mut found = vec![0; 8192];
                 to.read(0, &mut found);

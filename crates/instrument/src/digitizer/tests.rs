@@ -1,4 +1,4 @@
-//! A whole digitizer, from its samples to what a receiver gets.
+//! Tests of a complete digitizer, from its samples to the received packets.
 
 use super::source::Source;
 use super::*;
@@ -18,18 +18,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 
-/// A backend that hands over what lies in memory. It writes nothing but `0xEE` into the headroom.
+/// A backend that passes frames to a channel. It fills the headroom with `0xEE`.
 struct Wire {
     regions: Regions,
     headroom: usize,
-    /// Frames that it takes at a time.
-    room: Arc<AtomicUsize>,
-    /// Frames that it took without a link.
+    /// Frames accepted per call.
+    capacity: Arc<AtomicUsize>,
+    /// Frames accepted without a link.
     unsent: u64,
     out: mpsc::Sender<Vec<u8>>,
 }
 
-/// Room where there is no link: it takes all frames, and they go nowhere.
+/// Capacity value that stands for a missing link: all frames are accepted and discarded.
 const NO_LINK: usize = usize::MAX;
 
 impl PacketIo for Wire {
@@ -57,12 +57,12 @@ impl PrebuiltIo for Wire {
         0
     }
     fn send_prebuilt(&mut self, _: SocketAddr, frames: Run) -> Result<usize, IoError> {
-        let room = self.room.load(Relaxed);
-        if room == NO_LINK {
+        let capacity = self.capacity.load(Relaxed);
+        if capacity == NO_LINK {
             self.unsent += u64::from(frames.count);
             return Ok(frames.count as usize);
         }
-        let taken = (frames.count as usize).min(room);
+        let taken = (frames.count as usize).min(capacity);
         for index in 0..taken as u32 {
             let at = frames.frame(index);
             let mut bytes = vec![0; at.len as usize];
@@ -74,14 +74,14 @@ impl PrebuiltIo for Wire {
     }
 }
 
-/// A receiver that believes the framing and nothing else.
+/// A receiver that places payloads by the framing alone.
 struct Receiver {
     geometry: Geometry,
     open: BTreeMap<u64, (Vec<u8>, u32)>,
-    whole: Vec<Whole>,
+    complete: Vec<CompleteBlock>,
 }
 
-struct Whole {
+struct CompleteBlock {
     number: u64,
     header: Header,
     samples: Vec<u8>,
@@ -91,14 +91,14 @@ struct Whole {
 
 impl Receiver {
     fn new(config: &Config) -> Self {
-        Self { geometry: config.check().unwrap(), open: BTreeMap::new(), whole: Vec::new() }
+        Self { geometry: config.check().unwrap(), open: BTreeMap::new(), complete: Vec::new() }
     }
 
     fn packet(&mut self, packet: &[u8]) {
         let g = &self.geometry;
         let (header, payload) = Header::parse(packet).unwrap();
-        let place = framing::Digitizer.place(&packet[..HEADER_LEN], payload.len() as u32, g).unwrap();
-        let Position::Shot { number, offset, .. } = place.position else { panic!("{place:?}") };
+        let destination = framing::Digitizer.place(&packet[..HEADER_LEN], payload.len() as u32, g).unwrap();
+        let Position::Shot { number, offset, .. } = destination.position else { panic!("{destination:?}") };
         let (bytes, packets) = self.open.entry(number).or_insert_with(|| (vec![0; g.shot_bytes() as usize], 0));
         bytes[offset as usize..][..payload.len()].copy_from_slice(payload);
         *packets += 1;
@@ -111,11 +111,11 @@ impl Receiver {
         let description = Description::parse(trailer.first_chunk::<{ block::LEN }>().unwrap()).unwrap();
         let record = Record::parse(trailer.last_chunk().unwrap()).unwrap();
         assert!(record.is_of(g) && (record.shot, record.tai_ns) == (number, header.tai_ns));
-        self.whole.push(Whole { number, header, samples: bytes, description, record });
+        self.complete.push(CompleteBlock { number, header, samples: bytes, description, record });
     }
 }
 
-/// The bytes of each distinct block.
+/// Returns the sample bytes of each distinct block.
 fn truth(config: &Config) -> Vec<Vec<u8>> {
     let mut source = Source::open(config).unwrap();
     let one = |_| {
@@ -138,29 +138,34 @@ pub(super) fn config() -> Config {
     }
 }
 
-fn digitizer(config: &Config, headroom: usize, room: &Arc<AtomicUsize>) -> (Digitizer<Wire>, mpsc::Receiver<Vec<u8>>) {
+fn digitizer(
+    config: &Config,
+    headroom: usize,
+    capacity: &Arc<AtomicUsize>,
+) -> (Digitizer<Wire>, mpsc::Receiver<Vec<u8>>) {
     let (out, packets) = mpsc::channel();
     let memory = Memory::prepare(config, |_| {}).unwrap();
-    let open =
-        |_, regions: &Regions| Ok(Wire { regions: regions.clone(), headroom, room: Arc::clone(room), unsent: 0, out });
+    let open = |_, regions: &Regions| {
+        Ok(Wire { regions: regions.clone(), headroom, capacity: Arc::clone(capacity), unsent: 0, out })
+    };
     (Digitizer::new(config.clone(), memory, open).unwrap(), packets)
 }
 
 #[test]
-fn every_byte_of_every_block_arrives_whatever_the_frames_and_the_order_of_the_stages() {
+fn every_byte_arrives_with_any_frames_and_stage_order() {
     let variants = [(8192, 65_536), (960, 65_536), (64_960, 65_536), (8191, 64), (128, 8192), (4032, 20_032)];
     for (payload, block_bytes) in variants {
-        for (headroom, sequential, room) in [(0, false, 64), (42, true, 5), (62, false, 1000)] {
+        for (headroom, sequential, capacity) in [(0, false, 64), (42, true, 5), (62, false, 1000)] {
             let config = Config { payload, block_bytes, sequential, first_block: 2, stream: 9, ..config() };
-            let (digitizer, packets) = digitizer(&config, headroom, &Arc::new(AtomicUsize::new(room)));
+            let (digitizer, packets) = digitizer(&config, headroom, &Arc::new(AtomicUsize::new(capacity)));
             let start = Start { steady_ns: 0, tai_ns: 1_000_000, locked: true };
             let stats = digitizer.run(start, &AtomicBool::new(false)).unwrap();
             let mut receiver = Receiver::new(&config);
             packets.try_iter().for_each(|packet| receiver.packet(&packet));
-            let found: Vec<_> = receiver.whole.iter().map(|whole| whole.number).collect();
+            let found: Vec<_> = receiver.complete.iter().map(|block| block.number).collect();
             assert_eq!(found, (2..9).collect::<Vec<_>>());
             let truth = truth(&config);
-            for Whole { number, header, samples, description, record } in &receiver.whole {
+            for CompleteBlock { number, header, samples, description, record } in &receiver.complete {
                 assert!(samples == &truth[(number % 3) as usize], "{payload} {block_bytes} {headroom}: block {number}");
                 assert_eq!((header.stream, record.stream, header.centre_hz), (9, 9, 1e9));
                 let since = (number - 2) as f64 * config.block_ns();
@@ -194,14 +199,14 @@ fn over_udp_every_byte_arrives() {
         std::thread::scope(|scope| {
             scope.spawn(|| digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap());
             let mut packet = [0; 65_536];
-            while receiver.whole.len() < 4 {
+            while receiver.complete.len() < 4 {
                 let len = socket.recv(&mut packet).unwrap();
                 receiver.packet(&packet[..len]);
             }
         });
         let truth = truth(&config);
-        assert!(receiver.whole.iter().all(|whole| whole.samples == truth[(whole.number % 3) as usize]));
-        assert!(receiver.whole.iter().all(|whole| whole.header.triggered && whole.record.triggered));
+        assert!(receiver.complete.iter().all(|block| block.samples == truth[(block.number % 3) as usize]));
+        assert!(receiver.complete.iter().all(|block| block.header.triggered && block.record.triggered));
     }
 }
 
@@ -220,10 +225,10 @@ fn udp(to: SocketAddr, regions: &Regions) -> Result<UdpIo, IoError> {
 }
 
 #[test]
-fn a_receiver_that_is_not_there_does_no_harm() {
+fn an_absent_receiver_does_not_stop_the_device() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
-        let nobody = UdpSocket::bind(listen).unwrap().local_addr().unwrap();
-        let config = Config { to: nobody, ..config() };
+        let closed_port = UdpSocket::bind(listen).unwrap().local_addr().unwrap();
+        let config = Config { to: closed_port, ..config() };
         let memory = Memory::prepare(&config, |_| {}).unwrap();
         let digitizer = Digitizer::new(config, memory, udp).unwrap();
         let stats = digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
@@ -232,8 +237,8 @@ fn a_receiver_that_is_not_there_does_no_harm() {
 }
 
 #[test]
-fn blocks_that_a_full_path_costs_are_counted_told_by_the_next_one_and_leave_their_numbers_out() {
-    // A block each millisecond.
+fn blocks_lost_to_a_full_path_are_counted_and_skipped() {
+    // One block per millisecond.
     let config = Config {
         begin: Begin::Continuous,
         sample_rate_hz: 1e6,
@@ -244,20 +249,20 @@ fn blocks_that_a_full_path_costs_are_counted_told_by_the_next_one_and_leave_thei
         link_bits_per_s: Some(1e9),
         ..config()
     };
-    let room = Arc::new(AtomicUsize::new(64));
-    let (digitizer, packets) = digitizer(&config, 42, &room);
+    let capacity = Arc::new(AtomicUsize::new(64));
+    let (digitizer, packets) = digitizer(&config, 42, &capacity);
     let (live, stop) = (digitizer.live(), AtomicBool::new(false));
     let mut receiver = Receiver::new(&config);
     let stats = std::thread::scope(|scope| {
         let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
         let next = |receiver: &mut Receiver| receiver.packet(&packets.recv_timeout(PATIENCE).unwrap());
-        while receiver.whole.len() < 3 {
+        while receiver.complete.len() < 3 {
             next(&mut receiver);
         }
-        room.store(0, Relaxed);
+        capacity.store(0, Relaxed);
         until("five blocks are lost", || live.stats().made.overruns >= 5);
-        room.store(64, Relaxed);
-        while receiver.whole.iter().all(|whole| whole.description.overrun < 5) {
+        capacity.store(64, Relaxed);
+        while receiver.complete.iter().all(|block| block.description.overrun < 5) {
             next(&mut receiver);
         }
         stop.store(true, Relaxed);
@@ -265,19 +270,19 @@ fn blocks_that_a_full_path_costs_are_counted_told_by_the_next_one_and_leave_thei
     });
     packets.try_iter().for_each(|packet| receiver.packet(&packet));
     let mut before = (0, 0);
-    for Whole { number, description, .. } in &receiver.whole {
-        // Numbers that were left out are exactly the blocks that were lost.
+    for CompleteBlock { number, description, .. } in &receiver.complete {
+        // The skipped numbers are exactly the lost blocks.
         assert_eq!(number - before.0, description.overrun - before.1, "block {number}");
         before = (number + 1, description.overrun);
     }
     assert!(before.1 >= 5);
-    assert_eq!(stats.blocks_sent, receiver.whole.len() as u64);
+    assert_eq!(stats.blocks_sent, receiver.complete.len() as u64);
     let left = stats.made.blocks_made - stats.blocks_sent - stats.made.overruns;
-    assert!(left <= 2 + frames::BUFFERS as u64 + 1, "no more than there was room for is left on board: {left}");
+    assert!(left <= 2 + frames::BUFFERS as u64 + 1, "at most the ring and the buffers are left on board: {left}");
 }
 
 #[test]
-fn a_path_that_stays_full_does_not_keep_a_device_from_stopping() {
+fn a_full_path_does_not_prevent_stopping() {
     for sequential in [false, true] {
         let config = Config { sequential, blocks: None, ..config() };
         let (digitizer, packets) = digitizer(&config, 42, &Arc::new(AtomicUsize::new(0)));
@@ -294,9 +299,9 @@ fn a_path_that_stays_full_does_not_keep_a_device_from_stopping() {
 }
 
 #[test]
-fn who_is_told_to_stop_ends_with_the_block_under_way() {
+fn stopping_completes_the_block_in_progress() {
     for sequential in [false, true] {
-        // A block takes 10 ms of the link, and many wait.
+        // A block takes 10 ms on the link, and many are queued.
         let config = Config { sequential, blocks: None, ring: 32, link_bits_per_s: Some(5e7), ..config() };
         let (digitizer, packets) = digitizer(&config, 0, &Arc::new(AtomicUsize::new(64)));
         let (live, stop) = (digitizer.live(), AtomicBool::new(false));
@@ -309,13 +314,13 @@ fn who_is_told_to_stop_ends_with_the_block_under_way() {
         let mut receiver = Receiver::new(&config);
         packets.try_iter().for_each(|packet| receiver.packet(&packet));
         assert_eq!((stats.blocks_abandoned, receiver.open.len()), (0, 0), "no block is cut short");
-        assert_eq!(stats.blocks_sent, receiver.whole.len() as u64);
+        assert_eq!(stats.blocks_sent, receiver.complete.len() as u64);
         assert!(stats.blocks_sent <= before + 2, "{before} before, {} in the end", stats.blocks_sent);
     }
 }
 
 #[test]
-fn a_link_too_slow_for_a_block_does_not_keep_a_device_from_stopping() {
+fn a_slow_link_does_not_prevent_stopping() {
     for sequential in [false, true] {
         // A block takes a minute.
         let config = Config { sequential, blocks: None, link_bits_per_s: Some(1e4), ..config() };
@@ -323,7 +328,7 @@ fn a_link_too_slow_for_a_block_does_not_keep_a_device_from_stopping() {
         let (live, stop) = (digitizer.live(), AtomicBool::new(false));
         let stats = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            until("a block is under way", || live.stats().packets_sent > 0);
+            until("a block is in progress", || live.stats().packets_sent > 0);
             stop.store(true, Relaxed);
             running.join().unwrap()
         });
@@ -333,36 +338,36 @@ fn a_link_too_slow_for_a_block_does_not_keep_a_device_from_stopping() {
 }
 
 #[test]
-fn what_is_sent_without_a_link_is_not_counted_as_sent() {
-    let room = Arc::new(AtomicUsize::new(NO_LINK));
-    let (digitizer, packets) = digitizer(&config(), 42, &room);
+fn packets_without_a_link_are_not_counted_as_sent() {
+    let no_link = Arc::new(AtomicUsize::new(NO_LINK));
+    let (digitizer, packets) = digitizer(&config(), 42, &no_link);
     let stats = digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
     assert_eq!((stats.blocks_sent, stats.blocks_abandoned), (0, 7));
     assert_eq!((stats.packets_sent, stats.packets_unsent, packets.try_iter().count()), (0, 7 * 9, 0));
 }
 
 #[test]
-fn a_path_that_breaks_ends_the_device_with_its_error() {
+fn a_broken_path_ends_the_device_with_its_error() {
     for sequential in [false, true] {
         let config = Config { sequential, blocks: None, ..config() };
         let (digitizer, packets) = digitizer(&config, 0, &Arc::new(AtomicUsize::new(64)));
         drop(packets);
         let stop = AtomicBool::new(false);
         assert!(matches!(digitizer.run(Start::now(), &stop), Err(IoError::Disconnected)));
-        assert!(stop.load(Relaxed), "whatever runs beside it is told");
+        assert!(stop.load(Relaxed), "a failure stops the other devices");
     }
 }
 
 #[test]
-fn stages_alone_send_true_blocks_or_none() {
+fn isolated_stages_send_correct_blocks_or_none() {
     let config = Config { stages: Stages::NoDma, ..config() };
     let (digitizer, packets) = digitizer(&config, 42, &Arc::new(AtomicUsize::new(64)));
     let stats = digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
     let mut receiver = Receiver::new(&config);
     packets.try_iter().for_each(|packet| receiver.packet(&packet));
-    assert_eq!(receiver.whole.len(), 7);
+    assert_eq!(receiver.complete.len(), 7);
     let truth = truth(&config);
-    assert!(receiver.whole.iter().all(|whole| truth[..2].contains(&whole.samples)));
+    assert!(receiver.complete.iter().all(|block| truth[..2].contains(&block.samples)));
     assert!(stats.dma_entries > 0);
     let config = Config { stages: Stages::NoSend, ..config };
     let (digitizer, packets) = self::digitizer(&config, 42, &Arc::new(AtomicUsize::new(64)));
@@ -371,7 +376,7 @@ fn stages_alone_send_true_blocks_or_none() {
 }
 
 #[test]
-fn vita_49_packets_carry_every_sample_its_time_and_their_context() {
+fn vita_49_packets_carry_samples_times_and_context() {
     use shotline_wire::vita49::{Context, Data, Fraction, Kind, Prologue, Seconds};
     for (headroom, payload, block_bytes) in [(0, 1400, 65_536), (42, 8192, 65_536), (62, 8192, 4096)] {
         let config = Config {
@@ -415,9 +420,9 @@ fn vita_49_packets_carry_every_sample_its_time_and_their_context() {
 }
 
 #[test]
-fn the_frames_of_an_image_are_an_hdf5_file_of_the_bytes_that_are_sent() {
+fn an_image_is_an_hdf5_file_of_the_sent_bytes() {
     let dir = tempfile::tempdir().unwrap();
-    // Whole packets, a last one with samples and trailer, a block in a single packet.
+    // Full packets; a last packet with samples and trailer; a block in a single packet.
     for (index, (payload, block_bytes, headroom)) in
         [(8192, 65_536, 0), (4096, 20_032, 42), (8192, 1024, 62)].into_iter().enumerate()
     {
@@ -427,15 +432,15 @@ fn the_frames_of_an_image_are_an_hdf5_file_of_the_bytes_that_are_sent() {
         digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
         let mut receiver = Receiver::new(&config);
         packets.try_iter().for_each(|packet| receiver.packet(&packet));
-        // Seven blocks through two buffers: the last one is in the first of them, the last but one in the second.
+        // Seven blocks use two buffers: the last block is in the first buffer, the one before in the second.
         let file = hdf5::File::open(&path).unwrap();
         let iq = file.dataset("iq").unwrap();
         let samples = (block_bytes / 4) as usize;
         assert_eq!(iq.shape(), [2, samples, 2]);
         let found: Vec<u8> = iq.read_raw::<i16>().unwrap().iter().flat_map(|value| value.to_le_bytes()).collect();
-        assert_eq!(receiver.whole.len(), 7);
-        for (buffer, whole) in receiver.whole.iter().rev().take(2).enumerate() {
-            assert!(found[buffer * block_bytes as usize..][..block_bytes as usize] == whole.samples, "{payload}");
+        assert_eq!(receiver.complete.len(), 7);
+        for (buffer, block) in receiver.complete.iter().rev().take(2).enumerate() {
+            assert!(found[buffer * block_bytes as usize..][..block_bytes as usize] == block.samples, "{payload}");
         }
         #[derive(hdf5::H5Type, Clone, Copy)]
         #[repr(C)]
@@ -446,8 +451,8 @@ fn the_frames_of_an_image_are_an_hdf5_file_of_the_bytes_that_are_sent() {
             centre_hz: f64,
         }
         let rows = file.dataset("header").unwrap().read_raw::<Row>().unwrap();
-        for (row, whole) in rows.iter().zip(receiver.whole.iter().rev()) {
-            assert_eq!((row.stream, row.block, row.tai_ns), (5, whole.number, whole.header.tai_ns));
+        for (row, block) in rows.iter().zip(receiver.complete.iter().rev()) {
+            assert_eq!((row.stream, row.block, row.tai_ns), (5, block.number, block.header.tai_ns));
             assert_eq!(row.centre_hz, 1e9);
         }
         #[derive(hdf5::H5Type, Clone, Copy)]
@@ -457,9 +462,9 @@ fn the_frames_of_an_image_are_an_hdf5_file_of_the_bytes_that_are_sent() {
             peak0_hz: f64,
         }
         let described = file.dataset("description").unwrap().read_raw::<Described>().unwrap();
-        for (row, whole) in described.iter().zip(receiver.whole.iter().rev()) {
-            let peak = whole.description.peaks.first().map_or(0.0, |peak| peak.frequency_hz);
-            assert_eq!((row.snr_db.to_bits(), row.peak0_hz), (whole.description.snr_db.to_bits(), peak));
+        for (row, block) in described.iter().zip(receiver.complete.iter().rev()) {
+            let peak = block.description.peaks.first().map_or(0.0, |peak| peak.frequency_hz);
+            assert_eq!((row.snr_db.to_bits(), row.peak0_hz), (block.description.snr_db.to_bits(), peak));
         }
     }
 }

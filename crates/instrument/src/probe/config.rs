@@ -1,4 +1,4 @@
-//! What a probe is before a receiver has spoken to it.
+//! Settings of a probe.
 
 use super::faults::FaultRates;
 use super::pace::Pace;
@@ -6,49 +6,50 @@ use serde::{Deserialize, Serialize};
 use shotline_wire::shot::{MAX_SHOTS, Packing};
 use std::path::PathBuf;
 
-/// What the probe calls itself.
+/// Model name in set-up messages.
 pub const MODEL: &str = "Shotline emulated probe";
-/// Deepest reordering: records of shots whose packets may still be held back stay untouched so long.
+/// Maximum reordering depth in packets. The record ring is sized for shots held back this long.
 pub const MAX_REORDER_DEPTH: u16 = 4096;
 
-/// The settings of an emulated probe. The default is the paper's: two links of 96 channels, 12 bit, 40 MS/s.
+/// Settings of an emulated probe. The default is the paper's probe: two links of 96 channels, 12 bit, 40 MS/s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Links, each with its own stream, destination and sequence numbers.
+    /// Number of links, each with its own stream, destination and sequence numbers.
     pub links: u8,
-    /// Channels of each link.
+    /// Channels per link.
     pub channels: u16,
-    /// Samples per channel and shot (N_s); none: what the input has, or 2000.
+    /// Samples per channel and shot (N_s). `None`: as in the input, or 2000.
     pub samples: Option<u32>,
-    /// Resolution of a sample.
+    /// Resolution of a sample in bits.
     pub bits: u8,
-    /// How samples are packed.
+    /// Packing of samples.
     #[serde(with = "packing")]
     pub packing: Packing,
-    /// Sample rate; none: what the input says, or 40 MS/s.
+    /// Sample rate in Hz. `None`: as in the input, or 40 MS/s.
     pub sample_rate_hz: Option<u32>,
-    /// An HDF5 file with recorded radio-frequency data (`/data/rf_data/frame_N/shot_M`); none: test patterns.
+    /// HDF5 file with recorded radio-frequency data (`/data/rf_data/frame_N/shot_M`). `None`: test patterns.
     pub input: Option<PathBuf>,
-    /// Factor from the input's values to samples; none: 1 if they fit the resolution, else what makes them fit.
+    /// Factor from the input's values to samples. `None`: 1 if they fit the resolution, else the factor that makes them
+    /// fit.
     pub scale: Option<f64>,
-    /// Distinct shots to prepare: shot `n` carries the samples of number `n % distinct_shots`.
+    /// Number of distinct shots to prepare: shot `n` carries the samples of distinct shot `n % distinct_shots`.
     pub distinct_shots: u32,
-    /// What starts a shot when the receiver asks for free running.
+    /// Pace of shots in free-running mode.
     pub free_running: Pace,
-    /// The trigger input's frequency in Hz, for when the receiver asks for external triggers; none: nothing is
-    /// connected there, and each shot needs a trigger command.
+    /// Frequency of the trigger input in Hz, for external-trigger mode. `None`: the input is not connected, and each
+    /// shot needs a trigger command.
     pub trigger_hz: Option<f64>,
-    /// Every shot whose number is a multiple of this one says that a trigger began it, whatever did; none: only
-    /// triggered ones do. The numbers begin behind 0.
+    /// Marks every shot whose number is a non-zero multiple of this value as triggered. `None`: only triggered shots
+    /// are marked.
     pub mark_every: Option<u64>,
     /// Number of the first shot.
     pub first_shot: u64,
     /// Faults to inject.
     pub faults: FaultRates,
-    /// Keep each injected fault, not only the counts.
+    /// Keeps a list of injected faults in addition to the counters.
     pub list_faults: bool,
-    /// Seed of faults, queue pair numbers and first sequence numbers; none: a new one, which the report tells.
+    /// Seed of faults, queue pair numbers and first sequence numbers. `None`: a random seed, which is in the report.
     pub seed: Option<u64>,
 }
 
@@ -75,45 +76,47 @@ impl Default for Config {
     }
 }
 
-/// Why settings cannot work.
+/// Reason why settings are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// No links.
     #[error("a probe has 1 to 255 links, found 0")]
     Links,
-    /// A rate that is no positive number.
+    /// A value that is not a positive number.
     #[error("{what} must be a positive number, found {found}")]
     Rate {
-        /// Which.
+        /// Name of the setting.
         what: &'static str,
-        /// As configured.
+        /// Configured value.
         found: f64,
     },
-    /// Something that is no probability.
+    /// A probability outside 0 to 1.
     #[error("the probability of {what} must be 0 to 1, found {found}")]
     Probability {
-        /// Of what.
+        /// Name of the fault.
         what: &'static str,
-        /// As configured.
+        /// Configured value.
         found: f64,
     },
-    /// A number that no shot can have.
+    /// A first shot number beyond 48 bits.
     #[error("the first shot has a number below 2^48, found {found}")]
     FirstShot {
-        /// As configured.
+        /// Configured value.
         found: u64,
     },
-    /// Held back for too long.
+    /// A reordering depth out of range.
     #[error("a packet is held back for 1 to {MAX_REORDER_DEPTH} others, found {found}")]
     ReorderDepth {
-        /// As configured.
+        /// Configured value.
         found: u16,
     },
 }
 
 impl Config {
-    /// Refuses settings that make no sense; shapes and files are checked where they are used
-    /// ([`super::samples::Source::new`]).
+    /// Validates the settings, except geometries and files, which [`super::samples::Source::new`] checks.
+    ///
+    /// # Errors
+    /// Returns the first invalid setting.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.links == 0 {
             return Err(ConfigError::Links);
@@ -150,7 +153,7 @@ impl Config {
     }
 }
 
-/// Packings by name.
+/// Serialises packings by name.
 mod packing {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -171,12 +174,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_sound() {
+    fn the_default_is_valid() {
         Config::default().check().unwrap();
     }
 
     #[test]
-    fn settings_travel_as_text_and_misspelt_ones_are_refused() {
+    fn settings_round_trip_as_json_and_refuse_unknown_keys() {
         let config = Config { free_running: Pace::Rate(500.0), seed: Some(3), ..Config::default() };
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_refused() {
+    fn invalid_settings_are_refused() {
         let refused = |change: fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);

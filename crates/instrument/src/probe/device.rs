@@ -1,13 +1,13 @@
-//! The probe itself: what it answers, and what it sends.
+//! Probe state machine: set-up messages, triggers and shots.
 
 use super::Config;
 use super::clock::Stamp;
 use super::error::ProbeError;
-use super::link::{Link, Target, spoken};
+use super::link::{Link, Target, framing_by_id};
 use super::outlet::{Outlet, Wanted};
-use super::pace::{Next, PaceCounts, Pacer, Timing};
+use super::pace::{Next, PaceCounters, Pacer, Timing};
 use super::patterns::Patterns;
-use super::shots::{Moment, ReadError, Shots, Upcoming, Way};
+use super::shots::{ReadError, Route, ShotContext, Shots, Upcoming};
 use super::stats::{Failures, LinkStats, Stats};
 use arrayvec::ArrayVec;
 use shotline_memory::{Regions, Registrar};
@@ -23,14 +23,14 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A trigger whose sequence number jumps further than this comes from another source, not after lost ones.
+/// Maximum sequence gap that counts as lost triggers. A larger jump means that the trigger source changed.
 const TRIGGER_WINDOW: u32 = 1 << 16;
-/// While the next shot is still being read, it is looked for this often. Longer than a server spins.
-const READ_AGAIN_NS: u64 = 200_000;
-/// Times that the last packets of a stopped run are offered to a path that is full.
-const STOP_TRIES: u32 = 10_000;
+/// Poll interval while the next shot is still being read, in ns. Longer than a server spins.
+const READ_POLL_NS: u64 = 200_000;
+/// Maximum number of retries for a stopped run's last packets while the path is full.
+const MAX_STOP_RETRIES: u32 = 10_000;
 
-/// Why a shot was not sent.
+/// Reason why a shot was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum FireError {
     /// The link failed.
@@ -41,26 +41,26 @@ pub enum FireError {
     Read(#[from] ReadError),
 }
 
-/// What to do now.
+/// Next action of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Wait for messages: nothing is running.
+    /// Wait for messages; no run is active.
     Idle,
     /// Wait for a trigger command.
     Trigger,
-    /// Nothing before this time.
+    /// Wait until this time, in ns.
     At(u64),
     /// Call [`Probe::fire`], then [`Probe::sent`].
     Fire,
 }
 
-/// A datagram that answers another: a set-up message, or the acknowledgement of a trigger.
+/// A response datagram: a set-up reply or a trigger acknowledgement.
 pub type Answer = ArrayVec<u8, LEN>;
 
-/// An emulated probe, without sockets and without a clock. It sends whatever its [`Shots`] give.
+/// An emulated probe without sockets and without a clock. It sends the shots of its [`Shots`] source.
 ///
-/// Datagrams from the set-up port go into [`Self::receive`]; [`Self::next`] says what to do. `open` makes the
-/// transport of a link when the receiver has said where to send.
+/// Pass datagrams from the set-up port to [`Self::receive`]; [`Self::next`] returns the next action. `open` opens the
+/// transport of a link once the receiver has configured its destination.
 #[derive(Debug)]
 pub struct Probe<Io, Open, S = Patterns> {
     config: Config,
@@ -70,14 +70,14 @@ pub struct Probe<Io, Open, S = Patterns> {
     open: Open,
     ports: Vec<Port<Io>>,
     owner: Option<u32>,
-    /// When a message of its owner came.
-    owner_heard: u64,
-    answered: Option<Answered>,
+    /// Time of the owner's last message, in ns.
+    owner_seen_ns: u64,
+    cached_reply: Option<CachedReply>,
     sequence: Sequence,
     next_shot: u64,
     run: Option<Run>,
-    /// Of the runs before the present one.
-    pace: PaceCounts,
+    /// Counters of the runs before the current one.
+    pace: PaceCounters,
     refused: u64,
 }
 
@@ -87,24 +87,24 @@ struct Port<Io> {
     qp: u32,
     outlet: Option<(Wanted, Outlet<Io>)>,
     target: Option<Target>,
-    /// Counts at the last Start.
+    /// Counters at the last Start.
     started: LinkStats,
 }
 
 impl<Io> Port<Io> {
-    /// Where its packets go, once that is known.
-    fn way(&self) -> Option<Way> {
+    /// Returns the route of its packets if target and outlet are set.
+    fn route(&self) -> Option<Route> {
         let (Some(Target { to, framing, link: keys }), Some((_, outlet))) = (&self.target, &self.outlet) else {
             return None;
         };
         let (source, ethernet, psn) = (outlet.source, outlet.ethernet, self.link.psn());
-        Some(Way { source, destination: *to, ethernet, framing: framing.clone(), keys: *keys, psn })
+        Some(Route { source, destination: *to, ethernet, framing: framing.clone(), keys: *keys, psn })
     }
 }
 
-/// The last request that changed something, for when its reply was lost and it comes again.
+/// Reply to the last state-changing request, resent if the request is repeated because the reply was lost.
 #[derive(Debug)]
-struct Answered {
+struct CachedReply {
     token: u32,
     sequence: u32,
     reply: Answer,
@@ -125,7 +125,10 @@ where
     Io: PacketIo,
     Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
 {
-    /// Opens the samples and takes the memory for the distinct shots.
+    /// Opens the sample source and allocates memory for the distinct shots.
+    ///
+    /// # Errors
+    /// If the settings are invalid, the samples cannot be read, or memory is short.
     pub fn new(config: Config, open: Open) -> Result<Self, ProbeError> {
         let mut registrar = Registrar::new();
         let patterns = Patterns::new(&config, &mut registrar)?;
@@ -139,15 +142,15 @@ where
     Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
     S: Shots,
 {
-    /// A probe that sends these shots, whose payloads are in `regions`. What the configuration says of samples is not
-    /// looked at.
+    /// Creates a probe that sends `shots`, whose payloads are in `regions`. The configuration's sample settings are
+    /// ignored.
     pub fn with(shots: S, regions: Regions, config: Config, open: Open) -> Result<Self, ProbeError> {
         config.check()?;
         let seed = config.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
         let mut random = SplitMix64::new(seed);
         let ports = (0..config.links)
             .map(|index| {
-                // 0 and 1 are not for users, and all ones is multicast.
+                // Queue pairs 0 and 1 are reserved, and all ones is multicast.
                 let qp = 2 + random.below(0xff_fffd) as u32;
                 let link = Link::new(index, random.below(1 << 24) as u32, seed, &config);
                 let started = LinkStats::of(&link);
@@ -163,16 +166,16 @@ where
             open,
             ports,
             owner: None,
-            owner_heard: 0,
-            answered: None,
+            owner_seen_ns: 0,
+            cached_reply: None,
             sequence: Sequence::NONE,
             run: None,
-            pace: PaceCounts::default(),
+            pace: PaceCounters::default(),
             refused: 0,
         })
     }
 
-    /// A datagram has come to the set-up port; returns the one to answer with.
+    /// Processes a datagram from the set-up port and returns the response, if any.
     pub fn receive(&mut self, datagram: &[u8], now: u64) -> Option<Answer> {
         if let Ok(trigger) = Trigger::parse(datagram) {
             let verdict = self.trigger(&trigger, now);
@@ -184,20 +187,20 @@ where
             return Some(answer(&refusal));
         };
         let Body::Request { take_over, request } = message.body else { return None };
-        if let Some(answered) = &self.answered
-            && (answered.token, answered.sequence) == (message.token, message.sequence)
+        if let Some(cached) = &self.cached_reply
+            && (cached.token, cached.sequence) == (message.token, message.sequence)
         {
-            return Some(answered.reply.clone());
+            return Some(cached.reply.clone());
         }
-        self.hear(message.token, now);
-        let carried_out = self.carry_out(message.token, take_over, request, now);
-        self.hear(message.token, now);
-        match carried_out {
+        self.note_owner(message.token, now);
+        let result = self.execute(message.token, take_over, request, now);
+        self.note_owner(message.token, now);
+        match result {
             Ok(reply) => {
                 let reply = answer(&message.reply(reply).emit());
                 if !matches!(request, Request::Query | Request::Status { .. }) {
                     let Message { token, sequence, .. } = message;
-                    self.answered = Some(Answered { token, sequence, reply: reply.clone() });
+                    self.cached_reply = Some(CachedReply { token, sequence, reply: reply.clone() });
                 }
                 Some(reply)
             }
@@ -208,19 +211,19 @@ where
         }
     }
 
-    /// What to do at `now`.
+    /// Returns the next action at `now`, in ns.
     pub fn next(&mut self, now: u64) -> Step {
         let Some(run) = self.run.as_mut().filter(|run| run.running) else { return Step::Idle };
         match self.shots.upcoming() {
             Upcoming::Shot { number, taken_ns } => {
-                // Numbers that were left out count as shots, so the end may lie among them.
-                let left_out = number.saturating_sub(self.next_shot);
-                if run.left.is_some_and(|left| left <= left_out) {
+                // Skipped numbers count as shots, so the run may end among them.
+                let skipped = number.saturating_sub(self.next_shot);
+                if run.left.is_some_and(|left| left <= skipped) {
                     let left = run.left.unwrap_or(0);
                     return self.end_at(self.next_shot + left);
                 }
                 if let Some(taken_ns) = taken_ns {
-                    run.pacer.taken(taken_ns, now);
+                    run.pacer.set_recorded_time(taken_ns, now);
                 }
                 match run.pacer.next(now) {
                     Next::Fire => Step::Fire,
@@ -228,50 +231,51 @@ where
                     Next::Trigger => Step::Trigger,
                 }
             }
-            Upcoming::Later => Step::At(now + READ_AGAIN_NS),
+            Upcoming::Later => Step::At(now + READ_POLL_NS),
             Upcoming::End(end) => {
-                let most = run.left.map_or(end, |left| end.min(self.next_shot.saturating_add(left)));
-                self.end_at(most)
+                let end = run.left.map_or(end, |left| end.min(self.next_shot.saturating_add(left)));
+                self.end_at(end)
             }
         }
     }
 
-    /// Whether nothing runs because the last shot has been sent.
+    /// Returns `true` if the run ended because the source has no more shots.
     pub fn has_ended(&mut self) -> bool {
-        let rests = self.run.as_ref().is_some_and(|run| !run.running);
-        rests && matches!(self.shots.upcoming(), Upcoming::End(_))
+        let is_stopped = self.run.as_ref().is_some_and(|run| !run.running);
+        is_stopped && matches!(self.shots.upcoming(), Upcoming::End(_))
     }
 
-    /// Sends the shot that [`Self::next`] asked for on every link, unless the run was stopped since. Trigger
-    /// commands that came while it was sampled must have been given to [`Self::receive`]: they are missed. While a path is full, `again` says whether
-    /// to go on trying. An error ends the run.
-    pub fn fire(&mut self, stamp: Stamp, again: &mut dyn FnMut() -> bool) -> Result<(), FireError> {
+    /// Sends the next shot on every link, after [`Self::next`] returned [`Step::Fire`]; does nothing if the run was
+    /// stopped since. Pass trigger commands that arrived during sampling to [`Self::receive`] first: they are missed.
+    /// While a path is full, calls `retry` and stops trying once it returns `false`. An error ends the run.
+    pub fn fire(&mut self, stamp: Stamp, retry: &mut dyn FnMut() -> bool) -> Result<(), FireError> {
         let Some(run) = self.run.as_mut().filter(|run| run.running) else { return Ok(()) };
         let tai_ns = stamp.tai_ns.saturating_sub(run.pacer.sampled_before_ns());
         let event = self.sequence.event(self.next_shot.wrapping_sub(run.first_shot));
-        // A mark stands for an event that the instrument itself has noticed.
+        // A mark emulates an event detected by the instrument itself.
         let every = self.config.mark_every.map(|every| every.max(1));
         let marked = every.is_some_and(|every| self.next_shot > 0 && self.next_shot.is_multiple_of(every));
-        let moment = Moment { stamp: Stamp { tai_ns, ..stamp }, triggered: run.triggered || marked, event };
-        let shot = self.shots.load(&moment).inspect_err(|_| run.running = false)?;
-        self.leave_out(shot);
+        let context = ShotContext { stamp: Stamp { tai_ns, ..stamp }, triggered: run.triggered || marked, event };
+        let shot = self.shots.load(&context).inspect_err(|_| run.running = false)?;
+        self.skip_to(shot);
         self.next_shot = shot.wrapping_add(1);
         let Some(run) = &mut self.run else { return Ok(()) };
         run.left = run.left.map(|left| left.saturating_sub(1));
         let last = run.left == Some(0);
         for port in &mut self.ports {
             let (Some(target), Some((_, outlet))) = (&port.target, &mut port.outlet) else { continue };
-            let sent = port.link.send_shot(shot, target, &mut self.shots, &mut outlet.io, again);
+            let sent = port.link.send_shot(shot, target, &mut self.shots, &mut outlet.io, retry);
             if let Err(error) = sent {
                 run.running = false;
                 return Err(error.into());
             }
         }
-        if last { Ok(self.finish(again)?) } else { Ok(()) }
+        if last { Ok(self.finish(retry)?) } else { Ok(()) }
     }
 
-    /// Numbers up to this one are not sent: their packets are left out as they were on the way that they took before.
-    fn leave_out(&mut self, shot: u64) {
+    /// Skips the shot numbers before `shot`; their sequence numbers are consumed as if the packets had been lost
+    /// earlier.
+    fn skip_to(&mut self, shot: u64) {
         let count = shot.saturating_sub(self.next_shot);
         if count == 0 {
             return;
@@ -286,36 +290,36 @@ where
         }
     }
 
-    /// The run is over, and so are the numbers below `end`.
+    /// Ends the run and skips the numbers below `end`.
     fn end_at(&mut self, end: u64) -> Step {
-        self.leave_out(end);
+        self.skip_to(end);
         self.next_shot = self.next_shot.max(end);
         self.stop();
         Step::Idle
     }
 
-    /// The shot has been sent; it is `now`.
+    /// Records that the shot was completely sent at `now`, in ns.
     pub fn sent(&mut self, now: u64) {
         if let Some(run) = &mut self.run {
             run.pacer.sent(now);
         }
     }
 
-    /// Whether trigger commands start the shots of the present run.
+    /// Returns `true` if trigger commands start the shots of the current run.
     pub fn takes_commands(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.running && run.pacer.takes_commands())
     }
 
-    /// Everything that was done so far. Takes the list of faults with it.
+    /// Returns the counters so far and drains the list of faults.
     pub fn stats(&mut self) -> Stats {
-        let present = self.run.as_ref().map(|run| run.pacer.counts()).unwrap_or_default();
+        let current = self.run.as_ref().map(|run| run.pacer.counters()).unwrap_or_default();
         let mut faults: Vec<_> = self.ports.iter_mut().flat_map(|port| port.link.take_faults()).collect();
         faults.sort_by_key(|fault| (fault.shot, fault.link, fault.packet));
         Stats {
             seed: self.seed,
             source: self.shots.report(),
             next_shot: self.next_shot,
-            pace: self.pace.plus(&present),
+            pace: self.pace.plus(&current),
             refused: self.refused,
             failures: Failures::default(),
             links: self.ports.iter().map(|port| LinkStats::of(&port.link)).collect(),
@@ -327,18 +331,19 @@ where
         self.run.as_ref().is_some_and(|run| run.running)
     }
 
-    fn hear(&mut self, token: u32, now: u64) {
+    /// Updates the time of the owner's last message if `token` is the owner's.
+    fn note_owner(&mut self, token: u32, now: u64) {
         if self.owner == Some(token) {
-            self.owner_heard = now;
+            self.owner_seen_ns = now;
         }
     }
 
-    fn carry_out(&mut self, token: u32, take_over: bool, request: Request, now: u64) -> Result<Reply, Refusal> {
+    fn execute(&mut self, token: u32, take_over: bool, request: Request, now: u64) -> Result<Reply, Refusal> {
         let owned = self.owner.is_some_and(|owner| owner != token);
         match request {
             Request::Query => Ok(Reply::Describe(self.describe())),
             Request::Status { link } => self.report(link, token, now).map(Reply::Status),
-            // At rest it is anyone's to configure; while it runs it must be taken over.
+            // An idle probe accepts any receiver; a running one must be taken over.
             Request::Configure(request) if !self.running() => self.configure(token, request),
             _ if owned && !take_over => Err(Refusal::Owned),
             Request::Configure(_) if !owned => Err(Refusal::Running),
@@ -349,7 +354,7 @@ where
                 Ok(Reply::Started { first_shot })
             }
             Request::Sequence(_) if self.running() => Err(Refusal::Running),
-            // What was sent is known: it is no longer anyone's to choose.
+            // A recording's events are fixed.
             Request::Sequence(_) if !self.shots.is_live() => Err(Refusal::Kind),
             Request::Sequence(sequence) => {
                 self.sequence = sequence;
@@ -375,16 +380,16 @@ where
             packing: geometry.packing(),
             sample_rate_hz: geometry.sample_rate_hz(),
             max_samples: geometry.samples(),
-            framings: (0..8).filter(|id| spoken(*id).is_some()).fold(0, |bits, id| bits | 1 << id),
+            framings: (0..8).filter(|id| framing_by_id(*id).is_some()).fold(0, |bits, id| bits | 1 << id),
             pattern_period: self.shots.pattern_period(),
         }
     }
 
-    /// Everything is checked and opened before anything is changed. A new owner ends the run of the old one,
-    /// and begins with no link configured and no transmit sequence; shot and sequence numbers go on.
+    /// Configures a link. All checks and opens precede any change. A new owner ends the previous owner's run and starts
+    /// with no link configured and no transmit sequence; shot and sequence numbers continue.
     fn configure(&mut self, token: u32, mut request: Configure) -> Result<Reply, Refusal> {
-        let framing = spoken(request.framing).ok_or(Refusal::Framing)?;
-        request.geometry = self.shape(&request.geometry)?;
+        let framing = framing_by_id(request.framing).ok_or(Refusal::Framing)?;
+        request.geometry = self.accept_geometry(&request.geometry)?;
         let to = request.destination;
         if to.port() == 0 || to.ip().is_unspecified() || to.ip().is_multicast() {
             return Err(Refusal::Destination);
@@ -392,7 +397,7 @@ where
         let port = self.ports.get(usize::from(request.link)).ok_or(Refusal::Link)?;
         let wanted = Wanted { link: request.link, destination: to, sealed: framing.sealed() };
         let opened = match &port.outlet {
-            Some((present, _)) if *present == wanted => None,
+            Some((current, _)) if *current == wanted => None,
             _ => Some((self.open)(&wanted, &self.regions).map_err(|_| Refusal::Destination)?),
         };
 
@@ -414,15 +419,18 @@ where
             pattern_period: self.shots.pattern_period(),
         };
         port.target = Some(Target { to, framing, link: request.framing_link(&source) });
-        if let Some(way) = port.way() {
-            self.shots.direct(request.link, &way);
+        if let Some(route) = port.route() {
+            self.shots.set_route(request.link, &route);
         }
         self.shots.prepare(request.link, request.stream, &request.geometry);
         Ok(Reply::Configured(request, source))
     }
 
-    /// Sends a link's shots to a receiver that does not ask, under the keys that it was told by other means. With
-    /// [`Self::begin`] this stands for set-up; the two do not mix.
+    /// Sets a link's destination without set-up messages; the receiver must have obtained the keys by other means. Use
+    /// it with [`Self::begin`], and not together with set-up messages.
+    ///
+    /// # Errors
+    /// If the transport cannot be opened.
     pub fn aim(
         &mut self,
         link: u8,
@@ -435,30 +443,36 @@ where
         let Some(port) = self.ports.get_mut(usize::from(link)) else { return Ok(()) };
         port.outlet = Some((wanted, outlet));
         port.target = Some(Target { to, framing, link: framing::Link { src_qp: port.qp, ..keys } });
-        if let Some(way) = port.way() {
-            self.shots.direct(link, &way);
+        if let Some(route) = port.route() {
+            self.shots.set_route(link, &route);
         }
         let geometry = *self.shots.geometry();
         self.shots.prepare(link, keys.stream, &geometry);
         Ok(())
     }
 
-    /// Begins to send on all links that were aimed ([`Self::aim`]).
+    /// Starts a run on all links set by [`Self::aim`] and returns the first shot number.
+    ///
+    /// # Errors
+    /// If a run is active or no link is configured.
     pub fn begin(&mut self, start: Start, now: u64) -> Result<u64, Refusal> {
         self.next_shot = self.shots.begin(self.next_shot);
         self.start(start, now)
     }
 
-    /// The shape of a link's shots if it is asked for this one: the probe's own, with as many samples or fewer.
-    fn shape(&self, asked: &Geometry) -> Result<Geometry, Refusal> {
+    /// Returns a link's geometry for a request: the probe's own, with the requested number of samples if that is not
+    /// more.
+    fn accept_geometry(&self, requested: &Geometry) -> Result<Geometry, Refusal> {
         let own = self.shots.geometry();
-        let same = (asked.channels(), asked.bits(), asked.packing()) == (own.channels(), own.bits(), own.packing());
-        let rate = [0, own.sample_rate_hz()].contains(&asked.sample_rate_hz());
-        let samples = asked.samples() == own.samples() || self.shots.is_live() && asked.samples() < own.samples();
+        let same = (requested.channels(), requested.bits(), requested.packing())
+            == (own.channels(), own.bits(), own.packing());
+        let rate = [0, own.sample_rate_hz()].contains(&requested.sample_rate_hz());
+        let samples =
+            requested.samples() == own.samples() || self.shots.is_live() && requested.samples() < own.samples();
         if !same || !rate || !samples {
             return Err(Refusal::Geometry);
         }
-        Geometry::new(own.channels(), asked.samples(), own.bits(), own.packing(), own.sample_rate_hz())
+        Geometry::new(own.channels(), requested.samples(), own.bits(), own.packing(), own.sample_rate_hz())
             .map_err(|_| Refusal::Geometry)
     }
 
@@ -467,8 +481,8 @@ where
             return Err(Refusal::Running);
         }
         let configured = |(index, port): (u8, &Port<Io>)| port.target.as_ref().map(|_| *self.shots.geometry_of(index));
-        let shapes: Vec<_> = (0..).zip(&self.ports).filter_map(configured).collect();
-        if shapes.is_empty() {
+        let geometries: Vec<_> = (0..).zip(&self.ports).filter_map(configured).collect();
+        if geometries.is_empty() {
             return Err(Refusal::NotConfigured);
         }
         let timing = match (start.mode, self.config.trigger_hz) {
@@ -482,39 +496,39 @@ where
         }
         let run = Run {
             running: true,
-            pacer: Pacer::new(timing, &shapes, now),
+            pacer: Pacer::new(timing, &geometries, now),
             triggered: start.mode == Mode::ExternalTrigger,
             first_shot: self.next_shot,
             left: (start.shots > 0).then_some(start.shots),
             last_trigger: None,
         };
         if let Some(before) = self.run.replace(run) {
-            self.pace = self.pace.plus(&before.pacer.counts());
+            self.pace = self.pace.plus(&before.pacer.counters());
         }
         Ok(self.next_shot)
     }
 
-    /// Ends the run, if there is one. What a full path does not take is counted as not sent; so is the rest
-    /// after an error, which the next run will meet again.
+    /// Ends the active run, if any. Packets that a full path does not accept are counted as unsent, as are the packets
+    /// after an error; the next run reports that error again.
     fn stop(&mut self) {
         if self.running() {
-            let mut tries = STOP_TRIES;
+            let mut retries = MAX_STOP_RETRIES;
             let _ = self.finish(&mut || {
                 std::thread::yield_now();
-                tries -= 1;
-                tries > 0
+                retries -= 1;
+                retries > 0
             });
         }
     }
 
-    /// Sends what is held back and ends the run.
-    fn finish(&mut self, again: &mut dyn FnMut() -> bool) -> Result<(), IoError> {
+    /// Sends packets held back by fault injection and ends the run.
+    fn finish(&mut self, retry: &mut dyn FnMut() -> bool) -> Result<(), IoError> {
         if let Some(run) = &mut self.run {
             run.running = false;
         }
         for port in &mut self.ports {
             if let (Some(target), Some((_, outlet))) = (&port.target, &mut port.outlet) {
-                port.link.flush(target, &mut self.shots, &mut outlet.io, again)?;
+                port.link.flush(target, &mut self.shots, &mut outlet.io, retry)?;
             }
         }
         Ok(())
@@ -522,8 +536,8 @@ where
 
     fn report(&self, link: u8, token: u32, now: u64) -> Result<Report, Refusal> {
         let port = self.ports.get(usize::from(link)).ok_or(Refusal::Link)?;
-        let counts = port.link.counts().since(&port.started.counts);
-        let faults = port.link.fault_counts().since(&port.started.faults);
+        let counts = port.link.counters().since(&port.started.counts);
+        let faults = port.link.fault_counters().since(&port.started.faults);
         let saturated = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Ok(Report {
             link,
@@ -531,11 +545,11 @@ where
             taken: self.owner.is_some_and(|owner| owner != token),
             owner_silent_ms: self
                 .owner
-                .map_or(0, |_| saturated(now.saturating_sub(self.owner_heard) / 1_000_000).max(1)),
+                .map_or(0, |_| saturated(now.saturating_sub(self.owner_seen_ns) / 1_000_000).max(1)),
             next_shot: self.next_shot,
             shots_sent: counts.shots,
             packets_sent: counts.packets,
-            triggers_missed: self.run.as_ref().map_or(0, |run| run.pacer.counts().missed),
+            triggers_missed: self.run.as_ref().map_or(0, |run| run.pacer.counters().missed),
             lost: saturated(faults.lost + counts.absent),
             duplicated: saturated(faults.duplicated),
             reordered: saturated(faults.reordered),
@@ -543,7 +557,7 @@ where
         })
     }
 
-    /// Obeys a trigger, or says why not. A command only changes nothing.
+    /// Processes a trigger and returns the verdict. A trigger with `command_only` changes no state.
     fn trigger(&mut self, trigger: &Trigger, now: u64) -> Verdict {
         let foreign = trigger.token != 0 && self.owner.is_some_and(|owner| owner != trigger.token);
         if foreign && !trigger.take_over {
@@ -558,7 +572,7 @@ where
         if ahead.is_some_and(|ahead| ahead.wrapping_neg() <= TRIGGER_WINDOW) {
             return Verdict::Repeated;
         }
-        let free = if trigger.command_only {
+        let is_free = if trigger.command_only {
             run.pacer.next(now) == Next::Trigger
         } else {
             if let Some(ahead @ 1..=TRIGGER_WINDOW) = ahead {
@@ -567,10 +581,10 @@ where
             run.last_trigger = Some(trigger.sequence);
             run.pacer.trigger(now)
         };
-        if free { accepted } else { Verdict::Busy }
+        if is_free { accepted } else { Verdict::Busy }
     }
 }
 
 fn answer(bytes: &[u8]) -> Answer {
-    Answer::try_from(bytes).unwrap_or_default() // no message is longer
+    Answer::try_from(bytes).unwrap_or_default() // LEN is the length of the longest message
 }

@@ -1,25 +1,25 @@
-//! Why there is no probe.
+//! Errors of creating a probe.
 
 use super::config::ConfigError;
 use shotline_memory::MemoryError;
 use shotline_wire::shot::GeometryError;
 use std::path::PathBuf;
 
-/// Why there is no probe.
+/// Reason why a probe could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Its settings make no sense.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// It has no samples.
+    /// The sample source could not be opened.
     #[error(transparent)]
     Samples(#[from] SampleError),
-    /// It has no room for its distinct shots.
+    /// Memory for the distinct shots could not be allocated.
     #[error("{0}; or prepare fewer distinct shots")]
     Memory(#[from] MemoryError),
 }
 
-/// Why there are no samples.
+/// Reason why a sample source could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
     /// HDF5 could not read the file.
@@ -30,7 +30,7 @@ pub enum SampleError {
         /// HDF5's reason.
         source: hdf5::Error,
     },
-    /// The file holds nothing that looks like shots.
+    /// The file has no shots in the expected layout.
     #[error(
         "{path} has no /data/rf_data/frame_N/shot_M: expected one (channels, samples) dataset a shot, as PICMUS-like files have"
     )]
@@ -47,10 +47,10 @@ pub enum SampleError {
         dataset: String,
         /// The first shot's shape.
         expected: Vec<usize>,
-        /// This one's shape.
+        /// This shot's shape.
         found: Vec<usize>,
     },
-    /// The links do not take the file's channels.
+    /// The links' channels do not add up to the file's.
     #[error("{path} has {found} channels, {links} links of {channels} take {}: set --links or --channels", usize::from(*.links) * usize::from(*.channels))]
     Channels {
         /// The file.
@@ -59,20 +59,20 @@ pub enum SampleError {
         found: usize,
         /// Links configured.
         links: u8,
-        /// Channels of each.
+        /// Channels per link.
         channels: u16,
     },
-    /// More samples were asked for than the file has.
+    /// More samples were requested than the file has.
     #[error("{path} has {found} samples per channel, {asked} were asked for: leave --samples out, or ask for fewer")]
     Samples {
         /// The file.
         path: PathBuf,
         /// Samples in it.
         found: usize,
-        /// Samples asked for.
+        /// Samples requested.
         asked: u32,
     },
-    /// The shot that results cannot exist.
+    /// The resulting geometry is invalid.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
 }

@@ -1,23 +1,23 @@
-//! Faults on purpose: loss, duplication, reordering and corruption of single packets, by seed.
+//! Fault injection: seeded loss, duplication, reordering and corruption of single packets.
 //!
-//! An [`Injector`] sits between the packets that a link plans and those that it sends. It knows no bytes and
-//! no sockets: it decides and keeps the exact log, so that a receiver's books can be held against it. For
-//! each packet the four faults are drawn independently, and combine like this:
+//! An [`Injector`] sits between the packets that a link plans and those that it sends. It has no access to bytes or
+//! sockets: it decides the faults and keeps an exact log, which a receiver's counters can be compared with. The four
+//! faults are drawn independently for each packet and combine as follows:
 //!
-//! - a *lost* packet is not sent, whatever else was drawn (only the loss is logged);
+//! - a *lost* packet is not sent, regardless of the other faults drawn (only the loss is logged);
 //! - a *duplicated* packet is sent a second time;
-//! - a *reordered* packet is held back until so many later packets of the link have had their turn; of a
-//!   duplicated one, the second copy is;
-//! - a *corrupted* packet has bits flipped after its ICRC was made; of a duplicated one, the first copy has.
+//! - a *reordered* packet is held back until a number of later packets of the link have been processed; for a
+//!   duplicated packet, the second copy is held back;
+//! - a *corrupted* packet has bits flipped after its ICRC was computed; for a duplicated packet, in the first copy.
 
 use serde::{Deserialize, Serialize};
 use shotline_random::SplitMix64;
 
-/// Most bits flipped in one packet. CRC-32 finds every error of up to three bits in a packet of this size,
-/// so no corrupted packet can pass for a good one.
+/// Maximum number of bits flipped in one packet. CRC-32 detects every error of up to three bits in a packet of this
+/// size, so no corrupted packet can pass as valid.
 pub const MAX_FLIPS: usize = 3;
 
-/// How often each fault happens.
+/// Probability of each fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FaultRates {
@@ -29,7 +29,7 @@ pub struct FaultRates {
     pub reorder: f64,
     /// Probability that a packet has flipped bits.
     pub corrupt: f64,
-    /// A held-back packet lets 1 to this many others pass.
+    /// Maximum number of packets that overtake a held-back packet (at least 1 does).
     pub reorder_depth: u16,
 }
 
@@ -37,7 +37,7 @@ impl FaultRates {
     /// No faults.
     pub const NONE: Self = Self { loss: 0.0, duplicate: 0.0, reorder: 0.0, corrupt: 0.0, reorder_depth: 16 };
 
-    /// Whether no fault can happen.
+    /// Returns `true` if all probabilities are zero.
     pub fn is_none(&self) -> bool {
         [self.loss, self.duplicate, self.reorder, self.corrupt].iter().all(|p| *p == 0.0)
     }
@@ -49,30 +49,29 @@ impl Default for FaultRates {
     }
 }
 
-/// One packet in the order of its link.
+/// A packet in its link's sending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Its shot.
+    /// Shot number.
     pub shot: u64,
-    /// Its index in the shot.
+    /// Packet index in the shot.
     pub packet: u16,
-    /// Its packet sequence number.
+    /// Packet sequence number.
     pub psn: u32,
 }
 
-/// Where bits of a packet may be flipped.
+/// Parts of a packet in which bits may be flipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes of its header.
+    /// Header length in bytes.
     pub header: u32,
-    /// Bytes of its payload.
+    /// Payload length in bytes.
     pub payload: u32,
-    /// A header byte that no checksum covers: a flip there would be logged and never found, so none is made.
+    /// Offset of a header byte that no checksum covers. It is never flipped, since the receiver could not detect it.
     pub uncovered: Option<u32>,
 }
 
-/// Bits to flip, counted from the first bit of the header through the payload; bit 0 of a byte is its least
-/// significant one.
+/// Positions of bits to flip, counted through header and payload; bit 0 of a byte is its least significant bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flips {
     bits: [u32; MAX_FLIPS],
@@ -80,22 +79,22 @@ pub struct Flips {
 }
 
 impl Flips {
-    /// The positions, all different.
+    /// Returns the positions, which are distinct.
     pub fn bits(&self) -> &[u32] {
         &self.bits[..usize::from(self.count)]
     }
 }
 
-/// One packet to send now.
+/// A packet to send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emit {
-    /// Which.
+    /// The packet.
     pub planned: Planned,
-    /// What to break in it.
+    /// Bits to flip in it.
     pub flips: Option<Flips>,
 }
 
-/// What was done to a packet.
+/// Fault injected into a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -103,28 +102,28 @@ pub enum Fault {
     Lost,
     /// Sent twice.
     Duplicated,
-    /// Held back until so many others had their turn.
+    /// Held back until this number of later packets were processed.
     Reordered(u16),
-    /// So many bits flipped.
+    /// This number of bits flipped.
     Corrupted(u8),
 }
 
-/// One line of the log.
+/// Entry of the fault log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Injected {
     /// The link, counted from 0.
     pub link: u8,
-    /// The shot.
+    /// Shot number.
     pub shot: u64,
-    /// The packet's index in it.
+    /// Packet index in the shot.
     pub packet: u16,
-    /// What was done.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// How often each fault was injected.
+/// Counters of injected faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FaultCounts {
+pub struct FaultCounters {
     /// Packets not sent.
     pub lost: u64,
     /// Packets sent twice.
@@ -135,8 +134,8 @@ pub struct FaultCounts {
     pub corrupted: u64,
 }
 
-impl FaultCounts {
-    /// What was added since an earlier state of the same counts.
+impl FaultCounters {
+    /// Returns the difference to an earlier reading of the same counters.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             lost: self.lost - earlier.lost,
@@ -147,42 +146,44 @@ impl FaultCounts {
     }
 }
 
-/// Turns the packets of one link as planned into those that are sent.
+/// Injects faults into the packets of one link.
 #[derive(Debug)]
 pub struct Injector {
     rates: FaultRates,
     random: SplitMix64,
     link: u8,
-    turn: u64,
-    held: Vec<Held>,
-    counts: FaultCounts,
+    /// Packets processed so far.
+    position: u64,
+    delayed: Vec<DelayedPacket>,
+    counters: FaultCounters,
     list: Option<Vec<Injected>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct DelayedPacket {
+    /// Position of the packet that releases it.
     until: u64,
     emit: Emit,
 }
 
 impl Injector {
-    /// An injector for one link. With `listed` each fault is kept, else only the counts.
+    /// Creates an injector for one link. With `listed`, each fault is kept in a list in addition to the counters.
     pub fn new(rates: FaultRates, seed: u64, link: u8, listed: bool) -> Self {
         Self {
             rates,
-            // Far apart, so that no link of one seed breaks what another link of the next seed does.
+            // Seeds of links are far apart, so links of consecutive seeds never draw the same faults.
             random: SplitMix64::new(seed ^ u64::from(link) << 56),
             link,
-            turn: 0,
-            held: Vec::new(),
-            counts: FaultCounts::default(),
+            position: 0,
+            delayed: Vec::new(),
+            counters: FaultCounters::default(),
             list: listed.then(Vec::new),
         }
     }
 
-    /// The turn of a packet: appends what is to be sent now.
+    /// Processes the next packet and appends the packets to send now.
     pub fn push(&mut self, planned: Planned, extent: Extent, out: &mut Vec<Emit>) {
-        self.turn += 1;
+        self.position += 1;
         let FaultRates { loss, duplicate, reorder, corrupt, reorder_depth } = self.rates;
         let [lost, duplicated, reordered, corrupted] =
             [loss, duplicate, reorder, corrupt].map(|probability| self.random.chance(probability));
@@ -200,28 +201,28 @@ impl Injector {
                 last.flips = None;
             }
             if reordered && reorder_depth > 0 {
-                let passing = 1 + self.random.below(u64::from(reorder_depth));
-                self.log(planned, Fault::Reordered(passing as u16));
-                self.held.push(Held { until: self.turn + passing, emit: last });
+                let overtaking = 1 + self.random.below(u64::from(reorder_depth));
+                self.log(planned, Fault::Reordered(overtaking as u16));
+                self.delayed.push(DelayedPacket { until: self.position + overtaking, emit: last });
             } else {
                 out.push(last);
             }
         }
-        let turn = self.turn;
-        out.extend(self.held.extract_if(.., |held| held.until <= turn).map(|held| held.emit));
+        let position = self.position;
+        out.extend(self.delayed.extract_if(.., |packet| packet.until <= position).map(|packet| packet.emit));
     }
 
-    /// Nothing follows: appends what is still held back.
+    /// Appends the packets that are still held back.
     pub fn flush(&mut self, out: &mut Vec<Emit>) {
-        out.extend(self.held.drain(..).map(|held| held.emit));
+        out.extend(self.delayed.drain(..).map(|packet| packet.emit));
     }
 
-    /// What was injected so far.
-    pub fn counts(&self) -> FaultCounts {
-        self.counts
+    /// Returns the counters so far.
+    pub fn counters(&self) -> FaultCounters {
+        self.counters
     }
 
-    /// Each fault since the last call, if they are kept.
+    /// Returns the faults since the last call; empty if they are not listed.
     pub fn take_list(&mut self) -> Vec<Injected> {
         self.list.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -242,10 +243,10 @@ impl Injector {
 
     fn log(&mut self, planned: Planned, fault: Fault) {
         let count = match fault {
-            Fault::Lost => &mut self.counts.lost,
-            Fault::Duplicated => &mut self.counts.duplicated,
-            Fault::Reordered(_) => &mut self.counts.reordered,
-            Fault::Corrupted(_) => &mut self.counts.corrupted,
+            Fault::Lost => &mut self.counters.lost,
+            Fault::Duplicated => &mut self.counters.duplicated,
+            Fault::Reordered(_) => &mut self.counters.reordered,
+            Fault::Corrupted(_) => &mut self.counters.corrupted,
         };
         *count += 1;
         if let Some(list) = &mut self.list {
@@ -278,14 +279,14 @@ mod tests {
     fn without_faults_packets_pass_in_order() {
         let (injector, out) = run(FaultRates::NONE, 1, 1000);
         assert!(out.iter().enumerate().all(|(i, emit)| emit.planned.psn == i as u32 && emit.flips.is_none()));
-        assert_eq!((out.len(), injector.counts()), (1000, FaultCounts::default()));
+        assert_eq!((out.len(), injector.counters()), (1000, FaultCounters::default()));
     }
 
     #[test]
-    fn the_log_is_what_was_emitted_for_every_seed() {
+    fn the_log_matches_the_emitted_packets_for_every_seed() {
         for seed in shotline_testing::seeds(0..200) {
             let (mut injector, out) = run(all(0.1), seed, 3000);
-            let counts = injector.counts();
+            let counts = injector.counters();
             let list = injector.take_list();
             let mut copies = vec![0_u64; 3000];
             out.iter().for_each(|emit| copies[emit.planned.psn as usize] += 1);
@@ -302,18 +303,18 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_faults_and_another_seed_others() {
+    fn faults_are_determined_by_the_seed() {
         assert_eq!(run(all(0.05), 9, 2000).1, run(all(0.05), 9, 2000).1);
         assert_ne!(run(all(0.05), 9, 2000).1, run(all(0.05), 10, 2000).1);
     }
 
     #[test]
-    fn a_held_packet_lets_no_more_pass_than_the_depth() {
+    fn a_held_back_packet_is_overtaken_by_the_depth_at_most() {
         let rates = FaultRates { reorder: 0.2, reorder_depth: 5, ..FaultRates::NONE };
         let (injector, out) = run(rates, 3, 5000);
-        assert!(injector.counts().reordered > 800);
+        assert!(injector.counters().reordered > 800);
         for (position, emit) in out.iter().enumerate() {
-            // Of the packets sent before it, those planned after it.
+            // Packets sent before it but planned after it.
             let passed = out[..position].iter().filter(|other| other.planned.psn > emit.planned.psn).count();
             assert!(passed <= 5, "{passed} packets passed {:?}", emit.planned);
         }
@@ -322,14 +323,14 @@ mod tests {
     #[test]
     fn rates_are_met() {
         let (injector, _) = run(all(0.01), 4, 200_000);
-        let FaultCounts { lost, duplicated, reordered, corrupted } = injector.counts();
+        let FaultCounters { lost, duplicated, reordered, corrupted } = injector.counters();
         for count in [lost, duplicated, reordered, corrupted] {
-            assert!((1_800..2_200).contains(&count), "{:?}", injector.counts());
+            assert!((1_800..2_200).contains(&count), "{:?}", injector.counters());
         }
     }
 
     #[test]
-    fn flips_are_different_bits_inside_the_packet_and_never_in_an_uncovered_byte() {
+    fn flips_are_distinct_and_avoid_the_uncovered_byte() {
         let (_, out) = run(FaultRates { corrupt: 1.0, ..FaultRates::NONE }, 8, 50_000);
         let mut header = 0;
         for flips in out.iter().filter_map(|emit| emit.flips) {
@@ -346,6 +347,6 @@ mod tests {
     #[test]
     fn certain_loss_sends_nothing() {
         let (injector, out) = run(all(1.0), 2, 100);
-        assert_eq!((out.len(), injector.counts()), (0, FaultCounts { lost: 100, ..FaultCounts::default() }));
+        assert_eq!((out.len(), injector.counters()), (0, FaultCounters { lost: 100, ..FaultCounters::default() }));
     }
 }

@@ -1,7 +1,7 @@
-//! One link of a probe: its packets in order, what faults make of them, and their way into a transport.
+//! Sending side of one link: packet order, fault injection, and hand-over to a transport.
 
 use super::Config;
-use super::faults::{Emit, Extent, FaultCounts, Injected, Injector, Planned};
+use super::faults::{Emit, Extent, FaultCounters, Injected, Injector, Planned};
 use super::shots::{Payload, Shots};
 use arrayvec::ArrayVec;
 use serde::Serialize;
@@ -11,30 +11,30 @@ use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Packets given to the transport at a time: a multiple of 15, the full packets of one UDP segmentation batch.
+/// Packets passed to the transport at a time: a multiple of 15, the full packets of one UDP segmentation batch.
 const BATCH: usize = 120;
-/// The byte with the BTH's congestion bits, which switches may set and the ICRC leaves out.
-const ICRC_LEAVES_OUT: u32 = 4;
+/// Offset of the BTH byte with the congestion bits, which switches may set and the ICRC does not cover.
+const ICRC_UNCOVERED_BYTE: u32 = 4;
 
-/// What a link has sent.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LinkCounts {
-    /// Shots whose packets have all had their turn: sent, held back, or lost on purpose.
+pub struct LinkCounters {
+    /// Shots whose packets have all been processed: sent, held back, or dropped by fault injection.
     pub shots: u64,
-    /// Packets that the transport has taken, second copies included.
+    /// Packets accepted by the transport, including duplicates.
     pub packets: u64,
     /// Payload bytes in them.
     pub bytes: u64,
-    /// Packets given up because the probe was told to stop while the path was full.
+    /// Packets discarded because the probe was stopped while the path was full.
     pub unsent: u64,
-    /// Packets that were never there to be sent: what a recording lacks.
+    /// Packets that the source does not have, such as those missing in a recording.
     pub absent: u64,
-    /// Times that the path was full.
+    /// Send calls that did not accept all packets.
     pub full: u64,
 }
 
-impl LinkCounts {
-    /// What was added since an earlier state of the same counts.
+impl LinkCounters {
+    /// Returns the difference to an earlier reading of the same counters.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             shots: self.shots - earlier.shots,
@@ -47,7 +47,7 @@ impl LinkCounts {
     }
 }
 
-/// Where a link sends, and how.
+/// Destination and framing of a link.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) to: SocketAddr,
@@ -55,8 +55,8 @@ pub(super) struct Target {
     pub(super) link: framing::Link,
 }
 
-/// The framing with this identifier in set-up messages, if a probe speaks it.
-pub(super) fn spoken(id: u8) -> Option<Arc<dyn Framing>> {
+/// Returns the framing with this set-up identifier if probes support it.
+pub(super) fn framing_by_id(id: u8) -> Option<Arc<dyn Framing>> {
     match Kind::with_id(id)? {
         Kind::Ud => Some(Arc::new(Ud)),
         Kind::Counted => Some(Arc::new(Counted)),
@@ -65,67 +65,66 @@ pub(super) fn spoken(id: u8) -> Option<Arc<dyn Framing>> {
     }
 }
 
-/// The sending side of one link. Its sequence numbers and counts go on from target to target.
+/// Sending side of one link. Sequence numbers and counters continue across targets.
 #[derive(Debug)]
 pub(super) struct Link {
     index: u8,
     psn: u32,
     injector: Option<Injector>,
     emits: Vec<Emit>,
-    /// The batch that is being sent; kept for its memory.
-    ready: Vec<Ready>,
-    counts: LinkCounts,
+    /// Batch being sent, kept to reuse its allocation.
+    batch: Vec<TxPacket>,
+    counters: LinkCounters,
 }
 
 impl Link {
-    /// A link whose first packet has sequence number `psn`.
+    /// Creates a link whose first packet has sequence number `psn`.
     pub(super) fn new(index: u8, psn: u32, seed: u64, config: &Config) -> Self {
         let injector = || Injector::new(config.faults, seed, index, config.list_faults);
         let injector = (!config.faults.is_none()).then(injector);
-        Self { index, psn, injector, emits: Vec::new(), ready: Vec::new(), counts: LinkCounts::default() }
+        Self { index, psn, injector, emits: Vec::new(), batch: Vec::new(), counters: LinkCounters::default() }
     }
 
-    /// Sequence number of the next packet.
+    /// Returns the sequence number of the next packet.
     pub(super) fn psn(&self) -> u32 {
         self.psn
     }
-    pub(super) fn counts(&self) -> LinkCounts {
-        self.counts
+    pub(super) fn counters(&self) -> LinkCounters {
+        self.counters
     }
-    pub(super) fn fault_counts(&self) -> FaultCounts {
-        self.injector.as_ref().map(Injector::counts).unwrap_or_default()
+    pub(super) fn fault_counters(&self) -> FaultCounters {
+        self.injector.as_ref().map(Injector::counters).unwrap_or_default()
     }
     pub(super) fn take_faults(&mut self) -> Vec<Injected> {
         self.injector.as_mut().map(Injector::take_list).unwrap_or_default()
     }
 
-    /// Leaves out shots of `packets` packets: their sequence numbers pass.
+    /// Skips shots of `packets` packets each; their sequence numbers are consumed.
     pub(super) fn skip(&mut self, shots: u64, packets: u32) {
         let packets = shots.saturating_mul(packets.into());
         self.psn = self.psn.wrapping_add(packets as u32) & 0xff_ffff;
-        self.counts.shots += shots;
-        self.counts.absent += packets;
+        self.counters.shots += shots;
+        self.counters.absent += packets;
     }
 
-    /// Sends a shot, which must have been loaded. While the path is full, `again` says whether to go
-    /// on trying.
+    /// Sends a loaded shot. While the path is full, calls `retry` and stops trying once it returns `false`.
     pub(super) fn send_shot(
         &mut self,
         shot: u64,
         target: &Target,
         shots: &mut impl Shots,
         io: &mut impl PacketIo,
-        again: &mut dyn FnMut() -> bool,
+        retry: &mut dyn FnMut() -> bool,
     ) -> Result<(), IoError> {
         let geometry = *shots.geometry_of(self.index);
         let header = header_len(target, &geometry);
-        let uncovered = target.framing.sealed().then_some(ICRC_LEAVES_OUT);
+        let uncovered = target.framing.sealed().then_some(ICRC_UNCOVERED_BYTE);
         self.emits.clear();
         for packet in 0..geometry.packets() {
             let planned = Planned { shot, packet: packet as u16, psn: self.psn };
             self.psn = self.psn.wrapping_add(1) & 0xff_ffff;
             if !shots.contains(self.index, packet as u16) {
-                self.counts.absent += 1;
+                self.counters.absent += 1;
                 continue;
             }
             match &mut self.injector {
@@ -136,23 +135,23 @@ impl Link {
                 None => self.emits.push(Emit { planned, flips: None }),
             }
         }
-        self.counts.shots += 1;
-        self.send(target, shots, io, again)
+        self.counters.shots += 1;
+        self.send(target, shots, io, retry)
     }
 
-    /// Sends what faults still hold back.
+    /// Sends packets still held back by fault injection.
     pub(super) fn flush(
         &mut self,
         target: &Target,
         shots: &mut impl Shots,
         io: &mut impl PacketIo,
-        again: &mut dyn FnMut() -> bool,
+        retry: &mut dyn FnMut() -> bool,
     ) -> Result<(), IoError> {
         self.emits.clear();
         if let Some(injector) = &mut self.injector {
             injector.flush(&mut self.emits);
         }
-        self.send(target, shots, io, again)
+        self.send(target, shots, io, retry)
     }
 
     fn send(
@@ -160,47 +159,47 @@ impl Link {
         target: &Target,
         shots: &mut impl Shots,
         io: &mut impl PacketIo,
-        again: &mut dyn FnMut() -> bool,
+        retry: &mut dyn FnMut() -> bool,
     ) -> Result<(), IoError> {
         let planned = self.emits.len() as u64;
-        let before = self.counts.packets;
+        let before = self.counters.packets;
         let mut result = Ok(true);
         for batch in self.emits.chunks(BATCH) {
-            self.ready.clear();
-            self.ready.extend(batch.iter().map(|emit| Ready::new(emit, self.index, target, shots)));
+            self.batch.clear();
+            self.batch.extend(batch.iter().map(|emit| TxPacket::new(emit, self.index, target, shots)));
             let mut sends = ArrayVec::<_, BATCH>::new();
             let sealed = target.framing.sealed() && !shots.are_framed();
-            sends.extend(self.ready.iter().map(|ready| ready.send(sealed)));
-            let before = self.counts.packets;
-            result = send_all(&sends, target.to, io, &mut self.counts, again);
+            sends.extend(self.batch.iter().map(|packet| packet.send(sealed)));
+            let before = self.counters.packets;
+            result = send_all(&sends, target.to, io, &mut self.counters, retry);
             let geometry = shots.geometry_of(self.index);
-            let taken = &batch[..(self.counts.packets - before) as usize];
+            let taken = &batch[..(self.counters.packets - before) as usize];
             let payload = |emit: &Emit| u64::from(geometry.packet_bytes(emit.planned.packet.into()));
-            self.counts.bytes += taken.iter().map(payload).sum::<u64>();
+            self.counters.bytes += taken.iter().map(payload).sum::<u64>();
             if !matches!(result, Ok(true)) {
                 break;
             }
         }
-        self.counts.unsent += planned - (self.counts.packets - before);
+        self.counters.unsent += planned - (self.counters.packets - before);
         result.map(|_| ())
     }
 }
 
-/// Gives packets to the transport until it has taken all; false if `again` gave up.
+/// Passes packets to the transport until it has accepted all; returns `false` if `retry` ended it early.
 fn send_all(
     mut sends: &[Send<'_>],
     to: SocketAddr,
     io: &mut impl PacketIo,
-    counts: &mut LinkCounts,
-    again: &mut dyn FnMut() -> bool,
+    counters: &mut LinkCounters,
+    retry: &mut dyn FnMut() -> bool,
 ) -> Result<bool, IoError> {
     while !sends.is_empty() {
         let (taken, rest) = sends.split_at(io.send(to, sends)?);
-        counts.packets += taken.len() as u64;
+        counters.packets += taken.len() as u64;
         sends = rest;
         if !sends.is_empty() {
-            counts.full += 1;
-            if !again() {
+            counters.full += 1;
+            if !retry() {
                 return Ok(false);
             }
         }
@@ -208,14 +207,14 @@ fn send_all(
     Ok(true)
 }
 
-/// A packet with its header, ready for the transport.
+/// A packet with its header, ready to send.
 #[derive(Debug)]
-struct Ready {
+struct TxPacket {
     header: ArrayVec<u8, MAX_HEADER>,
     payload: Payload,
 }
 
-impl Ready {
+impl TxPacket {
     fn new(emit: &Emit, link: u8, target: &Target, shots: &mut impl Shots) -> Self {
         let Planned { shot, packet, psn } = emit.planned;
         let mut header = ArrayVec::new();
@@ -241,7 +240,7 @@ fn header_len(target: &Target, geometry: &Geometry) -> u32 {
     header.len() as u32
 }
 
-/// As [`Packet::nth`], for a packet that was planned from this geometry and so exists.
+/// Infallible [`Packet::nth`] for an index that is within the geometry.
 fn nth(geometry: &Geometry, psn: u32, shot: u64, index: u32) -> Packet {
     Packet {
         psn,

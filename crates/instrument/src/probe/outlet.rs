@@ -1,15 +1,15 @@
-//! What a link asks of a transport, and what it gets.
+//! Transports of a probe's links.
 
 use std::net::SocketAddr;
 
-/// What a link needs of a transport.
+/// Requirements of a link for its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Which link.
+    /// Number of the link.
     pub link: u8,
-    /// Where it will send.
+    /// Destination of its packets.
     pub destination: SocketAddr,
-    /// Whether its packets end in an ICRC.
+    /// Packets end in an ICRC.
     pub sealed: bool,
 }
 
@@ -18,14 +18,14 @@ pub struct Wanted {
 pub struct Outlet<Io> {
     /// The transport.
     pub io: Io,
-    /// The address that its packets come from.
+    /// Source address of its packets.
     pub source: SocketAddr,
-    /// Ethernet addresses of source and destination, for shots that are framed by others ([`super::Shots::are_framed`]).
+    /// Ethernet addresses of source and destination, for shots with complete frames ([`super::Shots::are_framed`]).
     pub ethernet: [[u8; 6]; 2],
 }
 
 impl<Io> Outlet<Io> {
-    /// A transport that makes its own frames, or none.
+    /// Creates an outlet for a transport that builds its own frames or has none.
     pub fn new(io: Io, source: SocketAddr) -> Self {
         Self { io, source, ethernet: [[0; 6]; 2] }
     }

@@ -1,16 +1,16 @@
-//! Shots that are made before the first one is sent: test patterns, or recorded radio-frequency data.
+//! Shots prepared before sending: test patterns or recorded radio-frequency data.
 
 use super::config::{Config, MODEL};
 use super::error::ProbeError;
 use super::prebuilt::Prebuilt;
 use super::samples::{Source, SourceReport};
-use super::shots::{Copies, Moment, Payload, ReadError, Shots, Upcoming};
+use super::shots::{CopyRing, Payload, ReadError, ShotContext, Shots, Upcoming};
 use shotline_memory::Registrar;
 use shotline_wire::record::Record;
 use shotline_wire::setup::Model;
 use shotline_wire::shot::Geometry;
 
-/// The distinct shots of a configuration, over and over.
+/// The distinct shots of a configuration, sent cyclically.
 #[derive(Debug)]
 pub struct Patterns {
     source: Source,
@@ -20,7 +20,7 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// Opens the samples and takes the memory for the distinct shots.
+    /// Opens the sample source and allocates memory for the distinct shots.
     pub(super) fn new(config: &Config, registrar: &mut Registrar) -> Result<Self, ProbeError> {
         config.check()?;
         let source = Source::new(config)?;
@@ -56,17 +56,17 @@ impl Shots for Patterns {
         Upcoming::Shot { number: self.next, taken_ns: None }
     }
 
-    fn load(&mut self, moment: &Moment) -> Result<u64, ReadError> {
+    fn load(&mut self, context: &ShotContext) -> Result<u64, ReadError> {
         let shot = self.next;
         self.next = shot.wrapping_add(1);
-        let event = moment.event.map_or_else(|| self.prebuilt.pattern(shot), u32::from);
+        let event = context.event.map_or_else(|| self.prebuilt.pattern(shot), u32::from);
         for link in 0..self.links {
             let Some(stream) = self.prebuilt.stream(link) else { continue };
             let record = Record {
-                clock_locked: moment.stamp.locked,
-                triggered: moment.triggered,
+                clock_locked: context.stamp.locked,
+                triggered: context.triggered,
                 shot,
-                tai_ns: moment.stamp.tai_ns,
+                tai_ns: context.stamp.tai_ns,
                 stream,
                 event,
                 ..Record::of(self.prebuilt.geometry(link))
@@ -85,7 +85,7 @@ impl Shots for Patterns {
     fn payload(&self, link: u8, shot: u64, packet: u16) -> Payload {
         self.prebuilt.payload(link, shot, packet)
     }
-    fn copies(&mut self) -> &mut Copies {
+    fn copies(&mut self) -> &mut CopyRing {
         self.prebuilt.copies()
     }
 }

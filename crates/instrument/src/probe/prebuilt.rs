@@ -1,29 +1,29 @@
-//! Everything a probe can send, made before the first shot, in one region.
+//! All distinct shots of a probe, prepared before the first one is sent, in one region.
 //!
 //! ```text
-//! | shots: links x period slots | records: links x RECORDS x 64 | copies: COPIES x 4096 |
+//! | shots: links x period slots | records: links x RECORDS x 64 | copies: COPY_SLOTS x 4096 |
 //! ```
 //!
-//! A slot holds samples and padding where a receiver's slot will hold them. Of each packet the CRC remainder
-//! is known, and of each shot the CRC register that its record continues from: sending touches no sample.
-//! Only the end-of-shot record differs from shot to shot. It is not written into the slot, from which a packet
-//! may still be on its way, but into a ring of its own, and is gathered behind the last packet's samples.
-//! Packets with flipped bits are copies in a second ring, so the good bytes stay good.
+//! A slot holds samples and padding in the layout of a receiver's slot. Each packet's CRC remainder is precomputed, and
+//! so is each shot's CRC register before its record, so sending touches no sample. Only the end-of-shot record differs
+//! between shots. It is written into a separate ring, because a packet from the slot may still be in flight, and is
+//! gathered after the last packet's samples. Packets with flipped bits are copies in a second ring, so the slot is
+//! never modified.
 //!
-//! The region is shared memory, so that a transport may send its pages without copying them.
+//! The region is shared memory, so that a transport can send its pages without copying.
 
 use super::samples::Source;
-use super::shots::{COPIES_BYTES, Copies, HELD_SHOTS, Payload};
+use super::shots::{COPY_RING_BYTES, CopyRing, MAX_HELD_SHOTS, Payload};
 use shotline_memory::{MemoryError, Region, RegionId, Registrar, Sge};
 use shotline_wire::crc::{self, Shift};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{Geometry, PACKET_BYTES, RECORD_BYTES};
 use std::sync::Arc;
 
-/// Records of a link that stay untouched after they were written: more than shots can pass a packet that is
-/// held back, with as many again on their way through a transport.
-const RECORDS: u64 = 2 * HELD_SHOTS;
-/// One record, for every shot's last packet.
+/// Size of a link's record ring: more records than shots can overtake a held-back packet, doubled for packets in flight
+/// in a transport.
+const RECORDS: u64 = 2 * MAX_HELD_SHOTS;
+/// CRC shift by the length of a record, for each shot's last packet.
 static RECORD_SHIFT: Shift = Shift::new(RECORD_BYTES as u64);
 
 /// All distinct shots of all links.
@@ -33,7 +33,7 @@ pub(super) struct Prebuilt {
     id: RegionId,
     period: u32,
     links: Vec<LinkShots>,
-    copies: Copies,
+    copies: CopyRing,
 }
 
 /// The shots of one link.
@@ -41,43 +41,43 @@ pub(super) struct Prebuilt {
 struct LinkShots {
     stream: u32,
     geometry: Geometry,
-    shots_at: u64,
-    records_at: u64,
-    /// After samples and padding, a shot each; empty before the first [`Prebuilt::fill`].
+    shots_offset: u64,
+    records_offset: u64,
+    /// CRC register of each shot after samples and padding; empty before the first [`Prebuilt::fill`].
     registers: Vec<u32>,
-    /// Of samples and padding, a packet each; the record is missing from the last.
+    /// CRC remainder of each packet's samples and padding, without the record.
     remainders: Vec<u32>,
-    /// A record each.
+    /// CRC remainder of each record in the ring.
     record_remainders: Vec<u32>,
 }
 
 impl Prebuilt {
-    /// Room for the shots of `links` links.
+    /// Allocates memory for the shots of `links` links.
     pub(super) fn new(source: &Source, links: u8, registrar: &mut Registrar) -> Result<Self, MemoryError> {
         let geometry = *source.geometry();
         let (links, page) = (u64::from(links), u64::from(PACKET_BYTES));
         let shots = u64::from(source.period()) * u64::from(geometry.slot_bytes());
         let records = (RECORDS * u64::from(RECORD_BYTES)).next_multiple_of(page);
-        // What is too much for 64 bits is too much for any machine.
+        // Saturate on overflow; the allocation then fails.
         let copies_at = links.saturating_mul(shots.saturating_add(records));
-        let bytes = copies_at.saturating_add(COPIES_BYTES);
+        let bytes = copies_at.saturating_add(COPY_RING_BYTES);
         let region = Region::host(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let id = registrar.add(Arc::clone(&region));
         let link = |link| LinkShots {
             stream: 0,
             geometry,
-            shots_at: link * shots,
-            records_at: links * shots + link * records,
+            shots_offset: link * shots,
+            records_offset: links * shots + link * records,
             registers: Vec::new(),
             remainders: Vec::new(),
             record_remainders: vec![0; RECORDS as usize],
         };
         let links = (0..links).map(link).collect();
-        let copies = Copies::new(Arc::clone(&region), id, copies_at);
+        let copies = CopyRing::new(Arc::clone(&region), id, copies_at);
         Ok(Self { region, id, period: source.period(), links, copies })
     }
 
-    /// Makes a link's shots. Nothing of it may be on its way.
+    /// Writes a link's shots. None of its packets may be in flight.
     pub(super) fn fill(&mut self, link: u8, stream: u32, geometry: &Geometry, source: &Source) {
         let shots = &mut self.links[usize::from(link)];
         if (shots.stream, shots.geometry) == (stream, *geometry) && !shots.registers.is_empty() {
@@ -102,28 +102,28 @@ impl Prebuilt {
         }
     }
 
-    /// Where packets with flipped bits are made.
-    pub(super) fn copies(&mut self) -> &mut Copies {
+    /// Returns the ring for packets with flipped bits.
+    pub(super) fn copies(&mut self) -> &mut CopyRing {
         &mut self.copies
     }
 
-    /// The stream of a link whose shots were made.
+    /// Returns a link's stream, if its shots have been written.
     pub(super) fn stream(&self, link: u8) -> Option<u32> {
         let shots = &self.links[usize::from(link)];
         (!shots.registers.is_empty()).then_some(shots.stream)
     }
 
-    /// The shape of a link's shots.
+    /// Returns the geometry of a link's shots.
     pub(super) fn geometry(&self, link: u8) -> &Geometry {
         &self.links[usize::from(link)].geometry
     }
 
-    /// The distinct shot that stands for this number.
+    /// Returns the index of the distinct shot that a shot number carries.
     pub(super) fn pattern(&self, shot: u64) -> u32 {
         (shot % u64::from(self.period)) as u32
     }
 
-    /// Closes a shot: finishes its record, for which the samples are not read.
+    /// Writes a shot's record. Its CRC continues the precomputed register, so no sample is read.
     pub(super) fn write_record(&mut self, link: u8, record: &Record) {
         let pattern = self.pattern(record.shot);
         let shots = &mut self.links[usize::from(link)];
@@ -132,7 +132,7 @@ impl Prebuilt {
         shots.record_remainders[(record.shot % RECORDS) as usize] = crc::remainder(&bytes);
     }
 
-    /// The payload of a packet, whose shot's record, if it is the last, must have been written.
+    /// Returns a packet's payload. For the last packet, the shot's record must have been written.
     pub(super) fn payload(&self, link: u8, shot: u64, packet: u16) -> Payload {
         let packet = u32::from(packet);
         let pattern = self.pattern(shot);
@@ -158,14 +158,14 @@ impl Prebuilt {
 }
 
 impl LinkShots {
-    /// Offset of a distinct shot.
+    /// Returns the offset of a distinct shot.
     fn slot(&self, pattern: u32) -> u64 {
-        self.shots_at + u64::from(pattern) * u64::from(self.geometry.slot_bytes())
+        self.shots_offset + u64::from(pattern) * u64::from(self.geometry.slot_bytes())
     }
 
-    /// Offset of a shot's record.
+    /// Returns the offset of a shot's record.
     fn record(&self, shot: u64) -> u64 {
-        self.records_at + shot % RECORDS * u64::from(RECORD_BYTES)
+        self.records_offset + shot % RECORDS * u64::from(RECORD_BYTES)
     }
 }
 
@@ -193,9 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn gathered_packets_make_whole_shots_whatever_the_length_of_the_last() {
-        // 42 * 96 * 1.5 = 6048: padded, in two packets. 28 * 96 * 1.5 = 4032: with the record one full packet;
-        // 4096 bytes: the record is alone in its packet.
+    fn gathered_packets_form_complete_shots() {
+        // 42 * 96 * 1.5 = 6048: padded, two packets. 28 * 96 * 1.5 = 4032: one full packet with the record.
+        // 4096 bytes: the record has its own packet.
         let last =
             |channels, samples| Config { channels, samples: Some(samples), distinct_shots: 3, ..Config::default() };
         for config in [
@@ -208,16 +208,16 @@ mod tests {
                 let geometry = *prebuilt.geometry(link);
                 let record = Record { shot, stream: link.into(), ..Record::of(&geometry) };
                 prebuilt.write_record(link, &record);
-                let mut whole = Vec::new();
+                let mut bytes_sent = Vec::new();
                 for packet in 0..geometry.packets() as u16 {
                     let payload = prebuilt.payload(link, shot, packet);
                     let found = bytes(&prebuilt, payload);
                     assert_eq!(found.len(), geometry.packet_bytes(packet.into()) as usize);
                     assert_eq!(crc::remainder(&found), payload.remainder, "packet {packet}");
-                    whole.extend(found);
+                    bytes_sent.extend(found);
                 }
-                assert!(record::is_whole(crc::register(u32::MAX, &whole)));
-                let (samples, tail) = whole.split_at(geometry.sample_bytes() as usize);
+                assert!(record::is_whole(crc::register(u32::MAX, &bytes_sent)));
+                let (samples, tail) = bytes_sent.split_at(geometry.sample_bytes() as usize);
                 let mut expected = vec![0; samples.len()];
                 shotline_compute::prbs::shot_bytes(link.into(), shot % 3, &geometry, &mut expected);
                 assert_eq!(samples, expected);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn flips_change_exactly_the_bits_they_name_and_leave_the_shot_alone() {
+    fn flips_change_exactly_their_bits_and_not_the_shot() {
         let mut prebuilt = prebuilt(&Config { samples: Some(42), distinct_shots: 1, ..Config::default() });
         prebuilt.write_record(
             0,
@@ -250,7 +250,7 @@ mod tests {
             let changed = |a: &[u8], b: &[u8]| a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum::<u32>();
             assert_eq!((changed(&header, &flipped) + changed(&before, &after)) as usize, flips.bits().len());
             assert_eq!(bytes(&prebuilt, payload), before);
-            // The CRC that follows from what is sent is that of what should have been sent.
+            // The ICRC derived from the corrupted packet is that of the original packet.
             let sealed = crc::append(crc::register(5, &flipped), before.len() as u64, corrupted.remainder);
             assert_eq!(sealed, crc::register(crc::register(5, &header), &before));
         }

@@ -1,8 +1,7 @@
-//! Recorded radio-frequency data out of an HDF5 file.
+//! Recorded radio-frequency data in an HDF5 file.
 //!
-//! The layout is the one of public plane-wave data sets: `/data/rf_data/frame_N/shot_M`, each a
-//! (channels, samples) dataset of any number type, and `/data/f_sampling` in Hz. Frames and the shots in
-//! them become shots in the order of their numbers.
+//! The layout is that of public plane-wave data sets: `/data/rf_data/frame_N/shot_M`, each a (channels, samples)
+//! dataset of any numeric type, and `/data/f_sampling` in Hz. Shots are ordered by frame number, then shot number.
 
 use super::error::SampleError;
 use hdf5::Group;
@@ -13,16 +12,16 @@ use std::path::{Path, PathBuf};
 const SHOTS: &str = "data/rf_data";
 const SAMPLE_RATE: &str = "data/f_sampling";
 
-/// What was done to a file's numbers on their way to samples: `sample = round(value * scale)`, clipped.
+/// Conversion of a file's values to samples: `sample = round(value * scale)`, clipped to the resolution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RfReport {
     /// The file.
     pub path: PathBuf,
-    /// Largest magnitude among the shots that were read.
+    /// Largest magnitude in the shots read.
     pub peak: f64,
-    /// Factor applied: 1 if the peak fits the resolution, else what brings it to full scale.
+    /// Factor applied. By default 1 if the peak fits the resolution, else the factor that brings it to full scale.
     pub scale: f64,
-    /// Samples clipped to the resolution, which only a factor set by the user can cause.
+    /// Samples clipped to the resolution; always 0 unless the user set the factor.
     pub clipped: u64,
 }
 
@@ -32,14 +31,15 @@ pub(super) struct RfFile {
     channels: usize,
     samples: usize,
     sample_rate_hz: u32,
-    /// Each (channels, samples).
+    /// Samples of each shot, in (channels, samples) order.
     shots: Vec<Vec<i16>>,
     report: RfReport,
 }
 
 impl RfFile {
-    /// Reads up to `most` shots and makes `bits`-bit integers of them, by `scale` if it is given.
-    pub(super) fn open(path: &Path, most: usize, bits: u8, scale: Option<f64>) -> Result<Self, SampleError> {
+    /// Reads up to `max_shots` shots and converts them to `bits`-bit integers with `scale`, or an automatic scale if
+    /// `None`.
+    pub(super) fn open(path: &Path, max_shots: usize, bits: u8, scale: Option<f64>) -> Result<Self, SampleError> {
         let failed = |source| SampleError::Hdf5 { path: path.to_path_buf(), source };
         let file = hdf5::File::open(path).map_err(failed)?;
         let mut shape = Vec::new();
@@ -52,7 +52,7 @@ impl RfFile {
         'frames: for frame in numbered(&frames, "frame_").map_err(failed)? {
             let frame = frames.group(&frame).map_err(failed)?;
             for shot in numbered(&frame, "shot_").map_err(failed)? {
-                if values.len() == most {
+                if values.len() == max_shots {
                     break 'frames;
                 }
                 let dataset = frame.dataset(&shot).map_err(failed)?;
@@ -75,10 +75,10 @@ impl RfFile {
         };
         let rate = match file.dataset(SAMPLE_RATE) {
             Ok(dataset) => dataset.read_raw::<f64>().map_err(failed)?.first().copied().unwrap_or(0.0),
-            Err(_) => 0.0, // unknown, which a shot's record can say
+            Err(_) => 0.0, // 0 means unknown in a shot's record
         };
         let (shots, report) = quantize(path, &values, bits, scale);
-        // `as` saturates: a rate beyond 4 GHz is as good as unknown.
+        // `as` saturates at 4.29 GHz.
         Ok(Self { channels, samples, sample_rate_hz: rate as u32, shots, report })
     }
 
@@ -98,7 +98,7 @@ impl RfFile {
         &self.report
     }
 
-    /// Some channels of a shot, all of them at sample 0 first.
+    /// Returns some channels of a shot in time-major order: all channels of sample 0 first.
     pub(super) fn time_major(&self, shot: usize, channels: Range<usize>, samples: usize) -> Vec<i16> {
         let shot = &self.shots[shot];
         let at = |sample| channels.clone().map(move |channel| shot[channel * self.samples + sample]);
@@ -106,7 +106,7 @@ impl RfFile {
     }
 }
 
-/// Members of a group called `prefix` and a number, in the order of their numbers.
+/// Returns the members of a group named `prefix` plus a number, sorted by number.
 fn numbered(group: &Group, prefix: &str) -> hdf5::Result<Vec<String>> {
     let number = |name: &String| name.strip_prefix(prefix).and_then(|number| number.parse::<u64>().ok());
     let mut names: Vec<_> = group.member_names()?.into_iter().filter(|name| number(name).is_some()).collect();
@@ -115,13 +115,13 @@ fn numbered(group: &Group, prefix: &str) -> hdf5::Result<Vec<String>> {
 }
 
 fn quantize(path: &Path, shots: &[Vec<f64>], bits: u8, scale: Option<f64>) -> (Vec<Vec<i16>>, RfReport) {
-    let most = f64::from((1_i32 << (bits - 1)) - 1);
+    let max = f64::from((1_i32 << (bits - 1)) - 1);
     let peak = shots.iter().flatten().fold(0.0_f64, |peak, value| peak.max(value.abs()));
-    let scale = scale.unwrap_or(if peak > most { most / peak } else { 1.0 });
+    let scale = scale.unwrap_or(if peak > max { max / peak } else { 1.0 });
     let mut clipped = 0;
     let mut quantize = |value: &f64| {
         let scaled = (value * scale).round();
-        let sample = scaled.clamp(-most - 1.0, most);
+        let sample = scaled.clamp(-max - 1.0, max);
         clipped += u64::from(sample != scaled);
         sample as i16
     };

@@ -1,4 +1,4 @@
-//! Where a probe's samples come from: test patterns, or recorded radio-frequency data.
+//! Sample sources of a probe: test patterns or recorded radio-frequency data.
 
 use super::Config;
 use super::error::SampleError;
@@ -7,13 +7,13 @@ use serde::Serialize;
 use shotline_compute::{pack12, prbs};
 use shotline_wire::shot::{Geometry, Packing};
 
-/// Samples per channel of a test pattern, if nothing else is asked for.
+/// Default samples per channel of a test pattern.
 pub const DEFAULT_SAMPLES: u32 = 2000;
-/// The paper's sample rate, for test patterns.
+/// Default sample rate of test patterns, as in the paper.
 pub const DEFAULT_SAMPLE_RATE_HZ: u32 = 40_000_000;
 
-/// The distinct shots of a probe, each of [`Self::period`] at most so long as [`Self::geometry`]. Shot `n` carries number `n % period`, so a verifier that knows the source
-/// knows every shot.
+/// The distinct shots of a probe: [`Self::period`] of them, each with at most the samples of [`Self::geometry`]. Shot
+/// `n` carries distinct shot `n % period`, so a verifier with the same source can check every shot.
 #[derive(Debug)]
 pub struct Source {
     geometry: Geometry,
@@ -28,32 +28,35 @@ enum Kind {
     Rf(RfFile),
 }
 
-/// What a source gives, for reports.
+/// Description of a source, for reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceReport {
-    /// Distinct shots.
+    /// Number of distinct shots.
     pub period: u32,
-    /// The file they come from, and what was done to its numbers; none for test patterns.
+    /// Source file and conversion of its values; `None` for test patterns.
     pub rf: Option<RfReport>,
-    /// The recording that they come from.
+    /// Progress of the replayed recording, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayReport>,
 }
 
-/// What a replay has read, for reports.
+/// Counters of a replay, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplayReport {
-    /// Rows in one turn.
+    /// Rows in one pass over the recording.
     pub rows: u64,
-    /// Times that a shot was due and had not been read yet.
+    /// Times that a shot's start time came before the shot had been read.
     pub read_waits: u64,
 }
 
 impl Source {
-    /// Opens what the configuration names, and settles the shape of every link's shots.
+    /// Opens the configured source and determines the geometry of every link's shots.
+    ///
+    /// # Errors
+    /// If the file cannot be read or does not match the links, or the geometry is invalid.
     pub fn new(config: &Config) -> Result<Self, SampleError> {
         let geometry = |samples, rate| Geometry::new(config.channels, samples, config.bits, config.packing, rate);
-        geometry(2, 0)?; // refuses impossible resolutions before a file is scaled to them
+        geometry(2, 0)?; // refuse invalid resolutions before scaling a file to them
         let Some(path) = &config.input else {
             let samples = config.samples.unwrap_or(DEFAULT_SAMPLES);
             let rate = config.sample_rate_hz.unwrap_or(DEFAULT_SAMPLE_RATE_HZ);
@@ -76,17 +79,17 @@ impl Source {
         Ok(Self { geometry: geometry(samples, rate)?, period: rf.shots() as u32, kind: Kind::Rf(rf) })
     }
 
-    /// The shape of every shot of each link, unless a receiver asks for fewer samples.
+    /// Returns the geometry of each link's shots, unless a receiver requests fewer samples.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// Distinct shots, at least 1.
+    /// Returns the number of distinct shots, at least 1.
     pub fn period(&self) -> u32 {
         self.period
     }
 
-    /// What it gives.
+    /// Returns a description for reports.
     pub fn report(&self) -> SourceReport {
         let rf = match &self.kind {
             Kind::Prbs => None,
@@ -95,7 +98,7 @@ impl Source {
         SourceReport { period: self.period, rf, replay: None }
     }
 
-    /// The period of its test patterns as set-up tells it: 0 for recorded data.
+    /// Returns the period of the test patterns for set-up messages: 0 for recorded data.
     pub fn pattern_period(&self) -> u32 {
         match self.kind {
             Kind::Prbs => self.period,
@@ -103,11 +106,11 @@ impl Source {
         }
     }
 
-    /// Writes the sample bytes of one link's distinct shot `pattern`, in a shape that differs from
-    /// [`Self::geometry`] at most in having fewer samples.
+    /// Writes the sample bytes of one link's distinct shot `pattern`. `geometry` may differ from [`Self::geometry`]
+    /// only in having fewer samples.
     ///
     /// # Panics
-    /// If `out` is not as long as the geometry says, or `pattern` is not below the period.
+    /// If the length of `out` does not match the geometry, or `pattern` is not below the period.
     pub fn write(&self, link: u8, stream: u32, pattern: u32, geometry: &Geometry, out: &mut [u8]) {
         assert!(pattern < self.period, "distinct shot {pattern} of {}", self.period);
         match &self.kind {
@@ -137,7 +140,7 @@ impl Source {
 mod tests {
     use super::*;
 
-    /// A file in the layout that public plane-wave data sets use: integers as floats, `frame_10` after `frame_2`.
+    /// Creates a file in the layout of public plane-wave data sets: integers as floats, `frame_10` after `frame_2`.
     fn rf_file(dir: &std::path::Path, channels: usize, samples: usize, peak: f32) -> std::path::PathBuf {
         let path = dir.join("rf.hdf5");
         let file = hdf5::File::create(&path).unwrap();
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_of_a_file_are_split_over_the_links_and_turned_time_first() {
+    fn file_channels_are_split_over_links_in_time_major_order() {
         let dir = tempfile::tempdir().unwrap();
         let input = Some(rf_file(dir.path(), 8, 50, 2000.0));
         let source = Source::new(&Config { links: 2, channels: 4, input, ..Config::default() }).unwrap();
@@ -170,7 +173,7 @@ mod tests {
         assert_eq!((geometry.samples(), geometry.sample_rate_hz(), source.period()), (50, 20_000_000, 3));
         for pattern in 0..3 {
             let samples = unpacked(&source, 1, pattern);
-            // Sample 7 of the link's channel 2, the file's channel 6: shots are in the order of their numbers.
+            // Sample 7 of the link's channel 2, which is the file's channel 6; shots are sorted by number.
             assert_eq!(samples[7 * 4 + 2], 6 * 50 + 7 + pattern as i16);
         }
         let report = source.report().rf.unwrap();
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn values_beyond_the_resolution_are_scaled_by_default_and_clipped_on_request() {
+    fn large_values_are_scaled_by_default_and_clipped_on_request() {
         let dir = tempfile::tempdir().unwrap();
         let input = Some(rf_file(dir.path(), 2, 10, -16384.0));
         let config = Config { links: 1, channels: 2, input, ..Config::default() };
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_does_not_have_is_refused() {
+    fn missing_channels_samples_and_shots_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let config =
             Config { links: 1, channels: 2, input: Some(rf_file(dir.path(), 2, 10, 1.0)), ..Config::default() };
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_source_gives_the_verifiers_bytes() {
+    fn a_pattern_source_writes_the_verifiers_bytes() {
         let source = Source::new(&Config::default()).unwrap();
         let (mut bytes, mut expected) = (vec![0; 288_000], vec![0; 288_000]);
         source.write(1, 77, 3, source.geometry(), &mut bytes);

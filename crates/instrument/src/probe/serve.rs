@@ -1,4 +1,4 @@
-//! A probe on real sockets and clocks.
+//! Runs a probe on real sockets and clocks.
 
 use super::clock::{Skew, stamp, steady_ns};
 use super::shots::{ReadError, Shots};
@@ -10,27 +10,26 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sleeping is left to the kernel until so long before a shot; the rest is spent spinning. A sleeper is woken
-/// some 50 us late.
+/// Time before a shot at which sleeping ends and spinning begins, in ns. The kernel wakes a thread some 50 us late.
 const SPIN_NS: u64 = 120_000;
-/// While shots are sent, messages are looked for this often.
-const MESSAGES_NS: u64 = 1_000_000;
-/// Longest sleep: how soon the stop flag is seen.
-const LONGEST_SLEEP_NS: u64 = 50_000_000;
-/// Times that a full path is retried at once before the processor is given to others.
+/// Poll interval for messages while shots are sent, in ns.
+const MESSAGE_POLL_NS: u64 = 1_000_000;
+/// Maximum time between two checks of the stop flag, in ns.
+const MAX_SLEEP_NS: u64 = 50_000_000;
+/// Spins on a full path before yielding the processor.
 const SPINS: u32 = 64;
-/// After the last shot a receiver may ask how it went for so long; who asks gets as long again.
+/// Time for which messages are still answered after the last shot, in ns; each message restarts it.
 const LINGER_NS: u64 = 1_000_000_000;
-/// A receiver that has not asked yet, although it will, gets so long: it may be slow.
-const UNHEARD_NS: u64 = 10 * LINGER_NS;
+/// As [`LINGER_NS`], while no message has arrived since the last shot: the receiver may be slow.
+const FIRST_LINGER_NS: u64 = 10 * LINGER_NS;
 
-/// Why a probe stopped working.
+/// Reason why a server could not start or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// It could not be made.
+    /// The probe could not be created.
     #[error(transparent)]
     Probe(#[from] ProbeError),
-    /// Its set-up port cannot be used.
+    /// The set-up port could not be opened.
     #[error(
         "cannot listen on UDP {address}: {source}; another probe may be running there (ss -ulpn), or the address is not on this machine"
     )]
@@ -40,7 +39,7 @@ pub enum ServeError {
         /// The kernel's reason.
         source: std::io::Error,
     },
-    /// Its set-up port stopped working.
+    /// The set-up port failed.
     #[error("the set-up port: {0}")]
     Control(std::io::Error),
     /// A shot could not be sent.
@@ -60,7 +59,7 @@ impl From<FireError> for ServeError {
     }
 }
 
-/// A probe that listens for a receiver, or one that was told where to send.
+/// A probe that listens for a receiver, or sends to a preset destination.
 #[derive(Debug)]
 pub struct Server<Io, Open, S = Patterns> {
     control: Option<UdpSocket>,
@@ -68,34 +67,34 @@ pub struct Server<Io, Open, S = Patterns> {
     busy_poll: bool,
     skew: Skew,
     once: bool,
-    lingering: Lingering,
+    linger: LingerTimer,
 }
 
-/// How long nobody has asked after the last shot.
+/// Timer of the quiet time after the last shot.
 #[derive(Debug, Default)]
-struct Lingering {
+struct LingerTimer {
     quiet_ns: u64,
-    looked_ns: u64,
-    /// Somebody has asked since the last shot was sent.
-    heard: bool,
+    last_check_ns: u64,
+    /// A message has arrived since the last shot was sent.
+    is_contacted: bool,
 }
 
-impl Lingering {
-    /// A message has come.
-    fn hear(&mut self, has_ended: bool) {
-        (self.quiet_ns, self.heard) = (0, has_ended);
+impl LingerTimer {
+    /// Restarts the timer when a message arrives.
+    fn restart(&mut self, has_ended: bool) {
+        (self.quiet_ns, self.is_contacted) = (0, has_ended);
     }
 
-    /// Whether it has been quiet for long enough. A pause of this program is no silence of others: between two looks no
-    /// more time passes than a look takes.
+    /// Returns `true` once the quiet time has elapsed. Each call adds at most [`MAX_SLEEP_NS`], so a pause of this
+    /// process does not count as quiet time.
     fn is_over(&mut self, now: u64, has_ended: bool) -> bool {
-        let passed = now.saturating_sub(std::mem::replace(&mut self.looked_ns, now));
+        let passed = now.saturating_sub(std::mem::replace(&mut self.last_check_ns, now));
         if !has_ended {
-            *self = Self { looked_ns: now, ..Self::default() };
+            *self = Self { last_check_ns: now, ..Self::default() };
             return false;
         }
-        self.quiet_ns += passed.min(LONGEST_SLEEP_NS);
-        self.quiet_ns > if self.heard { LINGER_NS } else { UNHEARD_NS }
+        self.quiet_ns += passed.min(MAX_SLEEP_NS);
+        self.quiet_ns > if self.is_contacted { LINGER_NS } else { FIRST_LINGER_NS }
     }
 }
 
@@ -104,7 +103,10 @@ where
     Io: PacketIo,
     Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
 {
-    /// Makes the probe and opens its set-up port. `open` makes the transport of a link.
+    /// Creates a probe and opens its set-up port. `open` opens the transport of a link.
+    ///
+    /// # Errors
+    /// If the probe cannot be created or the port cannot be opened.
     pub fn bind(config: Config, listen: SocketAddr, open: Open) -> Result<Self, ServeError> {
         Self::of(Probe::new(config, open)?, listen)
     }
@@ -116,7 +118,10 @@ where
     Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
     S: Shots,
 {
-    /// Opens the set-up port of this probe.
+    /// Opens the set-up port of an existing probe.
+    ///
+    /// # Errors
+    /// If the port cannot be opened.
     pub fn of(probe: Probe<Io, Open, S>, listen: SocketAddr) -> Result<Self, ServeError> {
         let failed = |source| ServeError::Listen { address: listen, source };
         let control = UdpSocket::bind(listen).map_err(failed)?;
@@ -127,11 +132,12 @@ where
             busy_poll: false,
             skew: Skew::default(),
             once: false,
-            lingering: Lingering::default(),
+            linger: LingerTimer::default(),
         })
     }
 
-    /// A probe that has begun already ([`Probe::begin`]) and that nobody asks. It ends with its last shot.
+    /// Creates a server without a set-up port for a probe that has begun ([`Probe::begin`]). It ends with the last
+    /// shot.
     pub fn unasked(probe: Probe<Io, Open, S>) -> Self {
         Self {
             control: None,
@@ -139,26 +145,30 @@ where
             busy_poll: false,
             skew: Skew::default(),
             once: true,
-            lingering: Lingering::default(),
+            linger: LingerTimer::default(),
         }
     }
 
-    /// Whether it ends when its last shot was sent, and the receiver has heard so.
+    /// Sets whether the server ends after the last shot, once the receiver has had time to query the result.
     pub fn once(self, once: bool) -> Self {
         Self { once, ..self }
     }
 
-    /// Whether it spins rather than sleeps while it waits for a trigger command: a processor for a few microseconds.
+    /// Sets whether the server spins instead of sleeping while it waits for a trigger command. This costs a processor
+    /// and saves a few microseconds.
     pub fn busy_poll(self, busy_poll: bool) -> Self {
         Self { busy_poll, ..self }
     }
 
-    /// How its clock differs from this machine's.
+    /// Sets the offset and drift of the probe's clock relative to this machine's.
     pub fn skew(self, skew: Skew) -> Self {
         Self { skew, ..self }
     }
 
-    /// Where it listens, with the port that the kernel chose if none was given.
+    /// Returns the address of the set-up port, with the port chosen by the kernel if none was given.
+    ///
+    /// # Errors
+    /// If there is no set-up port.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
         match &self.control {
             Some(control) => control.local_addr(),
@@ -166,33 +176,36 @@ where
         }
     }
 
-    /// Does what receivers ask until `stop` is set. A failure to send ends the run, which its owner sees in the next
-    /// status, and is counted: one receiver that names an address to which nothing can be sent takes the probe from no other.
-    /// It ends a probe that sends its shots once ([`Self::once`], [`Self::unasked`]).
+    /// Serves receivers until `stop` is set. A send failure ends the run, is visible to its owner in the next status,
+    /// and is counted; the server continues, so an unreachable destination of one receiver does not affect others. With
+    /// [`Self::once`] or [`Self::unasked`] a send failure ends the server.
+    ///
+    /// # Errors
+    /// If the set-up port fails or a shot cannot be read, or as above.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Stats, ServeError> {
-        let stopped = || stop.load(Ordering::Relaxed);
-        let mut look = 0;
+        let is_stopped = || stop.load(Ordering::Relaxed);
+        let mut next_poll = 0;
         let mut failures = Failures::default();
         let set_tai_ns = stamp().tai_ns;
-        while !stopped() {
+        while !is_stopped() {
             let now = steady_ns();
             let wait = match self.probe.next(now) {
                 Step::Fire => {
-                    if now >= look || self.probe.takes_commands() {
-                        self.messages()?;
-                        look = now + MESSAGES_NS;
+                    if now >= next_poll || self.probe.takes_commands() {
+                        self.poll_messages()?;
+                        next_poll = now + MESSAGE_POLL_NS;
                     }
                     let mut tries = 0_u32;
                     let now = stamp();
-                    let shown = Stamp { tai_ns: self.skew.show(now.tai_ns, set_tai_ns), ..now };
-                    let fired = self.probe.fire(shown, &mut || {
+                    let skewed = Stamp { tai_ns: self.skew.apply(now.tai_ns, set_tai_ns), ..now };
+                    let fired = self.probe.fire(skewed, &mut || {
                         tries = tries.wrapping_add(1);
                         if tries.is_multiple_of(SPINS) {
                             std::thread::yield_now()
                         } else {
                             std::hint::spin_loop()
                         }
-                        !stopped()
+                        !is_stopped()
                     });
                     match fired {
                         Err(FireError::Io(error)) if !self.once => failures.add(&error),
@@ -202,54 +215,54 @@ where
                     continue;
                 }
                 Step::Trigger if self.busy_poll => {
-                    self.messages()?;
+                    self.poll_messages()?;
                     continue;
                 }
-                Step::At(time) => (time - now).saturating_sub(SPIN_NS).min(LONGEST_SLEEP_NS),
+                Step::At(time) => (time - now).saturating_sub(SPIN_NS).min(MAX_SLEEP_NS),
                 Step::Idle if self.is_done(now) => break,
-                Step::Idle | Step::Trigger => LONGEST_SLEEP_NS,
+                Step::Idle | Step::Trigger => MAX_SLEEP_NS,
             };
             if wait > 0 {
                 self.sleep(wait)?;
-            } else if now < look {
+            } else if now < next_poll {
                 std::hint::spin_loop();
                 continue;
             }
-            self.messages()?;
-            look = now + MESSAGES_NS;
+            self.poll_messages()?;
+            next_poll = now + MESSAGE_POLL_NS;
         }
         Ok(Stats { failures, ..self.probe.stats() })
     }
 
-    /// Whether the last shot was sent, and nobody has asked since for a while.
+    /// Returns `true` if the last shot was sent and the linger time has elapsed.
     fn is_done(&mut self, now: u64) -> bool {
         let has_ended = self.once && self.probe.has_ended();
-        self.lingering.is_over(now, has_ended) || has_ended && self.control.is_none()
+        self.linger.is_over(now, has_ended) || has_ended && self.control.is_none()
     }
 
-    /// Answers the messages that are there.
-    fn messages(&mut self) -> Result<(), ServeError> {
+    /// Processes all pending messages.
+    fn poll_messages(&mut self) -> Result<(), ServeError> {
         let Some(control) = &self.control else { return Ok(()) };
-        // One byte more than any message, so that a longer one is seen to be too long.
+        // One byte longer than any message, so that longer datagrams are detected.
         let mut datagram = [0; shotline_wire::setup::LEN + 1];
         loop {
             let (len, from) = match control.recv_from(&mut datagram) {
                 Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if passes(&error) => continue,
+                Err(error) if is_transient(&error) => continue,
                 Err(error) => return Err(ServeError::Control(error)),
             };
             let reply = self.probe.receive(&datagram[..len], steady_ns());
-            self.lingering.hear(self.probe.has_ended());
+            self.linger.restart(self.probe.has_ended());
             if let Some(reply) = reply {
-                // A receiver that gets none asks again. Whatever fails here is of its address, which may be forged (port
-                // 0, a broadcast), or of this moment.
+                // A receiver that gets no reply repeats its request. Errors here concern its address, which may be
+                // forged (port 0, a broadcast), or are transient.
                 let _ = control.send_to(&reply, from);
             }
         }
     }
 
-    /// Sleeps until a message may be there.
+    /// Sleeps for `ns` or until a message arrives.
     fn sleep(&self, ns: u64) -> Result<(), ServeError> {
         let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
         let mut ports: Vec<_> = self.control.iter().map(|control| PollFd::new(control, PollFlags::IN)).collect();
@@ -260,8 +273,9 @@ where
     }
 }
 
-/// Errors of one peer or one moment, which say nothing about the port: a receiver that has gone away.
-fn passes(error: &std::io::Error) -> bool {
+/// Returns `true` for errors that concern one peer, such as a receiver that has closed its port, and not the set-up
+/// port.
+fn is_transient(error: &std::io::Error) -> bool {
     use ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable};
     matches!(error.kind(), Interrupted | ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable)
 }
@@ -270,28 +284,28 @@ fn passes(error: &std::io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Time that passes until it is over, when it is looked at this often.
-    fn lasts(lingering: &mut Lingering, from: u64, every: u64) -> u64 {
-        (1..).map(|look| from + look * every).find(|now| lingering.is_over(*now, true)).unwrap() - from
+    /// Returns the time until the timer elapses if checked at this interval.
+    fn elapses_after(timer: &mut LingerTimer, from: u64, every: u64) -> u64 {
+        (1..).map(|look| from + look * every).find(|now| timer.is_over(*now, true)).unwrap() - from
     }
 
     #[test]
-    fn a_pause_of_the_program_is_no_silence_of_a_receiver() {
-        let mut lingering = Lingering::default();
-        assert!(!lingering.is_over(1_000, false));
-        // Stopped for an hour: whoever has asked meanwhile is answered first.
-        assert!(!lingering.is_over(3_600 * LINGER_NS, true));
-        assert!(lasts(&mut lingering, 3_600 * LINGER_NS, LONGEST_SLEEP_NS) >= UNHEARD_NS - LONGEST_SLEEP_NS);
+    fn a_pause_of_the_process_is_not_quiet_time() {
+        let mut timer = LingerTimer::default();
+        assert!(!timer.is_over(1_000, false));
+        // The process was stopped for an hour; messages that arrived meanwhile are processed first.
+        assert!(!timer.is_over(3_600 * LINGER_NS, true));
+        assert!(elapses_after(&mut timer, 3_600 * LINGER_NS, MAX_SLEEP_NS) >= FIRST_LINGER_NS - MAX_SLEEP_NS);
     }
 
     #[test]
-    fn a_receiver_that_has_not_asked_yet_is_waited_for_longer_than_one_that_has() {
-        let mut lingering = Lingering::default();
-        lingering.hear(false);
-        assert!(!lingering.is_over(0, true));
-        assert!(lasts(&mut lingering, 0, LONGEST_SLEEP_NS) > UNHEARD_NS);
-        lingering.hear(true);
-        let again = lasts(&mut lingering, 20 * UNHEARD_NS, LONGEST_SLEEP_NS);
-        assert!((LINGER_NS..UNHEARD_NS).contains(&again), "{again}");
+    fn the_first_message_has_a_longer_timeout() {
+        let mut timer = LingerTimer::default();
+        timer.restart(false);
+        assert!(!timer.is_over(0, true));
+        assert!(elapses_after(&mut timer, 0, MAX_SLEEP_NS) > FIRST_LINGER_NS);
+        timer.restart(true);
+        let elapsed = elapses_after(&mut timer, 20 * FIRST_LINGER_NS, MAX_SLEEP_NS);
+        assert!((LINGER_NS..FIRST_LINGER_NS).contains(&elapsed), "{elapsed}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a probe sends: patterns that were made before the first shot, or a recording.
+//! Shot sources of a probe: prepared patterns or a recording.
 
 use super::clock::Stamp;
 use super::config::MAX_REORDER_DEPTH;
@@ -13,66 +13,66 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Corrupted packets that stay untouched after they were made: several whole batches.
-const COPIES: u64 = 256;
+/// Slots of a [`CopyRing`]: enough for several batches in flight.
+const COPY_SLOTS: u64 = 256;
 
-/// Bytes that a region needs for its [`Copies`].
-pub(crate) const COPIES_BYTES: u64 = COPIES * PACKET_BYTES as u64;
+/// Size of a [`CopyRing`] in bytes.
+pub(crate) const COPY_RING_BYTES: u64 = COPY_SLOTS * PACKET_BYTES as u64;
 
-/// Shots whose last packets may still be held back when a new one is made.
-pub(super) const HELD_SHOTS: u64 = MAX_REORDER_DEPTH as u64;
+/// Maximum number of shots whose last packets may be held back when a new shot is prepared.
+pub(super) const MAX_HELD_SHOTS: u64 = MAX_REORDER_DEPTH as u64;
 
-/// Why there is no next shot, in words.
+/// Reason why the next shot could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct ReadError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
 
-/// What comes next.
+/// State of the next shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upcoming {
-    /// This shot.
+    /// The shot can be loaded.
     Shot {
-        /// Its number.
+        /// Shot number.
         number: u64,
-        /// When it was taken, in nanoseconds of any clock; none if there is nothing to keep to.
+        /// Recorded time in ns by any clock; `None` if no timing must be kept.
         taken_ns: Option<u64>,
     },
-    /// A shot that has not been read yet.
+    /// The shot has not been read yet.
     Later,
-    /// No more. Numbers went up to this one, which is the first that is not used.
+    /// No more shots follow. Holds the first unused number.
     End(u64),
 }
 
-/// What only the moment tells of a shot.
+/// Properties of a shot that are known only when it starts.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    /// The time of its first sample.
+pub struct ShotContext {
+    /// Time of its first sample.
     pub stamp: Stamp,
-    /// A trigger began it.
+    /// The shot was triggered.
     pub triggered: bool,
-    /// The transmission that it answers, if the receiver has said.
+    /// Transmit event, if the receiver has set a transmit sequence.
     pub event: Option<u16>,
 }
 
-/// The payload of one packet: where it is, and its CRC remainder.
+/// Payload of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload {
-    /// Where it is.
+    /// Location of the bytes; the second part may be empty.
     pub gather: [Sge; 2],
-    /// Its CRC remainder.
+    /// CRC remainder of the bytes.
     pub remainder: u32,
 }
 
-/// Where a link's packets go, and under which names: what hardware has to know that makes its packets itself.
+/// Addresses and keys of a link's packets, for hardware that builds complete packets.
 #[derive(Clone, Debug)]
-pub struct Way {
-    /// Where they come from.
+pub struct Route {
+    /// Source address.
     pub source: SocketAddr,
-    /// Where they go.
+    /// Destination address.
     pub destination: SocketAddr,
-    /// Ethernet addresses of the same.
+    /// Ethernet addresses of source and destination.
     pub ethernet: [[u8; 6]; 2],
-    /// How shots become packets.
+    /// Framing of the packets.
     pub framing: Arc<dyn Framing>,
     /// Queue pairs, queue key and stream.
     pub keys: framing::Link,
@@ -80,68 +80,72 @@ pub struct Way {
     pub psn: u32,
 }
 
-/// The shots of a probe, one after the other, each on all links.
+/// Source of a probe's shots; each shot is sent on all links.
 ///
-/// The order is [`Self::upcoming`], then [`Self::load`], then the packets of that shot.
+/// Call [`Self::upcoming`], then [`Self::load`], then read the packets of that shot.
 pub trait Shots: Debug {
-    /// What the probe calls itself.
+    /// Returns the probe's model name.
     fn model(&self) -> Model;
-    /// What it gives, for reports.
+    /// Returns a description for reports.
     fn report(&self) -> SourceReport;
-    /// The period of its test patterns as set-up tells it: 0 for real samples.
+    /// Returns the period of the test patterns for set-up messages: 0 for other samples.
     fn pattern_period(&self) -> u32;
-    /// The shape of every shot of each link, unless a receiver asks for fewer samples.
+    /// Returns the geometry of each link's shots, unless a receiver requests fewer samples.
     fn geometry(&self) -> &Geometry;
-    /// Whether a receiver may ask for fewer samples, and for transmit sequences: it is taken now, not before.
+    /// Returns `true` if shots are acquired now, so a receiver may request fewer samples and set transmit sequences.
     fn is_live(&self) -> bool;
-    /// Makes a link's shots ready to be sent as this stream. Nothing of it may be on its way.
+    /// Prepares a link's shots for sending as this stream. None of its packets may be in flight.
     fn prepare(&mut self, link: u8, stream: u32, geometry: &Geometry);
-    /// Whether [`Self::payload`] is a packet's whole frame, from the Ethernet header to the ICRC, which no header or
-    /// seal of this program's is added to: hardware has made it, or its model.
+    /// Returns `true` if [`Self::payload`] is a complete frame from the Ethernet header to the ICRC, built by hardware
+    /// or its model; no header or ICRC is then added.
     fn are_framed(&self) -> bool {
         false
     }
-    /// Tells where a link's packets go; before [`Self::prepare`]. Only those need it who frame them.
-    fn direct(&mut self, link: u8, way: &Way) {
-        let _ = (link, way);
+    /// Sets the route of a link's packets; called before [`Self::prepare`]. Only sources that build complete frames use
+    /// it.
+    fn set_route(&mut self, link: u8, route: &Route) {
+        let _ = (link, route);
     }
-    /// A new owner begins: whatever has a beginning goes back to it. Returns the number of the next shot, which is
-    /// `next` for those that only go on.
+    /// Starts over for a new owner: recordings rewind. Returns the number of the next shot, which is `next` for
+    /// continuous sources.
     fn begin(&mut self, next: u64) -> u64;
 
-    /// What comes next. An error, too, is something that can be loaded.
+    /// Returns the state of the next shot. A read error counts as a shot, and [`Self::load`] returns it.
     fn upcoming(&mut self) -> Upcoming;
-    /// Makes the upcoming shot the present one, and returns its number.
-    fn load(&mut self, moment: &Moment) -> Result<u64, ReadError>;
+    /// Makes the upcoming shot the current one and returns its number.
+    ///
+    /// # Errors
+    /// If the shot could not be read.
+    fn load(&mut self, context: &ShotContext) -> Result<u64, ReadError>;
 
-    /// The shape of a link's shots.
+    /// Returns the geometry of a link's shots.
     fn geometry_of(&self, link: u8) -> &Geometry;
-    /// Whether the present shot has this packet.
+    /// Returns `true` if the current shot has this packet.
     fn contains(&self, link: u8, packet: u16) -> bool;
-    /// The payload of a packet of the present shot, or of one of those before if it was held back.
+    /// Returns the payload of a packet of the current shot, or of an earlier shot if the packet was held back.
     fn payload(&self, link: u8, shot: u64, packet: u16) -> Payload;
-    /// Where packets with flipped bits are made.
-    fn copies(&mut self) -> &mut Copies;
+    /// Returns the ring for packets with flipped bits.
+    fn copies(&mut self) -> &mut CopyRing;
 }
 
-/// A ring of packets with flipped bits: copies, so that the good bytes stay good.
+/// Ring of copied packets with flipped bits; the original bytes are never modified.
 #[derive(Debug)]
-pub struct Copies {
+pub struct CopyRing {
     region: Arc<Region>,
     id: RegionId,
-    at: u64,
-    made: u64,
+    offset: u64,
+    copied: u64,
 }
 
-impl Copies {
-    /// A ring in the [`COPIES_BYTES`] of a region from `at` on.
-    pub(crate) fn new(region: Arc<Region>, id: RegionId, at: u64) -> Self {
-        Self { region, id, at, made: 0 }
+impl CopyRing {
+    /// Creates a ring in the [`COPY_RING_BYTES`] of a region that start at `offset`.
+    pub(crate) fn new(region: Arc<Region>, id: RegionId, offset: u64) -> Self {
+        Self { region, id, offset, copied: 0 }
     }
 
-    /// Flips bits of a packet, header first. The remainder comes out such that a transport that makes the
-    /// ICRC from it and the flipped header makes the one of the packet as it was: it takes the header's
-    /// change back, by linearity.
+    /// Flips bits of a packet, counted from the header. The returned remainder cancels the header's change (the CRC is
+    /// linear), so a transport that computes the ICRC from it and the flipped header obtains the original packet's
+    /// ICRC.
     pub(super) fn flip(&mut self, header: &mut [u8], payload: Payload, flips: &Flips) -> Payload {
         let header_bits = header.len() as u32 * 8;
         let payload_bytes: u32 = payload.gather.iter().map(|sge| sge.len).sum();
@@ -164,10 +168,10 @@ impl Copies {
         Payload { gather: copy.map_or(payload.gather, |copy| [copy, Sge::EMPTY]), remainder }
     }
 
-    /// The next place of the ring, with the payload in it.
+    /// Copies the payload to the next slot of the ring.
     fn copy(&mut self, payload: Payload) -> Sge {
-        let offset = self.at + self.made % COPIES * u64::from(PACKET_BYTES);
-        self.made += 1;
+        let offset = self.offset + self.copied % COPY_SLOTS * u64::from(PACKET_BYTES);
+        self.copied += 1;
         let mut bytes = 0;
         for sge in payload.gather {
             let to = (offset + u64::from(bytes)) as usize;

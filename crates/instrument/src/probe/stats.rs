@@ -1,40 +1,40 @@
-//! What a probe has done.
+//! Counters of a probe.
 
-use super::faults::{FaultCounts, Injected};
-use super::link::{Link, LinkCounts};
-use super::pace::PaceCounts;
+use super::faults::{FaultCounters, Injected};
+use super::link::{Link, LinkCounters};
+use super::pace::PaceCounters;
 use super::samples::SourceReport;
 use serde::Serialize;
 use shotline_transport::IoError;
 
-/// Everything that a probe has done.
+/// Counters and settings of a probe, for reports.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
-    /// The seed of its faults and random numbers.
+    /// Seed of faults and random numbers.
     pub seed: u64,
-    /// Its samples.
+    /// Source of the samples.
     pub source: SourceReport,
     /// Number of the next shot.
     pub next_shot: u64,
-    /// Shots and triggers that did not happen.
-    pub pace: PaceCounts,
+    /// Triggers missed and shots skipped.
+    pub pace: PaceCounters,
     /// Requests refused.
     pub refused: u64,
-    /// Runs that a failure to send ended.
+    /// Runs ended by a send failure.
     pub failures: Failures,
-    /// Each link.
+    /// Counters of each link.
     pub links: Vec<LinkStats>,
-    /// Each fault, if they are kept.
+    /// Injected faults, if they are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Injected>,
 }
 
-/// Runs that ended because a shot could not be sent: to an address that the kernel sends nothing to, or without a link.
+/// Counter of runs that ended because a shot could not be sent: the kernel refused the address, or there was no link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failures {
-    /// How many.
+    /// Number of runs.
     pub runs: u64,
-    /// What the last one failed of.
+    /// Error of the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
 }
@@ -45,19 +45,19 @@ impl Failures {
     }
 }
 
-/// Everything that a link has done.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LinkStats {
-    /// Sent.
+    /// Sent shots and packets.
     #[serde(flatten)]
-    pub counts: LinkCounts,
-    /// Broken on purpose.
-    pub faults: FaultCounts,
+    pub counts: LinkCounters,
+    /// Injected faults.
+    pub faults: FaultCounters,
 }
 
 impl LinkStats {
-    /// So far.
+    /// Returns the link's current counters.
     pub(super) fn of(link: &Link) -> Self {
-        Self { counts: link.counts(), faults: link.fault_counts() }
+        Self { counts: link.counters(), faults: link.fault_counters() }
     }
 }

@@ -1,7 +1,7 @@
-//! The probe against a transport that records, and against the protocol as a receiver sees it.
+//! Tests of the probe with a recording transport and the receiver's side of the protocol.
 
 use super::faults::FaultRates;
-use super::link::spoken;
+use super::link::framing_by_id;
 use super::pace::Pace;
 use super::*;
 use crate::fake::{DESTINATION, FakeLink, Log, SOURCE, Sent};
@@ -18,7 +18,7 @@ use shotline_wire::{crc, icrc};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Whether a packet's ICRC is that of the IP packet around it.
+/// Returns `true` if a packet's ICRC matches its IP packet.
 fn icrc_is_right(sent: &Sent) -> bool {
     let udp_len = (sent.bytes.len() + 8) as u16;
     let mut ip = vec![0x45, 0];
@@ -34,7 +34,7 @@ fn icrc_is_right(sent: &Sent) -> bool {
     icrc::verify_ip_packet(&ip).unwrap()
 }
 
-/// A probe whose transport records, and the receiver's side of its set-up.
+/// A probe with a recording transport, and the receiver's side of its set-up.
 struct Bench<Open> {
     probe: Probe<FakeLink, Open>,
     log: Log,
@@ -45,14 +45,14 @@ struct Bench<Open> {
 type Open = Box<dyn FnMut(&Wanted, &Regions) -> Result<Outlet<FakeLink>, IoError>>;
 
 fn bench(config: Config) -> Bench<Open> {
-    bench_with_room(config, usize::MAX)
+    bench_with_capacity(config, usize::MAX)
 }
 
-fn bench_with_room(config: Config, room: usize) -> Bench<Open> {
+fn bench_with_capacity(config: Config, capacity: usize) -> Bench<Open> {
     let log = Log::default();
-    let kept = log.clone();
+    let link_log = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
-        let io = FakeLink { link: wanted.link, regions: regions.clone(), room, log: kept.clone() };
+        let io = FakeLink { link: wanted.link, regions: regions.clone(), capacity, log: link_log.clone() };
         Ok(Outlet::new(io, SocketAddr::from(SOURCE)))
     });
     Bench { probe: Probe::new(config, open).unwrap(), log, sequence: 0, now: 0 }
@@ -120,7 +120,7 @@ impl Bench<Open> {
         }
     }
 
-    /// Lets the probe work until it waits for a message; each shot takes 1 us.
+    /// Runs the probe until it waits for a message; each shot takes 1 us.
     fn work(&mut self) {
         loop {
             match self.probe.next(self.now) {
@@ -141,7 +141,7 @@ impl Bench<Open> {
     }
 }
 
-/// Puts packets together as a receiver does, by link and shot.
+/// Assembles packets by link and shot, as a receiver does.
 fn assemble(
     sent: &[Sent],
     framing: &dyn Framing,
@@ -152,8 +152,8 @@ fn assemble(
         let trailer = if framing.sealed() { 4 } else { 0 };
         let (header, payload) = packet.bytes[..packet.bytes.len() - trailer].split_at(packet.header_len);
         let (configure, source) = &sources[usize::from(packet.link)];
-        let place = framing.place(header, payload.len() as u32, &configure.geometry).unwrap();
-        let (shot, offset) = match place.position {
+        let destination = framing.place(header, payload.len() as u32, &configure.geometry).unwrap();
+        let (shot, offset) = match destination.position {
             Position::Shot { number, offset, .. } => (number, offset),
             Position::Sequence { number, .. } => {
                 let count = number.wrapping_sub(source.first_psn) & 0xff_ffff;
@@ -163,15 +163,15 @@ fn assemble(
             Position::Paged { .. } => unreachable!("no probe has pages"),
         };
         let packets = shots.entry((packet.link, shot)).or_default();
-        assert!(packets.insert(offset, payload[..place.len as usize].to_vec()).is_none(), "sent twice");
+        assert!(packets.insert(offset, payload[..destination.len as usize].to_vec()).is_none(), "sent twice");
     }
     shots
 }
 
 #[test]
-fn every_framing_carries_whole_shots_with_right_checksums() {
+fn every_framing_carries_complete_shots_with_checksums() {
     for kind in Kind::with_set_up() {
-        let framing = kind.id().and_then(spoken).unwrap();
+        let framing = kind.id().and_then(framing_by_id).unwrap();
         let mut bench = bench(config());
         let sources = [0, 1].map(|link| bench.configure(7, configure(link, kind)));
         assert_eq!(bench.start(7, Mode::FreeRunning, 5), 0);
@@ -181,13 +181,13 @@ fn every_framing_carries_whole_shots_with_right_checksums() {
         let shots = assemble(&sent, &*framing, &sources);
         assert_eq!(shots.len(), 10);
         for ((link, shot), packets) in shots {
-            let whole: Vec<u8> = packets.into_values().flatten().collect();
-            assert!(record::is_whole(crc::register(u32::MAX, &whole)), "{kind} {link} {shot}");
+            let bytes: Vec<u8> = packets.into_values().flatten().collect();
+            assert!(record::is_whole(crc::register(u32::MAX, &bytes)), "{kind} {link} {shot}");
             let geometry = geometry(200);
             let mut expected = vec![0; geometry.sample_bytes() as usize];
             shotline_compute::prbs::shot_bytes(40 + u32::from(link), shot % 3, &geometry, &mut expected);
-            assert_eq!(whole[..expected.len()], expected);
-            let record = Record::parse(whole.last_chunk().unwrap()).unwrap();
+            assert_eq!(bytes[..expected.len()], expected);
+            let record = Record::parse(bytes.last_chunk().unwrap()).unwrap();
             assert_eq!((record.shot, record.stream, record.event as u64), (shot, 40 + u32::from(link), shot % 3));
             assert_eq!((record.sample_rate_hz, record.triggered, record.clock_locked), (40_000_000, false, true));
             assert_eq!(record.tai_ns, 1_000_000 + shot * 1000);
@@ -197,9 +197,9 @@ fn every_framing_carries_whole_shots_with_right_checksums() {
 }
 
 #[test]
-fn a_path_that_takes_few_packets_at_a_time_gets_them_all_in_order() {
-    let run = |room| {
-        let mut bench = bench_with_room(config(), room);
+fn a_path_of_small_capacity_receives_all_packets_in_order() {
+    let run = |capacity| {
+        let mut bench = bench_with_capacity(config(), capacity);
         bench.configure(7, configure(0, Kind::Ud));
         bench.start(7, Mode::FreeRunning, 3);
         bench.work();
@@ -207,14 +207,14 @@ fn a_path_that_takes_few_packets_at_a_time_gets_them_all_in_order() {
         assert_eq!((counts.packets, counts.unsent, counts.shots), (3 * 8, 0, 3));
         (bench.take_sent().into_iter().map(|sent| sent.bytes).collect::<Vec<_>>(), counts.full)
     };
-    let (whole, never_full) = run(usize::MAX);
+    let (in_one_call, never_full) = run(usize::MAX);
     let (pieces, full) = run(3);
-    assert_eq!((whole == pieces, never_full, full), (true, 0, 6));
+    assert_eq!((in_one_call == pieces, never_full, full), (true, 0, 6));
 }
 
 #[test]
-fn packets_that_a_stopped_probe_gives_up_are_counted() {
-    let mut bench = bench_with_room(config(), 5);
+fn packets_discarded_by_a_stopped_probe_are_counted() {
+    let mut bench = bench_with_capacity(config(), 5);
     bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::FreeRunning, 1);
     assert_eq!(bench.probe.next(0), Step::Fire);
@@ -224,7 +224,7 @@ fn packets_that_a_stopped_probe_gives_up_are_counted() {
 }
 
 #[test]
-fn the_report_and_the_log_of_faults_are_what_was_sent() {
+fn the_report_and_the_fault_log_match_the_sent_packets() {
     let faults = FaultRates { loss: 0.03, duplicate: 0.03, reorder: 0.05, corrupt: 0.03, reorder_depth: 30 };
     for seed in shotline_testing::seeds(0..10) {
         let config = Config { faults, list_faults: true, seed: Some(seed), ..config() };
@@ -244,7 +244,7 @@ fn the_report_and_the_log_of_faults_are_what_was_sent() {
             let counts = stats.links[usize::from(link)].faults;
             let listed = stats.faults.iter().filter(|fault| fault.link == link).count() as u64;
             assert_eq!(counts.lost + counts.duplicated + counts.reordered + counts.corrupted, listed);
-            // What is good is placed where it belongs, and is the right bytes even after a flipped copy of it.
+            // Valid packets are placed correctly even after a corrupted copy of the same packet.
             for sent in good {
                 let one = [Sent { bytes: sent.bytes.clone(), ..**sent }];
                 assemble(&one, &framing::Ud, &sources);
@@ -254,7 +254,7 @@ fn the_report_and_the_log_of_faults_are_what_was_sent() {
 }
 
 #[test]
-fn numbers_go_on_over_stop_start_and_take_over() {
+fn numbers_continue_across_stop_start_and_take_over() {
     let mut bench = bench(config());
     let (_, before) = bench.configure(7, configure(0, Kind::Ud));
     assert_eq!(bench.start(7, Mode::FreeRunning, 0), 0);
@@ -265,16 +265,16 @@ fn numbers_go_on_over_stop_start_and_take_over() {
     }
     bench.take_sent();
 
-    // Another receiver is refused, then takes over under traffic: the run ends at a shot's end.
+    // Another receiver is refused, then takes over under traffic: the run ends after a complete shot.
     assert_eq!(bench.refused(8, Request::Configure(configure(1, Kind::Ud))), Refusal::Owned);
     bench.now += 41_000_000_000;
     assert_eq!(bench.refused(8, Request::Stop { link: 0 }), Refusal::Owned);
-    let heard = |bench: &mut Bench<Open>, token| match bench.ask(token, false, Request::Status { link: 0 }) {
+    let owner_silence = |bench: &mut Bench<Open>, token| match bench.ask(token, false, Request::Status { link: 0 }) {
         Reply::Status(report) => report.owner_silent_ms,
         other => panic!("{other:?}"),
     };
-    assert_eq!(heard(&mut bench, 8), 41_000, "anyone may ask how long the owner has said nothing");
-    assert_eq!((heard(&mut bench, 7), heard(&mut bench, 8)), (1, 1), "and now it has");
+    assert_eq!(owner_silence(&mut bench, 8), 41_000, "any receiver may query the owner's silence");
+    assert_eq!((owner_silence(&mut bench, 7), owner_silence(&mut bench, 8)), (1, 1), "a query by the owner resets it");
     let elsewhere = Configure { destination: SocketAddr::from((DESTINATION, 5000)), ..configure(0, Kind::Ud) };
     let Reply::Configured(_, after) = bench.ask(8, true, Request::Configure(elsewhere)) else { panic!() };
     assert_eq!((after.qp, after.first_psn), (before.qp, (before.first_psn + 4 * 8) & 0xff_ffff));
@@ -288,7 +288,7 @@ fn numbers_go_on_over_stop_start_and_take_over() {
 }
 
 #[test]
-fn shot_and_sequence_numbers_wrap_as_the_wire_wraps_them() {
+fn shot_and_sequence_numbers_wrap_as_on_the_wire() {
     for first_shot in [(1_u64 << 20) - 1, u64::from(u32::MAX)] {
         let mut bench = bench(Config { first_shot, ..config() });
         let (_, source) = bench.configure(7, configure(0, Kind::Ud));
@@ -306,7 +306,7 @@ fn shot_and_sequence_numbers_wrap_as_the_wire_wraps_them() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_requests_are_refused_and_change_nothing() {
     let mut bench = bench(config());
     let start = |mode| Request::Start(Start { mode, shots: 1 });
     assert_eq!(bench.refused(7, start(Mode::FreeRunning)), Refusal::NotConfigured);
@@ -335,12 +335,12 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_request_that_comes_again_gets_the_same_reply_and_does_nothing() {
+fn a_repeated_request_gets_the_same_reply() {
     let mut bench = bench(config());
     bench.configure(7, configure(0, Kind::Ud));
     let start = Message::request(100, 7, false, Request::Start(Start { mode: Mode::FreeRunning, shots: 2 }));
     assert_eq!(bench.message(start), Reply::Started { first_shot: 0 });
-    bench.ask(9, false, Request::Query); // another's question in between
+    bench.ask(9, false, Request::Query); // a query by another receiver in between
     assert_eq!(bench.message(start), Reply::Started { first_shot: 0 });
     bench.work();
     assert_eq!(bench.message(start), Reply::Started { first_shot: 0 });
@@ -349,7 +349,7 @@ fn a_request_that_comes_again_gets_the_same_reply_and_does_nothing() {
 }
 
 #[test]
-fn the_receiver_may_ask_for_shorter_shots_and_its_own_stream() {
+fn the_receiver_may_request_shorter_shots_and_a_stream() {
     let mut bench = bench(config());
     let Reply::Describe(describe) = bench.ask(1, false, Request::Query) else { panic!() };
     assert_eq!((describe.links, describe.channels, describe.bits, describe.max_samples), (2, 96, 12, 200));
@@ -361,16 +361,16 @@ fn the_receiver_may_ask_for_shorter_shots_and_its_own_stream() {
         let first_shot = bench.start(1, Mode::FreeRunning, 1);
         bench.work();
         let shots = assemble(&bench.take_sent(), &framing::Ud, &[source]);
-        let whole: Vec<u8> = shots.into_values().flat_map(BTreeMap::into_values).flatten().collect();
+        let bytes: Vec<u8> = shots.into_values().flat_map(BTreeMap::into_values).flatten().collect();
         let mut expected = vec![0; geometry(samples).sample_bytes() as usize];
         shotline_compute::prbs::shot_bytes(samples, first_shot % 3, &geometry(samples), &mut expected);
-        assert_eq!(whole[..expected.len()], expected);
-        assert!(record::is_whole(crc::register(u32::MAX, &whole)));
+        assert_eq!(bytes[..expected.len()], expected);
+        assert!(record::is_whole(crc::register(u32::MAX, &bytes)));
     }
 }
 
 #[test]
-fn trigger_commands_start_shots_and_lost_or_repeated_ones_are_told_apart() {
+fn lost_and_repeated_trigger_commands_are_distinguished() {
     let mut bench = bench(config());
     let (source, _) = bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::ExternalTrigger, 0);
@@ -380,7 +380,7 @@ fn trigger_commands_start_shots_and_lost_or_repeated_ones_are_told_apart() {
         assert!(bench.probe.receive(&Trigger::new(sequence).emit(), bench.now).is_none());
         bench.work();
     }
-    // The second of two comes while the first one's shot is sampled: missed.
+    // The second of two arrives while the first one's shot is sampled: missed.
     for sequence in [10, 11] {
         assert!(bench.probe.receive(&Trigger::new(sequence).emit(), bench.now).is_none());
     }
@@ -392,12 +392,12 @@ fn trigger_commands_start_shots_and_lost_or_repeated_ones_are_told_apart() {
     assert_eq!(source.geometry.packets() as usize * 4, sent.len());
     let last = sent.last().unwrap();
     let record = Record::parse(last.bytes[..last.bytes.len() - 4].last_chunk().unwrap()).unwrap();
-    // Sent when it has been sampled, stamped with its first sample.
+    // The shot is sent after sampling, with the time stamp of its first sample.
     assert_eq!((record.triggered, record.tai_ns), (true, 1_000_000 + triggered_at));
 }
 
 #[test]
-fn a_trigger_input_that_is_too_fast_halves_the_shots() {
+fn a_trigger_input_just_too_fast_halves_the_shot_rate() {
     let mut bench = bench(Config { samples: Some(2000), trigger_hz: Some(20_000.0), ..config() });
     bench.configure(7, Configure { geometry: geometry(2000), ..configure(0, Kind::Ud) });
     bench.start(7, Mode::ExternalTrigger, 50);
@@ -408,7 +408,7 @@ fn a_trigger_input_that_is_too_fast_halves_the_shots() {
 }
 
 #[test]
-fn fixed_rates_are_kept() {
+fn a_fixed_rate_is_kept() {
     let mut bench = bench(config());
     bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::FixedRate { millihertz: 2_500_000 }, 10);
@@ -416,7 +416,7 @@ fn fixed_rates_are_kept() {
     assert_eq!(bench.now, 9 * 400_000 + 1000);
 }
 
-/// What a probe says of a trigger that asks.
+/// Sends a trigger that requests an acknowledgement and returns the verdict.
 fn verdict(bench: &mut Bench<Open>, trigger: Trigger) -> Verdict {
     let trigger = Trigger { acknowledge: true, ..trigger };
     let sent = trigger.emit();
@@ -428,7 +428,7 @@ fn verdict(bench: &mut Bench<Open>, trigger: Trigger) -> Verdict {
 }
 
 #[test]
-fn a_trigger_that_asks_is_answered_before_its_shot_with_what_becomes_of_it() {
+fn a_trigger_is_acknowledged_before_its_shot() {
     let mut bench = bench(Config { first_shot: 40, ..config() });
     bench.configure(7, configure(0, Kind::Ud));
     assert_eq!(verdict(&mut bench, Trigger::new(5)), Verdict::NotRunning);
@@ -441,23 +441,23 @@ fn a_trigger_that_asks_is_answered_before_its_shot_with_what_becomes_of_it() {
     assert_eq!(verdict(&mut bench, Trigger::new(6)), Verdict::Busy);
     bench.take_sent();
     bench.work();
-    assert_eq!(bench.take_sent().len(), 8, "one shot, after its answer");
+    assert_eq!(bench.take_sent().len(), 8, "one shot, after its acknowledgement");
     assert_eq!(verdict(&mut bench, Trigger::new(7)), Verdict::Accepted { shot: 42 });
     bench.work();
-    assert_eq!(verdict(&mut bench, Trigger::new(8)), Verdict::NotRunning, "two shots were asked for");
+    assert_eq!(verdict(&mut bench, Trigger::new(8)), Verdict::NotRunning, "two shots were requested");
 }
 
 #[test]
-fn a_trigger_of_somebody_else_is_refused_unless_it_takes_over() {
+fn a_trigger_of_another_receiver_must_take_over() {
     let mut bench = bench(config());
     let of = |token, sequence| Trigger { token, ..Trigger::new(sequence) };
-    assert_eq!(verdict(&mut bench, of(9, 1)), Verdict::NotRunning, "at rest it is nobody's");
+    assert_eq!(verdict(&mut bench, of(9, 1)), Verdict::NotRunning, "an idle probe has no owner");
     bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::ExternalTrigger, 0);
     assert_eq!(verdict(&mut bench, of(9, 2)), Verdict::Owned);
     assert_eq!(bench.probe.receive(&of(9, 3).emit(), bench.now), None);
     bench.work();
-    assert!(bench.take_sent().is_empty(), "no shot, and no number is used up");
+    assert!(bench.take_sent().is_empty(), "no shot is sent and no number is used");
     for (shot, trigger) in [of(7, 2), of(0, 3), Trigger { take_over: true, ..of(9, 4) }].into_iter().enumerate() {
         assert_eq!(verdict(&mut bench, trigger), Verdict::Accepted { shot: shot as u64 });
         bench.work();
@@ -466,7 +466,7 @@ fn a_trigger_of_somebody_else_is_refused_unless_it_takes_over() {
 }
 
 #[test]
-fn a_command_only_takes_no_shot_and_uses_up_no_number() {
+fn a_command_only_trigger_starts_no_shot() {
     let mut bench = bench(config());
     bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::ExternalTrigger, 0);
@@ -478,7 +478,7 @@ fn a_command_only_takes_no_shot_and_uses_up_no_number() {
     assert_eq!(bench.probe.receive(&command(9).emit(), bench.now), None);
     assert_eq!(verdict(&mut bench, Trigger::new(9)), Verdict::Accepted { shot: 0 });
     assert_eq!(verdict(&mut bench, command(9)), Verdict::Repeated);
-    // Busy while the shot is sampled and sent; asking does not count as a missed trigger.
+    // Busy while the shot is sampled and sent; a command-only trigger does not count as missed.
     assert_eq!(verdict(&mut bench, command(10)), Verdict::Busy);
     bench.now += 1_000_000;
     assert_eq!(verdict(&mut bench, command(10)), Verdict::Busy);
@@ -489,24 +489,24 @@ fn a_command_only_takes_no_shot_and_uses_up_no_number() {
 }
 
 #[test]
-fn an_answer_that_comes_to_a_probe_is_not_answered() {
+fn an_acknowledgement_is_not_acknowledged() {
     let mut bench = bench(config());
     bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::ExternalTrigger, 0);
     let trigger = Trigger { acknowledge: true, ..Trigger::new(1) };
     let answer = Acknowledgement { trigger, verdict: Verdict::Busy };
-    assert_eq!(bench.probe.receive(&answer.emit(), 0), None, "two probes would talk for ever");
+    assert_eq!(bench.probe.receive(&answer.emit(), 0), None, "two probes would answer each other forever");
     assert_eq!(bench.probe.next(0), Step::Trigger);
 }
 
-/// The transmit events in the records of what was sent on link 0, which has one record in every eighth packet.
+/// Returns the transmit events in the records sent on link 0, where every eighth packet has a record.
 fn events(bench: &Bench<Open>) -> Vec<u32> {
     let records = bench.take_sent().into_iter().filter(|sent| sent.link == 0).skip(7).step_by(8);
     records.map(|sent| Record::parse(sent.bytes[..sent.bytes.len() - 4].last_chunk().unwrap()).unwrap().event).collect()
 }
 
 #[test]
-fn a_transmit_sequence_is_played_from_each_start_on_until_it_is_taken_away() {
+fn a_transmit_sequence_restarts_with_each_run() {
     let mut bench = bench(Config { first_shot: 100, ..config() });
     let set = |events: &[u16]| Request::Sequence(Sequence::new(events).unwrap());
     bench.configure(7, configure(0, Kind::Ud));
@@ -522,11 +522,11 @@ fn a_transmit_sequence_is_played_from_each_start_on_until_it_is_taken_away() {
     bench.ask(7, false, set(&[]));
     bench.start(7, Mode::FreeRunning, 2);
     bench.work();
-    assert_eq!(events(&bench), [110 % 3, 111 % 3], "which of the distinct shots");
+    assert_eq!(events(&bench), [110 % 3, 111 % 3], "indices of the distinct shots");
 }
 
 #[test]
-fn a_transmit_sequence_is_the_owners_and_ends_with_him() {
+fn a_transmit_sequence_belongs_to_its_owner() {
     let mut bench = bench(config());
     let set = |events: &[u16]| Request::Sequence(Sequence::new(events).unwrap());
     bench.configure(7, configure(0, Kind::Ud));

@@ -1,4 +1,4 @@
-//! A recorded shot in the form in which it is sent: as it came, or as another kind of sender would have sent it.
+//! Conversion of recorded shots: unchanged, or to the trailer of another framing.
 
 use super::tape::Kept;
 use shotline_wire::crc;
@@ -7,18 +7,18 @@ use shotline_wire::hsb::Metadata;
 use shotline_wire::record::{self, Record};
 use shotline_wire::shot::{Cut, Geometry, GeometryError, Trailer};
 
-/// Why shots cannot be sent in a form.
+/// Reason why shots cannot be sent in a form.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum FormError {
-    /// Their shape is in the way.
+    /// The geometry is not valid for the framing.
     #[error("these shots cannot be sent as {framing}: {source}")]
     Shape {
         /// The framing.
         framing: Kind,
-        /// What is in the way.
+        /// Reason.
         source: GeometryError,
     },
-    /// They are not the blocks of such a sender.
+    /// The framing carries blocks, and the shots are not blocks.
     #[error("these shots cannot be sent as {framing}: only recordings of that framing have its blocks")]
     NoBlocks {
         /// The framing.
@@ -26,7 +26,7 @@ pub enum FormError {
     },
 }
 
-/// How recorded shots are made into those that are sent.
+/// Conversion of recorded shots to sent shots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     from: Geometry,
@@ -34,7 +34,10 @@ pub struct Form {
 }
 
 impl Form {
-    /// For a framing: shots stay as they came if they came in its form.
+    /// Creates the conversion for a framing. Shots that already have its trailer are unchanged.
+    ///
+    /// # Errors
+    /// If the framing cannot carry these shots.
     pub fn new(from: Geometry, framing: Kind) -> Result<Self, FormError> {
         let trailer = framing.description().trailer;
         if from.trailer() == trailer {
@@ -49,35 +52,36 @@ impl Form {
             .map_err(|source| FormError::Shape { framing, source })
     }
 
-    /// The shape of the shots that are sent.
+    /// Returns the geometry of the sent shots.
     pub fn geometry(&self) -> &Geometry {
         &self.to
     }
 
-    /// Whether the bytes stay as they are.
+    /// Returns `true` if the bytes are unchanged.
     pub(super) fn is_same(&self) -> bool {
         self.from == self.to
     }
 
-    /// Whether a shot that has the packets of `kept` has packet `index` of its new form: all of its samples are there.
-    pub(super) fn contains(&self, kept: &Kept<'_>, index: u32) -> bool {
-        let there =
-            |packet: u32| kept.presence.get(packet as usize / 8).is_some_and(|byte| byte >> (packet % 8) & 1 == 1);
+    /// Returns `true` if packet `index` of the sent shot exists: all of its samples are present in `meta`.
+    pub(super) fn contains(&self, meta: &Kept<'_>, index: u32) -> bool {
+        let is_present =
+            |packet: u32| meta.presence.get(packet as usize / 8).is_some_and(|byte| byte >> (packet % 8) & 1 == 1);
         if self.is_same() {
-            return there(index);
+            return is_present(index);
         }
         let samples = self.from.sample_bytes();
         let (first, bytes) = (self.to.packet_offset(index), self.to.packet_bytes(index));
         let covered = |packet: u32| {
-            let (at, bytes_there) = (self.from.packet_offset(packet), self.from.packet_bytes(packet));
-            // What stands behind the samples is made anew.
-            at >= (first + bytes).min(samples) || at + bytes_there <= first || there(packet)
+            let (at, packet_bytes) = (self.from.packet_offset(packet), self.from.packet_bytes(packet));
+            // The trailer after the samples is regenerated.
+            at >= (first + bytes).min(samples) || at + packet_bytes <= first || is_present(packet)
         };
         (0..self.from.packets()).all(covered)
     }
 
-    /// A shot's bytes in the new form, from those of its slot. What was not proven before is not proven now.
-    pub(super) fn convert(&self, kept: &Kept<'_>, (number, stream): (u64, u32), slot: &[u8], out: &mut Vec<u8>) {
+    /// Writes a shot's bytes in the sent form to `out`, from those of its slot. A shot that was not verified gets a
+    /// trailer that does not verify.
+    pub(super) fn convert(&self, meta: &Kept<'_>, (number, stream): (u64, u32), slot: &[u8], out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&slot[..self.from.sample_bytes() as usize]);
         out.resize(self.to.trailer_offset() as usize, 0);
@@ -86,26 +90,26 @@ impl Form {
                 let record = Record {
                     shot: number,
                     stream,
-                    tai_ns: kept.stamp_tai_ns,
-                    clock_locked: kept.flags & 1 != 0,
-                    triggered: kept.flags & 2 != 0,
+                    tai_ns: meta.stamp_tai_ns,
+                    clock_locked: meta.flags & 1 != 0,
+                    triggered: meta.flags & 2 != 0,
                     ..Record::of(&self.to)
                 };
                 let mut bytes = record.finish(crc::register(u32::MAX, out));
-                if !kept.proven {
+                if !meta.proven {
                     bytes = record.emit(!record::stored_crc(&bytes));
                 }
                 out.extend(bytes);
             }
-            // Blocks stay as they came, if they stay blocks.
+            // Blocks are sent only by block framings, unchanged.
             Trailer::None | Trailer::Block | Trailer::Context => {}
             Trailer::HsbMetadata => out.extend(
                 Metadata {
-                    flags: u32::from(!kept.proven),
-                    first_ns: kept.stamp_tai_ns,
+                    flags: u32::from(!meta.proven),
+                    first_ns: meta.stamp_tai_ns,
                     valid_bytes: self.to.sample_bytes().into(),
                     frame: number as u16,
-                    made_ns: kept.stamp_tai_ns,
+                    made_ns: meta.stamp_tai_ns,
                     ..Metadata::default()
                 }
                 .emit(),
@@ -125,29 +129,29 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_there_only_if_every_sample_of_it_was() {
+    fn a_packet_is_sent_only_if_all_its_samples_are_present() {
         let form = Form::new(heap(10_000, 900, 1000), Kind::Ud).unwrap();
         assert_eq!((form.from.packets(), form.to.packets()), (11, 3));
         for missing in 0..11 {
             let mut presence = [0xFF, 0xFF];
             presence[missing as usize / 8] &= !(1 << (missing % 8));
-            let kept = Kept { presence: &presence, proven: false, stamp_tai_ns: 0, flags: 0 };
+            let meta = Kept { presence: &presence, proven: false, stamp_tai_ns: 0, flags: 0 };
             let (at, bytes) = (form.from.packet_offset(missing), form.from.packet_bytes(missing));
             for index in 0..3 {
                 let (first, end) = (index * 4096, (index * 4096 + 4096).min(10_000));
-                assert_eq!(form.contains(&kept, index), at >= end || at + bytes <= first, "{missing} {index}");
+                assert_eq!(form.contains(&meta, index), at >= end || at + bytes <= first, "{missing} {index}");
             }
         }
     }
 
     #[test]
-    fn what_was_not_proven_gets_a_record_that_proves_nothing() {
+    fn an_unverified_shot_gets_a_record_that_does_not_verify() {
         let form = Form::new(heap(5000, 1000, 1000), Kind::Udp).unwrap();
         let slot: Vec<u8> = (0..8192).map(|at| at as u8).collect();
         let mut out = Vec::new();
         for proven in [true, false] {
-            let kept = Kept { presence: &[0xFF], proven, stamp_tai_ns: 42, flags: 1 };
-            form.convert(&kept, (1 << 40, 6), &slot, &mut out);
+            let meta = Kept { presence: &[0xFF], proven, stamp_tai_ns: 42, flags: 1 };
+            form.convert(&meta, (1 << 40, 6), &slot, &mut out);
             assert_eq!(record::is_whole(crc::register(u32::MAX, &out)), proven);
             let record = Record::parse(out.last_chunk().unwrap()).unwrap();
             assert_eq!((record.shot, record.stream, record.tai_ns, record.clock_locked), (1 << 40, 6, 42, true));
@@ -157,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn a_shot_without_room_for_what_closes_it_is_refused_with_the_framing_and_the_reason() {
-        let words = Form::new(heap(16 << 20, 8192, 8192), Kind::Hsb).unwrap_err().to_string();
-        assert!(words.contains("as hsb") && words.contains("allows 4096"), "{words}");
+    fn a_shot_without_space_for_its_trailer_is_refused() {
+        let message = Form::new(heap(16 << 20, 8192, 8192), Kind::Hsb).unwrap_err().to_string();
+        assert!(message.contains("as hsb") && message.contains("allows 4096"), "{message}");
     }
 }

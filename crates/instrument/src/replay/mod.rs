@@ -1,19 +1,19 @@
-//! Replay: what was recorded is sent again as the packets that it came in.
+//! Replay: sends a recording as the packets in which it was received.
 //!
-//! A replay acts as a probe ([`crate::probe::Probe`]) whose shots come from a recording: it answers set-up, keeps a
-//! pace, frames and seals as any other. Shots keep their numbers, stamps and records; of each shot the packets are sent
-//! that the recording has. So what a receiver makes of it is the recording again, its losses included.
+//! A replay is a probe ([`crate::probe::Probe`]) whose shots come from a recording: set-up messages, pacing, framing
+//! and ICRC are those of any probe. Shots keep their numbers, time stamps and records, and only the packets in the
+//! recording are sent. A receiver therefore reproduces the recording, including its losses.
 //!
 //! ```text
-//!  Tape ─── reader threads ── a rack: one row, its bytes in the region, CRC remainders ──► Recorded ──► Probe
+//!  Tape ─── reader threads ── buffer: one row, its bytes in the region, CRC remainders ──► Recorded ──► Probe
 //!  (a recording)   ▲                                                                          │
-//!                  └────────────────────────── empty racks ◄──────────────────────────────────┘
+//!                  └───────────────────────── free buffers ◄──────────────────────────────────┘
 //! ```
 //!
-//! This crate does not know how recordings are stored: whoever does hands in a [`Tape`]. So a replay shares no code with
-//! the recorder whose files it sends, and a test can replay from memory.
+//! This crate does not depend on the file format of recordings: the caller passes a [`Tape`]. A replay therefore shares
+//! no code with the recorder whose files it sends, and tests can replay from memory.
 //!
-//! [`flow`] sends the datagrams of a capture, which need no shots.
+//! [`flow`] sends the datagrams of a capture without interpreting shots.
 
 pub mod flow;
 mod form;

@@ -1,4 +1,4 @@
-//! Changes in an end-of-shot record that leave its CRC as right, or as wrong, as it was.
+//! Changes to an end-of-shot record that preserve the validity of its CRC.
 
 use shotline_wire::crc;
 use shotline_wire::record::{LEN, MAGIC};
@@ -9,28 +9,28 @@ const TAI_NS: usize = 16;
 const STREAM: usize = 24;
 const CRC: usize = 60;
 
-/// What to change.
+/// Changes to a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Patch {
-    /// Added to the shot's number.
-    pub(super) ahead: u64,
-    /// The stream.
+    /// Offset added to the shot number.
+    pub(super) number_offset: u64,
+    /// New stream.
     pub(super) stream: Option<u32>,
-    /// The time of the first sample, and whether its clock was locked.
+    /// New time of the first sample (TAI, ns) and lock state of its clock.
     pub(super) stamp: Option<(u64, bool)>,
 }
 
 impl Patch {
-    /// Changes a record; one that is none of ours stays as it is. Returns the change, whose CRC remainder is that of the
-    /// packet's: the record is at its end.
+    /// Applies the changes to a record; bytes without the record's magic number are unchanged. Returns the xor of old
+    /// and new bytes. Its CRC remainder is also the change of the packet's remainder, because the record ends the
+    /// packet.
     ///
-    /// A CRC is linear: that of the changed shot is the old one xor that of the change, since everything before the
-    /// record changes by nothing.
+    /// The CRC is linear: the new CRC is the old one xor the CRC of the change, which is zero before the record.
     pub(super) fn apply(&self, record: &mut [u8; LEN]) -> [u8; LEN] {
         let before = *record;
         if before.starts_with(&MAGIC) {
-            if self.ahead > 0 {
-                let number = u64::from_be_bytes(field(&before, SHOT)).wrapping_add(self.ahead);
+            if self.number_offset > 0 {
+                let number = u64::from_be_bytes(field(&before, SHOT)).wrapping_add(self.number_offset);
                 record[SHOT..SHOT + 8].copy_from_slice(&number.to_be_bytes());
             }
             if let Some((tai_ns, locked)) = self.stamp {
@@ -60,12 +60,12 @@ mod tests {
     use shotline_wire::shot::{Geometry, Packing};
 
     #[test]
-    fn a_good_record_stays_good_a_bad_one_bad_and_the_fields_are_those_of_the_format() {
+    fn patching_preserves_validity_and_sets_the_fields() {
         let geometry = Geometry::new(4, 100, 12, Packing::Packed12, 1000).unwrap();
         let samples = vec![0x37; geometry.trailer_offset() as usize];
         let register = crc::register(u32::MAX, &samples);
         let record = Record { shot: 5, tai_ns: 77, stream: 3, triggered: true, event: 9, ..Record::of(&geometry) };
-        let patch = Patch { ahead: 1 << 33, stream: Some(8), stamp: Some((99, true)) };
+        let patch = Patch { number_offset: 1 << 33, stream: Some(8), stamp: Some((99, true)) };
         for damage in [0, 0x10] {
             let mut bytes = record.finish(register);
             bytes[33] ^= damage;
@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_change_changes_nothing_and_neither_does_what_is_no_record() {
+    fn empty_patches_and_foreign_bytes_change_nothing() {
         let geometry = Geometry::new(4, 100, 12, Packing::Packed12, 1000).unwrap();
         let mut bytes = Record::of(&geometry).finish(1);
         let before = bytes;
         assert_eq!(Patch::default().apply(&mut bytes), [0; LEN]);
         assert_eq!(bytes, before);
         let mut foreign = [0xA5; LEN];
-        Patch { ahead: 1, stream: Some(1), stamp: None }.apply(&mut foreign);
+        Patch { number_offset: 1, stream: Some(1), stamp: None }.apply(&mut foreign);
         assert_eq!(foreign, [0xA5; LEN]);
     }
 }

@@ -1,4 +1,4 @@
-//! The threads that read ahead, so that no disk ever holds up the pace: while one waits for it, others work.
+//! Read-ahead threads, so that a disk access does not delay sending: while one thread waits, the others read.
 
 use super::form::Form;
 use super::tape::{Kept, Tape};
@@ -8,83 +8,89 @@ use shotline_wire::crc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 
-/// One row, ready to be sent: its bytes are in the region, in the place of this rack.
+/// Buffer of one row that is ready to send; its bytes are in the region at the offset of `index`.
 #[derive(Debug)]
-pub(super) struct Rack {
+pub(super) struct RowBuffer {
     pub(super) index: usize,
-    /// The shot's number in its turn.
+    /// Recorded shot number.
     pub(super) number: u64,
-    /// What is added to it.
-    pub(super) ahead: u64,
-    /// When it was taken; 0 unknown.
+    /// Offset added to the number in later passes.
+    pub(super) number_offset: u64,
+    /// Acquisition time in ns; 0 if unknown.
     pub(super) taken_ns: u64,
-    pub(super) links: Vec<Loaded>,
+    pub(super) links: Vec<LoadedShot>,
 }
 
-/// What a rack has of one link's shot.
+/// One link's shot in a row buffer.
 #[derive(Debug, Default)]
-pub(super) struct Loaded {
-    /// By packet: is it there? Empty if nothing is.
+pub(super) struct LoadedShot {
+    /// Presence of each packet; empty if the shot is missing.
     pub(super) packets: Vec<bool>,
-    /// CRC remainder of each packet that is.
+    /// CRC remainder of each packet.
     pub(super) remainders: Vec<u32>,
 }
 
-impl Rack {
+impl RowBuffer {
     pub(super) fn new(index: usize, links: usize) -> Self {
-        Self { index, number: 0, ahead: 0, taken_ns: 0, links: (0..links).map(|_| Loaded::default()).collect() }
+        Self {
+            index,
+            number: 0,
+            number_offset: 0,
+            taken_ns: 0,
+            links: (0..links).map(|_| LoadedShot::default()).collect(),
+        }
     }
 }
 
-/// What the reader hands over.
+/// Result that a reader passes to the sender.
 #[derive(Debug)]
-pub(super) enum Read {
-    Row(Rack),
+pub(super) enum ReadResult {
+    Row(RowBuffer),
     /// No more rows.
     End,
     Failed(ReadError),
 }
 
-/// Where racks lie in the region.
+/// Layout of row buffers in the region.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
+pub(super) struct BufferLayout {
     pub(super) links: usize,
     pub(super) slot_bytes: u64,
 }
 
-impl Places {
-    /// Offset of a link's shot.
-    pub(super) fn slot(&self, rack: usize, link: usize) -> u64 {
-        (rack * self.links + link) as u64 * self.slot_bytes
+impl BufferLayout {
+    /// Returns the offset of a link's shot in a row buffer.
+    pub(super) fn slot(&self, buffer: usize, link: usize) -> u64 {
+        (buffer * self.links + link) as u64 * self.slot_bytes
     }
 }
 
-/// Everything that the thread works with.
+/// State of a read-ahead thread.
 pub(super) struct Reader<T> {
     pub(super) tape: T,
     pub(super) forms: Vec<Form>,
     pub(super) region: Arc<Region>,
-    pub(super) places: Places,
-    /// Times that the rows are read; none: without end.
-    pub(super) turns: Option<u64>,
-    /// This reader takes every so many-th shot of all turns, beginning with this one.
-    pub(super) every: (u64, u64),
-    pub(super) free: Receiver<Rack>,
-    pub(super) full: SyncSender<Read>,
+    pub(super) layout: BufferLayout,
+    /// Passes over the rows; `None` for no limit.
+    pub(super) passes: Option<u64>,
+    /// First shot and step: this thread reads every `step`-th shot of all passes.
+    pub(super) stride: (u64, u64),
+    pub(super) free: Receiver<RowBuffer>,
+    pub(super) full: SyncSender<ReadResult>,
 }
 
 impl<T: Tape> Reader<T> {
-    /// Reads until the end, or until nobody wants more.
+    /// Reads until the end, or until the receiving end is dropped.
     pub(super) fn run(mut self) {
         let last = match self.read() {
-            Ok(true) => Read::End,
+            Ok(true) => ReadResult::End,
             Ok(false) => return,
-            Err(error) => Read::Failed(error),
+            Err(error) => ReadResult::Failed(error),
         };
         let _ = self.full.send(last);
     }
 
-    /// Whether all was read; false if nobody wanted the rest.
+    /// Reads all rows; returns `false` if the receiving end was dropped.
     fn read(&mut self) -> Result<bool, ReadError> {
         let (rows, numbers) = (self.tape.rows(), self.tape.numbers());
         let count = rows.end.saturating_sub(rows.start);
@@ -93,20 +99,20 @@ impl<T: Tape> Reader<T> {
         }
         let first = self.tape.row(rows.start)?.1;
         let last = self.tape.row(rows.end - 1)?.1.max(first);
-        // From the last shot of a turn to the first of the next it is as long as it is on average.
-        let lap = (last - first) + (last - first) / (count - 1).max(1);
-        let (mut at, step) = self.every;
-        while self.turns.is_none_or(|turns| at / count < turns) {
-            let (turn, row) = (at / count, rows.start + at % count);
-            let Ok(mut rack) = self.free.recv() else { return Ok(false) };
+        // The gap between passes is the average gap between shots.
+        let pass_ns = (last - first) + (last - first) / (count - 1).max(1);
+        let (mut at, step) = self.stride;
+        while self.passes.is_none_or(|passes| at / count < passes) {
+            let (pass, row) = (at / count, rows.start + at % count);
+            let Ok(mut buffer) = self.free.recv() else { return Ok(false) };
             let (number, taken_ns) = self.tape.row(row)?;
-            rack.number = number;
-            rack.ahead = turn.wrapping_mul(numbers.end - numbers.start);
-            rack.taken_ns = if taken_ns > 0 { taken_ns.saturating_add(turn.saturating_mul(lap)) } else { 0 };
-            for link in 0..self.places.links {
-                self.shot(row, link, &mut rack)?;
+            buffer.number = number;
+            buffer.number_offset = pass.wrapping_mul(numbers.end - numbers.start);
+            buffer.taken_ns = if taken_ns > 0 { taken_ns.saturating_add(pass.saturating_mul(pass_ns)) } else { 0 };
+            for link in 0..self.layout.links {
+                self.shot(row, link, &mut buffer)?;
             }
-            if self.full.send(Read::Row(rack)).is_err() {
+            if self.full.send(ReadResult::Row(buffer)).is_err() {
                 return Ok(false);
             }
             at += step;
@@ -114,27 +120,27 @@ impl<T: Tape> Reader<T> {
         Ok(true)
     }
 
-    /// Puts one link's shot into its place.
-    fn shot(&mut self, row: u64, link: usize, rack: &mut Rack) -> Result<(), ReadError> {
-        let (form, number, stream) = (self.forms[link], rack.number, self.tape.links()[link].stream);
-        let at = self.places.slot(rack.index, link) as usize;
+    /// Reads one link's shot into a row buffer.
+    fn shot(&mut self, row: u64, link: usize, buffer: &mut RowBuffer) -> Result<(), ReadError> {
+        let (form, number, stream) = (self.forms[link], buffer.number, self.tape.links()[link].stream);
+        let at = self.layout.slot(buffer.index, link) as usize;
         let region = &self.region;
-        let loaded = &mut rack.links[link];
+        let loaded = &mut buffer.links[link];
         loaded.packets.clear();
         loaded.remainders.clear();
-        let mut other = Vec::new();
-        self.tape.shot(row, link, &mut |kept: &Kept<'_>, slot: &[u8]| {
+        let mut converted = Vec::new();
+        self.tape.shot(row, link, &mut |meta: &Kept<'_>, slot: &[u8]| {
             let geometry = form.geometry();
             let bytes = if form.is_same() {
                 slot
             } else {
-                form.convert(kept, (number, stream), slot, &mut other);
-                &other
+                form.convert(meta, (number, stream), slot, &mut converted);
+                &converted
             };
             region.write(at, &bytes[..geometry.shot_bytes() as usize]);
             for index in 0..geometry.packets() {
                 let first = geometry.packet_offset(index) as usize;
-                loaded.packets.push(form.contains(kept, index));
+                loaded.packets.push(form.contains(meta, index));
                 loaded.remainders.push(crc::remainder(&bytes[first..first + geometry.packet_bytes(index) as usize]));
             }
         })

@@ -1,12 +1,12 @@
-//! A recording as the shots of a probe.
+//! Shot source of a probe that reads a recording.
 
 use super::form::{Form, FormError};
 use super::patch::Patch;
-use super::reader::{Places, Rack, Read, Reader};
+use super::reader::{BufferLayout, ReadResult, Reader, RowBuffer};
 use super::tape::Tape;
 use crate::probe::samples::{ReplayReport, SourceReport};
-use crate::probe::shots::COPIES_BYTES;
-use crate::probe::{Copies, Moment, Payload, ReadError, Shots, Upcoming};
+use crate::probe::shots::COPY_RING_BYTES;
+use crate::probe::{CopyRing, Payload, ReadError, ShotContext, Shots, Upcoming};
 use shotline_memory::{MemoryError, Region, RegionId, Registrar, Sge};
 use shotline_wire::crc;
 use shotline_wire::record;
@@ -17,86 +17,86 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-/// Memory for rows that were read ahead.
+/// Memory for read-ahead in bytes.
 const AHEAD_BYTES: u64 = 64 << 20;
-/// Rows that are read ahead: at least, at most.
-const RACKS: (u64, u64) = (8, 256);
-/// Threads that read. One alone would wait for the disk most of the time.
+/// Minimum and maximum number of rows read ahead.
+const ROW_BUFFERS: (u64, u64) = (8, 256);
+/// Number of read-ahead threads. A single thread would wait for the disk most of the time.
 const READERS: u64 = 4;
 
-/// Whose time a shot's end-of-shot record tells.
+/// Time stamp in the end-of-shot record of a sent shot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
-    /// That of the recorded shot.
+    /// Time of the recorded shot.
     #[default]
     Original,
-    /// That of its sending. The record's CRC is changed with it.
+    /// Time of sending; the record's CRC is adjusted.
     Now,
 }
 
-/// Why a recording cannot be replayed.
+/// Reason why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// Its shots do not take the form.
+    /// The shots cannot be converted to the framing.
     #[error(transparent)]
     Form(#[from] FormError),
-    /// There is nothing in it.
+    /// The recording is empty.
     #[error("there is no shot to send: the recording has none in this range")]
     Empty,
-    /// Set-up describes all links at once.
+    /// Links differ in geometry, which set-up messages cannot describe.
     #[error("link {link} has shots of another shape than link 0: set-up knows one for all; send them with --to")]
     Shapes {
-        /// The first that differs.
+        /// First link that differs.
         link: usize,
     },
-    /// There is no record whose time could be changed.
+    /// The shots have no record whose time could be changed.
     #[error(
         "the time of sending can only be told in an end-of-shot record, and these shots have none: leave --stamps out"
     )]
     Stamps,
-    /// No room.
+    /// Memory allocation failed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
 
-/// A recording as the shots of a probe: rows are read ahead, by several threads in turn.
+/// Shot source of a probe that reads a recording. Rows are read ahead by several threads, round-robin.
 pub struct Recorded<T> {
     tape: T,
     model: Model,
     forms: Vec<Form>,
-    /// Of each link: as recorded, and as it is sent.
+    /// Recorded and sent stream number of each link.
     streams: Vec<(u32, u32)>,
     stamps: Stamps,
-    turns: Option<u64>,
+    passes: Option<u64>,
     region: Arc<Region>,
     id: RegionId,
-    places: Places,
-    racks: usize,
-    copies: Copies,
+    layout: BufferLayout,
+    buffers: usize,
+    copies: CopyRing,
     report: ReplayReport,
     pattern_period: u32,
-    /// Numbers of one turn: the first, and how many.
+    /// First shot number and count of numbers of one pass.
     numbers: (u64, u64),
-    readers: Vec<Reading>,
-    /// Shots taken from the readers so far.
-    taken: u64,
-    present: Option<Rack>,
-    next: Option<Read>,
-    /// The reader has been waited for since the last shot.
-    waited: bool,
+    readers: Vec<ReaderHandle>,
+    /// Shots loaded since the last rewind.
+    loaded: u64,
+    current: Option<RowBuffer>,
+    next: Option<ReadResult>,
+    /// A wait for the reader has been counted since the last shot.
+    has_waited: bool,
 }
 
-/// One reader's ends of its channels. It ends when they are gone.
+/// Channel ends of a read-ahead thread. The thread ends when they are dropped.
 #[derive(Debug)]
-struct Reading {
-    free: SyncSender<Rack>,
-    full: Receiver<Read>,
+struct ReaderHandle {
+    free: SyncSender<RowBuffer>,
+    full: Receiver<ReadResult>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Reading {
+impl Drop for ReaderHandle {
     fn drop(&mut self) {
-        // What it writes to is given to its successor: so it must have ended.
+        // The next reader writes to the same memory, so this one must have ended.
         (self.free, self.full) = (sync_channel(0).0, sync_channel(0).1);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -105,14 +105,17 @@ impl Drop for Reading {
 }
 
 impl<T: Tape> Recorded<T> {
-    /// Takes the memory for reading ahead. `name` is for people; `turns` says how often the rows are sent, none
-    /// without end.
+    /// Allocates memory for read-ahead. `name` becomes part of the model name; `passes` is the number of times that the
+    /// rows are sent, `None` for no limit.
+    ///
+    /// # Errors
+    /// If the recording is empty, its links differ, or it has no records for [`Stamps::Now`].
     pub fn new(
         tape: T,
         name: &str,
         forms: Vec<Form>,
         stamps: Stamps,
-        turns: Option<u64>,
+        passes: Option<u64>,
         registrar: &mut Registrar,
     ) -> Result<Self, ReplayError> {
         let (rows, numbers) = (tape.rows(), tape.numbers());
@@ -123,93 +126,94 @@ impl<T: Tape> Recorded<T> {
         if stamps == Stamps::Now && !first.geometry().trailer().has_record() {
             return Err(ReplayError::Stamps);
         }
-        let places = Places { links: forms.len(), slot_bytes: first.geometry().slot_bytes().into() };
-        let rack_bytes = places.slot(1, 0);
-        let racks = (AHEAD_BYTES / rack_bytes).clamp(RACKS.0, RACKS.1);
-        let copies_at = racks * rack_bytes;
-        let region = Region::host(usize::try_from(copies_at + COPIES_BYTES).unwrap_or(usize::MAX))?;
+        let layout = BufferLayout { links: forms.len(), slot_bytes: first.geometry().slot_bytes().into() };
+        let buffer_bytes = layout.slot(1, 0);
+        let buffers = (AHEAD_BYTES / buffer_bytes).clamp(ROW_BUFFERS.0, ROW_BUFFERS.1);
+        let copies_offset = buffers * buffer_bytes;
+        let region = Region::host(usize::try_from(copies_offset + COPY_RING_BYTES).unwrap_or(usize::MAX))?;
         let id = registrar.add(Arc::clone(&region));
         let printable: String = name.chars().filter(|letter| (' '..='~').contains(letter)).collect();
         let model = format!("replay of {printable}");
         let model = &model[..model.len().min(Model::default().capacity())];
-        // A receiver gives the links the streams 0, 1, ..., and later turns have other numbers.
-        let as_told = turns == Some(1) && tape.links().iter().zip(0..).all(|(link, stream)| link.stream == stream);
+        // Receivers assign the streams 0, 1, ... to the links, and later passes have other shot numbers.
+        let has_patterns =
+            passes == Some(1) && tape.links().iter().zip(0..).all(|(link, stream)| link.stream == stream);
         Ok(Self {
-            pattern_period: if as_told { tape.pattern_period() } else { 0 },
+            pattern_period: if has_patterns { tape.pattern_period() } else { 0 },
             model: Model::from(model).unwrap_or_default(),
             streams: tape.links().iter().map(|link| (link.stream, link.stream)).collect(),
             forms,
             stamps,
-            turns,
-            copies: Copies::new(Arc::clone(&region), id, copies_at),
+            passes,
+            copies: CopyRing::new(Arc::clone(&region), id, copies_offset),
             region,
             id,
-            places,
-            racks: racks as usize,
+            layout,
+            buffers: buffers as usize,
             report: ReplayReport { rows: rows.end - rows.start, read_waits: 0 },
             numbers: (numbers.start, numbers.end - numbers.start),
             tape,
             readers: Vec::new(),
-            taken: 0,
-            present: None,
+            loaded: 0,
+            current: None,
             next: None,
-            waited: true,
+            has_waited: true,
         })
     }
 
-    /// Begins to read at the first row.
+    /// Restarts reading at the first row.
     fn rewind(&mut self) {
-        (self.present, self.next, self.waited) = (None, None, true);
+        (self.current, self.next, self.has_waited) = (None, None, true);
         self.readers.clear();
-        self.taken = 0;
+        self.loaded = 0;
         for reader in 0..READERS {
-            let racks = (reader as usize..self.racks).step_by(READERS as usize);
-            let ((free, empty), (filled, full)) = (sync_channel(racks.len()), sync_channel(racks.len() + 1));
-            for index in racks {
-                let _ = free.send(Rack::new(index, self.places.links)); // there is room for all
+            let buffers = (reader as usize..self.buffers).step_by(READERS as usize);
+            let ((free, empty), (filled, full)) = (sync_channel(buffers.len()), sync_channel(buffers.len() + 1));
+            for index in buffers {
+                let _ = free.send(RowBuffer::new(index, self.layout.links)); // the channel has capacity for all
             }
             let reader = Reader {
                 tape: self.tape.clone(),
                 forms: self.forms.clone(),
                 region: Arc::clone(&self.region),
-                places: self.places,
-                turns: self.turns,
-                every: (reader, READERS),
+                layout: self.layout,
+                passes: self.passes,
+                stride: (reader, READERS),
                 free: empty,
                 full: filled,
             };
             let thread = Some(std::thread::spawn(|| reader.run()));
-            self.readers.push(Reading { free, full, thread });
+            self.readers.push(ReaderHandle { free, full, thread });
         }
     }
 
-    /// The reader of a shot, by how many were taken before.
-    fn reader(&self, taken: u64) -> Option<&Reading> {
-        self.readers.get((taken % READERS) as usize)
+    /// Returns the reader of the shot with this position in the sequence.
+    fn reader(&self, position: u64) -> Option<&ReaderHandle> {
+        self.readers.get((position % READERS) as usize)
     }
 
-    /// The number after the last.
+    /// Returns the number after the last shot.
     fn end(&self) -> u64 {
         let (first, count) = self.numbers;
-        first.saturating_add(count.saturating_mul(self.turns.unwrap_or(u64::MAX)))
+        first.saturating_add(count.saturating_mul(self.passes.unwrap_or(u64::MAX)))
     }
 
-    /// Changes a rack's records to what is sent now.
-    fn patch(&self, rack: &mut Rack, moment: &Moment) {
-        for (link, loaded) in rack.links.iter_mut().enumerate() {
+    /// Updates the records in a row buffer for sending now.
+    fn patch(&self, buffer: &mut RowBuffer, context: &ShotContext) {
+        for (link, loaded) in buffer.links.iter_mut().enumerate() {
             let geometry = self.forms[link].geometry();
             let (recorded, sent) = self.streams[link];
             let patch = Patch {
-                ahead: rack.ahead,
+                number_offset: buffer.number_offset,
                 stream: (recorded != sent).then_some(sent),
-                stamp: (self.stamps == Stamps::Now).then_some((moment.stamp.tai_ns, moment.stamp.locked)),
+                stamp: (self.stamps == Stamps::Now).then_some((context.stamp.tai_ns, context.stamp.locked)),
             };
-            // A record is never cut in two, so it is in the last packet.
+            // A record is never split, so it is in the last packet.
             let last = loaded.packets.last().copied().unwrap_or(false);
-            let Some(record_at) = geometry.record_offset().filter(|_| last && patch != Patch::default()) else {
+            let Some(record_offset) = geometry.record_offset().filter(|_| last && patch != Patch::default()) else {
                 continue;
             };
-            let at = (self.places.slot(rack.index, link) + u64::from(record_at)) as usize;
+            let at = (self.layout.slot(buffer.index, link) + u64::from(record_offset)) as usize;
             let mut bytes = [0; record::LEN];
             self.region.read(at, &mut bytes);
             let change = patch.apply(&mut bytes);
@@ -247,48 +251,48 @@ impl<T: Tape> Shots for Recorded<T> {
 
     fn upcoming(&mut self) -> Upcoming {
         if self.next.is_none() {
-            self.next = match self.reader(self.taken).map(|reader| reader.full.try_recv()) {
+            self.next = match self.reader(self.loaded).map(|reader| reader.full.try_recv()) {
                 Some(Ok(read)) => Some(read),
                 Some(Err(TryRecvError::Empty)) => {
-                    self.report.read_waits += u64::from(!self.waited);
-                    self.waited = true;
+                    self.report.read_waits += u64::from(!self.has_waited);
+                    self.has_waited = true;
                     None
                 }
                 Some(Err(TryRecvError::Disconnected)) => {
-                    Some(Read::Failed(ReadError("a reading thread panicked".into())))
+                    Some(ReadResult::Failed(ReadError("a reading thread panicked".into())))
                 }
                 None => None,
             };
         }
         match &self.next {
-            Some(Read::Row(rack)) => Upcoming::Shot {
-                number: rack.number.wrapping_add(rack.ahead),
-                taken_ns: Some(rack.taken_ns).filter(|taken_ns| *taken_ns > 0),
+            Some(ReadResult::Row(buffer)) => Upcoming::Shot {
+                number: buffer.number.wrapping_add(buffer.number_offset),
+                taken_ns: Some(buffer.taken_ns).filter(|taken_ns| *taken_ns > 0),
             },
-            // Loading it says what went wrong.
-            Some(Read::Failed(_)) => Upcoming::Shot { number: 0, taken_ns: None },
-            Some(Read::End) => Upcoming::End(self.end()),
+            // `load` returns the error.
+            Some(ReadResult::Failed(_)) => Upcoming::Shot { number: 0, taken_ns: None },
+            Some(ReadResult::End) => Upcoming::End(self.end()),
             None => Upcoming::Later,
         }
     }
 
-    fn load(&mut self, moment: &Moment) -> Result<u64, ReadError> {
-        let mut rack = match self.next.take() {
-            Some(Read::Row(rack)) => rack,
-            Some(Read::Failed(error)) => return Err(error),
+    fn load(&mut self, context: &ShotContext) -> Result<u64, ReadError> {
+        let mut buffer = match self.next.take() {
+            Some(ReadResult::Row(buffer)) => buffer,
+            Some(ReadResult::Failed(error)) => return Err(error),
             other => {
                 self.next = other;
                 return Err(ReadError("no shot was upcoming".into()));
             }
         };
-        self.waited = false;
-        self.patch(&mut rack, moment);
-        let number = rack.number.wrapping_add(rack.ahead);
-        let done = self.present.replace(rack);
-        if let (Some(done), Some(reader)) = (done, self.taken.checked_sub(1).and_then(|before| self.reader(before))) {
-            let _ = reader.free.send(done); // a reader that has ended needs none
+        self.has_waited = false;
+        self.patch(&mut buffer, context);
+        let number = buffer.number.wrapping_add(buffer.number_offset);
+        let done = self.current.replace(buffer);
+        if let (Some(done), Some(reader)) = (done, self.loaded.checked_sub(1).and_then(|before| self.reader(before))) {
+            let _ = reader.free.send(done); // fails only if the reader has ended
         }
-        self.taken += 1;
+        self.loaded += 1;
         Ok(number)
     }
 
@@ -297,21 +301,21 @@ impl<T: Tape> Shots for Recorded<T> {
     }
 
     fn contains(&self, link: u8, packet: u16) -> bool {
-        let loaded = self.present.as_ref().map(|rack| &rack.links[usize::from(link)]);
+        let loaded = self.current.as_ref().map(|buffer| &buffer.links[usize::from(link)]);
         loaded.is_some_and(|loaded| loaded.packets.get(usize::from(packet)).copied().unwrap_or(false))
     }
 
     fn payload(&self, link: u8, _shot: u64, packet: u16) -> Payload {
         let (link, packet) = (usize::from(link), usize::from(packet));
-        let Some(rack) = &self.present else { return Payload { gather: [Sge::EMPTY; 2], remainder: 0 } };
+        let Some(buffer) = &self.current else { return Payload { gather: [Sge::EMPTY; 2], remainder: 0 } };
         let geometry = self.forms[link].geometry();
-        let offset = self.places.slot(rack.index, link) + u64::from(geometry.packet_offset(packet as u32));
+        let offset = self.layout.slot(buffer.index, link) + u64::from(geometry.packet_offset(packet as u32));
         let sge = Sge { region: self.id, offset, len: geometry.packet_bytes(packet as u32) };
-        let remainder = rack.links[link].remainders.get(packet).copied().unwrap_or(0);
+        let remainder = buffer.links[link].remainders.get(packet).copied().unwrap_or(0);
         Payload { gather: [sge, Sge::EMPTY], remainder }
     }
 
-    fn copies(&mut self) -> &mut Copies {
+    fn copies(&mut self) -> &mut CopyRing {
         &mut self.copies
     }
 }

@@ -1,4 +1,4 @@
-//! A recording as a replay needs it.
+//! Interface to the recording that a replay sends.
 
 use crate::probe::ReadError;
 use shotline_wire::shot::Geometry;
@@ -7,39 +7,40 @@ use std::ops::Range;
 /// One link of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapeLink {
-    /// Its stream.
+    /// Stream number.
     pub stream: u32,
-    /// The shape of its shots.
+    /// Geometry of its shots.
     pub geometry: Geometry,
 }
 
-/// What a recording keeps of one shot beside its bytes.
+/// Metadata of a recorded shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept<'a> {
-    /// Which packets it has: bit `i % 8` of byte `i / 8` is packet `i`.
+    /// Presence map: bit `i % 8` of byte `i / 8` is packet `i`.
     pub presence: &'a [u8],
-    /// What closes the shot is there and proves it.
+    /// The shot's trailer is present and its checksum is correct.
     pub proven: bool,
-    /// TAI nanoseconds of the first sample, 0 if unknown.
+    /// TAI of the first sample in ns; 0 if unknown.
     pub stamp_tai_ns: u64,
-    /// The record's flags.
+    /// Flags of the record.
     pub flags: u8,
 }
 
-/// A recording, row by row. Several threads read it, each its own clone and some of the rows, in order.
+/// A recording, read row by row. Several threads read it; each has its own clone and reads some of the rows in order.
 pub trait Tape: Clone + Send + 'static {
-    /// The links.
+    /// Returns the links.
     fn links(&self) -> &[TapeLink];
-    /// The rows to send.
+    /// Returns the rows to send.
     fn rows(&self) -> Range<u64>;
-    /// The shot numbers that they stand for, those included that are in no row.
+    /// Returns the range of shot numbers, including numbers without a row.
     fn numbers(&self) -> Range<u64>;
-    /// If its samples are test patterns of its streams: their period, as set-up tells it. Else 0.
+    /// Returns the period of the test patterns for set-up messages if the samples are test patterns of their streams,
+    /// else 0.
     fn pattern_period(&self) -> u32 {
         0
     }
-    /// A row's shot number, and when it was taken in nanoseconds of one clock; 0 if unknown.
+    /// Returns a row's shot number and its acquisition time in ns of one clock; 0 if unknown.
     fn row(&mut self, row: u64) -> Result<(u64, u64), ReadError>;
-    /// Hands a shot to `take`, as its bytes were on the wire; nothing if it is not in the recording.
+    /// Calls `take` with a shot's metadata and its bytes as on the wire; does not call it if the shot is missing.
     fn shot(&mut self, row: u64, link: usize, take: &mut dyn FnMut(&Kept<'_>, &[u8])) -> Result<(), ReadError>;
 }

@@ -1,4 +1,4 @@
-//! A replay from memory, by the protocol as a receiver sees it.
+//! Tests of a replay from memory, with the receiver's side of the protocol.
 
 use super::*;
 use crate::fake::{FakeLink, Log, SOURCE};
@@ -21,10 +21,10 @@ fn geometry() -> Geometry {
     Geometry::new(10, 450, 16, Packing::Int16Le, 1_000_000).unwrap()
 }
 
-/// What a row of the tape has of one link: the packets that are there; none, and the shot is lost.
+/// Shot number of a row and, per link, the packets present; `None` if the shot is lost.
 type Row = (u64, Vec<Option<[bool; PACKETS as usize]>>);
 
-/// A recording in memory. Shot `n` of stream `s` is filled with bytes that only they have.
+/// A recording in memory. The bytes of each shot are unique to its number and stream.
 #[derive(Clone)]
 struct Memory {
     links: Vec<TapeLink>,
@@ -80,17 +80,17 @@ impl Tape for Memory {
     }
 }
 
-const WHOLE: Option<[bool; 3]> = Some([true; 3]);
+const COMPLETE: Option<[bool; 3]> = Some([true; 3]);
 
-/// Numbers 10 to 19. 12 is in no row, 14 has no shot of link 1, 16 lacks packet 1 of link 0, 19 its last.
+/// Numbers 10 to 19. 12 has no row, 14 has no shot of link 1, 16 lacks packet 1 of link 0, 19 lacks its last packet.
 fn tape() -> Memory {
     let row = |number| {
         let first = match number {
             16 => Some([true, false, true]),
             19 => Some([true, true, false]),
-            _ => WHOLE,
+            _ => COMPLETE,
         };
-        (number, vec![first, if number == 14 { None } else { WHOLE }])
+        (number, vec![first, if number == 14 { None } else { COMPLETE }])
     };
     let links = [0, 1].map(|stream| TapeLink { stream, geometry: geometry() }).to_vec();
     let rows = (10..20).filter(|number| *number != 12).map(row).collect();
@@ -107,9 +107,9 @@ struct Bench {
 
 fn bench(tape: Memory, pace: Pace, stamps: Stamps, turns: Option<u64>) -> Bench {
     let log = Log::default();
-    let kept = log.clone();
+    let link_log = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
-        let io = FakeLink { link: wanted.link, regions: regions.clone(), room: usize::MAX, log: kept.clone() };
+        let io = FakeLink { link: wanted.link, regions: regions.clone(), capacity: usize::MAX, log: link_log.clone() };
         Ok(Outlet::new(io, SocketAddr::from(SOURCE)))
     });
     let mut registrar = Registrar::new();
@@ -143,7 +143,7 @@ impl Bench {
         }
     }
 
-    /// Configures both links and starts; the first sequence numbers.
+    /// Configures both links and starts; returns the first sequence numbers and the first shot number.
     fn start(&mut self, token: u32, framing: Kind, streams: [u32; 2], start: Start) -> ([u32; 2], u64) {
         let first_psn = [0, 1].map(|link| {
             match self.ask(token, Request::Configure(configure(link, framing, streams[usize::from(link)]))) {
@@ -157,7 +157,7 @@ impl Bench {
         }
     }
 
-    /// Lets the replay work until it rests. Time stands still while the tape is read.
+    /// Runs the replay until it is idle. Time does not advance while the tape is read.
     fn work(&mut self) {
         loop {
             let now = self.log.now.get();
@@ -180,11 +180,11 @@ impl Bench {
         }
     }
 
-    /// Packets by link and shot: index and payload.
+    /// Returns the sent packets by link and shot, as index and payload.
     fn shots(&mut self, framing: &dyn Framing, (psn, first): ([u32; 2], u64)) -> BTreeMap<(u8, u64), Packets> {
         let mut shots = BTreeMap::<_, Packets>::new();
         for sent in self.log.sent.borrow_mut().drain(..) {
-            assert!(sent.told_truly);
+            assert!(sent.remainder_is_correct);
             let trailer = if framing.sealed() { 4 } else { 0 };
             let (header, payload) = sent.bytes[..sent.bytes.len() - trailer].split_at(sent.header_len);
             let (number, offset) = match framing.place(header, payload.len() as u32, &geometry()).unwrap().position {
@@ -207,7 +207,7 @@ type Packets = BTreeMap<u32, Vec<u8>>;
 const ALL: Start = Start { mode: Mode::FreeRunning, shots: 0 };
 
 #[test]
-fn every_framing_carries_exactly_the_packets_that_the_tape_has() {
+fn every_framing_carries_exactly_the_recorded_packets() {
     let framings: [(Kind, &dyn Framing); 3] =
         [(Kind::Ud, &framing::Ud), (Kind::Counted, &framing::Counted), (Kind::Udp, &framing::Udp)];
     assert!(Kind::with_set_up().eq(framings.map(|(kind, _)| kind)));
@@ -219,9 +219,9 @@ fn every_framing_carries_exactly_the_packets_that_the_tape_has() {
         let shots = bench.shots(framing, begun);
         for (link, number) in [0, 1].into_iter().flat_map(|link| (10..21).map(move |number| (link, number))) {
             let row = tape().rows.into_iter().find(|(other, _)| *other == number);
-            let there = row.and_then(|(_, shots)| shots[usize::from(link)]).unwrap_or_default();
+            let present = row.and_then(|(_, shots)| shots[usize::from(link)]).unwrap_or_default();
             let expected: Packets = (0..PACKETS)
-                .filter(|packet| there[*packet as usize])
+                .filter(|packet| present[*packet as usize])
                 .map(|packet| {
                     let at = geometry().packet_offset(packet) as usize;
                     (packet, bytes(link.into(), number)[at..at + geometry().packet_bytes(packet) as usize].to_vec())
@@ -229,7 +229,7 @@ fn every_framing_carries_exactly_the_packets_that_the_tape_has() {
                 .collect();
             assert_eq!(shots.get(&(link, number)).cloned().unwrap_or_default(), expected, "{kind} {number}");
         }
-        // 12 and 20 are in no row, and count all the same: to a receiver they are shots that never came.
+        // 12 and 20 have no row but still count: a receiver sees them as lost shots.
         let [first, second] = [0, 1].map(|link| bench.report(link));
         assert_eq!((first.shots_sent, first.next_shot, first.running), (11, 21, false));
         assert_eq!((first.lost, first.packets_sent), (3 + 3 + 2, 11 * 3 - 8));
@@ -239,7 +239,7 @@ fn every_framing_carries_exactly_the_packets_that_the_tape_has() {
 }
 
 #[test]
-fn shots_keep_their_distances_and_turns_go_on_in_number_and_time() {
+fn shots_keep_their_spacing_across_passes() {
     let mut bench = bench(tape(), Pace::Recorded(2.0), Stamps::Original, Some(2));
     bench.log.now.set(77);
     let begun = bench.start(1, Kind::Udp, [0, 1], ALL);
@@ -249,40 +249,40 @@ fn shots_keep_their_distances_and_turns_go_on_in_number_and_time() {
         let number = u64::from_be_bytes(sent.bytes[12..20].try_into().unwrap());
         times.insert(number, sent.at);
     }
-    // From the last of a turn to the first of the next it is as long as on average: 59 us / 8.
-    let lap = 59_000 + 59_000 / 8;
+    // The gap between passes is the average gap: 59 us / 8.
+    let pass_ns = 59_000 + 59_000 / 8;
     for (number, at) in times {
-        let (turn, number) = ((number - 10) / 11, 10 + (number - 10) % 11);
-        assert_eq!(at, 77 + (taken_ns(number) - taken_ns(10) + turn * lap).div_ceil(2), "{turn} {number}");
+        let (pass, number) = ((number - 10) / 11, 10 + (number - 10) % 11);
+        assert_eq!(at, 77 + (taken_ns(number) - taken_ns(10) + pass * pass_ns).div_ceil(2), "{pass} {number}");
     }
     let shots = bench.shots(&framing::Udp, begun);
     for ((link, number), packets) in shots.iter().filter(|(_, packets)| packets.len() == 3) {
-        let whole: Vec<u8> = packets.values().flatten().copied().collect();
-        assert!(record::is_whole(crc::register(u32::MAX, &whole)), "{link} {number}");
-        assert_eq!(Record::parse(whole.last_chunk().unwrap()).unwrap().shot, *number);
+        let bytes: Vec<u8> = packets.values().flatten().copied().collect();
+        assert!(record::is_whole(crc::register(u32::MAX, &bytes)), "{link} {number}");
+        assert_eq!(Record::parse(bytes.last_chunk().unwrap()).unwrap().shot, *number);
     }
     assert_eq!((shots.keys().next().unwrap().1, shots.keys().last().unwrap().1), (10, 30));
 }
 
 #[test]
-fn other_streams_and_other_times_are_in_records_that_are_still_right() {
+fn changed_streams_and_times_are_in_valid_records() {
     let mut bench = bench(tape(), Pace::Max, Stamps::Now, Some(1));
     let begun = bench.start(1, Kind::Ud, [40, 41], ALL);
     bench.work();
     let shots = bench.shots(&framing::Ud, begun);
     for ((link, number), packets) in shots.into_iter().filter(|(_, packets)| packets.len() == 3) {
-        let whole: Vec<u8> = packets.into_values().flatten().collect();
-        assert!(record::is_whole(crc::register(u32::MAX, &whole)));
-        let record = Record::parse(whole.last_chunk().unwrap()).unwrap();
+        let bytes: Vec<u8> = packets.into_values().flatten().collect();
+        assert!(record::is_whole(crc::register(u32::MAX, &bytes)));
+        let record = Record::parse(bytes.last_chunk().unwrap()).unwrap();
         assert_eq!((record.stream, record.shot), (40 + u32::from(link), number));
         assert_eq!((record.tai_ns, record.clock_locked, record.triggered), (9_000_000, true, true));
     }
 }
 
 #[test]
-fn each_receiver_begins_at_the_first_shot_and_one_goes_on_where_it_stopped() {
+fn a_new_receiver_rewinds_and_the_same_one_continues() {
     let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
-    // Four numbers, one of which is in no row.
+    // Four numbers, one of which has no row.
     let begun = bench.start(1, Kind::Ud, [0, 1], Start { shots: 4, ..ALL });
     bench.work();
     assert_eq!(bench.shots(&framing::Ud, begun).keys().map(|(_, number)| *number).max(), Some(13));
@@ -295,12 +295,12 @@ fn each_receiver_begins_at_the_first_shot_and_one_goes_on_where_it_stopped() {
     bench.work();
     assert_eq!(begun.1, 10);
     let shots = bench.shots(&framing::Counted, begun);
-    assert_eq!(shots.keys().map(|(_, number)| *number).max(), Some(11), "the third number is in no row");
+    assert_eq!(shots.keys().map(|(_, number)| *number).max(), Some(11), "the third number has no row");
     assert_eq!(bench.report(0).next_shot, 13);
 }
 
 #[test]
-fn what_was_recorded_is_not_a_receivers_to_choose() {
+fn geometry_and_events_of_a_recording_are_fixed() {
     let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
     let fewer = Geometry::new(10, 449, 16, Packing::Int16Le, 0).unwrap();
     let refusal = |reply| match reply {
@@ -318,7 +318,7 @@ fn what_was_recorded_is_not_a_receivers_to_choose() {
 }
 
 #[test]
-fn test_patterns_are_promised_only_where_the_receiver_will_find_them() {
+fn a_pattern_period_is_announced_only_if_it_holds() {
     let period = |turns, streams: [u32; 2]| {
         let mut tape = tape();
         tape.links.iter_mut().zip(streams).for_each(|(link, stream)| link.stream = stream);
@@ -332,7 +332,7 @@ fn test_patterns_are_promised_only_where_the_receiver_will_find_them() {
 }
 
 #[test]
-fn a_tape_that_breaks_off_is_an_error_of_the_shot_that_it_meets() {
+fn a_read_error_is_returned_by_its_shot() {
     let mut bench = bench(Memory { broken: Some(3), ..tape() }, Pace::Max, Stamps::Original, Some(1));
     bench.start(1, Kind::Ud, [0, 1], ALL);
     let error = loop {
@@ -350,7 +350,7 @@ fn a_tape_that_breaks_off_is_an_error_of_the_shot_that_it_meets() {
 }
 
 #[test]
-fn nothing_to_send_and_links_of_different_shapes_are_refused() {
+fn empty_recordings_and_differing_links_are_refused() {
     let made = |tape: Memory, stamps| {
         let forms = tape.links.iter().map(|link| Form::new(link.geometry, Kind::Ud).unwrap()).collect();
         Recorded::new(tape, "", forms, stamps, Some(1), &mut Registrar::new()).unwrap_err().to_string()

@@ -1,18 +1,18 @@
-//! The probe's links as hardware: packets made by the RTL of `hdl/`, compiled by Verilator.
+//! Probe links whose packets are built by the RTL of `hdl/`, compiled with Verilator.
 //!
 //! ```text
 //!  Configure ──► registers (AXI-Lite)     samples ──► 64-byte words (AXI-Stream)
 //!                      │                                  │
 //!                      ▼                                  ▼
-//!                    shotline_roce_ud_tx, as Verilator has compiled it, one a link
+//!                    shotline_roce_ud_tx, compiled with Verilator, one per link
 //!                                      │ Ethernet frames (AXI-Stream)
 //!                                      ▼
 //!                       a ring of frames in one region ──► Link ──► Whole ──► interface, or socket
 //! ```
 //!
-//! Here nothing of a packet is made: no header, no sequence number, no CRC, no end-of-shot record. An interface's raw
-//! frames leave as the RTL made them. A socket takes everything behind UDP, the ICRC included, and its kernel makes the
-//! headers before that a second time; the ICRC covers them, so a receiver finds out if the two are not the same.
+//! The RTL builds the entire packet: headers, sequence number, CRC and end-of-shot record. A raw interface sends its
+//! frames unchanged. A socket sends the bytes after the UDP header, including the ICRC, and the kernel rebuilds the
+//! outer headers; the ICRC covers them, so a receiver detects any difference.
 
 mod whole;
 
@@ -20,7 +20,7 @@ pub use whole::Whole;
 
 use super::clock::TAI_MINUS_UTC_NS;
 use super::samples::{Source, SourceReport};
-use super::shots::{COPIES_BYTES, Copies, Moment, Payload, ReadError, Shots, Upcoming, Way};
+use super::shots::{COPY_RING_BYTES, CopyRing, Payload, ReadError, Route, ShotContext, Shots, Upcoming};
 use super::{Config, ProbeError};
 use shotline_memory::{Region, RegionId, Regions, Registrar, Sge};
 use shotline_rtl::{Config as Registers, Framing, Limits, Sender, Shot};
@@ -32,56 +32,56 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the probe calls itself.
+/// Model name in set-up messages.
 const MODEL: &str = "Shotline RTL probe (simulated)";
-/// Room for a frame: the longest header is that of framing `udp` over IPv6, 94 bytes.
+/// Space for a frame in bytes: the longest header, framing `udp` over IPv6, has 94 bytes.
 const FRAME_BYTES: u32 = PACKET_BYTES + 128;
-/// Period of the RTL's clock in nanoseconds, for the times of frames.
+/// Period of the RTL's clock in ns, for the times of frames.
 const CLOCK_NS: u64 = 5;
 
-/// Sees every frame when it has left the RTL, with the time in nanoseconds of UTC.
+/// Callback for each frame that leaves the RTL, with its UTC time in ns.
 pub type Tap = Box<dyn FnMut(u64, &[u8]) -> std::io::Result<()>>;
 
-/// Shots that the RTL frames.
+/// Shot source with frames built by the RTL.
 pub struct Rtl {
     source: Source,
     region: Arc<Region>,
     id: RegionId,
-    links: Vec<Line>,
-    copies: Copies,
+    links: Vec<LinkHardware>,
+    copies: CopyRing,
     next: u64,
     tap: Option<Tap>,
 }
 
-/// One link's hardware.
+/// Hardware of one link.
 #[derive(Debug)]
-struct Line {
+struct LinkHardware {
     sender: Sender,
-    way: Option<Way>,
-    /// What is written to its registers before the next shot.
+    route: Option<Route>,
+    /// Configuration to write to the registers before the next shot.
     registers: Option<Registers>,
     stream: u32,
     geometry: Geometry,
     /// Sample bytes of each distinct shot; empty before the first [`Shots::prepare`].
     samples: Vec<Vec<u8>>,
-    ring: Ring,
+    ring: FrameRing,
 }
 
-/// Where a link's frames lie until they have left: one behind the other, and again from the beginning.
+/// Ring of a link's frames until they have been sent.
 #[derive(Debug)]
-struct Ring {
-    /// Where it begins.
-    at: u64,
-    /// Lengths of the frames in it.
+struct FrameRing {
+    /// Offset of the first slot.
+    offset: u64,
+    /// Lengths of the frames in the slots.
     lens: Vec<u32>,
-    /// Number of the first shot since it was emptied, if there was one.
-    first: Option<u64>,
-    /// Packets of each shot.
+    /// Number of the first shot since the ring was reset, if any.
+    first_shot: Option<u64>,
+    /// Packets per shot.
     packets: u32,
 }
 
 impl Rtl {
-    /// Opens the samples, and takes the memory for frames on their way. Returns the table of it, too.
+    /// Opens the sample source and allocates memory for frames in flight. Also returns its region table.
     ///
     /// # Errors
     /// As [`super::Probe::new`].
@@ -89,73 +89,73 @@ impl Rtl {
         config.check()?;
         let source = Source::new(config)?;
         let geometry = *source.geometry();
-        // A frame may be held back for so many others, while its shot and the next one are made.
+        // A frame may be held back for `reorder_depth` others while its shot and the next one are built.
         let frames = u32::from(config.faults.reorder_depth) + 3 * geometry.packets();
         let ring = u64::from(frames) * u64::from(FRAME_BYTES);
-        let rings_at = u64::from(SCRATCH_BYTES) + COPIES_BYTES;
-        let region = Region::host((rings_at + u64::from(config.links) * ring) as usize)?;
+        let rings_offset = u64::from(SCRATCH_BYTES) + COPY_RING_BYTES;
+        let region = Region::host((rings_offset + u64::from(config.links) * ring) as usize)?;
         let mut registrar = Registrar::new();
         let id = registrar.add(Arc::clone(&region));
-        let line = |link| Line {
+        let hardware = |link| LinkHardware {
             sender: Sender::new(config.seed.unwrap_or_default()),
-            way: None,
+            route: None,
             registers: None,
             stream: 0,
             geometry,
             samples: Vec::new(),
-            ring: Ring {
-                at: rings_at + u64::from(link) * ring,
+            ring: FrameRing {
+                offset: rings_offset + u64::from(link) * ring,
                 lens: vec![0; frames as usize],
-                first: None,
+                first_shot: None,
                 packets: geometry.packets(),
             },
         };
-        let links = (0..config.links).map(line).collect();
-        let copies = Copies::new(Arc::clone(&region), id, SCRATCH_BYTES.into());
+        let links = (0..config.links).map(hardware).collect();
+        let copies = CopyRing::new(Arc::clone(&region), id, SCRATCH_BYTES.into());
         Ok((Self { source, region, id, links, copies, next: config.first_shot, tap }, registrar.finish()))
     }
 
-    /// Writes what is on the ports of the first link's RTL, from now on, into a VCD file.
+    /// Starts tracing the ports of the first link's RTL to a VCD file.
     ///
     /// # Errors
-    /// If there can be no such file.
+    /// If the file cannot be created.
     pub fn trace(&mut self, path: &Path) -> std::io::Result<()> {
         self.links.first_mut().map_or(Ok(()), |line| line.sender.trace(path))
     }
 
-    /// Memory that a transport may use as its scratch.
+    /// Returns memory that a transport may use as scratch space.
     pub fn scratch(&self) -> Sge {
         Sge { region: self.id, offset: 0, len: SCRATCH_BYTES }
     }
 
-    /// The distinct shot that stands for this number.
+    /// Returns the index of the distinct shot that a shot number carries.
     fn pattern(&self, shot: u64) -> u32 {
         (shot % u64::from(self.source.period())) as u32
     }
 }
 
-impl Ring {
-    /// The place of a packet.
+impl FrameRing {
+    /// Returns the slot of a packet.
     fn slot(&self, shot: u64, packet: u32) -> usize {
-        let since = shot.wrapping_sub(self.first.unwrap_or(shot));
+        let since = shot.wrapping_sub(self.first_shot.unwrap_or(shot));
         let frame = since.wrapping_mul(self.packets.into()).wrapping_add(packet.into());
         (frame % self.lens.len() as u64) as usize
     }
 
     fn offset(&self, slot: usize) -> u64 {
-        self.at + slot as u64 * u64::from(FRAME_BYTES)
+        self.offset + slot as u64 * u64::from(FRAME_BYTES)
     }
 
-    /// Where a packet's frame of so many bytes is to be written.
-    fn put(&mut self, shot: u64, packet: u32, bytes: usize) -> u64 {
+    /// Reserves the slot of a packet for a frame of `bytes` bytes and returns the slot's offset.
+    fn reserve(&mut self, shot: u64, packet: u32, bytes: usize) -> u64 {
         let slot = self.slot(shot, packet);
         self.lens[slot] = bytes as u32;
         self.offset(slot)
     }
 }
 
-impl Line {
-    /// Has the RTL make a shot's frames.
+impl LinkHardware {
+    /// Builds a shot's frames with the RTL.
     fn frame(&mut self, shot: &Shot, pattern: u32) -> Result<(), ReadError> {
         if let Some(registers) = self.registers.take() {
             self.sender.configure(&registers).map_err(failed)?;
@@ -164,32 +164,32 @@ impl Line {
         self.sender.send(shot, &self.samples[pattern as usize]);
         self.sender.run(Limits { frames: packets, ..Limits::default() });
         let frames = self.sender.frames();
-        let (made, longest) = (frames.len(), frames.map(|frame| frame.bytes.len()).max().unwrap_or(0));
+        let (count, longest) = (frames.len(), frames.map(|frame| frame.bytes.len()).max().unwrap_or(0));
         let broken = self.sender.failed_assertions();
-        if made != packets || longest > FRAME_BYTES as usize || broken > 0 {
+        if count != packets || longest > FRAME_BYTES as usize || broken > 0 {
             return Err(failed(format!(
-                "the RTL made {made} frames of up to {longest} bytes of a shot of {packets} packets, and {broken} of its assertions failed"
+                "the RTL made {count} frames of up to {longest} bytes of a shot of {packets} packets, and {broken} of its assertions failed"
             )));
         }
         Ok(())
     }
 }
 
-/// A link's configuration, as set-up messages have told it.
-fn registers(way: &Way, geometry: &Geometry) -> Registers {
-    let network = match (way.source.ip(), way.destination.ip()) {
+/// Returns the register configuration for a link's route and geometry.
+fn registers(route: &Route, geometry: &Geometry) -> Registers {
+    let network = match (route.source.ip(), route.destination.ip()) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => Network::V4 { src: src.octets(), dst: dst.octets(), id: 0 },
         (src, dst) => Network::V6 { src: v6(src), dst: v6(dst) },
     };
-    let [source_mac, destination_mac] = way.ethernet;
+    let [source_mac, destination_mac] = route.ethernet;
     Registers {
-        framing: way.framing.name().parse().ok().and_then(Framing::of).unwrap_or_default(),
+        framing: route.framing.name().parse().ok().and_then(Framing::of).unwrap_or_default(),
         source_mac,
         destination_mac,
-        flow: Flow { network, src_port: way.source.port(), dst_port: way.destination.port() },
-        link: way.keys,
+        flow: Flow { network, src_port: route.source.port(), dst_port: route.destination.port() },
+        link: route.keys,
         geometry: Some(*geometry),
-        psn: Some(way.psn),
+        psn: Some(route.psn),
         ..Registers::default()
     }
 }
@@ -224,15 +224,15 @@ impl Shots for Rtl {
     fn are_framed(&self) -> bool {
         true
     }
-    fn direct(&mut self, link: u8, way: &Way) {
-        self.links[usize::from(link)].way = Some(way.clone());
+    fn set_route(&mut self, link: u8, route: &Route) {
+        self.links[usize::from(link)].route = Some(route.clone());
     }
 
     fn prepare(&mut self, link: u8, stream: u32, geometry: &Geometry) {
         let line = &mut self.links[usize::from(link)];
         let same = (line.stream, line.geometry) == (stream, *geometry) && !line.samples.is_empty();
         (line.stream, line.geometry) = (stream, *geometry);
-        (line.ring.first, line.ring.packets) = (None, geometry.packets());
+        (line.ring.first_shot, line.ring.packets) = (None, geometry.packets());
         if !same {
             let mut shot = |pattern| {
                 let mut bytes = vec![0; geometry.sample_bytes() as usize];
@@ -241,7 +241,7 @@ impl Shots for Rtl {
             };
             line.samples = (0..self.source.period()).map(&mut shot).collect();
         }
-        line.registers = line.way.as_ref().map(|way| registers(way, geometry));
+        line.registers = line.route.as_ref().map(|route| registers(route, geometry));
     }
 
     fn begin(&mut self, next: u64) -> u64 {
@@ -252,24 +252,24 @@ impl Shots for Rtl {
         Upcoming::Shot { number: self.next, taken_ns: None }
     }
 
-    fn load(&mut self, moment: &Moment) -> Result<u64, ReadError> {
+    fn load(&mut self, context: &ShotContext) -> Result<u64, ReadError> {
         let shot = self.next;
         self.next = shot.wrapping_add(1);
         let pattern = self.pattern(shot);
-        let begun_ns = moment.stamp.tai_ns.saturating_sub(TAI_MINUS_UTC_NS);
+        let begun_ns = context.stamp.tai_ns.saturating_sub(TAI_MINUS_UTC_NS);
         for line in self.links.iter_mut().filter(|line| !line.samples.is_empty()) {
-            let tells = Shot {
+            let metadata = Shot {
                 number: shot,
-                time: moment.stamp.tai_ns,
+                time: context.stamp.tai_ns,
                 stream: line.stream,
-                event: moment.event.map_or(pattern, u32::from),
-                flags: u8::from(moment.stamp.locked) | u8::from(moment.triggered) << 1,
+                event: context.event.map_or(pattern, u32::from),
+                flags: u8::from(context.stamp.locked) | u8::from(context.triggered) << 1,
             };
-            line.frame(&tells, pattern)?;
-            line.ring.first.get_or_insert(shot);
+            line.frame(&metadata, pattern)?;
+            line.ring.first_shot.get_or_insert(shot);
             let began = line.sender.frames().next().map_or(0, |frame| frame.clock);
             for (packet, frame) in (0..).zip(line.sender.frames()) {
-                self.region.write(line.ring.put(shot, packet, frame.bytes.len()) as usize, frame.bytes);
+                self.region.write(line.ring.reserve(shot, packet, frame.bytes.len()) as usize, frame.bytes);
                 if let Some(tap) = &mut self.tap {
                     tap(begun_ns + (frame.clock - began) * CLOCK_NS, frame.bytes).map_err(failed)?;
                 }
@@ -291,7 +291,7 @@ impl Shots for Rtl {
         let frame = Sge { region: self.id, offset: ring.offset(slot), len: ring.lens[slot] };
         Payload { gather: [frame, Sge::EMPTY], remainder: 0 }
     }
-    fn copies(&mut self) -> &mut Copies {
+    fn copies(&mut self) -> &mut CopyRing {
         &mut self.copies
     }
 }

@@ -1,4 +1,4 @@
-//! A transport for frames that are whole.
+//! Transport for complete frames.
 
 use shotline_memory::{Regions, Sge};
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
@@ -6,40 +6,40 @@ use shotline_transport::{IoError, PacketIo, Send};
 use shotline_wire::{ethernet, ipv4, ipv6, udp};
 use std::net::SocketAddr;
 
-/// Ethernet addresses in frames whose headers a kernel makes again: nobody sees them, but in a capture.
-const UNSEEN: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+/// Ethernet addresses for frames whose headers the kernel rebuilds. They appear only in captures of the RTL's frames.
+const PLACEHOLDER_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
-/// Sends each packet's payload, which is its whole frame, as it lies: all of it where the backend takes whole frames,
-/// and what stands behind UDP where it takes that.
+/// Sends each packet's payload, which is a complete frame, without copying: the entire frame if the backend takes
+/// complete frames, else the bytes after the UDP header.
 #[derive(Debug)]
 pub struct Whole<P> {
     io: P,
 }
 
 impl<P: PrebuiltIo> Whole<P> {
-    /// Over this backend, which must not seal.
+    /// Wraps a backend, which must not add an ICRC.
     pub fn new(io: P) -> Self {
         Self { io }
     }
 
-    /// The Ethernet addresses of this end and of the host that packets go to. The backend writes them into
-    /// `somewhere`, memory of 128 bytes or more.
+    /// Returns the Ethernet addresses of this host and of the next hop to `to`. The backend writes them into `scratch`,
+    /// which must have at least 128 bytes.
     ///
     /// # Errors
-    /// If the host cannot be found.
-    pub fn ethernet(&mut self, to: SocketAddr, regions: &Regions, somewhere: Sge) -> Result<[[u8; 6]; 2], IoError> {
-        self.io.prebuild(to, Sge { len: 128, ..somewhere })?;
+    /// If the destination's address cannot be resolved.
+    pub fn ethernet(&mut self, to: SocketAddr, regions: &Regions, scratch: Sge) -> Result<[[u8; 6]; 2], IoError> {
+        self.io.prebuild(to, Sge { len: 128, ..scratch })?;
         if self.io.headroom() == 0 {
-            return Ok(UNSEEN);
+            return Ok(PLACEHOLDER_MACS);
         }
         let mut found = [[0; 6]; 2];
         for (index, address) in found.iter_mut().rev().enumerate() {
-            regions.get(somewhere.region).read(somewhere.offset as usize + 6 * index, address);
+            regions.get(scratch.region).read(scratch.offset as usize + 6 * index, address);
         }
         Ok(found)
     }
 
-    /// What is sent of a frame.
+    /// Returns the part of a frame that is passed to the backend.
     fn part(&self, to: SocketAddr, frame: Sge) -> Sge {
         let ip = if to.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN };
         let skip = if self.io.headroom() == 0 { ethernet::Header::LEN + ip + udp::Header::LEN } else { 0 };
@@ -64,7 +64,7 @@ impl<P: PrebuiltIo> PacketIo for Whole<P> {
     }
 }
 
-/// The first of these pieces, and those behind it that make one run with it.
+/// Returns the longest prefix of the pieces that forms one run: equal lengths at a constant stride.
 fn run(mut pieces: impl Iterator<Item = Sge>) -> Run {
     let Some(first) = pieces.next() else {
         return Run { region: Sge::EMPTY.region, offset: 0, stride: 0, len: 0, count: 0 };
@@ -92,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn whole_frames_change_what_is_sent_alone() {
+    fn only_send_differs_from_the_wrapped_backend() {
         let wrapper = Wrapper { name: "Whole", changes: &["send"], steer: None };
         delegation::check(&wrapper, Whole::new).unwrap();
     }
 
     #[test]
-    fn frames_that_follow_each_other_evenly_are_one_run() {
+    fn equidistant_frames_form_one_run() {
         let counted = |pieces: &[Sge]| {
             let run = run(pieces.iter().copied());
             (0..run.count).for_each(|index| assert_eq!(run.frame(index), pieces[index as usize]));
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(counted(&[at(100, 40), at(200, 40), at(300, 40)]), 3);
         assert_eq!(counted(&[at(100, 40), at(200, 40), at(300, 39)]), 2, "the last is shorter");
         assert_eq!(counted(&[at(100, 40), at(200, 40), at(301, 40)]), 2);
-        assert_eq!(counted(&[at(300, 40), at(100, 40)]), 1, "a ring begins again");
+        assert_eq!(counted(&[at(300, 40), at(100, 40)]), 1, "the ring wraps around");
         assert_eq!(counted(&[at(300, 40), at(300, 40)]), 1, "the same frame twice");
         assert_eq!(counted(&[at(100, 40)]), 1);
         assert_eq!(run([].into_iter()).count, 0);
