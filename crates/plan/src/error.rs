@@ -1,21 +1,21 @@
-//! Why a plan cannot be read, and where in its text.
+//! Errors of reading a plan, with their location in its text.
 
 use std::fmt;
 
-/// Where something stands: a line of the text, from 1; none for what a flag said.
-pub type Line = Option<usize>;
+/// Line number, from 1; `None` for values set by flags.
+pub type LineNumber = Option<usize>;
 
-/// Where in a plan's text something is wrong.
+/// Location of an error in a plan's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(Line);
+pub struct Location(LineNumber);
 
-impl From<Line> for Place {
-    fn from(line: Line) -> Self {
+impl From<LineNumber> for Location {
+    fn from(line: LineNumber) -> Self {
         Self(line)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(line) => write!(f, "line {line}"),
@@ -24,52 +24,52 @@ impl fmt::Display for Place {
     }
 }
 
-/// A plan that cannot be read.
+/// Reason why a plan cannot be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// Not TOML.
+    /// The text is not valid TOML.
     #[error("line {line}: {message}")]
     Syntax {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What the parser said.
+        /// Message of the parser.
         message: String,
     },
-    /// A key that must be there is not.
+    /// A required key is missing.
     #[error("{line}: {} lacks {key}: add {example}", of(table))]
     Missing {
-        /// Where the table begins.
-        line: Place,
+        /// Location of the table.
+        line: Location,
         /// The table.
         table: String,
         /// The key.
         key: String,
-        /// How it is written.
+        /// Example value.
         example: String,
     },
-    /// A key that nothing reads: most likely misspelt.
+    /// An unknown key, most likely misspelt.
     #[error("{line}: {} has no key {key}: it knows {known}", of(table))]
     Unknown {
-        /// Where the key stands.
-        line: Place,
+        /// Location of the key.
+        line: Location,
         /// The table.
         table: String,
         /// The key.
         key: String,
-        /// The keys that there are.
+        /// Known keys.
         known: String,
     },
-    /// A value that cannot be.
+    /// An invalid value.
     #[error("{line}: {key}: {problem}")]
     Value {
-        /// Where it stands.
-        line: Place,
+        /// Location of the value.
+        line: Location,
         /// The key, with its table.
         key: String,
-        /// What was expected and what was found.
+        /// Expected and found values.
         problem: String,
     },
-    /// A flag for a stage that the plan does not have and that no default can be made of.
+    /// A flag for a kind of stage that does not exist.
     #[error("the flags set {key} of a stage {kind}, which the plan does not have: add a [[stage]] of this kind")]
     NoStage {
         /// The kind of stage.

@@ -1,11 +1,11 @@
-//! What a measurement needs before anything is bought: the load and the limit of every stage.
+//! Capacity planning of a measurement system: the load and the limit of every stage.
 //!
-//! A [`Plan`] says what is measured and which stages its bytes pass. [`Plan::report`] puts the [`formula`]s to it;
-//! [`sim`] runs the same stages packet by packet, for what no formula says: bursts that meet, drives that stop.
-//! [`papers`] holds plans of five published systems with their figures beside ours. [`search`] finds the highest rate
-//! that a system holds, from trials that somebody makes.
+//! A [`Plan`] describes the instruments and the stages that their data pass. [`Plan::report`] evaluates the
+//! [`formula`]s; [`sim`] simulates the same stages packet by packet, for effects that the formulas do not cover, such
+//! as coinciding bursts and stalling drives. [`papers`] holds plans of five published systems and compares their
+//! figures with the formulas. [`search`] finds the highest loss-free rate of a system from trials that the caller runs.
 //!
-//! No sockets, files or threads: a text comes in, numbers go out.
+//! The crate uses no sockets, files or threads: its input is text, its output numbers.
 //!
 //! ```
 //! use shotline_plan::Plan;
@@ -31,10 +31,10 @@ pub mod units;
 
 mod error;
 mod read;
-mod sheet;
 mod stage;
+mod table;
 
-pub use error::{Place, PlanError};
+pub use error::{Location, PlanError};
 pub use plan::Plan;
 pub use read::Flag;
 pub use report::Report;

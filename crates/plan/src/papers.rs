@@ -1,7 +1,13 @@
-//! Five published systems as plans, with their figures beside ours.
+//! Plans of five published systems, to compare their figures with the formulas.
 //!
-//! Each [`Check`] is a figure that a paper publishes, and the same figure by this crate's formulas from that paper's
-//! plan. Nothing is fitted to them, but for the dead time of paper 0, which no text tells.
+//! 0. Cossettini et al., "A RDMA Interface for Ultra-Fast Ultrasound Data-Streaming over an Optical Link"
+//! 1. Cilardo, "Evaluation of HPC Acceleration and Interconnect Technologies for High-Throughput Data Acquisition"
+//! 2. Gibson et al., "Efficient High Data Rate Networking Using Remote Direct Memory Access Over SpaceFibre"
+//! 3. Kubalek, "High-speed DMA packet transfer in system DPDK"
+//! 4. Ryoshi et al., "High-bandwidth data handling using PCIe DMA and 40-GbE with MTCA"
+//!
+//! Each [`Check`] holds a published figure and the value that this crate's formulas give for that paper's plan. Nothing
+//! is fitted to the figures except the dead time of paper 0, which is not published.
 
 use crate::formula::bus::Pcie;
 use crate::formula::link::{Framing, spacefibre_bits_per_s};
@@ -10,7 +16,7 @@ use crate::formula::{bus, shot};
 use crate::plan::{Burst, Kind, Plan, Start};
 use serde::Serialize;
 
-/// A plan of each paper.
+/// Plans of the papers, in the order of their numbers.
 const PLANS: [&str; 5] = [
     include_str!("../../../examples/plans/paper0.toml"),
     include_str!("../../../examples/plans/paper1.toml"),
@@ -19,35 +25,35 @@ const PLANS: [&str; 5] = [
     include_str!("../../../examples/plans/paper4.toml"),
 ];
 
-/// 2^30: what paper 0 calls a giga in its data rates.
+/// 2^30, the prefix "giga" in the data rates of Cossettini et al.
 const GIBI: f64 = 1_073_741_824.0;
 
-/// A published figure beside ours.
+/// A published figure and the computed one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// What it is.
+    /// Description of the figure.
     pub what: String,
-    /// Where the paper has it.
+    /// Section or table of the paper.
     pub place: &'static str,
     /// Unit of both figures.
     pub unit: &'static str,
-    /// What the paper says.
+    /// Published value.
     pub published: f64,
-    /// What the formulas say.
+    /// Computed value.
     pub ours: f64,
-    /// Ours less the paper's, as a share of the paper's.
+    /// Relative difference of the computed to the published value.
     pub difference: f64,
-    /// What to know of it.
+    /// Remark, if any.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub note: &'static str,
 }
 
-/// The text of a paper's plan; none if there is no such paper.
+/// Returns the text of a paper's plan, or `None` if there is no such paper.
 pub fn plan(paper: u8) -> Option<&'static str> {
     PLANS.get(usize::from(paper)).copied()
 }
 
-/// A paper's figures beside those of its plan; none if there is no such paper.
+/// Returns a paper's figures with the computed ones; empty if there is no such paper.
 pub fn checks(paper: u8) -> Vec<Check> {
     let Some(plan) = plan(paper).and_then(|text| Plan::parse(text, &[]).ok()) else { return Vec::new() };
     match paper {
@@ -69,7 +75,7 @@ impl Check {
     }
 }
 
-/// Limit of the stage with this name, in bits per second; 0 if the plan has none.
+/// Returns the limit of the stage with this name in bits per second; 0 if the plan has none.
 fn limit(plan: &Plan, name: &str) -> f64 {
     let stage = plan.stages.iter().find(|stage| stage.name == name);
     stage.map_or(0.0, |stage| stage.limit_bits_per_s(&plan.source.burst))
@@ -120,7 +126,7 @@ fn accelerator(plan: &Plan) -> Vec<Check> {
     let writes = pcie.data_bits_per_s() * 4096.0 / pcie.write_bytes(4096);
     let slow_bank = bus::memory_bits_per_s(256, 1, 250e6);
     let edr = 100e9 * 4096.0 / f64::from(Framing::Infiniband.line_bytes(4096, false));
-    // The tile goes there, is computed, and comes back, at the rates that section 4 gives.
+    // The tile is written, computed and read back at the rates of section 4.
     let tile = plan.source.burst.bytes() as f64 / 1e9;
     let baseline_s = tile / 4.8 + tile / 7.2 + tile / 1.2;
     vec![
@@ -166,12 +172,12 @@ fn spacefibre(plan: &Plan) -> Vec<Check> {
     ]
 }
 
-/// Throughput of the DMA module of paper 3 for a packet of `bytes` on the line, by its formula 1: packets that arrive
-/// at the line's rate, less those that it cannot take.
+/// Returns the throughput of Kubalek's DMA module for packets of `bytes` on the line, by formula 1 of the paper:
+/// packets arriving at line rate, less those that the module cannot accept.
 pub fn dma_throughput_bits_per_s(bytes: u32, line_bits_per_s: f64, word_bytes: u32, clock_hz: f64) -> f64 {
-    let inside = bytes + 12; // less 4 bytes of FCS, with 16 of header
-    let arriving = line_bits_per_s / (f64::from(inside) * 8.0);
-    let taken = 1.0 / bus::dma_s(inside, word_bytes, clock_hz);
+    let module_bytes = bytes + 12; // less 4 bytes of FCS, plus 16 of header
+    let arriving = line_bits_per_s / (f64::from(module_bytes) * 8.0);
+    let taken = 1.0 / bus::dma_s(module_bytes, word_bytes, clock_hz);
     measured_throughput(line_bits_per_s, arriving, (arriving - taken).max(0.0), 0.0)
 }
 

@@ -1,4 +1,4 @@
-//! A plan: what is measured, and the stages that its bytes pass. It exists only if it makes sense.
+//! Plans: instruments, receivers and the stages that data pass. A [`Plan`] is always valid.
 
 use crate::formula::bus::Pcie;
 use crate::formula::link::Framing;
@@ -6,168 +6,169 @@ use crate::formula::queue::Stall;
 use crate::formula::shot;
 use shotline_wire::shot::Geometry;
 
-/// A plan.
+/// Model of a measurement system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What it is of.
+    /// Title.
     pub title: String,
-    /// The paper whose figures stand beside the plan's own.
+    /// Number of the paper to compare with ([`crate::papers`]).
     pub paper: Option<u8>,
-    /// Whether a stage works on the next burst while the one behind it works on the last.
+    /// Stages work concurrently on consecutive bursts.
     pub pipelined: bool,
-    /// What is measured.
+    /// Instruments.
     pub source: Source,
-    /// Who receives it.
+    /// Receivers.
     pub receiver: Receiver,
-    /// The stages that every byte passes, in their order.
+    /// Stages that all data pass, in order.
     pub stages: Vec<Stage>,
-    /// Trigger rates to look at, in hertz.
+    /// Trigger rates to evaluate, in Hz.
     pub sweep_hz: Vec<f64>,
-    /// Lengths of single packets to look at, in bytes.
+    /// Packet lengths to evaluate, in bytes.
     pub lengths: Vec<u32>,
 }
 
 /// Instruments that send bursts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// Instruments.
+    /// Number of instruments.
     pub probes: u32,
-    /// Links of each, each a stream of its own.
+    /// Links per instrument; each link is a stream.
     pub links: u32,
-    /// What one burst of one link is.
+    /// Burst of one link.
     pub burst: Burst,
-    /// What starts a burst.
+    /// Start of bursts.
     pub start: Start,
-    /// Whether all instruments start together; else at times of their own.
+    /// All instruments start bursts simultaneously; otherwise with random phases.
     pub together: bool,
-    /// Whether bursts come at random (Poisson) instead of evenly.
+    /// Bursts have Poisson arrivals instead of a fixed period.
     pub random: bool,
-    /// Bytes that each link of an instrument keeps of bursts that the first stage has not taken yet.
+    /// Buffer per link in the instrument for bursts that the first stage has not accepted, in bytes.
     pub buffer_bytes: f64,
 }
 
-/// What a link sends at once.
+/// Unit of data that a link sends at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Burst {
     /// A shot.
     Shot {
-        /// Its shape.
+        /// Geometry of the shot.
         geometry: Geometry,
-        /// From one shot's last sample to the next one's first, in seconds.
+        /// Time from a shot's last sample to the next shot's first in seconds.
         dead_time_s: f64,
     },
-    /// Bytes that are no shot.
+    /// A plain transfer.
     Transfer {
-        /// Bytes.
+        /// Length in bytes.
         bytes: u64,
-        /// Bytes of its packets but the last.
+        /// Length of all packets but the last, in bytes.
         packet: u32,
     },
 }
 
-/// What starts a burst.
+/// Start of bursts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
-    /// The end of the last: an instrument's own pace; of plain transfers, as fast as the slowest stage takes them.
+    /// At the instrument's own pace; plain transfers as fast as the slowest stage accepts them.
     Free,
-    /// A trigger or a timer of so many hertz.
+    /// By a trigger or timer with this rate in Hz.
     Periodic(f64),
 }
 
-/// The receiver's part that is no stage.
+/// Parameters of receivers that do not belong to a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Receiver {
-    /// Receivers; instrument `i` sends to receiver `i` modulo this.
+    /// Number of receivers; instrument `i` sends to receiver `i % count`.
     pub count: u32,
-    /// Shots of a stream that may be under assembly at once.
+    /// Maximum number of shots per stream in assembly.
     pub window: u32,
-    /// Shots on their way into the file at once.
+    /// Maximum number of shots in flight to the file.
     pub in_flight: u32,
-    /// Longest time for which the receive thread may be kept from its packets, in seconds.
+    /// Maximum time for which the receive thread may be preempted, in seconds.
     pub away_s: f64,
-    /// Longest time for which what follows assembly may stop, in seconds.
+    /// Maximum pause of the stages after assembly, in seconds.
     pub pause_s: f64,
-    /// Memory for shot buffers of each receiver, in bytes; none: what the plan finds.
+    /// Memory for shot buffers per receiver in bytes; `None` for the computed requirement.
     pub pool_bytes: Option<f64>,
 }
 
-/// One stage.
+/// A stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is, and the numbers that its formula needs.
+    /// Kind, with the parameters of its formula.
     pub kind: Kind,
-    /// Of what there is one group of units each.
+    /// Scope of one group of units.
     pub per: Per,
-    /// Units that share the work in each group.
+    /// Units per group, which share its load.
     pub count: u32,
-    /// A measured limit of one unit in bits per second; the lower of formula and measurement holds.
+    /// Measured limit of one unit in bits per second; the lower of formula and measurement applies.
     pub measured_bits_per_s: Option<f64>,
-    /// What waits before one unit may have so many bytes; none: no bound.
+    /// Queue capacity per unit in bytes. `None`: unlimited, but [`crate::sim::DEFAULT_BUFFER_BYTES`] for packets in the
+    /// simulation.
     pub buffer_bytes: Option<f64>,
-    /// What gives when that is full.
+    /// Policy when the queue is full.
     pub policy: Policy,
-    /// Stops now and then.
+    /// Periodic stalls.
     pub stall: Option<Stall>,
-    /// Standard deviation of the logarithm of the time a burst takes; 0: always the same.
+    /// Standard deviation of the logarithm of the service time of a burst; 0 for a constant time.
     pub spread: f64,
 }
 
-/// What a stage is.
+/// Kind of a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// A cable.
     Link {
         /// Line rate in bits per second.
         bits_per_s: f64,
-        /// Headers.
+        /// Framing.
         framing: Framing,
         /// IPv6 instead of IPv4.
         ipv6: bool,
     },
     /// SpaceFibre lanes.
     Spacefibre {
-        /// Lanes.
+        /// Number of lanes.
         lanes: u32,
         /// Signalling rate of one lane in bits per second.
         lane_bits_per_s: f64,
-        /// Data flow both ways at once.
+        /// Data flow in both directions at once.
         both_ways: bool,
     },
     /// The output of a switch towards one receiver.
     Switch {
         /// Line rate of the output in bits per second.
         bits_per_s: f64,
-        /// Headers.
+        /// Framing.
         framing: Framing,
         /// IPv6 instead of IPv4.
         ipv6: bool,
-        /// Outputs that share one buffer.
+        /// Number of outputs that share one buffer.
         ports: u32,
     },
-    /// A DMA engine that moves words.
+    /// A DMA engine.
     Dma {
-        /// Bytes of a word.
+        /// Word size in bytes.
         word_bytes: u32,
-        /// Words per second.
+        /// Clock rate in Hz; one word per cycle.
         clock_hz: f64,
     },
     /// A PCIe slot.
     Pcie(Pcie),
     /// A receive thread on sockets.
     Receive {
-        /// Seconds for one packet.
+        /// Time per packet in seconds.
         packet_s: f64,
     },
-    /// Main memory, or that of an accelerator.
+    /// Main memory or accelerator memory.
     Memory {
         /// Bits per second.
         bits_per_s: f64,
-        /// How often each byte crosses it.
+        /// Number of times that each byte crosses the interface.
         passes: f64,
     },
-    /// A processor of whole bursts: an accelerator, a conversion, a program.
+    /// A processing step on whole bursts: an accelerator, a conversion, a program.
     Accelerator {
         /// Bits per second.
         bits_per_s: f64,
@@ -180,11 +181,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The names in plans, in the order of a usual chain.
+    /// Names in plans, in the order of a typical chain.
     pub const NAMES: [&str; 9] =
         ["link", "spacefibre", "switch", "dma", "pcie", "receive", "memory", "accelerator", "drive"];
 
-    /// Its name in plans.
+    /// Returns the name in plans.
     pub fn name(&self) -> &'static str {
         Self::NAMES[match self {
             Self::Link { .. } => 0,
@@ -199,27 +200,28 @@ impl Kind {
         }]
     }
 
-    /// Whether an instrument before it drives it: a packet goes when the last has left.
+    /// Returns `true` for lines, which an instrument feeds packet by packet: the next one starts when the last has
+    /// left.
     pub fn is_line(&self) -> bool {
         matches!(self, Self::Link { .. } | Self::Spacefibre { .. })
     }
 
-    /// Whether it takes whole bursts, which begin to exist when their last packet has been placed.
+    /// Returns `true` for stages of whole bursts, which receive a burst after its last packet has been placed.
     pub fn takes_bursts(&self) -> bool {
         matches!(self, Self::Accelerator { .. } | Self::Drive { .. })
     }
 }
 
-/// Of what there is one group of units each.
+/// Scope of one group of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
-    /// Every link of every instrument.
+    /// One group per link of each instrument.
     Link,
-    /// Every instrument.
+    /// One group per instrument.
     Probe,
-    /// Every receiver.
+    /// One group per receiver.
     Receiver,
-    /// The whole plan.
+    /// One group in the whole plan.
     Plan,
 }
 
@@ -229,25 +231,25 @@ impl Per {
         &[("link", Self::Link), ("probe", Self::Probe), ("receiver", Self::Receiver), ("plan", Self::Plan)];
 }
 
-/// What gives when a queue is full.
+/// Policy when a queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// What comes is dropped.
+    /// Drop the arriving packet or burst.
     DropNewest,
-    /// What has waited longest is dropped (of whole bursts only).
+    /// Drop the oldest burst (stages of whole bursts only).
     DropOldest,
-    /// Nothing: what comes waits before the stage.
+    /// Drop nothing: arrivals wait before the stage.
     Block,
 }
 
 impl Policy {
-    /// Names in plans, those of `shotline record`.
+    /// Names in plans, as in `shotline record`.
     pub const NAMES: &[(&str, Self)] =
         &[("drop-newest", Self::DropNewest), ("drop-oldest", Self::DropOldest), ("block", Self::Block)];
 }
 
 impl Burst {
-    /// Bytes on the wire.
+    /// Returns the length on the wire in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Shot { geometry, .. } => geometry.shot_bytes().into(),
@@ -255,16 +257,16 @@ impl Burst {
         }
     }
 
-    /// Packets.
+    /// Returns the number of packets.
     pub fn packets(&self) -> u32 {
         match self {
             Self::Shot { geometry, .. } => geometry.packets(),
-            // At most 2^32: the plan was refused otherwise.
+            // Fits 32 bits: parsing refuses more packets.
             Self::Transfer { bytes, packet } => bytes.div_ceil((*packet).into()) as u32,
         }
     }
 
-    /// Payload bytes of every packet but the last, and of the last.
+    /// Returns the payload bytes of all packets but the last, and of the last.
     pub fn packet_bytes(&self) -> (u32, u32) {
         match self {
             Self::Shot { geometry, .. } => (geometry.packet_bytes(0), geometry.packet_bytes(geometry.packets() - 1)),
@@ -275,7 +277,7 @@ impl Burst {
         }
     }
 
-    /// Bytes of the buffer that it takes in memory and in the file.
+    /// Returns the size of its slot in memory and in the file, in bytes.
     pub fn slot_bytes(&self) -> u64 {
         match self {
             Self::Shot { geometry, .. } => geometry.slot_bytes().into(),
@@ -283,7 +285,7 @@ impl Burst {
         }
     }
 
-    /// Bits of samples alone, without padding and record: what papers count as data.
+    /// Returns the bits of samples, without padding and record, which papers count as data.
     pub fn sample_bits(&self) -> f64 {
         match self {
             Self::Shot { geometry, .. } => f64::from(geometry.sample_bytes()) * 8.0,
@@ -291,20 +293,20 @@ impl Burst {
         }
     }
 
-    /// Sum of what `of_packet` says for each packet's bytes.
-    pub fn sum(&self, of_packet: impl Fn(u32) -> f64) -> f64 {
+    /// Returns the sum of `f` over all packets' payload bytes.
+    pub fn sum(&self, f: impl Fn(u32) -> f64) -> f64 {
         let (bytes, last) = self.packet_bytes();
-        of_packet(bytes) * f64::from(self.packets() - 1) + of_packet(last)
+        f(bytes) * f64::from(self.packets() - 1) + f(last)
     }
 }
 
 impl Source {
-    /// Streams of all instruments.
+    /// Returns the number of streams of all instruments.
     pub fn streams(&self) -> u32 {
         self.probes * self.links
     }
 
-    /// Seconds for which a burst occupies its instrument.
+    /// Returns the time for which a burst occupies its instrument, in seconds.
     pub fn busy_s(&self) -> f64 {
         match &self.burst {
             Burst::Shot { geometry, dead_time_s } => {
@@ -314,7 +316,7 @@ impl Source {
         }
     }
 
-    /// Seconds of sampling before a burst can leave.
+    /// Returns the sampling time before a burst can be sent, in seconds.
     pub fn sampling_s(&self) -> f64 {
         match &self.burst {
             Burst::Shot { geometry, .. } => shot::busy_s(geometry.samples(), geometry.sample_rate_hz().into(), 0.0),
@@ -324,13 +326,14 @@ impl Source {
 }
 
 impl Plan {
-    /// The group and unit at `stage` of a stream's packets; of bursts, the first unit of the group that may take them.
+    /// Returns the index of the unit that serves a stream's packets at `stage`; for stages of bursts, the group's first
+    /// unit.
     pub fn unit(&self, stage: &Stage, stream: u32) -> u32 {
         let links = self.source.links;
         let (group, member) = match stage.per {
             Per::Link => (stream, 0),
             Per::Probe => (stream / links, stream % links),
-            // Streams of one receiver, numbered from 0: its probes are `count` apart.
+            // Streams of a receiver are numbered from 0; its probes are `count` apart.
             Per::Receiver => {
                 let probe = stream / links;
                 (probe % self.receiver.count, probe / self.receiver.count * links + stream % links)
@@ -340,7 +343,7 @@ impl Plan {
         group * stage.count + if stage.kind.takes_bursts() { 0 } else { member % stage.count }
     }
 
-    /// Units of a stage in the whole plan.
+    /// Returns the number of units of a stage in the whole plan.
     pub fn units(&self, stage: &Stage) -> u32 {
         let groups = match stage.per {
             Per::Link => self.source.streams(),
@@ -351,12 +354,15 @@ impl Plan {
         groups.saturating_mul(stage.count)
     }
 
-    /// Streams of the receiver that has most.
+    /// Returns the maximum number of streams per receiver.
     pub fn streams_per_receiver(&self) -> u32 {
         self.source.probes.div_ceil(self.receiver.count) * self.source.links
     }
 
-    /// The same with another number of samples per channel, if such a shot can be.
+    /// Returns the plan with another number of samples per channel.
+    ///
+    /// # Errors
+    /// If the geometry is invalid.
     pub fn with_samples(&self, samples: u32) -> Result<Self, shotline_wire::shot::GeometryError> {
         let mut plan = self.clone();
         if let Burst::Shot { geometry: g, .. } = &mut plan.source.burst {
@@ -365,7 +371,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The same with transfers of one packet of `bytes`, as many bits of them per second.
+    /// Returns the plan with transfers of one packet of `bytes`, at the same bit rate.
     pub fn with_packets_of(&self, bytes: u32) -> Self {
         let mut plan = Self { lengths: Vec::new(), ..self.clone() };
         let before = plan.source.burst.bytes() as f64;
@@ -376,7 +382,7 @@ impl Plan {
         plan
     }
 
-    /// The same with another trigger.
+    /// Returns the plan with another start of bursts.
     pub fn with_start(&self, start: Start) -> Self {
         let mut plan = self.clone();
         plan.source.start = start;

@@ -1,4 +1,4 @@
-//! From a TOML text to a [`Plan`].
+//! Parsing of TOML plans.
 
 use crate::error::PlanError;
 use crate::formula::bus::{PCIE_GENERATIONS, PCIE_LANES, Pcie, memory_bits_per_s};
@@ -6,23 +6,27 @@ use crate::formula::link::Framing;
 use crate::formula::queue::Stall;
 use crate::formula::shot::DEAD_TIME_S;
 use crate::plan::{Burst, Kind, Per, Plan, Policy, Receiver, Source, Stage, Start};
-use crate::sheet::{Table, Value};
+use crate::table::{Table, Value};
 use crate::units::{Bytes, Hertz, Quantity, Rate, SampleRate, Seconds};
 use shotline_wire::framing;
 use shotline_wire::shot::{Geometry, PACKET_BYTES, Packing};
 
-/// Units of one stage in the whole plan, and streams, that a plan may have.
-const MOST_UNITS: u32 = 1 << 16;
+/// Maximum number of streams, and of units of one stage in the whole plan.
+const MAX_UNITS: u32 = 1 << 16;
 
-/// A value that a flag sets: `source.samples`, `receiver.count`, or a kind of stage and its key, `drive.count`.
+/// Table, key and value of a command-line flag: `source.samples`, `receiver.count`, or a kind of stage and its key,
+/// such as `drive.count`.
 pub type Flag<'a> = (&'a str, &'a str, String);
 
 impl Plan {
-    /// A plan to begin with: one instrument, a receiver on sockets, a drive.
+    /// Example plan: one instrument, a receiver on sockets, a drive.
     pub const EXAMPLE: &str = include_str!("../../../examples/plans/laptop.toml");
 
-    /// Reads a plan; flags win over what it says. A flag of a stage that the plan does not have adds it, at its place in
-    /// the order of [`Kind::NAMES`].
+    /// Parses a plan; flags override its values. A flag for a stage that the plan does not have adds the stage, in the
+    /// order of [`Kind::NAMES`].
+    ///
+    /// # Errors
+    /// Returns the first invalid key or value, with its line.
     pub fn parse(text: &str, flags: &[Flag<'_>]) -> Result<Self, PlanError> {
         let mut top = Table::read(text)?;
         let title = top.text("title")?.unwrap_or_default();
@@ -46,9 +50,9 @@ impl Plan {
         top.finish()?;
         for (table, key, value) in flags {
             match *table {
-                "source" => source.set(key, Value::of_flag(value)),
-                "receiver" => receiver.set(key, Value::of_flag(value)),
-                kind => stage_for(&mut stages, kind, key)?.set(key, Value::of_flag(value)),
+                "source" => source.set(key, Value::from_flag(value)),
+                "receiver" => receiver.set(key, Value::from_flag(value)),
+                kind => stage_for(&mut stages, kind, key)?.set(key, Value::from_flag(value)),
             }
         }
         let sweep_hz = source.quantities::<Hertz>("sweep")?.iter().map(|hz| hz.0).collect();
@@ -59,8 +63,8 @@ impl Plan {
         for (index, table) in stages.into_iter().enumerate() {
             let line = table.line;
             let stage = stage_of(table, index, plan.stages.last())?;
-            if plan.units(&stage) > MOST_UNITS {
-                let problem = format!("expected at most {MOST_UNITS} units in all, found {}", plan.units(&stage));
+            if plan.units(&stage) > MAX_UNITS {
+                let problem = format!("expected at most {MAX_UNITS} units in all, found {}", plan.units(&stage));
                 let key = format!("stage {} ({})", index + 1, stage.kind.name());
                 return Err(PlanError::Value { line: line.into(), key, problem });
             }
@@ -73,9 +77,9 @@ impl Plan {
     }
 }
 
-/// The stage that a flag means: the first of its kind, or a new one.
+/// Returns the stage that a flag refers to: the first of its kind, or a new one.
 fn stage_for<'a>(stages: &'a mut Vec<Table>, kind: &str, key: &str) -> Result<&'a mut Table, PlanError> {
-    let order = |table: &Table| Kind::NAMES.iter().position(|name| table.says("kind", name));
+    let order = |table: &Table| Kind::NAMES.iter().position(|name| table.has_text("kind", name));
     let wanted = Kind::NAMES.iter().position(|name| *name == kind);
     let wanted = wanted.ok_or_else(|| PlanError::NoStage { kind: kind.to_owned(), key: key.to_owned() })?;
     let at = match stages.iter().position(|table| order(table) == Some(wanted)) {
@@ -96,10 +100,10 @@ fn seconds(found: Option<Seconds>, default: f64) -> f64 {
 }
 
 fn count(table: &mut Table, key: &'static str) -> Result<u32, PlanError> {
-    Ok(table.whole(key, 1..=MOST_UNITS)?.unwrap_or(1))
+    Ok(table.whole(key, 1..=MAX_UNITS)?.unwrap_or(1))
 }
 
-/// `[source]`: instruments that take shots.
+/// Parses `[source]`: instruments that take shots.
 fn shots_of(mut table: Table) -> Result<Source, PlanError> {
     let (probes, links) = (count(&mut table, "probes")?, count(&mut table, "links")?);
     let channels = table.whole("channels", 1..=u16::MAX.into())?;
@@ -124,12 +128,12 @@ fn shots_of(mut table: Table) -> Result<Source, PlanError> {
     let trigger = table.positive::<Hertz>("trigger")?;
     let start = trigger.map_or(Start::Free, |hz| Start::Periodic(hz.0));
     let burst = Burst::Shot { geometry, dead_time_s };
-    let source = started(&mut table, probes, links, burst, start)?;
+    let source = source_from(&mut table, probes, links, burst, start)?;
     table.finish()?;
     Ok(source)
 }
 
-/// `[transfer]`: bytes that are no shots.
+/// Parses `[transfer]`: plain transfers.
 fn transfer(mut table: Table) -> Result<(Source, Vec<u32>), PlanError> {
     let (probes, links) = (count(&mut table, "sources")?, count(&mut table, "links")?);
     let line = table.line_of("bytes");
@@ -157,14 +161,14 @@ fn transfer(mut table: Table) -> Result<(Source, Vec<u32>), PlanError> {
         (None, Some(period)) => Start::Periodic(1.0 / period.0),
         (Some(_), Some(_)) => return Err(table.wrong(rate_line, "rate", "there is `every` too: give one of the two")),
     };
-    let source = started(&mut table, probes, links, Burst::Transfer { bytes, packet }, start)?;
+    let source = source_from(&mut table, probes, links, Burst::Transfer { bytes, packet }, start)?;
     table.finish()?;
     Ok((source, lengths))
 }
 
-fn started(table: &mut Table, probes: u32, links: u32, burst: Burst, start: Start) -> Result<Source, PlanError> {
-    if probes.saturating_mul(links) > MOST_UNITS {
-        return Err(table.refused(format!("expected at most {MOST_UNITS} links in all, found {probes} x {links}")));
+fn source_from(table: &mut Table, probes: u32, links: u32, burst: Burst, start: Start) -> Result<Source, PlanError> {
+    if probes.saturating_mul(links) > MAX_UNITS {
+        return Err(table.refused(format!("expected at most {MAX_UNITS} links in all, found {probes} x {links}")));
     }
     let together = table.choice("phase", &[("together", true), ("apart", false)])?;
     let random = table.choice("spacing", &[("even", false), ("random", true)])?.unwrap_or(false);
@@ -180,7 +184,7 @@ fn started(table: &mut Table, probes: u32, links: u32, burst: Burst, start: Star
     })
 }
 
-/// `[receiver]`. What it keeps for shots when nothing is said is what `shotline record` does; for transfers two buffers.
+/// Parses `[receiver]`. The defaults for shots are those of `shotline record`; transfers have two buffers.
 fn receiver_of(mut table: Table, shots: bool) -> Result<Receiver, PlanError> {
     let (window, in_flight, pause_s) = if shots { (4, 16, 0.100) } else { (0, 1, 0.0) };
     let receiver = Receiver {
@@ -195,7 +199,7 @@ fn receiver_of(mut table: Table, shots: bool) -> Result<Receiver, PlanError> {
     Ok(receiver)
 }
 
-/// One `[[stage]]`.
+/// Parses a `[[stage]]`.
 fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<Stage, PlanError> {
     table.name = format!("stage {}", index + 1);
     let kinds: Vec<_> = Kind::NAMES.iter().map(|name| (*name, *name)).collect();
@@ -268,7 +272,7 @@ fn kind_of(table: &mut Table, kind: &str) -> Result<Kind, PlanError> {
         }
         "switch" => {
             let (bits_per_s, framing, ipv6) = line_of(table)?;
-            let ports = table.whole("ports", 1..=MOST_UNITS)?.unwrap_or(MOST_UNITS);
+            let ports = table.whole("ports", 1..=MAX_UNITS)?.unwrap_or(MAX_UNITS);
             Ok(Kind::Switch { bits_per_s, framing, ipv6, ports })
         }
         "spacefibre" => {

@@ -1,4 +1,4 @@
-//! What a plan comes to: the load and the limit of every stage, by the formulas alone.
+//! Evaluation of a plan by the formulas: the load and the limit of every stage.
 
 use crate::formula::{queue, shot};
 use crate::plan::{Burst, Plan, Stage, Start};
@@ -6,102 +6,102 @@ use crate::units::{Bytes, Hertz};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What a plan comes to. Rates are payload: bytes of bursts with padding and record, without headers.
+/// Evaluation of a plan. Rates are payload rates: bytes of bursts with padding and record, without headers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the plan is of.
+    /// Title of the plan.
     pub title: String,
-    /// What the instruments make.
+    /// Output of the instruments.
     pub source: SourceReport,
-    /// Every stage, the instrument first.
+    /// Stages, starting with the instrument.
     pub stages: Vec<StageReport>,
-    /// The stage that is used most.
+    /// Name of the stage with the highest utilisation.
     pub bottleneck: String,
-    /// Factor by which the load may grow until the bottleneck is full; below 1: it is overloaded.
+    /// Factor by which the load may grow until the bottleneck is saturated; below 1 if it is overloaded.
     pub headroom: f64,
-    /// Share of what is sent that is dropped in the long run.
+    /// Long-run share of sent data that is dropped.
     pub dropped_share: f64,
-    /// Bursts per second of all streams that are dropped in the long run.
+    /// Long-run rate of dropped bursts of all streams, per second.
     pub dropped_hz: f64,
-    /// Time that one burst spends in all stages, one after the other, in seconds.
+    /// Service time of a burst summed over all stages in seconds: the period without pipelining.
     pub sequential_s: f64,
-    /// Time of the slowest stage: from one burst to the next if the stages overlap, in seconds.
+    /// Service time of the slowest stage in seconds: the period with pipelining.
     pub pipelined_s: f64,
-    /// Memory for shot buffers that a receiver needs, in bytes.
+    /// Required memory for shot buffers per receiver in bytes.
     pub pool_bytes: f64,
-    /// The same in buffers.
+    /// Required number of shot buffers per receiver.
     pub pool_slots: u64,
-    /// Receive buffer that a receiver on sockets needs, in bytes; none for transfers that pass no receive thread.
+    /// Required socket receive buffer in bytes; `None` for transfers without a receive thread.
     pub receive_buffer_bytes: Option<f64>,
-    /// The trigger rates that the plan looks at.
+    /// Evaluation at each trigger rate of the plan's sweep.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sweep: Vec<SweepRow>,
-    /// The packet lengths that the plan looks at.
+    /// Evaluation at each packet length of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lengths: Vec<LengthRow>,
-    /// What will not go well.
+    /// Warnings, as text.
     pub warnings: Vec<String>,
 }
 
-/// What the instruments make.
+/// Output of the instruments.
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceReport {
-    /// Streams of all instruments.
+    /// Number of streams of all instruments.
     pub streams: u32,
-    /// Bytes of a burst on the wire.
+    /// Length of a burst on the wire in bytes.
     pub burst_bytes: u64,
-    /// Packets of a burst.
+    /// Packets per burst.
     pub burst_packets: u32,
-    /// Triggers per second; none if nothing triggers from outside.
+    /// Triggers per second; `None` if free running.
     pub trigger_hz: Option<f64>,
-    /// Bursts per second that an instrument can make at most; none if it has no limit of its own.
+    /// Maximum bursts per second of an instrument; `None` if unlimited.
     pub highest_hz: Option<f64>,
     /// Bursts per second of each stream.
     pub burst_hz: f64,
     /// Triggers per second that an instrument misses.
     pub missed_hz: f64,
-    /// What the converters of all instruments make while they sample without pause; none if there are none.
+    /// Data rate of the converters of all instruments while sampling continuously; `None` for transfers.
     pub raw_bits_per_s: Option<f64>,
-    /// Samples of all streams, without padding and record.
+    /// Sample rate of all streams in bits per second, without padding and record.
     pub sample_bits_per_s: f64,
-    /// Payload of all streams.
+    /// Payload rate of all streams in bits per second.
     pub payload_bits_per_s: f64,
 }
 
-/// Load and limit of one stage. Loads are those of its busiest unit if nothing is lost before it.
+/// Load and limit of one stage. The load is that of its busiest unit, assuming no drops in earlier stages.
 #[derive(Clone, Debug, Serialize)]
 pub struct StageReport {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is.
+    /// Kind.
     pub kind: &'static str,
-    /// Units in the whole plan.
+    /// Number of units in the whole plan.
     pub units: u32,
-    /// What comes to the busiest unit.
+    /// Load of the busiest unit.
     pub load_bits_per_s: f64,
-    /// What a unit takes.
+    /// Limit of a unit.
     pub limit_bits_per_s: f64,
-    /// What its formula alone would allow.
+    /// Limit of a unit by the formula alone.
     pub formula_bits_per_s: f64,
-    /// Load in the limit.
+    /// Utilisation: load divided by limit.
     pub used: f64,
-    /// Limit less load.
+    /// Limit minus load.
     pub headroom_bits_per_s: f64,
-    /// Share of what reaches it that it drops in the long run.
+    /// Long-run share of arriving data that it drops.
     pub dropped_share: f64,
-    /// The same in bursts per second of the whole plan.
+    /// Long-run rate of dropped bursts in the whole plan, per second.
     pub dropped_hz: f64,
-    /// Time of a unit for one burst, in seconds.
+    /// Service time of a unit for one burst in seconds.
     pub burst_s: f64,
-    /// Bytes that wait at the busiest unit when all its streams send at once.
+    /// Backlog at the busiest unit in bytes when all its streams send at once.
     pub backlog_bytes: f64,
-    /// Bytes that may wait there; none: no bound.
+    /// Queue capacity in bytes; `None` if unlimited.
     pub buffer_bytes: Option<f64>,
-    /// Where the limit comes from.
+    /// Derivation of the limit.
     pub reason: String,
 }
 
-/// The plan at one trigger rate.
+/// Evaluation at one trigger rate.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepRow {
     /// Triggers per second.
@@ -110,43 +110,42 @@ pub struct SweepRow {
     pub burst_hz: f64,
     /// Triggers per second that an instrument misses.
     pub missed_hz: f64,
-    /// Samples of all streams, without padding and record.
+    /// Sample rate of all streams in bits per second, without padding and record.
     pub sample_bits_per_s: f64,
-    /// Payload of all streams.
+    /// Payload rate of all streams in bits per second.
     pub payload_bits_per_s: f64,
-    /// The stage that is used most.
+    /// Name of the stage with the highest utilisation.
     pub bottleneck: String,
-    /// Load in its limit.
+    /// Its utilisation.
     pub used: f64,
-    /// Bursts per second of all streams that are dropped.
+    /// Rate of dropped bursts of all streams, per second.
     pub dropped_hz: f64,
-    /// Share of what is sent that is dropped.
+    /// Share of sent data that is dropped.
     pub dropped_share: f64,
 }
 
-/// The plan with packets of one length.
+/// Evaluation at one packet length.
 #[derive(Clone, Debug, Serialize)]
 pub struct LengthRow {
-    /// Bytes of each packet.
+    /// Length of each packet in bytes.
     pub packet_bytes: u32,
-    /// What comes, of all streams.
+    /// Offered payload rate of all streams.
     pub payload_bits_per_s: f64,
-    /// What gets through.
+    /// Delivered payload rate of all streams.
     pub delivered_bits_per_s: f64,
-    /// The stage that is used most.
+    /// Name of the stage with the highest utilisation.
     pub bottleneck: String,
-    /// Load in its limit.
+    /// Its utilisation.
     pub used: f64,
 }
 
 impl Plan {
-    /// What the plan comes to.
+    /// Evaluates the plan.
     pub fn report(&self) -> Report {
         let source = self.source_report();
         let stages = self.stage_reports(&source);
-        // The first of equals: what comes later waits for it.
-        let bottleneck =
-            stages.iter().fold(&stages[0], |most, stage| if stage.used > most.used { stage } else { most });
+        // The first of several equal stages, because the later ones wait for it.
+        let bottleneck = stages.iter().fold(&stages[0], |max, stage| if stage.used > max.used { stage } else { max });
         let arriving: f64 = stages.iter().map(|stage| 1.0 - stage.dropped_share).product();
         let (pool_slots, pool_bytes) = self.pool(&source);
         let times = || self.stages.iter().map(|stage| stage.burst_s(&self.source.burst));
@@ -161,15 +160,15 @@ impl Plan {
             pool_bytes,
             pool_slots,
             receive_buffer_bytes: self.receive_buffer(&source, &stages),
-            sweep: self.sweep_hz.iter().map(|hz| self.at(*hz)).collect(),
-            lengths: self.lengths.iter().map(|bytes| self.with_length(*bytes)).collect(),
+            sweep: self.sweep_hz.iter().map(|hz| self.sweep_row(*hz)).collect(),
+            lengths: self.lengths.iter().map(|bytes| self.length_row(*bytes)).collect(),
             warnings: self.warnings(&source, &stages, pool_bytes),
             source,
             stages,
         }
     }
 
-    fn at(&self, trigger_hz: f64) -> SweepRow {
+    fn sweep_row(&self, trigger_hz: f64) -> SweepRow {
         let plan = Self { sweep_hz: Vec::new(), ..self.with_start(Start::Periodic(trigger_hz)) };
         let report = plan.report();
         SweepRow {
@@ -185,7 +184,7 @@ impl Plan {
         }
     }
 
-    fn with_length(&self, packet_bytes: u32) -> LengthRow {
+    fn length_row(&self, packet_bytes: u32) -> LengthRow {
         let report = self.with_packets_of(packet_bytes).report();
         LengthRow {
             packet_bytes,
@@ -226,7 +225,7 @@ impl Plan {
         }
     }
 
-    /// Bursts per second of each stream that the slowest stage takes.
+    /// Returns the bursts per second of each stream that the slowest stage serves.
     fn saturated_hz(&self) -> f64 {
         let burst = &self.source.burst;
         let bits = burst.bytes() as f64 * 8.0;
@@ -238,7 +237,7 @@ impl Plan {
         stages.fold(sequence, f64::min)
     }
 
-    /// The busiest unit of a stage, and the streams that it carries.
+    /// Returns the busiest unit of a stage and its number of streams.
     fn busiest_unit(&self, stage: &Stage) -> (u32, u32) {
         let mut streams = vec![0; self.units(stage) as usize];
         for stream in 0..self.source.streams() {
@@ -247,20 +246,20 @@ impl Plan {
         (0..).zip(streams).max_by_key(|(_, streams)| *streams).unwrap_or((0, 0))
     }
 
-    /// Streams that the busiest unit of a stage carries; a share of them where bursts take turns between units.
+    /// Returns the number of streams of a stage's busiest unit, divided by the units per group for stages of bursts.
     fn busiest(&self, stage: &Stage) -> f64 {
-        let most = f64::from(self.busiest_unit(stage).1);
-        if stage.kind.takes_bursts() { most / f64::from(stage.count) } else { most }
+        let streams = f64::from(self.busiest_unit(stage).1);
+        if stage.kind.takes_bursts() { streams / f64::from(stage.count) } else { streams }
     }
 
-    /// Units of `before` whose packets meet at the busiest unit of `stage`.
+    /// Returns the number of units of `before` that feed the busiest unit of `stage`.
     fn feeders(&self, before: &Stage, stage: &Stage) -> f64 {
         let (busiest, _) = self.busiest_unit(stage);
         let streams = (0..self.source.streams()).filter(|stream| self.unit(stage, *stream) == busiest);
         streams.map(|stream| self.unit(before, stream)).collect::<BTreeSet<_>>().len() as f64
     }
 
-    /// Payload bits per second of one stream whose bursts pass all stages one after the other.
+    /// Returns the payload rate of a stream in bits per second if its bursts pass the stages without pipelining.
     pub(crate) fn sequential_bits_per_s(&self) -> f64 {
         let burst = &self.source.burst;
         burst.bytes() as f64 * 8.0 / self.stages.iter().map(|stage| stage.burst_s(burst)).sum::<f64>()
@@ -283,17 +282,17 @@ impl Plan {
                 ..StageReport::of(load, limit)
             });
         }
-        let mut arriving = 1.0; // share of what was sent that comes so far
-        let mut before: Option<(&Stage, f64)> = None; // the stage before, and what one of its units sends at most
+        let mut arriving = 1.0; // share of sent data that reaches this stage
+        let mut before: Option<(&Stage, f64)> = None; // previous stage and the peak output rate of one of its units
         let total_hz = source.burst_hz * f64::from(source.streams);
         for stage in &self.stages {
             let streams = self.busiest(stage);
             let limit = stage.limit_bits_per_s(burst);
             let dropped_share = queue::dropped_share(streams * stream_bits_per_s * arriving, limit * (1.0 + 1e-9));
             let peak = stage.peak_bits_per_s(burst);
-            // An instrument drives its line packet by packet; at any other first stage its burst is there at once.
-            let comes = match before {
-                Some((before, sends)) => self.feeders(before, stage) * sends,
+            // An instrument feeds its line packet by packet; at any other first stage the entire burst arrives at once.
+            let arrival_bits_per_s = match before {
+                Some((before, output)) => self.feeders(before, stage) * output,
                 None if stage.kind.is_line() => peak,
                 None => f64::INFINITY,
             };
@@ -306,7 +305,9 @@ impl Plan {
                 dropped_hz: total_hz * arriving * dropped_share,
                 burst_s: stage.burst_s(burst),
                 backlog_bytes: match stage.kind.takes_bursts() {
-                    false => queue::burst_backlog_bytes(streams, burst.bytes() as f64, comes / streams, peak),
+                    false => {
+                        queue::burst_backlog_bytes(streams, burst.bytes() as f64, arrival_bits_per_s / streams, peak)
+                    }
                     true => 0.0,
                 },
                 buffer_bytes: stage.buffer_bytes,
@@ -314,7 +315,7 @@ impl Plan {
                 ..StageReport::of(streams * stream_bits_per_s, limit)
             });
             arriving *= 1.0 - dropped_share;
-            before = Some((stage, comes.min(peak)));
+            before = Some((stage, arrival_bits_per_s.min(peak)));
         }
         if !self.pipelined {
             let (load, limit) = (stream_bits_per_s, self.sequential_bits_per_s());
@@ -333,8 +334,8 @@ impl Plan {
         rows
     }
 
-    /// Buffers and bytes that a receiver needs: those under assembly, those on their way into the file, and those
-    /// that come while what follows assembly stands still.
+    /// Returns the buffers and bytes that a receiver needs: shots in assembly, shots in flight to the file, and shots
+    /// that arrive while the stages after assembly pause.
     fn pool(&self, source: &SourceReport) -> (u64, f64) {
         let streams = f64::from(self.streams_per_receiver());
         let stalls = self.stages.iter().filter(|stage| stage.kind.takes_bursts()).filter_map(|stage| stage.stall);
@@ -345,7 +346,7 @@ impl Plan {
         (slots as u64, slots * self.source.burst.slot_bytes() as f64)
     }
 
-    /// Bytes that come to a receiver while its thread is away, and the burst that waits for it then.
+    /// Returns the bytes that arrive at a receiver while its thread is preempted, plus the backlog of a burst.
     fn receive_buffer(&self, source: &SourceReport, stages: &[StageReport]) -> Option<f64> {
         let receive = stages.iter().find(|stage| stage.kind == "receive");
         if receive.is_none() && source.raw_bits_per_s.is_none() {

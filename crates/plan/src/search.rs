@@ -1,102 +1,106 @@
-//! The highest loss-free rate, found on a machine that is not always the same.
+//! Search for the highest loss-free rate on a noisy machine.
 //!
-//! Sought is the rate `t` up to which a trial passes (loses nothing) with probability `passing` or more, and above
-//! which it passes with this probability or less, whatever happened before. Nothing else is assumed: the fall may
-//! be a step or a slope, and trials may be spoilt at any rate by what else the machine does. There is no socket, no
-//! clock and no chance in here: the caller makes the trials, [`Search::next`] says at which rate, [`Search::tell`]
-//! takes the result.
+//! The threshold `t` is the rate up to which a trial passes (loses nothing) with probability `passing` or more, and
+//! above which it passes with at most this probability, given any history. Nothing else is assumed: the transition may
+//! be a step or a slope, and other load on the machine may spoil trials at any rate. The search is deterministic and
+//! uses no sockets or clocks: the caller runs the trials at the rates from [`Search::next`] and passes their results to
+//! [`Search::tell`].
 //!
-//! Two things are kept apart.
+//! The choice of rates does not affect the validity of the confidence interval.
 //!
-//! *A belief* says where to look: a posterior over `t` and over a few shapes of the fall (logistic in the logarithm
-//! of the rate, several widths, several shares of spoilt trials). First it is bisected at its median, as in
-//! probabilistic bisection (Burnashev and Zigangirov 1974; Waeber, Frazier and Henderson 2013); then trials go to
-//! the nearest rates on both sides that the trials still allowed can prove.
+//! *A posterior* selects the rates: it covers `t` and several shapes of the transition (logistic in the logarithm of
+//! the rate, several widths, several shares of spoilt trials). First it is bisected at its median, as in probabilistic
+//! bisection (Burnashev and Zigangirov 1974; Waeber, Frazier and Henderson 2013). Then trials are run at the rates
+//! nearest to the median on both sides that the remaining trials can rule out.
 //!
-//! *Proof* is by betting (Shafer 2021; Waudby-Smith and Ramdas 2024). Before a trial at a rate `x` the belief says
-//! with which probability `q` it passes. If `q < passing`, this is a bet against every `t >= x`, which promise
-//! `passing` or more at `x`: what was won against them so far is multiplied by `q / passing` if the trial passes,
-//! and by `(1 - q) / (1 - passing)` if not. If `q > passing`, it is the same bet against every `t < x`. Were such a
-//! `t` the truth, the bet could not gain on average, however the rates were chosen and whenever one stops; so the
-//! winnings against it would ever reach `1 / (1 - confidence)` with probability `1 - confidence` at most (Ville
-//! 1939). Each `t` against which they do is ruled out, and what is left holds the truth with the stated
-//! confidence. A wrong belief makes the interval wide, not wrong.
+//! *The confidence interval* uses testing by betting (Shafer 2021; Waudby-Smith and Ramdas 2024). Before a trial at a
+//! rate `x`, the posterior predicts the probability `q` that it passes. If `q < passing`, this is a bet against every
+//! `t >= x`, which implies `passing` or more at `x`: the wealth of the bets against them is multiplied by `q / passing`
+//! if the trial passes, and by `(1 - q) / (1 - passing)` otherwise. If `q > passing`, it is the same bet against every
+//! `t < x`. If such a `t` is the true threshold, the wealth is a supermartingale for any choice of rates and any
+//! stopping rule, so it ever reaches `1 / (1 - confidence)` with probability at most `1 - confidence` (Ville 1939).
+//! Each `t` for which it does is ruled out; the remaining interval contains the threshold with the stated confidence. A
+//! wrong posterior makes the interval wide but not invalid.
 
-/// Cells of the grid in the precision asked for.
+/// Grid cells per requested precision.
 const CELLS: usize = 5;
-/// Widths of the fall that the belief considers, in units of the precision.
+/// Transition widths in the posterior, in units of the precision.
 const WIDTHS: [f64; 4] = [0.1, 0.6, 3.0, 12.0];
-/// Shares of trials spoilt at any rate that the belief considers, in units of twice `1 - passing`.
-const SPOILT: [f64; 3] = [0.01, 0.12, 0.35];
-/// Chance that a trial passes far too fast, as the belief has it: small, but no single trial is certain.
-const LUCK: f64 = 0.01;
-/// A bet keeps so much back, as part of all it could lose.
-const KEPT: f64 = 0.1;
-/// Part of the trials that may be spent on bisecting while nothing is proven.
-const BISECTING: f64 = 0.2;
-/// A proof may cost so many times what the cheapest costs, to be nearer.
-const DEARER: f64 = 1.5;
-/// Part of the trials that a side of the interval gets at least, while it is not proven.
-const LEAST_SHARE: f64 = 0.25;
-/// Cells with less of the belief than this say nothing about a trial.
-const NEGLIGIBLE: f64 = 1e-12;
+/// Shares of trials spoilt at any rate in the posterior, in units of twice `1 - passing`.
+const SPOILT_SHARES: [f64; 3] = [0.01, 0.12, 0.35];
+/// Probability in the posterior that a trial far above the threshold passes. Positive, so that no single trial is
+/// conclusive.
+const MIN_PASS_PROBABILITY: f64 = 0.01;
+/// Share of the wealth that a bet never risks.
+const RESERVE: f64 = 0.1;
+/// Maximum share of the trials used for bisection.
+const BISECTION_SHARE: f64 = 0.2;
+/// Maximum cost of a pair of rates relative to the cheapest pair, to be nearer to the median.
+const MAX_COST_RATIO: f64 = 1.5;
+/// Minimum share of the trials for each side of the interval that is not yet ruled out.
+const MIN_SIDE_SHARE: f64 = 0.25;
+/// Relative posterior weight below which a cell is ignored in predictions.
+const MIN_CELL_WEIGHT: f64 = 1e-12;
 
-/// What is sought.
+/// Parameters of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
-    /// Lowest rate that is tried, in any unit.
+    /// Lowest rate to try, in any unit.
     pub from: f64,
-    /// Highest rate that is tried.
+    /// Highest rate to try, in the same unit.
     pub to: f64,
-    /// Width of the interval to reach, as part of the rate.
+    /// Target width of the interval relative to the rate.
     pub precision: f64,
-    /// Probability with which the interval is to hold the truth.
+    /// Probability that the interval contains the threshold.
     pub confidence: f64,
-    /// Probability of a trial to pass, at the rate that is sought.
+    /// Pass probability of a trial at the threshold.
     pub passing: f64,
-    /// Trials that may be made.
+    /// Maximum number of trials.
     pub trials: u32,
 }
 
-/// What is known.
+/// Estimate of the threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answer {
-    /// The most believed rate, within the interval.
+    /// Posterior median of the threshold, limited to the interval.
     pub rate: f64,
-    /// Below this it is not; none: it may be below the lowest rate that was tried.
+    /// Lower bound of the interval; `None` if the threshold may be below the lowest rate.
     pub low: Option<f64>,
-    /// Above this it is not; none: it may be above the highest rate that was tried.
+    /// Upper bound of the interval; `None` if the threshold may be above the highest rate.
     pub high: Option<f64>,
-    /// The interval is as narrow as was asked.
+    /// The interval has the requested precision.
     pub reached: bool,
 }
 
 /// A search. Cell `c` of the grid holds the rates from `x[c - 1]` up to `x[c]`; the first and the last cell are
-/// open. All rates of a cell mean the same for every trial, so the grid adds no error.
+/// unbounded. All thresholds in a cell predict the same for every trial, so the grid adds no error.
 #[derive(Debug)]
 pub struct Search {
     question: Question,
-    /// Logarithms of the rates that may be tried.
+    /// Logarithms of the rates to try.
     x: Vec<f64>,
-    /// For each shape, the probability to pass where the threshold is so many cells above the rate tried.
+    /// Pass probability for each shape, by the number of cells from the tried rate up to the threshold.
     shapes: Vec<Vec<f64>>,
-    /// For each shape and cell, the logarithm of the likelihood.
+    /// Log likelihood for each shape and cell.
     likelihood: Vec<Vec<f64>>,
-    /// The same as probabilities, and their sum over shapes, from `first` to `last`.
-    belief: Vec<Vec<f64>>,
+    /// Posterior probability for each shape and cell; cells outside `first..=last` are negligible.
+    posterior: Vec<Vec<f64>>,
     first: usize,
     last: usize,
     median: usize,
-    /// Half of the belief and more is within the precision.
-    settled: bool,
-    /// For each cell, the logarithm of the winnings against it, and the highest that they ever were.
-    winnings: Vec<f64>,
-    peak: Vec<f64>,
-    made: u32,
+    /// The central 80 % of the posterior is within twice the precision.
+    is_localized: bool,
+    /// Logarithm of the wealth of the bets against each cell, and its maximum so far.
+    log_wealth: Vec<f64>,
+    max_log_wealth: Vec<f64>,
+    trials_made: u32,
 }
 
 impl Search {
-    /// Begins a search; the error says what makes no sense.
+    /// Starts a search.
+    ///
+    /// # Errors
+    /// Describes the first invalid parameter.
     pub fn new(question: Question) -> Result<Self, String> {
         let Question { from, to, precision, confidence, passing, trials } = question;
         let within = |what, value: f64, low: f64, high: f64| match (low..=high).contains(&value) {
@@ -117,54 +121,55 @@ impl Search {
         let x = (0..rates).map(|index| from.ln() + index as f64 * step).collect();
         let shapes: Vec<_> = WIDTHS
             .iter()
-            .flat_map(|width| SPOILT.map(|spoilt| (width * precision, spoilt * 2.0 * (1.0 - passing))))
+            .flat_map(|width| SPOILT_SHARES.map(|spoilt| (width * precision, spoilt * 2.0 * (1.0 - passing))))
             .map(|(width, spoilt)| shape(rates, step, width, spoilt, passing))
             .collect();
         let mut search = Self {
             question,
             x,
             likelihood: vec![vec![0.0; rates + 1]; shapes.len()],
-            belief: vec![vec![0.0; rates + 1]; shapes.len()],
+            posterior: vec![vec![0.0; rates + 1]; shapes.len()],
             shapes,
             first: 0,
             last: rates,
             median: 0,
-            settled: false,
-            winnings: vec![0.0; rates + 1],
-            peak: vec![0.0; rates + 1],
-            made: 0,
+            is_localized: false,
+            log_wealth: vec![0.0; rates + 1],
+            max_log_wealth: vec![0.0; rates + 1],
+            trials_made: 0,
         };
-        search.believe();
+        search.update_posterior();
         Ok(search)
     }
 
-    /// Trials made.
+    /// Returns the number of trials made.
     pub fn made(&self) -> u32 {
-        self.made
+        self.trials_made
     }
 
-    /// The rate to try next; none when the interval is as narrow as asked, or all trials have been made.
+    /// Returns the rate to try next, or `None` once the precision is reached or all trials have been made.
     pub fn next(&self) -> Option<f64> {
-        if self.made >= self.question.trials || self.narrow() {
+        if self.trials_made >= self.question.trials || self.is_narrow() {
             return None;
         }
-        let bisect = !self.settled && f64::from(self.made) < BISECTING * f64::from(self.question.trials);
-        let index = if bisect { None } else { self.prove() };
-        Some(self.x[index.unwrap_or_else(|| self.beside_median())].exp())
+        let bisect =
+            !self.is_localized && f64::from(self.trials_made) < BISECTION_SHARE * f64::from(self.question.trials);
+        let index = if bisect { None } else { self.rate_to_rule_out() };
+        Some(self.x[index.unwrap_or_else(|| self.median_neighbour())].exp())
     }
 
-    /// The result of a trial at a rate that [`Self::next`] gave.
+    /// Records the result of a trial at a rate from [`Self::next`].
     pub fn tell(&mut self, rate: f64, passed: bool) {
         let step = self.x[1] - self.x[0];
         let index = (((rate.ln() - self.x[0]) / step).round().max(0.0) as usize).min(self.x.len() - 1);
-        self.made += 1;
+        self.trials_made += 1;
         let (q, p) = (self.forecast(index), self.question.passing);
-        let bet = q.clamp(KEPT * p, 1.0 - KEPT * (1.0 - p));
+        let bet = q.clamp(RESERVE * p, 1.0 - RESERVE * (1.0 - p));
         let gain = if passed { bet / p } else { (1.0 - bet) / (1.0 - p) }.ln();
         let against = if q < p { index + 1..self.x.len() + 1 } else { 0..index + 1 };
         for cell in against {
-            self.winnings[cell] += gain;
-            self.peak[cell] = self.peak[cell].max(self.winnings[cell]);
+            self.log_wealth[cell] += gain;
+            self.max_log_wealth[cell] = self.max_log_wealth[cell].max(self.log_wealth[cell]);
         }
         for (likelihood, shape) in self.likelihood.iter_mut().zip(&self.shapes) {
             let shifted = &shape[self.x.len() - 1 - index..];
@@ -172,54 +177,54 @@ impl Search {
                 *value += if passed { pass.ln() } else { (1.0 - pass).ln() };
             }
         }
-        self.believe();
+        self.update_posterior();
     }
 
-    /// What is known so far.
+    /// Returns the current estimate.
     pub fn answer(&self) -> Answer {
         let (low, high) = self.interval();
         let (low_rate, high_rate) = (low.checked_sub(1).map(|index| self.x[index]), self.x.get(high).copied());
-        // The middle of the median cell, or what of the interval is nearest.
+        // The middle of the median cell, or of the nearest cell of the interval.
         let cell = self.median.clamp(low, high);
         let middle = (self.x[cell.saturating_sub(1)] + self.x[cell.min(self.x.len() - 1)]) / 2.0;
         Answer {
             rate: middle.exp(),
             low: low_rate.map(f64::exp),
             high: high_rate.map(f64::exp),
-            reached: self.narrow(),
+            reached: self.is_narrow(),
         }
     }
 
-    /// First and last cell that are not ruled out.
+    /// Returns the first and the last cell that are not ruled out.
     fn interval(&self) -> (usize, usize) {
-        let enough = -(1.0 - self.question.confidence).ln();
-        let open = |peak: &f64| *peak < enough;
-        match (self.peak.iter().position(open), self.peak.iter().rposition(open)) {
+        let limit = -(1.0 - self.question.confidence).ln();
+        let open = |wealth: &f64| *wealth < limit;
+        match (self.max_log_wealth.iter().position(open), self.max_log_wealth.iter().rposition(open)) {
             (Some(first), Some(last)) => (first, last),
-            // Every rate is ruled out, which has the probability that was allowed for error.
+            // Every rate is ruled out, which happens with at most the allowed error probability.
             _ => (self.median, self.median),
         }
     }
 
-    fn narrow(&self) -> bool {
+    fn is_narrow(&self) -> bool {
         let (low, high) = self.interval();
         let ends = low == 0 || high == self.x.len();
-        // An open cell is as wide as the world: there is nothing more to find once all but it is ruled out.
+        // An unbounded cell cannot be narrowed further once all other cells are ruled out.
         if ends { low == high } else { high - low < CELLS }
     }
 
-    /// Makes probabilities of the likelihoods, and finds their median.
-    fn believe(&mut self) {
+    /// Normalises the likelihoods to a posterior and updates its quantiles.
+    fn update_posterior(&mut self) {
         let best = self.likelihood.iter().flatten().fold(f64::NEG_INFINITY, |best, value| best.max(*value));
         let mut cells = vec![0.0; self.x.len() + 1];
-        for (belief, likelihood) in self.belief.iter_mut().zip(&self.likelihood) {
-            for ((belief, likelihood), cell) in belief.iter_mut().zip(likelihood).zip(&mut cells) {
-                *belief = (likelihood - best).exp();
-                *cell += *belief;
+        for (posterior, likelihood) in self.posterior.iter_mut().zip(&self.likelihood) {
+            for ((weight, likelihood), cell) in posterior.iter_mut().zip(likelihood).zip(&mut cells) {
+                *weight = (likelihood - best).exp();
+                *cell += *weight;
             }
         }
         let total: f64 = cells.iter().sum();
-        self.belief.iter_mut().flatten().for_each(|belief| *belief /= total);
+        self.posterior.iter_mut().flatten().for_each(|weight| *weight /= total);
         let quantile = |part: f64| {
             let mut left = part * total;
             let found = cells.iter().position(|cell| {
@@ -229,33 +234,33 @@ impl Search {
             found.unwrap_or(cells.len() - 1)
         };
         self.median = quantile(0.5);
-        self.settled = quantile(0.9) - quantile(0.1) <= 2 * CELLS;
-        let matters = |cell: &f64| *cell > NEGLIGIBLE * total;
+        self.is_localized = quantile(0.9) - quantile(0.1) <= 2 * CELLS;
+        let matters = |cell: &f64| *cell > MIN_CELL_WEIGHT * total;
         self.first = cells.iter().position(matters).unwrap_or(0);
         self.last = cells.iter().rposition(matters).unwrap_or(cells.len() - 1);
     }
 
-    /// Probability that a trial at this rate passes, as the belief has it.
+    /// Returns the predicted probability that a trial at this rate passes.
     fn forecast(&self, index: usize) -> f64 {
         let shift = self.x.len() - 1 - index;
-        let product = |(belief, shape): (&Vec<f64>, &Vec<f64>)| -> f64 {
+        let product = |(posterior, shape): (&Vec<f64>, &Vec<f64>)| -> f64 {
             let shifted = &shape[shift + self.first..];
-            belief[self.first..=self.last].iter().zip(shifted).map(|(belief, pass)| belief * pass).sum()
+            posterior[self.first..=self.last].iter().zip(shifted).map(|(weight, pass)| weight * pass).sum()
         };
-        self.belief.iter().zip(&self.shapes).map(product).sum::<f64>().clamp(1e-9, 1.0 - 1e-9)
+        self.posterior.iter().zip(&self.shapes).map(product).sum::<f64>().clamp(1e-9, 1.0 - 1e-9)
     }
 
-    /// The rate below the median cell, or the one above it, in turn.
-    fn beside_median(&self) -> usize {
+    /// Returns the rate below the median cell and the one above it alternately.
+    fn median_neighbour(&self) -> usize {
         let (low, high) = self.interval();
-        let index = self.median.clamp(low, high).saturating_sub((self.made % 2) as usize);
+        let index = self.median.clamp(low, high).saturating_sub((self.trials_made % 2) as usize);
         index.min(self.x.len() - 1)
     }
 
-    /// A rate on one side of the median: the nearest two that the trials left can prove, or, if they are not enough
-    /// for any, the nearest two that cost little more than the cheapest.
-    fn prove(&self) -> Option<usize> {
-        let left = f64::from(self.question.trials - self.made);
+    /// Returns a rate on one side of the median. The candidates are the nearest pair that the remaining trials can rule
+    /// out or, if there is none, the nearest pair that costs little more than the cheapest.
+    fn rate_to_rule_out(&self) -> Option<usize> {
+        let left = f64::from(self.question.trials - self.trials_made);
         let offsets = std::iter::successors(Some(CELLS / 2), |offset| Some(offset + 1 + offset / 4));
         let pairs: Vec<[Side; 2]> = offsets
             .take_while(|offset| *offset <= self.x.len())
@@ -264,16 +269,16 @@ impl Search {
             .collect();
         let cost = |sides: &[Side; 2]| sides[0].trials + sides[1].trials;
         let cheapest = pairs.iter().map(cost).fold(f64::INFINITY, f64::min);
-        let affordable = |sides: &&[Side; 2]| cost(sides) <= left.max(DEARER * cheapest);
+        let affordable = |sides: &&[Side; 2]| cost(sides) <= left.max(MAX_COST_RATIO * cheapest);
         let [above, below] = pairs.iter().find(affordable)?;
-        // Both sides as often as they need it, spread by the golden ratio; but none waits for ever for the other.
-        let turn = (f64::from(self.made) * 0.618_033_988_75).fract();
-        let share = (above.trials / (above.trials + below.trials)).clamp(LEAST_SHARE, 1.0 - LEAST_SHARE);
+        // Sides alternate in proportion to their cost, spread by the golden ratio; each gets a minimum share.
+        let turn = (f64::from(self.trials_made) * 0.618_033_988_75).fract();
+        let share = (above.trials / (above.trials + below.trials)).clamp(MIN_SIDE_SHARE, 1.0 - MIN_SIDE_SHARE);
         let [first, second] = if turn < share { [above, below] } else { [below, above] };
         first.index.or(second.index)
     }
 
-    /// What it takes to rule out everything from the rate `offset` cells above the median on.
+    /// Returns the cost of ruling out all thresholds above the rate `offset` cells above the median.
     fn above(&self, offset: usize) -> Side {
         let (low, high) = self.interval();
         let index = self.median.clamp(low, high) + offset;
@@ -281,10 +286,10 @@ impl Search {
             return Side::DONE;
         }
         let (q, p) = (self.forecast(index), self.question.passing);
-        if q < p { self.side(index, q, index + 1..=high) } else { Side::hopeless(index) }
+        if q < p { self.side(index, q, index + 1..=high) } else { Side::unprovable(index) }
     }
 
-    /// What it takes to rule out everything up to the rate `offset` cells below the median.
+    /// Returns the cost of ruling out all thresholds up to the rate `offset` cells below the median.
     fn below(&self, offset: usize) -> Side {
         let (low, high) = self.interval();
         let index = match self.median.clamp(low, high).checked_sub(1 + offset) {
@@ -292,45 +297,45 @@ impl Search {
             _ => return Side::DONE,
         };
         let (q, p) = (self.forecast(index), self.question.passing);
-        if q > p { self.side(index, q, low..=index) } else { Side::hopeless(index) }
+        if q > p { self.side(index, q, low..=index) } else { Side::unprovable(index) }
     }
 
     fn side(&self, index: usize, q: f64, cells: std::ops::RangeInclusive<usize>) -> Side {
         let p = self.question.passing;
-        let enough = -(1.0 - self.question.confidence).ln();
-        let least = self.winnings[cells].iter().fold(f64::INFINITY, |least, value| least.min(*value));
-        // Winnings to expect of one trial: the divergence of what is promised from what is believed.
+        let limit = -(1.0 - self.question.confidence).ln();
+        let wealth = self.log_wealth[cells].iter().fold(f64::INFINITY, |min, value| min.min(*value));
+        // Expected gain per trial: the Kullback-Leibler divergence of the prediction from the bound.
         let gain = q * (q / p).ln() + (1.0 - q) * ((1.0 - q) / (1.0 - p)).ln();
-        Side { index: Some(index), trials: (enough - least).max(0.05) / gain.max(1e-12) }
+        Side { index: Some(index), trials: (limit - wealth).max(0.05) / gain.max(1e-12) }
     }
 }
 
-/// One side of the interval.
+/// Cost of ruling out one side of the interval.
 #[derive(Clone, Copy, Debug)]
 struct Side {
-    /// The rate to try; none if everything there has been ruled out.
+    /// Index of the rate to try; `None` if the side has been ruled out.
     index: Option<usize>,
-    /// Trials that it will take.
+    /// Expected number of trials.
     trials: f64,
 }
 
 impl Side {
     const DONE: Self = Self { index: None, trials: 0.0 };
-    fn hopeless(index: usize) -> Self {
+    fn unprovable(index: usize) -> Self {
         Self { index: Some(index), trials: 1e9 }
     }
 }
 
-/// Probability to pass, by how many cells the threshold is above the rate tried, from as far below as the grid is
-/// long to as far above. It is `passing` at the threshold itself.
+/// Returns the pass probability by the distance in cells from the tried rate up to the threshold, from minus to plus
+/// the length of the grid. It equals `passing` at the threshold.
 fn shape(rates: usize, step: f64, width: f64, spoilt: f64, passing: f64) -> Vec<f64> {
-    let span = 1.0 - spoilt - LUCK;
-    let at_threshold = ((passing - LUCK) / span).clamp(1e-3, 1.0 - 1e-3);
+    let span = 1.0 - spoilt - MIN_PASS_PROBABILITY;
+    let at_threshold = ((passing - MIN_PASS_PROBABILITY) / span).clamp(1e-3, 1.0 - 1e-3);
     let offset = (at_threshold / (1.0 - at_threshold)).ln();
     (0..=2 * rates)
         .map(|index| {
             let above = (index as f64 - rates as f64 + 0.5) * step;
-            LUCK + span / (1.0 + (-above / width - offset).exp())
+            MIN_PASS_PROBABILITY + span / (1.0 + (-above / width - offset).exp())
         })
         .collect()
 }

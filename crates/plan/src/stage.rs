@@ -1,11 +1,11 @@
-//! How long a stage takes: the formulas applied to its numbers.
+//! Service times and limits of stages: the formulas applied to a stage's parameters.
 
 use crate::formula::bus;
 use crate::plan::{Burst, Kind, Stage};
 use crate::units::Rate;
 
 impl Stage {
-    /// Seconds that one unit takes for a packet of so many payload bytes, by its formula alone.
+    /// Returns the service time of one unit for a packet with `bytes` of payload in seconds, by the formula alone.
     fn formula_s(&self, bytes: u32) -> f64 {
         let at = |bits_per_s: f64, bytes: f64| bytes * 8.0 / bits_per_s;
         match self.kind {
@@ -23,33 +23,33 @@ impl Stage {
         }
     }
 
-    /// Seconds that one unit takes for a packet of so many payload bytes while it works.
+    /// Returns the service time of one unit for a packet with `bytes` of payload in seconds, without stalls.
     pub fn packet_s(&self, bytes: u32) -> f64 {
         let measured = self.measured_bits_per_s.map_or(0.0, |rate| f64::from(bytes) * 8.0 / rate);
         self.formula_s(bytes).max(measured)
     }
 
-    /// Seconds that one unit takes for all packets of a burst while it works.
+    /// Returns the service time of one unit for a burst in seconds, without stalls.
     pub fn burst_s(&self, burst: &Burst) -> f64 {
         burst.sum(|bytes| self.packet_s(bytes))
     }
 
-    /// Payload bits per second that one unit takes by its formula alone.
+    /// Returns the payload rate of one unit in bits per second, by the formula alone.
     pub fn formula_bits_per_s(&self, burst: &Burst) -> f64 {
         burst.bytes() as f64 * 8.0 / burst.sum(|bytes| self.formula_s(bytes))
     }
 
-    /// Payload bits per second that one unit takes while it works.
+    /// Returns the payload rate of one unit in bits per second, without stalls.
     pub fn peak_bits_per_s(&self, burst: &Burst) -> f64 {
         burst.bytes() as f64 * 8.0 / self.burst_s(burst)
     }
 
-    /// Payload bits per second that one unit takes in the long run, stalls included.
+    /// Returns the long-run payload rate of one unit in bits per second, with stalls.
     pub fn limit_bits_per_s(&self, burst: &Burst) -> f64 {
         self.peak_bits_per_s(burst) * self.stall.map_or(1.0, |stall| stall.availability())
     }
 
-    /// Where the limit comes from, in a few words.
+    /// Returns a short derivation of the limit.
     pub fn reason(&self, burst: &Burst) -> String {
         let (bytes, _) = burst.packet_bytes();
         let formula = match self.kind {

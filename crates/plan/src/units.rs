@@ -1,44 +1,44 @@
-//! Quantities as people write them: a number and a unit.
+//! Parsing and display of quantities: a number and a unit.
 //!
-//! Decimal prefixes are powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` are powers of 1024. A number without a unit, a
-//! unit of another quantity, and a negative number are refused. Zero is allowed here; who cannot bear it says so.
+//! Decimal prefixes are powers of 1000; `Ki`, `Mi`, `Gi`, `Ti` are powers of 1024. A number without a unit, a unit of
+//! another quantity and a negative number are refused. Zero is accepted; callers that need a positive value check it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is not the quantity that was wanted.
+/// Reason why a text is not the expected quantity.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum UnitError {
-    /// It does not begin with a number.
+    /// The text does not begin with a number.
     #[error("expected {wanted} such as \"{example}\", found \"{text}\"")]
     Number {
-        /// The quantity.
+        /// Name of the quantity.
         wanted: &'static str,
-        /// How it is written.
+        /// Example.
         example: &'static str,
-        /// What was found.
+        /// Text found.
         text: String,
     },
-    /// A unit that this quantity does not have.
+    /// The unit does not belong to the quantity.
     #[error("expected {wanted} in {units} (as in \"{example}\"), found {} in \"{text}\"", named(unit))]
     Unit {
-        /// The quantity.
+        /// Name of the quantity.
         wanted: &'static str,
-        /// The units that it has.
+        /// Units of the quantity.
         units: String,
-        /// How it is written.
+        /// Example.
         example: &'static str,
-        /// The unit that was found.
+        /// Unit found.
         unit: String,
-        /// What was found.
+        /// Text found.
         text: String,
     },
-    /// Negative, or larger than any machine.
+    /// The value is negative or too large.
     #[error("expected {wanted} from 0 to 1e18, found \"{text}\"")]
     Range {
-        /// The quantity.
+        /// Name of the quantity.
         wanted: &'static str,
-        /// What was found.
+        /// Text found.
         text: String,
     },
 }
@@ -49,30 +49,33 @@ fn named(unit: &str) -> String {
 
 /// A quantity with its units; the first unit has the factor 1.
 pub trait Quantity: Copy {
-    /// What it is, for messages.
+    /// Name of the quantity in messages.
     const WANTED: &'static str;
-    /// How it is written.
+    /// Example in messages.
     const EXAMPLE: &'static str;
-    /// Units and their factors to the quantity's own unit.
+    /// Units with their factors to the base unit.
     const UNITS: &'static [(&'static str, f64)];
-    /// From a number of its own unit.
+    /// Creates the quantity from a value in the base unit.
     fn of(value: f64) -> Self;
-    /// As a number of its own unit.
+    /// Returns the value in the base unit.
     fn value(self) -> f64;
 }
 
 /// Parses `text` as a quantity.
+///
+/// # Errors
+/// If the number, the unit or the range is wrong.
 pub fn parse<Q: Quantity>(text: &str) -> Result<Q, UnitError> {
     let trimmed = text.trim();
-    let begins_unit = |(at, c): (usize, char)| {
+    let starts_unit = |(at, c): (usize, char)| {
         let exponent =
             matches!(c, 'e' | 'E') && trimmed[at + 1..].starts_with(|c: char| c.is_ascii_digit() || c == '-');
         !(c.is_ascii_digit() || matches!(c, '.' | '-' | '+') || exponent)
     };
-    let split = trimmed.char_indices().find(|found| begins_unit(*found)).map_or(trimmed.len(), |(at, _)| at);
+    let split = trimmed.char_indices().find(|found| starts_unit(*found)).map_or(trimmed.len(), |(at, _)| at);
     let (number, unit) = (&trimmed[..split], trimmed[split..].trim());
-    let wrong = || UnitError::Number { wanted: Q::WANTED, example: Q::EXAMPLE, text: text.to_owned() };
-    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let not_a_number = || UnitError::Number { wanted: Q::WANTED, example: Q::EXAMPLE, text: text.to_owned() };
+    let number: f64 = number.parse().map_err(|_| not_a_number())?;
     let Some((_, factor)) = Q::UNITS.iter().find(|(name, _)| *name == unit) else {
         let units: Vec<_> = Q::UNITS.iter().map(|(name, _)| *name).collect();
         return Err(UnitError::Unit {
@@ -170,13 +173,13 @@ impl fmt::Display for Hertz {
     }
 }
 
-/// Four significant digits and the largest unit that leaves a number of at least one.
+/// Formats with four significant digits in the largest unit in which the value is at least one.
 fn scaled(f: &mut fmt::Formatter<'_>, value: f64, units: &[(f64, &str)]) -> fmt::Result {
     let last = units[units.len() - 1];
     let (factor, unit) = units.iter().copied().find(|(factor, _)| value >= *factor).unwrap_or(last);
     let number = value / factor;
-    let whole = number == number.round() && number < 1e6;
-    let digits = if whole { 0 } else { (3 - number.abs().log10().floor().clamp(0.0, 3.0) as i32) as usize };
+    let is_whole = number == number.round() && number < 1e6;
+    let digits = if is_whole { 0 } else { (3 - number.abs().log10().floor().clamp(0.0, 3.0) as i32) as usize };
     f.pad(&format!("{number:.digits$} {unit}"))
 }
 
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read_in_every_unit_that_the_papers_use() {
+    fn quantities_parse_in_all_units_of_the_papers() {
         assert_eq!("40 MS/s".parse(), Ok(SampleRate(40e6)));
         assert_eq!("100 Gbit/s".parse(), Ok(Rate(100e9)));
         assert_eq!("12.8 GB/s".parse(), Ok(Rate(102.4e9)));
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_quantity_is_refused_with_the_units_that_are() {
+    fn invalid_quantities_are_refused_with_the_valid_units() {
         let error = "40 MHz".parse::<SampleRate>().unwrap_err().to_string();
         assert!(error.contains("S/s, kS/s, MS/s") && error.contains("the unit \"MHz\""), "{error}");
         assert!("40".parse::<Rate>().unwrap_err().to_string().contains("no unit"));

@@ -267,7 +267,7 @@ struct FilledBuffer {
     pattern: u32,
 }
 
-/// Runs the stages sequentially, as the paper's host did.
+/// Runs the stages sequentially, as the host of Ryoshi et al. did.
 fn run_sequentially<P: PrebuiltIo>(dma: &mut DmaStage<'_>, sender: &mut SendStage<'_, P>) -> Result<(), IoError> {
     let (free, _unused) = mpsc::channel();
     loop {

@@ -11,7 +11,8 @@ pub const MODEL: &str = "Shotline emulated probe";
 /// Maximum reordering depth in packets. The record ring is sized for shots held back this long.
 pub const MAX_REORDER_DEPTH: u16 = 4096;
 
-/// Settings of an emulated probe. The default is the paper's probe: two links of 96 channels, 12 bit, 40 MS/s.
+/// Settings of an emulated probe. The default is the probe of Cossettini et al.: two links of 96 channels, 12 bit, 40
+/// MS/s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {

@@ -1,8 +1,9 @@
 //! The emulated ultrasound probe.
 //!
-//! It models the real probe, an FPGA with one 100G link per 96 channels: it waits on a set-up port for a receiver to
-//! configure the destination, samples 96 channels of 12 bits at 40 MS/s on each link, packs the samples, and sends each
-//! shot as RoCEv2 datagrams (or in another framing) that end with an end-of-shot record.
+//! It models the probe of Cossettini et al. ("A RDMA Interface for Ultra-Fast Ultrasound Data-Streaming over an Optical
+//! Link"), an FPGA with one 100G link per 96 channels. It waits on a set-up port for a receiver to configure the
+//! destination, samples 96 channels of 12 bits at 40 MS/s on each link, packs the samples, and sends each shot as
+//! RoCEv2 datagrams (or in another framing) that end with an end-of-shot record.
 //!
 //! ```text
 //!  set-up messages, triggers          samples: test pattern or recorded RF

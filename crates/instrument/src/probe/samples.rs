@@ -9,7 +9,7 @@ use shotline_wire::shot::{Geometry, Packing};
 
 /// Default samples per channel of a test pattern.
 pub const DEFAULT_SAMPLES: u32 = 2000;
-/// Default sample rate of test patterns, as in the paper.
+/// Default sample rate of test patterns, that of Cossettini et al.
 pub const DEFAULT_SAMPLE_RATE_HZ: u32 = 40_000_000;
 
 /// The distinct shots of a probe: [`Self::period`] of them, each with at most the samples of [`Self::geometry`]. Shot

@@ -1,4 +1,4 @@
-//! What of a line's bits is payload.
+//! Payload rates of network links.
 
 use shotline_wire::framing::{Description, Kind};
 
@@ -8,24 +8,24 @@ const ETHERNET_HEADER_BYTES: u32 = 14;
 const UDP_HEADER_BYTES: u32 = 8;
 const ICRC_BYTES: u32 = 4;
 const FCS_BYTES: u32 = 4;
-/// The smallest Ethernet frame without FCS.
-const LEAST_FRAME_BYTES: u32 = 60;
+/// Minimum length of an Ethernet frame without FCS.
+const MIN_FRAME_BYTES: u32 = 60;
 
-/// What stands around a packet's payload on the line.
+/// Headers and trailers of a packet on the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// UDP over Ethernet, with the header of a framing and its ICRC if it has one (`docs/wire-formats.md`, 3).
     Shots(Kind),
-    /// UDP over Ethernet and nothing else.
+    /// Plain UDP over Ethernet.
     Ethernet,
     /// InfiniBand: LRH 8, BTH 12, ICRC 4, VCRC 2 bytes (InfiniBand specification, volume 1, 5.2).
     Infiniband,
-    /// Nothing: the rate is that of the payload.
+    /// No overhead: the rate is that of the payload.
     Bare,
 }
 
 impl Framing {
-    /// Names in plans.
+    /// Names in plans, with their framings.
     pub const NAMES: &[(&str, Self)] = &{
         let mut names = [("", Self::Bare); Kind::ALL.len() + 3];
         let mut at = 0;
@@ -39,7 +39,7 @@ impl Framing {
         names
     };
 
-    /// Bytes of line time that a packet with `payload` bytes takes, over IPv6 or IPv4.
+    /// Returns the line time of a packet with `payload` bytes, in bytes, over IPv6 or IPv4.
     pub fn line_bytes(self, payload: u32, ipv6: bool) -> u32 {
         let ip = if ipv6 { 40 } else { 20 };
         let above_ip = match self {
@@ -51,25 +51,25 @@ impl Framing {
             Self::Infiniband => return payload + 26,
             Self::Bare => return payload,
         };
-        let frame = (ETHERNET_HEADER_BYTES + ip + above_ip + payload).max(LEAST_FRAME_BYTES);
+        let frame = (ETHERNET_HEADER_BYTES + ip + above_ip + payload).max(MIN_FRAME_BYTES);
         frame + FCS_BYTES + ETHERNET_GAP_BYTES
     }
 }
 
-/// Data words of the largest SpaceFibre data frame, on each lane (ECSS-E-ST-50-11C, data link layer).
+/// Data words per lane of the largest SpaceFibre data frame (ECSS-E-ST-50-11C, data link layer).
 pub const SPACEFIBRE_FRAME_WORDS: f64 = 64.0;
-/// One SKIP word follows this many words on each lane (ECSS-E-ST-50-11C, lane layer).
+/// Words per lane between SKIP words (ECSS-E-ST-50-11C, lane layer).
 const SPACEFIBRE_SKIP_WORDS: f64 = 5000.0;
 
-/// Bits per second of payload that SpaceFibre lanes carry one way, without packet headers.
+/// Returns the payload rate of SpaceFibre lanes in one direction, in bits per second, without packet headers.
 ///
-/// Of 10 line bits 8 are data (8b/10b); of 66 words of a full data frame 64 are data, the others its start and its
-/// end; every 5000 words there is a SKIP. Where data flow both ways, each frame also costs about one ACK and
-/// one FCT for the other direction: two words more.
+/// Of 10 line bits 8 are data (8b/10b). Of the 66 words of a full data frame 64 are data; the others mark its start and
+/// end. There is a SKIP every 5000 words. If data flow in both directions, each frame also costs about one ACK and one
+/// FCT for the other direction, two more words.
 ///
-/// Paper 2 publishes 23.8 Gbit/s one way and 23.1 both ways for four lanes of 7.8125 Gbit/s without a derivation;
-/// this gives 24.24 and 23.52. Both are 1.8 % higher, so that the ratio of the two, 64/66 to 64/68, is explained,
-/// the common rest is not. Nothing here is fitted to it.
+/// Gibson et al. publish 23.8 Gbit/s in one direction and 23.1 in both for four lanes of 7.8125 Gbit/s, without a
+/// derivation; this formula gives 24.24 and 23.52. Both are 1.8 % higher, so the formula explains the ratio of the two,
+/// 64/66 to 64/68, but not the common difference. Nothing here is fitted to these figures.
 pub fn spacefibre_bits_per_s(lanes: u32, lane_bits_per_s: f64, both_ways: bool) -> f64 {
     let control_words = if both_ways { 4.0 } else { 2.0 };
     let frames = SPACEFIBRE_FRAME_WORDS / (SPACEFIBRE_FRAME_WORDS + control_words);
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_100g_link_carries_what_the_headers_leave() {
+    fn a_100g_link_has_the_payload_rate_after_headers() {
         let gbits = |ipv6| 100.0 * 4096.0 / f64::from(Framing::Shots(Kind::Ud).line_bytes(4096, ipv6));
         assert!((gbits(false) - 97.757).abs() < 1e-3 && (gbits(true) - 97.292).abs() < 1e-3);
     }
@@ -93,10 +93,10 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_counted_as_framings_emit_them() {
+    fn header_lengths_match_the_emitted_framings() {
         for (kind, above_udp) in [(Kind::Ud, 24 + 4), (Kind::Counted, 20 + 4), (Kind::Udp, 32)] {
-            let (_, ours) = Framing::NAMES.iter().find(|(name, _)| *name == kind.name()).unwrap();
-            assert_eq!(ours.line_bytes(4096, true), 14 + 40 + 8 + above_udp + 4096 + 24, "{kind}");
+            let (_, framing) = Framing::NAMES.iter().find(|(name, _)| *name == kind.name()).unwrap();
+            assert_eq!(framing.line_bytes(4096, true), 14 + 40 + 8 + above_udp + 4096 + 24, "{kind}");
         }
     }
 }

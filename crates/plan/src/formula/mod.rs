@@ -1,13 +1,13 @@
-//! The formulas: each is one function of plain numbers, with its source.
+//! Formulas: functions of plain numbers, each with its source.
 //!
-//! Suffixes tell the units: `_s` seconds, `_hz` per second, `bits_per_s`, `bytes`. A *limit* is always what a
-//! stage moves of payload (bytes of shots), never of raw line bits, so that limits of different stages compare.
+//! Suffixes give the units: `_s` seconds, `_hz` per second, `bits_per_s`, `bytes`. A *limit* always refers to payload
+//! (bytes of shots), never to raw line bits, so limits of different stages are comparable.
 //!
 //! | module | formulas |
 //! |---|---|
 //! | [`shot`] | shot rate, missed triggers, raw data rate |
-//! | [`link`] | Ethernet, InfiniBand and SpaceFibre: payload in what a line carries |
-//! | [`bus`] | PCIe, the words of a DMA engine, memory |
+//! | [`link`] | payload rates of Ethernet, InfiniBand and SpaceFibre |
+//! | [`bus`] | PCIe, DMA engines, memory |
 //! | [`queue`] | drops of an overloaded stage, bursts, waiting times, stalls |
 
 pub mod bus;

@@ -4,11 +4,11 @@ use shotline_testing::seeds;
 
 /// A simulated machine: a trial at a rate passes with a known probability.
 struct Machine {
-    /// The rate that is to be found.
+    /// True threshold.
     truth: f64,
-    /// Width of the fall, in units of the logarithm of the rate; 0 is a step.
+    /// Width of the transition in units of the logarithm of the rate; 0 is a step.
     width: f64,
-    /// Share of trials that are spoilt at any rate.
+    /// Share of trials spoilt at any rate.
     spoilt: f64,
     passing: f64,
 }
@@ -43,7 +43,7 @@ fn holds(answer: &Answer, truth: f64) -> bool {
     answer.low.is_none_or(|low| low <= truth) && answer.high.is_none_or(|high| truth <= high)
 }
 
-/// Machines whose truth is anywhere, also outside the range that is searched.
+/// Returns machines with random thresholds, some outside the searched range.
 fn machines(width: f64, spoilt: f64, passing: f64) -> impl Iterator<Item = (u64, Machine)> {
     seeds(0..RUNS).map(move |seed| {
         let mut chance = Random::new(seed ^ 0xABCD);
@@ -52,44 +52,44 @@ fn machines(width: f64, spoilt: f64, passing: f64) -> impl Iterator<Item = (u64,
     })
 }
 
-/// Machines of a kind; a share of fewer says nothing.
+/// Number of machines of a kind; a share over fewer is not significant.
 const RUNS: u64 = 100;
 
-/// The share of machines whose truth the interval holds; 1 if there are too few to tell.
-fn share_held(machines: impl Iterator<Item = (u64, Machine)>, question: Question) -> f64 {
-    let (mut held, mut all) = (0, 0);
+/// Returns the share of machines whose threshold is in the interval; 1 if there are too few machines.
+fn coverage(machines: impl Iterator<Item = (u64, Machine)>, question: Question) -> f64 {
+    let (mut covered, mut all) = (0, 0);
     for (seed, machine) in machines {
-        held += u64::from(holds(&machine.search(question, seed).0, machine.truth));
+        covered += u64::from(holds(&machine.search(question, seed).0, machine.truth));
         all += 1;
     }
-    if all < RUNS { 1.0 } else { held as f64 / all as f64 }
+    if all < RUNS { 1.0 } else { covered as f64 / all as f64 }
 }
 
 #[test]
-fn the_interval_holds_the_truth_as_often_as_it_says_on_every_kind_of_machine() {
+fn intervals_have_the_stated_coverage_on_every_machine() {
     for (width, spoilt) in [(0.0, 0.0), (0.01, 0.0), (0.05, 0.02), (0.3, 0.0), (0.02, 0.15), (0.1, 0.3)] {
         for confidence in [0.6, 0.95] {
             let question = Question { confidence, ..QUICK };
-            let share = share_held(machines(width, spoilt, 0.5), question);
-            println!("width {width}, spoilt {spoilt}: {share:.3} of the intervals hold, {confidence} promised");
+            let share = coverage(machines(width, spoilt, 0.5), question);
+            println!("width {width}, spoilt {spoilt}: {share:.3} of the intervals hold, {confidence} required");
             assert!(share >= confidence, "width {width}, spoilt {spoilt}: {share} of {confidence}");
         }
     }
 }
 
 #[test]
-fn the_interval_holds_wherever_one_stops_and_for_other_probabilities_to_pass() {
+fn intervals_hold_at_any_stop_and_pass_probability() {
     for passing in [0.3, 0.5, 0.8] {
         for trials in [1, 5, 12, 30] {
             let question = Question { passing, trials, confidence: 0.8, ..QUICK };
-            let share = share_held(machines(0.05, 0.05, passing), question);
+            let share = coverage(machines(0.05, 0.05, passing), question);
             assert!(share >= 0.8, "passing {passing}, {trials} trials: {share}");
         }
     }
 }
 
 #[test]
-fn a_quiet_machine_is_measured_in_some_thirty_trials() {
+fn a_quiet_machine_needs_about_thirty_trials() {
     for truth in [0.35, 3.21, 12.0, 41.9, 77.7] {
         let machine = Machine { truth, width: 0.0, spoilt: 0.0, passing: 0.5 };
         let (answer, made) = machine.search(WIDE, 1);
@@ -100,7 +100,7 @@ fn a_quiet_machine_is_measured_in_some_thirty_trials() {
 }
 
 #[test]
-fn a_noisy_machine_still_gives_a_rate_and_says_how_far_it_is_known() {
+fn a_noisy_machine_gives_a_rate_and_its_interval() {
     let (mut runs, mut far) = (0, 0);
     for seed in seeds(0..20) {
         let machine = Machine { truth: 23.0, width: 0.02, spoilt: 0.1, passing: 0.5 };
@@ -114,7 +114,7 @@ fn a_noisy_machine_still_gives_a_rate_and_says_how_far_it_is_known() {
 }
 
 #[test]
-fn a_rate_outside_the_range_is_said_to_be_so() {
+fn a_rate_outside_the_range_is_reported_as_such() {
     for (truth, above) in [(1e-3, false), (1e6, true)] {
         let machine = Machine { truth, width: 0.0, spoilt: 0.0, passing: 0.5 };
         let (answer, made) = machine.search(WIDE, 1);
@@ -130,13 +130,13 @@ fn the_same_results_give_the_same_search() {
 }
 
 #[test]
-fn before_the_first_trial_nothing_is_known() {
+fn the_interval_is_unbounded_before_the_first_trial() {
     let answer = Search::new(WIDE).unwrap().answer();
     assert_eq!((answer.low, answer.high, answer.reached), (None, None, false));
 }
 
 #[test]
-fn questions_that_make_no_sense_are_refused() {
+fn invalid_parameters_are_refused() {
     let refused = |change: fn(&mut Question)| {
         let mut question = WIDE;
         change(&mut question);

@@ -1,14 +1,14 @@
-//! The events and what they do.
+//! Event loop of the simulation.
 //!
-//! Everything that can happen next has a number: a stream's next packet, the head of a lane (packets that have left a
-//! unit, in order), a unit of a stage of bursts, an instrument's next trigger. Each has at most one entry in the heap,
-//! which so stays as small as the plan, whatever waits in queues. Stages that get each unit's packets in order need
-//! no event between them: a packet passes them in one step.
+//! Each event source (actor) has a number: a stream's next packet, the head of a lane (packets that have left a unit,
+//! in order), a unit of a stage of bursts, an instrument's next trigger. An actor has at most one entry in the heap, so
+//! the heap's size depends on the plan and not on queue lengths. No event is needed between stages in which each unit's
+//! packets stay in order: a packet passes them in one step.
 
 use super::histogram::Histogram;
-use super::outcome::{Bursts, Drop, Outcome, Packets, Rates, StageOutcome};
+use super::outcome::{Bursts, DropCount, Outcome, Packets, Rates, StageOutcome};
 use super::random::Random;
-use super::sink::{Assembly, Came, Group, Job, Open};
+use super::sink::{Admission, Assembly, AssemblyState, Group, Job};
 use super::time::{PICOSECOND, Time, picoseconds};
 use super::unit::{Packet, PacketStage};
 use crate::plan::{Burst, Per, Plan, Stage, Start};
@@ -17,21 +17,21 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 
-/// Parts of the time for which rates are told.
+/// Number of intervals over which rates are measured.
 const INTERVALS: usize = 1000;
-/// Events between two words on progress.
+/// Events between two progress reports.
 const REPORT_EVERY: u64 = 1 << 18;
 
-/// One stream's instrument: bursts that wait for the first stage.
+/// Sending side of a stream: bursts that wait for the first stage.
 #[derive(Debug, Default)]
 struct Sender {
-    /// When each burst was made, and its number.
+    /// Sampling time and number of each burst.
     waiting: VecDeque<(Time, u64)>,
-    /// Packets of the first that have left.
+    /// Packets of the first burst already sent.
     sent: u32,
-    /// Numbers given.
+    /// Number of the next burst.
     made: u64,
-    /// Whether it is in the heap.
+    /// The sender has an entry in the heap.
     scheduled: bool,
 }
 
@@ -43,7 +43,7 @@ struct Probe {
     busy_until: Time,
 }
 
-/// Stages that a packet passes in one step, and the lanes behind the last.
+/// Stages that a packet passes in one step, and the lanes after the last one.
 #[derive(Clone, Debug)]
 struct Segment {
     stages: Range<usize>,
@@ -51,13 +51,13 @@ struct Segment {
 }
 
 impl Segment {
-    /// Lanes behind its last stage: one for each unit.
+    /// Returns the number of lanes after its last stage: one per unit.
     fn lanes(&self, stages: &[PacketStage]) -> usize {
         stages[self.stages.end - 1].units()
     }
 }
 
-/// What an event's number means.
+/// Event source.
 #[derive(Clone, Copy, Debug)]
 enum Actor {
     Sender(u32),
@@ -71,9 +71,9 @@ pub(super) struct Engine<'p> {
     seed: u64,
     end: Time,
     random: Random,
-    /// When, and who: both in one number, the time above.
+    /// Time (upper bits) and actor (lower 32 bits) of pending events.
     heap: BinaryHeap<Reverse<u128>>,
-    /// Who acts now: it comes back into the heap when it is done.
+    /// Actor being processed; it is rescheduled when it is done.
     acting: usize,
     actors: Vec<Actor>,
     first_server: Vec<usize>,
@@ -84,15 +84,15 @@ pub(super) struct Engine<'p> {
     lanes: Vec<VecDeque<(Time, Packet)>>,
     assemblies: Vec<Assembly>,
     free_slots: Vec<u64>,
-    /// For each stage of bursts, one group for each receiver.
+    /// For each stage of bursts, one group per receiver.
     groups: Vec<Vec<Group>>,
-    shape: Shape,
-    books: Books,
+    params: Params,
+    counters: Counters,
 }
 
-/// Numbers of the plan that every event needs.
+/// Parameters of the plan, precomputed for the event handlers.
 #[derive(Debug)]
-struct Shape {
+struct Params {
     packets: u32,
     bytes: [u32; 2],
     burst_bytes: u64,
@@ -101,15 +101,15 @@ struct Shape {
     busy: Time,
     sampling: Time,
     period: f64,
-    /// Whether the first stage is a line that the instrument drives: it sends a packet when the last has left.
+    /// The first stage is a line that the instrument feeds: it sends a packet when the previous one has left.
     paced: bool,
-    /// Whether each stream has such a line of its own, with an event behind it: then that event sends the next packet.
+    /// Each stream has its own such line with an event after it, and that event sends the next packet.
     driven: bool,
     bursts_waiting: usize,
     receiver_of: Vec<u32>,
 }
 
-impl Shape {
+impl Params {
     fn new(plan: &Plan) -> Self {
         let source = &plan.source;
         let report = plan.report();
@@ -138,8 +138,9 @@ impl Shape {
     }
 }
 
+/// Counters gathered during the simulation.
 #[derive(Debug)]
-struct Books {
+struct Counters {
     triggers: u64,
     missed: u64,
     bursts: Bursts,
@@ -148,38 +149,38 @@ struct Books {
     overrun: u64,
     no_buffer: u64,
     placed: u64,
-    /// For each stage of bursts: packets that came, packets that were dropped, most bursts that waited.
+    /// For each stage of bursts: packets arrived, packets dropped, maximum number of queued bursts.
     sinks: Vec<(u64, u64, u64)>,
     packet_latency: Histogram,
     burst_latency: Histogram,
     intervals: Vec<u64>,
-    least_free: u64,
+    min_free_slots: u64,
 }
 
 impl<'p> Engine<'p> {
     pub(super) fn new(plan: &'p Plan, seconds: f64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let source = &plan.source;
-        let mut shape = Shape::new(plan);
+        let mut params = Params::new(plan);
         let (packet_stages, burst_stages): (Vec<_>, Vec<_>) =
             plan.stages.iter().partition(|stage| !stage.kind.takes_bursts());
         let stages: Vec<_> = packet_stages.iter().map(|stage| PacketStage::new(plan, stage, &mut random)).collect();
         let segments = segments(&stages);
         let own_line = plan.stages[0].per == Per::Link && segments.first().is_some_and(|first| first.stages.len() == 1);
-        shape.driven = shape.paced && own_line;
+        params.driven = params.paced && own_line;
         let groups: Vec<Vec<_>> = burst_stages
             .iter()
             .map(|stage| {
                 let service = stage.burst_s(&source.burst);
-                (0..plan.receiver.count).map(|_| Group::new(stage, service, shape.slot_bytes, &mut random)).collect()
+                (0..plan.receiver.count).map(|_| Group::new(stage, service, params.slot_bytes, &mut random)).collect()
             })
             .collect();
         let lanes = segments.iter().map(|segment| segment.lanes(&stages)).sum();
         let (actors, first_server) = actors(plan, &segments, &stages, &burst_stages);
-        let mut offset = |_| if source.together { 0.0 } else { random.unit() * shape.period };
+        let mut offset = |_| if source.together { 0.0 } else { random.unit() * params.period };
         let probes: Vec<_> =
             (0..source.probes).map(|p| Probe { offset: offset(p), triggers: 0, busy_until: 0 }).collect();
-        let books = Books::new(burst_stages.len(), shape.slots);
+        let counters = Counters::new(burst_stages.len(), params.slots);
         let mut engine = Self {
             plan,
             seed,
@@ -193,26 +194,26 @@ impl<'p> Engine<'p> {
             segments,
             lanes: vec![VecDeque::new(); lanes],
             assemblies: vec![Assembly::default(); source.streams() as usize],
-            free_slots: vec![shape.slots; plan.receiver.count as usize],
+            free_slots: vec![params.slots; plan.receiver.count as usize],
             groups,
-            shape,
-            books,
+            params,
+            counters,
             probes,
             actors,
         };
         for probe in 0..source.probes {
             let first = engine.probes[probe as usize].offset as Time;
-            engine.at(first, engine.actors.len() - (source.probes - probe) as usize);
+            engine.schedule(first, engine.actors.len() - (source.probes - probe) as usize);
         }
         engine
     }
 
-    /// An actor, which must not be waiting for another time, acts at `time`.
-    fn at(&mut self, time: Time, actor: usize) {
+    /// Schedules an actor, which must not have an entry in the heap.
+    fn schedule(&mut self, time: Time, actor: usize) {
         self.heap.push(Reverse((u128::from(time) << u32::BITS) | actor as u128));
     }
 
-    /// Runs to the end.
+    /// Runs the simulation to the end.
     pub(super) fn run(mut self, progress: &mut dyn FnMut(f64)) -> Outcome {
         let mut events = 0_u64;
         while let Some(Reverse(first)) = self.heap.pop() {
@@ -230,12 +231,12 @@ impl<'p> Engine<'p> {
                 }
                 Actor::Lane { segment, lane } => self.arrive(now, segment as usize, lane as usize),
                 Actor::Server { stage, receiver, unit } => {
-                    self.served(now, stage as usize, receiver as usize, unit as usize)
+                    self.finish_service(now, stage as usize, receiver as usize, unit as usize)
                 }
                 Actor::Probe(probe) => self.trigger(now, probe),
             };
             if let Some(next) = next {
-                self.at(next, actor);
+                self.schedule(next, actor);
             }
             events += 1;
             if events.is_multiple_of(REPORT_EVERY) {
@@ -245,48 +246,48 @@ impl<'p> Engine<'p> {
         self.outcome()
     }
 
-    /// A trigger, or the instrument's own pace; when the next comes.
+    /// Processes a trigger or a period of the instrument's own pace; returns the time of the next.
     fn trigger(&mut self, now: Time, index: u32) -> Option<Time> {
         let source = &self.plan.source;
         let probe = &mut self.probes[index as usize];
         probe.triggers += 1;
-        self.books.triggers += 1;
+        self.counters.triggers += 1;
         let next = match source.random {
-            true => now.saturating_add((self.random.exponential() * self.shape.period) as Time),
-            false => (probe.offset + probe.triggers as f64 * self.shape.period) as Time,
+            true => now.saturating_add((self.random.exponential() * self.params.period) as Time),
+            false => (probe.offset + probe.triggers as f64 * self.params.period) as Time,
         };
-        // What is within a millionth of the busy time is rounding, not a missed trigger.
-        if now + self.shape.busy / 1_000_000 + 1 < probe.busy_until {
-            self.books.missed += 1;
+        // An overlap of up to one millionth of the busy time is rounding, not a missed trigger.
+        if now + self.params.busy / 1_000_000 + 1 < probe.busy_until {
+            self.counters.missed += 1;
         } else {
-            probe.busy_until = now + self.shape.busy;
+            probe.busy_until = now + self.params.busy;
             for stream in index * source.links..(index + 1) * source.links {
-                self.make(now + self.shape.sampling, stream);
+                self.add_burst(now + self.params.sampling, stream);
             }
         }
         Some(next.max(now + 1))
     }
 
-    /// A burst exists from `ready` on.
-    fn make(&mut self, ready: Time, stream: u32) {
-        self.books.bursts.made += 1;
-        self.books.made += u64::from(self.shape.packets);
+    /// Adds a burst that can be sent from `ready` on.
+    fn add_burst(&mut self, ready: Time, stream: u32) {
+        self.counters.bursts.made += 1;
+        self.counters.made += u64::from(self.params.packets);
         let sender = &mut self.senders[stream as usize];
-        if sender.waiting.len() >= self.shape.bursts_waiting {
-            self.books.overrun += u64::from(self.shape.packets);
-            self.books.bursts.dropped += 1;
+        if sender.waiting.len() >= self.params.bursts_waiting {
+            self.counters.overrun += u64::from(self.params.packets);
+            self.counters.bursts.dropped += 1;
             return;
         }
-        let idle = sender.waiting.is_empty() && !sender.scheduled;
+        let is_idle = sender.waiting.is_empty() && !sender.scheduled;
         sender.waiting.push_back((ready, sender.made));
         sender.made += 1;
-        if idle {
+        if is_idle {
             sender.scheduled = true;
-            self.at(ready, stream as usize);
+            self.schedule(ready, stream as usize);
         }
     }
 
-    /// A stream's next packet goes to the first stage, if its burst is there; when the one after it does.
+    /// Sends a stream's next packet to the first stage if its burst is ready; returns the time of the following packet.
     fn send(&mut self, now: Time, stream: u32) -> Option<Time> {
         let sender = &mut self.senders[stream as usize];
         let (made, number) = sender.waiting.front().copied()?;
@@ -294,53 +295,53 @@ impl<'p> Engine<'p> {
             return Some(made);
         }
         sender.sent += 1;
-        let last = sender.sent == self.shape.packets;
+        let last = sender.sent == self.params.packets;
         if last {
             sender.sent = 0;
             sender.waiting.pop_front();
         }
-        let packet = Packet { made, number, stream, bytes: self.shape.bytes[usize::from(last)], last };
+        let packet = Packet { made, number, stream, bytes: self.params.bytes[usize::from(last)], last };
         let mut next = now;
         if self.segments.is_empty() {
             self.assemble(now, packet);
         } else {
-            let left = self.pass(0, now, packet);
-            if self.shape.driven && left.is_some() {
-                return None; // its arrival behind the line sends the next
+            let departure = self.pass(0, now, packet);
+            if self.params.driven && departure.is_some() {
+                return None; // its arrival after the line sends the next packet
             }
-            if self.shape.paced {
-                next = left.unwrap_or(now.saturating_add(self.stages[0].service(&packet)));
+            if self.params.paced {
+                next = departure.unwrap_or(now.saturating_add(self.stages[0].service(&packet)));
             }
         }
         let (ready, _) = self.senders[stream as usize].waiting.front()?;
         Some(next.max(*ready))
     }
 
-    /// A packet passes a segment's stages; when it has left the first of them, if there was room.
+    /// Passes a packet through a segment; returns its departure time from the first stage, `None` if dropped there.
     fn pass(&mut self, segment: usize, mut now: Time, packet: Packet) -> Option<Time> {
         let Segment { stages, first_lane } = self.segments[segment].clone();
-        let mut left = None;
+        let mut departure = None;
         for stage in &mut self.stages[stages.clone()] {
-            match stage.take(now, &packet) {
-                Some(leaves) => now = leaves,
-                None => return left,
+            match stage.admit(now, &packet) {
+                Some(time) => now = time,
+                None => return departure,
             }
-            left = left.or(Some(now));
+            departure = departure.or(Some(now));
         }
         let unit = self.stages[stages.end - 1].unit_of(packet.stream) as usize;
         let lane = &mut self.lanes[first_lane + unit];
         lane.push_back((now, packet));
         let actor = self.senders.len() + first_lane + unit;
         if lane.len() == 1 && actor != self.acting {
-            self.at(now, actor);
+            self.schedule(now, actor);
         }
-        left
+        departure
     }
 
-    /// The head of a lane arrives behind its segment; when the next does.
+    /// Processes the arrival of a lane's head after its segment; returns the arrival time of the next.
     fn arrive(&mut self, now: Time, segment: usize, lane: usize) -> Option<Time> {
         let (_, packet) = self.lanes[lane].pop_front()?;
-        self.stages[self.segments[segment].stages.end - 1].left(&packet);
+        self.stages[self.segments[segment].stages.end - 1].depart(&packet);
         if segment + 1 < self.segments.len() {
             self.pass(segment + 1, now, packet);
         } else {
@@ -348,113 +349,113 @@ impl<'p> Engine<'p> {
         }
         let stream = packet.stream as usize;
         if segment == 0
-            && self.shape.driven
+            && self.params.driven
             && !self.senders[stream].scheduled
             && let Some(next) = self.send(now, packet.stream)
         {
             self.senders[stream].scheduled = true;
-            self.at(next, stream);
+            self.schedule(next, stream);
         }
         self.lanes[lane].front().map(|(next, _)| *next)
     }
 
-    /// A packet is placed in its burst's buffer.
+    /// Places a packet in its burst's buffer.
     fn assemble(&mut self, now: Time, packet: Packet) {
-        let (stream, receiver) = (packet.stream as usize, self.shape.receiver_of[packet.stream as usize] as usize);
+        let (stream, receiver) = (packet.stream as usize, self.params.receiver_of[packet.stream as usize] as usize);
         let open = self.assemblies[stream];
-        if open.state != Open::No && open.number != packet.number {
+        if open.state != AssemblyState::Idle && open.number != packet.number {
             self.close(now, stream, receiver);
         }
         let expected = self.assemblies[stream].number;
         let assembly = &mut self.assemblies[stream];
-        if assembly.state == Open::No {
-            self.books.bursts.lost += packet.number - expected;
+        if assembly.state == AssemblyState::Idle {
+            self.counters.bursts.lost += packet.number - expected;
             let free = &mut self.free_slots[receiver];
-            let state = if *free == 0 { Open::Refused } else { Open::Placed };
+            let state = if *free == 0 { AssemblyState::Refused } else { AssemblyState::Placed };
             *assembly = Assembly { number: packet.number, made: packet.made, packets: 0, state };
-            if state == Open::Placed {
+            if state == AssemblyState::Placed {
                 *free -= 1;
-                self.books.least_free = self.books.least_free.min(*free);
+                self.counters.min_free_slots = self.counters.min_free_slots.min(*free);
             }
         }
-        self.books.placed += 1;
-        if assembly.state == Open::Refused {
-            self.books.no_buffer += 1;
+        self.counters.placed += 1;
+        if assembly.state == AssemblyState::Refused {
+            self.counters.no_buffer += 1;
         } else {
             assembly.packets += 1;
-            self.books.packet_latency.add(now - packet.made);
+            self.counters.packet_latency.add(now - packet.made);
         }
         if packet.last {
             self.close(now, stream, receiver);
         }
     }
 
-    /// Nothing more comes of a burst.
+    /// Ends the assembly of a burst.
     fn close(&mut self, now: Time, stream: usize, receiver: usize) {
         let assembly = &mut self.assemblies[stream];
         let Assembly { number, made, packets, state } = *assembly;
         *assembly = Assembly { number: number + 1, ..Assembly::default() };
         match state {
-            Open::No => {}
-            Open::Refused => self.books.bursts.dropped += 1,
-            Open::Placed => {
-                let job = Job { made, packets, complete: packets == self.shape.packets };
-                self.hand(now, 0, receiver, job);
+            AssemblyState::Idle => {}
+            AssemblyState::Refused => self.counters.bursts.dropped += 1,
+            AssemblyState::Placed => {
+                let job = Job { made, packets, complete: packets == self.params.packets };
+                self.forward(now, 0, receiver, job);
             }
         }
     }
 
-    /// A burst comes to a stage of bursts, or to the end.
-    fn hand(&mut self, now: Time, stage: usize, receiver: usize, job: Job) {
+    /// Passes a burst to a stage of bursts, or delivers it after the last one.
+    fn forward(&mut self, now: Time, stage: usize, receiver: usize, job: Job) {
         let Some(groups) = self.groups.get_mut(stage) else { return self.deliver(now, receiver, job) };
-        let counts = &mut self.books.sinks[stage];
-        counts.0 += u64::from(job.packets);
-        match groups[receiver].take(now, job, &mut self.random) {
-            Came::Begun(unit, done) => {
+        let counters = &mut self.counters.sinks[stage];
+        counters.0 += u64::from(job.packets);
+        match groups[receiver].admit(now, job, &mut self.random) {
+            Admission::Started(unit, done) => {
                 let units = self.groups[stage][receiver].units();
-                self.at(done, self.first_server[stage] + receiver * units + unit);
+                self.schedule(done, self.first_server[stage] + receiver * units + unit);
             }
-            Came::Waits => counts.2 = counts.2.max(groups[receiver].waiting() as u64),
-            Came::Drops(job) => {
-                counts.1 += u64::from(job.packets);
-                self.books.bursts.dropped += 1;
+            Admission::Queued => counters.2 = counters.2.max(groups[receiver].waiting() as u64),
+            Admission::Dropped(job) => {
+                counters.1 += u64::from(job.packets);
+                self.counters.bursts.dropped += 1;
                 self.free_slots[receiver] += 1;
             }
         }
     }
 
-    /// A unit of a stage of bursts is done; when it will be done with the next.
-    fn served(&mut self, now: Time, stage: usize, receiver: usize, unit: usize) -> Option<Time> {
-        let (job, next) = self.groups[stage][receiver].done(now, unit, &mut self.random);
+    /// Ends the service of a burst; returns the end of service of the unit's next burst.
+    fn finish_service(&mut self, now: Time, stage: usize, receiver: usize, unit: usize) -> Option<Time> {
+        let (job, next) = self.groups[stage][receiver].finish(now, unit, &mut self.random);
         if let Some(job) = job {
-            self.hand(now, stage + 1, receiver, job);
+            self.forward(now, stage + 1, receiver, job);
         }
         next
     }
 
     fn deliver(&mut self, now: Time, receiver: usize, job: Job) {
         self.free_slots[receiver] += 1;
-        let books = &mut self.books;
-        books.delivered += u64::from(job.packets);
-        *(if job.complete { &mut books.bursts.complete } else { &mut books.bursts.partial }) += 1;
-        books.burst_latency.add(now - job.made);
+        let counters = &mut self.counters;
+        counters.delivered += u64::from(job.packets);
+        *(if job.complete { &mut counters.bursts.complete } else { &mut counters.bursts.partial }) += 1;
+        counters.burst_latency.add(now - job.made);
         let interval = (now as u128 * INTERVALS as u128 / u128::from(self.end)) as usize;
-        let share = f64::from(job.packets) / f64::from(self.shape.packets);
-        books.intervals[interval.min(INTERVALS - 1)] += (self.shape.burst_bytes as f64 * share) as u64;
+        let share = f64::from(job.packets) / f64::from(self.params.packets);
+        counters.intervals[interval.min(INTERVALS - 1)] += (self.params.burst_bytes as f64 * share) as u64;
     }
 
-    /// Packets wherever they are now.
+    /// Returns the number of packets at senders, in lanes, in assembly and in stages of bursts.
     fn in_flight(&self) -> u64 {
-        let packets = u64::from(self.shape.packets);
+        let packets = u64::from(self.params.packets);
         let senders = self.senders.iter().map(|s| s.waiting.len() as u64 * packets - u64::from(s.sent));
         let lanes = self.lanes.iter().map(|lane| lane.len() as u64);
-        let open = self.assemblies.iter().filter(|a| a.state == Open::Placed).map(|a| u64::from(a.packets));
+        let open = self.assemblies.iter().filter(|a| a.state == AssemblyState::Placed).map(|a| u64::from(a.packets));
         let groups = self.groups.iter().flatten().map(Group::packets);
         senders.chain(lanes).chain(open).chain(groups).sum()
     }
 
     fn outcome(self) -> Outcome {
-        let (books, end) = (&self.books, self.end);
+        let (counters, end) = (&self.counters, self.end);
         let seconds = end as f64 * PICOSECOND;
         let (packet_stages, burst_stages) = self.plan.stages.split_at(self.stages.len());
         let share = |busy: u128, units: usize, of: &Stage| {
@@ -462,69 +463,69 @@ impl<'p> Engine<'p> {
             busy as f64 / (end as f64 * units as f64 * available)
         };
         let first = if matches!(self.plan.source.burst, Burst::Shot { .. }) { "probe" } else { "source" };
-        let mut drops = vec![(first.to_owned(), DropCause::Overrun, books.overrun)];
+        let mut drops = vec![(first.to_owned(), DropCause::Overrun, counters.overrun)];
         let mut stages = Vec::new();
         for (of, stage) in packet_stages.iter().zip(&self.stages) {
-            drops.push((of.name.clone(), DropCause::WireGap, stage.counts.dropped));
+            drops.push((of.name.clone(), DropCause::WireGap, stage.counters.dropped));
             stages.push(StageOutcome {
                 name: of.name.clone(),
-                packets: stage.counts.came,
-                dropped: stage.counts.dropped,
-                busy_share: share(stage.counts.busy, stage.units(), of),
-                high_water_bytes: stage.counts.high_water,
+                packets: stage.counters.arrived,
+                dropped: stage.counters.dropped,
+                busy_share: share(stage.counters.busy, stage.units(), of),
+                high_water_bytes: stage.counters.high_water,
             });
         }
-        drops.push(("pool".into(), DropCause::NoBuffer, books.no_buffer));
+        drops.push(("pool".into(), DropCause::NoBuffer, counters.no_buffer));
         stages.push(StageOutcome {
             name: "pool".into(),
-            packets: books.placed,
-            dropped: books.no_buffer,
+            packets: counters.placed,
+            dropped: counters.no_buffer,
             busy_share: 0.0,
-            high_water_bytes: (self.shape.slots - books.least_free) * self.shape.slot_bytes,
+            high_water_bytes: (self.params.slots - counters.min_free_slots) * self.params.slot_bytes,
         });
-        for ((of, groups), (came, dropped, waited)) in burst_stages.iter().zip(&self.groups).zip(&books.sinks) {
+        for ((of, groups), (arrived, dropped, queued)) in burst_stages.iter().zip(&self.groups).zip(&counters.sinks) {
             drops.push((of.name.clone(), DropCause::SinkBusy, *dropped));
             stages.push(StageOutcome {
                 name: of.name.clone(),
-                packets: *came,
+                packets: *arrived,
                 dropped: *dropped,
                 busy_share: share(groups.iter().map(Group::busy).sum(), groups.iter().map(Group::units).sum(), of),
-                high_water_bytes: waited * self.shape.slot_bytes,
+                high_water_bytes: queued * self.params.slot_bytes,
             });
         }
         let drops: Vec<_> = drops
             .into_iter()
             .filter(|(_, _, packets)| *packets > 0)
-            .map(|(stage, cause, packets)| Drop { stage, cause: cause.name(), packets })
+            .map(|(stage, cause, packets)| DropCount { stage, cause: cause.name(), packets })
             .collect();
-        let bursts = &books.bursts;
+        let bursts = &counters.bursts;
         Outcome {
             seconds,
             seed: self.seed,
-            triggers: books.triggers,
-            missed: books.missed,
+            triggers: counters.triggers,
+            missed: counters.missed,
             bursts: Bursts {
                 in_flight: bursts.made - bursts.complete - bursts.partial - bursts.dropped - bursts.lost,
                 ..*bursts
             },
             packets: Packets {
-                made: books.made,
-                delivered: books.delivered,
+                made: counters.made,
+                delivered: counters.delivered,
                 dropped: drops.iter().map(|drop| drop.packets).sum(),
                 in_flight: self.in_flight(),
             },
             drops,
             stages,
-            pool_slots: self.shape.slots,
-            pool_high_water_slots: self.shape.slots - books.least_free,
-            packet_latency: books.packet_latency.percentiles(),
-            burst_latency: books.burst_latency.percentiles(),
-            rate: books.rates(seconds),
+            pool_slots: self.params.slots,
+            pool_high_water_slots: self.params.slots - counters.min_free_slots,
+            packet_latency: counters.packet_latency.percentiles(),
+            burst_latency: counters.burst_latency.percentiles(),
+            rate: counters.rates(seconds),
         }
     }
 }
 
-impl Books {
+impl Counters {
     fn new(sinks: usize, slots: u64) -> Self {
         Self {
             triggers: 0,
@@ -539,7 +540,7 @@ impl Books {
             packet_latency: Histogram::new(),
             burst_latency: Histogram::new(),
             intervals: vec![0; INTERVALS],
-            least_free: slots,
+            min_free_slots: slots,
         }
     }
 
@@ -557,7 +558,7 @@ impl Books {
     }
 }
 
-/// The actors in the order of their numbers, and the number of the first server of each stage of bursts.
+/// Returns the actors in the order of their numbers, and the number of the first server of each stage of bursts.
 fn actors(
     plan: &Plan,
     segments: &[Segment],
@@ -581,8 +582,7 @@ fn actors(
     (actors, first_server)
 }
 
-/// Splits the stages where packets of several units meet, and before and behind a shared buffer, which must see what
-/// comes and goes in the order of time.
+/// Splits the stages where packets of several units meet, and around shared buffers, whose events must be ordered.
 fn segments(stages: &[PacketStage]) -> Vec<Segment> {
     let (mut segments, mut first, mut first_lane) = (Vec::new(), 0, 0);
     for (index, stage) in stages.iter().enumerate() {

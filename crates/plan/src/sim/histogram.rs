@@ -1,10 +1,10 @@
-//! Times by their size, for percentiles without keeping each.
+//! Log-linear histogram of times, for percentiles.
 
 use super::time::PICOSECOND;
 use serde::Serialize;
 
-/// Buckets of an octave: a percentile is off by at most 1/64.
-const PARTS: u32 = 6;
+/// Logarithm of the number of buckets per octave: the relative error of a percentile is at most 1/64.
+const SUBBUCKET_BITS: u32 = 6;
 
 /// Percentiles of a time, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -18,7 +18,7 @@ pub struct Percentiles {
     pub max_s: f64,
 }
 
-/// Counts of times in picoseconds.
+/// Histogram of times in picoseconds.
 #[derive(Debug)]
 pub(super) struct Histogram {
     counts: Vec<u64>,
@@ -29,7 +29,7 @@ pub(super) struct Histogram {
 
 impl Histogram {
     pub(super) fn new() -> Self {
-        Self { counts: vec![0; (65 - PARTS as usize) << PARTS], count: 0, sum: 0, max: 0 }
+        Self { counts: vec![0; (65 - SUBBUCKET_BITS as usize) << SUBBUCKET_BITS], count: 0, sum: 0, max: 0 }
     }
 
     pub(super) fn add(&mut self, picoseconds: u64) {
@@ -44,13 +44,13 @@ impl Histogram {
             return Percentiles::default();
         }
         let at = |share: f64| {
-            let wanted = (share * self.count as f64).ceil() as u64;
+            let rank = (share * self.count as f64).ceil() as u64;
             let mut seen = 0;
             let found = self.counts.iter().position(|count| {
                 seen += count;
-                seen >= wanted
+                seen >= rank
             });
-            found.map_or(self.max, |index| top(index).min(self.max)) as f64 * PICOSECOND
+            found.map_or(self.max, |index| upper_bound(index).min(self.max)) as f64 * PICOSECOND
         };
         Percentiles {
             mean_s: self.sum as f64 / self.count as f64 * PICOSECOND,
@@ -63,17 +63,18 @@ impl Histogram {
     }
 }
 
-/// Below 2^PARTS each value has a bucket of its own; above, each octave has 2^PARTS.
+/// Returns the bucket of a value. Values below 2^SUBBUCKET_BITS have one bucket each; each octave above has
+/// 2^SUBBUCKET_BITS buckets.
 fn bucket(value: u64) -> usize {
-    let octave = (u64::BITS - value.leading_zeros()).saturating_sub(PARTS + 1);
-    ((octave as usize) << PARTS) + (value >> octave) as usize
+    let octave = (u64::BITS - value.leading_zeros()).saturating_sub(SUBBUCKET_BITS + 1);
+    ((octave as usize) << SUBBUCKET_BITS) + (value >> octave) as usize
 }
 
-/// The largest value of a bucket.
-fn top(bucket: usize) -> u64 {
-    let octave = (bucket >> PARTS).saturating_sub(1) as u32;
-    let part = (bucket - ((octave as usize) << PARTS)) as u64;
-    // Shifted in 128 bits: the last bucket ends with the type.
+/// Returns the largest value of a bucket.
+fn upper_bound(bucket: usize) -> u64 {
+    let octave = (bucket >> SUBBUCKET_BITS).saturating_sub(1) as u32;
+    let part = (bucket - ((octave as usize) << SUBBUCKET_BITS)) as u64;
+    // 128 bits, because the last bucket ends at `u64::MAX`.
     (((u128::from(part) + 1) << octave) - 1) as u64
 }
 
@@ -82,17 +83,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_lies_in_a_bucket_whose_top_is_near() {
+    fn buckets_bound_their_values_closely() {
         for shift in 0..64 {
             for value in [1_u64 << shift, (1_u64 << shift) + 1, (1_u64 << shift) - 1, u64::MAX >> shift] {
-                let top = top(bucket(value));
+                let top = upper_bound(bucket(value));
                 assert!(top >= value && (top - value) as f64 <= value as f64 / 64.0, "{value}: {top}");
             }
         }
     }
 
     #[test]
-    fn percentiles_are_those_of_the_values() {
+    fn percentiles_match_the_values() {
         let mut histogram = Histogram::new();
         (1..=1000).for_each(|ns| histogram.add(ns * 1000));
         let found = histogram.percentiles();

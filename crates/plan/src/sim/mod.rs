@@ -1,15 +1,15 @@
-//! The same plan, packet by packet: a discrete-event simulation.
+//! Discrete-event simulation of a plan, packet by packet.
 //!
-//! Instruments send bursts at the pace of their first link. Each stage of packets is a set of first-in-first-out
-//! servers with a buffer; a packet that finds no room is dropped there. A receiver takes a buffer of its pool for the
-//! first packet of each burst, and has a burst when its last packet or the next burst's first has come. Stages of whole
-//! bursts follow, with queues, policies and service times that vary by seed. Where every time is fixed the outcome is
-//! that of the formulas; where bursts meet or a drive stops it shows what they cannot.
+//! Instruments send bursts at the pace of their first link. Each stage of packets is a set of FIFO servers with a
+//! finite buffer; a packet that does not fit is dropped. A receiver allocates a buffer of its pool for the first packet
+//! of each burst and closes the burst with its last packet or the first packet of the next burst. Stages of whole
+//! bursts follow, with queues, policies and seeded service times. If all times are constant, the outcome matches the
+//! formulas; coinciding bursts and stalling drives show effects that the formulas do not cover.
 //!
-//! Simplified: a buffer before a stage that blocks (`policy = "block"`) has no end, instead of stopping what is before
-//! it; one stream's packets never overtake each other; nothing is damaged.
+//! Simplifications: the buffer before a blocking stage (`policy = "block"`) is unbounded instead of applying
+//! backpressure; packets of a stream never overtake each other; no data are corrupted.
 //!
-//! Every packet is accounted for: made = delivered + dropped by stage and cause + under way at the end.
+//! Every packet is accounted for: made = delivered + dropped by stage and cause + in flight at the end.
 
 mod engine;
 mod histogram;
@@ -20,34 +20,37 @@ mod time;
 mod unit;
 
 pub use histogram::Percentiles;
-pub use outcome::{Bursts, Drop, Outcome, Packets, Rates, StageOutcome};
+pub use outcome::{Bursts, DropCount, Outcome, Packets, Rates, StageOutcome};
 pub use unit::DEFAULT_BUFFER_BYTES;
 
 use crate::plan::{Kind, Per, Plan, Policy, Stage};
-use time::LONGEST_S;
+use time::MAX_SECONDS;
 
-/// Why a simulation cannot be run.
+/// Reason why a simulation cannot be run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimError {
-    /// No time, or too much of it.
+    /// The simulated time is out of range.
     #[error("expected a time to simulate above 0 and up to 1e6 s, found {found} s")]
     Duration {
-        /// In seconds.
+        /// Requested time in seconds.
         found: f64,
     },
 }
 
-/// Simulates a plan for `seconds` of its own time. `progress` gets the share that is done now and then.
+/// Simulates a plan for `seconds` of simulated time. Calls `progress` periodically with the completed share.
+///
+/// # Errors
+/// If the time is not above 0 or is longer than 1e6 s.
 pub fn simulate(plan: &Plan, seconds: f64, seed: u64, progress: &mut dyn FnMut(f64)) -> Result<Outcome, SimError> {
-    if !(seconds > 0.0 && seconds <= LONGEST_S) {
+    if !(seconds > 0.0 && seconds <= MAX_SECONDS) {
         return Err(SimError::Duration { found: seconds });
     }
-    let plan = in_sequence(plan);
+    let plan = merge_sequential(plan);
     Ok(engine::Engine::new(&plan, seconds, seed).run(progress))
 }
 
-/// The plan as it is run: stages that do not overlap are one.
-fn in_sequence(plan: &Plan) -> Plan {
+/// Returns the plan to simulate: stages without pipelining are merged into one.
+fn merge_sequential(plan: &Plan) -> Plan {
     if plan.pipelined {
         return plan.clone();
     }

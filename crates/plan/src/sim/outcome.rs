@@ -1,57 +1,57 @@
-//! What a simulation showed.
+//! Results of a simulation.
 
 use super::histogram::Percentiles;
 use serde::Serialize;
 
-/// What a simulation showed.
+/// Result of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Simulated time.
+    /// Simulated time in seconds.
     pub seconds: f64,
-    /// Seed of everything that varies.
+    /// Seed of all random times.
     pub seed: u64,
     /// Triggers of all instruments.
     pub triggers: u64,
-    /// Triggers that came while an instrument was busy.
+    /// Triggers that arrived while an instrument was busy.
     pub missed: u64,
-    /// Every burst of every stream.
+    /// Bursts of all streams.
     pub bursts: Bursts,
-    /// Every packet of those.
+    /// Packets of all bursts.
     pub packets: Packets,
-    /// What was dropped, by stage and cause.
-    pub drops: Vec<Drop>,
-    /// Every stage.
+    /// Dropped packets, by stage and cause.
+    pub drops: Vec<DropCount>,
+    /// Counters of each stage.
     pub stages: Vec<StageOutcome>,
-    /// Buffers of a receiver's pool.
+    /// Number of buffers in a receiver's pool.
     pub pool_slots: u64,
-    /// Buffers that were in use at once, of the receiver that used most.
+    /// Maximum number of buffers in use at once at any receiver.
     pub pool_high_water_slots: u64,
-    /// From the end of sampling to the last packet stage, for each packet.
+    /// Latency of packets from the end of sampling to the last packet stage.
     pub packet_latency: Percentiles,
-    /// From the end of sampling to the end of the last stage, for each burst that was delivered.
+    /// Latency of delivered bursts from the end of sampling to the end of the last stage.
     pub burst_latency: Percentiles,
-    /// What was delivered in each thousandth of the time.
+    /// Delivered rate, over thousandths of the simulated time.
     pub rate: Rates,
 }
 
-/// Bursts by what became of them.
+/// Counters of bursts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bursts {
     /// Made.
     pub made: u64,
-    /// Delivered whole.
+    /// Delivered completely.
     pub complete: u64,
     /// Delivered with packets missing.
     pub partial: u64,
-    /// Dropped as a whole: at the instrument, for want of a buffer, before a stage of bursts.
+    /// Dropped entirely: at the instrument, for lack of a buffer, or before a stage of bursts.
     pub dropped: u64,
-    /// Of which no packet came through.
+    /// Bursts of which no packet arrived.
     pub lost: u64,
-    /// Under way at the end.
+    /// In flight at the end.
     pub in_flight: u64,
 }
 
-/// Packets by what became of them.
+/// Counters of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Packets {
     /// Made.
@@ -60,34 +60,34 @@ pub struct Packets {
     pub delivered: u64,
     /// Dropped, at all stages.
     pub dropped: u64,
-    /// Counted one by one where they were at the end.
+    /// In flight at the end, counted at their locations rather than by difference.
     pub in_flight: u64,
 }
 
-/// What was dropped at one stage for one cause.
+/// Packets dropped at one stage for one cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Drop {
+pub struct DropCount {
     /// The stage.
     pub stage: String,
-    /// The cause, as in recordings: `overrun` at the instrument, `wire_gap` in a queue of packets, `no_buffer`,
+    /// Drop cause, as in recordings: `overrun` at the instrument, `wire_gap` in a queue of packets, `no_buffer`,
     /// `sink_busy`.
     pub cause: &'static str,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
 }
 
-/// What a stage has seen.
+/// Counters of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageOutcome {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Packets that came.
+    /// Packets that arrived.
     pub packets: u64,
-    /// Packets that it dropped.
+    /// Packets dropped.
     pub dropped: u64,
-    /// Share of the time without stalls for which its units worked, on the average.
+    /// Mean share of the time without stalls for which its units were busy.
     pub busy_share: f64,
-    /// Most bytes that were in one of its queues at once, with those being served.
+    /// Maximum bytes in one of its queues, including those in service.
     pub high_water_bytes: u64,
 }
 

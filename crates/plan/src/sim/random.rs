@@ -1,11 +1,11 @@
-//! Random times and factors that a seed repeats.
+//! Seeded random times and factors.
 
 use shotline_random::SplitMix64;
 
-/// The distance of two neighbouring results of [`SplitMix64::next_f64`], 2^-53.
+/// Spacing of the results of [`SplitMix64::next_f64`], 2^-53.
 const STEP: f64 = f64::EPSILON / 2.0;
 
-/// A generator of the distributions that the simulation draws from.
+/// Generator of the distributions that the simulation uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(SplitMix64);
 
@@ -14,17 +14,17 @@ impl Random {
         Self(SplitMix64::new(seed))
     }
 
-    /// Evenly from 0 to 1, without 0, so that it has a logarithm.
+    /// Returns a uniform value in (0, 1], which has a logarithm.
     pub(crate) fn unit(&mut self) -> f64 {
         self.0.next_f64() + STEP
     }
 
-    /// Time to the next of events that come at random, of a mean of 1.
+    /// Returns an exponential value with mean 1: the time to the next Poisson event.
     pub(crate) fn exponential(&mut self) -> f64 {
         -self.unit().ln()
     }
 
-    /// Log-normal with a mean of 1; `sigma` is the standard deviation of its logarithm.
+    /// Returns a log-normal value with mean 1; `sigma` is the standard deviation of its logarithm.
     pub(crate) fn lognormal(&mut self, sigma: f64) -> f64 {
         let normal = (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
         (sigma * normal - sigma * sigma / 2.0).exp()

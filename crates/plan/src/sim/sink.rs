@@ -1,4 +1,4 @@
-//! What follows the packets: assembly in buffers of a pool, and stages of whole bursts.
+//! Assembly of bursts in pool buffers, and stages of whole bursts.
 
 use super::random::Random;
 use super::time::{Time, picoseconds};
@@ -6,70 +6,70 @@ use super::unit::Stalls;
 use crate::plan::{Policy, Stage};
 use std::collections::VecDeque;
 
-/// A burst that has been assembled, in its buffer.
+/// An assembled burst.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
-    /// When its instrument had it.
+    /// Time at which the instrument had sampled it.
     pub(super) made: Time,
-    /// Packets that are there.
+    /// Number of packets present.
     pub(super) packets: u32,
-    /// Whether all are.
+    /// All packets are present.
     pub(super) complete: bool,
 }
 
-/// A stream's burst under assembly.
+/// Assembly state of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Assembly {
-    /// Its number, and that of the next burst to come when none is open.
+    /// Number of the burst in assembly, or of the next burst if there is none.
     pub(super) number: u64,
     pub(super) made: Time,
     pub(super) packets: u32,
-    pub(super) state: Open,
+    pub(super) state: AssemblyState,
 }
 
-/// Whether a burst is under assembly.
+/// State of the burst in assembly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Open {
-    /// None is.
+pub(super) enum AssemblyState {
+    /// No burst is in assembly.
     #[default]
-    No,
-    /// One is, in a buffer.
+    Idle,
+    /// The burst has a buffer.
     Placed,
-    /// No buffer was free for it.
+    /// No buffer was free for the burst.
     Refused,
 }
 
-/// Units of one stage in one receiver, with one queue before them.
+/// Units of one stage in one receiver, with a common queue.
 #[derive(Debug)]
 pub(super) struct Group {
     queue: VecDeque<Job>,
-    /// The burst that each unit works on.
+    /// Burst in service at each unit.
     working: Vec<Option<Job>>,
     stalls: Vec<Option<Stalls>>,
     service: f64,
     spread: f64,
-    /// Work so far, without stalls.
+    /// Service time so far without stalls, in picoseconds.
     busy: u128,
-    /// Bursts that may wait.
-    room: usize,
+    /// Maximum number of queued bursts.
+    capacity: usize,
     policy: Policy,
 }
 
-/// What becomes of a burst that comes to a group.
+/// Result of a burst's arrival at a group.
 #[derive(Debug)]
-pub(super) enum Came {
-    /// A unit begins with it and will be done at this time.
-    Begun(usize, Time),
-    /// It waits.
-    Waits,
-    /// It waits, or is itself given up, and this one is dropped.
-    Drops(Job),
+pub(super) enum Admission {
+    /// Service started at this unit and ends at this time.
+    Started(usize, Time),
+    /// The burst is queued.
+    Queued,
+    /// This burst was dropped: the arriving one, or the oldest in its favour.
+    Dropped(Job),
 }
 
 impl Group {
     pub(super) fn new(stage: &Stage, burst_s: f64, slot_bytes: u64, random: &mut Random) -> Self {
         let units = stage.count as usize;
-        let room = stage.buffer_bytes.map_or(usize::MAX, |bytes| (bytes / slot_bytes as f64) as usize * units);
+        let capacity = stage.buffer_bytes.map_or(usize::MAX, |bytes| (bytes / slot_bytes as f64) as usize * units);
         Self {
             queue: VecDeque::new(),
             working: vec![None; units],
@@ -77,64 +77,65 @@ impl Group {
             service: burst_s,
             spread: stage.spread,
             busy: 0,
-            room: if stage.policy == Policy::Block { usize::MAX } else { room },
+            capacity: if stage.policy == Policy::Block { usize::MAX } else { capacity },
             policy: stage.policy,
         }
     }
 
-    /// A burst comes.
-    pub(super) fn take(&mut self, now: Time, job: Job, random: &mut Random) -> Came {
+    /// Processes the arrival of a burst.
+    pub(super) fn admit(&mut self, now: Time, job: Job, random: &mut Random) -> Admission {
         if let Some(unit) = self.working.iter().position(Option::is_none) {
-            return Came::Begun(unit, self.begin(now, unit, job, random));
+            return Admission::Started(unit, self.start(now, unit, job, random));
         }
-        if self.queue.len() < self.room {
+        if self.queue.len() < self.capacity {
             self.queue.push_back(job);
-            return Came::Waits;
+            return Admission::Queued;
         }
         match (self.policy, self.queue.pop_front()) {
             (Policy::DropOldest, Some(oldest)) => {
                 self.queue.push_back(job);
-                Came::Drops(oldest)
+                Admission::Dropped(oldest)
             }
             (_, Some(oldest)) => {
                 self.queue.push_front(oldest);
-                Came::Drops(job)
+                Admission::Dropped(job)
             }
-            (_, None) => Came::Drops(job),
+            (_, None) => Admission::Dropped(job),
         }
     }
 
-    /// A unit is done: its burst, and when it will be done with the next.
-    pub(super) fn done(&mut self, now: Time, unit: usize, random: &mut Random) -> (Option<Job>, Option<Time>) {
+    /// Ends the service at a unit; returns its burst and the end of service of the next one, if any.
+    pub(super) fn finish(&mut self, now: Time, unit: usize, random: &mut Random) -> (Option<Job>, Option<Time>) {
         let job = self.working[unit].take();
-        let next = self.queue.pop_front().map(|job| self.begin(now, unit, job, random));
+        let next = self.queue.pop_front().map(|job| self.start(now, unit, job, random));
         (job, next)
     }
 
-    fn begin(&mut self, now: Time, unit: usize, job: Job, random: &mut Random) -> Time {
+    /// Starts service and returns its end.
+    fn start(&mut self, now: Time, unit: usize, job: Job, random: &mut Random) -> Time {
         self.working[unit] = Some(job);
         let factor = if self.spread > 0.0 { random.lognormal(self.spread) } else { 1.0 };
         let service = picoseconds(self.service * factor).max(1);
         self.busy += u128::from(service);
-        self.stalls[unit].map_or(now.saturating_add(service), |stalls| stalls.done(now, service))
+        self.stalls[unit].map_or(now.saturating_add(service), |stalls| stalls.end_of_service(now, service))
     }
 
-    /// Work so far, without stalls, in picoseconds.
+    /// Returns the service time so far without stalls, in picoseconds.
     pub(super) fn busy(&self) -> u128 {
         self.busy
     }
 
-    /// Units.
+    /// Returns the number of units.
     pub(super) fn units(&self) -> usize {
         self.working.len()
     }
 
-    /// Bursts that wait.
+    /// Returns the number of queued bursts.
     pub(super) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Packets of all bursts that are here.
+    /// Returns the number of packets of all bursts queued or in service.
     pub(super) fn packets(&self) -> u64 {
         let working = self.working.iter().flatten();
         self.queue.iter().chain(working).map(|job| u64::from(job.packets)).sum()

@@ -1,15 +1,15 @@
 //! Simulated time.
 
-/// Picoseconds, in seconds.
+/// A picosecond in seconds.
 pub(super) const PICOSECOND: f64 = 1e-12;
 
-/// Longest time that is simulated, in seconds: eleven days.
-pub(super) const LONGEST_S: f64 = 1e6;
+/// Maximum simulated time in seconds: eleven days.
+pub(super) const MAX_SECONDS: f64 = 1e6;
 
-/// Picoseconds since the beginning.
+/// Simulated time in picoseconds since the start.
 pub(super) type Time = u64;
 
-/// What is longer than ten times the longest run is as long as that, so that sums of a few do not overflow.
+/// Converts seconds to picoseconds, limited to ten times the longest run so that sums of a few do not overflow.
 pub(super) fn picoseconds(seconds: f64) -> Time {
-    (seconds.min(10.0 * LONGEST_S) / PICOSECOND).round() as Time
+    (seconds.min(10.0 * MAX_SECONDS) / PICOSECOND).round() as Time
 }

@@ -1,4 +1,4 @@
-//! Stages of packets: first-in-first-out servers with a buffer before them.
+//! Stages of packets: FIFO servers with a finite buffer.
 
 use super::random::Random;
 use super::time::{Time, picoseconds};
@@ -6,83 +6,83 @@ use crate::formula::queue::Stall;
 use crate::plan::{Kind, Plan, Policy, Stage};
 use std::collections::VecDeque;
 
-/// Bytes that may wait before a unit of a stage of packets if the plan does not say.
+/// Default queue capacity per unit of a packet stage in bytes.
 pub const DEFAULT_BUFFER_BYTES: f64 = 67_108_864.0;
 
-/// One packet.
+/// A packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
-    /// When its instrument had it.
+    /// Time at which the instrument had sampled its burst.
     pub(super) made: Time,
-    /// The number of its burst in its stream.
+    /// Number of its burst in its stream.
     pub(super) number: u64,
     pub(super) stream: u32,
     pub(super) bytes: u32,
-    /// Whether it is the last of its burst.
+    /// Last packet of its burst.
     pub(super) last: bool,
 }
 
-/// When a unit stops, in picoseconds.
+/// Stall schedule of a unit, in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stalls {
     phase: u64,
-    seconds: u64,
-    every: u64,
+    duration: u64,
+    period: u64,
 }
 
 impl Stalls {
-    /// `phase` from 0 to 1 says where in a period the first stall begins.
+    /// Creates a schedule. `phase`, from 0 to 1, is the position of the first stall in a period.
     pub(super) fn new(stall: Stall, phase: f64) -> Self {
-        let every = picoseconds(stall.every_s).max(2);
-        let seconds = picoseconds(stall.seconds).clamp(1, every - 1);
-        Self { phase: ((every as f64 * phase) as u64).min(every - 1), seconds, every }
+        let period = picoseconds(stall.every_s).max(2);
+        let duration = picoseconds(stall.seconds).clamp(1, period - 1);
+        Self { phase: ((period as f64 * phase) as u64).min(period - 1), duration, period }
     }
 
-    /// When work of `service` that begins at `start` is done: it rests during stalls.
-    pub(super) fn done(&self, start: u64, service: u64) -> u64 {
-        // Where in a period `start` is, counted from the beginning of its stall.
-        let inside = start % self.every;
-        let at = if inside >= self.phase { inside - self.phase } else { self.every - self.phase + inside };
-        let begun = start.saturating_add(self.seconds.saturating_sub(at));
-        let left = self.every - at.max(self.seconds); // until the next stall
+    /// Returns the end of a service of length `service` that begins at `start`, interrupted by stalls.
+    pub(super) fn end_of_service(&self, start: u64, service: u64) -> u64 {
+        // Position of `start` in its period, from the beginning of the stall.
+        let offset = start % self.period;
+        let at = if offset >= self.phase { offset - self.phase } else { self.period - self.phase + offset };
+        let begun = start.saturating_add(self.duration.saturating_sub(at));
+        let left = self.period - at.max(self.duration); // until the next stall
         if service <= left {
             return begun.saturating_add(service);
         }
-        let work = self.every - self.seconds; // in each period
+        let work = self.period - self.duration; // per period
         let rest = service - left;
         let periods = (rest - 1) / work;
-        let stalled = periods.saturating_add(1).saturating_mul(self.seconds);
+        let stalled = periods.saturating_add(1).saturating_mul(self.duration);
         begun.saturating_add(service).saturating_add(stalled)
     }
 }
 
-/// A server and what waits for it.
+/// A server with its queue.
 #[derive(Debug)]
 struct Unit {
     free_at: Time,
     stalls: Option<Stalls>,
-    /// Bytes that wait or are served.
+    /// Bytes queued or in service.
     backlog: u64,
-    /// When each of them leaves; unused where a buffer is shared.
-    leaving: VecDeque<(Time, u32)>,
+    /// Departure times and lengths of these packets; unused with a shared buffer.
+    departures: VecDeque<(Time, u32)>,
 }
 
 impl Unit {
-    /// Serves a packet that comes at `now`; when it leaves.
+    /// Serves a packet that arrives at `now` and returns its departure time.
     fn serve(&mut self, now: Time, service: Time) -> Time {
         let start = now.max(self.free_at);
         self.free_at = match &self.stalls {
             None => start.saturating_add(service),
-            Some(stalls) => stalls.done(start, service),
+            Some(stalls) => stalls.end_of_service(start, service),
         };
         self.free_at
     }
 
-    /// Forgets what has left by `now`.
-    fn settle(&mut self, now: Time) {
-        while let Some((_, bytes)) = self.leaving.front().filter(|(leaves, _)| *leaves <= now) {
+    /// Removes packets that have left by `now` from the backlog.
+    fn expire(&mut self, now: Time) {
+        while let Some((_, bytes)) = self.departures.front().filter(|(departure, _)| *departure <= now) {
             self.backlog -= u64::from(*bytes);
-            self.leaving.pop_front();
+            self.departures.pop_front();
         }
     }
 }
@@ -90,22 +90,22 @@ impl Unit {
 /// A stage of packets with all its units.
 #[derive(Debug)]
 pub(super) struct PacketStage {
-    /// The unit that each stream passes.
+    /// Unit of each stream.
     route: Vec<u32>,
     units: Vec<Unit>,
-    /// Time for a packet, and for the last of a burst.
+    /// Service time of a packet, and of the last packet of a burst.
     service: [Time; 2],
-    /// Bytes that a buffer holds.
-    room: u64,
-    /// Units that share one buffer, and what each such buffer holds, if they do.
+    /// Capacity of a buffer in bytes.
+    capacity: u64,
+    /// Number of units per shared buffer and the bytes in each such buffer, if buffers are shared.
     shared: Option<(u32, Vec<u64>)>,
-    pub(super) counts: StageCounts,
+    pub(super) counters: StageCounters,
 }
 
-/// What a stage has seen.
+/// Counters of a packet stage.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StageCounts {
-    pub(super) came: u64,
+pub(super) struct StageCounters {
+    pub(super) arrived: u64,
     pub(super) dropped: u64,
     pub(super) busy: u128,
     pub(super) high_water: u64,
@@ -122,20 +122,20 @@ impl PacketStage {
             }
             _ => None,
         };
-        let room = stage.buffer_bytes.unwrap_or(DEFAULT_BUFFER_BYTES);
+        let capacity = stage.buffer_bytes.unwrap_or(DEFAULT_BUFFER_BYTES);
         Self {
             route: (0..plan.source.streams()).map(|stream| plan.unit(stage, stream)).collect(),
             units: (0..units)
-                .map(|_| Unit { free_at: 0, stalls: stalls(random), backlog: 0, leaving: VecDeque::new() })
+                .map(|_| Unit { free_at: 0, stalls: stalls(random), backlog: 0, departures: VecDeque::new() })
                 .collect(),
             service: [bytes, last].map(|bytes| picoseconds(stage.packet_s(bytes)).max(1)),
-            room: if stage.policy == Policy::Block { u64::MAX } else { room as u64 },
+            capacity: if stage.policy == Policy::Block { u64::MAX } else { capacity as u64 },
             shared,
-            counts: StageCounts::default(),
+            counters: StageCounters::default(),
         }
     }
 
-    /// Whether each unit of `next` gets packets of one unit of this stage only, so that they come in order.
+    /// Returns `true` if each unit of `next` receives packets of only one unit of this stage, and therefore in order.
     pub(super) fn feeds_in_order(&self, next: &Self) -> bool {
         let mut from = vec![None; next.units.len()];
         self.route.iter().zip(&next.route).all(|(here, there)| {
@@ -160,35 +160,35 @@ impl PacketStage {
         self.service[usize::from(packet.last)]
     }
 
-    /// A packet comes at `now`: when it leaves, or nothing if there is no room for it.
-    pub(super) fn take(&mut self, now: Time, packet: &Packet) -> Option<Time> {
+    /// Processes the arrival of a packet at `now`; returns its departure time, or `None` if it is dropped.
+    pub(super) fn admit(&mut self, now: Time, packet: &Packet) -> Option<Time> {
         let (number, service) = (self.route[packet.stream as usize], self.service(packet));
         let unit = &mut self.units[number as usize];
-        unit.settle(now);
-        let held = match &mut self.shared {
-            Some((ports, held)) => &mut held[(number / *ports) as usize],
+        unit.expire(now);
+        let backlog = match &mut self.shared {
+            Some((ports, backlogs)) => &mut backlogs[(number / *ports) as usize],
             None => &mut unit.backlog,
         };
-        self.counts.came += 1;
-        let with = *held + u64::from(packet.bytes);
-        if with > self.room {
-            self.counts.dropped += 1;
+        self.counters.arrived += 1;
+        let with_packet = *backlog + u64::from(packet.bytes);
+        if with_packet > self.capacity {
+            self.counters.dropped += 1;
             return None;
         }
-        *held = with;
-        self.counts.high_water = self.counts.high_water.max(with);
-        self.counts.busy += u128::from(service);
-        let leaves = unit.serve(now, service);
+        *backlog = with_packet;
+        self.counters.high_water = self.counters.high_water.max(with_packet);
+        self.counters.busy += u128::from(service);
+        let departure = unit.serve(now, service);
         if self.shared.is_none() {
-            unit.leaving.push_back((leaves, packet.bytes));
+            unit.departures.push_back((departure, packet.bytes));
         }
-        Some(leaves)
+        Some(departure)
     }
 
-    /// A packet has left, which is told of stages with shared buffers as it happens: of others each unit knows.
-    pub(super) fn left(&mut self, packet: &Packet) {
-        if let Some((ports, held)) = &mut self.shared {
-            held[(self.route[packet.stream as usize] / *ports) as usize] -= u64::from(packet.bytes);
+    /// Removes a departed packet from a shared buffer. Units with their own buffers track departures themselves.
+    pub(super) fn depart(&mut self, packet: &Packet) {
+        if let Some((ports, backlogs)) = &mut self.shared {
+            backlogs[(self.route[packet.stream as usize] / *ports) as usize] -= u64::from(packet.bytes);
         }
     }
 }
@@ -197,22 +197,22 @@ impl PacketStage {
 mod tests {
     use super::*;
 
-    /// Stalls of 20 every 100, at 30 to 50, 130 to 150 and so on.
+    /// Stalls from 30 to 50, 130 to 150 and so on.
     fn stalls() -> Stalls {
-        Stalls { phase: 30, seconds: 20, every: 100 }
+        Stalls { phase: 30, duration: 20, period: 100 }
     }
 
     #[test]
-    fn work_rests_during_stalls_and_loses_nothing() {
+    fn stalls_interrupt_service_without_losing_work() {
         let cases = [(0, 10, 10), (0, 30, 30), (0, 31, 51), (35, 5, 55), (50, 80, 130), (50, 81, 151), (0, 191, 251)];
         for (start, service, done) in cases {
-            assert_eq!(stalls().done(start, service), done, "{service} from {start}");
+            assert_eq!(stalls().end_of_service(start, service), done, "{service} from {start}");
         }
     }
 
     #[test]
-    fn a_stalled_unit_works_for_the_share_that_is_left() {
-        let mut unit = Unit { free_at: 0, stalls: Some(stalls()), backlog: 0, leaving: VecDeque::new() };
+    fn a_stalled_unit_works_for_its_availability() {
+        let mut unit = Unit { free_at: 0, stalls: Some(stalls()), backlog: 0, departures: VecDeque::new() };
         let mut last = 0;
         for _ in 0..80_000 {
             last = unit.serve(0, 1);

@@ -1,4 +1,4 @@
-//! Plans: what is refused, what the formulas say of published systems, and the simulation beside the formulas.
+//! Tests of plan parsing, of the formulas against published systems, and of the simulation against the formulas.
 
 mod papers;
 mod plans;

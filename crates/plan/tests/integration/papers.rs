@@ -1,4 +1,4 @@
-//! The papers' figures, by the formulas alone.
+//! Tests of the formulas against the papers' figures.
 
 use shotline_plan::Plan;
 use shotline_plan::papers::{Check, checks, dma_throughput_bits_per_s, plan};
@@ -26,27 +26,27 @@ fn paper_0_raw_rates_are_15_36_46_08_and_92_16_gbit() {
 }
 
 #[test]
-fn paper_0_frame_rates_of_table_1_are_met_within_a_thousandth() {
+fn paper_0_frame_rates_match_table_1_within_a_thousandth() {
     for samples in [500, 1000, 2000, 4000] {
         close(0, &format!("frame rate, N_s = {samples}"), 1e-3);
     }
 }
 
 #[test]
-fn paper_0_data_rates_of_table_1_are_met_within_a_thousandth() {
+fn paper_0_data_rates_match_table_1_within_a_thousandth() {
     for samples in [500, 1000, 2000, 4000] {
         close(0, &format!("data rate, N_s = {samples}"), 1e-3);
     }
 }
 
 #[test]
-fn paper_0_frame_rate_halves_just_above_the_highest_trigger_rate() {
+fn paper_0_frame_rate_halves_above_the_maximum_trigger_rate() {
     close(0, "frame rate just above the highest, of the highest", 2e-3);
 }
 
 #[test]
-fn paper_0_drive_drops_what_is_over_12_gbit() {
-    // Both links: 4.609 Mbit an event, padding and record included.
+fn paper_0_drive_drops_the_load_above_12_gbit() {
+    // Both links: 4.609 Mbit per event, including padding and record.
     let event_bits = 2.0 * 288_064.0 * 8.0;
     for hz in [1e3, 2e3, 2.5e3, 5e3, 10e3, 19e3] {
         let report = paper(0).with_start(Start::Periodic(hz)).report();
@@ -57,7 +57,7 @@ fn paper_0_drive_drops_what_is_over_12_gbit() {
 }
 
 #[test]
-fn paper_0_links_and_slot_have_room_at_the_probes_own_pace() {
+fn paper_0_links_and_slot_have_headroom_at_device_pace() {
     let report = paper(0).report();
     let used = |name: &str| report.stages.iter().find(|stage| stage.name == name).unwrap().used;
     assert!(used("100G Ethernet") < 0.5 && used("PCIe of the NIC") < 0.8 && used("NVMe drive") > 7.0);
@@ -69,7 +69,7 @@ fn paper_1_pcie_and_hbm_limits_follow_from_clocks_and_widths() {
     close(1, "HBM, 32 banks of 256 bits at 450 MHz", 2e-3);
     close(1, "stencil on one bank, each byte read and written", 1e-9);
     close(1, "4 GB tile: write, stencil, read, in sequence", 0.04);
-    // Measured rates stay below the limits, at most a tenth for the slow memory.
+    // Measured rates are below the limits, by up to 13 % for the slow memory.
     for (what, below) in [("writes with HBM at 250 MHz", 0.06), ("reads with HBM at 250 MHz", 0.13)] {
         let check = find(1, what);
         assert!((0.0..below).contains(&check.difference), "{check:?}");
@@ -77,7 +77,7 @@ fn paper_1_pcie_and_hbm_limits_follow_from_clocks_and_widths() {
 }
 
 #[test]
-fn paper_2_both_rates_are_the_same_1_8_percent_above_what_is_published() {
+fn paper_2_rates_are_both_1_8_percent_above_the_published() {
     let (one_way, both_ways) = (find(2, "one way"), find(2, "both ways"));
     assert!((one_way.ours - 24.238).abs() < 1e-3 && (both_ways.ours - 23.525).abs() < 1e-3);
     assert!((0.018..0.019).contains(&one_way.difference) && (0.018..0.019).contains(&both_ways.difference));
@@ -85,7 +85,7 @@ fn paper_2_both_rates_are_the_same_1_8_percent_above_what_is_published() {
 }
 
 #[test]
-fn paper_3_throughput_over_packet_length_is_a_saw_with_its_first_drop_at_117() {
+fn paper_3_throughput_is_a_sawtooth_with_a_drop_at_117() {
     close(3, "117 bytes, 3 transactions, the first drop", 1e-9);
     let at = |bytes| dma_throughput_bits_per_s(bytes, 100e9, 64, 200e6) / 1e9;
     for length in 64..=1526 {
@@ -98,17 +98,17 @@ fn paper_3_throughput_over_packet_length_is_a_saw_with_its_first_drop_at_117() {
 }
 
 #[test]
-fn paper_3_plan_drops_at_the_module_what_formula_1_says() {
+fn paper_3_plan_drops_the_share_of_formula_1() {
     let report = paper(3).report();
     assert_eq!(report.bottleneck, "DMA module");
     assert!((report.dropped_share - 0.312).abs() < 1e-9, "{}", report.dropped_share);
 }
 
 #[test]
-fn paper_4_times_follow_from_rates_and_a_pipeline_keeps_up_where_a_sequence_does_not() {
+fn paper_4_keeps_up_only_with_a_pipeline() {
     close(4, "DMA of 64 MB", 2e-3);
     close(4, "HDF5 of 64 MB", 2e-3);
-    close(4, "DPDK of 64 MB", 0.04); // the paper's own division differs by so much
+    close(4, "DPDK of 64 MB", 0.04); // the paper's own division differs by 4 %
     close(4, "all three, one after the other", 0.011);
     let (sequence, mut pipeline) = (paper(4).report(), paper(4));
     pipeline.pipelined = true;
@@ -118,7 +118,7 @@ fn paper_4_times_follow_from_rates_and_a_pipeline_keeps_up_where_a_sequence_does
 }
 
 #[test]
-fn every_paper_has_figures_and_no_other_number_has() {
+fn papers_0_to_4_have_figures() {
     for number in 0..=4 {
         assert!(checks(number).len() >= 5 && checks(number).iter().all(|check| check.ours > 0.0));
     }

@@ -1,4 +1,4 @@
-//! Plans that cannot be: each is refused, with the line.
+//! Tests of invalid plans: each is refused with its line.
 
 use shotline_plan::Plan;
 use shotline_plan::sim::simulate;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 const SOURCE: &str = "[source]\nchannels = 96\nbits = 12\nsample_rate = \"40 MS/s\"\nsamples = 2000\n";
 
-/// The refusal of the usual source with lines from the sixth on.
+/// Returns the error for the default source with more lines, from line 6.
 fn refused(rest: &str) -> String {
     match Plan::parse(&format!("{SOURCE}{rest}"), &[]) {
-        Ok(plan) => panic!("taken: {plan:?}"),
+        Ok(plan) => panic!("accepted: {plan:?}"),
         Err(error) => error.to_string(),
     }
 }
@@ -71,7 +71,7 @@ fn every_wrong_key_and_value_is_refused_with_its_line() {
 }
 
 #[test]
-fn shots_that_no_wire_carries_are_refused_with_their_line() {
+fn invalid_geometries_are_refused_with_their_line() {
     let with = |from: &str, to: &str| {
         let error = Plan::parse(&SOURCE.replace(from, to), &[]).unwrap_err();
         error.to_string()
@@ -100,7 +100,7 @@ fn transfers_are_checked_like_shots() {
 }
 
 #[test]
-fn flags_win_over_the_text_and_name_themselves_when_they_are_wrong() {
+fn flags_override_the_text_and_are_named_in_errors() {
     let text = format!("{SOURCE}[[stage]]\nkind = \"drive\"\nrate = \"1 GB/s\"\n");
     let with = |table, key, value: &str| Plan::parse(&text, &[(table, key, value.to_owned())]);
     let plan = with("source", "samples", "500").unwrap();
@@ -114,8 +114,8 @@ fn flags_win_over_the_text_and_name_themselves_when_they_are_wrong() {
 }
 
 #[test]
-fn no_value_however_wild_panics() {
-    const WILD: &[&str] = &[
+fn no_value_causes_a_panic() {
+    const VALUES: &[&str] = &[
         "0",
         "1",
         "-1",
@@ -146,33 +146,33 @@ fn no_value_however_wild_panics() {
         "\"switch\"",
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plans");
-    let mut taken = 0;
+    let mut accepted = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
-        // A tile of 4 GB is a million packets in the first nanosecond.
+        // A tile of 4 GB would be a million packets in the first nanosecond.
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap().replace("\"4 GB\"", "\"4 MB\"");
         let lines: Vec<_> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let Some((key, _)) = line.split_once('=') else { continue };
-            for wild in WILD {
-                let changed = format!("{key} = {wild}");
+            for value in VALUES {
+                let changed = format!("{key} = {value}");
                 let text = [&lines[..index], &[changed.as_str()], &lines[index + 1..]].concat().join("\n");
                 if let Ok(plan) = Plan::parse(&text, &[]) {
                     let report = plan.report();
                     assert!(report.stages.iter().all(|stage| stage.limit_bits_per_s > 0.0), "{changed}");
                     if plan.source.streams() < 1000 && plan.receiver.count < 1000 {
-                        // A nanosecond, so that no frequency makes it long.
+                        // Simulate one nanosecond, so that no frequency makes the run long.
                         simulate(&plan, 1e-9, 1, &mut |_| ()).unwrap();
                     }
-                    taken += 1;
+                    accepted += 1;
                 }
             }
         }
     }
-    assert!(taken > 100, "only {taken} of them were plans");
+    assert!(accepted > 100, "only {accepted} of them were plans");
 }
 
 #[test]
-fn stages_that_are_nearly_dead_end_no_simulation_in_an_overflow() {
+fn extremely_slow_stages_do_not_overflow_a_simulation() {
     for stages in [
         "[[stage]]\nkind = \"link\"\nrate = \"1e-9 bit/s\"\n",
         "[[stage]]\nkind = \"memory\"\nrate = \"1e-9 bit/s\"\nstall = \"1e17 s\"\nstall_every = \"1e18 s\"\n",

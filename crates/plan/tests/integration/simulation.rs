@@ -1,4 +1,4 @@
-//! The simulation beside the formulas, and what only it shows.
+//! Tests of the simulation against the formulas, and of effects beyond them.
 
 use proptest::prelude::*;
 use shotline_plan::Plan;
@@ -27,7 +27,7 @@ fn near(found: f64, expected: f64, within: f64) {
     assert!((found / expected - 1.0).abs() <= within, "expected {expected}, found {found}");
 }
 
-/// Shots of 2000 samples of 96 channels.
+/// Returns a plan with shots of 2000 samples of 96 channels.
 fn shots(more: &str, stages: &str) -> Plan {
     let source = "[source]\nchannels = 96\nbits = 12\nsample_rate = \"40 MS/s\"\nsamples = 2000\n";
     read(&format!("{source}{more}\n{stages}"))
@@ -36,7 +36,7 @@ fn shots(more: &str, stages: &str) -> Plan {
 const LINK: &str = "[[stage]]\nkind = \"link\"\nrate = \"100 Gbit/s\"\n";
 
 #[test]
-fn a_chain_with_room_delivers_every_shot_at_the_instruments_own_rate() {
+fn an_underloaded_chain_delivers_every_shot() {
     let plan = shots("links = 2", &format!("{LINK}[[stage]]\nkind = \"pcie\"\ngeneration = 3\nlanes = 16\n"));
     let (outcome, report) = (run(&plan, 0.1, 1), plan.report());
     assert_eq!((outcome.packets.dropped, outcome.bursts.partial, outcome.missed), (0, 0, 0));
@@ -47,7 +47,7 @@ fn a_chain_with_room_delivers_every_shot_at_the_instruments_own_rate() {
 }
 
 #[test]
-fn the_shot_rate_halves_just_above_the_highest_trigger_rate_as_by_the_formula() {
+fn the_shot_rate_follows_the_trigger_formula() {
     for hz in [19_000.0, 19_286.0, 19_290.0, 30_000.0, 38_571.0, 38_575.0, 80_000.0] {
         let plan = shots(&format!("trigger = \"{hz} Hz\""), LINK);
         let (outcome, report) = (run(&plan, 0.5, 1), plan.report());
@@ -57,7 +57,7 @@ fn the_shot_rate_halves_just_above_the_highest_trigger_rate_as_by_the_formula() 
 }
 
 #[test]
-fn random_triggers_are_missed_as_often_as_by_the_formula() {
+fn random_triggers_are_missed_at_the_formulas_rate() {
     let plan = shots("trigger = \"15 kHz\"\nspacing = \"random\"", LINK);
     let (outcome, report) = (run(&plan, 10.0, 3), plan.report());
     near(outcome.bursts.made as f64 / 10.0, report.source.burst_hz, 0.01);
@@ -75,7 +75,7 @@ fn an_overloaded_drive_delivers_its_limit_and_drops_the_rest() {
         let (outcome, report) = (run(&plan, 5.0, 1), plan.report());
         near(outcome.rate.mean_bits_per_s, 12e9, 0.01);
         near(outcome.bursts.dropped as f64 / outcome.bursts.made as f64, report.dropped_share, 0.03);
-        // Who blocks lets buffers run out instead.
+        // With `block`, the pool runs out of buffers instead.
         assert_eq!(outcome.drops[0].cause, if policy == "block" { "no_buffer" } else { "sink_busy" });
         assert_eq!(outcome.drops.len(), 1);
     }
@@ -91,7 +91,7 @@ fn several_drives_share_the_work() {
 }
 
 #[test]
-fn packets_that_come_at_random_wait_as_long_as_md1_says() {
+fn random_packets_wait_as_long_as_md1_predicts() {
     for load in [0.3, 0.6, 0.8] {
         let gbit = 10.0 * load;
         let plan = read(&format!(
@@ -106,7 +106,7 @@ fn packets_that_come_at_random_wait_as_long_as_md1_says() {
 }
 
 #[test]
-fn paper_3_module_takes_the_68_8_of_100_gbit_that_formula_1_says() {
+fn paper_3_module_delivers_68_8_of_100_gbit() {
     let plan = read(papers::plan(3).unwrap());
     let outcome = run(&plan, 0.01, 1);
     near(outcome.rate.mean_bits_per_s, 68.8e9, 1e-3);
@@ -115,7 +115,7 @@ fn paper_3_module_takes_the_68_8_of_100_gbit_that_formula_1_says() {
 }
 
 #[test]
-fn paper_4_blocks_are_lost_in_sequence_and_kept_by_a_pipeline() {
+fn paper_4_loses_blocks_only_without_a_pipeline() {
     let text = papers::plan(4).unwrap();
     let sequence = run(&read(text), 30.0, 1);
     let pipeline = run(&read(&text.replace("pipelined = false", "pipelined = true")), 30.0, 1);
@@ -124,7 +124,7 @@ fn paper_4_blocks_are_lost_in_sequence_and_kept_by_a_pipeline() {
     near(pipeline.rate.mean_bits_per_s, 64e6 * 8.0 / 33.7e-3, 0.01);
 }
 
-/// Eight probes on one switch whose mean load is 70 %.
+/// Returns a plan with eight probes on a switch with a mean load of 70 %.
 fn switched(phase: &str, buffer: &str) -> Plan {
     read(&format!(
         "[source]\nprobes = 8\nchannels = 32\nbits = 12\nsample_rate = \"40 MS/s\"\nsamples = 2000\n\
@@ -134,7 +134,7 @@ fn switched(phase: &str, buffer: &str) -> Plan {
 }
 
 #[test]
-fn synchronised_bursts_overflow_a_switch_whose_mean_load_is_below_one() {
+fn synchronised_bursts_overflow_an_underloaded_switch() {
     let plan = switched("together", "512 KiB");
     let (report, outcome) = (plan.report(), run(&plan, 0.1, 1));
     let switch = &report.stages[2];
@@ -145,21 +145,21 @@ fn synchronised_bursts_overflow_a_switch_whose_mean_load_is_below_one() {
 }
 
 #[test]
-fn a_buffer_of_the_size_that_the_burst_formula_says_drops_nothing() {
+fn a_buffer_sized_by_the_burst_formula_drops_nothing() {
     let plan = switched("together", "100 MiB");
     let (report, outcome) = (plan.report(), run(&plan, 0.1, 1));
     assert_eq!(outcome.packets.dropped, 0);
     let waiting = outcome.stages[1].high_water_bytes as f64;
     let formula = burst_backlog_bytes(8.0, 96_064.0, 1.0, 1.0);
     near(report.stages[2].backlog_bytes, formula, 1e-9);
-    assert!((waiting - formula).abs() <= 8.0 * 4096.0, "{waiting} beside {formula}");
+    assert!((waiting - formula).abs() <= 8.0 * 4096.0, "found {waiting}, formula {formula}");
     assert!(run(&switched("together", "700 KiB"), 0.1, 1).packets.dropped == 0);
 }
 
 #[test]
-fn the_same_probes_at_times_of_their_own_need_less_of_the_buffer() {
-    let most = |phase| run(&switched(phase, "100 MiB"), 0.1, 5).stages[1].high_water_bytes;
-    assert!(most("apart") < most("together") / 2);
+fn unsynchronised_probes_need_a_smaller_buffer() {
+    let high_water = |phase| run(&switched(phase, "100 MiB"), 0.1, 5).stages[1].high_water_bytes;
+    assert!(high_water("apart") < high_water("together") / 2);
 }
 
 #[test]
@@ -171,13 +171,13 @@ fn ports_of_a_switch_share_its_buffer() {
              [[stage]]\nkind = \"switch\"\nrate = \"100 Gbit/s\"\nbuffer = \"400 KiB\"\nports = {ports}\n"
         ))
     };
-    // Three of four bursts wait at each port, 288 kB: one port's fit into a buffer, both ports' do not.
+    // Three of four bursts wait at each port, 288 kB: the buffer has space for those of one port, but not of two.
     assert_eq!(run(&plan(1), 0.05, 1).packets.dropped, 0);
     assert!(run(&plan(2), 0.05, 1).packets.dropped > 0);
 }
 
 #[test]
-fn a_drive_that_stalls_drops_nothing_if_the_pool_is_as_large_as_planned_and_something_if_it_is_not() {
+fn the_planned_pool_bridges_a_drives_stalls() {
     let drive = "[[stage]]\nkind = \"drive\"\nrate = \"20 Gbit/s\"\nstall = \"200 ms\"\nstall_every = \"2 s\"\n";
     let plan = |pool: &str| shots(&format!("trigger = \"5 kHz\"\n[receiver]\n{pool}"), &format!("{LINK}{drive}"));
     let planned = run(&plan(""), 10.0, 2);
@@ -200,7 +200,7 @@ fn fluctuating_service_drops_shots_below_the_mean_limit() {
 }
 
 #[test]
-fn a_receive_thread_that_is_away_needs_the_planned_receive_buffer() {
+fn the_planned_receive_buffer_bridges_preemption() {
     let receive = |buffer: u32| {
         format!(
             "{LINK}[[stage]]\nkind = \"receive\"\npacket_time = \"760 ns\"\nstall = \"20 ms\"\nstall_every = \"1 s\"\n\
@@ -223,7 +223,7 @@ fn a_link_slower_than_its_probe_makes_the_probe_overrun() {
 }
 
 #[test]
-fn hundreds_of_receivers_are_as_good_as_one_each() {
+fn hundreds_of_receivers_match_the_formulas() {
     let text = "[source]\nprobes = 400\nchannels = 8\nbits = 12\nsample_rate = \"40 MS/s\"\nsamples = 1000\n\
                 trigger = \"1 kHz\"\nphase = \"apart\"\n[receiver]\ncount = 200\n";
     let stages = "[[stage]]\nkind = \"switch\"\nrate = \"25 Gbit/s\"\n[[stage]]\nkind = \"drive\"\nrate = \"1 GB/s\"\n";
@@ -235,14 +235,14 @@ fn hundreds_of_receivers_are_as_good_as_one_each() {
 }
 
 #[test]
-fn a_seed_repeats_a_run_and_another_gives_another() {
+fn runs_are_determined_by_their_seed() {
     let plan = read(include_str!("../../../../examples/plans/paper0-drive.toml"));
     assert_eq!(run(&plan, 0.5, 9), run(&plan, 0.5, 9));
     assert_ne!(run(&plan, 0.5, 9).burst_latency, run(&plan, 0.5, 10).burst_latency);
 }
 
 #[test]
-fn no_time_and_endless_time_are_refused() {
+fn invalid_durations_are_refused() {
     let plan = shots("", LINK);
     for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e7] {
         assert!(simulate(&plan, seconds, 1, &mut |_| ()).is_err());

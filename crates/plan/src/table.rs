@@ -1,9 +1,9 @@
-//! A TOML text as tables that know their lines.
+//! TOML tables with line numbers.
 //!
-//! Values are taken out of a [`Table`] one by one, each with the check that makes it a number or a choice; in the end
-//! [`Table::finish`] refuses what nobody asked for. So every error names the line, and no key is ignored.
+//! Values are removed from a [`Table`] one by one, each with its type check; finally [`Table::finish`] refuses the
+//! remaining keys. Every error therefore has a line number, and no key is ignored.
 
-use crate::error::{Line, PlanError};
+use crate::error::{LineNumber, PlanError};
 use crate::units::{Quantity, parse};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,41 +11,41 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A value and its line.
+/// A value and its line number.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Where it stands.
-    pub line: Line,
-    /// What it is.
+    /// LineNumber number.
+    pub line: LineNumber,
+    /// The value.
     pub value: Value,
 }
 
-/// What a plan's values can be.
+/// A value of a plan.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// A quoted text: a name, a choice, a quantity.
+    /// A string: a name, a choice, a quantity.
     Text(String),
-    /// A whole or a broken number.
+    /// An integer or a float.
     Number(f64),
-    /// Yes or no.
+    /// A Boolean.
     Flag(bool),
     /// A table.
     Table(Table),
-    /// Several values.
+    /// An array.
     List(Vec<Entry>),
-    /// A TOML type that no plan has.
+    /// A TOML type that plans do not use.
     Other(&'static str),
 }
 
-/// A table whose values are taken one by one.
+/// A table whose values are removed one by one.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: String,
-    /// Where its header stands.
-    pub line: Line,
+    /// LineNumber of its header.
+    pub line: LineNumber,
     entries: BTreeMap<String, Entry>,
-    asked: Vec<&'static str>,
+    known_keys: Vec<&'static str>,
 }
 
 impl Value {
@@ -60,10 +60,10 @@ impl Value {
         }
     }
 
-    /// What a flag's text would be in TOML; with commas a list.
-    pub fn of_flag(text: &str) -> Self {
+    /// Converts the text of a flag; commas separate the values of a list.
+    pub fn from_flag(text: &str) -> Self {
         if text.contains(',') {
-            let entry = |part: &str| Entry { line: None, value: Self::of_flag(part.trim()) };
+            let entry = |part: &str| Entry { line: None, value: Self::from_flag(part.trim()) };
             return Self::List(text.split(',').map(entry).collect());
         }
         match (text.parse(), text.parse()) {
@@ -75,7 +75,7 @@ impl Value {
 }
 
 impl Table {
-    /// Reads a whole text.
+    /// Parses a TOML text.
     pub fn read(text: &str) -> Result<Self, PlanError> {
         let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
         let table = DeTable::parse(text).map_err(|error| PlanError::Syntax {
@@ -85,32 +85,32 @@ impl Table {
         Ok(Self::new(String::new(), Some(1), table.into_inner(), &line))
     }
 
-    /// One that is not in any text.
+    /// Creates an empty table without a line.
     pub fn empty(name: &str) -> Self {
-        Self { name: name.to_owned(), line: None, entries: BTreeMap::new(), asked: Vec::new() }
+        Self { name: name.to_owned(), line: None, entries: BTreeMap::new(), known_keys: Vec::new() }
     }
 
-    fn new(name: String, at: Line, table: DeTable<'_>, line: &dyn Fn(usize) -> usize) -> Self {
+    fn new(name: String, at: LineNumber, table: DeTable<'_>, line: &dyn Fn(usize) -> usize) -> Self {
         let entry = |(key, value): (Spanned<_>, Spanned<DeValue<'_>>)| {
             let at = line(key.span().start);
             let key: std::borrow::Cow<'_, str> = key.into_inner();
             let path = if name.is_empty() { key.to_string() } else { format!("{name}.{key}") };
-            (key.into_owned(), Entry { line: Some(at), value: of(path, at, value, line) })
+            (key.into_owned(), Entry { line: Some(at), value: value_of(path, at, value, line) })
         };
         let entries = table.into_iter().map(entry).collect();
-        Self { name, line: at, entries, asked: Vec::new() }
+        Self { name, line: at, entries, known_keys: Vec::new() }
     }
 
     fn path(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
-    /// A refusal of the value of `key`.
-    pub fn wrong(&self, line: Line, key: &str, problem: impl Display) -> PlanError {
+    /// Returns an error for the value of `key`.
+    pub fn wrong(&self, line: LineNumber, key: &str, problem: impl Display) -> PlanError {
         PlanError::Value { line: line.into(), key: self.path(key), problem: problem.to_string() }
     }
 
-    /// A refusal of the table as a whole.
+    /// Returns an error for the whole table.
     pub fn refused(&self, problem: impl Display) -> PlanError {
         PlanError::Value { line: self.line.into(), key: self.name.clone(), problem: problem.to_string() }
     }
@@ -124,28 +124,28 @@ impl Table {
         }
     }
 
-    /// Sets a value as a flag does.
+    /// Sets a value from a flag.
     pub fn set(&mut self, key: &str, value: Value) {
         self.entries.insert(key.to_owned(), Entry { line: None, value });
     }
 
-    /// Whether `key` is there and is this text.
-    pub fn says(&self, key: &str, wanted: &str) -> bool {
+    /// Returns `true` if `key` has this text.
+    pub fn has_text(&self, key: &str, wanted: &str) -> bool {
         self.entries.get(key).is_some_and(|entry| matches!(&entry.value, Value::Text(text) if text == wanted))
     }
 
-    /// The line of a key that is still there, else of the table.
-    pub fn line_of(&self, key: &str) -> Line {
+    /// Returns the line of a remaining key, else of the table.
+    pub fn line_of(&self, key: &str) -> LineNumber {
         self.entries.get(key).map_or(self.line, |entry| entry.line)
     }
 
-    /// Takes a value out.
+    /// Removes and returns a value.
     pub fn take(&mut self, key: &'static str) -> Option<Entry> {
-        self.asked.push(key);
+        self.known_keys.push(key);
         self.entries.remove(key)
     }
 
-    /// Takes a table out.
+    /// Removes and returns a table.
     pub fn table(&mut self, key: &'static str) -> Result<Option<Table>, PlanError> {
         match self.take(key) {
             None => Ok(None),
@@ -156,7 +156,7 @@ impl Table {
         }
     }
 
-    /// Takes a list of tables out.
+    /// Removes and returns an array of tables.
     pub fn tables(&mut self, key: &'static str) -> Result<Vec<Table>, PlanError> {
         let Some(entry) = self.take(key) else { return Ok(Vec::new()) };
         let entries = match entry.value {
@@ -170,7 +170,7 @@ impl Table {
         tables.collect()
     }
 
-    /// Takes a text out.
+    /// Removes and returns a text.
     pub fn text(&mut self, key: &'static str) -> Result<Option<String>, PlanError> {
         match self.take(key) {
             None => Ok(None),
@@ -181,7 +181,7 @@ impl Table {
         }
     }
 
-    /// Takes a quantity out.
+    /// Removes and returns a quantity.
     pub fn quantity<Q: Quantity>(&mut self, key: &'static str) -> Result<Option<Q>, PlanError> {
         self.take(key).map(|entry| self.as_quantity(key, &entry)).transpose()
     }
@@ -197,7 +197,7 @@ impl Table {
         }
     }
 
-    /// Takes a quantity above zero out.
+    /// Removes and returns a quantity above zero.
     pub fn positive<Q: Quantity>(&mut self, key: &'static str) -> Result<Option<Q>, PlanError> {
         let line = self.line_of(key);
         match self.quantity::<Q>(key)? {
@@ -208,7 +208,7 @@ impl Table {
         }
     }
 
-    /// Takes one or several quantities above zero out.
+    /// Removes and returns one or several quantities above zero.
     pub fn quantities<Q: Quantity>(&mut self, key: &'static str) -> Result<Vec<Q>, PlanError> {
         let Some(entry) = self.take(key) else { return Ok(Vec::new()) };
         let list = match entry.value {
@@ -223,7 +223,7 @@ impl Table {
             .collect()
     }
 
-    /// Takes a whole number out.
+    /// Removes and returns a whole number in `range`.
     pub fn whole(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Result<Option<u32>, PlanError> {
         let expected = format!("expected a whole number from {} to {}", range.start(), range.end());
         match self.take(key) {
@@ -241,7 +241,7 @@ impl Table {
         }
     }
 
-    /// Takes a number out.
+    /// Removes and returns a number in `range`.
     pub fn number(&mut self, key: &'static str, range: RangeInclusive<f64>) -> Result<Option<f64>, PlanError> {
         match self.take(key) {
             None => Ok(None),
@@ -254,7 +254,7 @@ impl Table {
         }
     }
 
-    /// Takes yes or no out.
+    /// Removes and returns a Boolean.
     pub fn flag(&mut self, key: &'static str) -> Result<Option<bool>, PlanError> {
         match self.take(key) {
             None => Ok(None),
@@ -265,7 +265,7 @@ impl Table {
         }
     }
 
-    /// Takes one of several names out.
+    /// Removes a name and returns its choice.
     pub fn choice<T: Copy>(&mut self, key: &'static str, names: &[(&str, T)]) -> Result<Option<T>, PlanError> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         let found = match &entry.value {
@@ -282,12 +282,12 @@ impl Table {
         }
     }
 
-    /// What must be there.
+    /// Returns the value, or an error if it is missing.
     pub fn required<T>(&self, found: Option<T>, key: &str, example: &str) -> Result<T, PlanError> {
         found.ok_or_else(|| self.missing(key, example))
     }
 
-    /// Refuses what nobody asked for.
+    /// Refuses the remaining keys, which are unknown.
     pub fn finish(self) -> Result<(), PlanError> {
         match self.entries.iter().min_by_key(|(_, entry)| entry.line) {
             None => Ok(()),
@@ -295,13 +295,13 @@ impl Table {
                 line: entry.line.into(),
                 table: self.name.clone(),
                 key: key.clone(),
-                known: self.asked.join(", "),
+                known: self.known_keys.join(", "),
             }),
         }
     }
 }
 
-fn of(path: String, at: usize, value: Spanned<DeValue<'_>>, line: &dyn Fn(usize) -> usize) -> Value {
+fn value_of(path: String, at: usize, value: Spanned<DeValue<'_>>, line: &dyn Fn(usize) -> usize) -> Value {
     match value.into_inner() {
         DeValue::String(text) => Value::Text(text.into_owned()),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
@@ -313,7 +313,7 @@ fn of(path: String, at: usize, value: Spanned<DeValue<'_>>, line: &dyn Fn(usize)
         DeValue::Array(list) => {
             let entry = |(index, value): (usize, Spanned<DeValue<'_>>)| {
                 let at = line(value.span().start);
-                Entry { line: Some(at), value: of(format!("{path} {}", index + 1), at, value, line) }
+                Entry { line: Some(at), value: value_of(format!("{path} {}", index + 1), at, value, line) }
             };
             Value::List(list.into_iter().enumerate().map(entry).collect())
         }
