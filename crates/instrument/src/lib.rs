@@ -1,4 +1,4 @@
-//! Emulated devices that speak the real wire formats.
+//! Emulated instruments that use the real wire formats.
 //!
 //! Devices share no code with the receiver, only the wire formats, so a mistake in one is not hidden by the same
 //! mistake in the other.

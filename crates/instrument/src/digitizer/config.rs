@@ -309,7 +309,7 @@ pub enum ConfigError {
     /// A sample rate that does not fit the record's 32-bit field.
     #[error("a sample rate of {0} Hz cannot be told in an end-of-shot record: {most} Hz at most", most = u32::MAX)]
     TooFast(f64),
-    /// A block size that is not a multiple of [`UNIT_BYTES`].
+    /// A block size that is not a multiple of 64 bytes.
     #[error("a block of {0} bytes of samples: a multiple of 64 is needed, such as 64MiB")]
     Block(u32),
     /// A payload that does not fit a datagram.

@@ -63,14 +63,16 @@ pub enum SampleError {
         channels: u16,
     },
     /// More samples were requested than the file has.
-    #[error("{path} has {found} samples per channel, {asked} were asked for: leave --samples out, or ask for fewer")]
+    #[error(
+        "{path} has {found} samples per channel, {requested} were asked for: leave --samples out, or ask for fewer"
+    )]
     Samples {
         /// The file.
         path: PathBuf,
         /// Samples in it.
         found: usize,
         /// Samples requested.
-        asked: u32,
+        requested: u32,
     },
     /// The resulting geometry is invalid.
     #[error(transparent)]

@@ -73,7 +73,7 @@ impl Source {
         }
         let samples = config.samples.unwrap_or(u32::try_from(rf.samples()).unwrap_or(u32::MAX));
         if samples as usize > rf.samples() {
-            return Err(SampleError::Samples { path: path.clone(), found: rf.samples(), asked: samples });
+            return Err(SampleError::Samples { path: path.clone(), found: rf.samples(), requested: samples });
         }
         let rate = config.sample_rate_hz.unwrap_or(rf.sample_rate_hz());
         Ok(Self { geometry: geometry(samples, rate)?, period: rf.shots() as u32, kind: Kind::Rf(rf) })

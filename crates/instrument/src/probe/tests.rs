@@ -83,7 +83,7 @@ impl Bench<Open> {
         let reply = self.probe.receive(&message.emit(), self.now).unwrap();
         let reply = Message::parse(&reply).unwrap();
         assert_eq!((reply.sequence, reply.token), (message.sequence, message.token));
-        let Body::Reply(reply) = reply.body else { panic!("the probe asked something: {reply:?}") };
+        let Body::Reply(reply) = reply.body else { panic!("the probe sent a request: {reply:?}") };
         reply
     }
 
