@@ -1,13 +1,14 @@
-//! Kernels on samples.
+//! Sample-processing kernels.
 //!
-//! - [`bitshuffle`]: samples to and from bit planes, which compress better than the samples.
-//! - [`ddc`]: real or complex samples down-converted to IQ around zero, at a lower rate.
-//! - [`pack12`]: 12-bit samples to and from the bit stream of the wire and of HDF5's n-bit filter.
-//! - [`prbs`]: test patterns that a verifier makes again instead of keeping a copy.
-//! - [`spectrum`]: windowed, averaged spectra, their strongest peaks, and signal-to-noise ratios.
+//! - [`bitshuffle`]: conversion of samples to and from bit planes, which compress better than samples.
+//! - [`ddc`]: digital down-conversion of real or complex samples to IQ at a lower rate.
+//! - [`pack12`]: packing of 12-bit samples as on the wire and in HDF5's n-bit filter.
+//! - [`prbs`]: test patterns that a verifier regenerates instead of storing a copy.
+//! - [`spectrum`]: Welch spectra, their strongest peaks, SINAD and SNR.
 //!
-//! Kernels are plain functions over slices, or small structs where something is kept from block to block. Each has a portable body; where the processor offers more, a
-//! second one in a `sys` module is chosen at run time, and the tests hold both to the same reference.
+//! Kernels are plain functions over slices, or small structs where state is carried from block to block. Each has a
+//! portable implementation. If the processor has suitable vector instructions, an implementation in a `sys` module is
+//! selected at run time; tests compare both with the same reference.
 
 pub mod bitshuffle;
 pub mod ddc;

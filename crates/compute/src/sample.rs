@@ -1,4 +1,4 @@
-//! What down-conversion and spectra take as samples.
+//! The sample types that down-conversion and spectra accept.
 
 /// A sample: `i16` (real) or `[i16; 2]` (I, Q).
 pub trait Sample: Copy + private::Words {}
@@ -8,9 +8,9 @@ impl Sample for [i16; 2] {}
 pub(crate) mod private {
     /// Samples as 16-bit words.
     pub trait Words: Sized {
-        /// Words of a sample.
+        /// Number of 16-bit words per sample.
         const WORDS: usize;
-        /// The samples, one word behind the other.
+        /// Returns the samples as a flat slice of words.
         fn words(samples: &[Self]) -> &[i16];
     }
 

@@ -1,19 +1,20 @@
-//! Bit planes: the transposition of the bitshuffle format, block by block.
+//! Bit-plane transposition of the bitshuffle format.
 //!
-//! A block of `n` elements becomes one row of `n / 8` bytes for each bit of an element, the least significant bit's
-//! first; bit `i` of byte `j` of a row is that bit of element `8 j + i`. Neighbouring samples differ in their low
-//! bits and agree in the high ones, so the rows of high bits are long runs, which LZ4 and zstd take for nothing.
+//! A block of `n` elements becomes one row of `n / 8` bytes for each bit of an element, least significant bit first;
+//! bit `i` of byte `j` of a row is that bit of element `8 j + i`. Neighbouring samples differ in their low bits and
+//! agree in the high ones, so the rows of high bits are long runs, which LZ4 and zstd compress to almost nothing.
 //! (K. Masui et al., "A compression scheme for radio data in high performance computing", Astronomy and Computing
 //! 12, 2015; the HDF5 filter registered as 32008.)
 //!
-//! Blocks hold a multiple of 8 elements. What a shot has beyond that is not transposed: the format stores it as it is.
+//! A block holds a multiple of 8 elements. The format stores the elements of a shot beyond that without transposing
+//! them.
 
 #[cfg(target_arch = "x86_64")]
 mod sys;
 
-/// An element whose bits are spread over planes: an 8- or 16-bit sample.
+/// An element that can be transposed into bit planes: an 8- or 16-bit sample.
 pub trait Element: sealed::Sealed + Copy {
-    /// Bits of an element: the planes of a block.
+    /// Bits per element, which is the number of planes of a block.
     const BITS: usize;
 }
 
@@ -24,11 +25,13 @@ impl Element for i16 {
     const BITS: usize = 16;
 }
 
-/// Spreads a block over its planes. Those from `planes` on are made of zeros, whatever the elements have there: a
-/// 12-bit sample has 12, and what extends its sign need not be kept.
+/// Transposes a block into its bit planes.
+///
+/// Planes from index `planes` on are filled with zeros: a 12-bit sample has 12 planes, and its sign extension need not
+/// be stored.
 ///
 /// # Panics
-/// If the elements are not a multiple of 8, or `out` does not hold their planes exactly.
+/// If the number of elements is not a multiple of 8, or `out` is not exactly as long as their planes.
 pub fn shuffle<E: Element>(elements: &[E], planes: usize, out: &mut [u8]) {
     let row = row_bytes::<E>(elements.len(), out.len());
     #[cfg(target_arch = "x86_64")]
@@ -39,10 +42,10 @@ pub fn shuffle<E: Element>(elements: &[E], planes: usize, out: &mut [u8]) {
     out[planes.min(E::BITS) * row..].fill(0);
 }
 
-/// Gathers a block from its planes.
+/// Restores a block from its bit planes.
 ///
 /// # Panics
-/// As [`shuffle`].
+/// Under the same conditions as [`shuffle`].
 pub fn unshuffle<E: Element>(planes: &[u8], out: &mut [E]) {
     row_bytes::<E>(out.len(), planes.len());
     #[cfg(target_arch = "x86_64")]
@@ -52,7 +55,7 @@ pub fn unshuffle<E: Element>(planes: &[u8], out: &mut [E]) {
     E::unshuffle_portable(planes, done, out);
 }
 
-/// Bytes of one plane.
+/// Checks the lengths and returns the bytes per plane.
 fn row_bytes<E: Element>(elements: usize, bytes: usize) -> usize {
     assert!(elements.is_multiple_of(8), "planes take elements in eights, found {elements}");
     let expected = elements * E::BITS / 8;
@@ -61,8 +64,8 @@ fn row_bytes<E: Element>(elements: usize, bytes: usize) -> usize {
 }
 
 mod sealed {
-    /// What the kernels need of an element. The wide ones return how many elements they did, from the first on, none
-    /// without the instructions for it; the portable ones do those from `from` on, a multiple of 8.
+    /// Kernels of an element type. The `_wide` ones start at the first element and return the number of elements
+    /// processed, 0 if the processor lacks the instructions. The portable ones start at `from`, a multiple of 8.
     pub trait Sealed: Sized {
         fn shuffle_portable(elements: &[Self], from: usize, out: &mut [u8]);
         fn unshuffle_portable(planes: &[u8], from: usize, out: &mut [Self]);
@@ -130,7 +133,7 @@ impl sealed::Sealed for i16 {
     }
 }
 
-/// Transposes 8 bytes of 8 bits: bit `i` of byte `j` goes to bit `j` of byte `i` (H. S. Warren, "Hacker's Delight",
+/// Transposes an 8x8 bit matrix: bit `i` of byte `j` goes to bit `j` of byte `i` (H. S. Warren, "Hacker's Delight",
 /// section 7-3).
 const fn transpose(x: u64) -> u64 {
     let t = (x ^ (x >> 7)) & 0x00aa_00aa_00aa_00aa;
@@ -141,7 +144,7 @@ const fn transpose(x: u64) -> u64 {
     x ^ t ^ (t << 28)
 }
 
-/// Byte `index` of each of eight planes of `row` bytes, the first plane's least significant.
+/// Returns byte `index` of each of eight planes of `row` bytes, the first plane in the least significant byte.
 fn column(planes: &[u8], row: usize, index: usize) -> u64 {
     (0..8).fold(0, |word, plane| word | u64::from(planes[plane * row + index]) << (8 * plane))
 }
@@ -155,7 +158,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One bit at a time, as the format says it.
+    /// Reference implementation, one bit at a time.
     fn reference(elements: &[u16], bits: usize, planes: usize) -> Vec<u8> {
         let row = elements.len() / 8;
         let mut out = vec![0; bits * row];
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_lies_as_the_format_says() {
+    fn a_block_has_the_layout_of_the_format() {
         let mut planes = [0xee; 16];
         shuffle(&[1_i16, 0, 3, 0, 0, -1, 0, 0x100], 16, &mut planes);
         let mut expected = [0x20; 16];
@@ -176,7 +179,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "planes take elements in eights, found 12")]
-    fn elements_that_fill_no_byte_of_a_plane_are_refused() {
+    fn element_counts_not_a_multiple_of_8_are_refused() {
         shuffle(&[0_i16; 12], 16, &mut [0; 24]);
     }
 
@@ -188,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_of_16_bits_are_spread_as_the_reference_and_come_back(
+        fn shuffling_i16_matches_the_reference_and_round_trips(
             eights in prop::collection::vec(prop::array::uniform8(any::<i16>()), 0..80), planes in 1_usize..=16,
         ) {
             let elements = eights.as_flattened();
@@ -207,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_are_spread_as_the_reference_and_come_back(
+        fn shuffling_u8_matches_the_reference_and_round_trips(
             eights in prop::collection::vec(prop::array::uniform8(any::<u8>()), 0..80), planes in 1_usize..=8,
         ) {
             let elements = eights.as_flattened();

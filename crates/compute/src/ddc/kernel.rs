@@ -1,16 +1,24 @@
-//! The kernel that filters, turns and rounds: its type, and its form in plain Rust.
+//! Signature of the kernel that filters, rotates and rounds, and its portable implementation.
 
-use super::filter::Rows;
+use super::filter::TapRows;
 
-/// Output samples that share one exact phase; the others' are turned from there.
+/// Output samples per exact phase computation. Phases within a group are relative to its first sample.
 pub(super) const GROUP: usize = 256;
 
-/// Filters a window for each place of the output, `step` words after the one before, turns and rounds what comes out,
-/// and returns how many numbers were clipped. The output is at most a group.
-pub(super) type Kernel = fn(words: &[i16], step: usize, rows: &Rows, turns: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64;
+/// Computes one output per window: filters, rotates and rounds. Windows start every `step` words.
+///
+/// Returns the number of clipped components. The output is at most [`GROUP`] long.
+pub(super) type Kernel =
+    fn(words: &[i16], step: usize, rows: &TapRows, rotations: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64;
 
-/// The kernel in plain Rust, and what the others are held to.
-pub(super) fn portable(words: &[i16], step: usize, rows: &Rows, turns: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64 {
+/// Portable kernel and reference for the others.
+pub(super) fn portable(
+    words: &[i16],
+    step: usize,
+    rows: &TapRows,
+    rotations: [&[f32]; 2],
+    out: &mut [[i16; 2]],
+) -> u64 {
     let mut sums = Sums::ZERO;
     for n in 0..out.len() {
         let window = &words[n * step..n * step + rows.len()];
@@ -18,10 +26,10 @@ pub(super) fn portable(words: &[i16], step: usize, rows: &Rows, turns: [&[f32]; 
             |row: &[i16]| window.iter().zip(row).map(|(word, tap)| i64::from(i32::from(*word) * i32::from(*tap))).sum();
         (sums.re[n], sums.im[n]) = (sum(&rows.re), sum(&rows.im));
     }
-    turn(&sums, turns, out)
+    rotate(&sums, rotations, out)
 }
 
-/// Sums of products of a group of windows.
+/// Dot products of a group of windows.
 pub(super) struct Sums {
     pub(super) re: [i64; GROUP],
     pub(super) im: [i64; GROUP],
@@ -31,17 +39,19 @@ impl Sums {
     pub(super) const ZERO: Self = Self { re: [0; GROUP], im: [0; GROUP] };
 }
 
-/// Turns, rounds and clips. Inlined into each kernel, whose instructions it then may use; there is no operation here
-/// whose result would depend on that.
+/// Rotates, rounds and clips a group of sums.
+///
+/// Inlined into each kernel so that it is compiled for the kernel's instruction set. The results do not depend on the
+/// instruction set.
 #[inline(always)]
-pub(super) fn turn(sums: &Sums, [turn_re, turn_im]: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64 {
+pub(super) fn rotate(sums: &Sums, [rot_re, rot_im]: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64 {
     let mut clipped = 0_u32;
     let sums = sums.re.iter().zip(&sums.im);
-    for (((out, (re, im)), turn_re), turn_im) in out.iter_mut().zip(sums).zip(turn_re).zip(turn_im) {
+    for (((out, (re, im)), rot_re), rot_im) in out.iter_mut().zip(sums).zip(rot_re).zip(rot_im) {
         let (re, im) = (*re as f32, *im as f32);
-        let parts = [re * turn_re - im * turn_im, re * turn_im + im * turn_re];
-        // Adding this constant leaves a float no bits for a fraction: the sum is rounded as the processor rounds,
-        // halves to even, and its last bits are the integer. Unlike a cast, that vectorises everywhere.
+        let parts = [re * rot_re - im * rot_im, re * rot_im + im * rot_re];
+        // Adding this constant leaves no mantissa bits for a fraction, so the sum is rounded to an integer, halves to
+        // even, in its low bits. Unlike a cast, this vectorises on every instruction set.
         const WHOLE: f32 = 12_582_912.0; // 1.5 * 2^23
         *out = parts.map(|part| {
             let near = (part.clamp(-40_000.0, 40_000.0) + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits()) as i32;

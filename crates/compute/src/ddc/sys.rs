@@ -1,13 +1,13 @@
-//! The same kernel in AVX-512 with its integer dot products (VNNI), and in AVX2.
+//! AVX-512 VNNI and AVX2 kernels.
 
-use super::filter::{Rows, WORDS};
-use super::kernel::{Kernel, Sums, turn};
+use super::filter::{KERNEL_WORDS, TapRows};
+use super::kernel::{Kernel, Sums, rotate};
 use std::arch::x86_64::*;
 
-/// Windows at a time: they share the loads of taps, and their sums do not wait for each other.
+/// Windows processed together: they share the loads of taps, and their accumulators are independent.
 const TILE: usize = 4;
 
-/// The best first, with what each needs.
+/// Kernels with their feature tests, fastest first.
 static KERNELS: [(fn() -> bool, Kernel); 2] = [
     (
         || {
@@ -17,35 +17,41 @@ static KERNELS: [(fn() -> bool, Kernel); 2] = [
                 && is_x86_feature_detected!("avx512vl")
         },
         // SAFETY: `available` hands these out only where all features were detected.
-        |words, step, rows, turns, out| unsafe { vnni(words, step, rows, turns, out) },
+        |words, step, rows, rotations, out| unsafe { vnni(words, step, rows, rotations, out) },
     ),
     (
         || is_x86_feature_detected!("avx2"),
         // SAFETY: `available` hands these out only where AVX2 was detected.
-        |words, step, rows, turns, out| unsafe { avx2(words, step, rows, turns, out) },
+        |words, step, rows, rotations, out| unsafe { avx2(words, step, rows, rotations, out) },
     ),
 ];
 
-/// What this processor can do, the best first.
+/// Returns the kernels that this processor supports, fastest first.
 pub(super) fn available() -> impl Iterator<Item = Kernel> {
     KERNELS.iter().filter(|(needs, _)| needs()).map(|(_, kernel)| *kernel)
 }
 
-/// Where the windows of the tile from `first` on begin. Behind the last window it stands in for the missing ones;
-/// their sums are not used.
+/// Returns the windows of the tile that starts at `first`. The last window is repeated in place of windows beyond
+/// `count`; the sums of the repetitions are not used.
 #[inline(always)]
-fn tile<'a>(words: &'a [i16], step: usize, rows: &Rows, first: usize, count: usize) -> [&'a [[i16; WORDS]]; TILE] {
+fn tile<'a>(
+    words: &'a [i16],
+    step: usize,
+    rows: &TapRows,
+    first: usize,
+    count: usize,
+) -> [&'a [[i16; KERNEL_WORDS]]; TILE] {
     let window = |n: usize| {
         let begin = (first + n).min(count - 1) * step;
         words[begin..begin + rows.len()].as_chunks().0
     };
-    [window(0), window(1), window(2), window(3)] // `from_fn` would be a call, to code without vector registers
+    [window(0), window(1), window(2), window(3)] // not `from_fn`, whose closure is compiled without the target features
 }
 
 #[target_feature(enable = "avx512vnni,avx512dq,avx512bw,avx512vl")]
-fn vnni(words: &[i16], step: usize, rows: &Rows, turns: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64 {
+fn vnni(words: &[i16], step: usize, rows: &TapRows, rotations: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64 {
     let mut sums = Sums::ZERO;
-    let (taps_re, taps_im) = (rows.re.as_chunks::<WORDS>().0, rows.im.as_chunks::<WORDS>().0);
+    let (taps_re, taps_im) = (rows.re.as_chunks::<KERNEL_WORDS>().0, rows.im.as_chunks::<KERNEL_WORDS>().0);
     for first in (0..out.len()).step_by(TILE) {
         let [a, b, c, d] = tile(words, step, rows, first, out.len());
         let (mut re, mut im) = ([_mm512_setzero_si512(); TILE], [_mm512_setzero_si512(); TILE]);
@@ -64,26 +70,26 @@ fn vnni(words: &[i16], step: usize, rows: &Rows, turns: [&[f32]; 2], out: &mut [
         store_256(&mut to_re[first / TILE], _mm512_castsi512_si256(totals));
         store_256(&mut to_im[first / TILE], _mm512_extracti64x4_epi64::<1>(totals));
     }
-    turn(&sums, turns, out)
+    rotate(&sums, rotations, out)
 }
 
 #[target_feature(enable = "avx512f")]
-fn load_512(words: &[i16; WORDS]) -> __m512i {
+fn load_512(words: &[i16; KERNEL_WORDS]) -> __m512i {
     // SAFETY: an unaligned load of the 64 bytes of 32 words.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
-/// Four times sixteen 32-bit sums to half a total each: parts of `a` and `c` side by side, then as many of both, then
-/// the same of `b` and `d`.
+/// Reduces four vectors of sixteen 32-bit sums to 64-bit partial sums: those of `a` and `c` interleaved in the lower
+/// half, those of `b` and `d` in the upper half. Two partial sums are left per vector.
 #[target_feature(enable = "avx512f,avx512dq")]
 fn totals_512(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> __m512i {
-    // The upper halves are added to the lower ones in 32 bits, which is what the narrower kernel's lanes hold.
+    // The upper halves are added to the lower ones in 32 bits, as wide as the accumulators of the narrower kernel.
     let halves = |a, b| {
         let low = _mm512_inserti64x4::<1>(a, _mm512_castsi512_si256(b));
         let high = _mm512_shuffle_i64x2::<0b11_10_11_10>(a, b);
         _mm512_add_epi32(low, high)
     };
-    // Neighbours are added in 64 bits.
+    // Adjacent sums are added in 64 bits.
     let pairs = |sums| {
         let even = _mm512_srai_epi64::<32>(_mm512_slli_epi64::<32>(sums));
         _mm512_add_epi64(even, _mm512_srai_epi64::<32>(sums))
@@ -99,9 +105,9 @@ fn store_256(to: &mut [i64; TILE], totals: __m256i) {
 }
 
 #[target_feature(enable = "avx2")]
-fn avx2(words: &[i16], step: usize, rows: &Rows, turns: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64 {
+fn avx2(words: &[i16], step: usize, rows: &TapRows, rotations: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64 {
     let mut sums = Sums::ZERO;
-    let (taps_re, taps_im) = (rows.re.as_chunks::<WORDS>().0, rows.im.as_chunks::<WORDS>().0);
+    let (taps_re, taps_im) = (rows.re.as_chunks::<KERNEL_WORDS>().0, rows.im.as_chunks::<KERNEL_WORDS>().0);
     for first in (0..out.len()).step_by(TILE) {
         let [a, b, c, d] = tile(words, step, rows, first, out.len());
         let (mut re, mut im) = ([_mm256_setzero_si256(); TILE], [_mm256_setzero_si256(); TILE]);
@@ -119,17 +125,17 @@ fn avx2(words: &[i16], step: usize, rows: &Rows, turns: [&[f32]; 2], out: &mut [
             (sums.re[first + n], sums.im[first + n]) = (total_256(re[n]), total_256(im[n]));
         }
     }
-    turn(&sums, turns, out)
+    rotate(&sums, rotations, out)
 }
 
 #[target_feature(enable = "avx2")]
-fn load_256(words: &[i16; WORDS], half: usize) -> __m256i {
-    let half = &words.as_chunks::<{ WORDS / 2 }>().0[half];
+fn load_256(words: &[i16; KERNEL_WORDS], half: usize) -> __m256i {
+    let half = &words.as_chunks::<{ KERNEL_WORDS / 2 }>().0[half];
     // SAFETY: an unaligned load of the 32 bytes of 16 words.
     unsafe { _mm256_loadu_si256(half.as_ptr().cast()) }
 }
 
-/// The sum of eight 32-bit sums in 64 bits.
+/// Adds eight 32-bit sums in 64 bits.
 #[target_feature(enable = "avx2")]
 fn total_256(sums: __m256i) -> i64 {
     let low = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(sums));

@@ -2,13 +2,13 @@ use super::*;
 use proptest::prelude::*;
 use std::f64::consts::TAU;
 
-/// The formula of the module's head, in double precision.
+/// The formula of the module documentation, in double precision.
 fn reference<S: Sample>(config: &DdcConfig, input: &[S]) -> Vec<[f64; 2]> {
     let taps = config.filter.taps(config.decimation).unwrap();
     let words = S::words(input);
     let mixed: Vec<[f64; 2]> = (0..input.len())
         .map(|n| {
-            let [cos, sin] = config.tuning.turn_at(n as u64);
+            let [cos, sin] = config.tuning.phasor_at(n as u64);
             let re = f64::from(words[n * S::WORDS]);
             let im = if S::WORDS == 2 { f64::from(words[2 * n + 1]) } else { 0.0 };
             [re * cos + im * sin, im * cos - re * sin]
@@ -19,7 +19,7 @@ fn reference<S: Sample>(config: &DdcConfig, input: &[S]) -> Vec<[f64; 2]> {
         .map(|at| {
             let window = mixed[..=at].iter().rev().zip(&taps);
             let sum = window.fold([0.0; 2], |[re, im], (x, tap)| [re + x[0] * tap, im + x[1] * tap]);
-            sum.map(|part| part * config.gain * gain_of(S::WORDS))
+            sum.map(|part| part * config.gain * conversion_gain(S::WORDS))
         })
         .collect()
 }
@@ -30,8 +30,8 @@ fn run<S: Sample>(ddc: &mut Ddc<S>, input: &[S]) -> Vec<[i16; 2]> {
     out
 }
 
-/// The largest difference of a real or imaginary part.
-fn apart(ours: &[[i16; 2]], reference: &[[f64; 2]]) -> f64 {
+/// Returns the largest difference of a real or imaginary part.
+fn max_error(ours: &[[i16; 2]], reference: &[[f64; 2]]) -> f64 {
     assert_eq!(ours.len(), reference.len());
     let parts = ours.as_flattened().iter().zip(reference.as_flattened());
     parts.map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max)
@@ -41,12 +41,12 @@ fn config(frequency: f64, decimation: u32, filter: Filter) -> DdcConfig {
     DdcConfig { decimation, filter, ..DdcConfig::tuned(Tuning::hz(frequency, 1.0).unwrap()) }
 }
 
-/// A real tone of this frequency (cycles a sample), far longer than the filters are.
+/// Returns a real tone. The frequency is in cycles per sample.
 fn tone(frequency: f64, amplitude: f64, len: usize) -> Vec<i16> {
     (0..len).map(|n| (amplitude * (TAU * (frequency * n as f64).fract()).cos()).round() as i16).collect()
 }
 
-/// Power of the steady part in decibels against a magnitude of `full`.
+/// Returns the power of the steady state in decibels relative to a magnitude of `full`.
 fn level_db(iq: &[[i16; 2]], full: f64) -> f64 {
     let steady = &iq[iq.len() / 2..];
     let power: f64 = steady.as_flattened().iter().map(|part| f64::from(*part).powi(2)).sum();
@@ -63,7 +63,7 @@ fn filters() -> impl Strategy<Value = Filter> {
 
 proptest! {
     #[test]
-    fn any_cut_of_the_input_gives_the_same_output(
+    fn output_does_not_depend_on_the_block_boundaries(
         words in prop::collection::vec(any::<i16>(), 0..4000), cuts in prop::collection::vec(0_usize..700, 0..20),
         frequency in -0.5_f64..0.5, decimation in 1_u32..40, filter in filters(),
     ) {
@@ -84,21 +84,21 @@ proptest! {
     }
 
     #[test]
-    fn it_is_what_the_formula_says_within_two_units(
+    fn output_matches_the_formula_within_two_units(
         words in prop::collection::vec(any::<i16>(), 1..2000), frequency in -0.5_f64..0.5, decimation in 1_u32..20,
         filter in filters(),
     ) {
-        // Real samples of full scale and random phase reach more than the output holds.
+        // Full-scale real samples of random phase would exceed the output range.
         let config = DdcConfig { gain: 0.25, ..config(frequency, decimation, filter) };
         let ours = run(&mut Ddc::new(&config).unwrap(), &words);
-        prop_assert!(apart(&ours, &reference(&config, &words)) < 2.0);
+        prop_assert!(max_error(&ours, &reference(&config, &words)) < 2.0);
         let words = words.as_chunks::<2>().0;
         let ours = run(&mut Ddc::new(&config).unwrap(), words);
-        prop_assert!(apart(&ours, &reference(&config, words)) < 2.0);
+        prop_assert!(max_error(&ours, &reference(&config, words)) < 2.0);
     }
 
     #[test]
-    fn every_kernel_does_as_the_portable_one_bit_for_bit(
+    fn kernels_match_the_portable_one_bit_for_bit(
         words in prop::collection::vec(prop_oneof![any::<i16>(), Just(i16::MIN), Just(i16::MAX)], 0..4000),
         frequency in -0.5_f64..0.5, decimation in 1_u32..40, filter in filters(), gain in 0.1_f64..4.0,
     ) {
@@ -114,11 +114,11 @@ proptest! {
 }
 
 #[test]
-fn the_passband_is_flat_and_the_stopband_is_as_deep_as_asked() {
+fn passband_is_flat_and_stopband_has_the_set_attenuation() {
     let (centre, decimation, amplitude) = (0.21, 8, 16_000.0);
     let level = |offset: f64| {
         let mut ddc = Ddc::new(&config(centre, decimation, Filter::default())).unwrap();
-        // In units of the output's sample rate.
+        // The offset is in units of the output's sample rate.
         level_db(&run(&mut ddc, &tone(centre + offset / f64::from(decimation), amplitude, 40_000)), amplitude)
     };
     for step in -16..=16 {
@@ -134,7 +134,7 @@ fn the_passband_is_flat_and_the_stopband_is_as_deep_as_asked() {
 }
 
 #[test]
-fn a_tone_of_full_scale_has_the_gain_that_was_asked_for() {
+fn a_full_scale_tone_has_the_configured_gain() {
     for (filter, gain) in
         [(Filter::default(), 1.0), (Filter::Cic { stages: 5 }, 0.5), (Filter::Taps(vec![1.0; 64]), 0.1)]
     {
@@ -158,8 +158,8 @@ fn a_tone_of_full_scale_has_the_gain_that_was_asked_for() {
 }
 
 #[test]
-fn the_phase_is_exact_after_a_million_million_samples() {
-    // A third of a cycle a sample: the exact phase is known at any distance.
+fn phase_is_exact_after_10_to_12_samples() {
+    // At a third of a cycle per sample the exact phase is known at any sample.
     let config = DdcConfig { decimation: 7, ..DdcConfig::tuned(Tuning::ratio(1, 3).unwrap()) };
     let mut ddc = Ddc::<i16>::new(&config).unwrap();
     ddc.count = 256 * 3 * 1_000_000_000; // outputs, which is 5.4e12 samples, a multiple of 3
@@ -171,7 +171,7 @@ fn the_phase_is_exact_after_a_million_million_samples() {
 }
 
 #[test]
-fn what_does_not_fit_is_clipped_and_counted() {
+fn values_beyond_16_bits_are_clipped_and_counted() {
     let config = DdcConfig { gain: 2.0, ..config(0.0, 1, Filter::Taps(vec![1.0])) };
     let mut ddc = Ddc::<[i16; 2]>::new(&config).unwrap();
     let out = run(&mut ddc, &[[16_383, -16_384], [16_384, -16_385], [i16::MAX, i16::MIN]]);
@@ -180,14 +180,14 @@ fn what_does_not_fit_is_clipped_and_counted() {
 }
 
 #[test]
-fn halves_are_rounded_to_the_even_number() {
+fn halves_are_rounded_to_even() {
     let config = DdcConfig { gain: 0.5, ..config(0.0, 1, Filter::Taps(vec![1.0])) };
     let out = run(&mut Ddc::<[i16; 2]>::new(&config).unwrap(), &[[1, -1], [3, -3], [5, -5], [2, -2]]);
     assert_eq!(out, [[0, 0], [2, -2], [2, -2], [1, -1]]);
 }
 
 #[test]
-fn the_delay_is_that_of_the_filter() {
+fn delay_is_that_of_the_filter() {
     let mut ddc = Ddc::<[i16; 2]>::new(&config(0.0, 1, Filter::Sinc { passband: 0.5, attenuation_db: 60.0 })).unwrap();
     let mut input = vec![[0, 0]; 40];
     input[0] = [20_000, 0];
@@ -204,7 +204,7 @@ fn a_short_output_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_configurations_are_refused() {
     let good = config(0.1, 8, Filter::default());
     assert!(Ddc::<i16>::new(&DdcConfig { decimation: 0, ..good.clone() }).is_err());
     assert!(Ddc::<i16>::new(&DdcConfig { decimation: MAX_DECIMATION + 1, ..good.clone() }).is_err());

@@ -1,16 +1,16 @@
 //! 12-bit two's complement, most significant bit first: two samples in three bytes.
 //!
-//! A pair `a`, `b` lies as `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]`. This is what a 12-bit converter's bits
-//! look like when they are sent in order, and what HDF5's n-bit filter calls a big-endian 12-bit integer,
-//! so a packed shot is at once the wire's payload and the file's chunk.
+//! A pair `a`, `b` is stored as `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]`. This is the bit stream of a 12-bit converter
+//! and also a big-endian 12-bit integer of HDF5's n-bit filter, so the payload on the wire can be written to a file as
+//! a chunk without conversion.
 
 #[cfg(target_arch = "x86_64")]
 mod sys;
 
-/// Packed bytes of `samples` samples, which must be an even number.
+/// Returns the packed size of `samples` samples, in bytes.
 ///
 /// # Panics
-/// If it is odd: half a byte has no place in a shot.
+/// If `samples` is odd.
 pub const fn packed_bytes(samples: usize) -> usize {
     assert!(samples.is_multiple_of(2), "12-bit packing takes samples in pairs");
     samples / 2 * 3
@@ -19,7 +19,7 @@ pub const fn packed_bytes(samples: usize) -> usize {
 /// Packs the low 12 bits of each sample.
 ///
 /// # Panics
-/// If the samples are odd in number, or `out` is not exactly [`packed_bytes`] long.
+/// If the number of samples is odd, or `out` is not exactly [`packed_bytes`] long.
 pub fn pack(samples: &[i16], out: &mut [u8]) {
     check(samples.len(), out.len());
     #[cfg(target_arch = "x86_64")]
@@ -29,10 +29,10 @@ pub fn pack(samples: &[i16], out: &mut [u8]) {
     pack_portable(&samples[done..], &mut out[done / 2 * 3..]);
 }
 
-/// Unpacks samples and extends their sign.
+/// Unpacks samples and sign-extends them.
 ///
 /// # Panics
-/// If `out` is odd in length, or `bytes` is not exactly its [`packed_bytes`].
+/// If the length of `out` is odd, or `bytes` is not exactly [`packed_bytes`] long.
 pub fn unpack(bytes: &[u8], out: &mut [i16]) {
     check(out.len(), bytes.len());
     #[cfg(target_arch = "x86_64")]
@@ -56,7 +56,7 @@ fn pack_portable(samples: &[i16], out: &mut [u8]) {
 
 fn unpack_portable(bytes: &[u8], out: &mut [i16]) {
     for (bytes, pair) in bytes.as_chunks::<3>().0.iter().zip(out.as_chunks_mut::<2>().0) {
-        // The sample in the upper 12 of 16 bits; the arithmetic shift extends its sign.
+        // The sample is in the upper 12 of 16 bits; the arithmetic shift extends its sign.
         let a = i16::from_be_bytes([bytes[0], bytes[1]]) >> 4;
         let b = (i16::from_be_bytes([bytes[1], bytes[2]]) << 4) >> 4;
         *pair = [a, b];
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One bit at a time, as the format says it.
+    /// Reference implementation, one bit at a time.
     fn reference(samples: &[i16]) -> Vec<u8> {
         let mut out = vec![0; packed_bytes(samples.len())];
         let bits = samples.iter().flat_map(|s| (0..12).rev().map(move |bit| *s as u16 >> bit & 1));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_lies_as_the_format_says() {
+    fn a_pair_has_the_layout_of_the_format() {
         let (mut bytes, mut back) = ([0; 3], [0; 2]);
         pack(&[0x123, -0x345], &mut bytes);
         assert_eq!(bytes, [0x12, 0x3c, 0xbb]);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_survives_in_both_places_of_a_pair() {
+    fn every_value_round_trips_in_both_positions() {
         let samples: Vec<i16> = (-2048..2048).flat_map(|s| [s, -1 - s]).collect();
         let (mut bytes, mut back) = (vec![0; packed_bytes(samples.len())], vec![0; samples.len()]);
         pack(&samples, &mut bytes);
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_length_packs_as_the_reference_and_comes_back(
+        fn packing_matches_the_reference_and_round_trips(
             pairs in prop::collection::vec(prop::array::uniform2(any::<i16>()), 0..200)
         ) {
             let samples = pairs.as_flattened();
@@ -125,10 +125,10 @@ mod tests {
             prop_assert_eq!(&back, &extended);
         }
 
-        /// Not only the best one, which `pack` and `unpack` take.
+        /// Tests every supported kernel, not only the fastest, which `pack` and `unpack` select.
         #[cfg(target_arch = "x86_64")]
         #[test]
-        fn every_kernel_of_this_processor_does_whole_blocks_as_the_portable_one_and_no_more(
+        fn kernels_match_the_portable_one_on_whole_blocks(
             pairs in prop::collection::vec(prop::array::uniform2(any::<i16>()), 0..200)
         ) {
             let samples = pairs.as_flattened();

@@ -1,12 +1,12 @@
-//! The same kernels in AVX-512 and AVX2; the portable body does what is left behind their last whole block.
+//! AVX-512 VBMI and AVX2 kernels. The portable kernel processes the samples after their last whole block.
 
 use std::arch::x86_64::*;
 
-/// The 48 bytes that 32 samples take, of a register's 64.
+/// Mask of the 48 bytes of 32 packed samples in a 64-byte register.
 const BYTES_48: u64 = (1 << 48) - 1;
 
-/// Where each byte of 32 samples comes from in 48 packed ones: of `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]` the
-/// first two, lower byte first, are `a` and four bits more, the last two `b` with four bits before it.
+/// Byte permutation that unpacks 48 packed bytes: of `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]` the first two bytes, swapped,
+/// are `a` followed by four more bits; the last two, swapped, are `b` preceded by four bits.
 static SPREAD: [u8; 64] = {
     let mut order = [0; 64];
     let mut pair = 0;
@@ -18,7 +18,8 @@ static SPREAD: [u8; 64] = {
     order
 };
 
-/// The way back: the lower three bytes of each 32-bit number, most significant first. The last 16 are not stored.
+/// Byte permutation that packs: the lower three bytes of each 32-bit number, most significant first. The last 16 bytes
+/// are not stored.
 static GATHER: [u8; 64] = {
     let mut order = [0; 64];
     let mut pair = 0;
@@ -30,16 +31,18 @@ static GATHER: [u8; 64] = {
     order
 };
 
-/// One processor's way to pack and unpack. Both do whole blocks and return how many samples that were; their
-/// callers have checked that the bytes are three for every two samples.
+/// Kernels of one instruction set.
+///
+/// Both process whole blocks and return the number of samples processed. The caller has checked that there are three
+/// bytes for every two samples.
 pub(super) struct Kernels {
-    /// What it needs.
+    /// Returns `true` if the processor has the required features.
     needs: fn() -> bool,
     pub pack: fn(&[i16], &mut [u8]) -> usize,
     pub unpack: fn(&[u8], &mut [i16]) -> usize,
 }
 
-/// The best first.
+/// Kernels, fastest first.
 static KERNELS: [Kernels; 2] = [
     Kernels {
         needs: || is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512bw"),
@@ -57,7 +60,7 @@ static KERNELS: [Kernels; 2] = [
     },
 ];
 
-/// What this processor can do, the best first.
+/// Returns the kernels that this processor supports, fastest first.
 pub(super) fn available() -> impl Iterator<Item = &'static Kernels> {
     KERNELS.iter().filter(|kernels| (kernels.needs)())
 }
@@ -76,7 +79,7 @@ fn pack_vbmi(samples: &[i16], out: &mut [u8]) -> usize {
         let block = unsafe { _mm512_loadu_si512(block.as_ptr().cast()) };
         let pairs = _mm512_madd_epi16(_mm512_and_si512(block, low_12), weights);
         let packed = _mm512_permutexvar_epi8(order, pairs);
-        // SAFETY: the mask stores `out`'s 48 bytes and no more.
+        // SAFETY: the mask limits the store to the 48 bytes of `out`.
         unsafe { _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), BYTES_48, packed) };
     }
     blocks.len() * 32
@@ -86,12 +89,12 @@ fn pack_vbmi(samples: &[i16], out: &mut [u8]) -> usize {
 fn unpack_vbmi(bytes: &[u8], out: &mut [i16]) -> usize {
     // SAFETY: an unaligned load of the table's 64 bytes.
     let order = unsafe { _mm512_loadu_si512(SPREAD.as_ptr().cast()) };
-    // First samples stand in the upper 12 bits already, second ones go there by a shift of 4.
+    // First samples are already in the upper 12 bits; second samples are moved there by a shift of 4.
     let shift = _mm512_set1_epi32(4 << 16);
     let (blocks, _) = bytes.as_chunks::<48>();
     let (outs, _) = out.as_chunks_mut::<32>();
     for (block, out) in blocks.iter().zip(&mut *outs) {
-        // SAFETY: the mask loads `block`'s 48 bytes and no more.
+        // SAFETY: the mask limits the load to the 48 bytes of `block`.
         let block = unsafe { _mm512_maskz_loadu_epi8(BYTES_48, block.as_ptr().cast()) };
         let lanes = _mm512_sllv_epi16(_mm512_permutexvar_epi8(order, block), shift);
         // SAFETY: an unaligned store of 64 bytes over 32 samples.
@@ -103,11 +106,11 @@ fn unpack_vbmi(bytes: &[u8], out: &mut [i16]) -> usize {
 #[target_feature(enable = "avx2")]
 fn pack_avx2(samples: &[i16], out: &mut [u8]) -> usize {
     let low_12 = _mm256_set1_epi16(0xfff);
-    // Each pair becomes one 32-bit number a * 4096 + b ...
+    // Each pair becomes one 32-bit number a * 4096 + b.
     let weights = _mm256_set1_epi32(1 << 16 | 4096);
-    // ... whose lower three bytes, most significant first, move to the front of each 128-bit half ...
+    // Its lower three bytes, most significant first, are moved to the start of each 128-bit lane.
     let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(2, 1, 0, 6, 5, 4, 10, 9, 8, 14, 13, 12, -1, -1, -1, -1));
-    // ... and then the halves' twelve bytes to each other.
+    // The twelve bytes of the upper lane are moved next to those of the lower lane.
     let close = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7);
     let (blocks, _) = samples.as_chunks::<16>();
     let (outs, _) = out.as_chunks_mut::<24>();
@@ -127,8 +130,8 @@ fn pack_avx2(samples: &[i16], out: &mut [u8]) -> usize {
 
 #[target_feature(enable = "avx2")]
 fn unpack_avx2(bytes: &[u8], out: &mut [i16]) -> usize {
-    // Every sample's two bytes become one 16-bit number; those of second samples need a further shift left
-    // by 4, which a multiplication does for every other lane.
+    // The two bytes of each sample become one 16-bit number. Second samples need a shift left by 4, done by a
+    // multiplication because AVX2 has no variable 16-bit shift.
     let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10));
     let shift = _mm256_set1_epi32(16 << 16 | 1);
     let (blocks, _) = bytes.as_chunks::<24>();

@@ -1,8 +1,7 @@
-//! Test patterns: pseudo-random samples that depend on stream, pattern number and channel alone.
+//! Test patterns: pseudo-random samples that depend only on stream, pattern number and channel.
 //!
-//! A verifier makes the samples of a shot again from these three numbers, so it needs no second copy, and a
-//! sample that stands in the wrong shot, channel or stream does not match. The definition is fixed, for
-//! verifiers in other languages:
+//! A verifier regenerates the samples of a shot from these three numbers, so it needs no copy of them, and a sample in
+//! the wrong shot, channel or stream does not match. The definition is fixed, for verifiers in other languages:
 //!
 //! - `s = stream * 0xBF58476D1CE4E5B9 + pattern * 0x9E3779B97F4A7C15 + channel * 0x94D049BB133111EB` in 64
 //!   bits, wrapping; then the SplitMix64 finalizer: `z = (s ^ (s >> 30)) * 0xBF58476D1CE4E5B9`,
@@ -11,7 +10,7 @@
 //! - For each sample, the state steps once (xorshift32: `x ^= x << 13`, `x ^= x >> 17`, `x ^= x << 5`), and the
 //!   sample is its upper `bits` bits as a two's complement number.
 //!
-//! Channels step together, and samples are in the order of a shot: all channels of an instant, then the next.
+//! All channels step together. Samples are in the order of a shot: all channels of an instant, then the next instant.
 
 use crate::pack12;
 use shotline_wire::shot::{Geometry, Packing};
@@ -20,10 +19,10 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod sys;
 
-/// Samples that are made at once before they are packed: they stay in the first-level cache.
+/// Samples generated before they are packed; they fit the L1 cache.
 const BLOCK: usize = 8192;
 
-/// The endless pattern of one stream and pattern number.
+/// Generator of the pattern of one stream and pattern number. The pattern has no end.
 #[derive(Clone, Debug)]
 pub struct Prbs {
     states: Vec<u32>,
@@ -31,21 +30,21 @@ pub struct Prbs {
 }
 
 impl Prbs {
-    /// Begins the pattern at its first instant, for samples of `bits` bits.
+    /// Creates a generator at the first instant of the pattern, for samples of `bits` bits.
     ///
     /// # Panics
-    /// Without channels, or for more than 16 bits or none.
+    /// If `channels` is 0 or `bits` is not 1 to 16.
     pub fn new(stream: u32, pattern: u64, channels: u16, bits: u8) -> Self {
         assert!(channels > 0, "a pattern needs at least one channel");
         assert!((1..=16).contains(&bits), "samples have 1 to 16 bits, found {bits}");
-        let states = (0..channels).map(|channel| start(stream, pattern, channel)).collect();
+        let states = (0..channels).map(|channel| initial_state(stream, pattern, channel)).collect();
         Self { states, bits }
     }
 
-    /// The next instants: `out` holds all channels of each.
+    /// Generates the next instants, all channels of each.
     ///
     /// # Panics
-    /// If `out` does not hold whole instants.
+    /// If the length of `out` is not a multiple of the channels.
     pub fn fill(&mut self, out: &mut [i16]) {
         let channels = self.states.len();
         assert!(
@@ -59,12 +58,12 @@ impl Prbs {
         portable::fill(&mut self.states, self.bits, out);
     }
 
-    /// The next instants as the bytes of a shot.
+    /// Generates the next instants as the packed bytes of a shot.
     ///
     /// # Panics
-    /// If `out` does not hold whole instants, or half a byte is left over.
+    /// If `out` does not hold whole instants, or they do not fill a whole number of bytes.
     pub fn fill_packed(&mut self, packing: Packing, out: &mut [u8]) {
-        // An even number of instants is an even number of samples, whatever the channels.
+        // An even number of instants is an even number of samples for any number of channels.
         let block = (BLOCK / self.states.len()).next_multiple_of(2).max(2) * self.states.len();
         let mut samples = vec![0; block.min(out.len())];
         for bytes in out.chunks_mut(block * packing.bits_per_sample() as usize / 8) {
@@ -88,17 +87,17 @@ impl Prbs {
     }
 }
 
-/// Writes the sample bytes of a shot that carries `pattern`: what lies before its padding and record.
+/// Writes the sample bytes of a shot that carries `pattern`, without its padding and record.
 ///
 /// # Panics
 /// If `out` is not [`Geometry::sample_bytes`] long.
 pub fn shot_bytes(stream: u32, pattern: u64, geometry: &Geometry, out: &mut [u8]) {
     let expected = geometry.sample_bytes() as usize;
-    assert_eq!(out.len(), expected, "this shot has {expected} sample bytes, found room for {}", out.len());
+    assert_eq!(out.len(), expected, "this shot has {expected} sample bytes, found a slice of {}", out.len());
     Prbs::new(stream, pattern, geometry.channels(), geometry.bits()).fill_packed(geometry.packing(), out);
 }
 
-fn start(stream: u32, pattern: u64, channel: u16) -> u32 {
+fn initial_state(stream: u32, pattern: u64, channel: u16) -> u32 {
     let s = u64::from(stream)
         .wrapping_mul(0xBF58_476D_1CE4_E5B9)
         .wrapping_add(pattern.wrapping_mul(0x9E37_79B9_7F4A_7C15))
@@ -112,13 +111,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_samples_are_those_of_the_definition() {
+    fn first_samples_match_the_definition() {
         let first = |stream, pattern, channels, bits, instants: u16| {
             let mut samples = vec![0; usize::from(channels * instants)];
             Prbs::new(stream, pattern, channels, bits).fill(&mut samples);
             samples
         };
-        // Channel 0 of stream 0 and pattern 0 is the one that begins from zero, so from 1.
+        // The hash of channel 0 of stream 0 and pattern 0 is zero, so its state starts at 1.
         assert_eq!(first(0, 0, 4, 12, 3), [0, 1553, 273, -83, 64, 1013, -279, 887, -1572, 1072, 1963, 432]);
         assert_eq!(first(7, 1000, 3, 12, 2), [257, 542, -1123, -357, -867, -1400]);
         assert_eq!(first(u32::MAX, u64::MAX, 2, 16, 2), [22162, 27259, 30046, -17566]);
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_and_portable_bodies_make_the_same_samples() {
+    fn vector_and_portable_code_generate_the_same_samples() {
         for channels in [1, 2, 7, 8, 16, 31, 96, 257] {
             let (mut a, mut b) = (vec![0; channels * 50], vec![0; channels * 50]);
             let mut prbs = Prbs::new(3, 9, channels as u16, 12);
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn shot_bytes_are_the_packed_samples_whatever_the_block() {
+    fn shot_bytes_are_the_packed_samples_of_any_geometry() {
         let many = Geometry::new(4097, 6, 12, Packing::Packed12, 0).unwrap();
         let odd = Geometry::new(95, 1000, 12, Packing::Packed12, 0).unwrap();
         let wide = Geometry::new(96, 333, 14, Packing::Int16Le, 0).unwrap();

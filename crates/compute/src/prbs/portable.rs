@@ -1,6 +1,6 @@
-//! The samples in plain Rust.
+//! Portable generator.
 
-/// Steps every state and makes a sample of each. Inlined into each function that is compiled for other instructions.
+/// Steps every state and generates a sample from each. Inlined into functions compiled for other instruction sets.
 #[inline(always)]
 pub(super) fn fill(states: &mut [u32], bits: u8, out: &mut [i16]) {
     let shift = 32 - u32::from(bits);

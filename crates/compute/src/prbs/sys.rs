@@ -1,8 +1,8 @@
-//! The same body, compiled for wider vectors.
+//! The portable generator compiled for AVX2.
 
 use super::portable;
 
-/// As [`portable::fill`], on 256-bit vectors where there are some.
+/// Same as [`portable::fill`], with 256-bit vectors if the processor has AVX2.
 pub(super) fn fill(states: &mut [u32], bits: u8, out: &mut [i16]) {
     if is_x86_feature_detected!("avx2") {
         // SAFETY: AVX2 was just detected.

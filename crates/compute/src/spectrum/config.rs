@@ -1,55 +1,55 @@
-//! What a spectrum is made of.
+//! Configuration of a spectrum, and its errors.
 
 use super::window::Window;
 
-/// Least length of a transform.
+/// Minimum length of a transform, in points.
 pub const MIN_FFT: usize = 64;
 
-/// Largest length of a transform.
+/// Maximum length of a transform, in points.
 pub const MAX_FFT: usize = 1 << 24;
 
-/// Why there is no such spectrum.
+/// An invalid spectrum configuration.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpectrumError {
-    /// No transform of this length.
+    /// The transform length is odd or out of range.
     #[error("a transform has {MIN_FFT} to {MAX_FFT} points, an even number, found {0}")]
     Fft(usize),
-    /// Segments that would leave samples out, or never end.
+    /// The hop is 0 or longer than a segment, which would skip samples.
     #[error("segments must begin 1 to {fft} samples apart, found {hop}")]
     Hop {
-        /// Length of a segment.
+        /// Length of a segment, in samples.
         fft: usize,
-        /// From the beginning of one to that of the next.
+        /// Distance between the starts of segments, in samples.
         hop: usize,
     },
-    /// No sample rate.
+    /// The sample rate is not positive and finite.
     #[error("the sample rate must be positive and finite, found {0} S/s")]
     SampleRate(f64),
-    /// No threshold.
+    /// The peak threshold is out of range.
     #[error("a peak's threshold must be 0 to 200 dB, found {0}")]
     Threshold(f64),
 }
 
-/// What a spectrum is made of.
+/// Configuration of a spectrum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpectrumConfig {
-    /// Points of the transform: an even number, [`MIN_FFT`] to [`MAX_FFT`]; powers of two are fastest.
+    /// Points of the transform: even, [`MIN_FFT`] to [`MAX_FFT`]; powers of two are fastest.
     pub fft: usize,
-    /// Samples from the beginning of a segment to that of the next: the transform's length, or half of it to use
-    /// what the window takes away.
+    /// Samples between the starts of segments: the transform's length, or half of it to recover the samples that the
+    /// window attenuates.
     pub hop: usize,
-    /// The window.
+    /// Window applied to each segment.
     pub window: Window,
     /// Sample rate in S/s.
     pub sample_rate_hz: f64,
-    /// Decibels by which a peak rises above the median bin.
+    /// Minimum level of a peak above the median bin, in dB.
     pub threshold_db: f64,
 }
 
 impl SpectrumConfig {
-    /// Segments side by side, the Blackman-Harris window, and a threshold of 13 dB, above which one bin of 300000 of
-    /// a single segment of noise comes by chance.
+    /// Returns a configuration with adjacent segments, the Blackman-Harris window and a threshold of 13 dB, which noise
+    /// exceeds in one bin of 300000 of a single segment.
     pub fn new(fft: usize, sample_rate_hz: f64) -> Self {
         Self { fft, hop: fft, window: Window::default(), sample_rate_hz, threshold_db: 13.0 }
     }

@@ -1,34 +1,34 @@
-//! The loops around the transform.
+//! Vectorised loops before and after the transform.
 
 use realfft::num_complex::Complex;
 
-/// The loops, as functions for one set of instructions.
+/// Loops compiled for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Loops {
-    pub(super) weigh_real: fn(&[i16], &[f32], &mut [f32]),
-    pub(super) weigh_iq: fn(&[i16], &[f32], &mut [Complex<f32>]),
+    pub(super) apply_window_real: fn(&[i16], &[f32], &mut [f32]),
+    pub(super) apply_window_iq: fn(&[i16], &[f32], &mut [Complex<f32>]),
     pub(super) add_power: fn(&[Complex<f32>], &mut [f64]),
 }
 
 pub(super) const PORTABLE: Loops = Loops {
-    weigh_real: |words, weights, out| portable::weigh_real(words, weights, out),
-    weigh_iq: |words, weights, out| portable::weigh_iq(words, weights, out),
+    apply_window_real: |words, weights, out| portable::apply_window_real(words, weights, out),
+    apply_window_iq: |words, weights, out| portable::apply_window_iq(words, weights, out),
     add_power: |bins, sums| portable::add_power(bins, sums),
 };
 
-/// The loops in plain Rust, inlined into each function that is compiled for other instructions.
+/// Portable loops, inlined into functions compiled for other instruction sets.
 pub(super) mod portable {
     use super::Complex;
 
     #[inline(always)]
-    pub fn weigh_real(words: &[i16], weights: &[f32], out: &mut [f32]) {
+    pub fn apply_window_real(words: &[i16], weights: &[f32], out: &mut [f32]) {
         for ((word, weight), out) in words.iter().zip(weights).zip(out) {
             *out = f32::from(*word) * weight;
         }
     }
 
     #[inline(always)]
-    pub fn weigh_iq(words: &[i16], weights: &[f32], out: &mut [Complex<f32>]) {
+    pub fn apply_window_iq(words: &[i16], weights: &[f32], out: &mut [Complex<f32>]) {
         for (([re, im], weight), out) in words.as_chunks().0.iter().zip(weights).zip(out) {
             *out = Complex::new(f32::from(*re) * weight, f32::from(*im) * weight);
         }

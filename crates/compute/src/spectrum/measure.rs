@@ -1,68 +1,68 @@
-//! Peaks and ratios of a spectrum that was averaged.
+//! Peak search, SINAD and SNR of an averaged spectrum.
 
 use super::config::SpectrumConfig;
-use super::window::{Between, Window};
+use super::window::{Interpolator, Window};
 
-/// Most peaks of a summary.
-pub const PEAKS: usize = 5;
-/// Highest harmonic that is not counted as noise.
-pub const HARMONICS: usize = 10;
+/// Maximum number of peaks in a summary.
+pub const MAX_PEAKS: usize = 5;
+/// Highest harmonic that is excluded from the noise.
+pub const MAX_HARMONIC: usize = 10;
 
-/// A tone.
+/// A tone in a spectrum.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Peak {
-    /// Frequency in Hz. Of complex samples it is signed, about the frequency that was tuned to.
+    /// Frequency in Hz. For complex samples it is signed and relative to the tuned frequency.
     pub frequency_hz: f64,
-    /// Power in dBFS: 0 is a tone of full scale.
+    /// Power in dBFS; 0 is a full-scale tone.
     pub power_dbfs: f64,
 }
 
-/// What a block's spectrum says.
+/// Peaks and ratios of the spectrum of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    peaks: [Peak; PEAKS],
+    peaks: [Peak; MAX_PEAKS],
     count: usize,
-    /// The strongest peak over everything but DC, in dB; NaN if there is no peak.
+    /// Ratio of the strongest peak to everything except DC, in dB; NaN if there is no peak.
     pub sinad_db: f64,
-    /// The same without the harmonics of real samples; NaN if there is no peak.
+    /// Like SINAD, with the harmonics of real samples excluded, in dB; NaN if there is no peak.
     pub snr_db: f64,
-    /// Power of everything but the peaks (and DC, of real samples), in dBFS.
+    /// Power of everything except the peaks (and DC, for real samples), in dBFS.
     pub noise_dbfs: f64,
 }
 
 impl Summary {
-    /// The peaks, the strongest first; at most [`PEAKS`].
+    /// Returns the peaks, strongest first, at most [`MAX_PEAKS`].
     pub fn peaks(&self) -> &[Peak] {
         &self.peaks[..self.count]
     }
 }
 
-/// What is known of a spectrum before its bins are.
-pub(super) struct Measure {
+/// Parameters and scratch memory of the measurements.
+pub(super) struct Analyzer {
     window: Window,
     real: bool,
     fft: usize,
     bin_hz: f64,
-    /// A peak's power over that of the median bin.
+    /// Minimum power of a peak relative to the median bin, linear.
     threshold: f64,
-    between: Between,
-    /// Bins sorted, as far as the median needs it.
+    interpolator: Interpolator,
+    /// Scratch copy of the bins for the selection of the median.
     sorted: Vec<f64>,
-    /// Bins that are not noise.
-    taken: Vec<bool>,
+    /// `true` for bins that are not noise.
+    excluded: Vec<bool>,
 }
 
-/// A peak with the bin that it is in.
+/// A peak and its bin.
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct PeakBin {
     bin: usize,
-    /// In bins, from the first.
-    place: f64,
-    /// Linear, 1 is full scale.
+    /// Interpolated position, in bins.
+    position: f64,
+    /// Linear power; 1 is full scale.
     power: f64,
 }
 
-impl Measure {
+impl Analyzer {
     pub fn new(config: &SpectrumConfig, real: bool) -> Self {
         let bins = if real { config.fft / 2 + 1 } else { config.fft };
         Self {
@@ -71,61 +71,62 @@ impl Measure {
             fft: config.fft,
             bin_hz: config.sample_rate_hz / config.fft as f64,
             threshold: 10_f64.powf(config.threshold_db / 10.0),
-            between: Between::new(config.window),
+            interpolator: Interpolator::new(config.window),
             sorted: vec![0.0; bins],
-            taken: vec![false; bins],
+            excluded: vec![false; bins],
         }
     }
 
     pub fn summary(&mut self, power: &[f64]) -> Summary {
         let (found, count) = self.peaks(power);
         let found = &found[..count];
-        let mut peaks = [Peak::default(); PEAKS];
+        let mut peaks = [Peak::default(); MAX_PEAKS];
         for (peak, found) in peaks.iter_mut().zip(found) {
             let fft = self.fft as f64;
-            let place = if !self.real && found.place >= fft / 2.0 { found.place - fft } else { found.place };
-            *peak = Peak { frequency_hz: place * self.bin_hz, power_dbfs: decibels(found.power) };
+            let position =
+                if !self.real && found.position >= fft / 2.0 { found.position - fft } else { found.position };
+            *peak = Peak { frequency_hz: position * self.bin_hz, power_dbfs: decibels(found.power) };
         }
-        let places = found.iter().map(|found| found.place);
-        let noise = self.noise(power, places).total / self.window.noise_bins();
+        let positions = found.iter().map(|found| found.position);
+        let noise = self.noise(power, positions).total / self.window.noise_bins();
         let (mut sinad_db, mut snr_db) = (f64::NAN, f64::NAN);
         if let [first, ..] = found {
-            let rest = self.noise(power, [first.place].into_iter());
-            let (low, high) = self.skirt(first.place);
+            let rest = self.noise(power, [first.position].into_iter());
+            let (low, high) = self.skirt(first.position);
             let signal: f64 =
                 (low..=high).filter_map(|bin| power.get(self.fold(bin)?)).map(|bin| bin - rest.mean).sum();
             sinad_db = decibels(signal / rest.total);
-            let harmonics = if self.real { HARMONICS } else { 1 };
-            let quiet = self.noise(power, (1..=harmonics).map(|harmonic| first.place * harmonic as f64));
-            snr_db = decibels(signal / quiet.total);
+            let harmonics = if self.real { MAX_HARMONIC } else { 1 };
+            let without_harmonics = self.noise(power, (1..=harmonics).map(|harmonic| first.position * harmonic as f64));
+            snr_db = decibels(signal / without_harmonics.total);
         }
         Summary { peaks, count, sinad_db, snr_db, noise_dbfs: decibels(noise) }
     }
 
-    /// The strongest local maxima, each at least a main lobe from the others and above what they leak there.
-    fn peaks(&mut self, power: &[f64]) -> ([Found; PEAKS], usize) {
+    /// Finds the strongest local maxima, each at least a main lobe apart from the others and above their leakage.
+    fn peaks(&mut self, power: &[f64]) -> ([PeakBin; MAX_PEAKS], usize) {
         let median = {
             self.sorted.copy_from_slice(power);
             let middle = self.sorted.len() / 2;
             *self.sorted.select_nth_unstable_by(middle, f64::total_cmp).1
         };
         let least = median * self.threshold;
-        let mut found = [Found::default(); PEAKS];
+        let mut found = [PeakBin::default(); MAX_PEAKS];
         let mut count = 0;
-        while count < PEAKS {
+        while count < MAX_PEAKS {
             let known = &found[..count];
-            let mut best = Found::default();
+            let mut best = PeakBin::default();
             for (bin, here) in power.iter().enumerate() {
-                if *here > best.power.max(least) && self.stands_out(power, bin, known) {
-                    best = Found { bin, place: bin as f64, power: *here };
+                if *here > best.power.max(least) && self.is_peak(power, bin, known) {
+                    best = PeakBin { bin, position: bin as f64, power: *here };
                 }
             }
             if best.power == 0.0 {
                 break;
             }
-            let [below, above] = self.beside(power, best.bin);
-            let offset = self.between.offset(below, above);
-            best.place = best.bin as f64 + offset;
+            let [below, above] = self.neighbours(power, best.bin);
+            let offset = self.interpolator.offset(below, above);
+            best.position = best.bin as f64 + offset;
             best.power /= self.window.response(offset).powi(2);
             found[count] = best;
             count += 1;
@@ -133,65 +134,65 @@ impl Measure {
         (found, count)
     }
 
-    fn stands_out(&self, power: &[f64], bin: usize, known: &[Found]) -> bool {
+    fn is_peak(&self, power: &[f64], bin: usize, known: &[PeakBin]) -> bool {
         let here = power[bin];
-        let [below, above] = self.beside(power, bin);
+        let [below, above] = self.neighbours(power, bin);
         if here < below || here < above || self.real && bin < self.window.lobe() {
             return false; // a slope, or DC
         }
         let mut leaked = 0.0;
         for peak in known {
-            // Once around is the way from one end to the other; of real samples a mirror image stands there.
-            for other in [peak.place, self.fft as f64 - peak.place] {
-                if !self.real && other != peak.place {
+            // Distances wrap around at the ends of the spectrum. For real samples the mirror image leaks as well.
+            for other in [peak.position, self.fft as f64 - peak.position] {
+                if !self.real && other != peak.position {
                     continue;
                 }
-                let away = (bin as f64 - other).abs();
-                let away = away.min(self.fft as f64 - away);
-                if away <= self.window.lobe() as f64 {
+                let distance = (bin as f64 - other).abs();
+                let distance = distance.min(self.fft as f64 - distance);
+                if distance <= self.window.lobe() as f64 {
                     return false;
                 }
-                leaked += peak.power * self.window.leakage(away);
+                leaked += peak.power * self.window.leakage(distance);
             }
         }
-        // Twice the amplitude, for what adds up.
+        // A margin of twice the amplitude covers leakage that adds up coherently.
         here > 4.0 * leaked
     }
 
-    /// A bin's neighbours: once around, or mirrored at the ends.
-    fn beside(&self, power: &[f64], bin: usize) -> [f64; 2] {
+    /// Returns the powers of the two adjacent bins, wrapped around or mirrored at the ends.
+    fn neighbours(&self, power: &[f64], bin: usize) -> [f64; 2] {
         let bin = bin as isize;
         [bin - 1, bin + 1].map(|bin| self.fold(bin).map_or(0.0, |bin| power[bin]))
     }
 
-    /// The bin in which this frequency is seen.
+    /// Returns the bin to which a frequency is folded.
     fn fold(&self, bin: isize) -> Option<usize> {
         let bin = bin.rem_euclid(self.fft as isize) as usize;
         let bin = if self.real { bin.min(self.fft - bin) } else { bin };
-        (bin < self.taken.len()).then_some(bin)
+        (bin < self.excluded.len()).then_some(bin)
     }
 
-    /// The bins that a tone at this place stands in.
-    fn skirt(&self, place: f64) -> (isize, isize) {
-        // Short transforms have no room for wide skirts.
-        let reach = self.window.skirt().min(self.taken.len() / 8).max(1) as isize;
-        let bin = (place % self.fft as f64).round() as isize;
+    /// Returns the first and last bin of a tone at this position.
+    fn skirt(&self, position: f64) -> (isize, isize) {
+        // Short transforms have too few bins for wide skirts.
+        let reach = self.window.skirt().min(self.excluded.len() / 8).max(1) as isize;
+        let bin = (position % self.fft as f64).round() as isize;
         (bin - reach, bin + reach)
     }
 
-    /// What is left when tones at these places are taken out, and DC of real samples.
-    fn noise(&mut self, power: &[f64], places: impl Iterator<Item = f64>) -> Noise {
-        self.taken.fill(false);
+    /// Measures the noise without the tones at these positions and without the DC of real samples.
+    fn noise(&mut self, power: &[f64], positions: impl Iterator<Item = f64>) -> Noise {
+        self.excluded.fill(false);
         let dc = self.real.then_some(0.0);
-        for place in places.chain(dc) {
-            let (low, high) = self.skirt(place);
+        for position in positions.chain(dc) {
+            let (low, high) = self.skirt(position);
             for bin in low..=high {
                 if let Some(bin) = self.fold(bin) {
-                    self.taken[bin] = true;
+                    self.excluded[bin] = true;
                 }
             }
         }
-        let left = power.iter().zip(&self.taken).filter(|(_, taken)| !**taken);
+        let left = power.iter().zip(&self.excluded).filter(|(_, excluded)| !**excluded);
         let (sum, bins) = left.fold((0.0, 0), |(sum, bins), (power, _)| (sum + power, bins + 1));
         let mean = sum / f64::from(bins.max(1));
         Noise { mean, total: mean * power.len() as f64 }
@@ -199,9 +200,9 @@ impl Measure {
 }
 
 struct Noise {
-    /// Power in a bin.
+    /// Mean power per bin.
     mean: f64,
-    /// Power in all bins, those included that were taken out.
+    /// Power in all bins, with the excluded ones estimated by the mean.
     total: f64,
 }
 

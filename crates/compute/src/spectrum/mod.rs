@@ -1,20 +1,20 @@
-//! Spectra of blocks of samples: the strongest peaks, and how far the strongest stands above the rest.
+//! Averaged spectra of blocks of samples: strongest peaks, SINAD and SNR.
 //!
-//! A block is cut into segments of the transform's length, each is weighed by a window and transformed, and their
-//! powers are averaged (Welch 1967, without removal of the mean; what does not fill a last segment is left out). 0 dBFS
-//! is a tone of full scale: a complex one of magnitude 32768, or a real one of that amplitude.
+//! A block is divided into segments of the transform's length. Each segment is windowed and transformed, and the powers
+//! are averaged (Welch 1967, without removal of the mean; samples that do not fill a last segment are ignored). 0 dBFS
+//! is a full-scale tone: a complex one of magnitude 32768, or a real one of that amplitude.
 //!
-//! **Peaks** are local maxima that rise above the median bin by a threshold, and above what stronger peaks leak to
-//! their place. Where between two bins a tone lies follows from the ratio of the peak's two neighbours, inverted
-//! through the window's own transform: exact for one tone without noise, a few hundredths of a bin with noise. The
-//! power is that of the peak's bin over the window's response there.
+//! **Peaks** are local maxima that exceed the median bin by a threshold, and also the leakage of stronger peaks. The
+//! position of a tone between two bins follows from the ratio of the peak's two neighbours by inverting the transform of
+//! the window: exact for one tone without noise, within a few hundredths of a bin with noise. The power is that of the
+//! peak's bin divided by the window's response at that offset.
 //!
-//! **SINAD and SNR** are those of IEEE Std 1241: the power of the fundamental, the strongest peak, over the power of
-//! all that is neither it nor DC (SINAD), and the same without the harmonics 2 to 10, folded into the band (SNR). The
-//! fundamental is what stands in the bins around the peak ([`Window::skirt`]); noise in bins that were taken out is
-//! made good with the mean of the others. Of complex samples nothing is DC, because zero is the frequency that was
-//! tuned to; and no harmonics are taken out, because those of a converter before the mixer do not lie at multiples of
-//! the frequency that is left: SNR and SINAD are then the same.
+//! **SINAD and SNR** follow IEEE Std 1241: SINAD is the power of the fundamental (the strongest peak) over the power of
+//! everything except the fundamental and DC; SNR also excludes the harmonics 2 to 10, folded into the band. The
+//! fundamental comprises the bins around the peak ([`Window::skirt`]). The noise in excluded bins is estimated as the
+//! mean of the others. With complex samples, no bin is treated as DC, because zero is the tuned frequency, and no
+//! harmonics are excluded, because the harmonics of a converter before the mixer are not at multiples of the mixed
+//! frequency. SNR and SINAD are then equal.
 //!
 //! ```
 //! use shotline_compute::spectrum::{Spectrum, SpectrumConfig};
@@ -40,39 +40,39 @@ mod window;
 mod tests;
 
 pub use config::{MAX_FFT, MIN_FFT, SpectrumConfig, SpectrumError};
-pub use measure::{HARMONICS, PEAKS, Peak, Summary};
+pub use measure::{MAX_HARMONIC, MAX_PEAKS, Peak, Summary};
 pub use window::Window;
 
 use crate::Sample;
 use loops::{Loops, PORTABLE};
-use measure::Measure;
+use measure::Analyzer;
 use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
 use std::sync::Arc;
 
-/// A spectrum of samples, real ones (`i16`) or complex ones (`[i16; 2]`), with all memory that it needs.
+/// Spectrum analyser of real (`i16`) or complex (`[i16; 2]`) samples. All memory is allocated at construction.
 pub struct Spectrum<S: Sample> {
     config: SpectrumConfig,
     transform: Transform,
-    /// The window, scaled so that a transformed tone of full scale is 1.
+    /// Window weights, scaled so that a full-scale tone has a magnitude of 1 after the transform.
     weights: Vec<f32>,
     bins: Vec<Complex<f32>>,
     scratch: Vec<Complex<f32>>,
-    /// Averaged power in each bin.
+    /// Averaged power per bin.
     power: Vec<f64>,
-    measure: Measure,
+    analyzer: Analyzer,
     loops: Loops,
-    of: std::marker::PhantomData<S>,
+    sample: std::marker::PhantomData<S>,
 }
 
 enum Transform {
-    Real { plan: Arc<dyn RealToComplex<f32>>, weighed: Vec<f32> },
+    Real { plan: Arc<dyn RealToComplex<f32>>, windowed: Vec<f32> },
     Iq(Arc<dyn rustfft::Fft<f32>>),
 }
 
-/// The transform of `length` real samples, for any length.
+/// Plans the transform of `length` real samples, for any length.
 ///
-/// Not generic: that would have every crate that calls it compile all of rustfft.
+/// Not generic: a generic function would make every calling crate compile rustfft.
 pub fn real_transform(length: usize) -> Arc<dyn RealToComplex<f32>> {
     RealFftPlanner::new().plan_fft_forward(length)
 }
@@ -82,10 +82,10 @@ fn complex_transform(length: usize) -> Arc<dyn rustfft::Fft<f32>> {
 }
 
 impl<S: Sample> Spectrum<S> {
-    /// Plans the transform and allocates what it needs.
+    /// Plans the transform and allocates its buffers.
     ///
     /// # Errors
-    /// If the configuration says something that cannot be.
+    /// If the configuration is invalid.
     pub fn new(config: &SpectrumConfig) -> Result<Self, SpectrumError> {
         let SpectrumConfig { fft, hop, window, sample_rate_hz, threshold_db } = *config;
         if !(MIN_FFT..=MAX_FFT).contains(&fft) || !fft.is_multiple_of(2) {
@@ -101,11 +101,11 @@ impl<S: Sample> Spectrum<S> {
             return Err(SpectrumError::Threshold(threshold_db));
         }
         let sum: f64 = window.weights(fft).sum();
-        // Half of a real tone is in the bins that are kept.
+        // Only half the amplitude of a real tone is in the non-negative frequencies.
         let (transform, bins, scratch, full) = if S::WORDS == 1 {
             let plan = real_transform(fft);
             let scratch = plan.get_scratch_len();
-            (Transform::Real { plan, weighed: vec![0.0; fft] }, fft / 2 + 1, scratch, 16384.0)
+            (Transform::Real { plan, windowed: vec![0.0; fft] }, fft / 2 + 1, scratch, 16384.0)
         } else {
             let plan = complex_transform(fft);
             let scratch = plan.get_inplace_scratch_len();
@@ -118,23 +118,23 @@ impl<S: Sample> Spectrum<S> {
             bins: vec![Complex::default(); bins],
             scratch: vec![Complex::default(); scratch],
             power: vec![0.0; bins],
-            measure: Measure::new(config, S::WORDS == 1),
-            loops: best(),
-            of: std::marker::PhantomData,
+            analyzer: Analyzer::new(config, S::WORDS == 1),
+            loops: select_loops(),
+            sample: std::marker::PhantomData,
         })
     }
 
-    /// The peaks and ratios of a block, or nothing if it is shorter than a segment. Nothing is allocated.
+    /// Returns the peaks and ratios of a block, or `None` if it is shorter than a segment. Allocates nothing.
     pub fn analyse(&mut self, block: &[S]) -> Option<Summary> {
         self.average(block)?;
-        Some(self.measure.summary(&self.power))
+        Some(self.analyzer.summary(&self.power))
     }
 
-    /// Averages the power of a block's segments; nothing if it is shorter than one.
+    /// Returns the averaged power of a block's segments, or `None` if the block is shorter than one.
     ///
-    /// Bins are `sample_rate / fft` apart, from zero on: of real samples up to half the sample rate, of complex ones
-    /// once around, the negative frequencies last. 1 is full scale. DC and the bin at half the rate of real samples
-    /// are 4 times what their amplitude says, because they have no mirror image.
+    /// Bins are `sample_rate / fft` apart and start at zero: up to half the sample rate for real samples, over the whole
+    /// sample rate for complex ones, negative frequencies last. 1 is full scale. For real samples, the powers of DC and
+    /// of the bin at half the sample rate are 4 times too high, because these bins have no mirror image.
     pub fn average(&mut self, block: &[S]) -> Option<&[f64]> {
         let segments = block.len().checked_sub(self.config.fft)? / self.config.hop + 1;
         self.power.fill(0.0);
@@ -142,13 +142,13 @@ impl<S: Sample> Spectrum<S> {
             let begin = segment * self.config.hop;
             let words = S::words(&block[begin..begin + self.config.fft]);
             match &mut self.transform {
-                Transform::Real { plan, weighed } => {
-                    (self.loops.weigh_real)(words, &self.weights, weighed);
-                    plan.process_with_scratch(weighed, &mut self.bins, &mut self.scratch)
+                Transform::Real { plan, windowed } => {
+                    (self.loops.apply_window_real)(words, &self.weights, windowed);
+                    plan.process_with_scratch(windowed, &mut self.bins, &mut self.scratch)
                         .expect("the lengths are those of the plan");
                 }
                 Transform::Iq(plan) => {
-                    (self.loops.weigh_iq)(words, &self.weights, &mut self.bins);
+                    (self.loops.apply_window_iq)(words, &self.weights, &mut self.bins);
                     plan.process_with_scratch(&mut self.bins, &mut self.scratch);
                 }
             }
@@ -160,7 +160,7 @@ impl<S: Sample> Spectrum<S> {
     }
 }
 
-fn best() -> Loops {
+fn select_loops() -> Loops {
     #[cfg(target_arch = "x86_64")]
     if let Some(loops) = sys::available().next() {
         return loops;

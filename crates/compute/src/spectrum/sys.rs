@@ -1,18 +1,17 @@
-//! The loops of a spectrum, compiled for wider registers. There is no operation in them whose result would depend on
-//! that.
+//! The portable loops of a spectrum compiled for AVX-512 and AVX2. The results do not depend on the instruction set.
 
 use super::loops::{Loops, portable};
 use realfft::num_complex::Complex;
 
-/// The best first, with what each needs.
+/// Loops with their feature tests, fastest first.
 static LOOPS: [(fn() -> bool, Loops); 2] = [
     (
         || is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq"),
         Loops {
             // SAFETY: `available` hands these out only where both features were detected.
-            weigh_real: |words, weights, out| unsafe { avx512::weigh_real(words, weights, out) },
+            apply_window_real: |words, weights, out| unsafe { avx512::apply_window_real(words, weights, out) },
             // SAFETY: as above.
-            weigh_iq: |words, weights, out| unsafe { avx512::weigh_iq(words, weights, out) },
+            apply_window_iq: |words, weights, out| unsafe { avx512::apply_window_iq(words, weights, out) },
             // SAFETY: as above.
             add_power: |bins, sums| unsafe { avx512::add_power(bins, sums) },
         },
@@ -21,16 +20,16 @@ static LOOPS: [(fn() -> bool, Loops); 2] = [
         || is_x86_feature_detected!("avx2"),
         Loops {
             // SAFETY: `available` hands these out only where AVX2 was detected.
-            weigh_real: |words, weights, out| unsafe { avx2::weigh_real(words, weights, out) },
+            apply_window_real: |words, weights, out| unsafe { avx2::apply_window_real(words, weights, out) },
             // SAFETY: as above.
-            weigh_iq: |words, weights, out| unsafe { avx2::weigh_iq(words, weights, out) },
+            apply_window_iq: |words, weights, out| unsafe { avx2::apply_window_iq(words, weights, out) },
             // SAFETY: as above.
             add_power: |bins, sums| unsafe { avx2::add_power(bins, sums) },
         },
     ),
 ];
 
-/// What this processor can do, the best first.
+/// Returns the loops that this processor supports, fastest first.
 pub(super) fn available() -> impl Iterator<Item = Loops> {
     LOOPS.iter().filter(|(needs, _)| needs()).map(|(_, loops)| *loops)
 }
@@ -41,13 +40,13 @@ macro_rules! compiled_for {
             use super::{Complex, portable};
 
             #[target_feature(enable = $features)]
-            pub fn weigh_real(words: &[i16], weights: &[f32], out: &mut [f32]) {
-                portable::weigh_real(words, weights, out);
+            pub fn apply_window_real(words: &[i16], weights: &[f32], out: &mut [f32]) {
+                portable::apply_window_real(words, weights, out);
             }
 
             #[target_feature(enable = $features)]
-            pub fn weigh_iq(words: &[i16], weights: &[f32], out: &mut [Complex<f32>]) {
-                portable::weigh_iq(words, weights, out);
+            pub fn apply_window_iq(words: &[i16], weights: &[f32], out: &mut [Complex<f32>]) {
+                portable::apply_window_iq(words, weights, out);
             }
 
             #[target_feature(enable = $features)]

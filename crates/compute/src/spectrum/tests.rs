@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use shotline_testing::cases;
 use std::f64::consts::TAU;
 
-/// Normal deviates (Box and Muller) of a small generator, so that every run sees the same noise.
+/// Deterministic generator of normal deviates (Box-Muller).
 struct Noise(u64);
 
 impl Noise {
@@ -16,7 +16,7 @@ impl Noise {
     }
 }
 
-/// Complex tones of frequency (in bins of `fft`) and magnitude, with noise of this deviation in each part.
+/// Generates complex tones of a frequency (in bins of `fft`) and magnitude, with noise of `deviation` in each part.
 fn iq(tones: &[(f64, f64)], fft: usize, len: usize, deviation: f64, seed: u64) -> Vec<[i16; 2]> {
     let mut noise = Noise(seed);
     (0..len)
@@ -36,18 +36,18 @@ fn real(tones: &[(f64, f64)], fft: usize, len: usize, deviation: f64, seed: u64)
 }
 
 fn config(fft: usize, window: Window) -> SpectrumConfig {
-    SpectrumConfig { window, ..SpectrumConfig::new(fft, fft as f64) } // so that a bin is 1 Hz
+    SpectrumConfig { window, ..SpectrumConfig::new(fft, fft as f64) } // a bin is 1 Hz
 }
 
-/// What the noise of 65,536 samples is known to: five standard deviations (0.047 to 0.057 dB, by window), so that no seed of
-/// thousands is outside.
+/// Tolerance of the noise power of 65,536 samples, in dB: five standard deviations (0.047 to 0.057 dB, depending on the
+/// window), which no seed of thousands exceeds.
 const NOISE_DB: f64 = 0.3;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(48)))]
 
     #[test]
-    fn a_tone_in_noise_is_found_within_a_few_hundredths_of_a_bin(
+    fn complex_tone_in_noise_is_found_to_hundredths_of_a_bin(
         bins in -500.0_f64..500.0, seed: u64, window in prop::sample::select(&Window::ALL[..2]),
     ) {
         let mut spectrum = Spectrum::new(&config(1024, window)).unwrap();
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn a_real_tone_is_found_as_well(bins in 12.0_f64..500.0, seed: u64, window in prop::sample::select(&Window::ALL[..])) {
+    fn real_tone_in_noise_is_found_to_hundredths_of_a_bin(bins in 12.0_f64..500.0, seed: u64, window in prop::sample::select(&Window::ALL[..])) {
         let mut spectrum = Spectrum::new(&config(1024, window)).unwrap();
         let summary = spectrum.analyse(&real(&[(bins, 16_384.0)], 1024, 65_536, 100.0, seed)).unwrap();
         let peak = summary.peaks()[0];
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics_whatever_the_samples_are(
+    fn arbitrary_samples_cause_no_panic(
         words in prop::collection::vec(prop_oneof![any::<i16>(), Just(i16::MIN), Just(0)], 0..2000), hop in 1_usize..128,
     ) {
         let config = SpectrumConfig { hop, ..config(128, Window::Hann) };
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn every_loop_of_this_processor_does_as_the_portable_one(words in prop::collection::vec(any::<i16>(), 128..1000)) {
+    fn loops_match_the_portable_ones(words in prop::collection::vec(any::<i16>(), 128..1000)) {
         #[cfg(target_arch = "x86_64")]
         for loops in sys::available() {
             let mut one = Spectrum::<i16>::new(&config(128, Window::Hann)).unwrap();
@@ -99,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn without_noise_a_tone_is_found_within_a_thousandth_of_a_bin() {
+fn tone_without_noise_is_found_to_a_thousandth_of_a_bin() {
     for window in Window::ALL {
         let mut spectrum = Spectrum::new(&config(1024, window)).unwrap();
         for step in -10..=10 {
@@ -113,7 +113,7 @@ fn without_noise_a_tone_is_found_within_a_thousandth_of_a_bin() {
 }
 
 #[test]
-fn five_tones_come_in_the_order_of_their_power_and_no_side_lobe_among_them() {
+fn five_tones_are_sorted_by_power_without_side_lobes() {
     let tones = [(100.3, 3000.0), (-230.7, 9000.0), (17.5, 1000.0), (400.25, 300.0), (-20.0, 30.0)];
     for window in Window::ALL {
         let mut spectrum = Spectrum::new(&config(1024, window)).unwrap();
@@ -128,7 +128,7 @@ fn five_tones_come_in_the_order_of_their_power_and_no_side_lobe_among_them() {
 }
 
 #[test]
-fn one_tone_is_one_peak_and_silence_and_noise_are_none() {
+fn one_tone_is_one_peak_and_noise_and_silence_have_none() {
     for window in Window::ALL {
         for hop in [512, 1024] {
             let mut spectrum = Spectrum::new(&SpectrumConfig { hop, ..config(1024, window) }).unwrap();
@@ -144,7 +144,7 @@ fn one_tone_is_one_peak_and_silence_and_noise_are_none() {
 }
 
 #[test]
-fn harmonics_count_for_sinad_but_not_for_snr_wherever_they_fold_to() {
+fn folded_harmonics_count_for_sinad_but_not_for_snr() {
     // The 2nd and 3rd harmonic of bin 203.3 of 1024, the latter beyond half the rate.
     let tones = [(203.3, 20_000.0), (406.6, 200.0), (609.9, 200.0)];
     let mut spectrum = Spectrum::new(&config(1024, Window::BlackmanHarris)).unwrap();
@@ -158,7 +158,7 @@ fn harmonics_count_for_sinad_but_not_for_snr_wherever_they_fold_to() {
 }
 
 #[test]
-fn an_offset_of_real_samples_is_neither_signal_nor_noise() {
+fn dc_of_real_samples_is_neither_signal_nor_noise() {
     let mut samples = real(&[(203.3, 1000.0)], 1024, 65_536, 10.0, 5);
     samples.iter_mut().for_each(|sample| *sample += 5000);
     let summary = Spectrum::new(&config(1024, Window::BlackmanHarris)).unwrap().analyse(&samples).unwrap();
@@ -167,7 +167,7 @@ fn an_offset_of_real_samples_is_neither_signal_nor_noise() {
 }
 
 #[test]
-fn a_tone_at_the_frequency_that_was_tuned_to_is_a_tone() {
+fn a_complex_tone_near_zero_frequency_is_found() {
     let summary = Spectrum::new(&config(256, Window::Hann)).unwrap();
     let mut spectrum = summary;
     let summary = spectrum.analyse(&iq(&[(-0.2, 1000.0)], 256, 4096, 5.0, 2)).unwrap();
@@ -175,7 +175,7 @@ fn a_tone_at_the_frequency_that_was_tuned_to_is_a_tone() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_configurations_are_refused() {
     let good = SpectrumConfig::new(1024, 1e6);
     for fft in [0, 62, 65, MAX_FFT + 2] {
         assert_eq!(Spectrum::<i16>::new(&SpectrumConfig { fft, ..good }).err(), Some(SpectrumError::Fft(fft)));

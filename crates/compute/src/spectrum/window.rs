@@ -1,27 +1,27 @@
-//! Windows that are sums of cosines, and what they make of a tone between two bins.
+//! Cosine-sum windows, their frequency response, and the interpolation of tones between bins.
 
 use std::f64::consts::{PI, TAU};
 
-/// A window. Its periodic form is used, as is right for spectra.
+/// Window function, in its periodic form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// Raised cosine: narrow main lobe; side lobes of -31 dB that fall fast.
+    /// Raised cosine: narrow main lobe; side lobes of -31 dB that fall off fast.
     Hann,
-    /// Four terms (Harris 1978): side lobes below -92 dB, which a 16-bit converter does not see.
+    /// Four terms (Harris 1978): side lobes below -92 dB, which is below the noise of a 16-bit converter.
     #[default]
     BlackmanHarris,
-    /// Five terms: powers right to 0.01 dB wherever a tone lies; widest main lobe.
+    /// Five terms: powers accurate to 0.01 dB for any tone position; widest main lobe.
     FlatTop,
 }
 
-/// Steps of half a bin in the table that inverts the interpolation.
-const STEPS: usize = 128;
+/// Steps per half bin of the interpolation table.
+const TABLE_STEPS: usize = 128;
 
 impl Window {
-    /// Every window.
+    /// All windows.
     pub const ALL: [Self; 3] = [Self::Hann, Self::BlackmanHarris, Self::FlatTop];
 
-    /// Its name in configuration, which is scipy's as well.
+    /// Returns the name used in configurations, which is also that of scipy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hann => "hann",
@@ -30,12 +30,12 @@ impl Window {
         }
     }
 
-    /// The window with this name.
+    /// Returns the window with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|window| window.name() == name)
     }
 
-    /// Coefficients of 1, -cos x, cos 2x, -cos 3x and so on.
+    /// Returns the coefficients of 1, -cos x, cos 2x, -cos 3x and so on.
     fn terms(self) -> &'static [f64] {
         match self {
             Self::Hann => &[0.5, 0.5],
@@ -44,13 +44,13 @@ impl Window {
         }
     }
 
-    /// Bins from a main lobe's centre to its edge.
+    /// Returns the half width of the main lobe, in bins.
     pub fn lobe(self) -> usize {
         self.terms().len()
     }
 
-    /// Bins around a tone that its power is summed over, to either side: what lies beyond is less than -75 dB of it
-    /// (Hann), or less than -90 dB.
+    /// Returns the number of bins on either side of a tone over which its power is summed. The power beyond them is below
+    /// -75 dB (Hann) or -90 dB of the tone.
     pub fn skirt(self) -> usize {
         match self {
             Self::Hann => 16,
@@ -58,7 +58,7 @@ impl Window {
         }
     }
 
-    /// Its `len` weights; their mean is the first of the terms.
+    /// Returns `len` weights. Their mean is the first of the terms.
     pub fn weights(self, len: usize) -> impl Iterator<Item = f64> {
         (0..len).map(move |n| {
             let phase = TAU * n as f64 / len as f64;
@@ -70,14 +70,15 @@ impl Window {
         })
     }
 
-    /// Noise bandwidth in bins: the mean of the squares over the square of the mean.
+    /// Returns the equivalent noise bandwidth in bins: the mean of the squares over the square of the mean.
     pub fn noise_bins(self) -> f64 {
         let [first, rest @ ..] = self.terms() else { return 1.0 };
         1.0 + rest.iter().map(|term| term * term).sum::<f64>() / (2.0 * first * first)
     }
 
-    /// The magnitude at a distance of so many bins from a tone, of its magnitude at none. For long transforms, where
-    /// Dirichlet's kernel is a sinc; 64 points are long enough for a part in a thousand.
+    /// Returns the magnitude at a distance of `bins` from a tone, relative to that at the tone.
+    ///
+    /// Valid for long transforms, where Dirichlet's kernel is a sinc; the error at 64 points is one in a thousand.
     pub fn response(self, bins: f64) -> f64 {
         let [first, rest @ ..] = self.terms() else { return sinc(bins) };
         let sides = rest.iter().zip(1..).map(|(size, term)| {
@@ -87,9 +88,10 @@ impl Window {
         sinc(bins) + sides.sum::<f64>() / first
     }
 
-    /// An upper bound of the power that a tone leaks to a distance of more than [`Window::lobe`] bins, of its own.
+    /// Returns an upper bound of the leakage at a distance of `bins`, more than [`Window::lobe`], relative to the power of
+    /// the tone.
     pub fn leakage(self, bins: f64) -> f64 {
-        // The response's sum without the sine that all its terms share: the curve that touches the side lobes.
+        // The sum of the response without the sine factor common to all terms: the envelope of the side lobes.
         let [first, rest @ ..] = self.terms() else { return 1.0 };
         let mut sign = 1.0;
         let sides = rest.iter().zip(1..).map(|(size, term)| {
@@ -104,23 +106,23 @@ fn sinc(x: f64) -> f64 {
     if x.abs() < 1e-9 { 1.0 } else { (PI * x).sin() / (PI * x) }
 }
 
-/// From the powers of a peak's neighbours to the place of the tone between the bins.
+/// Interpolates the position of a tone between bins from the powers of the bins next to the peak.
 #[derive(Clone, Debug)]
-pub(super) struct Between {
-    /// The logarithm of the neighbours' ratio for a tone 0, 1, 2 ... steps above the bin's centre; it grows.
+pub(super) struct Interpolator {
+    /// Logarithm of the neighbours' ratio for a tone 0, 1, 2 ... steps above the bin's centre, ascending.
     ratios: Vec<f64>,
 }
 
-impl Between {
+impl Interpolator {
     pub fn new(window: Window) -> Self {
         let ratio = |step: usize| {
-            let offset = step as f64 / (2 * STEPS) as f64;
+            let offset = step as f64 / (2 * TABLE_STEPS) as f64;
             2.0 * (window.response(1.0 - offset) / window.response(1.0 + offset)).abs().ln()
         };
-        Self { ratios: (0..=STEPS).map(ratio).collect() }
+        Self { ratios: (0..=TABLE_STEPS).map(ratio).collect() }
     }
 
-    /// Bins from the peak's to the tone, -0.5 to 0.5.
+    /// Returns the offset of the tone from the peak's bin, -0.5 to 0.5 bins.
     pub fn offset(&self, below: f64, above: f64) -> f64 {
         let ratio = (above / below).ln();
         if ratio.is_nan() {
@@ -130,9 +132,9 @@ impl Between {
         let above = self.ratios.partition_point(|entry| *entry <= size);
         let steps = match (self.ratios.get(above.wrapping_sub(1)), self.ratios.get(above)) {
             (Some(low), Some(high)) => (above - 1) as f64 + (size - low) / (high - low),
-            _ => STEPS as f64,
+            _ => TABLE_STEPS as f64,
         };
-        (steps / (2 * STEPS) as f64).copysign(ratio)
+        (steps / (2 * TABLE_STEPS) as f64).copysign(ratio)
     }
 }
 
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_response_is_the_transform_of_the_weights() {
+    fn response_is_the_transform_of_the_weights() {
         let len = 8192;
         for window in Window::ALL {
             let weights: Vec<f64> = window.weights(len).collect();
@@ -164,16 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn the_neighbours_say_where_between_the_bins_a_tone_is() {
+    fn neighbours_give_the_position_between_bins() {
         for window in Window::ALL {
-            let between = Between::new(window);
+            let interpolator = Interpolator::new(window);
             for step in -50..=50 {
                 let offset = f64::from(step) / 100.0;
                 let [below, above] = [-1.0 - offset, 1.0 - offset].map(|bins| window.response(bins).powi(2));
-                assert!((between.offset(below, above) - offset).abs() < 1e-4, "{window:?} at {offset}");
+                assert!((interpolator.offset(below, above) - offset).abs() < 1e-4, "{window:?} at {offset}");
             }
-            assert_eq!(between.offset(0.0, 0.0), 0.0);
-            assert_eq!((between.offset(0.0, 1.0), between.offset(1.0, 0.0)), (0.5, -0.5));
+            assert_eq!(interpolator.offset(0.0, 0.0), 0.0);
+            assert_eq!((interpolator.offset(0.0, 1.0), interpolator.offset(1.0, 0.0)), (0.5, -0.5));
         }
     }
 }
