@@ -50,7 +50,7 @@ impl Filter {
                 }
                 let decimation = f64::from(decimation);
                 let len = (attenuation_db - 7.95) / (14.36 * (1.0 - passband)) * decimation;
-                let len = check_tap_count(len.ceil() as usize | 1)?; // odd, so that the delay is a whole number of samples
+                let len = check_tap_count(len.ceil() as usize | 1)?; // odd: the delay is whole samples
                 let beta = kaiser_beta(attenuation_db);
                 (0..len)
                     .map(|tap| {

@@ -8,8 +8,8 @@
 //!
 //! with the oscillator's frequency `f` in cycles per sample, the low-pass filter `h` and the decimation `D`; samples
 //! before the first are zero. The kernels compute the same as a polyphase band-pass does: the filter is shifted to `f`
-//! once and applied to the unmixed input, and only its output, at the lower rate, is rotated by the oscillator. The only
-//! multiplications at the input rate are those of samples with taps.
+//! once and applied to the unmixed input, and only its output, at the lower rate, is rotated by the oscillator. The
+//! only multiplications at the input rate are those of samples with taps.
 //!
 //! Dot products are exact integers (16-bit taps). The rotation is in single precision, from a phase that is an exact
 //! 64-bit fraction. The output is bit-identical however the input is divided into blocks and whichever kernel the

@@ -5,8 +5,8 @@ use std::arch::x86_64::*;
 /// Mask of the 48 bytes of 32 packed samples in a 64-byte register.
 const BYTES_48: u64 = (1 << 48) - 1;
 
-/// Byte permutation that unpacks 48 packed bytes: of `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]` the first two bytes, swapped,
-/// are `a` followed by four more bits; the last two, swapped, are `b` preceded by four bits.
+/// Byte permutation that unpacks 48 packed bytes: of `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]` the first two bytes,
+/// swapped, are `a` followed by four more bits; the last two, swapped, are `b` preceded by four bits.
 static SPREAD: [u8; 64] = {
     let mut order = [0; 64];
     let mut pair = 0;

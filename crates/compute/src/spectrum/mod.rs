@@ -5,9 +5,9 @@
 //! is a full-scale tone: a complex one of magnitude 32768, or a real one of that amplitude.
 //!
 //! **Peaks** are local maxima that exceed the median bin by a threshold, and also the leakage of stronger peaks. The
-//! position of a tone between two bins follows from the ratio of the peak's two neighbours by inverting the transform of
-//! the window: exact for one tone without noise, within a few hundredths of a bin with noise. The power is that of the
-//! peak's bin divided by the window's response at that offset.
+//! position of a tone between two bins follows from the ratio of the peak's two neighbours by inverting the transform
+//! of the window: exact for one tone without noise, within a few hundredths of a bin with noise. The power is that of
+//! the peak's bin divided by the window's response at that offset.
 //!
 //! **SINAD and SNR** follow IEEE Std 1241: SINAD is the power of the fundamental (the strongest peak) over the power of
 //! everything except the fundamental and DC; SNR also excludes the harmonics 2 to 10, folded into the band. The
@@ -132,9 +132,9 @@ impl<S: Sample> Spectrum<S> {
 
     /// Returns the averaged power of a block's segments, or `None` if the block is shorter than one.
     ///
-    /// Bins are `sample_rate / fft` apart and start at zero: up to half the sample rate for real samples, over the whole
-    /// sample rate for complex ones, negative frequencies last. 1 is full scale. For real samples, the powers of DC and
-    /// of the bin at half the sample rate are 4 times too high, because these bins have no mirror image.
+    /// Bins are `sample_rate / fft` apart and start at zero: up to half the sample rate for real samples, over the
+    /// whole sample rate for complex ones, negative frequencies last. 1 is full scale. For real samples, the powers of
+    /// DC and of the bin at half the sample rate are 4 times too high, because these bins have no mirror image.
     pub fn average(&mut self, block: &[S]) -> Option<&[f64]> {
         let segments = block.len().checked_sub(self.config.fft)? / self.config.hop + 1;
         self.power.fill(0.0);

@@ -49,7 +49,8 @@ impl Window {
         self.terms().len()
     }
 
-    /// Returns the number of bins on either side of a tone over which its power is summed. The power beyond them is below
+    /// Returns the number of bins on either side of a tone over which its power is summed. The power beyond them is
+    /// below
     /// -75 dB (Hann) or -90 dB of the tone.
     pub fn skirt(self) -> usize {
         match self {
@@ -88,8 +89,8 @@ impl Window {
         sinc(bins) + sides.sum::<f64>() / first
     }
 
-    /// Returns an upper bound of the leakage at a distance of `bins`, more than [`Window::lobe`], relative to the power of
-    /// the tone.
+    /// Returns an upper bound of the leakage at a distance of `bins`, more than [`Window::lobe`], relative to the power
+    /// of the tone.
     pub fn leakage(self, bins: f64) -> f64 {
         // The sum of the response without the sine factor common to all terms: the envelope of the side lobes.
         let [first, rest @ ..] = self.terms() else { return 1.0 };
