@@ -1,65 +1,65 @@
-//! Unpacks chunks. A chunk may be anything: nothing of it is believed before it is checked.
+//! Decompression of chunks. Chunks are untrusted: every field is validated before use.
 
-use super::{Blocks, Codec, EIGHT, HEAD, element_bytes};
+use super::{Blocks, Codec, GROUP_SAMPLES, HEADER_BYTES, element_bytes};
 use lzzzz::lz4;
 use shotline_compute::{bitshuffle, pack12};
 use shotline_wire::shot::{Geometry, Packing};
 use zstd_safe::DCtx;
 
-/// Why a chunk cannot be unpacked.
+/// Error of the decompression of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The chunk ends too early.
+    /// The chunk is truncated.
     #[error("expected a chunk of {expected} bytes or more, found {found}")]
     Short {
-        /// Bytes that its parts need.
+        /// Minimum length, in bytes.
         expected: usize,
-        /// Bytes of the chunk.
+        /// Length of the chunk, in bytes.
         found: usize,
     },
-    /// Its head is not that of a shot of this shape.
+    /// The header does not match the geometry.
     #[error(
         "expected a chunk of {expected} bytes of samples in blocks of a multiple of {unit}, found {found} in blocks of {block}"
     )]
     Head {
-        /// Bytes of a shot's samples when unpacked.
+        /// Decompressed bytes of a shot's samples.
         expected: u64,
-        /// Bytes that the chunk claims.
+        /// Decompressed bytes in the header.
         found: u64,
-        /// Bytes of eight samples.
+        /// Bytes of eight samples, of which a block is a multiple.
         unit: u32,
-        /// Bytes of a block that the chunk claims.
+        /// Decompressed bytes per block in the header.
         block: u32,
     },
-    /// A block does not unpack to what it should.
+    /// A block does not decompress to its expected length.
     #[error("expected a block of {expected} bytes from sample {sample} on, found damage in its compressed bytes")]
     Block {
-        /// Bytes of the block when unpacked.
+        /// Decompressed bytes of the block.
         expected: usize,
-        /// Its first sample.
+        /// First sample of the block.
         sample: usize,
     },
-    /// What follows the samples is not what closes a shot.
+    /// The data after the samples does not have the length of the trailer.
     #[error("expected {expected} bytes behind the samples, found {found}")]
     Trailer {
-        /// Bytes that close a shot.
+        /// Bytes of a trailer.
         expected: usize,
-        /// Bytes that are there.
+        /// Bytes found.
         found: usize,
     },
 }
 
-/// Unpacks chunks of shots of one shape, on one thread.
+/// Decompresses chunks of shots of one geometry, on one thread.
 pub struct Decoder {
     geometry: Geometry,
     samples: Vec<i16>,
     planes: Vec<u8>,
-    /// None for LZ4.
+    /// `None` for LZ4.
     zstd: Option<DCtx<'static>>,
 }
 
 impl Decoder {
-    /// A decoder for shots of this shape.
+    /// Creates a decoder for shots of a geometry.
     pub fn new(codec: Codec, geometry: Geometry) -> Self {
         let zstd = match codec {
             Codec::Lz4 => None,
@@ -68,59 +68,65 @@ impl Decoder {
         Self { geometry, samples: Vec::new(), planes: Vec::new(), zstd }
     }
 
-    /// One for each link of a compressed run; none of another.
+    /// Creates one decoder per link of a compressed run, and none for an uncompressed run.
     pub(crate) fn of_links(codec: Option<Codec>, links: impl Iterator<Item = Geometry>) -> Vec<Self> {
         codec.map_or_else(Vec::new, |codec| links.map(|geometry| Self::new(codec, geometry)).collect())
     }
 
-    /// Makes a slot again from the chunk that was made of it. What is in the slot after an error is of no meaning.
+    /// Restores a slot from its chunk. The contents of the slot are unspecified after an error.
     ///
     /// # Panics
-    /// If the slot has not `slot_bytes` of the geometry.
+    /// If the slot is not `slot_bytes` of the geometry long.
     pub fn decode(&mut self, chunk: &[u8], slot: &mut [u8]) -> Result<(), DecodeError> {
         let g = self.geometry;
         assert_eq!(slot.len(), g.slot_bytes() as usize, "a slot is as long as the geometry has it");
         let element = element_bytes(g.packing());
-        let mut rest = Rest { chunk, at: 0 };
-        let bytes = u64::from_be_bytes(rest.array()?);
-        let block = u32::from_be_bytes(rest.array()?);
-        debug_assert_eq!(rest.at, HEAD);
-        let unit = (EIGHT * element) as u32;
+        let mut reader = ChunkReader { chunk, offset: 0 };
+        let bytes = u64::from_be_bytes(reader.array()?);
+        let block = u32::from_be_bytes(reader.array()?);
+        debug_assert_eq!(reader.offset, HEADER_BYTES);
+        let unit = (GROUP_SAMPLES * element) as u32;
         let blocks = Blocks::new(&g, block as usize / element);
         let expected = (blocks.samples * element) as u64;
         if bytes != expected || block == 0 || block % unit != 0 {
             return Err(DecodeError::Head { expected, found: bytes, unit, block });
         }
         let largest = blocks.block.min(blocks.samples);
-        self.samples.resize(largest.max(EIGHT), 0);
+        self.samples.resize(largest.max(GROUP_SAMPLES), 0);
         self.planes.resize(largest * element, 0);
-        for (first, count) in blocks.each() {
-            let len = u32::from_be_bytes(rest.array()?) as usize;
-            let compressed = rest.take(len)?;
-            self.block(compressed, first, count, slot)?;
+        for (first, count) in blocks.iter() {
+            let len = u32::from_be_bytes(reader.array()?) as usize;
+            let compressed = reader.take(len)?;
+            self.decode_block(compressed, first, count, slot)?;
         }
-        let left = blocks.left_over();
-        let bytes = rest.take(left * element)?;
-        let first = blocks.samples - left;
+        let remainder = blocks.remainder();
+        let bytes = reader.take(remainder * element)?;
+        let first = blocks.samples - remainder;
         if g.packing() == Packing::Uint8 {
-            slot[first..first + left].copy_from_slice(bytes);
+            slot[first..first + remainder].copy_from_slice(bytes);
         } else {
             let pairs = bytes.as_chunks::<2>().0;
             self.samples.iter_mut().zip(pairs).for_each(|(sample, pair)| *sample = i16::from_le_bytes(*pair));
-            self.place(first, left, slot);
+            self.pack_samples(first, remainder, slot);
         }
         let (samples, trailer, end) = (g.sample_bytes() as usize, g.trailer_offset() as usize, g.shot_bytes() as usize);
-        let closing = rest.take(rest.chunk.len() - rest.at)?;
-        if closing.len() != end - trailer {
-            return Err(DecodeError::Trailer { expected: end - trailer, found: closing.len() });
+        let found_trailer = reader.take(reader.chunk.len() - reader.offset)?;
+        if found_trailer.len() != end - trailer {
+            return Err(DecodeError::Trailer { expected: end - trailer, found: found_trailer.len() });
         }
         slot[samples..trailer].fill(0);
-        slot[trailer..end].copy_from_slice(closing);
+        slot[trailer..end].copy_from_slice(found_trailer);
         slot[end..].fill(0);
         Ok(())
     }
 
-    fn block(&mut self, compressed: &[u8], first: usize, count: usize, slot: &mut [u8]) -> Result<(), DecodeError> {
+    fn decode_block(
+        &mut self,
+        compressed: &[u8],
+        first: usize,
+        count: usize,
+        slot: &mut [u8],
+    ) -> Result<(), DecodeError> {
         let expected = count * element_bytes(self.geometry.packing());
         let planes = &mut self.planes[..expected];
         let found = match &mut self.zstd {
@@ -134,13 +140,13 @@ impl Decoder {
             bitshuffle::unshuffle(planes, &mut slot[first..first + count]);
         } else {
             bitshuffle::unshuffle(planes, &mut self.samples[..count]);
-            self.place(first, count, slot);
+            self.pack_samples(first, count, slot);
         }
         Ok(())
     }
 
-    /// Puts the first samples of `self.samples` to their place in the slot, packed as on the wire.
-    fn place(&self, first: usize, count: usize, slot: &mut [u8]) {
+    /// Packs the first `count` samples of `self.samples` into the slot, as on the wire.
+    fn pack_samples(&self, first: usize, count: usize, slot: &mut [u8]) {
         let bits = self.geometry.packing().bits_per_sample() as usize;
         let (samples, to) = (&self.samples[..count], &mut slot[first * bits / 8..(first + count) * bits / 8]);
         if self.geometry.packing() == Packing::Packed12 {
@@ -158,18 +164,18 @@ impl std::fmt::Debug for Decoder {
     }
 }
 
-/// What is left of a chunk.
-struct Rest<'a> {
+/// Bounds-checked reader of a chunk.
+struct ChunkReader<'a> {
     chunk: &'a [u8],
-    at: usize,
+    offset: usize,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> ChunkReader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let end = self.at.saturating_add(len);
-        let bytes = self.chunk.get(self.at..end);
+        let end = self.offset.saturating_add(len);
+        let bytes = self.chunk.get(self.offset..end);
         let bytes = bytes.ok_or(DecodeError::Short { expected: end, found: self.chunk.len() })?;
-        self.at = end;
+        self.offset = end;
         Ok(bytes)
     }
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {

@@ -1,6 +1,6 @@
-//! Makes chunks.
+//! Compression of shots to chunks.
 
-use super::{Blocks, Codec, EIGHT, HEAD, element_bytes};
+use super::{Blocks, Codec, GROUP_SAMPLES, HEADER_BYTES, element_bytes};
 use lzzzz::lz4;
 use shotline_compute::{bitshuffle, pack12};
 use shotline_memory::Buffer;
@@ -8,10 +8,10 @@ use shotline_wire::shot::{Geometry, Packing};
 use zstd_safe::zstd_sys::ZSTD_EndDirective::{ZSTD_e_end, ZSTD_e_flush};
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
-/// The file's unit: a chunk that saves less saves nothing.
+/// Allocation unit of the file, in bytes. A chunk that saves less than one unit is stored uncompressed.
 const ALIGN: usize = 4096;
 
-/// Compresses shots of one shape, on one thread.
+/// Compresses shots of one geometry, on one thread.
 pub struct Encoder {
     geometry: Geometry,
     blocks: Blocks,
@@ -19,12 +19,12 @@ pub struct Encoder {
     samples: Vec<i16>,
     planes: Vec<u8>,
     compressed: Vec<u8>,
-    /// None for LZ4.
+    /// `None` for LZ4.
     zstd: Option<CCtx<'static>>,
 }
 
 impl Encoder {
-    /// An encoder for shots of this shape.
+    /// Creates an encoder for shots of a geometry.
     pub fn new(codec: Codec, geometry: Geometry) -> Self {
         let blocks = Blocks::new(&geometry, codec.block_samples());
         let bytes = codec.block_samples() * element_bytes(geometry.packing());
@@ -32,12 +32,12 @@ impl Encoder {
             Codec::Lz4 => None,
             Codec::Zstd(level) => {
                 let mut context = CCtx::create();
-                // Levels beyond zstd's own are brought within them.
+                // zstd clamps levels outside its range.
                 context.set_parameter(CParameter::CompressionLevel(level)).expect("zstd takes any level");
                 Some(context)
             }
         };
-        // What no compression makes smaller, a little larger: a flush for every plane costs a few bytes each.
+        // Upper bound for incompressible data, plus a few bytes for the flush after each plane.
         let bound = lz4::max_compressed_size(bytes).max(zstd_safe::compress_bound(bytes) + 16 * 16);
         Self {
             geometry,
@@ -50,48 +50,50 @@ impl Encoder {
         }
     }
 
-    /// Compresses the shot in a slot into a buffer that is as long, with zeros up to the next multiple of 4096, and
-    /// returns the chunk's bytes. None if that saves not even 4096 bytes, or would lose something.
+    /// Compresses the shot in a slot into a buffer of the same length, padded with zeros to the next multiple of 4096.
+    ///
+    /// Returns the length of the chunk, or `None` if the chunk would save less than 4096 bytes or would not be
+    /// lossless.
     pub fn encode(&mut self, slot: &Buffer, out: &Buffer) -> Option<u32> {
         let g = self.geometry;
-        if !Self::zeros(slot, g.sample_bytes(), g.trailer_offset())
-            || !Self::zeros(slot, g.shot_bytes(), g.slot_bytes())
+        if !Self::is_zero(slot, g.sample_bytes(), g.trailer_offset())
+            || !Self::is_zero(slot, g.shot_bytes(), g.slot_bytes())
         {
             return None;
         }
-        // The size must stay below this after each step, what closes the shot included.
+        // Maximum length after each block, so that the trailer still fits.
         let trailer = (g.shot_bytes() - g.trailer_offset()) as usize;
-        let most = (g.slot_bytes().min(out.len()) as usize).checked_sub(ALIGN + trailer + 2 * EIGHT)?;
+        let max_len = (g.slot_bytes().min(out.len()) as usize).checked_sub(ALIGN + trailer + 2 * GROUP_SAMPLES)?;
         let element = element_bytes(g.packing());
-        let mut at = HEAD;
+        let mut at = HEADER_BYTES;
         out.write(0, &((self.blocks.samples * element) as u64).to_be_bytes());
         out.write(8, &((self.blocks.block * element) as u32).to_be_bytes());
-        for (first, count) in self.blocks.each() {
-            let block = self.block(slot, first, count)?;
-            if at + 4 + block.len() > most {
+        for (first, count) in self.blocks.iter() {
+            let block = self.compress_block(slot, first, count)?;
+            if at + 4 + block.len() > max_len {
                 return None;
             }
             out.write(at as u32, &(block.len() as u32).to_be_bytes());
             out.write(at as u32 + 4, block);
             at += 4 + block.len();
         }
-        // No stale byte reaches the file: what is left over, what closes the shot, and zeros.
-        let rest = self.blocks.left_over();
+        // The remaining samples, the trailer, and zeros, so that no stale byte of the buffer reaches the file.
+        let rest = self.blocks.remainder();
         self.load(slot, self.blocks.samples - rest, rest);
         let mut tail: Vec<u8> = match g.packing() {
             Packing::Uint8 => self.packed[..rest].to_vec(),
             _ => self.samples[..rest].iter().flat_map(|sample| sample.to_le_bytes()).collect(),
         };
-        let behind = tail.len();
-        tail.resize(behind + trailer, 0);
-        slot.read(g.trailer_offset(), &mut tail[behind..]);
+        let trailer_start = tail.len();
+        tail.resize(trailer_start + trailer, 0);
+        slot.read(g.trailer_offset(), &mut tail[trailer_start..]);
         out.write(at as u32, &tail);
         at += tail.len();
         out.zero(at as u32, (at.next_multiple_of(ALIGN) - at) as u32);
         Some(at as u32)
     }
 
-    /// Samples into `self.samples`, or bytes into `self.packed`.
+    /// Loads samples into `self.samples`, or 8-bit samples into `self.packed`.
     fn load(&mut self, slot: &Buffer, first: usize, count: usize) {
         let bits = self.geometry.packing().bits_per_sample() as usize;
         let packed = &mut self.packed[..count * bits / 8];
@@ -99,7 +101,7 @@ impl Encoder {
         let samples = &mut self.samples[..count];
         match self.geometry.packing() {
             Packing::Packed12 => pack12::unpack(packed, samples),
-            // Bytes stay in their order: the dataset's type says which it is.
+            // The byte order is kept; the dataset's type states it.
             Packing::Int16Le | Packing::Int16Be => {
                 let pairs = packed.as_chunks::<2>().0;
                 samples.iter_mut().zip(pairs).for_each(|(sample, pair)| *sample = i16::from_le_bytes(*pair));
@@ -108,8 +110,8 @@ impl Encoder {
         }
     }
 
-    /// The planes of a block, compressed.
-    fn block(&mut self, slot: &Buffer, first: usize, count: usize) -> Option<&[u8]> {
+    /// Returns the compressed bit planes of a block.
+    fn compress_block(&mut self, slot: &Buffer, first: usize, count: usize) -> Option<&[u8]> {
         self.load(slot, first, count);
         let packing = self.geometry.packing();
         let bits = packing.bits_per_sample() as usize;
@@ -120,12 +122,12 @@ impl Encoder {
         }
         let len = match &mut self.zstd {
             None => lz4::compress(planes, &mut self.compressed, lz4::ACC_LEVEL_DEFAULT).ok()?,
-            Some(context) => by_planes(context, planes, count / EIGHT, &mut self.compressed)?,
+            Some(context) => compress_planes(context, planes, count / GROUP_SAMPLES, &mut self.compressed)?,
         };
         Some(&self.compressed[..len])
     }
 
-    fn zeros(slot: &Buffer, from: u32, to: u32) -> bool {
+    fn is_zero(slot: &Buffer, from: u32, to: u32) -> bool {
         let mut bytes = [0; ALIGN];
         (from..to).step_by(ALIGN).all(|at| {
             let bytes = &mut bytes[..(to - at).min(ALIGN as u32) as usize];
@@ -135,16 +137,18 @@ impl Encoder {
     }
 }
 
-/// One frame, in which each plane has a block of its own: planes are as different as texts in several languages, and
-/// zstd keeps one table for each block. A plane of noise is then stored as it is, one of zeros as a single byte.
-fn by_planes(context: &mut CCtx<'_>, planes: &[u8], row: usize, to: &mut [u8]) -> Option<usize> {
+/// Compresses the planes into one zstd frame with one block per plane.
+///
+/// The statistics of the planes differ and zstd has one entropy table per block. A plane of noise is stored raw, a
+/// plane of zeros as a single byte.
+fn compress_planes(context: &mut CCtx<'_>, planes: &[u8], row: usize, to: &mut [u8]) -> Option<usize> {
     let mut out = OutBuffer::around(to);
     let mut compress = || {
         context.set_pledged_src_size(Some(planes.len() as u64)).ok()?;
         let last = planes.len() / row - 1;
         for (index, plane) in planes.chunks_exact(row).enumerate() {
             let then = if index == last { ZSTD_e_end } else { ZSTD_e_flush };
-            // Nothing is left to write, because there is room for what no compression makes smaller.
+            // The output buffer holds incompressible data, so a flush always completes.
             (context.compress_stream2(&mut out, &mut InBuffer::around(plane), then) == Ok(0)).then_some(())?;
         }
         Some(())

@@ -11,7 +11,7 @@ fn buffers(geometry: &Geometry) -> (Buffer, Buffer) {
     (pool.take().unwrap(), pool.take().unwrap())
 }
 
-/// A slot whose samples are a slow wave with a little noise, and whose trailer is not zeros.
+/// Returns a slot whose samples are a slow sine wave with a little noise, with a nonzero trailer.
 fn slot(geometry: &Geometry, noise: u32) -> Vec<u8> {
     let mut bytes = vec![0; geometry.slot_bytes() as usize];
     let count = usize::from(geometry.channels()) * geometry.samples() as usize;
@@ -41,7 +41,7 @@ fn encode(codec: Codec, geometry: Geometry, slot: &[u8]) -> Option<Vec<u8>> {
     let len = Encoder::new(codec, geometry).encode(&from, &to)?;
     let mut chunk = vec![0; (len as usize).next_multiple_of(4096)];
     to.read(0, &mut chunk);
-    assert!(chunk[len as usize..].iter().all(|byte| *byte == 0), "stale bytes behind a chunk");
+    assert!(chunk[len as usize..].iter().all(|byte| *byte == 0), "stale bytes after a chunk");
     chunk.truncate(len as usize);
     Some(chunk)
 }
@@ -52,7 +52,7 @@ fn decode(codec: Codec, geometry: Geometry, chunk: &[u8]) -> Result<Vec<u8>, Dec
 }
 
 #[test]
-fn a_shot_comes_back_byte_for_byte_and_takes_less_room() {
+fn shots_round_trip_and_take_less_space() {
     for (codec, packing) in CODECS.into_iter().flat_map(|codec| Packing::ALL.map(|packing| (codec, packing))) {
         let geometry = Geometry::new(96, 2000, 8, packing, 0).unwrap();
         let slot = slot(&geometry, 3);
@@ -63,7 +63,7 @@ fn a_shot_comes_back_byte_for_byte_and_takes_less_room() {
 }
 
 #[test]
-fn noise_is_not_compressed() {
+fn noise_is_stored_uncompressed() {
     let geometry = Geometry::new(16, 1000, 16, Packing::Int16Le, 0).unwrap();
     for codec in CODECS {
         assert_eq!(encode(codec, geometry, &slot(&geometry, 65_535)), None, "{codec}");
@@ -71,8 +71,8 @@ fn noise_is_not_compressed() {
 }
 
 #[test]
-fn what_a_chunk_cannot_give_back_is_not_compressed() {
-    // 10 x 301 samples of 12 bits are 4515 bytes, so padding stands before the record.
+fn nonzero_padding_is_not_compressed() {
+    // 10 x 3010 samples of 12 bits are 45150 bytes, so there is padding before the record.
     let geometry = Geometry::new(10, 3010, 12, Packing::Packed12, 0).unwrap();
     let good = slot(&geometry, 0);
     assert!(encode(Codec::Lz4, geometry, &good).is_some());
@@ -85,7 +85,7 @@ fn what_a_chunk_cannot_give_back_is_not_compressed() {
 }
 
 #[test]
-fn a_chunk_that_was_cut_is_refused_and_a_changed_one_gives_no_panic() {
+fn truncated_chunks_are_refused_and_damage_cannot_panic() {
     let geometry = Geometry::new(10, 3010, 12, Packing::Packed12, 0).unwrap();
     for codec in CODECS {
         let slot = slot(&geometry, 3);
@@ -102,7 +102,7 @@ fn a_chunk_that_was_cut_is_refused_and_a_changed_one_gives_no_panic() {
 }
 
 #[test]
-fn a_block_size_that_no_chunk_has_is_refused() {
+fn invalid_block_sizes_are_refused() {
     let geometry = Geometry::new(10, 3010, 12, Packing::Packed12, 0).unwrap();
     let chunk = encode(Codec::Lz4, geometry, &slot(&geometry, 0)).unwrap();
     for block in [0_u32, 1, 24, u32::MAX] {
@@ -113,7 +113,7 @@ fn a_block_size_that_no_chunk_has_is_refused() {
 }
 
 #[test]
-fn the_parameters_of_a_filter_name_its_codec() {
+fn filter_parameters_identify_the_codec() {
     for codec in [Codec::Lz4, Codec::Zstd(1), Codec::Zstd(-5)] {
         assert_eq!(Codec::of_filter(&codec.filter(Packing::Packed12)), Some(codec));
     }
@@ -124,7 +124,7 @@ fn the_parameters_of_a_filter_name_its_codec() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(64)))]
     #[test]
-    fn shots_of_any_shape_come_back(
+    fn shots_of_any_geometry_round_trip(
         samples in 1_u32..6000, channels in 1_u16..8, packing in 0_usize..3, trailer in 0_usize..3, lz4: bool,
     ) {
         let samples = samples.next_multiple_of(2);

@@ -1,4 +1,4 @@
-//! Threads that compress shots for a recorder, which never waits for them.
+//! Pool of compression threads. The recorder never blocks on it.
 
 use super::{Codec, Encoder};
 use crate::sys::drive::Wake;
@@ -10,11 +10,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Shots that wait for each thread, at most: enough to ride out one that was interrupted, few enough that the pool of
-/// shot buffers hardly notices.
+/// Maximum queued shots per thread: enough to bridge an interruption of a thread, few enough to occupy only a small
+/// part of the pool of shot buffers.
 const BACKLOG: usize = 4;
 
-/// Shot buffers that compression on `threads` threads holds at most.
+/// Returns the maximum number of shot buffers that compression on `threads` threads holds.
 pub fn held(threads: usize) -> usize {
     threads * (1 + BACKLOG)
 }
@@ -27,14 +27,14 @@ struct Job {
     out: Buffer,
 }
 
-/// A shot that a thread is done with.
+/// A shot that a thread has processed.
 #[derive(Debug)]
 pub(crate) struct Made {
-    /// As it was handed in.
+    /// Tag passed to [`Workers::submit`].
     pub tag: u64,
-    /// What to write: a chunk, or the shot itself.
+    /// Data to write: the compressed chunk, or the uncompressed shot.
     pub buffer: Buffer,
-    /// Bytes of the chunk, if it was compressed.
+    /// Length of the chunk in bytes, if it was compressed.
     pub compressed: Option<u32>,
 }
 
@@ -47,20 +47,21 @@ struct Queue {
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    come: Condvar,
-    made: Mutex<Vec<Made>>,
+    job_available: Condvar,
+    completed: Mutex<Vec<Made>>,
 }
 
-/// The threads, and room for what they make.
+/// Compression threads and their pool of output buffers.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     out: Arc<Pool>,
-    under_way: usize,
+    in_flight: usize,
 }
 
-/// Room for what compression makes: for each shot that it holds, and for each write under way. The table that comes
-/// back has this room behind the regions that were there.
+/// Allocates output buffers: one per shot held by the compression and one per write in flight.
+///
+/// The returned table has their region after the existing regions.
 pub(crate) fn room(
     regions: &Regions,
     threads: usize,
@@ -74,7 +75,7 @@ pub(crate) fn room(
 }
 
 impl Workers {
-    /// Starts the threads. Each wakes the recorder when it is done with a shot.
+    /// Starts the threads. Each wakes the recorder when it completes a shot.
     pub fn start(
         codec: Codec,
         threads: usize,
@@ -83,34 +84,34 @@ impl Workers {
         wake: &Arc<Wake>,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let mut workers = Self { shared: Arc::clone(&shared), threads: Vec::new(), out, under_way: 0 };
+        let mut workers = Self { shared: Arc::clone(&shared), threads: Vec::new(), out, in_flight: 0 };
         for index in 0..threads {
             let (shared, wake) = (Arc::clone(&shared), Arc::clone(wake));
             let encoders = geometries.iter().map(|geometry| Encoder::new(codec, *geometry)).collect();
             let started = std::thread::Builder::new()
                 .name(format!("compress {index}"))
-                .spawn(move || work(&shared, encoders, &wake))?;
+                .spawn(move || worker_loop(&shared, encoders, &wake))?;
             workers.threads.push(started);
         }
         Ok(workers)
     }
 
-    /// Hands a shot in; gives it back if there is more to do than the threads can keep up with.
+    /// Queues a shot, or returns it if the queue is full.
     pub fn submit(&mut self, tag: u64, link: usize, shot: Buffer) -> Result<(), Buffer> {
-        if self.under_way >= held(self.threads.len()) {
+        if self.in_flight >= held(self.threads.len()) {
             return Err(shot);
         }
         let Some(out) = self.out.take() else { return Err(shot) };
         lock(&self.shared.queue).jobs.push_back(Job { tag, link, shot, out });
-        self.shared.come.notify_one();
-        self.under_way += 1;
+        self.shared.job_available.notify_one();
+        self.in_flight += 1;
         Ok(())
     }
 
-    /// What has been made since the last call.
+    /// Returns the shots that have completed since the last call.
     pub fn made(&mut self) -> Vec<Made> {
-        let made = std::mem::take(&mut *lock(&self.shared.made));
-        self.under_way -= made.len();
+        let made = std::mem::take(&mut *lock(&self.shared.completed));
+        self.in_flight -= made.len();
         made
     }
 }
@@ -121,7 +122,7 @@ impl Drop for Workers {
         queue.closed = true;
         queue.jobs.clear();
         drop(queue);
-        self.shared.come.notify_all();
+        self.shared.job_available.notify_all();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -130,19 +131,19 @@ impl Drop for Workers {
 
 impl std::fmt::Debug for Workers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Workers({} threads, {} shots under way)", self.threads.len(), self.under_way)
+        write!(f, "Workers({} threads, {} shots in flight)", self.threads.len(), self.in_flight)
     }
 }
 
-fn work(shared: &Shared, encoders: Vec<Encoder>, wake: &Wake) {
+fn worker_loop(shared: &Shared, encoders: Vec<Encoder>, wake: &Wake) {
     let mut encoders: Vec<Option<Encoder>> = encoders.into_iter().map(Some).collect();
-    // Where processors are few the receiver and the recorder go first. (On Linux this is of the calling thread alone;
-    // where it is refused all are equal.)
+    // With few processors, the receiver and the recorder have priority. On Linux, nice applies to the calling thread
+    // only. A failure is ignored: all threads then have the same priority.
     let _ = rustix::process::nice(10);
-    while let Some(Job { tag, link, shot, out }) = next(shared) {
+    while let Some(Job { tag, link, shot, out }) = next_job(shared) {
         let encode = || encoders[link].as_mut().and_then(|encoder| encoder.encode(&shot, &out));
         let encoded = std::panic::catch_unwind(AssertUnwindSafe(encode)).unwrap_or_else(|_| {
-            // The recorder waits for every shot: this one and those that follow are stored as they came.
+            // The recorder waits for every shot, so this one and the following ones are stored uncompressed.
             encoders[link] = None;
             None
         });
@@ -150,13 +151,13 @@ fn work(shared: &Shared, encoders: Vec<Encoder>, wake: &Wake) {
             Some(bytes) => Made { tag, buffer: out, compressed: Some(bytes) },
             None => Made { tag, buffer: shot, compressed: None },
         };
-        lock(&shared.made).push(made);
+        lock(&shared.completed).push(made);
         wake.wake();
     }
 }
 
-/// The next job, when there is one; none when there will be none.
-fn next(shared: &Shared) -> Option<Job> {
+/// Waits for the next job. Returns `None` once the queue is closed.
+fn next_job(shared: &Shared) -> Option<Job> {
     let mut queue = lock(&shared.queue);
     loop {
         if let Some(job) = queue.jobs.pop_front() {
@@ -165,11 +166,11 @@ fn next(shared: &Shared) -> Option<Job> {
         if queue.closed {
             return None;
         }
-        queue = shared.come.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        queue = shared.job_available.wait(queue).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
-/// What the locks guard is whole at any moment, so a thread that panicked leaves nothing half done.
+/// Locks a mutex and ignores poisoning: the data is consistent whenever a thread may panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,20 +1,20 @@
-//! What an export format says of itself.
+//! Descriptions of export formats.
 
-/// Kinds of options.
+/// Kind of options that a format takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// No options of its own.
+    /// No options.
     Nothing,
-    /// The geometry of an ultrasound array and its transmissions: [`super::Array`].
+    /// Geometry of an ultrasound array and its transmissions: [`super::Array`].
     Array,
-    /// What a radio knows: [`super::Radio`].
+    /// Parameters of a radio recording: [`super::Radio`].
     Radio,
-    /// How arrays are cut and packed: [`super::ZarrOptions`].
+    /// Chunking and compression of arrays: [`super::ZarrOptions`].
     Zarr,
 }
 
 impl Takes {
-    /// A word for it.
+    /// Returns the name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "none",
@@ -25,21 +25,21 @@ impl Takes {
     }
 }
 
-/// What an export makes.
+/// Kind of output of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// One file.
     File,
-    /// Two files for each link, side by side: samples, and metadata about them.
+    /// Two files per link: samples and metadata.
     Pairs,
     /// A folder.
     Folder,
-    /// A folder, or the objects below a prefix of an object store.
+    /// A folder, or objects below a prefix of an object store.
     FolderOrObjects,
 }
 
 impl Target {
-    /// Words for it.
+    /// Returns the name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -50,19 +50,19 @@ impl Target {
     }
 }
 
-/// How a format expresses what was not received.
+/// Representation of data that was not received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Losses {
     /// Missing samples are NaN.
     Nan,
-    /// Missing samples are 0, and something beside them says which.
+    /// Missing samples are 0, and a separate mask marks them.
     Mask,
-    /// What is missing is not there, and the places of the rest show that.
+    /// Missing samples are omitted, and the indexes of the others show the gap.
     Gap,
 }
 
 impl Losses {
-    /// A word for it.
+    /// Returns the name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nan => "NaN",
@@ -72,21 +72,21 @@ impl Losses {
     }
 }
 
-/// What a format is, takes and can express.
+/// Description of a format.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// One-line summary.
     pub summary: &'static str,
-    /// Endings of names that imply it, without the dot, the usual one first. None: it has to be named.
+    /// File extensions that imply the format, without the dot, the usual one first. If empty, the format must be named.
     pub endings: &'static [&'static str],
-    /// The options that it takes.
+    /// Options that the format takes.
     pub takes: Takes,
-    /// What it makes.
+    /// Kind of output.
     pub target: Target,
-    /// How it expresses losses; empty: not at all.
+    /// Representations of losses; empty if the format has none.
     pub losses: &'static [Losses],
-    /// The feature of this crate that its object stores need.
+    /// Feature of this crate that object stores require.
     pub feature: Option<&'static str>,
 }

@@ -1,13 +1,13 @@
-//! What the formats of ultrasound need to know and a recording does not say: the probe and its transmissions.
+//! Parameters of ultrasound formats that are not in a recording: the probe and its transmissions.
 
 use super::error::ExportError;
 use super::shots::{Shots, Span};
 use shotline_wire::shot::Geometry;
 
-/// A linear array and its plane waves.
+/// Linear array and its plane waves.
 #[derive(Clone, Debug)]
 pub struct Array {
-    /// Distance from element to element in metres.
+    /// Element pitch in metres.
     pub pitch_m: f64,
     /// Width of an element in metres.
     pub width_m: f64,
@@ -17,15 +17,15 @@ pub struct Array {
     pub centre_hz: f64,
     /// Speed of sound in metres per second.
     pub sound_speed_m_s: f64,
-    /// Angles of the plane waves in radians, in the order of their transmission: one shot is one of them, a frame is
-    /// all.
+    /// Angles of the plane waves in radians, in the order of transmission. Each shot is one transmission; a frame is
+    /// one of each.
     pub angles_rad: Vec<f64>,
     /// Time from the transmission to the first sample, in seconds.
     pub initial_time_s: f64,
 }
 
 impl Default for Array {
-    /// A common probe of 5 MHz, one plane wave straight ahead.
+    /// Returns a common 5 MHz probe with one plane wave at angle 0.
     fn default() -> Self {
         Self {
             pitch_m: 0.3e-3,
@@ -40,33 +40,33 @@ impl Default for Array {
 }
 
 impl Array {
-    /// Where the centres of `elements` elements lie on the x axis, in metres.
+    /// Returns the x coordinates of the centres of `elements` elements, in metres.
     pub(super) fn x_m(&self, elements: usize) -> Vec<f64> {
         let centre = (elements as f64 - 1.0) / 2.0;
         (0..elements).map(|element| (element as f64 - centre) * self.pitch_m).collect()
     }
 }
 
-/// Shots as frames of transmissions, by their numbers: shot `first + i` is transmission `i % waves` of frame
-/// `i / waves`. So a lost shot leaves its place empty, and no other one moves.
+/// Mapping of shot numbers to frames of transmissions: shot `first + i` is transmission `i % waves` of frame
+/// `i / waves`. A lost shot leaves its entry empty and does not shift the others.
 #[derive(Clone, Debug)]
 pub(super) struct Frames {
-    /// What the rows span.
+    /// Range of shot numbers and timestamps of the rows.
     pub span: Span,
-    /// Transmissions of a frame.
+    /// Transmissions per frame.
     pub waves: usize,
-    /// Frames, the last one perhaps not full.
+    /// Number of frames; the last one may be incomplete.
     pub frames: usize,
-    /// Elements: the channels of all links side by side.
+    /// Number of elements: the channels of all links.
     pub elements: usize,
-    /// The shape of a link's shots.
+    /// Geometry of the shots of a link.
     pub geometry: Geometry,
-    /// The sample rate in Hz.
+    /// Sample rate in Hz.
     pub rate: u32,
 }
 
-/// Frames that one file can have: beyond them numbers are damaged rather than shots lost.
-const MOST_FRAMES: u64 = 1 << 32;
+/// Maximum number of frames in a file. A larger number indicates damaged shot numbers rather than losses.
+const MAX_FRAMES: u64 = 1 << 32;
 
 impl Frames {
     pub fn of(shots: &Shots<'_>, array: &Array, format: &'static str) -> Result<Self, ExportError> {
@@ -79,7 +79,7 @@ impl Frames {
         }
         let waves = array.angles_rad.len().max(1);
         let frames = span.count().div_ceil(waves as u64);
-        if frames > MOST_FRAMES {
+        if frames > MAX_FRAMES {
             let why = format!("shot numbers run from {} to {}: export a part (--from, --shots)", span.first, span.last);
             return Err(ExportError::Unfit { format, why });
         }
@@ -87,14 +87,14 @@ impl Frames {
         Ok(Self { span, waves, frames: frames as usize, elements, geometry, rate })
     }
 
-    /// Frame and transmission of a shot.
+    /// Returns the frame and transmission of a shot.
     pub fn place(&self, number: u64) -> (usize, usize) {
         let at = (number - self.span.first) as usize;
         (at / self.waves, at % self.waves)
     }
 
-    /// Places that no shot has because the last frame is not full.
-    pub fn spare(&self) -> u64 {
+    /// Returns the number of unused transmissions in the last frame.
+    pub fn unused(&self) -> u64 {
         (self.frames * self.waves) as u64 - self.span.count()
     }
 }

@@ -1,20 +1,20 @@
-//! Where an export is written.
+//! Destination of an export.
 
 use crate::StoreError;
 use crate::draft::{Draft, Replace};
 use std::path::Path;
 
-/// Where an export is written.
+/// Destination of an export.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Destination<'a> {
-    /// Its name, or that of an object store.
+    /// Path, or address of an object store.
     pub path: &'a Path,
-    /// What it may take the place of.
+    /// What the export may replace.
     pub replace: Replace,
 }
 
 impl Destination<'_> {
-    /// Begins a file or folder of the name.
+    /// Creates a draft of the file or folder.
     pub fn draft(&self) -> Result<Draft, StoreError> {
         Draft::new(self.path, self.replace)
     }

@@ -1,8 +1,8 @@
-//! Digital RF 2: a folder for each link, in it HDF5 files of a fixed span of time, named for it.
+//! Digital RF 2: a folder per link with HDF5 files of a fixed time span, named by their start time.
 //!
-//! Every sample has an index: samples since 1970 by UTC. What is missing is not there: each file has an index of the
-//! blocks that it holds. So a lost shot, a missing packet and a pause are all gaps, and no sample is made up.
-//! (<https://github.com/MITHaystack/digital_rf>; written as version 2.6 of its library writes it.)
+//! Every sample has an index, counted from the beginning of 1970, UTC. Missing samples are omitted: each file has an
+//! index of its contiguous blocks. Lost shots, missing packets and pauses are all gaps without filler samples.
+//! (<https://github.com/MITHaystack/digital_rf>; in the format of version 2.6 of its library.)
 
 use super::about::{About, Losses, Takes, Target};
 use super::destination::Destination;
@@ -30,23 +30,24 @@ pub(super) const ABOUT: About = About {
     feature: None,
 };
 const FORMAT: &str = ABOUT.name;
-/// A channel's file of properties.
+/// Properties file of a channel.
 pub(super) const PROPERTIES: &str = "drf_properties.h5";
-/// The attribute of a channel's properties by which it is known as ours.
+/// Attribute in a channel's properties that identifies an export of this crate.
 pub(super) const MARK: &str = "shotline_run_id";
 const SUBDIR_SECONDS: u64 = 3600;
-/// Bytes of a file, at most, where a millisecond has fewer.
-const FILE_BYTES: u64 = 256 << 20;
-/// Spans of files, in milliseconds: they fill a folder's hour.
+/// Maximum size of a file in bytes, unless a millisecond of samples exceeds it.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+/// Possible time spans of a file, in milliseconds, all divisors of an hour.
 const CADENCES: [u64; 10] = [1000, 500, 200, 100, 50, 20, 10, 5, 2, 1];
-/// Bytes of an HDF5 chunk.
+/// Size of an HDF5 chunk, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-const TIMES: &str = "All times in this format are in number of samples since the epoch in the epoch attribute.  The \
+/// Text of the attribute `digital_rf_time_description`, as the library writes it.
+const TIME_DESCRIPTION: &str = "All times in this format are in number of samples since the epoch in the epoch attribute.  The \
 first sample time will be sample_rate * UTC time at first sample.  Attribute init_utc_timestamp records this init UTC \
 time so that a conversion to any other time is possible given the number of leapseconds difference at \
 init_utc_timestamp.  Leapseconds that occur during data recording are included in the data.";
 
-/// A complex sample as Digital RF has it.
+/// Complex 16-bit sample.
 #[derive(Clone, Copy, H5Type)]
 #[repr(C)]
 struct Complex16 {
@@ -54,7 +55,7 @@ struct Complex16 {
     i: i16,
 }
 
-/// The same of bytes.
+/// Complex 8-bit sample.
 #[derive(Clone, Copy, H5Type)]
 #[repr(C)]
 struct Complex8 {
@@ -62,8 +63,8 @@ struct Complex8 {
     i: u8,
 }
 
-/// The files of an export, with `#` for numbers.
-pub(super) fn names() -> Vec<String> {
+/// Returns the path patterns of the files of an export, with `#` in place of numbers.
+pub(super) fn path_patterns() -> Vec<String> {
     ["link#/drf_properties.h#", "link#/#-#-#T#-#-#/rf@#.#.h#"].map(str::to_owned).to_vec()
 }
 
@@ -97,13 +98,13 @@ fn write_link(shots: &mut Shots<'_>, link: usize, radio: &Radio, folder: PathBuf
         return Err(ExportError::Unfit { format: FORMAT, why });
     }
     fs::create_dir(&folder).map_err(ExportError::io("create", &folder))?;
-    let mut line = Timeline::new(rate, g.samples(), shots.tai_minus_utc_ns());
+    let mut timeline = Timeline::new(rate, g.samples(), shots.tai_minus_utc_ns());
     let start_ns = shots.run().start_tai_ns;
-    let mut channel = Channel::new(folder, rate, channels, radio, (g.packing(), g.samples()), shots)?;
+    let mut channel = ChannelWriter::new(folder, rate, channels, radio, (g.packing(), g.samples()), shots)?;
     let mut overlaps = 0;
     shots.each(link, |shot| {
-        let place = line.place(shot.row, start_ns);
-        overlaps += u64::from(place.overlaps);
+        let position = timeline.position(shot.row, start_ns);
+        overlaps += u64::from(position.overlaps);
         if shot.row.state == State::Lost {
             return Ok(());
         }
@@ -111,7 +112,7 @@ fn write_link(shots: &mut Shots<'_>, link: usize, radio: &Radio, folder: PathBuf
         let gaps = missing_instants(shot.missing, channels);
         let end = std::iter::once(g.samples() as usize..g.samples() as usize);
         for gap in gaps.into_iter().chain(end) {
-            channel.write(place.start + next as u64, &shot.samples[next * channels..gap.start * channels])?;
+            channel.write(position.start + next as u64, &shot.samples[next * channels..gap.start * channels])?;
             next = gap.end;
         }
         Ok(())
@@ -120,19 +121,19 @@ fn write_link(shots: &mut Shots<'_>, link: usize, radio: &Radio, folder: PathBuf
     Ok(overlaps)
 }
 
-/// One channel in Digital RF's sense, which is one link.
-struct Channel {
+/// Writer of a Digital RF channel, which is one link.
+struct ChannelWriter {
     folder: PathBuf,
     properties: Properties,
-    /// Values of an instant.
+    /// Values per instant.
     channels: usize,
-    open: Option<Open>,
+    open: Option<OpenFile>,
     files: u64,
     start_utc_s: u64,
     uuid: String,
 }
 
-/// What every file says.
+/// Attributes common to all files of a channel.
 struct Properties {
     rate: u64,
     cadence_ms: u64,
@@ -141,17 +142,17 @@ struct Properties {
     packing: Packing,
 }
 
-/// The file that is written.
-struct Open {
+/// The file that is being written.
+struct OpenFile {
     path: PathBuf,
     samples: Range<u64>,
     data: Dataset,
     file: File,
-    held: usize,
+    rows: usize,
     blocks: Vec<[u64; 2]>,
 }
 
-impl Channel {
+impl ChannelWriter {
     fn new(
         folder: PathBuf,
         rate: u32,
@@ -162,7 +163,7 @@ impl Channel {
     ) -> Result<Self, ExportError> {
         let bytes = if packing == Packing::Uint8 { 1 } else { 2 };
         let second = u64::from(rate) * channels as u64 * bytes;
-        let cadence_ms = CADENCES.into_iter().find(|ms| second * ms / 1000 <= FILE_BYTES).unwrap_or(1);
+        let cadence_ms = CADENCES.into_iter().find(|ms| second * ms / 1000 <= MAX_FILE_BYTES).unwrap_or(1);
         let subchannels = if radio.iq { channels / 2 } else { channels };
         let properties = Properties { rate: rate.into(), cadence_ms, subchannels, complex: radio.iq, packing };
         let path = folder.join(PROPERTIES);
@@ -186,16 +187,16 @@ impl Channel {
         Ok(Self { folder, properties, channels, open: None, files: 0, start_utc_s, uuid: run.run_id.clone() })
     }
 
-    /// Writes a block of instants, the first of which has the index `start`.
+    /// Writes a block of instants starting at index `start`.
     fn write(&mut self, mut start: u64, mut samples: &[i16]) -> Result<(), ExportError> {
         while !samples.is_empty() {
             if self.open.as_ref().is_none_or(|open| !open.samples.contains(&start)) {
                 self.close()?;
-                self.open = Some(self.begin(start)?);
+                self.open = Some(self.create_file(start)?);
             }
             let Some(open) = &mut self.open else { break };
-            let room = (open.samples.end - start) as usize;
-            let (now, later) = samples.split_at(samples.len().min(room * self.channels));
+            let remaining = (open.samples.end - start) as usize;
+            let (now, later) = samples.split_at(samples.len().min(remaining * self.channels));
             open.append(start, now, &self.properties).map_err(ExportError::hdf5(&open.path))?;
             start += (now.len() / self.channels) as u64;
             samples = later;
@@ -203,17 +204,17 @@ impl Channel {
         Ok(())
     }
 
-    /// Begins the file that a sample belongs to.
-    fn begin(&mut self, sample: u64) -> Result<Open, ExportError> {
+    /// Creates the file that contains a sample.
+    fn create_file(&mut self, sample: u64) -> Result<OpenFile, ExportError> {
         let (rate, cadence) = (u128::from(self.properties.rate), self.properties.cadence_ms);
         let ms = (u128::from(sample) * 1000 / rate) as u64 / cadence * cadence;
-        // The first sample at or behind a millisecond.
+        // The first sample at or after a millisecond.
         let first = |ms: u64| (u128::from(ms) * rate).div_ceil(1000) as u64;
         let seconds = ms / 1000;
-        let folder = self.folder.join(hour(seconds / SUBDIR_SECONDS * SUBDIR_SECONDS));
+        let folder = self.folder.join(hour_folder(seconds / SUBDIR_SECONDS * SUBDIR_SECONDS));
         fs::create_dir_all(&folder).map_err(ExportError::io("create", &folder))?;
         let path = folder.join(format!("rf@{seconds}.{:03}.h5", ms % 1000));
-        let made = || -> hdf5::Result<Open> {
+        let made = || -> hdf5::Result<OpenFile> {
             let file = File::create_excl(&path)?;
             let samples = first(ms)..first(ms + cadence);
             let data = self.properties.dataset(&file, (samples.end - samples.start) as usize)?;
@@ -222,7 +223,7 @@ impl Channel {
             number(&data, "init_utc_timestamp", self.start_utc_s)?;
             number(&data, "computer_time", self.start_utc_s)?;
             text(&data, "uuid_str", &self.uuid)?;
-            Ok(Open { path: path.clone(), samples, data, file, held: 0, blocks: Vec::new() })
+            Ok(OpenFile { path: path.clone(), samples, data, file, rows: 0, blocks: Vec::new() })
         };
         let open = made().map_err(ExportError::hdf5(&path))?;
         self.files += 1;
@@ -239,27 +240,27 @@ impl Channel {
     }
 }
 
-impl Open {
+impl OpenFile {
     fn append(&mut self, start: u64, samples: &[i16], properties: &Properties) -> hdf5::Result<()> {
         let width = properties.subchannels * if properties.complex { 2 } else { 1 };
         let instants = samples.len() / width;
-        let follows = self.blocks.last().is_some_and(|[first, at]| first + (self.held as u64 - at) == start);
+        let follows = self.blocks.last().is_some_and(|[first, at]| first + (self.rows as u64 - at) == start);
         if !follows {
-            self.blocks.push([start, self.held as u64]);
+            self.blocks.push([start, self.rows as u64]);
         }
-        let held = self.held..self.held + instants;
-        self.data.resize((held.end, properties.subchannels))?;
+        let rows = self.rows..self.rows + instants;
+        self.data.resize((rows.end, properties.subchannels))?;
         let bytes = || samples.iter().map(|sample| *sample as u8);
         match (properties.packing, properties.complex) {
-            (Packing::Uint8, false) => self.put(held.clone(), &bytes().collect::<Vec<_>>()),
+            (Packing::Uint8, false) => self.put(rows.clone(), &bytes().collect::<Vec<_>>()),
             (Packing::Uint8, true) => {
                 let bytes: Vec<u8> = bytes().collect();
-                self.put(held.clone(), &pairs(&bytes, |r, i| Complex8 { r, i }))
+                self.put(rows.clone(), &pairs(&bytes, |r, i| Complex8 { r, i }))
             }
-            (_, false) => self.put(held.clone(), samples),
-            (_, true) => self.put(held.clone(), &pairs(samples, |r, i| Complex16 { r, i })),
+            (_, false) => self.put(rows.clone(), samples),
+            (_, true) => self.put(rows.clone(), &pairs(samples, |r, i| Complex16 { r, i })),
         }?;
-        self.held = held.end;
+        self.rows = rows.end;
         Ok(())
     }
 
@@ -294,30 +295,30 @@ impl Properties {
         number(at, "num_subchannels", self.subchannels as i32)?;
         number(at, "is_continuous", 0_i32)?;
         text(at, "epoch", "1970-01-01T00:00:00Z")?;
-        text(at, "digital_rf_time_description", TIMES)?;
+        text(at, "digital_rf_time_description", TIME_DESCRIPTION)?;
         text(at, "digital_rf_version", "2.6.0")
     }
 
-    fn dataset(&self, file: &File, most: usize) -> hdf5::Result<Dataset> {
+    fn dataset(&self, file: &File, max_rows: usize) -> hdf5::Result<Dataset> {
         let row = self.subchannels * if self.complex { 2 } else { 1 } * 2;
-        let chunk = (CHUNK_BYTES / row).clamp(1, most.max(1));
-        let shape = || SimpleExtents::from((0..=most, self.subchannels));
+        let chunk = (CHUNK_BYTES / row).clamp(1, max_rows.max(1));
+        let shape = || SimpleExtents::from((0..=max_rows, self.subchannels));
         match (self.packing, self.complex) {
-            (Packing::Uint8, false) => make::<u8>(file, shape(), chunk),
-            (Packing::Uint8, true) => make::<Complex8>(file, shape(), chunk),
-            (_, false) => make::<i16>(file, shape(), chunk),
-            (_, true) => make::<Complex16>(file, shape(), chunk),
+            (Packing::Uint8, false) => create_dataset::<u8>(file, shape(), chunk),
+            (Packing::Uint8, true) => create_dataset::<Complex8>(file, shape(), chunk),
+            (_, false) => create_dataset::<i16>(file, shape(), chunk),
+            (_, true) => create_dataset::<Complex16>(file, shape(), chunk),
         }
     }
 }
 
-fn make<T: H5Type>(at: &File, shape: SimpleExtents, chunk: usize) -> hdf5::Result<Dataset> {
+fn create_dataset<T: H5Type>(at: &File, shape: SimpleExtents, chunk: usize) -> hdf5::Result<Dataset> {
     let subchannels = shape[1].dim;
     at.new_dataset::<T>().chunk((chunk, subchannels)).shape(shape).create("rf_data")
 }
 
-/// The folder of an hour: `2026-11-21T04-00-00`.
-fn hour(seconds: u64) -> String {
+/// Returns the folder name of an hour, such as `2026-11-21T04-00-00`.
+fn hour_folder(seconds: u64) -> String {
     let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
     humantime::format_rfc3339_seconds(time).to_string().trim_end_matches('Z').replace(':', "-")
 }

@@ -1,29 +1,29 @@
-//! Why nothing was exported.
+//! Errors of an export.
 
 use crate::StoreError;
 use crate::zarr::objects::ObjectError;
 use std::path::{Path, PathBuf};
 
-/// Why nothing was exported.
+/// Error of an export. No output is left.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The recording cannot be read.
     #[error(transparent)]
     Recording(#[from] StoreError),
-    /// Something of that name is there already.
+    /// The destination exists already.
     #[error("{} exists already: choose another name, or overwrite it (--force)", path.display())]
     Exists {
-        /// What is there.
+        /// Existing file or folder.
         path: PathBuf,
     },
-    /// The kernel refused something.
+    /// A file operation failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: std::io::Error,
     },
     /// libhdf5 failed.
@@ -31,24 +31,24 @@ pub enum ExportError {
     Hdf5 {
         /// The file.
         path: PathBuf,
-        /// The library's reason.
+        /// Error of the library.
         source: hdf5::Error,
     },
     /// The format cannot hold this recording.
     #[error("this recording does not become {format}: {why}")]
     Unfit {
-        /// The format.
+        /// Name of the format.
         format: &'static str,
         /// What was expected, what was found, what to do.
         why: String,
     },
-    /// There is nothing of that in the recording.
+    /// The selection is empty.
     #[error("nothing to export: {0}")]
     Nothing(String),
-    /// An object store refused something.
+    /// An object store operation failed.
     #[error("{0}")]
     Objects(#[from] ObjectError),
-    /// The caller asked for it.
+    /// The progress callback stopped the export.
     #[error("the export was stopped; nothing of it is left")]
     Stopped,
 }

@@ -1,7 +1,7 @@
-//! The registry of export formats.
+//! Registry of export formats.
 //!
-//! A format is a file of its own, with its description `ABOUT` and its function `write`, and a line of the table below.
-//! One that makes a folder also lists its files in `own`, so that another export may replace it.
+//! A format is a module with its description `ABOUT` and its function `write`, and a line in the table below. A format
+//! that creates a folder also lists its files in `own`, so that another export may replace it.
 
 use super::about::{About, Takes};
 use super::destination::Destination;
@@ -13,24 +13,24 @@ use std::path::Path;
 
 macro_rules! formats {
     ($($(#[$what:meta])* $format:ident => $module:ident,)+) => {
-        /// A format that recordings are exported to.
+        /// Export format.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Format {
             $($(#[$what])* $format,)+
         }
 
         impl Format {
-            /// Every format, in the order of lists.
+            /// All formats, in the order in which they are listed.
             pub const ALL: &'static [Self] = &[$(Self::$format,)+];
 
-            /// What it is, takes and can express.
+            /// Returns the description of the format.
             pub fn about(self) -> &'static About {
                 match self {
                     $(Self::$format => &$module::ABOUT,)+
                 }
             }
 
-            /// Writes the shots. Returns how many bytes that made.
+            /// Writes the shots and returns the number of bytes written.
             pub(super) fn write(
                 self,
                 shots: &mut Shots<'_>,
@@ -64,33 +64,33 @@ formats! {
 }
 
 impl Format {
-    /// Its name.
+    /// Returns the name of the format.
     pub fn name(self) -> &'static str {
         self.about().name
     }
 
-    /// The formats that take options of a kind.
+    /// Returns the formats that take a kind of options.
     pub fn taking(kind: Takes) -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(move |format| format.about().takes == kind)
     }
 
-    /// The format of a name.
+    /// Returns the format with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|format| format.name() == name)
     }
 
-    /// The format that the ending of a file's name implies.
+    /// Returns the format implied by the extension of a file name.
     pub fn implied_by(to: &Path) -> Option<Self> {
         let ending = to.extension()?.to_str()?;
         Self::ALL.iter().copied().find(|format| format.about().endings.contains(&ending))
     }
 }
 
-/// The columns of [`rows`].
+/// Column headings of [`rows`].
 pub const HEADER: [&str; 7] = ["format", "names", "what it is", "makes", "options", "losses", "feature"];
 
-/// A row for each format: name, endings that imply it, summary, target, options, how losses are said, and the feature
-/// that it needs for object stores.
+/// Returns a table row per format: name, extensions, summary, output, options, representation of losses, and the
+/// feature required for object stores.
 pub fn rows() -> Vec<[String; 7]> {
     let row = |format: &Format| {
         let About { name, summary, endings, takes, target, losses, feature } = *format.about();
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_endings_mean_one_format() {
+    fn names_and_extensions_are_unique() {
         for format in Format::ALL.iter().copied() {
             assert_eq!(Format::named(format.name()), Some(format));
             for ending in format.about().endings {

@@ -1,4 +1,4 @@
-//! The recording as it is: from a raw device into an HDF5 file ([`crate::nvme`]), byte for byte.
+//! Byte-for-byte copy of a recording on a raw device ([`crate::nvme`]) to an HDF5 file.
 
 use super::about::{About, Losses, Takes, Target};
 use super::destination::Destination;
@@ -24,8 +24,8 @@ pub(super) const ABOUT: About = About {
     feature: None,
 };
 const FORMAT: &str = ABOUT.name;
-/// Bytes that are copied at once.
-const BLOCK: u64 = 8 << 20;
+/// Bytes copied at a time.
+const BLOCK_BYTES: u64 = 8 << 20;
 
 pub(super) fn write(
     shots: &mut Shots<'_>,
@@ -43,7 +43,7 @@ pub(super) fn write(
     let draft = to.draft()?;
     let failed = |what: &'static str| ExportError::io(what, to.path);
     let file = File::options().read(true).write(true).create_new(true).open(draft.path()).map_err(failed("create"))?;
-    // Said at once if there is no room. A file system that cannot say so takes what comes.
+    // A lack of space is reported before the copy. File systems without fallocate get a sparse file.
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, laid_out.end) {
         Err(errno @ Errno::NOSPC) => return Err(failed("make room for")(errno.into())),
         _ => file.set_len(laid_out.end).map_err(failed("extend"))?,
@@ -51,7 +51,7 @@ pub(super) fn write(
     let progress = |done| shots.progress(done, laid_out.end);
     let copy = |range: Range<u64>| copy(&one.file, &file, range, &progress, to.path);
     copy(0..laid_out.data_start)?;
-    // What the head says is visible was written before it was copied.
+    // All rows that the copied header declares visible were written before the header was read.
     let rows = layout::visible_rows(&file, laid_out, recording.path())?;
     let data_end = match laid_out.codec {
         None => laid_out.data_end(rows),
@@ -62,7 +62,7 @@ pub(super) fn write(
     file.sync_all().map_err(failed("flush"))?;
     let same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == *laid_out);
     let still = layout::locate_in(recording.path(), &one.file).is_ok_and(|(_, layout)| layout == *laid_out);
-    if !same || !still || !recording.stands() {
+    if !same || !still || !recording.is_current() {
         return Err(unfit("the run ended, or was replaced, while it was copied: export it once more"));
     }
     shots.count_all()?;
@@ -83,7 +83,7 @@ fn copy(
     progress: &dyn Fn(u64) -> ControlFlow<()>,
     name: &Path,
 ) -> Result<(), ExportError> {
-    let mut block = vec![0; BLOCK.min(range.end.saturating_sub(range.start)) as usize];
+    let mut block = vec![0; BLOCK_BYTES.min(range.end.saturating_sub(range.start)) as usize];
     let mut at = range.start;
     while at < range.end {
         if progress(at).is_break() {

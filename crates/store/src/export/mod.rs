@@ -1,8 +1,8 @@
-//! Recordings as other programs of the field read them. [`Format`] lists the formats.
+//! Export of recordings to formats of other programs. [`Format`] lists the formats.
 //!
-//! [`export`] reads a recording shot by shot and writes as it reads, so its memory does not grow with the run. The
-//! result appears under its name only when it is whole. What a recording lacks is said in each format's
-//! own way, never passed over as zeros: see `docs/formats.md`.
+//! [`export`] reads and writes shot by shot, so its memory does not grow with the run. The output appears under its
+//! name only when it is complete. Each format marks missing data in its own way; missing data is never silently
+//! replaced by zeros: see `docs/formats.md`.
 
 mod about;
 mod array;
@@ -37,36 +37,36 @@ pub use shots::Progress;
 use shots::Shots;
 use std::path::{Path, PathBuf};
 
-/// What was exported.
+/// Report of an export.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Exported {
-    /// The format's name.
+    /// Name of the format.
     pub format: &'static str,
-    /// Where it is.
+    /// Path or address of the output.
     pub to: PathBuf,
-    /// Links that were exported.
+    /// Number of exported links.
     pub links: usize,
-    /// Their shots that are whole.
+    /// Complete shots.
     pub complete: u64,
-    /// Shots of which something is missing, or unproven.
+    /// Shots that are incomplete or unproven.
     pub partial: u64,
-    /// Shots between the first and the last that are not there at all.
+    /// Lost shots between the first and the last.
     pub lost: u64,
-    /// Samples that are missing in the partial ones.
+    /// Missing samples of partial shots.
     pub missing_samples: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// What a reader of the result should know.
+    /// Remarks on the output.
     pub notes: Vec<String>,
 }
 
-/// Exports what is selected of a recording to `to`; with `replace` over what is there. An object store is named as
-/// `s3://bucket/prefix`.
+/// Exports the selected shots of a recording to `to`, a path or an object store `s3://bucket/prefix`. `replace` permits
+/// replacing an existing export.
 ///
 /// # Errors
 /// [`ExportError::Unfit`] if the format does not take these options or cannot hold the recording,
-/// [`ExportError::Nothing`] if nothing is selected, and the others as they say. Nothing of the export is left then, and
-/// what was at `to` is as it was.
+/// [`ExportError::Nothing`] if nothing is selected, and other variants for failures. After an error no output is left,
+/// and an existing export at `to` is unchanged.
 pub fn export(
     recording: &Recording,
     selection: &Selection,
@@ -76,7 +76,7 @@ pub fn export(
     progress: Progress<'_>,
 ) -> Result<Exported, ExportError> {
     options.check(format.about())?;
-    // The recording itself, also by another name, and any folder that holds it.
+    // Refuse to replace the recording itself, under any name, or a folder that contains it.
     if let (Ok(from), Ok(there)) = (recording.path().canonicalize(), to.canonicalize())
         && from.starts_with(&there)
     {
@@ -85,17 +85,17 @@ pub fn export(
     }
     let mut shots = Shots::new(recording, selection, progress)?;
     let mut notes = Vec::new();
-    let replace = if replace { Replace::Folder(own::foreign) } else { Replace::Nothing };
+    let replace = if replace { Replace::Folder(own::find_foreign) } else { Replace::Nothing };
     let bytes = format.write(&mut shots, options, &Destination { path: to, replace }, &mut notes)?;
-    let tally = shots.tally();
+    let counters = shots.counters();
     Ok(Exported {
         format: format.name(),
         to: to.to_owned(),
         links: shots.links().len(),
-        complete: tally.complete,
-        partial: tally.partial,
-        lost: tally.lost,
-        missing_samples: tally.missing_samples,
+        complete: counters.complete,
+        partial: counters.partial,
+        lost: counters.lost,
+        missing_samples: counters.missing_samples,
         bytes,
         notes,
     })

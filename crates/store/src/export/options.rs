@@ -1,45 +1,45 @@
-//! Options that only some formats take.
+//! Format-specific options.
 
 use super::about::{About, Takes};
 use super::array::Array;
 use super::error::ExportError;
 
-/// What is not in a recording of a radio, and its formats have a place for.
+/// Parameters of radio formats that are not in a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Radio {
-    /// Channels are pairs: in phase, then in quadrature.
+    /// Channels are IQ pairs: in phase, then quadrature.
     pub iq: bool,
-    /// Centre frequency in Hz, if it is known.
+    /// Centre frequency in Hz, if known.
     pub centre_hz: Option<f64>,
 }
 
-/// How samples are cut and packed.
+/// Chunking and compression of Zarr arrays.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ZarrOptions {
-    /// Shots, samples and channels of a chunk [whole shots, some hundred kilobytes].
+    /// Shots, samples and channels per chunk [whole shots, some hundred kilobytes].
     pub chunk: Option<[u64; 3]>,
-    /// Shots of a shard, which is one file or object [about 32 MiB].
+    /// Shots per shard, which is one file or object [about 32 MiB].
     pub shard_shots: Option<u64>,
-    /// Zstandard level; none: not compressed.
+    /// Zstandard level; `None` for no compression.
     pub zstd: Option<i32>,
 }
 
-/// The options of one format: those of the kind that it takes.
+/// Options of a format.
 #[derive(Clone, Debug, Default)]
 pub enum Options {
-    /// None.
+    /// No options.
     #[default]
     Nothing,
-    /// Of [`Takes::Array`].
+    /// Options of [`Takes::Array`].
     Array(Array),
-    /// Of [`Takes::Radio`].
+    /// Options of [`Takes::Radio`].
     Radio(Radio),
-    /// Of [`Takes::Zarr`].
+    /// Options of [`Takes::Zarr`].
     Zarr(ZarrOptions),
 }
 
 impl Options {
-    /// The defaults of a kind.
+    /// Returns the default options of a kind.
     pub fn of(takes: Takes) -> Self {
         match takes {
             Takes::Nothing => Self::Nothing,
@@ -49,7 +49,7 @@ impl Options {
         }
     }
 
-    /// Their kind.
+    /// Returns the kind of the options.
     pub fn kind(&self) -> Takes {
         match self {
             Self::Nothing => Takes::Nothing,
@@ -59,7 +59,7 @@ impl Options {
         }
     }
 
-    /// Refuses options of another kind than the format takes.
+    /// Checks that the options are of the kind that the format takes.
     pub(super) fn check(&self, format: &About) -> Result<(), ExportError> {
         if self.kind() == format.takes { Ok(()) } else { Err(self.misfit(format)) }
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_of_another_kind_are_refused_with_those_to_take() {
+    fn options_of_another_kind_are_refused_with_a_remedy() {
         for (format, found) in [(Format::Zea, Options::Nothing), (Format::Hdf5, Options::of(Takes::Array))] {
             let refused = found.check(format.about()).unwrap_err().to_string();
             let remedy = format!("Options::of(Takes::{:?})", format.about().takes);

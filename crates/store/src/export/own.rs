@@ -1,33 +1,33 @@
-//! Which folders are exports of ours and nothing else, so that one may take their place.
+//! Recognises folders that contain only an export of this crate, and so may be replaced.
 
 use super::{digital_rf, zarr};
 use crate::beneath::Folder;
 use crate::sys::hdf5::open_same;
-use crate::zarr::MOST_NODE;
+use crate::zarr::MAX_NODE_BYTES;
 use crate::zarr::objects::Objects;
 use rustix::fs::OFlags;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The first thing in a folder that no export writes; none: all of it is an export's.
-pub(super) fn foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
+/// Returns the first entry in a folder that no export has written, or `None` if the folder contains only an export.
+pub(super) fn find_foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
     let root = Folder::open(folder)?;
     let node = folder.join("zarr.json");
     let arrays = node.symlink_metadata().is_ok();
     if arrays {
-        // At most so much: it may be anything.
-        let objects = Objects::open(folder).and_then(|objects| objects.get("zarr.json", MOST_NODE));
+        // The file is untrusted, so its size is limited.
+        let objects = Objects::open(folder).and_then(|objects| objects.get("zarr.json", MAX_NODE_BYTES));
         if !objects.is_ok_and(|node| node.is_some_and(|node| zarr::is_own(&node))) {
             return Ok(Some(node));
         }
     }
-    let names = if arrays { zarr::names() } else { digital_rf::names() };
+    let patterns = if arrays { zarr::path_patterns() } else { digital_rf::path_patterns() };
     let own = |name: &str, is_folder: bool| match is_folder {
-        true => names.iter().any(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))),
-        false => names.iter().any(|known| known == name),
+        true => patterns.iter().any(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))),
+        false => patterns.iter().any(|known| known == name),
     };
-    // Whose a channel is its properties say, and so they must be there.
+    // A channel's properties file identifies its origin, so it must be present.
     let marked = |channel: &Path| {
         let file = root.file(&channel.join(digital_rf::PROPERTIES), OFlags::RDONLY).ok()?;
         open_same(&file).and_then(|file| file.attr(digital_rf::MARK)).ok()
@@ -35,7 +35,7 @@ pub(super) fn foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
     let mut next: Vec<PathBuf> = entries(folder, Path::new(""))?;
     while let Some(path) = next.pop() {
         let there = folder.join(&path).symlink_metadata()?;
-        if !own(&shape(&path), there.is_dir()) || !(there.is_dir() || there.is_file()) {
+        if !own(&pattern_of(&path), there.is_dir()) || !(there.is_dir() || there.is_file()) {
             return Ok(Some(folder.join(path)));
         }
         if there.is_dir() {
@@ -50,7 +50,7 @@ pub(super) fn foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// What is in a folder below another one, the last of its names first.
+/// Returns the entries of `folder/below`, relative to `folder`, in descending order.
 fn entries(folder: &Path, below: &Path) -> io::Result<Vec<PathBuf>> {
     let listed = fs::read_dir(folder.join(below))?.map(|entry| Ok(below.join(entry?.file_name())));
     let mut listed = listed.collect::<io::Result<Vec<_>>>()?;
@@ -58,14 +58,14 @@ fn entries(folder: &Path, below: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(listed)
 }
 
-/// A path with `#` for each number in it.
-fn shape(path: &Path) -> String {
+/// Returns a path with each number replaced by `#`.
+fn pattern_of(path: &Path) -> String {
     let mut out = String::new();
     for letter in path.to_string_lossy().chars() {
         match letter {
             '0'..='9' if out.ends_with('#') => {}
             '0'..='9' => out.push('#'),
-            // Not to be taken for a number.
+            // A literal `#` must not match a number.
             '#' => out.push('?'),
             letter => out.push(letter),
         }
@@ -78,32 +78,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_in_names_may_be_any_and_nothing_else_may() {
-        let of = |path: &str| shape(Path::new(path));
+    fn only_numbers_in_names_may_vary() {
+        let of = |path: &str| pattern_of(Path::new(path));
         assert_eq!(of("link12/rf/c/0/10/200"), "link#/rf/c/#/#/#");
         assert_eq!(of("link0/2026-11-21T04-00-00/rf@1763697600.000.h5"), "link#/#-#-#T#-#-#/rf@#.#.h#");
         assert_ne!(of("link#/rf"), of("link0/rf"));
     }
 
     #[test]
-    fn arrays_of_another_program_are_foreign() {
+    fn arrays_of_another_program_are_find_foreign() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("zarr.json");
         fs::write(&root, r#"{"zarr_format": 3}"#).unwrap();
-        assert_eq!(foreign(folder.path()).unwrap(), Some(root.clone()));
+        assert_eq!(find_foreign(folder.path()).unwrap(), Some(root.clone()));
         fs::write(&root, r#"{"attributes": {"format": "shotline zarr"}}"#).unwrap();
-        assert_eq!(foreign(folder.path()).unwrap(), None);
+        assert_eq!(find_foreign(folder.path()).unwrap(), None);
     }
 
     #[test]
-    fn an_empty_folder_has_no_foreign_file_and_a_pipe_does_not_block() {
+    fn empty_folders_are_own_and_pipes_do_not_block() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(foreign(folder.path()).unwrap(), None);
+        assert_eq!(find_foreign(folder.path()).unwrap(), None);
         let channel = folder.path().join("link0");
         fs::create_dir(&channel).unwrap();
         let properties = channel.join("drf_properties.h5");
         rustix::fs::mknodat(rustix::fs::CWD, &properties, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
             .unwrap();
-        assert_eq!(foreign(folder.path()).unwrap(), Some(properties));
+        assert_eq!(find_foreign(folder.path()).unwrap(), Some(properties));
     }
 }

@@ -1,4 +1,4 @@
-//! The packets that the shots came in, as a capture for Wireshark ([`crate::pcapng`]).
+//! Packet capture of the recorded shots, for Wireshark ([`crate::pcapng`]).
 
 use super::about::{About, Losses, Takes, Target};
 use super::destination::Destination;

@@ -1,23 +1,23 @@
-//! Which shots of which links.
+//! Selection of shots and links.
 
 use super::error::ExportError;
 use crate::read::Recording;
 use crate::rows::first_row;
 use std::ops::Range;
 
-/// Which shots of which links; by default all.
+/// Selection of shots and links; by default all.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// The first shot number.
+    /// First shot number.
     pub from: Option<u64>,
-    /// Rows, at most.
+    /// Maximum number of rows.
     pub shots: Option<u64>,
-    /// Links by their place in the recording; empty: all.
+    /// Indexes of links; empty for all.
     pub links: Vec<usize>,
 }
 
 impl Selection {
-    /// The rows that this is, never none.
+    /// Returns the selected rows, at least one.
     pub(super) fn rows(&self, recording: &Recording) -> Result<Range<u64>, ExportError> {
         let rows = recording.rows();
         let start = match self.from {
@@ -38,17 +38,17 @@ impl Selection {
         }))
     }
 
-    /// The links that this is, never none.
+    /// Returns the selected links, at least one.
     pub(super) fn links(&self, recording: &Recording) -> Result<Vec<usize>, ExportError> {
-        let there = recording.run().links.len();
-        if let Some(link) = self.links.iter().find(|link| **link >= there) {
-            return Err(ExportError::Nothing(format!("there is no link {link}: links are 0 to {}", there - 1)));
+        let count = recording.run().links.len();
+        if let Some(link) = self.links.iter().find(|link| **link >= count) {
+            return Err(ExportError::Nothing(format!("there is no link {link}: links are 0 to {}", count - 1)));
         }
         let mut links = self.links.clone();
         links.sort_unstable();
         if let Some(pair) = links.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ExportError::Nothing(format!("link {} is named twice: name it once (--links)", pair[0])));
         }
-        Ok(if links.is_empty() { (0..there).collect() } else { links })
+        Ok(if links.is_empty() { (0..count).collect() } else { links })
     }
 }

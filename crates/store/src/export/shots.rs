@@ -1,4 +1,4 @@
-//! The shots that are exported, one after the other: their rows, their samples, and which of these are missing.
+//! Iteration over the exported shots: rows, samples, and missing samples.
 
 use super::error::ExportError;
 use super::select::Selection;
@@ -9,33 +9,33 @@ use shotline_compute::pack12;
 use shotline_wire::shot::{Geometry, Packing};
 use std::ops::{ControlFlow, Range};
 
-/// Is told how many shots of how many are done, and says whether to go on.
+/// Progress callback, called with the shots done and the total. Returns whether to continue.
 pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 
-/// Table rows that are read at once.
+/// Table rows read at a time.
 const BLOCK_ROWS: u64 = 1024;
 
-/// What was met on the way.
+/// Counters of the exported shots.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ShotCounters {
     pub complete: u64,
     pub partial: u64,
     pub lost: u64,
     pub missing_samples: u64,
 }
 
-/// One shot.
+/// An exported shot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shot<'a> {
-    /// Its table row.
+    /// Table row of the shot.
     pub row: &'a Row,
-    /// Its samples, all channels of an instant, then those of the next. Missing ones are zero.
+    /// Samples: all channels of an instant, then those of the next. Missing samples are zero.
     pub samples: &'a [i16],
-    /// Which of them are missing.
+    /// Ranges of missing samples.
     pub missing: &'a [Range<usize>],
 }
 
-/// A recording's shots, as far as they are exported.
+/// The selected shots of a recording.
 pub(super) struct Shots<'a> {
     recording: &'a Recording,
     selection: &'a Selection,
@@ -43,31 +43,31 @@ pub(super) struct Shots<'a> {
     links: Vec<usize>,
     progress: Progress<'a>,
     done: u64,
-    tally: Tally,
+    counters: ShotCounters,
 }
 
-/// What the numbers and stamps of all rows span.
+/// Range of the shot numbers and timestamps of the rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
-    /// The first shot number.
+    /// First shot number.
     pub first: u64,
-    /// The last one.
+    /// Last shot number.
     pub last: u64,
-    /// The first known stamp and the number of its shot.
+    /// Number and timestamp of the first shot with a timestamp.
     stamped: Option<(u64, u64)>,
-    /// The last known one.
+    /// Number and timestamp of the last shot with a timestamp.
     stamped_last: Option<(u64, u64)>,
-    /// Rows that hold something.
+    /// Number of rows that are not lost.
     pub held: u64,
 }
 
 impl Span {
-    /// Shot numbers from the first to the last.
+    /// Returns the number of shot numbers from the first to the last.
     pub fn count(&self) -> u64 {
         self.last.checked_sub(self.first).map_or(0, |more| more.saturating_add(1))
     }
 
-    /// Shots in a second, if stamps tell.
+    /// Returns the shot rate from the timestamps, if known.
     pub fn rate_hz(&self) -> Option<f64> {
         let ((first, since), (last, until)) = (self.stamped?, self.stamped_last?);
         (until > since && last > first).then(|| (last - first) as f64 * 1e9 / (until - since) as f64)
@@ -81,10 +81,10 @@ impl<'a> Shots<'a> {
         progress: Progress<'a>,
     ) -> Result<Self, ExportError> {
         let (rows, links) = (selection.rows(recording)?, selection.links(recording)?);
-        Ok(Self { recording, selection, rows, links, progress, done: 0, tally: Tally::default() })
+        Ok(Self { recording, selection, rows, links, progress, done: 0, counters: ShotCounters::default() })
     }
 
-    /// Counts every shot of every link, by its row.
+    /// Counts all shots of all links without reading their samples.
     pub fn count_all(&mut self) -> Result<(), ExportError> {
         for link in 0..self.run().links.len() {
             let (geometry, mut next) = (self.link(link).geometry, None);
@@ -97,41 +97,41 @@ impl<'a> Shots<'a> {
         Ok(())
     }
 
-    /// What is known of the run.
+    /// Returns the description of the run.
     pub fn run(&self) -> &'a RunInfo {
         self.recording.run()
     }
-    /// The recording.
+    /// Returns the recording.
     pub fn recording(&self) -> &'a Recording {
         self.recording
     }
-    /// The rows.
+    /// Returns the selected rows.
     pub fn rows(&self) -> Range<u64> {
         self.rows.clone()
     }
-    /// The links, by their place in the recording.
+    /// Returns the indexes of the selected links.
     pub fn links(&self) -> &[usize] {
         &self.links
     }
-    /// A link.
+    /// Returns the description of a link.
     pub fn link(&self, link: usize) -> &'a LinkInfo {
         &self.recording.run().links[link]
     }
-    /// Whether they are a part of the recording's.
+    /// Returns `true` if any selection was made, even one of all shots.
     pub fn are_selected(&self) -> bool {
         let Selection { from, shots, links } = self.selection;
         from.is_some() || shots.is_some() || !links.is_empty()
     }
-    /// Reports how much of how much is done; the answer says whether to go on.
+    /// Reports progress. Returns whether to continue.
     pub fn progress(&self, done: u64, total: u64) -> ControlFlow<()> {
         (self.progress)(done, total)
     }
-    /// What was met so far.
-    pub fn tally(&self) -> Tally {
-        self.tally
+    /// Returns the counters so far.
+    pub fn counters(&self) -> ShotCounters {
+        self.counters
     }
 
-    /// The shape that all links' shots share.
+    /// Returns the common geometry of all selected links.
     pub fn geometry(&self, format: &'static str) -> Result<Geometry, ExportError> {
         let first = self.link(self.links[0]).geometry;
         if self.links.iter().any(|link| self.link(*link).geometry != first) {
@@ -141,7 +141,7 @@ impl<'a> Shots<'a> {
         Ok(first)
     }
 
-    /// The sample rate of a link in Hz.
+    /// Returns the sample rate of a link in Hz.
     pub fn rate(&self, link: usize, format: &'static str) -> Result<u32, ExportError> {
         match self.link(link).geometry.sample_rate_hz() {
             0 => {
@@ -151,7 +151,7 @@ impl<'a> Shots<'a> {
         }
     }
 
-    /// Nanoseconds by which TAI was ahead of UTC: whole seconds.
+    /// Returns TAI - UTC in nanoseconds, rounded to whole seconds.
     pub fn tai_minus_utc_ns(&self) -> i64 {
         const SECOND: i64 = 1_000_000_000;
         let run = self.run();
@@ -162,7 +162,7 @@ impl<'a> Shots<'a> {
         (ahead + SECOND / 2).div_euclid(SECOND) * SECOND
     }
 
-    /// Goes through the tables alone.
+    /// Calls `each` with every table row of a link, without reading samples.
     pub fn each_row(
         &self,
         link: usize,
@@ -177,7 +177,7 @@ impl<'a> Shots<'a> {
         Ok(())
     }
 
-    /// What all rows of a link span.
+    /// Returns the range of shot numbers and timestamps of a link.
     pub fn span(&self, link: usize) -> Result<Span, ExportError> {
         let mut span = Span { first: u64::MAX, ..Span::default() };
         self.each_row(link, |_, row| {
@@ -194,7 +194,7 @@ impl<'a> Shots<'a> {
         Ok(span)
     }
 
-    /// Hands on every shot of a link, in the order of their rows. Lost ones are all missing.
+    /// Calls `each` with every shot of a link, in the order of the rows. All samples of lost shots are missing.
     pub fn each(
         &mut self,
         link: usize,
@@ -226,24 +226,24 @@ impl<'a> Shots<'a> {
         Ok(())
     }
 
-    /// Enters a row into the tally; `next` is the number behind the row before.
+    /// Counts a row. `next` is the shot number that follows the previous row.
     pub fn count(&mut self, row: &Row, missing: &[Range<usize>], next: Option<u64>) {
-        // Numbers that were passed over are in no row.
+        // Skipped shot numbers are in no row.
         if row.number != NO_NUMBER {
-            self.tally.lost += next.map_or(0, |next| row.number.saturating_sub(next));
+            self.counters.lost += next.map_or(0, |next| row.number.saturating_sub(next));
         }
         match row.state {
-            State::Lost => self.tally.lost += 1,
-            State::Complete => self.tally.complete += 1,
+            State::Lost => self.counters.lost += 1,
+            State::Complete => self.counters.complete += 1,
             State::Partial => {
-                self.tally.partial += 1;
-                self.tally.missing_samples += missing.iter().map(|range| range.len() as u64).sum::<u64>();
+                self.counters.partial += 1;
+                self.counters.missing_samples += missing.iter().map(|range| range.len() as u64).sum::<u64>();
             }
         }
     }
 }
 
-/// A shot's bytes as numbers.
+/// Decodes the samples of a shot.
 fn decode(slot: &[u8], geometry: &Geometry, samples: &mut [i16]) {
     let bytes = &slot[..geometry.sample_bytes() as usize];
     match geometry.packing() {
@@ -262,7 +262,7 @@ fn decode(slot: &[u8], geometry: &Geometry, samples: &mut [i16]) {
     }
 }
 
-/// The samples of a shot that are not all there, ascending and apart.
+/// Returns the ranges of missing samples of a shot, ascending and not adjacent.
 pub(super) fn missing(row: &Row, geometry: &Geometry) -> Vec<Range<usize>> {
     let all = usize::from(geometry.channels()) * geometry.samples() as usize;
     if row.state == State::Lost {
@@ -272,7 +272,7 @@ pub(super) fn missing(row: &Row, geometry: &Geometry) -> Vec<Range<usize>> {
     let sample_bytes = geometry.sample_bytes();
     let mut out: Vec<Range<usize>> = Vec::new();
     let mut mark = |bytes: Range<u32>| {
-        // A sample of which one bit is missing is missing.
+        // A sample is missing if any of its bits is missing.
         let range = bytes.start as usize * 8 / bits..(bytes.end as usize * 8).div_ceil(bits).min(all);
         match out.last_mut() {
             _ if range.is_empty() => {}
@@ -286,7 +286,7 @@ pub(super) fn missing(row: &Row, geometry: &Geometry) -> Vec<Range<usize>> {
     };
     let present = || (0..geometry.packets()).filter(|index| row.contains(*index)).map(bytes_of);
     let held: u32 = present().map(|bytes| bytes.end - bytes.start).sum();
-    // A source that ended within a packet: the rest of it is padding that nobody sent.
+    // The source ended within a packet: the rest of the packet is padding that was not sent.
     let padding = held.saturating_sub(row.valid_bytes);
     let last = present().map(|bytes| bytes.end).max().unwrap_or(0);
     for index in 0..geometry.packets() {
@@ -300,7 +300,7 @@ pub(super) fn missing(row: &Row, geometry: &Geometry) -> Vec<Range<usize>> {
     out
 }
 
-/// Instants of which some channel is missing, ascending and apart.
+/// Returns the ranges of instants with a missing channel, ascending and not adjacent.
 pub(super) fn missing_instants(missing: &[Range<usize>], channels: usize) -> Vec<Range<usize>> {
     let mut out: Vec<Range<usize>> = Vec::new();
     for range in missing {
@@ -341,22 +341,22 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_which_one_bit_is_in_a_missing_packet_is_missing() {
+    fn a_sample_with_a_missing_bit_is_missing() {
         // 4096 bytes are 2730 and two thirds samples of 12 bits.
         let g = Geometry::new(10, 1000, 12, Packing::Packed12, 0).unwrap();
         assert_eq!(g.packets(), 4);
-        let lacks = |row: &Row, expected: Option<Range<usize>>| {
+        let assert_missing = |row: &Row, expected: Option<Range<usize>>| {
             assert_eq!(missing(row, &g), Vec::from_iter(expected));
         };
-        lacks(&row(4, &[0, 2, 3], State::Partial), Some(2730..5462));
-        lacks(&row(4, &[0, 3], State::Partial), Some(2730..8192));
-        lacks(&row(4, &[0, 1, 2], State::Partial), Some(8192..10_000));
-        lacks(&row(4, &[0, 1, 2, 3], State::Complete), None);
-        lacks(&row(4, &[], State::Lost), Some(0..10_000));
+        assert_missing(&row(4, &[0, 2, 3], State::Partial), Some(2730..5462));
+        assert_missing(&row(4, &[0, 3], State::Partial), Some(2730..8192));
+        assert_missing(&row(4, &[0, 1, 2], State::Partial), Some(8192..10_000));
+        assert_missing(&row(4, &[0, 1, 2, 3], State::Complete), None);
+        assert_missing(&row(4, &[], State::Lost), Some(0..10_000));
         let mut padded = row(4, &[0, 1], State::Partial);
         padded.valid_bytes = 8100;
-        // Its source ended 92 bytes before the second packet did.
-        lacks(&padded, Some(5400..10_000));
+        // The source ended 92 bytes before the end of the second packet.
+        assert_missing(&padded, Some(5400..10_000));
         let instants = missing_instants(&[2730..5462, 5465..5466], 10);
         assert_eq!(instants, Vec::from_iter(Some(273..547)));
     }

@@ -1,7 +1,7 @@
-//! SigMF 1.2: a pair of files for each link, `NAME.sigmf-data` with the samples and `NAME.sigmf-meta` about them.
+//! SigMF 1.2: a pair of files per link, `NAME.sigmf-data` with the samples and `NAME.sigmf-meta` with the metadata.
 //!
-//! A capture begins wherever the line of samples is broken: `core:global_index` says where on it that is, so what is
-//! lost in between is not in the data. Missing packets of a shot are zeros in it, and an annotation says so.
+//! A capture segment begins at each discontinuity; `core:global_index` gives its position on the sender's sample
+//! timeline, so lost shots are omitted from the data. Missing packets of a shot are zeros, marked by an annotation.
 //! (<https://sigmf.org>, specification 1.2.)
 
 use super::about::{About, Losses, Takes, Target};
@@ -9,7 +9,7 @@ use super::destination::Destination;
 use super::error::ExportError;
 use super::options::{Options, Radio};
 use super::shots::{Shots, missing, missing_instants};
-use super::timeline::{Place, Timeline};
+use super::timeline::{Position, Timeline};
 use crate::draft::Draft;
 use crate::info::timestamp;
 use crate::rows::{Row, State};
@@ -50,12 +50,12 @@ pub(super) fn write(
         write_link(shots, *link, radio, data.path(), meta.path(), notes)?;
     }
     let bytes = all_data.iter().chain(&all_meta).map(Draft::bytes).sum();
-    // The metadata last: data alone is no recording to anyone.
+    // The metadata gets its name last, because SigMF readers start from the metadata.
     all_data.into_iter().chain(all_meta).try_for_each(Draft::finish)?;
     Ok(bytes)
 }
 
-/// The name without the endings of SigMF.
+/// Returns the path without a SigMF extension.
 fn base(to: &Path) -> PathBuf {
     let ending = to.extension().and_then(|extension| extension.to_str());
     if ending.is_some_and(|ending| ABOUT.endings.contains(&ending)) { to.with_extension("") } else { to.to_owned() }
@@ -99,8 +99,8 @@ fn write_link(
     })?;
     out.into_inner().map_err(|error| ExportError::io("write", data)(error.into_error()))?;
     let sha512: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    let line = || Timeline::new(rate, g.samples(), shots.tai_minus_utc_ns());
-    let metadata = Metadata { shots, link, radio, g, line: &line };
+    let timeline = || Timeline::new(rate, g.samples(), shots.tai_minus_utc_ns());
+    let metadata = Metadata { shots, link, radio, g, timeline: &timeline };
     let overlaps = metadata.write(&sha512, meta)?;
     if overlaps > 0 {
         notes.push(format!("the stamps of {overlaps} shots lie before the end of the shot before: put behind it"));
@@ -108,28 +108,28 @@ fn write_link(
     Ok(())
 }
 
-/// The metadata of a link.
+/// Metadata of a link.
 struct Metadata<'a, 'b, L> {
     shots: &'a Shots<'b>,
     link: usize,
     radio: &'a Radio,
     g: Geometry,
-    line: &'a L,
+    timeline: &'a L,
 }
 
 impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
-    /// Writes it as it goes through the tables, once for the captures and once for the annotations. Returns how many
-    /// shots overlap.
+    /// Writes the metadata in two passes over the tables, one for captures and one for annotations. Returns the number
+    /// of overlapping shots.
     fn write(&self, sha512: &str, path: &Path) -> Result<u64, ExportError> {
         let failed = || ExportError::io("write", path);
         let file = File::create_new(path).map_err(ExportError::io("create", path))?;
         let mut out = BufWriter::new(file);
         write!(out, "{{\n  \"global\": {},\n  \"captures\": [", self.global(sha512)).map_err(failed())?;
         let (mut first, mut overlaps) = (true, 0);
-        self.each_held(|at, row, place, lost| {
-            overlaps += u64::from(place.overlaps);
-            if !place.continues || first {
-                item(&mut out, first, &self.capture(at, row, place, lost)).map_err(failed())?;
+        self.each_held(|at, row, position, lost| {
+            overlaps += u64::from(position.overlaps);
+            if !position.continues || first {
+                write_item(&mut out, first, &self.capture(at, row, position, lost)).map_err(failed())?;
                 first = false;
             }
             Ok(())
@@ -138,7 +138,7 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
         let mut first = true;
         self.each_held(|at, row, _, lost| {
             for annotation in self.annotations(at, row, lost) {
-                item(&mut out, first, &annotation).map_err(failed())?;
+                write_item(&mut out, first, &annotation).map_err(failed())?;
                 first = false;
             }
             Ok(())
@@ -148,22 +148,22 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
         Ok(overlaps)
     }
 
-    /// Every row that is in the data: where in it, and how many shots before it are not.
+    /// Calls `each` with every row in the data: sample offset, row, position, and number of lost shots before it.
     fn each_held(
         &self,
-        mut each: impl FnMut(u64, &Row, Place, u64) -> Result<(), ExportError>,
+        mut each: impl FnMut(u64, &Row, Position, u64) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
-        let (mut line, mut at, mut next) = ((self.line)(), 0, None);
+        let (mut timeline, mut at, mut next) = ((self.timeline)(), 0, None);
         let start_ns = self.shots.run().start_tai_ns;
         self.shots.each_row(self.link, |_, row| {
-            let place = line.place(row, start_ns);
+            let position = timeline.position(row, start_ns);
             if row.state == State::Lost {
                 next = next.or(Some(row.number));
                 return Ok(());
             }
             let lost = next.map_or(0, |next| row.number.saturating_sub(next));
             next = Some(row.number + 1);
-            each(at, row, Place { continues: place.continues && lost == 0, ..place }, lost)?;
+            each(at, row, Position { continues: position.continues && lost == 0, ..position }, lost)?;
             at += u64::from(self.g.samples());
             Ok(())
         })
@@ -196,14 +196,14 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
         global
     }
 
-    fn capture(&self, at: u64, row: &Row, place: Place, lost: u64) -> Value {
+    fn capture(&self, at: u64, row: &Row, position: Position, lost: u64) -> Value {
         let mut capture = Map::new();
         capture.insert("core:sample_start".into(), at.into());
-        capture.insert("core:global_index".into(), place.start.into());
-        // What its own stamp says, to the nanosecond; without one to the sample.
+        capture.insert("core:global_index".into(), position.start.into());
+        // From the shot's own timestamp, exact to the nanosecond; without one, exact to the sample.
         let stamp =
             (row.stamp_tai_ns > 0).then(|| row.stamp_tai_ns.saturating_add_signed(-self.shots.tai_minus_utc_ns()));
-        let utc_ns = stamp.unwrap_or_else(|| (self.line)().utc_ns(place.start));
+        let utc_ns = stamp.unwrap_or_else(|| (self.timeline)().utc_ns(position.start));
         capture.insert("core:datetime".into(), timestamp(utc_ns).into());
         if let Some(hz) = self.radio.centre_hz {
             capture.insert("core:frequency".into(), hz.into());
@@ -215,7 +215,7 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
         capture.into()
     }
 
-    /// What is to be said of a shot: that shots before it are lost, what it is, what of it is missing.
+    /// Returns the annotations of a shot: lost shots before it, the shot itself, and missing samples.
     fn annotations(&self, at: u64, row: &Row, lost: u64) -> Vec<Value> {
         let mut out = Vec::new();
         if lost > 0 {
@@ -248,11 +248,11 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
     }
 }
 
-fn item(out: &mut impl Write, first: bool, value: &Value) -> std::io::Result<()> {
+fn write_item(out: &mut impl Write, first: bool, value: &Value) -> std::io::Result<()> {
     write!(out, "{}\n    {value}", if first { "" } else { "," })
 }
 
-/// Why packets of a shot are missing: `wire_gap 2, bad_icrc 1`.
+/// Returns the drop causes of a shot, such as `wire_gap 2, bad_icrc 1`.
 fn causes(row: &Row) -> String {
     let named = DropCause::ALL.into_iter().zip(row.drops).filter(|(_, count)| *count > 0);
     let named: Vec<String> = named.map(|(cause, count)| format!("{cause} {count}")).collect();

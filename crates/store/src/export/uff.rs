@@ -1,7 +1,7 @@
-//! UFF, the format of the UltraSound ToolBox: `channel_data` in one HDF5 file.
+//! Ultrasound File Format (UFF) of the UltraSound ToolBox (USTB): `channel_data` in one HDF5 file.
 //!
-//! Samples are single-precision numbers, which hold 16-bit integers exactly, and have a word for what is missing:
-//! NaN. Shots that are lost take no room in the file and read as NaN. (USTB's `uff` classes; read by pyuff_ustb 3.)
+//! Samples are single-precision numbers, which represent 16-bit integers exactly; missing samples are NaN. Lost shots
+//! take no space in the file and read as NaN. (USTB's `uff` classes; read by pyuff_ustb 3.)
 
 use super::about::{About, Losses, Takes, Target};
 use super::array::{Array, Frames};
@@ -39,7 +39,7 @@ pub(super) fn write(
     let file = File::create_excl(draft.path()).map_err(failed())?;
     let data = channel_data(&file, shots, array, &frames).map_err(failed())?;
     let (channels, samples) = (usize::from(frames.geometry.channels()), frames.geometry.samples() as usize);
-    let mut turned = vec![0.0_f32; channels * samples];
+    let mut transposed = vec![0.0_f32; channels * samples];
     for (place, link) in shots.links().to_vec().into_iter().enumerate() {
         let elements = place * channels..(place + 1) * channels;
         shots.each(link, |shot| {
@@ -47,21 +47,21 @@ pub(super) fn write(
                 return Ok(());
             }
             for (at, sample) in shot.samples.iter().enumerate() {
-                turned[at % channels * samples + at / channels] = f32::from(*sample);
+                transposed[at % channels * samples + at / channels] = f32::from(*sample);
             }
             for at in shot.missing.iter().cloned().flatten() {
-                turned[at % channels * samples + at / channels] = f32::NAN;
+                transposed[at % channels * samples + at / channels] = f32::NAN;
             }
             let (frame, wave) = frames.place(shot.row.number);
-            ArrayView2::from_shape((channels, samples), &turned)
+            ArrayView2::from_shape((channels, samples), &transposed)
                 .map_err(|error| hdf5::Error::from(error.to_string()))
                 .and_then(|view| data.write_slice(view, (frame, wave, elements.clone(), ..)))
                 .map_err(failed())
         })?;
     }
     file.close().map_err(failed())?;
-    let tally = shots.tally();
-    if tally.lost + tally.partial + frames.spare() > 0 {
+    let counters = shots.counters();
+    if counters.lost + counters.partial + frames.unused() > 0 {
         notes.push("what is missing is NaN".into());
     }
     let bytes = draft.bytes();
@@ -107,7 +107,7 @@ fn probe(at: &Group, array: &Array, elements: usize) -> hdf5::Result<()> {
     value(&probe, "pitch", array.pitch_m)?;
     value(&probe, "element_width", array.width_m)?;
     value(&probe, "element_height", array.height_m)?;
-    // x, y, z, theta, phi, width, height: a row of each.
+    // Rows: x, y, z, theta, phi, width, height.
     let mut geometry = array.x_m(elements);
     geometry.resize(5 * elements, 0.0);
     geometry.resize(6 * elements, array.width_m);
@@ -120,7 +120,7 @@ fn waves(at: &Group, array: &Array) -> hdf5::Result<()> {
     let count = array.angles_rad.len().max(1);
     let sequence = object(at, "sequence", "uff.wave", count)?;
     for (index, angle) in array.angles_rad.iter().enumerate() {
-        // One wave is the group itself, several are its members.
+        // A single wave is the group itself; several waves are members of it.
         let wave = match count {
             1 => sequence.clone(),
             _ => object(&sequence, &format!("sequence_{:04}", index + 1), "uff.wave", 1)?,
@@ -146,7 +146,7 @@ fn point(at: &Group, name: &str, distance: f64, azimuth: f64) -> hdf5::Result<()
     value(&point, "elevation", 0.0)
 }
 
-/// An object of a class, or several of them.
+/// Creates a group for an object of a class, or for `count` of them.
 fn object(at: &Group, name: &str, class: &str, count: usize) -> hdf5::Result<Group> {
     let group = at.create_group(name)?;
     text(&group, "class", class)?;
@@ -166,7 +166,7 @@ fn values<T: H5Type>(at: &Group, name: &str, shape: (usize, usize), values: &[T]
     describe(&dataset, name)
 }
 
-/// Text is numbers of characters, one below the other.
+/// Writes text as a column of UTF-16 code units.
 fn chars(at: &Group, name: &str, words: &str) -> hdf5::Result<()> {
     let units: Vec<u16> = words.encode_utf16().collect();
     let dataset = at.new_dataset::<u16>().shape((units.len(), 1)).create(name)?;

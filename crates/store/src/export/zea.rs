@@ -1,7 +1,7 @@
 //! zea's HDF5 format, as version 0.1.8 of its library reads it: one track with `raw_data` and its scan.
 //!
-//! `raw_data` is int16, which has no word for what is missing: it reads as 0 there, and `custom/` has the masks:
-//! `shot_state` of each shot, and `missing` with the runs of missing samples in partial ones.
+//! `raw_data` is int16, which cannot represent missing samples: they read as 0, and `custom/` has the masks:
+//! `shot_state` of each shot, and `missing` with the ranges of missing samples in partial shots.
 //! (<https://github.com/tue-bmd/zea>, `zea/data/spec.py`.)
 
 use super::about::{About, Losses, Takes, Target};
@@ -28,11 +28,11 @@ pub(super) const ABOUT: About = About {
     feature: None,
 };
 const FORMAT: &str = ABOUT.name;
-/// The library whose reader this was written for.
+/// Version of the zea library whose format is written.
 const VERSION: &str = "0.1.8";
-/// Places for shots, as many times as there are shots: a lost one takes its place too.
-const MOST_EMPTY: u64 = 1000;
-/// Rows of the table of missing samples in a chunk.
+/// Maximum ratio of allocated shots to recorded ones, since lost shots take space too.
+const MAX_LOSS_RATIO: u64 = 1000;
+/// Rows per chunk of the table of missing samples.
 const CHUNK_ROWS: usize = 4096;
 
 pub(super) fn write(
@@ -43,7 +43,7 @@ pub(super) fn write(
 ) -> Result<u64, ExportError> {
     let array = options.array(&ABOUT)?;
     let frames = Frames::of(shots, array, FORMAT)?;
-    if frames.span.count() > MOST_EMPTY * frames.span.held + MOST_EMPTY {
+    if frames.span.count() > MAX_LOSS_RATIO * frames.span.held + MAX_LOSS_RATIO {
         let (first, last) = (frames.span.first, frames.span.last);
         let why = format!("nearly all shots from {first} to {last} are lost: export a part (--from, --shots)");
         return Err(ExportError::Unfit { format: FORMAT, why });
@@ -51,29 +51,29 @@ pub(super) fn write(
     let draft = to.draft()?;
     let failed = || ExportError::hdf5(draft.path());
     let file = File::create_excl(draft.path()).map_err(failed())?;
-    let mut parts = skeleton(&file, shots, array, &frames).map_err(failed())?;
+    let mut datasets = skeleton(&file, shots, array, &frames).map_err(failed())?;
     let channels = usize::from(frames.geometry.channels());
     for (place, link) in shots.links().to_vec().into_iter().enumerate() {
         let first = place * channels;
         shots.each(link, |shot| {
             let (frame, wave) = frames.place(shot.row.number);
             let at = (frame, wave, place);
-            parts.state(at, shot.row.state, shot.row.stamp_tai_ns).map_err(failed())?;
+            datasets.state(at, shot.row.state, shot.row.stamp_tai_ns).map_err(failed())?;
             if shot.row.state == State::Lost {
                 return Ok(());
             }
             let runs = shot.missing.iter().map(|range| [frame, wave, first, range.start, range.len()]);
-            parts.missing(runs.map(|run| run.map(|value| value as u64))).map_err(failed())?;
+            datasets.missing(runs.map(|run| run.map(|value| value as u64))).map_err(failed())?;
             let samples = ArrayView2::from_shape((shot.samples.len() / channels, channels), shot.samples)
                 .map_err(|error| failed()(error.to_string().into()))?;
-            parts.raw.write_slice(samples, (frame, wave, .., first..first + channels, 0)).map_err(failed())
+            datasets.raw.write_slice(samples, (frame, wave, .., first..first + channels, 0)).map_err(failed())
         })?;
     }
-    parts.finish().map_err(failed())?;
-    drop(parts);
+    datasets.finish().map_err(failed())?;
+    drop(datasets);
     file.close().map_err(failed())?;
-    let tally = shots.tally();
-    if tally.lost + tally.partial + frames.spare() > 0 {
+    let counters = shots.counters();
+    if counters.lost + counters.partial + frames.unused() > 0 {
         notes.push("what is missing is 0 in raw_data: custom/shot_state and custom/missing say which".into());
     }
     let bytes = draft.bytes();
@@ -81,8 +81,8 @@ pub(super) fn write(
     Ok(bytes)
 }
 
-/// The datasets that are filled shot by shot.
-struct Parts {
+/// Datasets that are filled shot by shot.
+struct Datasets {
     raw: Dataset,
     state: Dataset,
     stamp: Dataset,
@@ -91,7 +91,7 @@ struct Parts {
     pending: Vec<[u64; 5]>,
 }
 
-impl Parts {
+impl Datasets {
     fn state(&self, at: (usize, usize, usize), state: State, stamp: u64) -> hdf5::Result<()> {
         self.state.write_slice(ArrayView1::from(&[state as u8]), (at.0, at.1, at.2..at.2 + 1))?;
         self.stamp.write_slice(ArrayView1::from(&[stamp]), (at.0, at.1, at.2..at.2 + 1))
@@ -117,7 +117,7 @@ impl Parts {
     }
 }
 
-fn skeleton(file: &File, shots: &Shots<'_>, array: &Array, frames: &Frames) -> hdf5::Result<Parts> {
+fn skeleton(file: &File, shots: &Shots<'_>, array: &Array, frames: &Frames) -> hdf5::Result<Datasets> {
     let run = shots.run();
     text(file, "zea_version", VERSION)?;
     text(file, "us_machine", &run.instrument)?;
@@ -138,8 +138,8 @@ fn skeleton(file: &File, shots: &Shots<'_>, array: &Array, frames: &Frames) -> h
         .create_group("data")?
         .new_dataset::<i16>()
         .chunk((1, 1, samples, channels, 1))
-        // zea's reader takes chunks from the file itself, so each must have its place there, also that of a lost
-        // shot. A new file reads as zeros where nothing was written.
+        // zea's reader reads chunks directly from the file, so the chunks of lost shots must be allocated too.
+        // Unwritten datasets of a new file read as zeros.
         .alloc_time(Some(AllocTime::Early))
         .fill_time(FillTime::Never)
         .shape((frames.frames, frames.waves, samples, frames.elements, 1))
@@ -161,10 +161,10 @@ fn skeleton(file: &File, shots: &Shots<'_>, array: &Array, frames: &Frames) -> h
         "Runs of samples that were not received and are 0: frame, transmission, first element of the link, first \
          sample counted through the link's elements and then through time, count.",
     )?;
-    Ok(Parts { raw, state, stamp, missing, held: 0, pending: Vec::new() })
+    Ok(Datasets { raw, state, stamp, missing, held: 0, pending: Vec::new() })
 }
 
-/// Whole frames, some thousand shots.
+/// Returns the chunk shape of per-shot datasets: whole frames, up to 4096 entries.
 fn chunk(shape: (usize, usize, usize)) -> (usize, usize, usize) {
     ((4096 / (shape.1 * shape.2)).clamp(1, shape.0), shape.1, shape.2)
 }
@@ -206,7 +206,7 @@ fn scan(at: &Group, array: &Array, frames: &Frames) -> hdf5::Result<()> {
         delays.extend(x.iter().map(|x| (path(*x) - first) as f32));
     }
     several(at, "t0_delays", (waves, elements), &delays, "s", "Transmit delays per element.")?;
-    // Only as the stamps' mean: a file of every interval would say no more than custom/stamp_tai_ns does.
+    // Only the mean of the timestamps, stored as fill value: custom/stamp_tai_ns has the individual times.
     match frames.span.rate_hz() {
         Some(hz) => {
             let shape = (frames.frames, waves);

@@ -1,4 +1,4 @@
-//! What an import format says of itself, and what it is shown of a source.
+//! Descriptions of import formats, and candidate sources for their detection.
 
 use super::error::ImportError;
 use super::options::ImportOptions;
@@ -7,7 +7,7 @@ use crate::metadata::header::SIGNATURE;
 use std::cell::OnceCell;
 use std::path::Path;
 
-/// Options that only some formats have a use for.
+/// Option that only some formats use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// [`ImportOptions::samples`].
@@ -21,7 +21,7 @@ pub enum Takes {
 }
 
 impl Takes {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Samples => "--samples",
@@ -31,9 +31,9 @@ impl Takes {
         }
     }
 
-    /// Those that were given.
+    /// Returns the options that were given.
     pub(super) fn given(options: &ImportOptions) -> impl Iterator<Item = Self> {
-        // Every source takes a scale and may replace a file.
+        // Scale and overwrite apply to every format.
         let ImportOptions { samples, rate_hz, channel, scale: _, pauses, overwrite: _ } = options;
         let all = [
             (Self::Samples, samples.is_some()),
@@ -45,22 +45,22 @@ impl Takes {
     }
 }
 
-/// What a format is and takes.
+/// Description of a format.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
-    /// Its name.
+    /// Name of the format.
     pub name: &'static str,
-    /// What is expected of a source, in a few words.
+    /// Short description of an expected source.
     pub source: &'static str,
-    /// Of a format in HDF5: what is expected in the file.
+    /// For HDF5 formats: the expected contents of the file.
     pub hdf5: Option<&'static str>,
-    /// The options that it has a use for.
+    /// Options that the format uses.
     pub takes: &'static [Takes],
-    /// The feature of this crate that its object stores need.
+    /// Feature of this crate that object stores require.
     pub feature: Option<&'static str>,
 }
 
-/// A source whose format is not known yet. What is read of it is read once, when a format asks for it.
+/// A source of unknown format. Its contents are read once, on first use.
 pub(super) struct Candidate<'a> {
     pub path: &'a Path,
     first: OnceCell<Vec<u8>>,
@@ -72,12 +72,12 @@ impl<'a> Candidate<'a> {
         Self { path, first: OnceCell::new(), hdf5: OnceCell::new() }
     }
 
-    /// Whether its name has an ending.
-    pub fn is_named(&self, ending: &str) -> bool {
-        self.path.extension().is_some_and(|found| found == ending)
+    /// Returns `true` if the file name has this extension.
+    pub fn has_extension(&self, extension: &str) -> bool {
+        self.path.extension().is_some_and(|found| found == extension)
     }
 
-    /// Its first bytes.
+    /// Returns the first bytes of the file.
     pub fn first(&self) -> Result<&[u8], ImportError> {
         if self.first.get().is_none() {
             let first = first_bytes(self.path).map_err(ImportError::io(self.path))?;
@@ -86,7 +86,7 @@ impl<'a> Candidate<'a> {
         Ok(self.first.get().map_or(&[], Vec::as_slice))
     }
 
-    /// The file, if it is one of HDF5.
+    /// Returns the file if it is an HDF5 file.
     pub fn hdf5(&self) -> Result<Option<&hdf5::File>, ImportError> {
         if self.first()? != SIGNATURE {
             return Ok(None);

@@ -1,45 +1,45 @@
-//! Sources that go on without shots: samples one behind the other, perhaps with gaps.
+//! Sources without shots: streams of samples, possibly with gaps.
 //!
-//! Each block without a gap is cut into shots from its beginning. What is left at its end is a partial shot.
+//! Each contiguous block is divided into shots from its start. The remainder at its end is a partial shot.
 
 use super::bounds::time;
 use super::error::ImportError;
 use super::options::ImportOptions;
-use super::source::{Described, Piece, Pieces, Source};
+use super::source::{Piece, Pieces, Source, SourceInfo};
 use crate::info::RunInfo;
 use shotline_wire::shot::MAX_SHOTS;
 use std::path::{Path, PathBuf};
 
-/// Samples of a shot, at most, where they are chosen here.
-const MOST_SAMPLES: u64 = 16_384;
-/// Where blocks have no common divisor above this, shots are as long as they like.
-const LEAST_SAMPLES: u64 = 256;
-/// Indices of samples stay below this: at a million million samples a second, the year 2116.
-pub(super) const MOST_INDEX: u64 = 1 << 62;
-/// Bytes of a shot's samples, at most.
-const MOST_BYTES: u64 = 8 << 20;
+/// Maximum samples per shot, unless set by an option.
+const MAX_SAMPLES: u64 = 16_384;
+/// Minimum samples per shot for a length that divides all blocks. Below it, the maximum length is used.
+const MIN_SAMPLES: u64 = 256;
+/// Maximum sample index. At 10^12 samples per second it is reached in 2116.
+pub(super) const MAX_INDEX: u64 = 1 << 62;
+/// Maximum size of the samples of a shot, in bytes.
+const MAX_SHOT_BYTES: u64 = 8 << 20;
 
-/// Samples without a gap.
+/// A contiguous block of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// The index of the first one on the source's own line of samples.
+    /// Index of the first sample on the source's timeline.
     pub start: u64,
-    /// How many.
+    /// Number of samples.
     pub samples: u64,
-    /// The number of the first shot, if the source tells it.
+    /// Number of the first shot, if the source has one.
     pub number: Option<u64>,
 }
 
-/// Reads so many instants of a block, from an offset on.
+/// Reads instants of a block: (block, offset, count).
 pub(super) type ReadBlock = Box<dyn FnMut(usize, u64, usize) -> Result<Vec<f64>, ImportError>>;
 
-/// The time of a block's sample, in TAI nanoseconds; 0: unknown.
+/// Returns the time of a sample (block, offset) in TAI nanoseconds; 0 if unknown.
 pub(super) type Stamp = Box<dyn Fn(usize, u64) -> i128>;
 
-/// A source of blocks.
+/// Source of contiguous blocks.
 pub(super) struct Blocks {
     path: PathBuf,
-    described: Described,
+    described: SourceInfo,
     blocks: Vec<Block>,
     pauses: bool,
     stamp: Stamp,
@@ -50,10 +50,10 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// `read` reads the samples of a block, all channels of each.
+    /// Creates a source. `read` returns all channels of each instant.
     pub fn new(
         path: &Path,
-        described: Described,
+        described: SourceInfo,
         blocks: Vec<Block>,
         options: &ImportOptions,
         stamp: Stamp,
@@ -63,8 +63,8 @@ impl Blocks {
         Self { path, described, blocks, pauses: options.pauses, stamp, read, block: 0, offset: 0, number: 0 }
     }
 
-    /// The number of the shot that begins here.
-    fn number_here(&self, samples: u64) -> u64 {
+    /// Returns the number of the shot at the current position.
+    fn current_number(&self, samples: u64) -> u64 {
         let here = self.blocks[self.block];
         if self.offset > 0 {
             return self.number;
@@ -72,7 +72,7 @@ impl Blocks {
         let Some(before) = self.block.checked_sub(1).map(|before| self.blocks[before]) else {
             return here.number.unwrap_or(0);
         };
-        // What a partial shot lacks is no other shot's.
+        // The missing part of a partial shot belongs to that shot.
         let end = before.start + before.samples.next_multiple_of(samples);
         let lost = if self.pauses { 0 } else { here.start.saturating_sub(end).div_ceil(samples) };
         here.number.map_or(self.number + lost, |number| number.max(self.number))
@@ -80,7 +80,7 @@ impl Blocks {
 }
 
 impl Source for Blocks {
-    fn described(&self) -> &Described {
+    fn described(&self) -> &SourceInfo {
         &self.described
     }
 
@@ -88,7 +88,7 @@ impl Source for Blocks {
         let Some(block) = self.blocks.get(self.block).copied() else { return Ok(None) };
         let geometry = self.described.run.links[0].geometry;
         let (samples, channels) = (u64::from(geometry.samples()), usize::from(geometry.channels()));
-        let (number, at) = (self.number_here(samples), block.start + self.offset);
+        let (number, at) = (self.current_number(samples), block.start + self.offset);
         if number >= MAX_SHOTS {
             let found = format!("expected shot numbers below {MAX_SHOTS}, found {number} at sample {at}");
             let found = format!("{found}: if its gaps are pauses, in which no shots are lost, say so (--pauses)");
@@ -109,37 +109,42 @@ impl Source for Blocks {
     }
 }
 
-/// Samples of a shot: as asked for, else as the source has them, else what divides every block.
-pub(super) fn samples_of(path: &Path, blocks: &[Block], channels: u64, asked: Option<u32>) -> Result<u64, ImportError> {
+/// Returns the samples per shot: as requested, or else the largest length that divides every block.
+pub(super) fn samples_per_shot(
+    path: &Path,
+    blocks: &[Block],
+    channels: u64,
+    requested: Option<u32>,
+) -> Result<u64, ImportError> {
     let longest = blocks.iter().map(|block| block.samples).max().unwrap_or(0);
     if longest == 0 || channels == 0 {
         return Err(ImportError::format(path, "expected 1 sample or more, found none"));
     }
-    if let Some(asked) = asked {
-        return Ok(u64::from(asked.max(1)));
+    if let Some(requested) = requested {
+        return Ok(u64::from(requested.max(1)));
     }
-    let most = (MOST_BYTES / (channels * 2)).clamp(1, MOST_SAMPLES).min(longest);
-    let common = blocks.iter().fold(0, |common, block| divisor(common, block.samples));
-    let dividing = (1..=most).rev().find(|samples| common.is_multiple_of(*samples)).unwrap_or(1);
-    Ok(if dividing >= LEAST_SAMPLES.min(longest) { dividing } else { most })
+    let max = (MAX_SHOT_BYTES / (channels * 2)).clamp(1, MAX_SAMPLES).min(longest);
+    let common = blocks.iter().fold(0, |common, block| gcd(common, block.samples));
+    let dividing = (1..=max).rev().find(|samples| common.is_multiple_of(*samples)).unwrap_or(1);
+    Ok(if dividing >= MIN_SAMPLES.min(longest) { dividing } else { max })
 }
 
-/// Shots that blocks are cut into.
-pub(super) fn shots_of(blocks: &[Block], samples: u64) -> u64 {
+/// Returns the number of shots into which blocks are divided.
+pub(super) fn count_shots(blocks: &[Block], samples: u64) -> u64 {
     blocks.iter().map(|block| block.samples.div_ceil(samples)).sum()
 }
 
-/// The greatest common divisor.
-fn divisor(a: u64, b: u64) -> u64 {
-    if a == 0 { b } else { divisor(b % a, a) }
+/// Returns the greatest common divisor.
+fn gcd(a: u64, b: u64) -> u64 {
+    if a == 0 { b } else { gcd(b % a, a) }
 }
 
-/// Nanoseconds by which the recording's TAI is ahead of UTC: what the source says, else what this machine's clock
-/// says (0 where that is not set). The run begins with the source's first sample, if its time is known.
-pub(super) fn begin(run: &mut RunInfo, said_s: Option<i64>, first_utc_ns: Option<u64>) -> i64 {
+/// Sets the start of the run to the first sample of the source, if its time is known, and returns TAI - UTC in
+/// nanoseconds: that of the source, or else that of the system clock (0 if it is not set).
+pub(super) fn set_start(run: &mut RunInfo, source_s: Option<i64>, first_utc_ns: Option<u64>) -> i64 {
     const SECOND: i64 = 1_000_000_000;
-    let own = (run.start_tai_ns.saturating_sub(run.start_utc_ns) as i64 + SECOND / 2) / SECOND * SECOND;
-    let ahead = said_s.map_or(own, |seconds| seconds * SECOND);
+    let system = (run.start_tai_ns.saturating_sub(run.start_utc_ns) as i64 + SECOND / 2) / SECOND * SECOND;
+    let ahead = source_s.map_or(system, |seconds| seconds * SECOND);
     run.start_utc_ns = first_utc_ns.unwrap_or(run.start_utc_ns);
     run.start_tai_ns = run.start_utc_ns.saturating_add_signed(ahead);
     ahead
@@ -150,16 +155,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shots_divide_what_they_can() {
+    fn shot_lengths_divide_the_blocks_if_possible() {
         let of = |lengths: &[u64]| {
             let blocks: Vec<_> = lengths.iter().map(|n| Block { start: 0, samples: *n, number: None }).collect();
-            samples_of(Path::new("a"), &blocks, 2, None).unwrap()
+            samples_per_shot(Path::new("a"), &blocks, 2, None).unwrap()
         };
         assert_eq!(of(&[288_000]), 16_000);
         assert_eq!(of(&[356_868]), 15_516);
         assert_eq!(of(&[1000, 3000]), 1000);
         assert_eq!(of(&[100]), 100);
-        assert_eq!(of(&[166, 67, 27, 538]), 538, "nothing divides them");
+        assert_eq!(of(&[166, 67, 27, 538]), 538, "no common divisor");
         assert_eq!(of(&[1_000_003]), 16_384, "a prime");
     }
 }

@@ -1,4 +1,4 @@
-//! Bounds of a source's numbers. What is beyond them is refused where it is read: no shot has such a number, or such a time.
+//! Bounds checks of untrusted numbers and times in a source.
 
 use super::error::ImportError;
 use serde_json::Value;
@@ -6,12 +6,12 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// Times end here, in nanoseconds since 1970: the year 2262.
-const MOST_NS: u64 = i64::MAX as u64;
-/// Seconds by which TAI may be ahead of UTC: 37 since 2017, and other clocks are not set so exactly.
-pub(super) const AHEAD_S: RangeInclusive<i64> = -1000..=1000;
+/// Maximum time in nanoseconds since 1970, in the year 2262.
+const MAX_NS: u64 = i64::MAX as u64;
+/// Accepted range of TAI - UTC in seconds. It is 37 since 2017; the range allows for inexactly set clocks.
+pub(super) const TAI_MINUS_UTC_S: RangeInclusive<i64> = -1000..=1000;
 
-/// A number, if it is within its bounds; none: what was found is no such number at all.
+/// Checks that a number is within its bounds. `None` means that `found` is not a number of this type.
 pub(super) fn bounded<N: PartialOrd + Display>(
     path: &Path,
     field: &str,
@@ -25,8 +25,8 @@ pub(super) fn bounded<N: PartialOrd + Display>(
     })
 }
 
-/// A number of JSON, read by `read`, if it is there.
-pub(super) fn told<N: PartialOrd + Display>(
+/// Reads an optional JSON number with `read` and checks its bounds.
+pub(super) fn optional<N: PartialOrd + Display>(
     path: &Path,
     field: &str,
     found: &Value,
@@ -39,9 +39,9 @@ pub(super) fn told<N: PartialOrd + Display>(
     bounded(path, field, found, read(found), bounds).map(Some)
 }
 
-/// A time in nanoseconds since 1970.
+/// Checks a time in nanoseconds since 1970.
 pub(super) fn time(path: &Path, field: &str, ns: i128) -> Result<u64, ImportError> {
-    u64::try_from(ns).ok().filter(|ns| *ns <= MOST_NS).ok_or_else(|| {
+    u64::try_from(ns).ok().filter(|ns| *ns <= MAX_NS).ok_or_else(|| {
         let found = format!("{field}: expected times from 1970 to 2262, found {ns} ns since 1970");
         ImportError::format(path, found)
     })

@@ -1,13 +1,13 @@
-//! Digital RF: the channel of a folder, its blocks as the files' indexes tell them.
+//! Digital RF: a channel of a folder, with the blocks listed in the indexes of its files.
 
 use super::about::{About, Candidate, Takes};
-use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
-use super::bounds::{AHEAD_S, bounded, time};
+use super::blocks::{Block, Blocks, MAX_INDEX, count_shots, samples_per_shot, set_start};
+use super::bounds::{TAI_MINUS_UTC_S, bounded, time};
 use super::error::ImportError;
-use super::files::{beneath, expect_own, open_below};
+use super::files::{expect_local, open_below, open_error};
 use super::frames::{Shape, described, whole_rate};
 use super::options::ImportOptions;
-use super::source::Numbers;
+use super::source::NumberRange;
 use crate::beneath::Folder;
 use hdf5::types::{FloatSize, IntSize, TypeDescriptor};
 use hdf5::{Dataset, File, H5Type};
@@ -24,11 +24,11 @@ pub(super) const ABOUT: About = About {
 };
 const FORMAT: &str = ABOUT.name;
 const PROPERTIES: &str = "drf_properties.h5";
-/// Sample rates are fractions of whole numbers: times are exact with these.
-const MOST_NUMERATOR: f64 = (1_u64 << 53) as f64;
-const MOST_DENOMINATOR: f64 = (1_u64 << 32) as f64;
+/// Maximum numerator and denominator of the sample rate, for which times are exact.
+const MAX_NUMERATOR: f64 = (1_u64 << 53) as f64;
+const MAX_DENOMINATOR: f64 = (1_u64 << 32) as f64;
 
-/// A complex sample as HDF5 converts it for us.
+/// Complex sample, as converted by HDF5.
 #[derive(Clone, Copy, Debug, H5Type)]
 #[repr(C)]
 struct Complex {
@@ -36,7 +36,7 @@ struct Complex {
     i: f64,
 }
 
-/// A run of samples in one file.
+/// Contiguous samples in one file.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     file: usize,
@@ -45,7 +45,7 @@ struct Piece {
     samples: u64,
 }
 
-/// Any folder: those of other formats are known before.
+/// Recognises any folder, because folders of other formats are detected first.
 pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
     Ok(candidate.path.is_dir())
 }
@@ -54,16 +54,16 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let channel = channel(path, options)?;
     let properties = channel.join(PROPERTIES);
     let failed = || ImportError::hdf5(&properties);
-    let folder = Folder::open(&channel).map_err(|errno| beneath(&channel, errno))?;
+    let folder = Folder::open(&channel).map_err(|errno| open_error(&channel, errno))?;
     let file = open_below(&folder, Path::new(PROPERTIES))?;
     let number = |name: &str| file.attr(name).and_then(|attribute| attribute.read_raw::<f64>());
     let one = |name: &str| number(name).map(|values| values.first().copied().unwrap_or(0.0));
-    // Versions before 2.3 have one number.
+    // Versions before 2.3 have a single number.
     let (numerator, denominator) = match one("sample_rate_numerator") {
         Ok(numerator) => (numerator, one("sample_rate_denominator").map_err(failed())?),
         Err(_) => (one("samples_per_second").map_err(failed())?, 1.0),
     };
-    if !((1.0..=MOST_NUMERATOR).contains(&numerator) && (1.0..=MOST_DENOMINATOR).contains(&denominator)) {
+    if !((1.0..=MAX_NUMERATOR).contains(&numerator) && (1.0..=MAX_DENOMINATOR).contains(&denominator)) {
         let found = format!("expected a sample rate of up to 2^53/2^32, found {numerator}/{denominator}");
         return Err(ImportError::format(&properties, found));
     }
@@ -74,12 +74,12 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let channels = subchannels * if complex { 2 } else { 1 };
     let (files, pieces) = index(&folder, subchannels)?;
     let numbers = numbers(&folder, &files[0])?;
-    let blocks = joined(&pieces);
-    let own = one("shotline_samples_per_shot").ok().map(|samples| samples as u32).filter(|samples| *samples > 0);
-    let samples = samples_of(&channel, &blocks, channels, options.samples.or(own))?;
+    let blocks = merge(&pieces);
+    let exported = one("shotline_samples_per_shot").ok().map(|samples| samples as u32).filter(|samples| *samples > 0);
+    let samples = samples_per_shot(&channel, &blocks, channels, options.samples.or(exported))?;
     let mut notes = Vec::new();
     let rate_hz = whole_rate(numerator / denominator, &mut notes);
-    let shots = shots_of(&blocks, samples);
+    let shots = count_shots(&blocks, samples);
     let mut described = described(path, FORMAT, Shape { channels, samples, shots, rate_hz, numbers })?;
     let rate = format!("channel = {:?}\nsample_rate = \"{numerator}/{denominator}\"\n", name_of(&channel));
     described.run.config.push_str(&rate);
@@ -90,9 +90,10 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
         ((whole + numerator as u128 / 2) / numerator as u128) as i128
     };
     let field = "shotline_tai_minus_utc_s";
-    let said = one(field).ok().map(|seconds| bounded(&properties, field, &seconds, Some(seconds as i64), AHEAD_S));
+    let said =
+        one(field).ok().map(|seconds| bounded(&properties, field, &seconds, Some(seconds as i64), TAI_MINUS_UTC_S));
     let first = starts.first().map(|start| time(&channel, "the first sample", utc_ns(*start))).transpose()?;
-    let ahead = i128::from(begin(&mut described.run, said.transpose()?, first));
+    let ahead = i128::from(set_start(&mut described.run, said.transpose()?, first));
     let stamp = {
         let starts = starts.clone();
         move |block: usize, offset: u64| utc_ns(starts[block] + offset) + ahead
@@ -121,19 +122,19 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     Ok(Blocks::new(&channel, described, blocks, options, Box::new(stamp), Box::new(read)))
 }
 
-/// The folder of the channel: this one, its only one, or the one that is named.
+/// Returns the folder of the channel: this folder, its only channel, or the one named in the options.
 fn channel(path: &Path, options: &ImportOptions) -> Result<PathBuf, ImportError> {
     if path.join(PROPERTIES).is_file() {
         return Ok(path.to_owned());
     }
-    let mut there = folders(path)?;
-    there.retain(|folder| folder.join(PROPERTIES).is_file());
-    let names = || there.iter().map(|folder| name_of(folder)).collect::<Vec<_>>().join(", ");
-    match (&options.channel, &there[..]) {
+    let mut channels = folders(path)?;
+    channels.retain(|folder| folder.join(PROPERTIES).is_file());
+    let names = || channels.iter().map(|folder| name_of(folder)).collect::<Vec<_>>().join(", ");
+    match (&options.channel, &channels[..]) {
         (_, []) => {
             Err(ImportError::format(path, format!("expected a folder of Digital RF ({PROPERTIES}), found none")))
         }
-        (Some(name), _) => there.iter().find(|folder| name_of(folder) == *name).cloned().ok_or_else(|| {
+        (Some(name), _) => channels.iter().find(|folder| name_of(folder) == *name).cloned().ok_or_else(|| {
             ImportError::format(path, format!("expected one of the channels {}, found {name}", names()))
         }),
         (None, [only]) => Ok(only.clone()),
@@ -158,15 +159,15 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
     Ok(listed)
 }
 
-/// A file of a channel, and its samples.
+/// Opens a file of a channel and its samples.
 fn data(within: &Folder, path: &Path) -> Result<(File, Dataset), ImportError> {
     let file = open_below(within, path.strip_prefix(within.path()).unwrap_or(path))?;
     let data = file.dataset("rf_data").map_err(ImportError::hdf5(path))?;
-    expect_own(&data, &file, path)?;
+    expect_local(&data, &file, path)?;
     Ok((file, data))
 }
 
-/// All files of a channel and what is in them, in the order of time.
+/// Returns all files of a channel and their contiguous pieces, in the order of time.
 fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
     let channel = within.path();
     let (mut files, mut pieces) = (Vec::new(), Vec::new());
@@ -189,7 +190,7 @@ fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>)
             return Err(ImportError::format(path, found));
         }
         let listed = opened.dataset("rf_data_index").map_err(failed())?;
-        expect_own(&listed, &opened, path)?;
+        expect_local(&listed, &opened, path)?;
         let listed: Array2<u64> = listed.read_2d().map_err(failed())?;
         if listed.ncols() != 2 {
             let found = format!("rf_data_index: expected rows of 2 numbers, found {}", listed.ncols());
@@ -199,7 +200,7 @@ fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>)
         for (at, (start, row)) in listed.iter().enumerate() {
             let end = listed.get(at + 1).map_or(rows, |next| next.1);
             let samples = end.saturating_sub(*row);
-            if end > rows || rows > MOST_INDEX || *start > MOST_INDEX {
+            if end > rows || rows > MAX_INDEX || *start > MAX_INDEX {
                 let found =
                     format!("expected blocks within its {rows} samples, found one from {row} to {end} at {start}");
                 return Err(ImportError::format(path, found));
@@ -216,8 +217,8 @@ fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>)
     Ok((files, pieces))
 }
 
-/// Pieces that continue each other are one block.
-fn joined(pieces: &[Piece]) -> Vec<Block> {
+/// Merges contiguous pieces into blocks.
+fn merge(pieces: &[Piece]) -> Vec<Block> {
     let mut out: Vec<Block> = Vec::new();
     for piece in pieces {
         match out.last_mut() {
@@ -228,7 +229,7 @@ fn joined(pieces: &[Piece]) -> Vec<Block> {
     out
 }
 
-fn numbers(within: &Folder, path: &Path) -> Result<Numbers, ImportError> {
+fn numbers(within: &Folder, path: &Path) -> Result<NumberRange, ImportError> {
     let kind = data(within, path)?.1.dtype().and_then(|kind| kind.to_descriptor());
     let kind = kind.map_err(ImportError::hdf5(path))?;
     let number = match &kind {
@@ -236,10 +237,10 @@ fn numbers(within: &Folder, path: &Path) -> Result<Numbers, ImportError> {
         other => Some(other),
     };
     match number {
-        Some(TypeDescriptor::Unsigned(IntSize::U1)) => Ok(Numbers::Bytes),
-        Some(TypeDescriptor::Integer(IntSize::U1 | IntSize::U2)) => Ok(Numbers::Int16),
-        Some(TypeDescriptor::Integer(_) | TypeDescriptor::Unsigned(_)) => Ok(Numbers::Any),
-        Some(TypeDescriptor::Float(FloatSize::U4 | FloatSize::U8)) => Ok(Numbers::Any),
+        Some(TypeDescriptor::Unsigned(IntSize::U1)) => Ok(NumberRange::Bytes),
+        Some(TypeDescriptor::Integer(IntSize::U1 | IntSize::U2)) => Ok(NumberRange::Int16),
+        Some(TypeDescriptor::Integer(_) | TypeDescriptor::Unsigned(_)) => Ok(NumberRange::Any),
+        Some(TypeDescriptor::Float(FloatSize::U4 | FloatSize::U8)) => Ok(NumberRange::Any),
         _ => Err(ImportError::format(path, format!("expected numbers in rf_data, found {kind}"))),
     }
 }

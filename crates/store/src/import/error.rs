@@ -1,22 +1,22 @@
-//! Why nothing was imported.
+//! Errors of an import.
 
 use crate::StoreError;
 use crate::zarr::objects::ObjectError;
 use shotline_wire::shot::GeometryError;
 use std::path::{Path, PathBuf};
 
-/// Why nothing was imported.
+/// Error of an import. No recording is left.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The recording cannot be written.
     #[error(transparent)]
     Recording(#[from] StoreError),
-    /// The kernel refused something.
+    /// A file operation failed.
     #[error("cannot read {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: std::io::Error,
     },
     /// libhdf5 failed.
@@ -24,10 +24,10 @@ pub enum ImportError {
     Hdf5 {
         /// The file.
         path: PathBuf,
-        /// The library's reason.
+        /// Error of the library.
         source: hdf5::Error,
     },
-    /// It is not what it seems, or not what can be read here.
+    /// The source is invalid or not supported.
     #[error("{}: {found}", path.display())]
     Format {
         /// The file.
@@ -35,21 +35,21 @@ pub enum ImportError {
         /// What was expected, what was found, what to do.
         found: String,
     },
-    /// Its shots cannot be shots of ours.
+    /// The shots of the source have an unsupported geometry.
     #[error("{}: {source}; choose other shots (--samples)", path.display())]
     Geometry {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         source: GeometryError,
     },
-    /// There is no memory for the shots.
+    /// Shot buffers cannot be allocated.
     #[error("no memory for shot buffers: {0}")]
     Memory(#[from] shotline_memory::MemoryError),
-    /// An object store refused something.
+    /// An object store operation failed.
     #[error(transparent)]
     Objects(#[from] ObjectError),
-    /// The caller asked for it.
+    /// The progress callback stopped the import.
     #[error("the import was stopped; nothing of it is left")]
     Stopped,
 }

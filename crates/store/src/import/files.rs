@@ -1,4 +1,4 @@
-//! The files of a source: none that lies outside of its folder is read.
+//! Access to the files of a source, restricted to its folder.
 
 use super::error::ImportError;
 use crate::beneath::Folder;
@@ -9,9 +9,9 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Refuses a dataset whose numbers are in other files: its author would choose which files are read.
-pub(super) fn expect_own(dataset: &Dataset, file: &hdf5::File, path: &Path) -> Result<(), ImportError> {
-    // Names of files do not tell them apart: a link may go by any.
+/// Refuses a dataset whose data is in other files, with which the author of a source could read arbitrary files.
+pub(super) fn expect_local(dataset: &Dataset, file: &hdf5::File, path: &Path) -> Result<(), ImportError> {
+    // Files are compared by number, because a link may have any name.
     let numbers = dataset.loc_info().and_then(|there| Ok((there.fileno, file.loc_info()?.fileno)));
     let (there, here) = numbers.map_err(ImportError::hdf5(path))?;
     let own = there == here && dataset.layout() != Layout::Virtual;
@@ -23,15 +23,15 @@ pub(super) fn expect_own(dataset: &Dataset, file: &hdf5::File, path: &Path) -> R
     Err(ImportError::format(path, format!("{found}: copy them into it (h5repack, or h5py)")))
 }
 
-/// Opens a file that lies in or below the folder of the source, for HDF5.
+/// Opens an HDF5 file in or below the folder of the source.
 pub(super) fn open_below(folder: &Folder, name: &Path) -> Result<hdf5::File, ImportError> {
     let path = folder.path().join(name);
-    let file = folder.file(name, OFlags::RDONLY).map_err(|errno| beneath(&path, errno))?;
+    let file = folder.file(name, OFlags::RDONLY).map_err(|errno| open_error(&path, errno))?;
     open_same(&file).map_err(ImportError::hdf5(&path))
 }
 
-/// Why a file that another one names is not read.
-pub(super) fn beneath(path: &Path, errno: Errno) -> ImportError {
+/// Converts the error of opening a file named by a source.
+pub(super) fn open_error(path: &Path, errno: Errno) -> ImportError {
     match errno {
         Errno::XDEV => {
             ImportError::format(path, "expected a file in its own folder, found a link to elsewhere: put it there")
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_the_file_that_was_looked_at_whatever_takes_its_name() {
+    fn files_are_read_from_the_folder_as_opened() {
         let outside = tempfile::tempdir().unwrap();
         let (named, moved) = (outside.path().join("named"), outside.path().join("moved"));
         let made = |folder: &Path, number: u32| {

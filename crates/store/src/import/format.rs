@@ -1,7 +1,7 @@
-//! The registry of import formats.
+//! Registry of import formats.
 //!
-//! A format is a file of its own, with its description `ABOUT`, its functions `recognizes` and `open`, and a line of the
-//! table below.
+//! A format is a module with its description `ABOUT` and its functions `recognizes` and `open`, and a line in the table
+//! below.
 
 use super::about::{About, Candidate, Takes};
 use super::error::ImportError;
@@ -12,31 +12,31 @@ use std::path::Path;
 
 macro_rules! formats {
     ($($(#[$what:meta])* $format:ident => $module:ident,)+) => {
-        /// A format that recordings are made from.
+        /// Import format.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Format {
             $($(#[$what])* $format,)+
         }
 
         impl Format {
-            /// Every format, in the order in which a source is asked for them.
+            /// All formats, in the order in which they are tried on a source.
             pub const ALL: &'static [Self] = &[$(Self::$format,)+];
 
-            /// What it is and takes.
+            /// Returns the description of the format.
             pub fn about(self) -> &'static About {
                 match self {
                     $(Self::$format => &$module::ABOUT,)+
                 }
             }
 
-            /// Whether a source is of it, by its name and its first bytes.
+            /// Returns `true` if a source has this format, by its name and contents.
             fn recognizes(self, candidate: &Candidate<'_>) -> Result<bool, ImportError> {
                 match self {
                     $(Self::$format => $module::recognizes(candidate),)+
                 }
             }
 
-            /// Opens a source of it.
+            /// Opens a source of this format.
             pub(super) fn open(self, from: &Path, options: &ImportOptions) -> Result<Box<dyn Source>, ImportError> {
                 match self {
                     $(Self::$format => Ok(Box::new($module::open(from, options)?)),)+
@@ -47,9 +47,9 @@ macro_rules! formats {
 }
 
 formats! {
-    /// SigMF: metadata and samples side by side.
+    /// SigMF: a pair of metadata and samples.
     SigMf => sigmf,
-    /// A group of Zarr that was exported from here, in a folder or an object store.
+    /// A Zarr group exported by this crate, in a folder or an object store.
     Zarr => zarr,
     /// A folder of Digital RF.
     DigitalRf => digital_rf,
@@ -57,15 +57,15 @@ formats! {
     Uff => uff,
     /// zea's HDF5 format.
     Zea => zea,
-    /// An array of NumPy.
+    /// A NumPy array.
     Npy => npy,
 }
 
 impl Format {
-    /// The format of a source.
+    /// Detects the format of a source.
     ///
     /// # Errors
-    /// If it cannot be read, or is of no format that is known here.
+    /// If the source cannot be read, or has no supported format.
     pub(super) fn of(from: &Path) -> Result<Self, ImportError> {
         let candidate = Candidate::new(from);
         for format in Self::ALL.iter().copied() {
@@ -84,7 +84,7 @@ impl Format {
         Err(ImportError::format(from, found))
     }
 
-    /// Refuses options that would change nothing.
+    /// Refuses options that the format does not use.
     pub(super) fn check(self, from: &Path, options: &ImportOptions) -> Result<(), ImportError> {
         let About { name, takes, .. } = self.about();
         match Takes::given(options).find(|option| !takes.contains(option)) {
@@ -94,11 +94,11 @@ impl Format {
     }
 }
 
-/// The columns of [`rows`].
+/// Column headings of [`rows`].
 pub const HEADER: [&str; 4] = ["format", "source", "options", "feature"];
 
-/// A row for each format: name, what a source is, options that it has a use for, and the feature that it needs for
-/// object stores.
+/// Returns a table row per format: name, description of a source, options, and the feature required for object
+/// stores.
 pub fn rows() -> Vec<[String; 4]> {
     let row = |format: &Format| {
         let About { name, source, hdf5: _, takes, feature } = *format.about();
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_of_no_format_lists_what_there_is() {
+    fn an_unknown_source_lists_all_formats() {
         let folder = tempfile::tempdir().unwrap();
         let (other, hdf5) = (folder.path().join("other"), folder.path().join("other.h5"));
         std::fs::write(&other, "other").unwrap();

@@ -1,29 +1,29 @@
-//! Sources that have shots: arrays in which one index is the shot.
+//! Sources with shots: arrays in which one dimension is the shot.
 
 use super::error::ImportError;
-use super::source::{Described, Numbers, Piece, Pieces, Source};
+use super::source::{NumberRange, Piece, Pieces, Source, SourceInfo};
 use crate::info::{LinkInfo, RunInfo};
 use shotline_wire::shot::{Geometry, MAX_SHOTS, Packing};
 use std::path::Path;
 
 type ReadShot = Box<dyn FnMut(u64) -> Result<Piece, ImportError>>;
 
-/// Shots that are numbered from 0, of one link.
+/// Source of the shots of one link, numbered from 0.
 pub(super) struct Frames {
-    described: Described,
+    described: SourceInfo,
     next: u64,
     read: ReadShot,
 }
 
 impl Frames {
-    /// `read` reads the shot of a number.
-    pub fn new(described: Described, read: ReadShot) -> Self {
+    /// Creates a source. `read` returns the shot of a number.
+    pub fn new(described: SourceInfo, read: ReadShot) -> Self {
         Self { described, next: 0, read }
     }
 }
 
 impl Source for Frames {
-    fn described(&self) -> &Described {
+    fn described(&self) -> &SourceInfo {
         &self.described
     }
 
@@ -38,19 +38,19 @@ impl Source for Frames {
     }
 }
 
-/// What the shots of a source are like.
+/// Shape of the shots of a source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub channels: u64,
     pub samples: u64,
     pub shots: u64,
-    /// In Hz; 0: unknown.
+    /// Sample rate in Hz; 0 if unknown.
     pub rate_hz: u32,
-    pub numbers: Numbers,
+    pub numbers: NumberRange,
 }
 
 /// Describes a source of one link.
-pub(super) fn described(path: &Path, format: &'static str, shape: Shape) -> Result<Described, ImportError> {
+pub(super) fn described(path: &Path, format: &'static str, shape: Shape) -> Result<SourceInfo, ImportError> {
     let Shape { channels, samples, shots, rate_hz, numbers } = shape;
     let unfit = || {
         let found =
@@ -62,18 +62,18 @@ pub(super) fn described(path: &Path, format: &'static str, shape: Shape) -> Resu
     }
     let (channels, samples) =
         (u16::try_from(channels).map_err(|_| unfit())?, u32::try_from(samples).map_err(|_| unfit())?);
-    let (bits, packing) = if numbers == Numbers::Bytes { (8, Packing::Uint8) } else { (16, Packing::Int16Le) };
+    let (bits, packing) = if numbers == NumberRange::Bytes { (8, Packing::Uint8) } else { (16, Packing::Int16Le) };
     let geometry = Geometry::new(channels, samples, bits, packing, rate_hz)
         .map_err(|source| ImportError::Geometry { path: path.to_owned(), source })?;
     let mut run = RunInfo::new(vec![LinkInfo { name: format.into(), stream: 0, geometry }]);
     run.instrument = format!("imported from {format}");
-    // No packet of it ever was on a wire.
+    // The shots were never sent as packets.
     run.framing = "import".into();
     run.config = format!("[import]\nfrom = {:?}\nformat = {format:?}\n", path.display().to_string());
-    Ok(Described { format, numbers, run, shots, notes: Vec::new() })
+    Ok(SourceInfo { format, numbers, run, shots, notes: Vec::new() })
 }
 
-/// A sample rate as recordings have it: whole hertz. Others are said to be unknown.
+/// Returns a sample rate as whole hertz, as stored in recordings; 0 (unknown) with a note for other rates.
 pub(super) fn whole_rate(hz: f64, notes: &mut Vec<String>) -> u32 {
     if hz.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&hz) {
         return hz as u32;

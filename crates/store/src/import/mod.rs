@@ -1,7 +1,7 @@
-//! Recordings made from what others have. [`Format`] lists the formats.
+//! Import of foreign formats as recordings. [`Format`] lists the formats.
 //!
-//! The result is a recording like any other, with a record behind every shot: it can be replayed, verified and
-//! exported. [`import`] reads shot by shot, so its memory does not grow with the input.
+//! The result is a normal recording with a record after every shot; it can be replayed, verified and exported.
+//! [`import`] reads shot by shot, so its memory does not grow with the input.
 
 mod about;
 mod blocks;
@@ -24,11 +24,15 @@ pub use about::{About, Takes};
 pub use error::ImportError;
 pub use format::{Format, HEADER, rows};
 pub use options::ImportOptions;
-use source::{Numbers, Source};
+use source::{NumberRange, Source};
 use std::path::Path;
 pub use write::{Imported, Progress};
 
-/// Makes the recording `to` of what is at `from`. An object store is named as `s3://bucket/prefix`.
+/// Imports `from`, a path or an object store `s3://bucket/prefix`, as the recording `to`.
+///
+/// # Errors
+/// If the source cannot be read or its format is not supported, or if the recording cannot be written. No recording is
+/// left then.
 pub fn import(
     from: &Path,
     to: &Path,
@@ -44,9 +48,9 @@ pub fn import(
     format.check(from, options)?;
     let scale = match (options.scale, source.described().numbers) {
         (Some(scale), _) => scale,
-        (None, Numbers::Bytes | Numbers::Int16) => 1.0,
-        (None, Numbers::Any) => {
-            let scale = fitting(&mut *source, progress)?;
+        (None, NumberRange::Bytes | NumberRange::Int16) => 1.0,
+        (None, NumberRange::Any) => {
+            let scale = find_scale(&mut *source, progress)?;
             source = format.open(from, options)?;
             scale
         }
@@ -54,13 +58,13 @@ pub fn import(
     write::write(&mut *source, to, options, scale, progress)
 }
 
-/// The factor that makes a source's numbers fit 16 bits: 1 if they do and are whole.
-fn fitting(source: &mut dyn Source, progress: Progress<'_>) -> Result<f64, ImportError> {
-    let (mut most, mut whole, mut done) = (0.0_f64, true, 0);
+/// Returns the factor that makes the numbers of a source fit 16 bits: 1 if they are integers that fit.
+fn find_scale(source: &mut dyn Source, progress: Progress<'_>) -> Result<f64, ImportError> {
+    let (mut max, mut whole, mut done) = (0.0_f64, true, 0);
     let shots = source.described().shots;
     while let Some(pieces) = source.next()? {
         for sample in pieces.links.iter().flatten().flat_map(|piece| &piece.samples).filter(|x| x.is_finite()) {
-            most = most.max(sample.abs());
+            max = max.max(sample.abs());
             whole &= sample.fract() == 0.0;
         }
         done += 1;
@@ -69,5 +73,5 @@ fn fitting(source: &mut dyn Source, progress: Progress<'_>) -> Result<f64, Impor
         }
     }
     let limit = f64::from(i16::MAX);
-    Ok(if (whole && most <= limit) || most == 0.0 { 1.0 } else { (limit / most).min(f64::MAX) })
+    Ok(if (whole && max <= limit) || max == 0.0 { 1.0 } else { (limit / max).min(f64::MAX) })
 }

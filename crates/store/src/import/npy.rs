@@ -1,10 +1,10 @@
-//! NumPy's `.npy`, version 1 to 3: an array (shot, sample, channel), or (sample, channel) of one shot.
+//! NumPy `.npy` files, versions 1 to 3: an array (shot, sample, channel), or (sample, channel) of one shot.
 
 use super::about::{About, Candidate, Takes};
 use super::error::ImportError;
 use super::frames::{Frames, Shape, described};
 use super::options::ImportOptions;
-use super::source::{Numbers, Piece};
+use super::source::{NumberRange, Piece};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,10 +12,10 @@ use std::path::Path;
 pub(super) const ABOUT: About =
     About { name: "npy", source: "NumPy (.npy)", hdf5: None, takes: &[Takes::RateHz], feature: None };
 const FORMAT: &str = ABOUT.name;
-/// Largest header that is read.
-const MOST_HEADER: u64 = 1 << 20;
+/// Maximum size of a header, in bytes.
+const MAX_HEADER_BYTES: u64 = 1 << 20;
 
-/// By its first bytes.
+/// Recognises the magic number.
 pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
     Ok(candidate.first()?.starts_with(b"\x93NUMPY"))
 }
@@ -39,9 +39,9 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
         _ => return Err(wrong("2 or 3 dimensions: (shot,) sample, channel")),
     };
     let numbers = match (number, width) {
-        ('u', 1) => Numbers::Bytes,
-        ('i', 1 | 2) => Numbers::Int16,
-        _ => Numbers::Any,
+        ('u', 1) => NumberRange::Bytes,
+        ('i', 1 | 2) => NumberRange::Int16,
+        _ => NumberRange::Any,
     };
     let rate_hz = options.rate_hz.unwrap_or(0);
     let mut described = described(path, FORMAT, Shape { channels, samples, shots, rate_hz, numbers })?;
@@ -66,7 +66,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
     ))
 }
 
-/// The header's text and where the array begins.
+/// Reads the header. Returns its text and the offset of the array.
 fn header(file: &File, path: &Path) -> Result<(String, u64), ImportError> {
     let mut first = [0; 12];
     file.read_exact_at(&mut first, 0).map_err(ImportError::io(path))?;
@@ -74,10 +74,10 @@ fn header(file: &File, path: &Path) -> Result<(String, u64), ImportError> {
         1 => (u64::from(u16::from_le_bytes([first[8], first[9]])), 10),
         _ => (u64::from(u32::from_le_bytes([first[8], first[9], first[10], first[11]])), 12),
     };
-    if bytes > MOST_HEADER {
+    if bytes > MAX_HEADER_BYTES {
         return Err(ImportError::format(
             path,
-            format!("expected a header of at most {MOST_HEADER} bytes, found {bytes}"),
+            format!("expected a header of at most {MAX_HEADER_BYTES} bytes, found {bytes}"),
         ));
     }
     let mut text = vec![0; bytes as usize];
@@ -85,13 +85,13 @@ fn header(file: &File, path: &Path) -> Result<(String, u64), ImportError> {
     Ok((String::from_utf8_lossy(&text).trim().to_owned(), at + bytes))
 }
 
-/// A value of the header's dictionary that is a word.
+/// Returns a scalar value of the header dictionary.
 fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let rest = header.split_once(&format!("'{name}':"))?.1.trim_start();
     Some(rest.split([',', '}']).next()?.trim().trim_matches('\''))
 }
 
-/// Kind and bytes of a number.
+/// Parses a type descriptor to the kind and the size in bytes.
 fn number(descr: &str) -> Option<(char, usize)> {
     let mut letters = descr.chars();
     let (order, kind, width) = (letters.next()?, letters.next()?, letters.as_str().parse().ok()?);
@@ -99,7 +99,7 @@ fn number(descr: &str) -> Option<(char, usize)> {
     (known && (order == '<' || width == 1)).then_some((kind, width))
 }
 
-/// A little-endian number.
+/// Decodes a little-endian number.
 pub(super) fn value(kind: char, bytes: &[u8]) -> f64 {
     let mut wide = [0; 8];
     wide[..bytes.len()].copy_from_slice(bytes);

@@ -1,18 +1,18 @@
-//! What an import needs to be told.
+//! Options of an import.
 
-/// What an import needs to be told.
+/// Options of an import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// Samples of a shot, of sources that go on without shots [chosen so that they divide them, if they can].
+    /// Samples per shot, for sources without shots [a length that divides all blocks, if possible].
     pub samples: Option<u32>,
-    /// Sample rate in Hz, of sources that do not tell it.
+    /// Sample rate in Hz, for sources that do not specify it.
     pub rate_hz: Option<u32>,
-    /// Channels of a source that has several [its only one].
+    /// Channel of a source with several channels [its only one].
     pub channel: Option<String>,
-    /// Factor from the source's numbers to samples [1 if they are integers that fit, else what makes them fit].
+    /// Factor from the source's numbers to samples [1 for integers that fit, otherwise a factor that makes them fit].
     pub scale: Option<f64>,
-    /// Gaps of a source that goes on are pauses, not losses.
+    /// Gaps of a source without shots are pauses, not losses.
     pub pauses: bool,
-    /// Replace a file that is there.
+    /// Replace an existing file.
     pub overwrite: bool,
 }

@@ -1,16 +1,16 @@
-//! SigMF: samples with metadata beside them. Captures that do not continue each other are blocks.
+//! SigMF: samples with metadata. Contiguous captures form a block.
 //!
-//! Of recordings that were exported from here the shots are known: how long, which numbers, what is missing.
+//! In exports of this crate, the metadata contains the length and number of the shots and their missing samples.
 
 use super::about::{About, Candidate, Takes};
-use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
-use super::bounds::{AHEAD_S, time, told};
+use super::blocks::{Block, Blocks, MAX_INDEX, count_shots, samples_per_shot, set_start};
+use super::bounds::{TAI_MINUS_UTC_S, optional, time};
 use super::error::ImportError;
-use super::files::beneath;
+use super::files::open_error;
 use super::frames::{Shape, described, whole_rate};
 use super::npy::value;
 use super::options::ImportOptions;
-use super::source::Numbers;
+use super::source::NumberRange;
 use crate::beneath::{Folder, open_regular};
 use crate::layout::folder;
 use crate::zarr::objects::is_remote;
@@ -34,7 +34,7 @@ pub(super) const ABOUT: About = About {
 };
 const FORMAT: &str = ABOUT.name;
 
-/// How a number is stored.
+/// Storage type of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     complex: bool,
@@ -44,7 +44,7 @@ struct Kind {
 }
 
 impl Kind {
-    /// Reads a `core:datatype`, such as `ci16_le`.
+    /// Parses a `core:datatype`, such as `ci16_le`.
     fn of(datatype: &str) -> Option<Self> {
         let (number, order) = datatype.split_once('_').unwrap_or((datatype, "le"));
         let mut letters = number.chars();
@@ -54,18 +54,18 @@ impl Kind {
         fits.then_some(Self { complex: form == 'c', letter, width: bits / 8, big: order == "be" })
     }
 
-    fn numbers(self) -> Numbers {
+    fn numbers(self) -> NumberRange {
         match (self.letter, self.width) {
-            ('u', 1) => Numbers::Bytes,
-            ('i', 1 | 2) => Numbers::Int16,
-            _ => Numbers::Any,
+            ('u', 1) => NumberRange::Bytes,
+            ('i', 1 | 2) => NumberRange::Int16,
+            _ => NumberRange::Any,
         }
     }
 }
 
-/// Metadata or samples by their names.
+/// Recognises metadata and samples by their extensions.
 pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
-    let named = candidate.is_named("sigmf-meta") || candidate.is_named("sigmf-data");
+    let named = candidate.has_extension("sigmf-meta") || candidate.has_extension("sigmf-data");
     Ok(named && !is_remote(candidate.path) && !candidate.path.is_dir())
 }
 
@@ -87,12 +87,12 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let captures = captures(&meta, total, path)?;
     let blocks: Vec<Block> = captures.iter().map(|capture| capture.block).collect();
 
-    let own = global["shotline:samples_per_shot"].as_u64().and_then(|samples| u32::try_from(samples).ok());
-    let samples = samples_of(path, &blocks, channels, options.samples.or(own))?;
+    let exported = global["shotline:samples_per_shot"].as_u64().and_then(|samples| u32::try_from(samples).ok());
+    let samples = samples_per_shot(path, &blocks, channels, options.samples.or(exported))?;
     let mut notes = Vec::new();
     let rate = global["core:sample_rate"].as_f64().unwrap_or(0.0);
     let rate_hz = options.rate_hz.unwrap_or_else(|| whole_rate(rate, &mut notes));
-    let shots = shots_of(&blocks, samples);
+    let shots = count_shots(&blocks, samples);
     let shape = Shape { channels, samples, shots, rate_hz, numbers: kind.numbers() };
     let mut described = described(path, FORMAT, shape)?;
     described.notes.extend(notes);
@@ -104,13 +104,13 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
         described.run.config.push_str(&format!("centre_hz = {hz:?}\n"));
     }
     let field = "shotline:tai_minus_utc_s";
-    let said = told(path, field, &global[field], Value::as_i64, AHEAD_S)?;
-    let ahead = i128::from(begin(&mut described.run, said, captures.first().and_then(|capture| capture.utc_ns)));
+    let said = optional(path, field, &global[field], Value::as_i64, TAI_MINUS_UTC_S)?;
+    let ahead = i128::from(set_start(&mut described.run, said, captures.first().and_then(|capture| capture.utc_ns)));
     let missing = missing(&meta);
     let starts: Vec<u64> = captures.iter().map(|capture| capture.at).collect();
     let times: Vec<Option<u64>> = captures.iter().map(|capture| capture.utc_ns).collect();
     let stamp = move |block: usize, offset: u64| match times[block] {
-        // As far as 64 bits reach, which is beyond any time.
+        // The cast saturates at 64 bits, which is beyond any valid time.
         Some(utc) if rate > 0.0 => i128::from(utc) + ahead + i128::from((offset as f64 * 1e9 / rate).round() as u64),
         Some(utc) if offset == 0 => i128::from(utc) + ahead,
         _ => 0,
@@ -146,7 +146,7 @@ fn read_text(path: &Path) -> Result<Vec<u8>, ImportError> {
     Ok(text)
 }
 
-/// The samples of a recording: in the file that its metadata names, which must lie beside them, or in that of their name.
+/// Opens the samples: the file named in the metadata, which must be in the same folder, or the file of the same name.
 fn data(path: &Path, named: Option<&str>) -> Result<(File, PathBuf), ImportError> {
     let Some(name) = named else {
         let data = path.with_extension("sigmf-data");
@@ -160,13 +160,13 @@ fn data(path: &Path, named: Option<&str>) -> Result<(File, PathBuf), ImportError
             path,
             format!("expected as core:dataset a file in its own folder, found {name:?}: put it there"),
         )),
-        Err(errno) => Err(beneath(&data, errno)),
+        Err(errno) => Err(open_error(&data, errno)),
     }
 }
 
-/// A run of captures without a gap.
+/// Contiguous captures.
 struct Capture {
-    /// Its first sample in the data.
+    /// First sample in the data.
     at: u64,
     utc_ns: Option<u64>,
     block: Block,
@@ -187,11 +187,11 @@ fn captures(meta: &Value, total: u64, path: &Path) -> Result<Vec<Capture>, Impor
             continue;
         }
         let start = capture["core:global_index"].as_u64().unwrap_or(at);
-        if start > MOST_INDEX {
+        if start > MAX_INDEX {
             return Err(ImportError::format(path, format!("expected a global_index up to 2^62, found {start}")));
         }
         let field = "shotline:number";
-        let number = told(path, field, &capture[field], Value::as_u64, next..=MAX_SHOTS - 1)?;
+        let number = optional(path, field, &capture[field], Value::as_u64, next..=MAX_SHOTS - 1)?;
         next = number.map_or(next, |number| number + 1);
         if let Some(last) = out.last_mut()
             && last.block.start + last.block.samples == start
@@ -209,7 +209,7 @@ fn captures(meta: &Value, total: u64, path: &Path) -> Result<Vec<Capture>, Impor
     Ok(out)
 }
 
-/// What an export of ours says is missing: ranges of samples in the data.
+/// Returns the missing samples according to an export of this crate, as ranges of samples in the data.
 fn missing(meta: &Value) -> Vec<Range<u64>> {
     if meta["global"]["shotline:run_id"].is_null() {
         return Vec::new();

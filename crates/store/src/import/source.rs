@@ -1,44 +1,44 @@
-//! Something that can be imported, and its shots as it has them.
+//! Interface of import sources.
 
 use super::error::ImportError;
 use crate::info::RunInfo;
 use crate::shot::Loss;
 
-/// What numbers a source has.
+/// Range of the numbers of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Numbers {
-    /// 8-bit unsigned: kept as bytes.
+pub(super) enum NumberRange {
+    /// 8-bit unsigned integers, stored as bytes.
     Bytes,
-    /// They fit 16-bit integers.
+    /// Integers that fit 16 bits.
     Int16,
-    /// Any others: they are looked at first.
+    /// Any other numbers. The source is read twice, first to find the scale.
     Any,
 }
 
-/// What a source is.
+/// Description of a source.
 #[derive(Clone, Debug)]
-pub(super) struct Described {
+pub(super) struct SourceInfo {
     pub format: &'static str,
-    pub numbers: Numbers,
-    /// The run that it becomes; links' geometries are those of int16 or bytes.
+    pub numbers: NumberRange,
+    /// Run of the resulting recording. Links have int16 or byte samples.
     pub run: RunInfo,
-    /// Shots, at most.
+    /// Maximum number of shots.
     pub shots: u64,
     pub notes: Vec<String>,
 }
 
-/// One link's shot: numbers that are not a number are missing.
+/// Shot of a link. Missing samples are NaN.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Piece {
-    /// All channels of an instant, then those of the next.
+    /// Samples: all channels of an instant, then those of the next.
     pub samples: Vec<f64>,
-    /// TAI nanoseconds of the first one; 0: unknown.
+    /// TAI time of the first sample in nanoseconds; 0 if unknown.
     pub stamp_tai_ns: u64,
-    /// What the source's own table says; none for sources without one.
+    /// Table entry of the shot; `None` for sources without a table.
     pub table: Option<Table>,
 }
 
-/// What a source that was a recording says of a shot.
+/// Table entry of a shot in an export of a recording.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub flags: u8,
@@ -49,19 +49,19 @@ pub(super) struct Table {
     pub completed_tai_ns: u64,
 }
 
-/// Shots of all links with one number; none: lost.
+/// Shots of all links with the same number; `None` for lost ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pieces {
     pub number: u64,
     pub links: Vec<Option<Piece>>,
 }
 
-/// Something that can be imported, opened and at its beginning.
+/// An opened source, read sequentially.
 pub(super) trait Source {
-    fn described(&self) -> &Described;
-    /// The next shots; none at the end.
+    fn described(&self) -> &SourceInfo;
+    /// Returns the next shots, or `None` at the end.
     fn next(&mut self) -> Result<Option<Pieces>, ImportError>;
-    /// Losses that the source names; none: numbers that are passed over are lost.
+    /// Returns the losses listed in the source. `None` means that skipped shot numbers are lost.
     fn losses(&self) -> Option<&[Loss]> {
         None
     }

@@ -1,14 +1,14 @@
-//! UFF's `channel_data`: one shot for each transmission of each frame.
+//! UFF `channel_data`: one shot per transmission of each frame.
 //!
-//! In the file its dimensions are (frame, wave, channel, time): what MATLAB wrote in the opposite order, and without
-//! those at the end that are 1. Complex data are pairs of channels, in phase and in quadrature.
+//! In the file the dimensions are (frame, wave, channel, time), since MATLAB writes them in the opposite order and
+//! omits trailing dimensions of 1. Complex data becomes pairs of channels, in phase and quadrature.
 
 use super::about::{About, Candidate};
 use super::error::ImportError;
-use super::files::expect_own;
+use super::files::expect_local;
 use super::frames::{Frames, Shape, described, whole_rate};
 use super::options::ImportOptions;
-use super::source::{Numbers, Piece};
+use super::source::{NumberRange, Piece};
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, Location};
 use ndarray::Array2;
@@ -18,7 +18,7 @@ pub(super) const ABOUT: About =
     About { name: "uff", source: "UFF (HDF5)", hdf5: Some("channel_data of UFF"), takes: &[], feature: None };
 const FORMAT: &str = ABOUT.name;
 
-/// The channel data of a file: the file itself, or a member.
+/// Finds the channel data of a file: the root group, or a member of it.
 fn find(file: &File) -> Option<Group> {
     if is_channel_data(file) {
         return file.group("/").ok();
@@ -35,7 +35,7 @@ fn is_channel_data(at: &Location) -> bool {
     words.as_deref() == Some("uff.channel_data")
 }
 
-/// An HDF5 file with channel data.
+/// Recognises HDF5 files with channel data.
 pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
     Ok(candidate.hdf5()?.is_some_and(|file| find(file).is_some()))
 }
@@ -51,7 +51,7 @@ pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, Impo
             vec![complex.dataset("real").map_err(failed())?, complex.dataset("imag").map_err(failed())?]
         }
     };
-    parts.iter().try_for_each(|part| expect_own(part, &file, path))?;
+    parts.iter().try_for_each(|part| expect_local(part, &file, path))?;
     let mut shape = parts[0].shape();
     if !(2..=4).contains(&shape.len()) || parts.iter().any(|part| part.shape() != shape) {
         let found = format!("expected data of (frame, wave, channel, time), found {shape:?}");
@@ -64,7 +64,7 @@ pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, Impo
     let [frames, waves, channels, samples] = [shape[0], shape[1], shape[2], shape[3]];
     let mut notes = Vec::new();
     let rate = data.dataset("sampling_frequency").map_err(failed())?;
-    expect_own(&rate, &file, path)?;
+    expect_local(&rate, &file, path)?;
     let rate = rate.read_raw::<f64>().map_err(failed())?;
     let rate_hz = whole_rate(rate.first().copied().unwrap_or(0.0), &mut notes);
     let numbers = numbers_of(&parts[0], path)?;
@@ -82,19 +82,19 @@ pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, Impo
     let owned = path.to_owned();
     let read = move |shot: u64| {
         let (frame, wave) = (shot as usize / waves, shot as usize % waves);
-        let mut turned = vec![0.0; channels * samples * width];
+        let mut transposed = vec![0.0; channels * samples * width];
         for (part, dataset) in parts.iter().enumerate() {
             let values = slice(dataset, rank, frame, wave).map_err(ImportError::hdf5(&owned))?;
             for ((channel, sample), value) in values.indexed_iter() {
-                turned[(sample * channels + channel) * width + part] = *value;
+                transposed[(sample * channels + channel) * width + part] = *value;
             }
         }
-        Ok(Piece { samples: turned, ..Piece::default() })
+        Ok(Piece { samples: transposed, ..Piece::default() })
     };
     Ok(Frames::new(described, Box::new(read)))
 }
 
-/// One shot's (channel, time).
+/// Reads the (channel, time) samples of a shot.
 fn slice(dataset: &Dataset, rank: usize, frame: usize, wave: usize) -> hdf5::Result<Array2<f64>> {
     match rank {
         2 => dataset.read_2d(),
@@ -103,14 +103,14 @@ fn slice(dataset: &Dataset, rank: usize, frame: usize, wave: usize) -> hdf5::Res
     }
 }
 
-/// What numbers a dataset has.
-pub(super) fn numbers_of(dataset: &Dataset, path: &Path) -> Result<Numbers, ImportError> {
+/// Returns the range of the numbers of a dataset.
+pub(super) fn numbers_of(dataset: &Dataset, path: &Path) -> Result<NumberRange, ImportError> {
     use hdf5::types::IntSize::{U1, U2};
     let kind = dataset.dtype().and_then(|kind| kind.to_descriptor()).map_err(ImportError::hdf5(path))?;
     match kind {
-        TypeDescriptor::Unsigned(U1) => Ok(Numbers::Bytes),
-        TypeDescriptor::Integer(U1 | U2) => Ok(Numbers::Int16),
-        TypeDescriptor::Integer(_) | TypeDescriptor::Unsigned(_) | TypeDescriptor::Float(_) => Ok(Numbers::Any),
+        TypeDescriptor::Unsigned(U1) => Ok(NumberRange::Bytes),
+        TypeDescriptor::Integer(U1 | U2) => Ok(NumberRange::Int16),
+        TypeDescriptor::Integer(_) | TypeDescriptor::Unsigned(_) | TypeDescriptor::Float(_) => Ok(NumberRange::Any),
         other => Err(ImportError::format(path, format!("expected numbers in {}, found {other}", dataset.name()))),
     }
 }

@@ -1,8 +1,8 @@
-//! Writes what a source has as a recording.
+//! Writes the shots of a source as a recording.
 
 use super::error::ImportError;
 use super::options::ImportOptions;
-use super::source::{Described, Numbers, Piece, Source, Table};
+use super::source::{NumberRange, Piece, Source, SourceInfo, Table};
 use crate::draft::{Draft, Replace};
 use crate::info::RunInfo;
 use crate::layout;
@@ -19,16 +19,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Shots that are on their way to the disk.
+/// Maximum number of events being written.
 const IN_FLIGHT: u32 = 8;
 const WAIT: Option<Duration> = Some(Duration::from_millis(50));
 
-/// What was imported.
+/// Report of an import.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Imported {
-    /// The source's format.
+    /// Format of the source.
     pub format: &'static str,
-    /// The recording.
+    /// Path of the recording.
     pub to: PathBuf,
     /// Channels of each link.
     pub channels: Vec<u16>,
@@ -36,21 +36,21 @@ pub struct Imported {
     pub samples: Vec<u32>,
     /// Factor from the source's numbers to samples.
     pub scale: f64,
-    /// Shots that are whole.
+    /// Complete shots.
     pub complete: u64,
-    /// Shots of which something is missing.
+    /// Partial shots.
     pub partial: u64,
-    /// Shots that are not there.
+    /// Lost shots.
     pub lost: u64,
-    /// Samples that were there but share a packet with missing ones, and are left out.
+    /// Samples that were omitted because they share a packet with missing ones.
     pub left_out: u64,
-    /// Bytes of the recording.
+    /// Size of the recording, in bytes.
     pub file_bytes: u64,
-    /// What else is to be known.
+    /// Remarks on the import.
     pub notes: Vec<String>,
 }
 
-/// Is told how many shots of how many are done, and says whether to go on.
+/// Progress callback, called with the shots done and the total. Returns whether to continue.
 pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 
 pub(super) fn write(
@@ -60,28 +60,28 @@ pub(super) fn write(
     scale: f64,
     progress: Progress<'_>,
 ) -> Result<Imported, ImportError> {
-    let Described { format, numbers, mut run, shots, notes } = source.described().clone();
+    let SourceInfo { format, numbers, mut run, shots, notes } = source.described().clone();
     run.config.push_str(&format!("scale = {scale:?}\n"));
     let links = run.links.len() as u32;
     let slot = run.links.iter().map(|link| link.geometry.slot_bytes()).max().unwrap_or(0);
     let mut registrar = Registrar::new();
     let pool = Pool::new(&mut registrar, IN_FLIGHT * links, slot)?;
     layout::check_target(to, options.overwrite)?;
-    // Hidden until it is whole: a part of a source is no recording of it.
+    // The recording is a hidden draft until the import is complete.
     let replace = if options.overwrite { Replace::File } else { Replace::Nothing };
     let draft = Draft::new(to, replace)?;
     let config = RecorderConfig { in_flight: IN_FLIGHT * links, ..RecorderConfig::new(shots.max(1)) };
     let recorder = Recorder::create(draft.path(), &config, &run, &registrar.finish())?;
-    let counts = run.links.iter().map(|link| StreamBooks { stream: link.stream, ..StreamBooks::default() }).collect();
-    let passes = if numbers == Numbers::Any && options.scale.is_none() { 2 } else { 1 };
+    let counters = run.links.iter().map(|link| StreamBooks { stream: link.stream, ..StreamBooks::default() }).collect();
+    let passes = if numbers == NumberRange::Any && options.scale.is_none() { 2 } else { 1 };
     let mut writer =
-        Writer { run: &run, pool, recorder, scale, counts, left_out: 0, out_of_range: 0, bytes: Vec::new() };
-    let outcome = writer.all(source, (shots, passes), progress);
-    let Writer { recorder, counts, left_out, out_of_range, .. } = writer;
+        Writer { run: &run, pool, recorder, scale, counters, left_out: 0, out_of_range: 0, bytes: Vec::new() };
+    let outcome = writer.write_all(source, (shots, passes), progress);
+    let Writer { recorder, counters, left_out, out_of_range, .. } = writer;
     outcome?;
-    let books = Books { streams: counts };
-    let (complete, partial, lost) = summed(&books);
-    let report = recorder.finish(&books)?;
+    let counters = Books { streams: counters };
+    let (complete, partial, lost) = shot_totals(&counters);
+    let report = recorder.finish(&counters)?;
     draft.finish()?;
     let mut notes = notes;
     if scale != 1.0 {
@@ -111,8 +111,9 @@ pub(super) fn write(
     })
 }
 
-fn summed(books: &Books) -> (u64, u64, u64) {
-    books.streams.iter().fold((0, 0, 0), |(complete, partial, lost), stream| {
+/// Returns the total complete, partial and lost shots.
+fn shot_totals(counters: &Books) -> (u64, u64, u64) {
+    counters.streams.iter().fold((0, 0, 0), |(complete, partial, lost), stream| {
         let drops = stream.shot_drops.total();
         (complete + stream.shots_complete, partial + stream.shots_partial, lost + drops)
     })
@@ -123,47 +124,48 @@ struct Writer<'a> {
     pool: Arc<Pool>,
     recorder: Recorder,
     scale: f64,
-    counts: Vec<StreamBooks>,
+    counters: Vec<StreamBooks>,
     left_out: u64,
     out_of_range: u64,
     bytes: Vec<u8>,
 }
 
 impl Writer<'_> {
-    fn all(
+    fn write_all(
         &mut self,
         source: &mut dyn Source,
         (shots, passes): (u64, u64),
         progress: Progress<'_>,
     ) -> Result<(), ImportError> {
-        let named = source.losses().map(<[Loss]>::to_vec);
+        let listed_losses = source.losses().map(<[Loss]>::to_vec);
         let mut next: Option<u64> = None;
         let mut done = (passes - 1) * shots;
         while let Some(pieces) = source.next()? {
-            let passed = next.map_or(0, |next| pieces.number.saturating_sub(next));
-            if passed > 0 && named.is_none() {
-                let first = pieces.number - passed;
+            let skipped = next.map_or(0, |next| pieces.number.saturating_sub(next));
+            if skipped > 0 && listed_losses.is_none() {
+                let first = pieces.number - skipped;
                 for link in 0..self.run.links.len() {
-                    self.lose(link, DropCause::WireGap, first, passed);
+                    self.record_loss(link, DropCause::WireGap, first, skipped);
                 }
             }
             next = Some(pieces.number + 1);
-            // A shot that no link has needs no row.
-            if pieces.links.iter().all(|piece| piece.as_ref().is_none_or(|piece| !piece.holds_anything())) {
-                if named.is_none() {
-                    (0..self.run.links.len()).for_each(|link| self.lose(link, DropCause::WireGap, pieces.number, 1));
+            // A shot that is lost on all links needs no row.
+            if pieces.links.iter().all(|piece| piece.as_ref().is_none_or(|piece| !piece.has_samples())) {
+                if listed_losses.is_none() {
+                    (0..self.run.links.len())
+                        .for_each(|link| self.record_loss(link, DropCause::WireGap, pieces.number, 1));
                 }
             } else {
-                self.record(pieces.number, pieces.links, named.is_none())?;
+                self.record(pieces.number, pieces.links, listed_losses.is_none())?;
             }
             done += 1;
             if progress(done, passes * shots).is_break() {
                 return Err(ImportError::Stopped);
             }
         }
-        for loss in named.unwrap_or_default() {
+        for loss in listed_losses.unwrap_or_default() {
             if let Some(link) = self.run.links.iter().position(|link| link.stream == loss.stream) {
-                self.lose(link, loss.cause, loss.first, loss.count);
+                self.record_loss(link, loss.cause, loss.first, loss.count);
             }
         }
         while self.recorder.pending() > 0 {
@@ -172,19 +174,19 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn lose(&mut self, link: usize, cause: DropCause, first: u64, count: u64) {
-        let counts = &mut self.counts[link];
-        counts.shots_seen += count;
-        counts.shot_drops.add(cause, count);
-        self.recorder.loss(Loss { stream: counts.stream, cause, first, count });
+    fn record_loss(&mut self, link: usize, cause: DropCause, first: u64, count: u64) {
+        let counters = &mut self.counters[link];
+        counters.shots_seen += count;
+        counters.shot_drops.add(cause, count);
+        self.recorder.loss(Loss { stream: counters.stream, cause, first, count });
     }
 
-    fn record(&mut self, number: u64, links: Vec<Option<Piece>>, name_losses: bool) -> Result<(), ImportError> {
+    fn record(&mut self, number: u64, links: Vec<Option<Piece>>, count_losses: bool) -> Result<(), ImportError> {
         let mut shots = Vec::new();
         for (link, piece) in links.into_iter().enumerate() {
-            let Some(piece) = piece.filter(Piece::holds_anything) else {
-                if name_losses {
-                    self.lose(link, DropCause::WireGap, number, 1);
+            let Some(piece) = piece.filter(Piece::has_samples) else {
+                if count_losses {
+                    self.record_loss(link, DropCause::WireGap, number, 1);
                 }
                 shots.push(None);
                 continue;
@@ -205,7 +207,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// One shot in a buffer, as a sender would have sent it, and what is known of it.
+    /// Builds a shot in a buffer as a sender would have sent it, with its metadata.
     fn shot(&mut self, number: u64, link: usize, piece: &Piece, buffer: Buffer) -> Shot {
         let (stream, g) = (self.run.links[link].stream, self.run.links[link].geometry);
         self.encode(&g, piece);
@@ -232,22 +234,22 @@ impl Writer<'_> {
         };
         let mut record = record.finish(crc::register(u32::MAX, &self.bytes[..end]));
         if !whole {
-            // What the samples were is not known, so no CRC may hold over what is here.
+            // The original samples are unknown, so the CRC must not be valid for the samples stored here.
             record.last_chunk_mut::<4>().into_iter().flatten().for_each(|byte| *byte = !*byte);
         }
-        // The record may lie over the last two packets.
+        // The record may span the last two packets.
         for (at, byte) in (end..).zip(record) {
             self.bytes[at] = if presence.contains(at as u32 / PACKET_BYTES) { byte } else { 0 };
         }
         buffer.write(0, &self.bytes);
         let mut drops = Drops::default();
         drops.add(DropCause::WireGap, u64::from(g.packets() - presence.placed()));
-        let counts = &mut self.counts[link];
-        counts.packets_in += u64::from(presence.placed());
-        counts.packets_placed += u64::from(presence.placed());
-        counts.packet_drops.merge(&drops);
-        counts.shots_seen += 1;
-        *(if whole { &mut counts.shots_complete } else { &mut counts.shots_partial }) += 1;
+        let counters = &mut self.counters[link];
+        counters.packets_in += u64::from(presence.placed());
+        counters.packets_placed += u64::from(presence.placed());
+        counters.packet_drops.merge(&drops);
+        counters.shots_seen += 1;
+        *(if whole { &mut counters.shots_complete } else { &mut counters.shots_partial }) += 1;
         let (arrived_tai_ns, completed_tai_ns) =
             piece.table.as_ref().map_or((0, 0), |table| (table.arrived_tai_ns, table.completed_tai_ns));
         let stamp_tai_ns = piece.stamp_tai_ns;
@@ -266,7 +268,7 @@ impl Writer<'_> {
         Shot { meta, buffer }
     }
 
-    /// A piece's samples as a slot's bytes, without its record; missing ones are zeros.
+    /// Encodes the samples of a shot to slot bytes without the record. Missing samples are zeros.
     fn encode(&mut self, g: &Geometry, piece: &Piece) {
         self.bytes.clear();
         self.bytes.resize(g.slot_bytes() as usize, 0);
@@ -275,11 +277,11 @@ impl Writer<'_> {
             Packing::Int16Le | Packing::Int16Be => (f64::from(i16::MIN), f64::from(i16::MAX)),
             Packing::Packed12 => (-2048.0, 2047.0),
         };
-        let mut cut = 0;
+        let mut clipped = 0;
         let numbers = piece.samples.iter().map(|sample| {
             let value = (sample * self.scale).round();
-            cut += u64::from(value < lowest || value > highest);
-            // What is not a number becomes 0.
+            clipped += u64::from(value < lowest || value > highest);
+            // The cast converts NaN to 0.
             value.clamp(lowest, highest) as i16
         });
         let bytes = &mut self.bytes[..g.sample_bytes() as usize];
@@ -297,10 +299,11 @@ impl Writer<'_> {
             }
             Packing::Packed12 => pack12::pack(&numbers.collect::<Vec<_>>(), bytes),
         }
-        self.out_of_range += cut;
+        self.out_of_range += clipped;
     }
 
-    /// Which packets are there: those without a missing sample, and the one within which all of the rest is missing.
+    /// Computes the presence map and the valid bytes. A packet is present if no sample is missing, or if only the
+    /// samples after the end of the source are.
     fn presence(&mut self, g: &Geometry, piece: &Piece) -> (Presence, u32) {
         let bits = g.packing().bits_per_sample() as usize;
         let mut presence = Presence::empty(g.packets());
@@ -311,16 +314,17 @@ impl Writer<'_> {
             let start = g.packet_offset(index).min(g.sample_bytes());
             let end = (start + g.packet_bytes(index)).min(g.sample_bytes());
             let samples = start as usize * 8 / bits..(end as usize * 8).div_ceil(bits).min(piece.samples.len());
-            let there = samples.start..samples.end.min(tail);
+            let present = samples.start..samples.end.min(tail);
             let ended = tail < piece.samples.len() && samples.start >= tail;
-            let holes = piece.samples[there.start.min(there.end)..there.end].iter().filter(|s| missing(s)).count();
-            // Behind the source's end only what has no sample at all is there with the last one that has.
+            let holes =
+                piece.samples[present.start.min(present.end)..present.end].iter().filter(|s| missing(s)).count();
+            // A packet with samples after the end of the source is present only if it also contains samples of the source.
             if ended || holes > 0 {
-                self.left_out += there.len().saturating_sub(holes) as u64;
+                self.left_out += present.len().saturating_sub(holes) as u64;
                 continue;
             }
             presence.insert(index);
-            valid_bytes += ((there.end * bits / 8) as u32).clamp(start, end) - start;
+            valid_bytes += ((present.end * bits / 8) as u32).clamp(start, end) - start;
         }
         (presence, valid_bytes)
     }
@@ -328,16 +332,17 @@ impl Writer<'_> {
 
 fn presence_of(table: &Table, g: &Geometry) -> Presence {
     let mut presence = Presence::empty(g.packets());
-    let there = |index: u32| table.presence.get((index / 8) as usize).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
-    (0..g.packets()).filter(|index| there(*index)).for_each(|index| {
+    let is_present =
+        |index: u32| table.presence.get((index / 8) as usize).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
+    (0..g.packets()).filter(|index| is_present(*index)).for_each(|index| {
         presence.insert(index);
     });
     presence
 }
 
 impl Piece {
-    /// Whether any of its samples is there.
-    fn holds_anything(&self) -> bool {
+    /// Returns `true` unless all samples are missing.
+    fn has_samples(&self) -> bool {
         self.table.is_some() || self.samples.iter().any(|sample| !sample.is_nan())
     }
 }

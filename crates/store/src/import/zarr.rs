@@ -1,17 +1,17 @@
-//! Zarr that was exported from here: every shot with its number, its stamps and what is missing of it.
+//! Zarr exports of this crate: shots with their numbers, timestamps and missing samples.
 
 use super::about::{About, Candidate};
-use super::bounds::{AHEAD_S, bounded, told};
+use super::bounds::{TAI_MINUS_UTC_S, bounded, optional};
 use super::error::ImportError;
 use super::frames::Shape;
 use super::options::ImportOptions;
-use super::source::{Described, Numbers, Piece, Pieces, Source, Table};
+use super::source::{NumberRange, Piece, Pieces, Source, SourceInfo, Table};
 use crate::info::{LinkInfo, RunInfo};
 use crate::rows::NO_NUMBER;
 use crate::shot::Loss;
 use crate::zarr::objects::{Objects, is_remote};
 use crate::zarr::shard::{Codec, split};
-use crate::zarr::{KIND, MOST_BYTES, MOST_NODE};
+use crate::zarr::{FORMAT_NAME, MAX_NODE_BYTES, MAX_SHARD_BYTES};
 use serde_json::Value;
 use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS, PACKET_BYTES, Packing};
 use std::path::{Path, PathBuf};
@@ -21,39 +21,39 @@ pub(super) const ABOUT: About =
     About { name: "zarr", source: "a folder or object store of Zarr", hdf5: None, takes: &[], feature: Some("s3") };
 const FORMAT: &str = ABOUT.name;
 
-/// A group that was exported from here.
+/// A Zarr group exported by this crate.
 pub(super) struct Zarr {
     path: PathBuf,
-    described: Described,
+    described: SourceInfo,
     links: Vec<Link>,
     losses: Vec<Loss>,
     row: u64,
-    /// The least number that the next shot may have.
+    /// Minimum number of the next shot.
     next: u64,
 }
 
-/// One link's arrays.
+/// Arrays of a link.
 struct Link {
     samples: Samples,
     geometry: Geometry,
-    /// Its packets are cut as ours are, so that its presence maps mean the same.
-    own_cut: bool,
+    /// Packets have the default sizes, so the presence maps remain valid.
+    default_cut: bool,
     columns: Vec<Column>,
     presence: Column,
-    /// Of senders with a cut of their own: runs of missing samples, by row.
+    /// Ranges of missing samples by row, for senders with other packet sizes.
     missing: Vec<[u64; 3]>,
 }
 
-/// The columns that are read, in this order.
+/// Columns that are read, in this order.
 const COLUMNS: [&str; 7] =
     ["number", "stamp_tai_ns", "state", "flags", "valid_bytes", "arrived_tai_ns", "completed_tai_ns"];
 
-/// An object store, or a folder with a root.
+/// Recognises object stores, and folders with a root `zarr.json`.
 pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
     Ok(is_remote(candidate.path) || candidate.path.join("zarr.json").is_file())
 }
 
-/// Opens what was exported from here.
+/// Opens an export of this crate.
 pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Zarr, ImportError> {
     Zarr::open(path)
 }
@@ -63,9 +63,9 @@ impl Zarr {
         let store = Store { objects: Objects::open(path)?, path: path.to_owned() };
         let root = store.json("zarr.json")?;
         let attributes = &root["attributes"];
-        if attributes["format"] != KIND || attributes["format_version"] != 1 {
+        if attributes["format"] != FORMAT_NAME || attributes["format_version"] != 1 {
             let found = &attributes["format"];
-            let found = format!("expected a group that was exported from here (format = {KIND}), found {found}");
+            let found = format!("expected a group that was exported from here (format = {FORMAT_NAME}), found {found}");
             return Err(ImportError::format(path, found));
         }
         let store = Rc::new(store);
@@ -82,7 +82,7 @@ impl Zarr {
         if links.iter().any(|link| link.samples.shape.shots != shape.shots) {
             return Err(ImportError::format(path, "expected as many rows of every link, found others"));
         }
-        let runs = Column::open(&store, "losses/runs")?.all()?;
+        let runs = Column::open(&store, "losses/runs")?.read_all()?;
         let streams: Vec<u32> = infos.iter().map(|info| info.stream).collect();
         let loss = |run: [u64; 4]| {
             let cause = *DropCause::ALL.get(run[1] as usize)?;
@@ -91,9 +91,9 @@ impl Zarr {
         };
         let losses: Vec<Loss> = runs.as_chunks::<4>().0.iter().copied().filter_map(loss).collect();
         check_losses(&losses, path)?;
-        let described = Described {
+        let described = SourceInfo {
             format: FORMAT,
-            numbers: Numbers::Int16,
+            numbers: NumberRange::Int16,
             run: run(infos, &attributes["run"], path)?,
             shots: shape.shots,
             notes: Vec::new(),
@@ -102,36 +102,36 @@ impl Zarr {
     }
 }
 
-/// The run that was exported.
-fn run(links: Vec<LinkInfo>, said: &Value, path: &Path) -> Result<RunInfo, ImportError> {
+/// Restores the description of the exported run.
+fn run(links: Vec<LinkInfo>, attributes: &Value, path: &Path) -> Result<RunInfo, ImportError> {
     let mut run = RunInfo::new(links);
-    let words = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
-    let number = |name: &str| said[name].as_u64();
+    let words = |name: &str| attributes[name].as_str().unwrap_or_default().to_owned();
+    let number = |name: &str| attributes[name].as_u64();
     (run.instrument, run.framing) = (words("instrument"), words("framing"));
     run.start_tai_ns = number("start_tai_ns").unwrap_or(run.start_tai_ns);
     run.start_utc_ns = number("start_utc_ns").unwrap_or(run.start_utc_ns);
     run.pattern_period = number("pattern_period").filter(|period| *period > 0);
-    let clock = &said["clock"];
+    let clock = &attributes["clock"];
     run.clock.source = clock["source"].as_str().unwrap_or_default().into();
     run.clock.locked = clock["locked"].as_bool().unwrap_or(false);
     run.clock.max_error_ns = clock["max_error_ns"].as_u64().unwrap_or(0);
     let field = "tai_minus_utc_s";
-    run.clock.tai_minus_utc_s = told(path, field, &clock[field], Value::as_i64, AHEAD_S)?.unwrap_or(0);
+    run.clock.tai_minus_utc_s = optional(path, field, &clock[field], Value::as_i64, TAI_MINUS_UTC_S)?.unwrap_or(0);
     run.config = words("config");
     let (from, run_id) = (path.display().to_string(), words("run_id"));
     run.config.push_str(&format!("\n[import]\nfrom = {from:?}\nformat = {FORMAT:?}\nrun_id = {run_id:?}\n"));
     Ok(run)
 }
 
-/// Refuses losses of shots that cannot be, or that are lost twice.
+/// Refuses losses with invalid or duplicate shot numbers.
 fn check_losses(losses: &[Loss], path: &Path) -> Result<(), ImportError> {
     let mut sorted: Vec<&Loss> = losses.iter().collect();
     sorted.sort_by_key(|loss| (loss.stream, loss.first));
     let mut before = None;
     for loss in sorted {
         let (field, Loss { stream, first, count, .. }) = ("losses/runs", loss);
-        let least = before.filter(|(of, _)| of == stream).map_or(0, |(_, end)| end);
-        bounded(path, field, first, Some(*first), least..=MAX_SHOTS - 1)?;
+        let min = before.filter(|(of, _)| of == stream).map_or(0, |(_, end)| end);
+        bounded(path, field, first, Some(*first), min..=MAX_SHOTS - 1)?;
         bounded(path, field, count, Some(*count), 0..=MAX_SHOTS - first)?;
         before = Some((*stream, first + count));
     }
@@ -139,7 +139,7 @@ fn check_losses(losses: &[Loss], path: &Path) -> Result<(), ImportError> {
 }
 
 impl Source for Zarr {
-    fn described(&self) -> &Described {
+    fn described(&self) -> &SourceInfo {
         &self.described
     }
 
@@ -151,7 +151,7 @@ impl Source for Zarr {
             for link in &mut self.links {
                 let (number, piece) = link.read(row)?;
                 links.push(piece);
-                // The row has no number, so no shot can be entered as missing.
+                // The row has no number, so no shot can be recorded as lost.
                 if number == NO_NUMBER && links.last().is_some_and(Option::is_none) {
                     continue;
                 }
@@ -193,22 +193,22 @@ impl Link {
             u32::try_from(number("sample_rate_hz")).unwrap_or(0),
         )
         .map_err(|source| ImportError::Geometry { path: store.path.clone(), source })?;
-        let own_cut = attributes["trailer"] == "record"
+        let default_cut = attributes["trailer"] == "record"
             && attributes["packet_bytes"] == PACKET_BYTES
             && attributes["first_packet_bytes"] == PACKET_BYTES;
         let name = link["name"].as_str().unwrap_or_default().to_owned();
         let stream = link["stream"].as_u64().and_then(|stream| u32::try_from(stream).ok()).unwrap_or(0);
         let column = |name: &str| Column::open(store, &format!("{at}/{name}"));
-        let missing = if own_cut { Vec::new() } else { column("missing")?.all()? };
+        let missing = if default_cut { Vec::new() } else { column("missing")?.read_all()? };
         let mut this = Self {
             samples: Samples::open(store, &format!("{at}/rf"), &geometry)?,
             geometry,
-            own_cut,
+            default_cut,
             columns: COLUMNS.into_iter().map(column).collect::<Result<_, _>>()?,
             presence: column("presence")?,
             missing: missing.as_chunks::<3>().0.to_vec(),
         };
-        // As many rows as it says, before room is made for them.
+        // The last row must exist before memory is allocated for all rows.
         if let Some(last) = this.samples.shape.shots.checked_sub(1) {
             this.columns.iter_mut().try_for_each(|column| column.row(last).map(|_| ()))?;
         }
@@ -237,11 +237,11 @@ impl Link {
             arrived_tai_ns,
             completed_tai_ns,
         };
-        Ok((number, Some(Piece { samples, stamp_tai_ns, table: self.own_cut.then_some(table) })))
+        Ok((number, Some(Piece { samples, stamp_tai_ns, table: self.default_cut.then_some(table) })))
     }
 }
 
-/// Where the objects are.
+/// Object storage of a source.
 struct Store {
     objects: Objects,
     path: PathBuf,
@@ -253,24 +253,24 @@ impl Store {
     }
 
     fn json(&self, key: &str) -> Result<Value, ImportError> {
-        let bytes = self.objects.get(key, MOST_NODE)?.ok_or_else(|| self.wrong(key, "an object of that name"))?;
+        let bytes = self.objects.get(key, MAX_NODE_BYTES)?.ok_or_else(|| self.wrong(key, "an object of that name"))?;
         serde_json::from_slice(&bytes).map_err(|_| self.wrong(key, "JSON"))
     }
 }
 
-/// An array's samples.
+/// Sample array of a link.
 struct Samples {
     store: Rc<Store>,
     at: String,
     shape: Shape,
     chunk: [usize; 3],
-    /// Chunks of a shard in each direction.
+    /// Chunks per shard in each dimension.
     shard: [usize; 3],
     codec: Codec,
     width: usize,
-    /// The shard that was read last; none: it is not there.
-    held: Option<(u64, Option<Vec<u8>>)>,
-    /// The shots of the row of chunks that was decoded last.
+    /// Last shard read; `None` for an absent one.
+    cached: Option<(u64, Option<Vec<u8>>)>,
+    /// Shots of the last decoded row of chunks.
     decoded: Option<(u64, Vec<f64>)>,
 }
 
@@ -292,7 +292,7 @@ impl Samples {
             let shard = three(&node["chunk_grid"]["configuration"]["chunk_shape"])?;
             let chunk = three(&sharding["chunk_shape"])?;
             let whole = (0..3).all(|d| chunk[d] > 0 && shard[d] > 0 && shard[d].is_multiple_of(chunk[d]));
-            let small = shard.iter().try_fold(width as u64, |product, n| product.checked_mul(*n))? <= MOST_BYTES;
+            let small = shard.iter().try_fold(width as u64, |product, n| product.checked_mul(*n))? <= MAX_SHARD_BYTES;
             let fits = shape[1..] == [u64::from(g.samples()), u64::from(g.channels())]
                 && shard[1] >= shape[1]
                 && shard[2] >= shape[2];
@@ -301,7 +301,7 @@ impl Samples {
         let (shape, shard, chunk) = parsed().ok_or_else(|| store.wrong(at, "chunks and shards that fit its shape"))?;
         let codec =
             Codec::of(&sharding["codecs"]).ok_or_else(|| store.wrong(at, "the codecs bytes, or bytes and zstd"))?;
-        let numbers = if width == 1 { Numbers::Bytes } else { Numbers::Int16 };
+        let numbers = if width == 1 { NumberRange::Bytes } else { NumberRange::Int16 };
         let [shots, samples, channels] = shape;
         bounded(&store.path, &format!("{at}: shape"), &shots, Some(shots), 0..=MAX_SHOTS)?;
         Ok(Self {
@@ -312,14 +312,14 @@ impl Samples {
             shard: [0, 1, 2].map(|d| (shard[d] / chunk[d]) as usize),
             codec,
             width,
-            held: None,
+            cached: None,
             decoded: None,
         })
     }
 
     fn shot(&mut self, row: u64) -> Result<Vec<f64>, ImportError> {
         let group = row / self.chunk[0] as u64;
-        if self.decoded.as_ref().is_none_or(|(held, _)| *held != group) {
+        if self.decoded.as_ref().is_none_or(|(cached, _)| *cached != group) {
             let values = self.decode(group)?;
             self.decoded = Some((group, values));
         }
@@ -328,21 +328,21 @@ impl Samples {
         Ok(self.decoded.as_ref().map_or_else(Vec::new, |(_, values)| values[at..at + shot].to_vec()))
     }
 
-    /// The shots of one row of chunks.
+    /// Decodes the shots of a row of chunks.
     fn decode(&mut self, group: u64) -> Result<Vec<f64>, ImportError> {
         let [shots, samples, channels] = self.chunk;
         let (all_samples, all_channels) = (self.shape.samples as usize, self.shape.channels as usize);
         let index = group / self.shard[0] as u64;
-        if self.held.as_ref().is_none_or(|(held, _)| *held != index) {
-            // What is compressed may be somewhat longer than it was.
+        if self.cached.as_ref().is_none_or(|(cached, _)| *cached != index) {
+            // Compressed data may be slightly longer than its contents.
             let chunks: usize = self.shard.iter().product();
-            let most = 2 * (chunks * shots * samples * channels * self.width) as u64 + 64 * chunks as u64 + 64;
-            self.held = Some((index, self.store.objects.get(&format!("{}/c/{index}/0/0", self.at), most)?));
+            let max_bytes = 2 * (chunks * shots * samples * channels * self.width) as u64 + 64 * chunks as u64 + 64;
+            self.cached = Some((index, self.store.objects.get(&format!("{}/c/{index}/0/0", self.at), max_bytes)?));
         }
-        // A chunk may be longer than the array.
-        let there = self.shape.shots.saturating_sub(group * shots as u64).min(shots as u64) as usize;
-        let mut values = vec![0.0; there * all_samples * all_channels];
-        let Some((_, Some(bytes))) = &self.held else { return Ok(values) };
+        // The last chunk may extend beyond the array.
+        let present = self.shape.shots.saturating_sub(group * shots as u64).min(shots as u64) as usize;
+        let mut values = vec![0.0; present * all_samples * all_channels];
+        let Some((_, Some(bytes))) = &self.cached else { return Ok(values) };
         let wrong = || self.store.wrong(&format!("{}/c/{index}/0/0", self.at), "a shard with a good index");
         let chunks = split(bytes, self.shard.iter().product()).ok_or_else(wrong)?;
         let first = (group % self.shard[0] as u64) as usize * self.shard[1] * self.shard[2];
@@ -353,7 +353,7 @@ impl Samples {
             for (item, bytes) in chunk.chunks_exact(self.width).enumerate() {
                 let (shot, sample, channel) =
                     (item / channels / samples, s + item / channels % samples, c + item % channels);
-                if shot < there && sample < all_samples && channel < all_channels {
+                if shot < present && sample < all_samples && channel < all_channels {
                     values[(shot * all_samples + sample) * all_channels + channel] =
                         super::npy::value(if self.width == 1 { 'u' } else { 'i' }, bytes);
                 }
@@ -363,17 +363,17 @@ impl Samples {
     }
 }
 
-/// An array of a table's column, or of runs.
+/// Array of a table column, or of ranges.
 struct Column {
     store: Rc<Store>,
     at: String,
     rows: u64,
     width: usize,
-    /// Rows are arrays.
+    /// Rows are arrays rather than scalars.
     nested: bool,
     chunk: u64,
     item: usize,
-    held: Option<(u64, Vec<u8>)>,
+    cached: Option<(u64, Vec<u8>)>,
 }
 
 impl Column {
@@ -399,28 +399,28 @@ impl Column {
             nested: shape[1].is_u64(),
             chunk,
             item,
-            held: None,
+            cached: None,
         })
     }
 
     fn row(&mut self, row: u64) -> Result<Vec<u64>, ImportError> {
         let index = row / self.chunk;
-        if self.held.as_ref().is_none_or(|(held, _)| *held != index) {
+        if self.cached.as_ref().is_none_or(|(cached, _)| *cached != index) {
             let tail = if self.nested { "/0" } else { "" };
             let key = format!("{}/c/{index}{tail}", self.at);
-            let most = self.chunk.saturating_mul((self.width * self.item) as u64);
-            let bytes = self.store.objects.get(&key, most)?.ok_or_else(|| self.store.wrong(&key, "a chunk"))?;
-            self.held = Some((index, bytes));
+            let max_bytes = self.chunk.saturating_mul((self.width * self.item) as u64);
+            let bytes = self.store.objects.get(&key, max_bytes)?.ok_or_else(|| self.store.wrong(&key, "a chunk"))?;
+            self.cached = Some((index, bytes));
         }
         let bytes = self.width * self.item;
         let at = (row % self.chunk).saturating_mul(bytes as u64) as usize;
-        let found = self.held.as_ref().and_then(|(_, held)| held.get(at..)?.get(..bytes));
+        let found = self.cached.as_ref().and_then(|(_, cached)| cached.get(at..)?.get(..bytes));
         let found = found.ok_or_else(|| self.store.wrong(&self.at, "chunks as long as it says"))?;
         Ok(found.chunks_exact(self.item).map(unsigned).collect())
     }
 
-    /// Every number of every row.
-    fn all(mut self) -> Result<Vec<u64>, ImportError> {
+    /// Reads the numbers of all rows.
+    fn read_all(mut self) -> Result<Vec<u64>, ImportError> {
         let mut out = Vec::new();
         for row in 0..self.rows {
             out.extend(self.row(row)?);
@@ -429,7 +429,7 @@ impl Column {
     }
 }
 
-/// A little-endian number of up to 8 bytes.
+/// Decodes a little-endian number of up to 8 bytes.
 fn unsigned(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

@@ -1,10 +1,10 @@
-//! zea's `raw_data`: one shot for each transmission of each frame. IQ data are pairs of channels.
+//! zea `raw_data`: one shot per transmission of each frame. IQ data becomes pairs of channels.
 //!
-//! Files that were exported from here also have masks of what is missing, which is lost or partial again.
+//! Exports of this crate also have masks of missing samples, from which lost and partial shots are restored.
 
 use super::about::{About, Candidate};
 use super::error::ImportError;
-use super::files::expect_own;
+use super::files::expect_local;
 use super::frames::{Frames, Shape, described, whole_rate};
 use super::options::ImportOptions;
 use super::source::Piece;
@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 pub(super) const ABOUT: About =
     About { name: "zea", source: "zea (HDF5)", hdf5: Some("raw_data of zea"), takes: &[], feature: None };
 const FORMAT: &str = ABOUT.name;
-/// Places where files of several tracks, of one, and of older versions have it.
-const PLACES: [(&str, &str); 2] = [("tracks/track_0/data/raw_data", "tracks/track_0/scan"), ("data/raw_data", "scan")];
+/// Paths of the data and the scan in files with tracks, and in files of older versions without.
+const PATHS: [(&str, &str); 2] = [("tracks/track_0/data/raw_data", "tracks/track_0/scan"), ("data/raw_data", "scan")];
 
-/// An HDF5 file with raw data of five dimensions.
+/// Recognises HDF5 files with five-dimensional raw data.
 pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
     let is_raw = |file: &File, data| file.dataset(data).is_ok_and(|data| data.ndim() == 5);
-    Ok(candidate.hdf5()?.is_some_and(|file| PLACES.iter().any(|(data, _)| is_raw(file, data))))
+    Ok(candidate.hdf5()?.is_some_and(|file| PATHS.iter().any(|(data, _)| is_raw(file, data))))
 }
 
 pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, ImportError> {
     let failed = || ImportError::hdf5(path);
     let file = File::open(path).map_err(failed())?;
-    let found = PLACES.into_iter().find(|(data, _)| file.dataset(data).is_ok()).unwrap_or(PLACES[0]);
+    let found = PATHS.into_iter().find(|(data, _)| file.dataset(data).is_ok()).unwrap_or(PATHS[0]);
     let raw = file.dataset(found.0).map_err(failed())?;
-    expect_own(&raw, &file, path)?;
+    expect_local(&raw, &file, path)?;
     let mut notes = Vec::new();
     if file.group("tracks").is_ok_and(|tracks| tracks.len() > 1) {
         notes.push("it has several tracks: the first one is imported".into());
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, Impo
         return Err(ImportError::format(path, format!("expected raw_data of 5 dimensions, found {shape:?}")));
     };
     let rate = file.dataset(&format!("{}/sampling_frequency", found.1)).map_err(failed())?;
-    expect_own(&rate, &file, path)?;
+    expect_local(&rate, &file, path)?;
     let rate = rate.read_scalar::<f64>().map_err(failed())?;
     let rate_hz = whole_rate(rate, &mut notes);
     let channels = (elements as u64).saturating_mul(parts as u64);
@@ -65,12 +65,12 @@ pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, Impo
     Ok(Frames::new(described, Box::new(read)))
 }
 
-/// What the export says is missing.
+/// Masks of missing samples in an export.
 struct Masks {
     path: PathBuf,
     state: Dataset,
     stamp: Dataset,
-    /// By frame and transmission: first element of the link, first sample, count.
+    /// Missing ranges by frame and transmission: first element of the link, first sample, count.
     runs: BTreeMap<(u64, u64), Vec<[u64; 3]>>,
 }
 
@@ -81,7 +81,7 @@ impl Masks {
         else {
             return Ok(None);
         };
-        [&state, &stamp, &missing].into_iter().try_for_each(|member| expect_own(member, file, path))?;
+        [&state, &stamp, &missing].into_iter().try_for_each(|member| expect_local(member, file, path))?;
         let of_shots = |mask: &Dataset| mask.ndim() == 3 && mask.shape()[..2] == shots;
         let shapes_fit = of_shots(&state) && of_shots(&stamp) && missing.ndim() == 2 && missing.shape()[1] == 5;
         if !shapes_fit {

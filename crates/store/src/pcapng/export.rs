@@ -1,6 +1,6 @@
-//! A recording as a capture.
+//! Export of a recording as a packet capture.
 
-use super::link::{Ends, OneLink, comment, to_utc};
+use super::link::{Ends, LinkCapture, comment, to_utc};
 use super::write::Writer;
 use crate::StoreError;
 use crate::read::Recording;
@@ -12,22 +12,24 @@ use std::fs::File;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
-/// What was written.
+/// Size of an exported capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Exported {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub bytes: u64,
 }
 
-/// Writes rows of a recording as the packets that they came in to a new file. `progress` is told how many rows were
-/// written, and of how many, and says whether to go on. The statistics are the whole run's, if it has ended.
+/// Writes rows of a recording to a new file as the packets in which they arrived.
 ///
-/// A receiver keeps no headers: they are made anew, with addresses for documentation, queue pairs from 0x100 on and
-/// queue key 0x11111111, and the capture says so. All packets of a shot bear the time at which the kernel received its
-/// first (where that is unknown, the sender's stamp). What the recording lacks is not there; the statistics of each
-/// interface, one a link, tell what became of it.
+/// `progress` is called with the rows written and the total, and returns whether to continue. The interface statistics
+/// are those of the whole run, if it has ended.
+///
+/// Headers are not recorded. They are rebuilt with documentation addresses, queue pairs from 0x100 on and queue key
+/// 0x11111111, and the capture's comment says so. All packets of a shot have the time at which the kernel received its
+/// first packet, or the sender's timestamp if that is unknown. Missing packets are not written; the statistics of each
+/// interface (one per link) give their drop causes.
 pub fn export(
     recording: &Recording,
     rows: Range<u64>,
@@ -48,7 +50,7 @@ pub fn export(
     let first = if rows.is_empty() { 0 } else { recording.row(rows.start, 0)?.number };
     let mut links = Vec::new();
     for (index, link) in run.links.iter().enumerate() {
-        let of = OneLink::new((run, link, index), first, stamp(recording, &rows, index)?, Ends::default());
+        let of = LinkCapture::new((run, link, index), first, first_stamp(recording, &rows, index)?, Ends::default());
         let of = of.ok_or_else(|| {
             StoreError::format(recording.path(), format!("expected a known framing, found {:?}", run.framing))
         })?;
@@ -61,7 +63,11 @@ pub fn export(
         for (index, link) in links.iter_mut().enumerate() {
             let kept = recording.row(row, index)?;
             let tai_ns = if kept.arrived_tai_ns > 0 { kept.arrived_tai_ns } else { kept.stamp_tai_ns };
-            link.tally(to_utc(run, tai_ns), kept.placed, DropCause::ALL.into_iter().zip(kept.drops.map(u64::from)));
+            link.count_shot(
+                to_utc(run, tai_ns),
+                kept.placed,
+                DropCause::ALL.into_iter().zip(kept.drops.map(u64::from)),
+            );
             if kept.state == State::Lost {
                 continue;
             }
@@ -79,17 +85,17 @@ pub fn export(
         }
     }
     let ended = recording.ended()?.unwrap_or_default();
-    let nowhere: Vec<_> = ended.totals.into_iter().collect();
+    let unassigned: Vec<_> = ended.totals.into_iter().collect();
     for (index, (link, info)) in links.iter().zip(&run.links).enumerate() {
-        let books = ended.books.streams.iter().find(|books| books.stream == info.stream);
-        writer.statistics(index as u32, &link.statistics(books, &nowhere)).map_err(failed)?;
+        let counters = ended.books.streams.iter().find(|counters| counters.stream == info.stream);
+        writer.statistics(index as u32, &link.statistics(counters, &unassigned)).map_err(failed)?;
     }
     writer.flush().map_err(failed)?;
     Ok(Exported { bytes: writer.bytes(), ..exported })
 }
 
-/// Number and stamp of the first of these rows that has a stamp.
-fn stamp(recording: &Recording, rows: &Range<u64>, link: usize) -> Result<(u64, u64), StoreError> {
+/// Returns the shot number and timestamp of the first of these rows with a timestamp, or zeros.
+fn first_stamp(recording: &Recording, rows: &Range<u64>, link: usize) -> Result<(u64, u64), StoreError> {
     for row in rows.clone() {
         let kept = recording.row(row, link)?;
         if kept.stamp_tai_ns > 0 {

@@ -6,14 +6,14 @@ use rustix::fs::OFlags;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The reader's window on the file.
-const WINDOW: usize = 1 << 20;
-/// Nanoseconds.
-const SECOND: u64 = 1_000_000_000;
-/// The largest block that is believed; beyond it the file is taken for damaged.
-const MOST_BLOCK: usize = 64 << 20;
+/// Initial size of the read buffer, in bytes.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Nanoseconds per second.
+const NS_PER_SECOND: u64 = 1_000_000_000;
+/// Maximum size of a block, in bytes. A larger one means that the file is damaged.
+const MAX_BLOCK_BYTES: usize = 64 << 20;
 
-/// Why a capture could not be read at all.
+/// Error of opening a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The file cannot be opened.
@@ -21,10 +21,10 @@ pub enum CaptureError {
     Open {
         /// The file.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// It is no capture, or its first bytes are damaged.
+    /// The file is not a capture, or its header is damaged.
     #[error("{} begins like a capture, but its header is damaged: {found}", path.display())]
     Header {
         /// The file.
@@ -34,7 +34,7 @@ pub enum CaptureError {
     },
 }
 
-/// Whether a file begins like a capture.
+/// Returns `true` if the first bytes of a file are the magic number of a capture.
 pub fn is_capture(first: &[u8]) -> bool {
     const MAGICS: [[u8; 4]; 6] = [
         [0xD4, 0xC3, 0xB2, 0xA1],
@@ -47,18 +47,18 @@ pub fn is_capture(first: &[u8]) -> bool {
     first.first_chunk().is_some_and(|magic| MAGICS.contains(magic))
 }
 
-/// Link types of <https://www.tcpdump.org/linktypes.html> whose frames are understood.
+/// Supported link types of <https://www.tcpdump.org/linktypes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
-    /// 1.
+    /// Ethernet (1).
     Ethernet,
-    /// 101, 228, 229: no link header.
+    /// Raw IP without a link header (101, 228, 229).
     RawIp,
-    /// 113: `tcpdump -i any`, older.
+    /// Linux cooked capture v1 (113), written by older `tcpdump -i any`.
     LinuxCooked,
-    /// 276: `tcpdump -i any`, newer.
+    /// Linux cooked capture v2 (276), written by newer `tcpdump -i any`.
     LinuxCooked2,
-    /// Anything else, by its number.
+    /// Any other link type, by its number.
     Other(i32),
 }
 
@@ -74,31 +74,31 @@ impl From<i32> for LinkType {
     }
 }
 
-/// One captured frame.
+/// A captured frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// How it begins.
+    /// Link type, which determines the header.
     pub link: LinkType,
-    /// Its bytes, as far as the capture kept them.
+    /// Captured bytes, possibly truncated.
     pub data: &'a [u8],
-    /// Bytes that it had on the wire.
+    /// Length on the wire, in bytes.
     pub wire_bytes: u32,
-    /// Nanoseconds since 1970, UTC; 0 if the capture does not say.
+    /// Nanoseconds since 1970, UTC; 0 if unknown.
     pub time_ns: u64,
 }
 
-/// Hands every frame of a capture to `take`. Returns why it could not be read to its end, if so: what stands
-/// before that place counts.
+/// Calls `take` with every frame of a capture. If the capture cannot be read to its end, returns the reason; the frames
+/// before the damage are valid.
 pub fn for_each_frame(path: &Path, take: impl FnMut(Frame<'_>)) -> Result<Option<String>, CaptureError> {
     let file =
         open_regular(path, OFlags::RDONLY).map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
     read_frames(file, take).map_err(|found| CaptureError::Header { path: path.to_owned(), found })
 }
 
-/// The same from anything that gives bytes. The error says what is wrong with the first of them.
+/// Same as [`for_each_frame`], from any reader. The error describes what is wrong with the header.
 pub fn read_frames(from: impl Read + Send, mut take: impl FnMut(Frame<'_>)) -> Result<Option<String>, String> {
-    let mut reader = create_reader(WINDOW, from).map_err(|error| error.to_string())?;
-    let (mut window, mut interfaces) = (WINDOW, Interfaces::default());
+    let mut reader = create_reader(BUFFER_BYTES, from).map_err(|error| error.to_string())?;
+    let (mut buffer_bytes, mut interfaces) = (BUFFER_BYTES, Interfaces::default());
     loop {
         let at = reader.consumed();
         let ended = |why: &str| Ok(Some(format!("the file {why} after {at} bytes")));
@@ -113,8 +113,8 @@ pub fn read_frames(from: impl Read + Send, mut take: impl FnMut(Frame<'_>)) -> R
                 Err(_) => return ended("cannot be read on"),
             },
             Err(PcapError::BufferTooSmall) => {
-                window *= 2;
-                if window > MOST_BLOCK || !reader.grow(window) || reader.refill().is_err() {
+                buffer_bytes *= 2;
+                if buffer_bytes > MAX_BLOCK_BYTES || !reader.grow(buffer_bytes) || reader.refill().is_err() {
                     return ended("claims a block that is too large to be one");
                 }
             }
@@ -124,7 +124,7 @@ pub fn read_frames(from: impl Read + Send, mut take: impl FnMut(Frame<'_>)) -> R
     }
 }
 
-/// What a file has said of its interfaces so far.
+/// Interfaces described by the blocks read so far.
 #[derive(Default)]
 struct Interfaces {
     known: Vec<Interface>,
@@ -134,17 +134,17 @@ struct Interfaces {
 #[derive(Clone, Copy)]
 struct Interface {
     link: LinkType,
-    /// Time stamps in a second.
+    /// Timestamp ticks per second.
     resolution: u64,
     offset_s: i64,
     snap: u32,
 }
 
 impl Interface {
-    /// A time stamp as nanoseconds since 1970; 0 for what lies outside 64 bits.
+    /// Converts a timestamp to nanoseconds since 1970; 0 if it does not fit 64 bits.
     fn nanoseconds(&self, ticks: u64) -> u64 {
-        let fraction = i128::from(ticks) * i128::from(SECOND) / i128::from(self.resolution);
-        u64::try_from(fraction + i128::from(self.offset_s) * i128::from(SECOND)).unwrap_or(0)
+        let fraction = i128::from(ticks) * i128::from(NS_PER_SECOND) / i128::from(self.resolution);
+        u64::try_from(fraction + i128::from(self.offset_s) * i128::from(NS_PER_SECOND)).unwrap_or(0)
     }
 }
 
@@ -153,7 +153,7 @@ impl Interfaces {
         match block {
             PcapBlockOwned::LegacyHeader(header) => {
                 self.nanoseconds = header.is_nanosecond_precision();
-                // The upper bits tell of a frame check sequence.
+                // The upper bits describe the frame check sequence.
                 self.add(header.network.0 & 0xFFFF, 1, 0, header.snaplen);
             }
             PcapBlockOwned::Legacy(packet) => {
@@ -163,7 +163,7 @@ impl Interfaces {
                     link: interface.link,
                     data: packet.data,
                     wire_bytes: packet.origlen,
-                    time_ns: u64::from(packet.ts_sec) * SECOND + fraction,
+                    time_ns: u64::from(packet.ts_sec) * NS_PER_SECOND + fraction,
                 });
             }
             PcapBlockOwned::NG(Block::SectionHeader(_)) => self.known.clear(),
@@ -174,7 +174,7 @@ impl Interfaces {
             PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
                 let Some(interface) = self.known.get(packet.if_id as usize) else { return };
                 let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
-                // Its data runs on into the block's padding.
+                // The data includes the block's padding.
                 let data = packet.data.get(..packet.caplen as usize).unwrap_or(packet.data);
                 take(Frame {
                     link: interface.link,

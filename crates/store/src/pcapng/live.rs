@@ -1,6 +1,6 @@
-//! Shots as a capture, while they come.
+//! Writes shots to a capture as they arrive.
 
-use super::link::{Ends, OneLink, comment, to_utc};
+use super::link::{Ends, LinkCapture, comment, to_utc};
 use super::write::Writer;
 use crate::info::RunInfo;
 use crate::recorder::{Report, WHOLE_RUN};
@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A recorder that writes a capture. Each event is written as it is offered, through the page cache.
+/// Recorder that writes a capture. Each event is written when it is offered, through the page cache.
 #[derive(Debug)]
 pub struct Live {
     path: PathBuf,
@@ -23,22 +23,23 @@ pub struct Live {
     run: RunInfo,
     ends: Vec<Ends>,
     writer: Writer<File>,
-    /// Made with the first event, whose number they begin at.
-    links: Vec<OneLink>,
+    /// Created with the first event, whose number is the first of the sequence numbers.
+    links: Vec<LinkCapture>,
     bytes: Vec<u8>,
     losses: BTreeMap<&'static str, u64>,
     report: Report,
-    begun: Option<Instant>,
+    started: Option<Instant>,
 }
 
 impl Live {
-    /// Makes the file, with a description of each link. `ends` says what is known of it.
+    /// Creates the file with a description of each link. `ends` are the known endpoints of each link.
     pub fn create(path: &Path, overwrite: bool, run: RunInfo, ends: Vec<Ends>) -> Result<Self, StoreError> {
         layout::check_target(path, overwrite)?;
-        // What can be refused is refused before there is a file.
+        // Invalid runs are rejected before the file is created.
         let links = links_of(&run, &ends, None)?;
         let created = |source| StoreError::Create { path: path.to_owned(), source };
-        // What has come there since it was looked at stays, also what another program still writes.
+        // The target may have changed since the check: links are not followed, and files that another program writes
+        // are not truncated.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let mut open = File::options();
         open.write(true).create(overwrite).create_new(!overwrite).custom_flags(flags);
@@ -61,7 +62,7 @@ impl Live {
             bytes: Vec::new(),
             losses: BTreeMap::new(),
             report,
-            begun: None,
+            started: None,
         };
         for link in &live.links {
             live.writer.interface(&link.interface).map_err(failed(path))?;
@@ -70,12 +71,12 @@ impl Live {
         Ok(live)
     }
 
-    /// Writes the packets of an event's shots.
+    /// Writes the packets of the shots of an event.
     pub fn offer(&mut self, event: &Event) -> Result<(), StoreError> {
         if self.report.rows == 0 {
             self.links = links_of(&self.run, &self.ends, Some(event))?;
         }
-        self.begun.get_or_insert_with(Instant::now);
+        self.started.get_or_insert_with(Instant::now);
         for (index, shot) in event.shots.iter().enumerate() {
             let (Some(shot), Some(link)) = (shot, self.links.get_mut(index)) else {
                 self.report.lost += 1;
@@ -83,7 +84,7 @@ impl Live {
             };
             let meta: &ShotMeta = &shot.meta;
             let tai_ns = if meta.arrived_tai_ns > 0 { meta.arrived_tai_ns } else { meta.stamp_tai_ns };
-            link.tally(to_utc(&self.run, tai_ns), meta.presence.placed(), meta.drops.iter());
+            link.count_shot(to_utc(&self.run, tai_ns), meta.presence.placed(), meta.drops.iter());
             self.bytes.resize(shot.buffer.len() as usize, 0);
             shot.buffer.read(0, &mut self.bytes);
             let (writer, time_ns) = (&mut self.writer, link.time_ns);
@@ -92,7 +93,7 @@ impl Live {
                     .packets
                     .packet(meta.number, packet, &self.bytes, |frame| writer.packet(index as u32, time_ns, frame));
                 if let Err(error) = wrote {
-                    return Err(self.broken_off(error));
+                    return Err(self.write_failed(error));
                 }
             }
             let count = if meta.is_complete() { &mut self.report.complete } else { &mut self.report.partial };
@@ -102,53 +103,55 @@ impl Live {
         Ok(())
     }
 
-    /// Takes note of shots that are in no event.
+    /// Counts shots that are in no event.
     pub fn loss(&mut self, loss: Loss) {
         *self.losses.entry(loss.cause.name()).or_default() += loss.count;
     }
 
-    /// Events written.
+    /// Returns the number of events written.
     pub fn rows(&self) -> u64 {
         self.report.rows
     }
 
-    /// Gives everything so far to the file.
+    /// Writes all buffered blocks to the file.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        self.writer.flush().map_err(|error| self.broken_off(error))
+        self.writer.flush().map_err(|error| self.write_failed(error))
     }
 
     /// Closes the capture with the statistics of each link.
     pub fn finish(mut self, books: &Books) -> Result<Report, StoreError> {
-        let nowhere = books.streams.iter().find(|books| books.stream == WHOLE_RUN);
-        let nowhere = nowhere.map(StreamBooks::entries).unwrap_or_default();
+        let unassigned = books.streams.iter().find(|counters| counters.stream == WHOLE_RUN);
+        let unassigned = unassigned.map(StreamBooks::entries).unwrap_or_default();
         for (index, (link, info)) in self.links.iter().zip(&self.run.links).enumerate() {
-            let books = books.streams.iter().find(|books| books.stream == info.stream);
-            self.writer.statistics(index as u32, &link.statistics(books, &nowhere)).map_err(failed(&self.path))?;
+            let counters = books.streams.iter().find(|counters| counters.stream == info.stream);
+            self.writer
+                .statistics(index as u32, &link.statistics(counters, &unassigned))
+                .map_err(failed(&self.path))?;
         }
         self.flush()?;
         self.file.sync_data().map_err(failed(&self.path))?;
         self.report.file_bytes = self.writer.bytes();
         self.report.bytes = self.writer.bytes();
-        self.report.seconds = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        self.report.seconds = self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
         self.report.losses = self.losses.into_iter().map(|(cause, count)| (cause.to_owned(), count)).collect();
         Ok(self.report)
     }
 
-    /// Leaves whole blocks only: a write that failed may have written the beginning of one.
-    fn broken_off(&self, error: std::io::Error) -> StoreError {
+    /// Truncates the file to whole blocks, since a failed write may have written part of one.
+    fn write_failed(&self, error: std::io::Error) -> StoreError {
         let _ = self.file.set_len(self.writer.written());
         failed(&self.path)(error)
     }
 }
 
-/// The links of a run that begins with this event.
-fn links_of(run: &RunInfo, ends: &[Ends], event: Option<&Event>) -> Result<Vec<OneLink>, StoreError> {
+/// Creates the links of a run that starts with this event.
+fn links_of(run: &RunInfo, ends: &[Ends], event: Option<&Event>) -> Result<Vec<LinkCapture>, StoreError> {
     let link = |(index, link)| {
         let shots = event.map_or(&[][..], |event| &event.shots);
         let own = shots.get(index).into_iter().chain(shots).flatten().find(|shot| shot.meta.stamp_tai_ns > 0);
         let stamp = own.map_or((0, 0), |shot| (shot.meta.number, shot.meta.stamp_tai_ns));
         let ends = ends.get(index).copied().unwrap_or_default();
-        OneLink::new((run, link, index), event.map_or(0, |event| event.number), stamp, ends)
+        LinkCapture::new((run, link, index), event.map_or(0, |event| event.number), stamp, ends)
     };
     let links = run.links.iter().enumerate().map(link).collect::<Option<_>>();
     links.ok_or_else(|| StoreError::Run(format!("the framing {:?} is not known", run.framing)))

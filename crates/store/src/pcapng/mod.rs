@@ -1,9 +1,9 @@
-//! Packet captures: read, and written so that Wireshark opens them.
+//! Packet captures: reading of pcap and pcapng, writing of pcapng.
 //!
-//! [`for_each_frame`] reads pcap and pcapng, [`network`] finds the packet in a frame, [`datagram`] the payload of a UDP
-//! datagram. [`Writer`] writes pcapng (draft-ietf-opsawg-pcapng) in whole blocks, so that what stands in a file after
-//! `kill -9` is a capture up to the last of them. [`export`] writes a recording as the packets that it came in, [`Live`] shots as
-//! they come.
+//! [`for_each_frame`] reads pcap and pcapng, [`network`] finds the network packet in a frame, [`datagram`] the payload
+//! of a UDP datagram. [`Writer`] writes pcapng (draft-ietf-opsawg-pcapng) in whole blocks, so that a file is a valid
+//! capture up to its last block even after `kill -9`. [`export`] writes a recording as the packets in which it arrived,
+//! [`Live`] writes shots as they arrive.
 
 mod export;
 mod frames;
@@ -18,5 +18,5 @@ pub use frames::{CaptureError, Frame, LinkType, for_each_frame, is_capture, read
 pub use link::Ends;
 pub use live::Live;
 pub use packet::{Datagram, Skipped, datagram, network};
-pub use packets::{Packets, Way, framing};
+pub use packets::{AddressPair, Packets, framing};
 pub use write::{Interface, Statistics, Writer};

@@ -1,4 +1,4 @@
-//! What a captured frame carries.
+//! Packets and datagrams in captured frames.
 
 use super::frames::{Frame, LinkType};
 use shotline_wire::{ParseError, ethernet, ipv4, ipv6, udp};
@@ -7,29 +7,29 @@ use std::net::{IpAddr, SocketAddr};
 /// A UDP datagram of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// Address of the sender.
     pub source: SocketAddr,
-    /// Who was to receive it.
+    /// Address of the receiver.
     pub destination: SocketAddr,
-    /// What stands behind the UDP header.
+    /// Payload after the UDP header.
     pub payload: &'a [u8],
 }
 
-/// Why a frame has no whole UDP datagram.
+/// Reason why a frame contains no complete UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Skipped {
-    /// The capture kept only its first bytes (a snapshot length).
+    /// The frame was truncated by the snapshot length.
     CutShort,
-    /// A part of an IP packet.
+    /// The frame contains an IP fragment.
     Fragment,
-    /// Something else than UDP over IP.
+    /// Not UDP over IP.
     Other,
-    /// Not what its headers promise.
+    /// The contents contradict the headers.
     Malformed,
 }
 
 impl Skipped {
-    /// A name for reports.
+    /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::CutShort => "cut_short",
@@ -40,7 +40,7 @@ impl Skipped {
     }
 }
 
-/// The EtherType of what a frame carries, through VLAN tags, and its bytes; none if its link type is not understood.
+/// Returns the EtherType (after VLAN tags) and the payload of a frame, or `None` if its link type is not supported.
 pub fn network<'a>(frame: &Frame<'a>) -> Result<Option<(u16, &'a [u8])>, ParseError> {
     let data = frame.data;
     let ether_type = |at: usize| data.get(at..).and_then(|rest| rest.first_chunk().copied());
@@ -62,7 +62,7 @@ pub fn network<'a>(frame: &Frame<'a>) -> Result<Option<(u16, &'a [u8])>, ParseEr
     }))
 }
 
-/// The UDP datagram of a frame.
+/// Returns the UDP datagram of a frame.
 pub fn datagram<'a>(frame: &Frame<'a>) -> Result<Datagram<'a>, Skipped> {
     let malformed = |error: ParseError| match error {
         ParseError::Fragment { .. } => Skipped::Fragment,

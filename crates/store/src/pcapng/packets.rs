@@ -1,4 +1,4 @@
-//! The packets of recorded shots, down to the Ethernet header.
+//! Rebuilds the packets of recorded shots, with Ethernet headers.
 
 use arrayvec::ArrayVec;
 use shotline_wire::framing::{self, Framing, Hsb, Kind, Link, MAX_HEADER, Packet, Spead, Vita49};
@@ -10,23 +10,26 @@ use shotline_wire::{crc, ethernet, hsb, ipv4, ipv6, udp};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Pages of the ring of a sensor bridge: the first frame's page is its number, as far as that goes.
-const PAGES: std::ops::RangeInclusive<u64> = 4..=64;
-/// Addresses of nobody's hardware: locally administered.
+/// Range of the number of pages in the ring of a Holoscan sensor bridge. Within it, the first frame's page is its
+/// number.
+const HSB_PAGES: std::ops::RangeInclusive<u64> = 4..=64;
+/// Locally administered MAC addresses of source and destination.
 const MACS: [[u8; 6]; 2] = [[0x02, 0x53, 0x48, 0, 0, 1], [0x02, 0x53, 0x48, 0, 0, 2]];
 
-/// From where to where packets go.
+/// Source and destination of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// The sender.
+pub struct AddressPair {
+    /// Address of the sender.
     pub source: SocketAddr,
-    /// The receiver, with an address of the same family.
+    /// Address of the receiver, of the same family.
     pub destination: SocketAddr,
 }
 
-/// A framing as a sender of such shots would use it, the first of which has number `first`; `stamp` is
-/// the number of any of them and when it was taken (TAI, 0 if that is unknown). What a recording does not keep is chosen:
-/// SPEAD's flavour is 64-48, a sensor bridge's ring begins at address 0 and has remote key 1.
+/// Returns the framing that a sender of these shots would use.
+///
+/// `first` is the number of the first shot; `stamp` is the number of any shot and its TAI time, 0 if unknown.
+/// Parameters that are not recorded are fixed: the SPEAD flavour is 64-48, and the ring of a sensor bridge starts at
+/// address 0 with remote key 1.
 pub fn framing(kind: Kind, geometry: &Geometry, first: u64, stamp: (u64, u64)) -> Arc<dyn Framing> {
     match kind {
         Kind::Ud => Arc::new(framing::Ud),
@@ -36,7 +39,7 @@ pub fn framing(kind: Kind, geometry: &Geometry, first: u64, stamp: (u64, u64)) -
         Kind::Vita49 => Arc::new(Vita49::of_blocks(geometry, stamp)),
         Kind::Spead => Arc::new(Spead { flavour: Flavour::F48, first_items: 4, items: 4 }),
         Kind::Hsb => {
-            let pages = if PAGES.contains(&first.saturating_add(1)) { first + 1 } else { *PAGES.start() };
+            let pages = if HSB_PAGES.contains(&first.saturating_add(1)) { first + 1 } else { *HSB_PAGES.start() };
             let last = geometry.packets() - 1;
             let bytes = geometry.packet_offset(last) + geometry.packet_bytes(last);
             Arc::new(Hsb { base: 0, step: bytes.next_multiple_of(hsb::PAGE_UNIT), pages: pages as u32, r_key: 1 })
@@ -44,28 +47,28 @@ pub fn framing(kind: Kind, geometry: &Geometry, first: u64, stamp: (u64, u64)) -
     }
 }
 
-/// Makes the packets of one link's shots, each as a whole Ethernet frame.
+/// Builds the packets of the shots of a link as Ethernet frames.
 #[derive(Debug)]
 pub struct Packets {
     framing: Arc<dyn Framing>,
     keys: Link,
-    way: Way,
+    addresses: AddressPair,
     geometry: Geometry,
-    /// The shot whose first packet has sequence number 0.
+    /// Number of the shot whose first packet has sequence number 0.
     first: u64,
     headers: Vec<u8>,
 }
 
 impl Packets {
-    /// For shots of this shape, the first of which has number `first`.
-    pub fn new(framing: Arc<dyn Framing>, keys: Link, way: Way, geometry: Geometry, first: u64) -> Self {
-        Self { framing, keys, way, geometry, first, headers: Vec::new() }
+    /// Creates a builder for shots of a geometry, starting with number `first`.
+    pub fn new(framing: Arc<dyn Framing>, keys: Link, addresses: AddressPair, geometry: Geometry, first: u64) -> Self {
+        Self { framing, keys, addresses, geometry, first, headers: Vec::new() }
     }
 
-    /// Hands one packet of a shot to `take`, in pieces. `bytes` is the shot as it was on the wire.
+    /// Passes a packet of a shot to `take`, in pieces. `bytes` is the shot as it was on the wire.
     ///
     /// # Panics
-    /// If the shape has no packet `index`, or `bytes` are fewer than a shot's.
+    /// If the geometry has no packet `index`, or `bytes` is shorter than a shot.
     pub fn packet<R>(&mut self, number: u64, index: u32, bytes: &[u8], take: impl FnOnce(&[&[u8]]) -> R) -> R {
         let geometry = &self.geometry;
         let (offset, len) = (geometry.packet_offset(index), geometry.packet_bytes(index));
@@ -84,10 +87,10 @@ impl Packets {
         self.framing.emit(&self.keys, &packet, &mut header);
         let sealed = self.framing.sealed();
         let udp_len = header.len() + payload.len() + if sealed { ICRC_LEN } else { 0 };
-        let Way { source, destination } = self.way;
+        let AddressPair { source, destination } = self.addresses;
         self.headers.clear();
-        let network = ip_headers(&self.way, udp_len as u16, &mut self.headers);
-        let checksum = if sealed { 0 } else { udp_checksum(&self.way, &[&header, payload]) };
+        let network = ip_headers(&self.addresses, udp_len as u16, &mut self.headers);
+        let checksum = if sealed { 0 } else { udp_checksum(&self.addresses, &[&header, payload]) };
         let (source, destination) = (source.port(), destination.port());
         self.headers.extend(udp::Header { source, destination, payload_len: udp_len as u16, checksum }.emit());
         self.headers.extend_from_slice(&header);
@@ -101,12 +104,12 @@ impl Packets {
     }
 }
 
-/// Writes the Ethernet and IP headers of a datagram; returns what the ICRC covers of them.
-fn ip_headers(way: &Way, udp_payload: u16, out: &mut Vec<u8>) -> Network {
+/// Appends the Ethernet and IP headers of a datagram and returns the fields that the ICRC covers.
+fn ip_headers(addresses: &AddressPair, udp_payload: u16, out: &mut Vec<u8>) -> Network {
     let payload_len = udp_payload.saturating_add(udp::Header::LEN as u16);
     let [source, destination] = MACS;
     let ethernet = |ether_type| ethernet::Header { destination, source, vlan: None, ether_type }.emit();
-    match (way.source.ip(), way.destination.ip()) {
+    match (addresses.source.ip(), addresses.destination.ip()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let (source, destination) = (source.octets(), destination.octets());
             let protocol = udp::PROTOCOL;
@@ -146,24 +149,24 @@ fn ip_headers(way: &Way, udp_payload: u16, out: &mut Vec<u8>) -> Network {
     }
 }
 
-/// The UDP checksum (RFC 768), over the pieces of a payload of which the first is of even length.
-fn udp_checksum(way: &Way, pieces: &[&[u8]; 2]) -> u16 {
+/// Computes the UDP checksum (RFC 768) over two pieces of a payload, the first of even length.
+fn udp_checksum(addresses: &AddressPair, pieces: &[&[u8]; 2]) -> u16 {
     let len = (udp::Header::LEN + pieces.iter().map(|piece| piece.len()).sum::<usize>()) as u16;
     let mut pseudo = Vec::with_capacity(48);
-    for ip in [way.source.ip(), way.destination.ip()] {
+    for ip in [addresses.source.ip(), addresses.destination.ip()] {
         match ip {
             IpAddr::V4(ip) => pseudo.extend(ip.octets()),
             IpAddr::V6(ip) => pseudo.extend(ip.octets()),
         }
     }
     pseudo.extend([0, udp::PROTOCOL]);
-    for word in [len, way.source.port(), way.destination.port(), len] {
+    for word in [len, addresses.source.port(), addresses.destination.port(), len] {
         pseudo.extend(word.to_be_bytes());
     }
     let sum = [&pseudo, pieces[0], pieces[1]].iter().fold(0_u32, |sum, piece| sum + u32::from(!ipv4::checksum(piece)));
     let folded = (sum & 0xFFFF) + (sum >> 16);
     match !(((folded & 0xFFFF) + (folded >> 16)) as u16) {
-        0 => 0xFFFF, // 0 would say that there is none
+        0 => 0xFFFF, // 0 means "no checksum"
         checksum => checksum,
     }
 }

@@ -2,18 +2,19 @@
 
 use std::io::{self, Write};
 
+/// Block types.
 const SECTION: u32 = 0x0A0D_0D0A;
 const INTERFACE: u32 = 1;
 const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
-/// Says in which order the writer's bytes are.
+/// Byte-order magic.
 const BYTE_ORDER: u32 = 0x1A2B_3C4D;
 /// Link type of Ethernet.
 const ETHERNET: u16 = 1;
-/// Bytes gathered before they are written, whole blocks only.
-const GATHERED: usize = 1 << 20;
+/// Buffered bytes that trigger a write. Only whole blocks are written.
+const FLUSH_BYTES: usize = 1 << 20;
 
-/// Options of all blocks.
+/// Option codes of all blocks.
 mod option {
     pub(super) const COMMENT: u16 = 1;
     pub(super) const SECTION_APPLICATION: u16 = 4;
@@ -30,77 +31,77 @@ mod option {
     pub(super) const OS_DROPPED: u16 = 7;
 }
 
-/// An Ethernet interface.
+/// Description of an Ethernet interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// What it is.
+    /// Description of the interface.
     pub description: String,
-    /// What was captured of it, in the words of a capture filter.
+    /// Capture filter expression.
     pub filter: String,
-    /// The hardware; here, that there was none.
+    /// Description of the hardware.
     pub hardware: String,
 }
 
-/// How an interface did.
+/// Statistics of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// When it began, in UTC nanoseconds.
+    /// Start of the capture, in nanoseconds since 1970, UTC.
     pub start_ns: u64,
-    /// When it ended.
+    /// End of the capture, in nanoseconds since 1970, UTC.
     pub end_ns: u64,
-    /// Packets that reached it.
+    /// Packets received by the interface.
     pub received: u64,
-    /// Packets that it dropped for lack of resources.
+    /// Packets dropped by the interface for lack of resources.
     pub dropped: u64,
-    /// Packets that passed its filter.
+    /// Packets accepted by the filter.
     pub accepted: u64,
-    /// Packets that the system dropped.
+    /// Packets dropped by the operating system.
     pub os_dropped: u64,
-    /// Everything else, in words.
+    /// Any other information.
     pub comment: String,
 }
 
-/// A capture in the making. Whatever stands in the file is whole blocks.
+/// Writer of a capture. The file always consists of whole blocks.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: W,
-    gathered: Vec<u8>,
+    buffer: Vec<u8>,
     bytes: u64,
     written: u64,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a capture by this program. `comment` is about all of it.
+    /// Starts a capture written by `application`. `comment` describes the whole capture.
     pub fn new(out: W, application: &str, comment: &str) -> io::Result<Self> {
-        let mut writer = Self { out, gathered: Vec::with_capacity(GATHERED + (1 << 17)), bytes: 0, written: 0 };
+        let mut writer = Self { out, buffer: Vec::with_capacity(FLUSH_BYTES + (1 << 17)), bytes: 0, written: 0 };
         let block = writer.begin(SECTION);
         writer.u32(BYTE_ORDER);
-        writer.gathered.extend([1, 0, 0, 0]); // version 1.0
-        writer.u64(u64::MAX); // the section's length is not known
+        writer.buffer.extend([1, 0, 0, 0]); // version 1.0
+        writer.u64(u64::MAX); // section length: unknown
         writer.option(option::COMMENT, comment.as_bytes());
         writer.option(option::SECTION_APPLICATION, application.as_bytes());
         writer.end(block)?;
         Ok(writer)
     }
 
-    /// Adds an interface whose time stamps are nanoseconds. They are numbered from 0.
+    /// Adds an interface with timestamps in nanoseconds. Interfaces are numbered from 0.
     pub fn interface(&mut self, interface: &Interface) -> io::Result<()> {
         let block = self.begin(INTERFACE);
-        self.gathered.extend(ETHERNET.to_le_bytes());
-        self.gathered.extend([0, 0]);
-        self.u32(0); // packets are whole
+        self.buffer.extend(ETHERNET.to_le_bytes());
+        self.buffer.extend([0, 0]);
+        self.u32(0); // no snapshot length
         self.option(option::NAME, interface.name.as_bytes());
         self.option(option::DESCRIPTION, interface.description.as_bytes());
         self.option(option::RESOLUTION, &[9]);
-        // A leading zero says that the filter is words.
+        // A leading zero means a filter expression in text form.
         self.option(option::FILTER, &[&[0], interface.filter.as_bytes()].concat());
         self.option(option::HARDWARE, interface.hardware.as_bytes());
         self.end(block)
     }
 
-    /// Adds a frame, which is given in pieces.
+    /// Adds a frame, given in pieces.
     pub fn packet(&mut self, interface: u32, utc_ns: u64, frame: &[&[u8]]) -> io::Result<()> {
         let bytes = frame.iter().map(|piece| piece.len()).sum::<usize>();
         let block = self.begin(PACKET);
@@ -108,12 +109,12 @@ impl<W: Write> Writer<W> {
         self.time(utc_ns);
         self.u32(bytes as u32);
         self.u32(bytes as u32);
-        frame.iter().for_each(|piece| self.gathered.extend_from_slice(piece));
+        frame.iter().for_each(|piece| self.buffer.extend_from_slice(piece));
         self.pad();
         self.end_without_options(block)
     }
 
-    /// Adds how an interface did.
+    /// Adds the statistics of an interface.
     pub fn statistics(&mut self, interface: u32, statistics: &Statistics) -> io::Result<()> {
         let block = self.begin(STATISTICS);
         self.u32(interface);
@@ -134,52 +135,52 @@ impl<W: Write> Writer<W> {
         self.end(block)
     }
 
-    /// Writes what was gathered.
+    /// Writes the buffered blocks.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.out.write_all(&self.gathered)?;
-        self.written += self.gathered.len() as u64;
-        self.gathered.clear();
+        self.out.write_all(&self.buffer)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
         self.out.flush()
     }
 
-    /// Bytes of whole blocks that were given away.
+    /// Returns the bytes written to the output, all in whole blocks.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Bytes so far.
+    /// Returns the size of the capture so far in bytes, including buffered blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     fn begin(&mut self, kind: u32) -> usize {
-        let block = self.gathered.len();
+        let block = self.buffer.len();
         self.u32(kind);
-        self.u32(0); // its length, when it is known
+        self.u32(0); // block length, set by `end`
         block
     }
 
     fn end(&mut self, block: usize) -> io::Result<()> {
-        self.u32(0); // the end of the options
+        self.u32(0); // end of options
         self.end_without_options(block)
     }
 
     fn end_without_options(&mut self, block: usize) -> io::Result<()> {
-        let bytes = (self.gathered.len() + 4 - block) as u32;
+        let bytes = (self.buffer.len() + 4 - block) as u32;
         self.u32(bytes);
-        self.gathered[block + 4..block + 8].copy_from_slice(&bytes.to_le_bytes());
+        self.buffer[block + 4..block + 8].copy_from_slice(&bytes.to_le_bytes());
         self.bytes += u64::from(bytes);
-        if self.gathered.len() >= GATHERED { self.flush() } else { Ok(()) }
+        if self.buffer.len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
     }
 
     fn option(&mut self, code: u16, value: &[u8]) {
         let value = &value[..value.len().min(usize::from(u16::MAX))];
         if value.is_empty() || value == [0] {
-            return; // nothing was said
+            return; // empty options are omitted
         }
-        self.gathered.extend(code.to_le_bytes());
-        self.gathered.extend((value.len() as u16).to_le_bytes());
-        self.gathered.extend_from_slice(value);
+        self.buffer.extend(code.to_le_bytes());
+        self.buffer.extend((value.len() as u16).to_le_bytes());
+        self.buffer.extend_from_slice(value);
         self.pad();
     }
 
@@ -188,13 +189,13 @@ impl<W: Write> Writer<W> {
         self.u32(ns as u32);
     }
     fn u32(&mut self, value: u32) {
-        self.gathered.extend(value.to_le_bytes());
+        self.buffer.extend(value.to_le_bytes());
     }
     fn u64(&mut self, value: u64) {
-        self.gathered.extend(value.to_le_bytes());
+        self.buffer.extend(value.to_le_bytes());
     }
     fn pad(&mut self) {
-        // Every block is a multiple of 4 long, and they follow each other from an empty buffer on.
-        self.gathered.resize(self.gathered.len().next_multiple_of(4), 0);
+        // Every block is a multiple of 4 bytes long, so the buffer length gives the alignment within a block.
+        self.buffer.resize(self.buffer.len().next_multiple_of(4), 0);
     }
 }

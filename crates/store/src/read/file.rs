@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// One file of a recording, open for reading. The calls are those of [`super::Recording`].
+/// A file of a recording, open for reading. The methods correspond to those of [`super::Recording`].
 #[derive(Debug)]
-pub(crate) struct OneFile {
+pub(crate) struct RecordingFile {
     pub(super) path: PathBuf,
     pub(crate) file: Medium,
     pub(super) run: RunInfo,
@@ -23,7 +23,7 @@ pub(crate) struct OneFile {
     rows: AtomicU64,
 }
 
-impl OneFile {
+impl RecordingFile {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let file = match Target::of(path) {
             Some(target) => Medium::Extent(nvme::open(&target, nvme::Access::Read)?),
@@ -36,7 +36,7 @@ impl OneFile {
         Ok(one)
     }
 
-    /// Where everything was at the last look: the recorder moves indexes and tables when it ends.
+    /// Returns the last known layout. The recorder moves indexes and tables when it ends the run.
     pub(crate) fn layout(&self) -> Arc<Layout> {
         Arc::clone(&self.layout.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -47,7 +47,7 @@ impl OneFile {
 
     pub(super) fn refresh(&self) -> Result<u64, StoreError> {
         let rows = self.read(|layout| {
-            // The samples' marker before the tables': a row that is seen here has its table rows.
+            // The samples' marker is read before those of the tables, so a row that is visible here has its table rows.
             let rows = layout::visible_rows(&self.file, layout, &self.path)?;
             for table in &layout.shots {
                 let found = layout::visible(&self.file, table.marks, &self.path)?;
@@ -71,7 +71,7 @@ impl OneFile {
 
     pub(super) fn read_rows(&self, link: usize, rows: Range<u64>) -> Result<Vec<Row>, StoreError> {
         if rows.end > self.rows() {
-            return Err(no_row(&self.path, rows.end.saturating_sub(1), self.rows()));
+            return Err(row_out_of_range(&self.path, rows.end.saturating_sub(1), self.rows()));
         }
         let read = |layout: &Layout| layout::table_rows(&self.file, layout.shots[link], rows.clone(), &self.path);
         let (format, bytes) = (self.layout().formats[link], self.read(read)?);
@@ -81,14 +81,14 @@ impl OneFile {
         })
     }
 
-    /// Where one shot is.
+    /// Returns the location of a shot.
     pub(super) fn stored(&self, row: u64, link: usize) -> Result<StoredChunk, StoreError> {
         if row >= self.rows() {
-            return Err(no_row(&self.path, row, self.rows()));
+            return Err(row_out_of_range(&self.path, row, self.rows()));
         }
         let layout = self.layout();
         if layout.codec.is_none() {
-            // Slots stay where they are, whatever moves.
+            // Slots never move.
             return layout::stored(&self.file, &layout, row, link, &self.path);
         }
         self.read(|layout| layout::stored(&self.file, layout, row, link, &self.path))
@@ -109,6 +109,6 @@ impl OneFile {
     }
 }
 
-pub(super) fn no_row(path: &Path, row: u64, rows: u64) -> StoreError {
+pub(super) fn row_out_of_range(path: &Path, row: u64, rows: u64) -> StoreError {
     StoreError::format(path, format!("expected a row below {rows}, found {row}"))
 }

@@ -1,8 +1,8 @@
-//! Reading a recording, while it runs or after.
+//! Reading a recording, during the run or after it.
 //!
-//! [`Recording::open`] reads a few kilobytes however long the run was; rows and slots are read when they are asked
-//! for. What is visible at the moment of opening stays so; [`Recording::refresh`] looks for more. A recording is one
-//! file, or the master of a run of many ([`crate::set`]): the calls are the same.
+//! [`Recording::open`] reads a few kilobytes regardless of the length of the run; rows and slots are read on demand.
+//! The number of visible rows is fixed until [`Recording::refresh`]. A recording is one file, or the master of a run of
+//! several files ([`crate::set`]), with the same interface.
 
 mod ended;
 pub(crate) mod file;

@@ -1,7 +1,7 @@
-//! Reads a recording's bytes: from the page cache those that are in it, past it those that are not.
+//! Reads the bytes of a recording: cached bytes from the page cache, all others with direct I/O.
 //!
-//! A recording was written past the page cache, so most of it is only on the disk, and to read it through the
-//! cache would cost several times what the disk does.
+//! A recording is written with direct I/O, so most of it is only on the drive. Reading it through the page cache would
+//! take several times longer than the drive needs.
 
 use crate::medium::Medium;
 use crate::sys::cache::cached_bytes;
@@ -12,7 +12,7 @@ use std::fs::File;
 
 const ALIGN: usize = 4096;
 
-/// One thread's reader of a file.
+/// Reader of a file, for one thread.
 #[derive(Debug)]
 pub(crate) struct RawReader {
     direct: Option<File>,
@@ -21,12 +21,12 @@ pub(crate) struct RawReader {
 }
 
 impl RawReader {
-    /// For at most `largest` bytes of this file at once.
+    /// Creates a reader for at most `largest` bytes at a time.
     pub(crate) fn new(medium: &Medium, largest: usize) -> Self {
         let direct = match medium {
             Medium::File(file) => {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
-                // Not by its name, which may be another file's by now.
+                // Reopened by descriptor, because its name may refer to another file by now.
                 rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty()).ok()
             }
             Medium::Extent(_) => None,
@@ -36,7 +36,7 @@ impl RawReader {
         Self { direct: direct.map(File::from), buffer, start }
     }
 
-    /// The `len` bytes from `at` of the same medium.
+    /// Reads `len` bytes at offset `at` of the same medium.
     pub(crate) fn read(&mut self, medium: &Medium, at: u64, len: usize) -> Result<&[u8], Errno> {
         let to = &mut self.buffer[self.start..self.start + len];
         let cached = match medium {
@@ -53,7 +53,7 @@ impl RawReader {
         {
             return Ok(to);
         }
-        // It is in memory, or this file system has no direct reads.
+        // The data is in the page cache, or the file system has no direct reads.
         let mut done = 0;
         while done < len {
             match rustix::io::pread(cached, &mut to[done..], at + done as u64) {

@@ -1,7 +1,7 @@
-//! A recording that is open for reading: one file, or a run of many.
+//! A recording open for reading: one file, or a run of several files.
 
 use super::ended::{Ended, ended};
-use super::file::{OneFile, no_row};
+use super::file::{RecordingFile, row_out_of_range};
 use super::run::Run;
 use crate::StoreError;
 use crate::info::RunInfo;
@@ -14,10 +14,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Table rows that [`Recording::rows_of`] reads at once.
+/// Table rows that [`Recording::rows_of`] reads at a time.
 const BLOCK_ROWS: u64 = 1024;
 
-/// A recording that is open for reading.
+/// A recording open for reading.
 #[derive(Debug)]
 pub struct Recording {
     source: Source,
@@ -25,39 +25,42 @@ pub struct Recording {
 
 #[derive(Debug)]
 enum Source {
-    File(Arc<OneFile>),
+    File(Arc<RecordingFile>),
     Run(Box<Run>),
 }
 
-/// Where the bytes of one shot are.
+/// Location of the bytes of a shot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored<'a> {
-    /// The file.
+    /// File that holds the shot.
     pub path: &'a Path,
-    /// Their offset in it.
+    /// Offset in the file, in bytes.
     pub at: u64,
-    /// How many they are.
+    /// Length in bytes.
     pub bytes: u32,
-    /// They are a compressed chunk; else the shot as it was on the wire.
+    /// `true` for a compressed chunk, `false` for the shot as it was on the wire.
     pub compressed: bool,
 }
 
 impl Recording {
-    /// Opens a recording. Refuses what this program cannot read raw.
+    /// Opens a recording.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or its layout is not one that is supported for raw reading.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         if Target::of(path).is_some() {
-            return Ok(Self { source: Source::File(Arc::new(OneFile::open(path)?)) });
+            return Ok(Self { source: Source::File(Arc::new(RecordingFile::open(path)?)) });
         }
-        // First as a plain file: what the kernel says of one that is not there is clearer than what HDF5 does.
+        // Opened as a plain file first: the kernel's error for a missing file is clearer than that of HDF5.
         Medium::open(path).map_err(StoreError::open(path))?;
         let source = match Master::read(path)? {
             Some(master) => Source::Run(Box::new(Run::new(path, master)?)),
-            None => Source::File(Arc::new(OneFile::open(path)?)),
+            None => Source::File(Arc::new(RecordingFile::open(path)?)),
         };
         Ok(Self { source })
     }
 
-    /// Looks how many rows are visible by now, and returns that.
+    /// Updates and returns the number of visible rows.
     pub fn refresh(&mut self) -> Result<u64, StoreError> {
         match &self.source {
             Source::File(file) => file.refresh(),
@@ -69,86 +72,86 @@ impl Recording {
         }
     }
 
-    /// The file; of a run its master.
+    /// Returns the path of the file, or of the master of a run.
     pub fn path(&self) -> &Path {
         match &self.source {
             Source::File(file) => &file.path,
             Source::Run(run) => &run.path,
         }
     }
-    /// What is known of the run.
+    /// Returns the description of the run.
     pub fn run(&self) -> &RunInfo {
         match &self.source {
             Source::File(file) => &file.run,
             Source::Run(run) => &run.master.run,
         }
     }
-    /// Visible rows.
+    /// Returns the number of visible rows.
     pub fn rows(&self) -> u64 {
         match &self.source {
             Source::File(file) => file.rows(),
             Source::Run(run) => run.rows,
         }
     }
-    /// Rows that there is room for.
+    /// Returns the number of rows for which space is allocated.
     pub fn laid_out(&self) -> u64 {
         match &self.source {
             Source::File(file) => file.layout().rows,
-            // Only what a file says of itself could fail, and every file of which it is asked was opened before.
+            // Only files that were opened before are read here, so this does not fail in practice.
             Source::Run(run) => run.laid_out().unwrap_or(run.rows),
         }
     }
-    /// Bytes on the disk, from each file's first to its last.
+    /// Returns the total size of the files, in bytes.
     pub fn file_bytes(&self) -> u64 {
         match &self.source {
             Source::File(file) => file.file_bytes(),
             Source::Run(run) => run.file_bytes(),
         }
     }
-    /// The recording on a raw device; none if it is in files.
-    pub(crate) fn on_device(&self) -> Option<&OneFile> {
+    /// Returns the recording on a raw device, or `None` if it is in files.
+    pub(crate) fn on_device(&self) -> Option<&RecordingFile> {
         match &self.source {
             Source::File(file) => matches!(file.file, Medium::Extent(_)).then_some(file),
             Source::Run(_) => None,
         }
     }
-    /// Whether it is still where it was opened: on a raw device another may have taken its place.
-    pub(crate) fn stands(&self) -> bool {
+    /// Returns `false` if another run has replaced the recording on its raw device since it was opened.
+    pub(crate) fn is_current(&self) -> bool {
         self.on_device().is_none_or(|one| matches!(&one.file, Medium::Extent(extent) if extent.stands()))
     }
-    /// The files of a run; none if this is one file.
+    /// Returns the files of a run; empty if the recording is a single file.
     pub fn parts(&self) -> &[FileEntry] {
         match &self.source {
             Source::File(_) => &[],
             Source::Run(run) => run.entries(),
         }
     }
-    /// The paths of these files, in the same order.
+    /// Returns the paths of these files, in the same order.
     pub fn part_paths(&self) -> &[PathBuf] {
         match &self.source {
             Source::File(_) => &[],
             Source::Run(run) => &run.files,
         }
     }
-    /// What a bounded run has removed.
+    /// Returns what a bounded run has removed.
     pub fn removed(&self) -> Removed {
         match &self.source {
             Source::File(_) => Removed::default(),
             Source::Run(run) => run.master.removed,
         }
     }
-    /// Whether shot numbers between its rows are in other files: it is one of several that stand side by side.
+    /// Returns `true` if this file is one stripe of a run, so that shot numbers between its rows are in other files.
     pub fn is_stripe(&self) -> bool {
-        self.run().part.is_some_and(|place| place.stripes > 1)
+        self.run().part.is_some_and(|part| part.stripes > 1)
     }
 
-    /// One table row of a link.
+    /// Reads a table row of a link.
     pub fn row(&self, row: u64, link: usize) -> Result<Row, StoreError> {
         let mut found = self.read_rows(link, row..row + 1)?;
-        found.pop().ok_or_else(|| no_row(self.path(), row, self.rows()))
+        found.pop().ok_or_else(|| row_out_of_range(self.path(), row, self.rows()))
     }
 
-    /// Some table rows of a link.
+    /// Reads a range of table rows of a link.
     pub fn read_rows(&self, link: usize, rows: Range<u64>) -> Result<Vec<Row>, StoreError> {
         match &self.source {
             Source::File(file) => file.read_rows(link, rows),
@@ -156,7 +159,7 @@ impl Recording {
         }
     }
 
-    /// All table rows of a link, read a block at a time.
+    /// Iterates over all table rows of a link, read a block at a time.
     pub fn rows_of(&self, link: usize) -> impl Iterator<Item = Result<Row, StoreError>> + '_ {
         let all = self.rows();
         (0..all).step_by(BLOCK_ROWS as usize).flat_map(move |first| {
@@ -169,19 +172,19 @@ impl Recording {
         })
     }
 
-    /// Where the bytes of one shot are.
+    /// Returns the location of the bytes of a shot.
     pub fn stored(&self, row: u64, link: usize) -> Result<Stored<'_>, StoreError> {
         let (path, stored) = match &self.source {
             Source::File(file) => (&file.path, file.stored(row, link)?),
             Source::Run(run) => {
-                let (file, row) = run.place(row)?;
+                let (file, row) = run.locate_row(row)?;
                 (&run.files[file], run.file(file)?.stored(row, link)?)
             }
         };
         Ok(Stored { path, at: stored.at, bytes: stored.bytes, compressed: stored.compressed })
     }
 
-    /// Runs of shots that are in no row, or in a row as lost.
+    /// Reads the ranges of shots that are in no row, or in a row as lost.
     pub fn losses(&self) -> Result<Vec<Loss>, StoreError> {
         match &self.source {
             Source::File(file) => file.losses(),
@@ -189,7 +192,7 @@ impl Recording {
         }
     }
 
-    /// The books; none if the run goes on, or broke off.
+    /// Reads the final counters; `None` while the run continues, or if it was interrupted.
     pub fn ended(&self) -> Result<Option<Ended>, StoreError> {
         match &self.source {
             Source::File(file) => file.ended(),
@@ -197,7 +200,7 @@ impl Recording {
         }
     }
 
-    /// Walks the whole chunk index, of every file: HDF5 readers read the same bytes as
+    /// Checks the whole chunk index of every file, so that HDF5 readers read the same bytes as
     /// [`Slots`](super::Slots).
     pub fn check_index(&self) -> Result<(), StoreError> {
         match &self.source {
@@ -206,12 +209,12 @@ impl Recording {
         }
     }
 
-    /// The file that has a row, its number among the run's, and which of its rows that is.
-    pub(super) fn file_of(&self, row: u64) -> Result<(usize, Arc<OneFile>, u64), StoreError> {
+    /// Returns the index of the file that holds a row, the file, and the row within it.
+    pub(super) fn locate_row(&self, row: u64) -> Result<(usize, Arc<RecordingFile>, u64), StoreError> {
         match &self.source {
             Source::File(file) => Ok((0, Arc::clone(file), row)),
             Source::Run(run) => {
-                let (file, row) = run.place(row)?;
+                let (file, row) = run.locate_row(row)?;
                 Ok((file, run.file(file)?, row))
             }
         }

@@ -1,6 +1,6 @@
-//! A run of many files, as one recording. Files are opened when something of them is asked for, and a few stay open.
+//! A run of several files as one recording. Files are opened on demand, and the last ones used stay open.
 
-use super::file::{OneFile, no_row};
+use super::file::{RecordingFile, row_out_of_range};
 use crate::StoreError;
 use crate::info::RunInfo;
 use crate::master::stretch::{Stretch, share, stretches, unbroken};
@@ -11,10 +11,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Files that are kept open.
-const OPEN: usize = 32;
+/// Maximum number of open files.
+const MAX_OPEN_FILES: usize = 32;
 
-/// See the module.
+/// A run of several files, open for reading.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) path: PathBuf,
@@ -22,17 +22,17 @@ pub(super) struct Run {
     pub(super) files: Vec<PathBuf>,
     pub(super) rows: u64,
     parts: Vec<PartRows>,
-    /// The one that was asked for last comes last.
-    open: Mutex<Vec<(usize, Arc<OneFile>)>>,
+    /// Open files by index, in order of use, the most recent last.
+    open: Mutex<Vec<(usize, Arc<RecordingFile>)>>,
 }
 
-/// The rows of a part.
+/// Rows of a part.
 #[derive(Debug)]
 struct PartRows {
-    /// The first one, in the run.
+    /// First row, counted from the start of the run.
     first: u64,
     rows: u64,
-    /// Its first file.
+    /// Index of the first file of the part.
     file: usize,
     stretches: Vec<Stretch>,
 }
@@ -63,8 +63,8 @@ impl Run {
         Ok(run)
     }
 
-    /// A file of the run, open.
-    pub(super) fn file(&self, index: usize) -> Result<Arc<OneFile>, StoreError> {
+    /// Returns a file of the run, opening it if necessary.
+    pub(super) fn file(&self, index: usize) -> Result<Arc<RecordingFile>, StoreError> {
         {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(at) = open.iter().position(|(known, _)| *known == index) {
@@ -73,7 +73,7 @@ impl Run {
                 return Ok(found.1);
             }
         }
-        let one = Arc::new(OneFile::open(&self.files[index])?);
+        let one = Arc::new(RecordingFile::open(&self.files[index])?);
         if one.run.run_id != self.master.run.run_id {
             return Err(StoreError::format(
                 &self.files[index],
@@ -88,15 +88,15 @@ impl Run {
             ));
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.len() >= OPEN {
+        if open.len() >= MAX_OPEN_FILES {
             open.remove(0);
         }
         open.push((index, Arc::clone(&one)));
         Ok(one)
     }
 
-    /// The file that has a row, and which of its rows that is.
-    pub(super) fn place(&self, row: u64) -> Result<(usize, u64), StoreError> {
+    /// Returns the index of the file that holds a row, and the row within that file.
+    pub(super) fn locate_row(&self, row: u64) -> Result<(usize, u64), StoreError> {
         let part = self.parts.partition_point(|part| part.first + part.rows <= row);
         let found = self.parts.get(part).and_then(|part| {
             let at = row - part.first;
@@ -104,28 +104,28 @@ impl Run {
             let (file, row) = stretch.place(at);
             Some((part.file + file, row))
         });
-        found.ok_or_else(|| no_row(&self.path, row, self.rows))
+        found.ok_or_else(|| row_out_of_range(&self.path, row, self.rows))
     }
 
     pub(super) fn read_rows(&self, link: usize, rows: Range<u64>) -> Result<Vec<Row>, StoreError> {
-        // Of each file the rows are a run of their own: read it at once, then let the files take turns.
-        let places = rows.map(|row| self.place(row)).collect::<Result<Vec<_>, _>>()?;
-        let mut wanted: Vec<(usize, Range<u64>)> = Vec::new();
-        for (file, row) in &places {
-            match wanted.iter_mut().find(|(known, _)| known == file) {
+        // The rows of each file are contiguous: they are read at once and then interleaved.
+        let locations = rows.map(|row| self.locate_row(row)).collect::<Result<Vec<_>, _>>()?;
+        let mut ranges: Vec<(usize, Range<u64>)> = Vec::new();
+        for (file, row) in &locations {
+            match ranges.iter_mut().find(|(known, _)| known == file) {
                 Some((_, rows)) => rows.end = row + 1,
-                None => wanted.push((*file, *row..row + 1)),
+                None => ranges.push((*file, *row..row + 1)),
             }
         }
         let mut found = Vec::new();
-        for (file, rows) in wanted {
+        for (file, rows) in ranges {
             found.push((file, self.file(file)?.read_rows(link, rows)?.into_iter()));
         }
         let next = |(file, _): (usize, u64)| {
             let of = found.iter_mut().find(|(known, _)| *known == file);
-            of.and_then(|(_, rows)| rows.next()).ok_or_else(|| no_row(&self.path, self.rows, self.rows))
+            of.and_then(|(_, rows)| rows.next()).ok_or_else(|| row_out_of_range(&self.path, self.rows, self.rows))
         };
-        places.into_iter().map(next).collect()
+        locations.into_iter().map(next).collect()
     }
 
     pub(super) fn losses(&self) -> Result<Vec<Loss>, StoreError> {
@@ -146,13 +146,13 @@ impl Run {
         (0..self.files.len()).try_for_each(|index| self.file(index)?.check_index())
     }
 
-    /// Rows that there is room for.
+    /// Returns the number of rows for which space is allocated.
     pub(super) fn laid_out(&self) -> Result<u64, StoreError> {
-        let rooms = self.master.files.iter().enumerate().map(|(index, entry)| match entry.state {
+        let allocated = self.master.files.iter().enumerate().map(|(index, entry)| match entry.state {
             State::Live => Ok(self.file(index)?.layout().rows),
             _ => Ok(entry.rows),
         });
-        rooms.sum()
+        allocated.sum()
     }
 
     pub(super) fn file_bytes(&self) -> u64 {

@@ -1,6 +1,6 @@
-//! Reads shots. Compressed chunks are unpacked on the way.
+//! Reads shots, decompressing compressed chunks.
 
-use super::file::OneFile;
+use super::file::RecordingFile;
 use super::raw::RawReader;
 use super::recording::Recording;
 use crate::StoreError;
@@ -9,37 +9,37 @@ use crate::layout::ALIGN;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Files of a run that one thread keeps ready.
-const READY: usize = 8;
+/// Maximum number of files of a run for which a reader keeps state.
+const MAX_FILES: usize = 8;
 
-/// One thread's reader of the slots of a recording, which it borrows or shares.
+/// Reader of the slots of a borrowed or shared recording, for one thread.
 #[derive(Debug)]
 pub struct Slots<R> {
     recording: R,
-    /// By their number among the run's; the latest comes last.
+    /// Readers by file index, the most recently added last.
     files: Vec<(usize, FileSlots)>,
 }
 
 impl Recording {
-    /// A reader of slots, for one thread.
+    /// Returns a reader of slots, for one thread.
     pub fn slots(&self) -> Slots<&Self> {
         Slots::new(self)
     }
 }
 
 impl<R: Deref<Target = Recording>> Slots<R> {
-    /// A reader that has read nothing yet.
+    /// Creates a reader.
     pub fn new(recording: R) -> Self {
         Self { recording, files: Vec::new() }
     }
 
-    /// One shot as it was on the wire, `slot_bytes` long: samples, padding, what closes it, zeros.
+    /// Reads a shot as it was on the wire, `slot_bytes` long: samples, padding, trailer, zeros.
     pub fn read(&mut self, row: u64, link: usize) -> Result<&[u8], StoreError> {
-        let (index, file, row) = self.recording.file_of(row)?;
+        let (index, file, row) = self.recording.locate_row(row)?;
         let at = match self.files.iter().position(|(known, _)| *known == index) {
             Some(at) => at,
             None => {
-                if self.files.len() >= READY {
+                if self.files.len() >= MAX_FILES {
                     self.files.remove(0);
                 }
                 self.files.push((index, FileSlots::new(file)));
@@ -50,18 +50,18 @@ impl<R: Deref<Target = Recording>> Slots<R> {
     }
 }
 
-/// One thread's reader of one file's slots.
+/// Reader of the slots of one file, for one thread.
 #[derive(Debug)]
 struct FileSlots {
-    file: Arc<OneFile>,
+    file: Arc<RecordingFile>,
     raw: RawReader,
-    /// One for each link of a compressed run.
+    /// One decoder per link of a compressed run.
     decoders: Vec<Decoder>,
     slot: Vec<u8>,
 }
 
 impl FileSlots {
-    fn new(file: Arc<OneFile>) -> Self {
+    fn new(file: Arc<RecordingFile>) -> Self {
         let layout = file.layout();
         let largest = layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) as usize;
         let decoders = Decoder::of_links(layout.codec, file.run.links.iter().map(|link| link.geometry));
@@ -71,7 +71,7 @@ impl FileSlots {
 
     fn read(&mut self, row: u64, link: usize) -> Result<&[u8], StoreError> {
         let (stored, path) = (self.file.stored(row, link)?, &self.file.path);
-        // Chunks begin at multiples of what direct reads take, and so have room up to the next.
+        // Chunks are aligned for direct reads, so the file extends to the next alignment boundary.
         let len = (stored.bytes as usize).next_multiple_of(ALIGN as usize);
         let bytes = self.raw.read(&self.file.file, stored.at, len).map_err(StoreError::io("read a shot of", path))?;
         let bytes = &bytes[..stored.bytes as usize];

@@ -1,4 +1,4 @@
-//! Accounts for every shot number, and balances the books.
+//! Checks that every shot number is accounted for and that the counters balance.
 
 use super::mismatches::Mismatches;
 use super::verdict::LinkVerdict;
@@ -35,19 +35,20 @@ pub(super) fn check(
         let losses = all_losses.iter().filter(|loss| loss.stream == link.stream);
         let mut losses: Vec<Run> = losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
         if ended.is_none() {
-            // The run goes on or broke off: what was before a loss may not be visible yet, but before a row all is.
+            // The run continues or was interrupted: shots before a loss may not be visible, but all shots before a row
+            // are.
             let end = held.last().max(lost.last()).map_or(0, |run| run.1);
             losses.iter_mut().for_each(|run| run.1 = run.1.min(end));
         }
         let removed = recording.removed();
         if removed.rows > 0 {
-            // What a bounded run has removed was accounted for while it was there.
+            // Rows removed by a bounded run count as accounted for.
             let end = removed.last.saturating_add(1);
             losses.iter_mut().for_each(|run| run.0 = run.0.max(end));
             losses.push((removed.first.min(end), end));
         }
         let whole = !recording.is_stripe();
-        numbers(link.stream, &held, &lost, &losses, whole, mismatches);
+        check_numbers(link.stream, &held, &lost, &losses, whole, mismatches);
     }
     for loss in all_losses {
         if !recording.run().links.iter().any(|link| link.stream == loss.stream) {
@@ -55,13 +56,13 @@ pub(super) fn check(
         }
     }
     if let Some(ended) = ended {
-        books(recording.rows(), ended, links, mismatches);
+        check_counters(recording.rows(), ended, links, mismatches);
     }
-    recording.part_paths().iter().try_for_each(|path| part(path, mismatches))
+    recording.part_paths().iter().try_for_each(|path| check_part(path, mismatches))
 }
 
-/// A file of a run counts its own rows.
-fn part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
+/// Checks the counters of one file of a run against its rows.
+fn check_part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
     let recording = Recording::open(path)?;
     let Some(ended) = recording.ended()? else { return Ok(()) };
     let mut counts = [0; State::ALL.len()];
@@ -81,10 +82,11 @@ fn part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Each number from the first to the last must be in a row or in a loss, and not in two. A lost row may have
-/// a loss beside it, which says why.
-/// Only in a `whole` recording: of a file among several others have the numbers between.
-fn numbers(stream: u32, held: &[Run], lost: &[Run], losses: &[Run], whole: bool, mismatches: &Mismatches) {
+/// Checks that each number from the first to the last is in exactly one row or loss. A lost row may also be in a loss,
+/// which gives the cause.
+///
+/// Gaps are checked only in a `whole` recording: the shot numbers between the rows of a stripe are in other files.
+fn check_numbers(stream: u32, held: &[Run], lost: &[Run], losses: &[Run], whole: bool, mismatches: &Mismatches) {
     let rows = union_telling(&[held, lost].concat(), |at| {
         mismatches.add(|| format!("stream {stream}: shot {at} is in two rows"));
     });
@@ -100,7 +102,7 @@ fn numbers(stream: u32, held: &[Run], lost: &[Run], losses: &[Run], whole: bool,
     }
 }
 
-fn books(rows: u64, ended: &Ended, links: &[LinkVerdict], mismatches: &Mismatches) {
+fn check_counters(rows: u64, ended: &Ended, links: &[LinkVerdict], mismatches: &Mismatches) {
     for stream in &ended.books.streams {
         if !stream.balance() {
             mismatches.add(|| format!("the books of stream {} do not balance: {:?}", stream.stream, stream.entries()));
@@ -139,17 +141,17 @@ mod tests {
 
     fn described(held: &[Run], lost: &[Run], losses: &[Run]) -> Vec<String> {
         let mismatches = Mismatches::default();
-        numbers(7, held, lost, losses, true, &mismatches);
+        check_numbers(7, held, lost, losses, true, &mismatches);
         mismatches.described.into_inner().unwrap()
     }
 
     #[test]
-    fn rows_and_losses_that_join_account_for_everything() {
+    fn adjacent_rows_and_losses_account_for_all_numbers() {
         assert_eq!(described(&[(10, 20), (25, 30)], &[(20, 22)], &[(21, 25), (30, 40)]), Vec::<String>::new());
     }
 
     #[test]
-    fn a_number_in_no_place_or_in_two_is_found() {
+    fn missing_and_duplicate_numbers_are_found() {
         let gap = described(&[(10, 20), (25, 30)], &[], &[(20, 24)]);
         assert_eq!(gap, ["stream 7: shots 24 to 24 are neither in a row nor in /losses"]);
         assert_eq!(described(&[(10, 20)], &[(19, 20)], &[]), ["stream 7: shot 19 is in two rows"]);

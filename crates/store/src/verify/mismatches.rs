@@ -1,12 +1,12 @@
-//! Contradictions that a verification found.
+//! Mismatches found by a verification.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Mismatches that are described; the others are only counted.
-const DESCRIBED: usize = 20;
+/// Maximum number of mismatches that are described; the others are only counted.
+const MAX_DESCRIBED: usize = 20;
 
-/// Contradictions, from any thread.
+/// Mismatches, added by any thread.
 #[derive(Debug, Default)]
 pub(super) struct Mismatches {
     pub(super) count: AtomicU64,
@@ -15,7 +15,7 @@ pub(super) struct Mismatches {
 
 impl Mismatches {
     pub(super) fn add(&self, text: impl FnOnce() -> String) {
-        if self.count.fetch_add(1, Ordering::Relaxed) < DESCRIBED as u64
+        if self.count.fetch_add(1, Ordering::Relaxed) < MAX_DESCRIBED as u64
             && let Ok(mut described) = self.described.lock()
         {
             described.push(text());

@@ -1,12 +1,12 @@
-//! Proves a recording: every byte that is claimed to be there, and every shot that is not.
+//! Verification of a recording: all recorded bytes, and all losses.
 //!
-//! For each row and link, the slot's bytes are read raw. A complete shot's record must hold over the whole
-//! shot and name the row's number; missing packets and lost shots must be zeros; and if the file says that it
-//! holds test patterns, every packet that arrived must be that pattern. Rows and losses together must account
-//! for every shot number from the first to the last, and the books must balance.
+//! For each row and link, the slot's bytes are read raw. The record of a complete shot must have a valid CRC over the
+//! whole shot and the shot number of the row; missing packets and lost shots must be zeros; and if the file declares
+//! test patterns, every packet that arrived must match its pattern. Rows and losses together must account for every
+//! shot number from the first to the last, and the counters must balance.
 //!
-//! Walking the chunk indexes (which [`layout`](crate::layout) does on opening) is part of the proof: each
-//! row's chunk is where raw reading looks for it, so HDF5 readers read the same bytes.
+//! The chunk indexes (walked by [`layout`](crate::layout) on opening) are verified too: the chunk of each row is at the
+//! offset where raw reading expects it, so HDF5 readers read the same bytes.
 
 mod account;
 mod mismatches;
@@ -24,15 +24,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 pub use verdict::{LinkVerdict, Verdict};
 
-/// Rows that a thread takes at once.
-const BATCH: u64 = 16;
+/// Rows per batch of a thread.
+const BATCH_ROWS: u64 = 16;
 
-/// How to verify.
+/// Options of a verification.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyOptions {
-    /// Compare with the test pattern if the file says that it holds one.
+    /// Compare packets with the test pattern if the file declares one.
     pub pattern: bool,
-    /// Threads; 0: four for each processor, since they wait for the disk.
+    /// Number of threads. 0 means four per processor, because they wait for the drive.
     pub threads: usize,
 }
 
@@ -42,12 +42,18 @@ impl Default for VerifyOptions {
     }
 }
 
-/// Verifies a recording. An error means that it could not be read; contradictions are in the verdict.
+/// Verifies a recording. Mismatches are in the verdict.
+///
+/// # Errors
+/// If the recording cannot be read.
 pub fn verify(path: &Path, options: &VerifyOptions) -> Result<Verdict, StoreError> {
     verify_telling(path, options, &|_, _| ())
 }
 
-/// Verifies a recording, and tells now and then how many of its rows are done: (done, all), from any thread.
+/// Verifies a recording and reports progress as (rows done, all rows), from any thread.
+///
+/// # Errors
+/// If the recording cannot be read.
 pub fn verify_telling(
     path: &Path,
     options: &VerifyOptions,
@@ -68,9 +74,9 @@ pub fn verify_telling(
     let mut links: Vec<LinkVerdict> =
         run.links.iter().map(|link| LinkVerdict { stream: link.stream, ..LinkVerdict::default() }).collect();
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
-    let tell = |rows: u64| progress(done.fetch_add(rows, Ordering::Relaxed) + rows, recording.rows());
+    let report_progress = |rows: u64| progress(done.fetch_add(rows, Ordering::Relaxed) + rows, recording.rows());
     let found: Vec<Result<Vec<LinkVerdict>, StoreError>> = std::thread::scope(|scope| {
-        let worker = || check_rows(&recording, patterns.as_ref(), &next, &mismatches, &tell);
+        let worker = || check_rows(&recording, patterns.as_ref(), &next, &mismatches, &report_progress);
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
@@ -78,7 +84,7 @@ pub fn verify_telling(
         links.iter_mut().zip(found?).for_each(|(link, found)| link.merge(&found));
     }
     account::check(&recording, ended.as_ref(), &losses, &links, &mismatches)?;
-    if !recording.stands() {
+    if !recording.is_current() {
         let found = "expected the run that was there at first, found another in its place: verify it once more";
         return Err(StoreError::format(path, found));
     }
@@ -99,13 +105,13 @@ pub fn verify_telling(
     })
 }
 
-/// One thread's share: batches of rows until there are no more.
+/// Worker of one thread: checks batches of rows until none are left.
 fn check_rows(
     recording: &Recording,
     patterns: Option<&Patterns>,
     next: &AtomicU64,
     mismatches: &Mismatches,
-    tell: &impl Fn(u64),
+    report_progress: &impl Fn(u64),
 ) -> Result<Vec<LinkVerdict>, StoreError> {
     let links = &recording.run().links;
     let mut found = vec![LinkVerdict::default(); links.len()];
@@ -113,11 +119,11 @@ fn check_rows(
         (0..links.len()).map(|link| Checker::new(link, recording.run(), patterns)).collect();
     let mut slots = recording.slots();
     loop {
-        let first = next.fetch_add(BATCH, Ordering::Relaxed);
+        let first = next.fetch_add(BATCH_ROWS, Ordering::Relaxed);
         if first >= recording.rows() {
             return Ok(found);
         }
-        let rows = first..recording.rows().min(first + BATCH);
+        let rows = first..recording.rows().min(first + BATCH_ROWS);
         for (link, checker) in checkers.iter_mut().enumerate() {
             for (row, entry) in rows.clone().zip(recording.read_rows(link, rows.clone())?) {
                 let found = &mut found[link];
@@ -138,6 +144,6 @@ fn check_rows(
                 }
             }
         }
-        tell(rows.end - rows.start);
+        report_progress(rows.end - rows.start);
     }
 }

@@ -10,33 +10,33 @@ use shotline_wire::record::{self, Record};
 use shotline_wire::shot::{Geometry, Trailer};
 use std::sync::OnceLock;
 
-/// Bytes of patterns that are kept rather than made again.
-const KEPT_BYTES: u64 = 512 << 20;
+/// Maximum size of the pattern cache, in bytes. Larger sets of patterns are regenerated for each shot.
+const MAX_CACHE_BYTES: u64 = 512 << 20;
 
-/// The test patterns of every link, made when first needed and shared by the threads.
+/// Test patterns of every link, generated on first use and shared by the threads.
 #[derive(Debug)]
 pub(super) struct Patterns {
     period: u64,
-    /// By link and pattern number; empty if there are too many to keep.
-    kept: Vec<Vec<OnceLock<Box<[u8]>>>>,
+    /// Patterns by link and pattern number; empty if they exceed the cache size.
+    cache: Vec<Vec<OnceLock<Box<[u8]>>>>,
 }
 
 impl Patterns {
     pub(super) fn new(run: &RunInfo, period: u64) -> Self {
         let bytes: u64 = run.links.iter().map(|link| u64::from(link.geometry.sample_bytes())).sum();
-        let keep = period.checked_mul(bytes).is_some_and(|bytes| bytes <= KEPT_BYTES);
-        let per_link = || (0..if keep { period } else { 0 }).map(|_| OnceLock::new()).collect();
-        Self { period, kept: run.links.iter().map(|_| per_link()).collect() }
+        let fits = period.checked_mul(bytes).is_some_and(|bytes| bytes <= MAX_CACHE_BYTES);
+        let per_link = || (0..if fits { period } else { 0 }).map(|_| OnceLock::new()).collect();
+        Self { period, cache: run.links.iter().map(|_| per_link()).collect() }
     }
 }
 
-/// Checks one link's slots, on one thread.
+/// Checks the slots of one link, on one thread.
 #[derive(Debug)]
 pub(super) struct Checker<'a> {
     link: usize,
     stream: u32,
     geometry: Geometry,
-    /// Whether each packet was proven by a CRC of its own when it came.
+    /// Each packet was checked by its own CRC on arrival.
     sealed: bool,
     patterns: Option<&'a Patterns>,
     scratch: Vec<u8>,
@@ -45,7 +45,7 @@ pub(super) struct Checker<'a> {
 impl<'a> Checker<'a> {
     pub(super) fn new(link: usize, run: &RunInfo, patterns: Option<&'a Patterns>) -> Self {
         let info: &LinkInfo = &run.links[link];
-        // Of a framing that is not this program's, packets are taken for proven.
+        // Packets of an unknown framing are assumed to be checked.
         let sealed = run.framing_kind().is_none_or(|kind| kind.description().sealed);
         Self { link, stream: info.stream, geometry: info.geometry, sealed, patterns, scratch: Vec::new() }
     }
@@ -94,7 +94,7 @@ impl<'a> Checker<'a> {
             }
         }
         if !row.record_good && !self.sealed {
-            // Nothing vouches for what it holds: it is kept, and claimed to be nothing but received.
+            // No CRC covers this shot. It is kept as received, without a claim that it is intact.
             found.unproven += 1;
             return;
         }
@@ -125,7 +125,7 @@ impl<'a> Checker<'a> {
                 ));
             }
         }
-        // The record may lie over two packets; then it is here only if both are.
+        // The record may span two packets; it is present only if both arrived.
         let (start, last) = (g.record_offset().unwrap_or(0), g.packets() - 1);
         if start < g.packet_offset(last) && !row.contains(last - 1) {
             return;
@@ -169,8 +169,8 @@ impl<'a> Checker<'a> {
         let g = self.geometry;
         let number = row.number % patterns.period;
         let make = |bytes: &mut [u8]| prbs::shot_bytes(self.stream, number, &g, bytes);
-        let expected: &[u8] = match patterns.kept[self.link].get(number as usize) {
-            Some(kept) => kept.get_or_init(|| {
+        let expected: &[u8] = match patterns.cache[self.link].get(number as usize) {
+            Some(cached) => cached.get_or_init(|| {
                 let mut bytes = vec![0; g.sample_bytes() as usize].into_boxed_slice();
                 make(&mut bytes);
                 bytes
@@ -204,7 +204,7 @@ impl<'a> Checker<'a> {
 }
 
 fn first_not_zero(bytes: &[u8]) -> Option<usize> {
-    // Whole blocks first: the compiler makes vector code of it.
+    // Whole blocks first, so that the compiler can vectorise the loop.
     let block = bytes.chunks(256).position(|block| block.iter().fold(0, |a, b| a | b) != 0)?;
     bytes[256 * block..].iter().position(|byte| *byte != 0).map(|at| 256 * block + at)
 }

@@ -1,39 +1,39 @@
-//! What a verification found.
+//! Result of a verification.
 
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// The file.
+    /// Path of the recording.
     pub path: PathBuf,
-    /// Nothing contradicts anything.
+    /// No mismatches were found.
     pub verified: bool,
-    /// The run ended in order, so its books were there to be checked.
+    /// The run ended normally, so its final counters were checked.
     pub finished: bool,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// The links.
+    /// Results per link.
     pub links: Vec<LinkVerdict>,
     /// Shots in `/losses`.
     pub lost_shots: u64,
-    /// Whether test patterns were compared.
+    /// Test patterns were compared.
     pub pattern: bool,
-    /// Contradictions.
+    /// Number of mismatches.
     pub mismatches: u64,
-    /// The first of them.
+    /// Descriptions of the first mismatches.
     pub described: Vec<String>,
     /// Bytes read from slots.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration of the verification, in seconds.
     pub seconds: f64,
 }
 
-/// What was found of one link.
+/// Result of one link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkVerdict {
-    /// Its stream.
+    /// Stream of the link.
     pub stream: u32,
     /// Complete shots.
     pub complete: u64,
@@ -41,13 +41,13 @@ pub struct LinkVerdict {
     pub partial: u64,
     /// Lost shots.
     pub lost: u64,
-    /// Of the lost ones, those whose write failed.
+    /// Lost shots whose write failed.
     pub sink_error: u64,
-    /// Records whose CRC was found to hold over the whole shot.
+    /// Records whose CRC is valid over the whole shot.
     pub records: u64,
     /// Packets compared with the test pattern.
     pub pattern_packets: u64,
-    /// Shots with all packets whose record does not prove them; not compared with the pattern.
+    /// Shots whose data is not proven by a valid record; not compared with the pattern.
     pub unproven: u64,
 }
 

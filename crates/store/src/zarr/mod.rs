@@ -1,11 +1,11 @@
-//! Zarr's objects and shards: what an export writes and an import reads.
+//! Zarr objects and shards, for export and import.
 
 pub mod objects;
 pub(crate) mod shard;
 
-/// The root attribute `format`, by which an import knows its own.
-pub(crate) const KIND: &str = "shotline zarr";
-/// Bytes of a shard, at most: it is put together in memory.
-pub(crate) const MOST_BYTES: u64 = 1 << 30;
-/// Bytes of a `zarr.json`, at most.
-pub(crate) const MOST_NODE: u64 = 16 << 20;
+/// Value of the root attribute `format`, by which an import recognises exports of this crate.
+pub(crate) const FORMAT_NAME: &str = "shotline zarr";
+/// Maximum size of a shard in bytes. Shards are assembled in memory.
+pub(crate) const MAX_SHARD_BYTES: u64 = 1 << 30;
+/// Maximum size of a `zarr.json`, in bytes.
+pub(crate) const MAX_NODE_BYTES: u64 = 16 << 20;

@@ -1,4 +1,4 @@
-//! Where Zarr's objects go: files of a folder, or an object store that speaks S3 (feature `s3`).
+//! Storage of Zarr objects: files in a folder, or an S3 object store (feature `s3`).
 
 mod error;
 #[cfg(feature = "s3")]
@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Objects by their keys, which are paths with `/` between their parts.
+/// Object storage. Keys are relative paths separated by `/`.
 #[derive(Debug)]
 pub enum Objects {
     /// Files below a folder.
@@ -22,13 +22,13 @@ pub enum Objects {
     S3(Box<s3::S3>),
 }
 
-/// Whether this names an object store rather than a folder.
+/// Returns `true` if the path names an object store rather than a folder.
 pub fn is_remote(to: &Path) -> bool {
     to.to_str().is_some_and(|to| to.starts_with("s3:"))
 }
 
 impl Objects {
-    /// Opens what is named: a folder, or `s3://bucket/prefix`, with endpoint and credentials from the environment.
+    /// Opens a folder, or `s3://bucket/prefix` with endpoint and credentials from the environment.
     pub fn open(at: &Path) -> Result<Self, ObjectError> {
         if !is_remote(at) {
             return Ok(Self::Folder(at.to_owned()));
@@ -56,20 +56,23 @@ impl Objects {
         }
     }
 
-    /// Reads an object of at most so many bytes; none if it is not there. Of a folder only a regular file in or below it.
-    pub fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, ObjectError> {
+    /// Reads an object of at most `max_bytes` bytes. Returns `None` if it does not exist.
+    ///
+    /// In a folder, only regular files in or below the folder are read.
+    pub fn get(&self, key: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, ObjectError> {
         match self {
-            Self::Folder(folder) => match read_below(folder, key, most) {
+            Self::Folder(folder) => match read_below(folder, key, max_bytes) {
                 Ok(bytes) => Ok(Some(bytes)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(failed("read", &folder.join(key))(error)),
             },
             #[cfg(feature = "s3")]
-            Self::S3(store) => store.get(key, most),
+            Self::S3(store) => store.get(key, max_bytes),
         }
     }
 
-    /// Removes every object of a store whose key begins so. Of a folder nothing: it takes its name only when it is whole.
+    /// Removes every object of a store whose key starts with `part`. Does nothing for a folder, which gets its name
+    /// only when it is complete.
     #[cfg_attr(not(feature = "s3"), allow(unused_variables))]
     pub fn clear(&self, part: &str) -> Result<(), ObjectError> {
         match self {
@@ -79,7 +82,7 @@ impl Objects {
         }
     }
 
-    /// Removes an object of a store. Of a folder nothing.
+    /// Removes an object of a store. Does nothing for a folder.
     #[cfg_attr(not(feature = "s3"), allow(unused_variables))]
     pub fn remove(&self, key: &str) -> Result<(), ObjectError> {
         match self {
@@ -90,15 +93,15 @@ impl Objects {
     }
 }
 
-fn read_below(folder: &Path, key: &str, most: u64) -> io::Result<Vec<u8>> {
+fn read_below(folder: &Path, key: &str, max_bytes: u64) -> io::Result<Vec<u8>> {
     let file = Folder::open(folder)?.file(Path::new(key), OFlags::RDONLY).map_err(|errno| match errno {
         Errno::XDEV => io::Error::other("expected a file in its own folder, found a link to elsewhere"),
         Errno::INVAL => io::Error::other("expected a regular file, found a folder, pipe or device"),
         errno => errno.into(),
     })?;
     let mut bytes = Vec::new();
-    if (&file).take(most.saturating_add(1)).read_to_end(&mut bytes)? as u64 > most {
-        return Err(io::Error::other(format!("expected {most} bytes at most, found more")));
+    if (&file).take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)? as u64 > max_bytes {
+        return Err(io::Error::other(format!("expected {max_bytes} bytes at most, found more")));
     }
     Ok(bytes)
 }

@@ -1,25 +1,25 @@
-//! Shards and the codecs in them, as Zarr version 3 defines them.
+//! Shards and chunk codecs of Zarr version 3.
 //!
-//! A shard is its chunks one behind the other, then their index: offset and length of each, little-endian, both
-//! 2^64 - 1 for a chunk that is not there; last a CRC-32C of the index (`sharding_indexed`, `index_location: end`).
-//! It is a page of code, while a library of all of Zarr would double what this program takes to build.
+//! A shard is the concatenation of its chunks, followed by their index: offset and length of each chunk, little-endian,
+//! both 2^64 - 1 for an absent chunk; then a CRC-32C of the index (`sharding_indexed`, `index_location: end`).
+//! Implemented here because a complete Zarr library would double the build time.
 
 use serde_json::{Value, json};
 
-/// Offset and length of a chunk that is not there.
+/// Offset and length of an absent chunk.
 const ABSENT: u64 = u64::MAX;
 
-/// How chunks are packed.
+/// Encoding of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Codec {
-    /// As they are.
+    /// Uncompressed.
     Plain,
-    /// Compressed with Zstandard at a level.
+    /// Compressed with Zstandard at this level.
     Zstd(i32),
 }
 
 impl Codec {
-    /// The entries of the array's `codecs`.
+    /// Returns the `codecs` metadata of an array.
     pub fn metadata(self) -> Value {
         let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
         match self {
@@ -30,7 +30,7 @@ impl Codec {
         }
     }
 
-    /// Reads such entries; none for codecs that are not known here.
+    /// Parses `codecs` metadata; `None` for unsupported codecs.
     pub fn of(codecs: &Value) -> Option<Self> {
         let codecs = codecs.as_array()?;
         let (bytes, more) = codecs.split_first()?;
@@ -53,7 +53,7 @@ impl Codec {
         Ok(())
     }
 
-    /// A chunk of `bytes` bytes; none if it is not that.
+    /// Decodes a chunk; `None` if it does not decode to `bytes` bytes.
     pub fn decode(self, stored: &[u8], bytes: usize) -> Option<Vec<u8>> {
         let chunk = match self {
             Self::Plain => stored.to_vec(),
@@ -63,7 +63,7 @@ impl Codec {
     }
 }
 
-/// A shard that is filled chunk by chunk.
+/// A shard under construction, filled chunk by chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     bytes: Vec<u8>,
@@ -71,7 +71,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Adds the next chunk; none: it is not there, and reads as the fill value.
+    /// Adds the next chunk. `None` adds an absent chunk, which reads as the fill value.
     pub fn push(&mut self, chunk: Option<&[u8]>, codec: Codec) -> std::io::Result<()> {
         let Some(chunk) = chunk else {
             self.index.push([ABSENT; 2]);
@@ -83,12 +83,12 @@ impl Shard {
         Ok(())
     }
 
-    /// Chunks in it, there or not.
+    /// Returns the number of chunks, including absent ones.
     pub fn chunks(&self) -> usize {
         self.index.len()
     }
 
-    /// The shard of `chunks` chunks, and an empty one to go on with; none if no chunk is there.
+    /// Returns the finished shard of `chunks` chunks, or `None` if all chunks are absent, and starts a new one.
     pub fn take(&mut self, chunks: usize) -> Option<Vec<u8>> {
         self.index.resize(chunks, [ABSENT; 2]);
         let mut bytes = std::mem::take(&mut self.bytes);
@@ -102,7 +102,7 @@ impl Shard {
     }
 }
 
-/// The chunks of a shard as they are stored; none if it is no shard of `chunks` chunks.
+/// Splits a shard into its encoded chunks; `None` if it is not a valid shard of `chunks` chunks.
 pub(crate) fn split(shard: &[u8], chunks: usize) -> Option<Vec<Option<&[u8]>>> {
     let start = shard.len().checked_sub(chunks * 16 + 4)?;
     let (index, crc) = shard[start..].split_at(chunks * 16);
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_come_back_as_they_went_in_and_absent_ones_are_absent() {
+    fn chunks_round_trip_and_absent_ones_stay_absent() {
         for codec in [Codec::Plain, Codec::Zstd(3)] {
             let mut shard = Shard::default();
             let chunks = [Some([7_u8; 1000]), None, Some([9; 1000])];
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_index_is_no_index() {
+    fn a_damaged_index_is_refused() {
         let mut shard = Shard::default();
         shard.push(Some(&[1, 2, 3]), Codec::Plain).unwrap();
         let good = shard.take(1).unwrap();

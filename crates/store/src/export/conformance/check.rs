@@ -1,16 +1,16 @@
-//! One thing that a format must do.
+//! A conformance check.
 
 use super::stage::Stage;
 use shotline_conformance::{Failure, Outcome};
 
-/// One thing that a format must do.
+/// A requirement on every format.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// A sentence that says what.
+    /// The requirement as a sentence.
     pub name: &'static str,
-    /// What it proves.
+    /// What a pass proves.
     pub proves: &'static str,
-    /// Does it.
+    /// Runs the check.
     pub run: fn(&Stage<'_>) -> Result<Outcome, Failure>,
 }
 

@@ -1,4 +1,4 @@
-//! What is in a result: what was received, and that the rest was not.
+//! Checks of the exported contents: received samples and losses.
 
 use super::check::Check;
 use super::stage::{Counts, Stage, go_on};
@@ -81,7 +81,7 @@ fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     }
 }
 
-/// The recording that is made of an export, proven.
+/// Imports an export and verifies the resulting recording.
 fn imported(stage: &Stage<'_>) -> Result<(Recording, Imported), Failure> {
     let again = stage.fixture.folder()?.join("again.h5");
     let imported = import(&stage.to(), &again, &ImportOptions::default(), &go_on).map_err(failed("import"))?;
@@ -107,7 +107,7 @@ fn same_samples(recording: &Recording, again: &Recording) -> Result<(), Failure>
     }
 }
 
-/// The samples of link 0 that were received, one shot behind the other.
+/// Returns the received samples of link 0, shot after shot.
 fn received(recording: &Recording) -> Result<Vec<i16>, Failure> {
     let selection = Selection { links: vec![0], ..Selection::default() };
     let mut samples = Vec::new();
@@ -126,23 +126,23 @@ fn received(recording: &Recording) -> Result<Vec<i16>, Failure> {
     Ok(samples)
 }
 
-/// Fails unless a capture has, of each link in order, the payload of every packet that was received, and no other.
+/// Fails unless a capture contains exactly the payloads of the received packets of each link, in order.
 fn same_packets(stage: &Stage<'_>) -> Result<(), Failure> {
     let recording = &stage.recording;
     let kind: Kind = recording.run().framing.parse().map_err(failed("name the framing"))?;
     let framing = pcapng::framing(kind, &recording.run().links[0].geometry, 0, (0, 0));
     let icrc = if framing.sealed() { ICRC_LEN } else { 0 };
-    // By the sender's port: each link has its own, in the links' order.
-    let (mut found, mut strange) = (BTreeMap::<u16, Vec<Vec<u8>>>::new(), 0_u64);
+    // Packets by the sender's port: each link has its own, in the order of the links.
+    let (mut found, mut unexpected) = (BTreeMap::<u16, Vec<Vec<u8>>>::new(), 0_u64);
     let damage = pcapng::for_each_frame(&stage.to(), |frame| match pcapng::datagram(&frame) {
         Ok(Datagram { source, payload, .. }) => {
             let (begin, end) = (framing.header_len(payload), payload.len().saturating_sub(icrc));
             found.entry(source.port()).or_default().push(payload.get(begin..end).unwrap_or_default().to_vec());
         }
-        Err(_) => strange += 1,
+        Err(_) => unexpected += 1,
     });
     same!(damage.map_err(failed("read the capture"))?, None, "damage of the capture");
-    same!((strange, found.len()), (0, recording.run().links.len()), "frames that are no datagrams, and links");
+    same!((unexpected, found.len()), (0, recording.run().links.len()), "frames that are no datagrams, and links");
     for (link, found) in found.values().enumerate() {
         let expected = payloads(recording, link)?;
         let same = expected.iter().zip(found).take_while(|(expected, found)| expected == found).count();
@@ -157,7 +157,7 @@ fn same_packets(stage: &Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The payload of every packet of a link that was received.
+/// Returns the payloads of all received packets of a link.
 fn payloads(recording: &Recording, link: usize) -> Result<Vec<Vec<u8>>, Failure> {
     let geometry = recording.run().links[link].geometry;
     let (mut out, mut slots) = (Vec::new(), recording.slots());

@@ -1,7 +1,7 @@
-//! What every export format must do: named checks over any recording, and what each proves.
+//! Conformance suite of the export formats: named checks, and what each proves.
 //!
-//! A [`Fixture`] brings recordings of which it knows what is missing, and folders to write to; [`run`] lets every check
-//! of [`all`] act on a format, each in a folder of its own.
+//! A [`Fixture`] provides recordings with known losses, and folders for the output. [`run`] applies every check of
+//! [`all`] to a format, each in its own folder.
 
 mod check;
 mod contents;
@@ -14,12 +14,12 @@ pub use check::Check;
 use shotline_conformance::{Outcome, Report};
 pub use stage::{Counts, Fixture, Stage};
 
-/// Every check.
+/// Returns every check.
 pub fn all() -> impl Iterator<Item = Check> {
     [names::CHECKS, contents::CHECKS, refusals::CHECKS].into_iter().flatten().copied()
 }
 
-/// Lets every check whose name contains `filter` act on a format.
+/// Runs every check whose name contains `filter` on a format.
 pub fn run(fixture: &dyn Fixture, format: Format, filter: &str) -> Report {
     let outcome = |check: Check| {
         let stage = Stage::new(fixture, format);

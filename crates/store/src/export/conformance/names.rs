@@ -1,4 +1,4 @@
-//! When a result has its name, and what it takes the place of.
+//! Checks of when the output appears under its name, and what it replaces.
 
 use super::check::Check;
 use super::stage::{Files, Stage, go_on, listed, stop};

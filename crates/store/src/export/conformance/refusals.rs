@@ -1,4 +1,4 @@
-//! What cannot be exported, or not there: refused in words, with nothing left.
+//! Checks of refusals: invalid exports and destinations give an error and leave nothing.
 
 use super::check::Check;
 use super::stage::{Stage, go_on, listed};

@@ -1,4 +1,4 @@
-//! What a check acts on: a format, a recording for it, and an empty folder.
+//! Environment of a check: a format, a recording for it, and an empty folder.
 
 use crate::export::{Array, ExportError, Exported, Format, Options, Progress, Selection, Takes, export};
 use crate::read::Recording;
@@ -9,33 +9,35 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Shots of link 0, by what became of them.
+/// Counts of the shots of link 0, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All of it was received.
+    /// Completely received shots.
     pub complete: u64,
-    /// Some of it was.
+    /// Partially received shots.
     pub partial: u64,
-    /// None of it was.
+    /// Lost shots.
     pub lost: u64,
 }
 
-/// Recordings and folders for the checks.
+/// Provider of recordings and folders for the checks.
 pub trait Fixture {
-    /// The path of a recording for a format. Of link 0 some shots are partial and some are lost, though not the first or
-    /// last one; it has an even number of channels, samples of 16 bits, and stamps that continue each other.
+    /// Returns the path of a recording for a format.
+    ///
+    /// Some shots of link 0 are partial and some are lost, but not the first or last one. It has an even number of
+    /// channels, 16-bit samples, and contiguous timestamps.
     fn recording(&self, format: Format) -> Result<PathBuf, Failure>;
-    /// What that recording has.
+    /// Returns the shot counts of that recording.
     fn counts(&self) -> Counts;
-    /// The path of a recording for a format that has no shots.
+    /// Returns the path of a recording without shots for a format.
     fn empty(&self, format: Format) -> Result<PathBuf, Failure>;
-    /// An empty folder, another one at each call.
+    /// Returns a new empty folder.
     fn folder(&self) -> Result<PathBuf, Failure>;
-    /// A folder on a drive that is full. The error says why there is none.
+    /// Returns a folder on a full drive, or the reason why there is none.
     fn full(&self) -> Result<PathBuf, String>;
 }
 
-/// What a check acts on: a format, a recording for it, and an empty folder.
+/// Environment of a check: a format, a recording for it, and an empty folder.
 pub struct Stage<'a> {
     pub(super) fixture: &'a dyn Fixture,
     pub(super) format: Format,
@@ -43,7 +45,7 @@ pub struct Stage<'a> {
     pub(super) folder: PathBuf,
 }
 
-/// The files of a folder and of those in it, by their paths.
+/// Files in a folder and its subfolders, by relative path.
 pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 impl<'a> Stage<'a> {
@@ -52,17 +54,17 @@ impl<'a> Stage<'a> {
         Ok(Self { fixture, format, recording, folder: fixture.folder()? })
     }
 
-    /// The name of an export in a folder.
+    /// Returns the path of an export in a folder.
     pub(super) fn name_in(&self, folder: &Path) -> PathBuf {
         folder.join("export").with_extension(self.format.about().endings.first().unwrap_or(&""))
     }
 
-    /// The name of an export in the folder of this check.
+    /// Returns the path of the export of this check.
     pub(super) fn to(&self) -> PathBuf {
         self.name_in(&self.folder)
     }
 
-    /// Options that the format takes: three plane waves, and otherwise the defaults.
+    /// Returns options for the format: three plane waves for arrays, the defaults otherwise.
     pub(super) fn options(&self) -> Options {
         match self.format.about().takes {
             Takes::Array => Options::Array(Array { angles_rad: vec![-0.1, 0.0, 0.1], ..Array::default() }),
@@ -70,7 +72,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What is exported: link 0 where a format takes a choice.
+    /// Returns the exported selection: link 0 if the format can export single links.
     pub(super) fn selection(&self) -> Selection {
         match self.format {
             Format::Uff | Format::Zea | Format::DigitalRf | Format::SigMf | Format::Zarr => {
@@ -80,7 +82,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Exports to a name, with or without leave to replace what is there.
+    /// Exports to a path; `replace` permits replacing an existing export.
     pub(super) fn export(&self, to: &Path, replace: bool, progress: Progress<'_>) -> Result<Exported, ExportError> {
         self.export_part(&self.selection(), to, replace, progress)
     }
@@ -95,19 +97,19 @@ impl<'a> Stage<'a> {
         export(&self.recording, selection, (self.format, &self.options()), to, replace, progress)
     }
 
-    /// Exports to the name of this check, which must succeed.
+    /// Exports to the path of this check, which must succeed.
     pub(super) fn exported(&self) -> Result<Exported, Failure> {
         self.export(&self.to(), false, &go_on).map_err(failed("export"))
     }
 
-    /// What is in the folder of this check.
+    /// Returns the files in the folder of this check.
     pub(super) fn files(&self) -> Result<Files, Failure> {
         let mut files = Files::new();
         collect(&self.folder, &self.folder, &mut files).map_err(failed("list the folder"))?;
         Ok(files)
     }
 
-    /// Fails if there is anything in the folder of this check.
+    /// Fails if the folder of this check is not empty.
     pub(super) fn expect_nothing(&self) -> Result<(), Failure> {
         let left: Vec<_> = listed(&self.folder)?;
         if left.is_empty() { Ok(()) } else { Err(format!("left behind: {}", left.join(", "))) }
@@ -126,18 +128,18 @@ fn collect(folder: &Path, root: &Path, files: &mut Files) -> io::Result<()> {
     Ok(())
 }
 
-/// The names in a folder, hidden ones too.
+/// Returns the names in a folder, including hidden ones.
 pub(super) fn listed(folder: &Path) -> Result<Vec<String>, Failure> {
     let entries = fs::read_dir(folder).map_err(failed("list a folder"))?;
     Ok(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
-/// Progress that never stops the export.
+/// Progress callback that never stops the export.
 pub(super) fn go_on(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Progress that is stopped at once.
+/// Progress callback that stops the export at once.
 pub(super) fn stop(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Break(())
 }

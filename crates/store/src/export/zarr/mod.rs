@@ -1,7 +1,7 @@
-//! Zarr version 3: a group, in it a group for each link with its samples in shards and its table in columns.
+//! Zarr version 3: a group with a subgroup per link, with sharded samples and one array per table column.
 //!
-//! The root's `zarr.json` is written last: without it there is nothing to open. A shot that is lost has no chunk where
-//! a chunk is one shot; `state` and `missing` say what reads as 0 without having been sent.
+//! The root `zarr.json` is written last, so an incomplete export cannot be opened. If a chunk is one shot, a lost shot
+//! has no chunk; `state` and `missing` mark samples that read as 0 but were not received.
 //! (Zarr core specification 3.0; codecs `bytes`, `sharding_indexed`, `crc32c`, `zstd`.)
 
 use super::about::{About, Losses, Takes, Target};
@@ -13,7 +13,7 @@ use crate::rows::{NO_NUMBER, State};
 use crate::shot::{Loss, MAX_LINKS};
 use crate::zarr::objects::{ObjectError, Objects, is_remote};
 use crate::zarr::shard::{Codec, Shard};
-use crate::zarr::{KIND, MOST_BYTES, MOST_NODE};
+use crate::zarr::{FORMAT_NAME, MAX_NODE_BYTES, MAX_SHARD_BYTES};
 use serde_json::{Value, json};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::ops::Range;
@@ -28,23 +28,23 @@ pub(super) const ABOUT: About = About {
     feature: Some("s3"),
 };
 const FORMAT: &str = ABOUT.name;
-/// Bytes of a shard, about.
+/// Target size of a shard, in bytes.
 const SHARD_BYTES: u64 = 32 << 20;
-/// Bytes of a chunk, at least about, where nothing is asked for.
+/// Default minimum size of a chunk, in bytes.
 const CHUNK_BYTES: u64 = 512 << 10;
-/// Rows of a column in a chunk, at most.
-const COLUMN_ROWS: u64 = 1 << 16;
-/// Rows in a chunk of columns whose length is not known before.
+/// Maximum rows per chunk of a column.
+const MAX_COLUMN_ROWS: u64 = 1 << 16;
+/// Rows per chunk of columns whose length is not known in advance.
 const RUN_ROWS: usize = 1 << 12;
 
-/// Chunks and shards of one link.
+/// Chunk and shard shape of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grid {
-    /// Shots, samples, channels.
+    /// Chunk shape: shots, samples, channels.
     chunk: [usize; 3],
-    /// Chunks of a shard in each direction.
+    /// Chunks per shard in each dimension.
     shard: [usize; 3],
-    /// Bytes of a sample.
+    /// Bytes per sample.
     width: usize,
 }
 
@@ -61,12 +61,12 @@ impl Grid {
             );
             return Err(unfit(why));
         }
-        let asked = options.shard_shots.unwrap_or(SHARD_BYTES / shot).max(1);
-        let shard = [asked.div_ceil(shots), samples.div_ceil(s), channels.div_ceil(c)];
+        let shard_shots = options.shard_shots.unwrap_or(SHARD_BYTES / shot).max(1);
+        let shard = [shard_shots.div_ceil(shots), samples.div_ceil(s), channels.div_ceil(c)];
         let bytes = u128::from(shard[0]) * u128::from(shots) * u128::from(shot);
-        if bytes > u128::from(MOST_BYTES) {
+        if bytes > u128::from(MAX_SHARD_BYTES) {
             let why =
-                format!("a shard has {bytes} bytes, at most {MOST_BYTES} are put together in memory: fewer shots");
+                format!("a shard has {bytes} bytes, at most {MAX_SHARD_BYTES} are put together in memory: fewer shots");
             return Err(unfit(why));
         }
         let chunk = [shots, s, c].map(|n| n as usize);
@@ -93,42 +93,42 @@ pub(super) fn write(
     let options = options.zarr(&ABOUT)?;
     let bytes = if is_remote(to.path) {
         let objects = Objects::open(to.path)?;
-        if let Some(root) = objects.get("zarr.json", MOST_NODE)? {
+        if let Some(root) = objects.get("zarr.json", MAX_NODE_BYTES)? {
             if !to.replace.is_allowed() || !is_own(&root) {
                 return Err(ExportError::Exists { path: to.path.to_owned() });
             }
-            // What else is below the prefix stays.
+            // Other objects below the prefix are kept.
             let links = (0..MAX_LINKS).map(|link| format!("link{link}/"));
             links.chain(["losses/".into(), "zarr.json".into()]).try_for_each(|part| objects.clear(&part))?;
         }
-        let mut out = Out { objects, bytes: 0, keys: Vec::new() };
-        // What broke off is no array to anyone, but room that someone pays for.
-        if let Err(error) = all(shots, options, &mut out) {
+        let mut out = ObjectWriter { objects, bytes: 0, keys: Vec::new() };
+        // The objects of an incomplete export are removed, because they occupy paid storage.
+        if let Err(error) = write_all(shots, options, &mut out) {
             let _ = out.keys.iter().try_for_each(|key| out.objects.remove(key));
             return Err(error);
         }
         out.bytes
     } else {
         let draft = to.draft()?.folder()?;
-        let mut out = Out { objects: Objects::open(draft.path())?, bytes: 0, keys: Vec::new() };
-        all(shots, options, &mut out)?;
+        let mut out = ObjectWriter { objects: Objects::open(draft.path())?, bytes: 0, keys: Vec::new() };
+        write_all(shots, options, &mut out)?;
         draft.finish()?;
         out.bytes
     };
-    let tally = shots.tally();
-    if tally.lost + tally.partial > 0 {
+    let counters = shots.counters();
+    if counters.lost + counters.partial > 0 {
         notes.push("what is missing reads as 0 in rf: state and missing say which, losses why".into());
     }
     Ok(bytes)
 }
 
-/// Whether a root `zarr.json` is that of an export, and not of another's arrays.
+/// Returns `true` if a root `zarr.json` is that of an export of this crate.
 pub(super) fn is_own(root: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(root).is_ok_and(|root| root["attributes"]["format"] == KIND)
+    serde_json::from_slice::<Value>(root).is_ok_and(|root| root["attributes"]["format"] == FORMAT_NAME)
 }
 
-/// The files of an export, with `#` for numbers.
-pub(super) fn names() -> Vec<String> {
+/// Returns the path patterns of the files of an export, with `#` in place of numbers.
+pub(super) fn path_patterns() -> Vec<String> {
     let runs = ["losses/runs", "link#/missing", "link#/presence"];
     let columns = COLUMNS.iter().map(|(name, ..)| format!("link#/{name}"));
     let arrays = columns.map(|at| (at, "c/#")).chain(runs.map(|at| (at.to_owned(), "c/#/#")));
@@ -137,14 +137,15 @@ pub(super) fn names() -> Vec<String> {
     files.chain(["zarr.json", "losses/zarr.json", "link#/zarr.json"].map(str::to_owned)).collect()
 }
 
-struct Out {
+/// Writer of objects that counts bytes and records keys.
+struct ObjectWriter {
     objects: Objects,
     bytes: u64,
-    /// What was written to a store.
+    /// Keys written so far.
     keys: Vec<String>,
 }
 
-impl Out {
+impl ObjectWriter {
     fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
         self.bytes += bytes.len() as u64;
         self.objects.put(key, bytes)?;
@@ -157,18 +158,18 @@ impl Out {
     }
 }
 
-fn all(shots: &mut Shots<'_>, options: &ZarrOptions, out: &mut Out) -> Result<(), ExportError> {
+fn write_all(shots: &mut Shots<'_>, options: &ZarrOptions, out: &mut ObjectWriter) -> Result<(), ExportError> {
     let links = shots.links().to_vec();
-    let mut told = shots.recording().losses()?;
+    let mut all_losses = shots.recording().losses()?;
     for link in &links {
         let numbers = write_link(shots, *link, options, out)?;
         let stream = shots.link(*link).stream;
-        told.iter_mut().filter(|loss| loss.stream == stream).for_each(|loss| shorten(loss, &numbers));
+        all_losses.iter_mut().filter(|loss| loss.stream == stream).for_each(|loss| clip(loss, &numbers));
     }
-    told.retain(|loss| loss.count > 0);
-    losses(&told, out)?;
+    all_losses.retain(|loss| loss.count > 0);
+    write_losses(&all_losses, out)?;
     let attributes = json!({
-        "format": KIND,
+        "format": FORMAT_NAME,
         "format_version": 1,
         "run": shots.run(),
         "exported_links": links,
@@ -178,39 +179,40 @@ fn all(shots: &mut Shots<'_>, options: &ZarrOptions, out: &mut Out) -> Result<()
     Ok(())
 }
 
-/// Leaves of a loss what is within these numbers.
-fn shorten(loss: &mut Loss, numbers: &Range<u64>) {
+/// Clips a loss to a range of shot numbers.
+fn clip(loss: &mut Loss, numbers: &Range<u64>) {
     let end = loss.first.saturating_add(loss.count).min(numbers.end);
     loss.first = loss.first.max(numbers.start);
     loss.count = end.saturating_sub(loss.first);
 }
 
-/// Writes a link's shots. Returns the numbers of which the export tells: without an end where the recording has one.
+/// Writes the shots of a link. Returns the range of shot numbers that the export covers, unbounded where it includes
+/// the start or end of the recording.
 fn write_link(
     shots: &mut Shots<'_>,
     link: usize,
     options: &ZarrOptions,
-    out: &mut Out,
+    out: &mut ObjectWriter,
 ) -> Result<Range<u64>, ExportError> {
     let g = shots.link(link).geometry;
     let grid = Grid::of(&g, options)?;
     let codec = options.zstd.map_or(Codec::Plain, Codec::Zstd);
     let at = format!("link{link}");
     let rows = shots.rows();
-    let mut samples = Samples {
+    let mut samples = SampleWriter {
         at: format!("{at}/rf"),
         grid,
         codec,
         g,
         group: Vec::new(),
-        held: 0,
-        any: false,
+        buffered: 0,
+        any_received: false,
         shards: 0,
         shard: Shard::default(),
     };
-    let chunk = (rows.end - rows.start).min(COLUMN_ROWS) as usize;
-    let mut columns = Columns::new(&at, chunk, g.packets().div_ceil(8) as usize);
-    // Numbers ascend.
+    let chunk = (rows.end - rows.start).min(MAX_COLUMN_ROWS) as usize;
+    let mut columns = TableWriter::new(&at, chunk, g.packets().div_ceil(8) as usize);
+    // Shot numbers are ascending.
     let (mut row, mut first, mut last) = (0_u64, None, None);
     shots.each(link, |shot| {
         if shot.row.number != NO_NUMBER {
@@ -247,41 +249,41 @@ fn write_link(
     Ok(start..end)
 }
 
-/// One link's samples on their way into shards.
-struct Samples {
+/// Writer of the samples of a link.
+struct SampleWriter {
     at: String,
     grid: Grid,
     codec: Codec,
     g: Geometry,
-    /// The bytes of the shots of one chunk.
+    /// Bytes of the buffered shots, at most one row of chunks.
     group: Vec<u8>,
-    held: usize,
-    any: bool,
+    buffered: usize,
+    any_received: bool,
     shards: u64,
     shard: Shard,
 }
 
-impl Samples {
-    fn push(&mut self, samples: &[i16], there: bool, out: &mut Out) -> Result<(), ExportError> {
+impl SampleWriter {
+    fn push(&mut self, samples: &[i16], received: bool, out: &mut ObjectWriter) -> Result<(), ExportError> {
         match self.grid.width {
             1 => self.group.extend(samples.iter().map(|sample| *sample as u8)),
             _ => self.group.extend(samples.iter().flat_map(|sample| sample.to_le_bytes())),
         }
-        self.held += 1;
-        self.any |= there;
-        if self.held == self.grid.chunk[0] { self.cut(out) } else { Ok(()) }
+        self.buffered += 1;
+        self.any_received |= received;
+        if self.buffered == self.grid.chunk[0] { self.write_chunks(out) } else { Ok(()) }
     }
 
-    /// Cuts the shots that are held into chunks.
-    fn cut(&mut self, out: &mut Out) -> Result<(), ExportError> {
+    /// Divides the buffered shots into chunks.
+    fn write_chunks(&mut self, out: &mut ObjectWriter) -> Result<(), ExportError> {
         let ([shots, samples, channels], width) = (self.grid.chunk, self.grid.width);
         let row = usize::from(self.g.channels()) * width;
         let whole = (samples, channels) == (self.g.samples() as usize, usize::from(self.g.channels()));
-        // Shots that are not there are the fill value.
+        // Shots beyond the end of the array are the fill value.
         self.group.resize(shots * self.g.samples() as usize * row, 0);
         let failed =
             |source| ExportError::Objects(ObjectError::File { what: "compress", path: self.at.clone().into(), source });
-        if !self.any {
+        if !self.any_received {
             for _ in 0..self.grid.shard[1] * self.grid.shard[2] {
                 self.shard.push(None, self.codec).map_err(failed)?;
             }
@@ -298,11 +300,11 @@ impl Samples {
             }
         }
         self.group.clear();
-        (self.held, self.any) = (0, false);
+        (self.buffered, self.any_received) = (0, false);
         if self.shard.chunks() == self.grid.chunks() { self.close(out) } else { Ok(()) }
     }
 
-    /// One chunk out of whole shots; what lies beyond their edges is the fill value.
+    /// Gathers a chunk from the buffered shots. Elements beyond the array are the fill value.
     fn gather(&self, s: usize, c: usize, chunk: &mut Vec<u8>) {
         let ([shots, samples, channels], width) = (self.grid.chunk, self.grid.width);
         let (all_samples, all_channels) = (self.g.samples() as usize, usize::from(self.g.channels()));
@@ -319,7 +321,7 @@ impl Samples {
         }
     }
 
-    fn close(&mut self, out: &mut Out) -> Result<(), ExportError> {
+    fn close(&mut self, out: &mut ObjectWriter) -> Result<(), ExportError> {
         if let Some(bytes) = self.shard.take(self.grid.chunks()) {
             out.put(&format!("{}/c/{}/0/0", self.at, self.shards), &bytes)?;
         }
@@ -327,9 +329,9 @@ impl Samples {
         Ok(())
     }
 
-    fn finish(mut self, rows: usize, out: &mut Out) -> Result<(), ExportError> {
-        if self.held > 0 {
-            self.cut(out)?;
+    fn finish(mut self, rows: usize, out: &mut ObjectWriter) -> Result<(), ExportError> {
+        if self.buffered > 0 {
+            self.write_chunks(out)?;
         }
         if self.shard.chunks() > 0 {
             self.close(out)?;
@@ -362,7 +364,7 @@ impl Samples {
     }
 }
 
-/// The table's columns that are numbers: name, type, bytes, meaning.
+/// Scalar table columns: name, data type, bytes, description.
 const COLUMNS: [(&str, &str, usize, &str); 8] = [
     ("number", "uint64", 8, "shot number"),
     ("stamp_tai_ns", "uint64", 8, "TAI nanoseconds since 1970 of the first sample; 0: unknown"),
@@ -374,21 +376,22 @@ const COLUMNS: [(&str, &str, usize, &str); 8] = [
     ("completed_tai_ns", "uint64", 8, "when the shot was complete or given up; 0: unknown"),
 ];
 
-/// A link's table.
-struct Columns {
-    numbers: Vec<Column>,
-    presence: Column,
-    missing: Column,
+/// Writer of the table of a link.
+struct TableWriter {
+    numbers: Vec<ColumnWriter>,
+    presence: ColumnWriter,
+    missing: ColumnWriter,
 }
 
-impl Columns {
+impl TableWriter {
     fn new(at: &str, chunk: usize, presence_bytes: usize) -> Self {
-        let numbers = COLUMNS.map(|(name, kind, bytes, about)| Column::new(at, name, kind, (chunk, 0, bytes), about));
+        let numbers =
+            COLUMNS.map(|(name, kind, bytes, about)| ColumnWriter::new(at, name, kind, (chunk, 0, bytes), about));
         let about = "bit i % 8 of byte i / 8: packet i is in its place";
-        let presence = Column::new(at, "presence", "uint8", (chunk, presence_bytes, 1), about);
+        let presence = ColumnWriter::new(at, "presence", "uint8", (chunk, presence_bytes, 1), about);
         let about = "runs of samples of partial shots that were not received and are 0 in rf: row, first sample counted \
                      through all channels and then through time, count";
-        let missing = Column::new(at, "missing", "uint64", (RUN_ROWS, 3, 8), about);
+        let missing = ColumnWriter::new(at, "missing", "uint64", (RUN_ROWS, 3, 8), about);
         Self { numbers: numbers.into(), presence, missing }
     }
 
@@ -398,7 +401,7 @@ impl Columns {
         presence: &[u8],
         row: u64,
         missing: &[Range<usize>],
-        out: &mut Out,
+        out: &mut ObjectWriter,
     ) -> Result<(), ObjectError> {
         for ((column, value), (_, _, bytes, _)) in self.numbers.iter_mut().zip(values).zip(COLUMNS) {
             column.push(&value.to_le_bytes()[..bytes], out)?;
@@ -411,13 +414,13 @@ impl Columns {
         Ok(())
     }
 
-    fn finish(self, out: &mut Out) -> Result<(), ObjectError> {
+    fn finish(self, out: &mut ObjectWriter) -> Result<(), ObjectError> {
         self.numbers.into_iter().chain([self.presence, self.missing]).try_for_each(|column| column.finish(out))
     }
 }
 
-/// An array whose rows are appended.
-struct Column {
+/// Writer of an array to which rows are appended.
+struct ColumnWriter {
     at: String,
     kind: &'static str,
     chunk: usize,
@@ -429,8 +432,9 @@ struct Column {
     item: usize,
 }
 
-impl Column {
-    /// Chunks of `chunk` rows of `width` numbers of `item` bytes; a `width` of 0: rows are single numbers.
+impl ColumnWriter {
+    /// Creates a writer of chunks of `chunk` rows of `width` numbers of `item` bytes. With a `width` of 0, rows are
+    /// scalars.
     fn new(
         at: &str,
         name: &str,
@@ -442,14 +446,14 @@ impl Column {
         Self { at, kind, chunk, width, about, rows: 0, chunks: 0, bytes: Vec::new(), item }
     }
 
-    fn push(&mut self, row: &[u8], out: &mut Out) -> Result<(), ObjectError> {
+    fn push(&mut self, row: &[u8], out: &mut ObjectWriter) -> Result<(), ObjectError> {
         self.bytes.extend(row);
         self.rows += 1;
         if self.rows.is_multiple_of(self.chunk) { self.close(out) } else { Ok(()) }
     }
 
-    fn close(&mut self, out: &mut Out) -> Result<(), ObjectError> {
-        // A chunk is whole even where the array has ended.
+    fn close(&mut self, out: &mut ObjectWriter) -> Result<(), ObjectError> {
+        // The last chunk is padded to its full length.
         self.bytes.resize(self.chunk * self.width.max(1) * self.item, 0);
         let tail = if self.width > 0 { "/0" } else { "" };
         out.put(&format!("{}/c/{}{tail}", self.at, self.chunks), &self.bytes)?;
@@ -458,7 +462,7 @@ impl Column {
         Ok(())
     }
 
-    fn finish(mut self, out: &mut Out) -> Result<(), ObjectError> {
+    fn finish(mut self, out: &mut ObjectWriter) -> Result<(), ObjectError> {
         if !self.bytes.is_empty() {
             self.close(out)?;
         }
@@ -487,10 +491,10 @@ impl Column {
     }
 }
 
-/// The recording's losses: runs of shots that are in no row, and why.
-fn losses(losses: &[Loss], out: &mut Out) -> Result<(), ExportError> {
+/// Writes the losses of the recording: ranges of shots that are in no row, and their causes.
+fn write_losses(losses: &[Loss], out: &mut ObjectWriter) -> Result<(), ExportError> {
     let about = "runs of shots that are in no row, or in a row as lost: stream, number of the cause, first, count";
-    let mut column = Column::new("losses", "runs", "uint64", (RUN_ROWS, 4, 8), about);
+    let mut column = ColumnWriter::new("losses", "runs", "uint64", (RUN_ROWS, 4, 8), about);
     for loss in losses {
         let entry = [loss.stream.into(), loss.cause as u64, loss.first, loss.count];
         column.push(entry.map(u64::to_le_bytes).as_flattened(), out)?;

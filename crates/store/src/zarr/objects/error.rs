@@ -1,34 +1,34 @@
-//! Why an object could not be written, read or removed.
+//! Errors of object storage.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why an object could not be written, read or removed.
+/// Error of writing, reading or removing an object.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
-    /// The kernel refused it.
+    /// A file operation failed.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The store refused it, or cannot be reached.
+    /// The object store rejected the request or cannot be reached.
     #[error(
         "cannot {what} {object}: {why}; look at AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )]
     Store {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
         /// The object.
         object: String,
-        /// What the store says.
+        /// Error message of the store.
         why: String,
     },
-    /// An address that is none, or a setting that is missing.
+    /// An invalid address, or a missing setting.
     #[error("{0}")]
     Address(String),
 }

@@ -1,6 +1,6 @@
-//! A prefix of a bucket in a store that speaks S3.
+//! A prefix of a bucket in an S3 object store.
 //!
-//! Requests are signed by `rusty-s3`, which does no I/O, and sent by `ureq`, which needs no run-time of its own.
+//! Requests are signed by `rusty-s3`, which does no I/O, and sent by `ureq`, which needs no async runtime.
 
 use super::error::ObjectError;
 use rusty_s3::actions::{ListObjectsV2, S3Action};
@@ -8,12 +8,12 @@ use rusty_s3::{Bucket, Credentials, UrlStyle};
 use std::env;
 use std::time::Duration;
 
-/// How long a signature holds, and a request may take.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// Times that a request is made before it is given up.
-const ATTEMPTS: u32 = 4;
+/// Validity of a signature, and timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Maximum number of attempts of a request.
+const MAX_ATTEMPTS: u32 = 4;
 
-/// Objects below a prefix.
+/// Objects below a prefix of a bucket.
 #[derive(Debug)]
 pub struct S3 {
     bucket: Bucket,
@@ -33,10 +33,10 @@ impl S3 {
         }
         let setting = |names: &[&str]| names.iter().find_map(|name| env::var(name).ok().filter(|v| !v.is_empty()));
         let region = setting(&["AWS_REGION", "AWS_DEFAULT_REGION"]).unwrap_or_else(|| "us-east-1".into());
-        let own = setting(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
-        // Stores of one's own seldom have a name for every bucket.
-        let style = if own.is_some() { UrlStyle::Path } else { UrlStyle::VirtualHost };
-        let endpoint = own.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let custom_endpoint = setting(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
+        // Self-hosted stores rarely have a host name for every bucket.
+        let style = if custom_endpoint.is_some() { UrlStyle::Path } else { UrlStyle::VirtualHost };
+        let endpoint = custom_endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let parsed = endpoint.parse().map_err(|error| {
             ObjectError::Address(format!("AWS_ENDPOINT_URL: expected an address, found {endpoint}: {error}"))
         })?;
@@ -49,47 +49,48 @@ impl S3 {
             }),
             _ => None,
         };
-        let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false);
+        let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false);
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         Ok(Self { bucket, credentials, prefix, agent: config.build().into() })
     }
 
     pub(super) fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
         let object = self.key(key);
-        self.ask("write", &object, || {
-            let url = self.bucket.put_object(self.credentials.as_ref(), &object).sign(PATIENCE);
+        self.request("write", &object, || {
+            let url = self.bucket.put_object(self.credentials.as_ref(), &object).sign(TIMEOUT);
             self.agent.put(url.as_str()).send(bytes)
         })?;
         Ok(())
     }
 
-    pub(super) fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, ObjectError> {
+    pub(super) fn get(&self, key: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, ObjectError> {
         let object = self.key(key);
-        let mut answer = self.ask("read", &object, || {
-            let url = self.bucket.get_object(self.credentials.as_ref(), &object).sign(PATIENCE);
+        let mut response = self.request("read", &object, || {
+            let url = self.bucket.get_object(self.credentials.as_ref(), &object).sign(TIMEOUT);
             self.agent.get(url.as_str()).call()
         })?;
-        if answer.status() == 404 {
+        if response.status() == 404 {
             return Ok(None);
         }
-        // A body that is as long as the limit counts as too long.
-        let bytes = answer.body_mut().with_config().limit(most.saturating_add(1)).read_to_vec();
+        // A body exactly as long as the limit is rejected, so the limit is one more.
+        let bytes = response.body_mut().with_config().limit(max_bytes.saturating_add(1)).read_to_vec();
         bytes.map(Some).map_err(|error| failed("read", &object, error))
     }
 
-    /// Removes every object below the prefix whose key goes on with `part`, and no other, whatever the store lists.
+    /// Removes every object below the prefix whose key continues with `part`. Other keys that the store lists are an
+    /// error and are not removed.
     pub(super) fn clear(&self, part: &str) -> Result<(), ObjectError> {
         let prefix = self.key(part);
         let wrong = |why: &str| ObjectError::Store { what: "list", object: prefix.clone(), why: why.into() };
         let mut last = None;
-        // The first page of what is left, until nothing is.
+        // The first page of the remaining objects is listed until none are left.
         loop {
-            let mut answer = self.ask("list", &prefix, || {
+            let mut response = self.request("list", &prefix, || {
                 let mut list = self.bucket.list_objects_v2(self.credentials.as_ref());
                 list.with_prefix(prefix.as_str());
-                self.agent.get(list.sign(PATIENCE).as_str()).call()
+                self.agent.get(list.sign(TIMEOUT).as_str()).call()
             })?;
-            let text = answer.body_mut().read_to_string().map_err(|error| failed("list", &prefix, error))?;
+            let text = response.body_mut().read_to_string().map_err(|error| failed("list", &prefix, error))?;
             let page = ListObjectsV2::parse_response(&text).map_err(|error| failed("list", &prefix, error))?;
             let keys: Vec<String> = page.contents.into_iter().map(|object| object.key).collect();
             if keys.is_empty() {
@@ -111,8 +112,8 @@ impl S3 {
     }
 
     fn delete(&self, object: &str) -> Result<(), ObjectError> {
-        self.ask("remove", object, || {
-            let url = self.bucket.delete_object(self.credentials.as_ref(), object).sign(PATIENCE);
+        self.request("remove", object, || {
+            let url = self.bucket.delete_object(self.credentials.as_ref(), object).sign(TIMEOUT);
             self.agent.delete(url.as_str()).call()
         })?;
         Ok(())
@@ -122,33 +123,34 @@ impl S3 {
         format!("{}{key}", self.prefix)
     }
 
-    /// Asks, and asks again if the store is busy or the line was cut. "Not found" is an answer.
-    fn ask(
+    /// Sends a request, retrying with back-off on server errors and connection failures. "Not found" is a valid
+    /// response to a read.
+    fn request(
         &self,
         what: &'static str,
         object: &str,
         send: impl Fn() -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<ureq::http::Response<ureq::Body>, ObjectError> {
-        let mut pause = Duration::from_millis(200);
+        let mut backoff = Duration::from_millis(200);
         for attempt in 1.. {
             let why = match send() {
-                Ok(answer) if answer.status().is_success() => return Ok(answer),
-                Ok(answer) if answer.status() == 404 && what == "read" => return Ok(answer),
-                Ok(mut answer) => {
-                    let said = answer.body_mut().read_to_string().unwrap_or_default();
-                    let why = format!("{}{}", answer.status(), message(&said));
-                    if !answer.status().is_server_error() {
+                Ok(response) if response.status().is_success() => return Ok(response),
+                Ok(response) if response.status() == 404 && what == "read" => return Ok(response),
+                Ok(mut response) => {
+                    let body = response.body_mut().read_to_string().unwrap_or_default();
+                    let why = format!("{}{}", response.status(), message(&body));
+                    if !response.status().is_server_error() {
                         return Err(failed(what, &self.named(object), why));
                     }
                     why
                 }
                 Err(error) => error.to_string(),
             };
-            if attempt == ATTEMPTS {
+            if attempt == MAX_ATTEMPTS {
                 return Err(failed(what, &self.named(object), why));
             }
-            std::thread::sleep(pause);
-            pause *= 2;
+            std::thread::sleep(backoff);
+            backoff *= 2;
         }
         unreachable!("the loop ends by returning")
     }
@@ -158,7 +160,7 @@ impl S3 {
     }
 }
 
-/// What a store's XML says went wrong.
+/// Extracts the error message from a store's XML response.
 fn message(xml: &str) -> String {
     let of = |tag: &str| Some(xml.split_once(&format!("<{tag}>"))?.1.split_once("</")?.0.to_owned());
     of("Message").or_else(|| of("Code")).map_or(String::new(), |words| format!(": {words}"))
