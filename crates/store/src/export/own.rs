@@ -23,7 +23,7 @@ pub(super) fn find_foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
         }
     }
     let patterns = if arrays { zarr::path_patterns() } else { digital_rf::path_patterns() };
-    let own = |name: &str, is_folder: bool| match is_folder {
+    let is_own = |name: &str, is_folder: bool| match is_folder {
         true => patterns.iter().any(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))),
         false => patterns.iter().any(|known| known == name),
     };
@@ -35,7 +35,7 @@ pub(super) fn find_foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
     let mut next: Vec<PathBuf> = entries(folder, Path::new(""))?;
     while let Some(path) = next.pop() {
         let there = folder.join(&path).symlink_metadata()?;
-        if !own(&pattern_of(&path), there.is_dir()) || !(there.is_dir() || there.is_file()) {
+        if !is_own(&pattern_of(&path), there.is_dir()) || !(there.is_dir() || there.is_file()) {
             return Ok(Some(folder.join(path)));
         }
         if there.is_dir() {

@@ -5,7 +5,7 @@
 use super::bounds::time;
 use super::error::ImportError;
 use super::options::ImportOptions;
-use super::source::{Piece, Pieces, Source, SourceInfo};
+use super::source::{LinkShot, ShotSet, Source, SourceInfo};
 use crate::info::RunInfo;
 use shotline_wire::shot::MAX_SHOTS;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub(super) type Stamp = Box<dyn Fn(usize, u64) -> i128>;
 /// Source of contiguous blocks.
 pub(super) struct Blocks {
     path: PathBuf,
-    described: SourceInfo,
+    info: SourceInfo,
     blocks: Vec<Block>,
     pauses: bool,
     stamp: Stamp,
@@ -53,14 +53,14 @@ impl Blocks {
     /// Creates a source. `read` returns all channels of each instant.
     pub fn new(
         path: &Path,
-        described: SourceInfo,
+        info: SourceInfo,
         blocks: Vec<Block>,
         options: &ImportOptions,
         stamp: Stamp,
         read: ReadBlock,
     ) -> Self {
         let path = path.to_owned();
-        Self { path, described, blocks, pauses: options.pauses, stamp, read, block: 0, offset: 0, number: 0 }
+        Self { path, info, blocks, pauses: options.pauses, stamp, read, block: 0, offset: 0, number: 0 }
     }
 
     /// Returns the number of the shot at the current position.
@@ -80,13 +80,13 @@ impl Blocks {
 }
 
 impl Source for Blocks {
-    fn described(&self) -> &SourceInfo {
-        &self.described
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
-    fn next(&mut self) -> Result<Option<Pieces>, ImportError> {
+    fn next(&mut self) -> Result<Option<ShotSet>, ImportError> {
         let Some(block) = self.blocks.get(self.block).copied() else { return Ok(None) };
-        let geometry = self.described.run.links[0].geometry;
+        let geometry = self.info.run.links[0].geometry;
         let (samples, channels) = (u64::from(geometry.samples()), usize::from(geometry.channels()));
         let (number, at) = (self.current_number(samples), block.start + self.offset);
         if number >= MAX_SHOTS {
@@ -104,8 +104,8 @@ impl Source for Blocks {
         if self.offset == block.samples {
             (self.block, self.offset) = (self.block + 1, 0);
         }
-        let piece = Piece { samples: values, stamp_tai_ns, table: None };
-        Ok(Some(Pieces { number, links: vec![Some(piece)] }))
+        let link_shot = LinkShot { samples: values, stamp_tai_ns, table: None };
+        Ok(Some(ShotSet { number, links: vec![Some(link_shot)] }))
     }
 }
 

@@ -5,7 +5,7 @@ use super::blocks::{Block, Blocks, MAX_INDEX, count_shots, samples_per_shot, set
 use super::bounds::{TAI_MINUS_UTC_S, bounded, time};
 use super::error::ImportError;
 use super::files::{expect_local, open_below, open_error};
-use super::frames::{Shape, described, whole_rate};
+use super::frames::{Shape, source_info, whole_rate};
 use super::options::ImportOptions;
 use super::source::NumberRange;
 use crate::beneath::Folder;
@@ -38,7 +38,7 @@ struct Complex {
 
 /// Contiguous samples in one file.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct Segment {
     file: usize,
     row: u64,
     start: u64,
@@ -72,28 +72,28 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let most = f64::from(u16::MAX);
     let subchannels = bounded(&properties, "num_subchannels", &subchannels, Some(subchannels), 1.0..=most)? as u64;
     let channels = subchannels * if complex { 2 } else { 1 };
-    let (files, pieces) = index(&folder, subchannels)?;
+    let (files, segments) = index(&folder, subchannels)?;
     let numbers = numbers(&folder, &files[0])?;
-    let blocks = merge(&pieces);
+    let blocks = merge(&segments);
     let exported = one("shotline_samples_per_shot").ok().map(|samples| samples as u32).filter(|samples| *samples > 0);
     let samples = samples_per_shot(&channel, &blocks, channels, options.samples.or(exported))?;
     let mut notes = Vec::new();
     let rate_hz = whole_rate(numerator / denominator, &mut notes);
     let shots = count_shots(&blocks, samples);
-    let mut described = described(path, FORMAT, Shape { channels, samples, shots, rate_hz, numbers })?;
+    let mut info = source_info(path, FORMAT, Shape { channels, samples, shots, rate_hz, numbers })?;
     let rate = format!("channel = {:?}\nsample_rate = \"{numerator}/{denominator}\"\n", name_of(&channel));
-    described.run.config.push_str(&rate);
-    described.notes = notes;
+    info.run.config.push_str(&rate);
+    info.notes = notes;
     let starts: Vec<u64> = blocks.iter().map(|block| block.start).collect();
     let utc_ns = move |sample: u64| {
         let whole = u128::from(sample) * denominator as u128 * 1_000_000_000;
         ((whole + numerator as u128 / 2) / numerator as u128) as i128
     };
     let field = "shotline_tai_minus_utc_s";
-    let said =
+    let tai_minus_utc =
         one(field).ok().map(|seconds| bounded(&properties, field, &seconds, Some(seconds as i64), TAI_MINUS_UTC_S));
     let first = starts.first().map(|start| time(&channel, "the first sample", utc_ns(*start))).transpose()?;
-    let ahead = i128::from(set_start(&mut described.run, said.transpose()?, first));
+    let ahead = i128::from(set_start(&mut info.run, tai_minus_utc.transpose()?, first));
     let stamp = {
         let starts = starts.clone();
         move |block: usize, offset: u64| utc_ns(starts[block] + offset) + ahead
@@ -102,24 +102,24 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let read = move |block: usize, offset: u64, count: usize| {
         let mut values = Vec::with_capacity(count * channels as usize);
         let (mut at, end) = (starts[block] + offset, starts[block] + offset + count as u64);
-        let mut next = pieces.partition_point(|piece| piece.start + piece.samples <= at);
+        let mut next = segments.partition_point(|segment| segment.start + segment.samples <= at);
         while at < end {
-            let piece = pieces[next];
-            let path = &files[piece.file];
+            let segment = segments[next];
+            let path = &files[segment.file];
             let data = match open.take() {
-                Some((file, data)) if file == piece.file => data,
+                Some((file, data)) if file == segment.file => data,
                 _ => data(&folder, path)?.1,
             };
-            let row = (piece.row + at - piece.start) as usize;
-            let rows = (end.min(piece.start + piece.samples) - at) as usize;
+            let row = (segment.row + at - segment.start) as usize;
+            let rows = (end.min(segment.start + segment.samples) - at) as usize;
             read_rows(&data, row, rows, complex, &mut values).map_err(ImportError::hdf5(path))?;
-            open = Some((piece.file, data));
+            open = Some((segment.file, data));
             at += rows as u64;
             next += 1;
         }
         Ok(values)
     };
-    Ok(Blocks::new(&channel, described, blocks, options, Box::new(stamp), Box::new(read)))
+    Ok(Blocks::new(&channel, info, blocks, options, Box::new(stamp), Box::new(read)))
 }
 
 /// Returns the folder of the channel: this folder, its only channel, or the one named in the options.
@@ -167,10 +167,10 @@ fn data(within: &Folder, path: &Path) -> Result<(File, Dataset), ImportError> {
     Ok((file, data))
 }
 
-/// Returns all files of a channel and their contiguous pieces, in the order of time.
-fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
+/// Returns all files of a channel and their contiguous segments, in the order of time.
+fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Segment>), ImportError> {
     let channel = within.path();
-    let (mut files, mut pieces) = (Vec::new(), Vec::new());
+    let (mut files, mut segments) = (Vec::new(), Vec::new());
     for folder in folders(channel)? {
         files.extend(entries(&folder)?.into_iter().filter(|path| {
             let name = name_of(path);
@@ -206,24 +206,24 @@ fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>)
                 return Err(ImportError::format(path, found));
             }
             if samples > 0 {
-                pieces.push(Piece { file, row: *row, start: *start, samples });
+                segments.push(Segment { file, row: *row, start: *start, samples });
             }
         }
     }
-    pieces.sort_by_key(|piece| piece.start);
-    if pieces.windows(2).any(|pair| pair[0].start + pair[0].samples > pair[1].start) {
+    segments.sort_by_key(|segment| segment.start);
+    if segments.windows(2).any(|pair| pair[0].start + pair[0].samples > pair[1].start) {
         return Err(ImportError::format(channel, "expected every sample once, found blocks that overlap"));
     }
-    Ok((files, pieces))
+    Ok((files, segments))
 }
 
-/// Merges contiguous pieces into blocks.
-fn merge(pieces: &[Piece]) -> Vec<Block> {
+/// Merges contiguous segments into blocks.
+fn merge(segments: &[Segment]) -> Vec<Block> {
     let mut out: Vec<Block> = Vec::new();
-    for piece in pieces {
+    for segment in segments {
         match out.last_mut() {
-            Some(last) if last.start + last.samples == piece.start => last.samples += piece.samples,
-            _ => out.push(Block { start: piece.start, samples: piece.samples, number: None }),
+            Some(last) if last.start + last.samples == segment.start => last.samples += segment.samples,
+            _ => out.push(Block { start: segment.start, samples: segment.samples, number: None }),
         }
     }
     out

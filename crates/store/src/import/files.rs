@@ -13,10 +13,10 @@ use std::path::Path;
 pub(super) fn expect_local(dataset: &Dataset, file: &hdf5::File, path: &Path) -> Result<(), ImportError> {
     // Files are compared by number, because a link may have any name.
     let numbers = dataset.loc_info().and_then(|there| Ok((there.fileno, file.loc_info()?.fileno)));
-    let (there, here) = numbers.map_err(ImportError::hdf5(path))?;
-    let own = there == here && dataset.layout() != Layout::Virtual;
+    let (data_file, this_file) = numbers.map_err(ImportError::hdf5(path))?;
+    let local = data_file == this_file && dataset.layout() != Layout::Virtual;
     let external = dataset.dcpl().and_then(|plist| plist.get_external()).map_err(ImportError::hdf5(path))?;
-    if own && external.is_empty() {
+    if local && external.is_empty() {
         return Ok(());
     }
     let found = format!("expected the numbers of {} in this file, found them in others", dataset.name());

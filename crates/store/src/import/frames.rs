@@ -1,40 +1,40 @@
 //! Sources with shots: arrays in which one dimension is the shot.
 
 use super::error::ImportError;
-use super::source::{NumberRange, Piece, Pieces, Source, SourceInfo};
+use super::source::{LinkShot, NumberRange, ShotSet, Source, SourceInfo};
 use crate::info::{LinkInfo, RunInfo};
 use shotline_wire::shot::{Geometry, MAX_SHOTS, Packing};
 use std::path::Path;
 
-type ReadShot = Box<dyn FnMut(u64) -> Result<Piece, ImportError>>;
+type ReadShot = Box<dyn FnMut(u64) -> Result<LinkShot, ImportError>>;
 
 /// Source of the shots of one link, numbered from 0.
 pub(super) struct Frames {
-    described: SourceInfo,
+    info: SourceInfo,
     next: u64,
     read: ReadShot,
 }
 
 impl Frames {
     /// Creates a source. `read` returns the shot of a number.
-    pub fn new(described: SourceInfo, read: ReadShot) -> Self {
-        Self { described, next: 0, read }
+    pub fn new(info: SourceInfo, read: ReadShot) -> Self {
+        Self { info, next: 0, read }
     }
 }
 
 impl Source for Frames {
-    fn described(&self) -> &SourceInfo {
-        &self.described
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
-    fn next(&mut self) -> Result<Option<Pieces>, ImportError> {
-        if self.next == self.described.shots {
+    fn next(&mut self) -> Result<Option<ShotSet>, ImportError> {
+        if self.next == self.info.shots {
             return Ok(None);
         }
         let number = self.next;
         self.next += 1;
-        let piece = (self.read)(number)?;
-        Ok(Some(Pieces { number, links: vec![Some(piece)] }))
+        let link_shot = (self.read)(number)?;
+        Ok(Some(ShotSet { number, links: vec![Some(link_shot)] }))
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Shape {
 }
 
 /// Describes a source of one link.
-pub(super) fn described(path: &Path, format: &'static str, shape: Shape) -> Result<SourceInfo, ImportError> {
+pub(super) fn source_info(path: &Path, format: &'static str, shape: Shape) -> Result<SourceInfo, ImportError> {
     let Shape { channels, samples, shots, rate_hz, numbers } = shape;
     let unfit = || {
         let found =

@@ -46,7 +46,7 @@ pub fn import(
     let format = Format::of(from)?;
     let mut source = format.open(from, options)?;
     format.check(from, options)?;
-    let scale = match (options.scale, source.described().numbers) {
+    let scale = match (options.scale, source.info().numbers) {
         (Some(scale), _) => scale,
         (None, NumberRange::Bytes | NumberRange::Int16) => 1.0,
         (None, NumberRange::Any) => {
@@ -61,9 +61,10 @@ pub fn import(
 /// Returns the factor that makes the numbers of a source fit 16 bits: 1 if they are integers that fit.
 fn find_scale(source: &mut dyn Source, progress: Progress<'_>) -> Result<f64, ImportError> {
     let (mut max, mut whole, mut done) = (0.0_f64, true, 0);
-    let shots = source.described().shots;
-    while let Some(pieces) = source.next()? {
-        for sample in pieces.links.iter().flatten().flat_map(|piece| &piece.samples).filter(|x| x.is_finite()) {
+    let shots = source.info().shots;
+    while let Some(shot_set) = source.next()? {
+        for sample in shot_set.links.iter().flatten().flat_map(|link_shot| &link_shot.samples).filter(|x| x.is_finite())
+        {
             max = max.max(sample.abs());
             whole &= sample.fract() == 0.0;
         }

@@ -2,9 +2,9 @@
 
 use super::about::{About, Candidate, Takes};
 use super::error::ImportError;
-use super::frames::{Frames, Shape, described};
+use super::frames::{Frames, Shape, source_info};
 use super::options::ImportOptions;
-use super::source::{NumberRange, Piece};
+use super::source::{LinkShot, NumberRange};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -44,9 +44,9 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
         _ => NumberRange::Any,
     };
     let rate_hz = options.rate_hz.unwrap_or(0);
-    let mut described = described(path, FORMAT, Shape { channels, samples, shots, rate_hz, numbers })?;
+    let mut info = source_info(path, FORMAT, Shape { channels, samples, shots, rate_hz, numbers })?;
     if rate_hz == 0 {
-        described.notes.push("its sample rate is not known: say it with --rate-hz".into());
+        info.notes.push("its sample rate is not known: say it with --rate-hz".into());
     }
     let shot = (samples * channels).saturating_mul(width as u64);
     let (needed, there) = (shot.saturating_mul(shots), file.metadata().map_err(ImportError::io(path))?.len() - start);
@@ -56,12 +56,12 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
     let owned = path.to_owned();
     let mut bytes = vec![0; shot as usize];
     Ok(Frames::new(
-        described,
+        info,
         Box::new(move |shot| {
             let at = start + shot * bytes.len() as u64;
             file.read_exact_at(&mut bytes, at).map_err(ImportError::io(&owned))?;
             let samples = bytes.chunks_exact(width).map(|bytes| value(number, bytes)).collect();
-            Ok(Piece { samples, ..Piece::default() })
+            Ok(LinkShot { samples, ..LinkShot::default() })
         }),
     ))
 }

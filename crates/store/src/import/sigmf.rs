@@ -7,7 +7,7 @@ use super::blocks::{Block, Blocks, MAX_INDEX, count_shots, samples_per_shot, set
 use super::bounds::{TAI_MINUS_UTC_S, optional, time};
 use super::error::ImportError;
 use super::files::open_error;
-use super::frames::{Shape, described, whole_rate};
+use super::frames::{Shape, source_info, whole_rate};
 use super::npy::value;
 use super::options::ImportOptions;
 use super::source::NumberRange;
@@ -94,18 +94,19 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let rate_hz = options.rate_hz.unwrap_or_else(|| whole_rate(rate, &mut notes));
     let shots = count_shots(&blocks, samples);
     let shape = Shape { channels, samples, shots, rate_hz, numbers: kind.numbers() };
-    let mut described = described(path, FORMAT, shape)?;
-    described.notes.extend(notes);
+    let mut info = source_info(path, FORMAT, shape)?;
+    info.notes.extend(notes);
     if let Some(hardware) = global["core:hw"].as_str() {
-        described.run.instrument = hardware.into();
+        info.run.instrument = hardware.into();
     }
-    described.run.config.push_str(&format!("datatype = {datatype:?}\nsample_rate_hz = {rate:?}\n"));
+    info.run.config.push_str(&format!("datatype = {datatype:?}\nsample_rate_hz = {rate:?}\n"));
     if let Some(hz) = meta["captures"][0]["core:frequency"].as_f64() {
-        described.run.config.push_str(&format!("centre_hz = {hz:?}\n"));
+        info.run.config.push_str(&format!("centre_hz = {hz:?}\n"));
     }
     let field = "shotline:tai_minus_utc_s";
-    let said = optional(path, field, &global[field], Value::as_i64, TAI_MINUS_UTC_S)?;
-    let ahead = i128::from(set_start(&mut described.run, said, captures.first().and_then(|capture| capture.utc_ns)));
+    let tai_minus_utc = optional(path, field, &global[field], Value::as_i64, TAI_MINUS_UTC_S)?;
+    let ahead =
+        i128::from(set_start(&mut info.run, tai_minus_utc, captures.first().and_then(|capture| capture.utc_ns)));
     let missing = missing(&meta);
     let starts: Vec<u64> = captures.iter().map(|capture| capture.at).collect();
     let times: Vec<Option<u64>> = captures.iter().map(|capture| capture.utc_ns).collect();
@@ -135,7 +136,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
         }
         Ok(values)
     };
-    Ok(Blocks::new(path, described, blocks, options, Box::new(stamp), Box::new(read)))
+    Ok(Blocks::new(path, info, blocks, options, Box::new(stamp), Box::new(read)))
 }
 
 fn read_text(path: &Path) -> Result<Vec<u8>, ImportError> {
@@ -200,8 +201,8 @@ fn captures(meta: &Value, total: u64, path: &Path) -> Result<Vec<Capture>, Impor
             last.block.samples += end - at;
             continue;
         }
-        let said = capture["core:datetime"].as_str().and_then(|time| humantime::parse_rfc3339_weak(time).ok());
-        let since = said.and_then(|said| said.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let datetime = capture["core:datetime"].as_str().and_then(|time| humantime::parse_rfc3339_weak(time).ok());
+        let since = datetime.and_then(|datetime| datetime.duration_since(SystemTime::UNIX_EPOCH).ok());
         let field = format!("core:datetime {}", capture["core:datetime"]);
         let utc_ns = since.map(|since| time(path, &field, since.as_nanos() as i128)).transpose()?;
         out.push(Capture { at, utc_ns, block: Block { start, samples: end - at, number } });

@@ -29,7 +29,7 @@ pub(super) struct SourceInfo {
 
 /// Shot of a link. Missing samples are NaN.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Piece {
+pub(super) struct LinkShot {
     /// Samples: all channels of an instant, then those of the next.
     pub samples: Vec<f64>,
     /// TAI time of the first sample in nanoseconds; 0 if unknown.
@@ -51,16 +51,16 @@ pub(super) struct Table {
 
 /// Shots of all links with the same number; `None` for lost ones.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct ShotSet {
     pub number: u64,
-    pub links: Vec<Option<Piece>>,
+    pub links: Vec<Option<LinkShot>>,
 }
 
 /// An opened source, read sequentially.
 pub(super) trait Source {
-    fn described(&self) -> &SourceInfo;
+    fn info(&self) -> &SourceInfo;
     /// Returns the next shots, or `None` at the end.
-    fn next(&mut self) -> Result<Option<Pieces>, ImportError>;
+    fn next(&mut self) -> Result<Option<ShotSet>, ImportError>;
     /// Returns the losses listed in the source. `None` means that skipped shot numbers are lost.
     fn losses(&self) -> Option<&[Loss]> {
         None

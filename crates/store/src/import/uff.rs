@@ -6,9 +6,9 @@
 use super::about::{About, Candidate};
 use super::error::ImportError;
 use super::files::expect_local;
-use super::frames::{Frames, Shape, described, whole_rate};
+use super::frames::{Frames, Shape, source_info, whole_rate};
 use super::options::ImportOptions;
-use super::source::{NumberRange, Piece};
+use super::source::{LinkShot, NumberRange};
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, Location};
 use ndarray::Array2;
@@ -76,9 +76,9 @@ pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, Impo
         rate_hz,
         numbers,
     };
-    let mut described = described(path, FORMAT, shape)?;
-    described.run.config.push_str(&format!("waves = {waves}\n"));
-    described.notes = notes;
+    let mut info = source_info(path, FORMAT, shape)?;
+    info.run.config.push_str(&format!("waves = {waves}\n"));
+    info.notes = notes;
     let owned = path.to_owned();
     let read = move |shot: u64| {
         let (frame, wave) = (shot as usize / waves, shot as usize % waves);
@@ -89,9 +89,9 @@ pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, Impo
                 transposed[(sample * channels + channel) * width + part] = *value;
             }
         }
-        Ok(Piece { samples: transposed, ..Piece::default() })
+        Ok(LinkShot { samples: transposed, ..LinkShot::default() })
     };
-    Ok(Frames::new(described, Box::new(read)))
+    Ok(Frames::new(info, Box::new(read)))
 }
 
 /// Reads the (channel, time) samples of a shot.

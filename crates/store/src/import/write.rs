@@ -2,7 +2,7 @@
 
 use super::error::ImportError;
 use super::options::ImportOptions;
-use super::source::{NumberRange, Piece, Source, SourceInfo, Table};
+use super::source::{LinkShot, NumberRange, Source, SourceInfo, Table};
 use crate::draft::{Draft, Replace};
 use crate::info::RunInfo;
 use crate::layout;
@@ -60,7 +60,7 @@ pub(super) fn write(
     scale: f64,
     progress: Progress<'_>,
 ) -> Result<Imported, ImportError> {
-    let SourceInfo { format, numbers, mut run, shots, notes } = source.described().clone();
+    let SourceInfo { format, numbers, mut run, shots, notes } = source.info().clone();
     run.config.push_str(&format!("scale = {scale:?}\n"));
     let links = run.links.len() as u32;
     let slot = run.links.iter().map(|link| link.geometry.slot_bytes()).max().unwrap_or(0);
@@ -140,23 +140,27 @@ impl Writer<'_> {
         let listed_losses = source.losses().map(<[Loss]>::to_vec);
         let mut next: Option<u64> = None;
         let mut done = (passes - 1) * shots;
-        while let Some(pieces) = source.next()? {
-            let skipped = next.map_or(0, |next| pieces.number.saturating_sub(next));
+        while let Some(shot_set) = source.next()? {
+            let skipped = next.map_or(0, |next| shot_set.number.saturating_sub(next));
             if skipped > 0 && listed_losses.is_none() {
-                let first = pieces.number - skipped;
+                let first = shot_set.number - skipped;
                 for link in 0..self.run.links.len() {
                     self.record_loss(link, DropCause::WireGap, first, skipped);
                 }
             }
-            next = Some(pieces.number + 1);
+            next = Some(shot_set.number + 1);
             // A shot that is lost on all links needs no row.
-            if pieces.links.iter().all(|piece| piece.as_ref().is_none_or(|piece| !piece.has_samples())) {
+            if shot_set
+                .links
+                .iter()
+                .all(|link_shot| link_shot.as_ref().is_none_or(|link_shot| !link_shot.has_samples()))
+            {
                 if listed_losses.is_none() {
                     (0..self.run.links.len())
-                        .for_each(|link| self.record_loss(link, DropCause::WireGap, pieces.number, 1));
+                        .for_each(|link| self.record_loss(link, DropCause::WireGap, shot_set.number, 1));
                 }
             } else {
-                self.record(pieces.number, pieces.links, listed_losses.is_none())?;
+                self.record(shot_set.number, shot_set.links, listed_losses.is_none())?;
             }
             done += 1;
             if progress(done, passes * shots).is_break() {
@@ -181,10 +185,10 @@ impl Writer<'_> {
         self.recorder.loss(Loss { stream: counters.stream, cause, first, count });
     }
 
-    fn record(&mut self, number: u64, links: Vec<Option<Piece>>, count_losses: bool) -> Result<(), ImportError> {
+    fn record(&mut self, number: u64, links: Vec<Option<LinkShot>>, count_losses: bool) -> Result<(), ImportError> {
         let mut shots = Vec::new();
-        for (link, piece) in links.into_iter().enumerate() {
-            let Some(piece) = piece.filter(Piece::has_samples) else {
+        for (link, link_shot) in links.into_iter().enumerate() {
+            let Some(link_shot) = link_shot.filter(LinkShot::has_samples) else {
                 if count_losses {
                     self.record_loss(link, DropCause::WireGap, number, 1);
                 }
@@ -197,7 +201,7 @@ impl Writer<'_> {
                     None => drop(self.recorder.poll(WAIT)?),
                 }
             };
-            shots.push(Some(self.shot(number, link, &piece, buffer)));
+            shots.push(Some(self.shot(number, link, &link_shot, buffer)));
         }
         let mut event = Event { number, shots };
         while let Err(back) = self.recorder.offer(event) {
@@ -208,27 +212,27 @@ impl Writer<'_> {
     }
 
     /// Builds a shot in a buffer as a sender would have sent it, with its metadata.
-    fn shot(&mut self, number: u64, link: usize, piece: &Piece, buffer: Buffer) -> Shot {
+    fn shot(&mut self, number: u64, link: usize, link_shot: &LinkShot, buffer: Buffer) -> Shot {
         let (stream, g) = (self.run.links[link].stream, self.run.links[link].geometry);
-        self.encode(&g, piece);
-        let (presence, valid_bytes) = match &piece.table {
+        self.encode(&g, link_shot);
+        let (presence, valid_bytes) = match &link_shot.table {
             Some(table) => (presence_of(table, &g), table.valid_bytes),
-            None => self.presence(&g, piece),
+            None => self.presence(&g, link_shot),
         };
         let whole = presence.is_complete()
             && valid_bytes == g.sample_bytes()
-            && piece.table.as_ref().is_none_or(|table| table.complete);
+            && link_shot.table.as_ref().is_none_or(|table| table.complete);
         let end = g.trailer_offset() as usize;
         for index in presence.missing() {
             let start = g.packet_offset(index) as usize;
             self.bytes[start..start + g.packet_bytes(index) as usize].fill(0);
         }
-        let flags = piece.table.as_ref().map_or(0, |table| table.flags);
+        let flags = link_shot.table.as_ref().map_or(0, |table| table.flags);
         let record = Record {
             clock_locked: flags & 1 != 0,
             triggered: flags & 2 != 0,
             shot: number,
-            tai_ns: piece.stamp_tai_ns,
+            tai_ns: link_shot.stamp_tai_ns,
             stream,
             ..Record::of(&g)
         };
@@ -251,8 +255,8 @@ impl Writer<'_> {
         counters.shots_seen += 1;
         *(if whole { &mut counters.shots_complete } else { &mut counters.shots_partial }) += 1;
         let (arrived_tai_ns, completed_tai_ns) =
-            piece.table.as_ref().map_or((0, 0), |table| (table.arrived_tai_ns, table.completed_tai_ns));
-        let stamp_tai_ns = piece.stamp_tai_ns;
+            link_shot.table.as_ref().map_or((0, 0), |table| (table.arrived_tai_ns, table.completed_tai_ns));
+        let stamp_tai_ns = link_shot.stamp_tai_ns;
         let meta = ShotMeta {
             stream,
             number,
@@ -269,7 +273,7 @@ impl Writer<'_> {
     }
 
     /// Encodes the samples of a shot to slot bytes without the record. Missing samples are zeros.
-    fn encode(&mut self, g: &Geometry, piece: &Piece) {
+    fn encode(&mut self, g: &Geometry, link_shot: &LinkShot) {
         self.bytes.clear();
         self.bytes.resize(g.slot_bytes() as usize, 0);
         let (lowest, highest) = match g.packing() {
@@ -278,7 +282,7 @@ impl Writer<'_> {
             Packing::Packed12 => (-2048.0, 2047.0),
         };
         let mut clipped = 0;
-        let numbers = piece.samples.iter().map(|sample| {
+        let numbers = link_shot.samples.iter().map(|sample| {
             let value = (sample * self.scale).round();
             clipped += u64::from(value < lowest || value > highest);
             // The cast converts NaN to 0.
@@ -304,21 +308,22 @@ impl Writer<'_> {
 
     /// Computes the presence map and the valid bytes. A packet is present if no sample is missing, or if only the
     /// samples after the end of the source are.
-    fn presence(&mut self, g: &Geometry, piece: &Piece) -> (Presence, u32) {
+    fn presence(&mut self, g: &Geometry, link_shot: &LinkShot) -> (Presence, u32) {
         let bits = g.packing().bits_per_sample() as usize;
         let mut presence = Presence::empty(g.packets());
         let missing = |sample: &f64| sample.is_nan();
-        let tail = piece.samples.iter().rposition(|sample| !missing(sample)).map_or(0, |last| last + 1);
+        let tail = link_shot.samples.iter().rposition(|sample| !missing(sample)).map_or(0, |last| last + 1);
         let mut valid_bytes = 0;
         for index in 0..g.packets() {
             let start = g.packet_offset(index).min(g.sample_bytes());
             let end = (start + g.packet_bytes(index)).min(g.sample_bytes());
-            let samples = start as usize * 8 / bits..(end as usize * 8).div_ceil(bits).min(piece.samples.len());
+            let samples = start as usize * 8 / bits..(end as usize * 8).div_ceil(bits).min(link_shot.samples.len());
             let present = samples.start..samples.end.min(tail);
-            let ended = tail < piece.samples.len() && samples.start >= tail;
+            let ended = tail < link_shot.samples.len() && samples.start >= tail;
             let holes =
-                piece.samples[present.start.min(present.end)..present.end].iter().filter(|s| missing(s)).count();
-            // A packet with samples after the end of the source is present only if it also contains samples of the source.
+                link_shot.samples[present.start.min(present.end)..present.end].iter().filter(|s| missing(s)).count();
+            // A packet with samples after the end of the source is present only if it also contains samples of the
+            // source.
             if ended || holes > 0 {
                 self.left_out += present.len().saturating_sub(holes) as u64;
                 continue;
@@ -340,7 +345,7 @@ fn presence_of(table: &Table, g: &Geometry) -> Presence {
     presence
 }
 
-impl Piece {
+impl LinkShot {
     /// Returns `true` unless all samples are missing.
     fn has_samples(&self) -> bool {
         self.table.is_some() || self.samples.iter().any(|sample| !sample.is_nan())

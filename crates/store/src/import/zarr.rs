@@ -5,7 +5,7 @@ use super::bounds::{TAI_MINUS_UTC_S, bounded, optional};
 use super::error::ImportError;
 use super::frames::Shape;
 use super::options::ImportOptions;
-use super::source::{NumberRange, Piece, Pieces, Source, SourceInfo, Table};
+use super::source::{LinkShot, NumberRange, ShotSet, Source, SourceInfo, Table};
 use crate::info::{LinkInfo, RunInfo};
 use crate::rows::NO_NUMBER;
 use crate::shot::Loss;
@@ -24,7 +24,7 @@ const FORMAT: &str = ABOUT.name;
 /// A Zarr group exported by this crate.
 pub(super) struct Zarr {
     path: PathBuf,
-    described: SourceInfo,
+    info: SourceInfo,
     links: Vec<Link>,
     losses: Vec<Loss>,
     row: u64,
@@ -91,14 +91,14 @@ impl Zarr {
         };
         let losses: Vec<Loss> = runs.as_chunks::<4>().0.iter().copied().filter_map(loss).collect();
         check_losses(&losses, path)?;
-        let described = SourceInfo {
+        let info = SourceInfo {
             format: FORMAT,
             numbers: NumberRange::Int16,
             run: run(infos, &attributes["run"], path)?,
             shots: shape.shots,
             notes: Vec::new(),
         };
-        Ok(Self { path: path.to_owned(), described, links, losses, row: 0, next: 0 })
+        Ok(Self { path: path.to_owned(), info, links, losses, row: 0, next: 0 })
     }
 }
 
@@ -139,18 +139,18 @@ fn check_losses(losses: &[Loss], path: &Path) -> Result<(), ImportError> {
 }
 
 impl Source for Zarr {
-    fn described(&self) -> &SourceInfo {
-        &self.described
+    fn info(&self) -> &SourceInfo {
+        &self.info
     }
 
-    fn next(&mut self) -> Result<Option<Pieces>, ImportError> {
-        while self.row < self.described.shots {
+    fn next(&mut self) -> Result<Option<ShotSet>, ImportError> {
+        while self.row < self.info.shots {
             let row = self.row;
             self.row += 1;
             let (mut known, mut links) = (None, Vec::new());
             for link in &mut self.links {
-                let (number, piece) = link.read(row)?;
-                links.push(piece);
+                let (number, link_shot) = link.read(row)?;
+                links.push(link_shot);
                 // The row has no number, so no shot can be recorded as lost.
                 if number == NO_NUMBER && links.last().is_some_and(Option::is_none) {
                     continue;
@@ -166,7 +166,7 @@ impl Source for Zarr {
             }
             if let Some(number) = known {
                 self.next = number + 1;
-                return Ok(Some(Pieces { number, links }));
+                return Ok(Some(ShotSet { number, links }));
             }
         }
         Ok(None)
@@ -215,7 +215,7 @@ impl Link {
         Ok((LinkInfo { name, stream, geometry }, this))
     }
 
-    fn read(&mut self, row: u64) -> Result<(u64, Option<Piece>), ImportError> {
+    fn read(&mut self, row: u64) -> Result<(u64, Option<LinkShot>), ImportError> {
         let mut values = [0; COLUMNS.len()];
         for (value, column) in values.iter_mut().zip(&mut self.columns) {
             *value = column.row(row)?[0];
@@ -237,7 +237,7 @@ impl Link {
             arrived_tai_ns,
             completed_tai_ns,
         };
-        Ok((number, Some(Piece { samples, stamp_tai_ns, table: self.default_cut.then_some(table) })))
+        Ok((number, Some(LinkShot { samples, stamp_tai_ns, table: self.default_cut.then_some(table) })))
     }
 }
 

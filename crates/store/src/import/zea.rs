@@ -5,9 +5,9 @@
 use super::about::{About, Candidate};
 use super::error::ImportError;
 use super::files::expect_local;
-use super::frames::{Frames, Shape, described, whole_rate};
+use super::frames::{Frames, Shape, source_info, whole_rate};
 use super::options::ImportOptions;
-use super::source::Piece;
+use super::source::LinkShot;
 use super::uff::numbers_of;
 use hdf5::{Dataset, File};
 use ndarray::{Array1, Array2, Array3};
@@ -48,21 +48,21 @@ pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, Impo
     let shots = (frames as u64).saturating_mul(waves as u64);
     let numbers = numbers_of(&raw, path)?;
     let shape = Shape { channels, samples: samples as u64, shots, rate_hz, numbers };
-    let mut described = described(path, FORMAT, shape)?;
-    described.run.config.push_str(&format!("waves = {waves}\n"));
-    described.notes = notes;
+    let mut info = source_info(path, FORMAT, shape)?;
+    info.run.config.push_str(&format!("waves = {waves}\n"));
+    info.notes = notes;
     let masks = Masks::of(&file, path, [frames, waves])?;
     let owned = path.to_owned();
     let read = move |shot: u64| {
         let (frame, wave) = (shot as usize / waves, shot as usize % waves);
         let values: Array3<f64> = raw.read_slice((frame, wave, .., .., ..)).map_err(ImportError::hdf5(&owned))?;
-        let mut piece = Piece { samples: values.into_raw_vec_and_offset().0, ..Piece::default() };
+        let mut link_shot = LinkShot { samples: values.into_raw_vec_and_offset().0, ..LinkShot::default() };
         if let Some(masks) = &masks {
-            masks.apply((frame, wave), elements, &mut piece)?;
+            masks.apply((frame, wave), elements, &mut link_shot)?;
         }
-        Ok(piece)
+        Ok(link_shot)
     };
-    Ok(Frames::new(described, Box::new(read)))
+    Ok(Frames::new(info, Box::new(read)))
 }
 
 /// Masks of missing samples in an export.
@@ -99,11 +99,11 @@ impl Masks {
         Ok(Some(Self { path: path.to_owned(), state, stamp, runs }))
     }
 
-    fn apply(&self, at: (usize, usize), elements: usize, piece: &mut Piece) -> Result<(), ImportError> {
+    fn apply(&self, at: (usize, usize), elements: usize, link_shot: &mut LinkShot) -> Result<(), ImportError> {
         let failed = || ImportError::hdf5(&self.path);
         let states: Array1<u8> = self.state.read_slice((at.0, at.1, ..)).map_err(failed())?;
         let stamps: Array1<u64> = self.stamp.read_slice((at.0, at.1, ..)).map_err(failed())?;
-        piece.stamp_tai_ns = stamps.iter().copied().find(|stamp| *stamp > 0).unwrap_or(0);
+        link_shot.stamp_tai_ns = stamps.iter().copied().find(|stamp| *stamp > 0).unwrap_or(0);
         let channels = elements / states.len().max(1);
         if channels == 0 || !elements.is_multiple_of(states.len().max(1)) {
             let found = format!("custom/shot_state: expected links of {elements} elements, found {}", states.len());
@@ -112,17 +112,17 @@ impl Masks {
         for (link, state) in states.iter().enumerate() {
             if *state == 0 {
                 let first = link * channels;
-                for instant in piece.samples.chunks_exact_mut(elements) {
+                for instant in link_shot.samples.chunks_exact_mut(elements) {
                     instant[first..first + channels].fill(f64::NAN);
                 }
             }
         }
         for [first, start, count] in self.runs.get(&(at.0 as u64, at.1 as u64)).into_iter().flatten() {
-            let all = (piece.samples.len() / elements * channels) as u64;
+            let all = (link_shot.samples.len() / elements * channels) as u64;
             let first = (*first).min(elements as u64) as usize;
             for sample in (*start).min(all) as usize..start.saturating_add(*count).min(all) as usize {
                 let (instant, channel) = (sample / channels, sample % channels);
-                if let Some(sample) = piece.samples.get_mut(instant * elements + first + channel) {
+                if let Some(sample) = link_shot.samples.get_mut(instant * elements + first + channel) {
                     *sample = f64::NAN;
                 }
             }

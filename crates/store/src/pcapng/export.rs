@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Size of an exported capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Exported {
+pub struct ExportedCapture {
     /// Number of packets.
     pub packets: u64,
     /// Size of the file, in bytes.
@@ -35,7 +35,7 @@ pub fn export(
     rows: Range<u64>,
     path: &Path,
     progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
-) -> Result<Exported, StoreError> {
+) -> Result<ExportedCapture, StoreError> {
     let file = File::create_new(path).map_err(|source| match source.kind() {
         std::io::ErrorKind::AlreadyExists => StoreError::Exists { path: path.to_owned() },
         _ => StoreError::Create { path: path.to_owned(), source },
@@ -58,7 +58,7 @@ pub fn export(
         links.push(of);
     }
     let mut slots = recording.slots();
-    let mut exported = Exported::default();
+    let mut exported = ExportedCapture::default();
     for row in rows.clone() {
         for (index, link) in links.iter_mut().enumerate() {
             let kept = recording.row(row, index)?;
@@ -91,7 +91,7 @@ pub fn export(
         writer.statistics(index as u32, &link.statistics(counters, &unassigned)).map_err(failed)?;
     }
     writer.flush().map_err(failed)?;
-    Ok(Exported { bytes: writer.bytes(), ..exported })
+    Ok(ExportedCapture { bytes: writer.bytes(), ..exported })
 }
 
 /// Returns the shot number and timestamp of the first of these rows with a timestamp, or zeros.

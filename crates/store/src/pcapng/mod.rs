@@ -13,7 +13,7 @@ mod packet;
 mod packets;
 mod write;
 
-pub use export::{Exported, export};
+pub use export::{ExportedCapture, export};
 pub use frames::{CaptureError, Frame, LinkType, for_each_frame, is_capture, read_frames};
 pub use link::Ends;
 pub use live::Live;

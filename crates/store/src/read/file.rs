@@ -1,6 +1,6 @@
 //! One file of a recording.
 
-use super::ended::{Ended, ended};
+use super::final_counters::{Ended, parse_counters};
 use crate::StoreError;
 use crate::info::RunInfo;
 use crate::layout::{self, Layout, StoredChunk};
@@ -101,7 +101,7 @@ impl RecordingFile {
     }
 
     pub(super) fn ended(&self) -> Result<Option<Ended>, StoreError> {
-        Ok(ended(&self.read(|layout| layout::table_bytes(&self.file, layout.books, &self.path))?))
+        Ok(parse_counters(&self.read(|layout| layout::table_bytes(&self.file, layout.books, &self.path))?))
     }
 
     pub(super) fn check_index(&self) -> Result<(), StoreError> {

@@ -4,13 +4,13 @@
 //! The number of visible rows is fixed until [`Recording::refresh`]. A recording is one file, or the master of a run of
 //! several files ([`crate::set`]), with the same interface.
 
-mod ended;
 pub(crate) mod file;
+mod final_counters;
 pub(crate) mod raw;
 mod recording;
 mod run;
 mod slots;
 
-pub use ended::Ended;
+pub use final_counters::Ended;
 pub use recording::{Recording, Stored};
 pub use slots::Slots;

@@ -1,7 +1,7 @@
 //! A recording open for reading: one file, or a run of several files.
 
-use super::ended::{Ended, ended};
 use super::file::{RecordingFile, row_out_of_range};
+use super::final_counters::{Ended, parse_counters};
 use super::run::Run;
 use crate::StoreError;
 use crate::info::RunInfo;
@@ -196,7 +196,7 @@ impl Recording {
     pub fn ended(&self) -> Result<Option<Ended>, StoreError> {
         match &self.source {
             Source::File(file) => file.ended(),
-            Source::Run(run) => Ok(ended(&run.master.books)),
+            Source::Run(run) => Ok(parse_counters(&run.master.books)),
         }
     }
 

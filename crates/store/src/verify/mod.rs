@@ -135,11 +135,13 @@ fn check_rows(
                 if entry.state == State::Lost && entry.drops[DropCause::SinkError as usize] > 0 {
                     found.sink_error += 1;
                 }
-                let wrong =
+                let mismatch =
                     |text| mismatches.add(|| format!("row {row} of link {link}, shot {}: {text}", entry.number));
                 match slots.read(row, link) {
-                    Ok(bytes) => checker.check(&entry, bytes, found, wrong),
-                    Err(StoreError::Chunk { source, .. }) => wrong(format!("its chunk cannot be unpacked: {source}")),
+                    Ok(bytes) => checker.check(&entry, bytes, found, mismatch),
+                    Err(StoreError::Chunk { source, .. }) => {
+                        mismatch(format!("its chunk cannot be unpacked: {source}"))
+                    }
                     Err(error) => return Err(error),
                 }
             }

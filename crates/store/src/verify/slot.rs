@@ -50,14 +50,14 @@ impl<'a> Checker<'a> {
         Self { link, stream: info.stream, geometry: info.geometry, sealed, patterns, scratch: Vec::new() }
     }
 
-    pub(super) fn check(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mut wrong: impl FnMut(String)) {
+    pub(super) fn check(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mut mismatch: impl FnMut(String)) {
         let g = self.geometry;
         if !row.sound {
-            wrong("its table row is not as it was written: row_crc32 does not hold".into());
+            mismatch("its table row is not as it was written: row_crc32 does not hold".into());
         }
         let placed = (0..g.packets()).filter(|index| row.contains(*index)).count() as u32;
         if (row.packets, row.placed) != (g.packets(), placed) {
-            wrong(format!(
+            mismatch(format!(
                 "its row says {} of {} packets, its presence map and geometry {placed} of {}",
                 row.placed,
                 row.packets,
@@ -65,11 +65,11 @@ impl<'a> Checker<'a> {
             ));
         }
         if let Some(at) = first_not_zero(&slot[g.shot_bytes() as usize..]) {
-            wrong(format!("expected zeros behind the shot, found other bytes at {}", g.shot_bytes() as usize + at));
+            mismatch(format!("expected zeros behind the shot, found other bytes at {}", g.shot_bytes() as usize + at));
         }
         if row.state == State::Lost {
             if let Some(at) = first_not_zero(slot) {
-                wrong(format!("it is lost, so zeros were expected: found other bytes at {at}"));
+                mismatch(format!("it is lost, so zeros were expected: found other bytes at {at}"));
             }
             return;
         }
@@ -77,11 +77,11 @@ impl<'a> Checker<'a> {
         if row.slot_crc32 != 0 {
             let found = crc::crc32(&slot[..g.shot_bytes() as usize]);
             if found != row.slot_crc32 {
-                wrong(format!("expected a CRC-32 of {:08x} over the shot, found {found:08x}", row.slot_crc32));
+                mismatch(format!("expected a CRC-32 of {:08x} over the shot, found {found:08x}", row.slot_crc32));
             }
         }
         if (row.state == State::Complete) != (whole && row.record_good) {
-            wrong(format!(
+            mismatch(format!(
                 "its state is {}, with {placed} packets and record_good {}",
                 row.state.name(),
                 row.record_good
@@ -90,7 +90,7 @@ impl<'a> Checker<'a> {
         for index in (0..g.packets()).filter(|index| !row.contains(*index)) {
             let at = g.packet_offset(index) as usize;
             if first_not_zero(&slot[at..at + g.packet_bytes(index) as usize]).is_some() {
-                wrong(format!("packet {index} is missing, so zeros were expected: found other bytes"));
+                mismatch(format!("packet {index} is missing, so zeros were expected: found other bytes"));
             }
         }
         if !row.record_good && !self.sealed {
@@ -100,26 +100,26 @@ impl<'a> Checker<'a> {
         }
         if row.contains(g.packets() - 1) {
             match g.trailer() {
-                Trailer::Record | Trailer::Block => self.check_record(row, slot, found, &mut wrong),
-                Trailer::HsbMetadata => self.check_metadata(row, slot, found, &mut wrong),
+                Trailer::Record | Trailer::Block => self.check_record(row, slot, found, &mut mismatch),
+                Trailer::HsbMetadata => self.check_metadata(row, slot, found, &mut mismatch),
                 Trailer::None | Trailer::Context => {}
             }
         }
         if whole && !row.record_good {
             found.unproven += 1;
         } else {
-            self.check_pattern(row, slot, found, &mut wrong);
+            self.check_pattern(row, slot, found, &mut mismatch);
         }
     }
 
-    fn check_record(&self, row: &Row, slot: &[u8], found: &mut LinkVerdict, wrong: &mut impl FnMut(String)) {
+    fn check_record(&self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mismatch: &mut impl FnMut(String)) {
         let g = self.geometry;
         if row.record_good {
             let register = crc::register(u32::MAX, &slot[..g.shot_bytes() as usize]);
             if record::is_whole(register) {
                 found.records += 1;
             } else {
-                wrong(format!(
+                mismatch(format!(
                     "its record's CRC does not hold: expected {:08x} over the shot, found {register:08x}",
                     crc::RESIDUE
                 ));
@@ -132,39 +132,39 @@ impl<'a> Checker<'a> {
         }
         let Some(bytes) = slot[start as usize..].first_chunk::<{ record::LEN }>() else { return };
         match Record::parse(bytes) {
-            Ok(record) if (record.shot, record.stream) != (row.number, self.stream) => wrong(format!(
+            Ok(record) if (record.shot, record.stream) != (row.number, self.stream) => mismatch(format!(
                 "expected the record of shot {} of stream {}, found that of shot {} of stream {}",
                 row.number, self.stream, record.shot, record.stream
             )),
             Ok(record) if row.record_good && record.tai_ns != row.stamp_tai_ns => {
-                wrong(format!("its record was stamped at {} ns, its row says {}", record.tai_ns, row.stamp_tai_ns));
+                mismatch(format!("its record was stamped at {} ns, its row says {}", record.tai_ns, row.stamp_tai_ns));
             }
             Ok(record) if row.record_good && !record.is_of(&g) => {
-                wrong("its record tells of another geometry than the link's attributes".into());
+                mismatch("its record tells of another geometry than the link's attributes".into());
             }
-            Err(error) if row.record_good => wrong(format!("its record cannot be read: {error}")),
+            Err(error) if row.record_good => mismatch(format!("its record cannot be read: {error}")),
             Ok(_) | Err(_) => {}
         }
     }
 
-    fn check_metadata(&self, row: &Row, slot: &[u8], found: &mut LinkVerdict, wrong: &mut impl FnMut(String)) {
+    fn check_metadata(&self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mismatch: &mut impl FnMut(String)) {
         let at = self.geometry.trailer_offset() as usize;
         match slot.get(at..at + Metadata::LEN).map(Metadata::parse) {
             Some(Ok(metadata)) if row.record_good => {
                 if metadata.first_ns != row.stamp_tai_ns {
                     let (stamp, said) = (metadata.first_ns, row.stamp_tai_ns);
-                    wrong(format!("its metadata was stamped at {stamp} ns, its row says {said}"));
+                    mismatch(format!("its metadata was stamped at {stamp} ns, its row says {said}"));
                 } else {
                     found.records += 1;
                 }
             }
             Some(Ok(_)) => {}
-            _ if row.record_good => wrong("its metadata cannot be read".into()),
+            _ if row.record_good => mismatch("its metadata cannot be read".into()),
             _ => {}
         }
     }
 
-    fn check_pattern(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, wrong: &mut impl FnMut(String)) {
+    fn check_pattern(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mismatch: &mut impl FnMut(String)) {
         let Some(patterns) = self.patterns else { return };
         let g = self.geometry;
         let number = row.number % patterns.period;
@@ -192,7 +192,7 @@ impl<'a> Checker<'a> {
             let bytes = &slot[at..end];
             found.pattern_packets += 1;
             if let Some(byte) = bytes.iter().zip(expected).position(|(a, b)| a != b) {
-                wrong(format!(
+                mismatch(format!(
                     "packet {index} is not pattern {number}: expected byte {:#04x} at {}, found {:#04x}",
                     expected[byte],
                     at + byte,

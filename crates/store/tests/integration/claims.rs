@@ -1,4 +1,4 @@
-//! Programs that want the same run at the same time: recorders, and recoveries.
+//! Concurrent access to a run by several recorders and recoveries.
 
 use crate::common::needs_python;
 use crate::common::runs::{Bench, config, numbers, proven, two_links};
@@ -14,12 +14,12 @@ fn replacing(master: &Path) -> SetConfig {
     config
 }
 
-fn is_in_use<T>(result: Result<T, StoreError>) {
+fn expect_in_use<T>(result: Result<T, StoreError>) {
     assert!(matches!(result, Err(StoreError::InUse { .. })), "{:?}", result.err());
 }
 
 #[test]
-fn a_run_that_is_recorded_is_neither_recovered_nor_replaced() {
+fn a_live_run_is_neither_recovered_nor_replaced() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let master = folder.path().join("a.h5");
@@ -27,10 +27,10 @@ fn a_run_that_is_recorded_is_neither_recovered_nor_replaced() {
     let mut rows = 0;
     std::thread::scope(|scope| {
         let others = [
-            scope.spawn(|| (0..3).for_each(|_| is_in_use(set::recover(&master, &[], false, &|_, _| ())))),
-            scope.spawn(|| (0..3).for_each(|_| is_in_use(Bench::try_new(&replacing(&master), two_links())))),
+            scope.spawn(|| (0..3).for_each(|_| expect_in_use(set::recover(&master, &[], false, &|_, _| ())))),
+            scope.spawn(|| (0..3).for_each(|_| expect_in_use(Bench::try_new(&replacing(&master), two_links())))),
         ];
-        // Part after part ends, so that no file of the run stays locked for long.
+        // Parts end continually, so that no file of the run stays locked for long.
         while others.iter().any(|other| !other.is_finished()) {
             bench.event(rows).unwrap();
             rows += 1;
@@ -43,7 +43,7 @@ fn a_run_that_is_recorded_is_neither_recovered_nor_replaced() {
 }
 
 #[test]
-fn of_two_recorders_that_replace_a_run_one_is_refused() {
+fn one_of_two_replacing_recorders_is_refused() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let master = folder.path().join("a.h5");
@@ -65,7 +65,7 @@ fn of_two_recorders_that_replace_a_run_one_is_refused() {
 }
 
 #[test]
-fn a_recovery_that_waited_for_a_recorder_reads_what_that_has_left() {
+fn a_delayed_recovery_reads_the_final_state() {
     let folder = tempfile::tempdir().unwrap();
     let path: PathBuf = folder.path().join("a.h5");
     for round in 0..5 {

@@ -1,4 +1,4 @@
-//! Compressed runs, as libhdf5, h5py with hdf5plugin, our verifier and the independent one read them.
+//! Compressed runs, read by libhdf5, h5py with hdf5plugin, and both verifiers.
 
 use crate::common::{self, Recording, needs_python, python, python_verdict, run, shot, small};
 use serde_json::json;
@@ -18,18 +18,19 @@ fn compressed(codec: Codec, geometries: &[Geometry]) -> RunInfo {
     RunInfo { codec: Some(codec), ..run(geometries) }
 }
 
-/// Test patterns are noise: with few bits of 16 they compress nevertheless, because the other planes are all alike.
+/// Returns a compressible geometry. Test patterns are noise, but with 6 of 16 bits used, the other bit planes compress
+/// well.
 fn compressible() -> Geometry {
     Geometry::new(16, 1000, 6, Packing::Int16Le, 40_000_000).unwrap()
 }
 
-/// Such shots, with samples beyond a multiple of 8.
+/// Returns a compressible geometry whose sample count is not a multiple of 8.
 fn odd(packing: Packing, samples: u32) -> Geometry {
     let channels = if packing == Packing::Uint8 { 3 } else { 10 };
     Geometry::new(channels, samples, 4, packing, 0).unwrap()
 }
 
-/// Every slot as it was on the wire.
+/// Reads all slots.
 fn slots(path: &Path) -> Vec<Vec<u8>> {
     let recording = read::Recording::open(path).unwrap();
     let mut slots = recording.slots();
@@ -38,7 +39,7 @@ fn slots(path: &Path) -> Vec<Vec<u8>> {
     all.map(|(row, link)| slots.read(row, link).unwrap().to_vec()).collect()
 }
 
-/// What h5py with hdf5plugin reads of both must be the same, and there must be something.
+/// Asserts that h5py with hdf5plugin reads the same nonempty data from both files.
 fn h5py_reads_the_same(path: &Path, other: &Path) {
     const SCRIPT: &str = "
 import h5py, hdf5plugin
@@ -56,7 +57,7 @@ fn verified(path: &Path) {
 }
 
 #[test]
-fn a_compressed_run_holds_the_same_bytes_as_another_and_every_reader_reads_them() {
+fn compressed_and_plain_runs_read_the_same() {
     or_skip!(needs_python());
     for (codec, geometry) in CODECS.into_iter().flat_map(|codec| {
         [compressible(), odd(Packing::Packed12, 3010), odd(Packing::Uint8, 10_001), small(Packing::Packed12)]
@@ -86,7 +87,7 @@ fn a_compressed_run_holds_the_same_bytes_as_another_and_every_reader_reads_them(
 }
 
 #[test]
-fn links_of_different_shape_are_compressed_each_in_its_own_dataset() {
+fn links_of_different_geometry_are_compressed_separately() {
     or_skip!(needs_python());
     let (a, b) = (compressible(), Geometry::new(3, 1000, 10, Packing::Int16Le, 0).unwrap());
     let record = |run: RunInfo| {
@@ -101,7 +102,7 @@ fn links_of_different_shape_are_compressed_each_in_its_own_dataset() {
 }
 
 #[test]
-fn partial_shots_lost_ones_and_losses_are_as_in_any_run() {
+fn compressed_runs_keep_partial_and_lost_shots() {
     or_skip!(needs_python());
     let geometry = compressible();
     let record = |run: RunInfo| {
@@ -132,7 +133,7 @@ fn partial_shots_lost_ones_and_losses_are_as_in_any_run() {
 }
 
 #[test]
-fn without_a_thread_to_compress_every_shot_is_stored_as_it_came_and_says_so() {
+fn without_compression_threads_shots_are_stored_raw() {
     or_skip!(needs_python());
     let geometry = compressible();
     let mut recording = Recording::new(compressed(Codec::Lz4, &[geometry]), |config| {
@@ -148,7 +149,7 @@ fn without_a_thread_to_compress_every_shot_is_stored_as_it_came_and_says_so() {
 }
 
 #[test]
-fn shots_that_compress_and_shots_that_do_not_stand_in_one_file() {
+fn compressed_and_raw_shots_share_a_file() {
     or_skip!(needs_python());
     let geometry = compressible();
     let run = RunInfo { pattern_period: None, ..compressed(Codec::Lz4, &[geometry]) };
@@ -157,7 +158,7 @@ fn shots_that_compress_and_shots_that_do_not_stand_in_one_file() {
         recording.event(number, |_, buffer| {
             let shot = shot(buffer, 7, number, geometry, |_| true);
             if number % 2 == 1 {
-                // Noise in all 16 bits, which the record vouches for.
+                // Noise in all 16 bits, with a valid record.
                 let noise = Geometry::new(16, 1000, 16, Packing::Int16Le, 40_000_000).unwrap();
                 let wide = common::shot(shot.buffer.clone(), 7, number, noise, |_| true);
                 return Some(shotline_store::shot::Shot { meta: wide.meta, buffer: shot.buffer });
@@ -175,7 +176,7 @@ fn shots_that_compress_and_shots_that_do_not_stand_in_one_file() {
 }
 
 #[test]
-fn a_run_that_breaks_off_keeps_its_visible_rows_and_gives_the_rest_back() {
+fn interrupted_runs_keep_visible_rows_and_free_the_rest() {
     or_skip!(needs_python());
     let geometry = compressible();
     let mut recording = Recording::new(compressed(Codec::Lz4, &[geometry, geometry]), |config| config.rows = 500);
@@ -192,17 +193,17 @@ fn a_run_that_breaks_off_keeps_its_visible_rows_and_gives_the_rest_back() {
     drop(directory);
 }
 
-/// Replaces the one place where these bytes are.
+/// Replaces the only occurrence of `from` in a file.
 fn patch(path: &Path, from: &[u8], to: &[u8]) {
     let mut bytes = std::fs::read(path).unwrap();
-    let places: Vec<usize> = (0..bytes.len() - from.len()).filter(|at| bytes[*at..].starts_with(from)).collect();
-    assert_eq!(places.len(), 1, "{from:?}");
-    bytes[places[0]..places[0] + to.len()].copy_from_slice(to);
+    let matches: Vec<usize> = (0..bytes.len() - from.len()).filter(|at| bytes[*at..].starts_with(from)).collect();
+    assert_eq!(matches.len(), 1, "{from:?}");
+    bytes[matches[0]..matches[0] + to.len()].copy_from_slice(to);
     std::fs::write(path, bytes).unwrap();
 }
 
 #[test]
-fn recovery_tells_of_chunks_that_are_not_whole_and_adopts_those_that_no_marker_shows() {
+fn recovery_reports_torn_chunks_and_adopts_hidden_rows() {
     or_skip!(needs_python());
     let geometry = compressible();
     let mut recording = Recording::new(compressed(Codec::Lz4, &[geometry, geometry]), |config| config.rows = 100);
@@ -211,7 +212,7 @@ fn recovery_tells_of_chunks_that_are_not_whole_and_adopts_those_that_no_marker_s
     let Recording { directory, path, recorder, .. } = recording;
     drop(recorder);
     let at = |row, link| read::Recording::open(&path).unwrap().stored(row, link).unwrap().at;
-    // A chunk that is not what was written; an entry that is not, of a row that readers see, and of one that none has seen.
+    // A damaged chunk, and damaged index entries of a visible row and of one beyond the last visible row.
     let (damaged, torn) = (at(10, 0), at(20, 1));
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[damaged as usize + 100..damaged as usize + 200].fill(0xff);
@@ -220,7 +221,7 @@ fn recovery_tells_of_chunks_that_are_not_whole_and_adopts_those_that_no_marker_s
     let beyond = torn + (1 << 40);
     patch(&path, &entry(20, &torn.to_le_bytes()), &entry(20, &beyond.to_le_bytes()));
     patch(&path, &entry(99, &[]), &entry(99, &[0xff; 8]));
-    // Ten rows less than are there.
+    // The markers show ten rows less than were written.
     let extent = |rows: u64| [rows, 1000, 32].map(u64::to_le_bytes).concat();
     patch(&path, &extent(60), &extent(50));
 
@@ -239,25 +240,25 @@ fn recovery_tells_of_chunks_that_are_not_whole_and_adopts_those_that_no_marker_s
 }
 
 #[test]
-fn an_early_end_moves_the_index_wherever_it_has_to_go() {
+fn an_early_end_moves_the_index() {
     or_skip!(needs_python());
     let geometry = Geometry::new(2, 1000, 6, Packing::Int16Le, 0).unwrap();
     // A leaf of the index has 256 chunks; a row is two.
-    for (rows, came) in [(1, 1), (140, 0), (140, 3), (140, 139), (300, 300)] {
+    for (rows, recorded) in [(1, 1), (140, 0), (140, 3), (140, 139), (300, 300)] {
         let mut recording = Recording::new(compressed(Codec::Lz4, &[geometry, geometry]), |config| config.rows = rows);
-        (0..came).for_each(|number| recording.whole(number));
+        (0..recorded).for_each(|number| recording.whole(number));
         let (path, report) = recording.finish(&Books::default());
         assert_eq!(
             (report.rows, path.metadata().unwrap().len()),
-            (came, report.file_bytes),
-            "{rows} rows, {came} came"
+            (recorded, report.file_bytes),
+            "{rows} rows, {recorded} recorded"
         );
         verified(&path);
     }
 }
 
 #[test]
-fn a_chunk_that_was_damaged_is_told_as_such() {
+fn damaged_chunks_are_reported() {
     or_skip!(needs_python());
     let geometry = compressible();
     let mut recording = Recording::new(compressed(Codec::Lz4, &[geometry]), |config| config.rows = 4);

@@ -1,5 +1,5 @@
-//! Recordings on a raw device. A plain file is the device here, which needs neither a drive nor privileges; tests/ has the
-//! same on NVMe namespaces in a guest.
+//! Recordings on a raw device. A plain file stands in for the device, so neither a drive nor privileges are needed;
+//! `tests/` has the same on NVMe namespaces in a guest.
 
 use crate::common::{self, Recording, needs_python, python_verdict, run, shot, small};
 use shotline_store::codec::Codec;
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-/// A device of so many MiB of zeros.
+/// Creates a device of `mib` MiB of zeros.
 fn device(mib: u64) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive");
@@ -36,7 +36,7 @@ fn runs(device: &Path) -> Listing {
     list(&Target::of(&path).unwrap()).unwrap()
 }
 
-/// Shots of two links, some partial and some lost, and the path they are found under.
+/// Records shots of two links, some partial and some lost, under a name on a device.
 fn record(device: &Path, name: &str, numbers: std::ops::Range<u64>, configure: impl FnOnce(&mut RecorderConfig)) {
     let g = small(Packing::Packed12);
     let rows = numbers.end - numbers.start;
@@ -70,7 +70,7 @@ fn proven(path: &Path) -> shotline_store::Verdict {
 }
 
 #[test]
-fn a_run_on_a_device_reads_as_a_file_does_and_becomes_one() {
+fn device_runs_read_like_files_and_export_to_files() {
     or_skip!(needs_python());
     let (folder, device) = device(64);
     record(&device, "first", 100..130, |_| {});
@@ -88,12 +88,12 @@ fn a_run_on_a_device_reads_as_a_file_does_and_becomes_one() {
     let listing = runs(&device);
     let names: Vec<_> = listing.runs.iter().map(|run| run.name.as_str()).collect();
     assert_eq!((names, listing.serial.as_str()), (vec!["first", "second"], "drive"));
-    assert_eq!(listing.runs[0].at, MIB, "behind the directory");
-    assert!(listing.runs[0].bytes < 2 * MIB, "what was laid out for more rows is given back: {listing:?}");
+    assert_eq!(listing.runs[0].at, MIB, "after the directory");
+    assert!(listing.runs[0].bytes < 2 * MIB, "space allocated for more rows is freed: {listing:?}");
 }
 
 #[test]
-fn a_compressed_run_on_a_device_becomes_a_file_too() {
+fn compressed_device_runs_export_to_files() {
     let (folder, device) = device(64);
     let g = small(Packing::Int16Le);
     let mut info = run(&[g]);
@@ -109,7 +109,7 @@ fn a_compressed_run_on_a_device_becomes_a_file_too() {
 }
 
 #[test]
-fn a_reader_follows_a_run_on_a_device_while_it_is_recorded() {
+fn readers_follow_a_live_device_run() {
     let (_folder, device) = device(64);
     let g = small(Packing::Packed12);
     let path = named(&device, "live");
@@ -127,7 +127,7 @@ fn a_reader_follows_a_run_on_a_device_while_it_is_recorded() {
     recording.finish(&Books::default());
 }
 
-/// What is refused, and with which words.
+/// Returns the error message of a refused recording.
 fn refusal(device: &Path, name: &str, configure: impl FnOnce(&mut RecorderConfig)) -> String {
     let mut config = RecorderConfig::new(4);
     configure(&mut config);
@@ -137,7 +137,7 @@ fn refusal(device: &Path, name: &str, configure: impl FnOnce(&mut RecorderConfig
 }
 
 #[test]
-fn what_others_have_on_a_device_is_named_and_stays_until_its_serial_number_is_typed() {
+fn foreign_data_is_kept_without_force_and_serial_number() {
     for (at, magic, found) in [
         (0x438, &b"\x53\xef"[..], "ext4"),
         (512, b"EFI PART", "GPT"),
@@ -168,13 +168,13 @@ fn what_others_have_on_a_device_is_named_and_stays_until_its_serial_number_is_ty
         record(&device, "a", 0..5, |config| (config.overwrite, config.serial) = (true, Some("drive".into())));
         let mut there = [0; 1];
         file.read_exact_at(&mut there, at).unwrap();
-        assert!(at < 1 << 19 || there == [0], "nobody finds it any more");
+        assert!(at < 1 << 19 || there == [0], "the signature is overwritten");
         assert_eq!(proven(&named(&device, "a")).rows, 5);
     }
 }
 
 #[test]
-fn a_file_system_that_was_made_over_recordings_is_not_taken_for_ours() {
+fn a_file_system_over_recordings_is_detected() {
     for (at, magic, found) in
         [(0x438, &b"\x53\xef"[..], "ext4"), (0x10040, b"_BHRfS_M", "Btrfs"), (700_000, b"\x01", "kind")]
     {
@@ -188,7 +188,7 @@ fn a_file_system_that_was_made_over_recordings_is_not_taken_for_ours() {
 }
 
 #[test]
-fn a_name_is_taken_once_and_replaced_only_by_force_and_a_full_device_says_what_there_is() {
+fn names_are_unique_and_full_devices_report_free_space() {
     let (_folder, device) = device(8);
     record(&device, "a", 0..20, |_| {});
     assert!(refusal(&device, "a", |_| {}).contains("exists already"));
@@ -198,14 +198,14 @@ fn a_name_is_taken_once_and_replaced_only_by_force_and_a_full_device_says_what_t
     let listing = runs(&device);
     assert_eq!(listing.runs.len(), 1);
     assert_eq!(proven(&named(&device, "a")).rows, 3);
-    // Into the same bytes again: the old run goes first.
+    // The old run is removed first, and its space is reused.
     record(&device, "a", 60..64, |config| (config.overwrite, config.recycle) = (true, true));
     assert_eq!(inspect(&named(&device, "a")).unwrap().first, Some(60));
     assert!(refusal(&device, "b\n", |_| {}).contains("without control characters"));
 }
 
 #[test]
-fn a_run_without_a_name_gets_the_next_number_and_the_last_one_is_meant() {
+fn unnamed_runs_are_numbered_and_the_last_is_the_default() {
     let (_folder, device) = device(64);
     for numbers in [0..3, 10..15] {
         let g = small(Packing::Packed12);
@@ -223,13 +223,13 @@ fn a_run_without_a_name_gets_the_next_number_and_the_last_one_is_meant() {
 }
 
 #[test]
-fn the_directory_survives_the_loss_of_either_copy() {
+fn directory_survives_the_loss_of_either_copy() {
     for copy in [0, 512 << 10] {
         let (_folder, device) = device(64);
         record(&device, "a", 0..3, |_| {});
         record(&device, "b", 0..3, |_| {});
         let file = File::options().write(true).open(&device).unwrap();
-        // A power cut in the middle of a change may have left anything of one copy; the other has the state before it.
+        // A power cut during an update may leave one copy in any state; the other has the previous state.
         assert_eq!(runs(&device).warnings, Vec::<String>::new());
         file.write_all_at(&[0xFF; 64], copy + 64).unwrap();
         assert!(runs(&device).warnings[0].contains("one of the two copies"), "{:?}", runs(&device).warnings);
@@ -244,7 +244,7 @@ fn the_directory_survives_the_loss_of_either_copy() {
 }
 
 #[test]
-fn a_run_that_is_replaced_while_it_is_verified_is_not_called_sound() {
+fn a_run_replaced_during_verification_is_not_verified() {
     let (_folder, device) = device(64);
     record(&device, "a", 0..3, |_| {});
     let replace = |done: u64, all: u64| {
@@ -258,10 +258,10 @@ fn a_run_that_is_replaced_while_it_is_verified_is_not_called_sound() {
 }
 
 #[test]
-fn a_killed_run_on_a_device_is_recovered_among_the_bytes_of_an_older_one() {
+fn a_killed_run_is_recovered_from_reused_space() {
     or_skip!(needs_python());
     let (folder, device) = device(256);
-    // Whole shots of other numbers lie where the new ones come.
+    // The space of the new run contains complete shots with other numbers.
     record(&device, "old", 5_000..5_400, |_| {});
     let bytes = std::fs::read(&device).unwrap();
     File::create(&device).unwrap().set_len(256 * MIB).unwrap();
@@ -272,7 +272,7 @@ fn a_killed_run_on_a_device_is_recovered_among_the_bytes_of_an_older_one() {
     let path = named(&device, "killed");
     let mut child = Process::start(example("record_until_killed").arg(&path).args(["3000", "whole"]));
     let seen = until_some("200 rows are visible", || {
-        assert_eq!(child.try_wait().unwrap(), None, "the recorder ended by itself");
+        assert_eq!(child.try_wait().unwrap(), None, "the recorder ended early");
         Reader::open(&path).ok().map(|reader| reader.rows()).filter(|rows| *rows > 200)
     });
     child.kill();
@@ -286,7 +286,7 @@ fn a_killed_run_on_a_device_is_recovered_among_the_bytes_of_an_older_one() {
     let verdict = proven(&path);
     assert_eq!(verdict.rows, done.rows);
     let listing = runs(&device);
-    assert!(listing.runs[0].bytes < 100 * MIB, "the rest is given back: {listing:?}");
+    assert!(listing.runs[0].bytes < 100 * MIB, "the rest is freed: {listing:?}");
     let copy = folder.path().join("copy.h5");
     to_hdf5(&path, &copy);
     assert_eq!(proven(&copy).rows, done.rows);

@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const SHOTS: u64 = 24;
-/// In no row.
-const PASSED_OVER: u64 = 5;
-/// In a row, as lost.
+/// Number of a shot that is in no row.
+const SKIPPED: u64 = 5;
+/// Number of a shot in a row, as lost.
 const LOST: u64 = 14;
-/// Without their second packet.
+/// Numbers of shots without their second packet.
 const PARTIAL: [u64; 2] = [7, 19];
 
-/// Recordings of two links for a format, in a file or on a raw device, and the folders that were asked for.
+/// Recordings of two links for a format, in a file or on a raw device, and the folders handed out.
 struct Recordings {
     folder: TempDir,
     folders: RefCell<Vec<TempDir>>,
@@ -75,7 +75,7 @@ impl Fixture for Recordings {
     }
 }
 
-/// Shots that continue each other: 300 samples at 300 MHz, one each microsecond.
+/// Records contiguous shots: 300 samples at 300 MHz, one every microsecond.
 fn record(path: &Path, numbers: std::ops::Range<u64>) {
     let g = Geometry::new(16, 300, 16, Packing::Int16Le, 300_000_000).unwrap();
     let mut info = run(&[g, g]);
@@ -85,35 +85,35 @@ fn record(path: &Path, numbers: std::ops::Range<u64>) {
     let stream = |link: u32| info.links[link as usize].stream;
     let partial = |number| move |link, buffer: Buffer| Some(shot(buffer, stream(link), number, g, |p| p != 1));
     for number in numbers.clone() {
-        if [PASSED_OVER, LOST].contains(&number) {
+        if [SKIPPED, LOST].contains(&number) {
             let loss = |stream| Loss { stream, cause: DropCause::NoBuffer, first: number, count: 1 };
             info.links.iter().for_each(|link| recording.recorder.loss(loss(link.stream)));
         }
         match number {
-            PASSED_OVER => {}
+            SKIPPED => {}
             LOST => recording.event(number, |_, _| None),
             _ if PARTIAL.contains(&number) => recording.event(number, partial(number)),
             _ => recording.whole(number),
         }
     }
-    recording.finish(&books(&info, numbers.end));
+    recording.finish(&counters(&info, numbers.end));
 }
 
-fn books(info: &RunInfo, shots: u64) -> Books {
+fn counters(info: &RunInfo, shots: u64) -> Books {
     let stream = |stream| {
-        let mut books = StreamBooks { stream, ..StreamBooks::default() };
+        let mut counters = StreamBooks { stream, ..StreamBooks::default() };
         if shots > 0 {
-            books.shots_seen = shots;
-            books.shots_complete = shots - 4;
-            books.shots_partial = 2;
-            books.shot_drops.add(DropCause::NoBuffer, 2);
+            counters.shots_seen = shots;
+            counters.shots_complete = shots - 4;
+            counters.shots_partial = 2;
+            counters.shot_drops.add(DropCause::NoBuffer, 2);
         }
-        books
+        counters
     };
     Books { streams: info.links.iter().map(|link| stream(link.stream)).collect() }
 }
 
-/// Every check, of one format.
+/// Runs every check on a format.
 fn passes(format: Format) {
     let report = conformance::run(&Recordings::new(format), format, "");
     report.expect_conformance();

@@ -1,4 +1,4 @@
-//! What is in the file when things go wrong: kills, a full disk, writes that fail.
+//! File contents after faults: kills, a full drive, failed writes.
 
 use crate::common::{self, Drive, needs_python, python_verdict, run, shot, small};
 use nix::errno::Errno;
@@ -16,31 +16,31 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Rows that are laid out for a run that is killed.
+/// Rows allocated for a run that is killed.
 const ROWS: u64 = 50_000;
 /// Rows of a run that is killed while it finishes.
 const FINISHED: u64 = 60;
 
-/// Programs that other tests start inherit libhdf5's descriptors, and their locks, for a while.
+/// Recovers a file once it is unlocked: child processes of other tests briefly inherit libhdf5's descriptors and locks.
 fn recover_when_free(path: &Path) -> Recovered {
-    until_some("nobody else has the file", || match recover(path, false, &|_, _| ()) {
+    until_some("the file is unlocked", || match recover(path, false, &|_, _| ()) {
         Err(StoreError::InUse { .. }) => None,
         other => Some(other.unwrap()),
     })
 }
 
 #[test]
-fn every_visible_row_is_right_after_kill_9() {
+fn visible_rows_are_valid_after_kill_9() {
     or_skip!(needs_python());
     for seed in seeds(0..6) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.h5");
         let kind = if seed % 2 == 0 { "durable" } else { "plain" };
         let mut child = Process::start(example("record_until_killed").arg(&path).args([&ROWS.to_string(), kind]));
-        // A kill at any time, from the moment at which there is a file.
+        // The kill may come at any time after the file exists.
         let rows = seed * 37 % 200;
         until_some("its rows are visible", || {
-            assert_eq!(child.try_wait().unwrap(), None, "the child ended by itself");
+            assert_eq!(child.try_wait().unwrap(), None, "the child ended early");
             inspect(&path).ok().filter(|summary| summary.laid_out > 0 && summary.rows >= rows)
         });
         child.kill();
@@ -54,7 +54,7 @@ fn every_visible_row_is_right_after_kill_9() {
         drop(file);
         let before = path.metadata().unwrap().len();
         let recovered = recover_when_free(&path);
-        // What was on its way when the kill came may be whole, and is not lost then.
+        // Rows in flight at the time of the kill may be complete and are then recovered.
         assert_eq!((recovered.rows_before, recovered.rows + recovered.shed), (verdict.rows, ROWS));
         assert_eq!(recovered.rows, verdict.rows + recovered.adopted);
         assert!(path.metadata().unwrap().len() < before);
@@ -66,9 +66,9 @@ fn every_visible_row_is_right_after_kill_9() {
     }
 }
 
-/// Records a run in another process, which is killed at one of its system calls from the beginning of its end on, and
-/// by itself ends at the last one. Returns the system calls that it began or returned from.
-#[allow(clippy::zombie_processes, reason = "waitpid, which tells of system calls too, is its wait")]
+/// Records a run in another process and kills it at system call `last` after it starts to finish, or lets it end if
+/// `last` is `None`. Returns the number of system call entries and exits.
+#[allow(clippy::zombie_processes, reason = "waitpid, which also reports system calls, reaps the child")]
 fn finishes_until(path: &Path, laid_out: u64, last: Option<u64>) -> Result<u64, Errno> {
     let mut child = example("record_until_killed")
         .arg(path)
@@ -107,10 +107,10 @@ fn finishes_until(path: &Path, laid_out: u64, last: Option<u64>) -> Result<u64, 
 }
 
 #[test]
-fn a_kill_while_the_run_finishes_costs_no_row() {
+fn a_kill_while_finishing_loses_no_row() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.h5");
-    // With one slot too many the tail has to move twice.
+    // With one unused row the tail has to move twice.
     let laid_out = [FINISHED + 1, 5_000];
     let mut calls = [0; 2];
     for (calls, laid_out) in calls.iter_mut().zip(laid_out) {
@@ -118,26 +118,26 @@ fn a_kill_while_the_run_finishes_costs_no_row() {
         assert!(inspect(&path).unwrap().finished);
         std::fs::remove_file(&path).unwrap();
     }
-    let (mut broken_off, mut all) = (0, 0);
+    let (mut interrupted, mut all) = (0, 0);
     for seed in seeds(0..10) {
         let kind = seed as usize % 2;
-        // Spread over all of its system calls, however many seeds there are.
+        // Kills are spread over all system calls for any number of seeds.
         let at = (seed as f64 * 0.618_033_988_75).fract() * calls[kind] as f64;
         finishes_until(&path, laid_out[kind], Some(at as u64)).unwrap();
         let verdict = verify(&path, &VerifyOptions::default()).unwrap();
         assert!(verdict.verified && verdict.rows == FINISHED, "{verdict:#?}");
-        broken_off += u32::from(!verdict.finished);
+        interrupted += u32::from(!verdict.finished);
         assert_eq!(recover_when_free(&path).rows, FINISHED);
         let verdict = verify(&path, &VerifyOptions::default()).unwrap();
         assert!(verdict.verified && verdict.rows == FINISHED, "{verdict:#?}");
         std::fs::remove_file(&path).unwrap();
         all += 1;
     }
-    assert!(broken_off > 0 || all < 10, "every kill came too late to prove anything");
+    assert!(interrupted > 0 || all < 10, "every kill came too late to prove anything");
 }
 
 #[test]
-fn a_disk_that_is_too_small_is_told_before_the_run_with_both_numbers() {
+fn a_small_drive_is_refused_with_needed_and_free_bytes() {
     let drive = or_skip!(Drive::new(16));
     let path = drive.path().join("a.h5");
     let g = small(Packing::Packed12);
@@ -150,7 +150,7 @@ fn a_disk_that_is_too_small_is_told_before_the_run_with_both_numbers() {
 }
 
 #[test]
-fn a_failed_write_loses_its_row_and_says_so_and_the_run_goes_on() {
+fn a_failed_write_loses_one_row_and_the_run_continues() {
     or_skip!(needs_python());
     let drive = or_skip!(Drive::new(16));
     let path = drive.path().join("a.h5");
@@ -158,7 +158,7 @@ fn a_failed_write_loses_its_row_and_says_so_and_the_run_goes_on() {
     let (pool, regions) = common::pool(4, g.slot_bytes());
     let run = run(&[g]);
     let mut recorder = Recorder::create(&path, &RecorderConfig::new(40), &run, &regions).unwrap();
-    drive.steal(&path, 10..20);
+    drive.deallocate(&path, 10..20);
     for number in 0..40 {
         let buffer = loop {
             match pool.take() {
@@ -183,13 +183,13 @@ fn a_failed_write_loses_its_row_and_says_so_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_run_whose_every_write_fails_ends_with_the_reason() {
+fn a_run_without_successful_writes_ends_with_the_error() {
     let drive = or_skip!(Drive::new(16));
     let path = drive.path().join("a.h5");
     let g = small(Packing::Packed12);
     let (pool, regions) = common::pool(4, g.slot_bytes());
     let mut recorder = Recorder::create(&path, &RecorderConfig::new(200), &run(&[g]), &regions).unwrap();
-    drive.steal(&path, 5..200);
+    drive.deallocate(&path, 5..200);
     let mut number = 0;
     let error = loop {
         if let Some(buffer) = pool.take() {

@@ -1,4 +1,4 @@
-//! What the recorder writes, as everyone reads it, and what is left when things go wrong.
+//! Integration tests of the recorder, its readers, and recovery after faults.
 
 mod claims;
 mod common;

@@ -1,4 +1,4 @@
-//! Captures of recordings, as their reader, the framings and the ICRC see them.
+//! Captures of recordings, checked by the capture reader, the framings and the ICRC.
 
 use crate::common::{self, Recording, run, shot, small, stamp};
 use proptest::prelude::*;
@@ -18,13 +18,13 @@ use std::path::Path;
 const SECOND: u64 = 1_000_000_000;
 const SHOTS: std::ops::Range<u64> = 1000..1020;
 
-/// A packet that is missing.
+/// Returns `true` for the packets that are missing from the recording.
 fn is_missing(stream: u32, number: u64, packet: u32) -> bool {
     (number, packet) == (1003, 1) || stream == 8 && number == 1007 || (number, packet) == (1019, 0)
 }
 
-/// Two links' shots of a shape, some with packets missing.
-fn recorded(framing: Kind, geometry: Geometry) -> (common::Kept, shotline_store::info::RunInfo) {
+/// Records shots of two links, some with missing packets.
+fn recorded(framing: Kind, geometry: Geometry) -> (common::FinishedRecording, shotline_store::info::RunInfo) {
     let mut run = run(&[geometry, geometry]);
     run.framing = framing.name().into();
     run.clock.tai_minus_utc_s = 37;
@@ -38,15 +38,15 @@ fn recorded(framing: Kind, geometry: Geometry) -> (common::Kept, shotline_store:
     }
     let mut drops = shotline_wire::shot::Drops::default();
     drops.add(DropCause::BadIcrc, 5);
-    let books =
+    let counters =
         StreamBooks { stream: 7, packets_in: 48, packets_placed: 38, packet_drops: drops, ..StreamBooks::default() };
-    (recording.finish(&Books { streams: vec![books] }).0, run)
+    (recording.finish(&Books { streams: vec![counters] }).0, run)
 }
 
-/// A datagram's time, its bytes, and whether its ICRC is right.
+/// Time and payload of a datagram, and whether its ICRC is valid.
 type Captured = (u64, Vec<u8>, Option<bool>);
 
-/// Every datagram of a capture, by source port.
+/// Reads all datagrams of a capture, by source port.
 fn datagrams(path: &Path) -> BTreeMap<u16, Vec<Captured>> {
     let mut all = BTreeMap::<_, Vec<Captured>>::new();
     let damage = for_each_frame(path, |frame| {
@@ -60,7 +60,7 @@ fn datagrams(path: &Path) -> BTreeMap<u16, Vec<Captured>> {
 }
 
 #[test]
-fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
+fn exported_packets_have_the_position_of_their_framing() {
     for kind in Kind::ALL {
         let geometry = match kind {
             Kind::Spead => small(Packing::Int16Le).sent_as(Trailer::None, Cut::uniform(4096)).unwrap(),
@@ -90,7 +90,7 @@ fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
                     let (time, payload, verdict) = packets.next().unwrap();
                     check(&*framing, &geometry, (kept.number, index), payload, &bytes);
                     assert_eq!(*verdict == Some(true), framing.sealed());
-                    // A partial shot whose record is gone has the time of the one before.
+                    // A partial shot without a record has the time of the previous shot.
                     assert!(time.abs_diff(stamp(kept.number) - 37 * SECOND) <= 1000, "{kind}");
                 }
             }
@@ -99,8 +99,8 @@ fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
     }
 }
 
-/// Shots of a shape that ends in whatever it ends in. Other trailers than records are bytes like any others here.
-fn recorded_as(kind: Kind, geometry: Geometry) -> common::Kept {
+/// Records shots with any trailer. The contents of trailers other than records are arbitrary here.
+fn recorded_as(kind: Kind, geometry: Geometry) -> common::FinishedRecording {
     if geometry.trailer() == Trailer::Record {
         return recorded(kind, geometry).0;
     }
@@ -120,7 +120,7 @@ fn recorded_as(kind: Kind, geometry: Geometry) -> common::Kept {
     recording.finish(&Books::default()).0
 }
 
-/// A packet says where it belongs, and carries the bytes that belong there.
+/// Asserts that a packet has the position of its shot and index, and the bytes of the shot at that offset.
 fn check(framing: &dyn Framing, geometry: &Geometry, (number, index): (u64, u32), datagram: &[u8], shot: &[u8]) {
     let trailer = if framing.sealed() { 4 } else { 0 };
     let (header, payload) = datagram[..datagram.len() - trailer].split_at(framing.header_len(datagram));
@@ -142,7 +142,7 @@ fn check(framing: &dyn Framing, geometry: &Geometry, (number, index): (u64, u32)
 }
 
 #[test]
-fn a_capture_that_is_written_while_shots_come_is_the_one_that_is_exported() {
+fn live_and_exported_captures_are_equal() {
     let geometry = small(Packing::Packed12);
     let (path, info) = recorded(Kind::Ud, geometry);
     let recording = read::Recording::open(&path).unwrap();
@@ -165,7 +165,7 @@ fn a_capture_that_is_written_while_shots_come_is_the_one_that_is_exported() {
 }
 
 #[test]
-fn files_that_are_there_stay_and_framings_must_be_known() {
+fn existing_files_and_unknown_framings_are_refused() {
     let (path, mut info) = recorded(Kind::Ud, small(Packing::Packed12));
     let recording = read::Recording::open(&path).unwrap();
     let words =
@@ -178,7 +178,7 @@ fn files_that_are_there_stay_and_framings_must_be_known() {
 }
 
 #[test]
-fn every_kind_of_time_is_read_to_the_nanosecond() {
+fn timestamps_are_read_to_the_nanosecond() {
     let (seconds, fraction) = (1_700_000_000_u32, 123_456_789_u32);
     let legacy = |magic: u32, fraction: u32| {
         let mut file = Vec::new();
@@ -206,7 +206,7 @@ fn every_kind_of_time_is_read_to_the_nanosecond() {
 }
 
 #[test]
-fn the_fuzzers_seeds_and_every_shorter_piece_of_them_are_read_without_a_panic() {
+fn fuzz_seeds_and_their_prefixes_cause_no_panic() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/capture");
     for seed in std::fs::read_dir(folder).unwrap() {
         let bytes = std::fs::read(seed.unwrap().path()).unwrap();
@@ -222,7 +222,7 @@ fn the_fuzzers_seeds_and_every_shorter_piece_of_them_are_read_without_a_panic() 
 }
 
 #[test]
-fn what_is_no_capture_is_told_apart_from_what_cannot_be_opened() {
+fn invalid_captures_and_open_errors_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pcap");
     assert!(matches!(for_each_frame(&path, |_| ()), Err(CaptureError::Open { .. })));
@@ -231,7 +231,7 @@ fn what_is_no_capture_is_told_apart_from_what_cannot_be_opened() {
 }
 
 #[test]
-fn frames_without_a_whole_datagram_say_why() {
+fn frames_without_a_datagram_give_the_reason() {
     let frame = |data, wire_bytes| Frame { link: LinkType::RawIp, data, wire_bytes, time_ns: 0 };
     assert_eq!(datagram(&frame(&[0x45, 0, 0], 60)), Err(Skipped::CutShort));
     assert_eq!(datagram(&frame(&[0x45, 0, 0], 3)), Err(Skipped::Malformed));
@@ -241,7 +241,7 @@ fn frames_without_a_whole_datagram_say_why() {
 
 proptest! {
     #[test]
-    fn damaged_captures_are_read_up_to_the_damage(at in 0_usize..4000, value: u8, cut in 0_usize..4000) {
+    fn captures_are_read_up_to_the_damage(at in 0_usize..4000, value: u8, cut in 0_usize..4000) {
         let mut file = Vec::new();
         let mut writer = Writer::new(&mut file, "test", "comment").unwrap();
         writer.interface(&Interface { name: "a".into(), ..Interface::default() }).unwrap();

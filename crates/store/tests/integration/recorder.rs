@@ -1,4 +1,4 @@
-//! What the recorder writes, as libhdf5, h5py, our verifier and the independent one read it.
+//! Recorder output, read by libhdf5, h5py, and both verifiers.
 
 use crate::common::{
     self, PERIOD, Recording, blocks, description, needs_python, python, python_verdict, run, shot, small,
@@ -21,7 +21,7 @@ fn expected(stream: u32, number: u64, g: Geometry) -> Vec<i16> {
     samples
 }
 
-/// Two links, one recording; read by libhdf5's own decoding, by both verifiers.
+/// Records two links, reads the samples through libhdf5's n-bit filter, and runs both verifiers.
 fn records_and_reads_back(packing: Packing) {
     let g = small(packing);
     let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 40);
@@ -52,19 +52,19 @@ fn records_and_reads_back(packing: Packing) {
 }
 
 #[test]
-fn packed_samples_of_two_links_read_back_by_every_reader() {
+fn all_readers_read_packed_samples() {
     or_skip!(needs_python());
     records_and_reads_back(Packing::Packed12);
 }
 
 #[test]
-fn samples_of_16_bits_of_two_links_read_back_by_every_reader() {
+fn all_readers_read_16_bit_samples() {
     or_skip!(needs_python());
     records_and_reads_back(Packing::Int16Le);
 }
 
 #[test]
-fn links_of_different_geometry_stay_apart_and_one_link_is_its_own_join() {
+fn only_links_of_equal_geometry_are_joined() {
     or_skip!(needs_python());
     let (a, b) = (small(Packing::Packed12), Geometry::new(3, 1000, 14, Packing::Int16Le, 0).unwrap());
     let mut recording = Recording::new(run(&[a, b]), |config| config.rows = 9);
@@ -89,24 +89,28 @@ fn links_of_different_geometry_stay_apart_and_one_link_is_its_own_join() {
 }
 
 #[test]
-fn a_run_that_ends_early_leaves_no_phantom_rows_and_gives_its_space_back() {
+fn an_early_end_frees_space_and_leaves_no_phantom_rows() {
     or_skip!(needs_python());
     let g = small(Packing::Packed12);
     // A leaf of the index has 256 chunks; a row is two.
-    for (rows, came) in [(140, 3), (140, 0), (140, 139), (140, 140), (3000, 150)] {
+    for (rows, recorded) in [(140, 3), (140, 0), (140, 139), (140, 140), (3000, 150)] {
         let mut recording = Recording::new(run(&[g, g]), |config| config.rows = rows);
-        (0..came).for_each(|number| recording.whole(number));
+        (0..recorded).for_each(|number| recording.whole(number));
         let laid_out = recording.path.metadata().unwrap().len();
         let (path, report) = recording.finish(&Books::default());
         let len = path.metadata().unwrap().len();
-        assert_eq!((report.rows, report.file_bytes), (came, len));
-        assert!(came == rows || len < laid_out, "{len} bytes of {laid_out}");
-        let needed = came * 2 * u64::from(g.slot_bytes());
+        assert_eq!((report.rows, report.file_bytes), (recorded, len));
+        assert!(recorded == rows || len < laid_out, "{len} bytes of {laid_out}");
+        let needed = recorded * 2 * u64::from(g.slot_bytes());
         assert!(len < needed + needed / 8 + 600_000, "{len} bytes for {needed} of slots");
         let summary = inspect(&path).unwrap();
-        assert_eq!((summary.rows, summary.laid_out, summary.finished), (came, came, true));
+        assert_eq!((summary.rows, summary.laid_out, summary.finished), (recorded, recorded, true));
         let file = hdf5::File::open(&*path).unwrap();
-        assert_eq!(file.dataset("rf").unwrap().num_chunks(), Some(2 * came as usize), "no chunk behind the last row");
+        assert_eq!(
+            file.dataset("rf").unwrap().num_chunks(),
+            Some(2 * recorded as usize),
+            "no chunk after the last row"
+        );
         drop(file);
         assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);
         python_verdict(&path, true);
@@ -114,7 +118,7 @@ fn a_run_that_ends_early_leaves_no_phantom_rows_and_gives_its_space_back() {
 }
 
 #[test]
-fn a_reader_that_was_there_before_the_end_reads_on_behind_it() {
+fn readers_opened_before_the_end_continue_after_it() {
     let g = small(Packing::Packed12);
     for codec in [None, Some(Codec::Lz4)] {
         for durable in [false, true] {
@@ -127,7 +131,7 @@ fn a_reader_that_was_there_before_the_end_reads_on_behind_it() {
             let mut reader = read::Recording::open(&recording.path).unwrap();
             let mut slots = vec![reader.slots().read(3, 1).unwrap().to_vec()];
             assert!(reader.ended().unwrap().is_none() && reader.rows() == 10);
-            // What was laid out for more is cut.
+            // Finishing truncates the space allocated for more rows.
             let (_path, _) = recording.finish(&Books::default());
             assert!(reader.ended().unwrap().is_some());
             assert_eq!(reader.row(9, 1).unwrap().number, 9);
@@ -139,7 +143,7 @@ fn a_reader_that_was_there_before_the_end_reads_on_behind_it() {
     }
 }
 
-/// What h5py finds in the table of block descriptions of both links.
+/// Checks the table of block descriptions of both links with h5py.
 const READS_BLOCKS: &str = "
 import h5py
 def look(file, link, stream):
@@ -161,11 +165,11 @@ with h5py.File(args[0]) as file:
 ";
 
 #[test]
-fn what_a_digitizer_says_of_its_blocks_is_a_table_of_the_bytes_where_they_landed() {
+fn block_descriptions_are_a_table_over_the_stored_bytes() {
     or_skip!(needs_python());
     let g = blocks();
     let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 40);
-    // The last packet holds the description: without it there is none.
+    // The last packet contains the description, so it is missing from shot 3.
     recording.whole(0);
     recording.whole(1);
     recording.whole(2);
@@ -182,14 +186,14 @@ fn what_a_digitizer_says_of_its_blocks_is_a_table_of_the_bytes_where_they_landed
     let verdict = verify(&path, &VerifyOptions::default()).unwrap();
     assert!(verdict.verified && verdict.finished, "{verdict:#?}");
     python_verdict(&path, true);
-    // Recovery has nothing to do, and leaves the table as it is.
+    // Recovery has nothing to do and leaves the table unchanged.
     let recovered = recover(&path, false, &|_, _| {}).unwrap();
     assert_eq!(recovered.rows, 20);
     look(&path);
 }
 
 #[test]
-fn readers_see_rows_while_the_run_goes_on_and_writers_are_kept_out() {
+fn live_runs_can_be_read_but_not_written() {
     or_skip!(needs_python());
     let g = small(Packing::Packed12);
     let mut recording = Recording::new(run(&[g, g]), |config| {
@@ -213,13 +217,13 @@ fn readers_see_rows_while_the_run_goes_on_and_writers_are_kept_out() {
     let verdict = verify(&recording.path, &VerifyOptions::default()).unwrap();
     assert!(verdict.verified && !verdict.finished, "{verdict:#?}");
     python_verdict(&recording.path, true);
-    assert!(hdf5::File::open_rw(&recording.path).is_err(), "a writer must not come between");
+    assert!(hdf5::File::open_rw(&recording.path).is_err(), "a second writer is locked out");
     assert!(matches!(recover(&recording.path, true, &|_, _| ()), Err(StoreError::InUse { .. })));
     recording.finish(&Books::default());
 }
 
 #[test]
-fn missing_links_and_packets_read_as_zeros_and_the_books_are_in_the_file() {
+fn missing_data_reads_as_zeros_and_counters_are_stored() {
     or_skip!(needs_python());
     let g = small(Packing::Packed12);
     let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 50);
@@ -233,7 +237,7 @@ fn missing_links_and_packets_read_as_zeros_and_the_books_are_in_the_file() {
         }
     }
     recording.recorder.loss(Loss { stream: 8, cause: DropCause::NoBuffer, first: 11, count: 1 });
-    let mut books = Books::default();
+    let mut counters = Books::default();
     for stream in [7, 8] {
         let mut b = StreamBooks {
             stream,
@@ -248,9 +252,9 @@ fn missing_links_and_packets_read_as_zeros_and_the_books_are_in_the_file() {
         b.shot_drops.add(DropCause::SinkBusy, 4);
         b.shot_drops.add(DropCause::NoBuffer, u64::from(stream == 8));
         b.more.push(("icrc_solved".into(), 5));
-        books.streams.push(b);
+        counters.streams.push(b);
     }
-    let (path, report) = recording.finish(&books);
+    let (path, report) = recording.finish(&counters);
     assert_eq!((report.complete, report.partial, report.lost), (3, 4, 1));
     assert_eq!(report.losses, [("no_buffer".to_owned(), 1), ("sink_busy".to_owned(), 8)]);
 
@@ -271,22 +275,22 @@ fn missing_links_and_packets_read_as_zeros_and_the_books_are_in_the_file() {
 }
 
 #[test]
-fn both_verifiers_find_what_is_wrong() {
+fn both_verifiers_find_damage() {
     or_skip!(needs_python());
     use std::os::unix::fs::FileExt;
     let g = small(Packing::Packed12);
-    let spoilt = tempfile::tempdir().unwrap();
+    let damaged = tempfile::tempdir().unwrap();
     let good = |name: &str| {
         let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 4);
         (0..3).for_each(|number| recording.whole(number));
         recording.event(3, |link, buffer| Some(shot(buffer, 7 + link, 3, g, |packet| packet != 1)));
         let (path, _) = recording.finish(&Books::default());
-        let new = spoilt.path().join(name);
+        let new = damaged.path().join(name);
         std::fs::copy(&*path, &new).unwrap();
         let layout = shotline_store::layout::open(&new).unwrap().1.layout.clone();
         (new, layout)
     };
-    let spoil = |name: &str, at: &dyn Fn(&shotline_store::layout::Layout) -> u64, byte: u8| {
+    let damage = |name: &str, at: &dyn Fn(&shotline_store::layout::Layout) -> u64, byte: u8| {
         let (path, layout) = good(name);
         std::fs::File::options().write(true).open(&path).unwrap().write_all_at(&[byte], at(&layout)).unwrap();
         let verdict = verify(&path, &VerifyOptions::default()).unwrap();
@@ -294,19 +298,19 @@ fn both_verifiers_find_what_is_wrong() {
         python_verdict(&path, false);
         verdict.described
     };
-    let sample = spoil("sample", &|l| l.slot(1, 1) + 77, 0xA5);
+    let sample = damage("sample", &|l| l.slot(1, 1) + 77, 0xA5);
     assert!(sample[0].contains("CRC"), "{sample:?}");
     assert!(sample[1].contains("packet 0 is not pattern 1"), "{sample:?}");
-    let stale = spoil("stale", &|l| l.slot(3, 0) + 4096 + 9, 1);
+    let stale = damage("stale", &|l| l.slot(3, 0) + 4096 + 9, 1);
     assert!(stale[0].contains("CRC-32") && stale[1].contains("packet 1 is missing"), "{stale:?}");
-    spoil("behind", &|l| l.slot(0, 0) + u64::from(g.shot_bytes()), 1);
-    spoil("number", &|l| l.shots[0].at(2), 99);
-    spoil("state", &|l| l.shots[0].at(2) + 28, State::Partial as u8);
-    spoil("totals", &|l| l.books.at(1), 99);
+    damage("behind", &|l| l.slot(0, 0) + u64::from(g.shot_bytes()), 1);
+    damage("number", &|l| l.shots[0].at(2), 99);
+    damage("state", &|l| l.shots[0].at(2) + 28, State::Partial as u8);
+    damage("totals", &|l| l.books.at(1), 99);
 }
 
 #[test]
-fn what_is_in_the_way_is_told_before_the_run() {
+fn obstacles_are_reported_before_the_run() {
     let g = small(Packing::Packed12);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.h5");
@@ -328,14 +332,14 @@ fn what_is_in_the_way_is_told_before_the_run() {
     config.rows = u64::MAX;
     let error = create(&directory.path().join("b.h5"), &config).unwrap_err();
     assert!(matches!(error, StoreError::Run(_)), "{error}");
-    assert!(!directory.path().join("b.h5").exists(), "nothing is left behind");
+    assert!(!directory.path().join("b.h5").exists(), "no file is left");
 }
 
 #[test]
-fn another_thread_ends_a_wait() {
+fn wakers_end_a_wait() {
     let g = small(Packing::Packed12);
     let mut recording = Recording::new(run(&[g]), |config| config.rows = 1);
-    // The runner ends a test that lasts so long.
+    // Longer than the timeout of the test runner.
     let endless = Some(Duration::from_secs(3600));
     let (waker, sleeper) = (recording.recorder.waker(), rustix::thread::gettid().as_raw_nonzero().get());
     let thread = std::thread::spawn(move || {
@@ -350,7 +354,7 @@ fn another_thread_ends_a_wait() {
 }
 
 #[test]
-fn a_durable_run_and_one_without_direct_io_hold_the_same() {
+fn durable_and_buffered_runs_are_valid() {
     let g = small(Packing::Int16Le);
     for (durable, direct) in [(true, true), (false, false), (true, false)] {
         let mut recording = Recording::new(run(&[g, g]), |config| {
@@ -368,7 +372,7 @@ fn a_durable_run_and_one_without_direct_io_hold_the_same() {
 }
 
 #[test]
-fn what_is_no_hdf5_file_is_told_by_its_first_bytes() {
+fn files_other_than_hdf5_are_reported_with_first_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.h5");
     for (bytes, words) in [(&b"not one"[..], "begins with 6e 6f 74 20 6f 6e 65"), (b"", "an empty one")] {

@@ -1,4 +1,4 @@
-//! Bounded runs: the oldest parts go, and their files become the next ones.
+//! Bounded runs (rings): the oldest parts are removed and their files reused.
 
 use crate::common::runs::{Bench, WAIT, config, copied, files, numbers, proven, two_links};
 use crate::common::{blocks, needs_python, python_verdict, run, small};
@@ -10,25 +10,25 @@ use shotline_wire::shot::Packing;
 use std::path::{Path, PathBuf};
 
 #[test]
-fn a_bounded_run_stays_within_its_bound_and_says_what_went() {
+fn bounded_runs_keep_their_bound_and_report_removals() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
     let keep = 6 << 20;
     let mut bench = Bench::new(&SetConfig { keep: Some(keep), ..config(&outs, Some(10)) });
-    let mut most = 0;
+    let mut max_used = 0;
     for number in 100..500 {
         if number % 7 == 0 {
             bench.lose(number)
         } else {
             bench.event(number).unwrap()
         }
-        most = most.max(used(folder.path()));
+        max_used = max_used.max(used(folder.path()));
     }
     let finished = bench.finish();
-    most = most.max(used(folder.path()));
-    assert!(most <= keep, "{most} bytes of {keep}");
-    assert!(most > keep / 2, "the bound is used: {most} bytes of {keep}");
+    max_used = max_used.max(used(folder.path()));
+    assert!(max_used <= keep, "{max_used} bytes of {keep}");
+    assert!(max_used > keep / 2, "the bound is used: {max_used} bytes of {keep}");
     let verdict = proven(&outs[0]);
     assert_eq!((finished.report.rows, finished.removed.first), (343, 100));
     assert_eq!(verdict.rows + finished.removed.rows, 343);
@@ -45,8 +45,8 @@ fn used(folder: &Path) -> u64 {
     std::fs::read_dir(folder).unwrap().filter_map(bytes).sum()
 }
 
-/// A ring of parts of ten rows that has lapped several times.
-fn lapped(outs: &[PathBuf], run: RunInfo, keep: u64) -> Bench {
+/// Records a ring of parts of ten rows that has wrapped around several times.
+fn wrapped_ring(outs: &[PathBuf], run: RunInfo, keep: u64) -> Bench {
     let mut bench = Bench::try_new(&SetConfig { keep: Some(keep), ..config(outs, Some(10)) }, run).unwrap();
     (0..95).for_each(|number| bench.event(number).unwrap());
     while bench.set.visible() < 95 {
@@ -56,7 +56,7 @@ fn lapped(outs: &[PathBuf], run: RunInfo, keep: u64) -> Bench {
 }
 
 #[test]
-fn a_part_that_falls_out_of_the_bound_becomes_the_next_one() {
+fn files_of_removed_parts_are_reused() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
@@ -64,7 +64,7 @@ fn a_part_that_falls_out_of_the_bound_becomes_the_next_one() {
     let mut inodes = std::collections::BTreeMap::new();
     for number in 0..300 {
         bench.event(number).unwrap();
-        // By name only: what is open is not given up.
+        // By name only, because open files are not reused.
         for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
             let (name, metadata) = (entry.file_name().to_string_lossy().into_owned(), entry.metadata());
             let Some(metadata) = metadata.ok().filter(|_| name.contains("-s") && !name.starts_with('.')) else {
@@ -92,13 +92,13 @@ fn a_part_that_falls_out_of_the_bound_becomes_the_next_one() {
 }
 
 #[test]
-fn a_compressed_run_uses_its_files_again_too() {
+fn compressed_rings_reuse_files() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
     let geometry = shotline_wire::shot::Geometry::new(16, 1000, 6, Packing::Int16Le, 40_000_000).unwrap();
     let codec = Some(shotline_store::codec::Codec::Lz4);
-    lapped(&outs, RunInfo { codec, ..run(&[geometry, geometry]) }, 6 << 20).finish();
+    wrapped_ring(&outs, RunInfo { codec, ..run(&[geometry, geometry]) }, 6 << 20).finish();
     let verdict = verify(&outs[0], &VerifyOptions::default()).unwrap();
     assert!(verdict.verified && inspect(&outs[0]).unwrap().totals["ring_reused_files"] > 0, "{verdict:#?}");
     files(&outs[0]).iter().for_each(|file| python_verdict(file, true));
@@ -106,13 +106,14 @@ fn a_compressed_run_uses_its_files_again_too() {
 }
 
 #[test]
-fn a_part_that_somebody_reads_or_has_kept_elsewhere_keeps_its_bytes() {
+fn parts_that_are_open_or_linked_are_not_reused() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
     let mut bench = Bench::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
     (0..25).for_each(|number| bench.event(number).unwrap());
-    // The first is read without any lock, the second one has a second name, the third is moved away behind a link.
+    // The first part is open in a reader without a lock, the second has another hard link, and the third is moved and
+    // replaced by a symbolic link.
     let (first, second) = (folder.path().join("a-00000.h5"), folder.path().join("a-00001.h5"));
     let (reading, kept) = (std::fs::File::open(&first).unwrap(), folder.path().join("kept"));
     std::fs::hard_link(&second, &kept).unwrap();
@@ -133,25 +134,25 @@ fn a_part_that_somebody_reads_or_has_kept_elsewhere_keeps_its_bytes() {
     assert!(!first.exists() && !second.exists());
     let mut bytes = vec![0; before[0].len()];
     std::os::unix::fs::FileExt::read_exact_at(&reading, &mut bytes, 0).unwrap();
-    assert!(bytes == before[0], "what a reader has open stays as it was");
-    assert!(std::fs::read(&kept).unwrap() == before[1], "and so does what has another name");
+    assert!(bytes == before[0], "files open in a reader are unchanged");
+    assert!(std::fs::read(&kept).unwrap() == before[1], "files with another link are unchanged");
     bench.finish();
     proven(&outs[0]);
     python_verdict(&kept, true);
 }
 
 #[test]
-fn of_a_ring_that_broke_off_only_its_own_rows_come_back() {
+fn recovery_of_a_ring_ignores_stale_rows() {
     or_skip!(needs_python());
     let geometries = [small(Packing::Packed12), blocks()];
     for geometry in geometries {
         let folder = tempfile::tempdir().unwrap();
         let outs = [folder.path().join("a.h5")];
-        let bench = lapped(&outs, run(&[geometry, geometry]), 4 << 20);
+        let bench = wrapped_ring(&outs, run(&[geometry, geometry]), 4 << 20);
         let copy = copied(folder.path());
         drop(bench);
         let master = copy.path().join("a.h5");
-        // Whatever the markers say: as after a power cut, the live part claims every row, and has the tables of five.
+        // As after a power cut, the markers of the live part claim all rows, but its tables have five.
         let live = files(&master).pop().unwrap();
         {
             let (info, opened) = layout::open(&live).unwrap();
@@ -159,7 +160,7 @@ fn of_a_ring_that_broke_off_only_its_own_rows_come_back() {
             let tables = opened.layout.shots.iter();
             for table in tables.clone() {
                 let rows = layout::table_rows(&opened.file, *table, 5..table.capacity, &live).unwrap();
-                assert!(rows.iter().all(|byte| *byte == 0), "no row of the part before is left");
+                assert!(rows.iter().all(|byte| *byte == 0), "no row of the previous part is left");
             }
             let marks = tables.map(|table| table.marks).chain(opened.layout.data.iter().map(|data| data.marks));
             let marks = marks.chain(opened.layout.described.iter().map(|table| table.marks));
@@ -176,17 +177,17 @@ fn of_a_ring_that_broke_off_only_its_own_rows_come_back() {
 }
 
 #[test]
-fn a_shot_of_a_reused_part_whose_row_was_not_written_is_found_by_its_record() {
+fn shots_without_a_table_row_are_found_by_their_record() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let bench = lapped(&outs, two_links(), 4 << 20);
+    let bench = wrapped_ring(&outs, two_links(), 4 << 20);
     let copy = copied(folder.path());
     drop(bench);
     let master = copy.path().join("a.h5");
     let live = files(&master).pop().unwrap();
     {
-        // Readers saw two rows, two more were on their way into the tables, of the fifth there is only the shot.
+        // Two rows are visible, two more have table rows, and the fifth has only the shot.
         let (_, opened) = layout::open(&live).unwrap();
         for table in &opened.layout.shots {
             let row = vec![0; table.row_bytes as usize];
@@ -205,7 +206,7 @@ fn a_shot_of_a_reused_part_whose_row_was_not_written_is_found_by_its_record() {
 }
 
 #[test]
-fn a_row_of_an_earlier_part_is_found_by_both_verifiers() {
+fn both_verifiers_find_stale_rows() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];

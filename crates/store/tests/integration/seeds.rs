@@ -1,4 +1,4 @@
-//! The committed seeds of the fuzz target for chunks, run through the target's own function.
+//! Runs the committed seeds of the chunk fuzz target through the target function.
 
 #[path = "../../../../fuzz/src/chunk.rs"]
 mod targets;

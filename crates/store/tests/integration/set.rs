@@ -1,4 +1,4 @@
-//! Runs of many files: parts, stripes, drives that fail, and what is left after a kill.
+//! Runs of several files: parts, stripes, failing drives, and recovery.
 
 use crate::common::runs::{Bench, WAIT, config, copied, files, numbers, proven, two_links};
 use crate::common::{Drive, needs_python, python_verdict, run, shot};
@@ -11,7 +11,7 @@ use shotline_testing::or_skip;
 use shotline_wire::shot::{DropCause, Packing};
 use std::path::PathBuf;
 
-/// A run that has ended, in parts of 10 shots.
+/// Records a finished run in parts of 10 shots.
 fn recorded(shots: u64) -> (tempfile::TempDir, [PathBuf; 1]) {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
@@ -22,7 +22,7 @@ fn recorded(shots: u64) -> (tempfile::TempDir, [PathBuf; 1]) {
 }
 
 #[test]
-fn many_parts_on_three_drives_are_one_recording() {
+fn parts_on_three_drives_read_as_one_recording() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs: Vec<PathBuf> = ["a.h5", "b.h5", "c.h5"].map(|name| folder.path().join(name)).to_vec();
@@ -39,7 +39,7 @@ fn many_parts_on_three_drives_are_one_recording() {
     assert_eq!(summary.parts.len(), 39, "13 parts on three drives: {:#?}", summary.parts);
     assert!(summary.parts.iter().all(|entry| entry.state == State::Ended));
     assert_eq!(summary.links[0].complete, 89);
-    // Any row, its bytes and where they are, as of one file.
+    // Rows, slots and locations are accessible as in a single file.
     let recording = Recording::open(&outs[0]).unwrap();
     let mut slots = recording.slots();
     for row in [88, 0, 45, 44, 13] {
@@ -53,11 +53,11 @@ fn many_parts_on_three_drives_are_one_recording() {
     }
     assert!(recording.row(89, 0).is_err() && recording.read_rows(0, 80..90).is_err());
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
-    assert_eq!(left.len(), 1 + 39, "the part that was laid out for more is gone: {left:?}");
+    assert_eq!(left.len(), 1 + 39, "the part prepared in advance is removed: {left:?}");
 }
 
 #[test]
-fn a_run_of_one_file_is_that_file_alone() {
+fn a_run_of_one_file_has_no_master() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
     let mut bench = Bench::new(&config(&outs, None));
@@ -69,7 +69,7 @@ fn a_run_of_one_file_is_that_file_alone() {
 }
 
 #[test]
-fn a_bound_that_cannot_be_kept_is_refused_before_anything_is_written() {
+fn impossible_bounds_are_refused_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
     let refused = |config: &SetConfig| Bench::try_new(config, two_links()).err().unwrap().to_string();
@@ -85,7 +85,7 @@ fn a_bound_that_cannot_be_kept_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn parts_of_an_earlier_run_are_kept_unless_they_may_be_replaced() {
+fn parts_of_an_earlier_run_need_overwrite() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
@@ -97,15 +97,15 @@ fn parts_of_an_earlier_run_are_kept_unless_they_may_be_replaced() {
     std::fs::rename(&outs[0], &away).unwrap();
     let mut replacing = config(&outs, Some(10));
     replacing.recorder.overwrite = true;
-    // Without their master nobody knows whose they are.
+    // Without the master, the run of these parts is unknown.
     for config in [&config(&outs, Some(3)), &replacing] {
         let error = Bench::try_new(config, two_links()).err().unwrap();
         assert!(error.to_string().contains("a-00000.h5"), "{error}");
-        let stranger = error.to_string().contains("is none of the run that is replaced");
-        assert!(matches!(&error, StoreError::Exists { .. }) || stranger, "{error}");
+        let is_foreign = error.to_string().contains("is none of the run that is replaced");
+        assert!(matches!(&error, StoreError::Exists { .. }) || is_foreign, "{error}");
     }
     std::fs::rename(&away, &outs[0]).unwrap();
-    // Another recording that only has such a name.
+    // Another recording with the name of a part.
     let other = folder.path().join("a-20250101.h5");
     let mut single = Bench::new(&config(std::slice::from_ref(&other), None));
     single.event(1).unwrap();
@@ -113,7 +113,7 @@ fn parts_of_an_earlier_run_are_kept_unless_they_may_be_replaced() {
     let error = Bench::try_new(&replacing, two_links()).err().unwrap();
     assert!(matches!(&error, StoreError::Create { path, .. } if *path == other), "{error}");
     std::fs::remove_file(&other).unwrap();
-    // What has no room, or is not to be had, costs nothing of the earlier run.
+    // Refused configurations leave the earlier run unchanged.
     let huge = SetConfig { keep: Some(1 << 50), ..replacing.clone() };
     let error = Bench::try_new(&huge, two_links()).err().unwrap();
     assert!(matches!(&error, StoreError::KeepNoSpace { .. }), "{error}");
@@ -125,12 +125,12 @@ fn parts_of_an_earlier_run_are_kept_unless_they_may_be_replaced() {
     let mut bench = Bench::new(&replacing);
     (0..5).for_each(|number| bench.event(number).unwrap());
     bench.finish();
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing of the earlier run is left");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the earlier run is removed");
     proven(&outs[0]);
 }
 
 #[test]
-fn a_compressed_run_of_many_files_tells_how_it_is_stored() {
+fn compressed_runs_of_several_files_report_chunks() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
@@ -153,7 +153,7 @@ fn a_compressed_run_of_many_files_tells_how_it_is_stored() {
 }
 
 #[test]
-fn a_run_that_never_began_leaves_nothing() {
+fn an_abandoned_run_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
     let bench = Bench::new(&config(&outs, Some(3)));
@@ -162,24 +162,24 @@ fn a_run_that_never_began_leaves_nothing() {
 }
 
 #[test]
-fn a_drive_that_fails_costs_its_own_last_shots_and_the_run_goes_on_with_the_others() {
+fn a_failing_drive_loses_its_last_shots_and_is_left_out() {
     or_skip!(needs_python());
     let (folder, drive) = (tempfile::tempdir().unwrap(), or_skip!(Drive::new(32)));
     for roll in [None, Some(300)] {
-        let _ = std::fs::remove_file(drive.thief());
+        let _ = std::fs::remove_file(drive.filler());
         let name = format!("run{}.h5", roll.unwrap_or(0));
         let outs = [folder.path().join(&name), drive.path().join(&name)];
         let mut bench = Bench::new(&config(&outs, roll));
         (0..40).for_each(|number| bench.event(number).unwrap());
         let failing = drive.path().join(name.replace(".h5", "-00000-s1.h5"));
         if roll.is_some() {
-            // The next part is laid out on this drive too, before there is no room for it.
+            // The next part is allocated on this drive before the drive is full.
             let next = drive.path().join(name.replace(".h5", "-00001-s1.h5"));
             while !inspect(&next).is_ok_and(|summary| summary.laid_out > 0) {
                 bench.set.poll(WAIT).unwrap();
             }
         }
-        drive.steal(&failing, 60..u64::MAX);
+        drive.deallocate(&failing, 60..u64::MAX);
         for number in 40..600 {
             if number % 50 == 0 { bench.lose(number) } else { bench.event(number).unwrap() }
         }
@@ -199,7 +199,7 @@ fn a_drive_that_fails_costs_its_own_last_shots_and_the_run_goes_on_with_the_othe
 }
 
 #[test]
-fn a_drive_that_is_full_gets_no_further_part_and_the_others_go_on() {
+fn a_full_drive_gets_no_further_parts() {
     or_skip!(needs_python());
     let (folder, drive) = (tempfile::tempdir().unwrap(), or_skip!(Drive::new(8)));
     let outs = [folder.path().join("a.h5"), drive.path().join("a.h5")];
@@ -215,7 +215,7 @@ fn a_drive_that_is_full_gets_no_further_part_and_the_others_go_on() {
 }
 
 #[test]
-fn a_run_that_broke_off_is_read_through_its_master_and_recovered() {
+fn interrupted_runs_are_readable_and_recovered() {
     or_skip!(needs_python());
     for rows in [1, 5, 23, 50] {
         let folder = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn a_run_that_broke_off_is_read_through_its_master_and_recovered() {
         while bench.set.visible() < rows {
             bench.set.poll(WAIT).unwrap();
         }
-        // What a kill leaves: nothing is ended. (The part that is laid out ahead stays too, then.)
+        // State after a kill: no part has ended, and the part prepared in advance remains.
         let copy = copied(folder.path());
         drop(bench);
         let master = copy.path().join("a.h5");
@@ -239,34 +239,34 @@ fn a_run_that_broke_off_is_read_through_its_master_and_recovered() {
         assert_eq!(proven(&master).rows, rows);
         assert_eq!(numbers(&master), (0..rows).collect::<Vec<_>>());
         let left = std::fs::read_dir(copy.path()).unwrap().count();
-        assert_eq!(left, 1 + files(&master).len(), "what was laid out for later is gone");
+        assert_eq!(left, 1 + files(&master).len(), "the part prepared in advance is removed");
         assert_eq!(set::recover(&master, &[], false, &|_, _| ()).unwrap().rows, rows, "a second time changes nothing");
     }
 }
 
 #[test]
-fn recovery_leaves_files_of_other_runs_alone_and_goes_on() {
+fn recovery_skips_files_of_other_runs() {
     let (folder, outs) = recorded(35);
     let foreign = folder.path().join("a-00001.h5");
     std::fs::remove_file(&foreign).unwrap();
     let mut other = Bench::new(&config(std::slice::from_ref(&foreign), None));
     other.event(3).unwrap();
     other.finish();
-    let gone = folder.path().join("a-00002.h5");
-    std::fs::remove_file(&gone).unwrap();
-    // These have the name of a part, and no more.
+    let removed = folder.path().join("a-00002.h5");
+    std::fs::remove_file(&removed).unwrap();
+    // These files only have the name of a part.
     let (empty, alone) = (folder.path().join("a-00009.h5"), folder.path().join("a-20250101.h5"));
     std::fs::write(&empty, []).unwrap();
     std::fs::copy(&foreign, &alone).unwrap();
     let before = std::fs::read(&foreign).unwrap();
     let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
-    assert_eq!((recovered.skipped, recovered.files.len()), (vec![foreign.clone(), gone], 2));
+    assert_eq!((recovered.skipped, recovered.files.len()), (vec![foreign.clone(), removed], 2));
     assert!(recovered.removed.is_empty(), "{:?}", recovered.removed);
     assert!(empty.exists() && alone.exists() && std::fs::read(&foreign).unwrap() == before);
 }
 
 #[test]
-fn recovery_enters_a_part_that_has_rows_and_leaves_what_the_bound_gave_up() {
+fn recovery_adds_parts_with_rows_but_not_removed_ones() {
     or_skip!(needs_python());
     let (folder, outs) = recorded(35);
     let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
@@ -277,7 +277,7 @@ fn recovery_enters_a_part_that_has_rows_and_leaves_what_the_bound_gave_up() {
     master.files[1].rows += 3;
     master.write(&outs[0], true).unwrap();
     let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
-    // It holds shots, and only the master says that it is to go.
+    // The file contains shots; only the master lists it as removed.
     assert_eq!((recovered.rows, recovered.left), (25, vec![folder.path().join("a-00000.h5")]));
     assert!(recovered.removed.is_empty(), "{:?}", recovered.removed);
     assert!(verify(&folder.path().join("a-00000.h5"), &VerifyOptions::default()).unwrap().verified);
@@ -286,7 +286,7 @@ fn recovery_enters_a_part_that_has_rows_and_leaves_what_the_bound_gave_up() {
 }
 
 #[test]
-fn recovery_enters_a_part_that_the_master_lacks_in_its_place() {
+fn recovery_adds_missing_parts_in_order() {
     or_skip!(needs_python());
     let (folder, outs) = recorded(35);
     let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
@@ -294,7 +294,7 @@ fn recovery_enters_a_part_that_the_master_lacks_in_its_place() {
     master.files.remove(1);
     master.write(&outs[0], true).unwrap();
     let parts: Vec<Vec<u8>> = files(&outs[0]).iter().map(|file| std::fs::read(file).unwrap()).collect();
-    // Without its file, none of its numbers is said to be lost, and the others stay as they are.
+    // Without the file, its numbers are not reported as lost, and the other parts are unchanged.
     let (lacking, away) = (folder.path().join("a-00001.h5"), folder.path().join("away"));
     std::fs::rename(&lacking, &away).unwrap();
     assert_eq!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().rows, 25);
@@ -309,11 +309,11 @@ fn recovery_enters_a_part_that_the_master_lacks_in_its_place() {
 }
 
 #[test]
-fn recovery_does_nothing_to_a_file_that_is_another_part_of_the_run() {
+fn recovery_skips_a_file_that_is_another_part() {
     let (folder, outs) = recorded(35);
     let replaced = folder.path().join("a-00002.h5");
     std::fs::copy(folder.path().join("a-00001.h5"), &replaced).unwrap();
-    // Longer than it need be, so that there would be something to cut.
+    // Extended, so that recovery would truncate it.
     std::fs::OpenOptions::new().write(true).open(&replaced).unwrap().set_len(9 << 20).unwrap();
     let before = std::fs::read(&replaced).unwrap();
     let listed = inspect(&outs[0]).unwrap().parts;
@@ -324,7 +324,7 @@ fn recovery_does_nothing_to_a_file_that_is_another_part_of_the_run() {
 }
 
 #[test]
-fn recovery_writes_through_no_link_and_removes_no_stranger() {
+fn recovery_follows_no_link_and_keeps_foreign_files() {
     let folder = tempfile::tempdir().unwrap();
     let (inside, precious) = (folder.path().join("run"), folder.path().join("precious"));
     std::fs::create_dir(&inside).unwrap();
@@ -336,13 +336,13 @@ fn recovery_writes_through_no_link_and_removes_no_stranger() {
     let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
     master.files[3].state = State::Live;
     master.write(&outs[0], true).unwrap();
-    // Where the master is made before it gets its name, and where parts are laid out.
+    // Draft names of the master and of parts.
     let draft = inside.join(".a.h5.new");
     std::os::unix::fs::symlink(&precious, &draft).unwrap();
     let hidden = [4, 5, 6, 7].map(|part| inside.join(format!(".a-{part:05}.h5.new")));
     std::fs::write(&hidden[0], vec![0; 300_000]).unwrap();
     std::fs::write(&hidden[1], format!("half laid out: {}", master.run.run_id)).unwrap();
-    std::fs::write(&hidden[2], "a stranger's").unwrap();
+    std::fs::write(&hidden[2], "of another program").unwrap();
     std::os::unix::fs::symlink(&precious, &hidden[3]).unwrap();
     let dry = set::recover(&outs[0], &[], true, &|_, _| ()).unwrap();
     let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
@@ -355,7 +355,7 @@ fn recovery_writes_through_no_link_and_removes_no_stranger() {
 }
 
 #[test]
-fn recovery_removes_hidden_files_only_if_blank_and_of_one_name() {
+fn recovery_removes_only_blank_unlinked_hidden_files() {
     let (folder, outs) = recorded(25);
     let hidden = [5, 6, 7, 8].map(|part| folder.path().join(format!(".a-0000{part}.h5.new")));
     let [blank, late, linked, named] = &hidden;
@@ -369,14 +369,14 @@ fn recovery_removes_hidden_files_only_if_blank_and_of_one_name() {
         assert_eq!(recovered.left, [late.clone(), linked.clone(), named.clone()]);
     }
     assert!(!blank.exists());
-    // What is left of a master of this run is removed, a file of another program is not.
+    // A draft of the master of this run is removed, a file of another program is not.
     let draft = folder.path().join(".a.h5.new");
     std::fs::copy(&outs[0], &draft).unwrap();
     assert_eq!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().removed, std::slice::from_ref(&draft));
     std::fs::write(&draft, "of another program").unwrap();
     assert!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().left.contains(&draft));
     std::fs::remove_file(&draft).unwrap();
-    // A folder in the place of the new master is refused before anything is changed.
+    // A folder with the draft name of the master is refused before any change.
     std::fs::create_dir(&draft).unwrap();
     for dry_run in [true, false] {
         let error = set::recover(&outs[0], &[], dry_run, &|_, _| ()).unwrap_err();
@@ -385,7 +385,7 @@ fn recovery_removes_hidden_files_only_if_blank_and_of_one_name() {
 }
 
 #[test]
-fn an_event_that_is_given_up_is_a_loss_and_is_taken_back_from_the_books() {
+fn discarded_events_become_losses_in_the_counters() {
     let folder = tempfile::tempdir().unwrap();
     for (name, roll) in [("a.h5", None), ("b.h5", Some(4))] {
         let outs = [folder.path().join(name)];
@@ -405,13 +405,13 @@ fn an_event_that_is_given_up_is_a_loss_and_is_taken_back_from_the_books() {
             bench.set.give_up(&event, DropCause::NotTriggered);
             bench.seen += 1;
         }
-        // The receiver counted them as handed on.
-        let mut books = bench.books();
-        for stream in &mut books.streams {
+        // The receiver has counted these shots as delivered.
+        let mut counters = bench.counters();
+        for stream in &mut counters.streams {
             (stream.shots_complete, stream.shots_partial) = (bench.seen - 10, 10);
             stream.shot_drops = Default::default();
         }
-        bench.set.finish(books).unwrap();
+        bench.set.finish(counters).unwrap();
         let verdict = verify(&outs[0], &VerifyOptions::default()).unwrap();
         assert!(verdict.verified && verdict.lost_shots == 40, "{verdict:#?}");
         assert_eq!(inspect(&outs[0]).unwrap().books[&7]["shots_not_triggered"], 20);

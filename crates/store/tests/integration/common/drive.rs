@@ -1,4 +1,4 @@
-//! Drives of a few mebibytes, in memory.
+//! Small file systems in memory.
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -7,11 +7,14 @@ use shotline_store::layout;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// A file system of its own, which goes with this.
+/// A tmpfs that is unmounted on drop.
 pub struct Drive(tempfile::TempDir);
 
 impl Drive {
-    /// An error is the right that is missing.
+    /// Mounts a tmpfs.
+    ///
+    /// # Errors
+    /// If the process lacks the privilege to mount.
     pub fn new(mebibytes: u32) -> Result<Self, String> {
         let directory = tempfile::tempdir().unwrap();
         let options = std::ffi::CString::new(format!("size={mebibytes}m")).unwrap();
@@ -24,8 +27,8 @@ impl Drive {
         self.0.path()
     }
 
-    /// Takes the space of some rows away from a recording that is laid out, and all that is left.
-    pub fn steal(&self, file: &Path, rows: std::ops::Range<u64>) {
+    /// Deallocates the space of some rows of a recording, then fills the file system.
+    pub fn deallocate(&self, file: &Path, rows: std::ops::Range<u64>) {
         let recording = File::options().read(true).write(true).open(file).unwrap();
         let (_, layout) = layout::locate(file, &recording).unwrap();
         let end = if rows.end < layout.rows { layout.slot(rows.end, 0) } else { layout.data_end(layout.rows) };
@@ -35,15 +38,15 @@ impl Drive {
         self.fill();
     }
 
-    /// Takes all space that is left.
+    /// Allocates all free space to the filler file.
     ///
-    /// The next part may be laid out at the same time: what is free is asked for again until nothing is.
+    /// Repeats until nothing is free, because the next part may be allocated at the same time.
     pub fn fill(&self) {
-        let thief = File::create(self.thief()).unwrap();
+        let filler = File::create(self.filler()).unwrap();
         loop {
-            let free = rustix::fs::fstatvfs(&thief).map(|stat| stat.f_bavail * stat.f_frsize).unwrap();
-            let taken = rustix::fs::fstat(&thief).unwrap().st_size as u64;
-            match fallocate(&thief, FallocateFlags::empty(), taken, free) {
+            let free = rustix::fs::fstatvfs(&filler).map(|stat| stat.f_bavail * stat.f_frsize).unwrap();
+            let allocated = rustix::fs::fstat(&filler).unwrap().st_size as u64;
+            match fallocate(&filler, FallocateFlags::empty(), allocated, free) {
                 Ok(()) if free > 0 => (),
                 Ok(()) | Err(Errno::INVAL) => return,
                 Err(errno) => assert_eq!(errno, Errno::NOSPC),
@@ -51,9 +54,9 @@ impl Drive {
         }
     }
 
-    /// The file that has the space that was taken.
-    pub fn thief(&self) -> PathBuf {
-        self.path().join("thief")
+    /// Returns the path of the filler file.
+    pub fn filler(&self) -> PathBuf {
+        self.path().join("filler")
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the tests share: shots, runs of many files, small drives, and Python.
+//! Shared fixtures: shots, runs of several files, small file systems, and Python.
 
 mod drive;
 mod python;

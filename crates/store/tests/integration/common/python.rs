@@ -1,4 +1,4 @@
-//! h5py and the independent verifier, in one Python for all of a process's questions.
+//! h5py and the independent verifier, in one Python process shared by all tests of a process.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Takes a line `[code, args]`, runs the code with `args`, and answers `null`, or what went wrong.
+/// Reads lines `[code, args]`, runs the code with `args`, and replies `null` or a traceback.
 const SERVER: &str = "
 import json, sys, traceback
 import h5py, hdf5plugin, numpy
@@ -31,7 +31,7 @@ with h5py.File(path, 'r') as file:
 assert verdict['verified'] == expected, verdict
 ";
 
-/// A Python that waits for questions. It ends with its standard input, and so with this process.
+/// A Python server process. It ends when its standard input is closed, at the latest with this process.
 struct Python {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -39,7 +39,7 @@ struct Python {
 
 static PYTHON: Mutex<Option<Python>> = Mutex::new(None);
 
-/// For the beginning of a test that asks Python: `or_skip!(needs_python())`.
+/// Starts Python if necessary. Tests that use it begin with `or_skip!(needs_python())`.
 pub fn needs_python() -> Result<(), String> {
     let mut python = PYTHON.lock().unwrap_or_else(PoisonError::into_inner);
     if python.is_none() {
@@ -48,7 +48,7 @@ pub fn needs_python() -> Result<(), String> {
     Ok(())
 }
 
-/// `SHOTLINE_PYTHON`, or the repository's `.venv`.
+/// Starts `SHOTLINE_PYTHON`, or the Python of the repository's `.venv`.
 fn start() -> Result<Python, String> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let program = std::env::var_os("SHOTLINE_PYTHON").map_or(root.join(".venv/bin/python"), PathBuf::from);
@@ -58,7 +58,7 @@ fn start() -> Result<Python, String> {
         .env("PYTHONPATH", root.join("python"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null()) // so that nothing of the test's is held open by it
+        .stderr(Stdio::null()) // does not keep descriptors of the test open
         .spawn()
         .map_err(|error| missing(format!("{}: {error}", program.display())))?;
     let (input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
@@ -70,7 +70,7 @@ fn start() -> Result<Python, String> {
     Ok(Python { input, output })
 }
 
-/// Runs code, which finds `args`. It must raise nothing.
+/// Runs code with the variable `args`. Panics if it raises an exception.
 pub fn python(code: &str, args: Value) {
     let mut python = PYTHON.lock().unwrap_or_else(PoisonError::into_inner);
     let python = python.as_mut().expect("the test begins with needs_python");
@@ -81,7 +81,7 @@ pub fn python(code: &str, args: Value) {
     assert!(answer.is_null(), "{}", answer.as_str().unwrap_or_default());
 }
 
-/// What the independent verifier must say of a recording.
+/// Asserts the verdict of the independent verifier on a recording.
 pub fn python_verdict(path: &Path, expected: bool) {
     python(VERDICT, json!([path, expected]));
 }

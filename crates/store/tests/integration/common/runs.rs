@@ -1,4 +1,4 @@
-//! Runs of many files for the tests, recorded from test patterns and proven by both verifiers.
+//! Runs of several files, recorded from test patterns and verified by both verifiers.
 
 use super::{pool, python_verdict, run, shot, small};
 use shotline_memory::{Pool, Regions};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub const WAIT: Option<Duration> = Some(Duration::from_millis(5));
 
-/// A run under way.
+/// A run that is being recorded.
 pub struct Bench {
     pub set: Set,
     pub run: RunInfo,
@@ -62,7 +62,7 @@ impl Bench {
         }
         let mut event = Event { number, shots };
         while let Err(back) = self.set.offer(event) {
-            assert!(self.set.remaining() > 0, "no room for row {number}");
+            assert!(self.set.remaining() > 0, "no space for row {number}");
             event = back;
             self.set.poll(WAIT)?;
         }
@@ -79,25 +79,25 @@ impl Bench {
         self.seen += 1;
     }
 
-    pub fn books(&self) -> Books {
+    pub fn counters(&self) -> Books {
         let stream = |stream| {
-            let mut books =
+            let mut counters =
                 StreamBooks { stream, shots_seen: self.seen, shots_complete: self.complete, ..StreamBooks::default() };
-            books.shot_drops.add(DropCause::NoBuffer, self.seen - self.complete);
-            books
+            counters.shot_drops.add(DropCause::NoBuffer, self.seen - self.complete);
+            counters
         };
         Books { streams: self.run.links.iter().map(|link| stream(link.stream)).collect() }
     }
 
     pub fn finish(self) -> Finished {
-        let books = self.books();
-        let finished = self.set.finish(books).unwrap();
-        assert_eq!(self.pool.available(), 24, "every buffer comes back");
+        let counters = self.counters();
+        let finished = self.set.finish(counters).unwrap();
+        assert_eq!(self.pool.available(), 24, "all buffers are returned");
         finished
     }
 }
 
-/// The run is proven, as a whole and each file alone, by both verifiers.
+/// Asserts that both verifiers accept the run as a whole and each file alone.
 pub fn proven(master: &Path) -> Verdict {
     let verdict = verify(master, &VerifyOptions::default()).unwrap();
     assert!(verdict.verified, "{verdict:#?}");
@@ -119,7 +119,8 @@ pub fn numbers(master: &Path) -> Vec<u64> {
     recording.rows_of(0).map(|row| row.unwrap().number).collect()
 }
 
-/// A run's files as they are at one moment, though the part that comes next is made ready meanwhile and gets its name.
+/// Copies the files of a run. Repeats until no file was created or renamed during the copy, since the next part is
+/// prepared concurrently.
 pub fn copied(folder: &Path) -> tempfile::TempDir {
     loop {
         let copy = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! Shots for the tests: test patterns with good records, in pool buffers. (Included by an example too, which records
-//! until it is killed.)
+//! Shots with test patterns and valid records, in pool buffers. Also included by the example `record_until_killed`.
 
 use shotline_compute::prbs;
 use shotline_memory::{Buffer, Pool, Regions, Registrar};
@@ -20,7 +19,7 @@ pub fn small(packing: Packing) -> Geometry {
     Geometry::new(16, 300, bits, packing, 40_000_000).unwrap()
 }
 
-/// Blocks of I and Q in frames of 1536 bytes.
+/// Geometry of digitizer blocks: I and Q in frames of 1536 bytes.
 pub fn blocks() -> Geometry {
     let cut = Cut::uniform(1536);
     Geometry::cut_as((2, 2000), (16, Packing::Int16Le), 500_000_000, Trailer::Block, cut).unwrap()
@@ -43,12 +42,12 @@ pub fn pool(slots: u32, slot_bytes: u32) -> (Arc<Pool>, Regions) {
     (pool, registrar.finish())
 }
 
-/// Stamps of shots are this apart.
+/// Returns the timestamp of a shot. Shots are 1 microsecond apart.
 pub fn stamp(number: u64) -> u64 {
     1_700_000_000_000_000_000 + number * 1000
 }
 
-/// Fills a buffer with the shot of a number, and leaves out the packets that `keep` refuses.
+/// Fills a buffer with a shot, without the packets for which `keep` returns `false`.
 pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: impl Fn(u32) -> bool) -> Shot {
     let mut bytes = vec![0; geometry.slot_bytes() as usize];
     prbs::shot_bytes(stream, number % PERIOD, &geometry, &mut bytes[..geometry.sample_bytes() as usize]);
@@ -95,7 +94,7 @@ pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: 
     }
 }
 
-/// What the source of a block says of it.
+/// Returns the block description sent by the source.
 pub fn description(stream: u32, number: u64) -> block::Description {
     block::Description {
         centre_hz: 1.3e9,
@@ -107,20 +106,20 @@ pub fn description(stream: u32, number: u64) -> block::Description {
     }
 }
 
-/// A finished recording's name; the file goes with it.
-pub struct Kept {
+/// Path of a finished recording. The file is removed on drop.
+pub struct FinishedRecording {
     path: PathBuf,
     _directory: tempfile::TempDir,
 }
 
-impl std::ops::Deref for Kept {
+impl std::ops::Deref for FinishedRecording {
     type Target = Path;
     fn deref(&self) -> &Path {
         &self.path
     }
 }
 
-/// A run under way, in a directory of its own.
+/// A recording in progress, in its own directory.
 pub struct Recording {
     pub directory: tempfile::TempDir,
     pub path: PathBuf,
@@ -141,7 +140,7 @@ impl Recording {
         Self::of(directory, path, run, configure)
     }
 
-    /// The same, of any name; the directory goes with it.
+    /// Records to any path. The directory is removed on drop.
     pub fn of(
         directory: tempfile::TempDir,
         path: PathBuf,
@@ -157,7 +156,7 @@ impl Recording {
         Self { directory, path, run, pool, recorder, laid_out }
     }
 
-    /// Records an event; `make` gives each link's shot, in the buffer that it is handed.
+    /// Records an event. `make` builds the shot of a link in the buffer passed to it.
     pub fn event(&mut self, number: u64, make: impl Fn(u32, Buffer) -> Option<Shot>) {
         let mut shots = Vec::new();
         for link in 0..self.run.links.len() as u32 {
@@ -177,7 +176,7 @@ impl Recording {
         }
     }
 
-    /// Records an event of whole shots.
+    /// Records an event of complete shots.
     pub fn whole(&mut self, number: u64) {
         let links = self.run.links.clone();
         self.event(number, |link, buffer| {
@@ -186,7 +185,7 @@ impl Recording {
         });
     }
 
-    /// Waits until every row that was offered is visible.
+    /// Waits until all offered rows are visible.
     pub fn settle(&mut self) {
         let rows = self.laid_out - self.recorder.remaining();
         while self.recorder.visible() < rows {
@@ -195,10 +194,10 @@ impl Recording {
     }
 
     /// Ends the run.
-    pub fn finish(self, books: &Books) -> (Kept, Report) {
-        let report = self.recorder.finish(books).unwrap();
-        assert_eq!(self.pool.available(), 12, "every buffer comes back");
-        (Kept { path: self.path, _directory: self.directory }, report)
+    pub fn finish(self, counters: &Books) -> (FinishedRecording, Report) {
+        let report = self.recorder.finish(counters).unwrap();
+        assert_eq!(self.pool.available(), 12, "all buffers are returned");
+        (FinishedRecording { path: self.path, _directory: self.directory }, report)
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Ended {
 }
 
 /// Parses the rows of `/books`; `None` if there are none.
-pub(super) fn ended(entries: &[u8]) -> Option<Ended> {
+pub(super) fn parse_counters(entries: &[u8]) -> Option<Ended> {
     let (mut streams, mut totals) = (BTreeMap::<u32, StreamBooks>::new(), BTreeMap::new());
     for (stream, name, value) in entries.chunks_exact(BOOK_BYTES).filter_map(rows::parse_book) {
         if stream == WHOLE_RUN {
