@@ -49,9 +49,8 @@ impl Window {
         self.terms().len()
     }
 
-    /// Returns the number of bins on either side of a tone over which its power is summed. The power beyond them is
-    /// below
-    /// -75 dB (Hann) or -90 dB of the tone.
+    /// Returns the number of bins on either side of a tone over which its power is summed. The power beyond
+    /// them is below -75 dB (Hann) or -90 dB of the tone.
     pub fn skirt(self) -> usize {
         match self {
             Self::Hann => 16,

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_another_program_are_find_foreign() {
+    fn arrays_of_another_program_are_foreign() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("zarr.json");
         fs::write(&root, r#"{"zarr_format": 3}"#).unwrap();

@@ -139,7 +139,7 @@ fn skeleton(file: &File, shots: &Shots<'_>, array: &Array, frames: &Frames) -> h
         .new_dataset::<i16>()
         .chunk((1, 1, samples, channels, 1))
         // zea's reader reads chunks directly from the file, so the chunks of lost shots must be allocated too.
-        // Unwritten datasets of a new file read as zeros.
+        // Unwritten parts of a new file read as zeros.
         .alloc_time(Some(AllocTime::Early))
         .fill_time(FillTime::Never)
         .shape((frames.frames, frames.waves, samples, frames.elements, 1))

@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
 }
 
 #[test]
-fn seeds_and_every_beginning_of_them_hold() {
+fn seeds_and_their_prefixes_decode_safely() {
     let mut seeds = 0;
     for entry in std::fs::read_dir(folder()).expect("seeds are committed") {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
