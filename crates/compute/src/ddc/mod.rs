@@ -148,23 +148,23 @@ impl<S: Sample> Ddc<S> {
         assert!(count <= out.len(), "{count} output samples do not fit a slice of {}", out.len());
         let out = &mut out[..count];
         let words = S::words(input);
-        let kept = self.history.len() / 2;
+        let history_len = self.history.len() / 2;
         // Windows that begin in earlier blocks are read from the history, the others from the input.
-        let fresh = words.len().min(kept);
-        self.history[kept..kept + fresh].copy_from_slice(&words[..fresh]);
-        let straddling = ((kept / S::WORDS).saturating_sub(self.skip)).div_ceil(self.decimation).min(count);
+        let fresh = words.len().min(history_len);
+        self.history[history_len..history_len + fresh].copy_from_slice(&words[..fresh]);
+        let straddling = ((history_len / S::WORDS).saturating_sub(self.skip)).div_ceil(self.decimation).min(count);
         let (straddled, whole) = out.split_at_mut(straddling);
         let windows = std::mem::take(&mut self.history);
-        self.windows(&windows[..kept + fresh], self.skip * S::WORDS, straddled);
+        self.windows(&windows[..history_len + fresh], self.skip * S::WORDS, straddled);
         self.history = windows;
         if !whole.is_empty() {
             let last = self.skip + straddling * self.decimation;
-            self.windows(words, last * S::WORDS - kept, whole);
+            self.windows(words, last * S::WORDS - history_len, whole);
         }
-        if fresh == kept {
-            self.history[..kept].copy_from_slice(&words[words.len() - kept..]);
+        if fresh == history_len {
+            self.history[..history_len].copy_from_slice(&words[words.len() - history_len..]);
         } else {
-            self.history.copy_within(fresh..fresh + kept, 0);
+            self.history.copy_within(fresh..fresh + history_len, 0);
         }
         self.skip = self.skip + count * self.decimation - input.len();
         count

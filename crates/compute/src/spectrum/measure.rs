@@ -110,14 +110,14 @@ impl Analyzer {
             let middle = self.sorted.len() / 2;
             *self.sorted.select_nth_unstable_by(middle, f64::total_cmp).1
         };
-        let least = median * self.threshold;
+        let min_power = median * self.threshold;
         let mut found = [PeakBin::default(); MAX_PEAKS];
         let mut count = 0;
         while count < MAX_PEAKS {
             let known = &found[..count];
             let mut best = PeakBin::default();
             for (bin, here) in power.iter().enumerate() {
-                if *here > best.power.max(least) && self.is_peak(power, bin, known) {
+                if *here > best.power.max(min_power) && self.is_peak(power, bin, known) {
                     best = PeakBin { bin, position: bin as f64, power: *here };
                 }
             }

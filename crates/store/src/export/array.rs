@@ -75,7 +75,7 @@ impl Frames {
         let mut spans = shots.links().iter().map(|link| shots.span(*link));
         let mut span = spans.next().unwrap_or_else(|| Ok(Span::default()))?;
         for other in spans {
-            span.held += other?.held;
+            span.recorded += other?.recorded;
         }
         let waves = array.angles_rad.len().max(1);
         let frames = span.count().div_ceil(waves as u64);

@@ -77,8 +77,8 @@ pub fn export(
 ) -> Result<Exported, ExportError> {
     options.check(format.about())?;
     // Refuse to replace the recording itself, under any name, or a folder that contains it.
-    if let (Ok(from), Ok(there)) = (recording.path().canonicalize(), to.canonicalize())
-        && from.starts_with(&there)
+    if let (Ok(recording_path), Ok(destination)) = (recording.path().canonicalize(), to.canonicalize())
+        && recording_path.starts_with(&destination)
     {
         let source = std::io::Error::other("the recording that is exported is there");
         return Err(ExportError::Io { what: "replace", path: to.to_owned(), source });

@@ -34,11 +34,11 @@ pub(super) fn find_foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
     };
     let mut next: Vec<PathBuf> = entries(folder, Path::new(""))?;
     while let Some(path) = next.pop() {
-        let there = folder.join(&path).symlink_metadata()?;
-        if !is_own(&pattern_of(&path), there.is_dir()) || !(there.is_dir() || there.is_file()) {
+        let metadata = folder.join(&path).symlink_metadata()?;
+        if !is_own(&pattern_of(&path), metadata.is_dir()) || !(metadata.is_dir() || metadata.is_file()) {
             return Ok(Some(folder.join(path)));
         }
-        if there.is_dir() {
+        if metadata.is_dir() {
             if !arrays && path.components().count() == 1 && marked(&path).is_none() {
                 let channel = folder.join(path);
                 let properties = channel.join(digital_rf::PROPERTIES);

@@ -58,7 +58,7 @@ pub(super) struct Span {
     /// Number and timestamp of the last shot with a timestamp.
     stamped_last: Option<(u64, u64)>,
     /// Number of rows that are not lost.
-    pub held: u64,
+    pub recorded: u64,
 }
 
 impl Span {
@@ -158,8 +158,8 @@ impl<'a> Shots<'a> {
         if !run.clock.source.is_empty() {
             return run.clock.tai_minus_utc_s * SECOND;
         }
-        let ahead = run.start_tai_ns.wrapping_sub(run.start_utc_ns) as i64;
-        (ahead + SECOND / 2).div_euclid(SECOND) * SECOND
+        let difference_ns = run.start_tai_ns.wrapping_sub(run.start_utc_ns) as i64;
+        (difference_ns + SECOND / 2).div_euclid(SECOND) * SECOND
     }
 
     /// Calls `each` with every table row of a link, without reading samples.
@@ -184,7 +184,7 @@ impl<'a> Shots<'a> {
             if row.number != NO_NUMBER {
                 (span.first, span.last) = (span.first.min(row.number), span.last.max(row.number));
             }
-            span.held += u64::from(row.state != State::Lost);
+            span.recorded += u64::from(row.state != State::Lost);
             if row.stamp_tai_ns > 0 {
                 span.stamped_last = Some((row.number, row.stamp_tai_ns));
                 span.stamped = span.stamped.or(span.stamped_last);
@@ -285,9 +285,9 @@ pub(super) fn missing(row: &Row, geometry: &Geometry) -> Vec<Range<usize>> {
         start..(start + geometry.packet_bytes(index)).min(sample_bytes)
     };
     let present = || (0..geometry.packets()).filter(|index| row.contains(*index)).map(bytes_of);
-    let held: u32 = present().map(|bytes| bytes.end - bytes.start).sum();
+    let present_bytes: u32 = present().map(|bytes| bytes.end - bytes.start).sum();
     // The source ended within a packet: the rest of the packet is padding that was not sent.
-    let padding = held.saturating_sub(row.valid_bytes);
+    let padding = present_bytes.saturating_sub(row.valid_bytes);
     let last = present().map(|bytes| bytes.end).max().unwrap_or(0);
     for index in 0..geometry.packets() {
         let bytes = bytes_of(index);

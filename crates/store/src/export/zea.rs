@@ -43,7 +43,7 @@ pub(super) fn write(
 ) -> Result<u64, ExportError> {
     let array = options.array(&ABOUT)?;
     let frames = Frames::of(shots, array, FORMAT)?;
-    if frames.span.count() > MAX_LOSS_RATIO * frames.span.held + MAX_LOSS_RATIO {
+    if frames.span.count() > MAX_LOSS_RATIO * frames.span.recorded + MAX_LOSS_RATIO {
         let (first, last) = (frames.span.first, frames.span.last);
         let why = format!("nearly all shots from {first} to {last} are lost: export a part (--from, --shots)");
         return Err(ExportError::Unfit { format: FORMAT, why });
@@ -87,7 +87,7 @@ struct Datasets {
     state: Dataset,
     stamp: Dataset,
     missing: Dataset,
-    held: usize,
+    rows_written: usize,
     pending: Vec<[u64; 5]>,
 }
 
@@ -106,12 +106,12 @@ impl Datasets {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let rows = self.held..self.held + self.pending.len();
+        let rows = self.rows_written..self.rows_written + self.pending.len();
         self.missing.resize((rows.end, 5))?;
         let flat = self.pending.as_flattened();
         let view = ArrayView2::from_shape((rows.len(), 5), flat).map_err(|e| hdf5::Error::from(e.to_string()))?;
         self.missing.write_slice(view, (rows.clone(), ..))?;
-        self.held = rows.end;
+        self.rows_written = rows.end;
         self.pending.clear();
         Ok(())
     }
@@ -161,7 +161,7 @@ fn skeleton(file: &File, shots: &Shots<'_>, array: &Array, frames: &Frames) -> h
         "Runs of samples that were not received and are 0: frame, transmission, first element of the link, first \
          sample counted through the link's elements and then through time, count.",
     )?;
-    Ok(Datasets { raw, state, stamp, missing, held: 0, pending: Vec::new() })
+    Ok(Datasets { raw, state, stamp, missing, rows_written: 0, pending: Vec::new() })
 }
 
 /// Returns the chunk shape of per-shot datasets: whole frames, up to 4096 entries.

@@ -144,10 +144,10 @@ fn gcd(a: u64, b: u64) -> u64 {
 pub(super) fn set_start(run: &mut RunInfo, source_s: Option<i64>, first_utc_ns: Option<u64>) -> i64 {
     const SECOND: i64 = 1_000_000_000;
     let system = (run.start_tai_ns.saturating_sub(run.start_utc_ns) as i64 + SECOND / 2) / SECOND * SECOND;
-    let ahead = source_s.map_or(system, |seconds| seconds * SECOND);
+    let tai_minus_utc_ns = source_s.map_or(system, |seconds| seconds * SECOND);
     run.start_utc_ns = first_utc_ns.unwrap_or(run.start_utc_ns);
-    run.start_tai_ns = run.start_utc_ns.saturating_add_signed(ahead);
-    ahead
+    run.start_tai_ns = run.start_utc_ns.saturating_add_signed(tai_minus_utc_ns);
+    tai_minus_utc_ns
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ pub(super) fn bounded<N: PartialOrd + Display>(
     bounds: RangeInclusive<N>,
 ) -> Result<N, ImportError> {
     number.filter(|number| bounds.contains(number)).ok_or_else(|| {
-        let (least, most) = (bounds.start(), bounds.end());
-        ImportError::format(path, format!("{field}: expected a whole number from {least} to {most}, found {found}"))
+        let (min, max) = (bounds.start(), bounds.end());
+        ImportError::format(path, format!("{field}: expected a whole number from {min} to {max}, found {found}"))
     })
 }
 

@@ -69,8 +69,8 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     }
     let complex = one("is_complex").map_err(failed())? != 0.0;
     let subchannels = one("num_subchannels").map_err(failed())?;
-    let most = f64::from(u16::MAX);
-    let subchannels = bounded(&properties, "num_subchannels", &subchannels, Some(subchannels), 1.0..=most)? as u64;
+    let max = f64::from(u16::MAX);
+    let subchannels = bounded(&properties, "num_subchannels", &subchannels, Some(subchannels), 1.0..=max)? as u64;
     let channels = subchannels * if complex { 2 } else { 1 };
     let (files, segments) = index(&folder, subchannels)?;
     let numbers = numbers(&folder, &files[0])?;
@@ -93,10 +93,10 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let tai_minus_utc =
         one(field).ok().map(|seconds| bounded(&properties, field, &seconds, Some(seconds as i64), TAI_MINUS_UTC_S));
     let first = starts.first().map(|start| time(&channel, "the first sample", utc_ns(*start))).transpose()?;
-    let ahead = i128::from(set_start(&mut info.run, tai_minus_utc.transpose()?, first));
+    let tai_minus_utc_ns = i128::from(set_start(&mut info.run, tai_minus_utc.transpose()?, first));
     let stamp = {
         let starts = starts.clone();
-        move |block: usize, offset: u64| utc_ns(starts[block] + offset) + ahead
+        move |block: usize, offset: u64| utc_ns(starts[block] + offset) + tai_minus_utc_ns
     };
     let mut open: Option<(usize, Dataset)> = None;
     let read = move |block: usize, offset: u64, count: usize| {

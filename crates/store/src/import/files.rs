@@ -12,7 +12,7 @@ use std::path::Path;
 /// Refuses a dataset whose data is in other files, with which the author of a source could read arbitrary files.
 pub(super) fn expect_local(dataset: &Dataset, file: &hdf5::File, path: &Path) -> Result<(), ImportError> {
     // Files are compared by number, because a link may have any name.
-    let numbers = dataset.loc_info().and_then(|there| Ok((there.fileno, file.loc_info()?.fileno)));
+    let numbers = dataset.loc_info().and_then(|data| Ok((data.fileno, file.loc_info()?.fileno)));
     let (data_file, this_file) = numbers.map_err(ImportError::hdf5(path))?;
     let local = data_file == this_file && dataset.layout() != Layout::Virtual;
     let external = dataset.dcpl().and_then(|plist| plist.get_external()).map_err(ImportError::hdf5(path))?;

@@ -49,9 +49,10 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
         info.notes.push("its sample rate is not known: say it with --rate-hz".into());
     }
     let shot = (samples * channels).saturating_mul(width as u64);
-    let (needed, there) = (shot.saturating_mul(shots), file.metadata().map_err(ImportError::io(path))?.len() - start);
-    if there < needed {
-        return Err(wrong(&format!("{needed} bytes of numbers behind its header, which are {there}")));
+    let (needed, available) =
+        (shot.saturating_mul(shots), file.metadata().map_err(ImportError::io(path))?.len() - start);
+    if available < needed {
+        return Err(wrong(&format!("{needed} bytes of numbers behind its header, which are {available}")));
     }
     let owned = path.to_owned();
     let mut bytes = vec![0; shot as usize];

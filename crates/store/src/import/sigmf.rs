@@ -105,15 +105,17 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     }
     let field = "shotline:tai_minus_utc_s";
     let tai_minus_utc = optional(path, field, &global[field], Value::as_i64, TAI_MINUS_UTC_S)?;
-    let ahead =
+    let tai_minus_utc_ns =
         i128::from(set_start(&mut info.run, tai_minus_utc, captures.first().and_then(|capture| capture.utc_ns)));
     let missing = missing(&meta);
     let starts: Vec<u64> = captures.iter().map(|capture| capture.at).collect();
     let times: Vec<Option<u64>> = captures.iter().map(|capture| capture.utc_ns).collect();
     let stamp = move |block: usize, offset: u64| match times[block] {
         // The cast saturates at 64 bits, which is beyond any valid time.
-        Some(utc) if rate > 0.0 => i128::from(utc) + ahead + i128::from((offset as f64 * 1e9 / rate).round() as u64),
-        Some(utc) if offset == 0 => i128::from(utc) + ahead,
+        Some(utc) if rate > 0.0 => {
+            i128::from(utc) + tai_minus_utc_ns + i128::from((offset as f64 * 1e9 / rate).round() as u64)
+        }
+        Some(utc) if offset == 0 => i128::from(utc) + tai_minus_utc_ns,
         _ => 0,
     };
     let read = move |block: usize, offset: u64, count: usize| {

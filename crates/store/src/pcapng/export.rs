@@ -61,21 +61,21 @@ pub fn export(
     let mut exported = ExportedCapture::default();
     for row in rows.clone() {
         for (index, link) in links.iter_mut().enumerate() {
-            let kept = recording.row(row, index)?;
-            let tai_ns = if kept.arrived_tai_ns > 0 { kept.arrived_tai_ns } else { kept.stamp_tai_ns };
+            let entry = recording.row(row, index)?;
+            let tai_ns = if entry.arrived_tai_ns > 0 { entry.arrived_tai_ns } else { entry.stamp_tai_ns };
             link.count_shot(
                 to_utc(run, tai_ns),
-                kept.placed,
-                DropCause::ALL.into_iter().zip(kept.drops.map(u64::from)),
+                entry.placed,
+                DropCause::ALL.into_iter().zip(entry.drops.map(u64::from)),
             );
-            if kept.state == State::Lost {
+            if entry.state == State::Lost {
                 continue;
             }
             let bytes = slots.read(row, index)?;
-            for packet in (0..kept.packets).filter(|packet| kept.contains(*packet)) {
+            for packet in (0..entry.packets).filter(|packet| entry.contains(*packet)) {
                 let wrote = link
                     .packets
-                    .packet(kept.number, packet, bytes, |frame| writer.packet(index as u32, link.time_ns, frame));
+                    .packet(entry.number, packet, bytes, |frame| writer.packet(index as u32, link.time_ns, frame));
                 wrote.map_err(failed)?;
                 exported.packets += 1;
             }
@@ -97,9 +97,9 @@ pub fn export(
 /// Returns the shot number and timestamp of the first of these rows with a timestamp, or zeros.
 fn first_stamp(recording: &Recording, rows: &Range<u64>, link: usize) -> Result<(u64, u64), StoreError> {
     for row in rows.clone() {
-        let kept = recording.row(row, link)?;
-        if kept.stamp_tai_ns > 0 {
-            return Ok((kept.number, kept.stamp_tai_ns));
+        let entry = recording.row(row, link)?;
+        if entry.stamp_tai_ns > 0 {
+            return Ok((entry.number, entry.stamp_tai_ns));
         }
     }
     Ok((0, 0))

@@ -186,8 +186,8 @@ impl Interfaces {
             PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
                 let Some(interface) = self.known.first() else { return };
                 let snap = if interface.snap == 0 { u32::MAX } else { interface.snap };
-                let kept = packet.origlen.min(snap) as usize;
-                let data = packet.data.get(..kept).unwrap_or(packet.data);
+                let captured = packet.origlen.min(snap) as usize;
+                let data = packet.data.get(..captured).unwrap_or(packet.data);
                 take(Frame { link: interface.link, data, wire_bytes: packet.origlen, time_ns: 0 });
             }
             PcapBlockOwned::NG(_) => {}

@@ -18,7 +18,7 @@ pub(super) fn check(
     mismatches: &Mismatches,
 ) -> Result<(), StoreError> {
     for (index, link) in recording.run().links.iter().enumerate() {
-        let (mut held, mut lost) = (Vec::new(), Vec::new());
+        let (mut present, mut lost) = (Vec::new(), Vec::new());
         let mut first_link = recording.rows_of(0);
         for (row, entry) in recording.rows_of(index).enumerate() {
             let entry = entry?;
@@ -30,14 +30,14 @@ pub(super) fn check(
             } else if number != Some(entry.number) {
                 mismatches.add(|| format!("row {row}: shot {} on link {index}, {number:?} on link 0", entry.number));
             }
-            push(if entry.state == State::Lost { &mut lost } else { &mut held }, entry.number);
+            push(if entry.state == State::Lost { &mut lost } else { &mut present }, entry.number);
         }
         let losses = all_losses.iter().filter(|loss| loss.stream == link.stream);
         let mut losses: Vec<Run> = losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
         if ended.is_none() {
             // The run continues or was interrupted: shots before a loss may not be visible, but all shots before a row
             // are.
-            let end = held.last().max(lost.last()).map_or(0, |run| run.1);
+            let end = present.last().max(lost.last()).map_or(0, |run| run.1);
             losses.iter_mut().for_each(|run| run.1 = run.1.min(end));
         }
         let removed = recording.removed();
@@ -48,7 +48,7 @@ pub(super) fn check(
             losses.push((removed.first.min(end), end));
         }
         let whole = !recording.is_stripe();
-        check_numbers(link.stream, &held, &lost, &losses, whole, mismatches);
+        check_numbers(link.stream, &present, &lost, &losses, whole, mismatches);
     }
     for loss in all_losses {
         if !recording.run().links.iter().any(|link| link.stream == loss.stream) {
@@ -86,13 +86,13 @@ fn check_part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
 /// which gives the cause.
 ///
 /// Gaps are checked only in a `whole` recording: the shot numbers between the rows of a stripe are in other files.
-fn check_numbers(stream: u32, held: &[Run], lost: &[Run], losses: &[Run], whole: bool, mismatches: &Mismatches) {
-    let rows = union_telling(&[held, lost].concat(), |at| {
+fn check_numbers(stream: u32, present: &[Run], lost: &[Run], losses: &[Run], whole: bool, mismatches: &Mismatches) {
+    let rows = union_telling(&[present, lost].concat(), |at| {
         mismatches.add(|| format!("stream {stream}: shot {at} is in two rows"));
     });
     let losses =
         union_telling(losses, |at| mismatches.add(|| format!("stream {stream}: shot {at} is in /losses twice")));
-    union_telling(&[held, &losses].concat(), |at| {
+    union_telling(&[present, &losses].concat(), |at| {
         mismatches.add(|| format!("stream {stream}: shot {at} is in a row with data, and in /losses"));
     });
     let all = union(&[rows, losses].concat());
@@ -109,12 +109,12 @@ fn check_counters(rows: u64, ended: &Ended, links: &[LinkVerdict], mismatches: &
         }
         let Some(link) = links.iter().find(|link| link.stream == stream.stream) else { continue };
         let removed = stream.more.iter().filter(|(name, _)| name == REMOVED_SHOTS).map(|(_, count)| count).sum::<u64>();
-        let (handed, held) =
+        let (delivered, recorded) =
             (stream.shots_complete + stream.shots_partial, link.complete + link.partial + link.sink_error + removed);
-        if handed != held {
+        if delivered != recorded {
             mismatches.add(|| {
                 format!(
-                    "stream {}: the books say that {handed} shots were handed to the recorder, its rows {held}",
+                    "stream {}: the books say that {delivered} shots were handed to the recorder, its rows {recorded}",
                     stream.stream
                 )
             });
@@ -139,9 +139,9 @@ fn check_counters(rows: u64, ended: &Ended, links: &[LinkVerdict], mismatches: &
 mod tests {
     use super::*;
 
-    fn described(held: &[Run], lost: &[Run], losses: &[Run]) -> Vec<String> {
+    fn described(present: &[Run], lost: &[Run], losses: &[Run]) -> Vec<String> {
         let mismatches = Mismatches::default();
-        check_numbers(7, held, lost, losses, true, &mismatches);
+        check_numbers(7, present, lost, losses, true, &mismatches);
         mismatches.described.into_inner().unwrap()
     }
 

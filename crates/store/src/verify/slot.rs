@@ -152,8 +152,8 @@ impl<'a> Checker<'a> {
         match slot.get(at..at + Metadata::LEN).map(Metadata::parse) {
             Some(Ok(metadata)) if row.record_good => {
                 if metadata.first_ns != row.stamp_tai_ns {
-                    let (stamp, said) = (metadata.first_ns, row.stamp_tai_ns);
-                    mismatch(format!("its metadata was stamped at {stamp} ns, its row says {said}"));
+                    let (stamp, row_stamp) = (metadata.first_ns, row.stamp_tai_ns);
+                    mismatch(format!("its metadata was stamped at {stamp} ns, its row says {row_stamp}"));
                 } else {
                     found.records += 1;
                 }

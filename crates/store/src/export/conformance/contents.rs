@@ -162,9 +162,9 @@ fn payloads(recording: &Recording, link: usize) -> Result<Vec<Vec<u8>>, Failure>
     let geometry = recording.run().links[link].geometry;
     let (mut out, mut slots) = (Vec::new(), recording.slots());
     for row in 0..recording.rows() {
-        let kept = recording.row(row, link).map_err(failed("read a row"))?;
+        let entry = recording.row(row, link).map_err(failed("read a row"))?;
         let bytes = slots.read(row, link).map_err(failed("read a slot"))?;
-        for index in (0..geometry.packets()).filter(|index| kept.contains(*index)) {
+        for index in (0..geometry.packets()).filter(|index| entry.contains(*index)) {
             let (at, len) = (geometry.packet_offset(index) as usize, geometry.packet_bytes(index) as usize);
             out.push(bytes[at..at + len].to_vec());
         }

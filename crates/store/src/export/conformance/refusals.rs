@@ -87,8 +87,8 @@ fn full_drive(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let Err(refused) = stage.export(&stage.name_in(&folder), false, &go_on) else {
         return Err("a full drive took it".into());
     };
-    let said = refused.to_string();
-    ensure!(said.to_lowercase().contains("no space") || said.contains("room"), "it does not say why: {said}");
+    let message = refused.to_string();
+    ensure!(message.to_lowercase().contains("no space") || message.contains("room"), "it does not say why: {message}");
     ensure!(listed(&folder)? == before, "left behind: {:?}", listed(&folder)?);
     Ok(Outcome::Passed)
 }
