@@ -8,11 +8,11 @@
 use arrayvec::ArrayVec;
 use shotline_acquire::config::Settings;
 use shotline_acquire::live::Live;
-use shotline_acquire::run::{Described, Outcome, run_described};
+use shotline_acquire::run::{Described, Outcome, run_with_description};
 use shotline_backends::{Options, Transport};
 use shotline_wire::ParseError;
-use shotline_wire::framing::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position};
-use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
+use shotline_wire::framing::{Framing, Link, MAX_HEADER, NoExtras, Packet, Placement, Position};
+use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use std::error::Error;
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -24,17 +24,17 @@ impl NoExtras for Camera {} // its packets tell nothing but their places
 #[rustfmt::skip]
 impl Framing for Camera {
     fn name(&self) -> &'static str { "camera" }
-    fn sealed(&self) -> bool { false } // no ICRC
+    fn has_icrc(&self) -> bool { false } // no ICRC
     fn header_len(&self, _first: &[u8]) -> usize { 8 }
     fn key(&self, _header: &[u8]) -> Result<u32, ParseError> { Ok(0) } // one camera, one stream
 
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let truncated = ParseError::Truncated { what: "camera header", needed: 8, found: header.len() };
         let word = u64::from_le_bytes(header.try_into().map_err(|_| truncated)?);
         let (number, offset) = (word & 0xffff_ffff, (word >> 32) as u32);
         let packet = Packet::at(g, 0, number, offset)?; // refuses an offset at which no packet begins
         packet.expect_len(payload_len)?;
-        Ok(Place { position: Position::Shot { number, bits: 32, offset, last: packet.last }, len: payload_len })
+        Ok(Placement { position: Position::Shot { number, bits: 32, offset, last: packet.last }, len: payload_len })
     }
 
     fn emit(&self, _link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -44,11 +44,11 @@ impl Framing for Camera {
 
 /// Records as settings say.
 pub fn record(settings: &Settings) -> Result<Outcome, Box<dyn Error>> {
-    let (pixels, lines, cut) = (128, 64, Cut::uniform(4096));
-    let geometry = Geometry::cut_as((pixels, lines), (16, Packing::Int16Le), 0, Trailer::None, cut)?;
+    let (pixels, lines, cut) = (128, 64, Packetization::uniform(4096));
+    let geometry = Geometry::with_packetization((pixels, lines), (16, Packing::Int16Le), 0, Trailer::None, cut)?;
     let camera = Described { framing: Arc::new(Camera), geometry, name: "camera".into() };
     let (transport, options) = (Transport::default(), Options::default()); // UDP sockets
-    Ok(run_described(settings, camera, &AtomicBool::new(false), &Live::default(), |wanted, regions| {
+    Ok(run_with_description(settings, camera, &AtomicBool::new(false), &Live::default(), |wanted, regions| {
         transport.open(wanted, &options, regions)
     })?)
 }

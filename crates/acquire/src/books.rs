@@ -1,6 +1,6 @@
 //! Counters of packets and shots. Each packet and each shot is in exactly one of them, so the sums must match.
 
-use shotline_wire::shot::{DropCause, Drops};
+use shotline_wire::shot::{DropCause, DropCounters};
 use std::fmt;
 
 /// Counters of one stream, or of packets that belong to none.
@@ -11,7 +11,7 @@ pub struct Books {
     /// Of these, packets whose payload is in its shot.
     pub placed: u64,
     /// Of these, packets that were dropped, by cause.
-    pub packet_drops: Drops,
+    pub packet_drops: DropCounters,
     /// Packets missing in closed shots: they never arrived, or were dropped for a cause above.
     pub packets_missing: u64,
     /// Payloads that were copied once more, because they did not land in their destination.
@@ -35,7 +35,7 @@ pub struct Books {
     /// Shots handed on with packets missing or a wrong end-of-shot record.
     pub partial: u64,
     /// Shots that were not handed on, by cause.
-    pub shot_drops: Drops,
+    pub shot_drops: DropCounters,
     /// Number of times that the sender restarted.
     pub restarts: u64,
 }

@@ -375,7 +375,7 @@ mod tests {
                     let message = Message::parse(datagram).unwrap();
                     match message.body {
                         Body::Request { request: Request::Status { .. }, .. } => {
-                            let report = Report { owner_silent_ms, taken: true, ..Report::default() };
+                            let report = Report { owner_silent_ms, is_owned_by_other: true, ..Report::default() };
                             Some(message.reply(Reply::Status(report)).emit().to_vec())
                         }
                         _ => refusal(datagram, Refusal::Owned),

@@ -146,7 +146,7 @@ mod tests {
     use crate::align::AlignBy;
     use shotline_memory::{Pool, Registrar};
     use shotline_store::shot::ShotMeta;
-    use shotline_wire::shot::{Drops, Presence};
+    use shotline_wire::shot::{DropCounters, Presence};
     use std::sync::Arc;
 
     fn joiner(quorum: usize, capacity: usize) -> (Joiner, Arc<Pool>) {
@@ -173,7 +173,7 @@ mod tests {
             record_good: true,
             valid_bytes: 0,
             presence: Arc::new(Presence::empty(1)),
-            drops: Drops::default(),
+            drops: DropCounters::default(),
         };
         Item::Shot(Box::new(Shot { meta, buffer: pool.take().unwrap() }))
     }

@@ -66,12 +66,12 @@ pub struct Step {
     /// Maximum distance between the stamps of one event, in ns; 0 if aligned by number.
     pub window_ns: u64,
     /// Status of each link, in their order.
-    pub links: ArrayVec<LinkStep, MAX_LINKS>,
+    pub links: ArrayVec<LinkStatus, MAX_LINKS>,
 }
 
 /// Alignment status of one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStep {
+pub struct LinkStatus {
     /// Counters of its shots.
     pub counts: SourceCounters,
     /// State of its clock.
@@ -82,7 +82,7 @@ pub struct LinkStep {
 
 impl Step {
     pub(crate) fn of<T>(aligner: &Aligner<T>, links: usize) -> Self {
-        let link = |link| LinkStep {
+        let link = |link| LinkStatus {
             counts: *aligner.source(link),
             clock: aligner.clock(link),
             stopped: aligner.is_stopped(link),

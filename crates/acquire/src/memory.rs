@@ -51,7 +51,7 @@ impl Memory {
 
     /// Returns the memory for shots, cut into slots.
     pub(crate) fn pool(&self, slot_bytes: u32) -> Result<Arc<Pool>, MemoryError> {
-        Pool::over(&self.regions, self.shots, slot_bytes)
+        Pool::from_region(&self.regions, self.shots, slot_bytes)
     }
 }
 

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use shotline_memory::{Pool, Registrar};
     use shotline_store::shot::Shot;
-    use shotline_wire::shot::{Drops, Presence};
+    use shotline_wire::shot::{DropCounters, Presence};
     use std::sync::Arc;
 
     /// Shots are 10 ns apart: 30 ns before a trigger and 20 ns after it are recorded.
@@ -267,7 +267,7 @@ mod tests {
                     record_good: true,
                     valid_bytes: 0,
                     presence: Arc::new(Presence::empty(1)),
-                    drops: Drops::default(),
+                    drops: DropCounters::default(),
                 };
                 let shot = Shot { meta, buffer: self.pool.take().unwrap() };
                 self.capture.push(Box::new(Event { number, shots: [Some(shot)].into_iter().collect() }));

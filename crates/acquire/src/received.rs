@@ -9,7 +9,7 @@ use shotline_verbs::ud::Completed;
 use shotline_wire::ParseError;
 use shotline_wire::framing::ud::{SHOT_BITS, split_immediate};
 use shotline_wire::framing::{
-    Counted, Extras, Framing, Kind, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal, Ud,
+    Counted, Extras, Framing, Kind, Link, MAX_HEADER, Meaning, Packet, Placement, Position, Signal, Ud,
 };
 use shotline_wire::shot::Geometry;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct CompletionFraming {
     /// Framing on the wire.
     sent: &'static dyn Framing,
     /// Returns the destination of a payload by its immediate data and its length.
-    place: fn(Option<u32>, u32, &Geometry) -> Result<Place, ParseError>,
+    place: fn(Option<u32>, u32, &Geometry) -> Result<Placement, ParseError>,
     /// Set if completions do not show a payload's destination.
     is_counted: bool,
 }
@@ -41,8 +41,8 @@ impl Framing for CompletionFraming {
     fn name(&self) -> &'static str {
         self.sent.name()
     }
-    fn sealed(&self) -> bool {
-        self.sent.sealed()
+    fn has_icrc(&self) -> bool {
+        self.sent.has_icrc()
     }
     fn header_len(&self, _first: &[u8]) -> usize {
         Completed::LEN
@@ -50,7 +50,7 @@ impl Framing for CompletionFraming {
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
         completed(header).map(|completion| completion.dest_qp)
     }
-    fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         (self.place)(completed(header)?.imm, len, g)
     }
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -72,8 +72,8 @@ impl Extras for CompletionFraming {
     fn is_counted(&self) -> bool {
         self.is_counted
     }
-    fn meaning(&self) -> Meaning {
-        self.sent.meaning()
+    fn sample_context(&self) -> Meaning {
+        self.sent.sample_context()
     }
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
         self.sent.stamp_tai_ns(shot, g)
@@ -85,7 +85,7 @@ fn completed(header: &[u8]) -> Result<Completed, ParseError> {
     Completed::parse(header).ok_or(truncated)
 }
 
-fn by_immediate(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Place, ParseError> {
+fn by_immediate(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Placement, ParseError> {
     let Some(imm) = imm else {
         return Err(ParseError::Unknown { what: "datagram without immediate data", found: len.into() });
     };
@@ -93,10 +93,10 @@ fn by_immediate(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Place, Parse
     let packet = Packet::nth(g, 0, shot.into(), index)?;
     packet.expect_len(len)?;
     let Packet { offset, last, .. } = packet;
-    Ok(Place { position: Position::Shot { number: shot.into(), bits: SHOT_BITS, offset, last }, len })
+    Ok(Placement { position: Position::Shot { number: shot.into(), bits: SHOT_BITS, offset, last }, len })
 }
 
-fn by_count(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Place, ParseError> {
+fn by_count(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Placement, ParseError> {
     if let Some(imm) = imm {
         return Err(ParseError::Unknown { what: "immediate data of a counted packet", found: imm.into() });
     }
@@ -108,7 +108,7 @@ fn by_count(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Place, ParseErro
             found: len.into(),
         });
     }
-    Ok(Place { position: Position::Sequence { number: 0, bits: 0 }, len })
+    Ok(Placement { position: Position::Sequence { number: 0, bits: 0 }, len })
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     fn an_immediate_gives_the_destination_of_a_payload() {
         let place = |imm, len| UD.place(&header(imm), len, &geometry());
         let position = Position::Shot { number: 5, bits: SHOT_BITS, offset: 70 * 4096, last: true };
-        assert_eq!(place(Some(immediate(5, 70)), 1344), Ok(Place { position, len: 1344 }));
+        assert_eq!(place(Some(immediate(5, 70)), 1344), Ok(Placement { position, len: 1344 }));
         for (imm, len) in [(Some(immediate(5, 70)), 4096), (Some(immediate(5, 71)), 4096), (None, 4096)] {
             assert!(place(imm, len).is_err(), "{imm:?} {len}");
         }
@@ -157,8 +157,8 @@ mod tests {
     fn a_counted_packet_has_the_length_of_a_shots_packet() {
         let place = |imm, len| COUNTED.place(&header(imm), len, &geometry());
         let position = Position::Sequence { number: 0, bits: 0 };
-        assert_eq!(place(None, 4096), Ok(Place { position, len: 4096 }));
-        assert_eq!(place(None, 1344), Ok(Place { position, len: 1344 }));
+        assert_eq!(place(None, 4096), Ok(Placement { position, len: 4096 }));
+        assert_eq!(place(None, 1344), Ok(Placement { position, len: 1344 }));
         assert!(place(None, 1340).is_err() && place(Some(1), 4096).is_err());
     }
 }

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use shotline_memory::{Pool, Registrar};
     use shotline_store::shot::{Shot, ShotMeta};
-    use shotline_wire::shot::{Drops, Presence};
+    use shotline_wire::shot::{DropCounters, Presence};
 
     struct Bench {
         pool: Arc<Pool>,
@@ -197,7 +197,7 @@ mod tests {
                 record_good: true,
                 valid_bytes: 0,
                 presence: Arc::new(Presence::empty(1)),
-                drops: Drops::default(),
+                drops: DropCounters::default(),
             };
             let shot = Shot { meta, buffer: self.pool.take().unwrap() };
             let event = Event { number, shots: [Some(shot)].into_iter().collect() };

@@ -1,6 +1,6 @@
 //! The trait that each transport of the registry implements.
 
-use crate::opening::{Opened, Options, Outgoing, Role, Sending, Wanted};
+use crate::opening::{OpenedReceiver, OpenedSender, Options, ReceiverParameters, Role, SenderParameters};
 use shotline_memory::Regions;
 use shotline_transport::prebuilt::PrebuiltIo;
 use shotline_transport::{IoError, PacketIo, delegate_packet_io, delegate_prebuilt_io};
@@ -131,17 +131,22 @@ pub trait Backend: Sized {
     ///
     /// # Errors
     /// If it cannot be opened, with a remedy in the message.
-    fn open(&self, wanted: &Wanted, options: &Options, regions: &Regions) -> Result<Opened<Self::Io>, IoError>;
+    fn open(
+        &self,
+        wanted: &ReceiverParameters,
+        options: &Options,
+        regions: &Regions,
+    ) -> Result<OpenedReceiver<Self::Io>, IoError>;
     /// Opens it as sender. The default is for transports that only receive.
     ///
     /// # Errors
     /// If it cannot be opened, with a remedy in the message, or if it only receives.
     fn open_sender(
         &self,
-        _sending: &Sending,
+        _sending: &SenderParameters,
         _options: &Options,
         _regions: &Regions,
-    ) -> Result<Outgoing<Self::Sender>, IoError> {
+    ) -> Result<OpenedSender<Self::Sender>, IoError> {
         Err(IoError::Config(format!("{} only receives: send by udp", Self::ABOUT.name)))
     }
     /// Runs the `doctor` check, for packets to this address, if it is known. The default has no check.

@@ -3,7 +3,7 @@
 use crate::backend::{About, Backend, Flag};
 #[cfg(not(feature = "dpdk"))]
 use crate::backend::{Never, not_built};
-use crate::opening::{Opened, Options, Outgoing, Role, Sending, Wanted};
+use crate::opening::{OpenedReceiver, OpenedSender, Options, ReceiverParameters, Role, SenderParameters};
 #[cfg(feature = "dpdk")]
 use crate::route;
 use shotline_memory::Regions;
@@ -62,21 +62,26 @@ impl Backend for Dpdk {
     }
 
     #[cfg(feature = "dpdk")]
-    fn open(&self, wanted: &Wanted, options: &Options, regions: &Regions) -> Result<Opened<DpdkIo>, IoError> {
-        let Wanted { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
+    fn open(
+        &self,
+        wanted: &ReceiverParameters,
+        options: &Options,
+        regions: &Regions,
+    ) -> Result<OpenedReceiver<DpdkIo>, IoError> {
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
         let defaults = self.config(options, DpdkConfig::new(self.0.as_str(), bind, scratch))?;
         let config = DpdkConfig { sealed, remainders, capacity, ..defaults };
         let receive_buffer = usize::from(config.descriptors) * usize::from(config.mtu);
-        Ok(Opened { io: DpdkIo::open(config, regions)?, local: bind, receive_buffer })
+        Ok(OpenedReceiver { io: DpdkIo::open(config, regions)?, local: bind, receive_buffer })
     }
 
     #[cfg(feature = "dpdk")]
     fn open_sender(
         &self,
-        sending: &Sending,
+        sending: &SenderParameters,
         options: &Options,
         regions: &Regions,
-    ) -> Result<Outgoing<DpdkIo>, IoError> {
+    ) -> Result<OpenedSender<DpdkIo>, IoError> {
         let ip = sending.source.unwrap_or_else(|| route::neighbour(sending.to.ip()));
         let source = SocketAddr::new(ip, SOURCE_PORT);
         let defaults = self.config(options, DpdkConfig::new(self.0.as_str(), source, sending.scratch))?;
@@ -85,7 +90,7 @@ impl Backend for Dpdk {
         let mut io =
             DpdkIo::open(DpdkConfig { eal, zero_copy, sealed, remainders: false, capacity: 0, ..defaults }, regions)?;
         io.wait_link(LINK_TIMEOUT)?;
-        Ok(Outgoing { source: io.local_addr(), io })
+        Ok(OpenedSender { source: io.local_addr(), io })
     }
 
     #[cfg(not(feature = "dpdk"))]

@@ -1,10 +1,10 @@
 //! `ibverbs:DEVICE`: a queue pair of an RDMA device.
 
 use crate::backend::{About, Backend, Finding, Never};
-use crate::opening::{Opened, Options, Role, Wanted};
+use crate::opening::{OpenedReceiver, Options, ReceiverParameters, Role};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
-use shotline_verbs::ibverbs::Choice;
+use shotline_verbs::ibverbs::DeviceSelector;
 use shotline_verbs::ibverbs::find::{self, Found};
 use shotline_verbs::ibverbs::ud::{UdConfig, UdIo};
 use shotline_wire::shot::PACKET_BYTES;
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ibverbs {
     /// The device and its address (port and GID).
-    pub choice: Choice,
+    pub choice: DeviceSelector,
     /// Keep route headers although the device could drop them.
     pub keep_headers: bool,
 }
@@ -53,12 +53,17 @@ impl Backend for Ibverbs {
         if self.keep_headers { format!("{},{KEEP}", self.choice) } else { self.choice.to_string() }
     }
 
-    fn open(&self, wanted: &Wanted, _options: &Options, regions: &Regions) -> Result<Opened<UdIo>, IoError> {
+    fn open(
+        &self,
+        wanted: &ReceiverParameters,
+        _options: &Options,
+        regions: &Regions,
+    ) -> Result<OpenedReceiver<UdIo>, IoError> {
         let Self { choice, keep_headers } = self.clone();
         let (local, capacity) = (wanted.bind.ip(), wanted.capacity);
         let io = UdIo::open(&UdConfig { choice, local, capacity, remainders: true, keep_headers }, regions)?;
         // The device buffers only what was posted.
-        Ok(Opened { local: io.local_addr(), receive_buffer: wanted.capacity * PACKET_BYTES as usize, io })
+        Ok(OpenedReceiver { local: io.local_addr(), receive_buffer: wanted.capacity * PACKET_BYTES as usize, io })
     }
 
     /// Reports the machine's RDMA devices, and if one of them can receive.
@@ -98,7 +103,7 @@ mod tests {
 
     #[test]
     fn parse_accepts_port_gid_and_headers() {
-        let choice = Choice { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
+        let choice = DeviceSelector { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
         let expected = Ibverbs { choice, keep_headers: true };
         assert_eq!(Ibverbs::parse("mlx5_0,port=2,gid=3,headers=keep"), Ok(Some(expected)));
         for bad in ["port=1", "rxe0,port=300", "rxe0,gid=x", "rxe0,mtu=1"] {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Parameters of opening a transport as receiver.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct ReceiverParameters {
     /// The local address.
     pub bind: SocketAddr,
     /// `true` if packets end in an ICRC.
@@ -22,7 +22,7 @@ pub struct Wanted {
 
 /// A transport opened as receiver.
 #[derive(Debug)]
-pub struct Opened<P> {
+pub struct OpenedReceiver<P> {
     /// The transport.
     pub io: P,
     /// Address at which a sender reaches it.
@@ -31,16 +31,16 @@ pub struct Opened<P> {
     pub receive_buffer: usize,
 }
 
-impl<P> Opened<P> {
+impl<P> OpenedReceiver<P> {
     /// Converts the transport to another type.
-    pub fn map<Q>(self, into: impl FnOnce(P) -> Q) -> Opened<Q> {
-        Opened { io: into(self.io), local: self.local, receive_buffer: self.receive_buffer }
+    pub fn map<Q>(self, into: impl FnOnce(P) -> Q) -> OpenedReceiver<Q> {
+        OpenedReceiver { io: into(self.io), local: self.local, receive_buffer: self.receive_buffer }
     }
 }
 
 /// Parameters of opening a transport as sender.
 #[derive(Clone, Copy, Debug)]
-pub struct Sending {
+pub struct SenderParameters {
     /// The local address; `None`: the address of the route, or for a device that the kernel does not use, one next to
     /// `to`.
     pub source: Option<IpAddr>,
@@ -56,17 +56,17 @@ pub struct Sending {
 
 /// A transport opened as sender.
 #[derive(Debug)]
-pub struct Outgoing<P> {
+pub struct OpenedSender<P> {
     /// The transport.
     pub io: P,
     /// Source address of its packets.
     pub source: SocketAddr,
 }
 
-impl<P> Outgoing<P> {
+impl<P> OpenedSender<P> {
     /// Converts the transport to another type.
-    pub fn map<Q>(self, into: impl FnOnce(P) -> Q) -> Outgoing<Q> {
-        Outgoing { io: into(self.io), source: self.source }
+    pub fn map<Q>(self, into: impl FnOnce(P) -> Q) -> OpenedSender<Q> {
+        OpenedSender { io: into(self.io), source: self.source }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `packet:INTERFACE`: raw frames through the kernel (AF_PACKET).
 
 use crate::backend::{About, Backend, Flag};
-use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
+use crate::opening::{OpenedReceiver, OpenedSender, Options, ReceiverParameters, SenderParameters};
 use crate::route;
 use shotline_memory::Regions;
 use shotline_transport::IoError;
@@ -42,8 +42,13 @@ impl Backend for Packet {
         self.0.clone()
     }
 
-    fn open(&self, wanted: &Wanted, _options: &Options, regions: &Regions) -> Result<Opened<FrameIo>, IoError> {
-        let Wanted { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
+    fn open(
+        &self,
+        wanted: &ReceiverParameters,
+        _options: &Options,
+        regions: &Regions,
+    ) -> Result<OpenedReceiver<FrameIo>, IoError> {
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
         let interface = self.0.clone();
         let config = FrameConfig {
             interface,
@@ -58,15 +63,15 @@ impl Backend for Packet {
             ecn: false,
         };
         let io = FrameIo::open(config, regions)?;
-        Ok(Opened { local: io.local_addr(), receive_buffer, io })
+        Ok(OpenedReceiver { local: io.local_addr(), receive_buffer, io })
     }
 
     fn open_sender(
         &self,
-        sending: &Sending,
+        sending: &SenderParameters,
         options: &Options,
         regions: &Regions,
-    ) -> Result<Outgoing<FrameIo>, IoError> {
+    ) -> Result<OpenedSender<FrameIo>, IoError> {
         let peer = options.peer().map_err(IoError::Config)?;
         let config = FrameConfig {
             interface: self.0.clone(),
@@ -82,6 +87,6 @@ impl Backend for Packet {
             ecn: false,
         };
         let io = FrameIo::open(config, regions)?;
-        Ok(Outgoing { source: io.local_addr(), io })
+        Ok(OpenedSender { source: io.local_addr(), io })
     }
 }

@@ -3,7 +3,7 @@
 use crate::backend::{About, Backend, Finding, Flag, not_built};
 use crate::dpdk::Dpdk;
 use crate::ibverbs::Ibverbs;
-use crate::opening::{Opened, Options, Outgoing, Role, Sending, Wanted};
+use crate::opening::{OpenedReceiver, OpenedSender, Options, ReceiverParameters, Role, SenderParameters};
 use crate::packet::Packet;
 use crate::udp::Udp;
 use crate::xdp::Xdp;
@@ -102,7 +102,7 @@ macro_rules! registry {
             ///
             /// # Errors
             /// If it cannot be opened, with a remedy in the message.
-            pub fn open(&self, wanted: &Wanted, options: &Options, regions: &Regions) -> Result<Opened<Io>, IoError> {
+            pub fn open(&self, wanted: &ReceiverParameters, options: &Options, regions: &Regions) -> Result<OpenedReceiver<Io>, IoError> {
                 match self {
                     Self::Auto => Err(auto_error()),
                     $( Self::$backend(backend) => Ok(backend.open(wanted, options, regions)?.map(Io::$backend)), )+
@@ -115,10 +115,10 @@ macro_rules! registry {
             /// If it cannot be opened, with a remedy in the message, or if it only receives.
             pub fn open_sender(
                 &self,
-                sending: &Sending,
+                sending: &SenderParameters,
                 options: &Options,
                 regions: &Regions,
-            ) -> Result<Outgoing<Sender>, IoError> {
+            ) -> Result<OpenedSender<Sender>, IoError> {
                 match self {
                     Self::Auto => Err(auto_error()),
                     $(

@@ -1,7 +1,7 @@
 //! `udp`: UDP sockets.
 
 use crate::backend::{About, Backend, Flag};
-use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
+use crate::opening::{OpenedReceiver, OpenedSender, Options, ReceiverParameters, SenderParameters};
 use crate::route;
 use shotline_memory::{Regions, Sge};
 use shotline_transport::IoError;
@@ -42,20 +42,25 @@ impl Backend for Udp {
         String::new()
     }
 
-    fn open(&self, wanted: &Wanted, _options: &Options, regions: &Regions) -> Result<Opened<UdpIo>, IoError> {
-        let Wanted { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
+    fn open(
+        &self,
+        wanted: &ReceiverParameters,
+        _options: &Options,
+        regions: &Regions,
+    ) -> Result<OpenedReceiver<UdpIo>, IoError> {
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
         let config =
             UdpConfig { bind, sealed, remainders, capacity, scratch, receive_buffer, stamps: true, ecn: false };
         let io = UdpIo::open(&config, regions)?;
-        Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
+        Ok(OpenedReceiver { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
     }
 
     fn open_sender(
         &self,
-        sending: &Sending,
+        sending: &SenderParameters,
         _options: &Options,
         regions: &Regions,
-    ) -> Result<Outgoing<UdpIo>, IoError> {
+    ) -> Result<OpenedSender<UdpIo>, IoError> {
         let config = UdpConfig {
             bind: SocketAddr::new(route::source(sending.source, sending.to)?, 0),
             sealed: sending.sealed,
@@ -67,6 +72,6 @@ impl Backend for Udp {
             ecn: false,
         };
         let io = UdpIo::open(&config, regions)?;
-        Ok(Outgoing { source: io.local_addr(), io })
+        Ok(OpenedSender { source: io.local_addr(), io })
     }
 }

@@ -1,7 +1,7 @@
 //! `xdp:INTERFACE`: frames received from an interface's driver (AF_XDP).
 
 use crate::backend::{About, Backend, Never};
-use crate::opening::{Opened, Options, Wanted};
+use crate::opening::{OpenedReceiver, Options, ReceiverParameters};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
 use shotline_transport::xdp::{AttachMode, CopyMode, XdpConfig, XdpIo};
@@ -92,8 +92,13 @@ impl Backend for Xdp {
         self.chunks.map_or(arguments.clone(), |chunks| format!("{arguments},chunks={chunks}"))
     }
 
-    fn open(&self, wanted: &Wanted, _options: &Options, regions: &Regions) -> Result<Opened<XdpIo>, IoError> {
-        let Wanted { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
+    fn open(
+        &self,
+        wanted: &ReceiverParameters,
+        _options: &Options,
+        regions: &Regions,
+    ) -> Result<OpenedReceiver<XdpIo>, IoError> {
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
         let defaults = XdpConfig::new(self.interface.as_str(), bind, scratch);
         let config = XdpConfig {
             queues: self.queues.map_or_else(Vec::new, |(first, last)| (first..=last).collect()),
@@ -106,7 +111,7 @@ impl Backend for Xdp {
             ..defaults
         };
         let io = XdpIo::open(config, regions)?;
-        Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
+        Ok(OpenedReceiver { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
     }
 }
 

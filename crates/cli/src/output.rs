@@ -13,7 +13,7 @@ use shotline_acquire::live::Step;
 use shotline_acquire::run::{Cause, End, Outcome};
 use shotline_acquire::stages::{Limit, Reading};
 use shotline_store::recorder::Chunks;
-use shotline_wire::shot::{DropCause, Drops};
+use shotline_wire::shot::{DropCause, DropCounters};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Stderr, Stdout, Write as _};
@@ -58,7 +58,7 @@ impl CpuTime {
 /// Counts by cause, under the causes' names.
 pub type ByCause = BTreeMap<&'static str, u64>;
 
-fn by_cause(drops: &Drops) -> ByCause {
+fn by_cause(drops: &DropCounters) -> ByCause {
     drops.iter().map(|(cause, count)| (cause.name(), count)).collect()
 }
 

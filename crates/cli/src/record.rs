@@ -7,7 +7,7 @@ use crate::{Result, signals};
 use shotline_acquire::config::{File, Settings};
 use shotline_acquire::live::{Live, Notice};
 use shotline_acquire::run::{Outcome, RunError, run as acquire};
-use shotline_backends::{Io, Opened, Options, Transport, Wanted};
+use shotline_backends::{Io, OpenedReceiver, Options, ReceiverParameters, Transport};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
 use std::io::IsTerminal;
@@ -129,6 +129,6 @@ pub fn over_udp(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::res
 }
 
 /// A socket as a run wants it.
-pub fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<Io>, IoError> {
+pub fn open(wanted: &ReceiverParameters, regions: &Regions) -> std::result::Result<OpenedReceiver<Io>, IoError> {
     Transport::default().open(wanted, &Options::default(), regions)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Maximum number of texts that wait to be written.
 const WAITING: usize = 4;
 /// Time without room after which the output counts as stalled.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An output that a thread of its own writes to, in order.
 pub struct Teller<W> {
@@ -31,7 +31,7 @@ struct State {
     /// Number of texts that were ever queued, and of those that were written.
     queued: u64,
     written: u64,
-    /// The output had no room for [`PATIENCE`], and nothing was written since.
+    /// The output had no room for [`WAIT_TIMEOUT`], and nothing was written since.
     stalled: bool,
 }
 
@@ -102,7 +102,7 @@ impl<W: Write + AsFd + 'static> Teller<W> {
         let end = state.queued;
         while state.written < end && !state.stalled {
             let before = state.written;
-            let (after, wait) = queue.changed.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            let (after, wait) = queue.changed.wait_timeout(state, WAIT_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
             state = after;
             // An output with room is not stalled: the thread has not had its turn.
             state.stalled = wait.timed_out() && state.written == before && !has_room((self.output)());

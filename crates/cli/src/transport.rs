@@ -1,7 +1,7 @@
 //! Flags of what carries packets, and the transports that they open.
 
 use shotline_acquire::config::Settings;
-use shotline_backends::{Advice, Options, Outgoing, Role, Sender, Sending, Transport, advise, route};
+use shotline_backends::{Advice, OpenedSender, Options, Role, Sender, SenderParameters, Transport, advise, route};
 use shotline_instrument::probe::{Outlet, Wanted};
 use shotline_memory::{Regions, Sge};
 use shotline_transport::IoError;
@@ -74,8 +74,8 @@ pub fn opens<'a>(
 ) -> impl Fn(&Wanted, &Regions) -> Result<Outlet<Sender>, IoError> + use<'a> {
     move |wanted, regions| {
         let Wanted { destination: to, sealed, .. } = *wanted;
-        let sending = Sending { source, to, sealed, frames: 0, scratch: Sge::EMPTY };
-        let Outgoing { io, source } = transport.open_sender(&sending, options, regions)?;
+        let sending = SenderParameters { source, to, sealed, frames: 0, scratch: Sge::EMPTY };
+        let OpenedSender { io, source } = transport.open_sender(&sending, options, regions)?;
         Ok(Outlet::new(io, source))
     }
 }

@@ -12,7 +12,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Sparkline, Widget};
 use serde::Serialize;
 use shotline_acquire::config::Settings;
-use shotline_acquire::live::{LinkStep, Live, Reading, Step};
+use shotline_acquire::live::{LinkStatus, Live, Reading, Step};
 use shotline_acquire::stages;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -276,8 +276,8 @@ fn in_step(step: &Step, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn of_link(index: usize, link: &LinkStep) -> String {
-    let LinkStep { clock, counts, stopped } = link;
+fn of_link(index: usize, link: &LinkStatus) -> String {
+    let LinkStatus { clock, counts, stopped } = link;
     let state = match (stopped, clock.at_ns, clock.locked) {
         (true, ..) => "stopped".into(),
         (_, 0, _) => "no clock".into(),
@@ -406,7 +406,7 @@ mod tests {
         let mut history = History::new(Target::default());
         history.step.events.partial = 7;
         for index in 0..3 {
-            let mut link = LinkStep::default();
+            let mut link = LinkStatus::default();
             link.counts.missing = 40 + index;
             link.clock.at_ns = index;
             (link.clock.offset_ns, link.clock.drift_ppb) = (-1_234_500, 12_340);

@@ -20,7 +20,7 @@ macro_rules! ensure {
 
 /// Fails a check unless `found` equals `expected`. The formatted remaining arguments describe what is compared.
 #[macro_export]
-macro_rules! same {
+macro_rules! ensure_eq {
     ($found:expr, $expected:expr, $($what:tt)+) => {{
         let (found, expected) = (&$found, &$expected);
         if found != expected {

@@ -1,7 +1,7 @@
 //! A test link that records the packets sent over it.
 
 use shotline_memory::Regions;
-use shotline_transport::{DeviceCounts, IoError, PacketIo, Seal, Send};
+use shotline_transport::{DeviceCounters, IoError, PacketIo, Seal, TxPacket};
 use shotline_wire::crc;
 use shotline_wire::icrc::{self, Flow, Network};
 use std::cell::{Cell, RefCell};
@@ -80,10 +80,10 @@ pub(crate) struct FakeLink {
 
 impl PacketIo for FakeLink {
     crate::fake::receives_nothing!();
-    fn device(&self) -> DeviceCounts {
-        DeviceCounts::default()
+    fn device_counters(&self) -> DeviceCounters {
+        DeviceCounters::default()
     }
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         let taken = packets.len().min(self.capacity);
         for packet in &packets[..taken] {
             let mut bytes = packet.header.to_vec();

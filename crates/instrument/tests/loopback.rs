@@ -2,7 +2,7 @@
 
 use shotline_instrument::probe::{Config, Outlet, Server, Stats, pace::Pace};
 use shotline_memory::Sge;
-use shotline_testing::PATIENCE;
+use shotline_testing::WAIT_TIMEOUT;
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_wire::framing::Kind;
 use shotline_wire::record;
@@ -70,7 +70,7 @@ impl Receiver {
         let (control, data) = (socket(), socket());
         control.connect(probe).unwrap();
         for socket in [&control, &data] {
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         }
         Self { control, data, sequence: 0 }
     }

@@ -38,7 +38,7 @@ impl Access {
         self.0 & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0
     }
     /// Returns the intersection of both rights.
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
     /// Returns the rights as bits, to send them to a peer.

@@ -1,7 +1,7 @@
 //! Formatting of byte counts in messages.
 
 /// Formats a byte count with a binary unit and one decimal: `24.0 GiB`.
-pub fn bytes_in_words(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).ilog2() / 10).min(units.len() as u32 - 1);
     if power == 0 {

@@ -4,7 +4,7 @@
 //! a kind lacks it, the check is not run and the report has the reason. Panics of a check are failures, except those
 //! that it expects.
 
-use crate::{Access, Addressing, Pages, Protection, Refused, Region, RegisterError, Registrar};
+use crate::{Access, AccessError, Addressing, Pages, Protection, Region, RegisterError, Registrar};
 use shotline_conformance::{Failure, Outcome, Report};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ const fn check(name: &'static str, needs: Needs, run: fn(&dyn Fixture) -> Result
 pub fn run(fixture: &dyn Fixture, filter: &str) -> Report {
     let probe = fixture.make(1).unwrap_or_else(|why| panic!("{}: cannot make a region: {why}", fixture.name()));
     let outcome = |check: &Check| match check.needs.lacking(&probe, fixture) {
-        Some(why) => Outcome::cannot(why),
+        Some(why) => Outcome::not_run(why),
         None => Outcome::of(
             catch_unwind(AssertUnwindSafe(|| (check.run)(fixture))).unwrap_or_else(|_| Err("it panicked".into())),
         ),
@@ -315,12 +315,12 @@ fn rights(fixture: &dyn Fixture) -> Result<(), Failure> {
             let found = protection.remote_for(pd, 1, 0, mr.rkey, mr.address, 8, needed);
             match (access.allows(needed), found) {
                 (true, Ok(grant)) if grant.sge.offset == 8 && grant.sge.len == 8 => {}
-                (false, Err(Refused::Rights)) => {}
+                (false, Err(AccessError::Rights)) => {}
                 (_, found) => return Err(format!("{needed:?} of memory for {access:?}: {found:?}")),
             }
         }
         let end = protection.remote_for(pd, 1, 0, mr.rkey, mr.address + len - 7, 8, Access::REMOTE_READ);
-        if !matches!(end, Err(Refused::Bounds | Refused::Rights)) {
+        if !matches!(end, Err(AccessError::Bounds | AccessError::Rights)) {
             return Err(format!("bytes after the registration: {end:?}"));
         }
     }

@@ -26,10 +26,12 @@ mod ring;
 mod stack;
 
 pub use access::Access;
-pub use bytes::bytes_in_words;
+pub use bytes::format_bytes;
 pub use capacity::check_capacity;
 pub use pool::{Buffer, Pool};
-pub use protection::{Addressing, Grant, Identity, KeyMap, Mr, Pd, Pin, Protection, Refused, RegisterError, Usage};
+pub use protection::{
+    AccessError, Addressing, Grant, Identity, KeyMap, Mr, Pd, Pin, Protection, RegisterError, RegistrationCounters,
+};
 pub use region::{DeviceMemory, MemoryError, Pages, Region, RegionDescription, RegionKind};
 pub use registrar::{RegionId, Regions, Registrar, Sge};
-pub use ring::{Broken, RingReader, RingWriter, asleep_after, wanted_after};
+pub use ring::{InvalidPosition, RingReader, RingWriter, request_wakeup, requested_wakeup};

@@ -36,7 +36,7 @@ impl Pool {
 
     /// Divides a registered region into as many slots of `slot_bytes` as fit. For receivers that learn the size of a
     /// shot only from its packets.
-    pub fn over(regions: &Regions, id: RegionId, slot_bytes: u32) -> Result<Arc<Self>, MemoryError> {
+    pub fn from_region(regions: &Regions, id: RegionId, slot_bytes: u32) -> Result<Arc<Self>, MemoryError> {
         let region = Arc::clone(regions.get(id));
         let slots = region.len().checked_div(slot_bytes as usize).unwrap_or(0).min(MAX_SLOTS) as u32;
         if slots == 0 {

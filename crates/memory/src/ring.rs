@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 /// The other end wrote a position that is impossible in a valid ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the other end of the ring wrote an impossible position")]
-pub struct Broken;
+pub struct InvalidPosition;
 
 /// Writing end (producer) of a ring.
 #[derive(Debug)]
@@ -41,26 +41,26 @@ impl RingWriter {
     }
     /// Returns `true` if there is free space for `len` bytes. `head` is the reader's position.
     #[inline]
-    pub fn has_room(&mut self, head: &AtomicU64, len: u64) -> Result<bool, Broken> {
+    pub fn has_space(&mut self, head: &AtomicU64, len: u64) -> Result<bool, InvalidPosition> {
         if self.size - (self.tail - self.head) < len {
-            self.room(head)?;
+            self.free_space(head)?;
         }
         Ok(self.size - (self.tail - self.head) >= len)
     }
     /// Returns the free space in bytes. `head` is the reader's position.
     #[inline]
-    pub fn room(&mut self, head: &AtomicU64) -> Result<u64, Broken> {
+    pub fn free_space(&mut self, head: &AtomicU64) -> Result<u64, InvalidPosition> {
         let seen = load(head);
         // A valid reader neither moves backwards nor passes the published tail.
         if seen < self.head || seen > self.published {
-            return Err(Broken);
+            return Err(InvalidPosition);
         }
         self.head = seen;
         Ok(self.size - (self.tail - self.head))
     }
     /// Advances the tail after `len` bytes were written. The reader sees them after [`publish`](Self::publish).
     #[inline]
-    pub fn wrote(&mut self, len: u64) {
+    pub fn advance(&mut self, len: u64) {
         self.tail += len;
     }
     /// Publishes the tail to the reader. Returns `true` if it has moved since the last call.
@@ -100,12 +100,12 @@ impl RingReader {
     }
     /// Returns the number of bytes that can be read. `tail` is the writer's position.
     #[inline]
-    pub fn available(&mut self, tail: &AtomicU64) -> Result<u64, Broken> {
+    pub fn available(&mut self, tail: &AtomicU64) -> Result<u64, InvalidPosition> {
         if self.tail == self.head {
             let seen = load(tail);
             // A valid writer neither moves backwards nor overtakes the published head by more than the ring's size.
             if seen < self.tail || seen - self.published > self.size {
-                return Err(Broken);
+                return Err(InvalidPosition);
             }
             self.tail = seen;
         }
@@ -138,17 +138,17 @@ fn load(position: &AtomicU64) -> u64 {
 }
 
 /// Requests a wake-up by storing `value` before all later loads of this process. If the caller then finds the ring
-/// empty, it may sleep. (Together with [`wanted_after`] this is Dekker's algorithm: at least one of the two ends sees
+/// empty, it may sleep. (Together with [`requested_wakeup`] this is Dekker's algorithm: at least one of the two ends sees
 /// the store of the other.)
 #[inline]
-pub fn asleep_after(word: &AtomicU32, value: u32) {
+pub fn request_wakeup(word: &AtomicU32, value: u32) {
     word.store(value, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
 /// Returns the wake-up request of the other end, loaded after everything that this process has published.
 #[inline]
-pub fn wanted_after(word: &AtomicU32) -> u32 {
+pub fn requested_wakeup(word: &AtomicU32) -> u32 {
     fence(Ordering::SeqCst);
     word.load(Ordering::Relaxed)
 }
@@ -162,10 +162,10 @@ mod tests {
         let (mut writer, mut reader) = (RingWriter::new(64), RingReader::new(64));
         let (tail, head) = (AtomicU64::new(0), AtomicU64::new(0));
         for round in 0..10 {
-            assert_eq!(writer.has_room(&head, 65), Ok(false));
-            assert_eq!((writer.has_room(&head, 48), writer.offset()), (Ok(true), round * 48 % 64));
-            writer.wrote(48);
-            assert_eq!((writer.has_room(&head, 17), reader.available(&tail)), (Ok(false), Ok(0)));
+            assert_eq!(writer.has_space(&head, 65), Ok(false));
+            assert_eq!((writer.has_space(&head, 48), writer.offset()), (Ok(true), round * 48 % 64));
+            writer.advance(48);
+            assert_eq!((writer.has_space(&head, 17), reader.available(&tail)), (Ok(false), Ok(0)));
             assert!(writer.publish(&tail) && !writer.publish(&tail));
             assert_eq!((reader.available(&tail), reader.offset()), (Ok(48), round * 48 % 64));
             reader.read(48);
@@ -177,18 +177,18 @@ mod tests {
     fn impossible_positions_are_refused() {
         let ends = || (RingWriter::new(64), RingReader::new(64));
         let (mut writer, mut reader) = ends();
-        assert_eq!(writer.room(&AtomicU64::new(1)), Err(Broken));
-        assert_eq!(reader.available(&AtomicU64::new(65)), Err(Broken));
-        writer.wrote(10);
-        assert_eq!(writer.room(&AtomicU64::new(1)), Err(Broken));
+        assert_eq!(writer.free_space(&AtomicU64::new(1)), Err(InvalidPosition));
+        assert_eq!(reader.available(&AtomicU64::new(65)), Err(InvalidPosition));
+        writer.advance(10);
+        assert_eq!(writer.free_space(&AtomicU64::new(1)), Err(InvalidPosition));
         writer.publish(&AtomicU64::new(0));
-        assert_eq!(writer.room(&AtomicU64::new(10)), Ok(64));
-        assert_eq!(writer.room(&AtomicU64::new(9)), Err(Broken));
+        assert_eq!(writer.free_space(&AtomicU64::new(10)), Ok(64));
+        assert_eq!(writer.free_space(&AtomicU64::new(9)), Err(InvalidPosition));
         assert_eq!(reader.available(&AtomicU64::new(10)), Ok(10));
         reader.read(10);
-        assert_eq!(reader.available(&AtomicU64::new(9)), Err(Broken));
-        assert_eq!(reader.available(&AtomicU64::new(65)), Err(Broken));
-        assert_eq!(reader.available(&AtomicU64::new(u64::MAX)), Err(Broken));
+        assert_eq!(reader.available(&AtomicU64::new(9)), Err(InvalidPosition));
+        assert_eq!(reader.available(&AtomicU64::new(65)), Err(InvalidPosition));
+        assert_eq!(reader.available(&AtomicU64::new(u64::MAX)), Err(InvalidPosition));
     }
 }
 
@@ -254,10 +254,10 @@ mod model {
                 let mut writer = RingWriter::new(2);
                 writer.wrote(1);
                 writer.publish(&other.tail);
-                wanted_after(&other.wake_requested) == 1
+                requested_wakeup(&other.wake_requested) == 1
             });
             let mut reader = RingReader::new(2);
-            asleep_after(&shared.wake_requested, 1);
+            request_wakeup(&shared.wake_requested, 1);
             let sleeps = reader.available(&shared.tail).unwrap() == 0;
             let wakes = writer.join().unwrap();
             assert!(!sleeps || wakes, "the reader sleeps forever");

@@ -5,13 +5,13 @@ use arrayvec::ArrayVec;
 use shotline_wire::framing::{Link, MAX_HEADER, Packet};
 use shotline_wire::icrc::Network;
 use shotline_wire::record::{self, Record};
-use shotline_wire::shot::{Cut, Geometry, PAD_BYTES, Trailer};
+use shotline_wire::shot::{Geometry, PAD_BYTES, Packetization, Trailer};
 use shotline_wire::{bth, crc, ethernet, icrc, ipv4, ipv6, udp};
 
 /// The frames of one shot of `samples`, without FCS, and the sequence number behind them. None if the configuration
 /// has no geometry, or another one than the samples', or shots of more packets than there can be.
 pub fn shot(config: &Config, psn: u32, shot: &Shot, samples: &[u8]) -> Option<(Vec<Vec<u8>>, u32)> {
-    let geometry = config.geometry?.sent_as(Trailer::Record, Cut::uniform(config.mtu)).ok()?;
+    let geometry = config.geometry?.sent_as(Trailer::Record, Packetization::uniform(config.mtu)).ok()?;
     if geometry.sample_bytes() as usize != samples.len() {
         return None;
     }
@@ -58,17 +58,17 @@ fn frame(config: &Config, shot: &Shot, packet: &Packet, payload: &[u8]) -> Vec<u
     let link = Link { stream: config.stream.unwrap_or(shot.stream), ..config.link };
     let mut header = ArrayVec::<u8, MAX_HEADER>::new();
     framing.emit(&link, packet, &mut header);
-    if framing.sealed() {
+    if framing.has_icrc() {
         // The partition key is the link's affair, and not known to a framing.
         header[2..4].copy_from_slice(&config.partition_key.to_be_bytes());
         debug_assert!(config.partition_key != bth::DEFAULT_P_KEY || header[2..4] == [0xFF, 0xFF]);
     }
     let mut transport = header.to_vec();
     transport.extend(payload);
-    if framing.sealed() {
+    if framing.has_icrc() {
         transport.resize(header.len() + payload.len().next_multiple_of(4), 0);
     }
-    let udp_len = transport.len() + if framing.sealed() { 4 } else { 0 };
+    let udp_len = transport.len() + if framing.has_icrc() { 4 } else { 0 };
     let datagram = udp::Header {
         source: config.flow.src_port,
         destination: config.flow.dst_port,
@@ -109,7 +109,7 @@ fn frame(config: &Config, shot: &Shot, packet: &Packet, payload: &[u8]) -> Vec<u
     frame.extend(ip);
     frame.extend(datagram.emit());
     frame.extend(transport);
-    if framing.sealed() {
+    if framing.has_icrc() {
         let icrc = icrc::of_ip_packet(&frame[ethernet::Header::LEN..]).expect("an IP packet of ours");
         frame.extend(icrc.to_le_bytes());
     }

@@ -14,7 +14,7 @@ use shotline_store::codec::{self, Codec};
 use shotline_store::info::{LinkInfo, RunInfo};
 use shotline_store::shot::{Books, Event, Shot, ShotMeta};
 use shotline_store::{Recorder, RecorderConfig};
-use shotline_wire::shot::{Drops, Geometry, Packing, Presence, Trailer};
+use shotline_wire::shot::{DropCounters, Geometry, Packing, Presence, Trailer};
 use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ fn main() -> Outcome<()> {
     let bits = packing.bits_per_sample() as u8;
     // Without a record, as chunks of h5py's have none either.
     let geometry = Geometry::new(channels.parse()?, count.parse()?, bits, packing, 0)?;
-    let geometry = geometry.sent_as(Trailer::None, geometry.cut())?;
+    let geometry = geometry.sent_as(Trailer::None, geometry.packetization())?;
     let codec = match (codec.parse::<Codec>()?, level.parse()?) {
         (Codec::Zstd(_), level) => Codec::Zstd(level),
         (codec, _) => codec,
@@ -116,6 +116,6 @@ fn meta(number: u64, geometry: &Geometry) -> ShotMeta {
         record_good: true,
         valid_bytes: geometry.sample_bytes(),
         presence: std::sync::Arc::new(presence),
-        drops: Drops::default(),
+        drops: DropCounters::default(),
     }
 }

@@ -10,7 +10,7 @@ use shotline_memory::{Pool, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};
 use shotline_store::shot::{Books, Event, Shot, ShotMeta};
 use shotline_store::{Recorder, RecorderConfig};
-use shotline_wire::shot::{Drops, Geometry, Packing, Presence};
+use shotline_wire::shot::{DropCounters, Geometry, Packing, Presence};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 record_good: true,
                 valid_bytes: geometry.sample_bytes(),
                 presence: Arc::clone(&presence),
-                drops: Drops::default(),
+                drops: DropCounters::default(),
             },
             buffer,
         });

@@ -20,7 +20,7 @@ use shotline_store::shot::{Books, Event, Shot, ShotMeta};
 use shotline_store::{Recorder, RecorderConfig, Set, SetConfig, VerifyOptions, verify};
 use shotline_wire::crc;
 use shotline_wire::record::Record;
-use shotline_wire::shot::{Drops, Geometry, Packing, Presence};
+use shotline_wire::shot::{DropCounters, Geometry, Packing, Presence};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ fn offer(
             record_good: true,
             valid_bytes: geometry.sample_bytes(),
             presence: Arc::new(presence.clone()),
-            drops: Drops::default(),
+            drops: DropCounters::default(),
         };
         event.shots.push(Some(Shot { meta, buffer }));
     }
@@ -204,7 +204,7 @@ fn ring(path: &Path, gib: f64, parts: u64, laps: u32) -> Outcome<()> {
         record_good: true,
         valid_bytes: geometry.sample_bytes(),
         presence: Arc::new(presence.clone()),
-        drops: Drops::default(),
+        drops: DropCounters::default(),
     };
     for of in 0..u64::from(laps) {
         let (cpu, started) = (processor_seconds(), Instant::now());

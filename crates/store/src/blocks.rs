@@ -2,7 +2,7 @@
 
 use crate::rows::{F32, F64, I64, U8, U32, U64, compound, field};
 use hdf5::types::TypeDescriptor;
-use shotline_wire::block::{LEN, PEAK_BYTES, PEAKS, at};
+use shotline_wire::block::{LEN, MAX_PEAKS, PEAK_BYTES, at};
 
 /// Units and meanings of the table's fields, written as attributes.
 pub(crate) const FIELDS: [(&str, &str); 9] = [
@@ -32,7 +32,7 @@ pub(crate) fn descriptor() -> TypeDescriptor {
         field("snr_db", F32, at::SNR),
         field("overrun", U64, at::OVERRUN),
         field("fft_points", U32, at::POINTS),
-        field("peaks", TypeDescriptor::FixedArray(Box::new(peak), PEAKS), at::PEAKS),
+        field("peaks", TypeDescriptor::FixedArray(Box::new(peak), MAX_PEAKS), at::MAX_PEAKS),
     ];
     compound(fields, LEN)
 }

@@ -11,7 +11,7 @@ use hdf5::types::VarLenUnicode;
 use hdf5::{H5Type, Location};
 use serde::{Serialize, Serializer};
 use shotline_wire::framing::Kind;
-use shotline_wire::shot::{Cut, Geometry, PACKET_BYTES, Packing, Trailer};
+use shotline_wire::shot::{Geometry, PACKET_BYTES, Packetization, Packing, Trailer};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -305,9 +305,9 @@ impl LinkInfo {
         number(group, "shot_bytes", g.shot_bytes())?;
         number(group, "slot_bytes", g.slot_bytes())?;
         number(group, "packets", g.packets())?;
-        number(group, "packet_bytes", g.cut().rest)?;
-        number(group, "first_packet_bytes", g.cut().first)?;
-        number(group, "trailer_apart", u8::from(g.cut().trailer_apart))?;
+        number(group, "packet_bytes", g.packetization().rest)?;
+        number(group, "first_packet_bytes", g.packetization().first)?;
+        number(group, "trailer_apart", u8::from(g.packetization().separate_trailer))?;
         text(group, "trailer", g.trailer().name())
     }
 
@@ -333,12 +333,12 @@ impl LinkInfo {
         let trailer = Trailer::by_name(&trailer)
             .ok_or_else(|| StoreError::format(path, format!("expected a known trailer, found {trailer:?}")))?;
         let rest = read_number(group, "packet_bytes").unwrap_or(PACKET_BYTES);
-        let cut = Cut {
+        let cut = Packetization {
             first: read_number(group, "first_packet_bytes").unwrap_or(rest),
             rest,
-            trailer_apart: read_number::<u8>(group, "trailer_apart").is_ok_and(|apart| apart != 0),
+            separate_trailer: read_number::<u8>(group, "trailer_apart").is_ok_and(|apart| apart != 0),
         };
-        let geometry = Geometry::cut_as((channels, samples), (bits, packing), rate, trailer, cut)
+        let geometry = Geometry::with_packetization((channels, samples), (bits, packing), rate, trailer, cut)
             .map_err(|error| StoreError::format(path, error.to_string()))?;
         Ok(Self { name, stream, geometry })
     }

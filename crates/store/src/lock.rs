@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How long a lock may be in the way before its file counts as being in use. One that has just been let go may last a
 /// little longer: a child process that is being started at that moment holds the descriptor until it runs its own
 /// program.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Lets readers in and keeps writers out, until [`release`] or the file's end.
 pub(crate) fn share(file: &File, path: &Path) -> Result<(), StoreError> {
@@ -73,7 +73,7 @@ pub(crate) fn release(file: &File) {
 }
 
 fn take(file: &File, path: &Path, how: FlockOperation) -> Result<(), StoreError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_TIMEOUT;
     loop {
         match rustix::fs::flock(file, how) {
             Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),

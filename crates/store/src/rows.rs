@@ -7,7 +7,7 @@ use crate::shot::{Loss, ShotMeta};
 use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, FloatSize, IntSize, TypeDescriptor};
 use serde::Serialize;
 use shotline_wire::crc;
-use shotline_wire::shot::{DropCause, Drops, Presence};
+use shotline_wire::shot::{DropCause, DropCounters, Presence};
 
 /// What a row of a link's table says of its shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -196,7 +196,7 @@ impl RowFormat {
     }
     /// Appends the row of a shot that never came.
     pub fn push_lost(self, number: u64, out: &mut Vec<u8>) {
-        self.push_as(number, None, State::Lost, &Drops::default(), 0, out);
+        self.push_as(number, None, State::Lost, &DropCounters::default(), 0, out);
     }
     /// Makes a row that was pushed that of a shot which is not in the file after all: its packets are dropped for this
     /// cause.
@@ -223,7 +223,7 @@ impl RowFormat {
         number: u64,
         meta: Option<&ShotMeta>,
         state: State,
-        drops: &Drops,
+        drops: &DropCounters,
         slot_crc32: u32,
         out: &mut Vec<u8>,
     ) {
@@ -240,7 +240,7 @@ impl RowFormat {
         }
         if let Some(meta) = meta.filter(|_| state != State::Lost) {
             head[VALID_BYTES..][..4].copy_from_slice(&meta.valid_bytes.to_le_bytes());
-            head[PLACED..][..4].copy_from_slice(&meta.presence.placed().to_le_bytes());
+            head[PLACED..][..4].copy_from_slice(&meta.presence.received().to_le_bytes());
             head[RECORD_GOOD] = u8::from(meta.record_good);
             push_presence(&meta.presence, &mut row[PRESENCE..][..self.presence_bytes()]);
         }
@@ -485,7 +485,7 @@ mod tests {
         for index in (0..71).filter(|index| index % 3 != 0) {
             presence.insert(index);
         }
-        let mut drops = Drops::default();
+        let mut drops = DropCounters::default();
         drops.add(DropCause::WireGap, 20);
         drops.add(DropCause::BadIcrc, 4);
         let meta = ShotMeta {
@@ -507,7 +507,7 @@ mod tests {
         let row = format.parse(&bytes).unwrap();
         assert_eq!((row.number, row.stamp_tai_ns, row.flags, row.state), (u64::MAX - 1, 123, 3, State::Partial));
         assert_eq!((row.arrived_tai_ns, row.completed_tai_ns), (456, 789));
-        assert_eq!((row.packets, row.placed, row.drops[0], row.drops[1]), (71, presence.placed(), 20, 4));
+        assert_eq!((row.packets, row.placed, row.drops[0], row.drops[1]), (71, presence.received(), 20, 4));
         assert!((0..80).all(|index| row.contains(index) == presence.contains(index)));
         assert_eq!((row.slot_crc32, row.sound), (0x1234, true));
         assert!(!RowFormat::new(71, "another run").parse(&bytes).unwrap().sound, "a row of another run");
@@ -548,7 +548,7 @@ mod tests {
             record_good: true,
             valid_bytes: 10,
             presence: std::sync::Arc::new(presence),
-            drops: Drops::default(),
+            drops: DropCounters::default(),
         };
         let format = RowFormat::new(4, "a run");
         let mut bytes = Vec::new();

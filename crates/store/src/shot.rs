@@ -1,7 +1,7 @@
 //! What a sink is handed: shots, events and losses.
 
 use shotline_memory::Buffer;
-use shotline_wire::shot::{DropCause, Drops, Presence};
+use shotline_wire::shot::{DropCause, DropCounters, Presence};
 use std::sync::Arc;
 
 /// Most links that one event can join.
@@ -31,7 +31,7 @@ pub struct ShotMeta {
     /// Which packets arrived.
     pub presence: Arc<Presence>,
     /// Packets of this shot that were dropped, by cause. `wire_gap` is what is missing and never came.
-    pub drops: Drops,
+    pub drops: DropCounters,
 }
 
 impl ShotMeta {
@@ -84,7 +84,7 @@ pub struct StreamBooks {
     /// Packets that were put into a shot buffer.
     pub packets_placed: u64,
     /// Packets that were not, by cause. Those that did not arrive ([`DropCause::has_arrived`]) are not in `packets_in`.
-    pub packet_drops: Drops,
+    pub packet_drops: DropCounters,
     /// Shot numbers that passed.
     pub shots_seen: u64,
     /// Shots handed to the recorder whole and proven.
@@ -92,7 +92,7 @@ pub struct StreamBooks {
     /// Shots handed to the recorder with something missing or unproven.
     pub shots_partial: u64,
     /// Shots that were not handed to it, by cause.
-    pub shot_drops: Drops,
+    pub shot_drops: DropCounters,
     /// Further counts, which need not balance.
     pub more: Vec<(String, u64)>,
 }

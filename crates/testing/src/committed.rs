@@ -12,7 +12,7 @@ pub fn is_update() -> bool {
 ///
 /// # Panics
 /// If they differ, with the first difference and the command that rewrites the file.
-pub fn committed(path: &Path, expected: &[u8]) {
+pub fn assert_committed(path: &Path, expected: &[u8]) {
     if is_update() {
         let folder = path.parent().expect("a file is in a folder");
         fs::create_dir_all(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

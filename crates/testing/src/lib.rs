@@ -12,11 +12,11 @@ mod seeds;
 mod skip;
 mod wait;
 
-pub use committed::{committed, is_update};
-pub use process::{Process, example, until_asleep};
+pub use committed::{assert_committed, is_update};
+pub use process::{Process, example, wait_until_asleep};
 pub use seeds::{Seeds, cases, seeds};
 pub use skip::print_skip;
-pub use wait::{PATIENCE, until, until_some};
+pub use wait::{WAIT_TIMEOUT, wait_until, wait_until_some};
 
 /// Returns the command that runs the current test again, as far as its name is known.
 fn command() -> String {

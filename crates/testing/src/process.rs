@@ -1,6 +1,6 @@
 //! Child processes and threads.
 
-use crate::until;
+use crate::wait_until;
 use std::env;
 use std::fs;
 use std::ops::{Deref, DerefMut};
@@ -65,10 +65,10 @@ impl Drop for Process {
 /// Waits until a thread of this process sleeps in the kernel. `id` is the thread id, as `gettid` returns it.
 ///
 /// # Panics
-/// If there is no such thread, or it does not sleep within [`PATIENCE`](crate::PATIENCE).
-pub fn until_asleep(id: i32) {
+/// If there is no such thread, or it does not sleep within [`WAIT_TIMEOUT`](crate::WAIT_TIMEOUT).
+pub fn wait_until_asleep(id: i32) {
     let path = format!("/proc/self/task/{id}/stat");
-    until("the thread sleeps", || {
+    wait_until("the thread sleeps", || {
         let stat = fs::read_to_string(&path).expect("the thread is there");
         // The state follows the thread name in parentheses, which may contain any character.
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))

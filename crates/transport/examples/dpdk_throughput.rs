@@ -13,8 +13,11 @@
 
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig};
-use shotline_transport::prebuilt::{PrebuiltIo, Run};
-use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
+use shotline_transport::prebuilt::{FrameRun, PrebuiltIo};
+use shotline_transport::{
+    BatchInfo, Icrc, PacketIo, PayloadDestination, PayloadLocation, Pick, RxPacket, SCRATCH_BYTES, Seal, Steer,
+    TxPacket,
+};
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::deth::Deth;
 use shotline_wire::imm::ImmDt;
@@ -181,28 +184,31 @@ impl Slots<'_> {
 }
 
 impl Steer for Slots<'_> {
-    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, _seen: &BatchInfo<'_>) -> usize {
         0
     }
-    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]) {
         let slot = seen.segment.next_multiple_of(64);
         for pick in picks {
             self.wrap_at_end(slot);
-            pick.to = To::Memory([self.memory.at(self.next, slot), Sge::EMPTY]);
+            pick.destination = PayloadDestination::Memory([self.memory.at(self.next, slot), Sge::EMPTY]);
         }
     }
-    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+    fn predict(&mut self, picks: &mut [Pick]) -> usize {
         if !self.ahead {
             return 0;
         }
         self.wrap_at_end(self.payload);
-        picks[0] = Pick { to: To::Memory([self.memory.at(self.next, self.payload), Sge::EMPTY]), header_len: Some(0) };
+        picks[0] = Pick {
+            destination: PayloadDestination::Memory([self.memory.at(self.next, self.payload), Sge::EMPTY]),
+            header_len: Some(0),
+        };
         1
     }
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         [self.next, self.memory.pool_sge.len - self.next - self.payload]
     }
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         for done in batch.iter().filter(|done| done.fault.is_none()) {
             self.next += done.len.next_multiple_of(64);
             self.bytes += u64::from(done.len + FRAME_HEADERS);
@@ -264,32 +270,35 @@ impl<'a> Shots<'a> {
 }
 
 impl Steer for Shots<'_> {
-    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, _seen: &BatchInfo<'_>) -> usize {
         HEADER
     }
-    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]) {
         let Some((shot, packet)) = Self::numbers(seen.first) else { return };
         let begin = self.buffer(shot) * SHOT_BYTES;
         for (pick, packet) in picks.iter_mut().zip(packet..PACKETS) {
-            pick.to = To::Memory([self.memory.at(begin + packet * PAYLOAD, PAYLOAD), Sge::EMPTY]);
+            pick.destination =
+                PayloadDestination::Memory([self.memory.at(begin + packet * PAYLOAD, PAYLOAD), Sge::EMPTY]);
         }
     }
-    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+    fn predict(&mut self, picks: &mut [Pick]) -> usize {
         if !self.ahead || self.packets == 0 {
             return 0;
         }
         let (shot, packet) = self.next;
         let slot = self.memory.at(self.buffer(shot) * SHOT_BYTES + packet * PAYLOAD, PAYLOAD);
-        picks[0] = Pick { to: To::Memory([slot, Sge::EMPTY]), header_len: Some(HEADER as u16) };
+        picks[0] =
+            Pick { destination: PayloadDestination::Memory([slot, Sge::EMPTY]), header_len: Some(HEADER as u16) };
         1
     }
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         [self.next.1 * PAYLOAD, (PACKETS - 1 - self.next.1) * PAYLOAD]
     }
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         for done in batch {
             let numbers = Self::numbers(done.header);
-            let good = done.icrc == Icrc::Good && matches!(done.landed, Landed::Memory(_)) && done.len == PAYLOAD;
+            let good =
+                done.icrc == Icrc::Good && matches!(done.landed, PayloadLocation::Memory(_)) && done.len == PAYLOAD;
             let Some((shot, packet)) = numbers.filter(|_| good) else {
                 self.faults += 1;
                 continue;
@@ -340,7 +349,7 @@ fn send_frames(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, frame: u32, dur
         io.register(&regions);
         region = id;
     }
-    let run = Run { region, offset: 0, stride, len: frame, count: memory.pool_sge.len / stride };
+    let run = FrameRun { region, offset: 0, stride, len: frame, count: memory.pool_sge.len / stride };
     for index in 0..run.count {
         io.prebuild(to, run.frame(index))?;
     }
@@ -378,8 +387,8 @@ fn send_shots(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, duration: Durati
                 headers[index][20..].copy_from_slice(&ImmDt(shot << 12 | packet).emit());
                 gathers[index] = [memory.at(begin + packet * PAYLOAD, PAYLOAD)];
             }
-            let sends: [Send<'_>; BATCH] =
-                std::array::from_fn(|i| Send { header: &headers[i], gather: &gathers[i], seal: Seal::Compute });
+            let sends: [TxPacket<'_>; BATCH] =
+                std::array::from_fn(|i| TxPacket { header: &headers[i], gather: &gathers[i], seal: Seal::Compute });
             let mut taken = 0;
             while taken < count && io.link_is_up() {
                 taken += io.send(to, &sends[taken..count])?;

@@ -14,7 +14,9 @@ use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_transport::af_packet::{FrameConfig, FrameIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::xdp::{XdpConfig, XdpIo};
-use shotline_transport::{Done, IoError, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
+use shotline_transport::{
+    BatchInfo, IoError, PacketIo, PayloadDestination, Pick, RxPacket, SCRATCH_BYTES, Seal, Steer, TxPacket,
+};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -60,27 +62,27 @@ struct Slots {
 }
 
 impl Steer for Slots {
-    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, _seen: &BatchInfo<'_>) -> usize {
         0
     }
-    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]) {
         let slot_bytes = seen.segment.next_multiple_of(64);
         for pick in picks {
             if self.next + slot_bytes > self.pool.len {
                 self.next = 0;
             }
             let slot = Sge { offset: self.pool.offset + u64::from(self.next), len: slot_bytes, ..self.pool };
-            pick.to = To::Memory([slot, Sge::EMPTY]);
+            pick.destination = PayloadDestination::Memory([slot, Sge::EMPTY]);
             self.next += slot_bytes;
         }
     }
-    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+    fn predict(&mut self, _picks: &mut [Pick]) -> usize {
         0
     }
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         [0; 2]
     }
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         for done in batch.iter().filter(|done| done.fault.is_none()) {
             self.bytes += u64::from(done.len) + FRAME_HEADERS;
             self.packets += 1;
@@ -119,7 +121,7 @@ fn receive(how: &str, bind: &str, duration: Duration, pool: u32) -> Outcome<()> 
     };
     eprintln!("listening");
     let io = FrameIo::open(config, &regions)?;
-    measure(io, slots, duration, Some(MAX_SLEEP), |io| io.device().lost())
+    measure(io, slots, duration, Some(MAX_SLEEP), |io| io.device_counters().lost())
 }
 
 /// Receives for `duration` after the first packet; `max_sleep` is the maximum sleep while there are no packets.
@@ -181,7 +183,7 @@ fn send(bind: &str, to: &str, duration: Duration, bytes: u32) -> Outcome<()> {
     let mut io = UdpIo::open(&config, &regions)?;
     let to = to.parse()?;
     let gather = [Sge { len: bytes, ..pool }];
-    let batch = [Send { header: &[], gather: &gather, seal: Seal::None }; BATCH];
+    let batch = [TxPacket { header: &[], gather: &gather, seal: Seal::None }; BATCH];
     let (started, mut packets) = (Instant::now(), 0);
     while started.elapsed() < duration {
         for _ in 0..64 {

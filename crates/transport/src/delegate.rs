@@ -5,7 +5,7 @@
 //! that it overrides, and the macro generates all others:
 //!
 //! ```
-//! use shotline_transport::{IoError, PacketIo, Send, delegate_packet_io};
+//! use shotline_transport::{IoError, PacketIo, TxPacket, delegate_packet_io};
 //! use std::net::SocketAddr;
 //!
 //! /// Counts the packets that it sends.
@@ -17,7 +17,7 @@
 //! impl<P: PacketIo> PacketIo for Counting<P> {
 //!     delegate_packet_io!(io; except send);
 //!
-//!     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+//!     fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
 //!         let sent = self.io.send(to, packets)?;
 //!         self.sent += sent;
 //!         Ok(sent)
@@ -42,8 +42,8 @@ macro_rules! delegate_packet_io {
     (@methods $to:tt $own:tt) => {
         $crate::delegate_unless!(device $own {
             #[inline]
-            fn device(&self) -> $crate::DeviceCounts {
-                $crate::delegate_call!(self ref $to device())
+            fn device_counters(&self) -> $crate::DeviceCounters {
+                $crate::delegate_call!(self ref $to device_counters())
             }
         });
         $crate::delegate_unless!(counters $own {
@@ -109,7 +109,7 @@ macro_rules! delegate_packet_io {
             fn send(
                 &mut self,
                 to: ::std::net::SocketAddr,
-                packets: &[$crate::Send<'_>],
+                packets: &[$crate::TxPacket<'_>],
             ) -> ::std::result::Result<usize, $crate::IoError> {
                 $crate::delegate_call!(self mut $to send(to, packets))
             }
@@ -155,8 +155,8 @@ macro_rules! delegate_prebuilt_io {
         });
         $crate::delegate_unless!(lent $own {
             #[inline]
-            fn lent(&mut self) -> usize {
-                $crate::delegate_call!(self mut $to lent())
+            fn in_flight(&mut self) -> usize {
+                $crate::delegate_call!(self mut $to in_flight())
             }
         });
         $crate::delegate_unless!(send_prebuilt $own {
@@ -164,7 +164,7 @@ macro_rules! delegate_prebuilt_io {
             fn send_prebuilt(
                 &mut self,
                 to: ::std::net::SocketAddr,
-                frames: $crate::prebuilt::Run,
+                frames: $crate::prebuilt::FrameRun,
             ) -> ::std::result::Result<usize, $crate::IoError> {
                 $crate::delegate_call!(self mut $to send_prebuilt(to, frames))
             }
@@ -182,31 +182,31 @@ macro_rules! delegate_steer {
     (@methods $to:tt $own:tt) => {
         $crate::delegate_unless!(header_len $own {
             #[inline]
-            fn header_len(&mut self, seen: &$crate::Seen<'_>) -> usize {
+            fn header_len(&mut self, seen: &$crate::BatchInfo<'_>) -> usize {
                 $crate::delegate_call!(self mut $to header_len(seen))
             }
         });
         $crate::delegate_unless!(pick $own {
             #[inline]
-            fn pick(&mut self, seen: &$crate::Seen<'_>, picks: &mut [$crate::Pick]) {
+            fn pick(&mut self, seen: &$crate::BatchInfo<'_>, picks: &mut [$crate::Pick]) {
                 $crate::delegate_call!(self mut $to pick(seen, picks))
             }
         });
         $crate::delegate_unless!(expect $own {
             #[inline]
-            fn expect(&mut self, picks: &mut [$crate::Pick]) -> usize {
-                $crate::delegate_call!(self mut $to expect(picks))
+            fn predict(&mut self, picks: &mut [$crate::Pick]) -> usize {
+                $crate::delegate_call!(self mut $to predict(picks))
             }
         });
         $crate::delegate_unless!(around $own {
             #[inline]
-            fn around(&self, to: $crate::To) -> [u32; 2] {
-                $crate::delegate_call!(self ref $to around(to))
+            fn margins(&self, to: $crate::PayloadDestination) -> [u32; 2] {
+                $crate::delegate_call!(self ref $to margins(to))
             }
         });
         $crate::delegate_unless!(landed $own {
             #[inline]
-            fn landed(&mut self, batch: &[$crate::Done<'_>]) {
+            fn landed(&mut self, batch: &[$crate::RxPacket<'_>]) {
                 $crate::delegate_call!(self mut $to landed(batch))
             }
         });

@@ -6,8 +6,8 @@
 use crate::payload::PostedReceives;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{
-    Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, MAX_BATCH, MAX_HEADER, PacketIo, Pick, Recv, Seal, Seen,
-    Send, Steer,
+    BatchInfo, Capabilities, DeviceCounters, Icrc, IoError, MAX_BATCH, MAX_HEADER, PacketIo, PayloadLocation, Pick,
+    Recv, RxPacket, Seal, Steer, TxPacket,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use shotline_memory::{Regions, Sge};
@@ -133,8 +133,8 @@ impl InprocIo {
 }
 
 impl PacketIo for InprocIo {
-    fn device(&self) -> DeviceCounts {
-        DeviceCounts::default()
+    fn device_counters(&self) -> DeviceCounters {
+        DeviceCounters::default()
     }
 
     fn counters(&self) -> Vec<(String, u64)> {
@@ -166,7 +166,7 @@ impl PacketIo for InprocIo {
         for _ in 0..max {
             let batch = self.take_batch();
             let (Some(first), Some(last)) = (batch.first(), batch.last()) else { break };
-            let seen = Seen {
+            let seen = BatchInfo {
                 first: &first.bytes[..first.bytes.len().min(MAX_HEADER)],
                 packets: batch.len(),
                 segment: first.bytes.len() as u32,
@@ -184,8 +184,8 @@ impl PacketIo for InprocIo {
             for (index, packet) in batch.iter().enumerate() {
                 let max_header = packet.bytes.len().saturating_sub(trailer).min(MAX_HEADER);
                 let header = picks[index].header_len.map_or(header, |chosen| usize::from(chosen).min(max_header));
-                let mut entry = Done {
-                    landed: Landed::Scratch(Sge::EMPTY),
+                let mut entry = RxPacket {
+                    landed: PayloadLocation::Scratch(Sge::EMPTY),
                     header: &packet.bytes,
                     len: 0,
                     source: packet.source,
@@ -202,8 +202,8 @@ impl PacketIo for InprocIo {
                     entry.len = payload.len() as u32;
                     entry.fault = None;
                     entry.payload_crc = crc::remainder(payload);
-                    entry.landed = self.posted.land(picks[index].to, payload, scratch);
-                    if let Landed::Scratch(used) = entry.landed {
+                    entry.landed = self.posted.land(picks[index].destination, payload, scratch);
+                    if let PayloadLocation::Scratch(used) = entry.landed {
                         scratch.offset += u64::from(used.len);
                     }
                     if let Ok(received) = sealed.try_into().map(u32::from_le_bytes) {
@@ -244,7 +244,7 @@ impl PacketIo for InprocIo {
         self.inbox.ready_fd()
     }
 
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         if Arc::strong_count(&self.outbox) == 1 {
             return Err(IoError::Disconnected);
         }

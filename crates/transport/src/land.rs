@@ -4,7 +4,7 @@ use crate::frame::{self, Datagram};
 use crate::neighbour::NeighbourCache;
 use crate::payload::PostedReceives;
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Done, Icrc, Landed, MAX_HEADER, Pick, Seen, Steer};
+use crate::{BatchInfo, Icrc, MAX_HEADER, PayloadLocation, Pick, RxPacket, Steer};
 use shotline_memory::Sge;
 use shotline_wire::shot::DropCause;
 use shotline_wire::{ParseError, crc, icrc};
@@ -57,10 +57,10 @@ impl Landing<'_> {
         let bytes = datagram.payload;
         let len = bytes.len() as u32;
         let first = &bytes[..bytes.len().min(MAX_HEADER)];
-        let seen = Seen { first, packets: 1, segment: len, last: len, source: datagram.source };
+        let seen = BatchInfo { first, packets: 1, segment: len, last: len, source: datagram.source };
         let trailer = if self.sealed { ICRC_BYTES } else { 0 };
-        let mut done = Done {
-            landed: Landed::Scratch(Sge::EMPTY),
+        let mut done = RxPacket {
+            landed: PayloadLocation::Scratch(Sge::EMPTY),
             header: first,
             len: 0,
             source: datagram.source,
@@ -80,7 +80,7 @@ impl Landing<'_> {
             done.header = header;
             done.len = payload.len() as u32;
             done.fault = None;
-            done.landed = self.posted.land(pick[0].to, payload, self.scratch);
+            done.landed = self.posted.land(pick[0].destination, payload, self.scratch);
             if self.sealed || self.remainders {
                 done.payload_crc = crc::remainder(payload); // these bytes are still in the cache
             }

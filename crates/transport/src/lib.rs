@@ -61,7 +61,7 @@ pub struct Recv {
 /// A batch as it is known before its payloads are copied: packets of equal length from one sender, of which the last
 /// may be shorter. Only the first header is visible.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct BatchInfo<'a> {
     /// The first packet's leading bytes (after UDP), up to [`MAX_HEADER`].
     pub first: &'a [u8],
     /// Number of packets in the batch.
@@ -76,7 +76,7 @@ pub struct Seen<'a> {
 
 /// The destination that a steer chooses for one payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum To {
+pub enum PayloadDestination {
     /// The backend's scratch memory, until the steer returns from [`Steer::landed`].
     #[default]
     Scratch,
@@ -92,14 +92,14 @@ pub enum To {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pick {
     /// Destination of the payload.
-    pub to: To,
+    pub destination: PayloadDestination,
     /// Bytes of header before this packet's payload; `None`: as many as in the batch's first packet.
     pub header_len: Option<u16>,
 }
 
 /// The location of a received payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Landed {
+pub enum PayloadLocation {
     /// In the buffer of this posted receive, which is thereby consumed.
     Slot(u32),
     /// In the memory that the steer chose.
@@ -118,7 +118,7 @@ pub enum Icrc {
     Solved {
         /// The identification is within the next 1024 after the sender's previous packet, as that of Linux and of
         /// devices that count packets: 10 bits are used up. Also `true` for the first packet from an address.
-        follows: bool,
+        is_in_sequence: bool,
     },
     /// Does not match any packet that could have been sent.
     Bad,
@@ -132,9 +132,9 @@ pub enum Icrc {
 
 /// A received packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Done<'a> {
+pub struct RxPacket<'a> {
     /// Location of its payload.
-    pub landed: Landed,
+    pub landed: PayloadLocation,
     /// Its header: as many bytes as the steer specified before the packet was visible, or fewer if the packet is
     /// shorter.
     pub header: &'a [u8],
@@ -161,25 +161,25 @@ pub struct Done<'a> {
 pub trait Steer {
     /// Returns the bytes of header before the payload, given the first packet's leading bytes. All packets of a batch
     /// are split there, except those for which [`Pick::header_len`] is set. At most [`MAX_HEADER`].
-    fn header_len(&mut self, seen: &Seen<'_>) -> usize;
+    fn header_len(&mut self, seen: &BatchInfo<'_>) -> usize;
     /// Chooses a destination for each packet of a batch (`picks` has one entry per packet, all unset). An id that is
     /// not posted, or was picked before, counts as unset. Backends that cannot read a header in time (ibverbs) do not
     /// call this, and fill the oldest posted receive.
-    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]);
+    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]);
     /// Predicts the next packets if they arrive in order, for backends that can receive several before their headers
     /// are read. Fills `picks` from the front, each with a destination exactly as long as the payload and with its
     /// header's length, and returns how many. A packet that differs from the prediction still lands, elsewhere. 0 for a
     /// steer that predicts nothing.
-    fn expect(&mut self, picks: &mut [Pick]) -> usize;
+    fn predict(&mut self, picks: &mut [Pick]) -> usize;
     /// Returns how many bytes before and after a destination named by [`Self::expect`] belong to the same message,
     /// which only this steer's thread reads until all of it has landed. A backend may receive a whole packet over them
     /// if it restores them before it calls the steer. `[0; 2]` for a steer without such bytes.
-    fn around(&self, to: To) -> [u32; 2];
+    fn margins(&self, to: PayloadDestination) -> [u32; 2];
     /// Called when a batch has landed, with its packets in order. Every payload that lies in a chosen destination is
     /// included: the steer may move others into any buffer that is no longer posted. With a backend that does not call
     /// [`Self::pick`], further packets may have landed meanwhile: a buffer belongs to the device until its packet is
     /// passed here.
-    fn landed(&mut self, batch: &[Done<'_>]);
+    fn landed(&mut self, batch: &[RxPacket<'_>]);
 }
 
 /// How a packet to send gets its ICRC.
@@ -198,7 +198,7 @@ pub enum Seal {
 
 /// A packet to send: header and payload, gathered by the backend.
 #[derive(Clone, Copy, Debug)]
-pub struct Send<'a> {
+pub struct TxPacket<'a> {
     /// Bytes between the UDP header and the payload, at most [`MAX_HEADER`].
     pub header: &'a [u8],
     /// The payload, in pieces.
@@ -240,7 +240,7 @@ pub enum IoError {
 /// Packets lost by a device and its driver, on receive and on send. No steer has seen them, and no caller has counted
 /// them as lost. All counters are monotonic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceCounts {
+pub struct DeviceCounters {
     /// Frames dropped because the device's receive queue was full (DPDK's `imissed`).
     pub missed: u64,
     /// Frames dropped as corrupt (`ierrors`).
@@ -255,7 +255,7 @@ pub struct DeviceCounts {
     pub queue_pair_errors: u64,
 }
 
-impl DeviceCounts {
+impl DeviceCounters {
     /// Returns the received frames that were lost, by cause.
     pub fn causes(&self) -> [(&'static str, u64); 4] {
         [
@@ -276,7 +276,7 @@ impl DeviceCounts {
 /// [`delegate_packet_io`].
 pub trait PacketIo {
     /// Returns what the underlying device has lost so far; all zeros if there is no device or it does not count.
-    fn device(&self) -> DeviceCounts;
+    fn device_counters(&self) -> DeviceCounters;
     /// Returns the increments of the device's own counters since it was opened, by name, without those that are 0. For
     /// the report at the end of a run: it may read many files.
     fn counters(&self) -> Vec<(String, u64)>;
@@ -304,5 +304,5 @@ pub trait PacketIo {
     fn fd(&self) -> Option<BorrowedFd<'_>>;
     /// Seals and sends packets to one destination. Returns how many were accepted: fewer than given if the path is
     /// full.
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError>;
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError>;
 }

@@ -1,6 +1,6 @@
 //! A wrapper that drops packets on send, to test recovery from loss.
 
-use crate::{IoError, PacketIo, Send};
+use crate::{IoError, PacketIo, TxPacket};
 use shotline_random::SplitMix64;
 use std::net::SocketAddr;
 
@@ -47,7 +47,7 @@ impl<P> Lossy<P> {
 impl<P: PacketIo> PacketIo for Lossy<P> {
     crate::delegate_packet_io!(io; except send);
 
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         let mut taken = 0;
         while taken < packets.len() {
             if self.left == 0 {

@@ -1,6 +1,6 @@
 //! Posted receives and payload CRCs, for backends that hold a packet's bytes.
 
-use crate::{Landed, Recv, To};
+use crate::{PayloadDestination, PayloadLocation, Recv};
 use shotline_memory::{Regions, Sge};
 use shotline_wire::crc;
 
@@ -33,38 +33,38 @@ impl PostedReceives {
 
     /// Returns the memory of a destination if it is in one piece.
     #[cfg(feature = "dpdk")]
-    pub fn contiguous(&self, to: To) -> Option<Sge> {
+    pub fn contiguous(&self, to: PayloadDestination) -> Option<Sge> {
         let sges = match to {
-            To::Scratch => None,
-            To::Posted(id) => *self.slots.get(id as usize)?,
-            To::Memory(sges) => Some(sges),
+            PayloadDestination::Scratch => None,
+            PayloadDestination::Posted(id) => *self.slots.get(id as usize)?,
+            PayloadDestination::Memory(sges) => Some(sges),
         };
         sges.filter(|sges| sges[1].len == 0).map(|sges| sges[0])
     }
 
     /// Marks a destination as used by a payload.
     #[cfg(feature = "dpdk")]
-    pub fn consume(&mut self, to: To) {
-        if let To::Posted(id) = to {
+    pub fn consume(&mut self, to: PayloadDestination) {
+        if let PayloadDestination::Posted(id) = to {
             self.withdraw(&[id]);
         }
     }
 
     /// Copies a payload to the destination that a steer chose, or to the front of `scratch` if it does not fit there.
-    pub fn land(&mut self, to: To, payload: &[u8], scratch: Sge) -> Landed {
+    pub fn land(&mut self, to: PayloadDestination, payload: &[u8], scratch: Sge) -> PayloadLocation {
         let fits = |sge: &[Sge; 2]| payload.len() <= sge[0].len as usize + sge[1].len as usize;
         let taken = match to {
-            To::Scratch => None,
-            To::Posted(id) => self
+            PayloadDestination::Scratch => None,
+            PayloadDestination::Posted(id) => self
                 .slots
                 .get_mut(id as usize)
                 .and_then(|posted| posted.take_if(|sge| fits(sge)))
-                .map(|sge| (Landed::Slot(id), sge)),
-            To::Memory(sges) => fits(&sges).then_some((Landed::Memory(sges), sges)),
+                .map(|sge| (PayloadLocation::Slot(id), sge)),
+            PayloadDestination::Memory(sges) => fits(&sges).then_some((PayloadLocation::Memory(sges), sges)),
         };
         let (landed, sges) = taken.unwrap_or_else(|| {
             let sge = Sge { len: payload.len() as u32, ..scratch };
-            (Landed::Scratch(sge), [sge, Sge::EMPTY])
+            (PayloadLocation::Scratch(sge), [sge, Sge::EMPTY])
         });
         let (first, second) = payload.split_at(payload.len().min(sges[0].len as usize));
         for (sge, part) in sges.into_iter().zip([first, second]).filter(|(_, part)| !part.is_empty()) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Frames at a constant stride in one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct FrameRun {
     /// The region that holds them.
     pub region: RegionId,
     /// Offset of the first frame, in bytes.
@@ -29,7 +29,7 @@ pub struct Run {
     pub count: u32,
 }
 
-impl Run {
+impl FrameRun {
     /// Returns one frame of the run.
     pub fn frame(&self, index: u32) -> Sge {
         let offset = self.offset + u64::from(index) * u64::from(self.stride);
@@ -64,11 +64,11 @@ pub trait PrebuiltIo: PacketIo {
     fn frame_memory(&mut self, bytes: usize) -> Result<Option<Arc<Region>>, IoError>;
     /// Returns the number of accepted frames that may still be read: the most recent ones, because frames are read in
     /// order. Frames lost with a link are not included. 0 for backends that copy.
-    fn lent(&mut self) -> usize;
+    fn in_flight(&mut self) -> usize;
     /// Sends frames that were prebuilt for this destination, in order. Returns how many were accepted: fewer than given
     /// if the path is full. These may be overwritten when it returns, except the most recent [`Self::lent`] ones.
     ///
     /// # Panics
     /// If a frame is outside its region.
-    fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError>;
+    fn send_prebuilt(&mut self, to: SocketAddr, frames: FrameRun) -> Result<usize, IoError>;
 }

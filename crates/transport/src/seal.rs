@@ -4,7 +4,7 @@
 //! ICRC follows from it and the header by linearity (`wire::icrc`). State that depends only on the addresses and the
 //! length is cached per flow, so each packet costs only the CRC of its header.
 
-use crate::{Done, Icrc, Seal, Send, payload};
+use crate::{Icrc, RxPacket, Seal, TxPacket, payload};
 use shotline_memory::Regions;
 use shotline_wire::crc::{self, Shift};
 use shotline_wire::icrc::{self, Flow, Network};
@@ -77,7 +77,7 @@ impl Sealer {
         &mut self,
         regions: &Regions,
         [from, to]: [SocketAddr; 2],
-        packet: &Send<'_>,
+        packet: &TxPacket<'_>,
         payload_len: usize,
     ) -> u32 {
         let remainder = match packet.seal {
@@ -127,7 +127,7 @@ impl Sealer {
                 context.next_id = (usize::from(id) + 1) % OWN_IDS;
                 Icrc::Good
             }
-            Some(id) => Icrc::Solved { follows: self.follows(source, id) },
+            Some(id) => Icrc::Solved { is_in_sequence: self.follows(source, id) },
             None => Icrc::Bad,
         }
     }
@@ -144,7 +144,7 @@ impl Sealer {
     }
 
     /// Verifies a received ICRC of which every input is known.
-    pub fn check_known(&mut self, network: Network, ports: [u16; 2], done: &Done<'_>, received: u32) -> Icrc {
+    pub fn check_known(&mut self, network: Network, ports: [u16; 2], done: &RxPacket<'_>, received: u32) -> Icrc {
         let payload_len = done.len as usize;
         let udp_payload_len = u16::try_from(done.header.len() + payload_len + ICRC_BYTES).unwrap_or(u16::MAX);
         let prefix = Flow { network, src_port: ports[0], dst_port: ports[1] }.prefix(udp_payload_len);

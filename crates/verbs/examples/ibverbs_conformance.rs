@@ -11,7 +11,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use shotline_memory::Region;
 use shotline_verbs::api::Capabilities;
 use shotline_verbs::conformance::{End, Fixture, column_text, run};
-use shotline_verbs::ibverbs::{Choice, IbverbsEndpoint};
+use shotline_verbs::ibverbs::{DeviceSelector, IbverbsEndpoint};
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
 use shotline_wire::udp::ROCE_PORT;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 enum EndSpec {
-    Device(Choice),
+    Device(DeviceSelector),
     Soft { namespace: String, address: SocketAddr },
 }
 

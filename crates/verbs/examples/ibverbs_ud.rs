@@ -6,7 +6,7 @@
 //! Prints the number and Q_Key of the queue pair when it is ready to receive.
 
 use shotline_memory::{Region, RegionId, Registrar, Sge};
-use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, Recv, Seen, Steer, To};
+use shotline_transport::{BatchInfo, Icrc, PacketIo, PayloadDestination, PayloadLocation, Pick, Recv, RxPacket, Steer};
 use shotline_verbs::ibverbs::ud::{UdConfig, UdIo};
 use shotline_verbs::ud::Completed;
 use std::error::Error;
@@ -26,19 +26,19 @@ struct Check {
 }
 
 impl Steer for Check {
-    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, _seen: &BatchInfo<'_>) -> usize {
         0
     }
-    fn pick(&mut self, _seen: &Seen<'_>, _picks: &mut [Pick]) {}
-    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+    fn pick(&mut self, _seen: &BatchInfo<'_>, _picks: &mut [Pick]) {}
+    fn predict(&mut self, _picks: &mut [Pick]) -> usize {
         0
     }
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         [0; 2]
     }
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         for done in batch {
-            let Landed::Slot(id) = done.landed else { continue };
+            let PayloadLocation::Slot(id) = done.landed else { continue };
             let imm = Completed::parse(done.header).and_then(|completed| completed.imm);
             let is_right = imm == Some(self.next) && done.len == PACKET_BYTES && done.icrc == Icrc::Device;
             self.placed += u64::from(is_right);

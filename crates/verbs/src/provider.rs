@@ -5,7 +5,7 @@
 //! is exhaustive, so the compiler reports each location that a new provider affects.
 
 use crate::api::{ControlSocket, Description, Flag, Reach};
-use crate::ibverbs::{self, Choice};
+use crate::ibverbs::{self, DeviceSelector};
 use crate::{shm, soft};
 use std::fmt;
 use std::str::FromStr;
@@ -22,13 +22,13 @@ pub enum ProviderKind {
     /// [`Client::link`](crate::cm::Client::link).
     Shm,
     /// An RDMA device: [`IbverbsEndpoint::open`](ibverbs::IbverbsEndpoint::open).
-    Ibverbs(Choice),
+    Ibverbs(DeviceSelector),
 }
 
 impl ProviderKind {
     /// Returns every provider; for devices, the default choice.
     pub fn all() -> [Self; 3] {
-        [Self::Soft, Self::Shm, Self::Ibverbs(Choice::default())]
+        [Self::Soft, Self::Shm, Self::Ibverbs(DeviceSelector::default())]
     }
 
     /// Returns the properties that are known before an endpoint is opened.
@@ -130,7 +130,7 @@ impl fmt::Display for ProviderKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
-            Self::Ibverbs(choice) if *choice != Choice::default() => write!(f, ":{choice}"),
+            Self::Ibverbs(choice) if *choice != DeviceSelector::default() => write!(f, ":{choice}"),
             Self::Soft | Self::Shm | Self::Ibverbs(_) => Ok(()),
         }
     }
@@ -176,11 +176,11 @@ mod tests {
             assert_eq!(kind.to_string(), kind.name());
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        let choice = Choice { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
+        let choice = DeviceSelector { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
         let text = "ibverbs:mlx5_0,port=2,gid=3";
         assert_eq!(text.parse(), Ok(ProviderKind::Ibverbs(choice)));
         assert_eq!(text.parse::<ProviderKind>().unwrap().to_string(), text);
-        assert_eq!("ibverbs:".parse(), Ok(ProviderKind::Ibverbs(Choice::default())));
+        assert_eq!("ibverbs:".parse(), Ok(ProviderKind::Ibverbs(DeviceSelector::default())));
     }
 
     #[test]

@@ -8,7 +8,8 @@
 use crate::random;
 use arrayvec::ArrayVec;
 use shotline_transport::{
-    Done, IoError, MAX_BATCH, PacketIo, Pick, Seen, Steer, To, delegate_packet_io, delegate_steer,
+    BatchInfo, IoError, MAX_BATCH, PacketIo, PayloadDestination, Pick, RxPacket, Steer, delegate_packet_io,
+    delegate_steer,
 };
 use shotline_wire::roce::ud_header;
 use shotline_wire::shot::DropCause;
@@ -59,7 +60,7 @@ impl Completed {
 
 /// Returns a substitute for a datagram's UDP source port, which a device does not report: the low 16 bits of the
 /// sender's queue pair number.
-pub fn stand_in_port(src_qp: u32) -> u16 {
+pub fn substitute_port(src_qp: u32) -> u16 {
     src_qp as u16
 }
 
@@ -128,7 +129,7 @@ impl<S> Demultiplexer<'_, S> {
 impl<S: Steer> Steer for Demultiplexer<'_, S> {
     delegate_steer!(steer; except pick, around, landed);
 
-    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]) {
         if self.accepts(seen.first).is_ok() {
             self.steer.pick(seen, picks);
         }
@@ -136,16 +137,16 @@ impl<S: Steer> Steer for Demultiplexer<'_, S> {
 
     /// Leaves no space around payloads. Receiving sealed datagrams one by one at their destinations is slower than
     /// copying them out of a burst: a driver call per frame costs more than the copy that it saves.
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         [0; 2]
     }
 
-    fn landed(&mut self, batch: &[Done<'_>]) {
-        let mut checked = ArrayVec::<Done<'_>, MAX_BATCH>::new();
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
+        let mut checked = ArrayVec::<RxPacket<'_>, MAX_BATCH>::new();
         for done in batch {
             // A bad ICRC has priority: no field of such a header can be trusted.
             let fault = done.fault.or_else(|| self.accepts(done.header).err());
-            checked.push(Done { fault, ..*done });
+            checked.push(RxPacket { fault, ..*done });
         }
         self.steer.landed(&checked);
     }

@@ -29,7 +29,7 @@ pub const VERSION: u8 = 1;
 /// Length of a description, in bytes.
 pub const LEN: usize = 192;
 /// Maximum number of peaks in a description.
-pub const PEAKS: usize = 5;
+pub const MAX_PEAKS: usize = 5;
 
 /// Byte offsets of the fields.
 pub mod at {
@@ -50,7 +50,7 @@ pub mod at {
     /// Points of the Fourier transform.
     pub const POINTS: usize = 48;
     /// The first peak.
-    pub const PEAKS: usize = 56;
+    pub const MAX_PEAKS: usize = 56;
 }
 /// Stride of the peaks, in bytes: frequency f64, power f32, zeros.
 pub const PEAK_BYTES: usize = 16;
@@ -82,7 +82,7 @@ pub struct Description {
     /// Points of the Fourier transform that the peaks come from; 0 if there was none.
     pub points: u32,
     /// The strongest peaks, strongest first.
-    pub peaks: arrayvec::ArrayVec<Peak, PEAKS>,
+    pub peaks: arrayvec::ArrayVec<Peak, MAX_PEAKS>,
 }
 
 impl Default for Description {
@@ -113,12 +113,12 @@ impl Description {
             return Err(ParseError::Value { what: "block description's version", expected, found });
         }
         let count = usize::from(bytes[at::COUNT]);
-        if count > PEAKS {
-            let (most, found) = (PEAKS as u64, count as u64);
+        if count > MAX_PEAKS {
+            let (most, found) = (MAX_PEAKS as u64, count as u64);
             return Err(ParseError::Range { what: "block description's peaks", least: 0, most, found });
         }
         let peak = |index: usize| {
-            let at = at::PEAKS + index * PEAK_BYTES;
+            let at = at::MAX_PEAKS + index * PEAK_BYTES;
             let (hz, power) = (field(bytes, at), field(bytes, at + 8));
             Peak { frequency_hz: hz.map_or(0.0, f64::from_le_bytes), power_dbfs: power.map_or(0.0, f32::from_le_bytes) }
         };
@@ -148,7 +148,7 @@ impl Description {
         put(at::OVERRUN, &self.overrun.to_le_bytes());
         put(at::POINTS, &self.points.to_le_bytes());
         for (index, peak) in self.peaks.iter().enumerate() {
-            let at = at::PEAKS + index * PEAK_BYTES;
+            let at = at::MAX_PEAKS + index * PEAK_BYTES;
             put(at, &peak.frequency_hz.to_le_bytes());
             put(at + 8, &peak.power_dbfs.to_le_bytes());
         }
@@ -170,7 +170,7 @@ mod tests {
         fn parse_inverts_emit(
             centre_hz in -1e12_f64..1e12, volts_per_count in 0.0_f64..1.0, clock_offset_ns: i64, overrun: u64,
             clock_drift_ppb in -1e6_f32..1e6, snr_db in -20_f32..200.0, points: u32,
-            peaks in prop::collection::vec((-1e9_f64..1e9, -200_f32..0.0), 0..=PEAKS),
+            peaks in prop::collection::vec((-1e9_f64..1e9, -200_f32..0.0), 0..=MAX_PEAKS),
         ) {
             let peaks = peaks.iter().map(|&(frequency_hz, power_dbfs)| Peak { frequency_hz, power_dbfs }).collect();
             let description = Description {

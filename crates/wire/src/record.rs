@@ -183,7 +183,7 @@ impl Record {
     }
 
     /// Returns `true` if the record describes a shot of this geometry.
-    pub fn is_of(&self, geometry: &Geometry) -> bool {
+    pub fn describes(&self, geometry: &Geometry) -> bool {
         let Self { clock_locked, triggered, shot, tai_ns, stream, event, .. } = *self;
         *self == Self { clock_locked, triggered, shot, tai_ns, stream, event, ..Self::of(geometry) }
     }

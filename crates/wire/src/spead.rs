@@ -78,7 +78,7 @@ impl Header {
     }
 
     /// Returns the length in bytes of a header, given its first bytes; [`WORD`] if they are too few or not SPEAD.
-    pub fn len_seen(first: &[u8]) -> usize {
+    pub fn peek_len(first: &[u8]) -> usize {
         match first {
             [MAGIC, VERSION, _, _, _, _, high, low, ..] => Self::len_of(u16::from_be_bytes([*high, *low])),
             _ => WORD,
@@ -182,7 +182,7 @@ mod tests {
             "0123456789ab3300000000000000000102030405060708090a0b0c0d0e0f"
         ));
         let (header, rest) = Header::parse(&stamped).unwrap();
-        assert_eq!((header.heap, header.len, rest[15], Header::len_seen(&stamped)), (1, 16, 15, 56));
+        assert_eq!((header.heap, header.len, rest[15], Header::peek_len(&stamped)), (1, 16, 15, 56));
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
                 len: low(len), stop: false, control: false,
             };
             let bytes = header.emit();
-            prop_assert_eq!(Header::len_seen(&bytes), bytes.len());
+            prop_assert_eq!(Header::peek_len(&bytes), bytes.len());
             prop_assert_eq!(Header::parse(&bytes), Ok((header, [].as_slice())));
             prop_assert!(Header::parse(&bytes[..39]).is_err());
         }
@@ -221,7 +221,7 @@ mod tests {
             if head && bytes.len() > 4 {
                 bytes[..4].copy_from_slice(&[MAGIC, VERSION, 2, 6]);
             }
-            let _ = (Header::parse(&bytes), Header::len_seen(&bytes));
+            let _ = (Header::parse(&bytes), Header::peek_len(&bytes));
         }
     }
 }

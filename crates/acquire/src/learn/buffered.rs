@@ -1,7 +1,9 @@
 //! Replays packets that were examined during learning, before any newer ones.
 
 use shotline_memory::{Regions, Sge};
-use shotline_transport::{Done, Icrc, IoError, Landed, MAX_HEADER, PacketIo, Seen, Steer, delegate_packet_io};
+use shotline_transport::{
+    BatchInfo, Icrc, IoError, MAX_HEADER, PacketIo, PayloadLocation, RxPacket, Steer, delegate_packet_io,
+};
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,8 +20,8 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    pub(super) fn of(done: &Done<'_>, bytes: Vec<u8>) -> Self {
-        let Done { source, stamp_ns, icrc, fault, .. } = *done;
+    pub(super) fn of(done: &RxPacket<'_>, bytes: Vec<u8>) -> Self {
+        let RxPacket { source, stamp_ns, icrc, fault, .. } = *done;
         Self { bytes, source, stamp_ns, icrc, fault }
     }
 }
@@ -48,14 +50,14 @@ impl<P> BufferedIo<P> {
         let bytes = packet.bytes.as_slice();
         let len = bytes.len() as u32;
         let first = &bytes[..bytes.len().min(MAX_HEADER)];
-        let seen = Seen { first, packets: 1, segment: len, last: len, source: packet.source };
+        let seen = BatchInfo { first, packets: 1, segment: len, last: len, source: packet.source };
         let (header, payload) = bytes.split_at(steer.header_len(&seen).min(MAX_HEADER).min(bytes.len()));
         let landed = Sge { len: payload.len() as u32, ..self.scratch };
         if !payload.is_empty() {
             self.regions.get(landed.region).write(landed.offset as usize, payload);
         }
-        steer.landed(&[Done {
-            landed: Landed::Scratch(landed),
+        steer.landed(&[RxPacket {
+            landed: PayloadLocation::Scratch(landed),
             header,
             len: landed.len,
             source: packet.source,
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
     use shotline_transport::Capabilities;
     use shotline_transport::conformance::delegation::{self, Wrapper};
-    use shotline_transport::conformance::{self, Ends, Fixture, Memory};
+    use shotline_transport::conformance::{self, EndpointPair, Fixture, Memory};
 
     #[test]
     fn buffered_io_delegates_everything_else() {
@@ -107,7 +109,7 @@ mod tests {
             icrc: Icrc::Absent,
             fault: None,
         };
-        let wrapper = Wrapper { name: "BufferedIo", changes: &[], steer: None };
+        let wrapper = Wrapper { name: "BufferedIo", overrides: &[], steer: None };
         delegation::check(&wrapper, |io| BufferedIo::nothing(io, &memory.regions, memory.scratch)).unwrap();
         // A buffered packet is delivered first.
         let buffered = |io| BufferedIo::new(io, &memory.regions, memory.scratch, vec![packet()]);
@@ -119,7 +121,7 @@ mod tests {
         let memory = Memory::new();
         let open = |memory: &Memory| {
             let buffered = |io| BufferedIo::nothing(io, &memory.regions, memory.scratch);
-            Ok(Ends::in_process(memory, true, buffered))
+            Ok(EndpointPair::in_process(memory, true, buffered))
         };
         let capabilities = Capabilities { steers: true, credits: true };
         let fixture = Fixture { name: "buffered".into(), sealed: true, capabilities, open, close: |_| Ok(()) };

@@ -5,7 +5,7 @@ use super::learner::{Hints, LearnedStream, Learner, Shape};
 use shotline_wire::block;
 use shotline_wire::framing::Digitizer;
 use shotline_wire::framing::digitizer::{HEADER_LEN, Header};
-use shotline_wire::shot::{Cut, PAD_BYTES, Packing, RECORD_BYTES, Trailer};
+use shotline_wire::shot::{PAD_BYTES, Packetization, Packing, RECORD_BYTES, Trailer};
 use std::sync::Arc;
 
 /// Bytes after a block's samples.
@@ -57,7 +57,7 @@ impl Learner for Blocks {
             stream: Some(header.stream),
             sample_bytes,
             trailer: Trailer::Block,
-            cut: Cut::uniform(header.len),
+            cut: Packetization::uniform(header.len),
             shape: Some(Shape {
                 channels: header.channels.into(),
                 packing: Packing::Int16Le,
@@ -115,7 +115,7 @@ mod tests {
         assert!(blocks.examine(&packet(last)).unwrap().is_none());
         let learned = blocks.examine(&packet(GOOD)).unwrap().unwrap();
         assert_eq!((learned.key, learned.sample_bytes, learned.first_shot), (9, 64_000, Some(42)));
-        assert_eq!((learned.trailer, learned.cut), (Trailer::Block, Cut::uniform(8192)));
+        assert_eq!((learned.trailer, learned.cut), (Trailer::Block, Packetization::uniform(8192)));
         assert_eq!(
             learned.description,
             "digitizer stream 9: blocks of 16000 IQ samples at 500.000 MS/s, 1300.000000 MHz, in packets of 8192"

@@ -6,7 +6,7 @@ use shotline_wire::framing::{Hsb, hsb::HEADER_LEN, hsb::LAST_HEADER_LEN};
 use shotline_wire::hsb::{Metadata, PAGE_UNIT, PSN_BITS};
 use shotline_wire::imm::ImmDt;
 use shotline_wire::reth::Reth;
-use shotline_wire::shot::{Cut, MAX_PACKETS, PACKET_BYTES, Trailer};
+use shotline_wire::shot::{MAX_PACKETS, PACKET_BYTES, Packetization, Trailer};
 use std::sync::Arc;
 
 /// Maximum bytes of a frame that fits a shot.
@@ -140,7 +140,7 @@ impl Learner for Bridge {
             stream: None,
             shape: None,
             trailer: Trailer::HsbMetadata,
-            cut: Cut { trailer_apart: separate, ..Cut::uniform(payload) },
+            cut: Packetization { separate_trailer: separate, ..Packetization::uniform(payload) },
             first_shot: None,
             description: format!(
                 "sensor bridge: frames of {valid_bytes} bytes in packets of {payload}, metadata {}; {pages} pages of {step} bytes from {base:#x}, queue pair {:#x}, remote key {:#x}",
@@ -195,7 +195,7 @@ mod tests {
     fn frames_of_a_whole_ring_give_the_configuration() {
         for separate in [false, true] {
             let geometry = Geometry::new(1, 65_000, 8, Packing::Uint8, 0).unwrap();
-            let cut = Cut { trailer_apart: separate, ..Cut::uniform(1408) };
+            let cut = Packetization { separate_trailer: separate, ..Packetization::uniform(1408) };
             let geometry = geometry.sent_as(Trailer::HsbMetadata, cut).unwrap();
             let mut bridge = Bridge::new(Hints::default());
             let mut learned = None;
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_lost_frame_does_not_shorten_the_ring() {
         let geometry = Geometry::new(1, 65_000, 8, Packing::Uint8, 0).unwrap();
-        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Packetization::uniform(1408)).unwrap();
         let mut bridge = Bridge::new(Hints::default());
         let mut learned = None;
         // Frame 3 is lost, so page 2 is followed by page 0.
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn an_impossible_frame_is_refused() {
         let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
-        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Packetization::uniform(1408)).unwrap();
         for valid_bytes in [0, u64::from(MAX_FRAME_BYTES) + 1, u32::MAX.into(), u64::MAX] {
             let mut packet = frame(&geometry, 5).remove(0);
             let at = packet.len() - Metadata::LEN;
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn an_immediate_of_another_packet_is_refused() {
         let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
-        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Packetization::uniform(1408)).unwrap();
         let mut packet = frame(&geometry, 5).remove(0);
         packet[28] ^= 1;
         assert!(
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn addresses_near_the_64_bit_limit_do_not_overflow() {
         let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
-        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Packetization::uniform(1408)).unwrap();
         let mut bridge = Bridge::new(Hints::default());
         for (shot, address) in [(1, 0), (2, u64::MAX), (3, u64::MAX - 1152), (2, 4096), (5, u64::MAX - 1152)] {
             let mut packet = frame(&geometry, shot).remove(0);
@@ -282,7 +282,7 @@ mod tests {
             pages in prop::option::of(any::<u32>()),
         ) {
             let geometry = Geometry::new(1, 3000, 8, Packing::Uint8, 0).unwrap();
-            let cut = Cut { trailer_apart: separate, ..Cut::uniform(1408) };
+            let cut = Packetization { separate_trailer: separate, ..Packetization::uniform(1408) };
             let geometry = geometry.sent_as(Trailer::HsbMetadata, cut).unwrap();
             let mut bridge = Bridge::new(Hints { pages, ..Hints::default() });
             for (shot, index, noise) in packets {

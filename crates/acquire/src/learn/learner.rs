@@ -1,7 +1,7 @@
 //! Interface of the learners.
 
 use shotline_wire::framing::Framing;
-use shotline_wire::shot::{Cut, Packing, Trailer};
+use shotline_wire::shot::{Packetization, Packing, Trailer};
 use std::sync::Arc;
 
 /// Learns one sender of a kind.
@@ -38,7 +38,7 @@ pub struct LearnedStream {
     /// Trailer of a shot.
     pub trailer: Trailer,
     /// Division of a shot into packets.
-    pub cut: Cut,
+    pub cut: Packetization,
     /// The oldest shot whose beginning was received, if its packets number their shots.
     pub first_shot: Option<u64>,
     /// Description for the user.

@@ -17,7 +17,7 @@ pub use learner::{Hints, LearnedStream, Shape};
 use buffered::Packet;
 use learner::Learner;
 use shotline_memory::{Regions, Sge};
-use shotline_transport::{Done, IoError, Landed, PacketIo, Pick, Seen, Steer, To};
+use shotline_transport::{BatchInfo, IoError, PacketIo, PayloadDestination, PayloadLocation, Pick, RxPacket, Steer};
 use shotline_wire::framing::Kind;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -251,25 +251,25 @@ impl<'a, L: Learner> LearnSteer<'a, L> {
 }
 
 impl<L: Learner> Steer for LearnSteer<'_, L> {
-    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, seen: &BatchInfo<'_>) -> usize {
         L::header_len(seen.first)
     }
 
-    fn pick(&mut self, _seen: &Seen<'_>, _picks: &mut [Pick]) {}
+    fn pick(&mut self, _seen: &BatchInfo<'_>, _picks: &mut [Pick]) {}
 
-    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+    fn predict(&mut self, _picks: &mut [Pick]) -> usize {
         0
     }
 
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         [0; 2]
     }
 
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         for done in batch {
             self.seen += 1;
             let mut bytes = done.header.to_vec();
-            if let Landed::Scratch(sge) = done.landed
+            if let PayloadLocation::Scratch(sge) = done.landed
                 && sge.len > 0
             {
                 let at = bytes.len();

@@ -5,7 +5,7 @@
 
 use super::learner::{Hints, LearnedStream, Learner, Shape};
 use shotline_wire::framing::{MAX_HEADER, Meaning, Vita49};
-use shotline_wire::shot::{Cut, MAX_PACKETS, Packing, Trailer};
+use shotline_wire::shot::{MAX_PACKETS, Packetization, Packing, Trailer};
 use shotline_wire::vita49::{Arrangement, Context, Format, Item, Kind, Prologue, Time};
 use std::sync::Arc;
 
@@ -174,7 +174,7 @@ impl Stream {
             stream: None,
             sample_bytes,
             trailer: Trailer::Context,
-            cut: Cut::uniform(each as u32),
+            cut: Packetization::uniform(each as u32),
             shape: Some(Shape {
                 channels,
                 packing: Packing::Int16Be,
@@ -210,7 +210,7 @@ impl Learner for Stream {
     }
 
     fn header_len(first: &[u8]) -> usize {
-        Prologue::len_seen(first)
+        Prologue::peek_len(first)
     }
 
     fn key(packet: &[u8]) -> Option<u32> {
@@ -307,7 +307,7 @@ mod tests {
             let (index, learned) = learned_from(Hints::default(), blocks(samples, each).skip(1));
             assert_eq!(index + 1, 2 * packets, "{samples} in {each}");
             assert_eq!((learned.sample_bytes, learned.key), (4 * samples as u32, 9));
-            assert_eq!(learned.cut, Cut::uniform(4 * each.min(samples) as u32));
+            assert_eq!(learned.cut, Packetization::uniform(4 * each.min(samples) as u32));
             let description = format!(
                 "VITA 49 stream 0x9: blocks of {samples} IQ samples at 1.000 MS/s, 1300.000000 MHz, in packets of {}",
                 4 * each.min(samples)

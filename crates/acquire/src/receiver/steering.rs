@@ -5,7 +5,7 @@ use super::resplit::Resplit;
 use crate::books::Books;
 use crate::stream::{Arrival, Stream};
 use shotline_memory::{Pool, Regions, Sge};
-use shotline_transport::{Done, Icrc, Landed, Pick, Recv, Seen, Steer, To};
+use shotline_transport::{BatchInfo, Icrc, PayloadDestination, PayloadLocation, Pick, Recv, RxPacket, Steer};
 use shotline_wire::framing::Framing;
 use shotline_wire::roce::ICRC_LEN;
 use shotline_wire::shot::DropCause;
@@ -61,7 +61,7 @@ impl Steering {
         in_order: bool,
     ) -> Self {
         Self {
-            trailer: if framing.sealed() { ICRC_LEN as u32 } else { 0 },
+            trailer: if framing.has_icrc() { ICRC_LEN as u32 } else { 0 },
             streams,
             pool,
             regions,
@@ -112,7 +112,7 @@ impl Framed<'_> {
     ///
     /// # Errors
     /// The cause for which it is dropped.
-    fn admit(&mut self, done: &Done<'_>) -> Result<Target, DropCause> {
+    fn admit(&mut self, done: &RxPacket<'_>) -> Result<Target, DropCause> {
         let stream = if done.fault.is_some() { None } else { self.stream_of(done.header) };
         let Some(index) = stream else {
             self.steering.unknown.packets += 1;
@@ -140,7 +140,7 @@ impl Framed<'_> {
         admitted
     }
 
-    fn admit_to(&mut self, index: usize, done: &Done<'_>) -> Result<Target, DropCause> {
+    fn admit_to(&mut self, index: usize, done: &RxPacket<'_>) -> Result<Target, DropCause> {
         let stream = &mut self.steering.streams[index];
         let Ok(place) = self.framing.place(done.header, done.len, &stream.config.geometry) else {
             let Some(signal) = self.framing.signal(done.header, &stream.config.geometry) else {
@@ -169,7 +169,7 @@ impl Framed<'_> {
             stream.note_drop(number, DropCause::Malformed);
             return Err(DropCause::Malformed);
         }
-        let Done { payload_crc: remainder, stamp_ns, .. } = *done;
+        let RxPacket { payload_crc: remainder, stamp_ns, .. } = *done;
         let arrival = Arrival { position: place.position, remainder, now_ns: self.steering.now_ns, stamp_ns };
         let entry = stream.admit((number, packet), arrival)?;
         stream.note_count(self.framing, (number, packet), done.header);
@@ -177,25 +177,26 @@ impl Framed<'_> {
     }
 
     /// Returns `true` if the header's length differs from that at which the packet was split.
-    fn is_split_wrong(&self, done: &Done<'_>) -> bool {
+    fn is_split_wrong(&self, done: &RxPacket<'_>) -> bool {
         done.fault.is_none() && self.framing.header_len(done.header) != done.header.len()
     }
 
     /// Handles a packet that was split at the wrong offset: its payload is copied to its destination.
-    fn place_split_packet(&mut self, done: &Done<'_>) {
+    fn place_split_packet(&mut self, done: &RxPacket<'_>) {
         let landed = match done.landed {
-            Landed::Scratch(sge) => Some(sge),
-            Landed::Slot(id) => self.steering.owner(id).and_then(|(stream, entry, index)| {
+            PayloadLocation::Scratch(sge) => Some(sge),
+            PayloadLocation::Slot(id) => self.steering.owner(id).and_then(|(stream, entry, index)| {
                 self.steering.streams[stream].slots.destination(entry, index).map(|sge| Sge { len: done.len, ..sge })
             }),
             // This steer only chooses posted destinations.
-            Landed::Memory(_) => None,
+            PayloadLocation::Memory(_) => None,
         };
         let Some(landed) = landed else { return };
         let bytes = Resplit::joined(&self.steering.regions, done.header, landed);
         let split = self.framing.header_len(&bytes).min(bytes.len());
         let (header, payload) = bytes.split_at(split);
-        let again = Done { header, len: payload.len() as u32, landed: Landed::Scratch(Sge::EMPTY), ..*done };
+        let again =
+            RxPacket { header, len: payload.len() as u32, landed: PayloadLocation::Scratch(Sge::EMPTY), ..*done };
         let Ok(target) = self.admit(&again) else { return };
         let stream = &mut self.steering.streams[target.stream];
         if let Some(to) = stream.slots.destination(target.entry, target.index) {
@@ -209,9 +210,9 @@ impl Framed<'_> {
 
     /// Handles packets that a device put into the oldest receives, and moves those that did not land in their
     /// destination.
-    fn landed_in_order(&mut self, batch: &[Done<'_>]) {
+    fn landed_in_order(&mut self, batch: &[RxPacket<'_>]) {
         for done in batch {
-            let Landed::Slot(at) = done.landed else { continue };
+            let PayloadLocation::Slot(at) = done.landed else { continue };
             let Some(owner) = self.steering.stream_at(at) else { continue };
             if !self.steering.streams[owner].slots.note_landed(at) {
                 continue;
@@ -242,7 +243,7 @@ impl Framed<'_> {
     }
 
     /// Sets a stream's packet count by a packet that ends a shot, where packets have no position.
-    fn set_count(&mut self, owner: usize, at: u32, done: &Done<'_>) {
+    fn set_count(&mut self, owner: usize, at: u32, done: &RxPacket<'_>) {
         let stream = &mut self.steering.streams[owner];
         let is_its_own = self.framing.key(done.header).is_ok_and(|key| key == stream.config.key);
         if stream.is_counted() && is_its_own && stream.accepts(done.source, self.steering.now_ns) {
@@ -252,11 +253,11 @@ impl Framed<'_> {
 }
 
 impl Steer for Framed<'_> {
-    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, seen: &BatchInfo<'_>) -> usize {
         self.framing.header_len(seen.first)
     }
 
-    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]) {
         let header_len = self.framing.header_len(seen.first);
         let Some(header) = seen.first.get(..header_len) else { return };
         let Some(index) = self.stream_of(header) else { return };
@@ -267,7 +268,7 @@ impl Steer for Framed<'_> {
         let Ok((mut number, mut packet)) = stream.locate(&place) else { return };
         let mut fresh = 0;
         for (position, pick) in picks.iter_mut().enumerate() {
-            pick.to = posted(stream.pick(number, packet, fresh));
+            pick.destination = posted(stream.pick(number, packet, fresh));
             if position > 0 {
                 // Only the header of the first packet is visible, the lengths of the others are predicted.
                 let predicted = self.framing.header_len_at(packet, &stream.config.geometry);
@@ -281,7 +282,7 @@ impl Steer for Framed<'_> {
         }
     }
 
-    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+    fn predict(&mut self, picks: &mut [Pick]) -> usize {
         if self.steering.skip_predictions > 0 {
             self.steering.skip_predictions -= 1;
             return 0;
@@ -300,20 +301,23 @@ impl Steer for Framed<'_> {
                 (number, packet) = (number + 1, 0);
             }
             let header_len = self.framing.header_len_at(packet, &geometry).unwrap_or(constant);
-            *pick = Pick { to: posted(stream.pick(number, packet, fresh)), header_len: u16::try_from(header_len).ok() };
+            *pick = Pick {
+                destination: posted(stream.pick(number, packet, fresh)),
+                header_len: u16::try_from(header_len).ok(),
+            };
         }
         picks.len()
     }
 
-    fn around(&self, to: To) -> [u32; 2] {
-        let To::Posted(id) = to else { return [0; 2] };
+    fn margins(&self, to: PayloadDestination) -> [u32; 2] {
+        let PayloadDestination::Posted(id) = to else { return [0; 2] };
         let Some((stream, _, packet)) = self.steering.owner(id) else { return [0; 2] };
         let geometry = self.steering.streams[stream].config.geometry;
         let end = geometry.packet_offset(packet) + geometry.packet_bytes(packet);
         [geometry.packet_offset(packet), geometry.shot_bytes().saturating_sub(end)]
     }
 
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         if self.steering.in_order {
             return self.landed_in_order(batch);
         }
@@ -327,19 +331,19 @@ impl Steer for Framed<'_> {
             self.steering.newest = Some((target.stream, target.number, target.index));
             let stream = &mut self.steering.streams[target.stream];
             let id = stream.slots.id(target.entry, target.index);
-            if done.landed == Landed::Slot(id) {
+            if done.landed == PayloadLocation::Slot(id) {
                 in_place |= 1 << position;
                 continue;
             }
             let Some(to) = stream.slots.destination(target.entry, target.index) else { continue };
             stream.counters.repaired += 1;
             self.steering.use_up(id);
-            if matches!(done.landed, Landed::Slot(_)) {
+            if matches!(done.landed, PayloadLocation::Slot(_)) {
                 self.steering.skip_predictions = PREDICTIONS_SKIPPED;
             }
             let from = match done.landed {
-                Landed::Scratch(sge) => sge,
-                Landed::Slot(other) => match self.steering.owner(other) {
+                PayloadLocation::Scratch(sge) => sge,
+                PayloadLocation::Slot(other) => match self.steering.owner(other) {
                     Some((stream, entry, index)) => match self.steering.streams[stream].slots.destination(entry, index)
                     {
                         Some(sge) => Sge { len: done.len, ..sge },
@@ -347,7 +351,7 @@ impl Steer for Framed<'_> {
                     },
                     None => continue,
                 },
-                Landed::Memory(_) => continue,
+                PayloadLocation::Memory(_) => continue,
             };
             self.steering.moves.push(Move { from, to });
             self.steering.streams[target.stream].counters.repaired_bytes += u64::from(done.len);
@@ -357,7 +361,7 @@ impl Steer for Framed<'_> {
         // A receive that was consumed by another packet is posted again.
         for (position, done) in batch.iter().enumerate() {
             if in_place >> position & 1 == 0
-                && let Landed::Slot(id) = done.landed
+                && let PayloadLocation::Slot(id) = done.landed
                 && let Some((stream, entry, index)) = self.steering.owner(id)
                 && !self.steering.streams[stream].slots.is_filled(entry, index)
                 && let Some(sge) = self.steering.streams[stream].slots.destination(entry, index)
@@ -369,6 +373,6 @@ impl Steer for Framed<'_> {
 }
 
 /// Returns the pick of a posted receive, or scratch memory without one.
-fn posted(id: Option<u32>) -> To {
-    id.map_or(To::Scratch, To::Posted)
+fn posted(id: Option<u32>) -> PayloadDestination {
+    id.map_or(PayloadDestination::Scratch, PayloadDestination::Posted)
 }

@@ -29,7 +29,7 @@ pub(super) fn create(
     let ends = |config: &StreamConfig| Ends {
         source: config.source,
         destination: Some(local),
-        dest_qp: prepared.framing.sealed().then_some(config.key),
+        dest_qp: prepared.framing.has_icrc().then_some(config.key),
     };
     let ends = prepared.configs.iter().map(ends).collect();
     Ok(Capture::create(out, prepared.resolved.settings.force.unwrap_or(false), run_info(prepared, clock), ends)?)

@@ -9,7 +9,7 @@ use crate::learn::{self, BufferedIo, Hints, LearnCallbacks, LearnedStream};
 use crate::live::{Live, Notice};
 use crate::memory::Memory;
 use crate::receiver;
-use shotline_backends::{Opened, Wanted};
+use shotline_backends::{OpenedReceiver, ReceiverParameters};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::{QueuePair, Ud};
@@ -36,7 +36,7 @@ pub(super) fn run<P: PacketIo>(
     kind: Kind,
     stop: &AtomicBool,
     live: &Live,
-    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+    open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
     match kind.description().set_up {
         SetUp::Learned => learned(resolved, memory, kind, stop, live, open),
@@ -79,14 +79,14 @@ pub(super) fn described<P: PacketIo>(
     sender: Described,
     stop: &AtomicBool,
     live: &Live,
-    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+    open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
     memory.settle()?;
     let Described { framing, geometry, name } = sender;
     let (listen, links) = (resolved.sender.address(), resolved.settings.links.unwrap_or(1));
     let instrument = Instrument { name, pattern_period: 0 };
     let mut prepared = PreparedRun::new(resolved, &memory, framing, geometry, links, instrument)?;
-    let Opened { io, receive_buffer, .. } = open(&prepared.wanted(&memory, listen), &memory.regions)?;
+    let OpenedReceiver { io, receive_buffer, .. } = open(&prepared.wanted(&memory, listen), &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(
             "a device chooses its queue pair's number, and only set-up can tell it: record from a --probe, or with --transport udp".into(),
@@ -114,11 +114,11 @@ fn learned<P: PacketIo>(
     kind: Kind,
     stop: &AtomicBool,
     live: &Live,
-    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+    open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
     let (settings, listen) = (resolved.settings, resolved.sender.address());
     let links = settings.links.unwrap_or(1);
-    let wanted = Wanted {
+    let wanted = ReceiverParameters {
         bind: listen,
         sealed: kind.description().sealed,
         remainders: kind.description().trailer.has_record(),
@@ -130,7 +130,7 @@ fn learned<P: PacketIo>(
     if resolved.pool_bytes <= SMALL_POOL {
         memory.settle()?;
     }
-    let Opened { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
+    let OpenedReceiver { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {kind}")));
     }
@@ -229,7 +229,7 @@ fn shape(settings: &Settings, learned: &LearnedStream) -> Result<Geometry, RunEr
     };
     let rate = settings.sample_rate_hz.or(reported.map(|reported| reported.sample_rate_hz)).unwrap_or(0);
     let bits = settings.bits.or(reported.map(|reported| reported.bits)).unwrap_or(packing.bits_per_sample() as u8);
-    Geometry::cut_as((channels, samples), (bits, packing), rate, learned.trailer, learned.cut)
+    Geometry::with_packetization((channels, samples), (bits, packing), rate, learned.trailer, learned.cut)
         .map_err(|error: GeometryError| error.into())
 }
 

@@ -43,7 +43,7 @@ pub use outcome::Outcome;
 use crate::config::{ResolvedSettings, Sender, Settings, Sink};
 use crate::live::Live;
 use crate::memory::Memory;
-use shotline_backends::{Opened, Wanted};
+use shotline_backends::{OpenedReceiver, ReceiverParameters};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use std::sync::atomic::AtomicBool;
@@ -58,7 +58,7 @@ pub fn run<P: PacketIo>(
     settings: &Settings,
     stop: &AtomicBool,
     live: &Live,
-    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+    open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
     let (resolved, kind) = (settings.check()?, settings.framing());
     let memory = begin(&resolved)?;
@@ -73,12 +73,12 @@ pub fn run<P: PacketIo>(
 ///
 /// # Errors
 /// Those of [`run`], and if settings also describe the sender ([`Settings::check_described`]).
-pub fn run_described<P: PacketIo>(
+pub fn run_with_description<P: PacketIo>(
     settings: &Settings,
     sender: Described,
     stop: &AtomicBool,
     live: &Live,
-    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+    open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
     let resolved = settings.check_described(prepare::is_large(&sender.geometry))?;
     listen::described(resolved, begin(&resolved)?, sender, stop, live, open)

@@ -17,7 +17,7 @@ use crate::stream::EndReason;
 use shotline_memory::Pages;
 use shotline_store::Report;
 use shotline_store::set::Removed;
-use shotline_transport::{DeviceCounts, PacketIo};
+use shotline_transport::{DeviceCounters, PacketIo};
 use shotline_wire::shot::{DropCause, Geometry};
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ pub struct Outcome {
     /// Counters of packets that belong to no stream.
     pub unknown: Books,
     /// Frames that the device lost below the transport.
-    pub device: DeviceCounts,
+    pub device: DeviceCounters,
     /// Cause and time of the run's end.
     pub end: End,
     /// Time from the first packet to the last, in seconds.
@@ -121,7 +121,7 @@ impl Outcome {
             sent: watch.reports().unwrap_or_default().to_vec(),
             streams: counters,
             unknown: *receiver.unknown(),
-            device: receiver.io().device(),
+            device: receiver.io().device_counters(),
             end: End::of(RequestedEnd::of(settings), shots, result.elapsed, cause),
             seconds: result.seconds,
             local,

@@ -10,7 +10,7 @@ use crate::memory::Memory;
 use crate::receiver;
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
-use shotline_backends::Wanted;
+use shotline_backends::ReceiverParameters;
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_wire::framing::Framing;
 use shotline_wire::setup::Mode;
@@ -130,10 +130,10 @@ impl<'a> PreparedRun<'a> {
     }
 
     /// Returns the requirements on a transport at this address.
-    pub(super) fn wanted(&self, memory: &Memory, bind: SocketAddr) -> Wanted {
-        Wanted {
+    pub(super) fn wanted(&self, memory: &Memory, bind: SocketAddr) -> ReceiverParameters {
+        ReceiverParameters {
             bind,
-            sealed: self.framing.sealed(),
+            sealed: self.framing.has_icrc(),
             remainders: self.geometry.trailer().has_record(),
             capacity: receiver::capacity(&self.configs),
             scratch: memory.scratch,

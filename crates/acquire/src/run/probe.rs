@@ -11,11 +11,11 @@ use crate::live::Live;
 use crate::memory::Memory;
 use crate::received;
 use crate::receiver;
-use shotline_backends::{Opened, Wanted};
+use shotline_backends::{OpenedReceiver, ReceiverParameters};
 use shotline_memory::Regions;
 use shotline_store::shot::MAX_LINKS;
 use shotline_transport::{IoError, PacketIo};
-use shotline_verbs::ud::{Ud, stand_in_port};
+use shotline_verbs::ud::{Ud, substitute_port};
 use shotline_wire::framing::{Kind, NoSetUp};
 use shotline_wire::setup::{Describe, Sequence};
 use shotline_wire::shot::Geometry;
@@ -32,7 +32,7 @@ pub(super) fn run<P: PacketIo>(
     kind: Kind,
     stop: &AtomicBool,
     live: &Live,
-    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+    open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
     memory.settle()?;
     let settings = resolved.settings;
@@ -43,13 +43,13 @@ pub(super) fn run<P: PacketIo>(
         Some(bind) => bind,
         None => SocketAddr::new(control.local_ip()?, kind.description().port),
     };
-    let Opened { io, local, receive_buffer } = open(&prepared.wanted(&memory, bind), &memory.regions)?;
+    let OpenedReceiver { io, local, receive_buffer } = open(&prepared.wanted(&memory, bind), &memory.regions)?;
     let origin = |control| Origin { control: Some(control), local, receive_buffer, learned: None };
     if let Some(queue_pair) = io.queue_pair() {
         configure_device(&mut prepared, &mut control, kind, local, queue_pair)?;
         sequence(settings, &mut control)?;
         receive(prepared, origin(control), io, stop, live)
-    } else if prepared.framing.sealed() {
+    } else if prepared.framing.has_icrc() {
         let mut io = Ud::new(io);
         for link in 0..prepared.configs.len() {
             let pair = io.create()?;
@@ -135,7 +135,7 @@ fn configure_device(
     let stream = &mut prepared.configs[0];
     let source = control.configure_stream(0, kind, stream, local, queue_pair)?;
     prepared.instrument.pattern_period = source.pattern_period;
-    stream.source = stream.source.map(|address| SocketAddr::new(address.ip(), stand_in_port(source.qp)));
+    stream.source = stream.source.map(|address| SocketAddr::new(address.ip(), substitute_port(source.qp)));
     stream.key = queue_pair.0;
     prepared.framing = received;
     Ok(())

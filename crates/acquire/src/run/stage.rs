@@ -145,7 +145,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
             events: 0,
             sequential: settings.sequential.unwrap_or(false),
             handed: 0,
-            idle_policy: IdlePolicy::new(receive_buffer, prepared.geometry.cut().rest, Instant::now()),
+            idle_policy: IdlePolicy::new(receive_buffer, prepared.geometry.packetization().rest, Instant::now()),
         }
     }
 
@@ -238,7 +238,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
 
     /// Publishes the counters.
     fn show(&mut self, total: &Books) {
-        self.output.live.update(total, self.receiver.io().device().lost());
+        self.output.live.update(total, self.receiver.io().device_counters().lost());
         self.output.live.set_step(self.joiner.step());
     }
 

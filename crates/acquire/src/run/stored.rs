@@ -3,7 +3,7 @@
 use crate::align::Counts;
 use crate::books::Books;
 use crate::latency::Latency;
-use crate::live::{LinkStep, Step};
+use crate::live::{LinkStatus, Step};
 use crate::receiver::Receiver;
 use crate::stream::StreamConfig;
 use shotline_store::recorder::WHOLE_RUN;
@@ -16,7 +16,7 @@ pub(super) fn stored_counters<P: PacketIo>(
     configs: &[StreamConfig],
     step: &Step,
 ) -> shotline_store::shot::Books {
-    let (device, counters) = (receiver.io().device(), receiver.io().counters());
+    let (device, counters) = (receiver.io().device_counters(), receiver.io().counters());
     let stored = |stream: u32, counters: &Books| StreamBooks {
         stream,
         packets_in: counters.packets,
@@ -67,7 +67,7 @@ pub(super) fn stored_counters<P: PacketIo>(
 }
 
 /// Returns the alignment counters of a link.
-fn in_step(link: &LinkStep) -> [(String, u64); 3] {
+fn in_step(link: &LinkStatus) -> [(String, u64); 3] {
     let counts = &link.counts;
     [("events_missed", counts.missing), ("link_stops", counts.stops), ("link_rejoins", counts.rejoins)]
         .map(|(name, count)| (name.to_owned(), count))

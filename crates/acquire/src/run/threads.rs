@@ -131,11 +131,11 @@ mod tests {
     use crate::sink::Policy;
     use arrayvec::ArrayVec;
     use shotline_memory::Sge;
-    use shotline_testing::until;
+    use shotline_testing::wait_until;
     use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
-    use shotline_transport::{Seal, Send};
+    use shotline_transport::{Seal, TxPacket};
     use shotline_wire::framing::{Framing, Link, Packet, Udp};
-    use shotline_wire::shot::{Cut, DropCause, Geometry, Packing, Trailer};
+    use shotline_wire::shot::{DropCause, Geometry, Packetization, Packing, Trailer};
     use std::sync::atomic::Ordering;
 
     fn address(port: u16) -> SocketAddr {
@@ -145,7 +145,7 @@ mod tests {
     /// Returns the shape of shots in packets of 4000 bytes without a proof of their bytes.
     fn geometry(channels: u16, cut: u32) -> Geometry {
         let geometry = Geometry::new(channels, 1000, 12, Packing::Packed12, 0).unwrap();
-        geometry.sent_as(Trailer::None, Cut::uniform(cut)).unwrap()
+        geometry.sent_as(Trailer::None, Packetization::uniform(cut)).unwrap()
     }
 
     /// Sends shots of three packets until the receiver is gone; the last two packets of the first one are left out.
@@ -158,7 +158,7 @@ mod tests {
                 let mut header = ArrayVec::new();
                 Udp.emit(&Link::default(), &packet, &mut header);
                 let gather = [Sge { len: packet.len, ..source }, Sge::EMPTY];
-                let packet = Send { header: &header, gather: &gather, seal: Seal::None };
+                let packet = TxPacket { header: &header, gather: &gather, seal: Seal::None };
                 loop {
                     match io.send(address(1), &[packet]) {
                         Ok(0) => std::thread::yield_now(),
@@ -176,7 +176,7 @@ mod tests {
         settings: &Settings,
         recorded: Geometry,
         control: Option<Control<'_>>,
-        follow: impl FnOnce(&Watch, Control<'_>) + std::marker::Send,
+        follow: impl FnOnce(&Watch, Control<'_>) + Send,
         stop: &AtomicBool,
         live: &Live,
     ) -> Outcome {
@@ -239,7 +239,7 @@ mod tests {
         let (live, stop) = (Live::default(), AtomicBool::new(false));
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
-                until("shots are complete", || live.read().complete > 0);
+                wait_until("shots are complete", || live.read().complete > 0);
                 stop.store(true, Ordering::Relaxed);
             });
             let follow = |_: &Watch, _: Control<'_>| panic!("a defect");

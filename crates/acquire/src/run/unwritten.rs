@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use shotline_memory::{Pool, Registrar};
     use shotline_store::shot::{Shot, ShotMeta};
-    use shotline_wire::shot::{Drops, Presence};
+    use shotline_wire::shot::{DropCounters, Presence};
     use std::sync::Arc;
 
     /// Creates an event of two links, of which the first has a shot, complete or not.
@@ -107,7 +107,7 @@ mod tests {
             record_good: complete,
             valid_bytes: 0,
             presence: Arc::new(presence),
-            drops: Drops::default(),
+            drops: DropCounters::default(),
         };
         let shot = Shot { meta, buffer: pool.take().unwrap() };
         Event { number: 0, shots: [Some(shot), None].into_iter().collect() }

@@ -102,7 +102,7 @@ impl Watch {
         for link in 0..self.links {
             reports.push(if stop { control.stop(link)? } else { control.status(link)? });
         }
-        if reports.iter().any(|report| report.taken) {
+        if reports.iter().any(|report| report.is_owned_by_other) {
             let words = "another receiver has taken the probe over: what it sends now is not this run's";
             let _ = self.warning.set(words.into());
             let _ = self.lost.set(Cause::TakenOver);

@@ -26,7 +26,7 @@ use restart::Restart;
 use sender::Sender;
 use shotline_memory::Buffer;
 use shotline_store::shot::ShotMeta;
-use shotline_wire::framing::{Framing, Place, Position, Signal};
+use shotline_wire::framing::{Framing, Placement, Position, Signal};
 use shotline_wire::shot::{DropCause, Presence, Trailer};
 use signals::Signals;
 use slots::{Slots, TakenShot};
@@ -104,7 +104,7 @@ impl Stream {
             numbering: Numbering::new(&config),
             restart: Restart::new(&config),
             joining: Joining::new(&config),
-            signals: Signals::new(&config, framing.meaning()),
+            signals: Signals::new(&config, framing.sample_context()),
             open_shots: OpenShots::new(&config, depth, clock),
         }
     }
@@ -128,7 +128,7 @@ impl Stream {
 
     /// Returns the shot number and packet index of a header.
     #[inline]
-    pub(crate) fn locate(&mut self, place: &Place) -> Result<(u64, u32), DropCause> {
+    pub(crate) fn locate(&mut self, place: &Placement) -> Result<(u64, u32), DropCause> {
         let before = if self.open_shots.next().is_none() { DropCause::BeforeStart } else { DropCause::Late };
         self.numbering.locate(place.position, &self.config.geometry, before)
     }
@@ -405,7 +405,7 @@ impl Stream {
         let Some(run) = self.restart.take() else { return };
         self.finish(framing, None, out, withdraw);
         self.counters.restarts += 1;
-        self.counters.packet_drops.replace(&run.drops, DropCause::SenderRestart);
+        self.counters.packet_drops.reclassify(&run.drops, DropCause::SenderRestart);
         if !matches!(self.config.geometry.trailer(), Trailer::None | Trailer::HsbMetadata) {
             self.signals.end(EndReason::Restarted);
             return;
@@ -450,9 +450,9 @@ impl Stream {
         self.counters.repaired_bytes += copied_bytes;
         let mut valid_bytes = self.slots.zero_gaps(entry, &buffer, &presence, withdraw);
         let (number, proof) = self.prove(framing, open.number, entry, &buffer, &presence, out);
-        let missing = u64::from(presence.packets() - presence.placed());
+        let missing = u64::from(presence.packets() - presence.received());
         if !proof.good && self.is_counted {
-            drops.add(DropCause::Unplaced, u64::from(presence.placed()));
+            drops.add(DropCause::Unplaced, u64::from(presence.received()));
             (presence, valid_bytes) = (self.discard_placed(&buffer, &presence), 0);
         } else if presence.is_complete() && !proof.good {
             drops.add(DropCause::BadRecord, 1);

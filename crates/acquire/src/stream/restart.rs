@@ -7,7 +7,7 @@
 use super::config::StreamConfig;
 use super::number::{self, Ring};
 use shotline_wire::framing::Position;
-use shotline_wire::shot::{DropCause, Drops};
+use shotline_wire::shot::{DropCause, DropCounters};
 
 /// Number of shots that a sender may have skipped without a restart, for example because its buffer was full.
 pub(super) const MAX_SKIPPED: u64 = 64;
@@ -25,7 +25,7 @@ pub(super) struct Run {
     /// Number of these packets that arrived after the timeout without other packets.
     in_silence: u32,
     /// Drop causes under which they were counted.
-    pub(super) drops: Drops,
+    pub(super) drops: DropCounters,
 }
 
 /// Frame number that a sensor bridge gave to a shot.
@@ -75,7 +75,7 @@ impl Restart {
             }
             Position::Sequence { .. } => return,
         };
-        let new = Run { first: number, last: number, ring, in_silence: 0, drops: Drops::default() };
+        let new = Run { first: number, last: number, ring, in_silence: 0, drops: DropCounters::default() };
         let continued = self.run.filter(|run| (run.first..=run.last.saturating_add(self.near)).contains(&number));
         let run = self.run.insert(continued.unwrap_or(new));
         if number > run.last {

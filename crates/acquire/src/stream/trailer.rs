@@ -80,7 +80,7 @@ pub(super) fn metadata(geometry: &Geometry, buffer: &Buffer, presence: &Presence
 mod tests {
     use super::*;
     use shotline_memory::{Pool, Registrar};
-    use shotline_wire::shot::{Cut, Packing, Trailer};
+    use shotline_wire::shot::{Packetization, Packing, Trailer};
 
     fn all(packets: u32) -> Presence {
         let mut presence = Presence::empty(packets);
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn metadata_split_over_two_packets_need_both() {
         let geometry = Geometry::new(1, 1400, 8, Packing::Uint8, 0).unwrap();
-        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(100)).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Packetization::uniform(100)).unwrap();
         let (buffer, last) = (buffer(&geometry), geometry.packets() - 1);
         assert!(geometry.trailer_offset() < geometry.packet_offset(last));
         let sent = Metadata { first_ns: 5, valid_bytes: 1400, ..Metadata::default() };

@@ -19,7 +19,7 @@ use commands::{Commands, TIMEOUT};
 pub use error::TriggerError;
 use prepare::PreparedMeasurement;
 pub use settings::{Settings, Wait};
-use shotline_backends::{Opened, Wanted};
+use shotline_backends::{OpenedReceiver, ReceiverParameters};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::Ud;
@@ -97,7 +97,7 @@ pub struct Point {
 pub fn measure<P: PacketIo>(
     settings: &Settings,
     stop: &AtomicBool,
-    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+    open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Point, TriggerError> {
     let framing = receiver::framing(settings.framing).ok_or(ControlError::from(NoSetUp(settings.framing)))?;
     let mut control = Control::open(settings.probe, settings.take_over)?;
@@ -107,8 +107,8 @@ pub fn measure<P: PacketIo>(
         None => SocketAddr::new(control.local_ip()?, 0),
     };
     let mut prepared = PreparedMeasurement::new(settings, &mut control)?;
-    let Opened { io, local, .. } = open(&prepared.wanted(bind, framing.sealed()), &prepared.memory.regions)?;
-    if framing.sealed() {
+    let OpenedReceiver { io, local, .. } = open(&prepared.wanted(bind, framing.has_icrc()), &prepared.memory.regions)?;
+    if framing.has_icrc() {
         let mut io = Ud::new(io);
         for (link, stream) in (0..).zip(&mut prepared.streams) {
             let pair = io.create()?;

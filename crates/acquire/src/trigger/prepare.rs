@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::memory::Memory;
 use crate::receiver;
 use crate::stream::StreamConfig;
-use shotline_backends::Wanted;
+use shotline_backends::ReceiverParameters;
 use shotline_memory::Pool;
 use shotline_wire::setup::Describe;
 use shotline_wire::shot::Geometry;
@@ -56,9 +56,9 @@ impl PreparedMeasurement {
         Ok(Self { describe, geometry, streams, pool, memory })
     }
 
-    pub(super) fn wanted(&self, bind: SocketAddr, sealed: bool) -> Wanted {
+    pub(super) fn wanted(&self, bind: SocketAddr, sealed: bool) -> ReceiverParameters {
         let capacity = receiver::capacity(&self.streams);
-        Wanted {
+        ReceiverParameters {
             bind,
             sealed,
             remainders: true,

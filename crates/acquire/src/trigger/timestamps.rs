@@ -1,6 +1,6 @@
 //! Time stamping of landed packets.
 
-use shotline_transport::{Done, IoError, PacketIo, Steer, delegate_packet_io, delegate_steer};
+use shotline_transport::{IoError, PacketIo, RxPacket, Steer, delegate_packet_io, delegate_steer};
 use std::time::{Duration, Instant};
 
 /// Maximum duration of one sleep: the resolution of timeouts, and the most that one reading of the clock adds to a
@@ -72,7 +72,7 @@ struct TimestampedSteer<'a, S> {
 impl<S: Steer> Steer for TimestampedSteer<'_, S> {
     delegate_steer!(steer; except landed);
 
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         if batch.iter().any(|done| done.fault.is_none()) {
             *self.last_ns = self.clock.ns();
             self.first_ns.get_or_insert(*self.last_ns);
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use shotline_transport::Capabilities;
     use shotline_transport::conformance::delegation::{self, Wrapper};
-    use shotline_transport::conformance::{self, Ends, Fixture, Memory};
+    use shotline_transport::conformance::{self, EndpointPair, Fixture, Memory};
 
     fn timestamped<P>(io: P) -> TimestampedIo<P> {
         TimestampedIo::new(io, Clock(Instant::now()))
@@ -95,18 +95,18 @@ mod tests {
     #[test]
     fn timestamped_io_delegates_everything_else() {
         let wrapper =
-            Wrapper { name: "TimestampedIo", changes: &["poll"], steer: Some(("TimestampedSteer", &["landed"])) };
+            Wrapper { name: "TimestampedIo", overrides: &["poll"], steer: Some(("TimestampedSteer", &["landed"])) };
         delegation::check(&wrapper, timestamped).unwrap();
-        // Landed packets are passed on as well.
-        delegation::check(&Wrapper { changes: &[], steer: Some(("TimestampedSteer", &[])), ..wrapper }, timestamped)
+        // PayloadLocation packets are passed on as well.
+        delegation::check(&Wrapper { overrides: &[], steer: Some(("TimestampedSteer", &[])), ..wrapper }, timestamped)
             .unwrap();
     }
 
     #[test]
     fn timestamped_io_conforms_like_the_transport_below() {
         let memory = Memory::new();
-        let open = |memory: &Memory| Ok(Ends::in_process(memory, true, timestamped));
-        let close = |ends: Ends<_, TimestampedIo<_>>| {
+        let open = |memory: &Memory| Ok(EndpointPair::in_process(memory, true, timestamped));
+        let close = |ends: EndpointPair<_, TimestampedIo<_>>| {
             ends.rx.first_ns.map(drop).ok_or_else(|| "nothing was recorded".to_owned())
         };
         let capabilities = Capabilities { steers: true, credits: true };

@@ -7,7 +7,7 @@ use shotline_acquire::{EndReason, Item, Receiver, ReceiverConfig, StreamConfig, 
 use shotline_memory::{Pool, Region, Registrar, Sge};
 use shotline_testing::{cases, seeds};
 use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
-use shotline_transport::{PacketIo, SCRATCH_BYTES, Seal, Send};
+use shotline_transport::{PacketIo, SCRATCH_BYTES, Seal, TxPacket};
 use shotline_wire::framing::{Framing, Kind, Link, Packet};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
@@ -63,7 +63,7 @@ impl Bench {
         let configs: Vec<StreamConfig> = (0..STREAMS)
             .map(|stream| StreamConfig {
                 stream,
-                key: if framing.sealed() { 0x100 + stream } else { stream },
+                key: if framing.has_icrc() { 0x100 + stream } else { stream },
                 geometry: g,
                 source: Some(address(5)),
                 first_shot,
@@ -81,7 +81,7 @@ impl Bench {
         let regions = registrar.finish();
         let config = InprocConfig {
             address: address(4791),
-            sealed: framing.sealed(),
+            sealed: framing.has_icrc(),
             capacity: receiver::capacity(&configs),
             scratch,
         };
@@ -109,7 +109,7 @@ impl Bench {
             self.wire.write(17, &[payload[17] ^ 0x20]);
         }
         let gather = [Sge { len: packet.len, ..self.wire_sge }, Sge::EMPTY];
-        let sent = self.sender.send(address(4791), &[Send { header: &header, gather: &gather, seal }]).unwrap();
+        let sent = self.sender.send(address(4791), &[TxPacket { header: &header, gather: &gather, seal }]).unwrap();
         assert_eq!(sent, 1);
     }
 
@@ -205,7 +205,7 @@ proptest! {
     ) {
         let mut bench = Bench::new(framing, Some(0), 6);
         let mut plan = plan(shots, 0, &faults);
-        if !bench.framing.sealed() {
+        if !bench.framing.has_icrc() {
             plan.retain(|packet| !packet.corrupt); // plain UDP leaves that to the record's CRC, tested apart
         }
         let mut items = Vec::new();

@@ -13,10 +13,10 @@ use shotline_memory::{Pool, Region, Regions, Registrar, Sge};
 use shotline_store::shot::Loss;
 use shotline_testing::{cases, seeds};
 use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
-use shotline_transport::{MAX_HEADER, PacketIo, SCRATCH_BYTES, Seal, Send};
+use shotline_transport::{MAX_HEADER, PacketIo, SCRATCH_BYTES, Seal, TxPacket};
 use shotline_wire::framing::{Framing, Hsb, Kind, Link, Packet, Spead};
 use shotline_wire::hsb::Metadata;
-use shotline_wire::shot::{Cut, DropCause, Geometry, Packing, Trailer};
+use shotline_wire::shot::{DropCause, Geometry, Packetization, Packing, Trailer};
 use shotline_wire::spead::Flavour;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -48,14 +48,14 @@ impl Sender {
             // Three more items in the first packet, 24 bytes.
             Self::Spead { exact } => {
                 let samples = if exact { 576 } else { 550 };
-                (samples, Trailer::None, Cut { first: 76, rest: 100, trailer_apart: false })
+                (samples, Trailer::None, Packetization { first: 76, rest: 100, separate_trailer: false })
             }
             // 132 bytes and a header of 28 are as much as 128 and one of 32.
             Self::Bridge { apart: true } => {
-                (528, Trailer::HsbMetadata, Cut { trailer_apart: true, ..Cut::uniform(132) })
+                (528, Trailer::HsbMetadata, Packetization { separate_trailer: true, ..Packetization::uniform(132) })
             }
             // 140 bytes are as much as the last 136 of 1536 and a longer header.
-            Self::Bridge { apart: false } => (1400, Trailer::HsbMetadata, Cut::uniform(140)),
+            Self::Bridge { apart: false } => (1400, Trailer::HsbMetadata, Packetization::uniform(140)),
         };
         Geometry::new(1, samples, 8, Packing::Uint8, 0).unwrap().sent_as(trailer, cut).unwrap()
     }
@@ -168,7 +168,7 @@ impl Bench {
         let mut element = |len| Sge { region: registrar.add(Region::host(len as usize).unwrap()), offset: 0, len };
         let (scratch, spare) = (element(SCRATCH_BYTES), element(receiver::SPARE_BYTES));
         let regions = registrar.finish();
-        let sealed = kind.framing().sealed();
+        let sealed = kind.framing().has_icrc();
         let config = InprocConfig { address: address(4791), sealed, capacity: 1 << 13, scratch };
         let sending = InprocConfig { address: address(5), ..config };
         let (io, mut sender) = pair(1 << 16, (config, &regions), (sending, &regions));
@@ -226,7 +226,10 @@ fn learned(
     assert!(polls > 5);
     let learned = learned.remove(0);
     assert_eq!(format!("{:?}", learned.framing), format!("{:?}", kind.framing()));
-    assert_eq!((learned.sample_bytes, learned.trailer, learned.cut), (g.sample_bytes(), g.trailer(), g.cut()));
+    assert_eq!(
+        (learned.sample_bytes, learned.trailer, learned.cut),
+        (g.sample_bytes(), g.trailer(), g.packetization())
+    );
     (learned.framing, io, learned.first_shot)
 }
 
@@ -237,14 +240,15 @@ fn send(kind: Sender, sender: &mut InprocIo, (wire, wire_sge): (&Region, Sge), p
     let packet = Packet::nth(&g, psn, planned.shot, planned.index).unwrap();
     let payload = &bytes[packet.offset as usize..(packet.offset + packet.len) as usize];
     wire.write(0, payload);
-    let mut seal = if kind.framing().sealed() { Seal::Compute } else { Seal::None };
+    let mut seal = if kind.framing().has_icrc() { Seal::Compute } else { Seal::None };
     if planned.corrupt {
         // One bit of the payload changes after the CRC was computed.
         seal = Seal::Remainder(shotline_wire::crc::remainder(payload));
         wire.write(17, &[payload[17] ^ 0x20]);
     }
     let gather = [Sge { len: packet.len, ..wire_sge }, Sge::EMPTY];
-    let sent = sender.send(address(4791), &[Send { header: &kind.header(&packet), gather: &gather, seal }]).unwrap();
+    let sent =
+        sender.send(address(4791), &[TxPacket { header: &kind.header(&packet), gather: &gather, seal }]).unwrap();
     assert_eq!(sent, 1);
 }
 
@@ -520,7 +524,7 @@ fn a_heap_with_data_is_a_shot_despite_a_stop_of_its_number() {
     let stop = Packet { shot: 1, ..Packet::default() };
     let mut header = ArrayVec::<u8, MAX_HEADER>::new();
     kind.framing().emit(&Link::default(), &stop, &mut header);
-    let send = Send { header: &header, gather: &[], seal: Seal::None };
+    let send = TxPacket { header: &header, gather: &[], seal: Seal::None };
     assert_eq!(bench.sender.send(address(4791), &[send]).unwrap(), 1);
     let mut items = Vec::new();
     bench.drain(&mut items);

@@ -8,12 +8,12 @@ use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, received, r
 use shotline_memory::{Pool, Region, Regions, Registrar, Sge};
 use shotline_testing::cases;
 use shotline_transport::{
-    Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, MAX_BATCH, PacketIo, Recv, Send, Steer,
+    Capabilities, DeviceCounters, Icrc, IoError, MAX_BATCH, PacketIo, PayloadLocation, Recv, RxPacket, Steer, TxPacket,
 };
 use shotline_verbs::ud::Completed;
 use shotline_wire::ParseError;
 use shotline_wire::crc;
-use shotline_wire::framing::{Extras, Framing, Kind, Link, MAX_HEADER, Meaning, Packet, Place, Signal, ud};
+use shotline_wire::framing::{Extras, Framing, Kind, Link, MAX_HEADER, Meaning, Packet, Placement, Signal, ud};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::collections::{BTreeSet, VecDeque};
@@ -57,8 +57,8 @@ impl Device {
 }
 
 impl PacketIo for Device {
-    fn device(&self) -> DeviceCounts {
-        DeviceCounts::default()
+    fn device_counters(&self) -> DeviceCounters {
+        DeviceCounters::default()
     }
     fn counters(&self) -> Vec<(String, u64)> {
         Vec::new()
@@ -84,8 +84,8 @@ impl PacketIo for Device {
             let taken: Vec<_> = self.completed.drain(..self.completed.len().min(MAX_BATCH)).collect();
             let batch: Vec<_> = taken
                 .iter()
-                .map(|(id, header, len, payload_crc, source)| Done {
-                    landed: Landed::Slot(*id),
+                .map(|(id, header, len, payload_crc, source)| RxPacket {
+                    landed: PayloadLocation::Slot(*id),
                     header,
                     len: *len,
                     source: *source,
@@ -110,7 +110,7 @@ impl PacketIo for Device {
     fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
-    fn send(&mut self, _to: SocketAddr, _packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, _to: SocketAddr, _packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         Ok(0)
     }
 }
@@ -375,8 +375,8 @@ impl Framing for Namesake {
     fn name(&self) -> &'static str {
         Kind::Counted.name()
     }
-    fn sealed(&self) -> bool {
-        self.0.sealed()
+    fn has_icrc(&self) -> bool {
+        self.0.has_icrc()
     }
     fn header_len(&self, first: &[u8]) -> usize {
         self.0.header_len(first)
@@ -384,7 +384,7 @@ impl Framing for Namesake {
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
         self.0.key(header)
     }
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         self.0.place(header, payload_len, g)
     }
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -405,8 +405,8 @@ impl Extras for Namesake {
     fn is_counted(&self) -> bool {
         self.0.is_counted()
     }
-    fn meaning(&self) -> Meaning {
-        self.0.meaning()
+    fn sample_context(&self) -> Meaning {
+        self.0.sample_context()
     }
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
         self.0.stamp_tai_ns(shot, g)

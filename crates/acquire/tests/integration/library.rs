@@ -8,14 +8,14 @@ use arrayvec::ArrayVec;
 use example::record;
 use shotline_acquire::config::{Key, Settings};
 use shotline_acquire::live::Live;
-use shotline_acquire::run::{Described, Outcome, RunError, run_described};
-use shotline_backends::{Options, Outgoing, Sending, Transport};
+use shotline_acquire::run::{Described, Outcome, RunError, run_with_description};
+use shotline_backends::{OpenedSender, Options, SenderParameters, Transport};
 use shotline_memory::{Region, Registrar, Sge};
 use shotline_store::read::Recording;
-use shotline_transport::{PacketIo, Seal, Send};
+use shotline_transport::{PacketIo, Seal, TxPacket};
 use shotline_wire::ParseError;
-use shotline_wire::framing::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Udp};
-use shotline_wire::shot::{Cut, DropCause, Geometry, Packing, Trailer};
+use shotline_wire::framing::{Framing, Link, MAX_HEADER, NoExtras, Packet, Placement, Udp};
+use shotline_wire::shot::{DropCause, Geometry, Packetization, Packing, Trailer};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl Framing for Sealed {
     fn name(&self) -> &'static str {
         "sealed"
     }
-    fn sealed(&self) -> bool {
+    fn has_icrc(&self) -> bool {
         true
     }
     fn header_len(&self, first: &[u8]) -> usize {
@@ -140,7 +140,7 @@ impl Framing for Sealed {
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
         Udp.key(header)
     }
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         Udp.place(header, payload_len, g)
     }
     fn emit(&self, link: &Link, packet: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -150,13 +150,15 @@ impl Framing for Sealed {
 
 /// Describes a sender of two packets per shot.
 fn sealed() -> Described {
-    let geometry = Geometry::cut_as((8, 512), (8, Packing::Uint8), 0, Trailer::None, Cut::uniform(2048)).unwrap();
+    let geometry =
+        Geometry::with_packetization((8, 512), (8, Packing::Uint8), 0, Trailer::None, Packetization::uniform(2048))
+            .unwrap();
     Described { framing: Arc::new(Sealed), geometry, name: "sealed".into() }
 }
 
 fn received(settings: &Settings, sender: Described) -> Result<Outcome, RunError> {
     let (transport, options) = (Transport::default(), Options::default());
-    run_described(settings, sender, &AtomicBool::new(false), &Live::default(), |wanted, regions| {
+    run_with_description(settings, sender, &AtomicBool::new(false), &Live::default(), |wanted, regions| {
         transport.open(wanted, &options, regions)
     })
 }
@@ -167,8 +169,9 @@ fn send_sealed(to: SocketAddr, over: &AtomicBool) {
     let mut registrar = Registrar::new();
     let payload = registrar.add(Region::host(2048).unwrap());
     let regions = registrar.finish();
-    let sending = Sending { source: None, to, sealed: true, frames: 0, scratch: Sge::EMPTY };
-    let Outgoing { mut io, .. } = Transport::default().open_sender(&sending, &Options::default(), &regions).unwrap();
+    let sending = SenderParameters { source: None, to, sealed: true, frames: 0, scratch: Sge::EMPTY };
+    let OpenedSender { mut io, .. } =
+        Transport::default().open_sender(&sending, &Options::default(), &regions).unwrap();
     for shot in (0..100_000).take_while(|_| !over.load(Ordering::Relaxed)) {
         for (stream, index) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let packet = Packet::nth(&geometry, 0, shot, index).unwrap();
@@ -178,7 +181,7 @@ fn send_sealed(to: SocketAddr, over: &AtomicBool) {
             let is_wrong = stream == 1 && shot % 3 == 0 && index == 1;
             let seal = if is_wrong { Seal::Forced(0) } else { Seal::Compute };
             // An error is the receiver's closed port: before it listens, or after it is done.
-            let _ = io.send(to, &[Send { header: &header, gather: &gather, seal }]);
+            let _ = io.send(to, &[TxPacket { header: &header, gather: &gather, seal }]);
         }
         std::thread::sleep(PAUSE);
     }

@@ -3,11 +3,11 @@
 use arrayvec::ArrayVec;
 use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, receiver};
 use shotline_memory::{Pool, Region, Registrar, Sge};
-use shotline_testing::until;
+use shotline_testing::wait_until;
 use shotline_transport::udp::{UdpConfig, UdpIo};
-use shotline_transport::{MAX_HEADER, PacketIo, SCRATCH_BYTES, Seal, Send};
+use shotline_transport::{MAX_HEADER, PacketIo, SCRATCH_BYTES, Seal, TxPacket};
 use shotline_wire::framing::{Framing, Link, Packet, Spead};
-use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
+use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use shotline_wire::spead::Flavour;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const SPEAD: Spead = Spead { flavour: Flavour::F48, first_items: 4, items: 4 };
 
 /// Sends heaps of `packets` packets, each separately, and receives them; returns the counters.
 fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::books::Books {
-    let cut = Cut::uniform(1000);
+    let cut = Packetization::uniform(1000);
     let geometry = Geometry::new(1, 1000 * packets - 10, 8, Packing::Uint8, 0).unwrap();
     let geometry = geometry.sent_as(Trailer::None, cut).unwrap();
     let mut registrar = Registrar::new();
@@ -55,7 +55,7 @@ fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::
             let mut header = ArrayVec::<u8, MAX_HEADER>::new();
             SPEAD.emit(&Link::default(), &packet, &mut header);
             let gather = [Sge { len: packet.len, ..wire }, Sge::EMPTY];
-            sent += sender.send(to, &[Send { header: &header, gather: &gather, seal: Seal::None }]).unwrap() as u64;
+            sent += sender.send(to, &[TxPacket { header: &header, gather: &gather, seal: Seal::None }]).unwrap() as u64;
         }
         // With this spacing a batch of 16 ends sometimes within a heap, sometimes at its end.
         if heap % 3 == 0 {
@@ -72,7 +72,7 @@ fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::
 
 /// Receives until this number of packets has arrived.
 fn take(receiver: &mut Receiver<UdpIo>, sent: u64, items: &mut Vec<Item>) {
-    until("every packet that was sent", || {
+    wait_until("every packet that was sent", || {
         while receiver.poll(1, 4, items).unwrap() > 0 {}
         receiver.total().packets == sent
     });

@@ -3,16 +3,16 @@
 use super::*;
 use shotline_memory::Sge;
 use shotline_transport::Capabilities;
-use shotline_transport::conformance::{self, BUFFERS, Collector, Ends, Fixture, Memory};
+use shotline_transport::conformance::{self, BUFFERS, Collector, EndpointPair, Fixture, Memory};
 
 fn read(text: &str) -> Result<Transport, String> {
     text.parse()
 }
 
-fn wanted(bind: &str, sealed: bool, memory: &Memory) -> Wanted {
+fn wanted(bind: &str, sealed: bool, memory: &Memory) -> ReceiverParameters {
     let bind = bind.parse().unwrap();
     let (capacity, receive_buffer) = (BUFFERS as usize, 4 << 20);
-    Wanted { bind, sealed, remainders: true, capacity, scratch: memory.scratch, receive_buffer }
+    ReceiverParameters { bind, sealed, remainders: true, capacity, scratch: memory.scratch, receive_buffer }
 }
 
 #[test]
@@ -100,10 +100,11 @@ fn sockets_opened_by_the_registry_conform() {
         let open = |memory: &Memory| {
             let failed = |error: IoError| error.to_string();
             let wanted = wanted("[::1]:0", sealed, memory);
-            let Opened { io: rx, local: to, .. } = udp.open(&wanted, &options, &memory.regions).map_err(failed)?;
-            let sending = Sending { source: None, to, sealed, frames: 0, scratch: Sge::EMPTY };
-            let Outgoing { io: tx, .. } = udp.open_sender(&sending, &options, &memory.regions).map_err(failed)?;
-            Ok(Ends { tx, rx, to })
+            let OpenedReceiver { io: rx, local: to, .. } =
+                udp.open(&wanted, &options, &memory.regions).map_err(failed)?;
+            let sending = SenderParameters { source: None, to, sealed, frames: 0, scratch: Sge::EMPTY };
+            let OpenedSender { io: tx, .. } = udp.open_sender(&sending, &options, &memory.regions).map_err(failed)?;
+            Ok(EndpointPair { tx, rx, to })
         };
         let capabilities = Capabilities { steers: true, credits: false };
         let fixture = Fixture { name: "udp".into(), sealed, capabilities, open, close: |_| Ok(()) };
@@ -133,13 +134,13 @@ fn remainders_of_plain_packets_are_computed_only_if_wanted() {
     let memory = Memory::new();
     for text in ["udp", "packet:lo"] {
         for remainders in [true, false] {
-            let wanted = Wanted { remainders, ..wanted("127.0.0.1:0", false, &memory) };
+            let wanted = ReceiverParameters { remainders, ..wanted("127.0.0.1:0", false, &memory) };
             let opened = match read(text).unwrap().open(&wanted, &Options::default(), &memory.regions) {
                 Ok(opened) => opened,
                 Err(error) if text != "udp" => shotline_testing::skip!("cannot open {text}: {error}"),
                 Err(error) => panic!("{error}"),
             };
-            let Opened { mut io, local, .. } = opened;
+            let OpenedReceiver { mut io, local, .. } = opened;
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.send_to(&[7; 200], local).unwrap();
             let received = conformance::receive(&mut io, Collector::new(&memory, [].into()), 1).unwrap();
@@ -162,7 +163,7 @@ fn only_rdma_devices_receive_one_link() {
 fn receive_only_transports_open_no_sender() {
     let memory = Memory::new();
     let to = "127.0.0.1:9".parse().unwrap();
-    let sending = Sending { source: None, to, sealed: true, frames: 0, scratch: Sge::EMPTY };
+    let sending = SenderParameters { source: None, to, sealed: true, frames: 0, scratch: Sge::EMPTY };
     for text in ["auto", "xdp:eth1", "ibverbs:mlx5_0"] {
         let opened = read(text).unwrap().open_sender(&sending, &Options::default(), &memory.regions);
         assert!(matches!(opened, Err(IoError::Config(_))), "{text}");

@@ -27,7 +27,7 @@ fn udp_payloads(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u
             framing.emit(&link, &packet, &mut header);
             let payload = &bytes[packet.offset as usize..][..packet.len as usize];
             let mut datagram = [&header, payload].concat();
-            if framing.sealed() {
+            if framing.has_icrc() {
                 let network = flow::nth_of_batch(network, id);
                 let flow = icrc::Flow { network, src_port: 0xC000, dst_port: port };
                 let register = icrc::after_header(flow.prefix(datagram.len() as u16 + 4), &header);
@@ -37,7 +37,7 @@ fn udp_payloads(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u
             id += 1;
             match (shot, index) {
                 (1, 2) => continue,
-                (2, 3) if framing.sealed() => datagram[40] ^= 1,
+                (2, 3) if framing.has_icrc() => datagram[40] ^= 1,
                 _ => {}
             }
             payloads.push(datagram);

@@ -7,7 +7,7 @@ use crate::values::seconds;
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::{Bytes, peer};
-use shotline_backends::{Role, Sending};
+use shotline_backends::{Role, SenderParameters};
 use shotline_instrument::digitizer::{
     Begin, Config, Digitizer as Device, Format, Framing, Input, Live, Memory, PrepareError, Stage, Stages, Start,
     Stats, Tone,
@@ -309,7 +309,7 @@ pub fn run(args: &Digitizer) -> Result {
     let frames = if args.image.is_none() { configs[0].frame_bytes()? } else { 0 };
     let source = args.source;
     serve(args, configs, memories, &stop, |to, regions| {
-        let sending = Sending { source, to, sealed: false, frames, scratch: Sge::EMPTY };
+        let sending = SenderParameters { source, to, sealed: false, frames, scratch: Sge::EMPTY };
         Ok(transport.open_sender(&sending, &options, regions)?.io)
     })
 }

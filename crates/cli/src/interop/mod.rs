@@ -16,7 +16,7 @@ use crate::output::{Rows, print_report};
 use crate::{Result, signals};
 use common::{Plan, Played};
 use serde::Serialize;
-use shotline_memory::Usage;
+use shotline_memory::RegistrationCounters;
 use shotline_verbs::api::Mtu;
 use side::Side;
 use std::sync::Arc;
@@ -111,8 +111,8 @@ struct Remote {
     atomics: u64,
 }
 
-impl From<Usage> for Remote {
-    fn from(Usage { writes, bytes_in, reads, bytes_out, atomics }: Usage) -> Self {
+impl From<RegistrationCounters> for Remote {
+    fn from(RegistrationCounters { writes, bytes_in, reads, bytes_out, atomics }: RegistrationCounters) -> Self {
         Self { writes, bytes_in, reads, bytes_out, atomics }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::common::{Common, Service};
 use crate::Result;
-use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
+use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegistrationCounters};
 use shotline_transport::lossy::Lossy;
 use shotline_transport::udp::UdpIo;
 use shotline_verbs::api::{
@@ -336,7 +336,7 @@ impl Side {
     }
 
     /// What the other side did with the memory.
-    pub fn usage(&self) -> Result<Usage> {
+    pub fn usage(&self) -> Result<RegistrationCounters> {
         Ok(self.provider.mr_usage(&self.memory)?)
     }
 

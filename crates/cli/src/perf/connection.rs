@@ -5,8 +5,8 @@ use crate::interop::Service;
 use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Qp, QpConfig, Status};
-use shotline_verbs::cm::message::{Bits24, Keyed, Play, Receives, RegionKey, Rights};
-use shotline_verbs::cm::{Client, Endpoint, Tally, Wish};
+use shotline_verbs::cm::message::{Bits24, Play, Receives, RegionKey, RegisteredMemory, Rights};
+use shotline_verbs::cm::{Client, Endpoint, QpRequest, Tally};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -121,12 +121,12 @@ impl<P: Endpoint> Connection<P> {
             ..QpConfig::new(need.service.into(), self.pd, cq, cq)
         };
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let wish = Wish {
+        let wish = QpRequest {
             access,
             receives: need.target_receives,
             sends: need.target_sends,
             mtu: need.mtu,
-            ..Wish::new(config)
+            ..QpRequest::new(config)
         };
         let (mut all, mut key, mut to) = (Vec::new(), None, None);
         for _ in 0..need.pairs {
@@ -177,8 +177,8 @@ impl<P: Endpoint> Connection<P> {
     }
 
     /// This side's memory for the target.
-    pub fn own_key(&self) -> Keyed {
-        Keyed { address: self.memory.address, bytes: self.memory.len, rkey: self.memory.rkey }
+    pub fn own_key(&self) -> RegisteredMemory {
+        RegisteredMemory { address: self.memory.address, bytes: self.memory.len, rkey: self.memory.rkey }
     }
 
     /// Where both sides are.

@@ -17,7 +17,7 @@ use std::time::Instant;
 /// Completions taken at once.
 const BATCH: usize = 64;
 /// Polls without a completion between two looks at the clock and the control connection.
-const PATIENCE: u32 = 1024;
+const WAIT_TIMEOUT: u32 = 1024;
 /// Memory for a target's receives.
 const RECEIVE_BYTES: u64 = 32 << 20;
 
@@ -94,7 +94,7 @@ fn iterate<P: Endpoint>(
             posted += 1;
         }
     }
-    let mut poller = Poller::new(args.event, PATIENCE);
+    let mut poller = Poller::new(args.event, WAIT_TIMEOUT);
     let mut done = [Completion::default(); BATCH];
     while groups < posted {
         let done = poller.poll(connection, lanes, &mut done)?;

@@ -10,12 +10,12 @@ use crate::Result;
 use shotline_memory::Access;
 use shotline_verbs::api::{Completed, Completion, Data, Element, RecvWr, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
-use shotline_verbs::cm::message::{Keyed, Play, Receives};
+use shotline_verbs::cm::message::{Play, Receives, RegisteredMemory};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Polls without a completion between two looks at the control connection: rare, to keep it out of the times.
-const PATIENCE: u32 = 1 << 14;
+const WAIT_TIMEOUT: u32 = 1 << 14;
 /// Inline up to this: what queue pairs are made for, unless told otherwise.
 const INLINE: u32 = 64;
 
@@ -55,7 +55,7 @@ pub fn measure<P: Endpoint>(
     match of {
         Of::Send => connection.play(&lanes.all[0], Play::Echo)?,
         Of::Ping => {
-            let memory = Keyed { address: own.address + back, bytes: back, rkey: own.rkey };
+            let memory = RegisteredMemory { address: own.address + back, bytes: back, rkey: own.rkey };
             let region = lanes.place as u16;
             connection.play(&lanes.all[0], Play::Ping { region, bytes: size, memory })?;
         }
@@ -87,7 +87,7 @@ fn iterate<P: Endpoint>(
     let inline = size <= INLINE && matches!(of, Of::Write | Of::Send | Of::Ping);
     let mut times = Times::new();
     // Another side's write makes no event.
-    let mut poller = Poller::new(args.event && of != Of::Ping, PATIENCE);
+    let mut poller = Poller::new(args.event && of != Of::Ping, WAIT_TIMEOUT);
     let mut done = [Completion::default(); 16];
 
     let window = Window::open(connection, lanes, point, stop)?;

@@ -21,7 +21,7 @@ pub struct Peer {
 }
 
 /// How long a target may take to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Peer {
     /// Starts `shotline target` with these arguments. Its token comes over a pipe that only this program reads.
@@ -88,7 +88,7 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() >= end {
                 // This very process, by its handle.

@@ -29,7 +29,7 @@ pub struct Description {
 
 impl Description {
     pub fn of(probe: SocketAddr, describe: &Describe) -> Self {
-        let spoken = Kind::with_set_up().filter(|kind| kind.id().is_some_and(|id| describe.speaks(id)));
+        let spoken = Kind::with_set_up().filter(|kind| kind.id().is_some_and(|id| describe.supports(id)));
         Self {
             probe: probe.to_string(),
             model: describe.model.to_string(),

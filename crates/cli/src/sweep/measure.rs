@@ -14,7 +14,7 @@ use shotline_acquire::control::Control;
 use shotline_acquire::live::Live;
 use shotline_acquire::run::{Cause, Outcome};
 use shotline_wire::setup::{Describe, Report};
-use shotline_wire::shot::{DropCause, Drops, Geometry};
+use shotline_wire::shot::{DropCause, DropCounters, Geometry};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -210,7 +210,7 @@ impl Run {
 
 impl Counts {
     fn of(books: &Books, report: Option<&Report>, packets: u64, by: By, seconds: f64) -> Self {
-        let by_cause = |drops: &Drops| drops.iter().map(|(cause, count)| (cause.name(), count)).collect();
+        let by_cause = |drops: &DropCounters| drops.iter().map(|(cause, count)| (cause.name(), count)).collect();
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         let triggered = report.filter(|_| by == By::Trigger);
         Self {

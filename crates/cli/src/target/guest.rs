@@ -10,7 +10,7 @@ use shotline_verbs::api::{
     Completed, Completion, Data, Element, Operation, Provider as _, RecvWr, Remote, SendWr, VerbsError,
 };
 use shotline_verbs::cm::message::{Cause, Refusal};
-use shotline_verbs::cm::{Connected, Endpoint as _, Export, Exports, Loan, SessionId};
+use shotline_verbs::cm::{Connected, Endpoint as _, Export, Exports, Reservation, SessionId};
 use shotline_verbs::soft::SoftEndpoint;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ struct Memory {
     /// Bytes that a message may have.
     len: u32,
     /// Registered here: none for an exported region.
-    own: Option<Loan>,
+    own: Option<Reservation>,
 }
 
 /// What the other side of a program does next.

@@ -228,7 +228,7 @@ mod tests {
     use shotline_verbs::api::{
         Modify, Mtu, Provider as _, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError,
     };
-    use shotline_verbs::cm::message::{Bits24, Keyed, Kind, PathMtu, Play, Receives};
+    use shotline_verbs::cm::message::{Bits24, Kind, PathMtu, Play, Receives, RegisteredMemory};
     use shotline_verbs::shm::ShmEndpoint;
     use shotline_wire::aeth::RnrTimer;
     use std::time::Duration;
@@ -280,7 +280,7 @@ mod tests {
             };
             let accept = served.connect(SESSION, None, &offer).unwrap();
             bring_up(&mut initiator, qp, accept.qp).unwrap();
-            let memory = Keyed { address: mr.address, bytes: len, rkey: mr.rkey };
+            let memory = RegisteredMemory { address: mr.address, bytes: len, rkey: mr.rkey };
             let part = Play::Stream { read: false, bytes: MIB as u32, group: GROUP, memory };
             served.play(SESSION, &Playing { qp: accept.qp, part }).unwrap();
         }

@@ -8,14 +8,14 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{
     Accept, Cause, Offer, Playing, Refusal, RegionInfo, Regions, Rights, Statistics, VERSION, Welcome,
 };
-use shotline_verbs::cm::{Account, Export, Exports, Host, Loan, SessionId, Tally};
+use shotline_verbs::cm::{Account, Export, Exports, Host, Reservation, SessionId, Tally};
 use shotline_verbs::shm::{DESCRIPTION, ShmEndpoint};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 struct Link {
     served: Served<ShmEndpoint>,
-    _loan: Loan,
+    _loan: Reservation,
 }
 
 /// Exports over shared memory.
@@ -110,7 +110,7 @@ impl Host for Links {
             return Err(Refusal::new(Cause::Message, "there is a link already"));
         }
         let loan = self.account.lend(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
-        let endpoint = ShmEndpoint::over_offered(socket);
+        let endpoint = ShmEndpoint::from_offered_socket(socket);
         let mut endpoint = endpoint.map_err(|error| Refusal::new(Cause::Failed, error.to_string()))?;
         endpoint.charge(self.account.clone(), session);
         let mut exports = Exports::new(endpoint);

@@ -4,8 +4,8 @@ use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_verbs::api::{
     Completed, Completion, Cq, Data, Element, Operation, RecvWr, Remote, SendWr, Status, VerbsError,
 };
-use shotline_verbs::cm::message::{Cause, Keyed, MOST_RECEIVES, Play, Receives, Refusal};
-use shotline_verbs::cm::{Connected, Endpoint, Export, Loan};
+use shotline_verbs::cm::message::{Cause, MOST_RECEIVES, Play, Receives, Refusal, RegisteredMemory};
+use shotline_verbs::cm::{Connected, Endpoint, Export, Reservation};
 use std::sync::Arc;
 
 /// Pages that memory is made of; from the second size on of larger ones.
@@ -45,7 +45,7 @@ pub struct Player {
     with: Connected,
     memory: Mr,
     region: Arc<Region>,
-    _loan: Loan,
+    _loan: Reservation,
     receives: Receives,
     part: Part,
     failed: bool,
@@ -61,7 +61,7 @@ enum Part {
     Echo,
     Ping {
         bytes: u32,
-        to: Keyed,
+        to: RegisteredMemory,
         watched: Arc<Region>,
         seen: u64,
     },
@@ -69,7 +69,7 @@ enum Part {
         read: bool,
         bytes: u32,
         group: u16,
-        to: Keyed,
+        to: RegisteredMemory,
         /// Operations of the group under way that are posted.
         posted: u16,
     },
@@ -86,7 +86,7 @@ impl Player {
         provider: &mut P,
         with: Connected,
         receives: Receives,
-        loan: Loan,
+        loan: Reservation,
     ) -> Result<Self, Refusal> {
         let bytes = Self::bytes_of(receives);
         if bytes > MOST_BYTES {
@@ -140,7 +140,7 @@ impl Player {
         provider: &mut P,
         part: Play,
         exports: &[Export],
-        lend: impl FnOnce(u64) -> Result<Loan, Refusal>,
+        lend: impl FnOnce(u64) -> Result<Reservation, Refusal>,
     ) -> Result<(), Refusal> {
         self.part = match part {
             Play::Echo => Part::Echo,
@@ -179,7 +179,7 @@ impl Player {
         &mut self,
         provider: &mut P,
         bytes: u64,
-        lend: impl FnOnce(u64) -> Result<Loan, Refusal>,
+        lend: impl FnOnce(u64) -> Result<Reservation, Refusal>,
     ) -> Result<(), Refusal> {
         if self.region.len() as u64 >= bytes {
             return Ok(());

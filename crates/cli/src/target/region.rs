@@ -61,7 +61,7 @@ fn named_rights(letters: &str) -> std::result::Result<Access, String> {
 impl Wanted {
     /// What memory it takes, and how many bytes of it. `shared`: as for [`Self::make`].
     pub fn memory(&self, shared: bool) -> (Pages, u64) {
-        let kind = if shared { self.kind.handed_over() } else { None };
+        let kind = if shared { self.kind.shareable_kind() } else { None };
         (kind.as_ref().unwrap_or(&self.kind).description().pages, self.size.0)
     }
 
@@ -75,7 +75,7 @@ impl Wanted {
             let words = format!("region {name}: shared memory that can be written can be read, too: use rights=rw");
             return Err(words.into());
         }
-        let kind = if shared { self.kind.handed_over() } else { Some(self.kind.clone()) };
+        let kind = if shared { self.kind.shareable_kind() } else { Some(self.kind.clone()) };
         let kind = kind
             .ok_or_else(|| format!("region {name}: only memory of its own making is handed to a process: use memfd"))?;
         let region = kind.make(&format!("shotline-{name}"), len, writable);

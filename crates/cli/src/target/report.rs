@@ -2,9 +2,9 @@
 
 use crate::output::{CpuTime, Rows};
 use serde::Serialize;
-use shotline_memory::{Usage, bytes_in_words};
+use shotline_memory::{RegistrationCounters, format_bytes};
 use shotline_verbs::cm::message::{Name, Rights};
-use shotline_verbs::cm::{AccountState, Counts, Export, SessionId, Tally, operations};
+use shotline_verbs::cm::{Counts, Export, MemoryBudgetState, SessionId, Tally, operations};
 use shotline_verbs::rdma_cm;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct State {
     /// Its regions.
     pub regions: Vec<RegionState>,
     /// What was done with each; none if the target does not know (shm: the initiators' processors do it all).
-    pub usage: Option<Vec<Usage>>,
+    pub usage: Option<Vec<RegistrationCounters>>,
     /// Who is connected.
     pub initiators: Vec<InitiatorState>,
     /// Of all queue pairs that there ever were.
@@ -25,7 +25,7 @@ pub struct State {
     /// Of the endpoint; what it refused reached no queue pair.
     pub endpoint: Tally,
     /// Memory that initiators have made the target take.
-    pub account: AccountState,
+    pub account: MemoryBudgetState,
     /// What happened at the connection manager's door, if it is open.
     pub rdma_cm: Option<GuestCounts>,
 }
@@ -55,7 +55,7 @@ pub struct InitiatorState {
     /// How many it has.
     pub queue_pairs: usize,
     /// What it did, in the order of the regions.
-    pub regions: Option<Vec<Usage>>,
+    pub regions: Option<Vec<RegistrationCounters>>,
     /// What happened to its queue pairs.
     #[serde(flatten)]
     pub tally: Tally,
@@ -72,7 +72,7 @@ pub struct Report {
     queue_pairs: Tally,
     endpoint: Tally,
     control: Counts,
-    memory: AccountState,
+    memory: MemoryBudgetState,
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma_cm: Option<GuestCounts>,
     /// Every packet that came in was for a queue pair or refused under its cause, and every connection that was taken
@@ -88,7 +88,7 @@ struct Region {
     #[serde(flatten)]
     state: RegionState,
     #[serde(flatten)]
-    usage: Option<Usage>,
+    usage: Option<RegistrationCounters>,
     /// Since the last operation was noticed, which is within a report or a second.
     idle_s: Option<f64>,
 }
@@ -191,7 +191,7 @@ impl Report {
     pub fn line(&self) -> String {
         let region = |region: &Region| {
             let usage = region.usage?;
-            let bytes = bytes_in_words(usage.bytes_in + usage.bytes_out);
+            let bytes = format_bytes(usage.bytes_in + usage.bytes_out);
             Some(format!("{}: {} operations, {bytes}", region.state.name, operations(&usage)))
         };
         let refused: u64 = self.queue_pairs.refused.values().chain(self.endpoint.refused.values()).sum();
@@ -208,7 +208,7 @@ impl Rows for Report {
                 rows.push((format!("region {}", region.state.name), "not known to the target (shm)".into()));
                 continue;
             };
-            let words = |count: u64, bytes: u64| format!("{count} ({})", bytes_in_words(bytes));
+            let words = |count: u64, bytes: u64| format!("{count} ({})", format_bytes(bytes));
             rows.push((format!("region {}: writes", region.state.name), words(usage.writes, usage.bytes_in)));
             rows.push((format!("region {}: reads", region.state.name), words(usage.reads, usage.bytes_out)));
             if usage.atomics > 0 {

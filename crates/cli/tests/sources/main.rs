@@ -116,7 +116,10 @@ fn functions_are_short() {
 #[test]
 fn messages_are_those_of_the_snapshot() {
     let texts: Vec<_> = crates().iter().map(|(name, sources)| messages::render(name, sources)).collect();
-    shotline_testing::committed(&root().join("crates/cli/tests/sources/messages.txt"), texts.concat().as_bytes());
+    shotline_testing::assert_committed(
+        &root().join("crates/cli/tests/sources/messages.txt"),
+        texts.concat().as_bytes(),
+    );
 }
 
 /// Returns the parsed sources of every crate by the name of its folder.

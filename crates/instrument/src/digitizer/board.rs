@@ -109,7 +109,7 @@ fn describe(config: &Config, spectrum: Option<&mut Spectrum<[i16; 2]>>, samples:
         frequency_hz: peak.frequency_hz,
         power_dbfs: peak.power_dbfs as f32,
     };
-    let peaks = summary.peaks().iter().map(peak).take(shotline_wire::block::PEAKS).collect();
+    let peaks = summary.peaks().iter().map(peak).take(shotline_wire::block::MAX_PEAKS).collect();
     Description { snr_db: summary.snr_db as f32, points, peaks, ..plain }
 }
 

@@ -3,7 +3,7 @@
 use super::block::DistinctBlock;
 use shotline_memory::Pages;
 use shotline_wire::record;
-use shotline_wire::shot::{Cut, Geometry, GeometryError, MAX_SHOTS, PAD_BYTES, Packing, Trailer};
+use shotline_wire::shot::{Geometry, GeometryError, MAX_SHOTS, PAD_BYTES, Packetization, Packing, Trailer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -254,7 +254,13 @@ impl Config {
         };
         let samples = (2, self.block_bytes / SAMPLE_BYTES);
         let rate = self.sample_rate_hz.round() as u32;
-        Ok(Geometry::cut_as(samples, (16, Packing::Int16Le), rate, trailer, Cut::uniform(self.payload))?)
+        Ok(Geometry::with_packetization(
+            samples,
+            (16, Packing::Int16Le),
+            rate,
+            trailer,
+            Packetization::uniform(self.payload),
+        )?)
     }
 
     /// Returns the memory that the distinct blocks use, in bytes: on-board memory, the block descriptors, and one block

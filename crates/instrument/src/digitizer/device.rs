@@ -12,7 +12,7 @@ use crate::probe::clock::{stamp, steady_ns};
 use serde::Serialize;
 use shotline_memory::{MemoryError, Region, Regions, Registrar};
 use shotline_transport::IoError;
-use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use shotline_transport::prebuilt::{FrameRun, PrebuiltIo};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -405,7 +405,7 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
     /// Frees the buffers whose frames have all been read and returns the number still in use.
     fn reclaim_buffers(&mut self, free: &mpsc::Sender<usize>) -> usize {
         if !self.reading.is_empty() {
-            let read = self.taken.saturating_sub(self.io.lent() as u64);
+            let read = self.taken.saturating_sub(self.io.in_flight() as u64);
             while let Some((buffer, _)) = self.reading.front().filter(|(_, taken)| *taken <= read).copied() {
                 self.reading.pop_front();
                 // The DMA stage has ended if the channel is closed.
@@ -423,7 +423,7 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
         let drift = self.config.clock_drift_ppb as f32;
         self.frames.write_trailer(buffer, &block, self.memory.block(pattern), drift);
         let (mut paced_ns, mut complete) = (0, true);
-        let unsent = self.io.device().unsent;
+        let unsent = self.io.device_counters().unsent;
         if self.config.stages != Stages::NoSend {
             if let Some(context) = self.frames.context(buffer) {
                 complete = self.send_all(context)?;
@@ -435,7 +435,7 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
         }
         self.reading.push_back((buffer, self.taken));
         self.reclaim_buffers(free);
-        let more = self.io.device().unsent - unsent;
+        let more = self.io.device_counters().unsent - unsent;
         self.live.unsent.fetch_add(more, Relaxed);
         self.live.abandoned.fetch_add(u64::from(!complete || more > 0), Relaxed);
         let busy_ns = steady_ns() - begun - paced_ns;
@@ -469,7 +469,7 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
     }
 
     /// Sends stamped frames; returns `false` if stopped while the path was full.
-    fn send_all(&mut self, mut frames: Run) -> Result<bool, IoError> {
+    fn send_all(&mut self, mut frames: FrameRun) -> Result<bool, IoError> {
         let mut spins = 0;
         while frames.count > 0 {
             let taken = self.io.send_prebuilt(self.config.to, frames)?;

@@ -18,7 +18,7 @@ use super::dma::Piece;
 use super::header::Headers;
 use shotline_memory::{Region, RegionId};
 use shotline_transport::IoError;
-use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use shotline_transport::prebuilt::{FrameRun, PrebuiltIo};
 use shotline_wire::block::Description;
 use shotline_wire::crc;
 use shotline_wire::framing::digitizer::HEADER_LEN;
@@ -74,7 +74,7 @@ impl Frames {
 
     /// Returns the distance between consecutive frames in bytes.
     fn stride(geometry: &Geometry, headroom: usize, header: usize) -> usize {
-        let frame = headroom + header + geometry.cut().rest as usize;
+        let frame = headroom + header + geometry.packetization().rest as usize;
         if headroom == 0 { frame } else { frame.next_multiple_of(CACHE_LINE) }
     }
 
@@ -151,8 +151,8 @@ impl Frames {
     }
 
     /// Returns `count` consecutive frames of equal length for sending.
-    pub fn run(&self, buffer: usize, first: u32, count: u32) -> Run {
-        Run {
+    pub fn run(&self, buffer: usize, first: u32, count: u32) -> FrameRun {
+        FrameRun {
             region: self.id,
             offset: (self.header_offset(buffer, first) - self.headroom) as u64,
             stride: self.stride as u32,
@@ -162,10 +162,10 @@ impl Frames {
     }
 
     /// Returns the context frame, which is sent before the others, if the framing has one.
-    pub fn context(&self, buffer: usize) -> Option<Run> {
+    pub fn context(&self, buffer: usize) -> Option<FrameRun> {
         let len = (self.headroom + self.headers.context_len()) as u32;
         let offset = (self.header_offset(buffer, self.packets()) - self.headroom) as u64;
-        (self.headers.context_len() > 0).then_some(Run { region: self.id, offset, stride: len, len, count: 1 })
+        (self.headers.context_len() > 0).then_some(FrameRun { region: self.id, offset, stride: len, len, count: 1 })
     }
 
     /// Returns the payload ranges for samples, in order: the targets of the DMA engine.
@@ -208,7 +208,7 @@ impl Frames {
 
     /// Writes bytes at an offset of the block, which may span frames.
     fn write(&self, buffer: usize, mut offset: u32, mut bytes: &[u8]) {
-        let payload = self.geometry.cut().rest;
+        let payload = self.geometry.packetization().rest;
         while !bytes.is_empty() {
             let (packet, within) = (offset / payload, offset % payload);
             let (now, later) = bytes.split_at(bytes.len().min((payload - within) as usize));

@@ -3,10 +3,10 @@
 use super::source::Source;
 use super::*;
 use shotline_memory::{Region, Regions, Sge};
-use shotline_testing::{PATIENCE, until};
-use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use shotline_testing::{WAIT_TIMEOUT, wait_until};
+use shotline_transport::prebuilt::{FrameRun, PrebuiltIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
-use shotline_transport::{DeviceCounts, IoError, PacketIo, Send};
+use shotline_transport::{DeviceCounters, IoError, PacketIo, TxPacket};
 use shotline_wire::block::{self, Description};
 use shotline_wire::framing::digitizer::{HEADER_LEN, Header};
 use shotline_wire::framing::{self, Framing, Position};
@@ -34,10 +34,10 @@ const NO_LINK: usize = usize::MAX;
 
 impl PacketIo for Wire {
     crate::fake::receives_nothing!();
-    fn device(&self) -> DeviceCounts {
-        DeviceCounts { unsent: self.unsent, ..DeviceCounts::default() }
+    fn device_counters(&self) -> DeviceCounters {
+        DeviceCounters { unsent: self.unsent, ..DeviceCounters::default() }
     }
-    fn send(&mut self, _: SocketAddr, _: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, _: SocketAddr, _: &[TxPacket<'_>]) -> Result<usize, IoError> {
         Err(IoError::Disconnected)
     }
 }
@@ -53,10 +53,10 @@ impl PrebuiltIo for Wire {
     fn frame_memory(&mut self, _: usize) -> Result<Option<Arc<Region>>, IoError> {
         Ok(None)
     }
-    fn lent(&mut self) -> usize {
+    fn in_flight(&mut self) -> usize {
         0
     }
-    fn send_prebuilt(&mut self, _: SocketAddr, frames: Run) -> Result<usize, IoError> {
+    fn send_prebuilt(&mut self, _: SocketAddr, frames: FrameRun) -> Result<usize, IoError> {
         let capacity = self.capacity.load(Relaxed);
         if capacity == NO_LINK {
             self.unsent += u64::from(frames.count);
@@ -110,7 +110,7 @@ impl Receiver {
         let trailer = bytes.split_off(g.trailer_offset() as usize);
         let description = Description::parse(trailer.first_chunk::<{ block::LEN }>().unwrap()).unwrap();
         let record = Record::parse(trailer.last_chunk().unwrap()).unwrap();
-        assert!(record.is_of(g) && (record.shot, record.tai_ns) == (number, header.tai_ns));
+        assert!(record.describes(g) && (record.shot, record.tai_ns) == (number, header.tai_ns));
         self.complete.push(CompleteBlock { number, header, samples: bytes, description, record });
     }
 }
@@ -183,7 +183,7 @@ fn every_byte_arrives_with_any_frames_and_stage_order() {
 fn over_udp_every_byte_arrives() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         let socket = UdpSocket::bind(listen).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         // All of it fits any receive buffer.
         let config = Config {
             to: socket.local_addr().unwrap(),
@@ -255,12 +255,12 @@ fn blocks_lost_to_a_full_path_are_counted_and_skipped() {
     let mut receiver = Receiver::new(&config);
     let stats = std::thread::scope(|scope| {
         let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-        let next = |receiver: &mut Receiver| receiver.packet(&packets.recv_timeout(PATIENCE).unwrap());
+        let next = |receiver: &mut Receiver| receiver.packet(&packets.recv_timeout(WAIT_TIMEOUT).unwrap());
         while receiver.complete.len() < 3 {
             next(&mut receiver);
         }
         capacity.store(0, Relaxed);
-        until("five blocks are lost", || live.stats().made.overruns >= 5);
+        wait_until("five blocks are lost", || live.stats().made.overruns >= 5);
         capacity.store(64, Relaxed);
         while receiver.complete.iter().all(|block| block.description.overrun < 5) {
             next(&mut receiver);
@@ -289,7 +289,7 @@ fn a_full_path_does_not_prevent_stopping() {
         let (live, stop) = (digitizer.live(), AtomicBool::new(false));
         let stats = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            until("the path is full", || live.stats().path_full > 0);
+            wait_until("the path is full", || live.stats().path_full > 0);
             stop.store(true, Relaxed);
             running.join().unwrap()
         });
@@ -307,7 +307,7 @@ fn stopping_completes_the_block_in_progress() {
         let (live, stop) = (digitizer.live(), AtomicBool::new(false));
         let (before, stats) = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            until("two blocks are sent", || live.stats().blocks_sent >= 2);
+            wait_until("two blocks are sent", || live.stats().blocks_sent >= 2);
             stop.store(true, Relaxed);
             (live.stats().blocks_sent, running.join().unwrap())
         });
@@ -328,7 +328,7 @@ fn a_slow_link_does_not_prevent_stopping() {
         let (live, stop) = (digitizer.live(), AtomicBool::new(false));
         let stats = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            until("a block is in progress", || live.stats().packets_sent > 0);
+            wait_until("a block is in progress", || live.stats().packets_sent > 0);
             stop.store(true, Relaxed);
             running.join().unwrap()
         });

@@ -182,7 +182,7 @@ where
             return trigger.acknowledge.then(|| answer(&Acknowledgement { trigger, verdict }.emit()));
         }
         let Ok(message) = Message::parse(datagram) else {
-            let refusal = setup::refuse_unread(datagram)?;
+            let refusal = setup::refuse_malformed(datagram)?;
             self.refused += 1;
             return Some(answer(&refusal));
         };
@@ -395,7 +395,7 @@ where
             return Err(Refusal::Destination);
         }
         let port = self.ports.get(usize::from(request.link)).ok_or(Refusal::Link)?;
-        let wanted = Wanted { link: request.link, destination: to, sealed: framing.sealed() };
+        let wanted = Wanted { link: request.link, destination: to, sealed: framing.has_icrc() };
         let opened = match &port.outlet {
             Some((current, _)) if *current == wanted => None,
             _ => Some((self.open)(&wanted, &self.regions).map_err(|_| Refusal::Destination)?),
@@ -438,7 +438,7 @@ where
         framing: Arc<dyn Framing>,
         keys: framing::Link,
     ) -> Result<(), IoError> {
-        let wanted = Wanted { link, destination: to, sealed: framing.sealed() };
+        let wanted = Wanted { link, destination: to, sealed: framing.has_icrc() };
         let outlet = (self.open)(&wanted, &self.regions)?;
         let Some(port) = self.ports.get_mut(usize::from(link)) else { return Ok(()) };
         port.outlet = Some((wanted, outlet));
@@ -542,7 +542,7 @@ where
         Ok(Report {
             link,
             running: self.running(),
-            taken: self.owner.is_some_and(|owner| owner != token),
+            is_owned_by_other: self.owner.is_some_and(|owner| owner != token),
             owner_silent_ms: self
                 .owner
                 .map_or(0, |_| saturated(now.saturating_sub(self.owner_seen_ns) / 1_000_000).max(1)),

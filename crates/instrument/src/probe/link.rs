@@ -5,7 +5,7 @@ use super::faults::{Emit, Extent, FaultCounters, Injected, Injector, Planned};
 use super::shots::{Payload, Shots};
 use arrayvec::ArrayVec;
 use serde::Serialize;
-use shotline_transport::{IoError, PacketIo, Seal, Send};
+use shotline_transport::{IoError, PacketIo, Seal, TxPacket};
 use shotline_wire::framing::{self, Counted, Framing, Kind, MAX_HEADER, Packet, Ud, Udp};
 use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
@@ -73,7 +73,7 @@ pub(super) struct Link {
     injector: Option<Injector>,
     emits: Vec<Emit>,
     /// Batch being sent, kept to reuse its allocation.
-    batch: Vec<TxPacket>,
+    batch: Vec<PreparedPacket>,
     counters: LinkCounters,
 }
 
@@ -118,7 +118,7 @@ impl Link {
     ) -> Result<(), IoError> {
         let geometry = *shots.geometry_of(self.index);
         let header = header_len(target, &geometry);
-        let uncovered = target.framing.sealed().then_some(ICRC_UNCOVERED_BYTE);
+        let uncovered = target.framing.has_icrc().then_some(ICRC_UNCOVERED_BYTE);
         self.emits.clear();
         for packet in 0..geometry.packets() {
             let planned = Planned { shot, packet: packet as u16, psn: self.psn };
@@ -166,9 +166,9 @@ impl Link {
         let mut result = Ok(true);
         for batch in self.emits.chunks(BATCH) {
             self.batch.clear();
-            self.batch.extend(batch.iter().map(|emit| TxPacket::new(emit, self.index, target, shots)));
+            self.batch.extend(batch.iter().map(|emit| PreparedPacket::new(emit, self.index, target, shots)));
             let mut sends = ArrayVec::<_, BATCH>::new();
-            let sealed = target.framing.sealed() && !shots.are_framed();
+            let sealed = target.framing.has_icrc() && !shots.are_framed();
             sends.extend(self.batch.iter().map(|packet| packet.send(sealed)));
             let before = self.counters.packets;
             result = send_all(&sends, target.to, io, &mut self.counters, retry);
@@ -187,7 +187,7 @@ impl Link {
 
 /// Passes packets to the transport until it has accepted all; returns `false` if `retry` ended it early.
 fn send_all(
-    mut sends: &[Send<'_>],
+    mut sends: &[TxPacket<'_>],
     to: SocketAddr,
     io: &mut impl PacketIo,
     counters: &mut LinkCounters,
@@ -209,12 +209,12 @@ fn send_all(
 
 /// A packet with its header, ready to send.
 #[derive(Debug)]
-struct TxPacket {
+struct PreparedPacket {
     header: ArrayVec<u8, MAX_HEADER>,
     payload: Payload,
 }
 
-impl TxPacket {
+impl PreparedPacket {
     fn new(emit: &Emit, link: u8, target: &Target, shots: &mut impl Shots) -> Self {
         let Planned { shot, packet, psn } = emit.planned;
         let mut header = ArrayVec::new();
@@ -228,9 +228,9 @@ impl TxPacket {
         Self { header, payload }
     }
 
-    fn send(&self, sealed: bool) -> Send<'_> {
+    fn send(&self, sealed: bool) -> TxPacket<'_> {
         let seal = if sealed { Seal::Remainder(self.payload.remainder) } else { Seal::None };
-        Send { header: &self.header, gather: &self.payload.gather, seal }
+        TxPacket { header: &self.header, gather: &self.payload.gather, seal }
     }
 }
 

@@ -149,7 +149,7 @@ fn assemble(
 ) -> BTreeMap<(u8, u64), BTreeMap<u32, Vec<u8>>> {
     let mut shots: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for packet in sent {
-        let trailer = if framing.sealed() { 4 } else { 0 };
+        let trailer = if framing.has_icrc() { 4 } else { 0 };
         let (header, payload) = packet.bytes[..packet.bytes.len() - trailer].split_at(packet.header_len);
         let (configure, source) = &sources[usize::from(packet.link)];
         let destination = framing.place(header, payload.len() as u32, &configure.geometry).unwrap();
@@ -177,7 +177,7 @@ fn every_framing_carries_complete_shots_with_checksums() {
         assert_eq!(bench.start(7, Mode::FreeRunning, 5), 0);
         bench.work();
         let sent = bench.take_sent();
-        assert!(!framing.sealed() || sent.iter().all(icrc_is_right));
+        assert!(!framing.has_icrc() || sent.iter().all(icrc_is_right));
         let shots = assemble(&sent, &*framing, &sources);
         assert_eq!(shots.len(), 10);
         for ((link, shot), packets) in shots {

@@ -6,7 +6,7 @@
 use crate::probe::pace::Pace;
 use serde::Serialize;
 use shotline_memory::{MemoryError, Region, RegionId, Registrar, Sge};
-use shotline_transport::{IoError, MAX_HEADER, PacketIo, Seal, Send};
+use shotline_transport::{IoError, MAX_HEADER, PacketIo, Seal, TxPacket};
 use shotline_wire::bth::Bth;
 use shotline_wire::roce::ICRC_LEN;
 use std::net::SocketAddr;
@@ -181,7 +181,7 @@ impl<Io: PacketIo> Flow<Io> {
         let sends: Vec<_> = batch
             .iter()
             .zip(&payloads)
-            .map(|(parts, gather)| Send { header: &chunk.bytes[parts.header.clone()], gather, seal })
+            .map(|(parts, gather)| TxPacket { header: &chunk.bytes[parts.header.clone()], gather, seal })
             .collect();
         let mut rest = sends.as_slice();
         while !rest.is_empty() {

@@ -5,7 +5,7 @@ use shotline_wire::crc;
 use shotline_wire::framing::Kind;
 use shotline_wire::hsb::Metadata;
 use shotline_wire::record::{self, Record};
-use shotline_wire::shot::{Cut, Geometry, GeometryError, Trailer};
+use shotline_wire::shot::{Geometry, GeometryError, Packetization, Trailer};
 
 /// Reason why shots cannot be sent in a form.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -47,7 +47,7 @@ impl Form {
             return Err(FormError::NoBlocks { framing });
         }
         Geometry::new(from.channels(), from.samples(), from.bits(), from.packing(), from.sample_rate_hz())
-            .and_then(|to| to.sent_as(trailer, Cut::default()))
+            .and_then(|to| to.sent_as(trailer, Packetization::default()))
             .map(|to| Self { from, to })
             .map_err(|source| FormError::Shape { framing, source })
     }
@@ -124,8 +124,8 @@ mod tests {
     use shotline_wire::shot::Packing;
 
     fn heap(bytes: u32, first: u32, rest: u32) -> Geometry {
-        let cut = Cut { first, rest, trailer_apart: false };
-        Geometry::cut_as((1, bytes), (8, Packing::Uint8), 0, Trailer::None, cut).unwrap()
+        let cut = Packetization { first, rest, separate_trailer: false };
+        Geometry::with_packetization((1, bytes), (8, Packing::Uint8), 0, Trailer::None, cut).unwrap()
     }
 
     #[test]

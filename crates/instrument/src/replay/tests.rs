@@ -185,7 +185,7 @@ impl Bench {
         let mut shots = BTreeMap::<_, Packets>::new();
         for sent in self.log.sent.borrow_mut().drain(..) {
             assert!(sent.remainder_is_correct);
-            let trailer = if framing.sealed() { 4 } else { 0 };
+            let trailer = if framing.has_icrc() { 4 } else { 0 };
             let (header, payload) = sent.bytes[..sent.bytes.len() - trailer].split_at(sent.header_len);
             let (number, offset) = match framing.place(header, payload.len() as u32, &geometry()).unwrap().position {
                 Position::Shot { number, offset, .. } => (number, offset),

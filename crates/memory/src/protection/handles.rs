@@ -44,16 +44,16 @@ impl Mr {
 
 /// Reason for which an access is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Refused {
+pub enum AccessError {
     /// No registration or window has this key.
     #[error("no registered memory has this key")]
     UnknownKey,
     /// The key is of another protection domain.
     #[error("the key is of another protection domain")]
-    ForeignDomain,
+    WrongDomain,
     /// The key is bound to another queue pair.
     #[error("the key is bound to another queue pair")]
-    ForeignQueuePair,
+    WrongQueuePair,
     /// The key has expired.
     #[error("the key has expired")]
     Expired,
@@ -112,7 +112,7 @@ pub enum RegisterError {
     NoRights,
     /// The key of the window's memory is refused.
     #[error("the window's memory: {0}")]
-    Window(#[from] Refused),
+    Window(#[from] AccessError),
     /// The random source of the operating system failed.
     #[error("the operating system's random source cannot be read")]
     Random,
@@ -146,7 +146,7 @@ impl Grant {
 
 /// Counters of the peers' operations on a registration, through its key and through windows to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Usage {
+pub struct RegistrationCounters {
     /// Number of WRITEs received.
     pub writes: u64,
     /// Bytes of these WRITEs.

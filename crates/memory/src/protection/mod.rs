@@ -17,7 +17,7 @@ mod keys;
 mod range;
 mod slots;
 
-pub use handles::{Addressing, Grant, Mr, Pd, Pin, Refused, RegisterError, Usage};
+pub use handles::{AccessError, Addressing, Grant, Mr, Pd, Pin, RegisterError, RegistrationCounters};
 pub use keys::{Identity, KeyMap};
 
 use crate::{Access, Region, RegionId, Regions, Sge};
@@ -84,7 +84,7 @@ impl Protection {
     }
     /// Returns the table if it has changed since the last call, to pass it to its users ([`Regions`] are immutable).
     /// Regions that are no longer used are removed here, or when memory is registered.
-    pub fn changed(&mut self) -> Option<Regions> {
+    pub fn take_changed(&mut self) -> Option<Regions> {
         if !std::mem::take(&mut self.changed) {
             return None;
         }
@@ -211,10 +211,10 @@ impl Protection {
         access: Access,
         expires: Option<u64>,
     ) -> Result<u32, RegisterError> {
-        let slot = self.slots.find(lkey).ok_or(Refused::UnknownKey)?;
-        let memory = self.slots.get(slot).and_then(|entry| entry.live).ok_or(Refused::UnknownKey)?;
+        let slot = self.slots.find(lkey).ok_or(AccessError::UnknownKey)?;
+        let memory = self.slots.get(slot).and_then(|entry| entry.live).ok_or(AccessError::UnknownKey)?;
         if memory.pd != pd {
-            return Err(Refused::ForeignDomain.into());
+            return Err(AccessError::WrongDomain.into());
         }
         if offset > memory.len || len > memory.len - offset {
             return Err(RegisterError::Range { offset, len, region: memory.len });
@@ -248,15 +248,15 @@ impl Protection {
     /// Invalidates a key on a peer's SEND with invalidate: the key of a window of the queue pair `qp`, or a
     /// registration's remote key if it allows that ([`Access::REMOTE_INVALIDATE`]; its local key stays valid). Expired
     /// keys can also be invalidated.
-    pub fn invalidate(&mut self, pd: Pd, qp: u32, rkey: u32) -> Result<(), Refused> {
-        let remote = self.keys.get(rkey).ok_or(Refused::UnknownKey)?;
+    pub fn invalidate(&mut self, pd: Pd, qp: u32, rkey: u32) -> Result<(), AccessError> {
+        let remote = self.keys.get(rkey).ok_or(AccessError::UnknownKey)?;
         let (slot, bound) = (remote.slot, remote.qp);
         if remote.range.pd != pd {
-            return Err(Refused::ForeignDomain);
+            return Err(AccessError::WrongDomain);
         }
         match bound {
-            Some(other) if other != qp => return Err(Refused::ForeignQueuePair),
-            None if !remote.range.access.allows(Access::REMOTE_INVALIDATE) => return Err(Refused::Rights),
+            Some(other) if other != qp => return Err(AccessError::WrongQueuePair),
+            None if !remote.range.access.allows(Access::REMOTE_INVALIDATE) => return Err(AccessError::Rights),
             _ => {}
         }
         self.keys.remove(rkey);
@@ -266,17 +266,17 @@ impl Protection {
 
     /// Checks the access of a local work request and returns the bytes.
     #[inline]
-    pub fn local(&self, pd: Pd, lkey: u32, address: u64, len: u32, needed: Access) -> Result<Sge, Refused> {
-        let slot = self.slots.find(lkey).ok_or(Refused::UnknownKey)?;
-        let range = self.slots.get(slot).and_then(|entry| entry.live.as_ref()).ok_or(Refused::UnknownKey)?;
+    pub fn local(&self, pd: Pd, lkey: u32, address: u64, len: u32, needed: Access) -> Result<Sge, AccessError> {
+        let slot = self.slots.find(lkey).ok_or(AccessError::UnknownKey)?;
+        let range = self.slots.get(slot).and_then(|entry| entry.live.as_ref()).ok_or(AccessError::UnknownKey)?;
         range.check(pd, address, len, needed)
     }
 
     /// Like [`Self::remote_for`], without queue pair and time: windows are refused.
-    pub fn remote(&self, pd: Pd, rkey: u32, address: u64, len: u32, needed: Access) -> Result<Grant, Refused> {
-        let remote = self.keys.get(rkey).ok_or(Refused::UnknownKey)?;
+    pub fn remote(&self, pd: Pd, rkey: u32, address: u64, len: u32, needed: Access) -> Result<Grant, AccessError> {
+        let remote = self.keys.get(rkey).ok_or(AccessError::UnknownKey)?;
         if remote.qp.is_some() {
-            return Err(Refused::ForeignQueuePair);
+            return Err(AccessError::WrongQueuePair);
         }
         remote.grant(pd, rkey, address, len, needed)
     }
@@ -294,31 +294,31 @@ impl Protection {
         address: u64,
         len: u32,
         needed: Access,
-    ) -> Result<Grant, Refused> {
-        let remote = self.keys.get(rkey).ok_or(Refused::UnknownKey)?;
+    ) -> Result<Grant, AccessError> {
+        let remote = self.keys.get(rkey).ok_or(AccessError::UnknownKey)?;
         if remote.qp.is_some_and(|bound| bound != qp) {
-            return Err(Refused::ForeignQueuePair);
+            return Err(AccessError::WrongQueuePair);
         }
         if remote.expires.is_some_and(|end| now >= end) {
-            return Err(Refused::Expired);
+            return Err(AccessError::Expired);
         }
         remote.grant(pd, rkey, address, len, needed)
     }
 
     /// Returns `true` if the key of a grant is still valid.
     #[inline]
-    pub fn holds(&self, grant: &Grant) -> bool {
+    pub fn is_valid(&self, grant: &Grant) -> bool {
         self.keys.get(grant.key).is_some_and(|remote| remote.serial == grant.serial)
     }
 
     /// Returns the counters of a grant's registration, to count a completed operation. `None` if the key was removed.
     #[inline]
-    pub fn usage_mut(&mut self, grant: &Grant) -> Option<&mut Usage> {
+    pub fn counters_mut(&mut self, grant: &Grant) -> Option<&mut RegistrationCounters> {
         let remote = self.keys.get(grant.key).filter(|remote| remote.serial == grant.serial)?;
         Some(&mut self.slots.entry(remote.slot).usage)
     }
     /// Returns the counters of the peers' operations on a registration.
-    pub fn usage(&self, lkey: u32) -> Option<Usage> {
+    pub fn counters(&self, lkey: u32) -> Option<RegistrationCounters> {
         self.slots.get(self.slots.find(lkey)?).map(|entry| entry.usage)
     }
 
@@ -340,7 +340,7 @@ impl Protection {
     }
     /// Returns `true` if pinned memory is still registered. If not, the request that pinned it may still use its bytes,
     /// but no key refers to them.
-    pub fn alive(&self, pin: &Pin) -> bool {
+    pub fn is_registered(&self, pin: &Pin) -> bool {
         // A slot is not reused while it is pinned.
         self.slots.get(pin.0).is_some_and(|entry| entry.live.is_some())
     }
@@ -390,11 +390,11 @@ fn identity(region: &Arc<Region>) -> usize {
 
 impl Remote {
     #[inline]
-    fn grant(&self, pd: Pd, key: u32, address: u64, len: u32, needed: Access) -> Result<Grant, Refused> {
+    fn grant(&self, pd: Pd, key: u32, address: u64, len: u32, needed: Access) -> Result<Grant, AccessError> {
         let sge = self.range.check(pd, address, len, needed)?;
         // The standard restricts the virtual address, the processor the real one. (Regions begin on page boundaries.)
         if needed.allows(Access::REMOTE_ATOMIC) && !(address | sge.offset).is_multiple_of(8) {
-            return Err(Refused::Misaligned);
+            return Err(AccessError::Misaligned);
         }
         Ok(Grant { sge, address, key, serial: self.serial })
     }

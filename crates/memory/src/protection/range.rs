@@ -1,6 +1,6 @@
 //! Byte range of a region that a key gives access to.
 
-use super::handles::{Pd, Refused};
+use super::handles::{AccessError, Pd};
 use crate::{Access, RegionId, Sge};
 
 /// Byte range that a key gives access to, with its domain and rights.
@@ -18,17 +18,17 @@ pub(super) struct Range {
 
 impl Range {
     #[inline]
-    pub(super) fn check(&self, pd: Pd, address: u64, len: u32, needed: Access) -> Result<Sge, Refused> {
+    pub(super) fn check(&self, pd: Pd, address: u64, len: u32, needed: Access) -> Result<Sge, AccessError> {
         if self.pd != pd {
-            return Err(Refused::ForeignDomain);
+            return Err(AccessError::WrongDomain);
         }
         if !self.access.allows(needed) {
-            return Err(Refused::Rights);
+            return Err(AccessError::Rights);
         }
         // Only differences, so nothing can overflow (Linux rxe_mr.c has the same form).
         let bytes = u64::from(len);
         if address < self.address || bytes > self.len || address - self.address > self.len - bytes {
-            return Err(Refused::Bounds);
+            return Err(AccessError::Bounds);
         }
         Ok(Sge { region: self.region, offset: self.offset + (address - self.address), len })
     }

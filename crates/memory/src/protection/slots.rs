@@ -1,6 +1,6 @@
 //! Slots of registrations, which local keys index.
 
-use super::handles::{SLOT_SHIFT, Usage};
+use super::handles::{RegistrationCounters, SLOT_SHIFT};
 use super::keys::KeySet;
 use super::range::Range;
 use crate::RegionId;
@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) region: RegionId,
     pub(super) rkey: u32,
     pub(super) windows: KeySet,
-    pub(super) usage: Usage,
+    pub(super) usage: RegistrationCounters,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl Slots {
             region: range.region,
             rkey,
             windows: KeySet::default(),
-            usage: Usage::default(),
+            usage: RegistrationCounters::default(),
         };
         let slot = match reused {
             Some(slot) => {

@@ -1,6 +1,6 @@
 //! Errors of memory allocation and mapping.
 
-use crate::bytes_in_words;
+use crate::format_bytes;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
@@ -18,8 +18,8 @@ pub enum MemoryError {
     /// The request exceeds the available memory of the machine or of a control group.
     #[error(
         "{asked} of memory are needed, and {available} are available ({by}): ask for less, or free memory",
-        asked = bytes_in_words(*.asked),
-        available = bytes_in_words(*.available)
+        asked = format_bytes(*.asked),
+        available = format_bytes(*.available)
     )]
     TooLarge {
         /// Requested length in bytes.

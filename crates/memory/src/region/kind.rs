@@ -56,7 +56,7 @@ impl RegionKind {
 
     /// Returns the kind to use instead if the memory is passed to another process, which must not be able to change its
     /// length. `None` if there is no such kind.
-    pub fn handed_over(&self) -> Option<Self> {
+    pub fn shareable_kind(&self) -> Option<Self> {
         match self {
             Self::Heap | Self::Memfd => Some(Self::Memfd),
             Self::Huge | Self::File(_) => None,
@@ -87,7 +87,7 @@ impl RegionKind {
     pub fn rows() -> [[String; 4]; 4] {
         Self::all().map(|kind| {
             let RegionDescription { name: _, form, backing, pages: _, privilege } = *kind.description();
-            let mapped = match kind.handed_over() {
+            let mapped = match kind.shareable_kind() {
                 Some(other) if other == kind => "yes".to_owned(),
                 Some(other) => format!("as {}", other.name()),
                 None => "no".to_owned(),

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use shotline_memory::{
-    Access, Addressing, Mr, Pd, Pin, Protection, Refused, Region, RegisterError, Registrar, Sge, Usage,
+    Access, AccessError, Addressing, Mr, Pd, Pin, Protection, Region, RegisterError, Registrar, RegistrationCounters,
+    Sge,
 };
 use shotline_testing::cases;
 use std::collections::HashSet;
@@ -24,13 +25,13 @@ fn window_gives_one_queue_pair_access_until_it_expires() {
     let check = |qp, now, address, len, needed| table.remote_for(pd, qp, now, key, address, len, needed);
     let grant = check(7, 99, 1000, 24, Access::REMOTE_WRITE).unwrap();
     assert_eq!((grant.sge.offset, grant.sge.len), (1024 + 512 + 1000, 24));
-    assert_eq!(check(8, 99, 0, 1, Access::REMOTE_WRITE), Err(Refused::ForeignQueuePair));
-    assert_eq!(check(7, 100, 0, 1, Access::REMOTE_WRITE), Err(Refused::Expired));
-    assert_eq!(check(7, 99, 0, 1, Access::REMOTE_READ), Err(Refused::Rights));
-    assert_eq!(check(7, 99, 1000, 25, Access::REMOTE_WRITE), Err(Refused::Bounds));
-    assert_eq!(table.remote(pd, key, 0, 1, Access::REMOTE_WRITE), Err(Refused::ForeignQueuePair));
-    assert_eq!(table.remote(pd, mr.rkey, mr.address, 1, Access::REMOTE_WRITE), Err(Refused::Rights));
-    assert!(table.holds(&grant) && table.unbind(key) && !table.holds(&grant) && !table.unbind(key));
+    assert_eq!(check(8, 99, 0, 1, Access::REMOTE_WRITE), Err(AccessError::WrongQueuePair));
+    assert_eq!(check(7, 100, 0, 1, Access::REMOTE_WRITE), Err(AccessError::Expired));
+    assert_eq!(check(7, 99, 0, 1, Access::REMOTE_READ), Err(AccessError::Rights));
+    assert_eq!(check(7, 99, 1000, 25, Access::REMOTE_WRITE), Err(AccessError::Bounds));
+    assert_eq!(table.remote(pd, key, 0, 1, Access::REMOTE_WRITE), Err(AccessError::WrongQueuePair));
+    assert_eq!(table.remote(pd, mr.rkey, mr.address, 1, Access::REMOTE_WRITE), Err(AccessError::Rights));
+    assert!(table.is_valid(&grant) && table.unbind(key) && !table.is_valid(&grant) && !table.unbind(key));
 }
 
 #[test]
@@ -42,8 +43,8 @@ fn window_is_limited_by_its_registration() {
     assert_eq!(bind(pd, mr.lkey, 0, 8, Access::REMOTE_WRITE), Err(RegisterError::NeedsLocalWrite));
     assert_eq!(bind(pd, mr.lkey, 0, 8, Access::REMOTE_ATOMIC), Err(RegisterError::NeedsLocalWrite));
     assert_eq!(bind(pd, mr.lkey, 0, 8, Access::LOCAL_WRITE), Err(RegisterError::NoRights));
-    assert_eq!(bind(other, mr.lkey, 0, 8, Access::REMOTE_READ), Err(Refused::ForeignDomain.into()));
-    assert_eq!(bind(pd, mr.lkey + 1, 0, 8, Access::REMOTE_READ), Err(Refused::UnknownKey.into()));
+    assert_eq!(bind(other, mr.lkey, 0, 8, Access::REMOTE_READ), Err(AccessError::WrongDomain.into()));
+    assert_eq!(bind(pd, mr.lkey + 1, 0, 8, Access::REMOTE_READ), Err(AccessError::UnknownKey.into()));
     let range = Err(RegisterError::Range { offset: 4090, len: 7, region: 4096 });
     assert_eq!(bind(pd, mr.lkey, 4090, 7, Access::REMOTE_READ), range);
     assert!(bind(pd, mr.lkey, u64::MAX, 2, Access::REMOTE_READ).is_err());
@@ -56,13 +57,13 @@ fn invalidate_removes_only_what_the_peer_may_invalidate() {
     let mr = table.register(pd, &region, 0, 4096, RW, Addressing::ZeroBased).unwrap();
     let given = table.register(pd, &region, 0, 4096, Access::ALL, Addressing::ZeroBased).unwrap();
     let key = table.bind(pd, mr.lkey, 7, 0, 8, Access::REMOTE_READ, Some(0)).unwrap();
-    assert_eq!(table.invalidate(pd, 7, mr.rkey), Err(Refused::Rights));
-    assert_eq!(table.invalidate(pd, 8, key), Err(Refused::ForeignQueuePair));
-    assert_eq!(table.invalidate(other, 7, key), Err(Refused::ForeignDomain));
+    assert_eq!(table.invalidate(pd, 7, mr.rkey), Err(AccessError::Rights));
+    assert_eq!(table.invalidate(pd, 8, key), Err(AccessError::WrongQueuePair));
+    assert_eq!(table.invalidate(other, 7, key), Err(AccessError::WrongDomain));
     assert_eq!(table.invalidate(pd, 7, key), Ok(()));
-    assert_eq!(table.invalidate(pd, 7, key), Err(Refused::UnknownKey));
+    assert_eq!(table.invalidate(pd, 7, key), Err(AccessError::UnknownKey));
     assert_eq!(table.invalidate(pd, 9, given.rkey), Ok(()));
-    assert_eq!(table.remote(pd, given.rkey, 0, 8, Access::REMOTE_READ), Err(Refused::UnknownKey));
+    assert_eq!(table.remote(pd, given.rkey, 0, 8, Access::REMOTE_READ), Err(AccessError::UnknownKey));
     assert!(table.local(pd, given.lkey, 0, 8, Access::LOCAL_WRITE).is_ok());
     assert!(table.deregister(given.lkey));
 }
@@ -74,18 +75,18 @@ fn deregister_removes_windows_and_keeps_pinned_memory() {
     let keys: Vec<u32> =
         (0..100).map(|qp| table.bind(pd, mr.lkey, qp, 0, 8, Access::REMOTE_READ, None).unwrap()).collect();
     let (first, second) = (table.pin(mr.lkey).unwrap(), table.pin(mr.lkey).unwrap());
-    assert!(table.alive(&first) && table.deregister(mr.lkey) && !table.alive(&first));
+    assert!(table.is_registered(&first) && table.deregister(mr.lkey) && !table.is_registered(&first));
     assert!(!table.deregister(mr.lkey) && table.pin(mr.lkey).is_none());
     for (qp, key) in keys.into_iter().enumerate() {
         let refused = table.remote_for(pd, qp as u32, 0, key, 0, 8, Access::REMOTE_READ);
-        assert_eq!(refused, Err(Refused::UnknownKey));
+        assert_eq!(refused, Err(AccessError::UnknownKey));
     }
     assert_eq!((Arc::strong_count(&region), table.regions().iter().count()), (2, 1));
     table.unpin(first);
     assert_eq!(table.regions().iter().count(), 1);
     table.unpin(second);
     assert_eq!(table.regions().iter().count(), 1, "kept until the table is requested: a batch may be in it");
-    assert_eq!(table.changed().unwrap().iter().count(), 0);
+    assert_eq!(table.take_changed().unwrap().iter().count(), 0);
     assert_eq!((Arc::strong_count(&region), table.regions().iter().count()), (1, 0));
 }
 
@@ -96,9 +97,9 @@ fn atomic_access_needs_aligned_address_and_memory() {
         table.remote(pd, mr.rkey, mr.address + at, 8, Access::REMOTE_ATOMIC).map(|grant| grant.sge.offset)
     };
     let skewed = table.register(pd, &region, 4, 4096, RW, Addressing::ZeroBased).unwrap();
-    assert_eq!([check(&table, skewed, 0), check(&table, skewed, 4)], [Err(Refused::Misaligned); 2]);
+    assert_eq!([check(&table, skewed, 0), check(&table, skewed, 4)], [Err(AccessError::Misaligned); 2]);
     let both = table.register(pd, &region, 4, 4096, RW, Addressing::Virtual(4)).unwrap();
-    assert_eq!([check(&table, both, 0), check(&table, both, 4)], [Err(Refused::Misaligned), Ok(8)]);
+    assert_eq!([check(&table, both, 0), check(&table, both, 4)], [Err(AccessError::Misaligned), Ok(8)]);
 }
 
 #[test]
@@ -123,14 +124,18 @@ fn usage_is_counted_per_registration() {
     let key = table.bind(pd, mr.lkey, 7, 0, 64, Access::REMOTE_READ, None).unwrap();
     let own = table.remote(pd, mr.rkey, 0, 10, Access::REMOTE_WRITE).unwrap();
     let window = table.remote_for(pd, 7, 0, key, 0, 64, Access::REMOTE_READ).unwrap();
-    let usage = table.usage_mut(&own).unwrap();
+    let usage = table.counters_mut(&own).unwrap();
     (usage.writes, usage.bytes_in) = (usage.writes + 1, usage.bytes_in + 10);
-    let usage = table.usage_mut(&window).unwrap();
+    let usage = table.counters_mut(&window).unwrap();
     (usage.reads, usage.bytes_out) = (usage.reads + 1, usage.bytes_out + 64);
-    let expected = Usage { writes: 1, bytes_in: 10, reads: 1, bytes_out: 64, atomics: 0 };
-    assert_eq!(table.usage(mr.lkey), Some(expected));
+    let expected = RegistrationCounters { writes: 1, bytes_in: 10, reads: 1, bytes_out: 64, atomics: 0 };
+    assert_eq!(table.counters(mr.lkey), Some(expected));
     table.deregister(mr.lkey);
-    assert!(table.usage(mr.lkey).is_none() && table.usage_mut(&own).is_none() && table.usage_mut(&window).is_none());
+    assert!(
+        table.counters(mr.lkey).is_none()
+            && table.counters_mut(&own).is_none()
+            && table.counters_mut(&window).is_none()
+    );
 }
 
 #[test]
@@ -155,7 +160,7 @@ fn many_regions_are_found_and_released() {
         assert!(Arc::ptr_eq(table.regions().get(sge.region), region));
     }
     mrs.iter().for_each(|mr| assert!(table.deregister(mr.lkey)));
-    assert!(table.changed().is_some());
+    assert!(table.take_changed().is_some());
     assert_eq!(table.regions().iter().count(), 0);
 }
 
@@ -310,7 +315,7 @@ proptest! {
                 Step::Unpin(index) => {
                     let Some(index) = pick(&model.pins, index) else { continue };
                     let (mr, pin) = model.pins.swap_remove(index);
-                    prop_assert_eq!(table.alive(&pin), model.mrs[mr].1);
+                    prop_assert_eq!(table.is_registered(&pin), model.mrs[mr].1);
                     table.unpin(pin);
                 }
                 Step::Check { key, qp, now, from, len, needed } => {
@@ -322,7 +327,7 @@ proptest! {
                     prop_assert_eq!(granted.ok().map(|grant| grant.sge.offset), expected);
                     prop_assert!(table.remote_for(foreign, qp, now, key.rkey, address, len, needed).is_err());
                     if let Ok(grant) = granted {
-                        prop_assert!(table.holds(&grant));
+                        prop_assert!(table.is_valid(&grant));
                         prop_assert!(Arc::ptr_eq(table.regions().get(grant.sge.region), &regions[key.region]));
                     }
                     let (mr, live) = model.mrs[key.mr];
@@ -345,11 +350,11 @@ proptest! {
         let used: HashSet<_> = model.mrs.iter().enumerate().filter(|(index, (_, live))| {
             *live || model.pins.iter().any(|(mr, _)| mr == index)
         }).map(|(index, _)| model.keys.iter().find(|key| key.mr == index).unwrap().region).collect();
-        drop(table.changed());
+        drop(table.take_changed());
         prop_assert_eq!(table.regions().iter().count(), used.len());
         model.pins.into_iter().for_each(|(_, pin)| table.unpin(pin));
         model.mrs.iter().filter(|(_, live)| *live).for_each(|(mr, _)| _ = table.deregister(mr.lkey));
-        drop(table.changed());
+        drop(table.take_changed());
         prop_assert_eq!(table.regions().iter().count(), 0);
         prop_assert!(regions.iter().all(|region| Arc::strong_count(region) == 1));
         prop_assert_eq!(table.deallocate(pd), Ok(()));

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use shotline_memory::{Buffer, Pool, Registrar};
 use shotline_testing::cases;
-use shotline_wire::shot::{Cut, Trailer};
+use shotline_wire::shot::{Packetization, Trailer};
 
 const CODECS: [Codec; 2] = [Codec::Lz4, Codec::Zstd(1)];
 
@@ -129,7 +129,7 @@ proptest! {
     ) {
         let samples = samples.next_multiple_of(2);
         let geometry = Geometry::new(channels, samples, 8, Packing::ALL[packing], 0).unwrap();
-        let geometry = geometry.sent_as(Trailer::ALL[trailer], Cut::default()).unwrap();
+        let geometry = geometry.sent_as(Trailer::ALL[trailer], Packetization::default()).unwrap();
         let slot = slot(&geometry, 1);
         let codec = CODECS[usize::from(lz4)];
         if let Some(chunk) = encode(codec, geometry, &slot) {

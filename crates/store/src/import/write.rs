@@ -13,7 +13,7 @@ use shotline_compute::pack12;
 use shotline_memory::{Buffer, Pool, Registrar};
 use shotline_wire::crc;
 use shotline_wire::record::Record;
-use shotline_wire::shot::{DropCause, Drops, Geometry, PACKET_BYTES, Packing, Presence};
+use shotline_wire::shot::{DropCause, DropCounters, Geometry, PACKET_BYTES, Packing, Presence};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -246,11 +246,11 @@ impl Writer<'_> {
             self.bytes[at] = if presence.contains(at as u32 / PACKET_BYTES) { byte } else { 0 };
         }
         buffer.write(0, &self.bytes);
-        let mut drops = Drops::default();
-        drops.add(DropCause::WireGap, u64::from(g.packets() - presence.placed()));
+        let mut drops = DropCounters::default();
+        drops.add(DropCause::WireGap, u64::from(g.packets() - presence.received()));
         let counters = &mut self.counters[link];
-        counters.packets_in += u64::from(presence.placed());
-        counters.packets_placed += u64::from(presence.placed());
+        counters.packets_in += u64::from(presence.received());
+        counters.packets_placed += u64::from(presence.received());
         counters.packet_drops.merge(&drops);
         counters.shots_seen += 1;
         *(if whole { &mut counters.shots_complete } else { &mut counters.shots_partial }) += 1;

@@ -79,7 +79,7 @@ impl LinkCapture {
         let keys = Link { dest_qp, src_qp: dest_qp, q_key: Q_KEY, stream: link.stream };
         let framing = framing(kind, &link.geometry, first, stamp);
         let pair = format!(", queue pair {dest_qp:#x}, queue key {Q_KEY:#x}");
-        let pair = if framing.sealed() { pair.as_str() } else { "" };
+        let pair = if framing.has_icrc() { pair.as_str() } else { "" };
         Some(Self {
             interface: Interface {
                 name: format!("link{index}"),

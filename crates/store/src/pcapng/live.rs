@@ -84,7 +84,7 @@ impl Live {
             };
             let meta: &ShotMeta = &shot.meta;
             let tai_ns = if meta.arrived_tai_ns > 0 { meta.arrived_tai_ns } else { meta.stamp_tai_ns };
-            link.count_shot(to_utc(&self.run, tai_ns), meta.presence.placed(), meta.drops.iter());
+            link.count_shot(to_utc(&self.run, tai_ns), meta.presence.received(), meta.drops.iter());
             self.bytes.resize(shot.buffer.len() as usize, 0);
             shot.buffer.read(0, &mut self.bytes);
             let (writer, time_ns) = (&mut self.writer, link.time_ns);

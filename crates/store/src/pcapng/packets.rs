@@ -36,7 +36,7 @@ pub fn framing(kind: Kind, geometry: &Geometry, first: u64, stamp: (u64, u64)) -
         Kind::Counted => Arc::new(framing::Counted),
         Kind::Udp => Arc::new(framing::Udp),
         Kind::Digitizer => Arc::new(framing::Digitizer),
-        Kind::Vita49 => Arc::new(Vita49::of_blocks(geometry, stamp)),
+        Kind::Vita49 => Arc::new(Vita49::for_blocks(geometry, stamp)),
         Kind::Spead => Arc::new(Spead { flavour: Flavour::F48, first_items: 4, items: 4 }),
         Kind::Hsb => {
             let pages = if HSB_PAGES.contains(&first.saturating_add(1)) { first + 1 } else { *HSB_PAGES.start() };
@@ -85,7 +85,7 @@ impl Packets {
         };
         let mut header = ArrayVec::<u8, MAX_HEADER>::new();
         self.framing.emit(&self.keys, &packet, &mut header);
-        let sealed = self.framing.sealed();
+        let sealed = self.framing.has_icrc();
         let udp_len = header.len() + payload.len() + if sealed { ICRC_LEN } else { 0 };
         let AddressPair { source, destination } = self.addresses;
         self.headers.clear();

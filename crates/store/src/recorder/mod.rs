@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use shotline_memory::{Buffer, Regions};
 use shotline_wire::crc;
-use shotline_wire::shot::{DropCause, Drops, Geometry};
+use shotline_wire::shot::{DropCause, DropCounters, Geometry};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ pub struct Recorder {
     done: Vec<Done>,
     failures: u32,
     last_failure: Option<Errno>,
-    losses: Drops,
+    losses: DropCounters,
     held: bool,
     by_stamp: bool,
     report: Report,
@@ -189,7 +189,7 @@ impl Recorder {
             done: Vec::with_capacity(depth as usize + 2),
             failures: 0,
             last_failure: None,
-            losses: Drops::default(),
+            losses: DropCounters::default(),
             held: false,
             by_stamp: run.by_stamp,
             report: Report { path, warnings, ..Report::default() },

@@ -9,7 +9,7 @@ use crate::rows::{Row, RowFormat, State};
 use crate::shot::ShotMeta;
 use shotline_wire::crc;
 use shotline_wire::record::{self, Record};
-use shotline_wire::shot::{Drops, Geometry, MAX_SHOTS, Presence};
+use shotline_wire::shot::{DropCounters, Geometry, MAX_SHOTS, Presence};
 use std::ops::Range;
 
 /// What one link's part of a row is.
@@ -145,7 +145,7 @@ impl<'a> Examiner<'a> {
 /// The record of a slot, if it proves the whole shot and is of these shots.
 fn record_of(slot: &[u8], g: Geometry) -> Option<Record> {
     let bytes = slot.get(g.record_offset()? as usize..)?.first_chunk::<{ record::LEN }>()?;
-    let record = Record::parse(bytes).ok().filter(|record| record.is_of(&g))?;
+    let record = Record::parse(bytes).ok().filter(|record| record.describes(&g))?;
     let whole = record::is_whole(crc::register(u32::MAX, &slot[..g.shot_bytes() as usize]));
     (whole && record.shot < MAX_SHOTS).then_some(record)
 }
@@ -175,7 +175,7 @@ fn rebuild(record: &Record, stream: u32, g: Geometry, format: RowFormat) -> Vec<
         record_good: true,
         valid_bytes: g.sample_bytes(),
         presence: std::sync::Arc::new(presence),
-        drops: Drops::default(),
+        drops: DropCounters::default(),
     };
     let mut bytes = Vec::with_capacity(format.bytes());
     format.push(&meta, 0, &mut bytes);

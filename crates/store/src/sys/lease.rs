@@ -44,6 +44,6 @@ mod tests {
         // SAFETY: the mapping is ours, and nobody has an address in it.
         unsafe { rustix::mm::munmap(mapping, 4096).unwrap() };
         // A child process that another test has just started may hold the descriptor until it runs its own program.
-        shotline_testing::until("nobody has it any more", || is_alone(&file));
+        shotline_testing::wait_until("nobody has it any more", || is_alone(&file));
     }
 }

@@ -139,7 +139,7 @@ impl<'a> Checker<'a> {
             Ok(record) if row.record_good && record.tai_ns != row.stamp_tai_ns => {
                 mismatch(format!("its record was stamped at {} ns, its row says {}", record.tai_ns, row.stamp_tai_ns));
             }
-            Ok(record) if row.record_good && !record.is_of(&g) => {
+            Ok(record) if row.record_good && !record.describes(&g) => {
                 mismatch("its record tells of another geometry than the link's attributes".into());
             }
             Err(error) if row.record_good => mismatch(format!("its record cannot be read: {error}")),

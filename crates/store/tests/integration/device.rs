@@ -9,7 +9,7 @@ use shotline_store::read::Recording as Reader;
 use shotline_store::recover::recover;
 use shotline_store::shot::Books;
 use shotline_store::{Recorder, RecorderConfig, StoreError, VerifyOptions, export, inspect, verify, verify_telling};
-use shotline_testing::{Process, example, or_skip, until_some};
+use shotline_testing::{Process, example, or_skip, wait_until_some};
 use shotline_wire::shot::Packing;
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -271,7 +271,7 @@ fn a_killed_run_is_recovered_from_reused_space() {
     file.write_all_at(&edges, 0).unwrap();
     let path = named(&device, "killed");
     let mut child = Process::start(example("record_until_killed").arg(&path).args(["3000", "whole"]));
-    let seen = until_some("200 rows are visible", || {
+    let seen = wait_until_some("200 rows are visible", || {
         assert_eq!(child.try_wait().unwrap(), None, "the recorder ended early");
         Reader::open(&path).ok().map(|reader| reader.rows()).filter(|rows| *rows > 200)
     });

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use shotline_store::recover::{Recovered, recover};
 use shotline_store::shot::{Books, Event};
 use shotline_store::{Recorder, RecorderConfig, StoreError, VerifyOptions, inspect, verify};
-use shotline_testing::{Process, example, or_skip, seeds, until_some};
+use shotline_testing::{Process, example, or_skip, seeds, wait_until_some};
 use shotline_wire::shot::Packing;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -23,7 +23,7 @@ const FINISHED: u64 = 60;
 
 /// Recovers a file once it is unlocked: child processes of other tests briefly inherit libhdf5's descriptors and locks.
 fn recover_when_free(path: &Path) -> Recovered {
-    until_some("the file is unlocked", || match recover(path, false, &|_, _| ()) {
+    wait_until_some("the file is unlocked", || match recover(path, false, &|_, _| ()) {
         Err(StoreError::InUse { .. }) => None,
         other => Some(other.unwrap()),
     })
@@ -39,7 +39,7 @@ fn visible_rows_are_valid_after_kill_9() {
         let mut child = Process::start(example("record_until_killed").arg(&path).args([&ROWS.to_string(), kind]));
         // The kill may come at any time after the file exists.
         let rows = seed * 37 % 200;
-        until_some("its rows are visible", || {
+        wait_until_some("its rows are visible", || {
             assert_eq!(child.try_wait().unwrap(), None, "the child ended early");
             inspect(&path).ok().filter(|summary| summary.laid_out > 0 && summary.rows >= rows)
         });

@@ -10,7 +10,7 @@ use shotline_store::read;
 use shotline_store::shot::{Books, Event, StreamBooks};
 use shotline_wire::framing::{Framing, Kind, Position};
 use shotline_wire::icrc;
-use shotline_wire::shot::{Cut, DropCause, Geometry, Packing, Trailer};
+use shotline_wire::shot::{DropCause, Geometry, Packetization, Packing, Trailer};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn recorded(framing: Kind, geometry: Geometry) -> (common::FinishedRecording, sh
                 .then(|| shot(buffer, stream, number, geometry, |packet| !is_missing(stream, number, packet)))
         });
     }
-    let mut drops = shotline_wire::shot::Drops::default();
+    let mut drops = shotline_wire::shot::DropCounters::default();
     drops.add(DropCause::BadIcrc, 5);
     let counters =
         StreamBooks { stream: 7, packets_in: 48, packets_placed: 38, packet_drops: drops, ..StreamBooks::default() };
@@ -63,10 +63,10 @@ fn datagrams(path: &Path) -> BTreeMap<u16, Vec<Captured>> {
 fn exported_packets_have_the_position_of_their_framing() {
     for kind in Kind::ALL {
         let geometry = match kind {
-            Kind::Spead => small(Packing::Int16Le).sent_as(Trailer::None, Cut::uniform(4096)).unwrap(),
-            Kind::Hsb => small(Packing::Int16Le).sent_as(Trailer::HsbMetadata, Cut::uniform(4096)).unwrap(),
-            Kind::Digitizer => small(Packing::Int16Le).sent_as(Trailer::Block, Cut::uniform(4096)).unwrap(),
-            Kind::Vita49 => small(Packing::Int16Be).sent_as(Trailer::Context, Cut::uniform(4096)).unwrap(),
+            Kind::Spead => small(Packing::Int16Le).sent_as(Trailer::None, Packetization::uniform(4096)).unwrap(),
+            Kind::Hsb => small(Packing::Int16Le).sent_as(Trailer::HsbMetadata, Packetization::uniform(4096)).unwrap(),
+            Kind::Digitizer => small(Packing::Int16Le).sent_as(Trailer::Block, Packetization::uniform(4096)).unwrap(),
+            Kind::Vita49 => small(Packing::Int16Be).sent_as(Trailer::Context, Packetization::uniform(4096)).unwrap(),
             Kind::Ud | Kind::Counted | Kind::Udp => small(Packing::Int16Le),
         };
         let path = recorded_as(kind, geometry);
@@ -89,7 +89,7 @@ fn exported_packets_have_the_position_of_their_framing() {
                 for index in (0..geometry.packets()).filter(|index| kept.contains(*index)) {
                     let (time, payload, verdict) = packets.next().unwrap();
                     check(&*framing, &geometry, (kept.number, index), payload, &bytes);
-                    assert_eq!(*verdict == Some(true), framing.sealed());
+                    assert_eq!(*verdict == Some(true), framing.has_icrc());
                     // A partial shot without a record has the time of the previous shot.
                     assert!(time.abs_diff(stamp(kept.number) - 37 * SECOND) <= 1000, "{kind}");
                 }
@@ -122,7 +122,7 @@ fn recorded_as(kind: Kind, geometry: Geometry) -> common::FinishedRecording {
 
 /// Asserts that a packet has the position of its shot and index, and the bytes of the shot at that offset.
 fn check(framing: &dyn Framing, geometry: &Geometry, (number, index): (u64, u32), datagram: &[u8], shot: &[u8]) {
-    let trailer = if framing.sealed() { 4 } else { 0 };
+    let trailer = if framing.has_icrc() { 4 } else { 0 };
     let (header, payload) = datagram[..datagram.len() - trailer].split_at(framing.header_len(datagram));
     let place = framing.place(header, payload.len() as u32, geometry).unwrap();
     let at = geometry.packet_offset(index);

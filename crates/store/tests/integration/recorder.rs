@@ -11,7 +11,7 @@ use shotline_store::recover::recover;
 use shotline_store::rows::State;
 use shotline_store::shot::{Books, Loss, StreamBooks};
 use shotline_store::{StoreError, VerifyOptions, inspect, read, set, verify};
-use shotline_testing::{or_skip, until_asleep};
+use shotline_testing::{or_skip, wait_until_asleep};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::time::Duration;
 
@@ -343,7 +343,7 @@ fn wakers_end_a_wait() {
     let endless = Some(Duration::from_secs(3600));
     let (waker, sleeper) = (recording.recorder.waker(), rustix::thread::gettid().as_raw_nonzero().get());
     let thread = std::thread::spawn(move || {
-        until_asleep(sleeper);
+        wait_until_asleep(sleeper);
         waker.wake();
     });
     recording.recorder.poll(endless).unwrap();

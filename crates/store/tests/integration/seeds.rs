@@ -5,7 +5,7 @@ mod targets;
 
 use shotline_memory::{Pool, Registrar};
 use shotline_store::codec::Encoder;
-use shotline_testing::committed;
+use shotline_testing::assert_committed;
 use std::path::PathBuf;
 
 fn folder() -> PathBuf {
@@ -42,6 +42,6 @@ fn committed_seeds_are_what_the_encoder_writes() {
         let mut chunk = vec![0; len as usize];
         out.read(0, &mut chunk);
         let name: String = head.iter().map(|byte| format!("{byte:02x}")).collect();
-        committed(&folder().join(name), &[&head[..], &chunk].concat());
+        assert_committed(&folder().join(name), &[&head[..], &chunk].concat());
     }
 }

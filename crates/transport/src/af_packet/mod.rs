@@ -21,7 +21,7 @@ use crate::neighbour::NeighbourCache;
 use crate::payload::{self, PostedReceives};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::sys::set_buffer;
-use crate::{Capabilities, DeviceCounts, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::{Capabilities, DeviceCounters, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Steer, TxPacket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use shotline_memory::{Regions, Sge};
 use shotline_wire::ParseError;
@@ -162,10 +162,10 @@ impl FrameIo {
 
 impl PacketIo for FrameIo {
     /// Frames for which the kernel had no space (`missed`), and packets to hosts with an unknown address (`unsent`).
-    fn device(&self) -> DeviceCounts {
+    fn device_counters(&self) -> DeviceCounters {
         // If the counter cannot be read, the last value stands.
         self.missed.set(self.missed.get() + sys::dropped(&self.fd).unwrap_or(0));
-        DeviceCounts { missed: self.missed.get(), unsent: self.unknown_host, ..DeviceCounts::default() }
+        DeviceCounters { missed: self.missed.get(), unsent: self.unknown_host, ..DeviceCounters::default() }
     }
 
     fn counters(&self) -> Vec<(String, u64)> {
@@ -246,7 +246,7 @@ impl PacketIo for FrameIo {
     }
 
     /// Packets to a host with an unknown Ethernet address are lost while the kernel resolves it.
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         let Some(mac) = self.neighbours.find(to.ip()) else {
             self.unknown_host += packets.len() as u64;
             return Ok(packets.len());
@@ -266,7 +266,7 @@ impl PacketIo for FrameIo {
 
 impl FrameIo {
     /// Sends up to [`sys::DEPTH`] packets. Returns how many were sent.
-    fn send_batch(&mut self, mac: Mac, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send_batch(&mut self, mac: Mac, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         let trailer = self.trailer();
         self.tx_batch.clear();
         for (packet, head) in packets.iter().zip(self.heads.iter_mut()) {

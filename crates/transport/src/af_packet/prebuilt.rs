@@ -3,7 +3,7 @@
 use super::{FrameIo, sys};
 use crate::IoError;
 use crate::frame;
-use crate::prebuilt::{PrebuiltIo, Run};
+use crate::prebuilt::{FrameRun, PrebuiltIo};
 use shotline_memory::{Region, Sge};
 use shotline_wire::{ethernet, ipv4, ipv6, udp};
 use std::net::SocketAddr;
@@ -53,12 +53,12 @@ impl PrebuiltIo for FrameIo {
         Ok(None)
     }
 
-    fn lent(&mut self) -> usize {
+    fn in_flight(&mut self) -> usize {
         0
     }
 
     /// The destination is in the frames' headers; `to` is used in error messages only.
-    fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+    fn send_prebuilt(&mut self, to: SocketAddr, frames: FrameRun) -> Result<usize, IoError> {
         let mut taken = 0;
         while taken < frames.count as usize {
             let rest = frames.after(taken);

@@ -1,11 +1,12 @@
 //! Checks that an implementation that wraps another one delegates each call that it does not override, in both
 //! directions.
 
-use crate::prebuilt::{PrebuiltIo, Run};
+use crate::prebuilt::{FrameRun, PrebuiltIo};
 use crate::{
-    Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seal, Seen, Send, Steer, To,
+    BatchInfo, Capabilities, DeviceCounters, Icrc, IoError, PacketIo, PayloadDestination, PayloadLocation, Pick, Recv,
+    RxPacket, Seal, Steer, TxPacket,
 };
-use shotline_conformance::{Failure, ensure, failed, same};
+use shotline_conformance::{Failure, ensure, ensure_eq, failed};
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -20,7 +21,7 @@ pub struct Wrapper<'a> {
     /// The name of its type.
     pub name: &'a str,
     /// Methods of [`PacketIo`] that it overrides.
-    pub changes: &'a [&'a str],
+    pub overrides: &'a [&'a str],
     /// The name of the type that it wraps steers in, if any, and the methods of [`Steer`] that this type overrides.
     pub steer: Option<(&'a str, &'a [&'a str])>,
 }
@@ -37,7 +38,7 @@ pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(RecordingIo) 
     let mut io = wrap(RecordingIo { log: Rc::clone(&log), fd: null });
     log.borrow_mut().calls.clear();
     let delegated = |call: &str, returned: bool| wrapper.delegated(&log, call, returned);
-    delegated("device", io.device() == DEVICE)?;
+    delegated("device", io.device_counters() == DEVICE)?;
     delegated("counters", io.counters() == [("recording".to_owned(), 12)])?;
     delegated("queue_pair", io.queue_pair() == Some((13, 14)))?;
     delegated("capabilities", io.capabilities() == CAPABILITIES)?;
@@ -50,7 +51,7 @@ pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(RecordingIo) 
     delegated("withdraw [4, 5]", true)?;
     delegated("wait 16ms", matches!(io.wait(Duration::from_millis(16)), Err(IoError::Disconnected)))?;
     delegated("fd", io.fd().is_some_and(|found| found.as_raw_fd() == fd))?;
-    let packet = Send { header: &[1, 2], gather: &[Sge::EMPTY], seal: Seal::None };
+    let packet = TxPacket { header: &[1, 2], gather: &[Sge::EMPTY], seal: Seal::None };
     delegated("send 2 [::1]:18", matches!(io.send(ADDRESS, &[packet; 2]), Ok(17)))?;
     let polled = io.poll(&mut RecordingSteer(Rc::clone(&log)), 19);
     let steered = std::mem::take(&mut log.borrow_mut().steered);
@@ -82,8 +83,8 @@ pub fn check_prebuilt<W: PrebuiltIo>(
     let frame = Sge { len: 31, ..Sge::EMPTY };
     delegated("prebuild [::1]:18 31", matches!(io.prebuild(ADDRESS, frame), Err(IoError::Disconnected)))?;
     delegated("frame_memory 32", matches!(io.frame_memory(32), Err(IoError::Disconnected)))?;
-    delegated("lent", io.lent() == 30)?;
-    let frames = Run { region: Sge::EMPTY.region, offset: 0, stride: 64, len: 64, count: 3 };
+    delegated("lent", io.in_flight() == 30)?;
+    let frames = FrameRun { region: Sge::EMPTY.region, offset: 0, stride: 64, len: 64, count: 3 };
     delegated("send_prebuilt [::1]:18 3", matches!(io.send_prebuilt(ADDRESS, frames), Ok(33)))
 }
 
@@ -93,10 +94,10 @@ impl Wrapper<'_> {
     fn delegated(&self, log: &Log, call: &str, returned: bool) -> Result<(), Failure> {
         let found = std::mem::take(&mut log.borrow_mut().calls);
         let method = call.split(' ').next().unwrap_or_default();
-        if self.changes.contains(&method) {
+        if self.overrides.contains(&method) {
             return Ok(());
         }
-        same!(found, [call], "{}: what arrives of {method}", self.name);
+        ensure_eq!(found, [call], "{}: what arrives of {method}", self.name);
         ensure!(returned, "{}: the result of {method} does not come back", self.name);
         Ok(())
     }
@@ -104,8 +105,8 @@ impl Wrapper<'_> {
 
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 18);
 const CAPABILITIES: Capabilities = Capabilities { steers: false, credits: true };
-const DEVICE: DeviceCounts =
-    DeviceCounts { missed: 7, receive_errors: 8, no_buffers: 9, unsent: 10, queue_pair_errors: 11 };
+const DEVICE: DeviceCounters =
+    DeviceCounters { missed: 7, receive_errors: 8, no_buffers: 9, unsent: 10, queue_pair_errors: 11 };
 /// The steer's methods, the log entry of each call, and the log entry of its result.
 const STEERED: [(&str, &str, &str); 5] = [
     ("header_len", "header_len of 20 bytes", "header_len gave 21"),
@@ -138,7 +139,7 @@ impl RecordingIo {
 }
 
 impl PacketIo for RecordingIo {
-    fn device(&self) -> DeviceCounts {
+    fn device_counters(&self) -> DeviceCounters {
         self.record("device");
         DEVICE
     }
@@ -168,15 +169,15 @@ impl PacketIo for RecordingIo {
         self.record(format!("poll {max}"));
         let returned = |what: String| self.log.borrow_mut().steered.push(what);
         let header = [21; 20];
-        let seen = Seen { first: &header, packets: 1, segment: 20, last: 20, source: ADDRESS };
+        let seen = BatchInfo { first: &header, packets: 1, segment: 20, last: 20, source: ADDRESS };
         let mut picks = [Pick::default()];
         returned(format!("header_len gave {}", steer.header_len(&seen)));
         steer.pick(&seen, &mut picks);
         returned(format!("pick gave {}", picks[0].header_len.unwrap_or_default()));
-        returned(format!("expect gave {}", steer.expect(&mut picks)));
-        returned(format!("around gave {:?}", steer.around(To::Posted(26))));
-        steer.landed(&[Done {
-            landed: Landed::Slot(27),
+        returned(format!("expect gave {}", steer.predict(&mut picks)));
+        returned(format!("around gave {:?}", steer.margins(PayloadDestination::Posted(26))));
+        steer.landed(&[RxPacket {
+            landed: PayloadLocation::Slot(27),
             header: &header,
             len: 28,
             source: ADDRESS,
@@ -196,7 +197,7 @@ impl PacketIo for RecordingIo {
         self.record("fd");
         Some(self.fd.as_fd())
     }
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         self.record(format!("send {} {to}", packets.len()));
         Ok(17)
     }
@@ -215,11 +216,11 @@ impl PrebuiltIo for RecordingIo {
         self.record(format!("frame_memory {bytes}"));
         Err(IoError::Disconnected)
     }
-    fn lent(&mut self) -> usize {
+    fn in_flight(&mut self) -> usize {
         self.record("lent");
         30
     }
-    fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+    fn send_prebuilt(&mut self, to: SocketAddr, frames: FrameRun) -> Result<usize, IoError> {
         self.record(format!("send_prebuilt {to} {}", frames.count));
         Ok(33)
     }
@@ -235,23 +236,23 @@ impl RecordingSteer {
 }
 
 impl Steer for RecordingSteer {
-    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, seen: &BatchInfo<'_>) -> usize {
         self.record(format!("header_len of {} bytes", seen.first.len()));
         21
     }
-    fn pick(&mut self, _seen: &Seen<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, _seen: &BatchInfo<'_>, picks: &mut [Pick]) {
         self.record(format!("pick of {}", picks.len()));
         picks.iter_mut().for_each(|pick| pick.header_len = Some(22));
     }
-    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+    fn predict(&mut self, picks: &mut [Pick]) -> usize {
         self.record(format!("expect of {}", picks.len()));
         23
     }
-    fn around(&self, to: To) -> [u32; 2] {
+    fn margins(&self, to: PayloadDestination) -> [u32; 2] {
         self.record(format!("around {to:?}"));
         [24, 25]
     }
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         batch.iter().for_each(|done| self.record(format!("landed {:?}", done.landed)));
     }
 }
@@ -296,29 +297,30 @@ mod tests {
     impl<S: Steer> Steer for NoPrediction<'_, S> {
         delegate_steer!(steer; except expect);
 
-        fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+        fn predict(&mut self, _picks: &mut [Pick]) -> usize {
             0
         }
     }
 
     #[test]
     fn lossy_overrides_only_send() {
-        let wrapper = Wrapper { name: "Lossy", changes: &["send"], steer: None };
+        let wrapper = Wrapper { name: "Lossy", overrides: &["send"], steer: None };
         check(&wrapper, |io| Lossy::new(io, 0.0, 1)).unwrap();
         // Without loss it also passes sends through unchanged.
-        check(&Wrapper { changes: &[], ..wrapper }, |io| Lossy::new(io, 0.0, 1)).unwrap();
+        check(&Wrapper { overrides: &[], ..wrapper }, |io| Lossy::new(io, 0.0, 1)).unwrap();
     }
 
     #[test]
     fn enum_delegates_to_its_current_variant() {
-        let wrapper = Wrapper { name: "OneOf", changes: &[], steer: None };
+        let wrapper = Wrapper { name: "OneOf", overrides: &[], steer: None };
         check(&wrapper, OneOf::First).unwrap();
         check(&wrapper, |io| OneOf::Second(Lossy::new(io, 0.0, 1))).unwrap();
     }
 
     #[test]
     fn missing_delegation_is_found() {
-        let wrapper = |changes| Wrapper { name: "Forgetful", changes, steer: Some(("NoPrediction", &["expect"])) };
+        let wrapper =
+            |changes| Wrapper { name: "Forgetful", overrides: changes, steer: Some(("NoPrediction", &["expect"])) };
         let wrap = |io| Forgetful { io };
         assert!(check(&wrapper(&["poll"]), wrap).unwrap_err().contains("what arrives of queue_pair"));
         check(&wrapper(&["queue_pair", "poll"]), wrap).unwrap();
@@ -348,14 +350,14 @@ mod tests {
     impl<P: PrebuiltIo> PrebuiltIo for Careless<P> {
         delegate_prebuilt_io!(0; except lent);
 
-        fn lent(&mut self) -> usize {
+        fn in_flight(&mut self) -> usize {
             0
         }
     }
 
     #[test]
     fn missing_delegation_of_prebuilt_io_is_found() {
-        let wrapper = |changes| Wrapper { name: "Careless", changes, steer: None };
+        let wrapper = |changes| Wrapper { name: "Careless", overrides: changes, steer: None };
         check_prebuilt(&wrapper(&[]), OneSender::Only).unwrap();
         check_prebuilt(&wrapper(&["lent"]), Careless).unwrap();
         assert!(check_prebuilt(&wrapper(&[]), Careless).unwrap_err().contains("what arrives of lent"));

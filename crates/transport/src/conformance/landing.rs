@@ -2,8 +2,8 @@
 
 use super::check::{Check, Needs};
 use super::stage::{BUFFERS, Collector, HEADER, Stage, header, receive};
-use crate::{Landed, PacketIo, Recv, Send, To};
-use shotline_conformance::{Failure, ensure, same};
+use crate::{PacketIo, PayloadDestination, PayloadLocation, Recv, TxPacket};
+use shotline_conformance::{Failure, ensure, ensure_eq};
 use shotline_memory::Sge;
 use shotline_wire::crc;
 use shotline_wire::shot::DropCause;
@@ -69,18 +69,18 @@ fn batches<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), 
     let len = |index| if index == 39 { 1344 } else { 4096 };
     let packets: Vec<_> = (0..40_u32).map(|i| stage.memory.payload(u64::from(i) * 8, len(i))).collect();
     let sends: Vec<_> =
-        headers.iter().zip(&packets).map(|(header, (gather, _))| Send { header, gather, seal }).collect();
+        headers.iter().zip(&packets).map(|(header, (gather, _))| TxPacket { header, gather, seal }).collect();
     stage.send(&sends)?;
     let ids: Vec<_> = (0..40).rev().map(Some).collect();
     for (index, received) in stage.receive(&ids)?.iter().enumerate() {
-        same!(received.landed, Landed::Slot(39 - index as u32), "packet {index}");
-        same!(
+        ensure_eq!(received.landed, PayloadLocation::Slot(39 - index as u32), "packet {index}");
+        ensure_eq!(
             (received.bytes == packets[index].1, received.icrc, received.fault),
             (true, good, None),
             "packet {index}"
         );
-        same!(received.header, headers[index], "header {index}");
-        same!(received.payload_crc, crc::remainder(&packets[index].1), "remainder {index}");
+        ensure_eq!(received.header, headers[index], "header {index}");
+        ensure_eq!(received.payload_crc, crc::remainder(&packets[index].1), "remainder {index}");
     }
     Ok(())
 }
@@ -90,7 +90,7 @@ fn scratch_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resu
     stage.post(50..53)?;
     stage.rx.withdraw(&[52]);
     let small = Recv { id: 53, sge: [stage.memory.buffer(53, 100), Sge::EMPTY] };
-    same!(stage.rx.post(&[small]), 1, "small places taken");
+    ensure_eq!(stage.rx.post(&[small]), 1, "small places taken");
     let head = header(7);
     let (gather, bytes) = stage.memory.payload(64, 4096);
     for (id, slot) in [
@@ -101,11 +101,11 @@ fn scratch_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resu
         (None, None),
         (Some(u32::MAX), None),
     ] {
-        stage.send(&[Send { header: &head, gather: &gather, seal }])?;
+        stage.send(&[TxPacket { header: &head, gather: &gather, seal }])?;
         let received = stage.receive(&[id])?;
-        let landed = matches!(received[0].landed, Landed::Slot(id) if Some(id) == slot);
-        same!(landed, slot.is_some(), "place {id:?}");
-        same!((received[0].bytes == bytes, received[0].icrc), (true, good), "place {id:?}");
+        let landed = matches!(received[0].landed, PayloadLocation::Slot(id) if Some(id) == slot);
+        ensure_eq!(landed, slot.is_some(), "place {id:?}");
+        ensure_eq!((received[0].bytes == bytes, received[0].icrc), (true, good), "place {id:?}");
     }
     Ok(())
 }
@@ -114,9 +114,13 @@ fn picked_twice<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
     stage.post(51..52)?;
     let head = header(7);
     let (gather, bytes) = stage.memory.payload(64, 4096);
-    stage.send(&[Send { header: &head, gather: &gather, seal: stage.seal() }; 2])?;
+    stage.send(&[TxPacket { header: &head, gather: &gather, seal: stage.seal() }; 2])?;
     let twice = stage.receive(&[Some(51), Some(51)])?;
-    same!(twice.iter().filter(|received| received.landed == Landed::Slot(51)).count(), 1, "packets in the place");
+    ensure_eq!(
+        twice.iter().filter(|received| received.landed == PayloadLocation::Slot(51)).count(),
+        1,
+        "packets in the place"
+    );
     ensure!(twice.iter().all(|received| received.bytes == bytes), "a payload is not what was sent");
     Ok(())
 }
@@ -125,11 +129,11 @@ fn two_pieces<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(
     let (memory, head) = (stage.memory, header(7));
     let (gather, bytes) = memory.payload(64, 4096);
     let (front, back) = (memory.buffer(60, 1000), memory.buffer(70, 4000));
-    same!(stage.rx.post(&[Recv { id: 60, sge: [front, back] }]), 1, "places taken");
+    ensure_eq!(stage.rx.post(&[Recv { id: 60, sge: [front, back] }]), 1, "places taken");
     let halves = [Sge { len: 2000, ..gather[0] }, Sge { offset: gather[0].offset + 2000, len: 2096, ..gather[0] }];
-    stage.send(&[Send { header: &head, gather: &halves, seal: stage.seal() }])?;
+    stage.send(&[TxPacket { header: &head, gather: &halves, seal: stage.seal() }])?;
     let received = stage.receive(&[Some(60)])?;
-    same!((received[0].landed, received[0].icrc), (Landed::Slot(60), stage.good()), "the packet");
+    ensure_eq!((received[0].landed, received[0].icrc), (PayloadLocation::Slot(60), stage.good()), "the packet");
     ensure!(memory.at(front) == bytes[..1000], "the first piece is not the payload's front");
     ensure!(memory.at(memory.buffer(70, 3096)) == bytes[1000..], "the second piece is not the payload's rest");
     Ok(())
@@ -137,11 +141,15 @@ fn two_pieces<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(
 
 fn short_packets<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
     let (head, seal) = (header(7), stage.seal());
-    stage.send(&[Send { header: &head, gather: &[], seal }])?;
-    stage.send(&[Send { header: &head[..9], gather: &[], seal }])?;
+    stage.send(&[TxPacket { header: &head, gather: &[], seal }])?;
+    stage.send(&[TxPacket { header: &head[..9], gather: &[], seal }])?;
     let received = stage.receive(&[None, None])?;
-    same!((received[0].bytes.len(), received[0].icrc, received[0].fault), (0, stage.good(), None), "without a payload");
-    same!(received[1].fault, Some(DropCause::Malformed), "shorter than its header");
+    ensure_eq!(
+        (received[0].bytes.len(), received[0].icrc, received[0].fault),
+        (0, stage.good(), None),
+        "without a payload"
+    );
+    ensure_eq!(received[1].fault, Some(DropCause::Malformed), "shorter than its header");
     Ok(())
 }
 
@@ -149,14 +157,14 @@ fn header_len_overrides<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -
     let (memory, good, seal, head) = (stage.memory, stage.good(), stage.seal(), header(7));
     stage.post(80..83)?;
     let payloads: Vec<_> = (0..3).map(|i| memory.payload(512 * i, if i == 2 { 60 } else { 1000 })).collect();
-    let sends: Vec<_> = payloads.iter().map(|(gather, _)| Send { header: &head, gather, seal }).collect();
+    let sends: Vec<_> = payloads.iter().map(|(gather, _)| TxPacket { header: &head, gather, seal }).collect();
     stage.send(&sends)?;
     let header_lens = vec![None, Some(32), Some(200)];
-    let steer = Collector { header_lens, ..Collector::new(memory, (80..83).map(To::Posted).collect()) };
+    let steer = Collector { header_lens, ..Collector::new(memory, (80..83).map(PayloadDestination::Posted).collect()) };
     let received = receive(&mut stage.rx, steer, 3)?;
     for (index, (received, (_, bytes))) in received.iter().zip(&payloads).enumerate() {
         let whole = [received.header.as_slice(), &received.bytes].concat() == [head.as_slice(), bytes].concat();
-        same!((whole, received.icrc, received.fault), (true, good, None), "packet {index}");
+        ensure_eq!((whole, received.icrc, received.fault), (true, good, None), "packet {index}");
     }
     // A backend that saw each packet alone has no lengths to override.
     let one_by_one = received[1].header.len() == HEADER;
@@ -169,10 +177,11 @@ fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
     const BUFFER_BYTES: u32 = 4096;
     let (memory, good, seal, head) = (stage.memory, stage.good(), stage.seal(), header(11));
     let payloads: Vec<_> = (0..10).map(|i| memory.payload(i * 40, if i == 9 { 77 } else { 1000 })).collect();
-    let sends: Vec<_> = payloads.iter().map(|(gather, _)| Send { header: &head, gather, seal }).collect();
-    let named = |buffer: u64, len| To::Memory([memory.buffer(buffer, len), Sge::EMPTY]);
-    let halves =
-        |buffer: u64, first, second| To::Memory([memory.buffer(buffer, first), memory.buffer(buffer + 1, second)]);
+    let sends: Vec<_> = payloads.iter().map(|(gather, _)| TxPacket { header: &head, gather, seal }).collect();
+    let named = |buffer: u64, len| PayloadDestination::Memory([memory.buffer(buffer, len), Sge::EMPTY]);
+    let halves = |buffer: u64, first, second| {
+        PayloadDestination::Memory([memory.buffer(buffer, first), memory.buffer(buffer + 1, second)])
+    };
     let wanted = [
         (named(0, 1000), true),
         (named(1, BUFFER_BYTES), true),
@@ -180,9 +189,9 @@ fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
         (halves(3, 1, 999), true),
         (halves(5, 999, 1), true),
         (halves(7, 600, 399), false),
-        (To::Memory([Sge::EMPTY; 2]), false),
+        (PayloadDestination::Memory([Sge::EMPTY; 2]), false),
         (halves(9, 1000, 5), true),
-        (To::Scratch, false),
+        (PayloadDestination::Scratch, false),
         (named(11, 77), true),
     ];
     for together in [true, false] {
@@ -194,9 +203,9 @@ fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
         }
         let steer = Collector::new(memory, wanted.iter().map(|(to, _)| *to).collect());
         for (index, (received, (to, fits))) in receive(&mut stage.rx, steer, 10)?.iter().zip(wanted).enumerate() {
-            let landed_there = matches!((received.landed, to), (Landed::Memory(at), To::Memory(named)) if at == named);
-            same!(landed_there, fits, "packet {index} in its memory");
-            same!(
+            let landed_there = matches!((received.landed, to), (PayloadLocation::Memory(at), PayloadDestination::Memory(named)) if at == named);
+            ensure_eq!(landed_there, fits, "packet {index} in its memory");
+            ensure_eq!(
                 (received.bytes == payloads[index].1, received.icrc, received.fault),
                 (true, good, None),
                 "packet {index}"
@@ -226,14 +235,14 @@ fn mixed_sizes<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<
             let payloads: Vec<_> = lens.iter().map(|len| memory.payload(u64::from(*len), *len)).collect();
             let heads: Vec<_> = (0..lens.len()).map(|i| header(i as u8)).collect();
             for (head, (gather, _)) in heads.iter().zip(&payloads) {
-                stage.send(&[Send { header: head, gather, seal }])?;
+                stage.send(&[TxPacket { header: head, gather, seal }])?;
             }
             let first = (at * burst) as u32;
             let ids: Vec<_> = (first..first + lens.len() as u32).map(Some).collect();
             for (index, received) in stage.receive(&ids)?.iter().enumerate() {
                 let what = (received.header == heads[index], received.bytes == payloads[index].1, received.fault);
-                same!(what, (true, true, None), "{} bytes, number {index} of {burst}", lens[index]);
-                let slot = Landed::Slot(first + index as u32);
+                ensure_eq!(what, (true, true, None), "{} bytes, number {index} of {burst}", lens[index]);
+                let slot = PayloadLocation::Slot(first + index as u32);
                 ensure!(
                     received.landed == slot || lens[index] == 0,
                     "number {index} of {burst} landed in {:?}",

@@ -13,7 +13,9 @@ mod stage;
 mod tables;
 
 pub use check::{Check, Needs};
-pub use stage::{BUFFERS, Collector, Ends, HEADER, Memory, Q_KEY, QUEUE_PAIR, ReceivedPacket, Stage, header, receive};
+pub use stage::{
+    BUFFERS, Collector, EndpointPair, HEADER, Memory, Q_KEY, QUEUE_PAIR, ReceivedPacket, Stage, header, receive,
+};
 
 use crate::{Capabilities, PacketIo};
 use shotline_conformance::{Failure, Outcome, Report};
@@ -43,25 +45,25 @@ pub fn run<T, R, O, C>(fixture: Fixture<O, C>, memory: &Memory) -> Report
 where
     T: PacketIo,
     R: PacketIo,
-    O: FnMut(&Memory) -> Result<Ends<T, R>, Failure>,
-    C: FnOnce(Ends<T, R>) -> Result<(), Failure>,
+    O: FnMut(&Memory) -> Result<EndpointPair<T, R>, Failure>,
+    C: FnOnce(EndpointPair<T, R>) -> Result<(), Failure>,
 {
     let Fixture { name, sealed, capabilities, mut open, close } = fixture;
     let mut outcomes = Vec::new();
-    let mut ends: Option<Ends<T, R>> = None;
+    let mut ends: Option<EndpointPair<T, R>> = None;
     for check in all::<T, R>() {
         let opened = ends.take().map_or_else(|| open(memory), Ok);
         let outcome = match opened {
             Err(why) => Outcome::Failed(format!("cannot open both ends: {why}")),
-            Ok(Ends { tx, rx, to }) => {
+            Ok(EndpointPair { tx, rx, to }) => {
                 let mut stage = Stage { memory, sealed, capabilities, to, tx, rx };
                 stage.withdraw_all();
                 let outcome = match check.needs.iter().find_map(|needs| needs.unmet(&stage)) {
-                    Some(why) => Outcome::cannot(why),
+                    Some(why) => Outcome::not_run(why),
                     None => Outcome::of((check.run)(&mut stage)),
                 };
                 if !matches!(outcome, Outcome::Failed(_)) {
-                    ends = Some(Ends { tx: stage.tx, rx: stage.rx, to });
+                    ends = Some(EndpointPair { tx: stage.tx, rx: stage.rx, to });
                 }
                 outcome
             }
@@ -80,7 +82,7 @@ mod tests {
     use crate::Icrc;
     use crate::delegate_packet_io;
     use crate::inproc::InprocIo;
-    use crate::{Done, IoError, Steer};
+    use crate::{IoError, RxPacket, Steer};
 
     /// Accepts every ICRC, as a backend that does not verify would.
     struct AcceptAll(InprocIo);
@@ -92,8 +94,9 @@ mod tests {
     impl<S: Steer> Steer for AcceptAllSteer<'_, S> {
         crate::delegate_steer!(steer; except landed);
 
-        fn landed(&mut self, batch: &[Done<'_>]) {
-            let accepted: Vec<_> = batch.iter().map(|done| Done { icrc: Icrc::Good, fault: None, ..*done }).collect();
+        fn landed(&mut self, batch: &[RxPacket<'_>]) {
+            let accepted: Vec<_> =
+                batch.iter().map(|done| RxPacket { icrc: Icrc::Good, fault: None, ..*done }).collect();
             self.steer.landed(&accepted);
         }
     }
@@ -109,7 +112,7 @@ mod tests {
     #[test]
     fn receiver_without_icrc_check_fails_only_those_checks() {
         let memory = Memory::new();
-        let open = |memory: &Memory| Ok(Ends::in_process(memory, true, AcceptAll));
+        let open = |memory: &Memory| Ok(EndpointPair::in_process(memory, true, AcceptAll));
         let capabilities = Capabilities { steers: true, credits: true };
         let fixture = Fixture { name: "credulous".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
         let report = run(fixture, &memory);
@@ -124,7 +127,7 @@ mod tests {
         for capabilities in
             [Capabilities { steers: false, credits: true }, Capabilities { steers: true, credits: false }]
         {
-            let open = |memory: &Memory| Ok(Ends::in_process(memory, true, |io| io));
+            let open = |memory: &Memory| Ok(EndpointPair::in_process(memory, true, |io| io));
             let fixture = Fixture { name: "boastful".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
             let report = run(fixture, &memory);
             let failed: Vec<_> = report.failed().map(|(check, _)| check).collect();

@@ -2,8 +2,8 @@
 
 use super::check::{Check, Needs};
 use super::stage::{Stage, header};
-use crate::{Icrc, PacketIo, Seal, Send};
-use shotline_conformance::{Failure, same};
+use crate::{Icrc, PacketIo, Seal, TxPacket};
+use shotline_conformance::{Failure, ensure_eq};
 use shotline_wire::crc;
 use shotline_wire::shot::DropCause;
 
@@ -43,9 +43,9 @@ fn check_verdict<T: PacketIo, R: PacketIo>(
 ) -> Result<(), Failure> {
     let head = header(7);
     let (gather, _) = stage.memory.payload(64, 4096);
-    stage.send(&[Send { header: &head, gather: &gather, seal }])?;
+    stage.send(&[TxPacket { header: &head, gather: &gather, seal }])?;
     let received = stage.receive(&[None])?;
     let fault = (verdict == Icrc::Bad).then_some(DropCause::BadIcrc);
-    same!((received[0].icrc, received[0].fault), (verdict, fault), "{seal:?}");
+    ensure_eq!((received[0].icrc, received[0].fault), (verdict, fault), "{seal:?}");
     Ok(())
 }

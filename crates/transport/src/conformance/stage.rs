@@ -1,7 +1,10 @@
 //! Environment of the checks: memory, a sender, a receiver, and a steer that records what it receives.
 
 use crate::inproc::{InprocConfig, InprocIo, pair};
-use crate::{Capabilities, Done, Icrc, Landed, PacketIo, Pick, Recv, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
+use crate::{
+    BatchInfo, Capabilities, Icrc, PacketIo, PayloadDestination, PayloadLocation, Pick, Recv, RxPacket, SCRATCH_BYTES,
+    Seal, Steer, TxPacket,
+};
 use shotline_conformance::{Failure, ensure};
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_wire::shot::DropCause;
@@ -100,7 +103,7 @@ impl Default for Memory {
 #[derive(Debug)]
 pub struct ReceivedPacket {
     /// Location of its payload.
-    pub landed: Landed,
+    pub landed: PayloadLocation,
     /// Its payload.
     pub bytes: Vec<u8>,
     /// Its header.
@@ -125,7 +128,7 @@ pub struct Collector<'a> {
     /// The memory that payloads land in.
     pub memory: &'a Memory,
     /// Its choices, from the front; scratch memory when it is empty.
-    pub choices: VecDeque<To>,
+    pub choices: VecDeque<PayloadDestination>,
     /// Header lengths that it sets ([`Pick::header_len`]), starting with the first packet of every batch.
     pub header_lens: Vec<Option<u16>>,
     /// What it predicts ([`Steer::expect`]).
@@ -138,38 +141,38 @@ pub struct Collector<'a> {
 
 impl<'a> Collector<'a> {
     /// Creates a steer with these choices, without predictions.
-    pub fn new(memory: &'a Memory, choices: VecDeque<To>) -> Self {
+    pub fn new(memory: &'a Memory, choices: VecDeque<PayloadDestination>) -> Self {
         Self { memory, choices, header_lens: Vec::new(), predictions: Vec::new(), around: [0; 2], received: Vec::new() }
     }
 }
 
 impl Steer for Collector<'_> {
-    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, _seen: &BatchInfo<'_>) -> usize {
         HEADER
     }
-    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]) {
         assert_eq!(picks.len(), seen.packets, "one pick for each packet of the batch");
         for (index, pick) in picks.iter_mut().enumerate() {
             pick.header_len = self.header_lens.get(index).copied().flatten();
-            pick.to = self.choices.pop_front().unwrap_or_default();
+            pick.destination = self.choices.pop_front().unwrap_or_default();
         }
     }
-    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+    fn predict(&mut self, picks: &mut [Pick]) -> usize {
         let count = picks.len().min(self.predictions.len());
         picks[..count].copy_from_slice(&self.predictions[..count]);
         self.predictions.drain(..count);
         count
     }
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         self.around
     }
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         let landed_before = self.received.len();
         for done in batch {
             let sges = match done.landed {
-                Landed::Slot(id) => [self.memory.buffer(u64::from(id), done.len), Sge::EMPTY],
-                Landed::Scratch(sge) => [sge, Sge::EMPTY],
-                Landed::Memory(sges) => sges,
+                PayloadLocation::Slot(id) => [self.memory.buffer(u64::from(id), done.len), Sge::EMPTY],
+                PayloadLocation::Scratch(sge) => [sge, Sge::EMPTY],
+                PayloadLocation::Memory(sges) => sges,
             };
             let mut bytes = sges.map(|sge| self.memory.at(sge)).concat();
             bytes.truncate(done.len as usize);
@@ -209,7 +212,7 @@ pub fn receive(
 
 /// A sender and a receiver that reach each other.
 #[derive(Debug)]
-pub struct Ends<T, R> {
+pub struct EndpointPair<T, R> {
     /// The sender.
     pub tx: T,
     /// The receiver.
@@ -218,7 +221,7 @@ pub struct Ends<T, R> {
     pub to: SocketAddr,
 }
 
-impl<R> Ends<InprocIo, R> {
+impl<R> EndpointPair<InprocIo, R> {
     /// Creates both ends of an in-process queue, the receiver wrapped by `wrap`: to run the suite over a wrapper.
     pub fn in_process(memory: &Memory, sealed: bool, wrap: impl FnOnce(InprocIo) -> R) -> Self {
         let (scratch, capacity) = (memory.scratch, BUFFERS as usize);
@@ -257,7 +260,7 @@ impl<T: PacketIo, R: PacketIo> Stage<'_, T, R> {
     }
 
     /// Sends all of these packets, with as many calls as necessary.
-    pub(super) fn send(&mut self, packets: &[Send<'_>]) -> Result<(), Failure> {
+    pub(super) fn send(&mut self, packets: &[TxPacket<'_>]) -> Result<(), Failure> {
         let end = Instant::now() + TIMEOUT;
         let mut sent = 0;
         while sent < packets.len() {
@@ -269,7 +272,7 @@ impl<T: PacketIo, R: PacketIo> Stage<'_, T, R> {
 
     /// Receives one packet per id; each payload is directed to the posted receive of its id, or to scratch memory.
     pub(super) fn receive(&mut self, ids: &[Option<u32>]) -> Result<Vec<ReceivedPacket>, Failure> {
-        let choices = ids.iter().map(|id| id.map_or(To::Scratch, To::Posted)).collect();
+        let choices = ids.iter().map(|id| id.map_or(PayloadDestination::Scratch, PayloadDestination::Posted)).collect();
         receive(&mut self.rx, Collector::new(self.memory, choices), ids.len())
     }
 

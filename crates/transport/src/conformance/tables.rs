@@ -2,9 +2,9 @@
 
 use super::check::{Check, Needs};
 use super::stage::{Collector, Stage, TIMEOUT, header, receive};
-use crate::{Landed, PacketIo, Send, To};
+use crate::{PacketIo, PayloadDestination, PayloadLocation, TxPacket};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use shotline_conformance::{Failure, ensure, same};
+use shotline_conformance::{Failure, ensure, ensure_eq};
 use shotline_memory::{Region, Sge};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
 }
 
 fn capabilities<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
-    same!(stage.rx.capabilities(), stage.capabilities, "what the receiver can do");
+    ensure_eq!(stage.rx.capabilities(), stage.capabilities, "what the receiver can do");
     Ok(())
 }
 
@@ -50,18 +50,18 @@ fn new_tables<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(
     let head = header(13);
     let payload = Sge { region: id, offset: 0, len: 3000 };
     let buffer = Sge { region: id, offset: 5000, len: 3000 };
-    stage.send(&[Send { header: &head, gather: &[payload], seal: stage.seal() }; 2])?;
+    stage.send(&[TxPacket { header: &head, gather: &[payload], seal: stage.seal() }; 2])?;
     let mut larger = memory.clone();
     larger.regions = regions;
-    let wanted = VecDeque::from([To::Memory([buffer, Sge::EMPTY]), To::Posted(90)]);
+    let wanted = VecDeque::from([PayloadDestination::Memory([buffer, Sge::EMPTY]), PayloadDestination::Posted(90)]);
     let received = receive(&mut stage.rx, Collector::new(&larger, wanted), 2)?;
-    let expected = (Landed::Memory([buffer, Sge::EMPTY]), Landed::Slot(90));
-    same!((received[0].landed, received[1].landed), expected, "the packets' places");
+    let expected = (PayloadLocation::Memory([buffer, Sge::EMPTY]), PayloadLocation::Slot(90));
+    ensure_eq!((received[0].landed, received[1].landed), expected, "the packets' places");
     ensure!(received.iter().all(|received| received.bytes == [0xA5; 3000]), "a payload is not what was sent");
     stage.tx.register(&memory.regions);
     stage.rx.register(&memory.regions);
     // One reference is this check's, the other its table's.
-    same!(Arc::strong_count(&region), 2, "holders of memory whose table was replaced");
+    ensure_eq!(Arc::strong_count(&region), 2, "holders of memory whose table was replaced");
     Ok(())
 }
 
@@ -69,7 +69,7 @@ fn readiness<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<()
     let head = header(7);
     let (gather, _) = stage.memory.payload(64, 4096);
     ensure!(!is_readable(&stage.rx, Duration::ZERO)?, "readable before a packet was sent");
-    stage.send(&[Send { header: &head, gather: &gather, seal: stage.seal() }])?;
+    stage.send(&[TxPacket { header: &head, gather: &gather, seal: stage.seal() }])?;
     ensure!(is_readable(&stage.rx, TIMEOUT)?, "not readable although a packet was sent");
     stage.receive(&[None])?;
     ensure!(!is_readable(&stage.rx, Duration::ZERO)?, "readable after the last packet was taken");

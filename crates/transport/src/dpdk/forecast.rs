@@ -10,7 +10,7 @@ use super::{DpdkConfig, DpdkIo, sys};
 use crate::frame::{self, Mac};
 use crate::prebuilt::PrebuiltIo;
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Done, Icrc, Landed, MAX_HEADER, Pick, Steer, To};
+use crate::{Icrc, MAX_HEADER, PayloadDestination, PayloadLocation, Pick, RxPacket, Steer};
 use shotline_memory::Sge;
 use shotline_wire::shot::DropCause;
 use shotline_wire::{crc, icrc};
@@ -24,7 +24,7 @@ const BACKOFF_FRAMES: u32 = 32;
 /// Where to receive the next frame.
 #[derive(Clone, Copy)]
 struct Target {
-    to: To,
+    to: PayloadDestination,
     destination: Sge,
     /// Bytes of headers before the payload: those of the frame, and the packet's.
     headers: [usize; 2],
@@ -47,7 +47,7 @@ impl Target {
         config: &DpdkConfig,
         sealer: &mut Sealer,
         first: &mut [u8; MAX_HEADER],
-    ) -> Option<(Done<'static>, Mac)> {
+    ) -> Option<(RxPacket<'static>, Mac)> {
         let datagram = frame::parse(bytes).ok().filter(|_| faults == 0)?;
         let [headers, header] = self.headers;
         let begin = datagram.payload.as_ptr() as usize - bytes.as_ptr() as usize;
@@ -61,11 +61,11 @@ impl Target {
         if let (SocketAddr::V6(source), SocketAddr::V6(local)) = (&mut source, config.bind) {
             source.set_scope_id(local.scope_id());
         }
-        let mut done = Done {
+        let mut done = RxPacket {
             landed: match self.to {
-                To::Posted(id) => Landed::Slot(id),
-                To::Memory(sges) => Landed::Memory(sges),
-                To::Scratch => return None,
+                PayloadDestination::Posted(id) => PayloadLocation::Slot(id),
+                PayloadDestination::Memory(sges) => PayloadLocation::Memory(sges),
+                PayloadDestination::Scratch => return None,
             },
             header: &[],
             len: self.destination.len,
@@ -78,7 +78,7 @@ impl Target {
         };
         if let Some(received) = datagram.payload.last_chunk().filter(|_| config.sealed) {
             let ports = [source.port(), datagram.destination.port()];
-            let seen = Done { header: &first[..header], ..done };
+            let seen = RxPacket { header: &first[..header], ..done };
             done.icrc = sealer.check_known(datagram.network, ports, &seen, u32::from_le_bytes(*received));
             // The sender may use inputs that our sockets do not, as in `land`.
             if done.icrc == Icrc::Bad && icrc::verify_ip_packet(datagram.packet) == Ok(true) {
@@ -136,21 +136,21 @@ impl DpdkIo {
         if done.icrc == Icrc::Good {
             self.hosts.learn(done.source.ip(), mac);
         }
-        steer.landed(&[Done { header: &first[..target.headers[1]], ..done }]);
+        steer.landed(&[RxPacket { header: &first[..target.headers[1]], ..done }]);
         Some(true)
     }
 
     /// Returns the destination of the next frame, if the headers and the trailer also fit around it.
     fn target<S: Steer>(&self, steer: &mut S) -> Option<Target> {
         let mut picks = [Pick::default()];
-        if steer.expect(&mut picks) == 0 {
+        if steer.predict(&mut picks) == 0 {
             return None;
         }
-        let [Pick { to, header_len: Some(header) }] = picks else { return None };
+        let [Pick { destination: to, header_len: Some(header) }] = picks else { return None };
         let destination = self.posted.contiguous(to).filter(|destination| destination.len >= MIN_PAYLOAD_BYTES)?;
         let headers = [self.headroom(), usize::from(header).min(MAX_HEADER)];
         let trailer = if self.config.sealed { ICRC_BYTES } else { 0 };
-        let [before, after] = steer.around(to);
+        let [before, after] = steer.margins(to);
         let fits = headers[0] + headers[1] <= before as usize && trailer <= after as usize;
         let regions = &self.posted.regions;
         let region = regions.get(destination.region);

@@ -21,7 +21,7 @@ mod sys;
 use crate::frame::Mac;
 use crate::payload::PostedReceives;
 use crate::seal::Sealer;
-use crate::{Capabilities, DeviceCounts, IoError, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::{Capabilities, DeviceCounters, IoError, PacketIo, Recv, SCRATCH_BYTES, Steer, TxPacket};
 pub use eal::{EalConfig, Pages};
 use hosts::HostCache;
 use port::Device;
@@ -335,9 +335,9 @@ fn memory_hint(code: i32, config: &DpdkConfig) -> String {
 }
 
 impl PacketIo for DpdkIo {
-    fn device(&self) -> DeviceCounts {
+    fn device_counters(&self) -> DeviceCounters {
         let DpdkCounters { missed, receive_errors, no_buffers, no_link: unsent, .. } = self.dpdk_counters();
-        DeviceCounts { missed, receive_errors, no_buffers, unsent, ..DeviceCounts::default() }
+        DeviceCounters { missed, receive_errors, no_buffers, unsent, ..DeviceCounters::default() }
     }
 
     fn counters(&self) -> Vec<(String, u64)> {
@@ -411,7 +411,7 @@ impl PacketIo for DpdkIo {
     }
 
     /// Packets that are sent while there is no link are lost, and counted.
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         if !self.link_is_up() {
             self.counters.no_link += packets.len() as u64;
             return Ok(packets.len());

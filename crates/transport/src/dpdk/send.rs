@@ -3,9 +3,9 @@
 use super::DpdkIo;
 use super::sys::{self, BURST, Piece};
 use crate::frame::{self, MAX_HEADERS};
-use crate::prebuilt::{PrebuiltIo, Run};
+use crate::prebuilt::{FrameRun, PrebuiltIo};
 use crate::seal::ICRC_BYTES;
-use crate::{IoError, MAX_HEADER, Send, payload};
+use crate::{IoError, MAX_HEADER, TxPacket, payload};
 use shotline_memory::{Region, Sge};
 use shotline_wire::{ethernet, ipv4, ipv6, udp};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 impl DpdkIo {
     /// Sends up to [`BURST`] packets. Returns how many were sent.
-    pub(super) fn send_burst(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    pub(super) fn send_burst(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         let trailer = if self.config.sealed { ICRC_BYTES } else { 0 };
         let macs = [self.mac, self.hosts.find(to.ip())];
         let from = self.config.bind;
@@ -95,13 +95,13 @@ impl PrebuiltIo for DpdkIo {
         Ok(Some(Region::device(Arc::new(memory))))
     }
 
-    fn lent(&mut self) -> usize {
+    fn in_flight(&mut self) -> usize {
         self.port.in_flight()
     }
 
     /// The destination is in the frames' headers, so `to` is ignored. Frames sent while there is no link are lost, and
     /// counted.
-    fn send_prebuilt(&mut self, _to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+    fn send_prebuilt(&mut self, _to: SocketAddr, frames: FrameRun) -> Result<usize, IoError> {
         if frames.len as usize > ethernet::Header::LEN + usize::from(self.config.mtu) {
             let what = format!("a frame of {} bytes is too long for an MTU of {}", frames.len, self.config.mtu);
             return Err(IoError::Config(what));

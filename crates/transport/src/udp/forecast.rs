@@ -9,7 +9,7 @@
 use super::posted::{Progress, RawSlot, ReceiveQueue};
 use super::sys::{IoVec, Received, RecvBatch};
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Done, Icrc, Landed, MAX_HEADER, Pick, Steer};
+use crate::{Icrc, MAX_HEADER, PayloadLocation, Pick, RxPacket, Steer};
 use arrayvec::ArrayVec;
 use rustix::fd::OwnedFd;
 use shotline_memory::Sge;
@@ -45,7 +45,7 @@ struct Buffers {
 struct Expected {
     header: usize,
     payload: usize,
-    slot: Option<(Landed, RawSlot)>,
+    slot: Option<(PayloadLocation, RawSlot)>,
 }
 
 impl ForecastReceiver {
@@ -69,7 +69,7 @@ impl ForecastReceiver {
         steer: &mut S,
     ) -> io::Result<Option<Progress>> {
         let mut picks = [Pick::default(); DEPTH];
-        let forecast = steer.expect(&mut picks);
+        let forecast = steer.predict(&mut picks);
         if forecast < 2 {
             return Ok(None);
         }
@@ -98,7 +98,7 @@ impl ForecastReceiver {
         sealer: &mut Sealer,
         steer: &mut S,
     ) -> io::Result<(usize, usize)> {
-        let mut batch = ArrayVec::<Done<'_>, DEPTH>::new();
+        let mut batch = ArrayVec::<RxPacket<'_>, DEPTH>::new();
         let mut others = ArrayVec::<(Received, Vec<u8>), DEPTH>::new();
         let trailer = posted.trailer();
         for index in 0..received {
@@ -109,8 +109,8 @@ impl ForecastReceiver {
                 continue;
             }
             let head = &buffers.heads[index];
-            let mut done = Done {
-                landed: Landed::Scratch(Sge::EMPTY),
+            let mut done = RxPacket {
+                landed: PayloadLocation::Scratch(Sge::EMPTY),
                 header: &head[..header],
                 len: payload as u32,
                 source: seen.source,
@@ -149,7 +149,7 @@ fn receive_unseen(posted: &mut ReceiveQueue, fd: &OwnedFd, buffers: &mut Buffers
     let mut pieces = [[IoVec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 5]; DEPTH];
     for (index, pick) in picks.iter().enumerate() {
         let header = usize::from(pick.header_len.unwrap_or(0)).min(MAX_HEADER);
-        let slot = posted.take_any(pick.to);
+        let slot = posted.take_any(pick.destination);
         let payload = slot.map_or(0, |(_, slot)| slot.len[0] as usize + slot.len[1] as usize);
         buffers.expected[index] = Expected { header, payload, slot };
         let head = buffers.heads[index].as_mut_ptr();
@@ -206,10 +206,10 @@ fn deliver_through_scratch<S: Steer>(
     for (index, packet) in datagrams.into_iter().enumerate() {
         let first = &packet[..packet.len().min(MAX_HEADER)];
         let len = packet.len() as u32;
-        let view = crate::Seen { first, packets: 1, segment: len, last: len, source: seen.source };
+        let view = crate::BatchInfo { first, packets: 1, segment: len, last: len, source: seen.source };
         let header = steer.header_len(&view).min(MAX_HEADER);
-        let mut done = Done {
-            landed: Landed::Scratch(Sge::EMPTY),
+        let mut done = RxPacket {
+            landed: PayloadLocation::Scratch(Sge::EMPTY),
             header: first,
             len: 0,
             source: seen.source,
@@ -226,7 +226,7 @@ fn deliver_through_scratch<S: Steer>(
                 region.write(scratch.offset as usize, &packet[header..header + payload]);
             }
             let address = posted.regions.address(scratch);
-            done.landed = Landed::Scratch(scratch);
+            done.landed = PayloadLocation::Scratch(scratch);
             done.header = &packet[..header];
             done.len = payload as u32;
             done.fault = None;

@@ -15,9 +15,9 @@ mod send;
 mod small;
 mod sys;
 
-use crate::prebuilt::{PrebuiltIo, Run};
+use crate::prebuilt::{FrameRun, PrebuiltIo};
 use crate::seal::Sealer;
-use crate::{Capabilities, DeviceCounts, IoError, MAX_BATCH, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::{Capabilities, DeviceCounters, IoError, MAX_BATCH, PacketIo, Recv, SCRATCH_BYTES, Steer, TxPacket};
 pub use config::UdpConfig;
 use receive::Receiver;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -90,8 +90,8 @@ impl UdpIo {
 }
 
 impl PacketIo for UdpIo {
-    fn device(&self) -> DeviceCounts {
-        DeviceCounts::default()
+    fn device_counters(&self) -> DeviceCounters {
+        DeviceCounters::default()
     }
 
     fn counters(&self) -> Vec<(String, u64)> {
@@ -147,7 +147,7 @@ impl PacketIo for UdpIo {
         Some(self.fd.as_fd())
     }
 
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         let mut taken = 0;
         while taken < packets.len() {
             let rest = &packets[taken..packets.len().min(taken + MAX_BATCH)];
@@ -172,11 +172,11 @@ impl PrebuiltIo for UdpIo {
         Ok(None)
     }
 
-    fn lent(&mut self) -> usize {
+    fn in_flight(&mut self) -> usize {
         0
     }
 
-    fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+    fn send_prebuilt(&mut self, to: SocketAddr, frames: FrameRun) -> Result<usize, IoError> {
         self.sender.accepts_prebuilt(frames.len)?;
         let mut taken = 0;
         while taken < frames.count as usize {

@@ -2,7 +2,7 @@
 
 use super::config::UdpConfig;
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Done, Icrc, Landed, Recv, To};
+use crate::{Icrc, PayloadDestination, PayloadLocation, Recv, RxPacket};
 use shotline_memory::{Regions, Sge};
 use shotline_wire::crc;
 use shotline_wire::shot::DropCause;
@@ -84,16 +84,20 @@ impl ReceiveQueue {
     }
 
     /// Takes the destination that a steer chose, if the payload fits in it; a posted buffer is thereby consumed.
-    pub(super) fn take_fitting(&mut self, to: To, payload: usize) -> Option<(Landed, RawSlot)> {
+    pub(super) fn take_fitting(
+        &mut self,
+        to: PayloadDestination,
+        payload: usize,
+    ) -> Option<(PayloadLocation, RawSlot)> {
         match to {
-            To::Scratch => None,
-            To::Posted(id) => {
+            PayloadDestination::Scratch => None,
+            PayloadDestination::Posted(id) => {
                 let posted = self.slots.get_mut(id as usize)?;
-                posted.holds(payload).then(|| (Landed::Slot(id), std::mem::replace(posted, RawSlot::NONE)))
+                posted.holds(payload).then(|| (PayloadLocation::Slot(id), std::mem::replace(posted, RawSlot::NONE)))
             }
-            To::Memory(sges) => {
+            PayloadDestination::Memory(sges) => {
                 let slot = self.memory(sges);
-                slot.holds(payload).then_some((Landed::Memory(sges), slot))
+                slot.holds(payload).then_some((PayloadLocation::Memory(sges), slot))
             }
         }
     }
@@ -109,20 +113,22 @@ impl ReceiveQueue {
     }
 
     /// Takes the destination that a steer predicted, of any length.
-    pub(super) fn take_any(&mut self, to: To) -> Option<(Landed, RawSlot)> {
+    pub(super) fn take_any(&mut self, to: PayloadDestination) -> Option<(PayloadLocation, RawSlot)> {
         match to {
-            To::Scratch => None,
-            To::Posted(id) => {
+            PayloadDestination::Scratch => None,
+            PayloadDestination::Posted(id) => {
                 let posted = self.slots.get_mut(id as usize).filter(|slot| slot.len[0] > 0)?;
-                Some((Landed::Slot(id), std::mem::replace(posted, RawSlot::NONE)))
+                Some((PayloadLocation::Slot(id), std::mem::replace(posted, RawSlot::NONE)))
             }
-            To::Memory(sges) => Some((Landed::Memory(sges), self.memory(sges))).filter(|(_, slot)| slot.len[0] > 0),
+            PayloadDestination::Memory(sges) => {
+                Some((PayloadLocation::Memory(sges), self.memory(sges))).filter(|(_, slot)| slot.len[0] > 0)
+            }
         }
     }
 
     /// Posts a buffer again that nothing has landed in.
-    pub(super) fn repost(&mut self, slot: Option<(Landed, RawSlot)>) {
-        if let Some((Landed::Slot(id), slot)) = slot {
+    pub(super) fn repost(&mut self, slot: Option<(PayloadLocation, RawSlot)>) {
+        if let Some((PayloadLocation::Slot(id), slot)) = slot {
             self.slots[id as usize] = slot;
         }
     }
@@ -131,7 +137,7 @@ impl ReceiveQueue {
     /// position in its batch, `icrc` the received value.
     pub(super) fn verify(
         &self,
-        done: &mut Done<'_>,
+        done: &mut RxPacket<'_>,
         segment: usize,
         payload: [(*mut u8, usize); 2],
         icrc: Option<[u8; ICRC_BYTES]>,

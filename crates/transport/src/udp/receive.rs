@@ -6,7 +6,7 @@ use super::posted::{Progress, RawSlot, ReceiveQueue};
 use super::small::SmallReceiver;
 use super::sys::{self, IoVec, push};
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, SCRATCH_BYTES, Seen, Steer};
+use crate::{BatchInfo, Icrc, MAX_BATCH, MAX_HEADER, PayloadLocation, Pick, RxPacket, SCRATCH_BYTES, Steer};
 use arrayvec::ArrayVec;
 use rustix::fd::OwnedFd;
 use shotline_memory::{Regions, Sge};
@@ -30,7 +30,7 @@ struct PacketLayout {
     /// Offset of its payload in the scratch memory, if it has no destination.
     scratch: usize,
     /// Destination of its payload, if not the scratch memory.
-    slot: Option<(Landed, RawSlot)>,
+    slot: Option<(PayloadLocation, RawSlot)>,
     /// Too short for a header and an ICRC.
     runt: bool,
 }
@@ -132,7 +132,7 @@ impl Receiver {
         let batch = Batch::of(seen);
         self.forecast.record(batch.packets);
         self.small.record(seen.total);
-        let view = Seen {
+        let view = BatchInfo {
             first: &first[..batch.segment.min(MAX_HEADER).min(first.len())],
             packets: batch.packets,
             segment: batch.segment as u32,
@@ -189,7 +189,8 @@ impl Receiver {
             open.end += layout.header;
             if layout.payload > 0 {
                 push(&mut self.pieces, heads, open);
-                layout.slot = if layout.runt { None } else { self.posted.take_fitting(pick.to, layout.payload) };
+                layout.slot =
+                    if layout.runt { None } else { self.posted.take_fitting(pick.destination, layout.payload) };
                 match &layout.slot {
                     Some((_, slot)) => {
                         let pieces = slot.pieces(layout.payload).into_iter().filter(|(_, len)| *len > 0);
@@ -213,10 +214,10 @@ impl Receiver {
     /// Verifies every packet of the batch that was just copied and reports it to the steer.
     fn report<S: Steer>(&self, seen: &sys::Received, local: SocketAddr, sealer: &mut Sealer, steer: &mut S) {
         let scratch = self.posted.regions.address(self.posted.scratch);
-        let mut batch = ArrayVec::<Done<'_>, MAX_BATCH>::new();
+        let mut batch = ArrayVec::<RxPacket<'_>, MAX_BATCH>::new();
         for (index, layout) in self.layouts.iter().enumerate() {
-            let mut done = Done {
-                landed: Landed::Scratch(Sge::EMPTY),
+            let mut done = RxPacket {
+                landed: PayloadLocation::Scratch(Sge::EMPTY),
                 header: &self.heads[layout.at..layout.at + layout.header],
                 len: 0,
                 source: seen.source,
@@ -239,7 +240,7 @@ impl Receiver {
                     let offset = self.posted.scratch.offset + layout.scratch as u64;
                     let sge = Sge { offset, len: payload as u32, ..self.posted.scratch };
                     let at = scratch.wrapping_add(layout.scratch);
-                    (Landed::Scratch(sge), [(at, payload), (std::ptr::null_mut(), 0)])
+                    (PayloadLocation::Scratch(sge), [(at, payload), (std::ptr::null_mut(), 0)])
                 }
             };
             done.landed = landed;

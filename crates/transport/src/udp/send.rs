@@ -2,9 +2,9 @@
 
 use super::config::UdpConfig;
 use super::sys::{self, Address, IoVec, Message, push};
-use crate::prebuilt::Run;
+use crate::prebuilt::FrameRun;
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, Send, payload};
+use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, TxPacket, payload};
 use rustix::fd::OwnedFd;
 use shotline_memory::{Regions, Sge};
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ impl Sender {
         local: SocketAddr,
         sealer: &mut Sealer,
         to: SocketAddr,
-        packets: &[Send<'_>],
+        packets: &[TxPacket<'_>],
     ) -> Result<usize, IoError> {
         let Some(first) = packets.first() else { return Ok(0) };
         let segment = self.bytes(first);
@@ -84,7 +84,7 @@ impl Sender {
 
     /// Sends as many packets of a run as fit in one batch, as one piece of memory if there are no gaps. Returns how
     /// many were sent.
-    pub(super) fn run(&mut self, fd: &OwnedFd, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+    pub(super) fn run(&mut self, fd: &OwnedFd, to: SocketAddr, frames: FrameRun) -> Result<usize, IoError> {
         let count = (MAX_BYTES / frames.len as usize).min(MAX_BATCH).min(frames.count as usize);
         self.pieces.clear();
         if frames.stride == frames.len {
@@ -115,7 +115,7 @@ impl Sender {
         }
     }
 
-    fn bytes(&self, packet: &Send<'_>) -> usize {
+    fn bytes(&self, packet: &TxPacket<'_>) -> usize {
         let trailer = if self.sealed { ICRC_BYTES } else { 0 };
         packet.header.len() + payload::len(packet.gather) + trailer
     }
@@ -126,7 +126,7 @@ impl Sender {
         local: SocketAddr,
         sealer: &mut Sealer,
         to: SocketAddr,
-        packets: &[Send<'_>],
+        packets: &[TxPacket<'_>],
     ) -> Result<(), IoError> {
         let mut end = 0;
         for (index, packet) in packets.iter().enumerate() {

@@ -31,7 +31,7 @@ use crate::land::Landing;
 use crate::neighbour::NeighbourCache;
 use crate::payload::{self, PostedReceives};
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Capabilities, DeviceCounts, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::{Capabilities, DeviceCounters, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Steer, TxPacket};
 pub use config::{AttachMode, CopyMode, XdpConfig};
 use queue::{Queue, RxFrame, TxFrame};
 use rustix::event::epoll;
@@ -308,9 +308,9 @@ fn watch(queues: &[Queue]) -> std::io::Result<OwnedFd> {
 }
 
 impl PacketIo for XdpIo {
-    fn device(&self) -> DeviceCounts {
+    fn device_counters(&self) -> DeviceCounters {
         let XdpCounters { no_chunk: missed, dropped, merged, unknown_host: unsent, .. } = self.xdp_counters();
-        DeviceCounts { missed, receive_errors: dropped + merged, unsent, ..DeviceCounts::default() }
+        DeviceCounters { missed, receive_errors: dropped + merged, unsent, ..DeviceCounters::default() }
     }
 
     fn counters(&self) -> Vec<(String, u64)> {
@@ -363,7 +363,7 @@ impl PacketIo for XdpIo {
     }
 
     /// Packets to a host with an unknown Ethernet address are lost while the kernel resolves it.
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         let Some(mac) = self.neighbours.find(to.ip()) else {
             self.counters.unknown_host += packets.len() as u64;
             return Ok(packets.len());

@@ -5,12 +5,12 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use shotline_memory::Sge;
-use shotline_testing::{or_skip, until};
+use shotline_testing::{or_skip, wait_until};
 use shotline_transport::af_packet::{FrameConfig, FrameIo};
-use shotline_transport::conformance::Ends;
-use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use shotline_transport::conformance::EndpointPair;
+use shotline_transport::prebuilt::{FrameRun, PrebuiltIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
-use shotline_transport::{Icrc, PacketIo, Seal, Send};
+use shotline_transport::{Icrc, PacketIo, Seal, TxPacket};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Cable {
         for end in 0..2 {
             cable.enter(end);
             // The kernel drops packets until it has detected the carrier.
-            until("the cable is in", || ip("-oneline link show dev cable").contains("state UP"));
+            wait_until("the cable is in", || ip("-oneline link show dev cable").contains("state UP"));
         }
         Ok(cable)
     }
@@ -119,10 +119,10 @@ fn raw_frames_through_a_ring_conform() {
     for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
         let open = || {
             let [tx, rx] = [0, 1].map(|end| cable.open_ring(end, v4, &memory, sealed));
-            Ends { to: rx.local_addr(), tx, rx }
+            EndpointPair { to: rx.local_addr(), tx, rx }
         };
-        conforms("af_packet, ring", sealed, STEERS, &memory, open, |Ends { rx, .. }| {
-            assert_eq!((rx.refused(), rx.device().lost()), Default::default());
+        conforms("af_packet, ring", sealed, STEERS, &memory, open, |EndpointPair { rx, .. }| {
+            assert_eq!((rx.refused(), rx.device_counters().lost()), Default::default());
             Ok(())
         });
     }
@@ -142,7 +142,7 @@ fn unsegmented_gso_packets_are_delivered_one_by_one() {
         let head = header(3);
         let (gather, bytes) = memory.payload(0, 3000);
         let (gather_short, bytes_short) = memory.payload(0, 1000);
-        let packet = |gather| Send { header: &head, gather, seal: Seal::Compute };
+        let packet = |gather| TxPacket { header: &head, gather, seal: Seal::Compute };
         // Equal lengths and a shorter last packet: the kernel gets them as one.
         let mut batch = vec![packet(&gather[..]); 10];
         batch.push(packet(&gather_short[..]));
@@ -158,7 +158,7 @@ fn unsegmented_gso_packets_are_delivered_one_by_one() {
                 );
             }
         }
-        assert_eq!((frames.refused(), frames.device().lost()), Default::default());
+        assert_eq!((frames.refused(), frames.device_counters().lost()), Default::default());
     }
 }
 
@@ -175,21 +175,21 @@ fn frames_dropped_by_the_kernel_are_counted() {
         let head = header(3);
         let (gather, _) = memory.payload(0, 3000);
         for _ in 0..SENT {
-            let one = [Send { header: &head, gather: &gather, seal: Seal::Compute }];
+            let one = [TxPacket { header: &head, gather: &gather, seal: Seal::Compute }];
             assert_eq!(socket.send(frames.local_addr(), &one).unwrap(), 1);
         }
         let mut steer = crate::suite::Collector::new(&memory, [].into());
         let mut landed = 0;
-        until("each frame has come or is counted as missed", || {
+        wait_until("each frame has come or is counted as missed", || {
             while let some @ 1.. = frames.poll(&mut steer, 64).unwrap() {
                 landed += some as u64;
             }
-            landed + frames.device().missed >= SENT
+            landed + frames.device_counters().missed >= SENT
         });
-        let missed = frames.device().missed;
+        let missed = frames.device_counters().missed;
         assert!(missed > 0 && landed > 0, "{landed} landed, {missed} missed");
         assert_eq!(landed + missed, SENT);
-        assert_eq!(frames.device().missed, missed, "and are counted once");
+        assert_eq!(frames.device_counters().missed, missed, "and are counted once");
     }
 }
 
@@ -200,9 +200,9 @@ fn raw_frames_conform() {
     for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
         let open = || {
             let [tx, rx] = [0, 1].map(|end| cable.open(end, v4, &memory, sealed, mac(1 - end)));
-            Ends { to: rx.local_addr(), tx, rx }
+            EndpointPair { to: rx.local_addr(), tx, rx }
         };
-        conforms("af_packet", sealed, STEERS, &memory, open, |Ends { rx, .. }| {
+        conforms("af_packet", sealed, STEERS, &memory, open, |EndpointPair { rx, .. }| {
             assert_eq!(rx.refused(), Default::default());
             Ok(())
         });
@@ -221,7 +221,7 @@ fn prebuilt_frames_are_sent_unchanged_after_resolution() {
         cable.enter(0); // address resolution is started from this namespace
         // More frames than one call accepts.
         let first = memory.payload(0, 1).0[0];
-        let run = Run { region: first.region, offset: 64, stride: 1024, len: 1000, count: 40 };
+        let run = FrameRun { region: first.region, offset: 64, stride: 1024, len: 1000, count: 40 };
         for index in 0..run.count {
             tx.prebuild(to, run.frame(index)).unwrap();
         }
@@ -252,10 +252,10 @@ fn raw_frames_and_sockets_resolve_each_other() {
         let mut frames = cable.open(1, v4, &memory, true, None);
         let head = header(3);
         let (gather, bytes) = memory.payload(0, 3000);
-        let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
+        let one = TxPacket { header: &head, gather: &gather, seal: Seal::Compute };
         // Packets are lost until the kernel has resolved the host.
         let mut steer = crate::suite::Collector::new(&memory, [].into());
-        until("a packet comes through", || {
+        wait_until("a packet comes through", || {
             assert_eq!(frames.send(socket.local_addr(), &[one]).unwrap(), 1);
             socket.wait(Duration::from_millis(50)).unwrap();
             socket.poll(&mut steer, 4).unwrap();

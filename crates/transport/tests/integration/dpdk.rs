@@ -3,11 +3,11 @@
 use crate::af_packet::{Cable, ip};
 use crate::suite::{BUFFERS, CREDITS, Collector, HEADER, Memory, STEERS, header, receive};
 use shotline_memory::Sge;
-use shotline_testing::{PATIENCE, or_skip, skip, until, until_some};
-use shotline_transport::conformance::{self, Ends, Fixture};
+use shotline_testing::{WAIT_TIMEOUT, or_skip, skip, wait_until, wait_until_some};
+use shotline_transport::conformance::{self, EndpointPair, Fixture};
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig, Pages};
-use shotline_transport::prebuilt::{PrebuiltIo, Run};
-use shotline_transport::{Icrc, IoError, Landed, PacketIo, Pick, Recv, Seal, Send, To};
+use shotline_transport::prebuilt::{FrameRun, PrebuiltIo};
+use shotline_transport::{Icrc, IoError, PacketIo, PayloadDestination, PayloadLocation, Pick, Recv, Seal, TxPacket};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -61,7 +61,7 @@ fn memif_pair(
         DpdkIo::open(config, &memory.regions).unwrap()
     });
     for end in [&mut server, &mut client] {
-        end.wait_link(PATIENCE).unwrap();
+        end.wait_link(WAIT_TIMEOUT).unwrap();
     }
     (server, client)
 }
@@ -73,15 +73,15 @@ fn memif_pair(
 /// handled when its link is down.
 fn close(server: DpdkIo, client: DpdkIo) {
     drop(client);
-    until("the server's link is down", || !server.link_is_up());
+    wait_until("the server's link is down", || !server.link_is_up());
 }
 
 /// Runs the suite from the second port to the first one, and returns both.
 fn conform(memory: &Memory, sealed: bool, name: &str, credits: bool, [rx, tx]: [DpdkIo; 2]) -> [DpdkIo; 2] {
-    let (mut ends, mut back) = (Some(Ends { to: rx.local_addr(), tx, rx }), None);
+    let (mut ends, mut back) = (Some(EndpointPair { to: rx.local_addr(), tx, rx }), None);
     let open =
         |_: &Memory| ends.take().ok_or_else(|| "a check before failed, and ports are not opened twice".to_owned());
-    let close = |ends: Ends<DpdkIo, DpdkIo>| {
+    let close = |ends: EndpointPair<DpdkIo, DpdkIo>| {
         back = Some([ends.rx, ends.tx]);
         Ok(())
     };
@@ -109,7 +109,7 @@ fn memif_conforms_with_and_without_zero_copy() {
             assert_eq!(counters.landed, counters.received);
             assert!(counters.causes().iter().all(|(_, count)| *count == 0), "{counters:?}");
             assert_eq!((counters.link_ups, counters.link_downs, counters.no_link), (1, 0, 0));
-            until("all that was sent has been read", || client.lent() == 0);
+            wait_until("all that was sent has been read", || client.in_flight() == 0);
             close(server, client);
         }
     }
@@ -130,14 +130,14 @@ fn prebuilt_frames_arrive_unchanged_with_new_payloads() {
             assert_eq!(head, if v4 { 42 } else { 62 });
             // Three frames, each in its own slot with unused bytes after it.
             let first = memory.buffer(0, 2000);
-            let run = Run { region: first.region, offset: first.offset, stride: 4096, len: 2000, count: 3 };
+            let run = FrameRun { region: first.region, offset: first.offset, stride: 4096, len: 2000, count: 3 };
             let mut runs = vec![(memory.regions.clone(), run)];
             let own = tx.frame_memory(1 << 20).unwrap();
             assert_eq!(own.is_some(), way == "zero-copy=yes");
             if let Some(own) = own {
                 let (regions, region) = memory.regions.with(own).unwrap();
                 // The same with zero-copy memory.
-                runs.push((regions, Run { region, offset: 22, ..run }));
+                runs.push((regions, FrameRun { region, offset: 22, ..run }));
                 assert!(tx.frame_memory(1 << 34).is_err(), "there is not as much");
             }
             for (regions, run) in runs {
@@ -152,20 +152,24 @@ fn prebuilt_frames_arrive_unchanged_with_new_payloads() {
                         regions.get(frame.region).write(frame.offset as usize + head, &payload);
                     }
                     assert_eq!(tx.send_prebuilt(to, run).unwrap(), 3);
-                    assert_eq!(tx.lent(), if way == "zero-copy=yes" { 3 } else { 0 }, "nothing was received so far");
+                    assert_eq!(
+                        tx.in_flight(),
+                        if way == "zero-copy=yes" { 3 } else { 0 },
+                        "nothing was received so far"
+                    );
                     for (index, received) in receive(&mut rx, &memory, vec![None; 3], 3).iter().enumerate() {
                         let whole = [received.header.as_slice(), &received.bytes].concat();
                         assert_eq!(whole, vec![round * 16 + index as u8; 2000 - head]);
                         assert_eq!((received.icrc, received.fault), (Icrc::Absent, None));
                     }
-                    assert_eq!(tx.lent(), 0);
+                    assert_eq!(tx.in_flight(), 0);
                 }
                 assert!(
                     tx.prebuild(to, Sge { len: head as u32 - 1, ..run.frame(0) }).is_err(),
                     "too short for the headers"
                 );
                 assert!(tx.prebuild(to, Sge { len: 9015, ..run.frame(0) }).is_err(), "longer than the MTU");
-                assert!(tx.send_prebuilt(to, Run { len: 9015, count: 1, ..run }).is_err());
+                assert!(tx.send_prebuilt(to, FrameRun { len: 9015, count: 1, ..run }).is_err());
             }
             close(rx, tx);
         }
@@ -211,7 +215,7 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
             let seal = if sealed { seal } else { Seal::None };
             // After a frame that differed from its prediction, the next ones are received in the usual way.
             let (small, _) = memory.payload(0, 60);
-            assert_eq!(tx.send(to, &[Send { header: &head, gather: &small, seal: Seal::None }; 40]).unwrap(), 40);
+            assert_eq!(tx.send(to, &[TxPacket { header: &head, gather: &small, seal: Seal::None }; 40]).unwrap(), 40);
             receive(&mut rx, &memory, vec![None; 40], 40);
             for index in 19..23 {
                 memory.fill(memory.buffer(index, 4096), 0xA5);
@@ -219,14 +223,15 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
             let buffer = memory.buffer(20, LEN);
             assert_eq!(rx.post(&[Recv { id: 20, sge: [buffer, Sge::EMPTY] }]), 1);
             let (gather, bytes) = memory.payload(8 * case as u64, len);
-            assert_eq!(tx.send(destination, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
-            let predictions = vec![Pick { to: To::Posted(20), header_len: Some(HEADER as u16) }];
+            assert_eq!(tx.send(destination, &[TxPacket { header: &head, gather: &gather, seal }]).unwrap(), 1);
+            let predictions =
+                vec![Pick { destination: PayloadDestination::Posted(20), header_len: Some(HEADER as u16) }];
             let mut steer = Collector { predictions, around, ..Collector::new(&memory, [].into()) };
             rx.poll(&mut steer, 1).unwrap();
             let what = format!("case {case}, {way}, v4 {v4}, sealed {sealed}");
             assert_eq!(steer.received.len(), usize::from(destination == to), "{what}");
             for received in &steer.received {
-                assert_eq!(received.landed == Landed::Slot(20), unseen, "{what}: {:?}", received.landed);
+                assert_eq!(received.landed == PayloadLocation::Slot(20), unseen, "{what}: {:?}", received.landed);
                 assert_eq!(
                     (received.bytes == bytes, received.header.as_slice(), received.icrc),
                     (true, head.as_slice(), verdict),
@@ -241,9 +246,13 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
             // A buffer that nothing landed in is still posted, and a used one is not.
             let (gather, bytes) = memory.payload(512, LEN);
             let seal = if sealed { Seal::Compute } else { Seal::None };
-            assert_eq!(tx.send(to, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
+            assert_eq!(tx.send(to, &[TxPacket { header: &head, gather: &gather, seal }]).unwrap(), 1);
             let received = receive(&mut rx, &memory, vec![Some(20)], 1);
-            assert_eq!((received[0].landed == Landed::Slot(20), received[0].bytes == bytes), (!unseen, true), "{what}");
+            assert_eq!(
+                (received[0].landed == PayloadLocation::Slot(20), received[0].bytes == bytes),
+                (!unseen, true),
+                "{what}"
+            );
             rx.withdraw(&[20]);
         }
         let counters = rx.dpdk_counters();
@@ -283,7 +292,7 @@ impl Testpmd {
         let missing = |why: &str| format!("dpdk-testpmd does not start ({why}); it is in Debian's dpdk-dev");
         let child = command.spawn().map_err(|error| missing(&error.to_string()))?;
         let mut testpmd = Self(child, log);
-        let started = until_some("dpdk-testpmd's port", || {
+        let started = wait_until_some("dpdk-testpmd's port", || {
             let log = std::fs::read_to_string(&testpmd.1).unwrap_or_default();
             let ended = testpmd.0.try_wait().unwrap().map(|status| status.code() == Some(127));
             ended.map(|absent| !absent).or(log.contains("Checking link statuses").then_some(true))
@@ -328,13 +337,13 @@ fn reception_resumes_after_the_sender_is_killed_and_restarted() {
                         && received.fault.is_none())
                 );
             };
-        until("its packets", || {
+        wait_until("its packets", || {
             poll(&mut rx);
             rx.dpdk_counters().landed > before + 500
         });
         // Probably in the middle of a burst: the shared memory is unmapped.
         sender.0.kill().unwrap();
-        until("the link is down", || {
+        wait_until("the link is down", || {
             poll(&mut rx);
             !rx.link_is_up()
         });
@@ -357,22 +366,22 @@ fn memif_client_connects_to_a_later_or_restarted_server() {
         let forward = ["--forward-mode=rxonly"];
         for round in 1..=rounds {
             let server = or_skip!(Testpmd::start_as("server", &folder, &name, &[], &forward));
-            client.wait_link(PATIENCE).unwrap_or_else(|error| panic!("{way}, round {round}: {error}"));
+            client.wait_link(WAIT_TIMEOUT).unwrap_or_else(|error| panic!("{way}, round {round}: {error}"));
             let head = header(1);
-            let one = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
+            let one = TxPacket { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
             assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 3]).unwrap(), 3);
-            until("the server has read the frames", || client.lent() == 0);
+            wait_until("the server has read the frames", || client.in_flight() == 0);
             // It stops reading, and is killed while frames are in use.
             // SAFETY: sends a signal to our own child.
             assert_eq!(unsafe { libc::kill(server.0.id() as i32, libc::SIGSTOP) }, 0);
             assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 30]).unwrap(), 30);
-            assert_eq!(client.lent() > 0, way == "zero-copy=yes");
+            assert_eq!(client.in_flight() > 0, way == "zero-copy=yes");
             drop(server);
-            until("the link is down", || !client.link_is_up());
+            wait_until("the link is down", || !client.link_is_up());
             let counters = client.dpdk_counters();
             assert_eq!((counters.link_ups, counters.link_downs, counters.sent), (round, round, 33 * round));
             // The link is reported down before the buffers are recovered.
-            until("unread frames are recovered after the link went down", || client.lent() == 0);
+            wait_until("unread frames are recovered after the link went down", || client.in_flight() == 0);
         }
     }
 }
@@ -386,7 +395,7 @@ fn packets_sent_without_a_link_are_lost_and_counted() {
     let error = tx.wait_link(Duration::from_millis(50)).unwrap_err().to_string();
     assert!(error.contains("its server must run") && error.contains("m.sock"), "{error}");
     let head = header(1);
-    let one = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
+    let one = TxPacket { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
     assert_eq!(tx.send(address(true, 1).parse().unwrap(), &[one; 3]).unwrap(), 3);
     assert_eq!((tx.dpdk_counters().no_link, tx.dpdk_counters().sent), (3, 0));
 }
@@ -464,13 +473,13 @@ fn foreign_frames_are_counted_by_cause_and_not_delivered() {
     let replay = format!("net_pcap0,rx_pcap={},infinite_rx=1", capture.display());
     let sender = or_skip!(Testpmd::start(&folder, "replay", &[replay], &["--forward-mode=io"]));
     let mut steer = Collector::new(&memory, [].into());
-    until("the captures, several times", || {
+    wait_until("the captures, several times", || {
         rx.poll(&mut steer, 64).unwrap();
         rx.dpdk_counters().received > 5 * frames
     });
     drop(sender);
     while rx.poll(&mut steer, 64).unwrap() > 0 {}
-    until("the link is down", || !rx.link_is_up());
+    wait_until("the link is down", || !rx.link_is_up());
     let counters = rx.dpdk_counters();
     let [_, _, _, causes @ ..] = counters.causes();
     let refused: u64 = causes.iter().map(|(_, count)| count).sum();
@@ -487,7 +496,7 @@ fn capture_file_opens_as_a_port() {
     let device = format!("net_pcap_file,rx_pcap={}", file.display());
     let mut rx = DpdkIo::open(config(device, address(true, 0), &memory), &memory.regions).unwrap();
     let mut steer = Collector::new(&memory, [].into());
-    until("the file's end", || {
+    wait_until("the file's end", || {
         rx.poll(&mut steer, 64).unwrap();
         rx.dpdk_counters().received >= 100
     });
@@ -513,7 +522,7 @@ fn af_packet_conforms_over_a_cable() {
             DpdkIo::open(config, &memory.regions).unwrap()
         });
         for port in [&mut tx, &mut rx] {
-            port.wait_link(PATIENCE).unwrap();
+            port.wait_link(WAIT_TIMEOUT).unwrap();
         }
         let [rx, _tx] = conform(&memory, true, "af_packet of DPDK", false, [rx, tx]);
         // The kernel sends IPv6 solicitations and reports when a link comes up; nothing else is refused.
@@ -541,12 +550,12 @@ fn meets_a_socket(device: &str, mtu: u16, payload: u32) -> Result<Result<(), IoE
             Ok(port) => port,
             Err(error) => return Ok(Err(error)),
         };
-        port.wait_link(PATIENCE).unwrap();
+        port.wait_link(WAIT_TIMEOUT).unwrap();
         let head = header(3);
         let (gather, bytes) = memory.payload(0, payload);
-        let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
+        let one = TxPacket { header: &head, gather: &gather, seal: Seal::Compute };
         let mut steer = Collector::new(&memory, [].into());
-        until("the kernel has resolved the port's address and sent", || {
+        wait_until("the kernel has resolved the port's address and sent", || {
             socket.send(port.local_addr(), &[one]).unwrap();
             port.wait(Duration::from_millis(20)).unwrap();
             port.poll(&mut steer, 64).unwrap();

@@ -1,11 +1,11 @@
 //! Tests of the in-process link.
 
 use crate::suite::{CREDITS, Collector, Memory, conforms, header, receive};
-use shotline_testing::{seeds, until};
-use shotline_transport::conformance::Ends;
+use shotline_testing::{seeds, wait_until};
+use shotline_transport::conformance::EndpointPair;
 use shotline_transport::inproc::{self, InprocConfig};
 use shotline_transport::lossy::Lossy;
-use shotline_transport::{PacketIo, Seal, Send};
+use shotline_transport::{PacketIo, Seal, TxPacket};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use std::time::Duration;
 fn inproc_conforms_directly_and_below_lossy() {
     let memory = Memory::new();
     for sealed in [true, false] {
-        let open = || Ends::in_process(&memory, sealed, |io| io);
+        let open = || EndpointPair::in_process(&memory, sealed, |io| io);
         conforms("inproc", sealed, CREDITS, &memory, open, |_| Ok(()));
         let lossy = || {
-            let Ends { tx, rx, to } = open();
-            Ends { tx: Lossy::new(tx, 0.0, 1), rx: Lossy::new(rx, 0.0, 2), to }
+            let EndpointPair { tx, rx, to } = open();
+            EndpointPair { tx: Lossy::new(tx, 0.0, 1), rx: Lossy::new(rx, 0.0, 2), to }
         };
         conforms("lossy without loss", sealed, CREDITS, &memory, lossy, |ends| {
             if ends.tx.lost() == 0 { Ok(()) } else { Err(format!("{} packets are lost", ends.tx.lost())) }
@@ -36,7 +36,7 @@ fn inproc_credits_equal_its_queue_capacity() {
     };
     let (mut tx, mut rx) = inproc::pair(3, (end(1), &memory.regions), (end(2), &memory.regions));
     let head = header(1);
-    let packet = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
+    let packet = TxPacket { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
     assert_eq!(tx.send(end(2).address, &[packet; 5]).unwrap(), 3);
     assert_eq!(receive(&mut rx, &memory, vec![None; 3], 3).len(), 3);
     assert_eq!(tx.send(end(2).address, &[packet; 5]).unwrap(), 3);
@@ -47,12 +47,12 @@ fn inproc_credits_equal_its_queue_capacity() {
 #[test]
 fn inproc_wait_returns_at_once_if_packets_are_queued() {
     let memory = Memory::new();
-    let Ends { mut tx, mut rx, to } = Ends::in_process(&memory, true, |io| io);
+    let EndpointPair { mut tx, mut rx, to } = EndpointPair::in_process(&memory, true, |io| io);
     let head = header(1);
-    let packet = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
+    let packet = TxPacket { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
     assert_eq!(tx.send(to, &[packet]).unwrap(), 1);
     let waiting = std::thread::spawn(move || rx.wait(Duration::MAX).map_err(|error| error.to_string()));
-    until("the wait is over", || waiting.is_finished());
+    wait_until("the wait is over", || waiting.is_finished());
     assert_eq!(waiting.join().unwrap(), Ok(()));
 }
 
@@ -71,7 +71,7 @@ fn lossy_drops_at_its_rate_at_random_and_keeps_the_order() {
         let mut arrived = Vec::new();
         for number in 0..1000_u32 {
             let heads: Vec<_> = (0..40).map(|i| (number * 40 + i).to_be_bytes().repeat(6)).collect();
-            let sends: Vec<_> = heads.iter().map(|header| Send { header, gather: &[], seal: Seal::None }).collect();
+            let sends: Vec<_> = heads.iter().map(|header| TxPacket { header, gather: &[], seal: Seal::None }).collect();
             assert_eq!(tx.send(end(2).address, &sends).unwrap(), 40);
             let mut steer = Collector::new(&memory, [].into());
             while rx.poll(&mut steer, 64).unwrap() > 0 {}

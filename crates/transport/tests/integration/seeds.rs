@@ -3,7 +3,7 @@
 #[path = "../../../../fuzz/src/frames.rs"]
 mod targets;
 
-use shotline_testing::committed;
+use shotline_testing::assert_committed;
 use std::path::PathBuf;
 use targets::frame::headers;
 
@@ -14,7 +14,7 @@ fn folder() -> PathBuf {
 #[test]
 fn committed_seeds_and_their_mutations_hold() {
     for (name, bytes) in seeds() {
-        committed(&folder().join(name), &bytes);
+        assert_committed(&folder().join(name), &bytes);
     }
     for entry in std::fs::read_dir(folder()).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();

@@ -1,13 +1,13 @@
 //! The conformance suite over a backend's two ends, and helpers of the backends' tests.
 
 use shotline_conformance::Failure;
-use shotline_transport::conformance::{self, Ends, Fixture};
+use shotline_transport::conformance::{self, EndpointPair, Fixture};
 pub use shotline_transport::conformance::{BUFFERS, Collector, HEADER, Memory, ReceivedPacket, header};
-use shotline_transport::{Capabilities, PacketIo, Recv, To};
+use shotline_transport::{Capabilities, PacketIo, PayloadDestination, Recv};
 
 /// Receives until `packets` packets have landed.
 pub fn receive<P: PacketIo>(rx: &mut P, memory: &Memory, ids: Vec<Option<u32>>, packets: usize) -> Vec<ReceivedPacket> {
-    let wanted = ids.into_iter().map(|id| id.map_or(To::Scratch, To::Posted)).collect();
+    let wanted = ids.into_iter().map(|id| id.map_or(PayloadDestination::Scratch, PayloadDestination::Posted)).collect();
     conformance::receive(rx, Collector::new(memory, wanted), packets).unwrap()
 }
 
@@ -28,8 +28,8 @@ pub fn conforms<T: PacketIo, R: PacketIo>(
     sealed: bool,
     capabilities: Capabilities,
     memory: &Memory,
-    mut open: impl FnMut() -> Ends<T, R>,
-    close: impl FnOnce(Ends<T, R>) -> Result<(), Failure>,
+    mut open: impl FnMut() -> EndpointPair<T, R>,
+    close: impl FnOnce(EndpointPair<T, R>) -> Result<(), Failure>,
 ) {
     let name = format!("{name}, {}", if sealed { "sealed" } else { "not sealed" });
     let fixture = Fixture { name, sealed, capabilities, open: |_: &Memory| Ok(open()), close };

@@ -3,11 +3,11 @@
 use crate::suite::{BUFFERS, Collector, HEADER, Memory, STEERS, conforms, header, post, receive};
 use rustix::net::sockopt;
 use shotline_memory::Sge;
-use shotline_testing::until_some;
-use shotline_transport::conformance::Ends;
-use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use shotline_testing::wait_until_some;
+use shotline_transport::conformance::EndpointPair;
+use shotline_transport::prebuilt::{FrameRun, PrebuiltIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
-use shotline_transport::{Icrc, Landed, PacketIo, Pick, Recv, Seal, Send, To};
+use shotline_transport::{Icrc, PacketIo, PayloadDestination, PayloadLocation, Pick, Recv, Seal, TxPacket};
 use shotline_wire::crc;
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ fn udp_over_ipv6_conforms() {
     for sealed in [true, false] {
         let open = || {
             let (tx, rx) = udp_pair(&memory, "::1", sealed);
-            Ends { to: rx.local_addr(), tx, rx }
+            EndpointPair { to: rx.local_addr(), tx, rx }
         };
         conforms("udp, ::1", sealed, STEERS, &memory, open, |_| Ok(()));
     }
@@ -53,7 +53,7 @@ fn udp_over_ipv4_conforms() {
     for sealed in [true, false] {
         let open = || {
             let (tx, rx) = udp_pair(&memory, "127.0.0.1", sealed);
-            Ends { to: rx.local_addr(), tx, rx }
+            EndpointPair { to: rx.local_addr(), tx, rx }
         };
         conforms("udp, 127.0.0.1", sealed, STEERS, &memory, open, |_| Ok(()));
     }
@@ -79,15 +79,18 @@ fn unknown_ipv4_ids_are_solved_and_checked_for_sequence() {
     // Two sockets of one host have separate counters.
     for step in 0..4 {
         for (socket, first) in sockets.iter().zip([100, 30_000]) {
-            assert_eq!(verdict_on(socket, first + step), Icrc::Solved { follows: true });
+            assert_eq!(verdict_on(socket, first + step), Icrc::Solved { is_in_sequence: true });
         }
     }
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut verdict = |id| verdict_on(&socket, id);
     // The first of a sender, two plausible successors, one that is not plausible, and its successor.
     let verdicts = [4660, 4661, 4661 + 1024, 4660, 4661].map(&mut verdict);
-    assert_eq!(verdicts, [true, true, true, false, true].map(|follows| Icrc::Solved { follows }));
-    assert_eq!([65_535, 65_535, 100].map(&mut verdict)[1..], [true, true].map(|follows| Icrc::Solved { follows }));
+    assert_eq!(verdicts, [true, true, true, false, true].map(|is_in_sequence| Icrc::Solved { is_in_sequence }));
+    assert_eq!(
+        [65_535, 65_535, 100].map(&mut verdict)[1..],
+        [true, true].map(|is_in_sequence| Icrc::Solved { is_in_sequence })
+    );
 }
 
 #[test]
@@ -124,9 +127,9 @@ fn received_packets_have_time_stamps_if_enabled() {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let before = now();
     let head = header(1);
-    let packet = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::None };
+    let packet = TxPacket { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::None };
     // The kernel enables time stamps asynchronously: the first packets may not have one.
-    let received = until_some("packets with a stamp", || {
+    let received = wait_until_some("packets with a stamp", || {
         assert_eq!(tx.send(rx.local_addr(), &[packet; 3]).unwrap(), 3);
         Some(receive(&mut rx, &memory, vec![None; 3], 3))
             .filter(|received| received.iter().all(|received| received.stamp_ns > 0))
@@ -145,7 +148,7 @@ fn mispredicted_single_packets_are_not_lost() {
         let head = header(9);
         let mut send = |len: u32| {
             let (gather, bytes) = memory.payload(u64::from(len % 64), len);
-            assert_eq!(tx.send(to, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
+            assert_eq!(tx.send(to, &[TxPacket { header: &head, gather: &gather, seal }]).unwrap(), 1);
             bytes
         };
         // Enough single packets in a row to enable the predicted receive path.
@@ -160,9 +163,9 @@ fn mispredicted_single_packets_are_not_lost() {
         }
         let lens = [1000, 1000, 999, 1003, 1000, 4096, 0, 1000];
         let sent: Vec<_> = lens.into_iter().map(&mut send).collect();
-        let prediction = |id| Pick { to: To::Posted(id), header_len: Some(HEADER as u16) };
+        let prediction = |id| Pick { destination: PayloadDestination::Posted(id), header_len: Some(HEADER as u16) };
         let mut predictions: Vec<_> = (0..6).map(prediction).collect();
-        predictions.push(Pick { to: To::Scratch, header_len: Some(HEADER as u16) });
+        predictions.push(Pick { destination: PayloadDestination::Scratch, header_len: Some(HEADER as u16) });
         predictions.push(prediction(7));
         let mut steer = Collector { predictions, ..Collector::new(&memory, VecDeque::new()) };
         while steer.received.len() < 8 {
@@ -178,12 +181,12 @@ fn mispredicted_single_packets_are_not_lost() {
         for (received, index) in first.into_iter().chain(&steer.received[5..]).zip(order) {
             let what = (received.bytes == sent[*index], received.icrc, received.fault);
             assert_eq!(what, (true, good, None), "{ip}, {sealed}: packet {index}");
-            let slot = received.landed == Landed::Slot(*index as u32);
+            let slot = received.landed == PayloadLocation::Slot(*index as u32);
             assert_eq!(slot, sent[*index].len() == 1000, "packet {index}");
         }
         // A buffer whose predicted packet did not arrive is still posted.
         send(1000);
-        assert_eq!(receive(&mut rx, &memory, vec![Some(2)], 1)[0].landed, Landed::Slot(2));
+        assert_eq!(receive(&mut rx, &memory, vec![Some(2)], 1)[0].landed, PayloadLocation::Slot(2));
     }
 }
 
@@ -217,7 +220,7 @@ fn ecn_marks_are_reported_per_batch_and_keep_icrcs_valid() {
         let head = header(5);
         for (len, packets) in [(300, 1), (4000, 1), (4000, 9)] {
             let (gather, bytes) = memory.payload(0, len);
-            let batch = vec![Send { header: &head, gather: &gather, seal: Seal::Compute }; packets];
+            let batch = vec![TxPacket { header: &head, gather: &gather, seal: Seal::Compute }; packets];
             // Enough rounds to use every receive path; every third batch is marked.
             for turn in 0..30 {
                 let mark = if turn % 3 == 0 { 0b11 } else { 0b10 };
@@ -244,7 +247,7 @@ fn prebuilt_runs_arrive_intact_with_and_without_gaps() {
         // More than one call accepts, by bytes and by number, and one that does not divide evenly.
         for (len, stride, count) in [(1000, 1000, 60), (1000, 1024, 60), (9000, 9000, 7), (40, 40, 150), (700, 704, 1)]
         {
-            let run = Run { region: first.region, offset: 8, stride, len, count };
+            let run = FrameRun { region: first.region, offset: 8, stride, len, count };
             tx.prebuild(to, run.frame(0)).unwrap();
             assert_eq!(tx.send_prebuilt(to, run).unwrap(), count as usize);
             let received = receive(&mut rx, &memory, Vec::new(), count as usize);
@@ -254,8 +257,8 @@ fn prebuilt_runs_arrive_intact_with_and_without_gaps() {
                 assert_eq!((whole == bytes, received.fault), (true, None), "packet {index} of {run:?}");
             }
         }
-        let run = Run { region: first.region, offset: 0, stride: 100, len: 100, count: 5 };
-        assert_eq!(run.after(3), Run { offset: 300, count: 2, ..run });
+        let run = FrameRun { region: first.region, offset: 0, stride: 100, len: 100, count: 5 };
+        assert_eq!(run.after(3), FrameRun { offset: 300, count: 2, ..run });
         assert_eq!(tx.send_prebuilt(to, run.after(9)).unwrap(), 0, "nothing is left");
         assert!(tx.prebuild(to, Sge { len: 65_600, ..run.frame(0) }).is_err());
         assert!(tx.prebuild(to, Sge { len: 0, ..run.frame(0) }).is_err());

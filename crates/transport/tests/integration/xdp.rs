@@ -2,10 +2,10 @@
 
 use crate::af_packet::{Cable, address, ip, mac};
 use crate::suite::{BUFFERS, Collector, Memory, STEERS, conforms, header, receive};
-use shotline_testing::{or_skip, until};
-use shotline_transport::conformance::Ends;
+use shotline_testing::{or_skip, wait_until};
+use shotline_transport::conformance::EndpointPair;
 use shotline_transport::xdp::{AttachMode, CopyMode, XdpConfig, XdpIo};
-use shotline_transport::{Icrc, IoError, PacketIo, Seal, Send};
+use shotline_transport::{Icrc, IoError, PacketIo, Seal, TxPacket};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ fn xdp_conforms_in_native_and_generic_mode() {
                     let config = XdpConfig { mode, sealed, peer: mac(1 - end), ..config(end, v4, &memory) };
                     open(&cable, end, config, &memory)
                 });
-                Ends { to: rx.local_addr(), tx, rx }
+                EndpointPair { to: rx.local_addr(), tx, rx }
             };
-            conforms(&format!("xdp, {mode:?}"), sealed, STEERS, &memory, open, |Ends { rx, .. }| {
+            conforms(&format!("xdp, {mode:?}"), sealed, STEERS, &memory, open, |EndpointPair { rx, .. }| {
                 assert_eq!(rx.is_native(), mode == AttachMode::Native);
                 let counters = rx.xdp_counters();
                 assert_eq!(counters.received, counters.landed);
@@ -53,7 +53,7 @@ fn frames_of_every_length_in_one_or_more_chunks_are_intact() {
     // The ring of chunks wraps around several times, and some frames of three chunks span the wrap-around.
     for len in (1..8900).step_by(127).chain(3700..3860) {
         let (gather, bytes) = memory.payload(0, len);
-        let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
+        let one = TxPacket { header: &head, gather: &gather, seal: Seal::Compute };
         cable.enter(0);
         assert_eq!(tx.send(rx.local_addr(), &[one]).unwrap(), 1);
         let received = &receive(&mut rx, &memory, vec![Some(1)], 1)[0];
@@ -78,7 +78,7 @@ fn traffic_to_other_addresses_and_ports_reaches_the_kernel() {
         let peer = |v4| UdpSocket::bind((address(0, v4), 0)).unwrap();
         // Packets may be lost just after the program is attached, and address resolution may lose the first one.
         let comes = |what, from: UdpSocket, to: &UdpSocket| {
-            until(what, || {
+            wait_until(what, || {
                 from.send_to(b"hello", to.local_addr().unwrap()).unwrap();
                 to.recv_from(&mut [0; 8]).is_ok_and(|(len, _)| len == 5)
             });
@@ -88,7 +88,7 @@ fn traffic_to_other_addresses_and_ports_reaches_the_kernel() {
         assert_eq!(rx.poll(&mut Collector::new(&memory, [].into()), 16).unwrap(), 0);
         // A fragment to this address and port is counted.
         peer(v4).send_to(&[2; 30_000], to).unwrap();
-        until("a fragment is counted", || {
+        wait_until("a fragment is counted", || {
             rx.poll(&mut Collector::new(&memory, [].into()), 16).unwrap();
             !v4 || rx.xdp_counters().fragments > 0
         });
@@ -104,11 +104,11 @@ fn xdp_and_sockets_resolve_each_other_and_exchange_packets() {
         let mut frames = open(&cable, 1, config(1, v4, &memory), &memory);
         let head = header(3);
         let (gather, bytes) = memory.payload(0, 6000);
-        let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
+        let one = TxPacket { header: &head, gather: &gather, seal: Seal::Compute };
         let mut steer = Collector::new(&memory, [].into());
         // Packets are lost and counted until the kernel has resolved the host.
         let mut tries = 0;
-        until("a packet comes through", || {
+        wait_until("a packet comes through", || {
             cable.enter(1);
             assert_eq!(frames.send(socket.local_addr(), &[one]).unwrap(), 1);
             socket.wait(Duration::from_millis(50)).unwrap();
@@ -139,13 +139,13 @@ fn merged_packets_are_refused_and_single_ones_received() {
     cable.enter(0);
     let head = header(3);
     let (gather, _) = memory.payload(0, 3000);
-    let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
+    let one = TxPacket { header: &head, gather: &gather, seal: Seal::Compute };
     assert_eq!(socket.send(frames.local_addr(), &[one; 10]).unwrap(), 10);
     assert_eq!(socket.send(frames.local_addr(), &[one]).unwrap(), 1);
     assert_eq!(receive(&mut frames, &memory, vec![None], 1)[0].icrc, Icrc::Good);
     let counters = frames.xdp_counters();
     assert_eq!((counters.merged, counters.received, counters.landed), (1, 2, 1), "{counters:?}");
-    assert_eq!(frames.device().receive_errors, 1);
+    assert_eq!(frames.device_counters().receive_errors, 1);
 }
 
 #[test]
@@ -156,12 +156,12 @@ fn frames_beyond_the_ring_are_counted_and_the_others_received() {
     let mut tx = cable.open_udp(0, true, &memory);
     let head = header(3);
     let (gather, _) = memory.payload(0, 1000);
-    let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
+    let one = TxPacket { header: &head, gather: &gather, seal: Seal::Compute };
     for _ in 0..1000 {
         assert_eq!(tx.send(rx.local_addr(), &[one]).unwrap(), 1);
     }
     let mut steer = Collector::new(&memory, [].into());
-    until("each frame has landed or is counted as lost", || {
+    wait_until("each frame has landed or is counted as lost", || {
         rx.poll(&mut steer, 16).unwrap();
         rx.xdp_counters().landed + rx.xdp_counters().no_chunk == 1000
     });

@@ -1,7 +1,7 @@
 //! Errors of the verbs.
 
 use super::{QpState, QpType};
-use shotline_memory::{Refused, RegisterError};
+use shotline_memory::{AccessError, RegisterError};
 use shotline_transport::IoError;
 
 /// Reason why a work request was not posted. Nothing has changed.
@@ -52,7 +52,7 @@ pub enum PostError {
         /// Index of the element.
         index: usize,
         /// Cause.
-        refused: Refused,
+        refused: AccessError,
     },
 }
 

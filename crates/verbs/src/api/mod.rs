@@ -20,7 +20,7 @@ pub use completion::{Completed, Completion, Status};
 pub use description::{ControlSocket, Description, Flag, Reach};
 pub use error::{PostError, VerbsError};
 pub use handle::{Cq, Qp, Srq};
-pub use notice::{Accessed, AsyncEvent, NoNotices, Notices};
+pub use notice::{AsyncEvent, NoNotices, Notices, RemoteAccess};
 pub use provider::{Capabilities, Provider};
 pub use qp::{Modify, Mtu, QpConfig, QpState, QpType, ReadyToReceive, ReadyToSend};
 pub use split::split;

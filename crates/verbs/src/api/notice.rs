@@ -1,14 +1,14 @@
 //! Notifications of peers' one-sided operations, and asynchronous events that belong to no request.
 
 use super::{Completed, Cq, Qp, Srq, VerbsError};
-use shotline_memory::{Mr, Usage};
+use shotline_memory::{Mr, RegistrationCounters};
 
 /// Completed one-sided operation of a peer: all bytes written, a READ answered, or an atomic operation executed.
 ///
 /// One-sided operations do not notify the target; a registration may be watched for these reports instead
 /// ([`Notices::watch_mr`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accessed {
+pub struct RemoteAccess {
     /// Local queue pair that received it.
     pub qp: u32,
     /// rkey that it used, which identifies the registration.
@@ -27,9 +27,9 @@ pub trait Notices {
     fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError>;
     /// Returns the next one-sided operation on watched memory. If more than some thousand are pending, further ones are
     /// lost, and counted.
-    fn next_access(&mut self) -> Option<Accessed>;
+    fn next_access(&mut self) -> Option<RemoteAccess>;
     /// Returns the usage of registered memory by peers so far.
-    fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError>;
+    fn mr_usage(&self, mr: &Mr) -> Result<RegistrationCounters, VerbsError>;
 }
 
 /// Marks a provider that does not report one-sided operations to targets: it rejects these verbs and never returns an
@@ -40,10 +40,10 @@ impl<P: NoNotices> Notices for P {
     fn watch_mr(&mut self, _: &Mr, _: bool) -> Result<(), VerbsError> {
         Err(VerbsError::Unsupported("this provider's targets hear nothing of one-sided operations"))
     }
-    fn next_access(&mut self) -> Option<Accessed> {
+    fn next_access(&mut self) -> Option<RemoteAccess> {
         None
     }
-    fn mr_usage(&self, _: &Mr) -> Result<Usage, VerbsError> {
+    fn mr_usage(&self, _: &Mr) -> Result<RegistrationCounters, VerbsError> {
         Err(VerbsError::Unsupported("this provider's targets do not know what is done with their memory"))
     }
 }

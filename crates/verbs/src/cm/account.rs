@@ -15,7 +15,7 @@ pub struct Bound {
 }
 
 /// Budget of the memory for queue pairs, queues, message buffers and streams that initiators request. Code that
-/// allocates memory of a size that a peer determines takes a [`Loan`] first. Clones share the same budget.
+/// allocates memory of a size that a peer determines takes a [`Reservation`] first. Clones share the same budget.
 #[derive(Clone, Debug)]
 pub struct Account {
     each: Bound,
@@ -32,7 +32,7 @@ struct Ledger {
 
 /// State of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct AccountState {
+pub struct MemoryBudgetState {
     /// Bytes reserved by initiators.
     pub held_bytes: u64,
     /// Limit in bytes.
@@ -43,7 +43,7 @@ pub struct AccountState {
 
 /// Reserved bytes; dropping it releases them.
 #[derive(Debug)]
-pub struct Loan {
+pub struct Reservation {
     account: Account,
     session: SessionId,
     bytes: u64,
@@ -57,7 +57,7 @@ impl Account {
 
     /// Reserves bytes for `what`, or returns a refusal with the requested and available bytes and the option that
     /// raises the limit.
-    pub fn lend(&self, session: SessionId, bytes: u64, what: &str) -> Result<Loan, Refusal> {
+    pub fn lend(&self, session: SessionId, bytes: u64, what: &str) -> Result<Reservation, Refusal> {
         let mut ledger = self.ledger();
         let held = ledger.held.get(&session).copied().unwrap_or(0);
         let sides = [("one initiator", self.each, held), ("all initiators", self.all, ledger.sum)];
@@ -75,13 +75,13 @@ impl Account {
         }
         *ledger.held.entry(session).or_default() += bytes;
         ledger.sum += bytes;
-        Ok(Loan { account: self.clone(), session, bytes })
+        Ok(Reservation { account: self.clone(), session, bytes })
     }
 
     /// Returns the reserved bytes and the number of refusals.
-    pub fn state(&self) -> AccountState {
+    pub fn state(&self) -> MemoryBudgetState {
         let ledger = self.ledger();
-        AccountState { held_bytes: ledger.sum, most_bytes: self.all.bytes, refused: ledger.refused }
+        MemoryBudgetState { held_bytes: ledger.sum, most_bytes: self.all.bytes, refused: ledger.refused }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -97,7 +97,7 @@ impl Default for Account {
     }
 }
 
-impl Drop for Loan {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut ledger = self.account.ledger();
         ledger.sum -= self.bytes;
@@ -128,7 +128,7 @@ mod tests {
         let words = account.lend(2, 1, "messages").unwrap_err().words;
         assert!(words.contains("150 bytes of all") && words.contains("--all"), "{words}");
         drop(first);
-        assert_eq!(account.state(), AccountState { held_bytes: 70, most_bytes: 150, refused: 2 });
+        assert_eq!(account.state(), MemoryBudgetState { held_bytes: 70, most_bytes: 150, refused: 2 });
         assert!(account.clone().lend(2, 30, "messages").is_ok(), "released bytes are available at once");
         drop(second);
         assert_eq!(account.state().held_bytes, 0);

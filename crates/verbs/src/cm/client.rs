@@ -71,7 +71,7 @@ enum Stream {
 
 /// Parameters of a queue pair to connect.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub struct QpRequest {
     /// The local queue pair.
     pub config: QpConfig,
     /// Access rights of the target to this side's memory.
@@ -90,7 +90,7 @@ pub struct Wish {
     pub retries: u8,
 }
 
-impl Wish {
+impl QpRequest {
     /// Parameters for this queue pair, without receives at the target.
     pub fn new(config: QpConfig) -> Self {
         Self {
@@ -150,14 +150,14 @@ impl Client {
     }
 
     /// Creates a local queue pair and one at the target, and connects them: both are ready to send.
-    pub fn open<P: Endpoint>(&mut self, provider: &mut P, request: &Wish) -> Result<(Qp, Accept), ClientError> {
+    pub fn open<P: Endpoint>(&mut self, provider: &mut P, request: &QpRequest) -> Result<(Qp, Accept), ClientError> {
         let qp = provider.create_qp(&request.config)?;
         self.bring_up(provider, qp, request).map(|accept| (qp, accept)).inspect_err(|_| {
             let _ = provider.destroy_qp(qp);
         })
     }
 
-    fn bring_up<P: Endpoint>(&mut self, provider: &mut P, qp: Qp, request: &Wish) -> Result<Accept, ClientError> {
+    fn bring_up<P: Endpoint>(&mut self, provider: &mut P, qp: Qp, request: &QpRequest) -> Result<Accept, ClientError> {
         let psn = Bits24::random().ok_or(ClientError::Random)?;
         let offer = Offer {
             kind: match request.config.kind {

@@ -1,6 +1,6 @@
 //! Exported memory of a provider: the resources of a target behind its control connections.
 
-use super::account::{Account, Loan};
+use super::account::{Account, Reservation};
 use super::conversation::{Host, SessionId};
 use super::endpoint::{Endpoint, Tally};
 use super::message::{
@@ -10,7 +10,7 @@ use super::message::{
 use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
 use crate::random::fresh_q_key;
 use rustix::fd::OwnedFd;
-use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
+use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegistrationCounters};
 use shotline_wire::aeth::RnrTimer;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -31,12 +31,12 @@ pub struct Export {
 }
 
 /// Returns the number of all operations of peers.
-pub fn operations(usage: &Usage) -> u64 {
+pub fn operations(usage: &RegistrationCounters) -> u64 {
     usage.writes + usage.reads + usage.atomics
 }
 
-fn add(sum: &mut Usage, other: &Usage) {
-    let Usage { writes, bytes_in, reads, bytes_out, atomics } = *other;
+fn add(sum: &mut RegistrationCounters, other: &RegistrationCounters) {
+    let RegistrationCounters { writes, bytes_in, reads, bytes_out, atomics } = *other;
     sum.writes += writes;
     sum.bytes_in += bytes_in;
     sum.reads += reads;
@@ -56,14 +56,14 @@ pub struct Initiator {
     /// Counters of its destroyed queue pairs.
     past: Tally,
     /// Memory of its keys.
-    _loan: Loan,
+    _loan: Reservation,
 }
 
 #[derive(Debug)]
 struct Pair {
     qp: Qp,
     cq: Cq,
-    _loan: Loan,
+    _loan: Reservation,
 }
 
 impl Initiator {
@@ -94,7 +94,7 @@ pub struct Exports<P> {
     exports: Vec<Export>,
     initiators: HashMap<SessionId, Initiator>,
     /// Usage of each export by initiators that have disconnected.
-    past: Vec<Usage>,
+    past: Vec<RegistrationCounters>,
     past_counters: Tally,
     /// Maximum queue pairs of an initiator.
     pub max_queue_pairs: u32,
@@ -163,7 +163,7 @@ impl<P: Endpoint> Exports<P> {
             return Err(Refusal::new(Cause::Unsupported, format!("there are two regions of the name {}", export.name)));
         }
         self.exports.push(export);
-        self.past.push(Usage::default());
+        self.past.push(RegistrationCounters::default());
         Ok(())
     }
 
@@ -185,12 +185,12 @@ impl<P: Endpoint> Exports<P> {
     }
 
     /// Returns the usage of each export by an initiator, if the provider counts it.
-    pub fn usage(&self, initiator: &Initiator) -> Option<Vec<Usage>> {
+    pub fn usage(&self, initiator: &Initiator) -> Option<Vec<RegistrationCounters>> {
         initiator.keys.iter().map(|mr| self.provider.mr_usage(mr).ok()).collect()
     }
     /// Returns the usage of each export by all initiators since the start, disconnected ones included, if the provider
     /// counts it: a target whose CPU is not involved cannot.
-    pub fn total_usage(&self) -> Option<Vec<Usage>> {
+    pub fn total_usage(&self) -> Option<Vec<RegistrationCounters>> {
         if self.provider.capabilities().target_sleeps {
             return None;
         }
@@ -231,7 +231,7 @@ impl<P: Endpoint> Exports<P> {
         let info = |export: &Export| RegionInfo {
             name: export.name.clone(),
             bytes: export.bytes,
-            rights: Rights(export.rights.and(REMOTE)),
+            rights: Rights(export.rights.intersection(REMOTE)),
         };
         self.exports.iter().map(info)
     }
@@ -316,7 +316,14 @@ impl<P: Endpoint> Exports<P> {
         })
     }
 
-    fn create_pair(&mut self, pd: Pd, offer: &Offer, psn: Bits24, q_key: u32, _loan: Loan) -> Result<Pair, VerbsError> {
+    fn create_pair(
+        &mut self,
+        pd: Pd,
+        offer: &Offer,
+        psn: Bits24,
+        q_key: u32,
+        _loan: Reservation,
+    ) -> Result<Pair, VerbsError> {
         let max_mtu = self.mtu();
         let provider = &mut self.provider;
         let (receives, sends) = (u32::from(offer.receives.count), u32::from(offer.sends));

@@ -33,7 +33,7 @@ pub enum Request {
     /// Requests the list of regions.
     Regions,
     /// Links the two processes by shared memory: the message carries a socket (`SCM_RIGHTS`) for
-    /// [`crate::shm::ShmEndpoint::over_offered`], and the initiator has sent its hello over the other end. Must precede
+    /// [`crate::shm::ShmEndpoint::from_offered_socket`], and the initiator has sent its hello over the other end. Must precede
     /// any `Connect`.
     Link,
     /// Connects a queue pair.
@@ -197,7 +197,7 @@ pub enum Play {
         /// Message length in bytes.
         bytes: u32,
         /// The initiator's memory.
-        memory: Keyed,
+        memory: RegisteredMemory,
     },
     /// Writes or reads the initiator's memory, in groups, for the lifetime of the queue pair.
     Stream {
@@ -208,13 +208,13 @@ pub enum Play {
         /// Operations of a group.
         group: u16,
         /// The initiator's memory.
-        memory: Keyed,
+        memory: RegisteredMemory,
     },
 }
 
 /// Registered memory with its key.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Keyed {
+pub struct RegisteredMemory {
     /// Address of the first byte.
     pub address: u64,
     /// Length in bytes.

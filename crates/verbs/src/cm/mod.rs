@@ -26,8 +26,8 @@ mod fields;
 pub mod message;
 mod token;
 
-pub use account::{Account, AccountState, Bound, Loan};
-pub use client::{Client, ClientError, Wish};
+pub use account::{Account, Bound, MemoryBudgetState, Reservation};
+pub use client::{Client, ClientError, QpRequest};
 pub use control::{Control, Limits, Listen};
 pub use conversation::{Conversation, Counts, Host, Progress, SessionId};
 pub use endpoint::{Endpoint, Tally};

@@ -3,7 +3,7 @@
 use super::check::{Check, Needs};
 use super::harness::{Harness, QpOptions, Side};
 use crate::api::{Completed, Data, Operation, PostError, QpType, SendWr, Status};
-use shotline_conformance::{Failure, ensure, same};
+use shotline_conformance::{Failure, ensure, ensure_eq};
 
 const ATOMICS: &[Needs] = &[Needs::Atomics];
 
@@ -28,9 +28,9 @@ fn add(s: &mut Harness<'_>) -> Result<(), Failure> {
         let operation = Operation::FetchAdd { remote: b.remote(64), add };
         s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(16, 8)]))])?;
         let done = s.successes(&a, 1)?[0];
-        same!((done.completed, done.bytes), (Completed::FetchAdd, 8), "the completion");
-        same!(number(&a, 16), before, "what was there");
-        same!(number(&b, 64), add.wrapping_add(before), "what is there");
+        ensure_eq!((done.completed, done.bytes), (Completed::FetchAdd, 8), "the completion");
+        ensure_eq!(number(&a, 16), before, "what was there");
+        ensure_eq!(number(&b, 64), add.wrapping_add(before), "what is there");
     }
     ensure!(b.bytes(72, 8) == [0; 8] && b.bytes(56, 8) == [0; 8], "a neighbour was written");
     Ok(())
@@ -44,8 +44,8 @@ fn swap(s: &mut Harness<'_>) -> Result<(), Failure> {
     {
         let operation = Operation::CompareSwap { remote: b.remote(8), compare, swap };
         s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
-        same!(s.successes(&a, 1)?[0].completed, Completed::CompareSwap, "the completion");
-        same!((number(&a, 0), number(&b, 8)), (before, after), "before and after");
+        ensure_eq!(s.successes(&a, 1)?[0].completed, Completed::CompareSwap, "the completion");
+        ensure_eq!((number(&a, 0), number(&b, 8)), (before, after), "before and after");
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ fn two_queue_pairs(s: &mut Harness<'_>) -> Result<(), Failure> {
         }
         s.successes(&a, 40)?;
     }
-    same!(number(&b, 0), 400, "the sum");
+    ensure_eq!(number(&b, 0), 400, "the sum");
     Ok(())
 }
 
@@ -72,7 +72,7 @@ fn misaligned(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [qa, _] = s.connect([&a, &b], QpOptions { strict: true, ..QpOptions::short_timeouts(QpType::Rc) })?;
     let operation = Operation::FetchAdd { remote: b.remote(4), add: 1 };
     match s.end(0).post_send(qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))]) {
-        Ok(()) => same!(s.completions(&a, 1)?[0].status, Status::RemoteInvalid, "the operation"),
+        Ok(()) => ensure_eq!(s.completions(&a, 1)?[0].status, Status::RemoteInvalid, "the operation"),
         Err((_, PostError::Element { .. })) => {}
         Err((_, error)) => return Err(error.to_string()),
     }

@@ -5,8 +5,8 @@ use super::harness::{Harness, QpOptions};
 use crate::api::{
     Data, Destination, Element, Operation, PostError, QpConfig, QpType, RecvWr, Remote, SendWr, VerbsError,
 };
-use shotline_conformance::{Failure, ensure, failed, same};
-use shotline_memory::{Access, Addressing, Refused};
+use shotline_conformance::{Failure, ensure, ensure_eq, failed};
+use shotline_memory::{Access, AccessError, Addressing};
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
 const UD: &[Needs] = &[Needs::Kind(QpType::Ud)];
@@ -50,14 +50,14 @@ fn refused(
     qp: crate::api::Qp,
     operation: Operation,
     element: Element,
-    reason: Refused,
+    reason: AccessError,
 ) -> Result<(), Failure> {
     let elements = [element];
     let posted = s.end(0).post_send(qp, &[SendWr::new(1, operation, Data::Elements(&elements))]);
-    same!(posted, Err((0, PostError::Element { index: 0, refused: reason })), "the request");
+    ensure_eq!(posted, Err((0, PostError::Element { index: 0, refused: reason })), "the request");
     if !matches!(operation, Operation::Send) {
         let posted = s.end(0).post_recv(qp, &[RecvWr { id: 1, elements: &elements }]);
-        same!(posted, Err((0, PostError::Element { index: 0, refused: reason })), "the receive");
+        ensure_eq!(posted, Err((0, PostError::Element { index: 0, refused: reason })), "the receive");
     }
     Ok(())
 }
@@ -67,11 +67,11 @@ fn keys(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let foreign = s.side(0, 4096)?;
     let (good, read) = (a.element(0, 8), Operation::Read(b.remote(0)));
-    refused(s, qa, read, Element { lkey: good.lkey ^ 0x8000_0000, ..good }, Refused::UnknownKey)?;
-    refused(s, qa, read, Element { lkey: good.lkey ^ 1, ..good }, Refused::UnknownKey)?;
-    refused(s, qa, read, foreign.element(0, 8), Refused::ForeignDomain)?;
+    refused(s, qa, read, Element { lkey: good.lkey ^ 0x8000_0000, ..good }, AccessError::UnknownKey)?;
+    refused(s, qa, read, Element { lkey: good.lkey ^ 1, ..good }, AccessError::UnknownKey)?;
+    refused(s, qa, read, foreign.element(0, 8), AccessError::WrongDomain)?;
     s.end(0).dereg_mr(&a.mr).map_err(failed("deregister memory"))?;
-    refused(s, qa, read, good, Refused::UnknownKey)?;
+    refused(s, qa, read, good, AccessError::UnknownKey)?;
     s.expect_no_completions(&a)
 }
 
@@ -86,7 +86,7 @@ fn bounds(s: &mut Harness<'_>) -> Result<(), Failure> {
         a.element(u64::MAX - 3, 8),
         a.element(1 << 40, 1),
     ] {
-        refused(s, qa, read, element, Refused::Bounds)?;
+        refused(s, qa, read, element, AccessError::Bounds)?;
     }
     s.expect_no_completions(&a)
 }
@@ -94,7 +94,7 @@ fn bounds(s: &mut Harness<'_>) -> Result<(), Failure> {
 fn rights(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = [s.side_with(0, 4096, Access::REMOTE_READ)?, s.side(1, 4096)?];
     let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
-    refused(s, qa, Operation::Read(b.remote(0)), a.element(0, 8), Refused::Rights)?;
+    refused(s, qa, Operation::Read(b.remote(0)), a.element(0, 8), AccessError::Rights)?;
     // Outgoing data needs no access right.
     s.post(0, qa, &[SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&[a.element(0, 8)]))])?;
     s.successes(&a, 1)?;
@@ -108,12 +108,12 @@ fn queue_limits(s: &mut Harness<'_>) -> Result<(), Failure> {
     let elements = [a.element(0, 8); 3];
     let send = SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements[..2]));
     let receive = RecvWr { id: 1, elements: &elements[..2] };
-    same!(s.end(0).post_send(qa, &[send; 4]), Err((3, PostError::Full)), "four requests in a queue of three");
-    same!(s.end(0).post_recv(qa, &[receive; 3]), Err((2, PostError::Full)), "three receives in a queue of two");
+    ensure_eq!(s.end(0).post_send(qa, &[send; 4]), Err((3, PostError::Full)), "four requests in a queue of three");
+    ensure_eq!(s.end(0).post_recv(qa, &[receive; 3]), Err((2, PostError::Full)), "three receives in a queue of two");
     s.successes(&a, 3)?;
     let longer = SendWr { data: Data::Elements(&elements), ..send };
     let refused = Err((0, PostError::TooManyElements { most: 2, found: 3 }));
-    same!(s.end(0).post_send(qa, &[longer]), refused, "three elements where there is room for two");
+    ensure_eq!(s.end(0).post_send(qa, &[longer]), refused, "three elements where there is room for two");
     s.post(0, qa, &[send; 3])?;
     s.successes(&a, 3)?;
     Ok(())
@@ -131,7 +131,7 @@ fn unsupported(s: &mut Harness<'_>) -> Result<(), Failure> {
         Operation::SendInvalidate(remote.rkey),
     ] {
         let posted = s.end(0).post_send(qa, &[SendWr::new(1, operation, Data::Elements(&elements))]);
-        same!(posted, Err((0, PostError::Unsupported(QpType::Uc))), "{operation:?}");
+        ensure_eq!(posted, Err((0, PostError::Unsupported(QpType::Uc))), "{operation:?}");
     }
     Ok(())
 }
@@ -142,12 +142,20 @@ fn destinations(s: &mut Harness<'_>) -> Result<(), Failure> {
     let send = SendWr::new(1, Operation::Send, Data::Elements(&elements));
     let destination = Some(Destination { address: s.ends[1].address, qp: 5, q_key: 1 });
     let [datagrams, _] = s.connect([&a, &b], QpOptions::new(QpType::Ud))?;
-    same!(s.end(0).post_send(datagrams, &[send]), Err((0, PostError::Destination)), "a datagram to nowhere");
+    ensure_eq!(s.end(0).post_send(datagrams, &[send]), Err((0, PostError::Destination)), "a datagram to nowhere");
     let write = SendWr { destination, ..SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements)) };
-    same!(s.end(0).post_send(datagrams, &[write]), Err((0, PostError::Unsupported(QpType::Ud))), "a WRITE by datagram");
+    ensure_eq!(
+        s.end(0).post_send(datagrams, &[write]),
+        Err((0, PostError::Unsupported(QpType::Ud))),
+        "a WRITE by datagram"
+    );
     let [connected, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let addressed = SendWr { destination, ..send };
-    same!(s.end(0).post_send(connected, &[addressed]), Err((0, PostError::Destination)), "a destination of its own");
+    ensure_eq!(
+        s.end(0).post_send(connected, &[addressed]),
+        Err((0, PostError::Destination)),
+        "a destination of its own"
+    );
     Ok(())
 }
 
@@ -173,7 +181,7 @@ fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
     let remote = Remote { address: 0, rkey: 1 };
     let send = SendWr::new(1, Operation::Write(remote), Data::Elements(&elements));
     let refused = Err((0, PostError::Length { most, found: most + 1 }));
-    same!(s.end(0).post_send(qa, &[send]), refused, "one byte more");
+    ensure_eq!(s.end(0).post_send(qa, &[send]), refused, "one byte more");
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use super::check::{Check, Needs};
 use super::harness::{Harness, Q_KEY, QpOptions, pattern};
 use crate::api::{Completed, Data, Destination, Mtu, Operation, QpType, RecvWr, SendWr, Status};
-use shotline_conformance::{Failure, ensure, failed, same};
+use shotline_conformance::{Failure, ensure, ensure_eq, failed};
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
 const UC: &[Needs] = &[Needs::Kind(QpType::Uc)];
@@ -62,13 +62,13 @@ fn sizes(s: &mut Harness<'_>, options: QpOptions, max_len: usize) -> Result<(), 
         let send = SendWr::new(9, Operation::Send, Data::Elements(&from));
         s.post(0, qa, &[send])?;
         let received = s.successes(&b, 1)?[0];
-        same!(
+        ensure_eq!(
             (received.id, received.completed, received.qp, received.bytes),
             (7, Completed::Recv, qb.0, len as u32),
             "the receive"
         );
         let sent = s.successes(&a, 1)?[0];
-        same!((sent.id, sent.completed, sent.qp), (9, Completed::Send, qa.0), "the SEND");
+        ensure_eq!((sent.id, sent.completed, sent.qp), (9, Completed::Send, qa.0), "the SEND");
         ensure!(b.bytes(0, len) == pattern(len, round as u8), "{len} bytes arrived, not as they were sent");
         ensure!(
             b.bytes(len, (max_len - len).min(64)).iter().all(|byte| *byte == 0),
@@ -90,8 +90,12 @@ fn datagrams(s: &mut Harness<'_>) -> Result<(), Failure> {
         let send = SendWr { destination, ..SendWr::new(2, Operation::SendImm(77), Data::Elements(&from)) };
         s.post(0, qa, &[send])?;
         let received = s.successes(&b, 1)?[0];
-        same!((received.bytes, received.imm), (len as u32, Some(77)), "the receive");
-        same!(received.source.map(|(from, qp)| (from.ip(), qp)), Some((s.ends[0].address.ip(), qa.0)), "the sender");
+        ensure_eq!((received.bytes, received.imm), (len as u32, Some(77)), "the receive");
+        ensure_eq!(
+            received.source.map(|(from, qp)| (from.ip(), qp)),
+            Some((s.ends[0].address.ip(), qa.0)),
+            "the sender"
+        );
         ensure!(b.bytes(0, len) == pattern(len, len as u8), "{len} bytes arrived, not as they were sent");
         s.successes(&a, 1)?;
     }
@@ -128,7 +132,7 @@ fn lists(s: &mut Harness<'_>) -> Result<(), Failure> {
     let into = [b.element(40_000, 4096), b.element(3, 1), b.element(10, 6000), b.element(20_000, 4006)];
     s.receive(1, qb, 1, &into)?;
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&from))])?;
-    same!(s.successes(&b, 1)?[0].bytes, 14_102, "bytes");
+    ensure_eq!(s.successes(&b, 1)?[0].bytes, 14_102, "bytes");
     let sent = [a.bytes(100, 5), a.bytes(7000, 10_000), a.bytes(20_000, 4097)].concat();
     let received = [b.bytes(40_000, 4096), b.bytes(3, 1), b.bytes(10, 6000), b.bytes(20_000, 4005)].concat();
     ensure!(sent == received, "the bytes are not in the order of the lists");
@@ -148,7 +152,7 @@ fn inline(s: &mut Harness<'_>) -> Result<(), Failure> {
     }
     s.successes(&b, 3)?;
     for id in 0..3_u8 {
-        same!(b.bytes(usize::from(id) * 64, 50), vec![id + 1; 50], "inline bytes");
+        ensure_eq!(b.bytes(usize::from(id) * 64, 50), vec![id + 1; 50], "inline bytes");
     }
     let too_long = [0; 65];
     let send = SendWr::new(3, Operation::Send, Data::Inline(&too_long));
@@ -165,7 +169,7 @@ fn immediate(s: &mut Harness<'_>) -> Result<(), Failure> {
         let from = [a.element(0, len)];
         s.post(0, qa, &[SendWr::new(2, Operation::SendImm(imm), Data::Elements(&from))])?;
         let received = s.successes(&b, 1)?[0];
-        same!((received.imm, received.bytes), (Some(imm), len), "immediate data");
+        ensure_eq!((received.imm, received.bytes), (Some(imm), len), "immediate data");
     }
     Ok(())
 }
@@ -181,7 +185,7 @@ fn invalidate(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.receive(1, qb, 1, &into)?;
     let from = [a.element(0, 16)];
     s.post(0, qa, &[SendWr::new(2, Operation::SendInvalidate(mr.rkey), Data::Elements(&from))])?;
-    same!(s.successes(&b, 1)?[0].invalidated, Some(mr.rkey), "the key that was ended");
+    ensure_eq!(s.successes(&b, 1)?[0].invalidated, Some(mr.rkey), "the key that was ended");
     s.successes(&a, 1)?;
     let remote = crate::api::Remote { address: mr.address, rkey: mr.rkey };
     s.post(0, qa, &[SendWr::new(3, Operation::Write(remote), Data::Elements(&from))])?;
@@ -224,7 +228,7 @@ fn same_memory(s: &mut Harness<'_>) -> Result<(), Failure> {
         for id in 0..20 {
             s.post(0, qa, &[SendWr::new(id, Operation::Send, Data::Elements(&from))])?;
         }
-        same!(s.successes(&b, 20)?.len(), 20, "receives");
+        ensure_eq!(s.successes(&b, 20)?.len(), 20, "receives");
         s.successes(&a, 20)?;
         ensure!(b.bytes(0, len) == pattern(len, len as u8), "the last message is not there");
     }
@@ -241,7 +245,7 @@ fn unsignalled(s: &mut Harness<'_>) -> Result<(), Failure> {
             let send = SendWr { signalled: id == 63, ..SendWr::new(id, Operation::Send, Data::Elements(&from)) };
             s.post(0, qa, &[send])?;
         }
-        same!(s.successes(&a, 1)?[0].id, 63, "the only signalled one");
+        ensure_eq!(s.successes(&a, 1)?[0].id, 63, "the only signalled one");
         s.successes(&b, 64)?;
     }
     s.expect_no_completions(&a)
@@ -256,8 +260,8 @@ fn partial_post(s: &mut Harness<'_>) -> Result<(), Failure> {
     let good = |id| SendWr::new(id, Operation::Send, Data::Elements(&from));
     let sends = [good(0), good(1), good(2), SendWr::new(3, Operation::Send, Data::Elements(&bad)), good(4)];
     let (index, _) = s.end(0).post_send(qa, &sends).err().ok_or("a group with a bad element was taken")?;
-    same!(index, 3, "the bad one");
-    same!(s.successes(&a, 3)?.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1, 2], "those before it");
+    ensure_eq!(index, 3, "the bad one");
+    ensure_eq!(s.successes(&a, 3)?.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1, 2], "those before it");
     s.expect_no_completions(&a)?;
     s.successes(&b, 3)?;
     s.expect_no_completions(&b)
@@ -275,7 +279,7 @@ fn receiver_not_ready(s: &mut Harness<'_>) -> Result<(), Failure> {
     }
     for id in [3, 4] {
         s.receive(1, qb, id, &into)?;
-        same!(s.successes(&b, 1)?[0].id, id, "the receive that came late");
+        ensure_eq!(s.successes(&b, 1)?[0].id, id, "the receive that came late");
     }
     s.successes(&a, 2)?;
     ensure!(b.bytes(0, 9000) == pattern(9000, 3), "the bytes are not as they were sent");
@@ -287,7 +291,7 @@ fn never_ready(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [qa, _] = s.connect([&a, &b], QpOptions::short_timeouts(QpType::Rc))?;
     let from = [a.element(0, 8)];
     s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
-    same!(s.completions(&a, 1)?[0].status, Status::RnrRetryExceeded, "the SEND");
+    ensure_eq!(s.completions(&a, 1)?[0].status, Status::RnrRetryExceeded, "the SEND");
     Ok(())
 }
 

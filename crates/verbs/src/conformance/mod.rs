@@ -58,7 +58,7 @@ pub fn run(fixture: &dyn Fixture, filter: &str) -> Findings {
     drop(ends);
     let outcome = |(check, lacking): (Check, Option<&'static str>)| {
         let outcome = match (lacking, Harness::open(fixture)) {
-            (Some(reason), _) => Outcome::cannot(reason),
+            (Some(reason), _) => Outcome::not_run(reason),
             (None, Err(reason)) => Outcome::Failed(format!("cannot open endpoints: {reason}")),
             (None, Ok(mut stage)) => Outcome::of((check.run)(&mut stage)),
         };
@@ -85,7 +85,7 @@ pub fn column(findings: &Findings) -> Vec<(&'static str, String)> {
     rows.extend(report.outcomes.iter().map(|(check, outcome)| {
         let cell = match outcome {
             Outcome::Passed => "yes".into(),
-            Outcome::Cannot(reason) => format!("no: {reason}"),
+            Outcome::NotRun(reason) => format!("no: {reason}"),
             Outcome::Failed(_) => "**fails**".into(),
         };
         (*check, cell)

@@ -3,7 +3,7 @@
 use super::check::{Check, Needs};
 use super::harness::{Harness, QpOptions, Side, pattern};
 use crate::api::{Completed, Data, Mtu, Operation, Qp, QpType, Remote, SendWr};
-use shotline_conformance::{Failure, ensure, failed, same};
+use shotline_conformance::{Failure, ensure, ensure_eq, failed};
 use shotline_memory::{Access, Addressing};
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
@@ -79,7 +79,7 @@ fn writes(s: &mut Harness<'_>, options: QpOptions, max_len: usize) -> Result<(),
         a.fill(0, len, round as u8);
         write(s, qa, &a, (0, len as u32), b.remote(1))?;
         let done = s.successes(&a, 1)?[0];
-        same!((done.id, done.completed, done.qp), (9, Completed::Write, qa.0), "the WRITE");
+        ensure_eq!((done.id, done.completed, done.qp), (9, Completed::Write, qa.0), "the WRITE");
         s.expect_no_completions(&b)?; // also waits for an unreliable WRITE to arrive
         ensure!(b.bytes(1, len) == pattern(len, round as u8), "{len} bytes landed, not as they were sent");
         ensure!(b.bytes(0, 1) == [0] && b.bytes(1 + len, 1) == [0], "a neighbour of {len} bytes was written");
@@ -95,7 +95,7 @@ fn reads(s: &mut Harness<'_>, mtu: Mtu, max_len: usize) -> Result<(), Failure> {
         b.fill(1, len, round as u8);
         read(s, qa, &a, (2, len as u32), b.remote(1))?;
         let done = s.successes(&a, 1)?[0];
-        same!((done.id, done.completed, done.bytes), (8, Completed::Read, len as u32), "the READ");
+        ensure_eq!((done.id, done.completed, done.bytes), (8, Completed::Read, len as u32), "the READ");
         ensure!(a.bytes(2, len) == pattern(len, round as u8), "{len} bytes came, not as they are there");
         ensure!(a.bytes(0, 2) == [0, 0] && a.bytes(2 + len, 1) == [0], "a neighbour of {len} bytes was written");
         s.expect_no_completions(&b)?;
@@ -147,7 +147,7 @@ fn immediate(s: &mut Harness<'_>) -> Result<(), Failure> {
         s.post(0, qa, &[SendWr::new(1, Operation::WriteImm(b.remote(20_000), 42), Data::Elements(&from))])?;
         let received = s.successes(&b, 1)?[0];
         let found = (received.id, received.completed, received.imm, received.bytes);
-        same!(found, (5, Completed::RecvWriteImm, Some(42), len as u32), "the receive");
+        ensure_eq!(found, (5, Completed::RecvWriteImm, Some(42), len as u32), "the receive");
         s.successes(&a, 1)?;
         ensure!(b.bytes(20_000, len) == pattern(len, 8), "the bytes are not where they were told");
         ensure!(b.bytes(0, 64) == [0; 64], "the receive's elements were touched");
@@ -168,7 +168,7 @@ fn order(s: &mut Harness<'_>) -> Result<(), Failure> {
         let second = SendWr { fence: true, ..SendWr::new(3, write, at(2)) };
         let group = [SendWr::new(1, write, at(0)), SendWr::new(2, read, at(1)), second, SendWr::new(4, read, at(3))];
         s.post(0, qa, &group)?;
-        same!(s.successes(&a, 4)?.iter().map(|c| c.id).collect::<Vec<_>>(), [1, 2, 3, 4], "completions");
+        ensure_eq!(s.successes(&a, 4)?.iter().map(|c| c.id).collect::<Vec<_>>(), [1, 2, 3, 4], "completions");
         ensure!(a.bytes(20_000, 9000) == pattern(9000, round), "the first READ did not see the first WRITE alone");
         ensure!(a.bytes(30_000, 9000) == pattern(9000, round ^ 0x55), "the second READ did not see the second WRITE");
     }
@@ -251,7 +251,7 @@ fn notices(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     write(s, qa, &a, (0, 10), b.remote(0))?;
     s.successes(&a, 1)?;
-    same!(s.end(1).next_access(), None, "a notice of an unwatched key");
+    ensure_eq!(s.end(1).next_access(), None, "a notice of an unwatched key");
     s.end(1).watch_mr(&b.mr, true).map_err(failed("ask for a state"))?;
     write(s, qa, &a, (0, 9000), b.remote(100))?;
     read(s, qa, &a, (0, 20), b.remote(200))?;
@@ -263,9 +263,9 @@ fn notices(s: &mut Harness<'_>) -> Result<(), Failure> {
     let notice = |kind, address, len| (qb.0, b.mr.rkey, kind, address, len);
     let expected =
         [notice(Completed::Write, 100, 9000), notice(Completed::Read, 200, 20), notice(Completed::FetchAdd, 304, 8)];
-    same!(found, expected, "notices");
+    ensure_eq!(found, expected, "notices");
     let counted = s.end(1).mr_usage(&b.mr).map_err(failed("read the usage"))?;
     let counts = (counted.writes, counted.bytes_in, counted.reads, counted.bytes_out, counted.atomics);
-    same!(counts, (2, 9010, 1, 20, 1), "statistics");
+    ensure_eq!(counts, (2, 9010, 1, 20, 1), "statistics");
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::api::{
     Status, VerbsError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use shotline_conformance::{Failure, ensure, failed, same};
+use shotline_conformance::{Failure, ensure, ensure_eq, failed};
 use std::time::Duration;
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
@@ -46,8 +46,8 @@ fn partial_polls(s: &mut Harness<'_>) -> Result<(), Failure> {
         ensure!(count > 0, "only {} of 50 completions", ids.len());
         ids.extend(out[..count].iter().map(|c| c.id));
     }
-    same!(ids, (0..50).collect::<Vec<_>>(), "ids");
-    same!(s.end(1).poll_cq(b.cq, &mut []).map_err(failed("poll"))?, 0, "completions into no room");
+    ensure_eq!(ids, (0..50).collect::<Vec<_>>(), "ids");
+    ensure_eq!(s.end(1).poll_cq(b.cq, &mut []).map_err(failed("poll"))?, 0, "completions into no room");
     Ok(())
 }
 
@@ -71,7 +71,7 @@ fn overrun(s: &mut Harness<'_>) -> Result<(), Failure> {
         s.run_until_idle()?;
         posted += 1;
     }
-    same!(s.end(0).next_async(), Some(AsyncEvent::CqOverrun(small)), "the event");
+    ensure_eq!(s.end(0).next_async(), Some(AsyncEvent::CqOverrun(small)), "the event");
     let mut out = [Completion::default(); 100];
     let left = s.end(0).poll_cq(small, &mut out).map_err(failed("poll"))?;
     ensure!((4..posted).contains(&left), "{left} completions are left of {posted}");
@@ -94,7 +94,7 @@ fn event(s: &mut Harness<'_>) -> Result<(), Failure> {
     }
     s.run_until_idle()?;
     s.end(1).arm_cq(b.cq, false).map_err(failed("arm a completion queue"))?;
-    same!(s.end(1).next_event(), None, "events before anything came");
+    ensure_eq!(s.end(1).next_event(), None, "events before anything came");
     let from = [a.element(0, 8)];
     let send = SendWr::new(1, Operation::Send, Data::Elements(&from));
     s.post(0, qa, &[send])?;
@@ -105,15 +105,15 @@ fn event(s: &mut Harness<'_>) -> Result<(), Failure> {
         s.end(1).progress().map_err(failed("make progress"))?;
         event = event.or_else(|| s.end(1).next_event());
     }
-    same!(event, Some(b.cq), "the event");
+    ensure_eq!(event, Some(b.cq), "the event");
     s.successes(&b, 1)?;
     s.post(0, qa, &[send])?;
     s.successes(&b, 1)?;
-    same!(s.end(1).next_event(), None, "events of a queue that is not armed any more");
+    ensure_eq!(s.end(1).next_event(), None, "events of a queue that is not armed any more");
     s.end(1).arm_cq(b.cq, false).map_err(failed("arm a completion queue"))?;
     s.post(0, qa, &[send])?;
     while s.end(0).progress().map_err(failed("make progress"))? {}
-    same!(s.end(1).wait(CHECK_TIMEOUT).map_err(failed("wait"))?, Some(b.cq), "what waiting brings");
+    ensure_eq!(s.end(1).wait(CHECK_TIMEOUT).map_err(failed("wait"))?, Some(b.cq), "what waiting brings");
     s.successes(&b, 1)?;
     Ok(())
 }
@@ -130,11 +130,11 @@ fn solicited(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.post(0, qa, &[send])?;
     s.successes(&b, 1)?;
     s.run_until_idle()?;
-    same!(s.end(1).next_event(), None, "events of a SEND that solicits none");
+    ensure_eq!(s.end(1).next_event(), None, "events of a SEND that solicits none");
     s.post(0, qa, &[SendWr { solicited: true, ..send }])?;
     s.successes(&b, 1)?;
     s.run_until_idle()?;
-    same!(s.end(1).next_event(), Some(b.cq), "the event");
+    ensure_eq!(s.end(1).next_event(), Some(b.cq), "the event");
     Ok(())
 }
 
@@ -146,7 +146,7 @@ fn solicited_flag(s: &mut Harness<'_>) -> Result<(), Failure> {
         let from = [a.element(0, 8)];
         let send = SendWr { solicited, ..SendWr::new(1, Operation::Send, Data::Elements(&from)) };
         s.post(0, qa, &[send])?;
-        same!(s.successes(&b, 1)?[0].solicited, solicited, "the receive");
+        ensure_eq!(s.successes(&b, 1)?[0].solicited, solicited, "the receive");
     }
     Ok(())
 }
@@ -154,8 +154,8 @@ fn solicited_flag(s: &mut Harness<'_>) -> Result<(), Failure> {
 fn wait_timeout(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     s.end(0).arm_cq(a.cq, false).map_err(failed("arm a completion queue"))?;
-    same!(s.end(0).wait(Duration::from_millis(3)).map_err(failed("wait"))?, None, "what waiting brings");
-    same!(s.end(0).wait(Duration::ZERO).map_err(failed("wait"))?, None, "what not waiting brings");
+    ensure_eq!(s.end(0).wait(Duration::from_millis(3)).map_err(failed("wait"))?, None, "what waiting brings");
+    ensure_eq!(s.end(0).wait(Duration::ZERO).map_err(failed("wait"))?, None, "what not waiting brings");
     Ok(())
 }
 
@@ -192,7 +192,7 @@ fn shared(s: &mut Harness<'_>) -> Result<(), Failure> {
         ensure!(order.len() == 10 && order.is_sorted(), "messages of one queue pair: {order:?}");
     }
     received.sort_unstable_by_key(|c| c.id);
-    same!(received.iter().map(|c| c.id).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>(), "receives used");
+    ensure_eq!(received.iter().map(|c| c.id).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>(), "receives used");
     Ok(())
 }
 
@@ -241,7 +241,7 @@ fn srq_limit(s: &mut Harness<'_>) -> Result<(), Failure> {
     for expected in [None, Some(AsyncEvent::SrqLimit(srq)), None] {
         s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
         s.successes(&b, 1)?;
-        same!(s.end(1).next_async(), expected, "the event of a limit of 3");
+        ensure_eq!(s.end(1).next_async(), expected, "the event of a limit of 3");
     }
     Ok(())
 }
@@ -273,7 +273,11 @@ fn stale_handles(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.end(1).destroy_qp(qb).map_err(failed("destroy a queue pair"))?;
     s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
     let refused = s.completions(&a, 1)?[0];
-    same!((refused.status, refused.completed), (Status::RetryExceeded, Completed::Send), "a SEND that no peer answers");
+    ensure_eq!(
+        (refused.status, refused.completed),
+        (Status::RetryExceeded, Completed::Send),
+        "a SEND that no peer answers"
+    );
     s.expect_no_completions(&b)?;
     ensure!(s.end(1).qp_state(qb).is_err() && s.end(1).destroy_qp(qb).is_err(), "it is still there");
     let posted = s.end(1).post_recv(qb, &[]);

@@ -3,7 +3,7 @@
 use super::check::{Check, Needs};
 use super::harness::{Harness, QpOptions, Side, pattern};
 use crate::api::{Data, Operation, Qp, QpState, QpType, Remote, SendWr, Status, VerbsError};
-use shotline_conformance::{Failure, ensure, failed, same};
+use shotline_conformance::{Failure, ensure, ensure_eq, failed};
 use shotline_memory::Access;
 use std::time::Duration;
 
@@ -155,12 +155,12 @@ fn target_unaffected(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
     let [qa, qb] = s.connect([&a, &b], short_timeouts())?;
     ensure!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })? != Status::Success, "a wrong key was taken");
-    same!(s.end(1).qp_state(qb).map_err(failed("read a state"))?, QpState::ReadyToSend, "the target's state");
+    ensure_eq!(s.end(1).qp_state(qb).map_err(failed("read a state"))?, QpState::ReadyToSend, "the target's state");
     s.expect_no_completions(&b)?;
-    same!(s.end(0).qp_state(qa).map_err(failed("read a state"))?, QpState::Error, "the initiator's state");
+    ensure_eq!(s.end(0).qp_state(qa).map_err(failed("read a state"))?, QpState::Error, "the initiator's state");
     // Another connection is unaffected.
     let [other, _] = s.connect([&a, &b], short_timeouts())?;
-    same!(write(s, &a, other, b.remote(0))?, Status::Success, "another connection's WRITE");
+    ensure_eq!(write(s, &a, other, b.remote(0))?, Status::Success, "another connection's WRITE");
     Ok(())
 }
 
@@ -168,19 +168,19 @@ fn strict(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
     let [qa, qb] = s.connect([&a, &b], QpOptions { strict: true, ..short_timeouts() })?;
     s.receive(1, qb, 5, &[b.element(0, 8)])?;
-    same!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })?, Status::RemoteAccess, "the WRITE");
+    ensure_eq!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })?, Status::RemoteAccess, "the WRITE");
     for (end, qp) in [(0, qa), (1, qb)] {
-        same!(s.end(end).qp_state(qp).map_err(failed("read a state"))?, QpState::Error, "the state at end {end}");
+        ensure_eq!(s.end(end).qp_state(qp).map_err(failed("read a state"))?, QpState::Error, "the state at end {end}");
     }
     let flushed = s.completions(&b, 1)?[0];
-    same!((flushed.id, flushed.status), (5, Status::Flushed), "the target's receive");
+    ensure_eq!((flushed.id, flushed.status), (5, Status::Flushed), "the target's receive");
     Ok(())
 }
 
 fn revoked(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
     let [qa, _] = s.connect([&a, &b], short_timeouts())?;
-    same!(write(s, &a, qa, b.remote(0))?, Status::Success, "a WRITE before");
+    ensure_eq!(write(s, &a, qa, b.remote(0))?, Status::Success, "a WRITE before");
     s.end(1).dereg_mr(&b.mr).map_err(failed("deregister memory"))?;
     a.fill(0, 8, 0xAA);
     let before = b.bytes(0, 8);
@@ -211,9 +211,9 @@ fn window(s: &mut Harness<'_>) -> Result<(), Failure> {
         let operation = if case == "no right" { Operation::Read(remote) } else { Operation::Write(remote) };
         s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
         let status = s.completions(&a, 1)?[0].status;
-        same!(status == Status::Success, case == "its queue pair", "{case}: a success");
+        ensure_eq!(status == Status::Success, case == "its queue pair", "{case}: a success");
         let written = if case == "its queue pair" { pattern(8, 1) } else { vec![0; 8] };
-        same!(b.bytes(100, 8), written, "{case}: the window's bytes");
+        ensure_eq!(b.bytes(100, 8), written, "{case}: the window's bytes");
         ensure!(b.bytes(108, 8) == [0; 8] && b.bytes(92, 8) == [0; 8], "{case}: a neighbour was written");
     }
     Ok(())
@@ -256,7 +256,7 @@ fn wrong_source(s: &mut Harness<'_>) -> Result<(), Failure> {
     let victim = (s.ends[1].address, qb.0);
     s.bring_up(2, attacker, victim, short_timeouts())?;
     c.fill(0, 8, 0xEE);
-    same!(write(s, &c, attacker, b.remote(0))?, Status::RetryExceeded, "a WRITE from another address");
+    ensure_eq!(write(s, &c, attacker, b.remote(0))?, Status::RetryExceeded, "a WRITE from another address");
     ensure!(b.bytes(0, 8) == [0; 8], "a WRITE from another address wrote something");
     Ok(())
 }

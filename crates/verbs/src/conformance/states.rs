@@ -3,7 +3,7 @@
 use super::check::{Check, Needs};
 use super::harness::{Harness, QpOptions};
 use crate::api::{Completed, Data, Modify, Operation, PostError, Qp, QpState, QpType, RecvWr, SendWr, Status};
-use shotline_conformance::{Failure, ensure, failed, same};
+use shotline_conformance::{Failure, ensure, ensure_eq, failed};
 use shotline_memory::Access;
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
@@ -49,19 +49,19 @@ fn random_numbers(s: &mut Harness<'_>) -> Result<(), Failure> {
 fn changes(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
     let qp = s.create(&a, QpOptions::new(QpType::Rc))?;
-    same!(state(s, 0, qp)?, QpState::Reset, "the first state");
+    ensure_eq!(state(s, 0, qp)?, QpState::Reset, "the first state");
     let peer = (s.ends[b.end].address, 77);
     let init = Modify::Init { access: Access::ALL, q_key: 0 };
     let other = s.create(&a, QpOptions::new(QpType::Rc))?;
     s.bring_up(0, other, peer, QpOptions::new(QpType::Rc))?;
-    same!(state(s, 0, other)?, QpState::ReadyToSend, "the last state");
+    ensure_eq!(state(s, 0, other)?, QpState::ReadyToSend, "the last state");
     ensure!(s.end(0).modify_qp(other, init).is_err(), "it went from ReadyToSend to Init");
     s.end(0).modify_qp(other, Modify::Error).map_err(failed("go to Error"))?;
     ensure!(s.end(0).modify_qp(other, init).is_err(), "it went from Error to Init");
     s.end(0).modify_qp(other, Modify::Reset).map_err(failed("go to Reset"))?;
     s.bring_up(0, other, peer, QpOptions::new(QpType::Rc))?;
     s.end(0).modify_qp(qp, Modify::Error).map_err(failed("go from Reset to Error"))?;
-    same!(state(s, 0, qp)?, QpState::Error, "the state");
+    ensure_eq!(state(s, 0, qp)?, QpState::Error, "the state");
     ensure!(s.bring_up(0, qp, peer, QpOptions::new(QpType::Rc)).is_err(), "it left Error without Reset");
     Ok(())
 }
@@ -98,8 +98,8 @@ fn flush(s: &mut Harness<'_>) -> Result<(), Failure> {
     let all = s.completions(&a, 20)?;
     ensure!(all.iter().all(|c| c.status == Status::Flushed && c.qp == qa.0), "completions: {all:?}");
     let ids = |from: u64| all.iter().map(|c| c.id).filter(|id| (from..from + 100).contains(id)).collect::<Vec<_>>();
-    same!(ids(0), (0..10).collect::<Vec<_>>(), "flushed requests, unsignalled ones, too");
-    same!(ids(100), (100..110).collect::<Vec<_>>(), "flushed receives");
+    ensure_eq!(ids(0), (0..10).collect::<Vec<_>>(), "flushed requests, unsignalled ones, too");
+    ensure_eq!(ids(100), (100..110).collect::<Vec<_>>(), "flushed receives");
     s.expect_no_completions(&a)
 }
 
@@ -113,7 +113,7 @@ fn posted_in_error(s: &mut Harness<'_>) -> Result<(), Failure> {
     let mut all = s.completions(&a, 2)?;
     all.sort_unstable_by_key(|c| c.id);
     let found: Vec<_> = all.iter().map(|c| (c.id, c.status, c.completed)).collect();
-    same!(found, [(1, Status::Flushed, Completed::Recv), (2, Status::Flushed, Completed::Send)], "completions");
+    ensure_eq!(found, [(1, Status::Flushed, Completed::Recv), (2, Status::Flushed, Completed::Send)], "completions");
     Ok(())
 }
 
@@ -132,7 +132,7 @@ fn reset(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.bring_up(1, qb, peers[1], QpOptions::new(QpType::Rc))?;
     s.receive(1, qb, 3, &[b.element(0, 8)])?;
     s.post(0, qa, &[SendWr::new(4, Operation::Send, Data::Elements(&elements))])?;
-    same!(s.successes(&b, 1)?[0].id, 3, "the receive");
-    same!(s.successes(&a, 1)?[0].id, 4, "the SEND");
+    ensure_eq!(s.successes(&b, 1)?[0].id, 3, "the receive");
+    ensure_eq!(s.successes(&a, 1)?[0].id, 4, "the SEND");
     Ok(())
 }

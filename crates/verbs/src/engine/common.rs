@@ -3,7 +3,9 @@
 use super::refusal::Refusal;
 use super::sends::SendQueue;
 use super::{Arrived, Books, Context, Slot};
-use crate::api::{Accessed, Completed, Completion, Modify, PostError, QpConfig, QpState, QpType, Status, VerbsError};
+use crate::api::{
+    Completed, Completion, Modify, PostError, QpConfig, QpState, QpType, RemoteAccess, Status, VerbsError,
+};
 use shotline_memory::{Access, Grant};
 use shotline_wire::bth::{DEFAULT_P_KEY, Service};
 use std::net::SocketAddr;
@@ -132,8 +134,8 @@ impl Common {
     }
 
     /// Returns the report of a completed one-sided operation.
-    pub fn accessed(&self, grant: &Grant, kind: Completed) -> Accessed {
-        Accessed { qp: self.number, rkey: grant.key(), kind, address: grant.address, len: grant.sge.len }
+    pub fn accessed(&self, grant: &Grant, kind: Completed) -> RemoteAccess {
+        RemoteAccess { qp: self.number, rkey: grant.key(), kind, address: grant.address, len: grant.sge.len }
     }
 
     /// Returns a completion without optional fields.

@@ -2,9 +2,9 @@
 
 use super::counters::Books;
 use super::receives::RecvQueue;
-use crate::api::{Accessed, Completion, Cq};
+use crate::api::{Completion, Cq, RemoteAccess};
 use shotline_memory::Protection;
-use shotline_transport::Landed;
+use shotline_transport::PayloadLocation;
 use shotline_wire::bth::Bth;
 use shotline_wire::roce::Extensions;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub trait Completions {
     fn push(&mut self, cq: Cq, completion: Completion);
     /// Reports that a one-sided operation of the peer is done: all bytes of a WRITE are written, a READ was accepted,
     /// or an atomic operation executed (reported once, however often it is requested).
-    fn accessed(&mut self, accessed: Accessed) {
+    fn accessed(&mut self, accessed: RemoteAccess) {
         let _ = accessed;
     }
 }
@@ -46,7 +46,7 @@ pub struct Arrived<'a> {
     /// Extended transport headers of the opcode.
     pub extensions: &'a Extensions,
     /// Location of the payload.
-    pub landed: Landed,
+    pub landed: PayloadLocation,
     /// Payload bytes, padding included ([`Bth::pad`] of them at the end).
     pub len: u32,
     /// Marked as congested by a switch (ECN).

@@ -1,6 +1,6 @@
 //! Counters of one queue pair.
 
-use shotline_memory::Refused;
+use shotline_memory::AccessError;
 use shotline_wire::aeth::NakCode;
 
 /// Counters of a queue pair. Every received packet is counted in `packets_in`, and if it was not used, once more by its
@@ -30,9 +30,9 @@ pub struct Books {
     /// Acknowledgements sent.
     pub acks_out: u64,
     /// Negative acknowledgements received.
-    pub naks_in: Naks,
+    pub naks_in: NakCounters,
     /// Negative acknowledgements sent.
-    pub naks_out: Naks,
+    pub naks_out: NakCounters,
     /// Expirations of the acknowledgement timeout.
     pub timeouts: u64,
     /// Congestion notification packets received.
@@ -45,7 +45,7 @@ pub struct Books {
 
 /// Negative acknowledgements by code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Naks {
+pub struct NakCounters {
     /// PSN sequence error: a packet is missing.
     pub sequence: u64,
     /// Invalid request.
@@ -58,7 +58,7 @@ pub struct Naks {
     pub receiver_not_ready: u64,
 }
 
-impl Naks {
+impl NakCounters {
     /// Counts a NAK by its code.
     pub(super) fn count(&mut self, code: NakCode) {
         *match code {
@@ -105,13 +105,13 @@ pub struct Refusals {
 
 impl Refusals {
     /// Counts a packet rejected by the memory protection.
-    pub(super) fn count(&mut self, refused: Refused) {
+    pub(super) fn count(&mut self, refused: AccessError) {
         *match refused {
-            Refused::UnknownKey | Refused::ForeignDomain | Refused::ForeignQueuePair | Refused::Expired => {
+            AccessError::UnknownKey | AccessError::WrongDomain | AccessError::WrongQueuePair | AccessError::Expired => {
                 &mut self.bad_key
             }
-            Refused::Rights => &mut self.bad_rights,
-            Refused::Bounds | Refused::Misaligned => &mut self.bad_bounds,
+            AccessError::Rights => &mut self.bad_rights,
+            AccessError::Bounds | AccessError::Misaligned => &mut self.bad_bounds,
         } += 1;
     }
 }

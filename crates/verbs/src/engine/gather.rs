@@ -2,7 +2,7 @@
 
 use super::Books;
 use shotline_memory::{Protection, Sge};
-use shotline_transport::{Landed, To};
+use shotline_transport::{PayloadDestination, PayloadLocation};
 
 /// Iterator over a byte range of a list of elements, one piece at a time.
 #[derive(Clone, Debug)]
@@ -37,11 +37,11 @@ impl Iterator for SgeRange<'_> {
 
 impl SgeRange<'_> {
     /// Returns the range as the destination for a steer; scratch memory if it has more than two pieces or is too short.
-    pub fn destination(mut self) -> To {
+    pub fn destination(mut self) -> PayloadDestination {
         let wanted = self.len;
         let pieces = [self.next().unwrap_or(Sge::EMPTY), self.next().unwrap_or(Sge::EMPTY)];
         let whole = wanted > 0 && pieces[0].len + pieces[1].len == wanted;
-        if whole { To::Memory(pieces) } else { To::Scratch }
+        if whole { PayloadDestination::Memory(pieces) } else { PayloadDestination::Scratch }
     }
 }
 
@@ -50,18 +50,18 @@ impl SgeRange<'_> {
 pub(super) fn move_payload(
     protection: &Protection,
     counters: &mut Books,
-    landed: Landed,
+    landed: PayloadLocation,
     len: u32,
     target: SgeRange<'_>,
 ) -> bool {
     let scratch;
     let mut from = match &landed {
-        Landed::Memory(pieces) => sge_range(pieces, 0, len),
-        Landed::Scratch(sge) => {
+        PayloadLocation::Memory(pieces) => sge_range(pieces, 0, len),
+        PayloadLocation::Scratch(sge) => {
             scratch = [*sge];
             sge_range(&scratch, 0, len)
         }
-        Landed::Slot(_) => return len == 0,
+        PayloadLocation::Slot(_) => return len == 0,
     };
     if from.clone().map(|piece| piece.len).sum::<u32>() < len {
         return false;

@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use super::segment::Segment;
 use super::{Ahead, Arrived, Context, RecvQueue, Slot};
 use crate::api::{Completed, Completion, Status};
-use shotline_memory::{Access, Grant, Protection, Refused};
+use shotline_memory::{Access, AccessError, Grant, Protection};
 use shotline_transport::Pick;
 use shotline_wire::bth::Bth;
 
@@ -19,7 +19,7 @@ const BTH_IMM_BYTES: u32 = BTH_BYTES + 4;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     None,
-    Send {
+    TxPacket {
         slot: Slot,
         offset: u32,
     },
@@ -54,7 +54,7 @@ impl Inbound {
         if !begins || !self.in_progress() {
             return None;
         }
-        if let Message::Send { slot, .. } = self.message {
+        if let Message::TxPacket { slot, .. } = self.message {
             self.spare = Some(slot);
         }
         Some(std::mem::replace(&mut self.message, Message::None))
@@ -63,7 +63,7 @@ impl Inbound {
     /// Resumes the message that was set aside, because the other one was rejected.
     pub fn put_back(&mut self, message: Option<Message>) {
         if let Some(message) = message {
-            if let Message::Send { .. } = message {
+            if let Message::TxPacket { .. } = message {
                 self.spare = None;
             }
             self.message = message;
@@ -116,7 +116,7 @@ impl Inbound {
         receive: Option<Slot>,
     ) -> Result<(), Refusal> {
         let (slot, offset) = match (self.message, receive) {
-            (Message::Send { slot, offset }, _) => (slot, offset),
+            (Message::TxPacket { slot, offset }, _) => (slot, offset),
             (Message::None, Some(slot)) => (slot, 0),
             _ => return Err(Refusal::Opcode),
         };
@@ -141,7 +141,7 @@ impl Inbound {
             self.message = Message::None;
             self.complete(ctx, common, packet, slot, Completed::Recv, end as u32);
         } else {
-            self.message = Message::Send { slot, offset: end as u32 };
+            self.message = Message::TxPacket { slot, offset: end as u32 };
         }
         Ok(())
     }
@@ -169,7 +169,9 @@ impl Inbound {
             return Err(Refusal::Length);
         }
         let grant = match (grant, packet.extensions.reth) {
-            (Some(grant), _) if !ctx.protection.holds(&grant) => return Err(Refusal::Memory(Refused::UnknownKey)),
+            (Some(grant), _) if !ctx.protection.is_valid(&grant) => {
+                return Err(Refusal::Memory(AccessError::UnknownKey));
+            }
             // The key of an empty message is not checked (IBTA volume 1, clause 9.7.4.1.6).
             (None, Some(reth)) if segment.first && total_len > 0 => {
                 Some(common.remote(ctx, reth.r_key, reth.address, total_len, Access::REMOTE_WRITE)?)
@@ -187,7 +189,7 @@ impl Inbound {
         }
         self.message = Message::None;
         if let Some(grant) = grant {
-            if let Some(usage) = ctx.protection.usage_mut(&grant) {
+            if let Some(usage) = ctx.protection.counters_mut(&grant) {
                 usage.writes += 1;
                 usage.bytes_in += u64::from(total_len);
             }
@@ -242,7 +244,7 @@ impl Inbound {
             return;
         }
         match (segment.write, self.message) {
-            (true, Message::Write { grant: Some(grant), offset, len }) if protection.holds(&grant) => {
+            (true, Message::Write { grant: Some(grant), offset, len }) if protection.is_valid(&grant) => {
                 pick_write(ahead, &grant, offset, len, mtu, picks);
             }
             // The packets after the first packet of a WRITE have shorter headers.
@@ -264,7 +266,7 @@ impl Inbound {
         }
         let mut following = self.spare.into_iter().chain((0..picks.len()).filter_map(|nth| receives.peek(nth)));
         let (mut slot, mut offset) = match self.message {
-            Message::Send { slot, offset } => (Some(slot), offset),
+            Message::TxPacket { slot, offset } => (Some(slot), offset),
             _ => (following.next(), 0),
         };
         let header = ahead.bth.opcode.header_len() as u32;
@@ -273,7 +275,7 @@ impl Inbound {
             let (Some(current), Some(payload)) = (slot, total_len(ahead, index, count).checked_sub(header)) else {
                 return;
             };
-            pick.to = sge_range(receives.elements(current), offset, payload).destination();
+            pick.destination = sge_range(receives.elements(current), offset, payload).destination();
             if segment.last && (segment.first || index == 0) {
                 (slot, offset) = (following.next(), 0);
             } else {
@@ -299,7 +301,7 @@ fn pick_write(ahead: &Ahead<'_>, grant: &Grant, mut offset: u32, len: u32, mtu: 
         if total_len != header + expected {
             return;
         }
-        pick.to = sge_range(&[grant.sge], offset, expected).destination();
+        pick.destination = sge_range(&[grant.sge], offset, expected).destination();
         offset += expected;
         if offset == len {
             return;

@@ -15,7 +15,7 @@
 //!   inline data are gathered from it.
 //! - It sends or discards a whole burst before it calls the engine again. UD and UC requests complete in the call of
 //!   [`Engine::transmit`] after the one that emitted their last packet, and their memory may be reused from then on.
-//!   ([`Engine::wants_to_send`] is `true` while a request is pending this way.)
+//!   ([`Engine::has_packets_to_send`] is `true` while a request is pending this way.)
 //! - It passes only packets with a valid ICRC, and the right receive queue: the queue pair's own, or its shared one.
 
 mod burst;
@@ -38,7 +38,7 @@ pub mod ud;
 
 pub use burst::{Burst, Outgoing};
 pub use context::{Ahead, Arrived, Completions, Context, Nanos};
-pub use counters::{Books, Naks, Refusals};
+pub use counters::{Books, NakCounters, Refusals};
 pub use receives::{RecvQueue, Slot};
 
 use crate::api::{Modify, PostError, QpConfig, QpState, QpType, RecvWr, SendWr, VerbsError};
@@ -168,8 +168,8 @@ impl Engine {
         ctx.books.bytes_out += burst.gather[before.1..].iter().map(|sge| u64::from(sge.len)).sum::<u64>();
     }
     /// Returns `true` if [`Self::transmit`] has something to do now.
-    pub fn wants_to_send(&self, now: Nanos) -> bool {
-        each!(self, inner => inner.wants_to_send(now))
+    pub fn has_packets_to_send(&self, now: Nanos) -> bool {
+        each!(self, inner => inner.has_packets_to_send(now))
     }
     /// Returns the next time at which [`Self::expire`] must be called, or [`Self::transmit`] because pacing or an RNR
     /// delay is over.

@@ -1,7 +1,7 @@
 //! Causes for rejecting a request packet.
 
 use super::counters::Refusals;
-use shotline_memory::Refused;
+use shotline_memory::AccessError;
 use shotline_wire::aeth::NakCode;
 
 /// Cause for rejecting a packet. A rejected packet changes no state.
@@ -22,7 +22,7 @@ pub(super) enum Refusal {
     /// The access rights of the queue pair do not allow it.
     Access,
     /// The memory registration does not allow it.
-    Memory(Refused),
+    Memory(AccessError),
 }
 
 impl Refusal {
@@ -41,7 +41,7 @@ impl Refusal {
     /// Returns the NAK code that IBTA prescribes. (A missing receive is answered with an RNR NAK instead.)
     pub fn nak(self) -> NakCode {
         match self {
-            Self::Memory(Refused::Misaligned) => NakCode::InvalidRequest,
+            Self::Memory(AccessError::Misaligned) => NakCode::InvalidRequest,
             Self::Memory(_) => NakCode::RemoteAccessError,
             _ => NakCode::InvalidRequest,
         }

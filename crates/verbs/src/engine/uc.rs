@@ -148,7 +148,7 @@ impl Uc {
         }
     }
 
-    pub(super) fn wants_to_send(&self, now: Nanos) -> bool {
+    pub(super) fn has_packets_to_send(&self, now: Nanos) -> bool {
         let sendable = self.cursor < self.sends.end() && self.flow.is_ready(now);
         sendable || self.flow.has_pending_cnp() || self.sends.first() < self.cursor
     }

@@ -102,7 +102,7 @@ impl Ud {
         for (nth, pick) in picks.iter_mut().enumerate() {
             let Some(slot) = receives.peek(nth) else { return };
             let len = if nth + 1 < count { first } else { last };
-            pick.to = sge_range(receives.elements(slot), 0, len).destination();
+            pick.destination = sge_range(receives.elements(slot), 0, len).destination();
         }
     }
 
@@ -191,7 +191,7 @@ impl Ud {
         }
     }
 
-    pub(super) fn wants_to_send(&self, now: Nanos) -> bool {
+    pub(super) fn has_packets_to_send(&self, now: Nanos) -> bool {
         let can_send = || self.has_work() && self.congestion.next(now).is_none();
         self.pending_cnp.is_some() || self.sends.first() < self.sent || can_send()
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// active port, and the first IPv4 address of RoCE version 2 in its GID table, or else the first IPv6 address that is
 /// not link-local.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct DeviceSelector {
     /// Name of the device; `None` selects the first one that has an active port with an address.
     pub device: Option<String>,
     /// Port number, counted from 1.
@@ -21,7 +21,7 @@ pub struct Choice {
     pub gid: Option<u8>,
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for DeviceSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.device.as_deref().unwrap_or_default())?;
         self.port.map_or(Ok(()), |port| write!(f, ",port={port}"))?;
@@ -29,7 +29,7 @@ impl fmt::Display for Choice {
     }
 }
 
-impl FromStr for Choice {
+impl FromStr for DeviceSelector {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || format!("expected DEVICE[,port=N][,gid=INDEX] such as mlx5_0,gid=3, found {text:?}");
@@ -64,7 +64,7 @@ pub struct OpenPort {
     pub gid: Gid,
 }
 
-impl Choice {
+impl DeviceSelector {
     /// Opens the device and selects the port and address that were left open.
     ///
     /// # Errors
@@ -161,13 +161,13 @@ mod tests {
 
     #[test]
     fn choice_is_parsed_and_printed() {
-        let choice = |device: &str, port, gid| Choice { device: Some(device.into()), port, gid };
+        let choice = |device: &str, port, gid| DeviceSelector { device: Some(device.into()), port, gid };
         assert_eq!("rxe0".parse(), Ok(choice("rxe0", None, None)));
         assert_eq!("mlx5_0,gid=3,port=2".parse(), Ok(choice("mlx5_0", Some(2), Some(3))));
         assert_eq!(choice("mlx5_0", Some(2), Some(3)).to_string(), "mlx5_0,port=2,gid=3");
-        assert_eq!("".parse(), Ok(Choice::default()));
+        assert_eq!("".parse(), Ok(DeviceSelector::default()));
         for text in ["gid=1", "rxe0,gid", "rxe0,gid=x", "rxe0,gid=1,gid=2", "rxe0,gid=256", "rxe0,lid=1"] {
-            assert!(text.parse::<Choice>().is_err(), "{text}");
+            assert!(text.parse::<DeviceSelector>().is_err(), "{text}");
         }
     }
 

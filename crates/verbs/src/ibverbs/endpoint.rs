@@ -1,6 +1,6 @@
 //! The endpoint: a device's port and address, with everything created on it.
 
-use super::choice::{Choice, OpenPort};
+use super::choice::{DeviceSelector, OpenPort};
 use super::convert::{self, GRH_BYTES};
 use super::memory::Memory;
 use super::pair::{Pair, Port};
@@ -106,7 +106,7 @@ impl IbverbsEndpoint {
     ///
     /// # Errors
     /// If the library, the device or an address is missing; the error says what exists and what to do.
-    pub fn open(choice: &Choice) -> Result<Self, VerbsError> {
+    pub fn open(choice: &DeviceSelector) -> Result<Self, VerbsError> {
         Self::from_open_port(choice.open()?)
     }
 

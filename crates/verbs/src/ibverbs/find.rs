@@ -1,6 +1,6 @@
 //! Search for the device that has an address.
 
-use super::choice::{Choice, OpenPort};
+use super::choice::{DeviceSelector, OpenPort};
 use super::sys::devices;
 use shotline_transport::IoError;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The device, its port, and the index of the address.
-    pub choice: Choice,
+    pub choice: DeviceSelector,
     /// `true` for hardware, `false` for the kernel's software RoCE over a network interface (rxe).
     pub hardware: bool,
 }
@@ -25,10 +25,10 @@ pub fn at(local: IpAddr) -> Result<Option<Found>, IoError> {
     let mut found: Vec<Found> = names
         .filter_map(|name| {
             let hardware = Path::new("/sys/class/infiniband").join(&name).join("device").exists();
-            let selected = Choice { device: Some(name), ..Choice::default() };
+            let selected = DeviceSelector { device: Some(name), ..DeviceSelector::default() };
             // A device that cannot be opened is skipped.
             let OpenPort { port, gid, .. } = selected.open_at(local).ok()?;
-            Some(Found { choice: Choice { port: Some(port), gid: Some(gid.index), ..selected }, hardware })
+            Some(Found { choice: DeviceSelector { port: Some(port), gid: Some(gid.index), ..selected }, hardware })
         })
         .collect();
     found.sort_by_key(|found| !found.hardware);

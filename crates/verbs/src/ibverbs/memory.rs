@@ -2,7 +2,7 @@
 
 use super::sys;
 use crate::api::{Element, VerbsError};
-use shotline_memory::{Access, Addressing, Mr, Pd, Protection, Refused, Region, Registrar};
+use shotline_memory::{Access, AccessError, Addressing, Mr, Pd, Protection, Region, Registrar};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -114,11 +114,11 @@ impl Memory {
         pd: Pd,
         element: &Element,
         needed: Access,
-    ) -> Result<(u32, sys::abi::ibv_sge), Refused> {
+    ) -> Result<(u32, sys::abi::ibv_sge), AccessError> {
         let Element { address, len, lkey } = *element;
         self.protection.local(pd, lkey, address, len, needed)?;
         let index = Mr::place_of(lkey);
-        let found = self.registrations.get_mut(index).and_then(Option::as_mut).ok_or(Refused::UnknownKey)?;
+        let found = self.registrations.get_mut(index).and_then(Option::as_mut).ok_or(AccessError::UnknownKey)?;
         found.users += 1;
         Ok((index as u32, sys::abi::ibv_sge { addr: address, length: len, lkey: found.lkey }))
     }

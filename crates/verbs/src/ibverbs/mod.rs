@@ -45,6 +45,6 @@ mod queues;
 pub mod sys;
 pub mod ud;
 
-pub use choice::{Choice, OpenPort};
+pub use choice::{DeviceSelector, OpenPort};
 pub use endpoint::IbverbsEndpoint;
 pub use provider::DESCRIPTION;

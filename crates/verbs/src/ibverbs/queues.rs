@@ -9,7 +9,7 @@ use super::memory::Memory;
 use super::sys::abi::ibv_sge;
 use super::sys::{Ah, RecvList};
 use crate::api::{Completed, Data, PostError, QpConfig, QpType, RecvWr, SendWr};
-use shotline_memory::{Access, Pd, Refused};
+use shotline_memory::{Access, AccessError, Pd};
 use std::sync::Arc;
 
 /// Layout of a `wr_id`: handle of the queue in the upper 32 bits, then the kind of queue, then the request's number.
@@ -119,7 +119,7 @@ impl SendQueue {
             return Err(PostError::Length { most, found: total });
         }
         if is_atomic && !convert::remote(&wr.operation).is_multiple_of(8) {
-            return Err(PostError::Element { index: 0, refused: Refused::Misaligned });
+            return Err(PostError::Element { index: 0, refused: AccessError::Misaligned });
         }
         let number = self.first.wrapping_add(self.len) & NUMBER_MASK;
         let at = self.at(number);

@@ -16,20 +16,20 @@
 //!
 //! A datagram longer than its slot moves the queue pair to the error state (IBTA volume 1, clause 10.8.3.2). Any sender
 //! that has its number and key can cause this, so it is not fatal: the queue pair is reset, all receives are posted
-//! again, and the error is counted ([`DeviceCounts::queue_pair_errors`]). Packets that arrive meanwhile are lost.
+//! again, and the error is counted ([`DeviceCounters::queue_pair_errors`]). Packets that arrive meanwhile are lost.
 
-use super::choice::{Choice, OpenPort};
+use super::choice::{DeviceSelector, OpenPort};
 use super::convert::{GRH_BYTES, sender};
 use super::sys::abi::*;
 use super::sys::{AsyncEvent, Channel, Context, Cq, Mr, Pd, Qp, QpConfig, RecvList, remainder};
 use crate::random::fresh_q_key;
-use crate::ud::{Completed, stand_in_port};
+use crate::ud::{Completed, substitute_port};
 use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::BorrowedFd;
 use shotline_memory::{Access, Region, Regions, Sge};
 use shotline_transport::{
-    Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, MAX_BATCH, PacketIo, Recv, Send, Steer,
+    Capabilities, DeviceCounters, Icrc, IoError, MAX_BATCH, PacketIo, PayloadLocation, Recv, RxPacket, Steer, TxPacket,
 };
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -45,7 +45,7 @@ const GRH_STRIDE: usize = 64;
 #[derive(Clone, Debug)]
 pub struct UdConfig {
     /// Device, port and address.
-    pub choice: Choice,
+    pub choice: DeviceSelector,
     /// Local address for packets, unless `choice` has one.
     pub local: IpAddr,
     /// Maximum number of posted receives, and upper bound of their ids.
@@ -78,7 +78,7 @@ pub struct UdIo {
     /// Number of completions that were polled while preparing to sleep.
     prefetched: usize,
     remainders: bool,
-    counts: DeviceCounts,
+    counts: DeviceCounters,
     before: Vec<(String, u64)>,
     /// Error of a call that could not return it; the next poll does.
     pending_error: Option<IoError>,
@@ -147,7 +147,7 @@ impl UdIo {
             headers: Box::new([[0; Completed::LEN]; MAX_BATCH]),
             prefetched: 0,
             remainders: config.remainders,
-            counts: DeviceCounts::default(),
+            counts: DeviceCounters::default(),
             before,
             pending_error: None,
         };
@@ -238,7 +238,7 @@ impl UdIo {
     /// Passes the first `count` completions, all successful, to the steer.
     fn land<S: Steer>(&mut self, steer: &mut S, count: usize) {
         self.posted.drain(..count.min(self.posted.len()));
-        let mut batch = ArrayVec::<Done<'_>, MAX_BATCH>::new();
+        let mut batch = ArrayVec::<RxPacket<'_>, MAX_BATCH>::new();
         for (wc, header) in self.completions[..count].iter().zip(self.headers.iter_mut()) {
             let imm = (wc.wc_flags & IBV_WC_WITH_IMM != 0).then_some(u32::from_be(wc.imm_data));
             *header = Completed { dest_qp: wc.qp_num, src_qp: wc.src_qp, imm }.emit();
@@ -246,11 +246,11 @@ impl UdIo {
             let len = wc.byte_len.saturating_sub(GRH_BYTES);
             let payload_crc =
                 if self.remainders { remainder(&self.memory.regions, self.slots[id as usize], len) } else { 0 };
-            batch.push(Done {
-                landed: Landed::Slot(id),
+            batch.push(RxPacket {
+                landed: PayloadLocation::Slot(id),
                 header,
                 len,
-                source: SocketAddr::new(self.memory.headers.source(id), stand_in_port(wc.src_qp)),
+                source: SocketAddr::new(self.memory.headers.source(id), substitute_port(wc.src_qp)),
                 stamp_ns: 0,
                 icrc: Icrc::Device,
                 payload_crc,
@@ -263,7 +263,7 @@ impl UdIo {
 }
 
 impl PacketIo for UdIo {
-    fn device(&self) -> DeviceCounts {
+    fn device_counters(&self) -> DeviceCounters {
         self.counts
     }
 
@@ -346,7 +346,7 @@ impl PacketIo for UdIo {
         Some(self.channel.fd())
     }
 
-    fn send(&mut self, _to: SocketAddr, _packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, _to: SocketAddr, _packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         Err(IoError::Config("this queue pair of an RDMA device only receives: send over UDP sockets".into()))
     }
 }

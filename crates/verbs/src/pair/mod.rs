@@ -258,7 +258,7 @@ impl Pair {
     /// Steps until no event is left, or until `time` has passed in simulated time. Returns `true` if no event is left.
     ///
     /// # Panics
-    /// If an engine violates its contract: `wants_to_send` is `true` but it sends nothing, it sends more packets than
+    /// If an engine violates its contract: `has_packets_to_send` is `true` but it sends nothing, it sends more packets than
     /// allowed, or its deadline does not advance.
     pub fn run(&mut self, time: Nanos) -> bool {
         let end = self.now.saturating_add(time);

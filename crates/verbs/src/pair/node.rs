@@ -4,7 +4,7 @@ use super::{Datagram, packet};
 use crate::api::{Completion, Cq, Modify, PostError, QpConfig, RecvWr, SendWr, Srq, VerbsError};
 use crate::engine::{Ahead, Arrived, Books, Burst, Completions, Context, Engine, Nanos, RecvQueue};
 use shotline_memory::{Access, Addressing, Mr, Pd, Protection, Region, RegionId, RegisterError, Registrar, Sge};
-use shotline_transport::{Landed, MAX_BATCH, Pick, SCRATCH_BYTES, To};
+use shotline_transport::{MAX_BATCH, PayloadDestination, PayloadLocation, Pick, SCRATCH_BYTES};
 use shotline_wire::roce::{ICRC_LEN, Packet};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -234,10 +234,10 @@ impl Node {
         let mut burst = std::mem::take(&mut self.burst);
         for qp in self.queue_pairs() {
             self.with(now, qp, |engine, ctx| {
-                if engine.wants_to_send(now) {
+                if engine.has_packets_to_send(now) {
                     engine.transmit(ctx, &mut burst, max);
                     assert!(burst.len() <= max, "asked for at most {max} packets, got {}", burst.len());
-                    let is_idle = !engine.wants_to_send(now);
+                    let is_idle = !engine.has_packets_to_send(now);
                     assert!(!burst.is_empty() || is_idle, "wants to send at {now} and sends nothing: {engine:?}");
                 }
             });
@@ -262,13 +262,13 @@ impl Node {
         let mut picks = [Pick::default(); MAX_BATCH];
         let header = self.pick(batch, &mut picks[..batch.len()]);
         let mut scratch = self.scratch;
-        let landed: Vec<(usize, Landed)> = batch
+        let landed: Vec<(usize, PayloadLocation)> = batch
             .iter()
             .zip(&picks)
             .map(|(packet, pick)| {
                 let end = packet.bytes.len().saturating_sub(ICRC_LEN);
                 let split = pick.header_len.map_or(header, usize::from).min(end);
-                (split, self.land(pick.to, &packet.bytes[split..end], &mut scratch))
+                (split, self.land(pick.destination, &packet.bytes[split..end], &mut scratch))
             })
             .collect();
         for (packet, (split, landed)) in batch.iter().zip(landed) {
@@ -299,25 +299,32 @@ impl Node {
     }
 
     /// Copies a payload to its picked destination, or to scratch memory.
-    fn land(&self, to: To, payload: &[u8], scratch: &mut Sge) -> Landed {
-        if let To::Memory(pieces) = to
+    fn land(&self, to: PayloadDestination, payload: &[u8], scratch: &mut Sge) -> PayloadLocation {
+        if let PayloadDestination::Memory(pieces) = to
             && payload.len() as u64 <= u64::from(pieces[0].len) + u64::from(pieces[1].len)
         {
             let (first, second) = payload.split_at(payload.len().min(pieces[0].len as usize));
             for (piece, bytes) in pieces.iter().zip([first, second]).filter(|(_, bytes)| !bytes.is_empty()) {
                 self.protection.regions().get(piece.region).write(piece.offset as usize, bytes);
             }
-            return Landed::Memory(pieces);
+            return PayloadLocation::Memory(pieces);
         }
         let piece = Sge { len: payload.len() as u32, ..*scratch };
         self.memory.write(piece.offset as usize, payload);
         scratch.offset += u64::from(piece.len);
         scratch.len -= piece.len;
-        Landed::Scratch(piece)
+        PayloadLocation::Scratch(piece)
     }
 
     /// Checks a packet whose payload is in memory and passes it to its queue pair.
-    fn receive_one(&mut self, now: Nanos, datagram: &Datagram, split: usize, landed: Landed, scratch: &mut Sge) {
+    fn receive_one(
+        &mut self,
+        now: Nanos,
+        datagram: &Datagram,
+        split: usize,
+        landed: PayloadLocation,
+        scratch: &mut Sge,
+    ) {
         self.books.arrived += 1;
         if !packet::is_intact(datagram) {
             self.books.bad_icrc += 1;
@@ -331,7 +338,7 @@ impl Node {
         let payload = &datagram.bytes[header..datagram.bytes.len() - ICRC_LEN];
         // The batch was split at the header length of its first packet; if that was wrong, the payload is extracted
         // again.
-        let landed = if split == header { landed } else { self.land(To::Scratch, payload, scratch) };
+        let landed = if split == header { landed } else { self.land(PayloadDestination::Scratch, payload, scratch) };
         let arrived = Arrived {
             bth: packet.bth,
             extensions: &packet.extensions,

@@ -9,7 +9,7 @@ use super::queues::{CompletionQueue, Entry, ReceiveQueue};
 use super::wakeups::Wakeups;
 use crate::api::{AsyncEvent, Completed, Cq, Qp, QpState, Srq, Status, VerbsError};
 use crate::slab::{Slab, place};
-use shotline_memory::{KeyMap, Pd, Protection, Registrar, RingReader, RingWriter, asleep_after, wanted_after};
+use shotline_memory::{KeyMap, Pd, Protection, Registrar, RingReader, RingWriter, request_wakeup, requested_wakeup};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
@@ -125,7 +125,7 @@ impl ShmEndpoint {
     #[inline]
     pub(super) fn poll_peer(&mut self) -> bool {
         // Releases unused memory; there is no transport to pass the table of regions to.
-        drop(self.protection.changed());
+        drop(self.protection.take_changed());
         let mut done = self.take_records();
         if !self.active.is_empty() {
             done |= self.advance_all();
@@ -214,7 +214,7 @@ impl ShmEndpoint {
     /// Wakes the peer if it asked for a wake-up that was not sent yet.
     pub(super) fn notify_peer(&mut self) {
         self.must_notify = false;
-        let wanted = wanted_after(self.theirs.wake());
+        let wanted = requested_wakeup(self.theirs.wake());
         if wanted % 2 == 1 && wanted != self.answered_wake && !self.is_disconnected {
             self.answered_wake = wanted;
             self.counters.wakes += 1;
@@ -225,7 +225,7 @@ impl ShmEndpoint {
     /// Advances the wake-up word: `by` 1 to ask for a wake-up or cancel that, 2 to ask for another.
     fn advance_wake(&mut self, by: u32) {
         self.wake = self.wake.wrapping_add(by);
-        asleep_after(self.mine.wake(), self.wake);
+        request_wakeup(self.mine.wake(), self.wake);
     }
     /// Asks the peer for wake-ups from now on.
     pub(super) fn request_wake(&mut self) {

@@ -6,7 +6,7 @@ use super::keys::PeerKey;
 use super::pair::{QueuePair, WaitReason};
 use super::record::{HEADER, Header, record_len};
 use crate::api::{Operation, Remote, Status};
-use shotline_memory::{Access, Broken, Refused, Regions, Sge};
+use shotline_memory::{Access, AccessError, InvalidPosition, Regions, Sge};
 
 /// Maximum payload of a record, in bytes: the reader copies it from the cache while the next one is written.
 const MAX_FRAGMENT_BYTES: u64 = 32 << 10;
@@ -95,7 +95,7 @@ impl ShmEndpoint {
             Err(refused) => refused,
         };
         // The announcement of the key may still be unread.
-        if refused == Refused::UnknownKey && self.recheck_keys() {
+        if refused == AccessError::UnknownKey && self.recheck_keys() {
             let outcome = self.execute(slot, operation, payload, len, solicited, progress);
             self.rechecked = false;
             return outcome;
@@ -113,7 +113,7 @@ impl ShmEndpoint {
 
     /// Refuses an operation on behalf of the peer, and reports it if the peer's queue pair has strict rules.
     #[cold]
-    fn refused(&mut self, slot: usize, peer: usize, reason: Refused) -> Outcome {
+    fn refused(&mut self, slot: usize, peer: usize, reason: AccessError) -> Outcome {
         if Board::load(self.theirs.pair(peer, Word::Strict)) == 1
             && let Some(pair) = self.pairs[slot].as_deref()
         {
@@ -121,7 +121,7 @@ impl ShmEndpoint {
             self.control.send(super::control::Message::Fault { qp, from });
         }
         // By IBTA 9.7.4.1.1, a misaligned address is an invalid request.
-        Outcome::Failed(if reason == Refused::Misaligned { Status::RemoteInvalid } else { Status::RemoteAccess })
+        Outcome::Failed(if reason == AccessError::Misaligned { Status::RemoteInvalid } else { Status::RemoteAccess })
     }
 
     /// Returns the slot of the peer's queue pair on its board, if it can receive from this one.
@@ -155,14 +155,14 @@ impl ShmEndpoint {
         remote: Remote,
         len: u64,
         needed: Access,
-    ) -> Result<(&PeerKey, usize), Refused> {
+    ) -> Result<(&PeerKey, usize), AccessError> {
         let through = Access::from_bits(Board::load(self.theirs.pair(peer, Word::Access)) as u8);
         if !through.allows(needed) {
-            return Err(Refused::Rights);
+            return Err(AccessError::Rights);
         }
-        let key = self.keys.theirs.get(&remote.rkey).ok_or(Refused::UnknownKey)?;
+        let key = self.keys.theirs.get(&remote.rkey).ok_or(AccessError::UnknownKey)?;
         if Board::load(self.theirs.live(key.offer.slot as usize)) != remote.rkey {
-            return Err(Refused::UnknownKey);
+            return Err(AccessError::UnknownKey);
         }
         let domain = Board::load(self.theirs.pair(peer, Word::Domain));
         Ok((key, key.check(domain, remote.address, len, needed)?))
@@ -222,7 +222,7 @@ impl ShmEndpoint {
             let now = if last { flags | Header::LAST } else { flags };
             self.write_header(slot, peer, now, word, len, fragment);
             self.write_payload(payload, progress, fragment);
-            self.writer.wrote(record_len(fragment));
+            self.writer.advance(record_len(fragment));
             if fragment >= MIN_EARLY_PUBLISH_BYTES {
                 self.must_notify |= self.writer.publish(self.mine.tail());
             }
@@ -264,7 +264,7 @@ impl ShmEndpoint {
             };
             match refused {
                 None => {}
-                Some(Refused::UnknownKey) if self.recheck_keys() => {
+                Some(AccessError::UnknownKey) if self.recheck_keys() => {
                     let outcome = self.write_imm(slot, peer, remote, payload, len, flags, imm);
                     self.rechecked = false;
                     return outcome;
@@ -275,7 +275,7 @@ impl ShmEndpoint {
         self.count_sent(queue);
         let flags = flags | Header::FIRST | Header::LAST | Header::IMM | Header::WRITE;
         self.write_header(slot, peer, flags, imm, len, 0);
-        self.writer.wrote(record_len(0));
+        self.writer.advance(record_len(0));
         Outcome::Sent(self.next_message(slot))
     }
 
@@ -294,8 +294,8 @@ impl ShmEndpoint {
     }
 
     #[inline]
-    fn has_space(&mut self, fragment: u64) -> Result<bool, Broken> {
-        self.writer.has_room(self.theirs.head(), record_len(fragment))
+    fn has_space(&mut self, fragment: u64) -> Result<bool, InvalidPosition> {
+        self.writer.has_space(self.theirs.head(), record_len(fragment))
     }
     #[cold]
     fn fail_ring(&mut self) -> Outcome {

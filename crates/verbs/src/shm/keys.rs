@@ -4,9 +4,9 @@ use super::board::MAX_KEYS;
 use super::control::KeyOffer;
 use crate::api::VerbsError;
 use crate::cm::message::Refusal;
-use crate::cm::{Account, Loan, SessionId};
+use crate::cm::{Account, Reservation, SessionId};
 use rustix::fd::OwnedFd;
-use shotline_memory::{Access, KeyMap, Pages, Refused, Region};
+use shotline_memory::{Access, AccessError, KeyMap, Pages, Region};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) struct PeerKey {
     pub(super) offer: KeyOffer,
     pub(super) region: Arc<Region>,
-    _loan: Option<Loan>,
+    _loan: Option<Reservation>,
 }
 
 /// Charged kernel memory of a mapping, in bytes: its VMA and page tables, if no other mapping shares them; plus one
@@ -28,20 +28,20 @@ impl PeerKey {
     /// Returns the offset of the bytes in the region if `needed` access is allowed. The caller must check the owner's
     /// board first: it shows if the key is still valid.
     #[inline]
-    pub(super) fn check(&self, domain: u32, address: u64, len: u64, needed: Access) -> Result<usize, Refused> {
+    pub(super) fn check(&self, domain: u32, address: u64, len: u64, needed: Access) -> Result<usize, AccessError> {
         if self.offer.domain != domain {
-            return Err(Refused::ForeignDomain);
+            return Err(AccessError::WrongDomain);
         }
         if !self.offer.access.allows(needed) {
-            return Err(Refused::Rights);
+            return Err(AccessError::Rights);
         }
         let KeyOffer { address: base, len: all, .. } = self.offer;
         if address < base || len > all || address - base > all - len {
-            return Err(Refused::Bounds);
+            return Err(AccessError::Bounds);
         }
         let offset = address - base;
         if needed.allows(Access::REMOTE_ATOMIC) && !(address | offset).is_multiple_of(8) {
-            return Err(Refused::Misaligned);
+            return Err(AccessError::Misaligned);
         }
         Ok(offset as usize)
     }
@@ -81,7 +81,7 @@ impl PeerKeys {
     }
 
     /// Charges a mapping to the peer's account, if there is one.
-    fn charge(&self, bytes: u64) -> Result<Option<Loan>, Refusal> {
+    fn charge(&self, bytes: u64) -> Result<Option<Reservation>, Refusal> {
         let Some((account, session)) = &self.account else { return Ok(None) };
         account.lend(*session, MAPPING_BYTES + bytes / PAGES_PER_TABLE, "a mapping of an initiator's memory").map(Some)
     }

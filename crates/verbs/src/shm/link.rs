@@ -122,7 +122,7 @@ impl ShmEndpoint {
     }
 
     /// Completes a link over a socket whose other end has already been offered ([`Self::offer`]). Never blocks.
-    pub fn over_offered(socket: OwnedFd) -> Result<Self, VerbsError> {
+    pub fn from_offered_socket(socket: OwnedFd) -> Result<Self, VerbsError> {
         Self::offer(socket)?.join_now()
     }
 

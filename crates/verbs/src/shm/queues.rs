@@ -1,7 +1,7 @@
 //! Completion queues and receive queues.
 
 use crate::api::{Completed, Completion, PostError, RecvWr, Status};
-use shotline_memory::{Access, Pd, Pin, Protection, Refused, Sge};
+use shotline_memory::{Access, AccessError, Pd, Pin, Protection, Sge};
 use std::collections::VecDeque;
 
 /// A queued completion: compact, because it is written and read once per request.
@@ -131,8 +131,8 @@ pub(super) struct PinnedElements {
 
 impl PinnedElements {
     /// Adds an element and pins its memory.
-    pub(super) fn pin(&mut self, protection: &mut Protection, sge: Sge, lkey: u32) -> Result<(), Refused> {
-        self.pins.push(protection.pin(lkey).ok_or(Refused::UnknownKey)?);
+    pub(super) fn pin(&mut self, protection: &mut Protection, sge: Sge, lkey: u32) -> Result<(), AccessError> {
+        self.pins.push(protection.pin(lkey).ok_or(AccessError::UnknownKey)?);
         self.elements.push(sge);
         Ok(())
     }

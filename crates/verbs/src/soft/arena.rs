@@ -1,7 +1,7 @@
 //! Allocator of the memory that queue pairs use for padding and inline data.
 
 use crate::api::VerbsError;
-use shotline_memory::{Access, Addressing, Pd, Protection, Refused, Region, Sge};
+use shotline_memory::{Access, AccessError, Addressing, Pd, Protection, Region, Sge};
 use std::collections::BTreeMap;
 
 /// Minimum size of a region in bytes; many queue pairs share one.
@@ -53,7 +53,7 @@ impl Arena {
     fn grow(&self, protection: &mut Protection, len: u32) -> Result<Sge, VerbsError> {
         let region = Region::host(len as usize)?;
         let mr = protection.register(self.pd, &region, 0, u64::from(len), Access::NONE, Addressing::ZeroBased)?;
-        let refused = |refused: Refused| VerbsError::Invalid(refused.to_string());
+        let refused = |refused: AccessError| VerbsError::Invalid(refused.to_string());
         protection.local(self.pd, mr.lkey, 0, len, Access::NONE).map_err(refused)
     }
 }

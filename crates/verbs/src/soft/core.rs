@@ -7,7 +7,7 @@ use super::queues::CompletionQueues;
 use super::slab::Slab;
 use super::timers::Timers;
 use super::watch::Watch;
-use crate::api::{Accessed, AsyncEvent, Completion, Cq, Modify, Qp, QpState, Srq};
+use crate::api::{AsyncEvent, Completion, Cq, Modify, Qp, QpState, RemoteAccess, Srq};
 use crate::engine::{Burst, Completions, Context, Engine, Nanos, RecvQueue};
 use shotline_memory::{Pd, Protection, Regions, Sge};
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ impl Completions for Sinks {
     fn push(&mut self, cq: Cq, completion: Completion) {
         self.queues.push(cq, completion);
     }
-    fn accessed(&mut self, accessed: Accessed) {
+    fn accessed(&mut self, accessed: RemoteAccess) {
         self.watch.push(accessed);
     }
 }
@@ -149,7 +149,7 @@ impl Core {
         let in_flight = pair.engine.under_way();
         self.in_flight = self.in_flight - pair.in_flight + in_flight;
         pair.in_flight = in_flight;
-        if pair.schedule != Schedule::Ready && pair.engine.wants_to_send(self.now) {
+        if pair.schedule != Schedule::Ready && pair.engine.has_packets_to_send(self.now) {
             if self.in_flight < self.max_in_flight || pair.engine.owes(self.now) {
                 pair.schedule = Schedule::Ready;
                 self.ready.push_back(index);

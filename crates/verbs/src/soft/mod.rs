@@ -288,7 +288,7 @@ impl<P: PacketIo> SoftEndpoint<P> {
 
     /// Passes the changed table of regions to the transport, if memory was registered or deregistered.
     fn register_regions(&mut self) {
-        if let Some(regions) = self.core.protection.changed() {
+        if let Some(regions) = self.core.protection.take_changed() {
             self.io.register(&regions);
             self.core.has_shared_regions = regions.iter().any(|(_, region)| region.is_shared());
             self.core.regions = regions;

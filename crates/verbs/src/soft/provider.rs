@@ -3,12 +3,12 @@
 use super::core::{Core, SharedReceives};
 use super::{SoftEndpoint, wakeups};
 use crate::api::{
-    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Flag, Modify, Mtu, Notices,
-    PostError, Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError, Window, Windows,
+    AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Flag, Modify, Mtu, Notices, PostError,
+    Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, RemoteAccess, SendWr, Srq, VerbsError, Window, Windows,
 };
 use crate::engine::{Context, Engine, RecvQueue};
 use rustix::fd::BorrowedFd;
-use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
+use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegistrationCounters};
 use shotline_transport::PacketIo;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,12 +70,12 @@ impl<P: PacketIo> Notices for SoftEndpoint<P> {
         Ok(())
     }
 
-    fn next_access(&mut self) -> Option<Accessed> {
+    fn next_access(&mut self) -> Option<RemoteAccess> {
         self.core.sinks.watch.next()
     }
 
-    fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError> {
-        self.core.protection.usage(mr.lkey).ok_or(VerbsError::NoSuch("memory registration"))
+    fn mr_usage(&self, mr: &Mr) -> Result<RegistrationCounters, VerbsError> {
+        self.core.protection.counters(mr.lkey).ok_or(VerbsError::NoSuch("memory registration"))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::api::QpType;
 use crate::engine::{Ahead, Arrived};
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
-use shotline_transport::{Done, Icrc, Landed, MAX_BATCH, Pick, Seen, Steer, To};
+use shotline_transport::{BatchInfo, Icrc, MAX_BATCH, PayloadDestination, PayloadLocation, Pick, RxPacket, Steer};
 use shotline_wire::bth::{Bth, Opcode, Service};
 use shotline_wire::roce::{self, ICRC_LEN, MAX_HEADER_LEN};
 use shotline_wire::shot::DropCause;
@@ -68,7 +68,7 @@ impl<'a> EndpointSteer<'a> {
         Ok(index)
     }
 
-    fn receive(&mut self, done: &Done<'_>) -> Result<(), DropCounter> {
+    fn receive(&mut self, done: &RxPacket<'_>) -> Result<(), DropCounter> {
         let malformed: DropCounter = |drops| &mut drops.malformed;
         if done.fault.is_some_and(|fault| fault != DropCause::BadIcrc) {
             return Err(malformed);
@@ -88,8 +88,8 @@ impl<'a> EndpointSteer<'a> {
         let index = self.admit(&bth)?;
         let lax = || self.core.pairs.get(index).is_some_and(|pair| pair.engine.config().lax);
         match done.icrc {
-            Icrc::Good | Icrc::Solved { follows: true } | Icrc::Device => {}
-            Icrc::Solved { follows: false } if !bth.opcode.is_one_sided() || lax() => {}
+            Icrc::Good | Icrc::Solved { is_in_sequence: true } | Icrc::Device => {}
+            Icrc::Solved { is_in_sequence: false } if !bth.opcode.is_one_sided() || lax() => {}
             Icrc::Solved { .. } => return Err(|drops| &mut drops.unverified),
             Icrc::Bad => return Err(|drops| &mut drops.bad_icrc),
             Icrc::Unverified | Icrc::Absent => return Err(|drops| &mut drops.unverified),
@@ -105,15 +105,15 @@ impl<'a> EndpointSteer<'a> {
     /// header.
     fn realign(
         &mut self,
-        done: &Done<'_>,
+        done: &RxPacket<'_>,
         needed: usize,
         header: &mut ArrayVec<u8, MAX_HEADER_LEN>,
-    ) -> Option<(Landed, u32)> {
+    ) -> Option<(PayloadLocation, u32)> {
         let Core { regions, realign, counters, .. } = &mut *self.core;
         let pieces = match done.landed {
-            Landed::Memory(sges) => sges,
-            Landed::Scratch(sge) => [sge, Sge::EMPTY],
-            Landed::Slot(_) => return None, // no buffers are posted to the transport
+            PayloadLocation::Memory(sges) => sges,
+            PayloadLocation::Scratch(sge) => [sge, Sge::EMPTY],
+            PayloadLocation::Slot(_) => return None, // no buffers are posted to the transport
         };
         let mut bytes = [0; MAX_HEADER_LEN];
         let known = done.header.len().min(needed);
@@ -146,7 +146,7 @@ impl<'a> EndpointSteer<'a> {
         }
         header.try_extend_from_slice(&bytes[..needed]).ok()?;
         counters.bytes_moved += to as u64;
-        Some((Landed::Scratch(Sge { len: to as u32, ..*realign }), to as u32))
+        Some((PayloadLocation::Scratch(Sge { len: to as u32, ..*realign }), to as u32))
     }
 }
 
@@ -163,26 +163,26 @@ fn separate_overlaps(picks: &mut [Pick]) {
     let follows = |last: &Sge, sge: &Sge| last.region == sge.region && last.offset + u64::from(last.len) <= sge.offset;
     let mut ascending = true;
     for pick in picks {
-        let To::Memory(sges) = pick.to else { continue };
+        let PayloadDestination::Memory(sges) = pick.destination else { continue };
         for sge in sges.iter().filter(|sge| sge.len > 0) {
             ascending &= taken.last().is_none_or(|last| follows(last, sge));
             if !ascending && taken.iter().any(|other| overlap(other, sge)) {
-                pick.to = To::Scratch;
+                pick.destination = PayloadDestination::Scratch;
                 break;
             }
             if taken.try_push(*sge).is_err() {
-                pick.to = To::Scratch;
+                pick.destination = PayloadDestination::Scratch;
             }
         }
     }
 }
 
 impl Steer for EndpointSteer<'_> {
-    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, seen: &BatchInfo<'_>) -> usize {
         seen.first.first().copied().and_then(Opcode::from_u8).map_or(Bth::LEN, Opcode::header_len)
     }
 
-    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]) {
         let bare = |bytes: u32| bytes.saturating_sub(ICRC_LEN as u32);
         // An acknowledgement after a request in one batch is shorter than the request's header: all of it is header.
         if let Some(last) = picks.last_mut().filter(|_| bare(seen.last) < self.header_len(seen) as u32) {
@@ -216,23 +216,28 @@ impl Steer for EndpointSteer<'_> {
             // The transport cannot write device memory: the payload goes to scratch memory, from where the engine
             // copies it.
             let regions = &self.core.regions;
-            let is_reachable = |to: To| match to {
-                To::Memory(sges) => sges.iter().all(|sge| sge.len == 0 || regions.get(sge.region).is_mapped()),
-                To::Scratch | To::Posted(_) => true,
+            let is_reachable = |to: PayloadDestination| match to {
+                PayloadDestination::Memory(sges) => {
+                    sges.iter().all(|sge| sge.len == 0 || regions.get(sge.region).is_mapped())
+                }
+                PayloadDestination::Scratch | PayloadDestination::Posted(_) => true,
             };
-            picks.iter_mut().filter(|pick| !is_reachable(pick.to)).for_each(|pick| pick.to = To::Scratch);
+            picks
+                .iter_mut()
+                .filter(|pick| !is_reachable(pick.destination))
+                .for_each(|pick| pick.destination = PayloadDestination::Scratch);
         }
     }
 
-    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+    fn predict(&mut self, _picks: &mut [Pick]) -> usize {
         0
     }
 
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         [0; 2]
     }
 
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         self.core.counters.batches_in += 1;
         self.core.counters.packets_in += batch.len() as u64;
         for done in batch {

@@ -8,9 +8,11 @@ use crate::api::{
     RecvWr, Remote, SendWr, Status, VerbsError,
 };
 use shotline_memory::{Access, Addressing, DeviceMemory, Mr, Pd, Region, RegionId, Regions, Registrar, Sge};
-use shotline_testing::PATIENCE;
+use shotline_testing::WAIT_TIMEOUT;
 use shotline_transport::inproc::{self, InprocConfig, InprocIo};
-use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
+use shotline_transport::{
+    BatchInfo, PacketIo, PayloadDestination, Pick, RxPacket, SCRATCH_BYTES, Seal, Steer, TxPacket,
+};
 use shotline_wire::aeth::RnrTimer;
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::reth::Reth;
@@ -51,17 +53,17 @@ struct Attacked {
 #[derive(Default)]
 struct PacketCounter(usize);
 impl Steer for PacketCounter {
-    fn header_len(&mut self, _: &Seen<'_>) -> usize {
+    fn header_len(&mut self, _: &BatchInfo<'_>) -> usize {
         Bth::LEN
     }
-    fn pick(&mut self, _: &Seen<'_>, _: &mut [Pick]) {}
-    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+    fn pick(&mut self, _: &BatchInfo<'_>, _: &mut [Pick]) {}
+    fn predict(&mut self, _picks: &mut [Pick]) -> usize {
         0
     }
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         [0; 2]
     }
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         self.0 += batch.len();
     }
 }
@@ -91,7 +93,8 @@ impl Attacked {
     fn send(&mut self, packets: &[(Bth, Extensions, u32)], seal: Seal) {
         let headers: Vec<_> = packets.iter().map(|(bth, extensions, _)| extensions.emit(bth)).collect();
         let gather: Vec<_> = packets.iter().map(|(_, _, len)| [Sge { len: *len, ..self.payload }]).collect();
-        let sends: Vec<_> = headers.iter().zip(&gather).map(|(header, gather)| Send { header, gather, seal }).collect();
+        let sends: Vec<_> =
+            headers.iter().zip(&gather).map(|(header, gather)| TxPacket { header, gather, seal }).collect();
         assert_eq!(self.wire.send(address(1), &sends).unwrap(), packets.len());
         while self.endpoint.progress().unwrap() {}
     }
@@ -202,7 +205,7 @@ fn unsealed_packets_are_never_accepted() {
 fn runts_and_unknown_opcodes_are_malformed() {
     let mut attacked = Attacked::new(true);
     for header in [&[][..], &[0x2A], &[0xFF; 12], &[0x2A, 0x40, 0xFF, 0xFF, 0, 0, 0, 9, 0, 0, 0, 0]] {
-        attacked.wire.send(address(1), &[Send { header, gather: &[], seal: Seal::Compute }]).unwrap();
+        attacked.wire.send(address(1), &[TxPacket { header, gather: &[], seal: Seal::Compute }]).unwrap();
     }
     while attacked.endpoint.progress().unwrap() {}
     assert_eq!(attacked.drops(), Drops { malformed: 4, ..Drops::default() });
@@ -287,7 +290,7 @@ fn descriptor_becomes_readable_for_a_retransmission() {
         while attacked.endpoint.progress().unwrap() {}
         // More than one if the timer expired again before the poll.
         assert!(attacked.answers() > 0, "not sent in round {times}");
-        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let patience = Timespec { tv_sec: WAIT_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
         let woken = poll(&mut [PollFd::new(&attacked.endpoint.fd(), PollFlags::IN)], Some(&patience)).unwrap();
         assert_eq!(woken, 1, "no wake-up for the retransmission");
     }
@@ -462,8 +465,8 @@ fn few_bytes_of_a_long_operation_are_copied_twice() {
         (mr, cq, endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap())
     };
     let ((mine, cq, qa), (theirs, other_cq, qb)) = (end(&mut a), end(&mut b));
-    bring_up(&mut a, qa, (address(2), qb.0), PATIENCE);
-    bring_up(&mut b, qb, (address(1), qa.0), PATIENCE);
+    bring_up(&mut a, qa, (address(2), qb.0), WAIT_TIMEOUT);
+    bring_up(&mut b, qb, (address(1), qa.0), WAIT_TIMEOUT);
     let (from, to) = ([Element { address: 0, len: LEN, lkey: mine.lkey }], Remote { address: 0, rkey: theirs.rkey });
     let slot = [Element { address: 0, len: LEN, lkey: theirs.lkey }];
     // Per 16 packets: the first of a WRITE carries the address, and the destinations of its batch are chosen before it

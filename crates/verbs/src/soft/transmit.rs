@@ -4,7 +4,7 @@ use super::core::{Core, MAX_BURST_PACKETS};
 use crate::engine::{Burst, Outgoing};
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
-use shotline_transport::{IoError, MAX_BATCH, PacketIo, Seal, Send};
+use shotline_transport::{IoError, MAX_BATCH, PacketIo, Seal, TxPacket};
 use shotline_wire::bth::Opcode;
 
 /// Maximum payload of a packet, in bytes.
@@ -111,8 +111,12 @@ impl Transmitter {
                 .iter()
                 .take(MAX_BATCH)
                 .take_while(|packet| packet.to == to && fits_batch(&self.burst, first, packet));
-            let sends: ArrayVec<Send<'_>, MAX_BATCH> = run
-                .map(|packet| Send { header: &packet.header, gather: self.burst.elements(packet), seal: Seal::Compute })
+            let sends: ArrayVec<TxPacket<'_>, MAX_BATCH> = run
+                .map(|packet| TxPacket {
+                    header: &packet.header,
+                    gather: self.burst.elements(packet),
+                    seal: Seal::Compute,
+                })
                 .collect();
             match io.send(to, &sends) {
                 Ok(taken) => {

@@ -1,6 +1,6 @@
 //! Notices of peers' one-sided operations on watched keys.
 
-use crate::api::Accessed;
+use crate::api::RemoteAccess;
 use std::collections::{HashSet, VecDeque};
 
 /// Maximum number of queued notices.
@@ -10,7 +10,7 @@ const MAX_NOTICES: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     keys: HashSet<u32>,
-    notices: VecDeque<Accessed>,
+    notices: VecDeque<RemoteAccess>,
     /// Notices dropped because the queue was full.
     pub(super) lost: u64,
 }
@@ -25,12 +25,12 @@ impl Watch {
         }
     }
 
-    pub(super) fn next(&mut self) -> Option<Accessed> {
+    pub(super) fn next(&mut self) -> Option<RemoteAccess> {
         self.notices.pop_front()
     }
 
     /// Queues a notice if the key of a peer's completed operation is watched.
-    pub(super) fn push(&mut self, accessed: Accessed) {
+    pub(super) fn push(&mut self, accessed: RemoteAccess) {
         if self.keys.is_empty() || !self.keys.contains(&accessed.rkey) {
             return;
         }

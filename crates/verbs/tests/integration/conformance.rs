@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use shotline_memory::Region;
-use shotline_testing::{committed, or_skip};
+use shotline_testing::{assert_committed, or_skip};
 use shotline_verbs::conformance::{End, Findings, Fixture, all, page, run};
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::shm::ShmEndpoint;
@@ -174,7 +174,7 @@ fn providers_conform_and_the_documented_table_is_current() {
     });
     if std::env::var_os("CHECK").is_none() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/capabilities.md");
-        committed(&path, page(&findings, &[RXE]).as_bytes());
+        assert_committed(&path, page(&findings, &[RXE]).as_bytes());
     }
 }
 

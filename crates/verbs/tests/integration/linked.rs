@@ -2,7 +2,7 @@
 //! (`crates/verbs/examples/shm_target.rs`).
 
 use shotline_memory::{Access, Addressing, Mr, Region};
-use shotline_testing::{PATIENCE, until, until_some};
+use shotline_testing::{WAIT_TIMEOUT, wait_until, wait_until_some};
 use shotline_verbs::api::{
     Completion, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend,
     SendWr,
@@ -42,12 +42,12 @@ impl Side {
             min_rnr_timer: RnrTimer::from_code(1).unwrap(),
             ack_every: 0,
         };
-        let send = ReadyToSend { psn: 3, timeout: PATIENCE, retries: 7, rnr_retries: 7, max_rd_atomic: 1 };
+        let send = ReadyToSend { psn: 3, timeout: WAIT_TIMEOUT, retries: 7, rnr_retries: 7, max_rd_atomic: 1 };
         let init = Modify::Init { access: Access::ALL, q_key: 0 };
         for change in [init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)] {
             self.shm.modify_qp(self.qp, change).unwrap();
         }
-        until_some("the peer's memory", || self.shm.peer_region("memory")).rkey
+        wait_until_some("the peer's memory", || self.shm.peer_region("memory")).rkey
     }
 
     /// Executes one request. Returns its completion.
@@ -61,7 +61,7 @@ impl Side {
     pub fn completion(&mut self) -> Completion {
         let mut out = [Completion::default()];
         self.shm.arm_cq(self.cq, false).unwrap();
-        until("a completion", || {
+        wait_until("a completion", || {
             let found = self.shm.poll_cq(self.cq, &mut out).unwrap() > 0;
             if !found {
                 self.shm.wait(Duration::from_millis(10)).unwrap();

@@ -3,7 +3,7 @@
 #[path = "../../../../fuzz/src/messages.rs"]
 mod targets;
 
-use shotline_testing::committed;
+use shotline_testing::assert_committed;
 use shotline_verbs::api::Mtu;
 use shotline_verbs::cm::message::{Answer, Request, parse};
 use shotline_verbs::rdma_cm::message::{
@@ -57,7 +57,7 @@ fn control_message_seeds_and_their_mutations_pass() {
 #[test]
 fn rdma_cm_seeds_and_their_mutations_pass() {
     for (name, bytes) in conversations() {
-        committed(&folder("rdma_cm").join(name), &bytes);
+        assert_committed(&folder("rdma_cm").join(name), &bytes);
     }
     seeds("rdma_cm").iter().for_each(|(_, bytes)| check_mutations(bytes, 16, targets::rdma_cm));
 }

@@ -7,7 +7,7 @@ use shotline_memory::{Access, Addressing};
 use shotline_random::SplitMix64;
 use shotline_testing::seeds;
 use shotline_verbs::api::{Cq, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
-use shotline_verbs::engine::{Books, Naks, Refusals};
+use shotline_verbs::engine::{Books, NakCounters, Refusals};
 use shotline_verbs::pair::{Datagram, Link, Options, Pair, seal};
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use shotline_wire::atomic::{AtomicAckEth, AtomicEth};
@@ -244,7 +244,7 @@ fn strict_mode_answers_attacks_with_the_standard_nak() {
         assert!(target.is_untouched(), "{name}");
         let (invalid, access) =
             (u64::from(code == Some(NakCode::InvalidRequest)), u64::from(code == Some(NakCode::RemoteAccessError)));
-        assert_eq!(counters.naks_out, Naks { invalid, access, ..Naks::default() }, "{name}");
+        assert_eq!(counters.naks_out, NakCounters { invalid, access, ..NakCounters::default() }, "{name}");
         let state = if code.is_some() { QpState::Error } else { QpState::ReadyToSend };
         assert_eq!(target.state(), state, "{name}");
     }

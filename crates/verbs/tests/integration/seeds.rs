@@ -3,7 +3,7 @@
 #[path = "../../../../fuzz/src/endpoints.rs"]
 mod targets;
 
-use shotline_testing::committed;
+use shotline_testing::assert_committed;
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use shotline_wire::atomic::{AtomicAckEth, AtomicEth};
 use shotline_wire::bth::{Bth, Opcode};
@@ -62,7 +62,7 @@ fn packet(flags: u8, opcode: Opcode, psn: u32, syndrome: Syndrome, payload: usiz
 #[test]
 fn committed_seeds_match_the_current_format() {
     for (target, name, bytes) in generated_seeds() {
-        committed(&folder(target).join(name), &bytes);
+        assert_committed(&folder(target).join(name), &bytes);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the shared-memory provider with both endpoints in this process.
 
 use shotline_memory::{Access, Addressing, MemoryError, Mr, Pd, Region};
-use shotline_testing::{PATIENCE, until, until_asleep, until_some};
+use shotline_testing::{WAIT_TIMEOUT, wait_until, wait_until_asleep, wait_until_some};
 use shotline_verbs::api::{
     Completed, Completion, Cq, Data, Element, Modify, Mtu, Operation, PostError, Provider, Qp, QpConfig, QpState,
     QpType, ReadyToReceive, ReadyToSend, RecvWr, Remote, SendWr, Status, VerbsError,
@@ -38,7 +38,7 @@ fn side(mut shm: ShmEndpoint, strict: bool) -> Side {
 
 impl Side {
     fn connect(&mut self, peer: u32, rnr_retries: u8) {
-        self.connect_within(peer, rnr_retries, PATIENCE);
+        self.connect_within(peer, rnr_retries, WAIT_TIMEOUT);
     }
     /// Connects with another timeout for a peer that does not receive.
     fn connect_within(&mut self, peer: u32, rnr_retries: u8, timeout: Duration) {
@@ -121,12 +121,12 @@ fn peer_memory_is_limited_by_its_budget() {
     let region = Region::memfd("test", 1 << 20).unwrap();
     let mut open = || b.reg_mr(pd, &region, 0, 1 << 20, Access::ALL, Addressing::ZeroBased).unwrap();
     let keys: Vec<Mr> = (0..20).map(|_| open()).collect();
-    let refusal = until_some("a refusal", || a.refusal());
+    let refusal = wait_until_some("a refusal", || a.refusal());
     assert!(refusal.words.contains("an initiator's memory") && refusal.words.contains("--one"), "{refusal}");
     let state = account.state();
     assert_eq!((state.held_bytes, state.refused), (7 * ((128 << 10) + 2048), 13));
     keys.iter().for_each(|mr| b.dereg_mr(mr).unwrap());
-    until("release of the memory", || a.refusal().is_none() && account.state().held_bytes == 0);
+    wait_until("release of the memory", || a.refusal().is_none() && account.state().held_bytes == 0);
     assert_eq!(a.counters().nonsense, 0);
 }
 
@@ -236,7 +236,7 @@ fn rnr_retries_run_out_without_a_receive() {
     a.post(1, Operation::Send, 0, 5).unwrap();
     a.post(2, Operation::Send, 0, 5).unwrap();
     let mut done = Vec::new();
-    until("two completions", || {
+    wait_until("two completions", || {
         done.extend(a.poll());
         done.len() == 2
     });
@@ -259,7 +259,7 @@ fn request_to_a_reset_peer_fails_and_to_a_late_one_succeeds() {
     b.connect(a.qp.0, 7);
     b.shm.modify_qp(b.qp, Modify::Reset).unwrap();
     a.post(2, Operation::Read(at(0, &b.mr)), 0, 5).unwrap();
-    let done = until_some("a completion", || Some(a.poll()).filter(|done| !done.is_empty()));
+    let done = wait_until_some("a completion", || Some(a.poll()).filter(|done| !done.is_empty()));
     assert_eq!((done[0].id, done[0].status, a.state()), (2, Status::RetryExceeded, QpState::Error));
 }
 
@@ -424,7 +424,7 @@ fn end_of_the_peer_flushes_everything() {
     a.post(2, Operation::Send, 0, 8).unwrap();
     drop(b);
     let mut done = Vec::new();
-    until("the end of the peer", || {
+    wait_until("the end of the peer", || {
         done.extend(a.poll().iter().map(|done| (done.id, done.status)));
         done.len() == 2
     });
@@ -440,10 +440,10 @@ fn armed_queue_wakes_a_waiting_thread() {
     let (name, named) = std::sync::mpsc::channel();
     let sleeper = std::thread::spawn(move || {
         name.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-        let event = b.shm.wait(PATIENCE).unwrap();
+        let event = b.shm.wait(WAIT_TIMEOUT).unwrap();
         (event == Some(b.cq), b.poll(), b)
     });
-    until_asleep(named.recv().unwrap());
+    wait_until_asleep(named.recv().unwrap());
     a.post(2, Operation::Send, 0, 8).unwrap();
     let (woken, done, _b) = sleeper.join().unwrap();
     assert!(woken && done.len() == 1 && done[0].id == 1);
@@ -461,7 +461,7 @@ fn solicited_event_requires_a_solicited_request() {
     assert_eq!(b.shm.wait(Duration::from_millis(20)).unwrap(), None);
     wr.solicited = true;
     a.shm.post_send(a.qp, &[wr]).unwrap();
-    assert_eq!(b.shm.wait(PATIENCE).unwrap(), Some(b.cq));
+    assert_eq!(b.shm.wait(WAIT_TIMEOUT).unwrap(), Some(b.cq));
     assert_eq!(b.shm.next_event(), None);
 }
 

@@ -105,11 +105,11 @@ fn peer_with_an_invalid_hello_is_refused() {
 #[test]
 fn offered_link_is_established_without_waiting() {
     let (ours, theirs) = ShmEndpoint::sockets().unwrap();
-    let error = ShmEndpoint::over_offered(ours).unwrap_err().to_string();
+    let error = ShmEndpoint::from_offered_socket(ours).unwrap_err().to_string();
     assert!(error.contains("has not said hello"), "{error}");
     drop(theirs);
     let (ours, theirs) = ShmEndpoint::sockets().unwrap();
     let offer = ShmEndpoint::offer(theirs).unwrap();
-    let target = ShmEndpoint::over_offered(ours).unwrap();
+    let target = ShmEndpoint::from_offered_socket(ours).unwrap();
     assert!(offer.join().unwrap().is_linked() && target.is_linked());
 }

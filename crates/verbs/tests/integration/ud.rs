@@ -3,9 +3,11 @@
 use arrayvec::ArrayVec;
 use shotline_memory::{Region, Registrar, Sge};
 use shotline_transport::conformance::delegation::{self, Wrapper};
-use shotline_transport::conformance::{self, Ends, Fixture, Memory, Q_KEY, QUEUE_PAIR};
+use shotline_transport::conformance::{self, EndpointPair, Fixture, Memory, Q_KEY, QUEUE_PAIR};
 use shotline_transport::inproc::{InprocConfig, pair};
-use shotline_transport::{Capabilities, Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
+use shotline_transport::{
+    BatchInfo, Capabilities, PacketIo, PayloadDestination, Pick, RxPacket, SCRATCH_BYTES, Seal, Steer, TxPacket,
+};
 use shotline_verbs::ud::{QueuePair, Ud};
 use shotline_wire::framing::{self, Framing, Link, Packet};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
@@ -18,19 +20,19 @@ struct Faults {
 }
 
 impl Steer for Faults {
-    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+    fn header_len(&mut self, _seen: &BatchInfo<'_>) -> usize {
         24
     }
-    fn pick(&mut self, _seen: &Seen<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, _seen: &BatchInfo<'_>, picks: &mut [Pick]) {
         self.picked += picks.len();
     }
-    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+    fn predict(&mut self, _picks: &mut [Pick]) -> usize {
         0
     }
-    fn around(&self, _to: To) -> [u32; 2] {
+    fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
         [0; 2]
     }
-    fn landed(&mut self, batch: &[Done<'_>]) {
+    fn landed(&mut self, batch: &[RxPacket<'_>]) {
         self.seen.extend(batch.iter().map(|done| done.fault));
     }
 }
@@ -60,7 +62,7 @@ fn wrong_number_key_or_opcode_is_dropped_with_its_cause() {
         let mut header = ArrayVec::new();
         framing.emit(&link, &Packet::nth(&g, 0, 0, 0).unwrap(), &mut header);
         let gather = [Sge { len: g.shot_bytes(), ..source }, Sge::EMPTY];
-        let packet = Send { header: &header, gather: &gather, seal: Seal::Compute };
+        let packet = TxPacket { header: &header, gather: &gather, seal: Seal::Compute };
         assert_eq!(tx.send(end(2).address, &[packet]).unwrap(), 1);
     };
     send(one, &framing::Ud);
@@ -79,7 +81,7 @@ fn wrong_number_key_or_opcode_is_dropped_with_its_cause() {
 #[test]
 fn ud_delegates_unchanged_methods() {
     let wrapper =
-        Wrapper { name: "Ud", changes: &["poll"], steer: Some(("Demultiplexer", &["pick", "around", "landed"])) };
+        Wrapper { name: "Ud", overrides: &["poll"], steer: Some(("Demultiplexer", &["pick", "around", "landed"])) };
     delegation::check(&wrapper, Ud::new).unwrap();
 }
 
@@ -88,7 +90,7 @@ fn ud_passes_the_conformance_suite_of_the_transport() {
     let memory = Memory::new();
     for sealed in [true, false] {
         let open = |memory: &Memory| {
-            Ok(Ends::in_process(memory, sealed, |io| {
+            Ok(EndpointPair::in_process(memory, sealed, |io| {
                 let mut rx = Ud::new(io);
                 rx.attach(QueuePair { number: QUEUE_PAIR, q_key: Q_KEY });
                 rx

@@ -4,7 +4,7 @@
 //! cheap: try many geometries, shots and seeds. Panics are not caught: a framing that panics on untrusted bytes fails
 //! by that panic.
 
-use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+use super::{Framing, Link, MAX_HEADER, Packet, Placement, Position};
 use crate::ParseError;
 use crate::shot::Geometry;
 use arrayvec::ArrayVec;
@@ -92,7 +92,7 @@ pub enum Violation {
         /// Index of the packet in its shot.
         index: u32,
         /// The placement that the framing returned.
-        found: Place,
+        found: Placement,
     },
     /// A packet that must be refused is accepted.
     #[error("packet {index} is accepted")]
@@ -126,7 +126,7 @@ pub enum Violation {
         /// Length of the header, in bytes.
         header_len: usize,
         /// The placement that the framing returned.
-        found: Place,
+        found: Placement,
     },
 }
 

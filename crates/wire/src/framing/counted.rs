@@ -7,7 +7,7 @@
 //! of a shot. The header is 20 bytes: BTH, DETH.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position, ud};
+use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Placement, Position, ud};
 use crate::bth::Opcode;
 use crate::roce::{UdHeader, ud_header};
 use crate::shot::{Geometry, Trailer};
@@ -46,7 +46,7 @@ impl Framing for Counted {
         DESCRIPTION.name
     }
 
-    fn sealed(&self) -> bool {
+    fn has_icrc(&self) -> bool {
         DESCRIPTION.sealed
     }
 
@@ -58,7 +58,7 @@ impl Framing for Counted {
         ud_header(header).map(|header| header.dest_qp)
     }
 
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let header = ud_header(header)?;
         if header.opcode != Opcode::UdSendOnly {
             let (expected, found) = (Opcode::UdSendOnly as u64, header.opcode as u64);
@@ -70,7 +70,7 @@ impl Framing for Counted {
         let packet = Packet::nth(g, header.psn, 0, index)?;
         packet.expect_len(len)?;
         packet.expect_last(header.solicited)?;
-        Ok(Place { position: Position::Sequence { number: header.psn, bits: SEQUENCE_BITS }, len })
+        Ok(Placement { position: Position::Sequence { number: header.psn, bits: SEQUENCE_BITS }, len })
     }
 
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::shot::Packing;
 
-    fn place(solicited: bool, len: u32) -> Result<Place, ParseError> {
+    fn place(solicited: bool, len: u32) -> Result<Placement, ParseError> {
         let g = Geometry::new(96, 2000, 12, Packing::Packed12, 0).unwrap(); // the last packet has 1344 bytes
         let packet = Packet { psn: 0x0123_4567, len, last: solicited, ..Packet::default() };
         let mut header = ArrayVec::new();
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn position_is_the_sequence_number() {
         let position = Position::Sequence { number: 0x23_4567, bits: 24 };
-        assert_eq!(place(false, 4096), Ok(Place { position, len: 4096 }));
-        assert_eq!(place(true, 1344), Ok(Place { position, len: 1344 }));
+        assert_eq!(place(false, 4096), Ok(Placement { position, len: 4096 }));
+        assert_eq!(place(true, 1344), Ok(Placement { position, len: 1344 }));
     }
 
     #[test]

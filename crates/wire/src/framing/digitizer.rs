@@ -24,7 +24,7 @@
 //! payloads of equal length.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position};
+use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Placement, Position};
 use crate::shot::{Geometry, Trailer};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
@@ -176,7 +176,7 @@ impl Framing for Digitizer {
         DESCRIPTION.name
     }
 
-    fn sealed(&self) -> bool {
+    fn has_icrc(&self) -> bool {
         DESCRIPTION.sealed
     }
 
@@ -188,7 +188,7 @@ impl Framing for Digitizer {
         Header::parse(header).map(|(header, _)| header.stream)
     }
 
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let (header, _) = Header::parse(header)?;
         if header.block_bytes != g.shot_bytes() {
             let (expected, found) = (g.shot_bytes().into(), header.block_bytes.into());
@@ -199,7 +199,7 @@ impl Framing for Digitizer {
         packet.expect_len(payload_len)?;
         packet.expect_last(header.last)?;
         let Header { block: number, offset, last, .. } = header;
-        Ok(Place { position: Position::Shot { number, bits: u64::BITS, offset, last }, len: payload_len })
+        Ok(Placement { position: Position::Shot { number, bits: u64::BITS, offset, last }, len: payload_len })
     }
 
     /// Writes zeros for time stamp and frequencies, which are not part of a [`Packet`]; the block's trailer has them.
@@ -222,12 +222,12 @@ impl Framing for Digitizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shot::{Cut, Packing, Trailer};
+    use crate::shot::{Packetization, Packing, Trailer};
     use proptest::prelude::*;
 
     fn geometry() -> Geometry {
-        let cut = Cut::uniform(8192);
-        Geometry::cut_as((2, 5000), (16, Packing::Int16Le), 1000, Trailer::Block, cut).unwrap()
+        let cut = Packetization::uniform(8192);
+        Geometry::with_packetization((2, 5000), (16, Packing::Int16Le), 1000, Trailer::Block, cut).unwrap()
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
                 for (byte, value) in header.iter_mut().zip(*b"SHDG\x01\x00\x02\x10") { *byte = value; }
                 for (byte, value) in header.iter_mut().skip(12).zip(20_288_u32.to_be_bytes()) { *byte = value; }
             }
-            if let Ok(Place { position: Position::Shot { offset, .. }, len }) = Digitizer.place(&header, len, &g) {
+            if let Ok(Placement { position: Position::Shot { offset, .. }, len }) = Digitizer.place(&header, len, &g) {
                 prop_assert!(offset + len <= g.shot_bytes());
             }
         }

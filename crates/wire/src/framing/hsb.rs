@@ -5,7 +5,7 @@
 //! follows.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Placement, Position, Signal};
 use crate::bth::{Bth, Opcode};
 use crate::hsb::PSN_BITS;
 use crate::imm::ImmDt;
@@ -65,7 +65,7 @@ impl Extras for Hsb {
         false
     }
 
-    fn meaning(&self) -> Meaning {
+    fn sample_context(&self) -> Meaning {
         Meaning::default()
     }
 
@@ -79,7 +79,7 @@ impl Framing for Hsb {
         DESCRIPTION.name
     }
 
-    fn sealed(&self) -> bool {
+    fn has_icrc(&self) -> bool {
         DESCRIPTION.sealed
     }
 
@@ -94,7 +94,7 @@ impl Framing for Hsb {
         Bth::parse(header).map(|(bth, _)| bth.dest_qp)
     }
 
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let (bth, rest) = Bth::parse(header)?;
         let last = match bth.opcode {
             Opcode::UcWriteOnly => false,
@@ -128,7 +128,7 @@ impl Framing for Hsb {
         packet.expect_last(last)?;
         let first = bth.psn.wrapping_sub(packet.index) & ((1 << PSN_BITS) - 1);
         let position = Position::Paged { page, pages: self.pages, first, bits: PSN_BITS, offset };
-        Ok(Place { position, len: payload_len })
+        Ok(Placement { position, len: payload_len })
     }
 
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -148,14 +148,14 @@ impl Framing for Hsb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shot::{Cut, Packing, Trailer};
+    use crate::shot::{Packetization, Packing, Trailer};
     use proptest::prelude::*;
 
     const HSB: Hsb = Hsb { base: 0x1000_0000, step: 0x1_0080, pages: 4, r_key: 0x1234 };
 
     fn frame(apart: bool) -> Geometry {
         let g = Geometry::new(1, 65_536 - 300, 8, Packing::Uint8, 0).unwrap();
-        g.sent_as(Trailer::HsbMetadata, Cut { first: 1408, rest: 1408, trailer_apart: apart }).unwrap()
+        g.sent_as(Trailer::HsbMetadata, Packetization { first: 1408, rest: 1408, separate_trailer: apart }).unwrap()
     }
 
     proptest! {
@@ -174,7 +174,7 @@ mod tests {
             let first = psn.wrapping_sub(packet.index) & 0xF_FFFF;
             let position =
                 Position::Paged { page: (shot % 4) as u32, pages: 4, first, bits: 20, offset: packet.offset };
-            prop_assert_eq!(place, Place { position, len: packet.len });
+            prop_assert_eq!(place, Placement { position, len: packet.len });
             prop_assert!(HSB.place(&header, packet.len - 1, &g).is_err());
             prop_assert!(HSB.place(&header[..header.len() - 1], packet.len, &g).is_err());
             for wrong in [

@@ -215,7 +215,7 @@ mod tests {
             [(Kind::Ud, &Ud), (Kind::Counted, &Counted), (Kind::Udp, &Udp), (Kind::Digitizer, &Digitizer)];
         for (kind, framing) in framings {
             let description = kind.description();
-            assert_eq!((framing.name(), framing.sealed()), (description.name, description.sealed));
+            assert_eq!((framing.name(), framing.has_icrc()), (description.name, description.sealed));
             assert_eq!(framing.header_len(&[]), description.header_len as usize, "{kind}");
         }
     }

@@ -30,7 +30,7 @@
 //!
 //! impl Framing for Camera {
 //!     fn name(&self) -> &'static str { "camera" }
-//!     fn sealed(&self) -> bool { false }
+//!     fn has_icrc(&self) -> bool { false }
 //!     fn header_len(&self, _first: &[u8]) -> usize { 8 }
 //!     fn key(&self, _header: &[u8]) -> Result<u32, ParseError> { Ok(0) } // one camera, one stream
 //!
@@ -99,7 +99,7 @@ pub trait Framing: Extras + Send + Sync + Debug {
     /// Returns the name in configuration and messages.
     fn name(&self) -> &'static str;
     /// Returns `true` if packets end in an ICRC.
-    fn sealed(&self) -> bool;
+    fn has_icrc(&self) -> bool;
     /// Returns the length of the header in bytes, at most [`MAX_HEADER`]. `first` is the leading bytes of the packet,
     /// for headers of variable length; it may be short or of another format.
     fn header_len(&self, first: &[u8]) -> usize;
@@ -110,7 +110,7 @@ pub trait Framing: Extras + Send + Sync + Debug {
     ///
     /// # Errors
     /// If the header is malformed or the packet does not fit `g`.
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError>;
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError>;
     /// Appends a packet's header to `out`, which must have capacity for it.
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>);
 }
@@ -128,7 +128,7 @@ pub trait Extras {
     /// [`Position::Sequence`] of 0 bits.
     fn is_counted(&self) -> bool;
     /// Returns the meaning of samples before the first context packet.
-    fn meaning(&self) -> Meaning;
+    fn sample_context(&self) -> Meaning;
     /// Returns the time of a shot's first sample in TAI nanoseconds, if packets and not a trailer carry it; 0 if
     /// unknown.
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64;
@@ -151,7 +151,7 @@ impl<F: NoExtras> Extras for F {
     fn is_counted(&self) -> bool {
         false
     }
-    fn meaning(&self) -> Meaning {
+    fn sample_context(&self) -> Meaning {
         Meaning::default()
     }
     fn stamp_tai_ns(&self, _shot: u64, _g: &Geometry) -> u64 {
@@ -291,7 +291,7 @@ impl Packet {
 
 /// Placement of a payload in its shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct Placement {
     /// Shot and offset, as far as the packet carries them.
     pub position: Position,
     /// Length of the payload in bytes, without padding.

@@ -6,7 +6,7 @@
 //! more copy.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Placement, Position, Signal};
 use crate::shot::{Geometry, Trailer};
 use crate::spead::{Flavour, Header};
 use crate::{ParseError, bytes};
@@ -58,7 +58,7 @@ impl Extras for Spead {
         false
     }
 
-    fn meaning(&self) -> Meaning {
+    fn sample_context(&self) -> Meaning {
         Meaning::default()
     }
 
@@ -72,12 +72,12 @@ impl Framing for Spead {
         DESCRIPTION.name
     }
 
-    fn sealed(&self) -> bool {
+    fn has_icrc(&self) -> bool {
         DESCRIPTION.sealed
     }
 
     fn header_len(&self, first: &[u8]) -> usize {
-        Header::len_seen(first).min(MAX_HEADER)
+        Header::peek_len(first).min(MAX_HEADER)
     }
 
     /// Returns 0: there is one stream per port, since SPEAD packets do not identify their stream.
@@ -85,7 +85,7 @@ impl Framing for Spead {
         Ok(0)
     }
 
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let (header, _) = Header::parse(header)?;
         let shot_bytes = u64::from(g.shot_bytes());
         if let Some(found) = header.heap_bytes.filter(|bytes| *bytes != shot_bytes) {
@@ -100,7 +100,7 @@ impl Framing for Spead {
         packet.expect_len(u32::try_from(header.len).unwrap_or(u32::MAX))?;
         packet.expect_len(payload_len)?;
         let position = Position::Shot { number: header.heap, bits: self.flavour.bits(), offset, last: packet.last };
-        Ok(Place { position, len: payload_len })
+        Ok(Placement { position, len: payload_len })
     }
 
     fn emit(&self, _link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -121,14 +121,14 @@ impl Framing for Spead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shot::{Cut, Packing, Trailer};
+    use crate::shot::{Packetization, Packing, Trailer};
     use proptest::prelude::*;
 
     const SPEAD: Spead = Spead { flavour: Flavour::F48, first_items: 4, items: 4 };
 
     fn heap(bytes: u32, first: u32, rest: u32) -> Geometry {
         let g = Geometry::new(1, bytes, 8, Packing::Uint8, 0).unwrap();
-        g.sent_as(Trailer::None, Cut { first, rest, trailer_apart: false }).unwrap()
+        g.sent_as(Trailer::None, Packetization { first, rest, separate_trailer: false }).unwrap()
     }
 
     proptest! {
@@ -145,7 +145,7 @@ mod tests {
             prop_assert_eq!(SPEAD.header_len_at(packet.index, &g), Some(header.len()));
             let place = SPEAD.place(&header, packet.len, &g).unwrap();
             let position = Position::Shot { number: shot, bits: 48, offset: packet.offset, last: packet.last };
-            prop_assert_eq!(place, Place { position, len: packet.len });
+            prop_assert_eq!(place, Placement { position, len: packet.len });
             prop_assert!(SPEAD.place(&header, packet.len + 1, &g).is_err());
             prop_assert!(SPEAD.place(&header[..header.len() - 1], packet.len, &g).is_err());
             let other = heap(samples + 1, first, rest);

@@ -6,7 +6,7 @@
 //! header is 24 bytes: BTH, DETH, immediate.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position};
+use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Placement, Position};
 use crate::bth::Opcode;
 use crate::roce::{UdHeader, ud_header};
 use crate::shot::{Geometry, Trailer};
@@ -71,7 +71,7 @@ impl Framing for Ud {
         DESCRIPTION.name
     }
 
-    fn sealed(&self) -> bool {
+    fn has_icrc(&self) -> bool {
         DESCRIPTION.sealed
     }
 
@@ -83,7 +83,7 @@ impl Framing for Ud {
         ud_header(header).map(|header| header.dest_qp)
     }
 
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let header = ud_header(header)?;
         let Some(imm) = header.imm else {
             let (expected, found) = (Opcode::UdSendOnlyImm as u64, header.opcode as u64);
@@ -95,7 +95,7 @@ impl Framing for Ud {
         packet.expect_len(len)?;
         packet.expect_last(header.solicited)?;
         let Packet { offset, last, .. } = packet;
-        Ok(Place { position: Position::Shot { number: shot.into(), bits: SHOT_BITS, offset, last }, len })
+        Ok(Placement { position: Position::Shot { number: shot.into(), bits: SHOT_BITS, offset, last }, len })
     }
 
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {

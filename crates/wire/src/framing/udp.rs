@@ -14,7 +14,7 @@
 //! | 28 | bytes of the whole shot | u32 |
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position};
+use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Placement, Position};
 use crate::shot::{Geometry, Trailer};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
@@ -114,7 +114,7 @@ impl Framing for Udp {
         DESCRIPTION.name
     }
 
-    fn sealed(&self) -> bool {
+    fn has_icrc(&self) -> bool {
         DESCRIPTION.sealed
     }
 
@@ -126,7 +126,7 @@ impl Framing for Udp {
         Header::parse(header).map(|(header, _)| header.stream)
     }
 
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let (header, _) = Header::parse(header)?;
         if header.shot_bytes != g.shot_bytes() {
             let (expected, found) = (g.shot_bytes().into(), header.shot_bytes.into());
@@ -137,7 +137,7 @@ impl Framing for Udp {
         packet.expect_len(payload_len)?;
         packet.expect_last(header.last)?;
         let Header { shot: number, offset, last, .. } = header;
-        Ok(Place { position: Position::Shot { number, bits: u64::BITS, offset, last }, len: payload_len })
+        Ok(Placement { position: Position::Shot { number, bits: u64::BITS, offset, last }, len: payload_len })
     }
 
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {

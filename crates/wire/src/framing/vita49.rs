@@ -7,7 +7,7 @@
 //! (big-endian). Packets with a trailer are refused, since a slot has no space for it after the payload.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Placement, Position, Signal};
 use crate::shot::{Geometry, Trailer};
 use crate::vita49::{Context, Format, Fraction, Indicator, Kind, PS_PER_SECOND, Prologue, Seconds, Time, WORD};
 use crate::{ParseError, bytes};
@@ -46,7 +46,7 @@ pub struct Vita49 {
 impl Vita49 {
     /// Returns a framing for blocks of which one has this number and begins at this TAI time in ns (0 if the clock is
     /// unknown). The meaning of the samples is left unknown.
-    pub fn of_blocks(g: &Geometry, (number, tai_ns): (u64, u64)) -> Self {
+    pub fn for_blocks(g: &Geometry, (number, tai_ns): (u64, u64)) -> Self {
         let (rate, second) = (u64::from(g.sample_rate_hz()).max(1), u128::from(PS_PER_SECOND));
         let (before, wide) = (u128::from(number) * u128::from(g.samples()), u128::from(rate));
         let before = before / wide * second + before % wide * second / wide;
@@ -104,7 +104,7 @@ impl Extras for Vita49 {
         false
     }
 
-    fn meaning(&self) -> Meaning {
+    fn sample_context(&self) -> Meaning {
         self.meaning
     }
 
@@ -119,7 +119,7 @@ impl Framing for Vita49 {
         DESCRIPTION.name
     }
 
-    fn sealed(&self) -> bool {
+    fn has_icrc(&self) -> bool {
         DESCRIPTION.sealed
     }
 
@@ -127,7 +127,7 @@ impl Framing for Vita49 {
     fn header_len(&self, first: &[u8]) -> usize {
         match Prologue::head(first) {
             Ok(prologue) if prologue.kind == Kind::Context => (usize::from(prologue.words) * WORD).min(MAX_HEADER),
-            _ => Prologue::len_seen(first),
+            _ => Prologue::peek_len(first),
         }
     }
 
@@ -136,7 +136,7 @@ impl Framing for Vita49 {
         Ok(Prologue::head(header)?.stream.unwrap_or(0))
     }
 
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let prologue = Prologue::head(header)?;
         if prologue.kind != Kind::Data || prologue.has_trailer() {
             let (what, found) = ("VITA 49 packet that is no data without a trailer, type", prologue.kind as u64);
@@ -153,7 +153,7 @@ impl Framing for Vita49 {
         let (number, offset) = (at / u64::from(g.sent_bytes()), (at % u64::from(g.sent_bytes())) as u32);
         let packet = Packet::at(g, 0, number, offset)?;
         packet.expect_len(payload_len)?;
-        Ok(Place { position: Position::Shot { number, bits: 64, offset, last: packet.last }, len: payload_len })
+        Ok(Placement { position: Position::Shot { number, bits: 64, offset, last: packet.last }, len: payload_len })
     }
 
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -167,13 +167,13 @@ impl Framing for Vita49 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shot::{Cut, Packing, Trailer};
+    use crate::shot::{Packetization, Packing, Trailer};
     use crate::vita49::{Hertz, State};
     use proptest::prelude::*;
 
     fn blocks(samples: u32, each: u32) -> Geometry {
         let g = Geometry::new(2, samples, 16, Packing::Int16Le, 0).unwrap();
-        g.sent_as(Trailer::None, Cut { first: 4 * each, rest: 4 * each, trailer_apart: false }).unwrap()
+        g.sent_as(Trailer::None, Packetization { first: 4 * each, rest: 4 * each, separate_trailer: false }).unwrap()
     }
 
     fn of(begin: Time, rate: u64, sample_bytes: u32) -> Vita49 {
@@ -204,7 +204,7 @@ mod tests {
             prop_assert_eq!(framing.key(&header), Ok(stream));
             let place = framing.place(&header, packet.len, &g).unwrap();
             let position = Position::Shot { number: shot, bits: 64, offset: packet.offset, last: packet.last };
-            prop_assert_eq!(place, Place { position, len: packet.len });
+            prop_assert_eq!(place, Placement { position, len: packet.len });
             prop_assert!(framing.place(&header, packet.len + 4, &g).is_err());
             prop_assert!(framing.place(&header[..header.len() - 1], packet.len, &g).is_err());
             let later = begin.after((shot + 1) * u64::from(samples), rate);
@@ -224,7 +224,7 @@ mod tests {
                 header[..2].copy_from_slice(&[0x10, 0x60]);
             }
             let _ = (framing.key(&header), framing.header_len(&header), framing.signal(&header, &g), framing.stamp_tai_ns(rate, &g));
-            if let Ok(Place { position: Position::Shot { offset, .. }, len }) = framing.place(&header, len, &g) {
+            if let Ok(Placement { position: Position::Shot { offset, .. }, len }) = framing.place(&header, len, &g) {
                 prop_assert!(offset + len <= g.shot_bytes());
             }
         }
@@ -237,11 +237,11 @@ mod tests {
             second in 1_000_000_000_u64..4_000_000_000, ns in 0_u64..1_000_000_000,
         ) {
             let g = Geometry::new(2, samples, 16, Packing::Int16Le, rate).unwrap();
-            let g = g.sent_as(Trailer::Context, Cut { first: 64, rest: 64, trailer_apart: false }).unwrap();
+            let g = g.sent_as(Trailer::Context, Packetization { first: 64, rest: 64, separate_trailer: false }).unwrap();
             let (number, stamp) = (number % (500_000_000 * u64::from(rate) / u64::from(samples) + 1), second * 1_000_000_000 + ns);
-            let framing = Vita49::of_blocks(&g, (number, stamp));
+            let framing = Vita49::for_blocks(&g, (number, stamp));
             prop_assert_eq!(framing.stamp_tai_ns(number, &g), stamp);
-            prop_assert_eq!(Vita49::of_blocks(&g, (number, 0)).stamp_tai_ns(number, &g), 0, "the clock is unknown");
+            prop_assert_eq!(Vita49::for_blocks(&g, (number, 0)).stamp_tai_ns(number, &g), 0, "the clock is unknown");
         }
     }
 

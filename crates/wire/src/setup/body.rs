@@ -49,7 +49,7 @@ pub struct Describe {
 
 impl Describe {
     /// Returns `true` if the probe supports the framing with this id.
-    pub fn speaks(&self, framing: u8) -> bool {
+    pub fn supports(&self, framing: u8) -> bool {
         framing < 8 && self.framings >> framing & 1 == 1
     }
 
@@ -319,7 +319,7 @@ pub struct Report {
     /// `true` while shots are being sent.
     pub running: bool,
     /// `true` if another receiver than the requester controls the probe.
-    pub taken: bool,
+    pub is_owned_by_other: bool,
     /// Time since the last message of the probe's owner, in ms; 0 if unknown.
     pub owner_silent_ms: u32,
     /// Number of the next shot.
@@ -353,7 +353,7 @@ impl Report {
         Ok(Self {
             link,
             running,
-            taken,
+            is_owned_by_other: taken,
             owner_silent_ms: body.u32()?,
             next_shot: body.u64()?,
             shots_sent: body.u64()?,
@@ -369,7 +369,7 @@ impl Report {
     pub(super) fn emit(&self, out: bytes::Header<LEN>) -> bytes::Header<LEN> {
         out.u8(self.link)
             .u8(self.running.into())
-            .u8(self.taken.into())
+            .u8(self.is_owned_by_other.into())
             .zeros(1)
             .u32(self.owner_silent_ms)
             .u64(self.next_shot)

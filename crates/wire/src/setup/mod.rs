@@ -154,7 +154,7 @@ impl Message {
         }
     }
 
-    /// Parses a message. A probe answers a malformed one with [`refuse_unread`].
+    /// Parses a message. A probe answers a malformed one with [`refuse_malformed`].
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let (head, mut body) = Head::parse(datagram)?;
         if head.version != VERSION {
@@ -192,7 +192,7 @@ impl Message {
 
 /// Returns the encoded refusal of a request that [`Message::parse`] rejects, or `None` if the datagram is valid or is
 /// not a request. The refusal has the reason and this crate's protocol version.
-pub fn refuse_unread(datagram: &[u8]) -> Option<[u8; LEN]> {
+pub fn refuse_malformed(datagram: &[u8]) -> Option<[u8; LEN]> {
     let refusal = Refusal::from_error(&Message::parse(datagram).err()?);
     let (head, _) = Head::parse(datagram).ok()?;
     if head.kind & REPLY != 0 {

@@ -72,7 +72,7 @@ fn report() -> impl Strategy<Value = Report> {
         )| Report {
             link,
             running,
-            taken,
+            is_owned_by_other: taken,
             owner_silent_ms,
             next_shot,
             shots_sent,
@@ -165,7 +165,7 @@ fn unreadable_requests_are_refused_with_their_reason() {
     let reason = |at: usize, value: u8| {
         let mut bytes = start_request().emit();
         bytes[at] = value;
-        Message::parse(&refuse_unread(&bytes)?).ok().map(|reply| (reply.sequence, reply.token, reply.body))
+        Message::parse(&refuse_malformed(&bytes)?).ok().map(|reply| (reply.sequence, reply.token, reply.body))
     };
     let refused = |kind, refusal| Some((5, 0xABCD, Body::Reply(Reply::Refused { kind, refusal })));
     assert_eq!(reason(4, 2), refused(3, Refusal::Version));
@@ -174,7 +174,7 @@ fn unreadable_requests_are_refused_with_their_reason() {
     assert_eq!(reason(0, 0), None, "not a set-up message");
     assert_eq!(reason(5, 0xFF), None, "a reply");
     assert_eq!(reason(16, 1), None, "a valid request");
-    assert_eq!(refuse_unread(&[0; 127]), None);
+    assert_eq!(refuse_malformed(&[0; 127]), None);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn invalid_geometry_has_its_own_refusal() {
     };
     let mut bytes = Message::request(1, 2, false, Request::Configure(configure)).emit();
     bytes[52..54].copy_from_slice(&[0, 0]);
-    let Body::Reply(reply) = Message::parse(&refuse_unread(&bytes).unwrap()).unwrap().body else { panic!() };
+    let Body::Reply(reply) = Message::parse(&refuse_malformed(&bytes).unwrap()).unwrap().body else { panic!() };
     assert_eq!(reply, Reply::Refused { kind: 2, refusal: Refusal::Geometry });
     bytes[20] = 0;
     assert!(matches!(Message::parse(&bytes), Err(ParseError::Length { expected: 4096, found: 0, .. })));
@@ -220,7 +220,7 @@ fn model_name_with_control_characters_is_refused() {
         framings: 0b101,
         pattern_period: 0,
     };
-    assert!(describe.speaks(2) && !describe.speaks(1) && !describe.speaks(200));
+    assert!(describe.supports(2) && !describe.supports(1) && !describe.supports(200));
     let message = start_request().reply(Reply::Describe(describe)).emit();
     for (at, byte) in [(16, 0x1B), (17, 0xFF), (30, b'x')] {
         let mut bytes = message;
@@ -291,7 +291,7 @@ fn sequence_length_is_checked_and_trailing_bytes_are_ignored() {
     assert_eq!(request, Request::Sequence(Sequence::new(&[7, 8]).unwrap()));
     bytes[17] = 56;
     assert!(matches!(Message::parse(&bytes), Err(ParseError::Range { found: 56, .. })));
-    let Body::Reply(reply) = Message::parse(&refuse_unread(&bytes).unwrap()).unwrap().body else { panic!() };
+    let Body::Reply(reply) = Message::parse(&refuse_malformed(&bytes).unwrap()).unwrap().body else { panic!() };
     assert_eq!(reply, Reply::Refused { kind: 6, refusal: Refusal::Malformed });
 }
 
@@ -325,7 +325,7 @@ proptest! {
         if let Ok(message) = Message::parse(&bytes) {
             prop_assert_eq!(Message::parse(&message.emit()), Ok(message));
         }
-        let _ = (refuse_unread(&bytes), Trigger::parse(&bytes), Trigger::parse(&bytes[..64]));
+        let _ = (refuse_malformed(&bytes), Trigger::parse(&bytes), Trigger::parse(&bytes[..64]));
         bytes[..5].copy_from_slice(b"SHTR\x01");
         if let Ok(answer) = Acknowledgement::parse(&bytes[..64]) {
             prop_assert_eq!(Acknowledgement::parse(&answer.emit()), Ok(answer));

@@ -101,16 +101,16 @@ impl fmt::Display for DropCause {
 
 /// One counter per drop cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops([u64; DropCause::ALL.len()]);
+pub struct DropCounters([u64; DropCause::ALL.len()]);
 
-impl Drops {
+impl DropCounters {
     /// Adds `count` to the counter of a cause.
     pub fn add(&mut self, cause: DropCause, count: u64) {
         self.0[cause as usize] += count;
     }
 
     /// Moves counts that turned out to have another cause to `cause`. Each counter saturates at 0.
-    pub fn replace(&mut self, counted: &Self, cause: DropCause) {
+    pub fn reclassify(&mut self, counted: &Self, cause: DropCause) {
         for (mine, theirs) in self.0.iter_mut().zip(counted.0) {
             *mine = mine.saturating_sub(theirs);
         }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn drops_sum_by_cause_and_by_arrival() {
-        let mut drops = Drops::default();
+        let mut drops = DropCounters::default();
         for cause in DropCause::ALL {
             drops.add(cause, 1 << (cause as u32));
         }
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!((drops.total(), drops.arrived()), (all, all - absent));
         let mut twice = drops;
         twice.merge(&drops);
-        twice.replace(&drops, DropCause::SenderRestart);
+        twice.reclassify(&drops, DropCause::SenderRestart);
         assert_eq!(twice.get(DropCause::Late), drops.get(DropCause::Late));
         assert_eq!(twice.total(), 2 * all);
     }

@@ -28,7 +28,7 @@ pub enum GeometryError {
     },
     /// The shot is larger than the maximum.
     #[error("a shot of {0} bytes is too large, {MAX_SHOT_BYTES} can be handled: use fewer samples or channels")]
-    Huge(u64),
+    ShotTooLarge(u64),
     /// The shot has more packets than a presence map holds.
     #[error(
         "a shot of {bytes} bytes in packets of {packet} is {packets} packets, {MAX_PACKETS} can be kept track of: make the sender's packets larger or its shots smaller"

@@ -154,23 +154,23 @@ impl Trailer {
 /// How a shot is cut into packets: `first` payload bytes in packet 0, `rest` in each other one, and the remainder in
 /// the last. Senders whose first packet carries more header than the others have `first` below `rest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Cut {
+pub struct Packetization {
     /// Payload length of packet 0 in bytes.
     pub first: u32,
     /// Payload length of the other packets in bytes.
     pub rest: u32,
     /// `true` if the trailer, when sent, has a separate packet. The padding before it is then not sent.
-    pub trailer_apart: bool,
+    pub separate_trailer: bool,
 }
 
-impl Cut {
+impl Packetization {
     /// Returns a cut in which all packets but the last have `bytes` of payload.
     pub fn uniform(bytes: u32) -> Self {
-        Self { first: bytes, rest: bytes, trailer_apart: false }
+        Self { first: bytes, rest: bytes, separate_trailer: false }
     }
 }
 
-impl Default for Cut {
+impl Default for Packetization {
     fn default() -> Self {
         Self::uniform(PACKET_BYTES)
     }
@@ -188,7 +188,7 @@ pub struct Geometry {
     packing: Packing,
     sample_rate_hz: u32,
     trailer: Trailer,
-    cut: Cut,
+    cut: Packetization,
 }
 
 impl Geometry {
@@ -214,12 +214,12 @@ impl Geometry {
     }
 
     /// Creates the geometry of shots that end in `trailer` and are cut by `cut`.
-    pub fn cut_as(
+    pub fn with_packetization(
         (channels, samples): (u16, u32),
         (bits, packing): (u8, Packing),
         sample_rate_hz: u32,
         trailer: Trailer,
-        cut: Cut,
+        cut: Packetization,
     ) -> Result<Self, GeometryError> {
         Self::unbounded(channels, samples, bits, packing, sample_rate_hz)?.sent_as(trailer, cut)
     }
@@ -241,21 +241,21 @@ impl Geometry {
         if packing == Packing::Packed12 && u64::from(channels) * u64::from(samples) % 2 == 1 {
             return Err(GeometryError::OddSamples { channels, samples });
         }
-        let (trailer, cut) = (Trailer::Record, Cut::default());
+        let (trailer, cut) = (Trailer::Record, Packetization::default());
         Ok(Self { channels, samples, bits, packing, sample_rate_hz, trailer, cut })
     }
 
     /// Returns the geometry of the same samples with another trailer and cut.
-    pub fn sent_as(self, trailer: Trailer, cut: Cut) -> Result<Self, GeometryError> {
+    pub fn sent_as(self, trailer: Trailer, cut: Packetization) -> Result<Self, GeometryError> {
         if let Some(bytes) = [cut.first, cut.rest].into_iter().find(|bytes| !(1..=u32::from(u16::MAX)).contains(bytes))
         {
             return Err(GeometryError::EmptyPacket(bytes));
         }
-        let cut = Cut { trailer_apart: cut.trailer_apart && trailer.is_sent(), ..cut };
+        let cut = Packetization { separate_trailer: cut.separate_trailer && trailer.is_sent(), ..cut };
         let geometry = Self { trailer, cut, ..self };
         let bytes = geometry.total_bytes();
         if bytes > MAX_SHOT_BYTES {
-            return Err(GeometryError::Huge(bytes));
+            return Err(GeometryError::ShotTooLarge(bytes));
         }
         let packets = u64::from(geometry.packets());
         if packets > u64::from(MAX_PACKETS) {
@@ -297,7 +297,7 @@ impl Geometry {
         self.trailer
     }
     /// Returns how the shot is cut into packets.
-    pub fn cut(&self) -> Cut {
+    pub fn packetization(&self) -> Packetization {
         self.cut
     }
     /// Returns the length of the samples in bytes, without padding.
@@ -323,7 +323,8 @@ impl Geometry {
     }
     /// Returns the number of packets of the shot.
     pub fn packets(&self) -> u32 {
-        1 + self.body_bytes().saturating_sub(self.cut.first).div_ceil(self.cut.rest) + u32::from(self.cut.trailer_apart)
+        1 + self.body_bytes().saturating_sub(self.cut.first).div_ceil(self.cut.rest)
+            + u32::from(self.cut.separate_trailer)
     }
     /// Returns the length in bytes of the slot that holds the shot in memory and in the file, a multiple of 4096.
     pub fn slot_bytes(&self) -> u32 {
@@ -331,7 +332,7 @@ impl Geometry {
     }
     /// Returns the byte offset of packet `index`, which must be less than [`Self::packets`].
     pub fn packet_offset(&self, index: u32) -> u32 {
-        let Cut { first, rest, trailer_apart } = self.cut;
+        let Packetization { first, rest, separate_trailer: trailer_apart } = self.cut;
         match index {
             0 => 0,
             _ if trailer_apart && index + 1 == self.packets() => self.trailer_offset(),
@@ -340,7 +341,7 @@ impl Geometry {
     }
     /// Returns the payload length in bytes of packet `index`, which must be less than [`Self::packets`].
     pub fn packet_bytes(&self, index: u32) -> u32 {
-        let Cut { first, rest, trailer_apart } = self.cut;
+        let Packetization { first, rest, separate_trailer: trailer_apart } = self.cut;
         let (offset, body) = (self.packet_offset(index), self.body_bytes());
         match index {
             0 => first.min(body),
@@ -350,7 +351,7 @@ impl Geometry {
     }
     /// Returns the index of the packet that begins at this byte offset, if one does.
     pub fn packet_at(&self, offset: u32) -> Option<u32> {
-        let Cut { first, rest, trailer_apart } = self.cut;
+        let Packetization { first, rest, separate_trailer: trailer_apart } = self.cut;
         if offset == 0 {
             return Some(0);
         }
@@ -362,7 +363,7 @@ impl Geometry {
     }
     /// Returns the number of bytes that are cut by `first` and `rest`: all but a trailer in a separate packet.
     fn body_bytes(&self) -> u32 {
-        if self.cut.trailer_apart { self.sample_bytes() } else { self.sent_bytes() }
+        if self.cut.separate_trailer { self.sample_bytes() } else { self.sent_bytes() }
     }
 }
 
@@ -387,7 +388,8 @@ mod tests {
     #[test]
     fn invalid_cuts_are_refused() {
         let g = Geometry::new(1, 1 << 20, 8, Packing::Uint8, 0).unwrap();
-        let refused = |first, rest| g.sent_as(Trailer::None, Cut { first, rest, trailer_apart: false }).unwrap_err();
+        let refused =
+            |first, rest| g.sent_as(Trailer::None, Packetization { first, rest, separate_trailer: false }).unwrap_err();
         assert_eq!(refused(0, 1000), GeometryError::EmptyPacket(0));
         assert_eq!(refused(1000, 1 << 16), GeometryError::EmptyPacket(1 << 16));
         assert_eq!(refused(32, 32), GeometryError::TooManyPackets { bytes: 1 << 20, packet: 32, packets: 1 << 15 });
@@ -395,19 +397,22 @@ mod tests {
 
     #[test]
     fn digitizer_block_of_16_mi_samples_has_the_expected_sizes() {
-        let cut = Cut::uniform(8192);
-        let g = Geometry::cut_as((2, 1 << 24), (16, Packing::Int16Le), 500_000_000, Trailer::Block, cut).unwrap();
+        let cut = Packetization::uniform(8192);
+        let g = Geometry::with_packetization((2, 1 << 24), (16, Packing::Int16Le), 500_000_000, Trailer::Block, cut)
+            .unwrap();
         assert_eq!((g.sample_bytes(), g.shot_bytes(), g.packets()), (64 << 20, (64 << 20) + 256, 8193));
         assert_eq!((g.trailer_offset(), g.record_offset()), (64 << 20, Some((64 << 20) + 192)));
-        let huge = Geometry::cut_as((2, u32::MAX), (16, Packing::Int16Le), 0, Trailer::Block, cut).unwrap_err();
-        assert_eq!(huge, GeometryError::Huge(4 * u64::from(u32::MAX).next_multiple_of(16) + 256));
+        let huge =
+            Geometry::with_packetization((2, u32::MAX), (16, Packing::Int16Le), 0, Trailer::Block, cut).unwrap_err();
+        assert_eq!(huge, GeometryError::ShotTooLarge(4 * u64::from(u32::MAX).next_multiple_of(16) + 256));
     }
 
     #[test]
     fn sensor_bridge_frame_has_the_captured_sizes() {
         let frame = |bytes, trailer_apart| {
             let g = Geometry::new(1, bytes, 8, Packing::Uint8, 0).unwrap();
-            g.sent_as(Trailer::HsbMetadata, Cut { first: 1408, rest: 1408, trailer_apart }).unwrap()
+            g.sent_as(Trailer::HsbMetadata, Packetization { first: 1408, rest: 1408, separate_trailer: trailer_apart })
+                .unwrap()
         };
         let embedded = frame(65_536, false);
         assert_eq!((embedded.packets(), embedded.packet_bytes(46), embedded.trailer_offset()), (47, 896, 65_536));
@@ -422,13 +427,13 @@ mod tests {
             samples in 1_u32..40_000, first in 1_u32..5000, rest in 100_u32..5000, kind in 0_usize..5, apart: bool,
         ) {
             let trailer = Trailer::ALL[kind];
-            let cut = Cut { first, rest, trailer_apart: apart && trailer != Trailer::None };
+            let cut = Packetization { first, rest, separate_trailer: apart && trailer != Trailer::None };
             let g = Geometry::new(1, samples, 8, Packing::Uint8, 0).unwrap().sent_as(trailer, cut).unwrap();
-            let cut = g.cut();
+            let cut = g.packetization();
             let mut end = 0;
             for index in 0..g.packets() {
                 let (offset, bytes) = (g.packet_offset(index), g.packet_bytes(index));
-                let hole = cut.trailer_apart && index + 1 == g.packets();
+                let hole = cut.separate_trailer && index + 1 == g.packets();
                 prop_assert_eq!(offset, if hole { g.trailer_offset() } else { end });
                 prop_assert!(bytes > 0);
                 prop_assert_eq!(g.packet_at(offset), Some(index));

@@ -6,9 +6,9 @@ mod cause;
 mod error;
 mod geometry;
 
-pub use cause::{DropCause, Drops};
+pub use cause::{DropCause, DropCounters};
 pub use error::GeometryError;
-pub use geometry::{Cut, Geometry, Packing, Trailer, UnknownPacking};
+pub use geometry::{Geometry, Packetization, Packing, Trailer, UnknownPacking};
 
 /// Default payload length, in bytes, of every packet of a shot but its last: one 4096-byte RoCE MTU. [`Cut`] has other
 /// lengths. The length of a slot is a multiple of it.
@@ -56,7 +56,7 @@ impl Presence {
         self.packets
     }
     /// Returns the number of packets that have arrived.
-    pub fn placed(&self) -> u32 {
+    pub fn received(&self) -> u32 {
         self.placed
     }
     /// Returns `true` if all packets have arrived.
@@ -87,6 +87,6 @@ mod tests {
     fn presence_counts_each_packet_once_and_checks_bounds() {
         let mut p = Presence::empty(70);
         assert!(p.insert(69) && !p.insert(69) && !p.insert(70) && !p.insert(u32::MAX));
-        assert_eq!((p.placed(), p.missing().count()), (1, 69));
+        assert_eq!((p.received(), p.missing().count()), (1, 69));
     }
 }

@@ -141,7 +141,7 @@ impl Prologue {
     }
 
     /// Returns the length in bytes of a prologue, given its first word; 4 if `first` is shorter than a word.
-    pub fn len_seen(first: &[u8]) -> usize {
+    pub fn peek_len(first: &[u8]) -> usize {
         let Some(word) = first.first_chunk().map(|word| u32::from_be_bytes(*word)) else { return WORD };
         let stream = usize::from(!matches!(word >> 28, 0 | 2));
         let class = 2 * (word >> 27 & 1) as usize;

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use shotline_wire::ParseError;
 use shotline_wire::framing::conformance::{self, CHECKS, Case};
 use shotline_wire::framing::{
-    Counted, Digitizer, Extras, Framing, Hsb, Kind, Link, MAX_HEADER, Meaning, NoExtras, Packet, Place, Position,
+    Counted, Digitizer, Extras, Framing, Hsb, Kind, Link, MAX_HEADER, Meaning, NoExtras, Packet, Placement, Position,
     Signal, Spead, Ud, Udp, Vita49,
 };
-use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
+use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use shotline_wire::spead::Flavour;
 
 /// Shots of 1 to about 50 packets with an end-of-shot record; the last packet is any multiple of 64 bytes.
@@ -23,7 +23,8 @@ fn with_record() -> impl Strategy<Value = Geometry> {
 fn with_trailer((channels, packing): (u16, Packing), trailer: Trailer) -> impl Strategy<Value = Geometry> {
     (1_u32..20_000, 1_u32..32).prop_filter_map("odd", move |(samples, units)| {
         let (shape, bits) = ((channels, samples * 16), packing.bits_per_sample() as u8);
-        Geometry::cut_as(shape, (bits, packing), 1_000_000, trailer, Cut::uniform(units * 64)).ok()
+        Geometry::with_packetization(shape, (bits, packing), 1_000_000, trailer, Packetization::uniform(units * 64))
+            .ok()
     })
 }
 
@@ -38,7 +39,7 @@ fn member(kind: Kind) -> BoxedStrategy<(Box<dyn Framing>, Geometry, u64)> {
             .prop_map(|(g, shot)| (Box::new(Digitizer) as _, g, shot))
             .boxed(),
         Kind::Vita49 => (with_trailer((2, Packing::Int16Be), Trailer::Context), 0_u64..1 << 32)
-            .prop_map(|(g, shot)| (Box::new(Vita49::of_blocks(&g, (0, 1 << 60))) as _, g, shot))
+            .prop_map(|(g, shot)| (Box::new(Vita49::for_blocks(&g, (0, 1 << 60))) as _, g, shot))
             .boxed(),
         Kind::Spead => (with_trailer((1, Packing::Uint8), Trailer::None), any::<(u64, bool)>())
             .prop_map(|(g, (shot, wide))| {
@@ -70,7 +71,7 @@ proptest! {
             }
             let mut header = ArrayVec::new();
             let described = kind.description();
-            prop_assert_eq!((described.name, described.sealed), (framing.name(), framing.sealed()));
+            prop_assert_eq!((described.name, described.sealed), (framing.name(), framing.has_icrc()));
             prop_assert_eq!(described.trailer, geometry.trailer());
             if geometry.packets() > 1 {
                 framing.emit(&link, &Packet::nth(&geometry, first_psn, shot, 0).unwrap(), &mut header);
@@ -101,8 +102,8 @@ impl Framing for Faulty {
     fn name(&self) -> &'static str {
         "faulty"
     }
-    fn sealed(&self) -> bool {
-        Udp.sealed()
+    fn has_icrc(&self) -> bool {
+        Udp.has_icrc()
     }
     fn header_len(&self, first: &[u8]) -> usize {
         Udp.header_len(first)
@@ -110,11 +111,11 @@ impl Framing for Faulty {
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
         if *self == Self::Key { Ok(header.get(22).copied().unwrap_or(0).into()) } else { Udp.key(header) }
     }
-    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let outside = Position::Shot { number: 0, bits: 64, offset: g.sent_bytes(), last: true };
         match (self, Udp.place(header, payload_len, g)) {
-            (Self::Shot, Ok(Place { position: Position::Shot { number, bits, offset, last }, len })) => {
-                Ok(Place { position: Position::Shot { number: number.wrapping_add(1), bits, offset, last }, len })
+            (Self::Shot, Ok(Placement { position: Position::Shot { number, bits, offset, last }, len })) => {
+                Ok(Placement { position: Position::Shot { number: number.wrapping_add(1), bits, offset, last }, len })
             }
             (Self::Truncated, Err(_)) if header.len() == 31 => {
                 Udp.place(&[header, &[g.sent_bytes() as u8]].concat(), payload_len, g)
@@ -125,7 +126,7 @@ impl Framing for Faulty {
                 Udp.place(header, found, g).map_err(|_| error)
             }
             (Self::Place, Err(_)) if header.len() == 32 && header[0] != b'S' => {
-                Ok(Place { position: outside, len: payload_len })
+                Ok(Placement { position: outside, len: payload_len })
             }
             (_, result) => result,
         }
@@ -148,8 +149,8 @@ impl Extras for Faulty {
     fn is_counted(&self) -> bool {
         Udp.is_counted()
     }
-    fn meaning(&self) -> Meaning {
-        Udp.meaning()
+    fn sample_context(&self) -> Meaning {
+        Udp.sample_context()
     }
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
         Udp.stamp_tai_ns(shot, g)
@@ -166,7 +167,7 @@ impl Framing for Unchecked {
     fn name(&self) -> &'static str {
         "unchecked"
     }
-    fn sealed(&self) -> bool {
+    fn has_icrc(&self) -> bool {
         false
     }
     fn header_len(&self, first: &[u8]) -> usize {
@@ -175,9 +176,9 @@ impl Framing for Unchecked {
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
         Udp.key(header)
     }
-    fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let position = Position::Sequence { number: 2, bits: 1 };
-        if header.len() == 40 { Ok(Place { position, len }) } else { Udp.place(header, len, g) }
+        if header.len() == 40 { Ok(Placement { position, len }) } else { Udp.place(header, len, g) }
     }
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
         Udp.emit(link, p, out);

@@ -5,7 +5,7 @@ mod targets;
 
 use crate::common::{Layer, VECTORS, hex};
 use arrayvec::ArrayVec;
-use shotline_testing::committed;
+use shotline_testing::assert_committed;
 use shotline_wire::block::{Description, Peak};
 use shotline_wire::framing::digitizer::Header;
 use shotline_wire::framing::{Counted, Framing, Hsb, Link, Meaning, Packet, Spead, Ud, Udp, Vita49};
@@ -15,7 +15,7 @@ use shotline_wire::setup::{
     Acknowledgement, Configure, Describe, Message, Mode, Model, Refusal, Reply, Report, Request, Sequence, Source,
     Start, Trigger, Verdict,
 };
-use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
+use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use shotline_wire::spead::Flavour;
 use shotline_wire::vita49::{Context, Format, Fraction, Hertz, Indicator, Kind, Prologue, Seconds, State, Time};
 use std::net::SocketAddr;
@@ -176,12 +176,15 @@ fn third_party_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         Geometry::new(1, 10_007, 8, Packing::Uint8, 0).and_then(|geometry| geometry.sent_as(trailer, cut)).unwrap()
     };
     for (kind, flavour, items) in [("64_48", Flavour::F48, 4), ("64_40", Flavour::F40, 5)] {
-        let geometry = shape(Trailer::None, Cut { first: 1424, rest: 1432, trailer_apart: false });
+        let geometry = shape(Trailer::None, Packetization { first: 1424, rest: 1432, separate_trailer: false });
         let framing = Spead { flavour, first_items: items, items };
         of("framing_spead", kind, &framing, &geometry, [10_007, 1424, 1432, items]);
     }
     for (kind, pages, trailer_apart) in [("embedded", 4_u16, false), ("apart", 3, true)] {
-        let geometry = shape(Trailer::HsbMetadata, Cut { trailer_apart, ..Cut::uniform(1408) });
+        let geometry = shape(
+            Trailer::HsbMetadata,
+            Packetization { separate_trailer: trailer_apart, ..Packetization::uniform(1408) },
+        );
         let step = geometry.shot_bytes();
         let framing = Hsb { base: 0x1000_0000, step, pages: pages.into(), r_key: 0x1234 };
         of("framing_hsb", kind, &framing, &geometry, [10_007, 1408, pages, step as u16]);
@@ -197,8 +200,9 @@ fn third_party_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
 fn block_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut seeds = Vec::new();
     let (samples, payload) = (1000_u16, 1408_u16);
-    let cut = Cut::uniform(payload.into());
-    let shape = |packing, trailer| Geometry::cut_as((2, samples.into()), (16, packing), 0, trailer, cut).unwrap();
+    let cut = Packetization::uniform(payload.into());
+    let shape =
+        |packing, trailer| Geometry::with_packetization((2, samples.into()), (16, packing), 0, trailer, cut).unwrap();
     let blocks = shape(Packing::Int16Le, Trailer::Block);
     for (name, index) in [("first", 0), ("last", blocks.packets() - 1)] {
         let packet = Packet::nth(&blocks, 0, 7, index).unwrap();
@@ -257,6 +261,6 @@ fn block_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
 #[test]
 fn committed_seeds_are_current() {
     for (target, name, bytes) in seeds() {
-        committed(&folder(target).join(name), &bytes);
+        assert_committed(&folder(target).join(name), &bytes);
     }
 }

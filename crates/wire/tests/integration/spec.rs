@@ -4,7 +4,7 @@
 //! `UPDATE=1 cargo test -p shotline-wire spec::` rewrites them.
 
 use arrayvec::ArrayVec;
-use shotline_testing::committed;
+use shotline_testing::assert_committed;
 use shotline_wire::framing::{Counted, Framing, Link, Packet, Ud, Udp};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::Record;
@@ -230,5 +230,5 @@ fn documented_examples_match_the_output() {
         let code_range = code_range(&expected, name);
         expected.replace_range(code_range, &example);
     }
-    committed(&document(), expected.as_bytes());
+    assert_committed(&document(), expected.as_bytes());
 }

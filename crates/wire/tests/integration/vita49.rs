@@ -78,7 +78,7 @@ proptest! {
         let prologue = prologue.sized(4 * extra);
         let mut bytes = prologue.emit().to_vec();
         prop_assert_eq!(bytes.len(), prologue.size());
-        prop_assert_eq!(bytes.len(), Prologue::len_seen(&bytes));
+        prop_assert_eq!(bytes.len(), Prologue::peek_len(&bytes));
         bytes.resize(usize::from(prologue.words) * WORD, 0x55);
         let (parsed, contents) = Prologue::parse(&bytes).unwrap();
         prop_assert_eq!(parsed, prologue);
@@ -174,7 +174,7 @@ proptest! {
                 first.copy_from_slice(&(bits & !0xf1).to_be_bytes());
             }
         }
-        let _ = (Prologue::parse(&bytes), Data::parse(&bytes), Context::parse(&bytes), Prologue::len_seen(&bytes));
+        let _ = (Prologue::parse(&bytes), Data::parse(&bytes), Context::parse(&bytes), Prologue::peek_len(&bytes));
     }
 
     #[test]

@@ -184,12 +184,12 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shotline_wire::shot::{Cut, Packing};
+    use shotline_wire::shot::{Packetization, Packing};
 
     /// Creates the state for shots of three packets.
     fn signals(trailer: Trailer) -> Signals {
         let geometry = Geometry::new(1, 2400, 8, Packing::Uint8, 0).unwrap();
-        let geometry = geometry.sent_as(trailer, Cut::uniform(800)).unwrap();
+        let geometry = geometry.sent_as(trailer, Packetization::uniform(800)).unwrap();
         assert_eq!(geometry.packets(), 3);
         let config = StreamConfig { geometry, ..StreamConfig::of_three_packets() };
         Signals::new(&config, Meaning::default())

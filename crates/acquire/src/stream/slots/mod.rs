@@ -9,7 +9,7 @@ use receive_queue::ReceiveQueue;
 use shotline_memory::{Buffer, Pool, Regions, Sge};
 use shotline_transport::Recv;
 use shotline_wire::crc::{self, Shift};
-use shotline_wire::shot::{DropCause, Drops, Geometry, Presence, RECORD_BYTES};
+use shotline_wire::shot::{DropCause, DropCounters, Geometry, Presence, RECORD_BYTES};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Entry {
     presence: Presence,
     /// CRC remainders of the packets that are present.
     remainders: Vec<u32>,
-    drops: Drops,
+    drops: DropCounters,
 }
 
 /// Contents of an entry when its shot leaves it.
@@ -35,7 +35,7 @@ pub(super) struct TakenShot {
     /// Shared from here on: a presence map is too large (2 KiB) to be passed on by value.
     pub(super) presence: Arc<Presence>,
     /// Packets of the shot that were dropped, by cause.
-    pub(super) drops: Drops,
+    pub(super) drops: DropCounters,
     /// Bytes copied to a buffer of which the device owns nothing.
     pub(super) copied_bytes: u64,
 }
@@ -64,7 +64,7 @@ impl Slots {
             buffer: None,
             presence: Presence::empty(packets),
             remainders: vec![0; packets as usize],
-            drops: Drops::default(),
+            drops: DropCounters::default(),
         };
         Self {
             geometry: config.geometry,
@@ -72,7 +72,7 @@ impl Slots {
             base_id,
             entries: (0..depth).map(|_| entry()).collect(),
             ready: VecDeque::with_capacity(depth),
-            full: Shift::new(u64::from(config.geometry.cut().rest)),
+            full: Shift::new(u64::from(config.geometry.packetization().rest)),
             queue: None,
         }
     }
@@ -124,7 +124,8 @@ impl Slots {
         // The receives of a queue are longer than the packets that belong there.
         let (entry, index) = self.slot(id);
         let geometry = &self.geometry;
-        let (offset, bytes) = (geometry.packet_offset(index), geometry.cut().rest.max(geometry.packet_bytes(index)));
+        let (offset, bytes) =
+            (geometry.packet_offset(index), geometry.packetization().rest.max(geometry.packet_bytes(index)));
         self.entries[entry].buffer.as_ref().map(|buffer| buffer.sge(offset, bytes.min(buffer.len() - offset)))
     }
 
@@ -272,7 +273,7 @@ impl Slots {
             }
         }
         buffer.zero(geometry.shot_bytes(), buffer.len() - geometry.shot_bytes());
-        if geometry.cut().trailer_apart || !geometry.trailer().is_sent() {
+        if geometry.packetization().separate_trailer || !geometry.trailer().is_sent() {
             buffer.zero(geometry.sample_bytes(), geometry.trailer_offset() - geometry.sample_bytes());
         }
         valid_bytes

@@ -156,7 +156,7 @@ impl ReceiveQueue {
     fn memory_in(&self, buffer: &Buffer, index: u32) -> Sge {
         // Any payload must fit wherever it lands.
         let offset = self.geometry.packet_offset(index);
-        let bytes = self.geometry.cut().rest.max(self.geometry.packet_bytes(index));
+        let bytes = self.geometry.packetization().rest.max(self.geometry.packet_bytes(index));
         buffer.sge(offset, bytes.min(buffer.len() - offset))
     }
 

@@ -3,7 +3,7 @@
 use super::args::Probe;
 use super::report::report;
 use crate::Result;
-use shotline_backends::{Outgoing, Role, Sending};
+use shotline_backends::{OpenedSender, Role, SenderParameters};
 use shotline_instrument::probe::rtl::{Rtl, Tap, Whole};
 use shotline_instrument::probe::{Outlet, Probe as Emulated, Server, Wanted};
 use shotline_memory::{Regions, Sge};
@@ -33,8 +33,8 @@ pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     let scratch = rtl.scratch();
     let source = args.source;
     serve(args, rtl, regions, stop, |wanted, regions| {
-        let sending = Sending { source, to: wanted.destination, sealed: false, frames: 0, scratch };
-        let Outgoing { io, source } = transport.open_sender(&sending, &options, regions)?;
+        let sending = SenderParameters { source, to: wanted.destination, sealed: false, frames: 0, scratch };
+        let OpenedSender { io, source } = transport.open_sender(&sending, &options, regions)?;
         outlet(source, io, wanted, regions, scratch)
     })?;
     match capture {

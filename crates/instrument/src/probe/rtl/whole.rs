@@ -1,8 +1,8 @@
 //! Transport for complete frames.
 
 use shotline_memory::{Regions, Sge};
-use shotline_transport::prebuilt::{PrebuiltIo, Run};
-use shotline_transport::{IoError, PacketIo, Send};
+use shotline_transport::prebuilt::{FrameRun, PrebuiltIo};
+use shotline_transport::{IoError, PacketIo, TxPacket};
 use shotline_wire::{ethernet, ipv4, ipv6, udp};
 use std::net::SocketAddr;
 
@@ -50,7 +50,7 @@ impl<P: PrebuiltIo> Whole<P> {
 impl<P: PrebuiltIo> PacketIo for Whole<P> {
     shotline_transport::delegate_packet_io!(io; except send);
 
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
         let mut taken = 0;
         while taken < packets.len() {
             let run = run(packets[taken..].iter().map(|packet| self.part(to, packet.gather[0])));
@@ -65,11 +65,11 @@ impl<P: PrebuiltIo> PacketIo for Whole<P> {
 }
 
 /// Returns the longest prefix of the pieces that forms one run: equal lengths at a constant stride.
-fn run(mut pieces: impl Iterator<Item = Sge>) -> Run {
+fn run(mut pieces: impl Iterator<Item = Sge>) -> FrameRun {
     let Some(first) = pieces.next() else {
-        return Run { region: Sge::EMPTY.region, offset: 0, stride: 0, len: 0, count: 0 };
+        return FrameRun { region: Sge::EMPTY.region, offset: 0, stride: 0, len: 0, count: 0 };
     };
-    let mut run = Run { region: first.region, offset: first.offset, stride: first.len, len: first.len, count: 1 };
+    let mut run = FrameRun { region: first.region, offset: first.offset, stride: first.len, len: first.len, count: 1 };
     for piece in pieces {
         if run.count == 1 && piece.offset > run.offset {
             run.stride = u32::try_from(piece.offset - run.offset).unwrap_or(0).max(run.len);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn only_send_differs_from_the_wrapped_backend() {
-        let wrapper = Wrapper { name: "Whole", changes: &["send"], steer: None };
+        let wrapper = Wrapper { name: "Whole", overrides: &["send"], steer: None };
         delegation::check(&wrapper, Whole::new).unwrap();
     }
 

@@ -8,7 +8,7 @@ use crate::import::{ImportOptions, Imported, import};
 use crate::pcapng::{self, Datagram};
 use crate::read::Recording;
 use crate::verify::{VerifyOptions, verify};
-use shotline_conformance::{Failure, Outcome, ensure, failed, same};
+use shotline_conformance::{Failure, Outcome, ensure, ensure_eq, failed};
 use shotline_wire::framing::Kind;
 use shotline_wire::roce::ICRC_LEN;
 use std::collections::BTreeMap;
@@ -75,9 +75,9 @@ fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
         }
         Format::DigitalRf | Format::Pcapng => {
             ensure!(losses == [Losses::Gap], "expected gaps");
-            Ok(Outcome::cannot("a gap does not say which shots it is of"))
+            Ok(Outcome::not_run("a gap does not say which shots it is of"))
         }
-        Format::Hdf5 => Ok(Outcome::cannot("it is the recording itself")),
+        Format::Hdf5 => Ok(Outcome::not_run("it is the recording itself")),
     }
 }
 
@@ -131,7 +131,7 @@ fn same_packets(stage: &Stage<'_>) -> Result<(), Failure> {
     let recording = &stage.recording;
     let kind: Kind = recording.run().framing.parse().map_err(failed("name the framing"))?;
     let framing = pcapng::framing(kind, &recording.run().links[0].geometry, 0, (0, 0));
-    let icrc = if framing.sealed() { ICRC_LEN } else { 0 };
+    let icrc = if framing.has_icrc() { ICRC_LEN } else { 0 };
     // Packets by the sender's port: each link has its own, in the order of the links.
     let (mut found, mut unexpected) = (BTreeMap::<u16, Vec<Vec<u8>>>::new(), 0_u64);
     let damage = pcapng::for_each_frame(&stage.to(), |frame| match pcapng::datagram(&frame) {
@@ -141,8 +141,8 @@ fn same_packets(stage: &Stage<'_>) -> Result<(), Failure> {
         }
         Err(_) => unexpected += 1,
     });
-    same!(damage.map_err(failed("read the capture"))?, None, "damage of the capture");
-    same!((unexpected, found.len()), (0, recording.run().links.len()), "frames that are no datagrams, and links");
+    ensure_eq!(damage.map_err(failed("read the capture"))?, None, "damage of the capture");
+    ensure_eq!((unexpected, found.len()), (0, recording.run().links.len()), "frames that are no datagrams, and links");
     for (link, found) in found.values().enumerate() {
         let expected = payloads(recording, link)?;
         let same = expected.iter().zip(found).take_while(|(expected, found)| expected == found).count();

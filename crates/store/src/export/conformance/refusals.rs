@@ -81,7 +81,7 @@ fn no_folder(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 fn full_drive(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let folder = match stage.fixture.full() {
         Ok(folder) => folder,
-        Err(why) => return Ok(Outcome::cannot(why)),
+        Err(why) => return Ok(Outcome::not_run(why)),
     };
     let before = listed(&folder)?;
     let Err(refused) = stage.export(&stage.name_in(&folder), false, &go_on) else {

@@ -238,8 +238,8 @@ fn write_link(
     columns.finish(out)?;
     let attributes = json!({
         "link": shots.link(link),
-        "packet_bytes": g.cut().rest,
-        "first_packet_bytes": g.cut().first,
+        "packet_bytes": g.packetization().rest,
+        "first_packet_bytes": g.packetization().first,
         "trailer": g.trailer().name(),
     });
     out.node(&at, &json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}))?;

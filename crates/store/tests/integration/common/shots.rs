@@ -7,7 +7,7 @@ use shotline_store::shot::{Books, Event, Shot, ShotMeta};
 use shotline_store::{Recorder, RecorderConfig, Report};
 use shotline_wire::block;
 use shotline_wire::record::Record;
-use shotline_wire::shot::{Cut, DropCause, Drops, Geometry, Packing, Presence, Trailer};
+use shotline_wire::shot::{DropCause, DropCounters, Geometry, Packetization, Packing, Presence, Trailer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ pub fn small(packing: Packing) -> Geometry {
 
 /// Geometry of digitizer blocks: I and Q in frames of 1536 bytes.
 pub fn blocks() -> Geometry {
-    let cut = Cut::uniform(1536);
-    Geometry::cut_as((2, 2000), (16, Packing::Int16Le), 500_000_000, Trailer::Block, cut).unwrap()
+    let cut = Packetization::uniform(1536);
+    Geometry::with_packetization((2, 2000), (16, Packing::Int16Le), 500_000_000, Trailer::Block, cut).unwrap()
 }
 
 pub fn run(geometries: &[Geometry]) -> RunInfo {
@@ -59,7 +59,7 @@ pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: 
     let record = record.finish(shotline_wire::crc::register(u32::MAX, &bytes[..end]));
     bytes[end..end + record.len()].copy_from_slice(&record);
     let mut presence = Presence::empty(geometry.packets());
-    let mut drops = Drops::default();
+    let mut drops = DropCounters::default();
     for index in 0..geometry.packets() {
         if keep(index) {
             presence.insert(index);

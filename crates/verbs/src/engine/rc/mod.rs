@@ -70,7 +70,7 @@ impl Rc {
     }
 
     pub(in crate::engine) fn has_response_pending(&self, now: Nanos) -> bool {
-        self.flow.has_pending_cnp() || self.responder.wants_to_send(now, &self.flow)
+        self.flow.has_pending_cnp() || self.responder.has_packets_to_send(now, &self.flow)
     }
 
     pub(in crate::engine) fn post_send(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>) -> Result<(), PostError> {
@@ -146,7 +146,7 @@ impl Rc {
             self.flow.push_cnp(burst, &self.common, ctx.books);
         }
         // A peer that issues many READs must not starve the local requests.
-        let both_ready = self.requester.wants_to_send(ctx.now, &self.common, &self.flow);
+        let both_ready = self.requester.has_packets_to_send(ctx.now, &self.common, &self.flow);
         let share = if both_ready { end - (end - burst.len()) / 2 } else { end };
         let sends = &self.requester.sends;
         if self.responder.transmit(ctx, &self.common, &mut self.flow, sends, burst, share) == Verdict::Fatal {
@@ -156,10 +156,10 @@ impl Rc {
         self.requester.transmit(ctx, &self.common, &mut self.flow, burst, end);
     }
 
-    pub(in crate::engine) fn wants_to_send(&self, now: Nanos) -> bool {
+    pub(in crate::engine) fn has_packets_to_send(&self, now: Nanos) -> bool {
         self.flow.has_pending_cnp()
-            || self.responder.wants_to_send(now, &self.flow)
-            || self.requester.wants_to_send(now, &self.common, &self.flow)
+            || self.responder.has_packets_to_send(now, &self.flow)
+            || self.requester.has_packets_to_send(now, &self.common, &self.flow)
     }
 
     pub(in crate::engine) fn deadline(&self) -> Option<Nanos> {

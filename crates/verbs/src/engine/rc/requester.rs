@@ -183,7 +183,7 @@ impl Requester {
         common.state == QpState::ReadyToSend && self.cursor < self.sends.end()
     }
 
-    pub fn wants_to_send(&self, now: Nanos, common: &Common, flow: &Flow) -> bool {
+    pub fn has_packets_to_send(&self, now: Nanos, common: &Common, flow: &Flow) -> bool {
         self.rnr_deadline.is_none_or(|deadline| now >= deadline)
             && self.sendable(common).is_some()
             && flow.is_ready(now)
@@ -523,7 +523,7 @@ impl Requester {
             }
             pick.header_len = Some(header as u16);
             if expected.is_multiple_of(4) {
-                pick.to = sge_range(self.sends.elements(number), offset, expected).destination();
+                pick.destination = sge_range(self.sends.elements(number), offset, expected).destination();
             }
             psn += 1;
             number += u64::from(psn == request.end());

@@ -8,7 +8,7 @@ use crate::engine::refusal::Refusal;
 use crate::engine::segment::{self, PSN_MASK, Segment, psn_diff};
 use crate::engine::sends::SendQueue;
 use crate::engine::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue, Slot};
-use shotline_memory::{Access, Grant, Protection, Refused, Sge};
+use shotline_memory::{Access, AccessError, Grant, Protection, Sge};
 use shotline_transport::Pick;
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use shotline_wire::atomic::{AtomicAckEth, AtomicEth};
@@ -295,7 +295,7 @@ impl Responder {
         self.reserve_response()?;
         self.insert_response(response);
         if let Content::Read { grant: Some(grant), len } = response.content {
-            if let Some(usage) = ctx.protection.usage_mut(&grant) {
+            if let Some(usage) = ctx.protection.counters_mut(&grant) {
                 usage.reads += 1;
                 usage.bytes_out += u64::from(len);
             }
@@ -339,7 +339,7 @@ impl Responder {
         let grant = common.remote(ctx, request.r_key, request.address, 8, Access::REMOTE_ATOMIC)?;
         // The peer's address is a multiple of 8; the start of the registration need not be.
         if !grant.sge.offset.is_multiple_of(8) {
-            return Err(Refusal::Memory(Refused::Misaligned));
+            return Err(Refusal::Memory(AccessError::Misaligned));
         }
         self.reserve_response()?;
         let region = ctx.protection.regions().get(grant.sge.region);
@@ -348,7 +348,7 @@ impl Responder {
             Opcode::RcCompareSwap => region.compare_swap(offset, request.compare, request.swap_or_add),
             _ => region.fetch_add(offset, request.swap_or_add),
         };
-        if let Some(usage) = ctx.protection.usage_mut(&grant) {
+        if let Some(usage) = ctx.protection.counters_mut(&grant) {
             usage.atomics += 1;
         }
         let (psn, opcode) = (packet.bth.psn, packet.bth.opcode);
@@ -367,7 +367,7 @@ impl Responder {
         !self.responses.is_empty()
     }
 
-    pub fn wants_to_send(&self, now: Nanos, flow: &Flow) -> bool {
+    pub fn has_packets_to_send(&self, now: Nanos, flow: &Flow) -> bool {
         match self.has_responses() {
             true => flow.is_ready(now),
             false => self.ack_pending || self.nak.is_some(),
@@ -396,11 +396,11 @@ impl Responder {
                     response.sent += 1;
                 }
                 Content::Read { grant, len } => {
-                    if grant.is_some_and(|grant| !ctx.protection.holds(&grant)) {
+                    if grant.is_some_and(|grant| !ctx.protection.is_valid(&grant)) {
                         // The key was invalidated in the meantime.
                         let psn = response.psn + response.sent;
                         self.responses.pop_front();
-                        Refusal::Memory(Refused::UnknownKey).count(&mut ctx.books.refused);
+                        Refusal::Memory(AccessError::UnknownKey).count(&mut ctx.books.refused);
                         if common.config.strict && common.state != QpState::Error {
                             self.stop();
                             (self.epsn, self.nak_sent) = (psn & PSN_MASK, true);

@@ -13,7 +13,7 @@ fn posting_checks_state_capacity_elements_lengths_and_keys() {
     let element = |address, len, lkey| Element { address, len, lkey };
     let mut send = |operation, data: Data<'_>| a.send(&SendWr::new(1, operation, data));
     let refused = |index, refused| Err(PostError::Element { index, refused });
-    use shotline_memory::Refused::{Bounds, Rights, UnknownKey};
+    use shotline_memory::AccessError::{Bounds, Rights, UnknownKey};
 
     let five = [element(0, 1, lkey); 5];
     assert_eq!(send(write, Data::Elements(&five)), Err(PostError::TooManyElements { most: 4, found: 5 }));
@@ -97,7 +97,7 @@ fn error_flushes_all_in_order_and_reset_discards_all() {
         let flushed = [1, 2, 7, 8].map(|id| (id, Status::Flushed));
         assert_eq!(ends.a.completed(), if matches!(change, Modify::Error) { flushed.to_vec() } else { vec![] });
         assert_eq!((ends.a.receives.len(), ends.a.engine.deadline()), (0, None));
-        assert!(!ends.a.engine.wants_to_send(ends.a.now) && ends.a.transmit(64).is_empty());
+        assert!(!ends.a.engine.has_packets_to_send(ends.a.now) && ends.a.transmit(64).is_empty());
         if matches!(change, Modify::Reset) {
             // It can be connected again, and starts with a fresh state.
             let peer = (ends.b.address, 3);
@@ -122,7 +122,7 @@ fn posted_request_pins_memory_after_its_key_is_deregistered() {
     let write = Operation::Write(ends.b.remote(0));
     a.send(&SendWr::new(1, write, Data::Elements(&elements))).unwrap();
     assert!(a.protection.deregister(mr.lkey));
-    drop(a.protection.changed());
+    drop(a.protection.take_changed());
     let stays = Arc::strong_count(&own);
     let mut burst = Burst::default();
     a.with(|engine, ctx| engine.transmit(ctx, &mut burst, 64));
@@ -132,7 +132,7 @@ fn posted_request_pins_memory_after_its_key_is_deregistered() {
     let ack = Wire::answer(&ends.a, 102, Syndrome::ACK);
     ends.arrive_at_a(&[ack]);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
-    drop(ends.a.protection.changed());
+    drop(ends.a.protection.take_changed());
     assert!(Arc::strong_count(&own) < stays);
 }
 

@@ -12,7 +12,7 @@ use crate::api::{
     Completed, Completion, Cq, Data, Element, Mtu, Operation, ReadyToReceive, ReadyToSend, Remote, Status,
 };
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegionId, Registrar};
-use shotline_transport::{Landed, To};
+use shotline_transport::{PayloadDestination, PayloadLocation};
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::roce::{Extensions, Packet};
@@ -194,9 +194,9 @@ impl Side {
 
     fn transmit(&mut self, max: usize) -> Vec<Wire> {
         let mut burst = Burst::default();
-        let wants_to_send = self.engine.wants_to_send(self.now);
+        let has_packets_to_send = self.engine.has_packets_to_send(self.now);
         self.with(|engine, ctx| engine.transmit(ctx, &mut burst, max));
-        assert!(wants_to_send || burst.is_empty(), "wants_to_send returned false");
+        assert!(has_packets_to_send || burst.is_empty(), "wants_to_send returned false");
         assert!(burst.len() <= max);
         let packet = |outgoing: &Outgoing| {
             let mut bytes = outgoing.header.to_vec();
@@ -216,10 +216,10 @@ impl Side {
     fn receive(&mut self, from: SocketAddr, wire: &Wire) {
         self.memory.write(SCRATCH as usize, &wire.payload);
         let region = RegionId(0);
-        let landed = Landed::Scratch(Sge { region, offset: SCRATCH, len: wire.payload.len() as u32 });
+        let landed = PayloadLocation::Scratch(Sge { region, offset: SCRATCH, len: wire.payload.len() as u32 });
         self.receive_landed(from, wire, landed, false);
     }
-    fn receive_landed(&mut self, source: SocketAddr, wire: &Wire, landed: Landed, congested: bool) {
+    fn receive_landed(&mut self, source: SocketAddr, wire: &Wire, landed: PayloadLocation, congested: bool) {
         let (bth, extensions, len) = (wire.bth, &wire.extensions, wire.payload.len() as u32);
         let arrived = Arrived { bth, extensions, landed, len, congested, source };
         self.with(|engine, ctx| engine.receive(ctx, &arrived));

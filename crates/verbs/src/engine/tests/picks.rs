@@ -21,8 +21,8 @@ fn batch(from: SocketAddr, side: &mut Side, packets: &[Wire]) -> Vec<Pick> {
     let mut landed = vec![];
     for (wire, pick) in packets.iter().zip(&picks) {
         let header = pick.header_len.map_or(first.bth.opcode.header_len(), usize::from);
-        landed.push(match pick.to {
-            To::Memory(pieces) if header == wire.bth.opcode.header_len() => {
+        landed.push(match pick.destination {
+            PayloadDestination::Memory(pieces) if header == wire.bth.opcode.header_len() => {
                 let mut rest = wire.payload.as_slice();
                 for piece in pieces {
                     let (head, tail) = rest.split_at(rest.len().min(piece.len as usize));
@@ -30,13 +30,13 @@ fn batch(from: SocketAddr, side: &mut Side, packets: &[Wire]) -> Vec<Pick> {
                     rest = tail;
                 }
                 assert!(rest.is_empty(), "the destination is too short");
-                Landed::Memory(pieces)
+                PayloadLocation::Memory(pieces)
             }
             _ => {
                 side.memory.write(scratch as usize, &wire.payload);
                 let len = wire.payload.len() as u32;
                 scratch += u64::from(len);
-                Landed::Scratch(Sge { region: RegionId(0), offset: scratch - u64::from(len), len })
+                PayloadLocation::Scratch(Sge { region: RegionId(0), offset: scratch - u64::from(len), len })
             }
         });
     }
@@ -47,7 +47,7 @@ fn batch(from: SocketAddr, side: &mut Side, packets: &[Wire]) -> Vec<Pick> {
 }
 
 fn in_place(picks: &[Pick]) -> usize {
-    picks.iter().filter(|pick| matches!(pick.to, To::Memory(_))).count()
+    picks.iter().filter(|pick| matches!(pick.destination, PayloadDestination::Memory(_))).count()
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn timeout_retransmits_with_back_off_until_retries_are_used_up() {
     }
     assert_eq!(ends.a.completed(), [(1, Status::RetryExceeded), (2, Status::Flushed)]);
     assert_eq!((ends.a.engine.state(), ends.a.engine.deadline()), (QpState::Error, None));
-    assert!(!ends.a.engine.wants_to_send(ends.a.now));
+    assert!(!ends.a.engine.has_packets_to_send(ends.a.now));
 }
 
 #[test]

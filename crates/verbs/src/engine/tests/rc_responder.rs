@@ -159,7 +159,7 @@ fn write_imm_consumes_a_receive_without_writing_to_it() {
     let [completion] = ends.b.done.0[..] else { panic!("{:?}", ends.b.done.0) };
     assert_eq!((completion.completed, completion.bytes, completion.imm), (Completed::RecvWriteImm, 600, Some(5)));
     assert_eq!((ends.b.read(0x1000, 100), ends.b.read(0x2000, 600)), (vec![0; 100], ends.a.read(0, 600)));
-    let usage = ends.b.protection.usage(ends.b.mr.lkey).unwrap();
+    let usage = ends.b.protection.counters(ends.b.mr.lkey).unwrap();
     assert_eq!((usage.writes, usage.bytes_in), (1, 600));
 }
 
@@ -211,7 +211,7 @@ fn deregistered_key_stops_write_and_read_in_flight() {
 fn congestion_mark_slows_the_sender_down() {
     let mut ends = Ends::new(RC);
     let packet = write(&ends, 100, 0, &[1; 8]);
-    let landed = Landed::Scratch(Sge { region: RegionId(0), offset: SCRATCH, len: 8 });
+    let landed = PayloadLocation::Scratch(Sge { region: RegionId(0), offset: SCRATCH, len: 8 });
     let from = ends.a.address;
     ends.b.receive_landed(from, &packet, landed, true);
     let answers = ends.b.transmit(64);
@@ -222,8 +222,8 @@ fn congestion_mark_slows_the_sender_down() {
     ends.a.post(1, Operation::Write(to), 0, 1 << 18).unwrap();
     let sent = ends.a.transmit(4096).len();
     let deadline = ends.a.engine.deadline().unwrap();
-    assert!(sent < 1024 && deadline > ends.a.now && !ends.a.engine.wants_to_send(ends.a.now), "{sent} at once");
+    assert!(sent < 1024 && deadline > ends.a.now && !ends.a.engine.has_packets_to_send(ends.a.now), "{sent} at once");
     ends.a.now = deadline;
-    assert!(ends.a.engine.wants_to_send(deadline) && !ends.a.transmit(64).is_empty());
+    assert!(ends.a.engine.has_packets_to_send(deadline) && !ends.a.transmit(64).is_empty());
     assert_eq!((ends.a.counters.cnps_in, ends.b.counters.cnps_out), (1, 1));
 }

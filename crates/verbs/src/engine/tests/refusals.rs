@@ -103,7 +103,7 @@ fn strict_mode_naks_an_invalid_request_and_fails() {
         let answers = ends.b.transmit(64);
         assert_eq!((psns(&answers), answers[0].syndrome()), (vec![100], Some(Syndrome::Nak(code))), "{why}");
         assert_eq!(ends.b.counters.bytes_in, 0, "{why}");
-        assert!(!ends.b.engine.wants_to_send(ends.b.now), "{why}");
+        assert!(!ends.b.engine.has_packets_to_send(ends.b.now), "{why}");
     }
 }
 
@@ -194,7 +194,7 @@ fn wrong_source_partition_service_or_state_is_dropped() {
     ends.b.modify(Modify::Reset).unwrap();
     ends.arrive_at_b(&[packet]);
     assert_eq!((ends.b.counters.refused.bad_state, ends.b.counters.bytes_in), (1, 0));
-    assert!(!ends.b.engine.wants_to_send(ends.b.now));
+    assert!(!ends.b.engine.has_packets_to_send(ends.b.now));
 }
 
 #[test]

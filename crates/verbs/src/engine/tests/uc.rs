@@ -8,9 +8,9 @@ fn requests_complete_after_their_burst_is_sent() {
     ends.a.post(1, Operation::Write(to), 0, 600).unwrap();
     let packets = ends.a.transmit(64);
     assert_eq!(opcodes(&packets), [UcWriteFirst, UcWriteMiddle, UcWriteLast]);
-    assert_eq!((ends.a.completed(), ends.a.engine.wants_to_send(1)), (vec![], true));
+    assert_eq!((ends.a.completed(), ends.a.engine.has_packets_to_send(1)), (vec![], true));
     assert!(ends.a.transmit(64).is_empty());
-    assert_eq!((ends.a.completed(), ends.a.engine.wants_to_send(1)), (vec![(1, Status::Success)], false));
+    assert_eq!((ends.a.completed(), ends.a.engine.has_packets_to_send(1)), (vec![(1, Status::Success)], false));
     ends.arrive_at_b(&packets);
     assert_eq!((ends.b.read(0x1000, 600), ends.b.transmit(64).len()), (ends.a.read(0, 600), 0));
 }

@@ -4,9 +4,9 @@ use super::{MEMORY, SHORT, address, bring_up};
 use crate::api::{Completion, Cq, Data, Element, Operation, Provider, Qp, QpConfig, QpType, Remote, SendWr, Status};
 use crate::soft::SoftEndpoint;
 use shotline_memory::{Access, Addressing, Mr, Region, Regions};
-use shotline_testing::PATIENCE;
+use shotline_testing::WAIT_TIMEOUT;
 use shotline_transport::inproc::{self, InprocConfig, InprocIo};
-use shotline_transport::{IoError, PacketIo, Seal, Send, payload_crc};
+use shotline_transport::{IoError, PacketIo, Seal, TxPacket, payload_crc};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -29,12 +29,12 @@ impl PacketIo for Changing {
         self.io.register(regions);
     }
 
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-        let remainder = |packet: &Send<'_>| {
+    fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
+        let remainder = |packet: &TxPacket<'_>| {
             packet.gather.iter().fold(0, |register, sge| payload_crc(&self.regions, register, *sge))
         };
         let sealed: Vec<_> =
-            packets.iter().map(|packet| Send { seal: Seal::Remainder(remainder(packet)), ..*packet }).collect();
+            packets.iter().map(|packet| TxPacket { seal: Seal::Remainder(remainder(packet)), ..*packet }).collect();
         if let Some(region) = &*self.changing.lock().unwrap() {
             region.fetch_add(0, 1);
         }
@@ -94,7 +94,7 @@ fn run([a, b]: &mut [End; 2], operation: fn(Remote) -> Operation) {
     let (began, mut completion) = (Instant::now(), [Completion::default()]);
     while a.endpoint.poll_cq(a.cq, &mut completion).unwrap() == 0 {
         b.endpoint.progress().unwrap();
-        assert!(began.elapsed() < PATIENCE, "never done: {:?}", a.endpoint.qp_counters(a.qp));
+        assert!(began.elapsed() < WAIT_TIMEOUT, "never done: {:?}", a.endpoint.qp_counters(a.qp));
     }
     assert_eq!(completion[0].status, Status::Success);
 }
