@@ -68,7 +68,7 @@ impl Side {
             ack_every: 0,
         };
         let timeout = Duration::from_millis(67);
-        let send = ReadyToSend { psn: 0, timeout, retries: 7, rnr_retries: 7, max_rd_atomic: 4 };
+        let send = ReadyToSend { psn: 0, timeout, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 4 };
         for change in [Modify::Init { access, q_key: 0 }, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)] {
             self.endpoint.modify_qp(self.qp, change)?;
         }

@@ -9,7 +9,7 @@ use shotline_verbs::ud::Completed;
 use shotline_wire::ParseError;
 use shotline_wire::framing::ud::{SHOT_BITS, split_immediate};
 use shotline_wire::framing::{
-    Counted, Extras, Framing, Kind, Link, MAX_HEADER, Meaning, Packet, Placement, Position, Signal, Ud,
+    Counted, Extras, Framing, Kind, Link, MAX_HEADER, SampleContext, Packet, Placement, Position, Signal, Ud,
 };
 use shotline_wire::shot::Geometry;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Extras for CompletionFraming {
     fn is_counted(&self) -> bool {
         self.is_counted
     }
-    fn sample_context(&self) -> Meaning {
+    fn sample_context(&self) -> SampleContext {
         self.sent.sample_context()
     }
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {

@@ -29,11 +29,11 @@ pub struct Advice {
 /// limit of its queue pair). Next is AF_XDP with a zero-copy driver, else sockets, which copy each byte once, while
 /// AF_XDP in copy mode copies it twice. AF_XDP is probed by opening the interface's queues briefly.
 pub fn advise(local: IpAddr, links: Option<u8>) -> Advice {
-    if let (Some(1), Ok(Some(found))) = (links, find::at(local))
-        && found.hardware
+    if let (Some(1), Ok(Some(found))) = (links, find::by_address(local))
+        && found.is_hardware
     {
-        let why = format!("ibverbs: the RDMA card {} writes payloads to their places", found.choice);
-        let device = Ibverbs { choice: found.choice, keep_headers: false };
+        let why = format!("ibverbs: the RDMA card {} writes payloads to their places", found.device);
+        let device = Ibverbs { choice: found.device, keep_headers: false };
         return Advice { transport: Transport::Ibverbs(device), why, better: None };
     }
     let sockets = |why: String, better: Option<&str>| Advice {

@@ -5,7 +5,7 @@ use crate::opening::{OpenedReceiver, Options, ReceiverParameters, Role};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
 use shotline_verbs::ibverbs::DeviceSelector;
-use shotline_verbs::ibverbs::find::{self, Found};
+use shotline_verbs::ibverbs::find::{self, FoundDevice};
 use shotline_verbs::ibverbs::ud::{UdConfig, UdIo};
 use shotline_wire::shot::PACKET_BYTES;
 use std::net::IpAddr;
@@ -73,9 +73,9 @@ impl Backend for Ibverbs {
             .unwrap_or_default();
         devices.sort();
         let names = devices.join(", ");
-        let (good, found, fix) = match local.map(find::at) {
+        let (good, found, fix) = match local.map(find::by_address) {
             _ if devices.is_empty() => (true, "none: sockets are used".into(), ""),
-            Some(Ok(Some(Found { choice, hardware }))) => {
+            Some(Ok(Some(FoundDevice { device: choice, is_hardware: hardware }))) => {
                 let device = choice.device.unwrap_or_default();
                 let kind = if hardware { "a card" } else { "the kernel's own, slower than sockets" };
                 let found =

@@ -77,7 +77,7 @@ impl Fixture for EndList {
             uc: a.uc && b.uc,
             rc: a.rc && b.rc,
             atomics: a.atomics && b.atomics,
-            target_sleeps: a.target_sleeps || b.target_sleeps,
+            target_cpu_is_idle: a.target_cpu_is_idle || b.target_cpu_is_idle,
             partial_registration: a.partial_registration && b.partial_registration,
             separate_rights: a.separate_rights && b.separate_rights,
             revokes: a.revokes && b.revokes,
@@ -85,7 +85,7 @@ impl Fixture for EndList {
             invalidates: a.invalidates && b.invalidates,
             lenient: a.lenient && b.lenient,
             random_numbers: a.random_numbers && b.random_numbers,
-            tells_solicited: a.tells_solicited && b.tells_solicited,
+            reports_solicited: a.reports_solicited && b.reports_solicited,
             max_operation: a.max_operation.min(b.max_operation),
         })
         .unwrap_or_else(|| ends[0].provider.capabilities())

@@ -64,7 +64,7 @@ impl Side {
             ack_every: 0,
         };
         let timeout = Duration::from_secs(5);
-        let send = ReadyToSend { psn: 0, timeout, retries: 7, rnr_retries: 7, max_rd_atomic: 1 };
+        let send = ReadyToSend { psn: 0, timeout, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
         let init = Modify::Init { access: Access::ALL, q_key: 0 };
         for change in [init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)] {
             self.shm.modify_qp(self.qp, change)?;

@@ -53,7 +53,7 @@ impl Side {
                 ack_every: 0,
             };
             let timeout = Duration::from_millis(67);
-            let rts = ReadyToSend { psn: 0, timeout, retries: 7, rnr_retries: 7, max_rd_atomic: 16 };
+            let rts = ReadyToSend { psn: 0, timeout, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 16 };
             let init = Modify::Init { access: Access::ALL, q_key: 0 };
             for change in [init, Modify::ReadyToReceive(rtr), Modify::ReadyToSend(rts)] {
                 self.endpoint.modify_qp(*qp, change)?;

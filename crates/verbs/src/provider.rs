@@ -111,7 +111,7 @@ impl ProviderKind {
                 ControlSocket::Unix => "PATH",
             };
             let atomics = if can.atomics && needs_device { "if the device has them" } else { yes(can.atomics) };
-            let processor = if can.target_sleeps { "sleeps" } else { "works" };
+            let processor = if can.target_cpu_is_idle { "sleeps" } else { "works" };
             let needs = if needs_device { "an RDMA device" } else { "nothing" };
             let mtu = match mtu {
                 Some(mtu) => mtu.bytes().to_string(),

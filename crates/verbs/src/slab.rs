@@ -36,25 +36,25 @@ impl<T> Slab<T> {
     /// Inserts an entry at the handle returned by [`Self::next`].
     pub(crate) fn put(&mut self, handle: u32, entry: T) {
         let slot = self.free.pop();
-        debug_assert_eq!(slot.map(|slot| slot as usize), Some(place(handle)));
-        self.slots[place(handle)].1 = Some(entry);
+        debug_assert_eq!(slot.map(|slot| slot as usize), Some(slot_of(handle)));
+        self.slots[slot_of(handle)].1 = Some(entry);
     }
 
     pub(crate) fn get(&self, handle: u32) -> Option<&T> {
-        let (generation, entry) = self.slots.get(place(handle))?;
+        let (generation, entry) = self.slots.get(slot_of(handle))?;
         entry.as_ref().filter(|_| *generation == handle >> SLOT_BITS)
     }
 
     pub(crate) fn get_mut(&mut self, handle: u32) -> Option<&mut T> {
-        let (generation, entry) = self.slots.get_mut(place(handle))?;
+        let (generation, entry) = self.slots.get_mut(slot_of(handle))?;
         entry.as_mut().filter(|_| *generation == handle >> SLOT_BITS)
     }
 
     pub(crate) fn remove(&mut self, handle: u32) -> Option<T> {
         self.get(handle)?;
-        let (generation, entry) = &mut self.slots[place(handle)];
+        let (generation, entry) = &mut self.slots[slot_of(handle)];
         *generation = (*generation + 1) & (u32::MAX >> SLOT_BITS);
-        self.free.push(place(handle) as u32);
+        self.free.push(slot_of(handle) as u32);
         entry.take()
     }
 
@@ -67,7 +67,7 @@ impl<T> Slab<T> {
 }
 
 /// Returns the slot index of a handle.
-pub(crate) const fn place(handle: u32) -> usize {
+pub(crate) const fn slot_of(handle: u32) -> usize {
     (handle & ((1 << SLOT_BITS) - 1)) as usize
 }
 

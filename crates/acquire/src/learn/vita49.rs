@@ -4,7 +4,7 @@
 //! packets of context, if whole packets fill them; otherwise as many whole packets as fit a mebibyte.
 
 use super::learner::{Hints, LearnedStream, Learner, Shape};
-use shotline_wire::framing::{MAX_HEADER, Meaning, Vita49};
+use shotline_wire::framing::{MAX_HEADER, SampleContext, Vita49};
 use shotline_wire::shot::{MAX_PACKETS, Packetization, Packing, Trailer};
 use shotline_wire::vita49::{Arrangement, Context, Format, Item, Kind, Prologue, Time};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Stream {
     seen: u64,
     rate: Option<u64>,
     format: Option<Format>,
-    meaning: Meaning,
+    meaning: SampleContext,
     /// Stamp of the first packet, the origin of positions.
     origin: Option<Time>,
     /// Length of the longest payload.
@@ -201,7 +201,7 @@ impl Learner for Stream {
             seen: 0,
             rate: None,
             format: None,
-            meaning: Meaning::default(),
+            meaning: SampleContext::default(),
             origin: None,
             longest: 0,
             newest_end: 0,

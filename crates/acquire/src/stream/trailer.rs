@@ -1,7 +1,7 @@
 //! Evidence at the end of a shot.
 
 use shotline_memory::Buffer;
-use shotline_wire::framing::Meaning;
+use shotline_wire::framing::SampleContext;
 use shotline_wire::hsb::Metadata;
 use shotline_wire::record::Record;
 use shotline_wire::shot::{Geometry, Presence, RECORD_BYTES};
@@ -33,7 +33,7 @@ impl Proof {
     }
 
     /// Result by packets of context. Such a shot is proven only by the presence of all packets.
-    pub(super) fn of_context(meaning: Meaning, stamp_tai_ns: u64, geometry: &Geometry, presence: &Presence) -> Self {
+    pub(super) fn of_context(meaning: SampleContext, stamp_tai_ns: u64, geometry: &Geometry, presence: &Presence) -> Self {
         let clock_locked = meaning.locked == Some(true);
         let flags = Record { clock_locked, ..Record::of(geometry) }.flags();
         Self { good: presence.is_complete(), stamp_tai_ns, flags }

@@ -13,7 +13,7 @@ use shotline_transport::{
 use shotline_verbs::ud::Completed;
 use shotline_wire::ParseError;
 use shotline_wire::crc;
-use shotline_wire::framing::{Extras, Framing, Kind, Link, MAX_HEADER, Meaning, Packet, Placement, Signal, ud};
+use shotline_wire::framing::{Extras, Framing, Kind, Link, MAX_HEADER, SampleContext, Packet, Placement, Signal, ud};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::collections::{BTreeSet, VecDeque};
@@ -405,7 +405,7 @@ impl Extras for Namesake {
     fn is_counted(&self) -> bool {
         self.0.is_counted()
     }
-    fn sample_context(&self) -> Meaning {
+    fn sample_context(&self) -> SampleContext {
         self.0.sample_context()
     }
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {

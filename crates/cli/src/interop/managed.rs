@@ -6,10 +6,10 @@ use super::side::{Peer, RD_ATOMIC, Side};
 use crate::Result;
 use shotline_memory::{Access, Mr, Region};
 use shotline_verbs::api::{
-    Completed, Completion, Cq, Data, Element, Mtu, Operation, Provider as _, Qp, RecvWr, SendWr, Status,
+    CompletionKind, Completion, Cq, Data, Element, Mtu, Operation, Provider as _, Qp, RecvWr, SendWr, Status,
 };
 use shotline_verbs::cm::message::Bits24;
-use shotline_verbs::rdma_cm::message::{Addresses, REQUEST_PRIVATE, Reads, Reply, Request, reason, service_id};
+use shotline_verbs::rdma_cm::message::{Addresses, REQUEST_PRIVATE, RdAtomicLimits, Reply, Request, reason, service_id};
 use shotline_verbs::rdma_cm::{Connection, Event};
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub fn ask(side: &mut Side, own: Peer, to: IpAddr, port: u16, mtu: Mtu) -> Resul
         service: service_id(port),
         qp: own.qp,
         psn: own.psn,
-        reads: Reads { answers: RD_ATOMIC, begins: RD_ATOMIC },
+        reads: RdAtomicLimits { responder_resources: RD_ATOMIC, initiator_depth: RD_ATOMIC },
         mtu,
         retries: 7,
         rnr_retries: 7,
@@ -48,18 +48,18 @@ pub fn ask(side: &mut Side, own: Peer, to: IpAddr, port: u16, mtu: Mtu) -> Resul
     again(side)?;
     loop {
         match side.next_event()? {
-            Some(Event::Agreed(connection, reply)) => return Ok((connection, reply)),
-            Some(Event::Refused(_, reason::NO_SERVICE)) => {
+            Some(Event::Accepted(connection, reply)) => return Ok((connection, reply)),
+            Some(Event::Rejected(_, reason::NO_SERVICE)) => {
                 side.check(&mut end)
                     .map_err(|_| format!("{to} refuses the connection: no program is at port {port}"))?;
                 std::thread::sleep(Duration::from_millis(200));
                 again(side)?;
             }
-            Some(Event::Refused(_, reason::CONSUMER)) => return Err(format!("{to} refuses the connection").into()),
-            Some(Event::Refused(_, reason)) => {
+            Some(Event::Rejected(_, reason::CONSUMER)) => return Err(format!("{to} refuses the connection").into()),
+            Some(Event::Rejected(_, reason)) => {
                 return Err(format!("{to} refuses the connection: reason {reason} of IBTA 12.6.7.2").into());
             }
-            Some(Event::Silent(_)) => return Err(format!("{to} does not answer at queue pair 1").into()),
+            Some(Event::Unreachable(_)) => return Err(format!("{to} does not answer at queue pair 1").into()),
             _ => {}
         }
     }
@@ -79,7 +79,7 @@ pub fn connect(side: &mut Side, to: IpAddr, port: u16, mtu: Mtu) -> Result<Conne
     let (connection, reply) = ask(side, own, to, port, mtu)?;
     let Reply { qp, psn, reads, .. } = *reply;
     let psn = side.begin_at(psn);
-    side.connect(&Peer { ip: to, qp, psn, reads: reads.answers }, mtu)?;
+    side.connect(&Peer { ip: to, qp, psn, reads: reads.responder_resources }, mtu)?;
     side.post_receive()?;
     confirm(side, connection)?;
     Ok(connection)
@@ -121,13 +121,13 @@ impl Line {
         let element = [self.element(LONGEST, bytes.len() as u32)];
         let request = SendWr::new(0, Operation::Send, Data::Elements(&element));
         side.provider().post_send(self.qp, &[request]).map_err(|(_, error)| error)?;
-        self.wait_for(side, Completed::Send)?;
+        self.wait_for(side, CompletionKind::Send)?;
         Ok(())
     }
 
     /// Hears `N` bytes.
     pub fn hear<const N: usize>(&mut self, side: &mut Side) -> Result<[u8; N]> {
-        let heard = self.wait_for(side, Completed::Recv)?.bytes as usize;
+        let heard = self.wait_for(side, CompletionKind::Recv)?.bytes as usize;
         if heard != N {
             return Err(format!("expected {N} bytes of the other side, found {heard}").into());
         }
@@ -143,9 +143,9 @@ impl Line {
         Ok(())
     }
 
-    fn wait_for(&mut self, side: &mut Side, what: Completed) -> Result<Completion> {
+    fn wait_for(&mut self, side: &mut Side, what: CompletionKind) -> Result<Completion> {
         let mut end = side.deadline();
-        if let Some(early) = self.early.take_if(|early| early.completed == what) {
+        if let Some(early) = self.early.take_if(|early| early.kind == what) {
             return Ok(early);
         }
         loop {
@@ -156,9 +156,9 @@ impl Line {
                 continue;
             }
             match done[0] {
-                Completion { status: Status::Success, completed, .. } if completed == what => return Ok(done[0]),
+                Completion { status: Status::Success, kind: completed, .. } if completed == what => return Ok(done[0]),
                 Completion { status: Status::Success, .. } => self.early = Some(done[0]),
-                Completion { status, completed, .. } => {
+                Completion { status, kind: completed, .. } => {
                     return Err(format!("{completed:?} ended with {status:?}").into());
                 }
             }

@@ -14,7 +14,7 @@ use super::managed;
 use super::side::{MOST, Peer, RD_ATOMIC, Side};
 use super::talk::{PORT, Talk, gid, ip};
 use crate::Result;
-use shotline_verbs::api::{Completed, Mtu, Operation, Remote};
+use shotline_verbs::api::{CompletionKind, Mtu, Operation, Remote};
 use std::time::{Duration, Instant};
 
 /// Bytes of an introduction.
@@ -158,7 +158,7 @@ fn initiate(plan: &Plan, side: &mut Side, common: &Common, verb: Verb, memory: R
 fn receive(plan: &Plan, side: &mut Side) -> Result<u64> {
     for received in 0..plan.count {
         let completion = side.next().map_err(|error| format!("{error} ({received} of {} received)", plan.count))?;
-        if completion.completed == Completed::Recv {
+        if completion.kind == CompletionKind::Recv {
             side.post_receive()?;
         }
     }

@@ -7,7 +7,7 @@ use super::common::{Common, Plan, Played, Service};
 use super::side::{Peer, Side};
 use super::talk::{Talk, gid, ip};
 use crate::Result;
-use shotline_verbs::api::{Completed, Operation};
+use shotline_verbs::api::{CompletionKind, Operation};
 use std::time::Instant;
 
 /// Bytes of an introduction.
@@ -54,8 +54,8 @@ fn exchange(plan: &Plan, side: &mut Side, client: bool) -> Result {
             posted += 1;
         }
         let completion = side.next().map_err(|error| format!("{error} ({sent} sent, {received} received)"))?;
-        match completion.completed {
-            Completed::Recv => {
+        match completion.kind {
+            CompletionKind::Recv => {
                 received += 1;
                 side.post_receive()?;
             }

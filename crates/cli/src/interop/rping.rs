@@ -9,8 +9,8 @@ use super::managed;
 use super::side::{Peer, RD_ATOMIC, Side};
 use crate::Result;
 use shotline_memory::Region;
-use shotline_verbs::api::{Completed, Mtu, Operation, Remote};
-use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, Reads, Reply, Request, service_id};
+use shotline_verbs::api::{CompletionKind, Mtu, Operation, Remote};
+use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, RdAtomicLimits, Reply, Request, service_id};
 use shotline_verbs::rdma_cm::{Connection, Event};
 use std::time::Instant;
 
@@ -72,14 +72,14 @@ fn accept(plan: &Plan, side: &mut Side) -> Result<(Connection, Mtu)> {
 /// Agrees to what the next one asks for.
 fn agree(plan: &Plan, side: &mut Side) -> Result<(Connection, Mtu)> {
     loop {
-        if let Some(Event::Asked(connection, from, request)) = side.next_event()? {
+        if let Some(Event::Requested(connection, from, request)) = side.next_event()? {
             let Request { qp, psn, reads, mtu, .. } = *request;
             let (own, mtu) = (side.own(), mtu.min(plan.mtu));
             let psn = side.begin_at(psn);
-            side.connect(&Peer { ip: from, qp, psn, reads: reads.answers }, mtu)?;
+            side.connect(&Peer { ip: from, qp, psn, reads: reads.responder_resources }, mtu)?;
             side.post_receive()?;
             // What the other side begins at once is what this one answers, and the other way round.
-            let reads = Reads { answers: reads.begins.min(RD_ATOMIC), begins: reads.answers.min(RD_ATOMIC) };
+            let reads = RdAtomicLimits { responder_resources: reads.initiator_depth.min(RD_ATOMIC), initiator_depth: reads.responder_resources.min(RD_ATOMIC) };
             let reply = Reply { qp: own.qp, psn: own.psn, reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] };
             let (manager, now) = side.manage()?.manager();
             manager.accept(now, connection, reply);
@@ -110,24 +110,24 @@ fn echo(side: &mut Side) -> Result<u64> {
     let mut pings = 0;
     loop {
         match side.next_event()? {
-            Some(Event::Ended(_)) => return Ok(pings),
+            Some(Event::Disconnected(_)) => return Ok(pings),
             Some(Event::Established(_)) => continue,
             Some(event) => return Err(format!("the connection broke: {event}").into()),
             // The last answer of the text before has arrived: that may have been the end.
             None => match side.next()? {
-                sent if sent.completed == Completed::Send => continue,
+                sent if sent.kind == CompletionKind::Send => continue,
                 heard => whole(heard.bytes)?,
             },
         }
         let (text, size) = told(side)?;
         side.post_at(Operation::Read(text), TEXT, size)?;
-        wait_for(side, Completed::Read)?;
+        wait_for(side, CompletionKind::Read)?;
         answer(side)?;
-        wait_for(side, Completed::Recv)?;
+        wait_for(side, CompletionKind::Recv)?;
         let (room, _) = told(side)?;
         let len = length(side.memory(), TEXT, size);
         side.post_at(Operation::Write(room), TEXT, len)?;
-        wait_for(side, Completed::Write)?;
+        wait_for(side, CompletionKind::Write)?;
         answer(side)?;
         pings += 1;
     }
@@ -176,19 +176,19 @@ fn answer(side: &mut Side) -> Result {
 
 /// A message of the server.
 fn hear(side: &mut Side) -> Result {
-    wait_for(side, Completed::Recv)?;
+    wait_for(side, CompletionKind::Recv)?;
     side.post_receive()
 }
 
 /// Waits for a completion; sends complete in between.
-fn wait_for(side: &mut Side, what: Completed) -> Result {
+fn wait_for(side: &mut Side, what: CompletionKind) -> Result {
     loop {
         let completion = side.next()?;
-        if completion.completed == what {
-            return if what == Completed::Recv { whole(completion.bytes) } else { Ok(()) };
+        if completion.kind == what {
+            return if what == CompletionKind::Recv { whole(completion.bytes) } else { Ok(()) };
         }
-        if completion.completed != Completed::Send {
-            return Err(format!("expected {what:?}, found {:?}", completion.completed).into());
+        if completion.kind != CompletionKind::Send {
+            return Err(format!("expected {what:?}, found {:?}", completion.kind).into());
         }
     }
 }

@@ -10,7 +10,7 @@ use shotline_verbs::api::{
     ReadyToReceive, ReadyToSend, RecvWr, SendWr, Status,
 };
 use shotline_verbs::cm::message::Bits24;
-use shotline_verbs::cm::{Endpoint as _, Tally};
+use shotline_verbs::cm::{Endpoint as _, EndpointCounters};
 use shotline_verbs::rdma_cm::message::reason;
 use shotline_verbs::rdma_cm::{Event, Services};
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
@@ -188,8 +188,8 @@ impl Side {
         let send = ReadyToSend {
             psn,
             timeout: Duration::from_millis(67), // 4.096 us x 2^14, as the peers have it
-            retries: 7,
-            rnr_retries: 7,
+            retry_cnt: 7,
+            rnr_retry: 7,
             max_rd_atomic: peer.reads.min(RD_ATOMIC),
         };
         self.provider.modify_qp(qp, Modify::ReadyToSend(send))?;
@@ -247,7 +247,7 @@ impl Side {
     pub fn until_ended(&mut self) -> Result {
         loop {
             match self.next_event()? {
-                Some(Event::Ended(_) | Event::Silent(_)) => return Ok(()),
+                Some(Event::Disconnected(_) | Event::Unreachable(_)) => return Ok(()),
                 Some(_) => {}
                 None => self.done.clear(),
             }
@@ -261,7 +261,7 @@ impl Side {
             if let Some(completion) = self.done.pop_front() {
                 return match completion.status {
                     Status::Success => Ok(completion),
-                    status => Err(format!("{:?} ended with {status:?}", completion.completed).into()),
+                    status => Err(format!("{:?} ended with {status:?}", completion.kind).into()),
                 };
             }
             match self.events.pop_front() {
@@ -281,7 +281,7 @@ impl Side {
         self.done.extend(&done[..count]);
         if let Some(services) = &mut self.services {
             match services.progress(&mut self.provider)? {
-                Some(Event::Asked(other, ..)) if self.taken => {
+                Some(Event::Requested(other, ..)) if self.taken => {
                     let (manager, now) = services.manager();
                     manager.reject(now, other, reason::NO_QP);
                 }
@@ -327,12 +327,12 @@ impl Side {
     }
 
     /// What happened to the queue pair, and to the endpoint before any queue pair saw it.
-    pub fn tally(&self) -> Tally {
-        let mut tally = self.provider.tally(self.qp);
-        self.provider.total().refused.iter().for_each(|(cause, count)| {
+    pub fn tally(&self) -> EndpointCounters {
+        let mut tally = self.provider.qp_counters(self.qp);
+        self.provider.total_counters().refused.iter().for_each(|(cause, count)| {
             *tally.refused.entry(cause).or_default() += count;
         });
-        tally
+        qp_counters
     }
 
     /// What the other side did with the memory.

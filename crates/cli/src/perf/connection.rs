@@ -6,7 +6,7 @@ use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Qp, QpConfig, Status};
 use shotline_verbs::cm::message::{Bits24, Play, Receives, RegionKey, RegisteredMemory, Rights};
-use shotline_verbs::cm::{Client, Endpoint, QpRequest, Tally};
+use shotline_verbs::cm::{Client, Endpoint, QpRequest, EndpointCounters};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -185,8 +185,8 @@ impl<P: Endpoint> Connection<P> {
     pub fn moment(&mut self, lanes: &Lanes) -> Result<Moment> {
         self.moments += 1;
         let there = self.client.statistics()?;
-        let mut own = Tally::default();
-        lanes.all.iter().for_each(|lane| own.add(&self.provider.tally(lane.qp)));
+        let mut own = EndpointCounters::default();
+        lanes.all.iter().for_each(|lane| own.add(&self.provider.qp_counters(lane.qp)));
         Ok(Moment {
             at: Instant::now(),
             own_cpu: CpuTime::now().total(),
@@ -200,12 +200,12 @@ impl<P: Endpoint> Connection<P> {
 
     /// Whether the target is still there.
     pub fn check(&self) -> Result {
-        if self.client.is_there() { Ok(()) } else { Err("the target has gone away".into()) }
+        if self.client.is_connected() { Ok(()) } else { Err("the target has gone away".into()) }
     }
 
     /// What a completion that is none means.
     pub fn failed(&self, completion: &Completion) -> Box<dyn std::error::Error> {
-        if !self.client.is_there() {
+        if !self.client.is_connected() {
             return "the target has gone away".into();
         }
         match completion.status {

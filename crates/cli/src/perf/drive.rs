@@ -9,7 +9,7 @@ use super::times::Times;
 use crate::Result;
 use shotline_verbs::api::{Completion, Data, Element, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
-use shotline_verbs::cm::message::{MOST_RECEIVES, Play, Receives};
+use shotline_verbs::cm::message::{MAX_RECEIVES, Play, Receives};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -34,7 +34,7 @@ pub fn measure<P: Endpoint>(
     let span = args.span(point);
     // Twice what is under way, so that the target's reposting is not waited for.
     let receives =
-        (RECEIVE_BYTES / u64::from(size.max(1))).clamp(1, u64::from(MOST_RECEIVES).min(2 * u64::from(under_way)));
+        (RECEIVE_BYTES / u64::from(size.max(1))).clamp(1, u64::from(MAX_RECEIVES).min(2 * u64::from(under_way)));
     let lanes = connection.open(&Need {
         service: args.qp,
         pairs: args.pairs,

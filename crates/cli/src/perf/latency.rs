@@ -8,7 +8,7 @@ use super::report::{Iteration, Row};
 use super::times::Times;
 use crate::Result;
 use shotline_memory::Access;
-use shotline_verbs::api::{Completed, Completion, Data, Element, RecvWr, Remote, SendWr};
+use shotline_verbs::api::{CompletionKind, Completion, Data, Element, RecvWr, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
 use shotline_verbs::cm::message::{Play, Receives, RegisteredMemory};
 use std::sync::atomic::AtomicBool;
@@ -106,13 +106,13 @@ fn iterate<P: Endpoint>(
         let data = if inline { Data::Inline(&message[..size as usize]) } else { Data::Elements(&there) };
         let request = SendWr::new(operations, operation(of.verb(), remote), data);
         connection.provider.post_send(qp, &[request]).map_err(|(_, error)| error)?;
-        let wanted = if of == Of::Send { Completed::Recv } else { of.verb().completed() };
+        let wanted = if of == Of::Send { CompletionKind::Recv } else { of.verb().completed() };
         let (mut acknowledged, mut answered) = (of == Of::Send, of != Of::Ping);
         let mut heard = of != Of::Send;
         while !(acknowledged && answered && heard) {
             for completion in poller.poll(connection, lanes, &mut done)? {
-                heard |= completion.completed == wanted;
-                acknowledged |= completion.completed == wanted;
+                heard |= completion.kind == wanted;
+                acknowledged |= completion.kind == wanted;
             }
             if !answered {
                 let mut word = [0; 8];

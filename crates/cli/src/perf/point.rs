@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use shotline_memory::Access;
-use shotline_verbs::api::{Completed, Operation, Remote};
+use shotline_verbs::api::{CompletionKind, Operation, Remote};
 use std::time::Duration;
 
 /// One measurement.
@@ -49,12 +49,12 @@ pub enum Verb {
 
 impl Verb {
     /// What its completions say.
-    pub fn completed(self) -> Completed {
+    pub fn completed(self) -> CompletionKind {
         match self {
-            Self::Write | Self::Latency => Completed::Write,
-            Self::Read => Completed::Read,
-            Self::Send => Completed::Send,
-            Self::Atomic => Completed::FetchAdd,
+            Self::Write | Self::Latency => CompletionKind::Write,
+            Self::Read => CompletionKind::Read,
+            Self::Send => CompletionKind::Send,
+            Self::Atomic => CompletionKind::FetchAdd,
         }
     }
     /// As it is called.

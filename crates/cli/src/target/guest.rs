@@ -7,7 +7,7 @@ use crate::interop::side::{Peer, RD_ATOMIC};
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_transport::PacketIo;
 use shotline_verbs::api::{
-    Completed, Completion, Data, Element, Operation, Provider as _, RecvWr, Remote, SendWr, VerbsError,
+    CompletionKind, Completion, Data, Element, Operation, Provider as _, RecvWr, Remote, SendWr, VerbsError,
 };
 use shotline_verbs::cm::message::{Cause, Refusal};
 use shotline_verbs::cm::{Connected, Endpoint as _, Export, Exports, Reservation, SessionId};
@@ -103,7 +103,7 @@ impl Guest {
         now: Instant,
         patience: Duration,
     ) -> std::result::Result<(), VerbsError> {
-        let packets = exports.provider().tally(self.with.qp).packets_in;
+        let packets = exports.provider().qp_counters(self.with.qp).packets_in;
         if packets != self.heard.0 {
             (self.heard, self.asked) = ((packets, now), false);
         }
@@ -128,7 +128,7 @@ impl Guest {
         if completion.id == PROBE {
             return Ok(());
         }
-        let came = completion.completed == Completed::Recv;
+        let came = completion.kind == CompletionKind::Recv;
         if came {
             self.post_receive(exports.provider_mut())?;
         }
@@ -152,7 +152,7 @@ impl Guest {
                 }
             }
             // What is said does not matter, but that something is.
-            Part::Rping { .. } if matches!(completion.completed, Completed::Read | Completed::Write) => {
+            Part::Rping { .. } if matches!(completion.kind, CompletionKind::Read | CompletionKind::Write) => {
                 self.post(exports.provider_mut(), Operation::Send, TOLD, rping::INFO)?;
             }
             Part::Introductions { begun, measured } if came => {
@@ -208,7 +208,7 @@ impl Memory {
         session: SessionId,
         with: Connected,
     ) -> std::result::Result<Self, Refusal> {
-        let loan = exports.account.lend(session, ROOM as u64, "a program's messages")?;
+        let loan = exports.account.reserve(session, ROOM as u64, "a program's messages")?;
         let region = Region::heap(ROOM).map_err(|error| failed(error.into()))?;
         let mr =
             exports.provider_mut().reg_mr(with.pd, &region, 0, ROOM as u64, Access::LOCAL_WRITE, Addressing::ZeroBased);

@@ -18,8 +18,8 @@ use crate::interop::{rping, talk};
 use shotline_transport::PacketIo;
 use shotline_verbs::api::{Completion, Provider as _, Status};
 use shotline_verbs::cm::message::{Bits24, Kind, Offer, PathMtu, Receives};
-use shotline_verbs::cm::{Endpoint as _, Exports, Host as _, SessionId, Tally};
-use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, Reads, Reply, Request, reason, service_id};
+use shotline_verbs::cm::{Endpoint as _, Exports, Host as _, SessionId, EndpointCounters};
+use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, RdAtomicLimits, Reply, Request, reason, service_id};
 use shotline_verbs::rdma_cm::{Connection, Event, Services};
 use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
@@ -95,7 +95,7 @@ impl Guests {
     /// Opens queue pair 1 for these programs; at most so many are served at once.
     pub fn open<P: PacketIo>(endpoint: &mut SoftEndpoint<P>, wanted: &[Service], most: usize) -> Result<Self> {
         let mut services = Services::open(endpoint)?;
-        services.manager().0.serve(most);
+        services.manager().0.set_max_established(most);
         wanted.iter().for_each(|service| services.manager().0.listen(service_id(service.port)));
         Ok(Self {
             services,
@@ -112,7 +112,7 @@ impl Guests {
 
     fn happened<P: PacketIo>(&mut self, exports: &mut Exports<SoftEndpoint<P>>, event: Event) {
         match event {
-            Event::Asked(connection, from, request) => {
+            Event::Requested(connection, from, request) => {
                 let until = Instant::now() + WAIT;
                 self.waiting.push_back(Waiting { connection, from, request, until });
             }
@@ -126,16 +126,16 @@ impl Guests {
                     self.dismiss(exports, connection);
                 }
             }
-            Event::Ended(connection)
-            | Event::Silent(connection)
-            | Event::Refused(connection, _)
+            Event::Disconnected(connection)
+            | Event::Unreachable(connection)
+            | Event::Rejected(connection, _)
             | Event::Displaced(connection)
-            | Event::Lapsed(connection) => {
+            | Event::DecisionTimedOut(connection) => {
                 self.waiting.retain(|waiting| waiting.connection != connection);
                 self.forget(exports, connection);
             }
             // Nobody is asked by this side.
-            Event::Agreed(..) => {}
+            Event::Accepted(..) => {}
         }
     }
 
@@ -232,7 +232,7 @@ impl Guests {
         let guest = made.as_ref().ok().map(|qp| Guest::new(exports, from, session, *qp, part));
         let (Ok(number), Some(Ok(guest))) = (&made, guest) else {
             match (known, made) {
-                (None, _) => exports.left(session),
+                (None, _) => exports.session_ended(session),
                 (Some(_), Ok(number)) => drop(exports.disconnect(session, number)),
                 (Some(_), Err(_)) => {}
             }
@@ -242,7 +242,7 @@ impl Guests {
         self.guests.insert(connection, guest);
         // What the other side begins at once is what this one answers, and the other way round.
         let reads =
-            Reads { answers: request.reads.begins.min(RD_ATOMIC), begins: request.reads.answers.min(RD_ATOMIC) };
+            RdAtomicLimits { responder_resources: request.reads.initiator_depth.min(RD_ATOMIC), initiator_depth: request.reads.responder_resources.min(RD_ATOMIC) };
         Ok(Reply { qp: number, psn: psn.get(), reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] })
     }
 
@@ -252,7 +252,7 @@ impl Guests {
         if self.guests.values().any(|other| other.session == guest.session) {
             let _ = exports.disconnect(guest.session, guest.with.qp.0);
         } else {
-            exports.left(guest.session);
+            exports.session_ended(guest.session);
         }
     }
 }
@@ -286,8 +286,8 @@ impl<P: PacketIo> Door<SoftEndpoint<P>> for Guests {
         Ok(busy)
     }
 
-    fn tally(&self, exports: &Exports<SoftEndpoint<P>>) -> Tally {
-        exports.provider().tally(self.services.qp())
+    fn tally(&self, exports: &Exports<SoftEndpoint<P>>) -> EndpointCounters {
+        exports.provider().qp_counters(self.services.qp())
     }
 
     fn counts(&self) -> GuestCounts {
@@ -314,8 +314,8 @@ fn offer(from: IpAddr, request: &Request, psn: Bits24) -> Option<(Offer, Bits24)
         qp: Bits24::new(request.qp)?,
         psn,
         mtu: PathMtu(request.mtu),
-        max_dest_rd_atomic: request.reads.answers,
-        max_rd_atomic: request.reads.begins,
+        max_dest_rd_atomic: request.reads.responder_resources,
+        max_rd_atomic: request.reads.initiator_depth,
         receives: Receives { count: RECEIVES, bytes: 0 },
         sends: 4,
     };

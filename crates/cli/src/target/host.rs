@@ -5,7 +5,7 @@ use super::report::{GuestCounts, InitiatorState, RegionState, State};
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{Accept, Cause, Offer, Playing, Refusal, Regions, Statistics, Welcome};
-use shotline_verbs::cm::{Endpoint, Exports, Host, SessionId, Tally};
+use shotline_verbs::cm::{Endpoint, Exports, Host, SessionId, EndpointCounters};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ pub trait Door<P> {
     /// What happened at the door.
     fn counts(&self) -> GuestCounts;
     /// What happened to the queue pair behind the door.
-    fn tally(&self, exports: &Exports<P>) -> Tally;
+    fn tally(&self, exports: &Exports<P>) -> EndpointCounters;
     /// Tells all who came by it that this is the end.
     fn close(&mut self, exports: &mut Exports<P>) -> Outcome;
 }
@@ -59,8 +59,8 @@ impl<P: Endpoint> Served<P> {
     }
 
     /// What happened to the endpoint as a whole.
-    pub fn total(&self) -> Tally {
-        self.exports.provider().total()
+    pub fn total(&self) -> EndpointCounters {
+        self.exports.provider().total_counters()
     }
 
     /// As [`Serving::progress`]; players post no more than is left of a budget.
@@ -150,7 +150,7 @@ impl<P: Endpoint> Serving for Served<P> {
                 self.door.iter().for_each(|door| sum.add(&door.tally(exports)));
                 sum
             },
-            endpoint: exports.provider().total(),
+            endpoint: exports.provider().total_counters(),
             account: exports.account.state(),
             rdma_cm: self.door.as_ref().map(|door| door.counts()),
         }
@@ -175,7 +175,7 @@ impl<P: Endpoint> Host for Served<P> {
         let accept = self.exports.connect(session, peer, offer)?;
         if plays && let Some(connected) = self.exports.connected(session, accept.qp.get()) {
             let account = self.exports.account.clone();
-            let loan = account.lend(session, Player::memory_of(offer.receives), "messages");
+            let loan = account.reserve(session, Player::memory_of(offer.receives), "messages");
             let provider = self.exports.provider_mut();
             match loan.and_then(|loan| Player::new(provider, connected, offer.receives, loan)) {
                 Ok(player) => self.players.entry(session).or_default().push(player),
@@ -198,7 +198,7 @@ impl<P: Endpoint> Host for Served<P> {
         let player = players.into_iter().find(|player| player.qp() == playing.qp.get());
         let player = player.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no room to play"))?;
         let account = self.exports.account.clone();
-        let lend = |bytes| account.lend(session, bytes, "a stream's operations");
+        let lend = |bytes| account.reserve(session, bytes, "a stream's operations");
         player.begin(self.exports.provider_mut(), playing.part, &exports, lend)
     }
 
@@ -214,10 +214,10 @@ impl<P: Endpoint> Host for Served<P> {
         Statistics { played, played_bytes, ..self.exports.statistics(session) }
     }
 
-    fn left(&mut self, session: SessionId) {
+    fn session_ended(&mut self, session: SessionId) {
         // What was registered for its messages first: then nothing uses its protection domain any more.
         self.forget(session, None);
-        self.exports.left(session);
+        self.exports.session_ended(session);
     }
 }
 
@@ -247,7 +247,7 @@ mod tests {
             ack_every: 0,
         };
         let timeout = Duration::from_secs(1);
-        let send = ReadyToSend { psn: PSN, timeout, retries: 7, rnr_retries: 7, max_rd_atomic: 1 };
+        let send = ReadyToSend { psn: PSN, timeout, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
         let init = Modify::Init { access: Access::ALL, q_key: 0 };
         let steps = [init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)];
         steps.into_iter().try_for_each(|step| side.modify_qp(qp, step))

@@ -8,7 +8,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{
     Accept, Cause, Offer, Playing, Refusal, RegionInfo, Regions, Rights, Statistics, VERSION, Welcome,
 };
-use shotline_verbs::cm::{Account, Export, Exports, Host, Reservation, SessionId, Tally};
+use shotline_verbs::cm::{MemoryBudget, Export, Exports, Host, Reservation, SessionId, EndpointCounters};
 use shotline_verbs::shm::{DESCRIPTION, ShmEndpoint};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -24,17 +24,17 @@ pub struct Links {
     plays: bool,
     max_queue_pairs: u32,
     strict: bool,
-    account: Account,
+    account: MemoryBudget,
     links: HashMap<SessionId, Link>,
     rounds: usize,
     /// What happened to links that have ended.
-    past: Tally,
+    past: EndpointCounters,
 }
 
 impl Links {
     /// Of these regions, each with memory that can be handed to another process; `strict` as for queue pairs.
-    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool, account: Account) -> Self {
-        let (links, rounds, past) = (HashMap::new(), 0, Tally::default());
+    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool, account: MemoryBudget) -> Self {
+        let (links, rounds, past) = (HashMap::new(), 0, EndpointCounters::default());
         Self { exports, plays, max_queue_pairs, strict, account, links, rounds, past }
     }
 
@@ -70,7 +70,7 @@ impl Serving for Links {
             regions: self.exports.iter().map(RegionState::of).collect(),
             usage: None,
             initiators: Vec::new(),
-            queue_pairs: Tally::default(),
+            queue_pairs: EndpointCounters::default(),
             endpoint: self.past.clone(),
             account: self.account.state(),
             rdma_cm: None,
@@ -109,7 +109,7 @@ impl Host for Links {
         if self.links.contains_key(&session) {
             return Err(Refusal::new(Cause::Message, "there is a link already"));
         }
-        let loan = self.account.lend(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
+        let loan = self.account.reserve(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
         let endpoint = ShmEndpoint::from_offered_socket(socket);
         let mut endpoint = endpoint.map_err(|error| Refusal::new(Cause::Failed, error.to_string()))?;
         endpoint.charge(self.account.clone(), session);
@@ -140,9 +140,9 @@ impl Host for Links {
         }
     }
 
-    fn left(&mut self, session: SessionId) {
+    fn session_ended(&mut self, session: SessionId) {
         if let Some(mut link) = self.links.remove(&session) {
-            link.served.left(session);
+            link.served.session_ended(session);
             self.past.add(&link.served.total());
         }
     }

@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use shotline_memory::check_capacity;
 use shotline_verbs::api::{ControlSocket, Flag, Mtu, Reach};
-use shotline_verbs::cm::{Account, Bound, Control, Endpoint, Export, Exports, Limits, Listen, Token};
+use shotline_verbs::cm::{MemoryBudget, MemoryLimit, Control, Endpoint, Export, Exports, Limits, Listen, Token};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::SoftEndpoint;
@@ -221,9 +221,9 @@ impl Args {
         self.initiator_memory.unwrap_or(Size(INITIATOR_MEMORY.min(self.memory.0)))
     }
 
-    fn account(&self) -> Account {
-        let each = Bound { bytes: self.initiator_memory().0, option: "--initiator-memory" };
-        Account::new(each, Bound { bytes: self.memory.0, option: "--memory" })
+    fn account(&self) -> MemoryBudget {
+        let each = MemoryLimit { bytes: self.initiator_memory().0, option: "--initiator-memory" };
+        MemoryBudget::new(each, MemoryLimit { bytes: self.memory.0, option: "--memory" })
     }
 
     /// The token, and whether it is new and known to nobody.
@@ -317,7 +317,7 @@ fn turn(
         if now >= next {
             next = now + every;
             if tell {
-                let strangers = control.strangers() as u64;
+                let strangers = control.unauthenticated() as u64;
                 let report = reporter.report("live", host.state(), control.counts(), strangers);
                 if args.json {
                     output::STDOUT.tell(serde_json::to_string(&report)? + "\n");

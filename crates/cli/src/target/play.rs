@@ -2,9 +2,9 @@
 
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_verbs::api::{
-    Completed, Completion, Cq, Data, Element, Operation, RecvWr, Remote, SendWr, Status, VerbsError,
+    CompletionKind, Completion, Cq, Data, Element, Operation, RecvWr, Remote, SendWr, Status, VerbsError,
 };
-use shotline_verbs::cm::message::{Cause, MOST_RECEIVES, Play, Receives, Refusal, RegisteredMemory};
+use shotline_verbs::cm::message::{Cause, MAX_RECEIVES, Play, Receives, Refusal, RegisteredMemory};
 use shotline_verbs::cm::{Connected, Endpoint, Export, Reservation};
 use std::sync::Arc;
 
@@ -163,7 +163,7 @@ impl Player {
             }
             Play::Stream { read, bytes, group, memory } => {
                 let most = memory.bytes.min(MOST_BYTES);
-                if u64::from(bytes) * u64::from(group) > most || group == 0 || group > MOST_RECEIVES {
+                if u64::from(bytes) * u64::from(group) > most || group == 0 || group > MAX_RECEIVES {
                     let words = format!("a group of {group} operations of {bytes} bytes does not fit {most} bytes");
                     return Err(Refusal::new(Cause::Limit, words));
                 }
@@ -249,8 +249,8 @@ impl Player {
     }
 
     fn completed<P: Endpoint>(&mut self, provider: &mut P, completion: &Completion) {
-        match (&mut self.part, completion.completed) {
-            (Part::Echo, Completed::Recv) => {
+        match (&mut self.part, completion.kind) {
+            (Part::Echo, CompletionKind::Recv) => {
                 self.operations += 1;
                 self.bytes += u64::from(completion.bytes);
                 let elements = [self.element(completion.id, completion.bytes)];
@@ -259,13 +259,13 @@ impl Player {
                     self.failed = true;
                 }
             }
-            (Part::Echo, Completed::Send) => self.failed |= self.post_receive(provider, completion.id).is_err(),
-            (_, Completed::Recv | Completed::RecvWriteImm) => {
+            (Part::Echo, CompletionKind::Send) => self.failed |= self.post_receive(provider, completion.id).is_err(),
+            (_, CompletionKind::Recv | CompletionKind::RecvWriteImm) => {
                 self.operations += 1;
                 self.bytes += u64::from(completion.bytes);
                 self.failed |= self.post_receive(provider, completion.id).is_err();
             }
-            (Part::Stream { bytes, group, posted, .. }, Completed::Write | Completed::Read) => {
+            (Part::Stream { bytes, group, posted, .. }, CompletionKind::Write | CompletionKind::Read) => {
                 self.operations += u64::from(*group);
                 self.bytes += u64::from(*group) * u64::from(*bytes);
                 *posted = 0;

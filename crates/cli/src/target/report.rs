@@ -4,7 +4,7 @@ use crate::output::{CpuTime, Rows};
 use serde::Serialize;
 use shotline_memory::{RegistrationCounters, format_bytes};
 use shotline_verbs::cm::message::{Name, Rights};
-use shotline_verbs::cm::{Counts, Export, MemoryBudgetState, SessionId, Tally, operations};
+use shotline_verbs::cm::{Counts, Export, MemoryBudgetState, SessionId, EndpointCounters, operations};
 use shotline_verbs::rdma_cm;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,9 +21,9 @@ pub struct State {
     /// Who is connected.
     pub initiators: Vec<InitiatorState>,
     /// Of all queue pairs that there ever were.
-    pub queue_pairs: Tally,
+    pub queue_pairs: EndpointCounters,
     /// Of the endpoint; what it refused reached no queue pair.
-    pub endpoint: Tally,
+    pub endpoint: EndpointCounters,
     /// Memory that initiators have made the target take.
     pub account: MemoryBudgetState,
     /// What happened at the connection manager's door, if it is open.
@@ -58,7 +58,7 @@ pub struct InitiatorState {
     pub regions: Option<Vec<RegistrationCounters>>,
     /// What happened to its queue pairs.
     #[serde(flatten)]
-    pub tally: Tally,
+    pub tally: EndpointCounters,
 }
 
 /// How a target is, or was.
@@ -69,8 +69,8 @@ pub struct Report {
     seconds: f64,
     regions: Vec<Region>,
     initiators: Vec<Initiator>,
-    queue_pairs: Tally,
-    endpoint: Tally,
+    queue_pairs: EndpointCounters,
+    endpoint: EndpointCounters,
     control: Counts,
     memory: MemoryBudgetState,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -32,7 +32,7 @@ pub enum Status {
 
 /// Kind of a completed work request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Completed {
+pub enum CompletionKind {
     /// A SEND, with or without immediate data.
     #[default]
     Send,
@@ -58,7 +58,7 @@ pub struct Completion {
     /// Status. Fields other than `id`, `status` and `qp` are valid only on success.
     pub status: Status,
     /// Kind of the request.
-    pub completed: Completed,
+    pub kind: CompletionKind,
     /// Number of the local queue pair.
     pub qp: u32,
     /// Bytes received (receives, READs).

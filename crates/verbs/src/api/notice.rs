@@ -1,6 +1,6 @@
 //! Notifications of peers' one-sided operations, and asynchronous events that belong to no request.
 
-use super::{Completed, Cq, Qp, Srq, VerbsError};
+use super::{CompletionKind, Cq, Qp, Srq, VerbsError};
 use shotline_memory::{Mr, RegistrationCounters};
 
 /// Completed one-sided operation of a peer: all bytes written, a READ answered, or an atomic operation executed.
@@ -14,7 +14,7 @@ pub struct RemoteAccess {
     /// rkey that it used, which identifies the registration.
     pub rkey: u32,
     /// [`Completed::Write`], [`Completed::Read`], [`Completed::CompareSwap`] or [`Completed::FetchAdd`].
-    pub kind: Completed,
+    pub kind: CompletionKind,
     /// Address of the first byte, in the registration's addressing.
     pub address: u64,
     /// Length in bytes.

@@ -22,7 +22,7 @@ pub struct Capabilities {
     /// Supports atomic operations over reliable connections.
     pub atomics: bool,
     /// One-sided operations use no CPU time of the target.
-    pub target_sleeps: bool,
+    pub target_cpu_is_idle: bool,
     /// Part of a region can be registered (otherwise remote access is to whole regions).
     pub partial_registration: bool,
     /// Write and atomic rights can be granted separately (otherwise a peer that may modify memory may also read and
@@ -41,7 +41,7 @@ pub struct Capabilities {
     /// The number of a queue pair cannot be guessed from that of another.
     pub random_numbers: bool,
     /// A completion reports whether the peer requested a solicited event ([`Completion::solicited`]).
-    pub tells_solicited: bool,
+    pub reports_solicited: bool,
     /// Maximum length of an operation, in bytes.
     pub max_operation: u64,
 }

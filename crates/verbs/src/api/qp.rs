@@ -130,9 +130,9 @@ pub struct ReadyToSend {
     /// Acknowledgement timeout before retransmission.
     pub timeout: Duration,
     /// Maximum retransmissions.
-    pub retries: u8,
+    pub retry_cnt: u8,
     /// Maximum retransmissions to a peer that had no receive posted; 7: unlimited.
-    pub rnr_retries: u8,
+    pub rnr_retry: u8,
     /// Maximum outstanding READs and atomic operations; at most the peer's `max_dest_rd_atomic`.
     pub max_rd_atomic: u8,
 }

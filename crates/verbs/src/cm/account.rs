@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Memory limit, and the option that raises it.
 #[derive(Clone, Copy, Debug)]
-pub struct Bound {
+pub struct MemoryLimit {
     /// Limit in bytes.
     pub bytes: u64,
     /// Name of the option, for refusals.
@@ -17,9 +17,9 @@ pub struct Bound {
 /// Budget of the memory for queue pairs, queues, message buffers and streams that initiators request. Code that
 /// allocates memory of a size that a peer determines takes a [`Reservation`] first. Clones share the same budget.
 #[derive(Clone, Debug)]
-pub struct Account {
-    each: Bound,
-    all: Bound,
+pub struct MemoryBudget {
+    each: MemoryLimit,
+    all: MemoryLimit,
     ledger: Arc<Mutex<Ledger>>,
 }
 
@@ -44,20 +44,20 @@ pub struct MemoryBudgetState {
 /// Reserved bytes; dropping it releases them.
 #[derive(Debug)]
 pub struct Reservation {
-    account: Account,
+    account: MemoryBudget,
     session: SessionId,
     bytes: u64,
 }
 
-impl Account {
+impl MemoryBudget {
     /// Creates a budget with limits for one initiator and for all of them together.
-    pub fn new(each: Bound, all: Bound) -> Self {
+    pub fn new(each: MemoryLimit, all: MemoryLimit) -> Self {
         Self { each, all, ledger: Arc::default() }
     }
 
     /// Reserves bytes for `what`, or returns a refusal with the requested and available bytes and the option that
     /// raises the limit.
-    pub fn lend(&self, session: SessionId, bytes: u64, what: &str) -> Result<Reservation, Refusal> {
+    pub fn reserve(&self, session: SessionId, bytes: u64, what: &str) -> Result<Reservation, Refusal> {
         let mut ledger = self.ledger();
         let held = ledger.held.get(&session).copied().unwrap_or(0);
         let sides = [("one initiator", self.each, held), ("all initiators", self.all, ledger.sum)];
@@ -89,11 +89,11 @@ impl Account {
     }
 }
 
-impl Default for Account {
+impl Default for MemoryBudget {
     /// 512 MiB per initiator, 1 GiB in total.
     fn default() -> Self {
-        let each = Bound { bytes: 512 << 20, option: "--initiator-memory" };
-        Self::new(each, Bound { bytes: 1 << 30, option: "--memory" })
+        let each = MemoryLimit { bytes: 512 << 20, option: "--initiator-memory" };
+        Self::new(each, MemoryLimit { bytes: 1 << 30, option: "--memory" })
     }
 }
 
@@ -114,22 +114,22 @@ impl Drop for Reservation {
 mod tests {
     use super::*;
 
-    fn account() -> Account {
-        Account::new(Bound { bytes: 100, option: "--one" }, Bound { bytes: 150, option: "--all" })
+    fn account() -> MemoryBudget {
+        MemoryBudget::new(MemoryLimit { bytes: 100, option: "--one" }, MemoryLimit { bytes: 150, option: "--all" })
     }
 
     #[test]
     fn limits_apply_per_initiator_and_in_total() {
         let account = account();
-        let first = account.lend(1, 80, "a queue pair").unwrap();
-        let words = account.lend(1, 21, "a queue pair").unwrap_err().words;
+        let first = account.reserve(1, 80, "a queue pair").unwrap();
+        let words = account.reserve(1, 21, "a queue pair").unwrap_err().words;
         assert!(words.contains("at most 20 bytes, found 21") && words.contains("--one"), "{words}");
-        let second = account.lend(2, 70, "messages").unwrap();
-        let words = account.lend(2, 1, "messages").unwrap_err().words;
+        let second = account.reserve(2, 70, "messages").unwrap();
+        let words = account.reserve(2, 1, "messages").unwrap_err().words;
         assert!(words.contains("150 bytes of all") && words.contains("--all"), "{words}");
         drop(first);
         assert_eq!(account.state(), MemoryBudgetState { held_bytes: 70, most_bytes: 150, refused: 2 });
-        assert!(account.clone().lend(2, 30, "messages").is_ok(), "released bytes are available at once");
+        assert!(account.clone().reserve(2, 30, "messages").is_ok(), "released bytes are available at once");
         drop(second);
         assert_eq!(account.state().held_bytes, 0);
         assert!(account.ledger().held.is_empty(), "sessions without reservations are removed");
@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn reservation_does_not_overflow() {
         let account = account();
-        let _held = account.lend(1, 100, "messages").unwrap();
-        assert!(account.lend(1, u64::MAX, "messages").is_err());
-        assert!(account.lend(2, u64::MAX, "messages").is_err());
+        let _held = account.reserve(1, 100, "messages").unwrap();
+        assert!(account.reserve(1, u64::MAX, "messages").is_err());
+        assert!(account.reserve(2, u64::MAX, "messages").is_err());
     }
 }

@@ -5,7 +5,7 @@ use super::control::{Listen, keep_alive};
 use super::endpoint::Endpoint;
 use super::exports::{NOWHERE, PeerAttributes, bring_up};
 use super::message::{
-    Accept, Answer, Bits24, Disconnect, Hello, Kind, LONGEST, Malformed, Offer, PathMtu, Play, Playing, Receives,
+    Accept, Answer, Bits24, Disconnect, Hello, Kind, MAX_MESSAGE_BYTES, Malformed, Offer, PathMtu, Play, Playing, Receives,
     Refusal, Regions, Request, Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::api::{Mtu, Qp, QpConfig, QpType, VerbsError};
@@ -43,7 +43,7 @@ pub enum ClientError {
     Malformed(#[from] Malformed),
     /// The answer does not match the request.
     #[error("the target answers something that was not asked")]
-    OutOfTurn,
+    UnexpectedAnswer,
     /// The local provider failed.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
@@ -116,7 +116,7 @@ impl Client {
         let mut client = Self { stream, input: Vec::new(), welcome: placeholder };
         match client.ask(&Request::Hello(Hello { version: VERSION, token }))? {
             Answer::Welcome(welcome) => client.welcome = welcome,
-            _ => return Err(ClientError::OutOfTurn),
+            _ => return Err(ClientError::UnexpectedAnswer),
         }
         Ok(client)
     }
@@ -130,7 +130,7 @@ impl Client {
     pub fn regions(&mut self) -> Result<Regions, ClientError> {
         match self.ask(&Request::Regions)? {
             Answer::Regions(regions) => Ok(regions),
-            _ => Err(ClientError::OutOfTurn),
+            _ => Err(ClientError::UnexpectedAnswer),
         }
     }
 
@@ -145,7 +145,7 @@ impl Client {
         send_with_socket(stream, &framed(&Request::Link), theirs).map_err(ClientError::Gone)?;
         match self.read_answer()? {
             Answer::Linked => Ok(offer.join()?),
-            _ => Err(ClientError::OutOfTurn),
+            _ => Err(ClientError::UnexpectedAnswer),
         }
     }
 
@@ -176,7 +176,7 @@ impl Client {
         };
         let accept = match self.ask(&Request::Connect(offer))? {
             Answer::Accept(accept) => accept,
-            _ => return Err(ClientError::OutOfTurn),
+            _ => return Err(ClientError::UnexpectedAnswer),
         };
         let connected = request.config.kind != QpType::Ud;
         let attributes = PeerAttributes {
@@ -196,7 +196,7 @@ impl Client {
     pub fn play(&mut self, qp: Bits24, part: Play) -> Result<(), ClientError> {
         match self.ask(&Request::Play(Playing { qp, part }))? {
             Answer::Playing => Ok(()),
-            _ => Err(ClientError::OutOfTurn),
+            _ => Err(ClientError::UnexpectedAnswer),
         }
     }
 
@@ -204,7 +204,7 @@ impl Client {
     pub fn disconnect(&mut self, qp: Bits24) -> Result<(), ClientError> {
         match self.ask(&Request::Disconnect(Disconnect { qp }))? {
             Answer::Disconnected => Ok(()),
-            _ => Err(ClientError::OutOfTurn),
+            _ => Err(ClientError::UnexpectedAnswer),
         }
     }
 
@@ -212,7 +212,7 @@ impl Client {
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         match self.ask(&Request::Statistics)? {
             Answer::Statistics(statistics) => Ok(statistics),
-            _ => Err(ClientError::OutOfTurn),
+            _ => Err(ClientError::UnexpectedAnswer),
         }
     }
 
@@ -220,13 +220,13 @@ impl Client {
     pub fn goodbye(mut self) -> Result<(), ClientError> {
         match self.ask(&Request::Goodbye)? {
             Answer::Goodbye => Ok(()),
-            _ => Err(ClientError::OutOfTurn),
+            _ => Err(ClientError::UnexpectedAnswer),
         }
     }
 
     /// Returns `true` if the connection is open, without blocking. A target only sends answers, so a readable socket
     /// means the end of the connection.
-    pub fn is_there(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let fd = match &self.stream {
             Stream::Tcp(stream) => stream.as_fd(),
@@ -244,7 +244,7 @@ impl Client {
 
     fn read_answer(&mut self) -> Result<Answer, ClientError> {
         let message = loop {
-            if let Some(message) = unframed(&mut self.input, LONGEST)? {
+            if let Some(message) = unframed(&mut self.input, MAX_MESSAGE_BYTES)? {
                 break message;
             }
             let mut bytes = [0; 4096];

@@ -155,7 +155,7 @@ impl Control {
         self.counts
     }
     /// Returns the number of connections that have not presented the token.
-    pub fn strangers(&self) -> usize {
+    pub fn unauthenticated(&self) -> usize {
         self.connections.values().filter(|connection| connection.conversation.is_unauthenticated()).count()
     }
     /// Returns the number of connected initiators.

@@ -2,7 +2,7 @@
 
 use super::Token;
 use super::message::{
-    self, Accept, Answer, Cause, LONGEST, MAX_HELLO_BYTES, Malformed, Offer, Playing, Refusal, Regions, Request,
+    self, Accept, Answer, Cause, MAX_MESSAGE_BYTES, MAX_HELLO_BYTES, Malformed, Offer, Playing, Refusal, Regions, Request,
     Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::engine::Nanos;
@@ -37,7 +37,7 @@ pub trait Host {
     /// Returns the state of the target and of the session's queue pairs.
     fn statistics(&mut self, session: SessionId) -> Statistics;
     /// The initiator has disconnected: destroys its resources. Called once for every session that was welcomed.
-    fn left(&mut self, session: SessionId);
+    fn session_ended(&mut self, session: SessionId);
 }
 
 /// Counters of control connections. Every accepted connection ends up welcomed, refused or lost, exactly once.
@@ -199,7 +199,7 @@ impl Conversation {
         }
         self.input.extend_from_slice(bytes);
         while self.accepts_input() {
-            let max = if self.welcomed { LONGEST } else { MAX_HELLO_BYTES };
+            let max = if self.welcomed { MAX_MESSAGE_BYTES } else { MAX_HELLO_BYTES };
             match unframed(&mut self.input, max) {
                 Ok(None) => break,
                 Ok(Some(message)) if self.welcomed => {
@@ -292,7 +292,7 @@ impl Conversation {
 
     fn leave(&mut self, host: &mut impl Host) {
         if std::mem::take(&mut self.welcomed) {
-            host.left(self.id);
+            host.session_ended(self.id);
         }
     }
 
@@ -375,7 +375,7 @@ pub(super) mod tests {
         fn statistics(&mut self, _: SessionId) -> Statistics {
             Statistics::default()
         }
-        fn left(&mut self, session: SessionId) {
+        fn session_ended(&mut self, session: SessionId) {
             self.left.push(session);
         }
     }

@@ -1,7 +1,7 @@
 //! The interface that the connection manager needs in addition to the verbs.
 
 use crate::api::{Mtu, Provider, Qp};
-use crate::engine::{Books, Refusals};
+use crate::engine::{QpCounters, QpDropCounters};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -12,15 +12,15 @@ pub trait Endpoint: Provider {
     /// Returns the maximum MTU of its path, as far as known.
     fn mtu(&self) -> Mtu;
     /// Returns the counters of a queue pair.
-    fn tally(&self, qp: Qp) -> Tally;
+    fn qp_counters(&self, qp: Qp) -> EndpointCounters;
     /// Returns the counters of the endpoint: `refused` are packets dropped before they reached a queue pair, and
     /// `packets_in` is the sum over all queue pairs, past ones included, and these.
-    fn total(&self) -> Tally;
+    fn total_counters(&self) -> EndpointCounters;
 }
 
 /// Counters of queue pairs, as far as their provider has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Tally {
+pub struct EndpointCounters {
     /// Packets received.
     pub packets_in: u64,
     /// Packets sent.
@@ -36,7 +36,7 @@ pub struct Tally {
     pub refused: BTreeMap<&'static str, u64>,
 }
 
-impl Tally {
+impl EndpointCounters {
     /// Adds other counters.
     pub fn add(&mut self, other: &Self) {
         self.packets_in += other.packets_in;
@@ -48,9 +48,9 @@ impl Tally {
     }
 }
 
-impl From<&Books> for Tally {
-    fn from(counters: &Books) -> Self {
-        let Refusals {
+impl From<&QpCounters> for EndpointCounters {
+    fn from(counters: &QpCounters) -> Self {
+        let QpDropCounters {
             bad_key,
             bad_rights,
             bad_bounds,

@@ -1,10 +1,10 @@
 //! Exported memory of a provider: the resources of a target behind its control connections.
 
-use super::account::{Account, Reservation};
+use super::account::{MemoryBudget, Reservation};
 use super::conversation::{Host, SessionId};
-use super::endpoint::{Endpoint, Tally};
+use super::endpoint::{Endpoint, EndpointCounters};
 use super::message::{
-    Accept, Bits24, Cause, Kind, MAX_RD_ATOMIC, MAX_REGIONS, MOST_RECEIVES, Name, Offer, PathMtu, Playing, Refusal,
+    Accept, Bits24, Cause, Kind, MAX_RD_ATOMIC, MAX_REGIONS, MAX_RECEIVES, Name, Offer, PathMtu, Playing, Refusal,
     RegionInfo, RegionKey, Regions, Rights, Statistics, VERSION, Welcome,
 };
 use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
@@ -54,7 +54,7 @@ pub struct Initiator {
     keys: Vec<Mr>,
     pairs: Vec<Pair>,
     /// Counters of its destroyed queue pairs.
-    past: Tally,
+    past: EndpointCounters,
     /// Memory of its keys.
     _loan: Reservation,
 }
@@ -95,7 +95,7 @@ pub struct Exports<P> {
     initiators: HashMap<SessionId, Initiator>,
     /// Usage of each export by initiators that have disconnected.
     past: Vec<RegistrationCounters>,
-    past_counters: Tally,
+    past_counters: EndpointCounters,
     /// Maximum queue pairs of an initiator.
     pub max_queue_pairs: u32,
     /// Strict handling of invalid requests ([`QpConfig::strict`]).
@@ -105,7 +105,7 @@ pub struct Exports<P> {
     /// Maximum path MTU.
     pub mtu: Mtu,
     /// Limit of the memory that initiators make it allocate.
-    pub account: Account,
+    pub account: MemoryBudget,
 }
 
 /// Completion queue depth of a queue pair that posts nothing.
@@ -145,12 +145,12 @@ impl<P: Endpoint> Exports<P> {
             exports: Vec::new(),
             initiators: HashMap::new(),
             past: Vec::new(),
-            past_counters: Tally::default(),
+            past_counters: EndpointCounters::default(),
             max_queue_pairs: 1024,
             strict: false,
             lax: false,
             mtu: Mtu::B4096,
-            account: Account::default(),
+            account: MemoryBudget::default(),
         }
     }
 
@@ -191,7 +191,7 @@ impl<P: Endpoint> Exports<P> {
     /// Returns the usage of each export by all initiators since the start, disconnected ones included, if the provider
     /// counts it: a target whose CPU is not involved cannot.
     pub fn total_usage(&self) -> Option<Vec<RegistrationCounters>> {
-        if self.provider.capabilities().target_sleeps {
+        if self.provider.capabilities().target_cpu_is_idle {
             return None;
         }
         let mut total = self.past.clone();
@@ -201,13 +201,13 @@ impl<P: Endpoint> Exports<P> {
         Some(total)
     }
     /// Returns the counters of an initiator's queue pairs.
-    pub fn tally(&self, initiator: &Initiator) -> Tally {
+    pub fn tally(&self, initiator: &Initiator) -> EndpointCounters {
         let mut sum = initiator.past.clone();
-        initiator.pairs.iter().for_each(|pair| sum.add(&self.provider.tally(pair.qp)));
+        initiator.pairs.iter().for_each(|pair| sum.add(&self.provider.qp_counters(pair.qp)));
         sum
     }
     /// Returns the counters of all queue pairs since the start.
-    pub fn total_tally(&self) -> Tally {
+    pub fn total_tally(&self) -> EndpointCounters {
         let mut sum = self.past_counters.clone();
         self.initiators.values().for_each(|initiator| sum.add(&self.tally(initiator)));
         sum
@@ -241,7 +241,7 @@ impl<P: Endpoint> Exports<P> {
         if self.initiators.contains_key(&session) {
             return Ok(());
         }
-        let loan = self.account.lend(session, (self.exports.len() as u64).saturating_mul(KEY_BYTES), "keys")?;
+        let loan = self.account.reserve(session, (self.exports.len() as u64).saturating_mul(KEY_BYTES), "keys")?;
         let pd = self.provider.alloc_pd().map_err(failed)?;
         let mut keys = Vec::with_capacity(self.exports.len());
         for export in &self.exports {
@@ -255,7 +255,7 @@ impl<P: Endpoint> Exports<P> {
                 }
             }
         }
-        let (pairs, past) = (Vec::new(), Tally::default());
+        let (pairs, past) = (Vec::new(), EndpointCounters::default());
         self.initiators.insert(session, Initiator { peer, pd, keys, pairs, past, _loan: loan });
         Ok(())
     }
@@ -283,8 +283,8 @@ impl<P: Endpoint> Exports<P> {
         if needs_peer && self.provider.address().is_some() && offer.address.is_none() {
             return Err(Refusal::new(Cause::Unsupported, "a connected queue pair needs the peer's address"));
         }
-        if offer.sends > MOST_RECEIVES {
-            let words = format!("expected room for at most {MOST_RECEIVES} sends, found {}", offer.sends);
+        if offer.sends > MAX_RECEIVES {
+            let words = format!("expected room for at most {MAX_RECEIVES} sends, found {}", offer.sends);
             return Err(Refusal::new(Cause::Limit, words));
         }
         self.admit(session, peer)?;
@@ -295,7 +295,7 @@ impl<P: Endpoint> Exports<P> {
         }
         let q_key = fresh_q_key().map_err(|_| no_random())?;
         let pd = initiator.pd;
-        let loan = self.account.lend(session, pair_bytes(offer), "a queue pair and its queues")?;
+        let loan = self.account.reserve(session, pair_bytes(offer), "a queue pair and its queues")?;
         let pair = self.create_pair(pd, offer, psn, q_key, loan).map_err(failed)?;
         let number = Bits24::new(pair.qp.0).ok_or_else(|| Refusal::new(Cause::Failed, "no number of 24 bits"));
         let infos: Vec<_> = self.infos().collect();
@@ -362,8 +362,8 @@ impl<P: Endpoint> Exports<P> {
         Ok(Pair { qp, cq, _loan })
     }
 
-    fn destroy_pair(provider: &mut P, pair: &Pair) -> Tally {
-        let tally = provider.tally(pair.qp);
+    fn destroy_pair(provider: &mut P, pair: &Pair) -> EndpointCounters {
+        let tally = provider.qp_counters(pair.qp);
         // Both exist and are not used elsewhere.
         let _ = provider.destroy_qp(pair.qp);
         let _ = provider.destroy_cq(pair.cq);
@@ -412,8 +412,8 @@ pub(super) fn bring_up(
     let send = ReadyToSend {
         psn: attributes.psn_out.get(),
         timeout: attributes.timeout,
-        retries: attributes.retries,
-        rnr_retries: 7,
+        retry_cnt: attributes.retries,
+        rnr_retry: 7,
         max_rd_atomic: attributes.rd_atomic.1,
     };
     provider.modify_qp(qp, Modify::Init { access, q_key })?;
@@ -473,7 +473,7 @@ impl<P: Endpoint> Host for Exports<P> {
         }
     }
 
-    fn left(&mut self, session: SessionId) {
+    fn session_ended(&mut self, session: SessionId) {
         let Some(mut initiator) = self.initiators.remove(&session) else { return };
         for pair in std::mem::take(&mut initiator.pairs) {
             initiator.past.add(&Self::destroy_pair(&mut self.provider, &pair));

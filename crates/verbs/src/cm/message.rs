@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 /// Protocol version.
 pub const VERSION: u32 = 1;
 /// Maximum bytes of a message.
-pub const LONGEST: usize = 64 << 10;
+pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
 /// Maximum bytes of a message before the token has been presented.
 pub const MAX_HELLO_BYTES: usize = 256;
 /// Maximum characters of a refusal's text, chosen so that the message fits even if each one is escaped.
@@ -20,7 +20,7 @@ const MAX_REFUSAL_CHARS: usize = 1000;
 /// Maximum regions of a target.
 pub const MAX_REGIONS: usize = 256;
 /// Maximum posted receives of a target's queue pair.
-pub const MOST_RECEIVES: u16 = 1024;
+pub const MAX_RECEIVES: u16 = 1024;
 /// Maximum outstanding READs and atomic operations of a queue pair.
 pub const MAX_RD_ATOMIC: u8 = 16;
 
@@ -167,8 +167,8 @@ impl TryFrom<RawReceives> for Receives {
     type Error = String;
     fn try_from(RawReceives { count, bytes }: RawReceives) -> Result<Self, String> {
         match count {
-            0..=MOST_RECEIVES => Ok(Self { count, bytes }),
-            _ => Err(format!("expected at most {MOST_RECEIVES} receives, found {count}")),
+            0..=MAX_RECEIVES => Ok(Self { count, bytes }),
+            _ => Err(format!("expected at most {MAX_RECEIVES} receives, found {count}")),
         }
     }
 }
@@ -381,7 +381,7 @@ pub fn framed(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     // Serialization only fails for maps whose keys are not strings, which these types do not contain.
     let written = serde_json::to_writer(&mut bytes, message);
-    debug_assert!(written.is_ok() && bytes.len() <= 4 + LONGEST, "{written:?}");
+    debug_assert!(written.is_ok() && bytes.len() <= 4 + MAX_MESSAGE_BYTES, "{written:?}");
     let len = (bytes.len() - 4) as u32;
     bytes[..4].copy_from_slice(&len.to_be_bytes());
     bytes
@@ -470,7 +470,7 @@ mod tests {
             let (mut input, mut found) = (Vec::new(), 0);
             for piece in stream.chunks(step) {
                 input.extend_from_slice(piece);
-                while let Some(message) = unframed(&mut input, LONGEST).unwrap() {
+                while let Some(message) = unframed(&mut input, MAX_MESSAGE_BYTES).unwrap() {
                     parse::<Request>(&message).unwrap();
                     found += 1;
                 }
@@ -481,8 +481,8 @@ mod tests {
 
     #[test]
     fn excessive_length_is_refused_before_the_payload() {
-        let mut input = (LONGEST as u32 + 1).to_be_bytes().to_vec();
-        assert!(matches!(unframed(&mut input, LONGEST), Err(Malformed::TooLong { found: 65537, .. })));
+        let mut input = (MAX_MESSAGE_BYTES as u32 + 1).to_be_bytes().to_vec();
+        assert!(matches!(unframed(&mut input, MAX_MESSAGE_BYTES), Err(Malformed::TooLong { found: 65537, .. })));
     }
 
     #[test]
@@ -503,7 +503,7 @@ mod tests {
             keys: vec![key; MAX_REGIONS],
         };
         let bytes = framed(&Answer::Accept(accept));
-        assert!(bytes.len() <= LONGEST, "{}", bytes.len());
+        assert!(bytes.len() <= MAX_MESSAGE_BYTES, "{}", bytes.len());
         let Ok(Answer::Accept(accept)) = parse(&bytes[4..]) else { panic!("it is read back") };
         assert_eq!(accept.keys.len(), MAX_REGIONS);
     }

@@ -26,10 +26,10 @@ mod fields;
 pub mod message;
 mod token;
 
-pub use account::{Account, Bound, MemoryBudgetState, Reservation};
+pub use account::{MemoryBudget, MemoryLimit, MemoryBudgetState, Reservation};
 pub use client::{Client, ClientError, QpRequest};
 pub use control::{Control, Limits, Listen};
 pub use conversation::{Conversation, Counts, Host, Progress, SessionId};
-pub use endpoint::{Endpoint, Tally};
+pub use endpoint::{Endpoint, EndpointCounters};
 pub use exports::{Connected, Export, Exports, Initiator, operations};
 pub use token::{Token, TokenError};

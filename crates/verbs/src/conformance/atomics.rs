@@ -2,7 +2,7 @@
 
 use super::check::{Check, Needs};
 use super::harness::{Harness, QpOptions, Side};
-use crate::api::{Completed, Data, Operation, PostError, QpType, SendWr, Status};
+use crate::api::{CompletionKind, Data, Operation, PostError, QpType, SendWr, Status};
 use shotline_conformance::{Failure, ensure, ensure_eq};
 
 const ATOMICS: &[Needs] = &[Needs::Atomics];
@@ -28,7 +28,7 @@ fn add(s: &mut Harness<'_>) -> Result<(), Failure> {
         let operation = Operation::FetchAdd { remote: b.remote(64), add };
         s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(16, 8)]))])?;
         let done = s.successes(&a, 1)?[0];
-        ensure_eq!((done.completed, done.bytes), (Completed::FetchAdd, 8), "the completion");
+        ensure_eq!((done.kind, done.bytes), (CompletionKind::FetchAdd, 8), "the completion");
         ensure_eq!(number(&a, 16), before, "what was there");
         ensure_eq!(number(&b, 64), add.wrapping_add(before), "what is there");
     }
@@ -44,7 +44,7 @@ fn swap(s: &mut Harness<'_>) -> Result<(), Failure> {
     {
         let operation = Operation::CompareSwap { remote: b.remote(8), compare, swap };
         s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
-        ensure_eq!(s.successes(&a, 1)?[0].completed, Completed::CompareSwap, "the completion");
+        ensure_eq!(s.successes(&a, 1)?[0].kind, CompletionKind::CompareSwap, "the completion");
         ensure_eq!((number(&a, 0), number(&b, 8)), (before, after), "before and after");
     }
     Ok(())

@@ -49,12 +49,12 @@ impl Needs {
             Self::PartialRegistration => (!capabilities.partial_registration).then_some("whole regions only"),
             Self::SeparateRights => (!capabilities.separate_rights).then_some("who may change may read and write"),
             Self::Revocation => (!capabilities.revokes).then_some("peers keep what they mapped"),
-            Self::Notices => capabilities.target_sleeps.then_some("the target sleeps"),
+            Self::Notices => capabilities.target_cpu_is_idle.then_some("the target sleeps"),
             Self::Windows => (!capabilities.windows).then_some("no windows"),
             Self::Invalidation => (!capabilities.invalidates).then_some("windows only"),
             Self::Lenience => (!capabilities.lenient).then_some("always strict"),
             Self::RandomNumbers => (!capabilities.random_numbers).then_some("the device numbers them"),
-            Self::Solicitation => (!capabilities.tells_solicited).then_some("the device does not say"),
+            Self::Solicitation => (!capabilities.reports_solicited).then_some("the device does not say"),
             Self::ThirdEndpoint => (ends.len() < 3).then_some("two ends only"),
             Self::ThirdAddress => {
                 let has_own_address =

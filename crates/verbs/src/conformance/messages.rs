@@ -2,7 +2,7 @@
 
 use super::check::{Check, Needs};
 use super::harness::{Harness, Q_KEY, QpOptions, pattern};
-use crate::api::{Completed, Data, Destination, Mtu, Operation, QpType, RecvWr, SendWr, Status};
+use crate::api::{CompletionKind, Data, Destination, Mtu, Operation, QpType, RecvWr, SendWr, Status};
 use shotline_conformance::{Failure, ensure, ensure_eq, failed};
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
@@ -63,12 +63,12 @@ fn sizes(s: &mut Harness<'_>, options: QpOptions, max_len: usize) -> Result<(), 
         s.post(0, qa, &[send])?;
         let received = s.successes(&b, 1)?[0];
         ensure_eq!(
-            (received.id, received.completed, received.qp, received.bytes),
-            (7, Completed::Recv, qb.0, len as u32),
+            (received.id, received.kind, received.qp, received.bytes),
+            (7, CompletionKind::Recv, qb.0, len as u32),
             "the receive"
         );
         let sent = s.successes(&a, 1)?[0];
-        ensure_eq!((sent.id, sent.completed, sent.qp), (9, Completed::Send, qa.0), "the SEND");
+        ensure_eq!((sent.id, sent.kind, sent.qp), (9, CompletionKind::Send, qa.0), "the SEND");
         ensure!(b.bytes(0, len) == pattern(len, round as u8), "{len} bytes arrived, not as they were sent");
         ensure!(
             b.bytes(len, (max_len - len).min(64)).iter().all(|byte| *byte == 0),

@@ -78,7 +78,7 @@ pub fn column(findings: &Findings) -> Vec<(&'static str, String)> {
         ("unreliable datagrams (UD)", yes(capabilities.ud)),
         ("unreliable connections (UC)", yes(capabilities.uc)),
         ("reliable connections (RC)", yes(capabilities.rc)),
-        ("the target's processor may sleep", yes(capabilities.target_sleeps)),
+        ("the target's processor may sleep", yes(capabilities.target_cpu_is_idle)),
         ("memory windows", yes(capabilities.windows)),
         ("longest operation", format!("{} MiB", capabilities.max_operation >> 20)),
     ];

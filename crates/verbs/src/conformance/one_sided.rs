@@ -2,7 +2,7 @@
 
 use super::check::{Check, Needs};
 use super::harness::{Harness, QpOptions, Side, pattern};
-use crate::api::{Completed, Data, Mtu, Operation, Qp, QpType, Remote, SendWr};
+use crate::api::{CompletionKind, Data, Mtu, Operation, Qp, QpType, Remote, SendWr};
 use shotline_conformance::{Failure, ensure, ensure_eq, failed};
 use shotline_memory::{Access, Addressing};
 
@@ -79,7 +79,7 @@ fn writes(s: &mut Harness<'_>, options: QpOptions, max_len: usize) -> Result<(),
         a.fill(0, len, round as u8);
         write(s, qa, &a, (0, len as u32), b.remote(1))?;
         let done = s.successes(&a, 1)?[0];
-        ensure_eq!((done.id, done.completed, done.qp), (9, Completed::Write, qa.0), "the WRITE");
+        ensure_eq!((done.id, done.kind, done.qp), (9, CompletionKind::Write, qa.0), "the WRITE");
         s.expect_no_completions(&b)?; // also waits for an unreliable WRITE to arrive
         ensure!(b.bytes(1, len) == pattern(len, round as u8), "{len} bytes landed, not as they were sent");
         ensure!(b.bytes(0, 1) == [0] && b.bytes(1 + len, 1) == [0], "a neighbour of {len} bytes was written");
@@ -95,7 +95,7 @@ fn reads(s: &mut Harness<'_>, mtu: Mtu, max_len: usize) -> Result<(), Failure> {
         b.fill(1, len, round as u8);
         read(s, qa, &a, (2, len as u32), b.remote(1))?;
         let done = s.successes(&a, 1)?[0];
-        ensure_eq!((done.id, done.completed, done.bytes), (8, Completed::Read, len as u32), "the READ");
+        ensure_eq!((done.id, done.kind, done.bytes), (8, CompletionKind::Read, len as u32), "the READ");
         ensure!(a.bytes(2, len) == pattern(len, round as u8), "{len} bytes came, not as they are there");
         ensure!(a.bytes(0, 2) == [0, 0] && a.bytes(2 + len, 1) == [0], "a neighbour of {len} bytes was written");
         s.expect_no_completions(&b)?;
@@ -146,8 +146,8 @@ fn immediate(s: &mut Harness<'_>) -> Result<(), Failure> {
         let from = [a.element(0, len as u32)];
         s.post(0, qa, &[SendWr::new(1, Operation::WriteImm(b.remote(20_000), 42), Data::Elements(&from))])?;
         let received = s.successes(&b, 1)?[0];
-        let found = (received.id, received.completed, received.imm, received.bytes);
-        ensure_eq!(found, (5, Completed::RecvWriteImm, Some(42), len as u32), "the receive");
+        let found = (received.id, received.kind, received.imm, received.bytes);
+        ensure_eq!(found, (5, CompletionKind::RecvWriteImm, Some(42), len as u32), "the receive");
         s.successes(&a, 1)?;
         ensure!(b.bytes(20_000, len) == pattern(len, 8), "the bytes are not where they were told");
         ensure!(b.bytes(0, 64) == [0; 64], "the receive's elements were touched");
@@ -262,7 +262,7 @@ fn notices(s: &mut Harness<'_>) -> Result<(), Failure> {
         std::iter::from_fn(|| s.end(1).next_access()).map(|n| (n.qp, n.rkey, n.kind, n.address, n.len)).collect();
     let notice = |kind, address, len| (qb.0, b.mr.rkey, kind, address, len);
     let expected =
-        [notice(Completed::Write, 100, 9000), notice(Completed::Read, 200, 20), notice(Completed::FetchAdd, 304, 8)];
+        [notice(CompletionKind::Write, 100, 9000), notice(CompletionKind::Read, 200, 20), notice(CompletionKind::FetchAdd, 304, 8)];
     ensure_eq!(found, expected, "notices");
     let counted = s.end(1).mr_usage(&b.mr).map_err(failed("read the usage"))?;
     let counts = (counted.writes, counted.bytes_in, counted.reads, counted.bytes_out, counted.atomics);

@@ -3,7 +3,7 @@
 use super::check::{Check, Needs};
 use super::harness::{CHECK_TIMEOUT, Harness, QpOptions};
 use crate::api::{
-    AsyncEvent, Completed, Completion, Data, Modify, Operation, PostError, QpConfig, QpState, QpType, RecvWr, SendWr,
+    AsyncEvent, CompletionKind, Completion, Data, Modify, Operation, PostError, QpConfig, QpState, QpType, RecvWr, SendWr,
     Status, VerbsError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -274,8 +274,8 @@ fn stale_handles(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
     let refused = s.completions(&a, 1)?[0];
     ensure_eq!(
-        (refused.status, refused.completed),
-        (Status::RetryExceeded, Completed::Send),
+        (refused.status, refused.kind),
+        (Status::RetryExceeded, CompletionKind::Send),
         "a SEND that no peer answers"
     );
     s.expect_no_completions(&b)?;

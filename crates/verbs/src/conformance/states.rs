@@ -2,7 +2,7 @@
 
 use super::check::{Check, Needs};
 use super::harness::{Harness, QpOptions};
-use crate::api::{Completed, Data, Modify, Operation, PostError, Qp, QpState, QpType, RecvWr, SendWr, Status};
+use crate::api::{CompletionKind, Data, Modify, Operation, PostError, Qp, QpState, QpType, RecvWr, SendWr, Status};
 use shotline_conformance::{Failure, ensure, ensure_eq, failed};
 use shotline_memory::Access;
 
@@ -112,8 +112,8 @@ fn posted_in_error(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&elements))])?;
     let mut all = s.completions(&a, 2)?;
     all.sort_unstable_by_key(|c| c.id);
-    let found: Vec<_> = all.iter().map(|c| (c.id, c.status, c.completed)).collect();
-    ensure_eq!(found, [(1, Status::Flushed, Completed::Recv), (2, Status::Flushed, Completed::Send)], "completions");
+    let found: Vec<_> = all.iter().map(|c| (c.id, c.status, c.kind)).collect();
+    ensure_eq!(found, [(1, Status::Flushed, CompletionKind::Recv), (2, Status::Flushed, CompletionKind::Send)], "completions");
     Ok(())
 }
 

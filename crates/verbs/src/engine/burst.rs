@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 /// One packet to send.
 #[derive(Clone, Debug)]
-pub struct Outgoing {
+pub struct OutgoingPacket {
     /// BTH and extended headers, without the payload.
     pub header: ArrayVec<u8, MAX_HEADER_LEN>,
     /// Start of its gather list in [`Burst::gather`], and the number of elements.
@@ -17,14 +17,14 @@ pub struct Outgoing {
     pub to: SocketAddr,
     /// Retransmission. The application may have changed the payload between the computation of the ICRC and the copy,
     /// so both must be made from one copy now.
-    pub again: bool,
+    pub is_retransmission: bool,
 }
 
 /// Packets to send, in order. Reusable: filled by engines, drained by the endpoint.
 #[derive(Debug, Default)]
 pub struct Burst {
     /// Packets.
-    pub packets: Vec<Outgoing>,
+    pub packets: Vec<OutgoingPacket>,
     /// Gather elements of all packets.
     pub gather: Vec<Sge>,
 }
@@ -35,7 +35,7 @@ impl Burst {
     pub fn push(&mut self, to: SocketAddr, header: ArrayVec<u8, MAX_HEADER_LEN>, elements: &[Sge]) {
         let start = self.gather.len() as u32;
         self.gather.extend(elements.iter().filter(|sge| sge.len > 0));
-        self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
+        self.packets.push(OutgoingPacket { header, elements: (start, self.gather.len() as u32 - start), to, is_retransmission: false });
     }
     /// Adds a packet with the bytes of `range`, and `padding`, as payload.
     #[inline]
@@ -51,18 +51,18 @@ impl Burst {
         if padding.len > 0 {
             self.gather.push(padding);
         }
-        self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
+        self.packets.push(OutgoingPacket { header, elements: (start, self.gather.len() as u32 - start), to, is_retransmission: false });
     }
     /// Marks the last packet as a retransmission.
     #[inline]
     pub(crate) fn mark_retransmission(&mut self) {
         if let Some(last) = self.packets.last_mut() {
-            last.again = true;
+            last.is_retransmission = true;
         }
     }
     /// Returns the gather list of a packet.
     #[inline]
-    pub fn elements(&self, packet: &Outgoing) -> &[Sge] {
+    pub fn elements(&self, packet: &OutgoingPacket) -> &[Sge] {
         &self.gather[packet.elements.0 as usize..][..packet.elements.1 as usize]
     }
     /// Returns the number of packets.

@@ -2,9 +2,9 @@
 
 use super::refusal::Refusal;
 use super::sends::SendQueue;
-use super::{Arrived, Books, Context, Slot};
+use super::{IncomingPacket, QpCounters, Context, Slot};
 use crate::api::{
-    Completed, Completion, Modify, PostError, QpConfig, QpState, QpType, RemoteAccess, Status, VerbsError,
+    CompletionKind, Completion, Modify, PostError, QpConfig, QpState, QpType, RemoteAccess, Status, VerbsError,
 };
 use shotline_memory::{Access, Grant};
 use shotline_wire::bth::{DEFAULT_P_KEY, Service};
@@ -88,7 +88,7 @@ impl Common {
 
     /// Checks state, sender and partition of a packet, before all other checks. A congestion notification is not part
     /// of a flow and may come from another port.
-    pub fn admits(&self, packet: &Arrived<'_>, counters: &mut Books) -> bool {
+    pub fn admits(&self, packet: &IncomingPacket<'_>, counters: &mut QpCounters) -> bool {
         let source = match (packet.bth.opcode.service(), self.peer) {
             (Service::CongestionNotification, Some((peer, _))) => {
                 SocketAddr::new(packet.source.ip(), self.port.unwrap_or(peer.port()))
@@ -134,15 +134,15 @@ impl Common {
     }
 
     /// Returns the report of a completed one-sided operation.
-    pub fn accessed(&self, grant: &Grant, kind: Completed) -> RemoteAccess {
+    pub fn accessed(&self, grant: &Grant, kind: CompletionKind) -> RemoteAccess {
         RemoteAccess { qp: self.number, rkey: grant.key(), kind, address: grant.address, len: grant.sge.len }
     }
 
     /// Returns a completion without optional fields.
-    pub fn completion(&self, id: u64, status: Status, completed: Completed) -> Completion {
+    pub fn completion(&self, id: u64, status: Status, completed: CompletionKind) -> Completion {
         let solicited = status != Status::Success;
         let (bytes, imm, invalidated, source) = (0, None, None, None);
-        Completion { id, status, completed, qp: self.number, bytes, imm, invalidated, source, solicited }
+        Completion { id, status, kind: completed, qp: self.number, bytes, imm, invalidated, source, solicited }
     }
 
     /// Removes the oldest send request from its queue, and posts a completion if it is signalled or failed.
@@ -176,14 +176,14 @@ impl Common {
     /// Completes a receive in which a message had begun, with a failure.
     pub fn fail_receive(&self, ctx: &mut Context<'_>, slot: Slot, status: Status) {
         let id = ctx.receives.finish(ctx.protection, slot);
-        ctx.completions.push(self.config.recv_cq, self.completion(id, status, Completed::Recv));
+        ctx.completions.push(self.config.recv_cq, self.completion(id, status, CompletionKind::Recv));
     }
 
     /// Completes the posted receives as flushed. Those of a shared queue remain for its other queue pairs.
     pub fn flush_receives(&self, ctx: &mut Context<'_>) {
         if self.config.srq.is_none() {
             let (completions, cq) = (&mut *ctx.completions, self.config.recv_cq);
-            let flushed = |id| completions.push(cq, self.completion(id, Status::Flushed, Completed::Recv));
+            let flushed = |id| completions.push(cq, self.completion(id, Status::Flushed, CompletionKind::Recv));
             ctx.receives.flush(ctx.protection, flushed);
         }
     }

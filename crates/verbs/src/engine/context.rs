@@ -1,6 +1,6 @@
 //! Inputs of an engine: time, memory and queues of one call, and received packets.
 
-use super::counters::Books;
+use super::counters::QpCounters;
 use super::receives::RecvQueue;
 use crate::api::{Completion, Cq, RemoteAccess};
 use shotline_memory::Protection;
@@ -23,7 +23,7 @@ pub struct Context<'a> {
     /// Sink of completions.
     pub completions: &'a mut dyn Completions,
     /// Counters of the queue pair.
-    pub books: &'a mut Books,
+    pub counters: &'a mut QpCounters,
 }
 
 /// Sink of completions.
@@ -33,14 +33,14 @@ pub trait Completions {
     fn push(&mut self, cq: Cq, completion: Completion);
     /// Reports that a one-sided operation of the peer is done: all bytes of a WRITE are written, a READ was accepted,
     /// or an atomic operation executed (reported once, however often it is requested).
-    fn accessed(&mut self, accessed: RemoteAccess) {
+    fn on_remote_access(&mut self, accessed: RemoteAccess) {
         let _ = accessed;
     }
 }
 
 /// Received packet of this queue pair, with a valid ICRC.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrived<'a> {
+pub struct IncomingPacket<'a> {
     /// Base transport header.
     pub bth: Bth,
     /// Extended transport headers of the opcode.
@@ -57,7 +57,7 @@ pub struct Arrived<'a> {
 
 /// Headers and lengths of a batch before its payloads are copied. Nothing of it is verified.
 #[derive(Clone, Copy, Debug)]
-pub struct Ahead<'a> {
+pub struct BatchHead<'a> {
     /// Base transport header of the first packet.
     pub bth: Bth,
     /// Extended transport headers of the first packet.

@@ -6,7 +6,7 @@ use shotline_wire::aeth::NakCode;
 /// Counters of a queue pair. Every received packet is counted in `packets_in`, and if it was not used, once more by its
 /// drop cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Books {
+pub struct QpCounters {
     /// Packets received for this queue pair.
     pub packets_in: u64,
     /// Packets sent.
@@ -40,7 +40,7 @@ pub struct Books {
     /// Congestion notification packets sent.
     pub cnps_out: u64,
     /// Rejected packets, by cause.
-    pub refused: Refusals,
+    pub refused: QpDropCounters,
 }
 
 /// Negative acknowledgements by code.
@@ -72,7 +72,7 @@ impl NakCounters {
 
 /// Dropped packets, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Refusals {
+pub struct QpDropCounters {
     /// rkey that is unknown, belongs to another protection domain or queue pair, or has expired.
     pub bad_key: u64,
     /// Not allowed by the rights of the memory or of the queue pair.
@@ -103,7 +103,7 @@ pub struct Refusals {
     pub naks_held: u64,
 }
 
-impl Refusals {
+impl QpDropCounters {
     /// Counts a packet rejected by the memory protection.
     pub(super) fn count(&mut self, refused: AccessError) {
         *match refused {

@@ -2,7 +2,7 @@
 
 use super::common::Common;
 use super::congestion::{Congestion, Notifier, notification};
-use super::{Arrived, Books, Burst, Nanos};
+use super::{IncomingPacket, QpCounters, Burst, Nanos};
 use shotline_wire::bth::Opcode;
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Flow {
         self.congestion.next(0)
     }
     /// Records an accepted packet, which may be marked as congested.
-    pub fn on_accepted(&mut self, now: Nanos, packet: &Arrived<'_>) {
+    pub fn on_accepted(&mut self, now: Nanos, packet: &IncomingPacket<'_>) {
         self.cnp_pending |= packet.congested && self.notifier.marked(now);
     }
     /// Returns `true` if a CNP to the peer is pending.
@@ -38,14 +38,14 @@ impl Flow {
         self.cnp_pending
     }
     /// Adds the pending CNP, if there is one.
-    pub fn push_cnp(&mut self, burst: &mut Burst, common: &Common, counters: &mut Books) {
+    pub fn push_cnp(&mut self, burst: &mut Burst, common: &Common, counters: &mut QpCounters) {
         if let (true, Some((to, qp))) = (std::mem::take(&mut self.cnp_pending), common.peer) {
             burst.push(to, notification(qp), &[]);
             counters.cnps_out += 1;
         }
     }
     /// Handles the packet and returns `true` if it is a congestion notification.
-    pub fn handle_cnp(&mut self, now: Nanos, packet: &Arrived<'_>, counters: &mut Books) -> bool {
+    pub fn handle_cnp(&mut self, now: Nanos, packet: &IncomingPacket<'_>, counters: &mut QpCounters) -> bool {
         let notification = packet.bth.opcode == Opcode::CongestionNotification;
         if notification {
             counters.cnps_in += 1;

@@ -1,6 +1,6 @@
 //! Ranges of scatter/gather lists, and copying of payloads that were not received at their destination.
 
-use super::Books;
+use super::QpCounters;
 use shotline_memory::{Protection, Sge};
 use shotline_transport::{PayloadDestination, PayloadLocation};
 
@@ -49,7 +49,7 @@ impl SgeRange<'_> {
 /// engine cannot read.
 pub(super) fn move_payload(
     protection: &Protection,
-    counters: &mut Books,
+    counters: &mut QpCounters,
     landed: PayloadLocation,
     len: u32,
     target: SgeRange<'_>,

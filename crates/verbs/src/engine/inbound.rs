@@ -5,8 +5,8 @@ use super::common::{Common, MAX_MESSAGE};
 use super::gather::{move_payload, sge_range};
 use super::refusal::Refusal;
 use super::segment::Segment;
-use super::{Ahead, Arrived, Context, RecvQueue, Slot};
-use crate::api::{Completed, Completion, Status};
+use super::{BatchHead, IncomingPacket, Context, RecvQueue, Slot};
+use crate::api::{CompletionKind, Completion, Status};
 use shotline_memory::{Access, AccessError, Grant, Protection};
 use shotline_transport::Pick;
 use shotline_wire::bth::Bth;
@@ -83,7 +83,7 @@ impl Inbound {
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
-        packet: &Arrived<'_>,
+        packet: &IncomingPacket<'_>,
         segment: Segment,
     ) -> Result<bool, Refusal> {
         if segment.first == self.in_progress() {
@@ -102,7 +102,7 @@ impl Inbound {
         } else {
             self.send(ctx, common, packet, segment, len, receive)?;
         }
-        ctx.books.bytes_in += u64::from(len);
+        ctx.counters.bytes_in += u64::from(len);
         Ok(segment.last)
     }
 
@@ -110,7 +110,7 @@ impl Inbound {
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
-        packet: &Arrived<'_>,
+        packet: &IncomingPacket<'_>,
         segment: Segment,
         len: u32,
         receive: Option<Slot>,
@@ -125,7 +125,7 @@ impl Inbound {
             return Err(Refusal::TooLong);
         }
         let target = sge_range(ctx.receives.elements(slot), offset, len);
-        if !move_payload(ctx.protection, ctx.books, packet.landed, len, target) {
+        if !move_payload(ctx.protection, ctx.counters, packet.landed, len, target) {
             return Err(Refusal::Length);
         }
         // The last check that can fail: a key that is already invalidated could not be invalidated again when the
@@ -139,7 +139,7 @@ impl Inbound {
         }
         if segment.last {
             self.message = Message::None;
-            self.complete(ctx, common, packet, slot, Completed::Recv, end as u32);
+            self.complete(ctx, common, packet, slot, CompletionKind::Recv, end as u32);
         } else {
             self.message = Message::TxPacket { slot, offset: end as u32 };
         }
@@ -150,7 +150,7 @@ impl Inbound {
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
-        packet: &Arrived<'_>,
+        packet: &IncomingPacket<'_>,
         segment: Segment,
         len: u32,
     ) -> Result<(), Refusal> {
@@ -179,7 +179,7 @@ impl Inbound {
             (grant, _) => grant,
         };
         if let Some(grant) = &grant
-            && !move_payload(ctx.protection, ctx.books, packet.landed, len, sge_range(&[grant.sge], offset, len))
+            && !move_payload(ctx.protection, ctx.counters, packet.landed, len, sge_range(&[grant.sge], offset, len))
         {
             return Err(Refusal::Length);
         }
@@ -193,10 +193,10 @@ impl Inbound {
                 usage.writes += 1;
                 usage.bytes_in += u64::from(total_len);
             }
-            ctx.completions.accessed(common.accessed(&grant, Completed::Write));
+            ctx.completions.on_remote_access(common.accessed(&grant, CompletionKind::Write));
         }
         if let (true, Some(slot)) = (segment.imm, if segment.imm { self.take(ctx) } else { None }) {
-            self.complete(ctx, common, packet, slot, Completed::RecvWriteImm, total_len);
+            self.complete(ctx, common, packet, slot, CompletionKind::RecvWriteImm, total_len);
         }
         Ok(())
     }
@@ -209,9 +209,9 @@ impl Inbound {
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
-        packet: &Arrived<'_>,
+        packet: &IncomingPacket<'_>,
         slot: Slot,
-        completed: Completed,
+        completed: CompletionKind,
         bytes: u32,
     ) {
         let id = ctx.receives.finish(ctx.protection, slot);
@@ -235,7 +235,7 @@ impl Inbound {
         &self,
         protection: &Protection,
         receives: &RecvQueue,
-        ahead: &Ahead<'_>,
+        ahead: &BatchHead<'_>,
         segment: Segment,
         mtu: u32,
         picks: &mut [Pick],
@@ -260,7 +260,7 @@ impl Inbound {
     /// far ahead can be moved back, because the bytes there have been moved before; one written too early could overlap
     /// another that has not been processed. So a batch of single-packet messages uses one receive per packet, and in
     /// any other batch one message continues to the end of its receive and not beyond.
-    fn pick_send(&self, receives: &RecvQueue, ahead: &Ahead<'_>, segment: Segment, picks: &mut [Pick]) {
+    fn pick_send(&self, receives: &RecvQueue, ahead: &BatchHead<'_>, segment: Segment, picks: &mut [Pick]) {
         if ahead.bth.pad != 0 {
             return;
         }
@@ -285,7 +285,7 @@ impl Inbound {
     }
 }
 
-fn pick_write(ahead: &Ahead<'_>, grant: &Grant, mut offset: u32, len: u32, mtu: u32, picks: &mut [Pick]) {
+fn pick_write(ahead: &BatchHead<'_>, grant: &Grant, mut offset: u32, len: u32, mtu: u32, picks: &mut [Pick]) {
     let count = picks.len();
     for (index, pick) in picks.iter_mut().enumerate() {
         let expected = (len - offset).min(mtu);
@@ -310,12 +310,12 @@ fn pick_write(ahead: &Ahead<'_>, grant: &Grant, mut offset: u32, len: u32, mtu: 
 }
 
 /// Returns the bytes after UDP, without the ICRC, of a packet of a batch.
-fn total_len(ahead: &Ahead<'_>, index: usize, count: usize) -> u32 {
+fn total_len(ahead: &BatchHead<'_>, index: usize, count: usize) -> u32 {
     if index + 1 == count { ahead.last } else { ahead.segment }
 }
 
 /// Returns the payload length of a packet without padding, if it is valid for the packet's position in its message.
-fn payload_len(packet: &Arrived<'_>, segment: Segment, mtu: u32) -> Result<u32, Refusal> {
+fn payload_len(packet: &IncomingPacket<'_>, segment: Segment, mtu: u32) -> Result<u32, Refusal> {
     let len = packet.len.checked_sub(packet.bth.pad.into()).ok_or(Refusal::Length)?;
     let fits = match (segment.first, segment.last) {
         (_, false) => len == mtu,

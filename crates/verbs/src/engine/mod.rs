@@ -36,9 +36,9 @@ mod tests;
 pub mod uc;
 pub mod ud;
 
-pub use burst::{Burst, Outgoing};
-pub use context::{Ahead, Arrived, Completions, Context, Nanos};
-pub use counters::{Books, NakCounters, Refusals};
+pub use burst::{Burst, OutgoingPacket};
+pub use context::{BatchHead, IncomingPacket, Completions, Context, Nanos};
+pub use counters::{QpCounters, NakCounters, QpDropCounters};
 pub use receives::{RecvQueue, Slot};
 
 use crate::api::{Modify, PostError, QpConfig, QpState, QpType, RecvWr, SendWr, VerbsError};
@@ -70,7 +70,7 @@ macro_rules! each {
 
 impl Engine {
     /// Returns the number of bytes of registered, zeroed memory that an engine with this configuration needs.
-    pub fn memory(config: &QpConfig) -> u32 {
+    pub fn buffer_bytes(config: &QpConfig) -> u32 {
         sends::SendQueue::memory(config)
     }
 
@@ -117,14 +117,14 @@ impl Engine {
     }
     /// Returns the number of packets in flight, READ responses to this requester included (RC; 0 for others). An
     /// endpoint with many queue pairs limits their sum.
-    pub fn under_way(&self) -> u32 {
+    pub fn in_flight(&self) -> u32 {
         match self {
             Self::Rc(rc) => rc.in_flight(),
             Self::Ud(_) | Self::Uc(_) => 0,
         }
     }
     /// Returns `true` if a response, acknowledgement or CNP is pending, which must be sent without delay.
-    pub fn owes(&self, now: Nanos) -> bool {
+    pub fn has_response_pending(&self, now: Nanos) -> bool {
         match self {
             Self::Rc(rc) => rc.has_response_pending(now),
             Self::Ud(_) | Self::Uc(_) => false,
@@ -152,20 +152,20 @@ impl Engine {
     }
     /// Chooses destinations for the payloads of a batch (`picks` has one entry per packet, all unset) before any of it
     /// is verified: only memory that the next expected packets are written to.
-    pub fn pick(&self, protection: &Protection, receives: &RecvQueue, ahead: &Ahead<'_>, picks: &mut [Pick]) {
+    pub fn pick(&self, protection: &Protection, receives: &RecvQueue, ahead: &BatchHead<'_>, picks: &mut [Pick]) {
         each!(self, inner => inner.pick(protection, receives, ahead, picks));
     }
     /// Processes a received packet.
-    pub fn receive(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>) {
-        ctx.books.packets_in += 1;
+    pub fn receive(&mut self, ctx: &mut Context<'_>, packet: &IncomingPacket<'_>) {
+        ctx.counters.packets_in += 1;
         each!(self, inner => inner.receive(ctx, packet));
     }
     /// Adds pending packets to the burst, at most `max` of them.
     pub fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, max: usize) {
         let before = (burst.packets.len(), burst.gather.len());
         each!(self, inner => inner.transmit(ctx, burst, max));
-        ctx.books.packets_out += (burst.packets.len() - before.0) as u64;
-        ctx.books.bytes_out += burst.gather[before.1..].iter().map(|sge| u64::from(sge.len)).sum::<u64>();
+        ctx.counters.packets_out += (burst.packets.len() - before.0) as u64;
+        ctx.counters.bytes_out += burst.gather[before.1..].iter().map(|sge| u64::from(sge.len)).sum::<u64>();
     }
     /// Returns `true` if [`Self::transmit`] has something to do now.
     pub fn has_packets_to_send(&self, now: Nanos) -> bool {

@@ -1,6 +1,6 @@
 //! Causes for rejecting a request packet.
 
-use super::counters::Refusals;
+use super::counters::QpDropCounters;
 use shotline_memory::AccessError;
 use shotline_wire::aeth::NakCode;
 
@@ -27,7 +27,7 @@ pub(super) enum Refusal {
 
 impl Refusal {
     /// Counts the rejected packet.
-    pub fn count(self, refused: &mut Refusals) {
+    pub fn count(self, refused: &mut QpDropCounters) {
         match self {
             Self::Opcode => refused.bad_opcode += 1,
             Self::Sequence => refused.bad_psn += 1,

@@ -1,6 +1,6 @@
 //! Send queue: work requests that are waiting, in flight or unacknowledged.
 
-use crate::api::{Completed, Data, Destination, Element, Operation, PostError, QpConfig, QpType, SendWr};
+use crate::api::{CompletionKind, Data, Destination, Element, Operation, PostError, QpConfig, QpType, SendWr};
 use shotline_memory::{Access, Pd, Pin, Protection, Sge};
 
 /// Zero bytes at the start of the engine's buffer, for padding. (Eight, so that inline data is aligned.)
@@ -38,13 +38,13 @@ impl Request {
     };
 
     /// Returns the kind of its completion.
-    pub fn completed(&self) -> Completed {
+    pub fn completed(&self) -> CompletionKind {
         match self.operation {
-            Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => Completed::Send,
-            Operation::Write(_) | Operation::WriteImm(..) => Completed::Write,
-            Operation::Read(_) => Completed::Read,
-            Operation::CompareSwap { .. } => Completed::CompareSwap,
-            Operation::FetchAdd { .. } => Completed::FetchAdd,
+            Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => CompletionKind::Send,
+            Operation::Write(_) | Operation::WriteImm(..) => CompletionKind::Write,
+            Operation::Read(_) => CompletionKind::Read,
+            Operation::CompareSwap { .. } => CompletionKind::CompareSwap,
+            Operation::FetchAdd { .. } => CompletionKind::FetchAdd,
         }
     }
     /// Returns the PSN after its last.

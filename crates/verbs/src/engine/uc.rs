@@ -9,7 +9,7 @@ use super::inbound::Inbound;
 use super::refusal::Refusal;
 use super::segment::{self, PSN_MASK, Segment};
 use super::sends::SendQueue;
-use super::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue};
+use super::{BatchHead, IncomingPacket, Burst, Context, Nanos, RecvQueue};
 use crate::api::{Modify, Operation, PostError, QpConfig, QpState, QpType, SendWr, Status, VerbsError};
 use shotline_memory::{Protection, Sge};
 use shotline_transport::Pick;
@@ -75,7 +75,7 @@ impl Uc {
         Ok(())
     }
 
-    pub(super) fn pick(&self, protection: &Protection, receives: &RecvQueue, ahead: &Ahead<'_>, picks: &mut [Pick]) {
+    pub(super) fn pick(&self, protection: &Protection, receives: &RecvQueue, ahead: &BatchHead<'_>, picks: &mut [Pick]) {
         let Some(segment) = Segment::of(ahead.bth.opcode) else { return };
         let is_next = ahead.bth.psn == self.epsn && self.common.can_receive();
         if is_next && ahead.bth.opcode.service() == Service::UnreliableConnection {
@@ -83,8 +83,8 @@ impl Uc {
         }
     }
 
-    pub(super) fn receive(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>) {
-        if !self.common.admits(packet, ctx.books) || self.flow.handle_cnp(ctx.now, packet, ctx.books) {
+    pub(super) fn receive(&mut self, ctx: &mut Context<'_>, packet: &IncomingPacket<'_>) {
+        if !self.common.admits(packet, ctx.counters) || self.flow.handle_cnp(ctx.now, packet, ctx.counters) {
             return;
         }
         let segment = match packet.bth.opcode.service() {
@@ -92,27 +92,27 @@ impl Uc {
             _ => None,
         };
         let Some(segment) = segment else {
-            ctx.books.refused.bad_opcode += 1;
+            ctx.counters.refused.bad_opcode += 1;
             return;
         };
         // Only accepted packets change state: a packet that does not follow is dropped alone, and the message in
         // progress can still continue. If a packet of that message is missing, no other packet can replace it, so the
         // first packet of the next message ends it.
         let gap = packet.bth.psn != self.epsn;
-        ctx.books.out_of_sequence += u64::from(gap);
+        ctx.counters.out_of_sequence += u64::from(gap);
         if !segment.first && (gap || !self.inbound.in_progress()) {
             return;
         }
         let aside = self.inbound.set_aside(segment.first);
         match self.inbound.accept(ctx, &self.common, packet, segment) {
             Ok(_) => {
-                ctx.books.abandoned += u64::from(aside.is_some());
+                ctx.counters.abandoned += u64::from(aside.is_some());
                 self.epsn = segment::next_psn(packet.bth.psn);
                 self.common.learn_port(packet.source);
                 self.flow.on_accepted(ctx.now, packet);
             }
             Err(refusal) => {
-                refusal.count(&mut ctx.books.refused);
+                refusal.count(&mut ctx.counters.refused);
                 self.inbound.put_back(aside);
                 if self.common.config.strict && refusal == Refusal::TooLong {
                     self.fail(ctx);
@@ -135,7 +135,7 @@ impl Uc {
         self.complete(ctx);
         let end = burst.len() + max;
         if burst.len() < end {
-            self.flow.push_cnp(burst, &self.common, ctx.books);
+            self.flow.push_cnp(burst, &self.common, ctx.counters);
         }
         while burst.len() < end && self.cursor < self.sends.end() && self.flow.send(ctx.now, self.common.mtu) {
             let packets = self.sends.get(self.cursor).packets;

@@ -15,9 +15,9 @@ use super::common::Common;
 use super::congestion::{Congestion, Notifier, notification};
 use super::gather::{move_payload, sge_range};
 use super::sends::SendQueue;
-use super::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue};
+use super::{BatchHead, IncomingPacket, Burst, Context, Nanos, RecvQueue};
 use crate::api::{
-    Completed, Completion, Modify, Operation, PostError, QpConfig, QpState, QpType, SendWr, Status, VerbsError,
+    CompletionKind, Completion, Modify, Operation, PostError, QpConfig, QpState, QpType, SendWr, Status, VerbsError,
 };
 use shotline_memory::{Protection, Sge};
 use shotline_transport::Pick;
@@ -92,7 +92,7 @@ impl Ud {
     }
 
     /// Assigns the posted receives in order.
-    pub(super) fn pick(&self, _: &Protection, receives: &RecvQueue, ahead: &Ahead<'_>, picks: &mut [Pick]) {
+    pub(super) fn pick(&self, _: &Protection, receives: &RecvQueue, ahead: &BatchHead<'_>, picks: &mut [Pick]) {
         let q_key_matches = ahead.extensions.deth.is_some_and(|deth| deth.q_key == self.q_key);
         if !q_key_matches || !self.common.can_receive() {
             return;
@@ -106,14 +106,14 @@ impl Ud {
         }
     }
 
-    pub(super) fn receive(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>) {
-        if !self.common.admits(packet, ctx.books) {
+    pub(super) fn receive(&mut self, ctx: &mut Context<'_>, packet: &IncomingPacket<'_>) {
+        if !self.common.admits(packet, ctx.counters) {
             return;
         }
-        let refused = &mut ctx.books.refused;
+        let refused = &mut ctx.counters.refused;
         match (packet.bth.opcode.service(), packet.extensions.deth) {
             (Service::CongestionNotification, _) => {
-                ctx.books.cnps_in += 1;
+                ctx.counters.cnps_in += 1;
                 self.congestion.on_cnp(ctx.now);
             }
             (Service::UnreliableDatagram, Some(deth)) if deth.q_key != self.q_key => refused.bad_q_key += 1,
@@ -123,11 +123,11 @@ impl Ud {
     }
 
     /// Accepts a datagram for this queue pair.
-    fn take(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>, src_qp: u32) {
+    fn take(&mut self, ctx: &mut Context<'_>, packet: &IncomingPacket<'_>, src_qp: u32) {
         if packet.congested && self.notifier.marked(ctx.now) {
             self.pending_cnp = Some((packet.source, src_qp));
         }
-        let refused = &mut ctx.books.refused;
+        let refused = &mut ctx.counters.refused;
         let Some(len) = packet.len.checked_sub(packet.bth.pad.into()).filter(|len| *len <= self.common.mtu) else {
             refused.bad_length += 1;
             return;
@@ -138,19 +138,19 @@ impl Ud {
         };
         let fits = u64::from(len) <= ctx.receives.bytes(slot);
         let target = sge_range(ctx.receives.elements(slot), 0, len);
-        if !fits || !move_payload(ctx.protection, ctx.books, packet.landed, len, target) {
-            ctx.books.refused.bad_length += 1;
+        if !fits || !move_payload(ctx.protection, ctx.counters, packet.landed, len, target) {
+            ctx.counters.refused.bad_length += 1;
             return;
         }
         ctx.receives.take();
-        ctx.books.bytes_in += u64::from(len);
+        ctx.counters.bytes_in += u64::from(len);
         let id = ctx.receives.finish(ctx.protection, slot);
         let completion = Completion {
             bytes: len,
             imm: packet.extensions.imm.map(|imm| imm.0),
             source: Some((packet.source, src_qp)),
             solicited: packet.bth.solicited,
-            ..self.common.completion(id, Status::Success, Completed::Recv)
+            ..self.common.completion(id, Status::Success, CompletionKind::Recv)
         };
         ctx.completions.push(self.common.config.recv_cq, completion);
     }
@@ -162,7 +162,7 @@ impl Ud {
             && let Some((to, qp)) = self.pending_cnp.take()
         {
             burst.push(to, notification(qp), &[]);
-            ctx.books.cnps_out += 1;
+            ctx.counters.cnps_out += 1;
         }
         while burst.len() < end && self.has_work() {
             let (request, number) = (self.sends.get(self.sent), self.sent);

@@ -2,7 +2,7 @@
 
 use super::IbverbsEndpoint;
 use crate::api::{Mtu, Qp};
-use crate::cm::{Endpoint, Tally};
+use crate::cm::{Endpoint, EndpointCounters};
 use std::net::SocketAddr;
 
 impl Endpoint for IbverbsEndpoint {
@@ -13,10 +13,10 @@ impl Endpoint for IbverbsEndpoint {
         self.mtu()
     }
     /// Always zero: a device counts for all of its queue pairs together.
-    fn tally(&self, _: Qp) -> Tally {
-        Tally::default()
+    fn qp_counters(&self, _: Qp) -> EndpointCounters {
+        EndpointCounters::default()
     }
-    fn total(&self) -> Tally {
-        Tally::default()
+    fn total_counters(&self) -> EndpointCounters {
+        EndpointCounters::default()
     }
 }

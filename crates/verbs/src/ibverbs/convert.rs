@@ -1,7 +1,7 @@
 //! Conversion between the verbs' types and the library's constants.
 
 use super::sys::abi::*;
-use crate::api::{Completed, Operation, QpState, QpType, Status};
+use crate::api::{CompletionKind, Operation, QpState, QpType, Status};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -55,13 +55,13 @@ pub(super) fn supports(kind: QpType, operation: &Operation) -> bool {
 }
 
 /// Returns the completion type of an operation.
-pub(super) fn completed(operation: &Operation) -> Completed {
+pub(super) fn completed(operation: &Operation) -> CompletionKind {
     match operation {
-        Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => Completed::Send,
-        Operation::Write(_) | Operation::WriteImm(..) => Completed::Write,
-        Operation::Read(_) => Completed::Read,
-        Operation::CompareSwap { .. } => Completed::CompareSwap,
-        Operation::FetchAdd { .. } => Completed::FetchAdd,
+        Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => CompletionKind::Send,
+        Operation::Write(_) | Operation::WriteImm(..) => CompletionKind::Write,
+        Operation::Read(_) => CompletionKind::Read,
+        Operation::CompareSwap { .. } => CompletionKind::CompareSwap,
+        Operation::FetchAdd { .. } => CompletionKind::FetchAdd,
     }
 }
 

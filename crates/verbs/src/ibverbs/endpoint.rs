@@ -7,7 +7,7 @@ use super::pair::{Pair, Port};
 use super::queues::{MAX_RECEIVES, QueueKind, ReceiveQueue, parse_wr_id};
 use super::sys::abi::*;
 use super::sys::{self, AsyncEvent as DeviceEvent, Channel, Context, Gid, RecvList, SendList};
-use crate::api::{AsyncEvent, Completed, Completion, Cq, Mtu, PostError, Qp, QpState, Srq, Status, VerbsError};
+use crate::api::{AsyncEvent, CompletionKind, Completion, Cq, Mtu, PostError, Qp, QpState, Srq, Status, VerbsError};
 use crate::slab::Slab;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::OwnedFd;
@@ -237,7 +237,7 @@ impl IbverbsEndpoint {
         match kind {
             QueueKind::Send => {
                 let sent = self.pairs.get_mut(handle)?.sends.complete(&mut self.memory, number)?;
-                (completion.id, completion.completed) = (sent.id, sent.completed);
+                (completion.id, completion.kind) = (sent.id, sent.completed);
                 if status == Status::Success {
                     completion.bytes = sent.bytes;
                 }
@@ -321,12 +321,12 @@ impl IbverbsEndpoint {
 /// Fills the fields of a receive completion.
 #[inline]
 fn fill_receive(completion: &mut Completion, wc: &ibv_wc) {
-    completion.completed = Completed::Recv;
+    completion.kind = CompletionKind::Recv;
     if wc.status != IBV_WC_SUCCESS {
         return;
     }
     if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
-        completion.completed = Completed::RecvWriteImm;
+        completion.kind = CompletionKind::RecvWriteImm;
     }
     completion.bytes = wc.byte_len;
     completion.imm = (wc.wc_flags & IBV_WC_WITH_IMM != 0).then(|| u32::from_be(wc.imm_data));

@@ -8,11 +8,11 @@ use std::path::Path;
 
 /// A device that has the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundDevice {
     /// The device, its port, and the index of the address.
-    pub choice: DeviceSelector,
+    pub device: DeviceSelector,
     /// `true` for hardware, `false` for the kernel's software RoCE over a network interface (rxe).
-    pub hardware: bool,
+    pub is_hardware: bool,
 }
 
 /// Returns the RoCEv2 device that has this address, preferring hardware over emulated devices, or `None` if no device
@@ -20,17 +20,17 @@ pub struct Found {
 ///
 /// # Errors
 /// If the library is missing, or the kernel has no RDMA support.
-pub fn at(local: IpAddr) -> Result<Option<Found>, IoError> {
+pub fn by_address(local: IpAddr) -> Result<Option<FoundDevice>, IoError> {
     let names = devices()?.into_iter().map(|device| device.name());
-    let mut found: Vec<Found> = names
+    let mut found: Vec<FoundDevice> = names
         .filter_map(|name| {
             let hardware = Path::new("/sys/class/infiniband").join(&name).join("device").exists();
             let selected = DeviceSelector { device: Some(name), ..DeviceSelector::default() };
             // A device that cannot be opened is skipped.
             let OpenPort { port, gid, .. } = selected.open_at(local).ok()?;
-            Some(Found { choice: DeviceSelector { port: Some(port), gid: Some(gid.index), ..selected }, hardware })
+            Some(FoundDevice { device: DeviceSelector { port: Some(port), gid: Some(gid.index), ..selected }, is_hardware: hardware })
         })
         .collect();
-    found.sort_by_key(|found| !found.hardware);
+    found.sort_by_key(|found| !found.is_hardware);
     Ok(found.into_iter().next())
 }

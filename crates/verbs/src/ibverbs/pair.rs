@@ -150,8 +150,8 @@ fn rts_attr(kind: QpType, ready: &ReadyToSend, port: &Port, is_recovery: bool) -
         sq_psn: ready.psn,
         timeout: convert::timeout(ready.timeout),
         // Three bits each; 7 RNR retries mean unlimited.
-        retry_cnt: ready.retries.min(7),
-        rnr_retry: ready.rnr_retries.min(7),
+        retry_cnt: ready.retry_cnt.min(7),
+        rnr_retry: ready.rnr_retry.min(7),
         max_rd_atomic: ready.max_rd_atomic.min(port.max_rd_atomic),
         ..state_attr(IBV_QPS_RTS)
     };

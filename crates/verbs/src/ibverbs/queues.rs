@@ -8,7 +8,7 @@ use super::convert;
 use super::memory::Memory;
 use super::sys::abi::ibv_sge;
 use super::sys::{Ah, RecvList};
-use crate::api::{Completed, Data, PostError, QpConfig, QpType, RecvWr, SendWr};
+use crate::api::{CompletionKind, Data, PostError, QpConfig, QpType, RecvWr, SendWr};
 use shotline_memory::{Access, AccessError, Pd};
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(super) fn parse_wr_id(wr_id: u64) -> (u32, QueueKind, u32) {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PostedSend {
     pub(super) id: u64,
-    pub(super) completed: Completed,
+    pub(super) completed: CompletionKind,
     /// Bytes that the operation brings in.
     pub(super) bytes: u32,
     count: u32,
@@ -75,7 +75,7 @@ pub(super) struct SendQueue {
 impl SendQueue {
     pub(super) fn new(config: &QpConfig, max_operation: u64) -> Self {
         let depth = config.max_send_wr.next_power_of_two() as usize;
-        let none = PostedSend { id: 0, completed: Completed::Send, bytes: 0, count: 0 };
+        let none = PostedSend { id: 0, completed: CompletionKind::Send, bytes: 0, count: 0 };
         let datagrams = config.kind == QpType::Ud;
         Self {
             datagrams,
@@ -108,8 +108,8 @@ impl SendQueue {
             return Err(PostError::Destination);
         }
         let completed = convert::completed(&wr.operation);
-        let is_atomic = matches!(completed, Completed::CompareSwap | Completed::FetchAdd);
-        let is_incoming = is_atomic || completed == Completed::Read;
+        let is_atomic = matches!(completed, CompletionKind::CompareSwap | CompletionKind::FetchAdd);
+        let is_incoming = is_atomic || completed == CompletionKind::Read;
         let total = match wr.data {
             Data::Elements(elements) => elements.iter().map(|element| u64::from(element.len)).sum(),
             Data::Inline(bytes) => bytes.len() as u64,

@@ -123,11 +123,11 @@ impl Pair {
     /// Creates nodes with the given bytes of memory, at 10.0.0.1 and following, connected by perfect links.
     pub fn new(seed: u64, memory: &[usize]) -> Result<Self, VerbsError> {
         let nodes = memory.iter().enumerate().map(|(at, bytes)| Node::new(Self::address(at), *bytes));
-        Ok(Self::of(seed, nodes.collect::<Result<_, _>>()?))
+        Ok(Self::with_nodes(seed, nodes.collect::<Result<_, _>>()?))
     }
 
     /// Creates a network of these nodes.
-    pub fn of(seed: u64, nodes: Vec<Node>) -> Self {
+    pub fn with_nodes(seed: u64, nodes: Vec<Node>) -> Self {
         Self {
             now: 1_000_000,
             random: SplitMix64::new(seed),
@@ -209,8 +209,8 @@ impl Pair {
         let ready_to_send = ReadyToSend {
             psn: send_psn,
             timeout: options.timeout,
-            retries: options.retries,
-            rnr_retries: options.rnr_retries,
+            retry_cnt: options.retries,
+            rnr_retry: options.rnr_retries,
             max_rd_atomic: options.rd_atomic,
         };
         let init = Modify::Init { access: options.access, q_key: options.q_key };

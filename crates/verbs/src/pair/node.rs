@@ -2,7 +2,7 @@
 
 use super::{Datagram, packet};
 use crate::api::{Completion, Cq, Modify, PostError, QpConfig, RecvWr, SendWr, Srq, VerbsError};
-use crate::engine::{Ahead, Arrived, Books, Burst, Completions, Context, Engine, Nanos, RecvQueue};
+use crate::engine::{BatchHead, IncomingPacket, QpCounters, Burst, Completions, Context, Engine, Nanos, RecvQueue};
 use shotline_memory::{Access, Addressing, Mr, Pd, Protection, Region, RegionId, RegisterError, Registrar, Sge};
 use shotline_transport::{MAX_BATCH, PayloadDestination, PayloadLocation, Pick, SCRATCH_BYTES};
 use shotline_wire::roce::{ICRC_LEN, Packet};
@@ -59,7 +59,7 @@ pub struct Node {
 struct Pair {
     engine: Engine,
     receives: usize,
-    counters: Books,
+    counters: QpCounters,
 }
 
 #[derive(Default)]
@@ -77,14 +77,14 @@ impl Node {
 
     /// Creates a node with at least `bytes` bytes of memory, all zero.
     pub fn new(address: SocketAddr, bytes: usize) -> Result<Self, VerbsError> {
-        Self::over(address, Region::host(bytes + NODE_BYTES as usize)?)
+        Self::with_memory(address, Region::host(bytes + NODE_BYTES as usize)?)
     }
 
     /// Creates a node over existing memory: all but its last 384 KiB, which the node uses itself, is left unchanged.
     ///
     /// # Panics
     /// If it is shorter than that.
-    pub fn over(address: SocketAddr, memory: Arc<Region>) -> Result<Self, VerbsError> {
+    pub fn with_memory(address: SocketAddr, memory: Arc<Region>) -> Result<Self, VerbsError> {
         let mut registrar = Registrar::new();
         let region: RegionId = registrar.add(Arc::clone(&memory));
         let scratch = Sge { region, offset: (memory.len() - SCRATCH_SPACE as usize) as u64, len: SCRATCH_SPACE };
@@ -155,12 +155,12 @@ impl Node {
     pub fn create_qp(&mut self, config: &QpConfig) -> u32 {
         let number = Self::FIRST_QP + self.pairs.len() as u32;
         let Srq(receives) = config.srq.unwrap_or_else(|| self.create_srq(config.max_recv_wr, config.max_sge));
-        self.buffers -= u64::from(Engine::memory(config));
+        self.buffers -= u64::from(Engine::buffer_bytes(config));
         assert!(self.buffers >= self.free, "no memory left for another queue pair");
-        let buffer = Sge { region: self.scratch.region, offset: self.buffers, len: Engine::memory(config) };
+        let buffer = Sge { region: self.scratch.region, offset: self.buffers, len: Engine::buffer_bytes(config) };
         self.memory.zero(buffer.offset as usize, buffer.len as usize);
         let engine = Engine::new(number, config, buffer);
-        self.pairs.push(Some(Pair { engine, receives: receives as usize, counters: Books::default() }));
+        self.pairs.push(Some(Pair { engine, receives: receives as usize, counters: QpCounters::default() }));
         number
     }
     /// Destroys a queue pair: its requests release their memory and do not complete, and packets to it are dropped.
@@ -192,7 +192,7 @@ impl Node {
         self.pairs.get(index(qp)?)?.as_ref().map(|pair| &pair.engine)
     }
     /// Returns the counters of a queue pair.
-    pub fn qp_books(&self, qp: u32) -> Option<&Books> {
+    pub fn qp_books(&self, qp: u32) -> Option<&QpCounters> {
         self.pairs.get(index(qp)?)?.as_ref().map(|pair| &pair.counters)
     }
     /// Returns the numbers of all queue pairs, destroyed ones included.
@@ -207,7 +207,7 @@ impl Node {
             protection: &mut self.protection,
             receives: &mut self.receives[pair.receives],
             completions: &mut self.completions,
-            books: &mut pair.counters,
+            counters: &mut pair.counters,
         };
         Some(act(&mut pair.engine, &mut ctx))
     }
@@ -285,7 +285,7 @@ impl Node {
             index(packet.bth.dest_qp).and_then(|at| self.pairs.get(at)?.as_ref()).filter(|_| self.steers)
         {
             let covered = |packet: &Datagram| (packet.bytes.len() - ICRC_LEN) as u32;
-            let ahead = Ahead {
+            let ahead = BatchHead {
                 bth: packet.bth,
                 extensions: &packet.extensions,
                 first: covered(first) - header as u32,
@@ -339,7 +339,7 @@ impl Node {
         // The batch was split at the header length of its first packet; if that was wrong, the payload is extracted
         // again.
         let landed = if split == header { landed } else { self.land(PayloadDestination::Scratch, payload, scratch) };
-        let arrived = Arrived {
+        let arrived = IncomingPacket {
             bth: packet.bth,
             extensions: &packet.extensions,
             landed,

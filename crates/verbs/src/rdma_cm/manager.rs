@@ -18,19 +18,19 @@ pub struct Connection(u32);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A connection is requested: accept or reject it within [`Manager::DECISION`].
-    Asked(Connection, IpAddr, Box<Request>),
+    Requested(Connection, IpAddr, Box<Request>),
     /// The peer accepts: make the queue pair ready, then call [`Manager::ready`].
-    Agreed(Connection, Box<Reply>),
+    Accepted(Connection, Box<Reply>),
     /// The peer is ready.
     Established(Connection),
     /// The peer rejects the connection, with a [`reason`].
-    Refused(Connection, u16),
+    Rejected(Connection, u16),
     /// This side has not decided in time, so the request was rejected ([`reason::TIMEOUT`]).
-    Lapsed(Connection),
+    DecisionTimedOut(Connection),
     /// The peer disconnects, or has confirmed the disconnection. No further events follow.
-    Ended(Connection),
+    Disconnected(Connection),
     /// The peer does not answer, or its confirmation of the disconnection is no longer waited for.
-    Silent(Connection),
+    Unreachable(Connection),
     /// A half-open connection was displaced by a newer one. No further events follow.
     Displaced(Connection),
 }
@@ -38,13 +38,13 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked(_, from, _) => write!(f, "{from} asks for a connection"),
-            Self::Agreed(..) => f.write_str("the other side agrees to a connection"),
+            Self::Requested(_, from, _) => write!(f, "{from} asks for a connection"),
+            Self::Accepted(..) => f.write_str("the other side agrees to a connection"),
             Self::Established(_) => f.write_str("the connection is made"),
-            Self::Refused(_, reason) => write!(f, "the other side refuses it (reason {reason} of IBTA 12.6.7.2)"),
-            Self::Lapsed(_) => f.write_str("it was not decided in time"),
-            Self::Ended(_) => f.write_str("the other side has ended it"),
-            Self::Silent(_) => f.write_str("the other side does not answer any more"),
+            Self::Rejected(_, reason) => write!(f, "the other side refuses it (reason {reason} of IBTA 12.6.7.2)"),
+            Self::DecisionTimedOut(_) => f.write_str("it was not decided in time"),
+            Self::Disconnected(_) => f.write_str("the other side has ended it"),
+            Self::Unreachable(_) => f.write_str("the other side does not answer any more"),
             Self::Displaced(_) => f.write_str("it has given way to a newer one"),
         }
     }
@@ -65,7 +65,7 @@ enum State {
     /// DREQ sent; waiting for the DREP.
     DreqSent,
     /// Ended; kept for a while to answer duplicates.
-    Ended,
+    Disconnected,
 }
 
 impl State {
@@ -146,7 +146,7 @@ impl Manager {
 
     /// Creates a manager. Local communication IDs are random.
     pub fn new() -> Self {
-        Self::with_names(RandomState::new())
+        Self::with_hasher(RandomState::new())
     }
 }
 
@@ -158,7 +158,7 @@ impl Default for Manager {
 
 impl<S: BuildHasher> Manager<S> {
     /// Creates a manager whose local communication IDs are hashes of the numbers from 1 on.
-    pub fn with_names(secret: S) -> Self {
+    pub fn with_hasher(secret: S) -> Self {
         Self {
             connections: HashMap::new(),
             requests: HashMap::new(),
@@ -174,12 +174,12 @@ impl<S: BuildHasher> Manager<S> {
     }
 
     /// Returns the counters of connection requests.
-    pub fn counts(&self) -> Counts {
+    pub fn counters(&self) -> Counts {
         Counts { half_open: self.half_open().count() as u64, ..self.counts }
     }
 
     /// Sets the limit of established connections.
-    pub fn serve(&mut self, established: usize) {
+    pub fn set_max_established(&mut self, established: usize) {
         self.max_connections = established.saturating_add(MAX_OTHERS);
     }
 
@@ -207,7 +207,7 @@ impl<S: BuildHasher> Manager<S> {
 
     /// Rejects a request, for a [`reason`].
     pub fn reject(&mut self, now: Duration, connection: Connection, reason: u16) {
-        if self.change(connection, State::ReqReceived, State::Ended) {
+        if self.change(connection, State::ReqReceived, State::Disconnected) {
             *self.counts.refused(reason) += 1;
             self.send_message(now, connection.0, Message::Rej(reason), true); // if the REJ is lost, the REQ is retransmitted
             if let Some(entry) = self.connections.get_mut(&connection.0) {
@@ -253,19 +253,19 @@ impl<S: BuildHasher> Manager<S> {
             (State::ReqSent, Message::Rep(reply)) => {
                 (entry.state, entry.remote, entry.remote_qp) = (State::RepReceived, datagram.local, reply.qp);
                 entry.last_message = None;
-                self.events.push_back(Event::Agreed(Connection(id), reply));
+                self.events.push_back(Event::Accepted(Connection(id), reply));
             }
             // The RTU was lost.
             (State::Established, Message::Rep(_)) if known => self.send_message(now, id, Message::Rtu, false),
             (State::ReqSent | State::RepSent, Message::Mra) => entry.tries = 0,
             (state @ (State::ReqSent | State::RepSent | State::RepReceived), Message::Rej(reason)) => {
                 self.counts.withdrawn += u64::from(state == State::RepSent);
-                self.events.push_back(Event::Refused(Connection(id), reason));
+                self.events.push_back(Event::Rejected(Connection(id), reason));
                 self.end(now, id);
             }
             // The peer displaced it before the RTU arrived.
             (State::Established, Message::Rej(_)) if known => {
-                self.events.push_back(Event::Ended(Connection(id)));
+                self.events.push_back(Event::Disconnected(Connection(id)));
                 self.end(now, id);
             }
             (State::RepSent, Message::Rtu) if known => {
@@ -275,14 +275,14 @@ impl<S: BuildHasher> Manager<S> {
             }
             (state, Message::Dreq(_)) if known => {
                 self.send_message(now, id, Message::Drep, false);
-                if state != State::Ended {
+                if state != State::Disconnected {
                     self.counts.withdrawn += u64::from(state.is_half_open());
-                    self.events.push_back(Event::Ended(Connection(id)));
+                    self.events.push_back(Event::Disconnected(Connection(id)));
                     self.end(now, id);
                 }
             }
             (State::DreqSent, Message::Drep) if known => {
-                self.events.push_back(Event::Ended(Connection(id)));
+                self.events.push_back(Event::Disconnected(Connection(id)));
                 self.end(now, id);
             }
             _ => {} // late or duplicate
@@ -311,9 +311,9 @@ impl<S: BuildHasher> Manager<S> {
             let Some(entry) = self.connections.get_mut(&id) else { continue };
             let max_tries = if entry.state == State::ReqSent { MAX_REQUEST_TRIES } else { MAX_REPLY_TRIES };
             match (entry.state, entry.last_message.take()) {
-                (State::Ended, _) => self.remove(id),
+                (State::Disconnected, _) => self.remove(id),
                 (State::ReqReceived, _) => {
-                    self.events.push_back(Event::Lapsed(Connection(id)));
+                    self.events.push_back(Event::DecisionTimedOut(Connection(id)));
                     self.reject(now, Connection(id), reason::TIMEOUT);
                 }
                 (_, Some(message)) if entry.tries < max_tries => {
@@ -322,7 +322,7 @@ impl<S: BuildHasher> Manager<S> {
                 }
                 (state, Some(_)) => {
                     self.counts.unconfirmed += u64::from(state == State::RepSent);
-                    self.events.push_back(Event::Silent(Connection(id)));
+                    self.events.push_back(Event::Unreachable(Connection(id)));
                     self.remove(id);
                 }
                 (_, None) => entry.timer = Duration::MAX,
@@ -381,7 +381,7 @@ impl<S: BuildHasher> Manager<S> {
         self.insert(now, id, State::ReqReceived, from, (transaction, remote, request.qp));
         self.requests.insert((from, remote, transaction), id);
         self.undecided += 1;
-        self.events.push_back(Event::Asked(Connection(id), from, request));
+        self.events.push_back(Event::Requested(Connection(id), from, request));
     }
 
     fn half_open(&self) -> impl Iterator<Item = (&u32, &Entry)> + Clone {
@@ -405,11 +405,11 @@ impl<S: BuildHasher> Manager<S> {
         }
         if self.connections.len() >= self.max_connections {
             let of = |state| self.connections.iter().filter(move |(_, entry)| entry.state == state);
-            if let Some(id) = oldest(of(State::Ended), 1) {
+            if let Some(id) = oldest(of(State::Disconnected), 1) {
                 self.remove(id);
             } else if let Some(id) = oldest(of(State::DreqSent), 1) {
                 self.remove(id);
-                self.events.push_back(Event::Silent(Connection(id)));
+                self.events.push_back(Event::Unreachable(Connection(id)));
             } else {
                 return false;
             }
@@ -478,7 +478,7 @@ impl<S: BuildHasher> Manager<S> {
     fn end(&mut self, now: Duration, id: u32) {
         if let Some(entry) = self.connections.get_mut(&id) {
             self.undecided -= usize::from(entry.state == State::ReqReceived);
-            (entry.state, entry.last_message, entry.timer) = (State::Ended, None, now + ENDED_LIFETIME);
+            (entry.state, entry.last_message, entry.timer) = (State::Disconnected, None, now + ENDED_LIFETIME);
         }
     }
 }

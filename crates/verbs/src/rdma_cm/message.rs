@@ -82,7 +82,7 @@ pub struct Request {
     /// Initial PSN that the receiver of this message must send with.
     pub psn: u32,
     /// Limits of outstanding READs and atomic operations.
-    pub reads: Reads,
+    pub reads: RdAtomicLimits,
     /// Path MTU.
     pub mtu: Mtu,
     /// Maximum retransmissions.
@@ -103,7 +103,7 @@ pub struct Reply {
     /// Initial PSN that the receiver of this message must send with.
     pub psn: u32,
     /// Limits of outstanding READs and atomic operations.
-    pub reads: Reads,
+    pub reads: RdAtomicLimits,
     /// Maximum retransmissions after an RNR NAK; 7: unlimited.
     pub rnr_retries: u8,
     /// Private data of the application.
@@ -112,11 +112,11 @@ pub struct Reply {
 
 /// Limits of outstanding READs and atomic operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reads {
+pub struct RdAtomicLimits {
     /// Responder resources: operations that the sender of the message can answer concurrently.
-    pub answers: u8,
+    pub responder_resources: u8,
     /// Initiator depth: operations that it may have outstanding.
-    pub begins: u8,
+    pub initiator_depth: u8,
 }
 
 /// Address header of a REQ's private data.
@@ -222,7 +222,7 @@ impl Request {
             service: u64::from_be_bytes(get(mad, 8)),
             qp: get24(mad, 32),
             psn: get24(mad, 44),
-            reads: Reads { answers, begins },
+            reads: RdAtomicLimits { responder_resources: answers, initiator_depth: begins },
             mtu: *Mtu::ALL.get(usize::from(path >> 4).checked_sub(1)?)?,
             retries: retries & 7,
             rnr_retries: path & 7,
@@ -235,8 +235,8 @@ impl Request {
         let mtu = Mtu::ALL.iter().position(|mtu| *mtu == self.mtu).unwrap_or(0) as u8 + 1;
         put(mad, 8, &self.service.to_be_bytes());
         put24(mad, 32, self.qp);
-        put(mad, 35, &[self.reads.answers]);
-        put(mad, 39, &[self.reads.begins]);
+        put(mad, 35, &[self.reads.responder_resources]);
+        put(mad, 39, &[self.reads.initiator_depth]);
         put(mad, 43, &[RESPONSE_TIMEOUT << 3]);
         put24(mad, 44, self.psn);
         put(mad, 47, &[RESPONSE_TIMEOUT << 3 | self.retries & 7]);
@@ -257,7 +257,7 @@ impl Reply {
         Self {
             qp: get24(mad, 12),
             psn: get24(mad, 20),
-            reads: Reads { answers, begins },
+            reads: RdAtomicLimits { responder_resources: answers, initiator_depth: begins },
             rnr_retries: rnr >> 5,
             private: get(mad, 36),
         }
@@ -266,7 +266,7 @@ impl Reply {
     fn emit(&self, mad: &mut [u8; MAD_LEN]) {
         put24(mad, 12, self.qp);
         put24(mad, 20, self.psn);
-        put(mad, 24, &[self.reads.answers, self.reads.begins, ACK_TIMEOUT << 3, self.rnr_retries << 5]);
+        put(mad, 24, &[self.reads.responder_resources, self.reads.initiator_depth, ACK_TIMEOUT << 3, self.rnr_retries << 5]);
         put(mad, 36, &self.private);
     }
 }
@@ -284,7 +284,7 @@ mod tests {
             service: service_id(7174),
             qp: 0x123456,
             psn: 0xABCDEF,
-            reads: Reads { answers: 1, begins: 2 },
+            reads: RdAtomicLimits { responder_resources: 1, initiator_depth: 2 },
             mtu: Mtu::B4096,
             retries: 7,
             rnr_retries: 6,
@@ -298,7 +298,7 @@ mod tests {
         let reply = Reply {
             qp: 0xFFFFFE,
             psn: 1,
-            reads: Reads { answers: 16, begins: 3 },
+            reads: RdAtomicLimits { responder_resources: 16, initiator_depth: 3 },
             rnr_retries: 7,
             private: [7; REPLY_PRIVATE],
         };

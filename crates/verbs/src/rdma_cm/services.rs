@@ -2,7 +2,7 @@
 
 use super::{Connection, Counts, Event, MAD_LEN, Manager, Q_KEY};
 use crate::api::{
-    Completed, Completion, Cq, Data, Destination, Element, Modify, Mtu, Operation, PostError, Provider as _, Qp,
+    CompletionKind, Completion, Cq, Data, Destination, Element, Modify, Mtu, Operation, PostError, Provider as _, Qp,
     QpConfig, QpType, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Status, VerbsError,
 };
 use crate::soft::SoftEndpoint;
@@ -61,7 +61,7 @@ impl Services {
             }),
         )?;
         let timeout = Duration::from_secs(1);
-        let send = ReadyToSend { psn: 0, timeout, retries: 0, rnr_retries: 0, max_rd_atomic: 0 };
+        let send = ReadyToSend { psn: 0, timeout, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 };
         endpoint.modify_qp(qp, Modify::ReadyToSend(send))?;
         let services = Self { manager: Manager::new(), began: Instant::now(), qp, cq, region, memory };
         (0..u64::from(RECEIVES)).try_for_each(|index| services.post(endpoint, index))?;
@@ -75,7 +75,7 @@ impl Services {
 
     /// Returns the counters of connection requests.
     pub fn counts(&self) -> Counts {
-        self.manager.counts()
+        self.manager.counters()
     }
 
     /// Returns the queue pair.
@@ -120,7 +120,7 @@ impl Services {
         now: Duration,
         completion: &Completion,
     ) -> Result<(), VerbsError> {
-        if completion.completed != Completed::Recv || completion.status != Status::Success {
+        if completion.kind != CompletionKind::Recv || completion.status != Status::Success {
             return Ok(());
         }
         if let (Some((from, _)), MAD_LEN) = (completion.source, completion.bytes as usize) {
@@ -132,7 +132,7 @@ impl Services {
     }
 
     /// Returns the time until [`Self::progress`] must be called even if nothing is received.
-    pub fn due(&self) -> Option<Duration> {
+    pub fn next_timeout(&self) -> Option<Duration> {
         self.manager.deadline().map(|deadline| deadline.saturating_sub(self.began.elapsed()))
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Counters, ShmEndpoint};
 use crate::api::{Mtu, Qp};
-use crate::cm::{Endpoint, Tally};
+use crate::cm::{Endpoint, EndpointCounters};
 use std::net::SocketAddr;
 
 impl Endpoint for ShmEndpoint {
@@ -14,14 +14,14 @@ impl Endpoint for ShmEndpoint {
         Mtu::B4096
     }
     /// Always zero: the initiator executes all one-sided operations.
-    fn tally(&self, _: Qp) -> Tally {
-        Tally::default()
+    fn qp_counters(&self, _: Qp) -> EndpointCounters {
+        EndpointCounters::default()
     }
     /// Counts messages as packets; those that arrived in sequence are not counted.
-    fn total(&self) -> Tally {
-        let Counters { stray, refused, nonsense, wakes: _ } = self.counters();
+    fn total_counters(&self) -> EndpointCounters {
+        let Counters { stray, refused, malformed: nonsense, wakes: _ } = self.counters();
         let causes = [("stray", stray), ("refused", refused), ("nonsense", nonsense)];
         let refused = causes.into_iter().filter(|(_, count)| *count > 0).collect();
-        Tally { packets_in: causes.iter().map(|(_, count)| count).sum(), refused, ..Tally::default() }
+        EndpointCounters { packets_in: causes.iter().map(|(_, count)| count).sum(), refused, ..EndpointCounters::default() }
     }
 }

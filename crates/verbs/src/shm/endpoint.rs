@@ -7,8 +7,8 @@ use super::keys::PeerKeys;
 use super::pair::{QueuePair, kind};
 use super::queues::{CompletionQueue, Entry, ReceiveQueue};
 use super::wakeups::Wakeups;
-use crate::api::{AsyncEvent, Completed, Cq, Qp, QpState, Srq, Status, VerbsError};
-use crate::slab::{Slab, place};
+use crate::api::{AsyncEvent, CompletionKind, Cq, Qp, QpState, Srq, Status, VerbsError};
+use crate::slab::{Slab, slot_of};
 use shotline_memory::{KeyMap, Pd, Protection, Registrar, RingReader, RingWriter, request_wakeup, requested_wakeup};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ pub struct Counters {
     /// Messages refused because they were longer than the receive, or named a key that they may not invalidate.
     pub refused: u64,
     /// Invalid data on the peer's board, ring or socket.
-    pub nonsense: u64,
+    pub malformed: u64,
     /// Wake-up messages sent to the peer.
     pub wakes: u64,
 }
@@ -160,18 +160,18 @@ impl ShmEndpoint {
                     self.disconnect();
                     return true;
                 }
-                Received::Malformed | Received::Message(Message::Hello(_)) => self.counters.nonsense += 1,
+                Received::Malformed | Received::Message(Message::Hello(_)) => self.counters.malformed += 1,
                 // The peer may send another wake-up from now on; the board is read after this.
                 Received::Message(Message::Wake) if self.wake % 2 == 1 => self.advance_wake(2),
                 Received::Message(Message::Wake) => {}
                 Received::Message(Message::Key(KeyOffer { slot, .. }, _))
                     if slot as usize >= super::board::MAX_KEYS =>
                 {
-                    self.counters.nonsense += 1;
+                    self.counters.malformed += 1;
                 }
                 Received::Message(Message::Key(offer, memory)) => {
                     let is_valid = self.keys.insert(offer, memory);
-                    self.counters.nonsense += u64::from(!is_valid);
+                    self.counters.malformed += u64::from(!is_valid);
                 }
                 Received::Message(Message::Ended { slot, rkey }) => self.keys.drop_key(slot, rkey),
                 Received::Message(Message::Named { rkey, name }) => self.keys.name(rkey, name),
@@ -196,7 +196,7 @@ impl ShmEndpoint {
     /// Fails the link because the peer violated the ring protocol, so the ring's state is undefined.
     #[cold]
     pub(super) fn fail_link(&mut self) {
-        self.counters.nonsense += 1;
+        self.counters.malformed += 1;
         if !self.is_disconnected {
             self.disconnect();
         }
@@ -269,8 +269,8 @@ impl ShmEndpoint {
     #[inline]
     pub(super) fn publish_receives(&mut self, queue: u32) {
         let posted = self.receives.get(queue).map_or(0, ReceiveQueue::len) as u32;
-        let taken = self.taken[place(queue)];
-        self.mine.receives(place(queue)).store(taken.wrapping_add(posted), Ordering::Release);
+        let taken = self.taken[slot_of(queue)];
+        self.mine.receives(slot_of(queue)).store(taken.wrapping_add(posted), Ordering::Release);
         self.must_notify = true;
     }
 
@@ -288,7 +288,7 @@ impl ShmEndpoint {
             (Word::Peer, if ready { pair.peer } else { 0 }),
             (Word::Access, u32::from(pair.access.bits())),
             (Word::Domain, self.domain(pair.config.pd)),
-            (Word::Receives, place(pair.receives) as u32),
+            (Word::Receives, slot_of(pair.receives) as u32),
             (Word::Strict, u32::from(pair.config.strict)),
             (Word::Expected, pair.expected),
             (Word::RefusalCode, 0),
@@ -352,7 +352,7 @@ impl ShmEndpoint {
             else {
                 break;
             };
-            let entry = Entry::new(receive.id, Completed::Recv, number, slot).failed(Status::Flushed);
+            let entry = Entry::new(receive.id, CompletionKind::Recv, number, slot).failed(Status::Flushed);
             if let Some(queue) = self.receives.get_mut(queue) {
                 queue.recycle(&mut self.protection, receive);
             }

@@ -4,7 +4,7 @@ use super::board::MAX_KEYS;
 use super::control::KeyOffer;
 use crate::api::VerbsError;
 use crate::cm::message::Refusal;
-use crate::cm::{Account, Reservation, SessionId};
+use crate::cm::{MemoryBudget, Reservation, SessionId};
 use rustix::fd::OwnedFd;
 use shotline_memory::{Access, AccessError, KeyMap, Pages, Region};
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ pub(super) struct PeerKeys {
     pub(super) free: Vec<u32>,
     pub(super) next: u32,
     /// Account that the peer's memory is charged to.
-    pub(super) account: Option<(Account, SessionId)>,
+    pub(super) account: Option<(MemoryBudget, SessionId)>,
     /// Reason for the last refusal to map memory of the peer.
     pub(super) refusal: Option<Refusal>,
 }
@@ -83,7 +83,7 @@ impl PeerKeys {
     /// Charges a mapping to the peer's account, if there is one.
     fn charge(&self, bytes: u64) -> Result<Option<Reservation>, Refusal> {
         let Some((account, session)) = &self.account else { return Ok(None) };
-        account.lend(*session, MAPPING_BYTES + bytes / PAGES_PER_TABLE, "a mapping of an initiator's memory").map(Some)
+        account.reserve(*session, MAPPING_BYTES + bytes / PAGES_PER_TABLE, "a mapping of an initiator's memory").map(Some)
     }
 
     /// Maps memory that the peer offers. Returns `false` if the offer is invalid; memory that does not fit the account

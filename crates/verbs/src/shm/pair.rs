@@ -1,7 +1,7 @@
 //! State of a queue pair.
 
 use super::queues::{PinnedElements, Receive};
-use crate::api::{Completed, Operation, QpConfig, QpState, Status};
+use crate::api::{CompletionKind, Operation, QpConfig, QpState, Status};
 use shotline_memory::Access;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -127,12 +127,12 @@ impl QueuePair {
 
 /// Returns the completion type of an operation.
 #[inline]
-pub(super) fn kind(operation: &Operation) -> Completed {
+pub(super) fn kind(operation: &Operation) -> CompletionKind {
     match operation {
-        Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => Completed::Send,
-        Operation::Write(_) | Operation::WriteImm(..) => Completed::Write,
-        Operation::Read(_) => Completed::Read,
-        Operation::CompareSwap { .. } => Completed::CompareSwap,
-        Operation::FetchAdd { .. } => Completed::FetchAdd,
+        Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => CompletionKind::Send,
+        Operation::Write(_) | Operation::WriteImm(..) => CompletionKind::Write,
+        Operation::Read(_) => CompletionKind::Read,
+        Operation::CompareSwap { .. } => CompletionKind::CompareSwap,
+        Operation::FetchAdd { .. } => CompletionKind::FetchAdd,
     }
 }

@@ -12,7 +12,7 @@ use crate::api::{
     Provider, Qp, QpConfig, QpState, QpType, Reach, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Srq, VerbsError,
 };
 use crate::random::fresh_number;
-use crate::slab::place;
+use crate::slab::slot_of;
 use rustix::fd::BorrowedFd;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl ShmEndpoint {
         let pd = queue.pd;
         self.protection.join(pd)?;
         let handle = self.receives.insert(queue).filter(|handle| {
-            let fits = place(*handle) < MAX_QUEUES;
+            let fits = slot_of(*handle) < MAX_QUEUES;
             if !fits {
                 self.receives.remove(*handle);
             }
@@ -94,9 +94,9 @@ impl ShmEndpoint {
     fn ready_to_send(&mut self, slot: usize, ready: &ReadyToSend) {
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return };
         pair.next = ready.psn;
-        let attempts = u32::from(ready.retries) + 1;
+        let attempts = u32::from(ready.retry_cnt) + 1;
         pair.timeout = (!ready.timeout.is_zero()).then(|| ready.timeout.saturating_mul(attempts));
-        pair.rnr_retries = ready.rnr_retries;
+        pair.rnr_retries = ready.rnr_retry;
         pair.state = QpState::ReadyToSend;
     }
 
@@ -123,7 +123,7 @@ pub const DESCRIPTION: Description = Description {
         uc: false,
         rc: true,
         atomics: true,
-        target_sleeps: true,
+        target_cpu_is_idle: true,
         partial_registration: false,
         separate_rights: false,
         revokes: false,
@@ -131,7 +131,7 @@ pub const DESCRIPTION: Description = Description {
         invalidates: true,
         lenient: true,
         random_numbers: true,
-        tells_solicited: true,
+        reports_solicited: true,
         max_operation: MAX_OPERATION_BYTES,
     },
     form: "shm",

@@ -1,6 +1,6 @@
 //! Completion queues and receive queues.
 
-use crate::api::{Completed, Completion, PostError, RecvWr, Status};
+use crate::api::{CompletionKind, Completion, PostError, RecvWr, Status};
 use shotline_memory::{Access, AccessError, Pd, Pin, Protection, Sge};
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ pub(super) struct Entry {
     /// Immediate data, or an invalidated key.
     pub(super) word: u32,
     pub(super) status: Status,
-    pub(super) completed: Completed,
+    pub(super) completed: CompletionKind,
     pub(super) flags: u8,
 }
 
@@ -27,7 +27,7 @@ impl Entry {
 
     /// Creates a successful completion without bytes.
     #[inline]
-    pub(super) fn new(id: u64, completed: Completed, qp: u32, slot: usize) -> Self {
+    pub(super) fn new(id: u64, completed: CompletionKind, qp: u32, slot: usize) -> Self {
         let status = Status::Success;
         Self { id, qp, slot: slot as u32, number: 0, bytes: 0, word: 0, status, completed, flags: 0 }
     }
@@ -43,14 +43,14 @@ impl Entry {
     /// Returns `true` for completions of the send queue.
     #[inline]
     pub(super) fn is_send(&self) -> bool {
-        !matches!(self.completed, Completed::Recv | Completed::RecvWriteImm)
+        !matches!(self.completed, CompletionKind::Recv | CompletionKind::RecvWriteImm)
     }
     #[inline]
     pub(super) fn completion(&self) -> Completion {
         Completion {
             id: self.id,
             status: self.status,
-            completed: self.completed,
+            kind: self.completed,
             qp: self.qp,
             bytes: self.bytes,
             imm: (self.flags & Self::IMM != 0).then_some(self.word),
@@ -84,7 +84,7 @@ pub(super) struct CompletionQueue {
 impl CompletionQueue {
     pub(super) fn new(depth: u32) -> Self {
         let depth = depth as usize;
-        let ring = vec![Entry::new(0, Completed::Send, 0, 0); depth.next_power_of_two()].into();
+        let ring = vec![Entry::new(0, CompletionKind::Send, 0, 0); depth.next_power_of_two()].into();
         Self { ring, head: 0, len: 0, depth, armed: Armed::No, overrun: false }
     }
     pub(super) fn arm(&mut self, solicited_only: bool) {

@@ -5,8 +5,8 @@ use super::endpoint::ShmEndpoint;
 use super::pair::Incoming;
 use super::queues::{Entry, Receive};
 use super::record::{HEADER, Header, record_len};
-use crate::api::{Completed, Status};
-use crate::slab::place;
+use crate::api::{CompletionKind, Status};
+use crate::slab::slot_of;
 use std::sync::atomic::Ordering;
 
 /// Maximum number of records processed before other work continues.
@@ -97,7 +97,7 @@ impl ShmEndpoint {
         if header.has(Header::WRITE) {
             incoming.filled = incoming.total;
         } else if u64::from(header.fragment) > incoming.total - incoming.filled {
-            self.counters.nonsense += 1;
+            self.counters.malformed += 1;
             return self.put_back(slot);
         } else {
             self.copy_out(slot, u64::from(header.fragment));
@@ -107,7 +107,7 @@ impl ShmEndpoint {
         match (header.has(Header::LAST), whole) {
             (true, true) => self.finish_message(slot, queue, header),
             (true, false) => {
-                self.counters.nonsense += 1;
+                self.counters.malformed += 1;
                 self.put_back(slot);
             }
             (false, _) => {}
@@ -119,7 +119,7 @@ impl ShmEndpoint {
     fn return_credit(&mut self, header: &Header) {
         let index = usize::from(header.queue);
         let Some(taken) = self.taken.get_mut(index) else {
-            self.counters.nonsense += 1;
+            self.counters.malformed += 1;
             return;
         };
         *taken = taken.wrapping_add(1);
@@ -129,7 +129,7 @@ impl ShmEndpoint {
     }
 
     fn count_taken(&mut self, queue: u32) {
-        let taken = &mut self.taken[place(queue)];
+        let taken = &mut self.taken[slot_of(queue)];
         *taken = taken.wrapping_add(1);
     }
 
@@ -164,7 +164,7 @@ impl ShmEndpoint {
         let (strict, cq, qp) = (pair.config.strict, pair.config.recv_cq, pair.number);
         let Some(receives) = self.receives.get_mut(queue) else { return };
         if strict {
-            let entry = Entry::new(receive.id, Completed::Recv, qp, slot).failed(Status::LocalLength);
+            let entry = Entry::new(receive.id, CompletionKind::Recv, qp, slot).failed(Status::LocalLength);
             receives.recycle(&mut self.protection, receive);
             self.complete(cq, entry);
         } else {
@@ -234,7 +234,7 @@ impl ShmEndpoint {
         let Some(incoming) = pair.incoming.take() else { return };
         pair.expected = pair.expected.wrapping_add(1);
         self.mine.pair(slot, Word::Expected).store(pair.expected, Ordering::Release);
-        let completed = if header.has(Header::WRITE) { Completed::RecvWriteImm } else { Completed::Recv };
+        let completed = if header.has(Header::WRITE) { CompletionKind::RecvWriteImm } else { CompletionKind::Recv };
         let mut entry = Entry::new(incoming.receive.id, completed, qp, slot);
         (entry.bytes, entry.word) = (incoming.total as u32, header.word);
         let flags = [

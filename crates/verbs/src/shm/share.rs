@@ -6,7 +6,7 @@ use super::endpoint::ShmEndpoint;
 use super::failed;
 use crate::api::VerbsError;
 use crate::cm::message::Refusal;
-use crate::cm::{Account, SessionId};
+use crate::cm::{MemoryBudget, SessionId};
 use rustix::fs::SealFlags;
 use shotline_memory::{Access, Mr, Pd, Region};
 use std::sync::atomic::Ordering;
@@ -84,7 +84,7 @@ impl ShmEndpoint {
     }
 
     /// Charges memory that the peer registers from now on to an account.
-    pub fn charge(&mut self, account: Account, session: SessionId) {
+    pub fn charge(&mut self, account: MemoryBudget, session: SessionId) {
         self.keys.account = Some((account, session));
     }
 

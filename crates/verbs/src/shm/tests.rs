@@ -5,7 +5,7 @@ use super::control::{KeyOffer, Message};
 use super::endpoint::{Counters, ShmEndpoint};
 use super::record::{Header, record_len};
 use crate::api::{
-    Completed, Completion, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive,
+    CompletionKind, Completion, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive,
     ReadyToSend, RecvWr, Remote, SendWr, Status,
 };
 use shotline_memory::{Access, Addressing, Mr, Region};
@@ -55,7 +55,7 @@ fn connect(side: &mut Honest, peer: u32) {
         min_rnr_timer: RnrTimer::from_code(1).unwrap(),
         ack_every: 0,
     };
-    let send = ReadyToSend { psn: 0, timeout: Duration::from_micros(50), retries: 1, rnr_retries: 1, max_rd_atomic: 1 };
+    let send = ReadyToSend { psn: 0, timeout: Duration::from_micros(50), retry_cnt: 1, rnr_retry: 1, max_rd_atomic: 1 };
     let init = Modify::Init { access: Access::ALL, q_key: 0 };
     for change in [Modify::Reset, init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)] {
         if side.shm.modify_qp(side.qp, change).is_err() {
@@ -185,7 +185,7 @@ fn malicious_peer_harms_only_its_own_link() {
             let mut out = [Completion::default(); 16];
             let found = a.shm.poll_cq(a.cq, &mut out).unwrap();
             for done in out[..found].iter().filter(|done| done.status == Status::Success) {
-                good[usize::from(matches!(done.completed, Completed::Recv | Completed::RecvWriteImm))] += 1;
+                good[usize::from(matches!(done.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm))] += 1;
             }
             if random.below(20) == 0 {
                 a.shm.progress().unwrap();
@@ -195,7 +195,7 @@ fn malicious_peer_harms_only_its_own_link() {
         let mut guard = vec![0; HALF];
         a.region.read(HALF, &mut guard);
         assert!(guard.iter().all(|byte| *byte == 0x5A), "seed {seed}: memory outside all requests was written");
-        let Counters { stray, refused, nonsense, .. } = a.shm.counters();
+        let Counters { stray, refused, malformed: nonsense, .. } = a.shm.counters();
         counts.iter_mut().zip([stray, refused, nonsense]).for_each(|(sum, count)| *sum += count);
     }
     // Not everything was refused at the first check: requests and messages got through, and each kind of refusal

@@ -2,7 +2,7 @@
 
 use super::{Drops, SoftEndpoint};
 use crate::api::{Mtu, Qp};
-use crate::cm::{Endpoint, Tally};
+use crate::cm::{Endpoint, EndpointCounters};
 use shotline_transport::PacketIo;
 use std::net::SocketAddr;
 
@@ -13,10 +13,10 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
     fn mtu(&self) -> Mtu {
         Mtu::B4096
     }
-    fn tally(&self, qp: Qp) -> Tally {
-        self.qp_counters(qp).map(Tally::from).unwrap_or_default()
+    fn qp_counters(&self, qp: Qp) -> EndpointCounters {
+        self.qp_counters(qp).map(EndpointCounters::from).unwrap_or_default()
     }
-    fn total(&self) -> Tally {
+    fn total_counters(&self) -> EndpointCounters {
         let counters = self.counters();
         let Drops { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = counters.drops;
         let refused = [
@@ -26,12 +26,12 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
             ("bad_icrc", bad_icrc),
             ("unverified", unverified),
         ];
-        Tally {
+        EndpointCounters {
             packets_in: counters.packets_in,
             packets_out: counters.packets_out,
             packets_copied: counters.packets_copied,
             refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
-            ..Tally::default()
+            ..EndpointCounters::default()
         }
     }
 }

@@ -43,7 +43,7 @@ impl Completions for Sinks {
     fn push(&mut self, cq: Cq, completion: Completion) {
         self.queues.push(cq, completion);
     }
-    fn accessed(&mut self, accessed: RemoteAccess) {
+    fn on_remote_access(&mut self, accessed: RemoteAccess) {
         self.watch.push(accessed);
     }
 }
@@ -120,7 +120,7 @@ impl Core {
             protection: &mut self.protection,
             receives,
             completions: &mut self.sinks,
-            books: counters,
+            counters: counters,
         };
         Some(work(engine, &mut context))
     }
@@ -146,11 +146,11 @@ impl Core {
     /// Updates a queue pair's schedule and timer. Called once after any number of calls to its engine.
     pub(super) fn reschedule(&mut self, index: u32) {
         let Some(pair) = self.pairs.get_mut(index) else { return };
-        let in_flight = pair.engine.under_way();
+        let in_flight = pair.engine.in_flight();
         self.in_flight = self.in_flight - pair.in_flight + in_flight;
         pair.in_flight = in_flight;
         if pair.schedule != Schedule::Ready && pair.engine.has_packets_to_send(self.now) {
-            if self.in_flight < self.max_in_flight || pair.engine.owes(self.now) {
+            if self.in_flight < self.max_in_flight || pair.engine.has_response_pending(self.now) {
                 pair.schedule = Schedule::Ready;
                 self.ready.push_back(index);
             } else if pair.schedule == Schedule::Idle {

@@ -38,7 +38,7 @@ pub use provider::DESCRIPTION;
 
 use self::core::Core;
 use crate::api::{Qp, VerbsError};
-use crate::engine::Books;
+use crate::engine::QpCounters;
 use crate::slab;
 use receive::EndpointSteer;
 use shotline_memory::{Region, RegionId, Regions, Registrar, Sge};
@@ -238,7 +238,7 @@ impl<P: PacketIo> SoftEndpoint<P> {
         EndpointCounters { completions_lost: sinks.queues.lost, notices_lost: sinks.watch.lost, ..self.core.counters }
     }
     /// Returns the counters of a queue pair.
-    pub fn qp_counters(&self, qp: Qp) -> Option<&Books> {
+    pub fn qp_counters(&self, qp: Qp) -> Option<&QpCounters> {
         self.core.pairs.by_number(qp.0).map(|pair| &pair.counters)
     }
     /// Returns the last error of the transport's send ([`EndpointCounters::unsendable`]).

@@ -1,7 +1,7 @@
 //! The queue pairs of an endpoint, by index and by number.
 
 use crate::api::{Cq, QpConfig, Srq, VerbsError};
-use crate::engine::{Books, Engine, Nanos, RecvQueue};
+use crate::engine::{QpCounters, Engine, Nanos, RecvQueue};
 use crate::random::fresh_number;
 use shotline_memory::Sge;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub(super) enum Schedule {
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) engine: Engine,
-    pub(super) counters: Books,
+    pub(super) counters: QpCounters,
     /// The engine's memory, allocated from the endpoint's arena.
     pub(super) memory: Sge,
     /// Its receive queue; unused if it has a shared one.
@@ -82,7 +82,7 @@ impl Pairs {
         let depth = if config.srq.is_some() { 0 } else { config.max_recv_wr };
         let pair = Box::new(Pair {
             engine: Engine::new(number, config, memory),
-            counters: Books::default(),
+            counters: QpCounters::default(),
             memory,
             receives: RecvQueue::new(config.pd, depth, config.max_sge),
             schedule: Schedule::Idle,

@@ -21,7 +21,7 @@ pub const DESCRIPTION: Description = Description {
         uc: true,
         rc: true,
         atomics: true,
-        target_sleeps: false,
+        target_cpu_is_idle: false,
         partial_registration: true,
         separate_rights: true,
         revokes: true,
@@ -29,7 +29,7 @@ pub const DESCRIPTION: Description = Description {
         invalidates: true,
         lenient: true,
         random_numbers: true,
-        tells_solicited: true,
+        reports_solicited: true,
         max_operation: 1 << 31,
     },
     form: "soft",
@@ -311,7 +311,7 @@ impl<P: PacketIo> SoftEndpoint<P> {
         let Core { pairs, arena, protection, .. } = &mut self.core;
         protection.join(config.pd)?;
         let created = arena
-            .alloc(protection, Engine::memory(config))
+            .alloc(protection, Engine::buffer_bytes(config))
             .and_then(|memory| pairs.create(config, memory, number).map(Qp).inspect_err(|_| arena.free(memory)));
         created.inspect_err(|_| protection.leave(config.pd))
     }

@@ -14,7 +14,7 @@
 use super::core::Core;
 use super::counters::Drops;
 use crate::api::QpType;
-use crate::engine::{Ahead, Arrived};
+use crate::engine::{BatchHead, IncomingPacket};
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
 use shotline_transport::{BatchInfo, Icrc, MAX_BATCH, PayloadDestination, PayloadLocation, Pick, RxPacket, Steer};
@@ -95,7 +95,7 @@ impl<'a> EndpointSteer<'a> {
             Icrc::Unverified | Icrc::Absent => return Err(|drops| &mut drops.unverified),
         }
         let (congested, source) = (done.congested, done.source);
-        let packet = Arrived { bth, extensions: &extensions, landed, len, congested, source };
+        let packet = IncomingPacket { bth, extensions: &extensions, landed, len, congested, source };
         self.core.with(index, |engine, context| engine.receive(context, &packet));
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Steer for EndpointSteer<'_> {
             },
             None => &pair.receives,
         };
-        let ahead = Ahead {
+        let ahead = BatchHead {
             bth,
             extensions: &extensions,
             first: bare(seen.segment).saturating_sub(bth.opcode.header_len() as u32),

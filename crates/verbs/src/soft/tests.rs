@@ -135,7 +135,7 @@ fn bring_up<P: PacketIo>(endpoint: &mut SoftEndpoint<P>, qp: Qp, peer: (SocketAd
         min_rnr_timer: RnrTimer::from_code(1).unwrap(),
         ack_every: 0,
     };
-    let rts = ReadyToSend { psn: 0, timeout, retries: 7, rnr_retries: 7, max_rd_atomic: 1 };
+    let rts = ReadyToSend { psn: 0, timeout, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
     for change in
         [Modify::Init { access: Access::ALL, q_key: 0 }, Modify::ReadyToReceive(rtr), Modify::ReadyToSend(rts)]
     {

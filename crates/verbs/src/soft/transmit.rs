@@ -1,7 +1,7 @@
 //! Transmission of bursts, and the backlog of packets that the transport does not accept at once.
 
 use super::core::{Core, MAX_BURST_PACKETS};
-use crate::engine::{Burst, Outgoing};
+use crate::engine::{Burst, OutgoingPacket};
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
 use shotline_transport::{IoError, MAX_BATCH, PacketIo, Seal, TxPacket};
@@ -20,7 +20,7 @@ const MAX_SMALL_PAYLOAD: u32 = 512;
 /// Returns `true` if a packet may share a batch with the first one. A receiver sees only the first header of a batch
 /// and chooses destinations for one queue pair, so payloads for others are copied again. For small packets that is
 /// cheaper than a separate system call.
-fn fits_batch(burst: &Burst, first: &Outgoing, packet: &Outgoing) -> bool {
+fn fits_batch(burst: &Burst, first: &OutgoingPacket, packet: &OutgoingPacket) -> bool {
     /// Bytes of the destination queue pair in the BTH.
     const DEST_QP: std::ops::Range<usize> = 5..8;
     packet.header.get(DEST_QP) == first.header.get(DEST_QP)
@@ -30,8 +30,8 @@ fn fits_batch(burst: &Burst, first: &Outgoing, packet: &Outgoing) -> bool {
 /// Moves acknowledgements after a small request to the same queue pair: the segments of one system call have equal
 /// lengths except the last, which may be shorter. The two belong to opposite directions, so their order does not
 /// matter.
-fn acknowledge_last(packets: &mut [Outgoing]) {
-    let opcode = |packet: &Outgoing| packet.header.first().copied().and_then(Opcode::from_u8);
+fn acknowledge_last(packets: &mut [OutgoingPacket]) {
+    let opcode = |packet: &OutgoingPacket| packet.header.first().copied().and_then(Opcode::from_u8);
     for at in 1..packets.len() {
         let [first, second] = &packets[at - 1..=at] else { continue };
         let small = matches!(
@@ -145,7 +145,7 @@ impl Transmitter {
         for packet in packets {
             let elements = &mut gather[packet.elements.0 as usize..][..packet.elements.1 as usize];
             let is_shared = |element: &Sge| core.regions.get(element.region).is_shared();
-            if !(packet.again && !elements.is_empty() || core.has_shared_regions && elements.iter().any(is_shared)) {
+            if !(packet.is_retransmission && !elements.is_empty() || core.has_shared_regions && elements.iter().any(is_shared)) {
                 continue;
             }
             core.counters.packets_copied += 1;

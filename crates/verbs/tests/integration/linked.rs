@@ -42,7 +42,7 @@ impl Side {
             min_rnr_timer: RnrTimer::from_code(1).unwrap(),
             ack_every: 0,
         };
-        let send = ReadyToSend { psn: 3, timeout: WAIT_TIMEOUT, retries: 7, rnr_retries: 7, max_rd_atomic: 1 };
+        let send = ReadyToSend { psn: 3, timeout: WAIT_TIMEOUT, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
         let init = Modify::Init { access: Access::ALL, q_key: 0 };
         for change in [init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)] {
             self.shm.modify_qp(self.qp, change).unwrap();

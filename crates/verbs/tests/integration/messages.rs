@@ -7,7 +7,7 @@ use shotline_testing::assert_committed;
 use shotline_verbs::api::Mtu;
 use shotline_verbs::cm::message::{Answer, Request, parse};
 use shotline_verbs::rdma_cm::message::{
-    self as rdma, Datagram, Message, REPLY_PRIVATE, REQUEST_PRIVATE, Reads, Reply, service_id,
+    self as rdma, Datagram, Message, REPLY_PRIVATE, REQUEST_PRIVATE, RdAtomicLimits, Reply, service_id,
 };
 use std::path::PathBuf;
 
@@ -66,7 +66,7 @@ fn rdma_cm_seeds_and_their_mutations_pass() {
 /// (`fuzz/src/messages.rs`).
 fn conversations() -> [(&'static str, Vec<u8>); 3] {
     let (own, other) = (1, 9);
-    let reads = Reads { answers: 16, begins: 1 };
+    let reads = RdAtomicLimits { responder_resources: 16, initiator_depth: 1 };
     let request = rdma::Request {
         service: service_id(7174),
         qp: 0x11,

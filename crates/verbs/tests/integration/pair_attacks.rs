@@ -7,7 +7,7 @@ use shotline_memory::{Access, Addressing};
 use shotline_random::SplitMix64;
 use shotline_testing::seeds;
 use shotline_verbs::api::{Cq, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
-use shotline_verbs::engine::{Books, NakCounters, Refusals};
+use shotline_verbs::engine::{QpCounters, NakCounters, QpDropCounters};
 use shotline_verbs::pair::{Datagram, Link, Options, Pair, seal};
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use shotline_wire::atomic::{AtomicAckEth, AtomicEth};
@@ -65,7 +65,7 @@ impl Target {
         Self { pair, ends, lkeys, full, read_only, foreign, stale: stale.rkey, others, expired, before }
     }
 
-    fn counters(&self) -> Books {
+    fn counters(&self) -> QpCounters {
         *self.pair.node(1).qp_books(self.ends[1].0).unwrap()
     }
     fn state(&self) -> QpState {
@@ -138,7 +138,7 @@ impl Attack {
 }
 
 /// Name, packet, expected drop counter, and the NAK code that IBTA prescribes.
-type Case = (&'static str, Attack, fn(&Refusals) -> u64, Option<NakCode>);
+type Case = (&'static str, Attack, fn(&QpDropCounters) -> u64, Option<NakCode>);
 
 fn cases(target: &Target) -> Vec<Case> {
     use NakCode::{InvalidRequest as Invalid, RemoteAccessError as Denied};

@@ -4,8 +4,8 @@ use crate::model::Work;
 use shotline_memory::Access;
 use shotline_random::SplitMix64;
 use shotline_testing::seeds;
-use shotline_verbs::api::{Completed, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
-use shotline_verbs::engine::Refusals;
+use shotline_verbs::api::{CompletionKind, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
+use shotline_verbs::engine::QpDropCounters;
 use shotline_verbs::pair::{Link, Options, Pair};
 use std::time::Duration;
 
@@ -82,9 +82,9 @@ fn every_request_is_executed_once_despite_faults() {
             assert_eq!(counters.packets_in, side.accepts + counters.acks_in + naks + dropped, "{counters:#?}");
             // A conforming peer's packets are not rejected, and a suppressed NAK is not a packet. A late copy of an
             // atomic operation whose result has been discarded is a duplicate, too.
-            let Refusals { no_receive, naks_held, bad_psn, .. } = refused;
+            let QpDropCounters { no_receive, naks_held, bad_psn, .. } = refused;
             assert!(bad_psn <= counters.duplicates);
-            assert_eq!(refused, Refusals { no_receive, naks_held, bad_psn, ..Refusals::default() });
+            assert_eq!(refused, QpDropCounters { no_receive, naks_held, bad_psn, ..QpDropCounters::default() });
         }
     }
 }
@@ -113,7 +113,7 @@ fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
             let mut receives = 0;
             let mut failed = false;
             while let Some(completion) = work.pair.node_mut(at).poll(side.cq) {
-                if matches!(completion.completed, Completed::Recv | Completed::RecvWriteImm) {
+                if matches!(completion.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm) {
                     receives += 1;
                     assert!(matches!(completion.status, Status::Success | Status::Flushed));
                     continue;
@@ -131,7 +131,7 @@ fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
                     (_, false) => Status::RetryExceeded,
                     (_, true) => Status::Flushed,
                 };
-                assert_eq!((completion.status, completion.completed), (expected, oldest.completion.completed));
+                assert_eq!((completion.status, completion.kind), (expected, oldest.completion.kind));
                 failed = true;
             }
             assert!(side.posted.is_empty());

@@ -2,7 +2,7 @@
 
 use shotline_memory::Access;
 use shotline_testing::seeds;
-use shotline_verbs::api::{Completed, Data, Element, Mtu, Operation, QpConfig, QpType, RecvWr, SendWr, Status};
+use shotline_verbs::api::{CompletionKind, Data, Element, Mtu, Operation, QpConfig, QpType, RecvWr, SendWr, Status};
 use shotline_verbs::pair::{Link, Options, Pair};
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn shared_receives_neither_lose_nor_mix_messages() {
                 pair.step();
             }
             while let Some(done) = pair.node_mut(1).poll(cqs[1]) {
-                assert_eq!((done.status, done.completed), (Status::Success, Completed::Recv));
+                assert_eq!((done.status, done.kind), (Status::Success, CompletionKind::Recv));
                 let at = qps.iter().position(|qp| qp[1] == done.qp).unwrap();
                 let bytes = pair.node(1).read(done.id * SLOT_BYTES, done.bytes as usize);
                 assert_eq!(bytes[..8], (at as u64).to_le_bytes(), "it arrived on its own connection");

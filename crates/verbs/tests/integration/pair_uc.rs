@@ -3,7 +3,7 @@
 use crate::model::Work;
 use shotline_memory::Access;
 use shotline_testing::seeds;
-use shotline_verbs::api::{Completed, Data, Element, Mtu, Operation, QpType, RecvWr, Remote, SendWr, Status};
+use shotline_verbs::api::{CompletionKind, Data, Element, Mtu, Operation, QpType, RecvWr, Remote, SendWr, Status};
 use shotline_verbs::pair::{Link, Options, Pair};
 
 #[test]
@@ -82,8 +82,8 @@ fn completed_messages_are_whole_and_stay_unchanged() {
         while let Some(completion) = pair.node_mut(1).poll(cq) {
             assert_eq!(completion.status, Status::Success);
             let receive = (MESSAGES + completion.id) * SLOT_BYTES;
-            let (address, message) = match completion.completed {
-                Completed::Recv => {
+            let (address, message) = match completion.kind {
+                CompletionKind::Recv => {
                     let head = pair.node(1).read(receive, 8);
                     (receive, usize::from(head[0]))
                 }

@@ -3,10 +3,10 @@
 use shotline_memory::{Access, Addressing, MemoryError, Mr, Pd, Region};
 use shotline_testing::{WAIT_TIMEOUT, wait_until, wait_until_asleep, wait_until_some};
 use shotline_verbs::api::{
-    Completed, Completion, Cq, Data, Element, Modify, Mtu, Operation, PostError, Provider, Qp, QpConfig, QpState,
+    CompletionKind, Completion, Cq, Data, Element, Modify, Mtu, Operation, PostError, Provider, Qp, QpConfig, QpState,
     QpType, ReadyToReceive, ReadyToSend, RecvWr, Remote, SendWr, Status, VerbsError,
 };
-use shotline_verbs::cm::{Account, Bound};
+use shotline_verbs::cm::{MemoryBudget, MemoryLimit};
 use shotline_verbs::shm::ShmEndpoint;
 use shotline_wire::aeth::RnrTimer;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Side {
             min_rnr_timer: RnrTimer::from_code(1).unwrap(),
             ack_every: 0,
         };
-        let send = ReadyToSend { psn: 77, timeout, retries: 2, rnr_retries, max_rd_atomic: 1 };
+        let send = ReadyToSend { psn: 77, timeout, retry_cnt: 2, rnr_retry: rnr_retries, max_rd_atomic: 1 };
         for change in [init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)] {
             self.shm.modify_qp(self.qp, change).unwrap();
         }
@@ -114,8 +114,8 @@ fn settle(a: &mut Side, b: &mut Side) -> (Vec<Completion>, Vec<Completion>) {
 #[test]
 fn peer_memory_is_limited_by_its_budget() {
     let (mut a, mut b) = ShmEndpoint::pair().unwrap();
-    let (one, all) = (Bound { bytes: 1 << 20, option: "--one" }, Bound { bytes: 1 << 30, option: "--all" });
-    let account = Account::new(one, all);
+    let (one, all) = (MemoryLimit { bytes: 1 << 20, option: "--one" }, MemoryLimit { bytes: 1 << 30, option: "--all" });
+    let account = MemoryBudget::new(one, all);
     a.charge(account.clone(), 7);
     let pd = b.alloc_pd().unwrap();
     let region = Region::memfd("test", 1 << 20).unwrap();
@@ -127,7 +127,7 @@ fn peer_memory_is_limited_by_its_budget() {
     assert_eq!((state.held_bytes, state.refused), (7 * ((128 << 10) + 2048), 13));
     keys.iter().for_each(|mr| b.dereg_mr(mr).unwrap());
     wait_until("release of the memory", || a.refusal().is_none() && account.state().held_bytes == 0);
-    assert_eq!(a.counters().nonsense, 0);
+    assert_eq!(a.counters().malformed, 0);
 }
 
 #[test]
@@ -141,14 +141,14 @@ fn one_sided_operations_need_no_target_cpu() {
     a.post(3, Operation::FetchAdd { remote: at(8000, &b.mr), add: 2 }, 400, 8).unwrap();
     a.post(4, Operation::CompareSwap { remote: at(8000, &b.mr), compare: 42, swap: 7 }, 408, 8).unwrap();
     a.post(5, Operation::CompareSwap { remote: at(8000, &b.mr), compare: 42, swap: 8 }, 416, 8).unwrap();
-    let done: Vec<_> = a.poll().iter().map(|done| (done.id, done.status, done.completed, done.bytes)).collect();
+    let done: Vec<_> = a.poll().iter().map(|done| (done.id, done.status, done.kind, done.bytes)).collect();
     let ok = Status::Success;
     let expected = [
-        (1, ok, Completed::Write, 0),
-        (2, ok, Completed::Read, 10),
-        (3, ok, Completed::FetchAdd, 8),
-        (4, ok, Completed::CompareSwap, 8),
-        (5, ok, Completed::CompareSwap, 8),
+        (1, ok, CompletionKind::Write, 0),
+        (2, ok, CompletionKind::Read, 10),
+        (3, ok, CompletionKind::FetchAdd, 8),
+        (4, ok, CompletionKind::CompareSwap, 8),
+        (5, ok, CompletionKind::CompareSwap, 8),
     ];
     assert_eq!(done, expected);
     assert_eq!((b.read(200, 7), a.read(300, 10)), (b"written".to_vec(), b"to be read".to_vec()));
@@ -173,7 +173,7 @@ fn messages_of_every_length_arrive_whole_and_in_order() {
         let (of_a, of_b) = settle(&mut a, &mut b);
         assert_eq!((of_a.len(), of_a[0].id, of_a[0].status), (1, 8, Status::Success));
         assert_eq!((of_b.len(), of_b[0].status, of_b[0].bytes), (1, Status::Success, len));
-        assert_eq!((of_b[0].imm, of_b[0].completed), (Some(round as u32), Completed::Recv));
+        assert_eq!((of_b[0].imm, of_b[0].kind), (Some(round as u32), CompletionKind::Recv));
         assert_eq!(b.read(10, len as usize), bytes[..len as usize]);
     }
 }
@@ -206,9 +206,9 @@ fn write_imm_completes_a_receive_after_its_bytes() {
     a.region.write(0, b"payload");
     a.post(1, Operation::WriteImm(at(700, &b.mr), 0xABCD), 0, 7).unwrap();
     let (of_a, of_b) = settle(&mut a, &mut b);
-    assert_eq!((of_a[0].status, of_a[0].completed), (Status::Success, Completed::Write));
+    assert_eq!((of_a[0].status, of_a[0].kind), (Status::Success, CompletionKind::Write));
     let done = of_b[0];
-    assert_eq!((done.id, done.completed, done.imm, done.bytes), (5, Completed::RecvWriteImm, Some(0xABCD), 7));
+    assert_eq!((done.id, done.kind, done.imm, done.bytes), (5, CompletionKind::RecvWriteImm, Some(0xABCD), 7));
     assert_eq!(b.read(700, 7), b"payload");
 }
 

@@ -5,7 +5,7 @@
 //! follows.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Placement, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, SampleContext, Packet, Placement, Position, Signal};
 use crate::bth::{Bth, Opcode};
 use crate::hsb::PSN_BITS;
 use crate::imm::ImmDt;
@@ -65,8 +65,8 @@ impl Extras for Hsb {
         false
     }
 
-    fn sample_context(&self) -> Meaning {
-        Meaning::default()
+    fn sample_context(&self) -> SampleContext {
+        SampleContext::default()
     }
 
     fn stamp_tai_ns(&self, _shot: u64, _g: &Geometry) -> u64 {

@@ -128,7 +128,7 @@ pub trait Extras {
     /// [`Position::Sequence`] of 0 bits.
     fn is_counted(&self) -> bool;
     /// Returns the meaning of samples before the first context packet.
-    fn sample_context(&self) -> Meaning;
+    fn sample_context(&self) -> SampleContext;
     /// Returns the time of a shot's first sample in TAI nanoseconds, if packets and not a trailer carry it; 0 if
     /// unknown.
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64;
@@ -151,8 +151,8 @@ impl<F: NoExtras> Extras for F {
     fn is_counted(&self) -> bool {
         false
     }
-    fn sample_context(&self) -> Meaning {
-        Meaning::default()
+    fn sample_context(&self) -> SampleContext {
+        SampleContext::default()
     }
     fn stamp_tai_ns(&self, _shot: u64, _g: &Geometry) -> u64 {
         0
@@ -174,7 +174,7 @@ pub enum Signal {
         /// First shot that it applies to.
         from: u64,
         /// Meaning of the samples.
-        meaning: Meaning,
+        meaning: SampleContext,
         /// `true` if the sender lost samples just before.
         lost: bool,
     },
@@ -184,14 +184,14 @@ pub enum Signal {
 
 /// Meaning of a stream's samples, as context packets give it. `None` if no packet has given it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Meaning {
+pub struct SampleContext {
     /// Frequency, in Hz, that 0 Hz of the samples represents.
     pub centre_hz: Option<f64>,
     /// `true` if the sender's clock is locked.
     pub locked: Option<bool>,
 }
 
-impl Meaning {
+impl SampleContext {
     /// Returns `self` with its `None` fields taken from `older`.
     #[must_use]
     pub fn or(self, older: Self) -> Self {

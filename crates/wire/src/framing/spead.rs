@@ -6,7 +6,7 @@
 //! more copy.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Placement, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, SampleContext, Packet, Placement, Position, Signal};
 use crate::shot::{Geometry, Trailer};
 use crate::spead::{Flavour, Header};
 use crate::{ParseError, bytes};
@@ -58,8 +58,8 @@ impl Extras for Spead {
         false
     }
 
-    fn sample_context(&self) -> Meaning {
-        Meaning::default()
+    fn sample_context(&self) -> SampleContext {
+        SampleContext::default()
     }
 
     fn stamp_tai_ns(&self, _shot: u64, _g: &Geometry) -> u64 {

@@ -7,7 +7,7 @@
 //! (big-endian). Packets with a trailer are refused, since a slot has no space for it after the payload.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Placement, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, SampleContext, Packet, Placement, Position, Signal};
 use crate::shot::{Geometry, Trailer};
 use crate::vita49::{Context, Format, Fraction, Indicator, Kind, PS_PER_SECOND, Prologue, Seconds, Time, WORD};
 use crate::{ParseError, bytes};
@@ -40,7 +40,7 @@ pub struct Vita49 {
     /// Format of the samples, as context packets give it.
     pub format: Format,
     /// Meaning of the samples before the first context packet.
-    pub meaning: Meaning,
+    pub meaning: SampleContext,
 }
 
 impl Vita49 {
@@ -57,12 +57,12 @@ impl Vita49 {
             rate,
             sample_bytes: g.sent_bytes() / g.samples().max(1),
             format: if g.channels() == 2 { Format::IQ16 } else { Format::REAL16 },
-            meaning: Meaning::default(),
+            meaning: SampleContext::default(),
         }
     }
 
     /// Returns the meaning of the samples that a context packet gives.
-    pub fn meaning_of(context: &Context) -> Meaning {
+    pub fn meaning_of(context: &Context) -> SampleContext {
         // The RF reference is at the IF reference in the samples' spectrum, so 0 Hz is below it by that frequency.
         let centre_hz = context.rf_reference.map(|rf| {
             let offset = context.rf_offset.unwrap_or_default().hz();
@@ -70,7 +70,7 @@ impl Vita49 {
         });
         let state = |indicator| context.state.and_then(|state| state.get(indicator));
         let locked = state(Indicator::CalibratedTime).or(state(Indicator::ReferenceLock));
-        Meaning { centre_hz, locked }
+        SampleContext { centre_hz, locked }
     }
 
     fn is_other(&self, context: &Context) -> bool {
@@ -104,7 +104,7 @@ impl Extras for Vita49 {
         false
     }
 
-    fn sample_context(&self) -> Meaning {
+    fn sample_context(&self) -> SampleContext {
         self.meaning
     }
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn of(begin: Time, rate: u64, sample_bytes: u32) -> Vita49 {
-        Vita49 { begin, rate, sample_bytes, format: Format::IQ16, meaning: Meaning::default() }
+        Vita49 { begin, rate, sample_bytes, format: Format::IQ16, meaning: SampleContext::default() }
     }
 
     fn begin() -> impl Strategy<Value = Time> {
@@ -274,9 +274,9 @@ mod tests {
             state: Some(State::default().with(Indicator::CalibratedTime, true).with(Indicator::SampleLoss, true)),
             ..Context::default()
         };
-        let meaning = Meaning { centre_hz: Some(1.3e9 - 1e6 - 5.0), locked: Some(true) };
+        let meaning = SampleContext { centre_hz: Some(1.3e9 - 1e6 - 5.0), locked: Some(true) };
         assert_eq!(signal(200, tuned), Some(Signal::Meaning { from: 2, meaning, lost: true }));
-        let nothing = Signal::Meaning { from: 3, meaning: Meaning::default(), lost: false };
+        let nothing = Signal::Meaning { from: 3, meaning: SampleContext::default(), lost: false };
         assert_eq!(signal(201, Context::default()), Some(nothing), "in the middle of a block");
         let same = Context { sample_rate: Some(Hertz::new(1000.0)), format: Some(Format::IQ16), ..Context::default() };
         assert_eq!(signal(201, same), Some(nothing));

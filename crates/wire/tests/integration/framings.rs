@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use shotline_wire::ParseError;
 use shotline_wire::framing::conformance::{self, CHECKS, Case};
 use shotline_wire::framing::{
-    Counted, Digitizer, Extras, Framing, Hsb, Kind, Link, MAX_HEADER, Meaning, NoExtras, Packet, Placement, Position,
+    Counted, Digitizer, Extras, Framing, Hsb, Kind, Link, MAX_HEADER, SampleContext, NoExtras, Packet, Placement, Position,
     Signal, Spead, Ud, Udp, Vita49,
 };
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
@@ -149,7 +149,7 @@ impl Extras for Faulty {
     fn is_counted(&self) -> bool {
         Udp.is_counted()
     }
-    fn sample_context(&self) -> Meaning {
+    fn sample_context(&self) -> SampleContext {
         Udp.sample_context()
     }
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {

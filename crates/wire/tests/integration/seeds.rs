@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use shotline_testing::assert_committed;
 use shotline_wire::block::{Description, Peak};
 use shotline_wire::framing::digitizer::Header;
-use shotline_wire::framing::{Counted, Framing, Hsb, Link, Meaning, Packet, Spead, Ud, Udp, Vita49};
+use shotline_wire::framing::{Counted, Framing, Hsb, Link, SampleContext, Packet, Spead, Ud, Udp, Vita49};
 use shotline_wire::hsb::Metadata;
 use shotline_wire::record::Record;
 use shotline_wire::setup::{
@@ -239,7 +239,7 @@ fn block_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         seeds.push(("framing_vita49", name.to_owned(), seed));
     };
     let rate = 1_000_000;
-    let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: Meaning::default() };
+    let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: SampleContext::default() };
     let packet = Packet::nth(&streams, 5, 7, 1).unwrap();
     let mut header = ArrayVec::new();
     framing.emit(&Link { stream: 3, ..Link::default() }, &packet, &mut header);

@@ -2,7 +2,7 @@
 
 use shotline_memory::Buffer;
 use shotline_wire::block::Description;
-use shotline_wire::framing::Meaning;
+use shotline_wire::framing::SampleContext;
 use shotline_wire::shot::Geometry;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,9 +18,9 @@ const MODULUS: u64 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Context {
     /// Meaning of the block that was closed last.
-    meaning: Meaning,
+    meaning: SampleContext,
     /// Newer meanings with the block from which on they apply, ascending.
-    later: VecDeque<(u64, Meaning)>,
+    later: VecDeque<(u64, SampleContext)>,
     /// Position of the newest packet in the stream, and its count.
     newest: Option<(u64, u8)>,
     /// The newest block with a packet.
@@ -34,13 +34,13 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(meaning: Meaning) -> Self {
+    pub(super) fn new(meaning: SampleContext) -> Self {
         Self { meaning, ..Self::default() }
     }
 
     /// Adds a packet of context, which applies from block `from` on. A stamp far ahead of all received packets is
     /// invalid, and is ignored.
-    pub(super) fn note_meaning(&mut self, from: u64, meaning: Meaning, lost: bool) {
+    pub(super) fn note_meaning(&mut self, from: u64, meaning: SampleContext, lost: bool) {
         if self.block.is_some_and(|newest| from > newest.saturating_add(MAX_BLOCKS_AHEAD)) {
             return;
         }
@@ -59,7 +59,7 @@ impl Context {
     }
 
     /// Returns the meaning of a block's samples; blocks must be queried in order.
-    pub(super) fn meaning_of(&mut self, block: u64) -> Meaning {
+    pub(super) fn meaning_of(&mut self, block: u64) -> SampleContext {
         while let Some((_, meaning)) = self.later.front().copied().filter(|(from, _)| *from <= block) {
             self.meaning = meaning;
             self.later.pop_front();
@@ -106,7 +106,7 @@ impl Context {
     }
 
     /// Writes a block's description to its slot, in place of a trailer from the sender.
-    pub(super) fn describe(&mut self, block: u64, geometry: &Geometry, buffer: &Buffer) -> Meaning {
+    pub(super) fn describe(&mut self, block: u64, geometry: &Geometry, buffer: &Buffer) -> SampleContext {
         let meaning = self.meaning_of(block);
         let description = Description {
             centre_hz: meaning.centre_hz.unwrap_or(0.0),
@@ -122,15 +122,15 @@ impl Context {
 mod tests {
     use super::*;
 
-    fn at(centre_hz: f64) -> Meaning {
-        Meaning { centre_hz: Some(centre_hz), locked: None }
+    fn at(centre_hz: f64) -> SampleContext {
+        SampleContext { centre_hz: Some(centre_hz), locked: None }
     }
 
     #[test]
     fn a_meaning_applies_from_its_block_to_the_next_meaning() {
         let mut context = Context::new(at(1.0));
         context.note_meaning(5, at(5.0), false);
-        context.note_meaning(3, Meaning { centre_hz: None, locked: Some(true) }, false);
+        context.note_meaning(3, SampleContext { centre_hz: None, locked: Some(true) }, false);
         let found: Vec<_> = (0..7).map(|block| context.meaning_of(block)).collect();
         assert_eq!(
             found.iter().map(|meaning| meaning.centre_hz.unwrap()).collect::<Vec<_>>(),
@@ -160,7 +160,7 @@ mod tests {
                 continue;
             }
             if reports && position == unsent.end {
-                context.note_meaning(position / packets, Meaning::default(), true);
+                context.note_meaning(position / packets, SampleContext::default(), true);
             }
             count = (count + 1) % 16;
             if !lost.contains(&position) {

@@ -4,7 +4,7 @@
 use super::config::StreamConfig;
 use context::Context;
 use shotline_memory::Buffer;
-use shotline_wire::framing::Meaning;
+use shotline_wire::framing::SampleContext;
 use shotline_wire::shot::{DropCause, Geometry, Presence, Trailer};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Creates the state; `meaning` is what samples mean before any packet of context.
-    pub(super) fn new(config: &StreamConfig, meaning: Meaning) -> Self {
+    pub(super) fn new(config: &StreamConfig, meaning: SampleContext) -> Self {
         let has_context = config.geometry.trailer() == Trailer::Context;
         Self {
             packets: config.geometry.packets(),
@@ -77,7 +77,7 @@ impl Signals {
     }
 
     /// Notes what samples mean from a shot on. With `lost`, samples were lost just before.
-    pub(super) fn note_meaning(&mut self, from: u64, meaning: Meaning, lost: bool) {
+    pub(super) fn note_meaning(&mut self, from: u64, meaning: SampleContext, lost: bool) {
         if let Some(context) = &mut self.context {
             context.note_meaning(from, meaning, lost);
         }
@@ -176,8 +176,8 @@ impl Signals {
 
     /// Writes the description of a shot's samples to its slot, in place of a trailer from the sender. Returns their
     /// meaning.
-    pub(super) fn describe(&mut self, number: u64, geometry: &Geometry, buffer: &Buffer) -> Meaning {
-        self.context.as_mut().map_or_else(Meaning::default, |context| context.describe(number, geometry, buffer))
+    pub(super) fn describe(&mut self, number: u64, geometry: &Geometry, buffer: &Buffer) -> SampleContext {
+        self.context.as_mut().map_or_else(SampleContext::default, |context| context.describe(number, geometry, buffer))
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
         let geometry = geometry.sent_as(trailer, Packetization::uniform(800)).unwrap();
         assert_eq!(geometry.packets(), 3);
         let config = StreamConfig { geometry, ..StreamConfig::of_three_packets() };
-        Signals::new(&config, Meaning::default())
+        Signals::new(&config, SampleContext::default())
     }
 
     fn divided(signals: &mut Signals, shots: Range<u64>) -> Vec<(u64, u64, DropCause)> {

@@ -10,7 +10,7 @@ mod responder;
 use super::common::{Common, MAX_MESSAGE};
 use super::flow::Flow;
 use super::segment::Segment;
-use super::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue};
+use super::{BatchHead, IncomingPacket, Burst, Context, Nanos, RecvQueue};
 use crate::api::{Modify, PostError, QpConfig, QpState, SendWr, Status, VerbsError};
 use requester::Requester;
 use responder::{Responder, Verdict};
@@ -86,7 +86,7 @@ impl Rc {
         &self,
         protection: &Protection,
         receives: &RecvQueue,
-        ahead: &Ahead<'_>,
+        ahead: &BatchHead<'_>,
         picks: &mut [Pick],
     ) {
         if !self.common.can_receive() || ahead.bth.opcode.service() != Service::ReliableConnection {
@@ -98,16 +98,16 @@ impl Rc {
         }
     }
 
-    pub(in crate::engine) fn receive(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>) {
+    pub(in crate::engine) fn receive(&mut self, ctx: &mut Context<'_>, packet: &IncomingPacket<'_>) {
         use Opcode::{
             RcAcknowledge, RcAtomicAcknowledge, RcReadResponseFirst, RcReadResponseLast, RcReadResponseMiddle,
             RcReadResponseOnly,
         };
-        if !self.common.admits(packet, ctx.books) || self.flow.handle_cnp(ctx.now, packet, ctx.books) {
+        if !self.common.admits(packet, ctx.counters) || self.flow.handle_cnp(ctx.now, packet, ctx.counters) {
             return;
         }
         if packet.bth.opcode.service() != Service::ReliableConnection {
-            ctx.books.refused.bad_opcode += 1;
+            ctx.counters.refused.bad_opcode += 1;
             return;
         }
         match packet.bth.opcode {
@@ -143,7 +143,7 @@ impl Rc {
     pub(in crate::engine) fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, max: usize) {
         let end = burst.len() + max;
         if burst.len() < end {
-            self.flow.push_cnp(burst, &self.common, ctx.books);
+            self.flow.push_cnp(burst, &self.common, ctx.counters);
         }
         // A peer that issues many READs must not starve the local requests.
         let both_ready = self.requester.has_packets_to_send(ctx.now, &self.common, &self.flow);

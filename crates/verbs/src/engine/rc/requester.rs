@@ -6,7 +6,7 @@ use crate::engine::flow::Flow;
 use crate::engine::gather::{move_payload, sge_range};
 use crate::engine::segment::{self, PSN_MASK, expand_psn};
 use crate::engine::sends::SendQueue;
-use crate::engine::{Ahead, Arrived, Burst, Context, Nanos};
+use crate::engine::{BatchHead, IncomingPacket, Burst, Context, Nanos};
 use shotline_memory::Sge;
 use shotline_transport::Pick;
 use shotline_wire::aeth::{Aeth, NakCode, Syndrome};
@@ -115,8 +115,8 @@ impl Requester {
         (self.timer, self.rnr_deadline, self.recovering_psn, self.backoff) = (None, None, None, 0);
         self.max_rd_atomic = attributes.max_rd_atomic.into();
         self.timeout = u64::try_from(attributes.timeout.as_nanos()).unwrap_or(Nanos::MAX);
-        (self.retry_cnt, self.retries_left) = (attributes.retries, attributes.retries);
-        (self.rnr_retry, self.rnr_retries_left) = (attributes.rnr_retries, attributes.rnr_retries);
+        (self.retry_cnt, self.retries_left) = (attributes.retry_cnt, attributes.retry_cnt);
+        (self.rnr_retry, self.rnr_retries_left) = (attributes.rnr_retry, attributes.rnr_retry);
         self.set_window(self.cwnd_bytes, mtu);
     }
 
@@ -202,7 +202,7 @@ impl Requester {
             && let Some((count, has_response)) = self.sendable(common)
             && flow.send(ctx.now, if has_response { 0 } else { common.mtu })
         {
-            ctx.books.retransmitted += u64::from(self.snd_nxt < self.snd_max);
+            ctx.counters.retransmitted += u64::from(self.snd_nxt < self.snd_max);
             if has_response {
                 self.push_rd_atomic(burst, common, count);
                 self.rd_atomic += 1;
@@ -272,16 +272,16 @@ impl Requester {
     }
 
     /// Processes a response. Returns `true` if it was accepted; an error ends the oldest request and the connection.
-    pub fn receive(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &Arrived<'_>) -> Result<bool, Status> {
+    pub fn receive(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Result<bool, Status> {
         let psn = expand_psn(packet.bth.psn, self.snd_una);
         if psn < self.snd_una {
-            ctx.books.duplicates += 1;
+            ctx.counters.duplicates += 1;
             return Ok(false);
         }
         if psn >= self.snd_max {
             *match packet.bth.opcode {
-                Opcode::RcAcknowledge => &mut ctx.books.refused.bad_ack,
-                _ => &mut ctx.books.refused.bad_psn,
+                Opcode::RcAcknowledge => &mut ctx.counters.refused.bad_ack,
+                _ => &mut ctx.counters.refused.bad_psn,
             } += 1;
             return Ok(false);
         }
@@ -299,7 +299,7 @@ impl Requester {
         psn: u64,
         aeth: Aeth,
     ) -> Result<bool, Status> {
-        let counters = &mut *ctx.books;
+        let counters = &mut *ctx.counters;
         let until = match aeth.syndrome {
             Syndrome::Ack(_) => {
                 counters.acks_in += 1;
@@ -348,16 +348,16 @@ impl Requester {
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
-        packet: &Arrived<'_>,
+        packet: &IncomingPacket<'_>,
         psn: u64,
         aeth: Option<Aeth>,
     ) -> Result<bool, Status> {
         if aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack(_))) {
-            ctx.books.refused.bad_opcode += 1;
+            ctx.counters.refused.bad_opcode += 1;
             return Ok(false);
         }
         if !self.advance(ctx, common, psn) {
-            ctx.books.out_of_sequence += 1;
+            ctx.counters.out_of_sequence += 1;
             return self.on_loss().map(|()| false);
         }
         let number = self.sends.first();
@@ -373,17 +373,17 @@ impl Requester {
                 let expected = (request.len - offset).min(common.mtu);
                 let fits = len == expected && packet.len == len.next_multiple_of(4);
                 let target = sge_range(self.sends.elements(number), offset, expected);
-                (fits && move_payload(ctx.protection, ctx.books, packet.landed, expected, target), fits)
+                (fits && move_payload(ctx.protection, ctx.counters, packet.landed, expected, target), fits)
             }
             _ => (false, true),
         };
         if !accepted {
-            let refused = &mut ctx.books.refused;
+            let refused = &mut ctx.counters.refused;
             *if length_ok { &mut refused.bad_opcode } else { &mut refused.bad_length } += 1;
             return if common.config.strict { Err(Status::BadResponse) } else { Ok(false) };
         }
         if !request.is_atomic() {
-            ctx.books.bytes_in += u64::from(len);
+            ctx.counters.bytes_in += u64::from(len);
         }
         let (next, end) = (psn + 1, request.end());
         let piece_done =
@@ -400,7 +400,7 @@ impl Requester {
     }
 
     /// Writes the original value of an atomic operation to the request's elements, in native byte order.
-    fn write_original(&self, ctx: &Context<'_>, packet: &Arrived<'_>) -> bool {
+    fn write_original(&self, ctx: &Context<'_>, packet: &IncomingPacket<'_>) -> bool {
         let Some(answer) = packet.extensions.atomic_ack.filter(|_| packet.len == 0) else { return false };
         let bytes = answer.original.to_ne_bytes();
         let mut rest = bytes.as_slice();
@@ -479,7 +479,7 @@ impl Requester {
     pub fn expire(&mut self, ctx: &mut Context<'_>) -> Result<(), Status> {
         self.rnr_deadline = self.rnr_deadline.filter(|deadline| ctx.now < *deadline);
         if self.timer.is_some_and(|timer| ctx.now >= timer) {
-            ctx.books.timeouts += 1;
+            ctx.counters.timeouts += 1;
             (self.timer, self.recovering_psn) = (None, None);
             self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
             self.cwnd = (self.cwnd / 2).max(MIN_CWND);
@@ -489,7 +489,7 @@ impl Requester {
     }
 
     /// Chooses destinations for READ responses, if the first packet is the next expected response.
-    pub fn pick(&self, ahead: &Ahead<'_>, mtu: u32, picks: &mut [Pick]) {
+    pub fn pick(&self, ahead: &BatchHead<'_>, mtu: u32, picks: &mut [Pick]) {
         let mut psn = expand_psn(ahead.bth.psn, self.snd_una);
         if psn < self.snd_una || psn >= self.snd_max {
             return;

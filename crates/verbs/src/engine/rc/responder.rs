@@ -1,13 +1,13 @@
 //! RC responder: executes the requests of its peer, once and in order.
 
-use crate::api::{Completed, QpState, ReadyToReceive, Status};
+use crate::api::{CompletionKind, QpState, ReadyToReceive, Status};
 use crate::engine::common::{Common, MAX_MESSAGE};
 use crate::engine::flow::Flow;
 use crate::engine::inbound::Inbound;
 use crate::engine::refusal::Refusal;
 use crate::engine::segment::{self, PSN_MASK, Segment, psn_diff};
 use crate::engine::sends::SendQueue;
-use crate::engine::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue, Slot};
+use crate::engine::{BatchHead, IncomingPacket, Burst, Context, Nanos, RecvQueue, Slot};
 use shotline_memory::{Access, AccessError, Grant, Protection, Sge};
 use shotline_transport::Pick;
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
@@ -142,7 +142,7 @@ impl Responder {
         &self,
         protection: &Protection,
         receives: &RecvQueue,
-        ahead: &Ahead<'_>,
+        ahead: &BatchHead<'_>,
         segment: Segment,
         mtu: u32,
         picks: &mut [Pick],
@@ -152,20 +152,20 @@ impl Responder {
         }
     }
 
-    pub fn receive(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &Arrived<'_>) -> Verdict {
+    pub fn receive(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Verdict {
         match psn_diff(packet.bth.psn, self.epsn) {
             0 => self.request(ctx, common, packet),
             1.. => {
-                ctx.books.out_of_sequence += 1;
+                ctx.counters.out_of_sequence += 1;
                 self.on_gap(ctx);
                 Verdict::Dropped
             }
             _ => {
-                ctx.books.duplicates += 1;
+                ctx.counters.duplicates += 1;
                 match self.duplicate(ctx, common, packet) {
                     Ok(()) => Verdict::Accepted,
                     Err(refusal) => {
-                        refusal.count(&mut ctx.books.refused);
+                        refusal.count(&mut ctx.counters.refused);
                         Verdict::Dropped
                     }
                 }
@@ -174,7 +174,7 @@ impl Responder {
     }
 
     /// Executes the expected request.
-    fn request(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &Arrived<'_>) -> Verdict {
+    fn request(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Verdict {
         let (extensions, opcode) = (packet.extensions, packet.bth.opcode);
         let outcome = match (Segment::of(opcode), opcode, extensions.reth, extensions.atomic) {
             (Some(segment), ..) => self.inbound.accept(ctx, common, packet, segment).map(|last| (1, last)),
@@ -197,7 +197,7 @@ impl Responder {
                 Verdict::Accepted
             }
             Err(refusal) => {
-                refusal.count(&mut ctx.books.refused);
+                refusal.count(&mut ctx.counters.refused);
                 self.reject(ctx, common, refusal)
             }
         }
@@ -230,7 +230,7 @@ impl Responder {
             return;
         }
         if ctx.now < self.next_nak_at {
-            ctx.books.refused.naks_held += 1;
+            ctx.counters.refused.naks_held += 1;
             return;
         }
         (self.nak_sent, self.next_nak_at) = (true, ctx.now.saturating_add(NAK_INTERVAL));
@@ -239,7 +239,7 @@ impl Responder {
 
     /// Handles a duplicate request: a SEND or WRITE is acknowledged again, a READ is answered again, and an atomic
     /// operation is answered with its saved original value. Nothing is written.
-    fn duplicate(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &Arrived<'_>) -> Result<(), Refusal> {
+    fn duplicate(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Result<(), Refusal> {
         let psn = packet.bth.psn;
         match (packet.bth.opcode, packet.extensions.reth, packet.extensions.atomic) {
             (opcode, ..) if Segment::of(opcode).is_some() => self.ack_pending = true,
@@ -288,7 +288,7 @@ impl Responder {
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
-        packet: &Arrived<'_>,
+        packet: &IncomingPacket<'_>,
         reth: Reth,
     ) -> Result<(u32, bool), Refusal> {
         let response = self.read_response(ctx, common, packet, reth)?;
@@ -299,7 +299,7 @@ impl Responder {
                 usage.reads += 1;
                 usage.bytes_out += u64::from(len);
             }
-            ctx.completions.accessed(common.accessed(&grant, Completed::Read));
+            ctx.completions.on_remote_access(common.accessed(&grant, CompletionKind::Read));
         }
         Ok((response.packets, true))
     }
@@ -308,7 +308,7 @@ impl Responder {
         &self,
         ctx: &Context<'_>,
         common: &Common,
-        packet: &Arrived<'_>,
+        packet: &IncomingPacket<'_>,
         reth: Reth,
     ) -> Result<Response, Refusal> {
         common.allows(Access::REMOTE_READ)?;
@@ -329,7 +329,7 @@ impl Responder {
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
-        packet: &Arrived<'_>,
+        packet: &IncomingPacket<'_>,
         request: AtomicEth,
     ) -> Result<(u32, bool), Refusal> {
         common.allows(Access::REMOTE_ATOMIC)?;
@@ -352,8 +352,8 @@ impl Responder {
             usage.atomics += 1;
         }
         let (psn, opcode) = (packet.bth.psn, packet.bth.opcode);
-        let kind = if opcode == Opcode::RcCompareSwap { Completed::CompareSwap } else { Completed::FetchAdd };
-        ctx.completions.accessed(common.accessed(&grant, kind));
+        let kind = if opcode == Opcode::RcCompareSwap { CompletionKind::CompareSwap } else { CompletionKind::FetchAdd };
+        ctx.completions.on_remote_access(common.accessed(&grant, kind));
         if self.atomics.len() >= self.max_dest_rd_atomic {
             self.atomics.pop_front();
         }
@@ -400,7 +400,7 @@ impl Responder {
                         // The key was invalidated in the meantime.
                         let psn = response.psn + response.sent;
                         self.responses.pop_front();
-                        Refusal::Memory(AccessError::UnknownKey).count(&mut ctx.books.refused);
+                        Refusal::Memory(AccessError::UnknownKey).count(&mut ctx.counters.refused);
                         if common.config.strict && common.state != QpState::Error {
                             self.stop();
                             (self.epsn, self.nak_sent) = (psn & PSN_MASK, true);
@@ -447,9 +447,9 @@ impl Responder {
         };
         self.ack_pending = false;
         match syndrome {
-            Syndrome::Ack(_) => ctx.books.acks_out += 1,
-            Syndrome::RnrNak(_) => ctx.books.naks_out.receiver_not_ready += 1,
-            Syndrome::Nak(code) => ctx.books.naks_out.count(code),
+            Syndrome::Ack(_) => ctx.counters.acks_out += 1,
+            Syndrome::RnrNak(_) => ctx.counters.naks_out.receiver_not_ready += 1,
+            Syndrome::Nak(code) => ctx.counters.naks_out.count(code),
         }
         push(burst, common, Opcode::RcAcknowledge, psn, &aeth(syndrome, self.msn), &[]);
     }

@@ -48,8 +48,8 @@ fn only_the_specified_state_transitions_are_allowed() {
     let ready = Modify::ReadyToSend(ReadyToSend {
         psn: 0,
         timeout: Duration::ZERO,
-        retries: 0,
-        rnr_retries: 0,
+        retry_cnt: 0,
+        rnr_retry: 0,
         max_rd_atomic: 0,
     });
     let init = Modify::Init { access: Access::ALL, q_key: 0 };
@@ -140,7 +140,7 @@ fn posted_request_pins_memory_after_its_key_is_deregistered() {
 fn shared_receives_survive_the_failure_of_a_queue_pair() {
     let mut ends = Ends::new(RC);
     let config = QpConfig { srq: Some(crate::api::Srq(0)), ..*ends.b.engine.config() };
-    let buffer = Sge { region: RegionId(0), offset: BUFFER, len: Engine::memory(&config) };
+    let buffer = Sge { region: RegionId(0), offset: BUFFER, len: Engine::buffer_bytes(&config) };
     let mut shared = Engine::new(3, &config, buffer);
     std::mem::swap(&mut ends.b.engine, &mut shared);
     let peer = (ends.a.address, 2);
@@ -177,6 +177,6 @@ fn receive_slot_is_freed_by_finish_and_not_by_take() {
 #[test]
 fn queue_pair_state_is_below_4_kib() {
     // Less than 16 KiB in addition to its queues; this includes responses to 16 READs and atomic operations.
-    let bytes = size_of::<rc::Rc>() + size_of::<Engine>() + size_of::<Books>();
+    let bytes = size_of::<rc::Rc>() + size_of::<Engine>() + size_of::<QpCounters>();
     assert!(bytes < 4096, "{bytes} bytes");
 }

@@ -9,7 +9,7 @@ mod uc;
 
 use super::*;
 use crate::api::{
-    Completed, Completion, Cq, Data, Element, Mtu, Operation, ReadyToReceive, ReadyToSend, Remote, Status,
+    CompletionKind, Completion, Cq, Data, Element, Mtu, Operation, ReadyToReceive, ReadyToSend, Remote, Status,
 };
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegionId, Registrar};
 use shotline_transport::{PayloadDestination, PayloadLocation};
@@ -82,7 +82,7 @@ struct Side {
     mr: Mr,
     receives: RecvQueue,
     done: Collected,
-    counters: Books,
+    counters: QpCounters,
     address: SocketAddr,
     now: Nanos,
 }
@@ -126,7 +126,7 @@ impl Side {
         let base = QpConfig::new(options.kind, pd, Cq(0), Cq(1));
         let Options { strict, lax, max_sge, .. } = *options;
         let config = QpConfig { strict, lax, max_sge, ..base };
-        let buffer = Sge { region, offset: BUFFER, len: Engine::memory(&config) };
+        let buffer = Sge { region, offset: BUFFER, len: Engine::buffer_bytes(&config) };
         Self {
             engine: Engine::new(number, &config, buffer),
             protection,
@@ -135,7 +135,7 @@ impl Side {
             mr,
             receives: RecvQueue::new(pd, 8, 4),
             done: Collected::default(),
-            counters: Books::default(),
+            counters: QpCounters::default(),
             address: SocketAddr::from(([10, 0, 0, number as u8], 4791)),
             now: 1,
         }
@@ -147,7 +147,7 @@ impl Side {
             protection: &mut self.protection,
             receives: &mut self.receives,
             completions: &mut self.done,
-            books: &mut self.counters,
+            counters: &mut self.counters,
         };
         act(&mut self.engine, &mut ctx)
     }
@@ -168,8 +168,8 @@ impl Side {
         self.modify(Modify::ReadyToSend(ReadyToSend {
             psn: send,
             timeout: Duration::from_nanos(TIMEOUT),
-            retries: options.retries,
-            rnr_retries: options.rnr_retries,
+            retry_cnt: options.retries,
+            rnr_retry: options.rnr_retries,
             max_rd_atomic: options.max_rd_atomic,
         }))
         .unwrap();
@@ -198,7 +198,7 @@ impl Side {
         self.with(|engine, ctx| engine.transmit(ctx, &mut burst, max));
         assert!(has_packets_to_send || burst.is_empty(), "wants_to_send returned false");
         assert!(burst.len() <= max);
-        let packet = |outgoing: &Outgoing| {
+        let packet = |outgoing: &OutgoingPacket| {
             let mut bytes = outgoing.header.to_vec();
             for sge in burst.elements(outgoing) {
                 let start = bytes.len();
@@ -221,7 +221,7 @@ impl Side {
     }
     fn receive_landed(&mut self, source: SocketAddr, wire: &Wire, landed: PayloadLocation, congested: bool) {
         let (bth, extensions, len) = (wire.bth, &wire.extensions, wire.payload.len() as u32);
-        let arrived = Arrived { bth, extensions, landed, len, congested, source };
+        let arrived = IncomingPacket { bth, extensions, landed, len, congested, source };
         self.with(|engine, ctx| engine.receive(ctx, &arrived));
     }
     fn expire_at(&mut self, now: Nanos) {

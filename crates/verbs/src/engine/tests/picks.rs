@@ -7,7 +7,7 @@ use Opcode::*;
 fn batch(from: SocketAddr, side: &mut Side, packets: &[Wire]) -> Vec<Pick> {
     let total = |wire: &Wire| (wire.bth.opcode.header_len() + wire.payload.len()) as u32;
     let (first, last) = (&packets[0], &packets[packets.len() - 1]);
-    let ahead = Ahead {
+    let ahead = BatchHead {
         bth: first.bth,
         extensions: &first.extensions,
         first: first.payload.len() as u32,

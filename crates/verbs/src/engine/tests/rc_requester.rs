@@ -61,7 +61,7 @@ fn psn_wraps_around() {
     ends.settle();
     assert_eq!(ends.a.completed(), [(1, Status::Success), (2, Status::Success)]);
     assert_eq!(ends.a.read(0x8_0000, 5 * 256), ends.a.read(0, 5 * 256));
-    assert_eq!(ends.a.counters.refused, Refusals::default());
+    assert_eq!(ends.a.counters.refused, QpDropCounters::default());
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn acks_are_requested_every_ack_every_bytes_and_at_the_end() {
     }))
     .unwrap();
     let timeout = Duration::from_nanos(TIMEOUT);
-    side.modify(Modify::ReadyToSend(ReadyToSend { psn: 0, timeout, retries: 1, rnr_retries: 1, max_rd_atomic: 0 }))
+    side.modify(Modify::ReadyToSend(ReadyToSend { psn: 0, timeout, retry_cnt: 1, rnr_retry: 1, max_rd_atomic: 0 }))
         .unwrap();
     for id in 0..6 {
         side.post(id, Operation::Write(to), 0, MTU).unwrap();

@@ -157,7 +157,7 @@ fn write_imm_consumes_a_receive_without_writing_to_it() {
     ends.a.post(1, Operation::WriteImm(to, 5), 0, 600).unwrap();
     ends.settle();
     let [completion] = ends.b.done.0[..] else { panic!("{:?}", ends.b.done.0) };
-    assert_eq!((completion.completed, completion.bytes, completion.imm), (Completed::RecvWriteImm, 600, Some(5)));
+    assert_eq!((completion.kind, completion.bytes, completion.imm), (CompletionKind::RecvWriteImm, 600, Some(5)));
     assert_eq!((ends.b.read(0x1000, 100), ends.b.read(0x2000, 600)), (vec![0; 100], ends.a.read(0, 600)));
     let usage = ends.b.protection.counters(ends.b.mr.lkey).unwrap();
     assert_eq!((usage.writes, usage.bytes_in), (1, 600));

@@ -4,7 +4,7 @@
 use super::*;
 use Opcode::*;
 
-type Cause = fn(&Refusals) -> u64;
+type Cause = fn(&QpDropCounters) -> u64;
 
 /// Returns invalid requests with the counter of their drop cause and the standard NAK code.
 fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
@@ -208,7 +208,7 @@ fn empty_write_and_read_need_no_key_and_any_source_port() {
     ends.b.receive(port, &read);
     let answers = ends.b.transmit(64);
     assert_eq!((psns(&answers), opcodes(&answers)), (vec![101], vec![RcReadResponseOnly]));
-    assert_eq!(ends.b.counters.refused, Refusals::default());
+    assert_eq!(ends.b.counters.refused, QpDropCounters::default());
 }
 
 #[test]

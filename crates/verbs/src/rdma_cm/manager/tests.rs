@@ -1,6 +1,6 @@
 //! Tests of the [`Manager`] state machine in simulated time.
 
-use super::super::message::{REPLY_PRIVATE, REQUEST_PRIVATE, Reads, service_id};
+use super::super::message::{REPLY_PRIVATE, REQUEST_PRIVATE, RdAtomicLimits, service_id};
 use super::*;
 use crate::api::Mtu;
 
@@ -13,7 +13,7 @@ fn request(port: u16) -> Request {
         service: service_id(port),
         qp: 0x11,
         psn: 1,
-        reads: Reads::default(),
+        reads: RdAtomicLimits::default(),
         mtu: Mtu::B1024,
         retries: 7,
         rnr_retries: 7,
@@ -23,7 +23,7 @@ fn request(port: u16) -> Request {
 }
 
 fn reply() -> Reply {
-    Reply { qp: 0x22, psn: 2, reads: Reads::default(), rnr_retries: 7, private: [0; REPLY_PRIVATE] }
+    Reply { qp: 0x22, psn: 2, reads: RdAtomicLimits::default(), rnr_retries: 7, private: [0; REPLY_PRIVATE] }
 }
 
 /// An active and a passive side, and a network that loses the datagrams for whose number `lost` returns `true`.
@@ -60,8 +60,8 @@ impl Network {
                 }
                 while let Some(event) = self.sides[side].next_event() {
                     match &event {
-                        Event::Asked(connection, ..) => self.sides[side].accept(self.now, *connection, reply()),
-                        Event::Agreed(connection, _) => self.sides[side].ready(self.now, *connection),
+                        Event::Requested(connection, ..) => self.sides[side].accept(self.now, *connection, reply()),
+                        Event::Accepted(connection, _) => self.sides[side].ready(self.now, *connection),
                         _ => {}
                     }
                     self.events.push(event);
@@ -87,7 +87,7 @@ fn connection_is_set_up_and_ended_despite_loss() {
         let mut network = Network::new(lost);
         let active = network.sides[0].connect(network.now, ip(2), request(7174));
         network.run(5);
-        let [Event::Asked(passive, from, _), Event::Agreed(agreed, answer), Event::Established(ready)] =
+        let [Event::Requested(passive, from, _), Event::Accepted(agreed, answer), Event::Established(ready)] =
             &network.events[..]
         else {
             panic!("case {nth}: {:?}", network.events)
@@ -96,7 +96,7 @@ fn connection_is_set_up_and_ended_despite_loss() {
         let passive = *passive;
         network.sides[0].disconnect(network.now, active);
         network.run(5);
-        assert_eq!(network.events[3..], [Event::Ended(passive), Event::Ended(active)], "case {nth}");
+        assert_eq!(network.events[3..], [Event::Disconnected(passive), Event::Disconnected(active)], "case {nth}");
     }
 }
 
@@ -105,7 +105,7 @@ fn request_for_an_unknown_service_is_rejected() {
     let mut network = Network::new(|_| false);
     let active = network.sides[0].connect(network.now, ip(2), request(1));
     network.run(1);
-    assert_eq!(network.events, [Event::Refused(active, reason::NO_SERVICE)]);
+    assert_eq!(network.events, [Event::Rejected(active, reason::NO_SERVICE)]);
 }
 
 /// Returns a passive side with `count` requests from different peers.
@@ -131,7 +131,7 @@ fn sent_messages(side: &mut Manager) -> Vec<(u32, Message)> {
 #[test]
 fn lost_rejection_is_repeated_with_the_same_reason() {
     let mut passive = passive_with(1);
-    let Some(Event::Asked(connection, ..)) = passive.next_event() else { panic!("no request") };
+    let Some(Event::Requested(connection, ..)) = passive.next_event() else { panic!("no request") };
     passive.reject(Duration::ZERO, connection, 28);
     for seconds in 0..5 {
         assert_eq!(sent_messages(&mut passive), [(0, Message::Rej(28))]);
@@ -146,11 +146,11 @@ fn lost_rejection_is_repeated_with_the_same_reason() {
 #[test]
 fn undecided_request_times_out() {
     let mut passive = passive_with(1);
-    let Some(Event::Asked(connection, ..)) = passive.next_event() else { panic!("no request") };
+    let Some(Event::Requested(connection, ..)) = passive.next_event() else { panic!("no request") };
     passive.expire(Manager::DECISION - Duration::from_millis(1));
     assert_eq!((passive.next_event(), sent_messages(&mut passive)), (None, vec![]));
     passive.expire(Manager::DECISION);
-    assert_eq!(passive.next_event(), Some(Event::Lapsed(connection)));
+    assert_eq!(passive.next_event(), Some(Event::DecisionTimedOut(connection)));
     assert_eq!(sent_messages(&mut passive), [(0, Message::Rej(reason::TIMEOUT))]);
     passive.accept(Manager::DECISION, connection, reply());
     assert_eq!(sent_messages(&mut passive), [], "accepted after the timeout");
@@ -169,7 +169,7 @@ fn forge(passive: &mut Manager, now: Duration, number: u32) {
 fn accept_all(passive: &mut Manager, now: Duration) -> usize {
     let events: Vec<_> = std::iter::from_fn(|| passive.next_event()).collect();
     for event in &events {
-        if let Event::Asked(connection, ..) = event {
+        if let Event::Requested(connection, ..) = event {
             passive.accept(now, *connection, reply());
         }
     }
@@ -189,8 +189,8 @@ fn genuine_request_among_forged_ones_is_served() {
         network.sides[1].out.clear(); // their destinations do not exist
         network.run_for(Duration::from_millis(100));
     }
-    assert!(displaced > 0 && network.events.contains(&Event::Agreed(active, Box::new(reply()))), "{displaced}");
-    let counts = network.sides[1].counts();
+    assert!(displaced > 0 && network.events.contains(&Event::Accepted(active, Box::new(reply()))), "{displaced}");
+    let counts = network.sides[1].counters();
     assert!(counts.is_balanced() && counts.asked >= 10_000, "{counts:?}");
     assert_eq!((counts.established, counts.displaced), (1, displaced as u64), "{counts:?}");
     assert!(network.sides[1].connections.len() <= MAX_HALF_OPEN + 1);
@@ -208,7 +208,7 @@ fn forged_request_is_answered_at_most_five_times() {
     }
     assert_eq!(answers, 1 + MAX_REPLY_TRIES as usize);
     assert!(passive.connections.is_empty() && passive.requests.is_empty());
-    let counts = passive.counts();
+    let counts = passive.counters();
     assert!(counts.is_balanced() && counts.unconfirmed == 1, "{counts:?}");
 }
 
@@ -223,7 +223,7 @@ fn one_address_displaces_its_own_connections_only() {
     }
     let of = |from: IpAddr| passive.connections.values().filter(|entry| entry.peer == from).count();
     assert_eq!((of(ip(1)), of(ip(77))), (MAX_HALF_OPEN_PER_SOURCE, 1));
-    assert_eq!(passive.counts().displaced, 2 * MAX_HALF_OPEN_PER_SOURCE as u64);
+    assert_eq!(passive.counters().displaced, 2 * MAX_HALF_OPEN_PER_SOURCE as u64);
 }
 
 #[test]
@@ -233,10 +233,10 @@ fn half_open_connection_has_time_for_its_rtu() {
         forge(&mut passive, Duration::ZERO, number);
         accept_all(&mut passive, Duration::ZERO);
     }
-    assert_eq!((passive.counts().displaced, passive.counts().unanswered), (0, 1));
+    assert_eq!((passive.counters().displaced, passive.counters().unanswered), (0, 1));
     forge(&mut passive, GRACE, 1 << 20);
-    assert_eq!((passive.counts().displaced, passive.counts().unanswered), (1, 1));
-    assert!(passive.counts().is_balanced());
+    assert_eq!((passive.counters().displaced, passive.counters().unanswered), (1, 1));
+    assert!(passive.counters().is_balanced());
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn rtu_of_a_displaced_connection_is_rejected() {
     let passive = &mut network.sides[1];
     passive.connections.clear();
     network.run(1);
-    assert_eq!(network.events.last(), Some(&Event::Ended(active)), "{:?}", network.events);
-    assert_eq!(network.sides[1].counts().stray, 1);
+    assert_eq!(network.events.last(), Some(&Event::Disconnected(active)), "{:?}", network.events);
+    assert_eq!(network.sides[1].counters().stray, 1);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn unsent_datagrams_are_limited() {
         let mad = Datagram { transaction: 1, local: number, remote: 7, message: unknown.clone() }.emit();
         passive.receive(Duration::ZERO, ip(9), &mad);
     }
-    assert_eq!((passive.out.len(), passive.counts().unsent), (MAX_OUT, 2 * MAX_OUT as u64));
+    assert_eq!((passive.out.len(), passive.counters().unsent), (MAX_OUT, 2 * MAX_OUT as u64));
 }
 
 #[test]
@@ -279,10 +279,10 @@ fn undecided_requests_are_limited() {
     let mut passive = passive_with(0);
     (0..10_000).for_each(|number| forge(&mut passive, Duration::ZERO, number));
     assert_eq!(passive.connections.len(), MAX_UNDECIDED);
-    assert_eq!(passive.counts().unanswered, 10_000 - MAX_UNDECIDED as u64);
+    assert_eq!(passive.counters().unanswered, 10_000 - MAX_UNDECIDED as u64);
     passive.expire(Manager::DECISION);
     assert_eq!(passive.undecided, 0);
-    assert!(passive.counts().is_balanced());
+    assert!(passive.counters().is_balanced());
 }
 
 #[test]
@@ -295,13 +295,13 @@ fn unread_events_are_limited() {
     }
     assert!(passive.events.len() <= 2 * passive.max_connections);
     assert!(passive.connections.len() <= passive.max_connections && passive.requests.len() <= passive.max_connections);
-    assert!(passive.counts().is_balanced());
+    assert!(passive.counters().is_balanced());
 }
 
 #[test]
 fn established_connections_reach_the_limit() {
     let mut passive = passive_with(0);
-    passive.serve(3000);
+    passive.set_max_established(3000);
     for number in 0..3000 {
         forge(&mut passive, Duration::ZERO, number);
         accept_all(&mut passive, Duration::ZERO);
@@ -311,7 +311,7 @@ fn established_connections_reach_the_limit() {
         let rtu = Datagram { transaction, local: number, remote, message: Message::Rtu }.emit();
         passive.receive(Duration::ZERO, to, &rtu);
     }
-    let counts = passive.counts();
+    let counts = passive.counters();
     assert_eq!((counts.established, counts.no_resources), (3000, 0), "{counts:?}");
 }
 
@@ -330,12 +330,12 @@ fn connect_and_disconnect(passive: &mut Manager, now: Duration, peer: u32) {
 #[test]
 fn unanswered_dreq_does_not_block_new_connections() {
     let mut passive = passive_with(0);
-    passive.serve(4);
+    passive.set_max_established(4);
     let above_limit = passive.max_connections as u32 + 100;
     (0..above_limit).for_each(|peer| connect_and_disconnect(&mut passive, Duration::ZERO, peer));
     forge(&mut passive, Duration::ZERO, 77);
     accept_all(&mut passive, Duration::ZERO);
-    let counts = passive.counts();
+    let counts = passive.counters();
     assert_eq!((counts.no_resources, counts.half_open), (0, 1), "{counts:?}");
     assert!(passive.connections.len() <= passive.max_connections && passive.requests.len() <= passive.max_connections);
 }
@@ -350,10 +350,10 @@ fn repeated_request_extends_no_timeout() {
     while now < ENDED_LIFETIME + Duration::from_secs(3) {
         (0..2).for_each(|peer| ask(&mut passive, now, peer));
         passive.expire(now);
-        silent += std::iter::from_fn(|| passive.next_event()).filter(|event| matches!(event, Event::Silent(_))).count();
+        silent += std::iter::from_fn(|| passive.next_event()).filter(|event| matches!(event, Event::Unreachable(_))).count();
         now += Duration::from_millis(100);
     }
-    assert_eq!((silent, passive.counts().unconfirmed), (2, 1), "12.4 s after it was sent first");
+    assert_eq!((silent, passive.counters().unconfirmed), (2, 1), "12.4 s after it was sent first");
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn unreachable_peer_is_reported_and_removed() {
     let mut network = Network::new(|_| true);
     let active = network.sides[0].connect(network.now, ip(2), request(7174));
     network.run(20);
-    assert_eq!(network.events, [Event::Silent(active)]);
+    assert_eq!(network.events, [Event::Unreachable(active)]);
     assert_eq!(network.sides[0].deadline(), None);
 }
 

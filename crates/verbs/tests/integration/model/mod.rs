@@ -6,7 +6,7 @@
 use shotline_memory::{Access, Mr};
 use shotline_random::SplitMix64;
 use shotline_verbs::api::{
-    Completed, Completion, Cq, Data, Element, Operation, PostError, QpState, QpType, RecvWr, Remote, SendWr, Status,
+    CompletionKind, Completion, Cq, Data, Element, Operation, PostError, QpState, QpType, RecvWr, Remote, SendWr, Status,
 };
 use shotline_verbs::pair::{Options, Pair};
 use std::collections::VecDeque;
@@ -175,11 +175,11 @@ impl Work {
                 let remote = Remote { address: start, rkey: peer.exposed.rkey };
                 operation = if choice == 4 { Operation::WriteImm(remote, imm) } else { Operation::Write(remote) };
                 if choice == 4 {
-                    arrives = Some((Completed::RecvWriteImm, Some(imm), None, len.min(8)));
+                    arrives = Some((CompletionKind::RecvWriteImm, Some(imm), None, len.min(8)));
                     // Only these bytes are compared: later operations could overwrite others before this completion is
                     // checked.
                 }
-                completed = Completed::Write;
+                completed = CompletionKind::Write;
             } else {
                 operation = match choice {
                     0 => Operation::SendImm(imm),
@@ -189,8 +189,8 @@ impl Work {
                 let imm = (choice == 0).then_some(imm);
                 let ended = if let Operation::SendInvalidate(key) = operation { Some(key) } else { None };
                 peer.ended.extend(ended);
-                arrives = Some((Completed::Recv, imm, ended, len));
-                completed = Completed::Send;
+                arrives = Some((CompletionKind::Recv, imm, ended, len));
+                completed = CompletionKind::Send;
             }
             let random = &mut self.pair.random;
             if let Some((completed, imm, invalidated, capacity)) = arrives {
@@ -198,7 +198,7 @@ impl Work {
                 let lkey = peer.inbox.lkey;
                 let receive = allocate(random, &mut peer.inbox_at, lkey, capacity);
                 let filled = match completed {
-                    Completed::Recv => scatter(&receive, &message),
+                    CompletionKind::Recv => scatter(&receive, &message),
                     _ => Vec::new(),
                 };
                 for element in &receive {
@@ -235,18 +235,18 @@ impl Work {
                     own.read_pending = (own.read_pending && !fence) || area == EXPOSED;
                     let start = area.0 + random.below(area.1 - len + 1);
                     value = peer.model[start as usize..][..len as usize].to_vec();
-                    (Operation::Read(Remote { address: start, rkey: key }), Completed::Read)
+                    (Operation::Read(Remote { address: start, rkey: key }), CompletionKind::Read)
                 }
                 _ if random.chance(0.5) => {
                     let add = random.next_u64();
                     after = before.wrapping_add(add);
-                    (Operation::FetchAdd { remote: counter, add }, Completed::FetchAdd)
+                    (Operation::FetchAdd { remote: counter, add }, CompletionKind::FetchAdd)
                 }
                 _ => {
                     let compare = if random.chance(0.7) { before } else { random.next_u64() };
                     let swap = random.next_u64();
                     after = if compare == before { swap } else { before };
-                    (Operation::CompareSwap { remote: counter, compare, swap }, Completed::CompareSwap)
+                    (Operation::CompareSwap { remote: counter, compare, swap }, CompletionKind::CompareSwap)
                 }
             };
             peer.model[slot as usize..][..8].copy_from_slice(&after.to_ne_bytes());
@@ -258,7 +258,7 @@ impl Work {
         }
         let signalled = last || own.unsignalled > 8 || self.pair.random.chance(0.5);
         own.unsignalled = if signalled { 0 } else { own.unsignalled + 1 };
-        let bytes = if completed == Completed::Read { len as u32 } else { 0 };
+        let bytes = if completed == CompletionKind::Read { len as u32 } else { 0 };
         let completion = Completion { bytes, ..completion(id, completed, own.qp) };
         let expected = Expected { completion, signalled, filled };
         own.plan.push_back(Planned { operation, elements, inline, fence, solicited, expected });
@@ -298,7 +298,7 @@ impl Work {
         for at in 0..2 {
             while let Some(completion) = self.pair.node_mut(at).poll(self.sides[at].cq) {
                 let side = &mut self.sides[at];
-                let receive = matches!(completion.completed, Completed::Recv | Completed::RecvWriteImm);
+                let receive = matches!(completion.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm);
                 let expected = if receive {
                     side.arriving.pop_front()
                 } else {
@@ -306,7 +306,7 @@ impl Work {
                     std::iter::from_fn(|| side.posted.pop_front()).find(|expected| expected.signalled)
                 };
                 let expected = expected.unwrap_or_else(|| panic!("unexpected completion: {completion:?}"));
-                let comparable = if receive || completion.completed == Completed::Read {
+                let comparable = if receive || completion.kind == CompletionKind::Read {
                     completion
                 } else {
                     Completion { bytes: 0, ..completion }
@@ -437,9 +437,9 @@ fn apply(model: &mut [u8], filled: &[(u64, Vec<u8>)]) {
     }
 }
 
-fn completion(id: u64, completed: Completed, qp: u32) -> Completion {
+fn completion(id: u64, completed: CompletionKind, qp: u32) -> Completion {
     let (status, solicited) = (Status::Success, false);
-    Completion { id, status, completed, qp, bytes: 0, imm: None, invalidated: None, source: None, solicited }
+    Completion { id, status, kind: completed, qp, bytes: 0, imm: None, invalidated: None, source: None, solicited }
 }
 
 /// Returns the key of an unused registration, for a message that invalidates it.
