@@ -1,4 +1,4 @@
-//! An emulated probe in a process of its own, for commands that bring their own instrument.
+//! An emulated probe in a child process, for commands that need an instrument of their own.
 
 use crate::Result;
 use std::io::{BufRead, BufReader};
@@ -6,19 +6,18 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// A probe in a process of its own, which ends when this is dropped, or when this program ends.
+/// An emulated probe in a child process. It ends when this value is dropped, or when this program ends.
 pub struct Probe(Child);
 
 impl Probe {
-    /// Starts `shotline emulate probe` on a port of the kernel's choice, with `args` besides. Returns its set-up
-    /// address.
+    /// Starts `shotline emulate probe` with `args` on a port that the kernel chooses. Returns its set-up address, too.
     pub fn start(args: &[String]) -> Result<(Self, SocketAddr)> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["emulate", "probe", "--listen", "[::1]:0", "--until-stdin-ends"])
             .args(args)
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is for this program, which then stops the probe in order.
+            // Ctrl-C must reach only this program, which then stops the probe in order.
             .process_group(0)
             .spawn()?;
         let mut line = String::new();
@@ -27,7 +26,7 @@ impl Probe {
         stderr.read_line(&mut line)?;
         let address = line.trim().rsplit(' ').next().and_then(|word| word.parse().ok());
         let probe = Self(child);
-        // Read on, so that the probe never waits for a reader.
+        // Keep reading, so that the probe never blocks on a full pipe.
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         match address {
             Some(address) => Ok((probe, address)),

@@ -1,7 +1,6 @@
-//! `shotline demo`: the main job, end to end, with nothing special.
+//! `shotline demo`: a complete recording over loopback.
 //!
-//! An emulated probe in a process of its own, a recorder in this one, loopback between them, and a file that
-//! is read back and proven.
+//! It runs an emulated probe in a child process and a recorder in this one, then reads the file back and verifies it.
 
 use crate::child::Probe;
 use crate::output::{Report, Summary, print_report, print_table};
@@ -19,12 +18,12 @@ use shotline_transport::udp::{UdpConfig, UdpIo};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-/// Receive buffer asked for.
+/// Receive buffer to ask the kernel for, in bytes.
 const RECEIVE_BUFFER: usize = 256 << 20;
-/// The receiver may be away from its processor for so long without a loss.
-const AWAY_S: f64 = 0.02;
-/// Enough for a demonstration.
-const MOST_GBPS: f64 = 6.0;
+/// Longest time in seconds for which the receiver may be descheduled without a loss.
+const DESCHEDULED_S: f64 = 0.02;
+/// Maximum rate in Gbit/s, which is enough for a demonstration.
+const MAX_GBPS: f64 = 6.0;
 
 /// Arguments of `shotline demo`.
 #[derive(clap::Args)]
@@ -58,16 +57,16 @@ pub struct Args {
     json: bool,
 }
 
-/// The demo's JSON object.
+/// The JSON object of the demo.
 #[derive(Serialize)]
-struct Proof {
+struct DemoReport {
     #[serde(flatten)]
     summary: Summary,
-    /// Nothing in the file contradicts anything, and every packet sent is in the file or named as lost.
+    /// The file is consistent, and every packet sent is in the file or counted as lost.
     verified: bool,
-    /// Packets compared with the probe's test pattern, sample by sample.
+    /// Number of packets compared with the probe's test pattern, sample by sample.
     packets_compared: u64,
-    /// Faults that the probe injected.
+    /// Number of faults that the probe injected.
     injected: Injected,
 }
 
@@ -88,7 +87,7 @@ pub fn run(args: &Args) -> Result {
     };
     let stop = signals::stop_flag()?;
     let granted = granted_receive_buffer(RECEIVE_BUFFER)?;
-    let gbps = args.gbps.unwrap_or_else(|| (granted as f64 / 2.0 / AWAY_S * 8.0 / 1e9).min(MOST_GBPS));
+    let gbps = args.gbps.unwrap_or_else(|| (granted as f64 / 2.0 / DESCHEDULED_S * 8.0 / 1e9).min(MAX_GBPS));
     let (probe, address) = Probe::start(&probe_arguments(args))?;
     say(&format!("An emulated probe of 2 x 96 channels, 12 bit, 40 MS/s, waits on {address}."));
     say(&format!(
@@ -113,21 +112,21 @@ pub fn run(args: &Args) -> Result {
     drop(probe);
     say(&format!("Recorded to {}. Reading it back.", args.out.display()));
     let verdict = verify(&args.out, &VerifyOptions::default())?;
-    let accounted = accounted(&outcome);
-    let proof = Proof {
-        verified: verdict.verified && accounted.is_ok(),
+    let check_accounted = check_accounted(&outcome);
+    let report = DemoReport {
+        verified: verdict.verified && check_accounted.is_ok(),
         packets_compared: verdict.links.iter().map(|link| link.pattern_packets).sum(),
         injected: injected(&outcome),
         summary: Summary::of(&outcome),
     };
-    print_report(args.json, &proof)?;
-    accounted?;
+    print_report(args.json, &report)?;
+    check_accounted?;
     outcome.end.check()?;
     if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }
 }
 
-/// Every packet of every shot that the probe took is in its place or counted as missing.
-fn accounted(outcome: &Outcome) -> std::result::Result<(), String> {
+/// Checks that every packet of every shot that the probe took was placed or is counted as missing.
+fn check_accounted(outcome: &Outcome) -> std::result::Result<(), String> {
     let total = outcome.total();
     let shots: u64 = outcome.sent.iter().map(|report| report.shots_sent).sum();
     let packets = shots * u64::from(outcome.geometry.packets());
@@ -141,7 +140,7 @@ fn accounted(outcome: &Outcome) -> std::result::Result<(), String> {
     ))
 }
 
-/// Packets of shots that were given up before they had a buffer.
+/// Returns the number of packets of shots that were dropped before they had a buffer.
 fn unplaced(outcome: &Outcome) -> u64 {
     use shotline_wire::shot::DropCause::NoBuffer;
     outcome.total().shot_drops.get(NoBuffer) * u64::from(outcome.geometry.packets())
@@ -157,7 +156,7 @@ fn injected(outcome: &Outcome) -> Injected {
     }
 }
 
-impl Report for Proof {
+impl Report for DemoReport {
     fn print(&self) -> Result {
         let Injected { lost, duplicated, reordered, corrupted } = self.injected;
         let mut rows = vec![(
@@ -179,7 +178,7 @@ impl Report for Proof {
     }
 }
 
-/// The probe's samples and faults.
+/// Returns the arguments that set the probe's samples and faults.
 fn probe_arguments(args: &Args) -> Vec<String> {
     let rate = args.faults.to_string();
     let faults = ["--loss", "--duplicate", "--reorder", "--corrupt"].map(|fault| [fault.into(), rate.clone()]);
@@ -187,7 +186,7 @@ fn probe_arguments(args: &Args) -> Vec<String> {
     shots.into_iter().chain(faults.into_iter().flatten()).collect()
 }
 
-/// Receive buffer in bytes that the kernel grants a program that asks for `wanted`.
+/// Returns the receive buffer in bytes that the kernel grants when `wanted` bytes are asked for.
 pub fn granted_receive_buffer(wanted: usize) -> Result<usize> {
     let config = UdpConfig {
         bind: "[::1]:0".parse()?,

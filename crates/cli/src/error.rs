@@ -1,4 +1,4 @@
-//! How commands fail.
+//! Result type of the commands.
 
-/// What a command reports in the end. Anything that goes wrong is an error with the remedy in its words.
+/// Result of a command. The text of an error includes its remedy.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,4 +1,4 @@
-//! `shotline export`: a recording as other programs of the field read it.
+//! `shotline export`: converts a recording to the formats of other programs.
 
 use crate::Result;
 use crate::output::{Rows, print_report};
@@ -137,7 +137,7 @@ pub fn run(args: &Args) -> Result {
     let stop = stop_flag()?;
     let bar = Progress::new("shots");
     let progress = |done, total| {
-        bar.tell(done, total);
+        bar.update(done, total);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let exported = export(&recording, &selection, (format, &options), &args.to, args.force, &progress);
@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> Result {
     print_report(args.json, &Report { from: &args.file, exported: &exported })
 }
 
-/// Names of formats: `uff, zea or zarr`.
+/// Joins names of formats: `uff, zea or zarr`.
 fn names(formats: impl IntoIterator<Item = Format>) -> String {
     let names: Vec<_> = formats.into_iter().map(Format::name).collect();
     match &names[..] {
@@ -174,7 +174,7 @@ fn implied(to: &Path) -> Result<Format> {
     })
 }
 
-/// The options that were given and that not every format takes, each with the kinds that it is of.
+/// Returns the options that were given and that only some formats take, each with the kinds of formats that take it.
 fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [Takes])> {
     let ArrayArgs { pitch_mm, width_mm, height_mm, sound_speed, angles, initial_us } = &args.array;
     let RadioArgs { iq, centre_mhz } = &args.radio;
@@ -198,7 +198,7 @@ fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [Takes])> 
     all.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds))
 }
 
-/// The options of a format. Refuses those that it does not take.
+/// Returns the options of a format. Refuses those that the format does not take.
 fn options(args: &Args, format: Format) -> Result<Options> {
     let takes = format.about().takes;
     if let Some((option, kinds)) = given(args).find(|(_, kinds)| !kinds.contains(&takes)) {
@@ -245,7 +245,7 @@ fn finite(text: &str) -> std::result::Result<f64, String> {
     number.ok_or_else(|| "expected a number".into())
 }
 
-/// A finite number above 0, of an option.
+/// Parses a finite number above 0.
 pub fn positive(text: &str) -> std::result::Result<f64, String> {
     let number = finite(text).ok().filter(|number| *number > 0.0);
     number.ok_or_else(|| "expected a number above 0".into())
@@ -271,7 +271,7 @@ mod tests {
         args: Args,
     }
 
-    /// Every option that not every format takes, with a value, and the kinds that have it.
+    /// Every option that only some formats take, with a value and the kinds of formats that take it.
     const OPTIONS: [(&str, &[Takes]); 11] = [
         ("--pitch-mm=1", &[Takes::Array]),
         ("--width-mm=1", &[Takes::Array]),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_refuses_the_options_of_others() {
+    fn formats_refuse_options_of_other_formats() {
         for format in Format::ALL.iter().copied() {
             assert_eq!(options_of(format, &[]).unwrap().kind(), format.about().takes);
             for (option, kinds) in OPTIONS {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_of_the_help_name_the_formats_that_take_them() {
+    fn option_headings_name_their_formats() {
         let command = Cli::command();
         for argument in command.get_arguments().filter(|argument| argument.get_help_heading().is_some()) {
             let name = format!("--{}", argument.get_long().unwrap());
@@ -324,13 +324,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_known_ending_lists_the_formats() {
+    fn unknown_file_ending_lists_the_formats() {
         let refused = implied(Path::new("run.bin")).unwrap_err().to_string();
         assert!(refused.ends_with("add --format uff, zea, digital-rf, sigmf, zarr, pcapng or hdf5"), "{refused}");
     }
 
     #[test]
-    fn an_array_is_the_default_one_but_for_what_is_given() {
+    fn array_options_override_the_defaults() {
         let Ok(Options::Array(array)) = options_of(Format::Uff, &["--pitch-mm=0.2"]) else { panic!("no array") };
         let usual = Array::default();
         assert_eq!((array.pitch_m, array.width_m), (0.2e-3, 0.18e-3));

@@ -1,15 +1,15 @@
-//! Framings as options name them.
+//! Framings as values of options.
 
 use serde::Serializer;
 use shotline_wire::framing::{Kind, UnknownFraming};
 
-/// A framing that set-up messages can ask for, by its name.
+/// Parses the name of a framing that set-up supports.
 pub fn with_set_up(name: &str) -> Result<Kind, String> {
     let kind: Kind = name.parse().map_err(|error: UnknownFraming| error.to_string())?;
     kind.for_set_up().map(|_| kind).map_err(|error| error.to_string())
 }
 
-/// The same of several names.
+/// Parses several names as [`with_set_up`] does.
 pub fn all_with_set_up(names: &[String]) -> Result<Vec<Kind>, String> {
     names.iter().map(|name| with_set_up(name)).collect()
 }

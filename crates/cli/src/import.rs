@@ -1,4 +1,4 @@
-//! `shotline import`: a recording of what others have.
+//! `shotline import`: makes a recording from files of other programs.
 
 use crate::Result;
 use crate::output::{Rows, print_report};
@@ -86,7 +86,7 @@ fn source_help() -> String {
     format!("What to import: {}; s3://bucket/prefix names an object store", sources.join(", "))
 }
 
-/// Imports.
+/// Imports a recording.
 pub fn run(args: &Args) -> Result {
     if let Some(scale) = args.scale.filter(|scale| !(scale.is_finite() && *scale != 0.0)) {
         return Err(format!("--scale: expected a number other than 0, found {scale}").into());
@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> Result {
     let stop = stop_flag()?;
     let bar = Progress::new("shots");
     let progress = |done, total| {
-        bar.tell(done, total);
+        bar.update(done, total);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let imported = import(&args.from, &args.to, &options, &progress);

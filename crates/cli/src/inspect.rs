@@ -1,4 +1,4 @@
-//! `shotline inspect`: what is in a recording or a capture.
+//! `shotline inspect`: shows what a recording or a capture contains.
 
 use crate::Result;
 use crate::capture::{self, Capture};
@@ -14,12 +14,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The first bytes of every HDF5 file of ours.
+/// Signature of an HDF5 file.
 const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
-/// Partial shots of a capture that are listed for people; `--json` has more.
-const LISTED: usize = 10;
-/// Losses that are listed for people; `--json` has all.
-const LOSSES_LISTED: usize = 40;
+/// Maximum number of partial shots of a capture in the table; `--json` lists more.
+const MAX_LISTED_SHOTS: usize = 10;
+/// Maximum number of losses in the table; `--json` lists all.
+const MAX_LISTED_LOSSES: usize = 40;
 
 /// Arguments of `shotline inspect`.
 #[derive(clap::Args)]
@@ -49,16 +49,16 @@ pub struct Args {
     json: bool,
 }
 
-/// What the file turned out to be.
+/// Contents of the file.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum Found {
+enum Contents {
     Device(Box<Listing>),
     Recording(Box<Summary>),
     Capture(Box<Capture>),
 }
 
-impl Report for Found {
+impl Report for Contents {
     fn print(&self) -> Result {
         match self {
             Self::Device(listing) => print_device(listing),
@@ -76,7 +76,7 @@ impl Report for Found {
 pub fn run(args: &Args) -> Result {
     let found = look(&args.file, &args.roce_port)?;
     if let Some(plot) = &args.plot {
-        if !matches!(found, Found::Recording(_)) {
+        if !matches!(found, Contents::Recording(_)) {
             return Err(format!("{} is no recording: --plot draws recordings", args.file.display()).into());
         }
         refuse_other_than_picture(plot)?;
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result {
     print_report(args.json, &found)
 }
 
-/// A picture replaces a picture, and nothing else: a swap of the two arguments must not cost a recording.
+/// Refuses to overwrite a file that is not a PNG, so that swapped arguments cannot destroy a recording.
 fn refuse_other_than_picture(path: &Path) -> Result {
     let mut first = Vec::new();
     let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut first));
@@ -95,23 +95,23 @@ fn refuse_other_than_picture(path: &Path) -> Result {
     Ok(())
 }
 
-fn look(path: &Path, roce_ports: &[u16]) -> Result<Found> {
+fn look(path: &Path, roce_ports: &[u16]) -> Result<Contents> {
     if let Some(target) = Target::of(path) {
         return Ok(match target.run() {
             Some(_) => {
                 crate::output::warn_of_device(path);
-                Found::Recording(Box::new(shotline_store::inspect(path)?))
+                Contents::Recording(Box::new(shotline_store::inspect(path)?))
             }
-            None => Found::Device(Box::new(nvme::list(&target)?)),
+            None => Contents::Device(Box::new(nvme::list(&target)?)),
         });
     }
     let first =
         shotline_store::first_bytes(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     if first == HDF5 {
-        return Ok(Found::Recording(Box::new(shotline_store::inspect(path)?)));
+        return Ok(Contents::Recording(Box::new(shotline_store::inspect(path)?)));
     }
     if shotline_store::pcapng::is_capture(&first) {
-        return Ok(Found::Capture(Box::new(capture::read(path, roce_ports)?)));
+        return Ok(Contents::Capture(Box::new(capture::read(path, roce_ports)?)));
     }
     let hint = if first.starts_with(&[0x1F, 0x8B]) { "; it is compressed: gunzip it first" } else { "" };
     let found: String = first.iter().map(|byte| format!("{byte:02x} ")).collect();
@@ -215,7 +215,7 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
     rows
 }
 
-/// Runs of shots that are in no row, and why.
+/// Prints the runs of shots that are in no row, with their causes.
 fn print_losses(losses: &[LossSummary]) {
     if losses.is_empty() {
         return;
@@ -224,7 +224,7 @@ fn print_losses(losses: &[LossSummary]) {
     let row = |loss: &LossSummary| {
         [u64::from(loss.stream), loss.first, last(loss), loss.count].map(|number| number.to_string())
     };
-    let shown = &losses[..losses.len().min(LOSSES_LISTED)];
+    let shown = &losses[..losses.len().min(MAX_LISTED_LOSSES)];
     let names = ["stream", "first", "last", "shots"];
     let cause = shown.iter().map(|loss| loss.cause.len()).max().unwrap_or(0).max("lost by".len());
     let width = |column: usize| shown.iter().map(|loss| row(loss)[column].len()).max().unwrap_or(0);
@@ -312,7 +312,7 @@ fn flow_rows(flow: &crate::capture::Flow) -> Vec<(String, String)> {
             rows.push((what.into(), count.to_string()));
         }
     }
-    for partial in shots.partial_shots.iter().take(LISTED) {
+    for partial in shots.partial_shots.iter().take(MAX_LISTED_SHOTS) {
         let edge = if partial.at_edge { " (the capture's edge)" } else { "" };
         rows.push((format!("shot {} lacks packets{edge}", partial.shot), partial.missing.clone()));
     }

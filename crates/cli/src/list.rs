@@ -1,4 +1,4 @@
-//! `shotline list`: what this build can do, from its registries.
+//! `shotline list`: lists the registries of this build.
 
 use crate::Result;
 use crate::output::columns;
@@ -52,9 +52,9 @@ enum Registry {
     Checks,
 }
 
-/// The members of a registry.
+/// The members of a registry, as a table.
 struct Table {
-    /// Name of the registry, as on the command line.
+    /// Name of the registry on the command line.
     name: &'static str,
     title: &'static str,
     header: &'static [&'static str],
@@ -63,7 +63,7 @@ struct Table {
 }
 
 impl Registry {
-    /// Every registry, in the order of the page.
+    /// Every registry, in the order of the documentation page.
     const ALL: [Self; 8] = [
         Self::Framings,
         Self::Transports,
@@ -112,7 +112,7 @@ impl Table {
     }
 }
 
-/// The checks of every conformance suite, in the order of the registries.
+/// Returns the checks of every conformance suite, in the order of the registries.
 fn checks() -> Vec<[String; 2]> {
     let framings = framing::conformance::CHECKS.iter().map(|check| ("framings", check.name));
     let transports = shotline_transport::conformance::all::<InprocIo, InprocIo>();
@@ -124,7 +124,7 @@ fn checks() -> Vec<[String; 2]> {
     all.map(|(suite, check)| [suite, check].map(str::to_owned)).collect()
 }
 
-/// Lists registries.
+/// Prints registries.
 pub fn run(args: &Args) -> Result {
     let tables = Registry::ALL.into_iter().filter(|registry| args.what.is_none_or(|what| what == *registry));
     let tables: Vec<_> = tables.map(Registry::table).collect();

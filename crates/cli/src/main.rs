@@ -1,12 +1,12 @@
 //! The `shotline` program.
 
-// They panic when nobody reads any more: `outln!` and `errln!` do not.
+// These macros panic when standard output or error is closed; `outln!` and `errln!` do not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-// First: its macros are for all that follow.
+// This module is first because its macros are used by all others.
 #[macro_use]
 mod output;
 
@@ -27,13 +27,13 @@ mod plan;
 mod plot;
 mod probe;
 mod progress;
+mod queued_writer;
 mod record;
 mod recover;
 mod replay;
 mod signals;
 mod sweep;
 mod target;
-mod teller;
 mod transport;
 mod trigger;
 mod values;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory as _;
 
-    /// The commands that have none below them, each with its words.
+    /// Returns the commands without subcommands, each with its full name.
     fn leaves(command: &clap::Command, words: &str) -> Vec<(String, clap::Command)> {
         let below: Vec<_> = command.get_subcommands().filter(|below| below.get_name() != "help").collect();
         if below.is_empty() {
@@ -151,9 +151,9 @@ mod tests {
         }
     }
 
-    /// Help that is written by hand falls behind a registry unnoticed.
+    /// Help that is written by hand can miss a new member of a registry.
     #[test]
-    fn help_of_a_flag_names_every_member_of_its_registry() {
+    fn flag_help_names_every_registry_member() {
         use shotline_wire::framing::Kind;
         let transports = |sends: bool| {
             let rows = shotline_backends::rows().into_iter().filter(move |row| !sends || row[2] == "yes");

@@ -1,7 +1,7 @@
-//! What commands print: one JSON object with units in its keys, or words for people.
+//! Output of the commands: one JSON object with units in its keys, or text.
 
 use crate::Result;
-use crate::teller::Teller;
+use crate::queued_writer::QueuedWriter;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::Serialize;
@@ -30,24 +30,24 @@ macro_rules! errln {
     ($($words:tt)*) => { $crate::output::to_stderr(format_args!("{}\n", format_args!($($words)*))) };
 }
 
-/// Processor time that this program has used.
+/// Processor time used by this process.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CpuTime {
-    /// In its own code.
+    /// Time in user mode, in seconds.
     pub cpu_user_s: f64,
-    /// In the kernel on its behalf.
+    /// Time in kernel mode, in seconds.
     pub cpu_sys_s: f64,
 }
 
 impl CpuTime {
-    /// Both.
+    /// Returns the time in both modes, in seconds.
     pub fn total(self) -> f64 {
         self.cpu_user_s + self.cpu_sys_s
     }
-    /// Until now.
+    /// Returns the time used until now.
     pub fn now() -> Self {
         let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6;
-        // It cannot fail for the program itself.
+        // Cannot fail for the process itself.
         getrusage(UsageWho::RUSAGE_SELF).map_or(Self { cpu_user_s: 0.0, cpu_sys_s: 0.0 }, |usage| Self {
             cpu_user_s: seconds(usage.user_time()),
             cpu_sys_s: seconds(usage.system_time()),
@@ -55,14 +55,14 @@ impl CpuTime {
     }
 }
 
-/// Counts by cause, under the causes' names.
+/// Counts by the name of their cause.
 pub type ByCause = BTreeMap<&'static str, u64>;
 
 fn by_cause(drops: &DropCounters) -> ByCause {
     drops.iter().map(|(cause, count)| (cause.name(), count)).collect()
 }
 
-/// Verdicts on invariant CRCs.
+/// Number of ICRC checks by result.
 #[derive(Debug, Serialize)]
 pub struct IcrcVerdicts {
     good: u64,
@@ -72,7 +72,7 @@ pub struct IcrcVerdicts {
     bad: u64,
 }
 
-/// How long complete shots took, in microseconds.
+/// Latency of complete shots, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LatencySummary {
     shots: u64,
@@ -80,7 +80,7 @@ pub struct LatencySummary {
     p50_us: f64,
     p99_us: f64,
     max_us: f64,
-    /// Shots that ended before they began: the sender's clock and the receiver's disagree.
+    /// Number of shots whose end is before their begin: the clocks of sender and receiver disagree.
     #[serde(skip_serializing_if = "is_zero")]
     negative: u64,
 }
@@ -107,7 +107,7 @@ impl LatencySummary {
     }
 }
 
-/// The receiver's clock in the end.
+/// The receiver's clock at the end of the run.
 #[derive(Debug, Serialize)]
 struct ClockSummary {
     source: String,
@@ -115,16 +115,16 @@ struct ClockSummary {
     health: Health,
 }
 
-/// How shots of several links came together.
+/// Alignment of the shots of several links.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct EventSummary {
-    /// Events of all links.
+    /// Number of events with shots of all links.
     complete: u64,
-    /// Events of some.
+    /// Number of events with shots of some links.
     incomplete: u64,
-    /// Events of fewer than the quorum, which are not recorded.
+    /// Number of events with fewer shots than the quorum; they are not recorded.
     below_quorum: u64,
-    /// By stamp: how far they could be apart.
+    /// Maximum difference of the stamps of one event, if events are aligned by stamp.
     #[serde(skip_serializing_if = "Option::is_none")]
     window_us: Option<f64>,
 }
@@ -136,7 +136,7 @@ impl EventSummary {
         Self { complete, incomplete: partial, below_quorum: dropped, window_us }
     }
 
-    /// Whether there is more to say than that shots of one number came together.
+    /// Returns `true` unless every event was complete and aligned by shot number.
     fn matter(&self) -> bool {
         self.window_us.is_some() || self.incomplete + self.below_quorum > 0
     }
@@ -150,87 +150,87 @@ impl EventSummary {
     }
 }
 
-/// How a run went.
+/// Summary of a run.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// Shots that the probe says it sent on all links; none if it did not answer.
+    /// Number of shots that the probe reports as sent on all links, or `None` if it did not answer.
     pub shots_sent: Option<u64>,
-    /// Shots in the file, complete or partial; none if the recorder failed.
+    /// Number of shots in the file, complete or partial, or `None` if the recorder failed.
     pub shots_recorded: Option<u64>,
-    /// Rows that readers of the file see.
+    /// Number of rows that are visible to readers of the file.
     pub rows: u64,
-    /// Shots received whole and proven.
+    /// Number of shots received completely and verified.
     pub shots_complete: u64,
-    /// Shots handed on with something missing.
+    /// Number of shots passed on with packets missing.
     pub shots_partial: u64,
-    /// Events of several links.
+    /// Alignment of several links.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<EventSummary>,
-    /// Whole shots that were not handed on, by cause.
+    /// Number of whole shots that were dropped, by cause.
     pub drops: ByCause,
-    /// Packets that arrived.
+    /// Number of packets that arrived.
     pub packets: u64,
-    /// Packets that arrived and were dropped, by cause.
+    /// Number of packets that arrived and were dropped, by cause.
     pub packet_drops: ByCause,
-    /// Frames that the device or its driver dropped before any packet of them was seen, by its own names.
+    /// Number of frames that the device or its driver dropped before they reached the receiver, by the device's names.
     #[serde(skip_serializing_if = "ByCause::is_empty")]
     pub device_drops: ByCause,
-    /// Packets missing in closed shots.
+    /// Number of packets missing in closed shots.
     pub packets_missing: u64,
-    /// Payload received, from the first packet to the last.
+    /// Payload rate received, from the first packet to the last.
     pub receive_gbps: f64,
-    /// Bytes recorded, from the first shot until all was in the file and flushed.
+    /// Rate recorded, from the first shot until everything was written and flushed.
     pub write_gbps: f64,
-    /// From the first packet to the last.
+    /// Time from the first packet to the last.
     pub seconds: f64,
-    /// Payload copies: the kernel's one, and repairs.
+    /// Payload copies per byte: the one of the kernel, and repairs.
     pub copies_per_byte: f64,
-    /// Verdicts on ICRCs.
+    /// Results of the ICRC checks.
     pub icrc: IcrcVerdicts,
-    /// From the sender's stamp of a shot's first sample until the shot was complete.
+    /// Latency from the sender's stamp of a shot's first sample until the shot was complete.
     pub latency_from_sender: Option<LatencySummary>,
-    /// From the kernel's receipt of a shot's first packet until the shot was complete.
+    /// Latency from the kernel's receipt of a shot's first packet until the shot was complete.
     pub latency_from_kernel: Option<LatencySummary>,
     clock: ClockSummary,
-    /// Times that a sender without set-up began to count anew.
+    /// Number of times that a sender without set-up restarted its count.
     #[serde(skip_serializing_if = "is_zero")]
     pub sender_restarts: u64,
-    /// What was learned of a sender that takes no set-up.
+    /// Properties that were learned of a sender without set-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learned: Option<String>,
     /// Receive buffer that the kernel granted.
     pub receive_buffer_bytes: usize,
-    /// Memory for shot buffers.
+    /// Size of the pool of shot buffers.
     pub pool_bytes: usize,
-    /// The file.
+    /// Path of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<std::path::PathBuf>,
     /// Size of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
-    /// How its shots are stored, if it is compressed.
+    /// Storage of the shots, if the file is compressed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<Chunks>,
-    /// Triggers of a pre-trigger capture.
+    /// Number of triggers of a pre-trigger capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub triggers: Option<u64>,
-    /// Rows that a bounded run has removed again.
+    /// Number of rows that a bounded run has removed.
     #[serde(skip_serializing_if = "is_zero")]
     pub ring_removed_rows: u64,
-    /// How busy each stage was.
+    /// Load of each stage.
     pub stages: [Reading; 2],
-    /// The stage that was saturated, or whoever sends.
+    /// The saturated stage, or the sender.
     pub limited_by: String,
     /// Why and when the run ended.
     pub ended: End,
-    /// What did not go as it should.
+    /// Warnings of the run.
     pub warnings: Vec<String>,
     #[serde(flatten)]
     cpu: CpuTime,
 }
 
 impl Summary {
-    /// Sums up a run.
+    /// Creates the summary of a run.
     pub fn of(outcome: &Outcome) -> Self {
         let total: Books = outcome.total();
         let report = outcome.report.as_ref();
@@ -291,7 +291,7 @@ impl Summary {
         }
     }
 
-    /// The summary as rows for a table.
+    /// Returns the summary as rows of a table.
     pub fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![
             ("shots sent".into(), self.shots_sent.map_or("unknown".into(), |sent| sent.to_string())),
@@ -348,13 +348,13 @@ impl Report for Summary {
     }
 }
 
-/// The share of its time that each stage worked.
+/// Formats the share of time that each stage was busy.
 pub fn busy(stages: &[Reading]) -> String {
     let one = |stage: &Reading| format!("{} {:.0} %", stage.stage, 100.0 * stage.busy);
     stages.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// How the shots of a compressed run are stored, as rows for a table.
+/// Returns the storage of a compressed run's shots as rows of a table.
 pub fn chunk_rows(chunks: &Chunks) -> Vec<(String, String)> {
     let mut rows = vec![
         ("shots compressed".into(), chunks.compressed.to_string()),
@@ -366,18 +366,18 @@ pub fn chunk_rows(chunks: &Chunks) -> Vec<(String, String)> {
     rows
 }
 
-/// Warns of a raw device whose recordings can be read although something is wrong with it.
+/// Warns if a raw device has defects that do not prevent reading its recordings.
 pub fn warn_of_device(path: &std::path::Path) {
     shotline_store::nvme::warning(path).into_iter().for_each(warn);
 }
 
-/// Says on stderr what a person should know although the work went on.
+/// Prints a warning on standard error.
 pub fn warn(text: impl std::fmt::Display) {
     errln!("warning: {}", shown(&text.to_string()));
 }
 
-/// Prints on standard output. A reader that is gone (`| head`) has seen enough: the work goes on to its own end. Any other
-/// failure, such as a disk that is full, ends the program.
+/// Prints on standard output. A closed pipe (`| head`) is ignored, so that the command still runs to its end. Any other
+/// error, such as a full disk, ends the process.
 pub fn to_stdout(words: std::fmt::Arguments<'_>) {
     match std::io::stdout().write_fmt(words) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -388,19 +388,20 @@ pub fn to_stdout(words: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Standard output for reports of which some may be left out; all else is printed by [`to_stdout`], which waits for its reader.
-pub static STDOUT: LazyLock<Teller<Stdout>> = LazyLock::new(|| Teller::new(std::io::stdout));
+/// Standard output for reports that may be discarded while the output is stalled. Everything else is printed by
+/// [`to_stdout`], which blocks.
+pub static STDOUT: LazyLock<QueuedWriter<Stdout>> = LazyLock::new(|| QueuedWriter::new(std::io::stdout));
 
-/// Standard error, which blocks nobody.
-pub static STDERR: LazyLock<Teller<Stderr>> = LazyLock::new(|| Teller::new(std::io::stderr));
+/// Standard error, which does not block its callers.
+pub static STDERR: LazyLock<QueuedWriter<Stderr>> = LazyLock::new(|| QueuedWriter::new(std::io::stderr));
 
-/// Prints on standard error. A reader that is gone (a terminal that was closed) misses nothing; one that does not read
-/// holds the program up once, for a second.
+/// Prints on standard error. Errors, such as those of a closed terminal, are ignored. An output that is not read delays
+/// the caller once, for a second.
 pub fn to_stderr(words: std::fmt::Arguments<'_>) {
-    STDERR.say(words.to_string());
+    STDERR.write_and_flush(words.to_string());
 }
 
-/// Text that others wrote, for a terminal: control characters are shown instead of obeyed.
+/// Escapes the control characters of untrusted text, so that a terminal does not execute them.
 pub fn shown(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);
@@ -422,7 +423,7 @@ pub fn print_table(rows: &[(String, String)]) {
     }
 }
 
-/// Prints columns under their names; those whose names begin with `>`, which is not printed, are aligned to the right.
+/// Prints a table with a heading. A column whose name begins with `>`, which is not printed, is aligned to the right.
 pub fn columns(names: &[&str], rows: &[impl AsRef<[String]>]) {
     let title = |column: usize| names[column].trim_start_matches('>');
     let width = |column: usize| {
@@ -443,19 +444,19 @@ pub fn columns(names: &[&str], rows: &[impl AsRef<[String]>]) {
     }
 }
 
-/// What a command reports: one JSON object for programs, or words for people.
+/// Report of a command: one JSON object, or text.
 pub trait Report: Serialize {
-    /// Prints it for people.
+    /// Prints the report as text.
     ///
     /// # Errors
     ///
-    /// If a part that is shown as JSON cannot be written so.
+    /// If a part that is shown as JSON cannot be serialized.
     fn print(&self) -> Result;
 }
 
-/// A report that people read as a table of names and values.
+/// A report whose text is a table of names and values.
 pub trait Rows: Serialize {
-    /// Its names and values, in order.
+    /// Returns the names and values, in order.
     fn rows(&self) -> Vec<(String, String)>;
 }
 
@@ -466,11 +467,11 @@ impl<T: Rows> Report for T {
     }
 }
 
-/// Prints a report: on standard output as a line of JSON if `json`, else for people.
+/// Prints a report on standard output, as a line of JSON if `json` is set.
 ///
 /// # Errors
 ///
-/// If it cannot be written as JSON.
+/// If it cannot be serialized.
 pub fn print_report(json: bool, report: &impl Report) -> Result {
     if json {
         outln!("{}", serde_json::to_string(report)?);
@@ -485,7 +486,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_shown_and_not_obeyed() {
+    fn control_characters_are_escaped() {
         assert_eq!(shown("\x1b]0;owned\x07 a\nb \u{9b}2J"), "\\u{1b}]0;owned\\u{7} a\\nb \\u{9b}2J");
         assert_eq!(shown("42 \u{b5}s, \u{e9}cho"), "42 \u{b5}s, \u{e9}cho");
     }

@@ -1,24 +1,25 @@
-//! A bar for work that takes its time, on a terminal only.
+//! Progress bar for long operations, on a terminal only.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar on standard error, which is gone when it is dropped. It shows nothing where no terminal watches.
+/// A progress bar on standard error, which is removed when this value is dropped. It is hidden if standard error is not
+/// a terminal.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar that counts `unit`, before anything is known.
+    /// Creates a bar that counts `unit`, with an unknown total.
     pub fn new(unit: &str) -> Self {
         let bar = ProgressBar::new(0);
         let template = format!("  {{wide_bar}} {{pos}} of {{len}} {unit}, {{eta}} left");
-        // Only a template with a mistake in it is refused; the plain bar would do then.
+        // Only a malformed template is refused; the default bar is used then.
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
         Self(bar)
     }
 
-    /// So much is done, of so much.
-    pub fn tell(&self, done: u64, all: u64) {
+    /// Sets the progress to `done` of `all`.
+    pub fn update(&self, done: u64, all: u64) {
         if self.0.length() != Some(all) {
             self.0.set_length(all);
         }

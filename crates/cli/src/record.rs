@@ -1,4 +1,4 @@
-//! `shotline record`: from a probe, or another sender, into a file.
+//! `shotline record`: records a probe, or another sender, into a file.
 
 use crate::output::{self, Summary, print_report};
 use crate::transport;
@@ -49,7 +49,7 @@ pub struct Args {
     progress: bool,
 }
 
-/// Records until the end that the settings name, or Ctrl-C.
+/// Records until the end that the settings define, or until Ctrl-C.
 pub fn run(args: Args) -> Result {
     let settings = match &args.config {
         Some(path) => File::read(path)?.under(args.settings)?,
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> Result {
         }
     };
     let listens = settings.listen;
-    let says = listens.is_some() && !args.json && !args.quiet && !args.progress;
+    let shows_notices = listens.is_some() && !args.json && !args.quiet && !args.progress;
     let stop = signals::stop_flag()?;
     let show = if args.progress {
         Show::Lines
@@ -69,14 +69,14 @@ pub fn run(args: Args) -> Result {
         Show::Nothing
     };
     let outcome = with_view(show, Target::of(&settings), |live| {
-        // Also where nobody waits for it: a trigger that reaches the wrong recorder must not end it.
+        // Registered even if the run does not use triggers: a SIGUSR1 to the wrong recorder must not end it.
         signals::on_trigger(live.trigger()).map_err(|error| RunError::Settings(format!("no signal: {error}")))?;
-        live.on_notice(move |notice| tell(&notice, says));
-        over(&settings, &stop, live)
+        live.on_notice(move |notice| announce(&notice, shows_notices));
+        run_on_transport(&settings, &stop, live)
     })?;
     let summary = Summary::of(&outcome);
     print_report(args.json, &summary)?;
-    // A probe says what it sent.
+    // A probe reports what it sent.
     if let Some(sent) = summary.shots_sent.filter(|sent| *sent > 0 && outcome.total().placed == 0) {
         let (packets, local) = (summary.packets, outcome.local);
         return Err(match packets {
@@ -89,7 +89,7 @@ pub fn run(args: Args) -> Result {
         }
         .into());
     }
-    // Other senders have no report.
+    // Other senders do not report.
     if let Some(address) = listens.filter(|_| summary.shots_complete + summary.shots_partial == 0) {
         return Err(format!(
             "no shot came to {address} in {} packets: is the sender on, is this its destination, and is the shape right?",
@@ -100,9 +100,9 @@ pub fn run(args: Args) -> Result {
     Ok(outcome.end.check()?)
 }
 
-/// Shows a notice to people; a service manager hears that what comes is received (programs read it in the progress). The
-/// receive thread does it, which must wait for neither.
-fn tell(notice: &Notice, shows: bool) {
+/// Prints a notice if `shows` is set, and reports readiness to a service manager. (Programs read it from the progress.)
+/// It is called on the receive thread, so it must not block.
+fn announce(notice: &Notice, shows: bool) {
     let words = match notice {
         Notice::Listening(at) => {
             signals::notify_ready();
@@ -113,13 +113,13 @@ fn tell(notice: &Notice, shows: bool) {
         }
     };
     if shows {
-        output::STDERR.tell(words);
+        output::STDERR.try_queue(words);
     }
 }
 
-/// Runs over what the settings name.
-fn over(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Result<Outcome, RunError> {
-    let (transport, options) = transport::of(settings).map_err(RunError::Settings)?;
+/// Runs over the transport that the settings name.
+fn run_on_transport(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Result<Outcome, RunError> {
+    let (transport, options) = transport::from_settings(settings).map_err(RunError::Settings)?;
     acquire(settings, stop, live, |wanted, regions| transport.open(wanted, &options, regions))
 }
 
@@ -128,7 +128,7 @@ pub fn over_udp(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::res
     acquire(settings, stop, live, open)
 }
 
-/// A socket as a run wants it.
-pub fn open(wanted: &ReceiverParameters, regions: &Regions) -> std::result::Result<OpenedReceiver<Io>, IoError> {
+/// Opens a socket for a run.
+pub fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<Io>, IoError> {
     Transport::default().open(wanted, &Options::default(), regions)
 }

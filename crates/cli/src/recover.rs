@@ -1,4 +1,4 @@
-//! `shotline recover`: recordings that broke off.
+//! `shotline recover`: repairs recordings that were interrupted.
 
 use crate::Result;
 use crate::output::{Rows, print_report};
@@ -7,7 +7,7 @@ use shotline_store::recover::{Change, Recovered};
 use shotline_store::set::{RecoveredRun, recover};
 use std::path::PathBuf;
 
-/// Runs of shots that are printed of one file; `--json` has all.
+/// Maximum number of runs of shots that are printed for one file; `--json` lists all.
 const SHOWN: usize = 20;
 
 /// Arguments of `shotline recover`.
@@ -39,13 +39,13 @@ pub struct Args {
     json: bool,
 }
 
-/// Recovers each recording; an error ends it.
+/// Recovers each recording, until the first error.
 pub fn run(args: &Args) -> Result {
     for path in &args.files {
         crate::output::warn_of_device(path);
         let run = {
             let bar = Progress::new("rows");
-            recover(path, &args.drive, args.dry_run, &|done, all| bar.tell(done, all))?
+            recover(path, &args.drive, args.dry_run, &|done, all| bar.update(done, all))?
         };
         for file in &run.files {
             print_report(args.json, file)?;
@@ -81,7 +81,7 @@ impl Rows for RecoveredRun {
     }
 }
 
-/// What happens to a file, in words.
+/// Describes the changes to a file.
 fn changes(recovered: &Recovered) -> String {
     let words = recovered.changes.iter().map(|change| match change {
         Change::Repaired => "repaired",

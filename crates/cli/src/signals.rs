@@ -1,5 +1,5 @@
-//! Ctrl-C, termination and a terminal that closes ask for a clean end; a second Ctrl-C or termination ends at once. SIGUSR1:
-//! a trigger. To a service manager: ready.
+//! Signals. The first SIGINT, SIGTERM or SIGHUP requests a clean end; a second SIGINT or SIGTERM ends the process at
+//! once. SIGUSR1 is a trigger. Also notifies a service manager of readiness.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::ffi::OsStr;
@@ -10,18 +10,18 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag that the first SIGINT, SIGTERM or SIGHUP sets.
+/// Returns a flag that the first SIGINT, SIGTERM or SIGHUP sets.
 pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
     let (stop, twice) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM] {
-        // A signal may come between any two of these. The flag is first, so that none is swallowed; the last is what makes
-        // the next signal end the program.
+        // A signal may arrive between any two of these calls. The flag is registered first, so that no signal is lost,
+        // and the call that arms the shutdown by the next signal is last.
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&twice))?;
         signal_hook::flag::register(signal, Arc::clone(&twice))?;
     }
-    // The kernel and the shell may both send it when a terminal closes, so a second one is no demand. Whoever started this
-    // program with nohup wants it to go on.
+    // The kernel and the shell may both send it when a terminal closes, so a second one must not end the process. Under
+    // nohup it is ignored, and the process continues.
     if !is_ignored(SIGHUP) {
         signal_hook::flag::register(SIGHUP, Arc::clone(&stop))?;
     }
@@ -35,7 +35,7 @@ pub fn stop_at_end_of_stdin(stop: &AtomicBool) {
     stop.store(true, Ordering::Relaxed);
 }
 
-/// Whether the program was started with a signal ignored (`SigIgn` of proc(5), a mask in hexadecimal).
+/// Returns `true` if the process was started with a signal ignored (`SigIgn` of proc(5), a mask in hexadecimal).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -43,16 +43,16 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Has SIGUSR1 set a flag.
+/// Sets a flag on SIGUSR1.
 pub fn on_trigger(flag: Arc<AtomicBool>) -> std::io::Result<()> {
     signal_hook::flag::register(SIGUSR1, flag).map(|_| ())
 }
 
-/// Tells the service manager that started this program, if one did, that it is ready (sd_notify(3)). It never blocks: where
-/// the manager's queue is full, a thread waits for room.
+/// Notifies the service manager that started this process, if one did, that it is ready (sd_notify(3)). Never blocks:
+/// if the manager's queue is full, a thread waits for space.
 pub fn notify_ready() {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    // A manager that does not listen is not worth a packet.
+    // Errors are ignored: the manager may not be listening.
     let Ok((socket, to)) = address(&path).and_then(|to| Ok((UnixDatagram::unbound()?, to))) else { return };
     let send = move |socket: &UnixDatagram| socket.send_to_addr(b"READY=1", &to);
     let sent = socket.set_nonblocking(true).and_then(|()| send(&socket));
@@ -62,7 +62,7 @@ pub fn notify_ready() {
     }
 }
 
-/// A path, or behind `@` a name that no file has.
+/// Parses a path or, after `@`, an abstract name.
 fn address(path: &OsStr) -> std::io::Result<SocketAddr> {
     match path.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),

@@ -1,4 +1,4 @@
-//! Flags of what carries packets, and the transports that they open.
+//! Flags that choose a transport, and functions that open transports.
 
 use shotline_acquire::config::Settings;
 use shotline_backends::{Advice, OpenedSender, Options, Role, Sender, SenderParameters, Transport, advise, route};
@@ -26,7 +26,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// What opens the transport in this role.
+    /// Returns the options to open the transport in this role.
     ///
     /// # Errors
     /// If it does not have this role, is not in this build, or a flag is given that it does not use.
@@ -37,14 +37,14 @@ impl Flags {
     }
 }
 
-/// What a receiver's settings name, or what `auto` stands for, and what opens it.
+/// Returns the transport of a receiver's settings, with `auto` resolved, and the options to open it.
 ///
 /// # Errors
 /// As [`Flags::options`], and if `auto` finds no route to the probe.
-pub fn of(settings: &Settings) -> Result<(Transport, Options), String> {
+pub fn from_settings(settings: &Settings) -> Result<(Transport, Options), String> {
     let mut transport = settings.transport.clone().unwrap_or_default();
     if transport == Transport::Auto {
-        transport = taken(settings)?;
+        transport = resolve_auto(settings)?;
     }
     let Settings { mtu, peer_mac, eal, receive_buffer, .. } = settings.clone();
     let options = Options { mtu, peer_mac, eal, receive_buffer: receive_buffer.map(|bytes| bytes.0) };
@@ -52,8 +52,8 @@ pub fn of(settings: &Settings) -> Result<(Transport, Options), String> {
     Ok((transport, options))
 }
 
-/// What `auto` stands for with these settings, which is also told to people.
-fn taken(settings: &Settings) -> Result<Transport, String> {
+/// Resolves `auto` for these settings, and prints the choice.
+fn resolve_auto(settings: &Settings) -> Result<Transport, String> {
     let local = settings.bind.or(settings.listen).map(|address| address.ip());
     let local = local
         .filter(|ip| !ip.is_unspecified())
@@ -66,8 +66,8 @@ fn taken(settings: &Settings) -> Result<Transport, String> {
     Ok(transport)
 }
 
-/// What opens a transport for each link of an emulated device.
-pub fn opens<'a>(
+/// Returns a function that opens a sending transport for each link of an emulated device.
+pub fn sender_opener<'a>(
     transport: &'a Transport,
     options: &'a Options,
     source: Option<IpAddr>,
@@ -80,7 +80,7 @@ pub fn opens<'a>(
     }
 }
 
-/// A socket of its own for each link, on the address that the route to the receiver has.
+/// Opens a socket for a link, on the address that the route to the receiver has.
 pub fn open(source: Option<IpAddr>, wanted: &Wanted, regions: &Regions) -> Result<Outlet<Sender>, IoError> {
-    opens(&Transport::default(), &Options::default(), source)(wanted, regions)
+    sender_opener(&Transport::default(), &Options::default(), source)(wanted, regions)
 }

@@ -1,4 +1,4 @@
-//! Values of arguments that several commands take.
+//! Values of arguments that several commands have.
 
 use shotline_acquire::config::peer;
 use shotline_verbs::api::Mtu;
@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Bytes, with a binary suffix: 4096, 4K, 64KiB, 8G.
+/// A number of bytes, with an optional binary suffix: 4096, 4K, 64KiB, 8G.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 
@@ -42,37 +42,37 @@ impl std::fmt::Display for Size {
     }
 }
 
-/// An address with or without a port.
+/// Parses an address with or without a port.
 pub fn bind(text: &str) -> Result<SocketAddr, String> {
     let alone = || text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, ROCE_PORT));
     let address = text.parse().ok().or_else(alone);
     address.ok_or_else(|| format!("expected an address such as 127.0.0.2 or [::1]:4791, found {text}"))
 }
 
-/// An MTU.
+/// Parses an MTU.
 pub fn mtu(text: &str) -> Result<Mtu, String> {
     let mtu = text.parse().ok().and_then(Mtu::from_bytes);
     mtu.ok_or_else(|| format!("expected 256, 512, 1024, 2048 or 4096, found {text}"))
 }
 
-/// Options of a software endpoint with the receive buffer that was given, or the default one.
+/// Returns the options of a software endpoint with the given receive buffer, or the default one.
 pub fn udp_options(receive_buffer: Option<Size>) -> UdpOptions {
     receive_buffer.map_or_else(UdpOptions::default, |bytes| UdpOptions { receive_buffer: bytes.0 as usize })
 }
 
-/// A positive number of seconds.
+/// Parses a positive number of seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|seconds| (0.01..=1e9).contains(seconds));
     number.map(Duration::from_secs_f64).ok_or_else(|| format!("expected seconds from 0.01 to 1e9, found {text}"))
 }
 
-/// A probability.
+/// Parses a probability.
 pub fn probability(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
     number.ok_or_else(|| format!("expected a probability from 0 to 1, found {text}"))
 }
 
-/// A set-up address; without a port, the usual one.
+/// Parses a set-up address; the default port is used without one.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     text.parse()
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_may_leave_out_the_port() {
+    fn address_port_is_optional() {
         for (text, expected) in [
             ("192.168.1.20", "192.168.1.20:47910"),
             ("192.168.1.20:5", "192.168.1.20:5"),

@@ -1,4 +1,4 @@
-//! `shotline verify`: prove a recording.
+//! `shotline verify`: verifies a recording.
 
 use crate::Result;
 use crate::output::{Rows, print_report};
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result {
     crate::output::warn_of_device(&args.file);
     let options = VerifyOptions { pattern: !args.no_pattern, threads: args.threads.unwrap_or(0).into() };
     let bar = Progress::new("rows");
-    let verdict = verify_telling(&args.file, &options, &|done, all| bar.tell(done, all))?;
+    let verdict = verify_telling(&args.file, &options, &|done, all| bar.update(done, all))?;
     drop(bar);
     print_report(args.json, &verdict)?;
     if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }
@@ -60,7 +60,7 @@ impl Rows for Verdict {
     }
 }
 
-/// What is wrong with a recording, in words.
+/// Describes what is wrong with a recording.
 pub fn complaint(verdict: &Verdict) -> String {
     format!(
         "{} contradicts itself in {} places:\n  {}",
@@ -70,7 +70,7 @@ pub fn complaint(verdict: &Verdict) -> String {
     )
 }
 
-/// A truth for people.
+/// Formats a boolean as yes or no.
 pub fn yes(truth: bool) -> String {
     if truth { "yes" } else { "no" }.into()
 }

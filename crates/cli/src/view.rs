@@ -1,8 +1,8 @@
-//! The live view on the terminal: a few lines that are redrawn in place and stay in the scrollback. For programs: one
-//! JSON object on a line of its own.
+//! The live view on the terminal: a few lines that are redrawn in place and stay in the scrollback. Alternatively, JSON
+//! objects, one per line.
 //!
-//! ratatui lays the lines out into a buffer of cells; they are then written relative to the cursor. So
-//! nothing is asked of the terminal, it never leaves its ordinary mode, and Ctrl-C stays a signal.
+//! ratatui lays the lines out into a buffer of cells, which are then written relative to the cursor. So the terminal is
+//! not queried, it stays in its ordinary mode, and Ctrl-C stays a signal.
 
 use crate::output::{STDERR, busy, shown};
 use ratatui::buffer::Buffer;
@@ -19,18 +19,18 @@ use std::fmt::Write as _;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Lines of the view, without those of links that are kept in step.
+/// Lines of the view, without those of aligned links.
 const HEIGHT: u16 = 4;
-/// Columns, if the terminal has as many.
+/// Maximum number of columns.
 const WIDTH: u16 = 80;
-/// Between two frames.
-const FRAME: Duration = Duration::from_millis(250);
-/// Between two lines for programs, at least.
-const LINE: Duration = Duration::from_millis(100);
-/// Readings that rates are taken over.
-const SMOOTHED: usize = 4;
+/// Time between two frames.
+const FRAME_INTERVAL: Duration = Duration::from_millis(250);
+/// Minimum time between two lines of JSON.
+const MIN_LINE_INTERVAL: Duration = Duration::from_millis(100);
+/// Number of readings that rates are computed over.
+const RATE_READINGS: usize = 4;
 
-/// Where a run ends by itself.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Target {
     shots: Option<u64>,
@@ -38,24 +38,24 @@ pub struct Target {
 }
 
 impl Target {
-    /// What the settings say of it.
+    /// Returns the end that the settings define.
     pub fn of(settings: &Settings) -> Self {
         Self { shots: settings.shots, seconds: settings.seconds }
     }
 }
 
-/// How a run's progress is shown on standard error.
+/// Display of a run's progress on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// Not at all.
+    /// No display.
     Nothing,
-    /// Redrawn in place, for people.
+    /// Lines that are redrawn in place.
     Screen,
-    /// As lines of JSON, for programs.
+    /// Lines of JSON.
     Lines,
 }
 
-/// Does `work` while standard error shows how it goes, if it is to.
+/// Calls `work` while its progress is shown on standard error.
 pub fn with_view<T>(show: Show, target: Target, work: impl FnOnce(&Live) -> T) -> T {
     let live = Live::default();
     std::thread::scope(|scope| {
@@ -64,7 +64,7 @@ pub fn with_view<T>(show: Show, target: Target, work: impl FnOnce(&Live) -> T) -
         match show {
             Show::Nothing => {}
             Show::Screen => drop(scope.spawn(move || draw(live, &ended, target))),
-            Show::Lines => drop(scope.spawn(move || tell(live, &ended))),
+            Show::Lines => drop(scope.spawn(move || write_json_lines(live, &ended))),
         }
         let result = work(live);
         drop(done);
@@ -72,12 +72,12 @@ pub fn with_view<T>(show: Show, target: Target, work: impl FnOnce(&Live) -> T) -
     })
 }
 
-/// Shows a text on standard error without waiting, but for the last one. Returns false if it was left out.
-fn show(text: String, last: bool) -> bool {
+/// Writes a text on standard error. Waits only for the last one. Returns `false` if the text was discarded.
+fn write_text(text: String, last: bool) -> bool {
     if !last {
-        return STDERR.tell(text);
+        return STDERR.try_queue(text);
     }
-    STDERR.say(text);
+    STDERR.write_and_flush(text);
     true
 }
 
@@ -86,7 +86,7 @@ fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
     let mut history = History::new(target);
     let mut screen = Screen::default();
     loop {
-        let last = ended.recv_timeout(FRAME) != Err(RecvTimeoutError::Timeout);
+        let last = ended.recv_timeout(FRAME_INTERVAL) != Err(RecvTimeoutError::Timeout);
         history.add(Instant::now(), live.read());
         history.step = live.step();
         history.stages = live.stages();
@@ -97,14 +97,14 @@ fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
     }
 }
 
-/// A line of progress. Counts are of the whole run so far.
+/// A line of progress. Counts cover the whole run so far.
 #[derive(Serialize)]
 struct Progress {
-    /// Since the program began, in seconds.
+    /// Time since the program began, in seconds.
     seconds: f64,
-    /// From now on what comes is received.
+    /// Packets that arrive are received from now on.
     listening: bool,
-    /// Rows that readers of the file see; with `--durable` they survive a power cut.
+    /// Rows that are visible to readers of the file; with `--durable` they survive a power cut.
     rows: u64,
     shots_complete: u64,
     shots_partial: u64,
@@ -113,14 +113,14 @@ struct Progress {
     packets_dropped: u64,
 }
 
-/// Writes a line whenever something has changed, and one when the run has ended.
-fn tell(live: &Live, ended: &Receiver<()>) {
+/// Writes a line whenever a counter has changed, and one at the end of the run.
+fn write_json_lines(live: &Live, ended: &Receiver<()>) {
     let begun = Instant::now();
-    let mut told = None;
+    let mut last_written = None;
     loop {
-        let last = ended.recv_timeout(LINE) != Err(RecvTimeoutError::Timeout);
+        let last = ended.recv_timeout(MIN_LINE_INTERVAL) != Err(RecvTimeoutError::Timeout);
         let (reading, listening) = (live.read(), live.is_listening());
-        if last || told != Some((reading, listening)) {
+        if last || last_written != Some((reading, listening)) {
             let line = Progress {
                 seconds: begun.elapsed().as_secs_f64(),
                 listening,
@@ -132,8 +132,8 @@ fn tell(live: &Live, ended: &Receiver<()>) {
                 packets_dropped: reading.packets_dropped,
             };
             let line = serde_json::to_string(&line).unwrap_or_default() + "\n";
-            if show(line, last) {
-                told = Some((reading, listening));
+            if write_text(line, last) {
+                last_written = Some((reading, listening));
             }
         }
         if last {
@@ -142,15 +142,15 @@ fn tell(live: &Live, ended: &Receiver<()>) {
     }
 }
 
-/// Readings over time, and what follows from them.
+/// Readings over time, and the rates derived from them.
 struct History {
     target: Target,
     begun: Instant,
     readings: VecDeque<(Instant, Reading)>,
-    /// Rates in Mbit/s, one a frame.
+    /// Rates in Mbit/s, one per frame.
     rates: VecDeque<u64>,
     step: Step,
-    /// How busy the stages have been.
+    /// Load of each stage.
     stages: [stages::Reading; 2],
 }
 
@@ -173,11 +173,11 @@ impl History {
             self.rates.push_back(per_second(last.bytes, reading.bytes, seconds, 8.0 / 1e6) as u64);
         }
         self.readings.push_back((now, reading));
-        self.readings.truncate_front_to(SMOOTHED + 1);
+        self.readings.truncate_front_to(RATE_READINGS + 1);
         self.rates.truncate_front_to(usize::from(WIDTH));
     }
 
-    /// The latest reading, and Gbit/s and shots/s of the last second.
+    /// Returns the latest reading, and Gbit/s and shots/s over the last second.
     fn now(&self) -> (Reading, f64, f64) {
         let (Some((then, first)), Some((now, last))) = (self.readings.front(), self.readings.back()) else {
             return (Reading::default(), 0.0, 0.0);
@@ -191,7 +191,7 @@ impl History {
         )
     }
 
-    /// Lines that the view takes: several links have one each, and one together.
+    /// Returns the number of lines of the view: several links have one line each, and one for all.
     fn height(&self) -> u16 {
         let links = self.step.links.len() as u16;
         HEIGHT + if links > 1 { links + 1 } else { 0 }
@@ -261,23 +261,23 @@ fn layout(history: &History, buffer: &mut Buffer) {
     let rates = history.rates.iter().skip(from).copied().collect::<Vec<_>>();
     Sparkline::default().data(rates).style(Style::new().fg(Color::Cyan)).render(right, buffer);
     if links.height > 0 {
-        in_step(&history.step, links, buffer);
+        render_links(&history.step, links, buffer);
     }
 }
 
-/// Events, and how each link keeps in step.
-fn in_step(step: &Step, area: Rect, buffer: &mut Buffer) {
+/// Draws the event counters, and the alignment of each link.
+fn render_links(step: &Step, area: Rect, buffer: &mut Buffer) {
     let events = &step.events;
     let words =
         format!("  events complete {}   partial {}   dropped {}", events.complete, events.partial, events.dropped);
-    let lines = std::iter::once(words).chain(step.links.iter().enumerate().map(|(index, link)| of_link(index, link)));
+    let lines = std::iter::once(words).chain(step.links.iter().enumerate().map(|(index, link)| link_line(index, link)));
     for (line, y) in lines.zip(area.y..area.bottom()) {
         Line::raw(line).render(Rect { y, height: 1, ..area }, buffer);
     }
 }
 
-fn of_link(index: usize, link: &LinkStatus) -> String {
-    let LinkStatus { clock, counts, stopped } = link;
+fn link_line(index: usize, link: &LinkStep) -> String {
+    let LinkStep { clock, counts, stopped } = link;
     let state = match (stopped, clock.at_ns, clock.locked) {
         (true, ..) => "stopped".into(),
         (_, 0, _) => "no clock".into(),
@@ -289,7 +289,7 @@ fn of_link(index: usize, link: &LinkStatus) -> String {
     format!("  link {index}  {state:<40} in {}   missed {}   late {}", counts.joined, counts.missing, counts.late)
 }
 
-/// How far the run is, if it has an end.
+/// Draws how far the run is, if it has an end.
 fn progress(history: &History, reading: &Reading, area: Rect, buffer: &mut Buffer) {
     let (done, label) = match history.target {
         Target { shots: Some(shots), .. } => {
@@ -309,18 +309,18 @@ fn progress(history: &History, reading: &Reading, area: Rect, buffer: &mut Buffe
         .render(area, buffer);
 }
 
-/// Standard error as a place for the view.
+/// The view on standard error.
 #[derive(Default)]
 struct Screen {
-    /// Lines of the frame before.
+    /// Number of lines of the previous frame.
     drawn: u16,
 }
 
 impl Screen {
-    /// Draws a frame over the one before.
+    /// Draws a frame over the previous one.
     fn draw(&mut self, history: &History, last: bool) {
         let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(WIDTH, |size| size.ws_col);
-        // The last column stays free: some terminals wrap as soon as it is written.
+        // The last column stays free, because some terminals wrap as soon as it is written.
         let width = columns.saturating_sub(1).clamp(20, WIDTH - 1);
         let height = history.height();
         let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
@@ -337,13 +337,13 @@ impl Screen {
         if last {
             out.push_str("\x1b[J");
         }
-        if show(out, last) {
+        if write_text(out, last) {
             self.drawn = height;
         }
     }
 }
 
-/// One row of cells, with the control sequences for their style.
+/// Writes one row of cells, with the control sequences for their style.
 fn write_row(buffer: &Buffer, y: u16, out: &mut String) {
     let mut style = Style::reset();
     for x in 0..buffer.area.width {
@@ -368,7 +368,7 @@ fn write_row(buffer: &Buffer, y: u16, out: &mut String) {
     out.push_str("\x1b[0m");
 }
 
-/// The number of a colour that this view uses.
+/// Returns the ANSI number of a colour that this view uses.
 fn ansi(color: Color) -> Option<u8> {
     match color {
         Color::Black => Some(0),
@@ -386,7 +386,7 @@ mod tests {
     fn drawn(target: Target, width: u16) -> String {
         let mut history = History::new(target);
         for step in 1..=8_u64 {
-            let now = history.begun + FRAME * step as u32;
+            let now = history.begun + FRAME_INTERVAL * step as u32;
             let bytes = step * 250_000_000;
             history.add(now, Reading { bytes, complete: step * 100, rows: step * 50, ..Reading::default() });
         }
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_links_each_shows_its_clock_and_what_it_missed() {
+    fn each_link_shows_clock_and_missed_events() {
         let mut history = History::new(Target::default());
         history.step.events.partial = 7;
         for index in 0..3 {
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn no_width_is_too_small_to_draw() {
+    fn every_width_can_be_drawn() {
         for width in 1..90 {
             let _ = drawn(Target { shots: None, seconds: Some(10.0) }, width);
         }

@@ -1,4 +1,4 @@
-//! The program as its users meet it: help, flags, and errors that say what to do.
+//! The program as users see it: help, flags, and errors that include the remedy.
 
 use shotline_testing::skip;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs it, expects it to fail, and looks for words in what it complains of.
+/// Runs the program, expects it to fail, and checks that its error contains the words.
 fn refused(args: &[&str], words: &[&str]) {
     let output = shotline(args);
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -25,7 +25,7 @@ fn refused(args: &[&str], words: &[&str]) {
     assert!(!complaint.contains("panicked"), "{complaint}");
 }
 
-/// An emulated probe of small shots, which ends when this is dropped.
+/// An emulated probe with small shots. It ends when this value is dropped.
 struct Probe {
     child: Child,
     address: String,
@@ -48,7 +48,7 @@ impl Probe {
         Self { child, address }
     }
 
-    /// `record` from this probe, on a port of the kernel's choice.
+    /// Returns the arguments to record this probe, on a port that the kernel chooses.
     fn record<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         [&["record", "--probe", &self.address, "--bind", "[::1]:0", "--samples", "500"], more].concat()
     }
@@ -62,14 +62,14 @@ impl Drop for Probe {
 }
 
 #[test]
-fn without_a_command_it_lists_them_and_fails() {
+fn missing_command_lists_commands_and_fails() {
     let output = shotline(&[]);
     let help = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && help.contains("Commands:") && help.contains("record"), "{help}");
 }
 
 #[test]
-fn the_help_names_every_registry_and_every_export_format() {
+fn help_names_every_registry_and_export_format() {
     let help = stdout(&shotline(&["--help"])).to_lowercase();
     let (_, help) = help.split_once("commands:").expect("commands are listed");
     let line = |command: &str| {
@@ -87,7 +87,7 @@ fn the_help_names_every_registry_and_every_export_format() {
 }
 
 #[test]
-fn the_list_is_the_page_of_the_documentation() {
+fn list_matches_the_documentation_page() {
     if cfg!(not(all(feature = "dpdk", feature = "s3"))) {
         skip!("docs/list.md is the list of a build with every feature");
     }
@@ -101,7 +101,7 @@ fn the_list_is_the_page_of_the_documentation() {
 }
 
 #[test]
-fn a_registry_is_listed_for_people_and_for_programs() {
+fn registry_is_listed_as_text_and_json() {
     let words = stdout(&shotline(&["list", "drop-causes"]));
     assert!(words.starts_with("Drop causes:\n") && words.contains("wire_gap"), "{words}");
     let json = stdout(&shotline(&["list", "drop-causes", "--json"]));
@@ -126,7 +126,7 @@ fn wrong_flags_are_named() {
 }
 
 #[test]
-fn flags_that_a_transport_does_not_use_are_refused() {
+fn unused_transport_flags_are_refused() {
     let all = "soft or ibverbs[:DEVICE[,port=N][,gid=INDEX]]";
     for (given, users) in [
         ("--mtu 1024", all),
@@ -153,7 +153,7 @@ fn flags_that_a_transport_does_not_use_are_refused() {
 }
 
 #[test]
-fn numbers_that_mean_nothing_are_refused() {
+fn out_of_range_numbers_are_refused() {
     for words in [
         "doctor --pool 0",
         "emulate probe --pattern-shots 0",
@@ -172,13 +172,13 @@ fn numbers_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn what_is_missing_is_asked_for() {
+fn missing_flags_are_named() {
     refused(&["record", "--discard"], &["--probe"]);
     refused(&["record", "--probe", "[::1]:47910"], &["--out", "--discard"]);
 }
 
 #[test]
-fn a_wrong_key_in_a_configuration_is_named_with_its_line() {
+fn wrong_configuration_key_is_named_with_its_line() {
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("probe.toml");
     std::fs::write(&path, "samples = 500\nsampels = 500\n").expect("it is written");
@@ -188,7 +188,7 @@ fn a_wrong_key_in_a_configuration_is_named_with_its_line() {
 }
 
 #[test]
-fn flags_go_with_the_keys_of_a_configuration_and_win_over_them() {
+fn flags_override_configuration_keys() {
     let probe = Probe::start();
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("probe.toml");
@@ -220,7 +220,7 @@ fn flags_go_with_the_keys_of_a_configuration_and_win_over_them() {
 }
 
 #[test]
-fn a_run_that_cannot_work_is_refused_before_it_begins() {
+fn impossible_run_is_refused_before_it_begins() {
     let probe = Probe::start();
     let folder = tempfile::tempdir().expect("a directory");
     let there = folder.path().join("there.h5");
@@ -228,7 +228,7 @@ fn a_run_that_cannot_work_is_refused_before_it_begins() {
     let there = there.to_str().expect("a name");
     refused(&probe.record(&["--out", there, "--shots", "10"]), &["exists already", "--force"]);
     assert_eq!(std::fs::read(there).expect("it is still there"), b"precious");
-    // A path under a file: root could write into any directory.
+    // A path below a file, because root could write into any directory.
     refused(&probe.record(&["--out", "/dev/null/x/run.h5", "--shots", "10"]), &["/dev/null/x/run.h5", "directory"]);
     refused(&probe.record(&["--discard", "--pool", "1KiB"]), &["--pool"]);
     refused(&probe.record(&["--discard", "--framing", "morse"]), &["ud, counted, udp", "morse"]);
@@ -244,7 +244,7 @@ fn a_run_that_cannot_work_is_refused_before_it_begins() {
 }
 
 #[test]
-fn a_recording_is_made_summed_up_and_proven() {
+fn recording_is_made_inspected_and_verified() {
     let probe = Probe::start();
     let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("run.h5");
@@ -264,7 +264,7 @@ fn a_recording_is_made_summed_up_and_proven() {
 }
 
 #[test]
-fn the_doctor_answers_in_json_and_in_words() {
+fn doctor_reports_json_and_text() {
     let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("run.h5");
     let args = ["doctor", "--pool", "16MiB", "--gbps", "0.1", "--out", out.to_str().expect("a name")];
@@ -282,14 +282,14 @@ fn the_doctor_answers_in_json_and_in_words() {
 }
 
 #[test]
-fn the_doctor_fails_where_nothing_can_be_written() {
+fn doctor_fails_on_unwritable_directory() {
     let output = shotline(&["doctor", "--pool", "16MiB", "--out", "/dev/null/x/run.h5"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stdout(&output).contains("FAIL  directory"), "{}", stdout(&output));
 }
 
 #[test]
-fn files_that_are_neither_recording_nor_capture_are_refused_in_words() {
+fn unknown_files_are_refused() {
     let folder = tempfile::tempdir().expect("a directory");
     let file = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
@@ -305,9 +305,9 @@ fn files_that_are_neither_recording_nor_capture_are_refused_in_words() {
     refused(&["inspect", "/nowhere/run.h5"], &["/nowhere/run.h5"]);
 }
 
-/// Captures made by others, where they are at hand.
+/// Checks captures made by other programs, if they are available.
 #[test]
-fn captures_of_other_programs_are_understood() {
+fn captures_of_other_programs_are_parsed() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     if !data.exists() {
         skip!("no captures in ../shared/data beside the repository");

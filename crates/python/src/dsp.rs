@@ -18,13 +18,13 @@ impl From<SpectrumError> for Failure {
     }
 }
 
-/// Something for real samples, or for pairs of I and Q.
-enum Of<R, C> {
+/// A kernel for real samples, or for pairs of I and Q.
+enum RealOrIq<R, C> {
     Real(R),
     Iq(C),
 }
 
-/// Pairs of 16-bit words, one behind the other.
+/// Converts consecutive 16-bit words to pairs.
 fn pairs(words: &[i16]) -> Result<&[[i16; 2]], Failure> {
     let (pairs, odd) = words.as_chunks();
     if odd.is_empty() {
@@ -36,12 +36,12 @@ fn pairs(words: &[i16]) -> Result<&[[i16; 2]], Failure> {
 
 /// A down-converter of one stream.
 #[pyclass(module = "shotline._native")]
-pub struct DownConverter(Of<Ddc<i16>, Ddc<[i16; 2]>>);
+pub struct DownConverter(RealOrIq<Ddc<i16>, Ddc<[i16; 2]>>);
 
 #[pymethods]
 impl DownConverter {
-    /// `frequency` is one in Hz and the sample rate; `design` the passband and the attenuation of a windowed sinc, for
-    /// which neither taps nor a number of integrators is given.
+    /// Creates a down-converter. `frequency` is the centre in Hz and the sample rate; `design` the passband and the
+    /// attenuation of a windowed sinc, which is used if neither taps nor a number of integrators is given.
     #[new]
     fn new(
         frequency: (f64, f64),
@@ -58,14 +58,14 @@ impl DownConverter {
             (None, None) => Filter::Sinc { passband: design.0, attenuation_db: design.1 },
         };
         let config = DdcConfig { tuning: Tuning::hz(frequency.0, frequency.1)?, decimation, filter, gain };
-        Ok(Self(if iq { Of::Iq(Ddc::new(&config)?) } else { Of::Real(Ddc::new(&config)?) }))
+        Ok(Self(if iq { RealOrIq::Iq(Ddc::new(&config)?) } else { RealOrIq::Real(Ddc::new(&config)?) }))
     }
 
-    /// Output samples that a block of so many input samples makes when it comes next.
+    /// Returns the number of output samples for the next block of `samples` input samples.
     fn outputs(&self, samples: usize) -> usize {
         match &self.0 {
-            Of::Real(ddc) => ddc.outputs(samples),
-            Of::Iq(ddc) => ddc.outputs(samples),
+            RealOrIq::Real(ddc) => ddc.outputs(samples),
+            RealOrIq::Iq(ddc) => ddc.outputs(samples),
         }
     }
 
@@ -77,34 +77,34 @@ impl DownConverter {
         mut out: PyReadwriteArray1<'_, i16>,
     ) -> Result<(), Failure> {
         let (words, out) = (words.as_slice()?, out.as_slice_mut()?);
-        let samples = if matches!(self.0, Of::Real(_)) { words.len() } else { pairs(words)?.len() };
+        let samples = if matches!(self.0, RealOrIq::Real(_)) { words.len() } else { pairs(words)?.len() };
         let needed = 2 * self.outputs(samples);
         if out.len() != needed {
             return Err(Failure::Value(format!("expected room for {needed} numbers, found {}", out.len())));
         }
         let out = out.as_chunks_mut().0;
         py.detach(|| match &mut self.0 {
-            Of::Real(ddc) => ddc.run(words, out),
-            Of::Iq(ddc) => ddc.run(words.as_chunks().0, out),
+            RealOrIq::Real(ddc) => ddc.run(words, out),
+            RealOrIq::Iq(ddc) => ddc.run(words.as_chunks().0, out),
         });
         Ok(())
     }
 
-    /// Input samples by which the output is late.
+    /// Delay of the output, in input samples.
     #[getter]
     fn delay(&self) -> f64 {
         match &self.0 {
-            Of::Real(ddc) => ddc.delay(),
-            Of::Iq(ddc) => ddc.delay(),
+            RealOrIq::Real(ddc) => ddc.delay(),
+            RealOrIq::Iq(ddc) => ddc.delay(),
         }
     }
 
-    /// Numbers so far that did not fit and were clipped.
+    /// Number of values so far that did not fit and were clipped.
     #[getter]
     fn clipped(&self) -> u64 {
         match &self.0 {
-            Of::Real(ddc) => ddc.clipped(),
-            Of::Iq(ddc) => ddc.clipped(),
+            RealOrIq::Real(ddc) => ddc.clipped(),
+            RealOrIq::Iq(ddc) => ddc.clipped(),
         }
     }
 }
@@ -114,7 +114,7 @@ type Summary = (Vec<(f64, f64)>, f64, f64, f64);
 
 /// Averaged spectra.
 #[pyclass(module = "shotline._native")]
-pub struct Spectrum(Of<Kernel<i16>, Kernel<[i16; 2]>>);
+pub struct Spectrum(RealOrIq<Kernel<i16>, Kernel<[i16; 2]>>);
 
 #[pymethods]
 impl Spectrum {
@@ -132,16 +132,16 @@ impl Spectrum {
             return Err(Failure::Value(format!("expected a window of {names}, found {window}")));
         };
         let config = SpectrumConfig { fft, hop, window, sample_rate_hz, threshold_db };
-        Ok(Self(if iq { Of::Iq(Kernel::new(&config)?) } else { Of::Real(Kernel::new(&config)?) }))
+        Ok(Self(if iq { RealOrIq::Iq(Kernel::new(&config)?) } else { RealOrIq::Real(Kernel::new(&config)?) }))
     }
 
-    /// What a block's spectrum says; None if it is shorter than a segment.
+    /// Returns the peaks and ratios of a block's spectrum, or None if the block is shorter than a segment.
     fn analyse(&mut self, py: Python<'_>, words: PyReadonlyArray1<'_, i16>) -> Result<Option<Summary>, Failure> {
         let words = words.as_slice()?;
         let iq = pairs(words);
         let summary = match &mut self.0 {
-            Of::Real(spectrum) => py.detach(|| spectrum.analyse(words)),
-            Of::Iq(spectrum) => iq.map(|iq| py.detach(|| spectrum.analyse(iq)))?,
+            RealOrIq::Real(spectrum) => py.detach(|| spectrum.analyse(words)),
+            RealOrIq::Iq(spectrum) => iq.map(|iq| py.detach(|| spectrum.analyse(iq)))?,
         };
         Ok(summary.map(|summary| {
             let peaks = summary.peaks().iter().map(|peak| (peak.frequency_hz, peak.power_dbfs)).collect();
@@ -149,13 +149,13 @@ impl Spectrum {
         }))
     }
 
-    /// The power in each bin; None if the block is shorter than a segment.
+    /// Returns the power in each bin, or None if the block is shorter than a segment.
     fn average(&mut self, py: Python<'_>, words: PyReadonlyArray1<'_, i16>) -> Result<Option<Vec<f64>>, Failure> {
         let words = words.as_slice()?;
         let iq = pairs(words);
         let power = match &mut self.0 {
-            Of::Real(spectrum) => py.detach(|| spectrum.average(words)),
-            Of::Iq(spectrum) => iq.map(|iq| py.detach(|| spectrum.average(iq)))?,
+            RealOrIq::Real(spectrum) => py.detach(|| spectrum.average(words)),
+            RealOrIq::Iq(spectrum) => iq.map(|iq| py.detach(|| spectrum.average(iq)))?,
         };
         Ok(power.map(<[f64]>::to_vec))
     }

@@ -1,4 +1,4 @@
-//! Errors as Python's exceptions, with their own words.
+//! Errors as Python exceptions.
 
 use numpy::BorrowError;
 use pyo3::PyErr;
@@ -10,7 +10,7 @@ use shotline_store::StoreError;
 pub enum Failure {
     /// The recording could not be read.
     Store(StoreError),
-    /// An argument does not fit; the words say what was expected.
+    /// An argument does not fit; the text says what was expected.
     Value(String),
 }
 
@@ -35,7 +35,7 @@ impl From<BorrowError> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         match failure {
-            // Python makes FileNotFoundError, PermissionError and their like of the number.
+            // Python derives FileNotFoundError, PermissionError and similar from the error number.
             Failure::Store(StoreError::Io { what, path, source }) => {
                 let reason = std::io::Error::from(source).to_string();
                 let reason = reason.split(" (os error").next().unwrap_or_default();

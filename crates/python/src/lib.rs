@@ -1,8 +1,8 @@
-//! The native part of the Python package `shotline`: what its Python part cannot do fast.
+//! The native part of the Python package `shotline`.
 //!
-//! A recording is opened, its tables become columns, and slots are read and unpacked by several threads straight into
-//! numpy's memory, without the interpreter's lock. Names, slices and everything else that a user sees are made in
-//! `python/shotline/`; `python/shotline/_native.pyi` says what crosses the border.
+//! It opens recordings, returns their tables as columns, and reads and unpacks slots with several threads directly into
+//! numpy's memory, without the interpreter's lock. Names, slices and the rest of the public interface are in
+//! `python/shotline/`; `python/shotline/_native.pyi` declares the interface between the two.
 
 mod dsp;
 mod error;
@@ -24,7 +24,7 @@ mod native {
     use shotline_compute::pack12 as kernels;
     use shotline_wire::shot::DropCause;
 
-    /// The names of the drop causes, by number.
+    /// Returns the names of the drop causes, by number.
     #[pyfunction]
     fn causes() -> Vec<&'static str> {
         DropCause::ALL.map(DropCause::name).to_vec()

@@ -1,4 +1,4 @@
-//! A recording that is open for reading, as Python holds it.
+//! A recording that is open for reading, as a Python object.
 
 use crate::error::Failure;
 use crate::samples::{Element, Selection, Stride, read};
@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
-/// Counts by name.
-type Counts = BTreeMap<String, u64>;
-/// The books: counts of each stream, and of the whole run.
-type Books = (BTreeMap<u32, Counts>, Counts);
-/// An axis as Python's `slice.indices` and `len` say it: start, step, count.
+/// CountsByName by name.
+type CountsByName = BTreeMap<String, u64>;
+/// Counters of each stream, and of the whole run.
+type RunCounters = (BTreeMap<u32, CountsByName>, CountsByName);
+/// An axis as given by Python's `slice.indices` and `len`: start, step, count.
 type Axis = (usize, isize, usize);
 
-/// See the module. Several threads may call it at once: reading shares it, and gives up the interpreter's lock.
+/// An open recording. Several threads may use it at once: readers share it, and release the interpreter's lock.
 #[pyclass(frozen, module = "shotline._native")]
 pub struct Recording(RwLock<Option<store::Recording>>);
 
 impl Recording {
-    /// Runs a reading without the interpreter's lock.
+    /// Calls `read` without the interpreter's lock.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -64,7 +64,7 @@ impl Recording {
         self.with(py, |recording| Ok(recording.laid_out()))
     }
 
-    /// What is known of the run and its links, as JSON.
+    /// Returns the properties of the run and its links, as JSON.
     fn about(&self, py: Python<'_>) -> Result<String, Failure> {
         self.with(py, |recording| {
             let run = recording.run();
@@ -92,7 +92,7 @@ impl Recording {
         })
     }
 
-    /// Some rows of a link's table, a column for each field.
+    /// Returns rows of a link's table, with a column for each field.
     fn table<'py>(&self, py: Python<'py>, link: usize, start: u64, stop: u64) -> Result<Bound<'py, PyDict>, Failure> {
         let rows = self.with(py, |recording| {
             check_links(recording, &[link])?;
@@ -103,17 +103,17 @@ impl Recording {
         })?;
         let table = PyDict::new(py);
         let column = |name, values: Bound<'py, PyAny>| table.set_item(name, values).map_err(unexpected);
-        column("number", of(py, &rows, |row| row.number))?;
-        column("stamp_tai_ns", of(py, &rows, |row| row.stamp_tai_ns))?;
-        column("arrived_tai_ns", of(py, &rows, |row| row.arrived_tai_ns))?;
-        column("completed_tai_ns", of(py, &rows, |row| row.completed_tai_ns))?;
-        column("valid_bytes", of(py, &rows, |row| row.valid_bytes))?;
-        column("packets", of(py, &rows, |row| row.packets))?;
-        column("placed", of(py, &rows, |row| row.placed))?;
-        column("state", of(py, &rows, |row| row.state as u8))?;
-        column("flags", of(py, &rows, |row| row.flags))?;
-        column("record_good", of(py, &rows, |row| row.record_good))?;
-        // Tables of tables: Python gives them their second dimension.
+        column("number", column_of(py, &rows, |row| row.number))?;
+        column("stamp_tai_ns", column_of(py, &rows, |row| row.stamp_tai_ns))?;
+        column("arrived_tai_ns", column_of(py, &rows, |row| row.arrived_tai_ns))?;
+        column("completed_tai_ns", column_of(py, &rows, |row| row.completed_tai_ns))?;
+        column("valid_bytes", column_of(py, &rows, |row| row.valid_bytes))?;
+        column("packets", column_of(py, &rows, |row| row.packets))?;
+        column("placed", column_of(py, &rows, |row| row.placed))?;
+        column("state", column_of(py, &rows, |row| row.state as u8))?;
+        column("flags", column_of(py, &rows, |row| row.flags))?;
+        column("record_good", column_of(py, &rows, |row| row.record_good))?;
+        // Two-dimensional columns: the Python part reshapes them.
         let presence: Vec<u8> = rows.iter().flat_map(|row| row.presence.iter().copied()).collect();
         column("presence", presence.into_pyarray(py).into_any())?;
         let drops: Vec<u32> = rows.iter().flat_map(|row| row.drops).collect();
@@ -121,7 +121,7 @@ impl Recording {
         Ok(table)
     }
 
-    /// Runs of shots in no row: stream, number of the cause, first, count.
+    /// Returns the runs of shots in no row: stream, number of the cause, first, count.
     fn losses(&self, py: Python<'_>) -> Result<Vec<(u32, u8, u64, u64)>, Failure> {
         self.with(py, |recording| {
             let losses = recording.losses()?;
@@ -129,18 +129,18 @@ impl Recording {
         })
     }
 
-    /// What was written when the run ended: counts of each stream, and of the whole run.
-    fn ended(&self, py: Python<'_>) -> Result<Option<Books>, Failure> {
+    /// Returns the counters that were written when the run ended: of each stream, and of the whole run.
+    fn ended(&self, py: Python<'_>) -> Result<Option<RunCounters>, Failure> {
         self.with(py, |recording| {
             let streams = |ended: &store::Ended| {
                 let streams = ended.books.streams.iter();
-                streams.map(|books| (books.stream, books.entries().into_iter().collect())).collect()
+                streams.map(|counters| (counters.stream, counters.entries().into_iter().collect())).collect()
             };
             Ok(recording.ended()?.map(|ended| (streams(&ended), ended.totals)))
         })
     }
 
-    /// Where a shot's bytes are: file, offset, length.
+    /// Returns the location of a shot's bytes: file, offset, length.
     fn stored(&self, py: Python<'_>, row: u64, link: usize) -> Result<(PathBuf, u64, u32), Failure> {
         self.with(py, |recording| {
             check_links(recording, &[link])?;
@@ -149,7 +149,7 @@ impl Recording {
         })
     }
 
-    /// A copy of a shot's bytes as they were on the wire.
+    /// Returns a copy of a shot's bytes as they were on the wire.
     fn slot<'py>(&self, py: Python<'py>, row: u64, link: usize) -> Result<Bound<'py, PyBytes>, Failure> {
         let bytes = self.with(py, |recording| {
             check_links(recording, &[link])?;
@@ -158,7 +158,7 @@ impl Recording {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// Reads 16-bit samples of rows into an array of as many elements.
+    /// Reads 16-bit samples of rows into an array with the matching number of elements.
     #[allow(clippy::too_many_arguments)] // Python's signature
     fn read_int16(
         &self,
@@ -173,7 +173,7 @@ impl Recording {
         self.read(py, rows.as_slice()?, links, samples, channels, out.as_slice_mut()?, threads)
     }
 
-    /// Reads unsigned bytes of rows into an array of as many elements.
+    /// Reads unsigned bytes of rows into an array with the matching number of elements.
     #[allow(clippy::too_many_arguments)] // Python's signature
     fn read_uint8(
         &self,
@@ -209,11 +209,12 @@ impl Recording {
             let wrong = |what| Failure::Value(format!("expected {what} within the shots, found others"));
             let samples = Stride::within(samples, every_sample).ok_or_else(|| wrong("samples"))?;
             let channels = Stride::within(channels, every_channel).ok_or_else(|| wrong("channels"))?;
-            if !geometries().all(|g| T::suits(g.packing())) {
+            if !geometries().all(|g| T::supports(g.packing())) {
                 return Err(wrong("an element type that holds the samples"));
             }
-            let place = samples.count.checked_mul(channels.count).and_then(|place| place.checked_mul(rows.len()));
-            if place != Some(out.len()) {
+            let elements =
+                samples.count.checked_mul(channels.count).and_then(|elements| elements.checked_mul(rows.len()));
+            if elements != Some(out.len()) {
                 return Err(wrong("as many elements as there are"));
             }
             Ok(read(recording, rows, &Selection { links, samples, channels, threads }, out)?)
@@ -229,12 +230,12 @@ fn check_links(recording: &store::Recording, links: &[usize]) -> Result<(), Fail
     }
 }
 
-fn of<'py, T: NumpyElement>(py: Python<'py>, rows: &[Row], field: impl Fn(&Row) -> T) -> Bound<'py, PyAny> {
+fn column_of<'py, T: NumpyElement>(py: Python<'py>, rows: &[Row], field: impl Fn(&Row) -> T) -> Bound<'py, PyAny> {
     let column: Bound<'py, PyArray1<T>> = rows.iter().map(field).collect::<Vec<_>>().into_pyarray(py);
     column.into_any()
 }
 
-/// A dictionary of ours takes every string; if not, its reason is told.
+/// Converts an error of `set_item`, which is not expected for a dictionary with string keys.
 fn unexpected(error: PyErr) -> Failure {
     Failure::Value(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Samples of many shots at once: slots are read and unpacked by several threads, straight into their place.
+//! Samples of many shots at once: several threads read and unpack slots directly into the output.
 
 use shotline_compute::pack12;
 use shotline_store::StoreError;
@@ -7,9 +7,9 @@ use shotline_wire::shot::{Geometry, Packing};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Slot bytes of a read that is not worth a second thread.
-const ALONE_BYTES: u64 = 1 << 20;
-/// Threads for each processor: some wait for the disk while others unpack.
+/// Maximum number of slot bytes that are read by a single thread.
+const SINGLE_THREAD_BYTES: u64 = 1 << 20;
+/// Threads per processor: some wait for the disk while others unpack.
 const THREADS_PER_CPU: usize = 2;
 
 /// Elements along one axis: `count` of them from `start`, `step` apart.
@@ -21,7 +21,7 @@ pub struct Stride {
 }
 
 impl Stride {
-    /// The elements, none of which may lie outside of `0..extent`.
+    /// Returns the elements, or `None` if one of them is outside of `0..extent`.
     pub fn within((start, step, count): (usize, isize, usize), extent: usize) -> Option<Self> {
         let last = (count.max(1) - 1).checked_mul(step.unsigned_abs())?;
         let last = if step < 0 { start.checked_sub(last)? } else { start.checked_add(last)? };
@@ -30,11 +30,11 @@ impl Stride {
     fn at(self, index: usize) -> usize {
         self.start.wrapping_add_signed(self.step * index as isize)
     }
-    /// Whether these are the elements from `start` on, each once.
+    /// Returns `true` if these are consecutive elements from `start` on.
     fn is_dense(self) -> bool {
         self.step == 1 || self.count <= 1
     }
-    /// The smallest range that holds them all.
+    /// Returns the smallest range that contains all elements.
     fn span(self) -> Range<usize> {
         if self.count == 0 {
             return 0..0;
@@ -44,37 +44,37 @@ impl Stride {
     }
 }
 
-/// What is wanted of each row: `links` side by side, and of their channels and samples some.
+/// Selection of each row: `links` side by side, and some of their channels and samples.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// Links, in the order of their columns.
     pub links: Vec<usize>,
-    /// Sample instants.
+    /// Indexes of the samples.
     pub samples: Stride,
-    /// Channels, counted over the links side by side.
+    /// Indexes of the channels, counted over the links side by side.
     pub channels: Stride,
-    /// Threads; 0: as many as pay.
+    /// Number of threads; 0 chooses it.
     pub threads: usize,
 }
 
 /// The columns of the output that come from one link.
-struct Part {
+struct LinkColumns {
     link: usize,
     geometry: Geometry,
     column: usize,
     channels: Stride,
 }
 
-/// An element of the output.
+/// Element type of the output.
 pub trait Element: Copy + Default + Send {
-    /// Whether samples of a packing become this.
-    fn suits(packing: Packing) -> bool;
-    /// Makes samples of their bytes, which are as many as they take. Packed ones come in pairs.
+    /// Returns `true` if samples of a packing can be converted to this type.
+    fn supports(packing: Packing) -> bool;
+    /// Unpacks the bytes of exactly `out.len()` samples. Packed samples come in pairs.
     fn unpack(packing: Packing, bytes: &[u8], out: &mut [Self]);
 }
 
 impl Element for i16 {
-    fn suits(packing: Packing) -> bool {
+    fn supports(packing: Packing) -> bool {
         packing != Packing::Uint8
     }
     fn unpack(packing: Packing, bytes: &[u8], out: &mut [Self]) {
@@ -90,7 +90,7 @@ impl Element for i16 {
 }
 
 impl Element for u8 {
-    fn suits(packing: Packing) -> bool {
+    fn supports(packing: Packing) -> bool {
         packing == Packing::Uint8
     }
     fn unpack(_: Packing, bytes: &[u8], out: &mut [Self]) {
@@ -98,39 +98,39 @@ impl Element for u8 {
     }
 }
 
-/// Reads `rows` into `out`, which has a place of samples x channels for each; both were checked against each other.
+/// Reads `rows` into `out`, which has samples x channels elements for each row. The caller has checked the lengths.
 pub fn read<T: Element>(
     recording: &Recording,
     rows: &[u64],
-    wanted: &Selection,
+    selection: &Selection,
     out: &mut [T],
 ) -> Result<(), StoreError> {
-    let place = wanted.samples.count * wanted.channels.count;
-    if place == 0 || rows.is_empty() {
+    let row_len = selection.samples.count * selection.channels.count;
+    if row_len == 0 || rows.is_empty() {
         return Ok(());
     }
-    let parts = parts(recording, wanted);
+    let parts = parts(recording, selection);
     let slot_bytes: u64 = parts.iter().map(|part| u64::from(part.geometry.slot_bytes())).sum();
-    let most = match wanted.threads {
-        0 if slot_bytes * rows.len() as u64 <= ALONE_BYTES => 1,
+    let max_threads = match selection.threads {
+        0 if slot_bytes * rows.len() as u64 <= SINGLE_THREAD_BYTES => 1,
         0 => THREADS_PER_CPU * std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    let places = Mutex::new(rows.iter().zip(out.chunks_mut(place)));
+    let outputs = Mutex::new(rows.iter().zip(out.chunks_mut(row_len)));
     let work = || {
         let mut slots = recording.slots();
         let mut scratch = Vec::new();
         loop {
-            // The lock is held for as long as it takes to step an iterator, which does not panic.
-            let Some((row, place)) = places.lock().unwrap_or_else(PoisonError::into_inner).next() else {
+            // The lock is held only to advance an iterator, which does not panic.
+            let Some((row, output)) = outputs.lock().unwrap_or_else(PoisonError::into_inner).next() else {
                 return Ok(());
             };
             for part in &parts {
-                take(part, wanted, slots.read(*row, part.link)?, place, &mut scratch);
+                copy_slot(part, selection, slots.read(*row, part.link)?, output, &mut scratch);
             }
         }
     };
-    let threads = most.min(rows.len());
+    let threads = max_threads.min(rows.len());
     if threads == 1 {
         return work();
     }
@@ -141,53 +141,60 @@ pub fn read<T: Element>(
     })
 }
 
-/// Which of the wanted channels each link has.
-fn parts(recording: &Recording, wanted: &Selection) -> Vec<Part> {
+/// Returns the selected channels of each link.
+fn parts(recording: &Recording, selection: &Selection) -> Vec<LinkColumns> {
     let mut parts = Vec::new();
     let mut first = 0;
-    for &link in &wanted.links {
+    for &link in &selection.links {
         let geometry = recording.run().links[link].geometry;
         let end = first + usize::from(geometry.channels());
-        let here = |column: &usize| (first..end).contains(&wanted.channels.at(*column));
-        // They stand one behind the other, because their channels go up or down.
-        let mut columns = (0..wanted.channels.count).filter(here);
+        let here = |column: &usize| (first..end).contains(&selection.channels.at(*column));
+        // They are consecutive, because the channels ascend or descend.
+        let mut columns = (0..selection.channels.count).filter(here);
         if let Some(column) = columns.next() {
-            let (start, count) = (wanted.channels.at(column) - first, 1 + columns.count());
-            parts.push(Part { link, geometry, column, channels: Stride { start, count, ..wanted.channels } });
+            let (start, count) = (selection.channels.at(column) - first, 1 + columns.count());
+            parts.push(LinkColumns { link, geometry, column, channels: Stride { start, count, ..selection.channels } });
         }
         first = end;
     }
     parts
 }
 
-/// Puts what is wanted of one slot into its row's place.
-fn take<T: Element>(part: &Part, wanted: &Selection, slot: &[u8], place: &mut [T], scratch: &mut Vec<T>) {
+/// Copies the selection of one slot to its row of the output.
+fn copy_slot<T: Element>(
+    part: &LinkColumns,
+    selection: &Selection,
+    slot: &[u8],
+    output: &mut [T],
+    scratch: &mut Vec<T>,
+) {
     let (packing, channels) = (part.geometry.packing(), usize::from(part.geometry.channels()));
     let bytes_of = |samples: usize| samples * packing.bits_per_sample() as usize / 8;
-    let span = wanted.samples.span();
+    let span = selection.samples.span();
     let bytes = |elements: Range<usize>| &slot[bytes_of(elements.start)..bytes_of(elements.end)];
-    let stride = wanted.channels.count;
-    // Pieces of packed samples begin and end between bytes if their elements are even in number.
+    let stride = selection.channels.count;
+    // Packed samples begin and end on byte boundaries if their number is even.
     let whole = |elements: usize| packing != Packing::Packed12 || elements.is_multiple_of(2);
-    if wanted.samples.is_dense() && part.channels.is_dense() && part.channels.count == channels {
+    if selection.samples.is_dense() && part.channels.is_dense() && part.channels.count == channels {
         if stride == channels && whole(span.start * channels) && whole(span.end * channels) {
-            return T::unpack(packing, bytes(span.start * channels..span.end * channels), place);
+            return T::unpack(packing, bytes(span.start * channels..span.end * channels), output);
         }
         if whole(channels) {
-            for (sample, row) in span.zip(place.chunks_exact_mut(stride)) {
+            for (sample, row) in span.zip(output.chunks_exact_mut(stride)) {
                 let to = &mut row[part.column..part.column + channels];
                 T::unpack(packing, bytes(sample * channels..(sample + 1) * channels), to);
             }
             return;
         }
     }
-    // Everything from the first wanted sample to the last, widened to whole bytes; then what is wanted of that.
+    // Unpacks everything from the first selected sample to the last, widened to whole bytes, and then selects from
+    // that.
     let start = (span.start * channels) & !1;
     let end = (span.end * channels).next_multiple_of(2).min(part.geometry.samples() as usize * channels);
     scratch.resize(end - start, T::default());
     T::unpack(packing, bytes(start..end), scratch);
-    for (index, row) in place.chunks_exact_mut(stride).enumerate() {
-        let first = wanted.samples.at(index) * channels - start;
+    for (index, row) in output.chunks_exact_mut(stride).enumerate() {
+        let first = selection.samples.at(index) * channels - start;
         let from = &scratch[first..first + channels];
         for (column, to) in row[part.column..part.column + part.channels.count].iter_mut().enumerate() {
             *to = from[part.channels.at(column)];

@@ -1,6 +1,6 @@
-//! One flow of a capture: packets of one sender to one queue pair or stream.
+//! One flow of a capture: the packets from one sender to one queue pair or stream.
 
-use super::shots::{Counted, Piece, Shots, Summary};
+use super::shots::{CountedAssembler, ShotAssembler, ShotPacket, Summary};
 use serde::Serialize;
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::framing::{Kind, ud, udp as plain};
@@ -10,24 +10,24 @@ use shotline_wire::shot::PACKET_BYTES;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// A plain packet of a batch that the kernel had not yet split when it was captured.
+/// Length of a plain packet in a batch that the kernel had not split when it was captured.
 pub const PLAIN_SEGMENT: usize = plain::HEADER_LEN + PACKET_BYTES as usize;
 
-/// What a flow's packets are.
+/// Protocol of a flow's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
-    /// RoCE over Ethernet.
+    /// RoCE v1: directly over Ethernet.
     RoceV1,
-    /// RoCE over UDP.
+    /// RoCE v2: over UDP.
     RoceV2,
-    /// The same, captured as batches before segmentation (loopback, or offload on the sender's side).
+    /// RoCE v2 captured as batches before segmentation (loopback, or offload on the sender).
     RoceV2Batched,
     /// Shots over plain UDP.
     Plain,
 }
 
-/// What tells flows apart.
+/// Key of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowKey {
     pub source: SocketAddr,
@@ -37,61 +37,60 @@ pub struct FlowKey {
     pub number: u32,
 }
 
-/// A flow in short.
+/// Summary of a flow.
 #[derive(Debug, Serialize)]
 pub struct Flow {
-    /// Who sent it.
+    /// Address of the sender.
     pub source: String,
-    /// Who received it.
+    /// Address of the receiver.
     pub destination: String,
-    /// What its packets are.
     pub protocol: Protocol,
     /// Destination queue pair.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dest_qp: Option<u32>,
-    /// Stream.
+    /// Stream number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<u32>,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Payload bytes.
+    /// Number of payload bytes.
     pub payload_bytes: u64,
-    /// Packets by opcode.
+    /// Number of packets by opcode.
     pub opcodes: BTreeMap<String, u64>,
-    /// Verdicts on ICRCs.
+    /// Number of ICRC checks by result.
     pub icrc: Verdicts,
     /// The framing, if shots were recognised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub framing: Option<&'static str>,
-    /// The shots.
+    /// The shots, if any were recognised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shots: Option<Summary>,
 }
 
-/// Verdicts on ICRCs.
+/// Number of ICRC checks by result.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Verdicts {
-    /// They match.
+    /// The ICRC matched.
     pub good: u64,
-    /// They do not: such packets are not counted into shots, since a receiver drops them.
+    /// The ICRC did not match. Such packets are not counted into shots, because a receiver drops them.
     pub bad: u64,
-    /// They could not be computed.
+    /// The ICRC could not be computed.
     pub unverified: u64,
 }
 
-/// A flow in the making.
+/// Counters of a flow while its capture is being read.
 #[derive(Default)]
-pub struct Tally {
+pub struct FlowCounters {
     packets: u64,
     payload_bytes: u64,
     opcodes: BTreeMap<u8, u64>,
     icrc: Verdicts,
-    numbered: Option<Box<Shots>>,
-    counted: Option<Box<Counted>>,
+    numbered: Option<Box<ShotAssembler>>,
+    counted: Option<Box<CountedAssembler>>,
 }
 
-impl Tally {
-    /// A RoCE packet, with the verdict on its ICRC if there could be one.
+impl FlowCounters {
+    /// Counts a RoCE packet. `verdict` is the result of its ICRC check, if it could be checked.
     pub fn roce(&mut self, packet: &Packet<'_>, verdict: Option<bool>) {
         self.packets += 1;
         self.payload_bytes += packet.payload.len() as u64;
@@ -108,24 +107,24 @@ impl Tally {
         match (packet.bth.opcode, packet.extensions.imm) {
             (Opcode::UdSendOnlyImm, Some(imm)) => {
                 let (shot, index) = ud::split_immediate(imm.0);
-                self.numbered.get_or_insert_default().push(shot.into(), Piece::new(index, last, packet.payload));
+                self.numbered.get_or_insert_default().push(shot.into(), ShotPacket::new(index, last, packet.payload));
             }
             (Opcode::UdSendOnly, _) => {
-                self.counted.get_or_insert_default().push(packet.bth.psn, Piece::new(0, last, packet.payload));
+                self.counted.get_or_insert_default().push(packet.bth.psn, ShotPacket::new(0, last, packet.payload));
             }
             _ => {}
         }
     }
 
-    /// A packet of the plain framing.
+    /// Counts a packet of the plain framing.
     pub fn plain(&mut self, header: &plain::Header, payload: &[u8]) {
         self.packets += 1;
         self.payload_bytes += payload.len() as u64;
-        let piece = Piece::new(header.offset / PACKET_BYTES, header.last, payload);
-        self.numbered.get_or_insert_default().push(header.shot, piece);
+        let packet = ShotPacket::new(header.offset / PACKET_BYTES, header.last, payload);
+        self.numbered.get_or_insert_default().push(header.shot, packet);
     }
 
-    /// The flow, summed up.
+    /// Returns the summary of the flow.
     pub fn finish(self, key: FlowKey) -> Flow {
         let is_plain = key.protocol == Protocol::Plain;
         let numbered = self.numbered.and_then(|shots| shots.finish());
@@ -151,12 +150,12 @@ impl Tally {
     }
 }
 
-/// Without the port where it tells nothing.
+/// Formats an address, without its port if the port is 0.
 fn endpoint(address: SocketAddr) -> String {
     if address.port() == 0 { address.ip().to_string() } else { address.to_string() }
 }
 
-/// `UdSendOnlyImm` as `ud_send_only_imm`.
+/// Converts `UdSendOnlyImm` to `ud_send_only_imm`.
 fn opcode_name(opcode: Opcode) -> String {
     let mut name = String::new();
     for letter in format!("{opcode:?}").chars() {
@@ -168,15 +167,15 @@ fn opcode_name(opcode: Opcode) -> String {
     name
 }
 
-/// Bytes of each packet in a UDP payload that holds a batch of them: the kernel's loopback and a sender's own
-/// offload show batches before they are split. None for a payload that is one packet.
+/// Returns the length of each packet in a UDP payload that holds a batch, or `None` if the payload is one packet.
+/// Captures on loopback, or on a sender with segmentation offload, show batches before they are split.
 pub fn roce_segment(payload: &[u8]) -> Option<usize> {
     let (bth, _) = Bth::parse(payload).ok()?;
     let segment = bth.opcode.header_len() + PACKET_BYTES as usize + ICRC_LEN;
     (payload.len() > segment).then_some(segment)
 }
 
-/// The IP header of packet `index` of a batch: the kernel counts the identification up.
+/// Returns the IP header of packet `index` of a batch. The kernel increments the identification for each packet.
 pub fn nth_of_batch(network: Network, index: usize) -> Network {
     match network {
         Network::V4 { src, dst, id } => Network::V4 { src, dst, id: id.wrapping_add(index as u16) },
@@ -184,7 +183,7 @@ pub fn nth_of_batch(network: Network, index: usize) -> Network {
     }
 }
 
-/// Whether the ICRC of one packet of a batch is right.
+/// Returns `true` if the ICRC of one packet of a batch is right, and `None` if it cannot be computed.
 pub fn verdict(flow: &Sealed, udp_payload: &[u8]) -> Option<bool> {
     let (packet, stored) = udp_payload.split_last_chunk::<ICRC_LEN>()?;
     let (bth, _) = Bth::parse(packet).ok()?;

@@ -1,4 +1,4 @@
-//! What is in a pcap or pcapng capture: flows, opcodes, verdicts on ICRCs, and shots.
+//! Analysis of a pcap or pcapng capture: flows, opcodes, ICRC checks, and shots.
 
 pub mod flow;
 mod shots;
@@ -7,7 +7,7 @@ mod tests;
 
 use crate::Result;
 pub use flow::Flow;
-use flow::{FlowKey, Protocol, Tally};
+use flow::{FlowCounters, FlowKey, Protocol};
 use serde::Serialize;
 use shotline_store::pcapng::{Frame, LinkType, for_each_frame, network};
 use shotline_wire::framing::udp as plain;
@@ -17,45 +17,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Next-header number of an InfiniBand packet behind a GRH (RoCEv1).
+/// Next-header number of an InfiniBand packet that follows a GRH (RoCE v1).
 const GRH_PAYLOAD: u8 = 0x1B;
-/// Flows that are told apart.
-const MOST_FLOWS: usize = 4096;
-/// Reasons for malformed packets that are told apart.
-const MOST_REASONS: usize = 64;
+/// Maximum number of flows that are tracked.
+const MAX_FLOWS: usize = 4096;
+/// Maximum number of reasons for malformed packets that are counted separately.
+const MAX_REASONS: usize = 64;
 
-/// A capture in short.
+/// Summary of a capture.
 #[derive(Debug, Serialize)]
 pub struct Capture {
-    /// The file.
+    /// Path of the capture file.
     pub path: PathBuf,
-    /// Why it could not be read to its end, if so.
+    /// Why the file could not be read to its end, if it could not.
     pub damage: Option<String>,
-    /// Frames in it.
+    /// Number of frames.
     pub frames: u64,
-    /// Bytes of them on the wire.
+    /// Length of all frames on the wire, in bytes.
     pub wire_bytes: u64,
-    /// From the first frame to the last.
+    /// Time from the first frame to the last, in seconds.
     pub seconds: f64,
-    /// Frames of which the capture kept only a part.
+    /// Number of frames that the capture truncated.
     pub cut_short: u64,
-    /// Frames that carry neither RoCE nor shots, by what they carry.
+    /// Number of frames that carry neither RoCE nor shots, by what they carry.
     pub other: BTreeMap<String, u64>,
-    /// Packets that are not what their headers promise, by reason.
+    /// Number of packets that contradict their headers, by reason.
     pub malformed: BTreeMap<String, u64>,
-    /// Packets of flows beyond those that are told apart.
+    /// Number of packets of flows beyond the limit.
     pub left_out: u64,
     /// The flows.
     pub flows: Vec<Flow>,
 }
 
-/// Reads a capture. `roce_ports`: UDP ports that carry RoCE beside 4791, whatever their ICRCs say.
+/// Reads a capture. UDP ports in `roce_ports` carry RoCE in addition to 4791, even if their ICRCs are wrong.
 pub fn read(path: &Path, roce_ports: &[u16]) -> Result<Capture> {
     let roce_ports = roce_ports.iter().copied().chain([udp::ROCE_PORT]).collect();
     let mut analysis = Analysis { roce_ports, ..Analysis::default() };
     let damage = for_each_frame(path, |frame| analysis.frame(&frame))?;
-    let foreign = analysis.foreign_links.iter().next();
-    if let (Some((number, _)), true) = (foreign, analysis.foreign_links.values().sum::<u64>() == analysis.frames) {
+    let not_shots = analysis.unsupported_links.iter().next();
+    if let (Some((number, _)), true) = (not_shots, analysis.unsupported_links.values().sum::<u64>() == analysis.frames)
+    {
         return Err(format!(
             "{} has link type {number}; expected Ethernet (1), raw IP (101) or Linux cooked (113, 276): capture on an Ethernet interface, such as tcpdump -i eth0 -w run.pcap",
             path.display()
@@ -73,7 +74,7 @@ pub fn read(path: &Path, roce_ports: &[u16]) -> Result<Capture> {
         other: analysis.other,
         malformed: analysis.malformed,
         left_out: analysis.left_out,
-        flows: analysis.flows.into_iter().map(|(key, tally)| tally.finish(key)).collect(),
+        flows: analysis.flows.into_iter().map(|(key, counters)| counters.finish(key)).collect(),
     })
 }
 
@@ -84,11 +85,11 @@ struct Analysis {
     wire_bytes: u64,
     times: Option<(u64, u64)>,
     cut_short: u64,
-    foreign_links: BTreeMap<i32, u64>,
+    unsupported_links: BTreeMap<i32, u64>,
     other: BTreeMap<String, u64>,
     malformed: BTreeMap<String, u64>,
     left_out: u64,
-    flows: BTreeMap<FlowKey, Tally>,
+    flows: BTreeMap<FlowKey, FlowCounters>,
 }
 
 impl Analysis {
@@ -109,7 +110,7 @@ impl Analysis {
     }
 
     fn malformed(&mut self, reason: String) {
-        let known = self.malformed.len() < MOST_REASONS || self.malformed.contains_key(&reason);
+        let known = self.malformed.len() < MAX_REASONS || self.malformed.contains_key(&reason);
         let reason = if known { reason } else { "other reasons".into() };
         *self.malformed.entry(reason).or_default() += 1;
     }
@@ -121,7 +122,7 @@ impl Analysis {
     fn packet(&mut self, frame: &Frame<'_>) -> std::result::Result<(), ParseError> {
         let Some((ether_type, packet)) = network(frame)? else {
             if let LinkType::Other(number) = frame.link {
-                *self.foreign_links.entry(number).or_default() += 1;
+                *self.unsupported_links.entry(number).or_default() += 1;
                 self.other(format!("link type {number}"));
             }
             return Ok(());
@@ -177,7 +178,7 @@ impl Analysis {
         let (header, payload) = udp::Header::parse(rest)?;
         let ends = [SocketAddr::new(source, header.source), SocketAddr::new(destination, header.destination)];
         if self.is_roce(header.destination, packet, payload) {
-            // Senders spread a flow over source ports; it is one flow all the same.
+            // Senders spread one flow over several source ports, so the source port is not part of the key.
             let ends = [SocketAddr::new(source, 0), ends[1]];
             let Some(segment) = flow::roce_segment(payload) else {
                 let verdict = icrc::verify_ip_packet(packet).ok();
@@ -195,8 +196,8 @@ impl Analysis {
         } else if payload.starts_with(&plain::MAGIC) {
             for packet in payload.chunks(flow::PLAIN_SEGMENT) {
                 let (header, rest) = plain::Header::parse(packet)?;
-                if let Some(tally) = self.tally(Protocol::Plain, ends, header.stream) {
-                    tally.plain(&header, rest);
+                if let Some(counters) = self.counters(Protocol::Plain, ends, header.stream) {
+                    counters.plain(&header, rest);
                 }
             }
             Ok(())
@@ -206,7 +207,8 @@ impl Analysis {
         }
     }
 
-    /// Whether a datagram is RoCE: by its port, or because its ICRC proves it; then all that go to that port are.
+    /// Returns `true` if a datagram is RoCE: by its port, or because its ICRC is right. A right ICRC also marks the
+    /// port, so that every later datagram to it is RoCE.
     fn is_roce(&mut self, port: u16, packet: &[u8], payload: &[u8]) -> bool {
         self.roce_ports.contains(&port)
             || !payload.starts_with(&plain::MAGIC)
@@ -222,15 +224,20 @@ impl Analysis {
         verdict: Option<bool>,
     ) -> std::result::Result<(), ParseError> {
         let packet = shotline_wire::roce::Packet::parse(payload)?;
-        if let Some(tally) = self.tally(protocol, ends, packet.bth.dest_qp) {
-            tally.roce(&packet, verdict);
+        if let Some(counters) = self.counters(protocol, ends, packet.bth.dest_qp) {
+            counters.roce(&packet, verdict);
         }
         Ok(())
     }
 
-    fn tally(&mut self, protocol: Protocol, [source, destination]: [SocketAddr; 2], number: u32) -> Option<&mut Tally> {
+    fn counters(
+        &mut self,
+        protocol: Protocol,
+        [source, destination]: [SocketAddr; 2],
+        number: u32,
+    ) -> Option<&mut FlowCounters> {
         let key = FlowKey { source, destination, protocol, number };
-        if self.flows.len() >= MOST_FLOWS && !self.flows.contains_key(&key) {
+        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
             self.left_out += 1;
             return None;
         }

@@ -12,7 +12,8 @@ const SHOTS: u64 = 4;
 const V4: Network = Network::V4 { src: [10, 0, 0, 1], dst: [10, 0, 0, 2], id: 0 };
 const V6: Network = Network::V6 { src: [1; 16], dst: [2; 16] };
 
-/// Sends `SHOTS` shots of six packets over a framing; `shot 1, packet 2` is lost and `shot 2, packet 3` damaged.
+/// Builds the UDP payloads of `SHOTS` shots of six packets. Packet 2 of shot 1 is lost, and packet 3 of shot 2 is
+/// damaged.
 fn udp_payloads(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u8>> {
     let geometry = Geometry::new(16, 1000, 12, Packing::Packed12, 0).unwrap();
     let link = Link { dest_qp: 0x1234, src_qp: 1, q_key: 2, stream: 7 };
@@ -46,7 +47,7 @@ fn udp_payloads(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u
     payloads
 }
 
-/// An Ethernet frame around a UDP payload.
+/// Builds an Ethernet frame around a UDP payload.
 fn frame(network: Network, id: u16, port: u16, payload: &[u8]) -> Vec<u8> {
     let udp = udp::Header { source: 0xC000, destination: port, payload_len: payload.len() as u16, checksum: 0 };
     let len = udp.payload_len + udp::Header::LEN as u16;
@@ -85,7 +86,7 @@ fn frame(network: Network, id: u16, port: u16, payload: &[u8]) -> Vec<u8> {
     [header.emit().as_slice(), &ip, &udp.emit(), payload].concat()
 }
 
-/// A pcap file.
+/// Builds a pcap file.
 fn pcap(link: u32, frames: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     for word in [0xA1B2_C3D4_u32, 4 << 16 | 2, 0, 0, 0x40000, link] {
@@ -100,7 +101,7 @@ fn pcap(link: u32, frames: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// A pcapng file with one Ethernet interface.
+/// Builds a pcapng file with one Ethernet interface.
 fn pcapng(frames: &[Vec<u8>]) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
         let len = (body.len().next_multiple_of(4) + 12) as u32;
@@ -135,13 +136,13 @@ fn frames(kind: Kind, network: Network) -> Vec<Vec<u8>> {
 
 fn frames_to(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u8>> {
     let payloads = udp_payloads(framing, network, port);
-    // The identification that was sealed; the lost packet took one too.
+    // The identifications that the ICRCs cover. The lost packet used one, too.
     let ids = (0..).filter(|id| *id != 8);
     payloads.iter().zip(ids).map(|(payload, id)| frame(network, id, port, payload)).collect()
 }
 
 #[test]
-fn every_framing_is_put_together_and_its_losses_named() {
+fn every_framing_is_assembled_and_its_losses_are_listed() {
     for network in [V4, V6] {
         for kind in Kind::with_set_up() {
             let frames = frames(kind, network);
@@ -168,7 +169,7 @@ fn every_framing_is_put_together_and_its_losses_named() {
 fn batches_captured_before_segmentation_are_split() {
     for network in [V4, V6] {
         let payloads = udp_payloads(&Ud, network, udp::ROCE_PORT);
-        // Shot 0 and its five full packets and short last one, as one datagram.
+        // Shot 0, with its five full packets and its short last one, as one datagram.
         let capture = inspected(&pcap(1, &[frame(network, 0, udp::ROCE_PORT, &payloads[..6].concat())])).unwrap();
         let [flow] = capture.flows.as_slice() else { panic!("{capture:?}") };
         assert_eq!((flow.packets, flow.icrc.good, flow.shots.as_ref().unwrap().complete), (6, 6, 1));
@@ -176,7 +177,7 @@ fn batches_captured_before_segmentation_are_split() {
 }
 
 #[test]
-fn roce_is_found_on_any_port_by_its_icrc_and_without_it_by_its_port() {
+fn roce_is_recognised_by_icrc_or_by_port() {
     let framing = &Ud;
     for network in [V4, V6] {
         let good = frames_to(framing, network, 5300);
@@ -184,7 +185,7 @@ fn roce_is_found_on_any_port_by_its_icrc_and_without_it_by_its_port() {
         let [flow] = capture.flows.as_slice() else { panic!("{capture:?}") };
         assert_eq!((flow.packets, flow.icrc.bad), (6 * SHOTS - 1, 1), "the damaged packet is of the flow, too");
         assert!(capture.other.is_empty());
-        // What was sealed for another port proves nothing.
+        // An ICRC computed for another port does not match.
         let payloads = udp_payloads(framing, network, 5300);
         let bad: Vec<_> = (0..).zip(&payloads).map(|(id, payload)| frame(network, id, 5301, payload)).collect();
         let mut on_disk = tempfile::NamedTempFile::new().unwrap();
@@ -195,16 +196,16 @@ fn roce_is_found_on_any_port_by_its_icrc_and_without_it_by_its_port() {
 }
 
 #[test]
-fn other_link_types_are_named() {
+fn unsupported_link_types_are_named() {
     let error = inspected(&pcap(105, &[vec![0; 60]])).unwrap_err().to_string();
     assert!(error.contains("link type 105") && error.contains("Ethernet"), "{error}");
-    // Raw IP is understood.
+    // Raw IP is supported.
     let frame = frames(Kind::Ud, V6).remove(0);
     assert_eq!(inspected(&pcap(101, &[frame[14..].to_vec()])).unwrap().flows.len(), 1);
 }
 
 #[test]
-fn a_capture_that_ends_early_tells_where() {
+fn truncated_capture_reports_damage() {
     let whole = pcap(1, &frames(Kind::Ud, V6));
     let capture = inspected(&whole[..whole.len() - 1]).unwrap();
     assert_eq!(capture.frames, 6 * SHOTS - 2);
@@ -212,7 +213,7 @@ fn a_capture_that_ends_early_tells_where() {
 }
 
 #[test]
-fn frames_that_the_capture_cut_are_counted_apart() {
+fn truncated_frames_are_counted() {
     let mut file = pcap(1, &frames(Kind::Ud, V6));
     let len = u32::from_le_bytes(file[36..40].try_into().unwrap());
     file[36..40].copy_from_slice(&(len + 1).to_le_bytes());
@@ -222,14 +223,14 @@ fn frames_that_the_capture_cut_are_counted_apart() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(300)))]
     #[test]
-    fn nothing_in_a_file_makes_it_panic(
+    fn damaged_files_do_not_panic(
         ng: bool, kind in prop::sample::select(Kind::with_set_up().collect::<Vec<_>>()), cut: prop::sample::Index,
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
     ) {
         let frames = frames(kind, V4);
         let mut file = if ng { pcapng(&frames) } else { pcap(1, &frames) };
         for (at, value) in flips {
-            // Half of the changes go to the first headers, where they tell most.
+            // Half of the changes go to the first headers, where they have the largest effect.
             let most = if value & 1 == 0 { 200 } else { file.len() };
             let at = at.index(most);
             file[at] = value;

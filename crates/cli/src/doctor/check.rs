@@ -1,4 +1,4 @@
-//! One check: what is wanted of this machine, what was found, and how to mend it.
+//! One check: what a run requires, what was found, and how to fix it.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -6,8 +6,8 @@ use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What is wanted of this machine.
-pub(super) struct Wanted {
+/// What a run requires of this machine.
+pub(super) struct Requirements {
     pub(super) probe: Option<SocketAddr>,
     pub(super) out: PathBuf,
     pub(super) bytes_per_s: f64,
@@ -15,29 +15,29 @@ pub(super) struct Wanted {
     pub(super) pool: u64,
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
-    /// As wanted.
+    /// The requirement is met.
     Ok,
-    /// A run works, but not at its best.
+    /// A run works, but with losses or at a lower rate.
     Warn,
     /// A run cannot work.
     Fail,
 }
 
-/// One thing looked at.
+/// A check and its result.
 #[derive(Debug, Serialize)]
 pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) state: State,
     pub(super) found: String,
     pub(super) wanted: String,
-    /// What to type to mend it.
+    /// The command that fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
-    /// Numbers, with units in their names.
+    /// Measured values, with units in their names.
     #[serde(skip_serializing_if = "Map::is_empty")]
     measured: Map<String, Value>,
 }
@@ -46,7 +46,7 @@ impl Check {
     pub(super) fn new(name: &'static str, state: State, found: impl Into<String>, wanted: impl Into<String>) -> Self {
         Self { name, state, found: found.into(), wanted: wanted.into(), fix: None, measured: Map::new() }
     }
-    /// What to type, unless all is well.
+    /// Sets the command that fixes it, unless the check passed.
     pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
         if self.state != State::Ok {
             self.fix = Some(fix.into());
@@ -59,12 +59,12 @@ impl Check {
     }
 }
 
-/// A file of the kernel with one value, without the line's end.
+/// Reads a file of the kernel that holds one value, without its line end.
 pub(super) fn kernel_file(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Bytes for people.
+/// Formats a number of bytes with a binary unit.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {

@@ -1,4 +1,4 @@
-//! Clocks that stamp shots.
+//! Checks of the clocks that time-stamp shots.
 
 use super::check::Check;
 use super::check::State::{Ok as Good, Warn};
@@ -17,7 +17,7 @@ fn tai() -> Check {
     let Ok(tai) = clock_gettime_dynamic(DynamicClockId::Tai) else {
         return Check::new(NAME, Warn, "this kernel keeps none", WANTED).fix("uname -r   (3.10 or newer has one)");
     };
-    // Whole seconds apart; between the two readings a moment has passed.
+    // The offset is whole seconds; rounding removes the time between the two readings.
     let offset = (nanoseconds(tai) - utc + 500_000_000).div_euclid(1_000_000_000) as i64;
     let (state, found) = match offset {
         0 => (Warn, "equals UTC: nobody has told the kernel the leap seconds".to_owned()),

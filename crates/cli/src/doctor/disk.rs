@@ -1,23 +1,23 @@
-//! The place where a recording is to go.
+//! Checks of the disk that a recording is written to.
 
 use super::check::State::{Fail, Ok as Good, Warn};
-use super::check::{Check, Wanted, size};
+use super::check::{Check, Requirements, size};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl, statfs, statvfs};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Seconds of recording that there should be room for.
+/// Recording time in seconds that should fit into the free space.
 const ROOM_S: f64 = 60.0;
-/// The speed is tried with at most so many bytes, for at most so long.
+/// Limits of the write-speed trial, in bytes and in time.
 const TRIAL_BYTES: u64 = 256 << 20;
 const TRIAL_TIME: Duration = Duration::from_secs(1);
 const BLOCK: usize = 4 << 20;
-/// What direct I/O wants addresses and lengths to be multiples of.
+/// Alignment of addresses and lengths for direct I/O, in bytes.
 const ALIGNMENT: usize = 4096;
 
-pub fn checks(wanted: &Wanted) -> Vec<Check> {
+pub fn checks(wanted: &Requirements) -> Vec<Check> {
     let folder = shotline_store::folder(&wanted.out);
     let file = match tempfile::tempfile_in(folder) {
         Ok(file) => file,
@@ -32,7 +32,7 @@ pub fn checks(wanted: &Wanted) -> Vec<Check> {
     vec![space(wanted, folder), file_system(folder), direct_io(direct), speed(wanted, &file, folder)]
 }
 
-fn space(wanted: &Wanted, folder: &Path) -> Check {
+fn space(wanted: &Requirements, folder: &Path) -> Check {
     let free = statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
     let seconds = free as f64 / wanted.bytes_per_s;
     let state = match seconds {
@@ -47,7 +47,7 @@ fn space(wanted: &Wanted, folder: &Path) -> Check {
 }
 
 fn file_system(folder: &Path) -> Check {
-    // statfs(2) lists the numbers.
+    // The numbers are listed in statfs(2).
     let (name, memory) = match statfs(folder).map(|stat| stat.f_type as u32) {
         Ok(0xEF53) => ("ext4", false),
         Ok(0x5846_5342) => ("xfs", false),
@@ -70,13 +70,13 @@ fn direct_io(direct: bool) -> Check {
     Check::new("direct I/O", state, found, "O_DIRECT, as ext4 and xfs have it").fix("findmnt   (and --out elsewhere)")
 }
 
-/// Writes for a second at most.
-fn speed(wanted: &Wanted, file: &File, folder: &Path) -> Check {
+/// Measures the write speed, for at most one second.
+fn speed(wanted: &Requirements, file: &File, folder: &Path) -> Check {
     const NAME: &str = "write speed";
     let needed = format!("{:.2} GB/s", wanted.bytes_per_s / 1e9);
     let free = statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
     let most = TRIAL_BYTES.min(free / 2);
-    // A file system that cannot reserve still writes.
+    // Writing works on file systems that cannot preallocate, too.
     let _ = fallocate(file, FallocateFlags::empty(), 0, most);
     let buffer = vec![0x5A_u8; BLOCK + ALIGNMENT];
     let begin = buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);

@@ -1,7 +1,7 @@
-//! Memory and processors.
+//! Checks of memory and processors.
 
 use super::check::State::{Fail, Ok as Good, Warn};
-use super::check::{Check, Wanted, kernel_file, size};
+use super::check::{Check, Requirements, kernel_file, size};
 use nix::sys::resource::{Resource, getrlimit};
 use shotline_memory::{Pages, Pool, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};
@@ -9,15 +9,15 @@ use shotline_store::{Recorder, RecorderConfig, StoreError};
 
 const HUGE_PAGE: u64 = 2 << 20;
 
-pub fn checks(wanted: &Wanted) -> Vec<Check> {
+pub fn checks(wanted: &Requirements) -> Vec<Check> {
     let mut checks = pool(wanted);
     checks.push(processors());
     checks.push(simd());
     checks
 }
 
-/// Makes a pool as a run would, and has a recorder register it.
-fn pool(wanted: &Wanted) -> Vec<Check> {
+/// Creates a pool as a run does, and has a recorder register it.
+fn pool(wanted: &Requirements) -> Vec<Check> {
     const PAGES: &str = "huge pages";
     let slot = wanted.geometry.slot_bytes();
     let slots = (wanted.pool / u64::from(slot)).clamp(1, 1 << 24) as u32;
@@ -46,8 +46,8 @@ fn pool(wanted: &Wanted) -> Vec<Check> {
     vec![pages, registration(wanted, &registrar.finish(), pool.region().len() as u64)]
 }
 
-/// A recorder in a directory of its own, which says what it could not have.
-fn registration(wanted: &Wanted, regions: &shotline_memory::Regions, bytes: u64) -> Check {
+/// Creates a recorder in a temporary directory and reports its warnings.
+fn registration(wanted: &Requirements, regions: &shotline_memory::Regions, bytes: u64) -> Check {
     const NAME: &str = "io_uring";
     let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
     let limited = if limit == u64::MAX { "unlimited".into() } else { size(limit) };

@@ -1,4 +1,4 @@
-//! `shotline doctor`: what would spoil a run on this machine, found before it, with the command that mends it.
+//! `shotline doctor`: finds what would disturb a run on this machine, and the command that fixes it.
 
 mod check;
 mod clock;
@@ -8,7 +8,7 @@ mod network;
 
 use crate::Result;
 use crate::output::{self, print_report};
-use check::{Check, State, Wanted};
+use check::{Check, Requirements, State};
 use serde::Serialize;
 use shotline_acquire::config::{Bytes, peer};
 use shotline_wire::shot::{Geometry, Packing};
@@ -45,7 +45,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The JSON object.
+/// The JSON object of the checks.
 #[derive(Serialize)]
 struct Report {
     /// No check failed.
@@ -75,7 +75,7 @@ impl output::Report for Report {
     }
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub fn run(args: &Args) -> Result {
     if !(args.gbps.is_finite() && args.gbps > 0.0) {
         return Err(format!("expected a rate above 0 Gbit/s, found {}", args.gbps).into());
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result {
     if args.pool.0 == 0 {
         return Err("expected --pool above 0, found 0".into());
     }
-    let wanted = Wanted {
+    let wanted = Requirements {
         probe: args.probe,
         out: args.out.clone(),
         bytes_per_s: args.gbps * 1e9 / 8.0,

@@ -1,7 +1,7 @@
-//! Sockets, interfaces and the probe.
+//! Checks of sockets, interfaces and the probe.
 
 use super::check::State::{Fail, Ok as Good, Warn};
-use super::check::{Check, Wanted, kernel_file, size};
+use super::check::{Check, Requirements, kernel_file, size};
 use shotline_acquire::control::Control;
 use shotline_backends::{Advice, Finding, route};
 use shotline_memory::{Registrar, Sge};
@@ -11,14 +11,14 @@ use shotline_wire::shot::PACKET_BYTES;
 use shotline_wire::{ipv4, ipv6, roce, udp};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Receive buffer that a run asks for.
-const ASKED: usize = 256 << 20;
-/// The receiver may be away from its processor for so long without a loss.
-const AWAY_S: f64 = 0.02;
-/// The kernel counts a packet's bookkeeping too: about so much of a buffer is payload.
+/// Receive buffer that a run asks for, in bytes.
+const REQUESTED_RECEIVE_BUFFER: usize = 256 << 20;
+/// Longest time in seconds for which the receiver may be descheduled without a loss.
+const DESCHEDULED_S: f64 = 0.02;
+/// Share of the receive buffer that holds payload. The kernel also counts its own overhead for each packet.
 const PAYLOAD_SHARE: f64 = 0.5;
 
-pub fn checks(wanted: &Wanted) -> Vec<Check> {
+pub fn checks(wanted: &Requirements) -> Vec<Check> {
     let local = local_ip(wanted.probe);
     let findings = shotline_backends::findings(local.as_ref().ok().copied());
     let mut checks = vec![receive_buffer(wanted)];
@@ -36,26 +36,26 @@ pub fn checks(wanted: &Wanted) -> Vec<Check> {
     checks
 }
 
-/// The local address that the probe's packets will come to.
+/// Returns the local address that the probe's packets arrive at.
 fn local_ip(probe: Option<SocketAddr>) -> std::io::Result<IpAddr> {
     probe.map_or(Ok(Ipv6Addr::LOCALHOST.into()), route::local_ip)
 }
 
-/// What was found of a transport.
+/// Converts a finding about a transport to a check.
 fn check(finding: Finding) -> Check {
     let Finding { name, good, found, wanted, fix, names } = finding;
     let check = Check::new(name, if good { Good } else { Warn }, found, wanted).fix(fix);
     names.into_iter().fold(check, |check, (what, names)| check.measured(what, names))
 }
 
-fn receive_buffer(wanted: &Wanted) -> Check {
+fn receive_buffer(wanted: &Requirements) -> Check {
     const NAME: &str = "receive buffer";
     let config = |bind| UdpConfig {
         bind,
         sealed: true,
         capacity: 0,
         scratch: Sge::EMPTY,
-        receive_buffer: ASKED,
+        receive_buffer: REQUESTED_RECEIVE_BUFFER,
         remainders: false,
         stamps: false,
         ecn: false,
@@ -67,7 +67,7 @@ fn receive_buffer(wanted: &Wanted) -> Check {
         Err(error) => return Check::new(NAME, Fail, error.to_string(), "a UDP socket on loopback"),
     };
     let shot = f64::from(wanted.geometry.shot_bytes());
-    let away = wanted.bytes_per_s * AWAY_S;
+    let away = wanted.bytes_per_s * DESCHEDULED_S;
     let payload = granted as f64 * PAYLOAD_SHARE;
     let state = match payload {
         payload if payload < shot => Fail,
@@ -75,7 +75,7 @@ fn receive_buffer(wanted: &Wanted) -> Check {
         _ => Good,
     };
     let needed = (away.max(shot) / PAYLOAD_SHARE).ceil() as u64;
-    // The kernel doubles what is set.
+    // The kernel doubles the value that is set.
     let setting = (needed / 2).next_multiple_of(1 << 20);
     let max: Option<u64> = kernel_file("/proc/sys/net/core/rmem_max").and_then(|text| text.parse().ok());
     let found = format!(
@@ -85,7 +85,7 @@ fn receive_buffer(wanted: &Wanted) -> Check {
         wanted.bytes_per_s * 8.0 / 1e9,
         max.map_or("unknown".into(), |max| max.to_string())
     );
-    let wanted = format!("{} for {:.0} ms, and a shot of {}", size(needed), AWAY_S * 1e3, size(shot as u64));
+    let wanted = format!("{} for {:.0} ms, and a shot of {}", size(needed), DESCHEDULED_S * 1e3, size(shot as u64));
     Check::new(NAME, state, found, wanted)
         .fix(format!("sudo sysctl -w net.core.rmem_max={setting}"))
         .measured("granted_bytes", granted)
@@ -113,7 +113,7 @@ fn probe(address: SocketAddr) -> Check {
     }
 }
 
-/// What `auto` takes, and what would be better.
+/// Checks which transport `auto` chooses, and whether a better one is possible.
 fn transport(local: IpAddr) -> Check {
     let Advice { why, better, .. } = shotline_backends::advise(local, None);
     let state = if better.is_none() { Good } else { Warn };
@@ -130,7 +130,7 @@ fn port(local: IpAddr) -> Check {
     }
 }
 
-/// Bytes of the largest IP packet of a shot over any framing that set-up can ask for.
+/// Returns the length in bytes of the largest IP packet of a shot, over all framings that set-up supports.
 fn largest_packet(local: IpAddr) -> u64 {
     let ip = if local.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN };
     let frames = Kind::with_set_up().map(|kind| {
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wanted_mtu_is_that_of_the_longest_framing() {
+    fn required_mtu_fits_the_longest_framing() {
         assert_eq!(largest_packet(Ipv6Addr::LOCALHOST.into()), 40 + 8 + 32 + 4096);
         assert_eq!(largest_packet([127, 0, 0, 1].into()), 20 + 8 + 32 + 4096);
     }

@@ -1,4 +1,4 @@
-//! `shotline emulate digitizer`: blocks of IQ samples, by DMA into prebuilt frames.
+//! `shotline emulate digitizer`: sends blocks of IQ samples, by DMA into prebuilt frames.
 
 use crate::output::{CpuTime, Report, print_report};
 use crate::progress::Progress;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Shown below the options.
+/// Examples that are shown below the options.
 pub const EXAMPLES: &str = "\
 Examples:
   shotline emulate digitizer --to [::1]:47920                        16 Gbit/s, a 64 MiB block each 33.55 ms
@@ -187,16 +187,16 @@ fn tone(text: &str) -> std::result::Result<Tone, String> {
     Ok(Tone { hz, dbfs })
 }
 
-/// The JSON object of emulated digitizers.
+/// The JSON object of the emulated digitizers.
 #[derive(Serialize)]
-struct Ended {
+struct DigitizerReport {
     run_s: f64,
     streams: Vec<Stats>,
     #[serde(flatten)]
     cpu: CpuTime,
 }
 
-impl Report for Ended {
+impl Report for DigitizerReport {
     fn print(&self) -> Result {
         for stats in &self.streams {
             errln!("stream {}: {}", stats.stream, serde_json::to_string(stats)?);
@@ -206,7 +206,7 @@ impl Report for Ended {
 }
 
 impl Digitizer {
-    /// The settings of each device.
+    /// Returns the settings of each device.
     fn configs(&self) -> Result<Vec<Config>> {
         let of = |index: usize, count: usize| index.min(count.saturating_sub(1));
         let streams = self.streams as usize;
@@ -263,7 +263,7 @@ impl Digitizer {
             };
             config.check()?;
             if let (Some(seconds), false) = (self.seconds, config.begin == Begin::Max) {
-                // Less than half a block is not rounded to none.
+                // Less than half a block is rounded up to one, not down to none.
                 config.blocks = Some((seconds.as_secs_f64() * 1e9 / config.period_ns()).round().max(1.0) as u64);
             }
             Ok(config)
@@ -291,7 +291,7 @@ impl Digitizer {
     }
 }
 
-/// Runs emulated digitizers until they have made their blocks or are asked to stop.
+/// Runs emulated digitizers until they have made their blocks or a signal stops them.
 pub fn run(args: &Digitizer) -> Result {
     let configs = args.configs()?;
     let stop = signals::stop_flag()?;
@@ -305,7 +305,7 @@ pub fn run(args: &Digitizer) -> Result {
         return Err(format!("{device} is one link: run one digitizer for each stream").into());
     }
     let memories = prepare(&configs)?;
-    // An image's frames lie in its file.
+    // The frames of an image are in its file.
     let frames = if args.image.is_none() { configs[0].frame_bytes()? } else { 0 };
     let source = args.source;
     serve(args, configs, memories, &stop, |to, regions| {
@@ -314,7 +314,7 @@ pub fn run(args: &Digitizer) -> Result {
     })
 }
 
-/// What the devices sample, made before they run.
+/// Prepares the samples of all devices before they run.
 fn prepare(configs: &[Config]) -> Result<Vec<Memory>> {
     check_capacity(configs.iter().flat_map(Config::memory)).map_err(PrepareError::Memory)?;
     let all: u64 = configs.iter().map(|config| u64::from(config.distinct)).sum();
@@ -322,7 +322,7 @@ fn prepare(configs: &[Config]) -> Result<Vec<Memory>> {
     let mut done = 0;
     let mut memories = Vec::new();
     for config in configs {
-        let memory = Memory::prepare(config, |blocks| progress.tell(done + u64::from(blocks), all))?;
+        let memory = Memory::prepare(config, |blocks| progress.update(done + u64::from(blocks), all))?;
         if memory.clipped() > 0 {
             errln!("stream {}: {} numbers were clipped by the down-converter", config.stream, memory.clipped());
         }
@@ -332,7 +332,7 @@ fn prepare(configs: &[Config]) -> Result<Vec<Memory>> {
     Ok(memories)
 }
 
-/// Runs devices over whatever sends prebuilt frames.
+/// Runs devices over any transport that sends prebuilt frames.
 fn serve<P: PrebuiltIo + Send>(
     args: &Digitizer,
     configs: Vec<Config>,
@@ -344,12 +344,12 @@ fn serve<P: PrebuiltIo + Send>(
     let devices: std::result::Result<Vec<_>, _> =
         configs.into_iter().zip(memories).map(|(config, memory)| Device::new(config, memory, &open)).collect();
     let devices = devices?;
-    let lives: Vec<_> = devices.iter().map(Device::live).collect();
+    let live_devices: Vec<_> = devices.iter().map(Device::live).collect();
     let begun = std::time::Instant::now();
     let ended = AtomicBool::new(false);
     let start = Start::soon(begin);
     let stats: std::result::Result<Vec<Stats>, IoError> = std::thread::scope(|scope| {
-        scope.spawn(|| watch(&lives, args.seconds.filter(|_| begin == Begin::Max), stop, &ended));
+        scope.spawn(|| watch(&live_devices, args.seconds.filter(|_| begin == Begin::Max), stop, &ended));
         let running: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || device.run(start, stop))).collect();
         let joined =
             running.into_iter().map(|device| device.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -357,27 +357,27 @@ fn serve<P: PrebuiltIo + Send>(
         ended.store(true, Ordering::Relaxed);
         stats.into_iter().collect()
     });
-    let ended = Ended { run_s: begun.elapsed().as_secs_f64(), streams: stats?, cpu: CpuTime::now() };
+    let ended = DigitizerReport { run_s: begun.elapsed().as_secs_f64(), streams: stats?, cpu: CpuTime::now() };
     print_report(args.json, &ended)
 }
 
-/// Prints a line a second; sets `stop` after so many seconds.
-fn watch(lives: &[Arc<Live>], seconds: Option<Duration>, stop: &AtomicBool, ended: &AtomicBool) {
+/// Prints one line per second, and sets `stop` after `seconds`.
+fn watch(live_devices: &[Arc<Live>], seconds: Option<Duration>, stop: &AtomicBool, ended: &AtomicBool) {
     const TICK: Duration = Duration::from_millis(20);
     let begun = std::time::Instant::now();
-    let mut told = begun;
-    let mut before: Vec<_> = lives.iter().map(|live| live.stages()).collect();
+    let mut last_line = begun;
+    let mut before: Vec<_> = live_devices.iter().map(|live| live.stages()).collect();
     while !ended.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
         if seconds.is_some_and(|seconds| begun.elapsed() >= seconds) {
             stop.store(true, Ordering::Relaxed);
         }
-        let since = told.elapsed();
+        let since = last_line.elapsed();
         if since < Duration::from_secs(1) {
             continue;
         }
-        told = std::time::Instant::now();
-        for (live, before) in lives.iter().zip(&mut before) {
+        last_line = std::time::Instant::now();
+        for (live, before) in live_devices.iter().zip(&mut before) {
             let now = live.stages();
             let stats = live.stats();
             let stages: Vec<_> = now
@@ -397,12 +397,12 @@ fn watch(lives: &[Arc<Live>], seconds: Option<Duration>, stop: &AtomicBool, ende
     }
 }
 
-/// Packets that went nowhere, in words.
+/// Describes the packets that could not be sent.
 fn unsent(stats: &Stats) -> String {
     if stats.packets_unsent == 0 { String::new() } else { format!(", {} packets without a link", stats.packets_unsent) }
 }
 
-/// What a stage did in so many seconds, in words.
+/// Describes what a stage did in the last `seconds`.
 fn line(stage: &Stage, seconds: f64) -> String {
     let percent = |part: f64| 100.0 * part / seconds;
     let rate = stage.bytes as f64 * 8e-9 / seconds;
@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tone_is_hertz_and_decibels() {
+    fn tone_is_parsed_as_hertz_and_decibels() {
         assert_eq!(tone("50e6:-6"), Ok(Tone { hz: 50e6, dbfs: -6.0 }));
         for bad in ["50e6", "a:b", "1:nan", "inf:0", ""] {
             assert!(tone(bad).unwrap_err().contains("50e6:-6"), "{bad}");

@@ -1,4 +1,4 @@
-//! `shotline emulate`: devices that speak the real wire formats.
+//! `shotline emulate`: devices that use the real wire formats.
 
 mod digitizer;
 mod probe;
@@ -22,7 +22,7 @@ Examples:
     Digitizer(Box<digitizer::Digitizer>),
 }
 
-/// Runs an emulated device until it is asked to stop.
+/// Runs an emulated device until a signal stops it.
 pub fn run(device: Device) -> Result {
     match device {
         Device::Probe(args) => probe::run(&args),

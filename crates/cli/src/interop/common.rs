@@ -1,4 +1,4 @@
-//! Arguments of all programs, and what both sides agree on.
+//! Arguments of all programs, and the parameters that both sides agree on.
 
 use crate::Result;
 use crate::values::{Size, bind, mtu, probability, seconds};
@@ -48,7 +48,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// Bytes of an operation.
+    /// Returns the number of bytes of an operation.
     pub fn size(&self, default: u32, default_mtu: Mtu) -> Result<u32> {
         let mtu = self.mtu.unwrap_or(default_mtu).bytes();
         let most = if self.qp == Service::Ud { mtu } else { 64 << 20 };
@@ -94,7 +94,7 @@ impl From<Service> for QpType {
     }
 }
 
-/// What both sides agree on.
+/// Parameters that both sides agree on.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Bytes of an operation.
@@ -103,11 +103,11 @@ pub struct Plan {
     pub count: u64,
 }
 
-/// What was done with the other side.
-pub struct Played {
-    /// Operations that completed here.
+/// Result of a run with the other side.
+pub struct RunSummary {
+    /// Number of operations that completed on this side.
     pub operations: u64,
     pub mtu: Mtu,
-    /// From the first of them to the last.
-    pub took: Duration,
+    /// Time from the first operation to the last.
+    pub elapsed: Duration,
 }

@@ -1,24 +1,24 @@
-//! `shotline interop`: the other side of programs of rdma-core and perftest, to try this endpoint against their drivers
-//! and adapters.
+//! `shotline interop`: the other side of the programs of rdma-core and perftest, to test this endpoint against their
+//! drivers and adapters.
 
+mod cm;
 mod common;
-mod managed;
+pub mod local_endpoint;
+pub mod oob;
 pub mod perftest;
 mod pingpong;
 pub mod rping;
-pub mod side;
-pub mod talk;
 
+pub use cm::address;
 pub use common::{Common, Service, Verb};
-pub use managed::address;
 
 use crate::output::{Rows, print_report};
 use crate::{Result, signals};
-use common::{Plan, Played};
+use common::{Plan, RunSummary};
+use local_endpoint::LocalEndpoint;
 use serde::Serialize;
 use shotline_memory::RegistrationCounters;
 use shotline_verbs::api::Mtu;
-use side::Side;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -60,7 +60,7 @@ pub enum Command {
     Rping(Common),
 }
 
-/// What was done.
+/// The JSON object of a run.
 #[derive(Debug, Serialize)]
 struct Report {
     program: &'static str,
@@ -70,19 +70,19 @@ struct Report {
     qp: Service,
     size: u32,
     mtu: u32,
-    /// Operations that completed here.
+    /// Number of operations that completed on this side.
     operations: u64,
     seconds: f64,
-    /// Of these, from the first operation to the last.
+    /// Time from the first operation to the last, in seconds.
     busy_s: f64,
-    /// Packets that this side sent again.
+    /// Number of packets that this side retransmitted.
     retransmitted: u64,
     /// What the other side did with this side's memory.
     usage: Remote,
-    /// What the other side's atomic operations have added to this side's memory.
+    /// Sum that the other side's atomic operations added to this side's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     added: Option<u64>,
-    /// What was refused, by cause.
+    /// Number of refused packets, by cause.
     refused: std::collections::BTreeMap<&'static str, u64>,
 }
 
@@ -101,7 +101,7 @@ impl Rows for Report {
     }
 }
 
-/// One-sided operations of the other side.
+/// Counters of the other side's one-sided operations.
 #[derive(Debug, Serialize)]
 struct Remote {
     writes: u64,
@@ -117,13 +117,13 @@ impl From<RegistrationCounters> for Remote {
     }
 }
 
-/// Plays the other side.
+/// Runs the other side of a program.
 pub fn run(command: &Command) -> Result {
     let stop = signals::stop_flag()?;
     match command {
         Command::Pingpong(common) => {
             let size = common.size(4096, Mtu::B1024)?;
-            run_one(common, "pingpong", None, size, &stop, |plan, side| pingpong::run(plan, side, common))
+            run_one(common, "pingpong", None, size, &stop, |plan, local| pingpong::run(plan, local, common))
         }
         Command::Rping(common) => {
             if common.qp != Service::Rc {
@@ -132,7 +132,7 @@ pub fn run(command: &Command) -> Result {
             let size = common.size.map_or(64, |size| size.0);
             let size = u32::try_from(size).ok().filter(|size| (16..=rping::LONGEST).contains(size));
             let size = size.ok_or_else(|| format!("expected 16 to {} bytes", rping::LONGEST))?;
-            run_one(common, "rping", None, size, &stop, |plan, side| rping::run(plan, side, common))
+            run_one(common, "rping", None, size, &stop, |plan, local| rping::run(plan, local, common))
         }
         Command::Perftest { verb, rdma_cm, common } => {
             if *rdma_cm && common.qp != Service::Rc {
@@ -145,8 +145,8 @@ pub fn run(command: &Command) -> Result {
             if common.qp == Service::Ud && *verb == Verb::Write {
                 return Err("writes need --qp rc or uc".into());
             }
-            run_one(common, "perftest", Some(*verb), size, &stop, |plan, side| {
-                perftest::run(plan, side, common, *verb, *rdma_cm)
+            run_one(common, "perftest", Some(*verb), size, &stop, |plan, local| {
+                perftest::run(plan, local, common, *verb, *rdma_cm)
             })
         }
     }
@@ -158,14 +158,14 @@ fn run_one(
     verb: Option<Verb>,
     size: u32,
     stop: &Arc<AtomicBool>,
-    go: impl FnOnce(&Plan, &mut Side) -> Result<Played>,
+    go: impl FnOnce(&Plan, &mut LocalEndpoint) -> Result<RunSummary>,
 ) -> Result {
     let default = if program == "pingpong" { Mtu::B1024 } else { Mtu::B4096 };
     let plan = Plan { size, mtu: common.mtu.unwrap_or(default), count: common.count.into() };
-    let mut side = Side::open(common, size, Arc::clone(stop))?;
-    let began = Instant::now();
-    let Played { operations, mtu, took } = go(&plan, &mut side)?;
-    let tally = side.tally();
+    let mut local = LocalEndpoint::open(common, size, Arc::clone(stop))?;
+    let start = Instant::now();
+    let RunSummary { operations, mtu, elapsed } = go(&plan, &mut local)?;
+    let counters = local.counters();
     let report = Report {
         program,
         verb,
@@ -174,12 +174,12 @@ fn run_one(
         size,
         mtu: mtu.bytes(),
         operations,
-        seconds: began.elapsed().as_secs_f64(),
-        busy_s: took.as_secs_f64(),
-        retransmitted: tally.retransmitted,
-        usage: side.usage()?.into(),
-        added: (verb == Some(Verb::Atomic)).then(|| side.sum()),
-        refused: tally.refused,
+        seconds: start.elapsed().as_secs_f64(),
+        busy_s: elapsed.as_secs_f64(),
+        retransmitted: counters.retransmitted,
+        usage: local.usage()?.into(),
+        added: (verb == Some(Verb::Atomic)).then(|| local.sum()),
+        refused: counters.refused,
     };
     print_report(common.json, &report)
 }

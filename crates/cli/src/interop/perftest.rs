@@ -1,135 +1,147 @@
 //! `ib_send_bw`, `ib_write_bw`, `ib_read_bw` and `ib_atomic_bw` (perftest).
 //!
-//! Over TCP both sides say, the client always first: the version (16 bytes), what a buffer is walked through by and the
-//! length of a cache line (32 bits each, big-endian), the code of the MTU (a digit and NUL), then three times their queue
-//! pair, key and address ([`LEN`] bytes of text), the second and third time to say that they are ready. After the
-//! operations once more, and except for messages both say what they have measured; once more, and `done`.
+//! Over TCP both sides send, the client always first:
 //!
-//! With `-R` a connection of RDMA's connection manager carries the same, each thing in a message of its own, and the
-//! introductions are [`MANAGED`] bytes of numbers. Before the three they introduce each other twice more, without a queue
-//! pair yet: between the two the client asks for the one that is measured, at the same port. Nobody says `done`.
+//! - the version (16 bytes),
+//! - the cycle buffer size and the cache line size (32 bits each, big-endian),
+//! - the code of the MTU (a digit and NUL),
+//! - three times their queue pair, key and address ([`LEN`] bytes of text); the second and the third mean that they are
+//!   ready.
+//!
+//! After the operations they send that text once more and, except for messages, their measurements; then the text once
+//! more, and `done`.
+//!
+//! With `-R` a connection of RDMA's connection manager carries the same items, each in a message of its own, and the
+//! text is replaced by [`CM_LEN`] binary bytes. Before the three exchanges there are two more, without a queue pair:
+//! between them the client requests the connection that is measured, at the same port. Neither side sends `done`.
 
-use super::common::{Common, Plan, Played, Verb};
-use super::managed;
-use super::side::{MOST, Peer, RD_ATOMIC, Side};
-use super::talk::{PORT, Talk, gid, ip};
+use super::cm;
+use super::common::{Common, Plan, RunSummary, Verb};
+use super::local_endpoint::{LocalEndpoint, MAX_RD_ATOMIC, MAX_WR, PeerQp};
+use super::oob::{OobChannel, PORT, gid, ip};
 use crate::Result;
 use shotline_verbs::api::{CompletionKind, Mtu, Operation, Remote};
 use std::time::{Duration, Instant};
 
-/// Bytes of an introduction.
+/// Length of the peer information as text, in bytes.
 const LEN: usize = 108;
-/// What we say we are: the version of Debian 12. Others from 5.70 on say the same things.
+/// The version that is sent: that of Debian 12. Other versions from 5.70 on use the same protocol.
 pub const VERSION: &[u8; 16] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
 const OLDEST: f64 = 5.70;
 
-/// Bytes of an introduction over a connection of the connection manager.
-pub const MANAGED: usize = 56;
+/// Length of the peer information over a connection of the connection manager, in bytes.
+pub const CM_LEN: usize = 56;
 
-/// What a side says of itself.
+/// Peer information: what each side sends about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Introduction {
-    /// Its queue pair.
-    pub peer: Peer,
-    /// Its memory.
+pub struct PeerInfo {
+    /// The queue pair.
+    pub peer: PeerQp,
+    /// The memory.
     pub memory: Remote,
 }
 
-/// Plays to the end: operations are those that completed here.
-pub(super) fn run(plan: &Plan, side: &mut Side, common: &Common, verb: Verb, rdma_cm: bool) -> Result<Played> {
+/// Runs a measurement. Operations are those that completed on this side.
+pub(super) fn run(
+    plan: &Plan,
+    local: &mut LocalEndpoint,
+    common: &Common,
+    verb: Verb,
+    rdma_cm: bool,
+) -> Result<RunSummary> {
     let port = common.port.unwrap_or(PORT);
     let host = common.host.as_deref().filter(|_| rdma_cm);
-    let mut talk = match host {
-        Some(host) => Talk::managed(host, port, side, plan.mtu)?,
-        None => Talk::open(common, side)?,
+    let mut oob = match host {
+        Some(host) => OobChannel::cm(host, port, local, plan.mtu)?,
+        None => OobChannel::open(common, local)?,
     };
-    let mtu = agree(&mut talk, side, plan)?;
+    let mtu = negotiate(&mut oob, local, plan)?;
     let plan = Plan { mtu, ..*plan };
     if plan.size > mtu.bytes() && common.qp == super::Service::Ud {
         return Err(format!("the other side's MTU is {} bytes: say a --size up to that", mtu.bytes()).into());
     }
-    let introduce = |talk: &mut Talk, side: &mut Side, own: &Introduction| -> Result<Introduction> {
+    let exchange_info = |oob: &mut OobChannel, local: &mut LocalEndpoint, own: &PeerInfo| -> Result<PeerInfo> {
         let theirs = match host {
-            Some(_) => Some(Introduction::from_numbers(&talk.swap(side, &own.numbers())?)),
-            None => Introduction::parse(&talk.swap(side, &own.emit())?),
+            Some(_) => Some(PeerInfo::from_binary(&oob.exchange(local, &own.to_binary())?)),
+            None => PeerInfo::parse(&oob.exchange(local, &own.emit())?),
         };
         theirs.ok_or_else(|| "the other side does not speak as perftest does".into())
     };
-    let (rkey, address) = side.window();
-    let own = Introduction { peer: side.own(), memory: Remote { address, rkey } };
+    let (rkey, address) = local.remote_memory();
+    let own = PeerInfo { peer: local.own_qp(), memory: Remote { address, rkey } };
     let mut connection = None;
     if let Some(host) = host {
-        introduce(&mut talk, side, &own)?;
-        connection = Some(managed::connect(side, managed::address(host)?, port, mtu)?);
-        introduce(&mut talk, side, &own)?;
+        exchange_info(&mut oob, local, &own)?;
+        connection = Some(cm::connect(local, cm::address(host)?, port, mtu)?);
+        exchange_info(&mut oob, local, &own)?;
     }
-    let peer = introduce(&mut talk, side, &own)?;
+    let peer = exchange_info(&mut oob, local, &own)?;
     if host.is_none() {
-        side.connect(&peer.peer, mtu)?;
+        local.connect(&peer.peer, mtu)?;
     }
-    introduce(&mut talk, side, &own)?;
-    introduce(&mut talk, side, &own)?;
-    let receives = verb == Verb::Send && !talk.is_client();
+    exchange_info(&mut oob, local, &own)?;
+    exchange_info(&mut oob, local, &own)?;
+    let receives = verb == Verb::Send && !oob.is_client();
     if receives {
-        for _ in 0..u64::from(MOST).min(plan.count) {
-            side.post_receive()?;
+        for _ in 0..u64::from(MAX_WR).min(plan.count) {
+            local.post_receive()?;
         }
     }
     if verb == Verb::Send {
-        introduce(&mut talk, side, &own)?;
+        exchange_info(&mut oob, local, &own)?;
     }
-    let began = Instant::now();
-    let operations = match (talk.is_client(), receives) {
-        (true, _) => initiate(&plan, side, common, verb, peer.memory)?,
-        (false, true) => receive(&plan, side)?,
-        (false, false) => 0, // its memory is used, and it has nothing to do but to answer
+    let start = Instant::now();
+    let operations = match (oob.is_client(), receives) {
+        (true, _) => initiate(&plan, local, common, verb, peer.memory)?,
+        (false, true) => receive(&plan, local)?,
+        (false, false) => 0, // the other side uses this side's memory, and the endpoint answers without help
     };
-    let took = began.elapsed();
+    let elapsed = start.elapsed();
     if verb != Verb::Send {
-        introduce(&mut talk, side, &own)?;
-        for value in measured(&plan, took) {
-            talk.swap(side, &value)?;
+        exchange_info(&mut oob, local, &own)?;
+        for value in measurement(&plan, elapsed) {
+            oob.exchange(local, &value)?;
         }
     }
-    introduce(&mut talk, side, &own)?;
+    exchange_info(&mut oob, local, &own)?;
     if let Some(connection) = connection {
-        side.manage()?.disconnect(connection);
-        talk.hang_up(side)?;
-        side.until_ended()?;
-        side.until_ended()?;
+        local.manage()?.disconnect(connection);
+        oob.disconnect(local)?;
+        local.until_ended()?;
+        local.until_ended()?;
     } else {
-        talk.say(side, b"done\0")?;
-        side.linger()?;
+        oob.send(local, b"done\0")?;
+        local.linger()?;
     }
-    Ok(Played { operations, mtu, took })
+    Ok(RunSummary { operations, mtu, elapsed })
 }
 
-/// Versions, buffers and the MTU.
-fn agree(talk: &mut Talk, side: &mut Side, plan: &Plan) -> Result<Mtu> {
-    let version = talk.swap(side, VERSION)?;
+/// Exchanges versions, buffer sizes and the MTU. Returns the smaller MTU.
+fn negotiate(oob: &mut OobChannel, local: &mut LocalEndpoint, plan: &Plan) -> Result<Mtu> {
+    let version = oob.exchange(local, VERSION)?;
     let version = String::from_utf8_lossy(&version);
     let number: f64 = version.trim_end_matches('\0').parse().unwrap_or(0.0);
     if number < OLDEST {
         return Err(format!("expected perftest {OLDEST} or newer, found {:?}", version.trim_end_matches('\0')).into());
     }
-    talk.swap(side, &4096_u32.to_be_bytes())?;
-    talk.swap(side, &64_u32.to_be_bytes())?;
-    let theirs = mtu_of(talk.swap(side, &mtu_code(plan.mtu))?).ok_or("the other side has no known MTU")?;
+    oob.exchange(local, &4096_u32.to_be_bytes())?;
+    oob.exchange(local, &64_u32.to_be_bytes())?;
+    let theirs = mtu_from_code(oob.exchange(local, &mtu_code(plan.mtu))?).ok_or("the other side has no known MTU")?;
     Ok(plan.mtu.min(theirs))
 }
 
-/// How an MTU is said: 1 is 256 bytes, and each of the next twice that.
+/// Returns the code of an MTU: 1 is 256 bytes, and each further code doubles it.
 pub fn mtu_code(mtu: Mtu) -> [u8; 2] {
     [Mtu::ALL.iter().position(|one| *one == mtu).unwrap_or(0) as u8 + b'1', 0]
 }
 
-/// The MTU that was said.
-pub fn mtu_of([code, _]: [u8; 2]) -> Option<Mtu> {
+/// Returns the MTU of a code.
+pub fn mtu_from_code([code, _]: [u8; 2]) -> Option<Mtu> {
     Mtu::ALL.get(usize::from(code.wrapping_sub(b'1'))).copied()
 }
 
-/// Operations, as many under way as asked for.
-fn initiate(plan: &Plan, side: &mut Side, common: &Common, verb: Verb, memory: Remote) -> Result<u64> {
+/// Posts operations, with up to `depth` in flight.
+fn initiate(plan: &Plan, local: &mut LocalEndpoint, common: &Common, verb: Verb, memory: Remote) -> Result<u64> {
     let operation = match verb {
         Verb::Send => Operation::Send,
         Verb::Write => Operation::Write(memory),
@@ -140,12 +152,12 @@ fn initiate(plan: &Plan, side: &mut Side, common: &Common, verb: Verb, memory: R
     let (mut posted, mut done, mut next) = (0, 0, Instant::now());
     while done < plan.count {
         while posted < plan.count && posted - done < u64::from(common.depth) && Instant::now() >= next {
-            side.post(operation, plan.size)?;
+            local.post(operation, plan.size)?;
             posted += 1;
             next = Instant::now() + pace;
         }
         if posted > done {
-            side.next().map_err(|error| format!("{error} ({done} of {} done)", plan.count))?;
+            local.next().map_err(|error| format!("{error} ({done} of {} done)", plan.count))?;
             done += 1;
         } else {
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -154,27 +166,28 @@ fn initiate(plan: &Plan, side: &mut Side, common: &Common, verb: Verb, memory: R
     Ok(done)
 }
 
-/// Takes as many messages as will come.
-fn receive(plan: &Plan, side: &mut Side) -> Result<u64> {
+/// Receives all messages.
+fn receive(plan: &Plan, local: &mut LocalEndpoint) -> Result<u64> {
     for received in 0..plan.count {
-        let completion = side.next().map_err(|error| format!("{error} ({received} of {} received)", plan.count))?;
-        if completion.kind == CompletionKind::Recv {
-            side.post_receive()?;
+        let completion = local.next().map_err(|error| format!("{error} ({received} of {} received)", plan.count))?;
+        if completion.completed == Completed::Recv {
+            local.post_receive()?;
         }
     }
     Ok(plan.count)
 }
 
-/// What was measured: bytes of an operation, operations, then peak and average rates, in MiB/s and millions a second.
-fn measured(plan: &Plan, took: Duration) -> [[u8; 8]; 5] {
-    let rate = plan.count as f64 / took.as_secs_f64().max(1e-9);
+/// Returns the measurement: bytes of an operation, operations, then peak and average rates in MiB/s and in millions per
+/// second.
+fn measurement(plan: &Plan, elapsed: Duration) -> [[u8; 8]; 5] {
+    let rate = plan.count as f64 / elapsed.as_secs_f64().max(1e-9);
     let mib = rate * f64::from(plan.size) / f64::from(1 << 20);
     let floats = [mib, mib, rate / 1e6].map(f64::to_be_bytes);
     [u64::from(plan.size).to_be_bytes(), plan.count.to_be_bytes(), floats[0], floats[1], floats[2]]
 }
 
-impl Introduction {
-    /// `LID:reads:QPN:PSN:key:address:` and the bytes of the GID, then the number of a shared receive queue.
+impl PeerInfo {
+    /// Formats `LID:reads:QPN:PSN:key:address:` and the bytes of the GID, then the number of a shared receive queue.
     fn emit(&self) -> [u8; LEN] {
         let Self { peer, memory } = self;
         let gid: String = gid(peer.ip).iter().map(|byte| format!("{byte:02x}:")).collect();
@@ -183,15 +196,15 @@ impl Introduction {
             0, peer.reads, peer.qp, peer.psn, memory.rkey, memory.address, 0
         );
         let mut bytes = [0; LEN];
-        bytes[..words.len()].copy_from_slice(words.as_bytes()); // one byte is left
+        bytes[..words.len()].copy_from_slice(words.as_bytes()); // one byte of padding is left
         bytes
     }
 
-    /// The same as numbers, big-endian: LID, reads, QPN, PSN, key (32 bits each), 4 bytes of nothing, the address, the
-    /// GID, the number of a shared receive queue, and an index of GIDs.
-    pub fn numbers(&self) -> [u8; MANAGED] {
+    /// Emits the same in binary, big-endian: LID, reads, QPN, PSN, key (32 bits each), 4 bytes of padding, the address,
+    /// the GID, the number of a shared receive queue, and a GID index.
+    pub fn to_binary(&self) -> [u8; CM_LEN] {
         let Self { peer, memory } = self;
-        let mut bytes = [0; MANAGED];
+        let mut bytes = [0; CM_LEN];
         for (word, at) in [u32::from(peer.reads), peer.qp, peer.psn, memory.rkey].into_iter().zip((4..).step_by(4)) {
             bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
         }
@@ -200,13 +213,13 @@ impl Introduction {
         bytes
     }
 
-    fn from_numbers(bytes: &[u8; MANAGED]) -> Self {
+    fn from_binary(bytes: &[u8; CM_LEN]) -> Self {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[32..48]);
-        let reads = word(4).min(RD_ATOMIC.into()) as u8;
+        let reads = word(4).min(MAX_RD_ATOMIC.into()) as u8;
         let address = u64::from(word(24)) << 32 | u64::from(word(28));
-        let peer = Peer { ip: ip(gid), qp: word(8), psn: word(12), reads };
+        let peer = PeerQp { ip: ip(gid), qp: word(8), psn: word(12), reads };
         Self { peer, memory: Remote { address, rkey: word(16) } }
     }
 
@@ -215,7 +228,7 @@ impl Introduction {
         let mut fields = words.split(':').map(|field| u64::from_str_radix(field, 16).ok());
         let mut next = || fields.next().flatten();
         let _lid = next()?;
-        let reads = next()?.min(RD_ATOMIC.into()) as u8;
+        let reads = next()?.min(MAX_RD_ATOMIC.into()) as u8;
         let mut bits24 = || next().and_then(|number| u32::try_from(number).ok()).filter(|number| *number < 1 << 24);
         let (qp, psn) = (bits24()?, bits24()?);
         let (rkey, address) = (u32::try_from(next()?).ok()?, next()?);
@@ -223,7 +236,7 @@ impl Introduction {
         for byte in &mut gid {
             *byte = u8::try_from(next()?).ok()?;
         }
-        Some(Self { peer: Peer { ip: ip(gid), qp, psn, reads }, memory: Remote { address, rkey } })
+        Some(Self { peer: PeerQp { ip: ip(gid), qp, psn, reads }, memory: Remote { address, rkey } })
     }
 }
 
@@ -232,30 +245,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_introduction_has_perftest_s_length_and_comes_back_as_it_was() {
-        let peer = Peer { ip: "fd77::2".parse().unwrap(), qp: 0x11, psn: 0xff_ffff, reads: 16 };
-        let introduction = Introduction { peer, memory: Remote { address: 0x7f00_1234_5000, rkey: 0xa1b2_c3d4 } };
+    fn peer_info_round_trips_in_perftest_format() {
+        let peer = PeerQp { ip: "fd77::2".parse().unwrap(), qp: 0x11, psn: 0xff_ffff, reads: 16 };
+        let introduction = PeerInfo { peer, memory: Remote { address: 0x7f00_1234_5000, rkey: 0xa1b2_c3d4 } };
         let text = introduction.emit();
         assert_eq!(&text[..45], b"0000:0010:000011:ffffff:a1b2c3d4:00007f001234");
         assert_eq!(&text[LEN - 10..], b"00000000:\0");
-        assert_eq!(Introduction::parse(&text), Some(introduction));
-        let numbers = introduction.numbers();
+        assert_eq!(PeerInfo::parse(&text), Some(introduction));
+        let numbers = introduction.to_binary();
         assert_eq!(numbers[4..20], [0, 0, 0, 16, 0, 0, 0, 0x11, 0, 0xff, 0xff, 0xff, 0xa1, 0xb2, 0xc3, 0xd4]);
         assert_eq!(numbers[24..32], [0, 0, 0x7f, 0, 0x12, 0x34, 0x50, 0]);
-        assert_eq!(Introduction::from_numbers(&numbers), introduction);
+        assert_eq!(PeerInfo::from_binary(&numbers), introduction);
     }
 
     #[test]
-    fn what_is_no_introduction_is_refused() {
-        let sound = Introduction {
-            peer: Peer { ip: [10, 0, 0, 1].into(), qp: 1, psn: 2, reads: 3 },
+    fn malformed_peer_info_is_refused() {
+        let sound = PeerInfo {
+            peer: PeerQp { ip: [10, 0, 0, 1].into(), qp: 1, psn: 2, reads: 3 },
             memory: Remote { address: 4, rkey: 5 },
         };
         for at in [10, 20, 50] {
             let mut text = sound.emit();
             text[at] = b'x';
-            assert_eq!(Introduction::parse(&text), None);
+            assert_eq!(PeerInfo::parse(&text), None);
         }
-        assert_eq!(Introduction::parse(&[0; LEN]), None);
+        assert_eq!(PeerInfo::parse(&[0; LEN]), None);
     }
 }

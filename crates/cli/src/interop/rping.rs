@@ -1,12 +1,12 @@
-//! `rping` (librdmacm/examples): the connection is made by connection managers, then the client tells where a text of its
-//! own is, the server reads it, the client tells where there is room, and the server writes it back.
+//! `rping` (librdmacm/examples): connection managers make the connection. Then the client sends the location of a text,
+//! the server reads the text, the client sends the location of a buffer, and the server writes the text there.
 //!
-//! What is told is 16 bytes, all numbers big-endian: address (64 bits), key and length (32 bits each). The server answers
-//! each with a message of the same length, whose content means nothing.
+//! A location is a message of 16 bytes, big-endian: address (64 bits), key and length (32 bits each). The server
+//! answers each with a message of the same length, whose content is ignored.
 
-use super::common::{Common, Plan, Played};
-use super::managed;
-use super::side::{Peer, RD_ATOMIC, Side};
+use super::cm;
+use super::common::{Common, Plan, RunSummary};
+use super::local_endpoint::{LocalEndpoint, MAX_RD_ATOMIC, PeerQp};
 use crate::Result;
 use shotline_memory::Region;
 use shotline_verbs::api::{CompletionKind, Mtu, Operation, Remote};
@@ -14,145 +14,147 @@ use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, RdAtomicLimits, Reply, Req
 use shotline_verbs::rdma_cm::{Connection, Event};
 use std::time::Instant;
 
-/// Where `rping` waits.
+/// Port at which `rping` listens.
 pub const PORT: u16 = 7174;
-/// Bytes of what is told.
+/// Length of a location message, in bytes.
 pub const INFO: u32 = 16;
-/// Bytes of the longest text.
+/// Maximum length of a text, in bytes.
 pub const LONGEST: u32 = 2048;
-/// Where things are in this side's memory: what was told, what this side tells, the text, the room for it.
-const HEARD: u64 = 0;
-const TOLD: u64 = 256;
-const TEXT: u64 = 4096;
-const ROOM: u64 = TEXT + LONGEST as u64;
+/// Offsets in this side's memory: the received location, the location to send, the text, and the buffer that it is
+/// written back to.
+const RECV_OFFSET: u64 = 0;
+const SEND_OFFSET: u64 = 256;
+const TEXT_OFFSET: u64 = 4096;
+const ECHO_OFFSET: u64 = TEXT_OFFSET + LONGEST as u64;
 
-/// Plays to the end: operations are texts that went back and forth.
-pub(super) fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<Played> {
+/// Runs `rping`. Operations are texts that went back and forth.
+pub(super) fn run(plan: &Plan, local: &mut LocalEndpoint, common: &Common) -> Result<RunSummary> {
     let port = common.port.unwrap_or(PORT);
     match &common.host {
         Some(host) => {
-            let connection = managed::connect(side, managed::address(host)?, port, plan.mtu)?;
-            let began = Instant::now();
+            let connection = cm::connect(local, cm::address(host)?, port, plan.mtu)?;
+            let start = Instant::now();
             for number in 0..plan.count {
-                ping(side, plan.size, number)?;
+                ping(local, plan.size, number)?;
             }
-            let took = began.elapsed();
-            side.manage()?.disconnect(connection);
-            side.until_ended()?;
-            Ok(Played { operations: plan.count, mtu: plan.mtu, took })
+            let elapsed = start.elapsed();
+            local.manage()?.disconnect(connection);
+            local.until_ended()?;
+            Ok(RunSummary { operations: plan.count, mtu: plan.mtu, elapsed })
         }
         None => {
-            side.manage()?.manager().0.listen(service_id(port));
+            local.manage()?.manager().0.listen(service_id(port));
             errln!("waits on {}:{port}", common.bind.ip());
-            let (connection, mtu) = accept(plan, side)?;
-            let began = Instant::now();
-            let operations = echo(side)?;
-            let took = began.elapsed();
-            side.manage()?.disconnect(connection);
-            side.linger()?;
-            Ok(Played { operations, mtu, took })
+            let (connection, mtu) = accept(plan, local)?;
+            let start = Instant::now();
+            let operations = echo(local)?;
+            let elapsed = start.elapsed();
+            local.manage()?.disconnect(connection);
+            local.linger()?;
+            Ok(RunSummary { operations, mtu, elapsed })
         }
     }
 }
 
-/// Accepts requests until one of them is followed by a connection. A request may be forged, or its sender gone.
-fn accept(plan: &Plan, side: &mut Side) -> Result<(Connection, Mtu)> {
+/// Accepts requests until one of them is followed by a connection. A request may be forged, or its sender may have
+/// ended.
+fn accept(plan: &Plan, local: &mut LocalEndpoint) -> Result<(Connection, Mtu)> {
     loop {
-        let own = side.own();
-        let (connection, mtu) = agree(plan, side)?;
-        // A first message says as much as an RTU, which may be lost or overtaken.
-        match side.next_event()? {
+        let own = local.own_qp();
+        let (connection, mtu) = negotiate(plan, local)?;
+        // A first message confirms the connection like an RTU, which may be lost or reordered.
+        match local.next_event()? {
             None | Some(Event::Established(_)) => return Ok((connection, mtu)),
             Some(event) => errln!("a connection was not made: {event}; waits for another"),
         }
-        side.forget(&own)?;
+        local.reset(&own)?;
     }
 }
 
-/// Agrees to what the next one asks for.
-fn agree(plan: &Plan, side: &mut Side) -> Result<(Connection, Mtu)> {
+/// Accepts the next request.
+fn negotiate(plan: &Plan, local: &mut LocalEndpoint) -> Result<(Connection, Mtu)> {
     loop {
-        if let Some(Event::Requested(connection, from, request)) = side.next_event()? {
+        if let Some(Event::Asked(connection, from, request)) = local.next_event()? {
             let Request { qp, psn, reads, mtu, .. } = *request;
-            let (own, mtu) = (side.own(), mtu.min(plan.mtu));
-            let psn = side.begin_at(psn);
-            side.connect(&Peer { ip: from, qp, psn, reads: reads.responder_resources }, mtu)?;
-            side.post_receive()?;
-            // What the other side begins at once is what this one answers, and the other way round.
-            let reads = RdAtomicLimits { responder_resources: reads.initiator_depth.min(RD_ATOMIC), initiator_depth: reads.responder_resources.min(RD_ATOMIC) };
+            let (own, mtu) = (local.own_qp(), mtu.min(plan.mtu));
+            let psn = local.replace_psn(psn);
+            local.connect(&PeerQp { ip: from, qp, psn, reads: reads.answers }, mtu)?;
+            local.post_receive()?;
+            // What the other side initiates is what this side answers, and vice versa.
+            let reads = Reads { answers: reads.begins.min(MAX_RD_ATOMIC), begins: reads.answers.min(MAX_RD_ATOMIC) };
             let reply = Reply { qp: own.qp, psn: own.psn, reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] };
-            let (manager, now) = side.manage()?.manager();
+            let (manager, now) = local.manage()?.manager();
             manager.accept(now, connection, reply);
             return Ok((connection, mtu));
         }
     }
 }
 
-/// The client's part: a text there and back.
-fn ping(side: &mut Side, size: u32, number: u64) -> Result {
+/// Client: sends a text there and back.
+fn ping(local: &mut LocalEndpoint, size: u32, number: u64) -> Result {
     let mut text = format!("rdma-ping-{number}: ").into_bytes();
     text.extend((0..).map(|at: u64| b'A' + ((number + at) % 58) as u8).take(size as usize));
     text.truncate(size as usize - 1);
     text.push(0);
-    side.memory().write(TEXT as usize, &text);
-    side.memory().zero(ROOM as usize, size as usize);
-    for at in [TEXT, ROOM] {
-        tell(side, at, size)?;
-        hear(side)?;
+    local.memory().write(TEXT_OFFSET as usize, &text);
+    local.memory().zero(ECHO_OFFSET as usize, size as usize);
+    for at in [TEXT_OFFSET, ECHO_OFFSET] {
+        send_location(local, at, size)?;
+        receive_go_ahead(local)?;
     }
-    let mut back = vec![0; size as usize];
-    side.memory().read(ROOM as usize, &mut back);
-    if back == text { Ok(()) } else { Err(format!("text {number} came back changed").into()) }
+    let mut echoed = vec![0; size as usize];
+    local.memory().read(ECHO_OFFSET as usize, &mut echoed);
+    if echoed == text { Ok(()) } else { Err(format!("text {number} came back changed").into()) }
 }
 
-/// The server's part, until the client ends it.
-fn echo(side: &mut Side) -> Result<u64> {
+/// Server: echoes texts until the client disconnects.
+fn echo(local: &mut LocalEndpoint) -> Result<u64> {
     let mut pings = 0;
     loop {
-        match side.next_event()? {
-            Some(Event::Disconnected(_)) => return Ok(pings),
+        match local.next_event()? {
+            Some(Event::Ended(_)) => return Ok(pings),
             Some(Event::Established(_)) => continue,
             Some(event) => return Err(format!("the connection broke: {event}").into()),
-            // The last answer of the text before has arrived: that may have been the end.
-            None => match side.next()? {
-                sent if sent.kind == CompletionKind::Send => continue,
-                heard => whole(heard.bytes)?,
+            // The acknowledgement of the last answer has arrived, which may be the end of the run.
+            None => match local.next()? {
+                sent if sent.completed == Completed::Send => continue,
+                received => check_length(received.bytes)?,
             },
         }
-        let (text, size) = told(side)?;
-        side.post_at(Operation::Read(text), TEXT, size)?;
-        wait_for(side, CompletionKind::Read)?;
-        answer(side)?;
-        wait_for(side, CompletionKind::Recv)?;
-        let (room, _) = told(side)?;
-        let len = length(side.memory(), TEXT, size);
-        side.post_at(Operation::Write(room), TEXT, len)?;
-        wait_for(side, CompletionKind::Write)?;
-        answer(side)?;
+        let (text, size) = received_location(local)?;
+        local.post_at(Operation::Read(text), TEXT_OFFSET, size)?;
+        wait_for(local, Completed::Read)?;
+        send_go_ahead(local)?;
+        wait_for(local, Completed::Recv)?;
+        let (buffer, _) = received_location(local)?;
+        let len = text_length(local.memory(), TEXT_OFFSET, size);
+        local.post_at(Operation::Write(buffer), TEXT_OFFSET, len)?;
+        wait_for(local, Completed::Write)?;
+        send_go_ahead(local)?;
         pings += 1;
     }
 }
 
-/// Tells where something is.
-fn tell(side: &mut Side, at: u64, size: u32) -> Result {
-    let (rkey, address) = side.window();
+/// Sends the location of a buffer.
+fn send_location(local: &mut LocalEndpoint, at: u64, size: u32) -> Result {
+    let (rkey, address) = local.remote_memory();
     let mut info = [0; INFO as usize];
     info[..8].copy_from_slice(&(address + at).to_be_bytes());
     info[8..12].copy_from_slice(&rkey.to_be_bytes());
     info[12..].copy_from_slice(&size.to_be_bytes());
-    side.memory().write(TOLD as usize, &info);
-    side.post_at(Operation::Send, TOLD, INFO)
+    local.memory().write(SEND_OFFSET as usize, &info);
+    local.post_at(Operation::Send, SEND_OFFSET, INFO)
 }
 
-/// What the client has told: where something is, and its length.
-fn told(side: &mut Side) -> Result<(Remote, u32)> {
+/// Returns the location that the client has sent, and its length.
+fn received_location(local: &mut LocalEndpoint) -> Result<(Remote, u32)> {
     let mut info = [0; INFO as usize];
-    side.memory().read(HEARD as usize, &mut info);
-    side.post_receive()?;
+    local.memory().read(RECV_OFFSET as usize, &mut info);
+    local.post_receive()?;
     parse(&info)
 }
 
-/// Where something is, and its length.
+/// Parses a location message into a location and its length.
 pub fn parse(info: &[u8; INFO as usize]) -> Result<(Remote, u32)> {
     let word = |at: usize| u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
     let size = word(12);
@@ -162,30 +164,30 @@ pub fn parse(info: &[u8; INFO as usize]) -> Result<(Remote, u32)> {
     Ok((Remote { address: u64::from(word(0)) << 32 | u64::from(word(4)), rkey: word(8) }, size))
 }
 
-/// Bytes of a text of `size` that are written back: with its NUL, if it has one.
-pub fn length(region: &Region, at: u64, size: u32) -> u32 {
+/// Returns the number of bytes of a text of `size` that are written back: up to and including its NUL, if it has one.
+pub fn text_length(region: &Region, at: u64, size: u32) -> u32 {
     let mut text = vec![0; size as usize];
     region.read(at as usize, &mut text);
     text.iter().position(|byte| *byte == 0).map_or(size, |end| end as u32 + 1)
 }
 
-/// Goes ahead.
-fn answer(side: &mut Side) -> Result {
-    side.post_at(Operation::Send, TOLD, INFO)
+/// Sends the message that lets the client go on.
+fn send_go_ahead(local: &mut LocalEndpoint) -> Result {
+    local.post_at(Operation::Send, SEND_OFFSET, INFO)
 }
 
-/// A message of the server.
-fn hear(side: &mut Side) -> Result {
-    wait_for(side, CompletionKind::Recv)?;
-    side.post_receive()
+/// Receives a message of the server.
+fn receive_go_ahead(local: &mut LocalEndpoint) -> Result {
+    wait_for(local, Completed::Recv)?;
+    local.post_receive()
 }
 
-/// Waits for a completion; sends complete in between.
-fn wait_for(side: &mut Side, what: CompletionKind) -> Result {
+/// Waits for a completion, and ignores completions of sends.
+fn wait_for(local: &mut LocalEndpoint, what: Completed) -> Result {
     loop {
-        let completion = side.next()?;
-        if completion.kind == what {
-            return if what == CompletionKind::Recv { whole(completion.bytes) } else { Ok(()) };
+        let completion = local.next()?;
+        if completion.completed == what {
+            return if what == Completed::Recv { check_length(completion.bytes) } else { Ok(()) };
         }
         if completion.kind != CompletionKind::Send {
             return Err(format!("expected {what:?}, found {:?}", completion.kind).into());
@@ -193,7 +195,7 @@ fn wait_for(side: &mut Side, what: CompletionKind) -> Result {
     }
 }
 
-/// That a message has the length of what is told.
-fn whole(bytes: u32) -> Result {
+/// Checks that a message has the length of a location.
+fn check_length(bytes: u32) -> Result {
     if bytes == INFO { Ok(()) } else { Err(format!("expected a message of {INFO} bytes, found {bytes}").into()) }
 }

@@ -1,8 +1,8 @@
-//! Arguments, and what follows from them: the measurements, the target and the way to it.
+//! Arguments of `shotline perf`, and what is derived from them: measurements, the target and its address.
 
 use super::connection;
 use super::paper;
-use super::point::{Of, Point, USUAL, Verb, What};
+use super::point::{DEFAULT_LATENCIES, LatencyKind, Metric, Point, Verb};
 use crate::interop::Service;
 use crate::target::Program;
 use crate::values::{Size, bind, mtu, probability, seconds, udp_options};
@@ -74,7 +74,7 @@ pub struct Args {
     /// Latency of: write, read, atomic (until the completion), send, ping (there and back, halved) [default: write, read,
     /// send and ping, as far as the target takes part]
     #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
-    pub of: Vec<Of>,
+    pub of: Vec<LatencyKind>,
     /// Measure what tables I to IV of paper 2 have: 4 KB to 256 KB, single and in groups, write and read
     #[arg(long, conflicts_with_all = ["verb", "size", "group", "bidirectional", "post_only"])]
     pub matrix: bool,
@@ -127,7 +127,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Longest operation that is measured.
+/// Maximum length of an operation, in bytes.
 const LONGEST: u64 = 1 << 30;
 
 impl Args {
@@ -143,12 +143,12 @@ impl Args {
         Ok(self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?)
     }
 
-    /// Path MTU to ask for.
+    /// Returns the path MTU to ask for.
     pub fn mtu(&self) -> Mtu {
         self.mtu.unwrap_or(Mtu::B4096)
     }
 
-    /// All measurements, in order.
+    /// Returns all measurements, in order.
     pub fn plan(&self) -> Result<Vec<Point>> {
         let Self { seconds, iterations, .. } = *self;
         if self.matrix {
@@ -183,18 +183,18 @@ impl Args {
                 return Err("atomic operations have 8 bytes".into());
             }
             if verb == Verb::Latency {
-                let of = if self.of.is_empty() { &USUAL[..] } else { &self.of };
-                let of = of.iter().filter(|of| size == 8 || **of != Of::Atomic);
-                points.extend(of.map(|of| Point { what: What::Latency(*of), size, group: 1, seconds, iterations }));
+                let of = if self.of.is_empty() { &DEFAULT_LATENCIES[..] } else { &self.of };
+                let of = of.iter().filter(|of| size == 8 || **of != LatencyKind::Atomic);
+                points.extend(of.map(|of| Point { what: Metric::Latency(*of), size, group: 1, seconds, iterations }));
                 continue;
             }
-            let what = if self.post_only { What::Overhead(verb) } else { What::Rate(verb) };
+            let what = if self.post_only { Metric::Overhead(verb) } else { Metric::Rate(verb) };
             points.extend(self.group.iter().map(|group| Point { what, size, group: *group, seconds, iterations }));
         }
         Ok(points)
     }
 
-    /// Whether the kind of queue pairs has what is to be measured.
+    /// Checks that the kind of queue pairs supports the verb.
     fn check_service(&self, verb: Verb) -> Result {
         match self.qp {
             Service::Rc => Ok(()),
@@ -206,8 +206,8 @@ impl Args {
         }
     }
 
-    /// The same wish in the words of `interop`.
-    pub fn of_others(&self, program: Program) -> Result<interop::Command> {
+    /// Converts the arguments to a command of `interop`.
+    pub fn interop_command(&self, program: Program) -> Result<interop::Command> {
         let to = self.to.as_deref().unwrap_or_default();
         let (host, port) = match to.rsplit_once(':').filter(|_| to.parse::<IpAddr>().is_err()) {
             Some((host, port)) => (host, Some(port.parse().map_err(|_| format!("expected a port, found {port}"))?)),
@@ -249,15 +249,15 @@ impl Args {
         Ok(interop::Command::Perftest { verb, rdma_cm: true, common })
     }
 
-    /// Memory of a measurement on either side: whole groups.
+    /// Returns the length in bytes of the memory of a measurement on either side, in whole groups.
     pub fn span(&self, point: &Point) -> u64 {
-        if let What::Latency(_) = point.what {
+        if let Metric::Latency(_) = point.what {
             return 2 * u64::from(point.size.max(8)); // there and back
         }
         let group = u64::from(point.size.max(8)) * u64::from(point.group);
-        let under_way = group * u64::from(self.depth);
+        let in_flight = group * u64::from(self.depth);
         let groups = self.span.map_or(0, |span| span.0 / group) * group;
-        groups.max(under_way)
+        groups.max(in_flight)
     }
 
     pub fn peer_arguments(&self, plan: &[Point]) -> Result<Vec<String>> {
@@ -277,7 +277,7 @@ impl Args {
                 let [memory, control] = if six { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
                 words.extend(["--bind", memory, "--listen", control].map(str::to_owned));
             }
-            // Both sides on the one address of the device.
+            // Both sides are on the one address of the device.
             ProviderKind::Ibverbs(choice) => {
                 let control = SocketAddr::new(choice.open()?.gid.ip(), 0);
                 words.extend(["--listen".into(), control.to_string()]);
@@ -309,7 +309,7 @@ impl Args {
         }
     }
 
-    /// An endpoint on the address from which the target is reached.
+    /// Opens an endpoint on the address from which the target is reached.
     pub fn soft(&self, to: &Listen) -> Result<SoftEndpoint<Lossy<UdpIo>>> {
         let bind = match (self.bind, to) {
             (Some(bind), _) => bind,

@@ -1,4 +1,4 @@
-//! An initiator with its memory, its control connection and its queue pairs.
+//! An initiator: its memory, its control connection and its queue pairs.
 
 use crate::Result;
 use crate::interop::Service;
@@ -11,104 +11,112 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Everything that measurements have in common.
+/// Connection to a target, shared by all measurements.
 pub struct Connection<P> {
-    /// This side.
+    /// The local endpoint.
     pub provider: P,
     /// The control connection.
     client: Client,
     pd: Pd,
-    /// This side's memory.
+    /// Registration of the local memory.
     pub memory: Mr,
-    /// The same.
+    /// The local memory.
     pub region: Arc<Region>,
-    wanted: Option<String>,
-    moments: u64,
+    region_name: Option<String>,
+    snapshots: u64,
 }
 
-/// A queue pair of this side, connected.
+/// A connected queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane {
-    /// This side's.
+    /// The local queue pair.
     pub qp: Qp,
-    /// The target's.
+    /// Number of the target's queue pair.
     pub peer: Bits24,
 }
 
 /// The queue pairs of a measurement.
 pub struct Lanes {
-    /// Where all of them complete.
+    /// Completion queue of all of them.
     pub cq: Cq,
     /// The queue pairs.
     pub all: Vec<Lane>,
-    /// The target's memory.
+    /// Key of the target's region.
     pub key: RegionKey,
-    /// Which of its regions that is.
-    pub place: usize,
-    /// Where datagrams go.
+    /// Index of that region in the target's list.
+    pub region_index: usize,
+    /// Destination of datagrams.
     pub to: Option<Destination>,
 }
 
-/// What a measurement needs of its queue pairs.
+/// Requirements of a measurement on its queue pairs.
 #[derive(Clone, Copy, Debug)]
-pub struct Need {
-    /// Their kind.
+pub struct QpRequirements {
+    /// Transport service.
     pub service: Service,
-    /// How many.
+    /// Number of queue pairs.
     pub pairs: u16,
-    /// Room for work requests of each.
+    /// Send queue capacity of each, in work requests.
     pub sends: u32,
-    /// Room for receives of each.
+    /// Receive queue capacity of each, in work requests.
     pub receives: u32,
-    /// Receives that the target has posted for each.
+    /// Receives that the target posts for each.
     pub target_receives: Receives,
-    /// Room for the target's own work requests.
+    /// Send queue capacity of the target's queue pairs, in work requests.
     pub target_sends: u16,
-    /// Completions that may come at once, over all.
+    /// Maximum number of completions at once, over all queue pairs.
     pub completions: u32,
     /// Path MTU.
     pub mtu: Mtu,
-    /// Rights to the target's memory.
+    /// Required access to the target's memory.
     pub rights: Access,
-    /// Bytes of it.
+    /// Required length of the target's memory, in bytes.
     pub bytes: u64,
 }
 
-/// Where both sides are at a moment.
+/// Counters of both sides at one time.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    /// When.
+pub struct Snapshot {
+    /// Time of the snapshot.
     pub at: Instant,
-    /// This side's processor time in seconds.
+    /// This side's processor time, in seconds.
     pub own_cpu: f64,
-    /// The target's.
+    /// The target's processor time, in seconds.
     pub target_cpu: f64,
-    /// Packets sent again, by both.
+    /// Packets retransmitted by both sides.
     pub retransmitted: u64,
-    /// Times that no answer came in time, on both sides.
+    /// Response timeouts on both sides.
     pub timeouts: u64,
-    /// Bytes that the target has written or read of its own accord.
+    /// Bytes that the target has received as messages, or written or read by its own operations.
     pub played_bytes: u64,
-    /// The moments before it, and one.
+    /// Sequence number of the snapshot, from 1.
     number: u64,
 }
 
 impl<P: Endpoint> Connection<P> {
-    /// With a target, and `bytes` of memory.
+    /// Registers `bytes` of memory for measurements with a target.
     pub fn new(mut provider: P, client: Client, region: Option<&str>, bytes: u64) -> Result<Self> {
         let pd = provider.alloc_pd()?;
         let bytes = bytes.max(4096) as usize;
-        // What a provider of shared memory opens to the target must be shared.
+        // A shared memory provider can only open memory that is shared to the target.
         let shared = provider.address().is_none();
         let memory = if shared { Region::memfd("shotline-perf", bytes)? } else { Region::host(bytes)? };
         fill(&memory);
         let len = memory.len() as u64;
         let mr = provider.reg_mr(pd, &memory, 0, len, Access::ALL, Addressing::ZeroBased)?;
-        Ok(Self { provider, client, pd, memory: mr, region: memory, wanted: region.map(str::to_owned), moments: 0 })
+        Ok(Self {
+            provider,
+            client,
+            pd,
+            memory: mr,
+            region: memory,
+            region_name: region.map(str::to_owned),
+            snapshots: 0,
+        })
     }
 
     /// Opens queue pairs.
-    pub fn open(&mut self, need: &Need) -> Result<Lanes> {
+    pub fn open(&mut self, need: &QpRequirements) -> Result<Lanes> {
         let plays = need.target_receives.count > 0 || need.target_sends > 0;
         if plays && !self.client.welcome().plays {
             return Err("this target serves memory only: start it with --messages for this measurement".into());
@@ -121,7 +129,7 @@ impl<P: Endpoint> Connection<P> {
             ..QpConfig::new(need.service.into(), self.pd, cq, cq)
         };
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let wish = QpRequest {
+        let request = Wish {
             access,
             receives: need.target_receives,
             sends: need.target_sends,
@@ -130,7 +138,7 @@ impl<P: Endpoint> Connection<P> {
         };
         let (mut all, mut key, mut to) = (Vec::new(), None, None);
         for _ in 0..need.pairs {
-            let (qp, accept) = self.client.open(&mut self.provider, &wish)?;
+            let (qp, accept) = self.client.open(&mut self.provider, &request)?;
             all.push(Lane { qp, peer: accept.qp });
             let destination = |address| Destination { address, qp: accept.qp.get(), q_key: accept.q_key };
             to = accept.address.filter(|_| need.service == Service::Ud).map(destination);
@@ -138,20 +146,20 @@ impl<P: Endpoint> Connection<P> {
                 key = Some(self.choose(accept.keys, need)?);
             }
         }
-        let (place, key) = key.ok_or("expected at least one queue pair")?;
-        Ok(Lanes { cq, all, key, place, to })
+        let (region_index, key) = key.ok_or("expected at least one queue pair")?;
+        Ok(Lanes { cq, all, key, region_index, to })
     }
 
-    /// The region that was asked for, or the first one that fits.
-    fn choose(&self, keys: Vec<RegionKey>, need: &Need) -> Result<(usize, RegionKey)> {
+    /// Chooses the region that was asked for, or the first one that fits.
+    fn choose(&self, keys: Vec<RegionKey>, need: &QpRequirements) -> Result<(usize, RegionKey)> {
         let rights = String::from(Rights(need.rights));
         let fits = |key: &RegionKey| key.region.rights.0.allows(need.rights) && key.region.bytes >= need.bytes;
-        if let Some(name) = &self.wanted {
+        if let Some(name) = &self.region_name {
             let found = keys.into_iter().enumerate().find(|(_, key)| key.region.name.as_str() == name);
-            let (place, key) = found.ok_or_else(|| format!("the target has no region {name}"))?;
+            let (region_index, key) = found.ok_or_else(|| format!("the target has no region {name}"))?;
             let (has, bytes) = (String::from(key.region.rights), key.region.bytes);
             return if fits(&key) {
-                Ok((place, key))
+                Ok((region_index, key))
             } else {
                 let need = need.bytes;
                 Err(format!("region {name} has rights '{has}' and {bytes} bytes; '{rights}' and {need} are needed")
@@ -171,39 +179,39 @@ impl<P: Endpoint> Connection<P> {
         Ok(self.provider.destroy_cq(lanes.cq)?)
     }
 
-    /// Has the target play a part on a queue pair.
+    /// Has the target take a role on a queue pair.
     pub fn play(&mut self, lane: &Lane, part: Play) -> Result {
         Ok(self.client.play(lane.peer, part)?)
     }
 
-    /// This side's memory for the target.
-    pub fn own_key(&self) -> RegisteredMemory {
-        RegisteredMemory { address: self.memory.address, bytes: self.memory.len, rkey: self.memory.rkey }
+    /// Returns the address, length and key of the local memory, for the target.
+    pub fn own_key(&self) -> Keyed {
+        Keyed { address: self.memory.address, bytes: self.memory.len, rkey: self.memory.rkey }
     }
 
-    /// Where both sides are.
-    pub fn moment(&mut self, lanes: &Lanes) -> Result<Moment> {
-        self.moments += 1;
+    /// Takes a snapshot of both sides.
+    pub fn snapshot(&mut self, lanes: &Lanes) -> Result<Snapshot> {
+        self.snapshots += 1;
         let there = self.client.statistics()?;
-        let mut own = EndpointCounters::default();
-        lanes.all.iter().for_each(|lane| own.add(&self.provider.qp_counters(lane.qp)));
-        Ok(Moment {
+        let mut own = Tally::default();
+        lanes.all.iter().for_each(|lane| own.add(&self.provider.tally(lane.qp)));
+        Ok(Snapshot {
             at: Instant::now(),
             own_cpu: CpuTime::now().total(),
             target_cpu: there.cpu_s,
             retransmitted: own.retransmitted + there.retransmitted,
             timeouts: own.timeouts + there.timeouts,
             played_bytes: there.played_bytes,
-            number: self.moments,
+            number: self.snapshots,
         })
     }
 
-    /// Whether the target is still there.
+    /// Returns an error if the target is gone.
     pub fn check(&self) -> Result {
         if self.client.is_connected() { Ok(()) } else { Err("the target has gone away".into()) }
     }
 
-    /// What a completion that is none means.
+    /// Returns the error for a failed completion.
     pub fn failed(&self, completion: &Completion) -> Box<dyn std::error::Error> {
         if !self.client.is_connected() {
             return "the target has gone away".into();
@@ -215,10 +223,10 @@ impl<P: Endpoint> Connection<P> {
         }
     }
 
-    /// Sleeps until a completion may have come.
+    /// Sleeps until a completion may be available, then polls.
     pub fn sleep(&mut self, lanes: &Lanes, done: &mut [Completion]) -> Result<usize> {
         self.provider.arm_cq(lanes.cq, false)?;
-        // What came before it was armed makes no event.
+        // A completion that arrived before the queue was armed does not wake the sleep.
         let count = self.provider.poll_cq(lanes.cq, done)?;
         if count > 0 {
             return Ok(count);
@@ -227,20 +235,20 @@ impl<P: Endpoint> Connection<P> {
         Ok(self.provider.poll_cq(lanes.cq, done)?)
     }
 
-    /// Ends it in order.
+    /// Ends the connection in order.
     pub fn end(self) -> Result {
         Ok(self.client.goodbye()?)
     }
 }
 
-impl Moment {
-    /// A number that no other moment and no other operation gives: of a ping.
+impl Snapshot {
+    /// Returns a number that is unique to this snapshot and operation, for a ping.
     pub fn number(&self, operation: u64) -> u64 {
         self.number << 40 | operation
     }
 }
 
-/// What is sent: byte i of the memory is i modulo 251, so that bytes in a wrong place are noticed.
+/// Fills the memory with the pattern of i modulo 251, so that bytes at a wrong offset are detected.
 fn fill(memory: &Region) {
     let pattern: Vec<u8> = (0..251 * 256).map(|i: u32| (i % 251) as u8).collect();
     for at in (0..memory.len()).step_by(pattern.len()) {
@@ -248,7 +256,7 @@ fn fill(memory: &Region) {
     }
 }
 
-/// The local address of the route to a target.
+/// Returns the local address of the route to a target.
 pub fn route(to: SocketAddr) -> Result<IpAddr> {
     let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let probe = || {

@@ -1,11 +1,11 @@
-//! Tables I to IV of paper 2, ours beside its figures.
+//! Tables I to IV of Gibson et al. (see [`super::paper`]), with this measurement next to the published figures.
 
 use super::paper::TITLES;
 use super::report::Row;
 use crate::output::columns;
 use crate::values::Size;
 
-/// Prints the four tables, ours beside the paper's.
+/// Prints the four tables.
 pub fn print(rows: &[Row]) {
     for (number, title) in TITLES {
         let of = |row: &&Row| row.paper.is_some_and(|paper| paper.table == number);

@@ -1,19 +1,19 @@
-//! What all measurements share: iterations until a deadline, and taking completions meanwhile.
+//! Parts shared by all measurements: iterations until a deadline, and polling for completions.
 
-use super::connection::{Connection, Lanes, Moment};
+use super::connection::{Connection, Lanes, Snapshot};
+use super::histogram::Histogram;
 use super::point::Point;
 use super::report::{Iteration, Row};
-use super::times::Times;
 use crate::Result;
 use shotline_verbs::api::{Completion, Status};
 use shotline_verbs::cm::Endpoint;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest time without an answer before an operation is lost.
-pub const LOST: Duration = Duration::from_secs(5);
+/// Time without a response after which an operation counts as lost.
+pub const LOST_AFTER: Duration = Duration::from_secs(5);
 
-/// Fills a row with its iterations, as many as are asked for or until it is stopped, and destroys the queue pairs.
+/// Runs all iterations of a measurement, or until a signal stops it, and destroys the queue pairs.
 pub fn repeat<P: Endpoint>(
     connection: &mut Connection<P>,
     lanes: Lanes,
@@ -33,30 +33,30 @@ pub fn repeat<P: Endpoint>(
     Ok(row)
 }
 
-/// An iteration under way.
-pub struct Window<'s> {
-    /// Both sides before the first operation.
-    pub from: Moment,
+/// An iteration in progress.
+pub struct RunningIteration<'s> {
+    /// Snapshot of both sides before the first operation.
+    pub from: Snapshot,
     /// Time of the first operation.
     pub began: Instant,
     end: Instant,
     stop: &'s AtomicBool,
 }
 
-impl<'s> Window<'s> {
-    /// Begins an iteration of a measurement.
+impl<'s> RunningIteration<'s> {
+    /// Starts an iteration of a measurement.
     pub fn open<P: Endpoint>(
         connection: &mut Connection<P>,
         lanes: &Lanes,
         point: &Point,
         stop: &'s AtomicBool,
     ) -> Result<Self> {
-        let from = connection.moment(lanes)?;
+        let from = connection.snapshot(lanes)?;
         let began = Instant::now();
         Ok(Self { from, began, end: began + point.seconds, stop })
     }
 
-    /// Whether no further operation is to begin at `now`.
+    /// Returns `true` if no further operation may begin at `now`.
     #[inline]
     pub fn is_over(&self, now: Instant) -> bool {
         now >= self.end || self.stop.load(Ordering::Relaxed)
@@ -70,37 +70,36 @@ impl<'s> Window<'s> {
         ended: Instant,
         operations: u64,
         size: u32,
-        times: Times,
+        times: Histogram,
     ) -> Result<Iteration> {
-        let to = connection.moment(lanes)?;
+        let to = connection.snapshot(lanes)?;
         Ok(Iteration::new(self.from, to, ended - self.began, operations, operations * u64::from(size), times))
     }
 }
 
-/// How a measurement waits for completions. The completions themselves are the caller's, so that the counts stay in
-/// registers.
+/// Polls or waits for completions. The caller owns the buffer of completions, so that the counts stay in registers.
 pub struct Poller {
     event: bool,
-    /// Polls without a completion between two looks at the control connection.
-    patience: u32,
-    silent: u32,
-    /// The last poll found none, and the control connection was looked at: the time to look at a clock.
+    /// Number of empty polls between two checks of the control connection.
+    idle_polls: u32,
+    idle: u32,
+    /// The last poll was empty and the control connection was checked. Callers check the clock then, too.
     pub checked: bool,
 }
 
 impl Poller {
-    /// `event`: sleep on a file descriptor until a completion comes, instead of polling. `patience`: polls without a
-    /// completion between two looks at the control connection.
-    pub fn new(event: bool, patience: u32) -> Self {
-        Self { event, patience, silent: 0, checked: false }
+    /// Creates a poller. With `event` it sleeps on a file descriptor instead of polling. `patience` is the number of
+    /// empty polls between two checks of the control connection.
+    pub fn new(event: bool, idle_polls: u32) -> Self {
+        Self { event, idle_polls, idle: 0, checked: false }
     }
 
-    /// Polls once, and returns the completions, of which there may be none. Without any it looks now and then whether
-    /// the target is still there.
+    /// Polls once and returns the completions, of which there may be none. Some empty polls also check that the target
+    /// is still connected.
     ///
     /// # Errors
     /// If an operation failed, or the target is gone.
-    // Left to the compiler it is a call, which takes 4 % of a WRITE of 4 KiB over shared memory.
+    // Without inlining, the call takes 4 % of a WRITE of 4 KiB over shared memory.
     #[inline(always)]
     pub fn poll<'c, P: Endpoint>(
         &mut self,
@@ -114,9 +113,9 @@ impl Poller {
         }
         self.checked = false;
         if count == 0 {
-            self.silent += 1;
-            if self.event || self.silent >= self.patience {
-                (self.silent, self.checked) = (0, true);
+            self.idle += 1;
+            if self.event || self.idle >= self.idle_polls {
+                (self.idle, self.checked) = (0, true);
                 connection.check()?;
             }
         }

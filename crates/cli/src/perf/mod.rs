@@ -1,43 +1,43 @@
 //! `shotline perf`: rates, latencies and processor time of one-sided operations and messages.
 
 mod args;
+mod child_target;
 mod connection;
-mod drive;
+mod histogram;
 mod latency;
 mod matrix;
 mod measure;
 mod overhead;
 mod paper;
-mod peer;
 mod point;
+mod rate;
 mod report;
-mod times;
 
 pub use args::Args;
 
 use crate::{Result, interop, signals};
+use child_target::ChildTarget;
 use connection::Connection;
-use peer::Peer;
-use point::{Point, What};
+use point::{Metric, Point};
 use shotline_verbs::cm::{Client, Endpoint};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
 use std::sync::atomic::AtomicBool;
 
-/// Measures.
+/// Runs all measurements.
 pub fn run(args: &Args) -> Result {
     args.check()?;
     if let Some(program) = args.rdma_cm {
         args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
-        return interop::run(&args.of_others(program)?);
+        return interop::run(&args.interop_command(program)?);
     }
     let stop = signals::stop_flag()?;
     let plan = args.plan()?;
     let own = match &args.to {
         Some(_) => None,
-        None => Some(Peer::start(&args.transport, &args.peer_arguments(&plan)?)?),
+        None => Some(ChildTarget::start(&args.transport, &args.peer_arguments(&plan)?)?),
     };
-    // Only now: the target would inherit it.
+    // Pinned only now, because the target would inherit it.
     args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
     let to = match &own {
         Some(peer) => (peer.listen.clone(), peer.token),
@@ -76,8 +76,8 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
             break;
         }
         let row = match point.what {
-            What::Rate(verb) => drive::measure(&mut connection, args, point, verb, stop)?,
-            What::Latency(of) => match latency::open(&mut connection, args, point, of) {
+            Metric::Rate(verb) => rate::measure(&mut connection, args, point, verb, stop)?,
+            Metric::Latency(of) => match latency::open(&mut connection, args, point, of) {
                 Ok(lanes) => latency::measure(&mut connection, lanes, args, point, of, stop)?,
                 Err(error) if args.of.is_empty() => {
                     crate::output::warn(format_args!("{}: not measured: {error}", of.name()));
@@ -86,7 +86,7 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
                 }
                 Err(error) => return Err(error),
             },
-            What::Overhead(verb) => overhead::measure(&mut connection, args, point, verb, stop)?,
+            Metric::Overhead(verb) => overhead::measure(&mut connection, args, point, verb, stop)?,
         };
         if args.json {
             outln!("{}", serde_json::to_string(&row)?);

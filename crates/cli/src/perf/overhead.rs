@@ -1,18 +1,18 @@
-//! What posting and completing cost the processor, apart from moving the bytes (paper 2: "the work performed by the
-//! processor, for a single operation, is a copy of the descriptor to the work queue, a wait for the completion via
-//! interrupt or polling, and a retrieval of the completion from the completion queue").
+//! Processor time of posting and completing, without moving the bytes (Gibson et al., see [`super::paper`]: "the work
+//! performed by the processor, for a single operation, is a copy of the descriptor to the work queue, a wait for the
+//! completion via interrupt or polling, and a retrieval of the completion from the completion queue").
 //!
-//! Every operation completes visibly. Timed are the call that posts a group, and the calls that take its completions.
-//! Not timed is what lies between, in which the provider moves bytes and packets, nor a poll that finds nothing, which
-//! is waiting.
+//! Every operation is signalled. The time of the call that posts a group is measured, and that of the calls that poll
+//! its completions. The time between them, in which the provider moves bytes and packets, is not measured, nor is an
+//! empty poll, which is waiting.
 
 use super::args::Args;
-use super::connection::{Connection, Lanes, Need};
-use super::drive::{elements, requests};
-use super::measure::{Poller, Window, repeat};
+use super::connection::{Connection, Lanes, QpRequirements};
+use super::histogram::Histogram;
+use super::measure::{Poller, RunningIteration, repeat};
 use super::point::{Point, Verb, rights};
+use super::rate::{elements, requests};
 use super::report::{Iteration, Row};
-use super::times::Times;
 use crate::Result;
 use shotline_verbs::api::{Completion, SendWr};
 use shotline_verbs::cm::Endpoint;
@@ -20,7 +20,7 @@ use shotline_verbs::cm::message::Receives;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Completions taken at once.
+/// Maximum number of completions polled at once.
 const BATCH: usize = 128;
 
 /// Measures the overhead.
@@ -34,7 +34,7 @@ pub fn measure<P: Endpoint>(
     let group = u32::from(point.group);
     let receives =
         if verb == Verb::Send { Receives { count: point.group, bytes: point.size } } else { Receives::default() };
-    let lanes = connection.open(&Need {
+    let lanes = connection.open(&QpRequirements {
         service: args.qp,
         pairs: 1,
         sends: group,
@@ -64,9 +64,9 @@ fn iterate<P: Endpoint>(
     let qp = lanes.all[0].qp;
     let mut poller = Poller::new(false, 1024);
     let mut done = [Completion::default(); BATCH];
-    let window = Window::open(connection, lanes, point, stop)?;
+    let iteration = RunningIteration::open(connection, lanes, point, stop)?;
     let (mut posting, mut completing, mut operations) = (Duration::ZERO, Duration::ZERO, 0);
-    while !window.is_over(Instant::now()) {
+    while !iteration.is_over(Instant::now()) {
         let start = Instant::now();
         connection.provider.post_send(qp, requests).map_err(|(_, error)| error)?;
         posting += start.elapsed();
@@ -84,7 +84,7 @@ fn iterate<P: Endpoint>(
     }
     let each = |time: Duration| time.as_nanos() as f64 / operations.max(1) as f64;
     let overhead = (each(posting), each(completing));
-    let mut iteration = window.close(connection, lanes, Instant::now(), operations, point.size, Times::new())?;
+    let mut iteration = iteration.close(connection, lanes, Instant::now(), operations, point.size, Histogram::new())?;
     iteration.overhead_ns = Some(overhead);
     Ok(iteration)
 }

@@ -1,13 +1,13 @@
-//! Figures of tables I to IV of paper 2 ("Efficient High Data Rate Networking Using Remote Direct Memory Access Over SpaceFibre",
-//! Gibson et al.): a ZCU102 with four lanes of 7.8125 Gbit/s, of which at most about 23.8 Gbit/s are payload; ten
-//! iterations of ten seconds each. Its processor is a quad-core Cortex-A53; the paper does not say of how many cores
-//! its utilisation is a share.
+//! Figures of tables I to IV of paper 2 ("Efficient High Data Rate Networking Using Remote Direct Memory Access Over
+//! SpaceFibre", Gibson et al.): a ZCU102 with four lanes of 7.8125 Gbit/s, of which at most about 23.8 Gbit/s are
+//! payload; ten iterations of ten seconds each. Its processor is a quad-core Cortex-A53; the paper does not state how
+//! many cores its utilisation refers to.
 
-use super::point::{Point, Verb, What};
+use super::point::{Metric, Point, Verb};
 use serde::Serialize;
 use std::time::Duration;
 
-/// One line of the paper's tables: each figure as average and worst.
+/// One line of the paper's tables, with average and worst of each figure.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Paper {
     /// Number of the table.
@@ -31,16 +31,16 @@ pub const TITLES: [(&str, &str); 4] = [
 ];
 
 impl Paper {
-    /// The line of the paper for a measurement.
+    /// Returns the line of the paper for a measurement.
     pub fn of(verb: Verb, size: u32, group: u16) -> Option<&'static Self> {
         PAPER.iter().find(|line| line.verb == verb && line.kib << 10 == size && line.group == group)
     }
 }
 
-/// The paper's measurements, in its order.
+/// Returns the paper's measurements, in its order.
 pub fn points(seconds: Duration, iterations: u16) -> Vec<Point> {
     let point = |line: &Paper| Point {
-        what: What::Rate(line.verb),
+        what: Metric::Rate(line.verb),
         size: line.kib << 10,
         group: line.group,
         seconds,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_figure_of_the_paper_is_the_grouped_write_of_256_kib() {
+    fn best_paper_figure_is_grouped_write_of_256_kib() {
         let best = PAPER.iter().max_by(|a, b| a.gbps[0].total_cmp(&b.gbps[0])).unwrap();
         assert_eq!(Paper::of(Verb::Write, 256 << 10, 8), Some(best));
         assert_eq!(best.gbps, [23.45, 23.44]);

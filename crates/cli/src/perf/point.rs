@@ -1,4 +1,4 @@
-//! What one measurement measures.
+//! One measurement of `shotline perf`.
 
 use serde::Serialize;
 use shotline_memory::Access;
@@ -8,26 +8,26 @@ use std::time::Duration;
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// What.
-    pub what: What,
+    /// What is measured.
+    pub what: Metric,
     /// Bytes of an operation.
     pub size: u32,
     /// Operations of a group.
     pub group: u16,
     /// Length of an iteration.
     pub seconds: Duration,
-    /// Iterations.
+    /// Number of iterations.
     pub iterations: u16,
 }
 
-/// What one measurement measures.
+/// What a measurement measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A rate of these.
+pub enum Metric {
+    /// Rate of a verb.
     Rate(Verb),
-    /// A latency of these.
-    Latency(Of),
-    /// The processor time of posting these.
+    /// Latency of an operation.
+    Latency(LatencyKind),
+    /// Processor time of posting and completing a verb.
     Overhead(Verb),
 }
 
@@ -48,8 +48,8 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// What its completions say.
-    pub fn completed(self) -> CompletionKind {
+    /// Returns the kind of its completions.
+    pub fn completed(self) -> Completed {
         match self {
             Self::Write | Self::Latency => CompletionKind::Write,
             Self::Read => CompletionKind::Read,
@@ -57,7 +57,7 @@ impl Verb {
             Self::Atomic => CompletionKind::FetchAdd,
         }
     }
-    /// As it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -71,7 +71,7 @@ impl Verb {
 
 /// Whose latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Of {
+pub enum LatencyKind {
     /// A WRITE, until it is acknowledged
     Write,
     /// A READ, until its bytes are here
@@ -84,8 +84,8 @@ pub enum Of {
     Ping,
 }
 
-impl Of {
-    /// As it is called.
+impl LatencyKind {
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "write latency",
@@ -95,7 +95,7 @@ impl Of {
             Self::Ping => "ping latency",
         }
     }
-    /// The verb of its operations.
+    /// Returns the verb of its operations.
     pub fn verb(self) -> Verb {
         match self {
             Self::Write | Self::Ping => Verb::Write,
@@ -104,16 +104,17 @@ impl Of {
             Self::Send => Verb::Send,
         }
     }
-    /// Whether it goes there and back.
+    /// Returns `true` if it is a round trip, whose time is halved.
     pub fn is_halved(self) -> bool {
         matches!(self, Self::Send | Self::Ping)
     }
 }
 
-/// What is measured unless something is asked for.
-pub const USUAL: [Of; 4] = [Of::Write, Of::Read, Of::Send, Of::Ping];
+/// Latencies that are measured by default.
+pub const DEFAULT_LATENCIES: [LatencyKind; 4] =
+    [LatencyKind::Write, LatencyKind::Read, LatencyKind::Send, LatencyKind::Ping];
 
-/// The operation of a verb on the target's memory.
+/// Returns the operation of a verb on the target's memory.
 pub fn operation(verb: Verb, remote: Remote) -> Operation {
     match verb {
         Verb::Write | Verb::Latency => Operation::Write(remote),
@@ -123,7 +124,7 @@ pub fn operation(verb: Verb, remote: Remote) -> Operation {
     }
 }
 
-/// Rights that a verb needs.
+/// Returns the access that a verb requires.
 pub fn rights(verb: Verb) -> Access {
     match verb {
         Verb::Write | Verb::Latency => Access::REMOTE_WRITE,

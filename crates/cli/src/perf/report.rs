@@ -1,10 +1,10 @@
-//! What was measured, for people and for programs.
+//! Results of measurements, as tables and as JSON.
 
 use super::args::Args;
-use super::connection::Moment;
+use super::connection::Snapshot;
+use super::histogram::Histogram;
 use super::paper::Paper;
-use super::point::{Point, Verb, What};
-use super::times::Times;
+use super::point::{Metric, Point, Verb};
 use crate::interop::Service;
 use crate::output::columns;
 use crate::trigger::stats::Quantiles;
@@ -24,19 +24,19 @@ pub struct Iteration {
     retransmitted: u64,
     timeouts: u64,
     played_bytes: u64,
-    times: Times,
-    /// Nanoseconds to post and to complete an operation.
+    times: Histogram,
+    /// Nanoseconds to post an operation, and to complete it.
     pub overhead_ns: Option<(f64, f64)>,
 }
 
 impl Iteration {
-    /// Between two moments.
-    pub fn new(from: Moment, to: Moment, took: Duration, operations: u64, bytes: u64, times: Times) -> Self {
+    /// Creates the result from the snapshots before and after an iteration.
+    pub fn new(from: Snapshot, to: Snapshot, took: Duration, operations: u64, bytes: u64, times: Histogram) -> Self {
         Self {
             seconds: took.as_secs_f64(),
             operations,
             bytes,
-            // Processor time is known for a little longer than the measurement.
+            // The snapshots are a little further apart than the first and the last operation.
             own_cpu: (to.own_cpu - from.own_cpu) / (to.at - from.at).as_secs_f64(),
             target_cpu: (to.target_cpu - from.target_cpu) / (to.at - from.at).as_secs_f64(),
             retransmitted: to.retransmitted.saturating_sub(from.retransmitted),
@@ -48,33 +48,33 @@ impl Iteration {
     }
 }
 
-/// The average over the iterations, and the worst of them.
+/// Average and worst of the iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Over {
+pub struct AverageAndWorst {
     /// Arithmetic mean.
     pub average: f64,
     /// The lowest rate, or the highest cost.
     pub worst: f64,
 }
 
-impl Over {
-    /// Of iterations; zeros of none.
+impl AverageAndWorst {
+    /// Computes both over iterations. They are 0 without any.
     fn of(values: impl Iterator<Item = f64> + Clone, worst: fn(f64, f64) -> f64) -> Self {
         let count = values.clone().count().max(1) as f64;
         let average = values.clone().sum::<f64>() / count;
         Self { average, worst: values.reduce(worst).unwrap_or(0.0) }
     }
 
-    /// As the paper has it: the worst in parentheses.
+    /// Formats the average, with the worst in parentheses as in the paper.
     pub fn words(&self, digits: usize) -> String {
         format!("{:.digits$} ({:.digits$})", self.average, self.worst)
     }
 }
 
-/// A measurement.
+/// Result of a measurement.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// Name of the measurement.
     pub verb: &'static str,
     transport: &'static str,
     qp: Service,
@@ -87,39 +87,39 @@ pub struct Row {
     mtu: u32,
     bidirectional: bool,
     event: bool,
-    /// The iterations that were made.
+    /// Number of iterations that were made.
     #[serde(rename = "iterations")]
     made: usize,
     seconds: f64,
     operations: u64,
     bytes: u64,
-    /// Of messages, the bytes that the target has taken.
+    /// Bytes that the target has received, of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     arrived_bytes: Option<u64>,
-    /// Payload in one direction that was acknowledged.
-    pub gbps: Over,
-    /// The other direction's.
+    /// Acknowledged payload in one direction.
+    pub gbps: AverageAndWorst,
+    /// Payload in the other direction.
     #[serde(skip_serializing_if = "Option::is_none")]
-    back_gbps: Option<Over>,
-    operations_per_s: Over,
-    /// Of one processor.
-    pub cpu_initiator_percent: Over,
-    /// Of one processor.
-    pub cpu_target_percent: Over,
-    /// Of groups, or of latency: of operations.
+    back_gbps: Option<AverageAndWorst>,
+    operations_per_s: AverageAndWorst,
+    /// Percent of one processor.
+    pub cpu_initiator_percent: AverageAndWorst,
+    /// Percent of one processor.
+    pub cpu_target_percent: AverageAndWorst,
+    /// Histogram of groups or, for a latency, of operations.
     us: Option<Quantiles>,
-    /// The times are half of there and back.
+    /// The times are half of the round trips.
     halved: bool,
-    /// Nanoseconds to post an operation, and to take its completion.
+    /// Nanoseconds to post an operation, and to poll its completion.
     #[serde(skip_serializing_if = "Option::is_none")]
-    post_ns: Option<Over>,
+    post_ns: Option<AverageAndWorst>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    complete_ns: Option<Over>,
-    /// Packets sent again, by both sides.
+    complete_ns: Option<AverageAndWorst>,
+    /// Packets retransmitted by both sides.
     retransmitted: u64,
-    /// Times that no answer came in time, of both sides.
+    /// Response timeouts on both sides.
     timeouts: u64,
-    /// What paper 2 has.
+    /// The figures of the paper.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paper: Option<&'static Paper>,
     #[serde(skip)]
@@ -127,14 +127,14 @@ pub struct Row {
 }
 
 impl Row {
-    /// Before the first iteration.
+    /// Creates the result before the first iteration.
     pub fn new(verb: Verb, args: &Args, point: &Point, transport: &'static str) -> Self {
-        let none = Over { average: 0.0, worst: 0.0 };
+        let none = AverageAndWorst { average: 0.0, worst: 0.0 };
         let latency = match point.what {
-            What::Latency(of) => Some(of),
+            Metric::Latency(of) => Some(of),
             _ => None,
         };
-        let single = latency.is_some() || matches!(point.what, What::Overhead(_));
+        let single = latency.is_some() || matches!(point.what, Metric::Overhead(_));
         Self {
             verb: latency.map_or(verb.name(), |of| of.name()),
             transport,
@@ -167,7 +167,7 @@ impl Row {
         }
     }
 
-    /// After the last iteration.
+    /// Computes the totals after the last iteration.
     pub fn sum_up(&mut self) {
         let all = std::mem::take(&mut self.iterations);
         let gbps = |bytes: u64, seconds: f64| bytes as f64 * 8e-9 / seconds.max(1e-9);
@@ -177,27 +177,27 @@ impl Row {
         self.bytes = all.iter().map(|one| one.bytes).sum();
         let arrived = || all.iter().map(|one| one.played_bytes).sum();
         self.arrived_bytes = self.arrived_bytes.map(|_| arrived());
-        self.gbps = Over::of(all.iter().map(|one| gbps(one.bytes, one.seconds)), f64::min);
-        let back = || Over::of(all.iter().map(|one| gbps(one.played_bytes, one.seconds)), f64::min);
+        self.gbps = AverageAndWorst::of(all.iter().map(|one| gbps(one.bytes, one.seconds)), f64::min);
+        let back = || AverageAndWorst::of(all.iter().map(|one| gbps(one.played_bytes, one.seconds)), f64::min);
         self.back_gbps = self.back_gbps.map(|_| back());
         let rate = all.iter().map(|one| one.operations as f64 / one.seconds.max(1e-9));
-        self.operations_per_s = Over::of(rate, f64::min);
-        self.cpu_initiator_percent = Over::of(all.iter().map(|one| one.own_cpu * 100.0), f64::max);
-        self.cpu_target_percent = Over::of(all.iter().map(|one| one.target_cpu * 100.0), f64::max);
+        self.operations_per_s = AverageAndWorst::of(rate, f64::min);
+        self.cpu_initiator_percent = AverageAndWorst::of(all.iter().map(|one| one.own_cpu * 100.0), f64::max);
+        self.cpu_target_percent = AverageAndWorst::of(all.iter().map(|one| one.target_cpu * 100.0), f64::max);
         self.retransmitted = all.iter().map(|one| one.retransmitted).sum();
         self.timeouts = all.iter().map(|one| one.timeouts).sum();
         let overheads = || all.iter().filter_map(|one| one.overhead_ns);
         if overheads().next().is_some() {
-            self.post_ns = Some(Over::of(overheads().map(|(post, _)| post), f64::max));
-            self.complete_ns = Some(Over::of(overheads().map(|(_, complete)| complete), f64::max));
+            self.post_ns = Some(AverageAndWorst::of(overheads().map(|(post, _)| post), f64::max));
+            self.complete_ns = Some(AverageAndWorst::of(overheads().map(|(_, complete)| complete), f64::max));
         }
-        let mut times = Times::new();
-        all.iter().for_each(|one| times.add(&one.times));
+        let mut times = Histogram::new();
+        all.iter().for_each(|one| times.merge(&one.times));
         self.us = times.quantiles();
     }
 }
 
-/// Tells on a terminal how far it is.
+/// Prints a finished measurement if standard error is a terminal.
 pub fn progress(row: &Row) {
     if std::io::stderr().is_terminal() {
         let size = Size(row.size.into());
@@ -205,7 +205,7 @@ pub fn progress(row: &Row) {
     }
 }
 
-/// Prints a table; rates, costs, and times of what was timed.
+/// Prints the table of rates, costs and times.
 pub fn print(rows: &[Row]) {
     let costs = rows.iter().all(|row| row.post_ns.is_some());
     let back = rows.iter().any(|row| row.back_gbps.is_some());
@@ -243,7 +243,7 @@ pub fn print(rows: &[Row]) {
     columns(&head, &table);
 }
 
-/// Operations per second with three digits.
+/// Formats operations per second with three digits.
 fn rate(per_s: f64) -> String {
     match per_s {
         rate if rate >= 1e6 => format!("{:.2} M", rate / 1e6),
@@ -257,10 +257,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_rate_is_the_lowest_and_the_worst_cost_the_highest() {
+    fn worst_is_lowest_rate_or_highest_cost() {
         let values = [3.0, 1.0, 2.0];
-        assert_eq!(Over::of(values.into_iter(), f64::min), Over { average: 2.0, worst: 1.0 });
-        assert_eq!(Over::of(values.into_iter(), f64::max), Over { average: 2.0, worst: 3.0 });
-        assert_eq!(Over::of([].into_iter(), f64::min), Over { average: 0.0, worst: 0.0 });
+        assert_eq!(AverageAndWorst::of(values.into_iter(), f64::min), AverageAndWorst { average: 2.0, worst: 1.0 });
+        assert_eq!(AverageAndWorst::of(values.into_iter(), f64::max), AverageAndWorst { average: 2.0, worst: 3.0 });
+        assert_eq!(AverageAndWorst::of([].into_iter(), f64::min), AverageAndWorst { average: 0.0, worst: 0.0 });
     }
 }

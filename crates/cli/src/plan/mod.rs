@@ -1,4 +1,4 @@
-//! `shotline plan`: what a measurement needs, by formulas and by simulation.
+//! `shotline plan`: computes what a measurement needs, by formulas and by simulation.
 
 mod output;
 mod svg;
@@ -6,7 +6,7 @@ mod table;
 
 use crate::Result;
 use crate::output::print_report;
-use output::{Simulation, Told};
+use output::{PlanOutput, Simulation};
 use shotline_plan::papers;
 use shotline_plan::sim::simulate;
 use shotline_plan::units::Seconds;
@@ -65,7 +65,7 @@ macro_rules! flags {
         }
 
         impl Flags {
-            /// Those that were given, as table, key and value.
+            /// Returns the flags that were given, as table, key and value.
             fn given(&self) -> Vec<Flag<'static>> {
                 let all = [$( ($table, $key, &self.$name) ),+];
                 all.into_iter().filter_map(|(table, key, value)| Some((table, key, value.clone()?))).collect()
@@ -117,26 +117,26 @@ flags! {
     drives: "N", "Stages" => "drive", "count";
 }
 
-/// Plans.
+/// Computes a plan and prints it.
 pub fn run(args: &Args) -> Result {
     let plan = read(args)?;
-    let mut told = Told {
+    let mut plan_output = PlanOutput {
         paper: plan.paper,
         report: plan.report(),
         checks: plan.paper.map(papers::checks).unwrap_or_default(),
         simulation: None,
     };
     if let Some(time) = args.simulate {
-        told.simulation = Some(simulated(&plan, time.0, args.seed)?);
+        plan_output.simulation = Some(simulated(&plan, time.0, args.seed)?);
     }
     if let Some(path) = &args.svg {
-        let text = svg::draw(&told.report);
+        let text = svg::draw(&plan_output.report);
         std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    print_report(args.json, &told)
+    print_report(args.json, &plan_output)
 }
 
-/// Bytes of the longest plan.
+/// Maximum length of a plan's file, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
 fn read(args: &Args) -> Result<Plan> {

@@ -1,14 +1,14 @@
-//! What the command prints.
+//! Output of `shotline plan`.
 
 use serde::Serialize;
 use shotline_plan::Report;
 use shotline_plan::papers::Check;
 use shotline_plan::sim::Outcome;
 
-/// All that the command tells.
+/// Output of the command.
 #[derive(Serialize)]
-pub struct Told {
-    /// Number of the paper whose figures it is compared with.
+pub struct PlanOutput {
+    /// Number of the paper whose figures are compared.
     #[serde(skip)]
     pub paper: Option<u8>,
     #[serde(flatten)]
@@ -19,7 +19,7 @@ pub struct Told {
     pub simulation: Option<Simulation>,
 }
 
-/// A simulation and what it took.
+/// A simulation, with its run time.
 #[derive(Serialize)]
 pub struct Simulation {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! A plan as a picture: the chain of stages, each with its load against its limit.
+//! A plan as an SVG picture: the chain of stages, each with its load against its limit.
 
 use shotline_plan::Report;
 use shotline_plan::report::StageReport;
@@ -10,11 +10,11 @@ const TOP: u32 = 64;
 const ROW: u32 = 64;
 const BOX: (u32, u32) = (220, 40);
 const BAR_LEFT: u32 = 270;
-/// Length of a bar whose load is the limit.
+/// Length of a bar whose load equals its limit.
 const BAR: f64 = 300.0;
-/// Longest bar: beyond it a number has to do.
+/// Maximum length of a bar, relative to [`BAR`]; a larger load is only shown as a number.
 const LONGEST: f64 = 1.25;
-/// Letters of a name that fit into its box.
+/// Maximum number of characters of a name that fit into its box.
 const LONGEST_NAME: usize = 22;
 
 /// Draws a plan.
@@ -82,7 +82,7 @@ fn row(svg: &mut String, stage: &StageReport, y: u32, bottleneck: bool, last: bo
     svg.push_str("</g>\n");
 }
 
-/// As text of XML: what XML 1.0 cannot hold is left out.
+/// Escapes text for XML. Characters that XML 1.0 does not allow are left out.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

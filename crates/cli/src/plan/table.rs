@@ -1,6 +1,6 @@
-//! A plan for people: tables with units.
+//! Tables of a plan.
 
-use super::output::{Simulation, Told};
+use super::output::{PlanOutput, Simulation};
 use crate::Result;
 use crate::output::{columns, print_table};
 use shotline_plan::Report;
@@ -8,15 +8,15 @@ use shotline_plan::papers::Check;
 use shotline_plan::sim::Percentiles;
 use shotline_plan::units::{Bytes, Hertz, Rate, Seconds};
 
-impl crate::output::Report for Told {
+impl crate::output::Report for PlanOutput {
     fn print(&self) -> Result {
         print(self);
         Ok(())
     }
 }
 
-fn print(told: &Told) {
-    let report = &told.report;
+fn print(plan_output: &PlanOutput) {
+    let report = &plan_output.report;
     outln!("{}\n", report.title);
     print_table(&source(report));
     outln!();
@@ -31,11 +31,11 @@ fn print(told: &Told) {
         outln!();
         lengths(report);
     }
-    if !told.checks.is_empty() {
+    if !plan_output.checks.is_empty() {
         outln!();
-        checks(&told.checks, told.paper);
+        checks(&plan_output.checks, plan_output.paper);
     }
-    if let Some(simulation) = &told.simulation {
+    if let Some(simulation) = &plan_output.simulation {
         outln!();
         simulated(simulation, report);
     }
@@ -44,7 +44,7 @@ fn print(told: &Told) {
     }
 }
 
-/// What instruments send at once.
+/// Returns the name of the unit that instruments send.
 fn word(report: &Report) -> &'static str {
     if report.source.raw_bits_per_s.is_some() { "shot" } else { "transfer" }
 }
@@ -174,7 +174,7 @@ fn checks(checks: &[Check], paper: Option<u8>) {
     columns(&[&title, "where", ">published", ">ours", "unit", ">difference", ""], &rows);
 }
 
-/// Five significant digits, without zeros behind them.
+/// Formats five significant digits, without trailing zeros.
 fn figure(value: f64) -> String {
     let digits = (4 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 6) as usize;
     let text = format!("{value:.digits$}");

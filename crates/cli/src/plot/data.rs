@@ -1,4 +1,4 @@
-//! What a plot of a recording shows, in numbers: gathered row by row, so that memory does not grow with the run.
+//! Data of the plots of a recording. It is gathered row by row, so that memory does not grow with the run.
 
 use crate::Result;
 use shotline_compute::pack12;
@@ -9,34 +9,34 @@ use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
-/// Points along an axis of time or shot numbers, at most.
+/// Maximum number of bins along an axis of time or shot numbers.
 const BINS: usize = 120;
-/// Points of a spectrum that are drawn, at most.
+/// Maximum number of points of a spectrum.
 const POINTS: usize = 800;
 
-/// Equal pieces of an axis.
+/// Equal bins of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bins {
-    /// Where the axis begins.
+    /// First value of the axis.
     pub first: u64,
-    /// How long it is, at least 1.
+    /// Length of the axis, at least 1.
     pub length: u64,
-    /// How many pieces.
+    /// Number of bins.
     pub count: usize,
 }
 
 impl Bins {
-    /// Pieces of `first..=last`, at most as many as there are units.
+    /// Divides `first..=last` into at most `most` bins, and at most one per unit.
     fn over(first: u64, last: u64, most: usize) -> Self {
         let length = last.saturating_sub(first).saturating_add(1);
         Self { first, length, count: usize::try_from(length).unwrap_or(most).min(most) }
     }
-    /// Which piece something is in; what lies outside belongs to the ends.
+    /// Returns the bin of a value; values outside belong to the first or the last bin.
     fn of(self, at: u64) -> usize {
         let offset = u128::from(at.saturating_sub(self.first).min(self.length - 1));
         (offset * self.count as u128 / u128::from(self.length)) as usize
     }
-    /// The middle of a piece, from the axis' beginning.
+    /// Returns the middle of a bin, relative to the begin of the axis.
     pub fn middle(self, bin: usize) -> f64 {
         (bin as f64 + 0.5) * self.length as f64 / self.count as f64
     }
@@ -45,24 +45,24 @@ impl Bins {
 /// Shots and bits over time.
 #[derive(Debug)]
 pub struct Rate {
-    /// Nanoseconds of the senders' clocks.
+    /// Time of the senders' clocks, in nanoseconds.
     pub bins: Bins,
-    /// Shots a second, all links together.
+    /// Shots per second of all links together.
     pub shots_per_s: Vec<f64>,
     /// Gbit/s of samples that arrived.
     pub gbps: Vec<f64>,
 }
 
-/// Packets that are not there, over the shot numbers.
+/// Missing packets over the shot numbers.
 #[derive(Debug)]
 pub struct Lost {
     /// Shot numbers.
     pub bins: Bins,
-    /// Packets of each cause; a shot that is in no row counts with all of its packets.
+    /// Packets of each cause. A shot that is in no row counts with all of its packets.
     pub packets: BTreeMap<DropCause, Vec<u64>>,
 }
 
-/// Rate and losses; none where there is nothing to tell.
+/// Gathers rate and losses; `None` where there is no data.
 pub fn gather(recording: &Recording) -> Result<(Option<Rate>, Option<Lost>)> {
     let links = &recording.run().links;
     let losses = recording.losses()?;
@@ -82,7 +82,7 @@ pub fn gather(recording: &Recording) -> Result<(Option<Rate>, Option<Lost>)> {
         known(loss.first, loss.first.saturating_add(loss.count - 1));
     }
     let Some((first, last)) = numbers else { return Ok((None, None)) };
-    // So few pieces that a steady run looks steady: several shots in each.
+    // Several shots fall into each bin, so that a steady run looks steady.
     let pieces = (stamped as usize / (4 * links.len())).clamp(1, BINS);
     let time = (earliest < latest).then(|| Bins::over(earliest, latest, pieces));
     let mut lost = Lost { bins: Bins::over(first, last, BINS), packets: BTreeMap::new() };
@@ -106,7 +106,7 @@ pub fn gather(recording: &Recording) -> Result<(Option<Rate>, Option<Lost>)> {
         let mut at = loss.first;
         let end = loss.first.saturating_add(loss.count);
         while at < end {
-            // As many as are in the same piece, so that a loss of billions takes no longer.
+            // Handles all shots of one bin at once, so that a loss of billions takes no longer.
             let bin = bins.of(at) as u128 + 1;
             let next = (bin * u128::from(bins.length)).div_ceil(bins.count as u128) as u64;
             let next = bins.first.saturating_add(next).clamp(at + 1, end);
@@ -122,20 +122,20 @@ pub fn gather(recording: &Recording) -> Result<(Option<Rate>, Option<Lost>)> {
     Ok((rate, Some(lost)))
 }
 
-/// The samples of one shot of one link, without each channel's mean.
+/// Samples of one shot of one link, without the mean of each channel.
 #[derive(Debug)]
 pub struct Picture {
-    /// Its number.
+    /// Shot number.
     pub number: u64,
-    /// Its stream.
+    /// Stream number.
     pub stream: u32,
-    /// Its shape.
+    /// Geometry of the shot.
     pub geometry: Geometry,
-    /// Sample by sample, all channels of each.
+    /// Values by sample, with all channels of each.
     pub values: Vec<f32>,
 }
 
-/// The first complete shot; none if there is none.
+/// Returns the first complete shot, if there is one.
 pub fn picture(recording: &Recording) -> Result<Option<Picture>> {
     for (link, info) in recording.run().links.iter().enumerate() {
         for (at, row) in recording.rows_of(link).enumerate() {
@@ -175,8 +175,9 @@ fn samples(slot: &[u8], geometry: &Geometry) -> Vec<f32> {
     }
 }
 
-/// The power spectrum of a shot, mean over its channels, in dB below its peak: (frequency, dB). The frequency is in
-/// MHz, or in cycles per sample where the sample rate is unknown. Hann window; of neighbours the highest is kept.
+/// Returns the power spectrum of a shot, mean over its channels, as frequency and dB below its peak. The frequency is
+/// in MHz, or in cycles per sample where the sample rate is unknown. Uses a Hann window, and keeps the highest of
+/// neighbouring points.
 pub fn spectrum(picture: &Picture) -> Result<Vec<(f64, f64)>> {
     let (samples, channels) = (picture.geometry.samples() as usize, usize::from(picture.geometry.channels()));
     let fft = real_transform(samples);
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_of_an_axis_is_in_one_piece_and_the_pieces_go_up() {
+    fn axis_values_map_to_ascending_bins() {
         for (first, last, most) in [(0, 0, 120), (5, 9, 120), (0, 1_000_003, 120), (u64::MAX - 9, u64::MAX, 4)] {
             let bins = Bins::over(first, last, most);
             assert_eq!((bins.of(first), bins.of(last)), (0, bins.count - 1));
@@ -225,9 +226,9 @@ mod tests {
     }
 
     #[test]
-    fn a_tone_is_a_line_at_its_frequency() {
+    fn tone_peaks_at_its_frequency() {
         let geometry = Geometry::new(3, 400, 16, Packing::Int16Le, 40_000_000).unwrap();
-        // 4 MHz on every channel, with another amplitude on each.
+        // 4 MHz on every channel, with a different amplitude on each.
         let wave = |n: usize| (TAU * 0.1 * (n / 3) as f64).sin() as f32 * (1 + n % 3) as f32;
         let picture = Picture { number: 0, stream: 0, geometry, values: (0..1200).map(wave).collect() };
         let points = spectrum(&picture).unwrap();

@@ -1,8 +1,8 @@
-//! `shotline inspect --plot`: a recording as one picture, drawn without any other program.
+//! `shotline inspect --plot`: draws a recording as one picture, without another program.
 //!
 //! Four panels: rate over time, packets dropped over the shot numbers by cause, the first complete shot, its spectrum.
-//! Letters come from DejaVu Sans (`DejaVuSans.ttf`, cut down to ASCII; its licence stands beside it), so that no font
-//! of the system is needed.
+//! The font is DejaVu Sans (`DejaVuSans.ttf`, reduced to ASCII; its licence is next to it), so that no font of the
+//! system is needed.
 
 mod data;
 
@@ -19,9 +19,9 @@ use std::path::Path;
 const WIDTH: u32 = 1280;
 const HEIGHT: u32 = 880;
 const FONT: &[u8] = include_bytes!("DejaVuSans.ttf");
-/// The brightest and the darkest grey of a shot's picture are so far apart.
+/// Range between the brightest and the darkest grey of a shot's picture, in dB.
 const RANGE_DB: f32 = 60.0;
-/// The spectrum's floor.
+/// Floor of the spectrum, in dB.
 const FLOOR_DB: f64 = -100.0;
 const COLOURS: [RGBColor; 6] = [
     RGBColor(31, 119, 180),
@@ -34,12 +34,12 @@ const COLOURS: [RGBColor; 6] = [
 
 type Panel<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 
-/// Draws a recording, as far as it is visible, into a PNG file.
+/// Draws the visible rows of a recording into a PNG file.
 pub fn draw(recording: &Path, to: &Path) -> Result {
     let recording = Recording::open(recording)?;
     let (rate, lost) = data::gather(&recording)?;
     let picture = data::picture(&recording)?;
-    // It is refused only if it is no font.
+    // Fails only if the file is not a font.
     register_font("sans-serif", FontStyle::Normal, FONT).map_err(|_| "the built-in font cannot be read")?;
     let mut pixels = vec![0; (WIDTH * HEIGHT * 3) as usize];
     {
@@ -82,13 +82,13 @@ fn title(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&BLACK)
 }
 
-/// A panel with nothing but words.
+/// Draws a panel that contains only text.
 fn say(panel: &Panel, name: &str, words: &str) -> Result {
     panel.titled(name, title(20))?.draw_text(words, &title(16), (40, 60))?;
     Ok(())
 }
 
-/// The end of an axis that holds these values.
+/// Returns the end of an axis for these values.
 fn top(values: impl IntoIterator<Item = f64>) -> f64 {
     1.1 * values.into_iter().fold(0.0, f64::max).max(1e-9)
 }
@@ -155,7 +155,7 @@ fn draw_lost(panel: &Panel, lost: &Lost) -> Result {
     legend(&mut chart)
 }
 
-/// Each piece's value over its middle.
+/// Returns the points of a line: each bin's value over its middle.
 fn over(bins: Bins, values: impl Iterator<Item = f64>, unit: f64) -> Vec<(f64, f64)> {
     values.enumerate().map(|(bin, value)| (bins.middle(bin) * unit, value)).collect()
 }
@@ -178,7 +178,7 @@ where
     Ok(())
 }
 
-/// Every pixel is the strongest sample under it, in dB below the shot's strongest.
+/// Draws the samples as pixels: each is the strongest sample under it, in dB below the shot's strongest.
 fn draw_picture(panel: &Panel, picture: &Picture) -> Result {
     let (samples, channels) = (picture.geometry.samples() as usize, usize::from(picture.geometry.channels()));
     let rate = picture.geometry.sample_rate_hz();

@@ -1,6 +1,6 @@
-//! Who answers a Query that everyone hears.
+//! `shotline probe discover`: broadcasts a Query and lists the answers.
 
-use super::tell::Description;
+use super::report::Description;
 use crate::Result;
 use crate::output::{Report, Rows as _, print_report};
 use crate::values::address;
@@ -15,14 +15,14 @@ use std::io::{self, ErrorKind, IsTerminal as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Every node of a link.
+/// The all-nodes multicast address of a link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// A Query may be lost, as may its answer: it is sent so many times within the wait.
+/// Number of times that the Query is sent within the wait, because a Query or its answer may be lost.
 const TRIES: u32 = 3;
-/// Datagrams of each socket that are read after the time is over: a program that was stopped meanwhile finds the answers
-/// that wait, and a flood does not keep it.
-const MOST_LATE: usize = 64;
-/// Addresses that are listed.
+/// Maximum number of datagrams of each socket that are read after the time is over. A process that was stopped
+/// meanwhile still reads queued answers, and a flood cannot keep it.
+const MAX_LATE: usize = 64;
+/// Maximum number of addresses that are listed.
 const MOST_LISTED: usize = 1024;
 
 /// Arguments of `shotline probe discover`.
@@ -49,12 +49,12 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
         .ok_or_else(|| format!("expected 0.01 to 3600 seconds, found {text}"))
 }
 
-/// An answer, by the address that it came from.
+/// An answer, by its source address.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Found {
+enum Answer {
     Probe(Description),
-    /// Somebody speaks the protocol, but not so that he is understood.
+    /// The sender uses the protocol, but its answer cannot be used.
     Other {
         probe: String,
         error: String,
@@ -64,13 +64,13 @@ enum Found {
 #[derive(Default, Serialize)]
 struct Answers {
     #[serde(serialize_with = "listed")]
-    probes: BTreeMap<SocketAddr, Found>,
-    /// Answers of further addresses.
+    probes: BTreeMap<SocketAddr, Answer>,
+    /// Number of answers of further addresses.
     unlisted: u64,
 }
 
 impl Answers {
-    fn add(&mut self, from: SocketAddr, answer: Found) {
+    fn add(&mut self, from: SocketAddr, answer: Answer) {
         if self.probes.len() < MOST_LISTED || self.probes.contains_key(&from) {
             self.probes.insert(from, answer);
         } else {
@@ -79,7 +79,7 @@ impl Answers {
     }
 }
 
-fn listed<S: Serializer>(probes: &BTreeMap<SocketAddr, Found>, to: S) -> std::result::Result<S::Ok, S::Error> {
+fn listed<S: Serializer>(probes: &BTreeMap<SocketAddr, Answer>, to: S) -> std::result::Result<S::Ok, S::Error> {
     to.collect_seq(probes.values())
 }
 
@@ -89,13 +89,13 @@ pub fn run(args: &Args) -> Result {
         errln!("asking for {} s", args.seconds);
     }
     let sockets = Sockets::open()?;
-    let everyone = destinations(args);
+    let destinations = destinations(args);
     let query = Message::request(0, random()?, false, Request::Query);
     let begun = Instant::now();
     let wait = Duration::from_secs_f64(args.seconds);
     let mut answers = Answers::default();
     for turn in 1..=TRIES {
-        everyone.iter().for_each(|to| sockets.send(&query.emit(), *to));
+        destinations.iter().for_each(|to| sockets.send(&query.emit(), *to));
         sockets.listen(begun + wait * turn / TRIES, |datagram, from| {
             if let Some(answer) = read(datagram, from, &query) {
                 answers.add(from, answer);
@@ -119,8 +119,8 @@ impl Report for Answers {
                 outln!();
             }
             match found {
-                Found::Probe(description) => crate::output::print_table(&description.rows()),
-                Found::Other { probe, error } => outln!("  {probe}  {}", crate::output::shown(error)),
+                Answer::Probe(description) => crate::output::print_table(&description.rows()),
+                Answer::Other { probe, error } => outln!("  {probe}  {}", crate::output::shown(error)),
             }
         }
         if self.unlisted > 0 {
@@ -130,15 +130,15 @@ impl Report for Answers {
     }
 }
 
-/// What an answer says; none if it is none to our question.
-fn read(datagram: &[u8], from: SocketAddr, query: &Message) -> Option<Found> {
-    let other = |error: String| Some(Found::Other { probe: from.to_string(), error });
+/// Parses an answer. Returns `None` if it does not answer the query.
+fn read(datagram: &[u8], from: SocketAddr, query: &Message) -> Option<Answer> {
+    let other = |error: String| Some(Answer::Other { probe: from.to_string(), error });
     match Message::parse(datagram) {
         Ok(Message { body: Body::Reply(reply), sequence, token })
             if (sequence, token) == (query.sequence, query.token) =>
         {
             match reply {
-                Reply::Describe(describe) => Some(Found::Probe(Description::of(from, &describe))),
+                Reply::Describe(describe) => Some(Answer::Probe(Description::of(from, &describe))),
                 Reply::Refused { refusal, .. } => other(refusal.to_string()),
                 _ => other("answered something else than was asked".into()),
             }
@@ -150,7 +150,7 @@ fn read(datagram: &[u8], from: SocketAddr, query: &Message) -> Option<Found> {
     }
 }
 
-/// Loopback, the addresses given, and everyone on each interface that is up.
+/// Returns loopback, the addresses given, and the broadcast and all-nodes addresses of each interface that is up.
 fn destinations(args: &Args) -> Vec<SocketAddr> {
     let port = args.port;
     let mut to = vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()];
@@ -163,10 +163,10 @@ fn destinations(args: &Args) -> Vec<SocketAddr> {
             && let Some(own) = interface.address.and_then(|address| address.as_sockaddr_in().copied())
             && let Some(mask) = interface.netmask.and_then(|mask| mask.as_sockaddr_in().copied())
         {
-            // Not the interface's own broadcast address, which is often not set.
+            // Computed, because the broadcast address of an interface is often not set.
             to.push((own.ip() | !mask.ip(), port).into());
         }
-        // Link-local addresses name their interface.
+        // The scope of a link-local address names its interface.
         let v6 = interface.address.and_then(|address| address.as_sockaddr_in6().copied());
         let scope = v6.filter(|address| address.ip().is_unicast_link_local()).map(|address| address.scope_id());
         to.extend(scope.map(|scope| SocketAddr::from(SocketAddrV6::new(ALL_NODES, port, 0, scope))));
@@ -176,7 +176,7 @@ fn destinations(args: &Args) -> Vec<SocketAddr> {
     to
 }
 
-/// A socket for each family; a machine may lack one.
+/// A socket for each address family; a machine may lack one family.
 struct Sockets(Vec<UdpSocket>);
 
 impl Sockets {
@@ -196,7 +196,7 @@ impl Sockets {
         }
     }
 
-    /// Sends to one; that a network is not there is no reason not to ask the others.
+    /// Sends to one address. Errors are ignored, so that an unreachable network does not prevent the other queries.
     fn send(&self, message: &[u8], to: SocketAddr) {
         for socket in &self.0 {
             if socket.local_addr().is_ok_and(|local| local.is_ipv4() == to.is_ipv4()) {
@@ -205,9 +205,10 @@ impl Sockets {
         }
     }
 
-    /// Hands on what comes until `end`, and what waits then, [`MOST_LATE`] of each socket at most.
+    /// Passes on the datagrams that arrive until `end`, and then those that are queued, at most [`MAX_LATE`] of each
+    /// socket.
     fn listen(&self, end: Instant, mut heard: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
-        let mut late = MOST_LATE;
+        let mut late = MAX_LATE;
         while late > 0 {
             let mut quiet = true;
             for socket in &self.0 {
@@ -217,7 +218,7 @@ impl Sockets {
                         quiet = false;
                         heard(&datagram[..len], from);
                     }
-                    // An earlier Query found nobody at its address.
+                    // An ICMP error: no probe listened at the address of an earlier Query.
                     Err(error)
                         if error.kind() == ErrorKind::WouldBlock || error.kind() == ErrorKind::ConnectionRefused => {}
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -234,7 +235,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Sleeps until a datagram may be there.
+    /// Sleeps until a datagram may be available.
     fn sleep(&self, most: Duration) -> io::Result<()> {
         let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
         let mut fds: Vec<_> = self.0.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
@@ -245,7 +246,7 @@ impl Sockets {
     }
 }
 
-/// A random number other than 0: a token of 0 is no token.
+/// Returns a random number other than 0, which would mean no token.
 pub fn random() -> Result<u32> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -257,21 +258,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams_that_never_end_do_not_keep_the_listener_beyond_its_time() {
+    fn flood_does_not_extend_the_listening_time() {
         let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = ours.local_addr().unwrap();
         let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
         let more = || flood.send_to(b"more", to).unwrap();
         let mut heard = 0;
         more();
-        ours.peek(&mut [0]).unwrap(); // the first is there
+        ours.peek(&mut [0]).unwrap(); // wait for the first datagram
         ours.set_nonblocking(true).unwrap();
         let sockets = Sockets(vec![ours]);
-        // Each that is heard brings another one.
+        // Each datagram that is read is followed by another one.
         let listened = sockets.listen(Instant::now(), |datagram, from| {
             assert_eq!((datagram, from), (b"more".as_slice(), flood.local_addr().unwrap()));
             heard += 1;
-            assert!(heard <= MOST_LATE, "the flood is listened to for ever");
+            assert!(heard <= MAX_LATE, "the flood is listened to for ever");
             more();
         });
         listened.unwrap();
@@ -279,11 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn addresses_beyond_those_that_are_listed_are_counted() {
+    fn unlisted_addresses_are_counted() {
         let mut answers = Answers::default();
         let answer = |port: u16| {
             let from = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            (from, Found::Other { probe: from.to_string(), error: String::new() })
+            (from, Answer::Other { probe: from.to_string(), error: String::new() })
         };
         for port in (1..=MOST_LISTED as u16 + 5).chain([1]) {
             let (from, found) = answer(port);

@@ -1,12 +1,13 @@
-//! `shotline probe`: the set-up protocol by hand.
+//! `shotline probe`: the commands of the set-up protocol.
 
 mod discover;
-mod tell;
+mod report;
 
 use crate::output::print_report;
 use crate::values::address;
 use crate::{Result, framing};
 use discover::random;
+use report::{ConfigureReport, Description, StartReport, Status, TriggerReport};
 use shotline_acquire::config::peer;
 use shotline_acquire::control::Control;
 use shotline_wire::crc;
@@ -15,9 +16,8 @@ use shotline_wire::setup::{Configure, Describe, Mode, Sequence, Start, Trigger, 
 use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::time::Instant;
-use tell::{Configured, Description, Doing, Started, Triggered};
 
-/// Samples of a shot unless it is asked for another number, as `shotline record` has it.
+/// Default number of samples of a shot, as in `shotline record`.
 const SAMPLES: u32 = 2000;
 
 /// What to do with a probe.
@@ -181,7 +181,7 @@ pub struct TriggerArgs {
     command_only: bool,
 }
 
-/// Speaks to a probe.
+/// Runs a command on a probe.
 pub fn run(command: Command) -> Result {
     match command {
         Command::Discover(args) => discover::run(&args),
@@ -195,7 +195,7 @@ pub fn run(command: Command) -> Result {
             let mut control = owner.control(&target)?;
             let links = control.query()?.links;
             let reports = (0..links).map(|link| control.stop(link)).collect::<std::result::Result<Vec<_>, _>>()?;
-            print_report(target.json, &Doing::of(target.probe, &reports))
+            print_report(target.json, &Status::of(target.probe, &reports))
         }
         Command::Status(StatusArgs { target, link }) => {
             let mut control = Control::open(target.probe, false)?;
@@ -204,7 +204,7 @@ pub fn run(command: Command) -> Result {
                 None => 0..=control.query()?.links.saturating_sub(1),
             };
             let reports = links.map(|link| control.status(link)).collect::<std::result::Result<Vec<_>, _>>()?;
-            print_report(target.json, &Doing::of(target.probe, &reports))
+            print_report(target.json, &Status::of(target.probe, &reports))
         }
         Command::Trigger(args) => trigger(&args),
     }
@@ -244,7 +244,7 @@ fn configure(args: &ConfigureArgs) -> Result {
     let sequence = args.sequence.map(|sequence| control.sequence(sequence)).transpose()?;
     print_report(
         args.target.json,
-        &Configured {
+        &ConfigureReport {
             probe: args.target.probe.to_string(),
             link: args.link,
             framing: kind,
@@ -273,7 +273,7 @@ fn start(args: &StartArgs) -> Result {
     };
     let mut control = args.owner.control(&args.target)?;
     let first_shot = control.start(Start { mode, shots: args.shots })?;
-    print_report(args.target.json, &Started { probe: args.target.probe.to_string(), first_shot })
+    print_report(args.target.json, &StartReport { probe: args.target.probe.to_string(), first_shot })
 }
 
 fn trigger(args: &TriggerArgs) -> Result {
@@ -304,7 +304,7 @@ fn trigger(args: &TriggerArgs) -> Result {
     let command_only = args.command_only;
     print_report(
         args.target.json,
-        &Triggered { probe: args.target.probe.to_string(), sequence, command_only, shot, answered_us },
+        &TriggerReport { probe: args.target.probe.to_string(), sequence, command_only, shot, answered_us },
     )
 }
 
@@ -314,8 +314,8 @@ impl Owner {
     }
 }
 
-/// The same for every call of a user on a host, so that they are one owner together; another one than any
-/// `shotline record`, whose tokens are random.
+/// Returns the token of this user on this host. All calls of a user share it, so that they are one owner. It differs
+/// from the tokens of `shotline record`, which are random.
 fn own_token() -> u32 {
     let host = rustix::system::uname();
     let user = rustix::process::getuid().as_raw();
@@ -323,7 +323,7 @@ fn own_token() -> u32 {
     token.max(1)
 }
 
-/// A number, decimal or with 0x.
+/// Parses a number, decimal or hexadecimal with 0x.
 fn number(text: &str) -> std::result::Result<u32, String> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -357,12 +357,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_user_has_one_token() {
+    fn own_token_is_stable() {
         assert_eq!(own_token(), own_token());
     }
 
     #[test]
-    fn a_list_of_events_is_read_or_its_mistake_named() {
+    fn event_list_is_parsed_or_its_error_named() {
         assert_eq!(events("1, 2,65535").unwrap().events(), [1, 2, 65535]);
         assert_eq!(events("none"), Ok(Sequence::NONE));
         for (list, words) in

@@ -1,4 +1,4 @@
-//! Arguments of `shotline replay`, and what follows from them.
+//! Arguments of `shotline replay`, and the settings derived from them.
 
 use crate::Result;
 use shotline_acquire::config::peer;
@@ -89,7 +89,7 @@ fn stamps(text: &str) -> std::result::Result<Stamps, String> {
 }
 
 impl Args {
-    /// When shots or datagrams are sent.
+    /// Returns the pace of shots or datagrams.
     pub(super) fn pace(&self) -> Pace {
         match (self.rate_hz, self.gbps) {
             (Some(hz), _) => Pace::Rate(hz),
@@ -99,7 +99,7 @@ impl Args {
         }
     }
 
-    /// Refuses framings that need set-up or more addresses, and warns of what packets of the others lack.
+    /// Refuses framings that need set-up or more addresses, and warns about information that packets do not carry.
     pub(super) fn refuse_unfit(&self, kind: Kind, links: usize) -> Result {
         if self.to.len() > 1 && self.to.len() != links {
             return Err(format!(
@@ -124,7 +124,7 @@ impl Args {
         Ok(())
     }
 
-    /// Queue pair and queue key.
+    /// Returns queue pair and queue key.
     pub(super) fn keys(&self, kind: Kind) -> Result<(u32, u32)> {
         match (kind.description().keys, self.queue_pair, self.q_key) {
             (Keys::QueuePairAndQKey, Some(pair), Some(key)) => Ok((pair, key)),

@@ -1,4 +1,4 @@
-//! The datagrams of a capture, sent again.
+//! Replay of the datagrams of a capture.
 
 use super::args::Args;
 use crate::Result;
@@ -21,37 +21,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Bytes of datagrams that are handed over at a time, and how many such chunks are read ahead.
-const CHUNK: usize = 1 << 20;
-const AHEAD: usize = 16;
-/// Flows that are told apart.
-const MOST_FLOWS: usize = 4096;
-/// Flows that an error names.
-const NAMED: usize = 5;
-/// Sleeping is left to the kernel until so long before a datagram; the rest is spent spinning.
-const SPIN: Duration = Duration::from_micros(120);
-/// How soon a signal is seen.
-const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+/// Bytes of datagrams in a chunk, and number of chunks that are read ahead.
+const CHUNK_BYTES: usize = 1 << 20;
+const CHUNKS_AHEAD: usize = 16;
+/// Maximum number of flows that are tracked.
+const MAX_FLOWS: usize = 4096;
+/// Maximum number of flows that an error lists.
+const MAX_NAMED: usize = 5;
+/// Time before a datagram from which on the sender spins instead of sleeping.
+const SPIN_TIME: Duration = Duration::from_micros(120);
+/// Maximum time to sleep, which bounds the delay of a signal.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 
-/// What was sent of a capture.
+/// Report of a replayed flow.
 #[derive(Serialize)]
-struct Ended {
+struct FlowReport {
     flow: SocketAddr,
     to: SocketAddr,
     #[serde(flatten)]
     counts: FlowCounts,
-    /// Frames that could not be sent, by cause.
+    /// Number of frames that could not be sent, by cause.
     skipped: BTreeMap<&'static str, u64>,
-    /// Datagrams of other flows.
+    /// Number of datagrams of other flows.
     other_flows: u64,
     seconds: f64,
-    /// Why the capture could not be read to its end.
+    /// Why the capture could not be read to its end, if it could not.
     damage: Option<String>,
     #[serde(flatten)]
     cpu: CpuTime,
 }
 
-impl Report for Ended {
+impl Report for FlowReport {
     fn print(&self) -> Result {
         let Self { flow, to, seconds, counts: FlowCounts { datagrams, bytes, .. }, .. } = self;
         errln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
@@ -62,7 +62,7 @@ impl Report for Ended {
     }
 }
 
-/// Whether a file begins like a capture.
+/// Returns `true` if a file begins like a capture.
 pub fn is_capture(path: &Path) -> Result<bool> {
     let mut first = Vec::new();
     if path.is_file() {
@@ -99,16 +99,17 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
     let sealed = flow.port() == ROCE_PORT;
     let wanted = Wanted { link: 0, destination: to, sealed };
     let mut sender = Flow::new(to, sealed, pace, |regions| Ok(open(args.source, &wanted, regions)?.io))?;
-    let (chunks, read) = sync_channel(AHEAD);
+    let (chunks, read) = sync_channel(CHUNKS_AHEAD);
     let path = args.file.clone();
-    let reader = std::thread::spawn(move || Reading::of(&path, flow, chunks));
+    let reader = std::thread::spawn(move || ReadCounters::of(&path, flow, chunks));
     let begun = Instant::now();
     send(&mut sender, &read, stop)?;
     let seconds = begun.elapsed().as_secs_f64();
-    drop(read); // a reader that is still at it notices
+    drop(read); // a reader that is still running stops at this
     let Ok(reading) = reader.join() else { return Err("the reading thread panicked".into()) };
-    let Reading { skipped, other_flows, damage } = reading?;
-    let ended = Ended { flow, to, counts: sender.counts(), skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
+    let ReadCounters { skipped, other_flows, damage } = reading?;
+    let ended =
+        FlowReport { flow, to, counts: sender.counts(), skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
     print_report(args.json, &ended)?;
     match ended.damage {
         Some(damage) => Err(format!("{}: {damage}; only what stands before that was sent", args.file.display()).into()),
@@ -129,9 +130,9 @@ fn send(sender: &mut Flow<impl shotline_transport::PacketIo>, chunks: &Receiver<
             if left.is_zero() {
                 return Some(now.as_nanos() as u64);
             }
-            match left.saturating_sub(SPIN) {
+            match left.saturating_sub(SPIN_TIME) {
                 Duration::ZERO => std::hint::spin_loop(),
-                sleep => std::thread::sleep(sleep.min(LONGEST_SLEEP)),
+                sleep => std::thread::sleep(sleep.min(MAX_SLEEP)),
             }
         }
     };
@@ -147,12 +148,12 @@ fn send(sender: &mut Flow<impl shotline_transport::PacketIo>, chunks: &Receiver<
     Ok(())
 }
 
-/// The flow asked for if it is in the capture; else the one with most bytes.
+/// Returns the flow asked for if it is in the capture; without one, the flow with the most bytes.
 fn choose(path: &Path, asked: Option<SocketAddr>) -> Result<SocketAddr> {
     let mut flows = BTreeMap::<SocketAddr, u64>::new();
     let damage = for_each_frame(path, |frame| {
         if let Ok(Datagram { destination, payload, .. }) = datagram(&frame)
-            && (flows.len() < MOST_FLOWS || flows.contains_key(&destination))
+            && (flows.len() < MAX_FLOWS || flows.contains_key(&destination))
         {
             *flows.entry(destination).or_default() += payload.len() as u64;
         }
@@ -165,7 +166,7 @@ fn choose(path: &Path, asked: Option<SocketAddr>) -> Result<SocketAddr> {
             Err(format!("{} has no whole UDP datagram{damage}: there is nothing to send", path.display()).into())
         }
         (Some(asked), _) if !flows.contains_key(&asked) => {
-            let named: Vec<_> = largest.iter().take(NAMED).map(|(_, flow)| flow.to_string()).collect();
+            let named: Vec<_> = largest.iter().take(MAX_NAMED).map(|(_, flow)| flow.to_string()).collect();
             Err(format!("{} has no datagrams to {asked}; it has some to {}", path.display(), named.join(", ")).into())
         }
         (Some(asked), _) => Ok(asked),
@@ -173,15 +174,15 @@ fn choose(path: &Path, asked: Option<SocketAddr>) -> Result<SocketAddr> {
     }
 }
 
-/// What was met while a capture was read.
-struct Reading {
+/// Counters of the reading thread.
+struct ReadCounters {
     skipped: BTreeMap<&'static str, u64>,
     other_flows: u64,
     damage: Option<String>,
 }
 
-impl Reading {
-    /// Reads the datagrams of a flow into chunks, until the end, or until nobody wants more.
+impl ReadCounters {
+    /// Reads the datagrams of a flow into chunks, until the end of the file or until the receiver is dropped.
     fn of(
         path: &Path,
         flow: SocketAddr,
@@ -197,7 +198,7 @@ impl Reading {
                     chunk.bytes.extend_from_slice(packet);
                     chunk.datagrams.push((frame.time_ns, at..chunk.bytes.len()));
                 }
-                if chunk.bytes.len() >= CHUNK {
+                if chunk.bytes.len() >= CHUNK_BYTES {
                     wanted = chunks.send(std::mem::take(&mut chunk)).is_ok();
                 }
             }
@@ -209,8 +210,8 @@ impl Reading {
     }
 }
 
-/// The packets of a datagram: a capture on loopback, or on a sender with offload, has them in batches that were not yet
-/// split. An empty datagram is one packet.
+/// Returns the packets of a datagram. A capture on loopback, or on a sender with segmentation offload, holds batches
+/// that were not split. An empty datagram is one packet.
 fn split<'a>(datagram: &Datagram<'a>) -> impl Iterator<Item = &'a [u8]> {
     let payload = datagram.payload;
     let segment = if datagram.destination.port() == ROCE_PORT {

@@ -1,4 +1,4 @@
-//! `shotline replay`: what was recorded or captured, sent again.
+//! `shotline replay`: sends a recording or a capture again.
 
 mod args;
 mod flow;
@@ -20,24 +20,24 @@ use shotline_wire::framing::{Kind, Link};
 use shotline_wire::setup::{Mode, Start};
 use std::sync::Arc;
 use std::time::Instant;
-use tape::{Part, Reel};
+use tape::{RecordedTape, ShotRange};
 
-/// Samples per channel that a receiver asks for if nobody says.
-const USUAL_SAMPLES: u32 = 2000;
+/// Number of samples per channel that a receiver asks for by default.
+const DEFAULT_SAMPLES: u32 = 2000;
 
-/// What a replay has sent.
+/// Report of a replay.
 #[derive(Serialize)]
-struct Ended {
+struct ReplayReport {
     #[serde(flatten)]
     stats: Stats,
-    /// Without set-up: from the first packet to the last.
+    /// Time from the first packet to the last, of a replay without set-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
     #[serde(flatten)]
     cpu: CpuTime,
 }
 
-impl Report for Ended {
+impl Report for ReplayReport {
     fn print(&self) -> Result {
         for (link, counts) in self.stats.links.iter().enumerate() {
             errln!("link {link}: {}", serde_json::to_string(&counts.counts)?);
@@ -46,7 +46,7 @@ impl Report for Ended {
     }
 }
 
-/// Replays until the end, or until it is asked to stop.
+/// Replays until the end, or until a signal stops it.
 pub fn run(args: &Args) -> Result {
     let stop = signals::stop_flag()?;
     if let Some(cpu) = args.cpu {
@@ -58,17 +58,17 @@ pub fn run(args: &Args) -> Result {
     if args.flow.is_some() {
         return Err(format!("{} is no capture, so it has no --flow", args.file.display()).into());
     }
-    let (reel, kind) = load(args)?;
+    let (tape, kind) = load(args)?;
     let forms =
-        reel.links().iter().map(|link| Form::new(link.geometry, kind)).collect::<std::result::Result<Vec<_>, _>>()?;
+        tape.links().iter().map(|link| Form::new(link.geometry, kind)).collect::<std::result::Result<Vec<_>, _>>()?;
     let geometry = forms.first().map(|form| *form.geometry());
-    let first = reel.numbers().start;
-    let stamps = reel.stamps()?;
-    let streams: Vec<u32> = reel.links().iter().map(|link| link.stream).collect();
+    let first = tape.numbers().start;
+    let stamps = tape.stamps()?;
+    let streams: Vec<u32> = tape.links().iter().map(|link| link.stream).collect();
     let file = args.file.file_name().unwrap_or_default().to_string_lossy();
     let mut registrar = Registrar::new();
     let turns = Some(args.turns).filter(|turns| *turns > 0);
-    let shots = Recorded::new(reel, &file, forms, args.stamps, turns, &mut registrar)?;
+    let shots = Recorded::new(tape, &file, forms, args.stamps, turns, &mut registrar)?;
     let config = Config { links: streams.len() as u8, free_running: args.pace(), ..Config::default() };
     let source = args.source;
     let mut probe =
@@ -93,22 +93,25 @@ pub fn run(args: &Args) -> Result {
         None => {
             let server = Server::of(probe, args.listen)?.once(args.once);
             let samples = geometry.map_or(0, |geometry| geometry.samples());
-            let hint =
-                if samples > USUAL_SAMPLES { format!(" (record it with --samples {samples})") } else { String::new() };
+            let hint = if samples > DEFAULT_SAMPLES {
+                format!(" (record it with --samples {samples})")
+            } else {
+                String::new()
+            };
             errln!("replay{hint} waits for a receiver on {}", server.local_addr()?);
             server
         }
     };
     let stats = server.run(&stop)?;
     let seconds = begun.map(|begun| begun.elapsed().as_secs_f64());
-    print_report(args.json, &Ended { stats, seconds, cpu: CpuTime::now() })
+    print_report(args.json, &ReplayReport { stats, seconds, cpu: CpuTime::now() })
 }
 
-/// Opens the part of a recording that is asked for, and chooses its framing.
-fn load(args: &Args) -> Result<(Reel, Kind)> {
+/// Opens the selected part of a recording, and chooses its framing.
+fn load(args: &Args) -> Result<(RecordedTape, Kind)> {
     let recording = Arc::new(Recording::open(&args.file)?);
-    let reel = Reel::new(recording.clone(), Part { from: args.from, shots: args.shots })?;
-    if matches!(args.pace(), Pace::Recorded(_)) && !reel.rows().is_empty() && !reel.is_timed()? {
+    let tape = RecordedTape::new(recording.clone(), ShotRange { from: args.from, shots: args.shots })?;
+    if matches!(args.pace(), Pace::Recorded(_)) && !tape.rows().is_empty() && !tape.is_timed()? {
         return Err(format!(
             "{} does not say when its shots were taken: choose a pace with --rate-hz, --gbps or --max",
             args.file.display()
@@ -116,5 +119,5 @@ fn load(args: &Args) -> Result<(Reel, Kind)> {
         .into());
     }
     let recorded = if args.to.is_empty() { Kind::Ud.name() } else { recording.run().framing.as_str() };
-    Ok((reel, args.framing.as_deref().unwrap_or(recorded).parse()?))
+    Ok((tape, args.framing.as_deref().unwrap_or(recorded).parse()?))
 }

@@ -1,4 +1,4 @@
-//! A recording as a replay reads it.
+//! A recording as the source of a replay.
 
 use crate::Result;
 use shotline_instrument::probe::ReadError;
@@ -8,35 +8,35 @@ use shotline_store::rows::{self, NO_NUMBER, Row, State};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Table rows read at once.
-const BLOCK: u64 = 256;
-/// Rows that are looked at to find how far two clocks are apart.
-const LOOKED_AT: u64 = 4096;
+/// Number of table rows that are read at once.
+const BLOCK_ROWS: u64 = 256;
+/// Number of rows that are searched for the difference of the two clocks.
+const MAX_SEARCHED: u64 = 4096;
 
-/// Which shots of a recording, by number.
+/// Selection of the shots of a recording, by number.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Part {
-    /// The first.
+pub struct ShotRange {
+    /// The first shot number.
     pub from: Option<u64>,
-    /// How many numbers.
+    /// Count of shot numbers.
     pub shots: Option<u64>,
 }
 
 /// A recording that is read from its first row to its last.
-pub struct Reel {
+pub struct RecordedTape {
     recording: Arc<Recording>,
     slots: Slots<Arc<Recording>>,
     links: Vec<TapeLink>,
     rows: Range<u64>,
     numbers: Range<u64>,
-    /// The block of table rows that was read last, of each link.
+    /// For each link, the block of table rows that was read last.
     blocks: Vec<Vec<Row>>,
     first: u64,
-    /// The sender's clock less the receiver's, by the last shot that has both times.
+    /// The sender's clock minus the receiver's in nanoseconds, from the last shot that has both times.
     ahead_ns: i128,
 }
 
-impl Clone for Reel {
+impl Clone for RecordedTape {
     fn clone(&self) -> Self {
         Self {
             recording: self.recording.clone(),
@@ -50,15 +50,15 @@ impl Clone for Reel {
     }
 }
 
-impl Reel {
-    /// The rows of `part` of a recording.
-    pub fn new(recording: Arc<Recording>, part: Part) -> Result<Self> {
+impl RecordedTape {
+    /// Opens the rows of `range` of a recording.
+    pub fn new(recording: Arc<Recording>, range: ShotRange) -> Result<Self> {
         let link = |link: &shotline_store::info::LinkInfo| TapeLink { stream: link.stream, geometry: link.geometry };
         let whole = numbers(&recording)?;
-        let from = part.from.unwrap_or(whole.start).clamp(whole.start, whole.end);
-        let end = part.shots.map_or(whole.end, |shots| from.saturating_add(shots)).min(whole.end);
+        let from = range.from.unwrap_or(whole.start).clamp(whole.start, whole.end);
+        let end = range.shots.map_or(whole.end, |shots| from.saturating_add(shots)).min(whole.end);
         let rows = first_row(&recording, from)?..first_row(&recording, end)?;
-        let rows = if part.from.is_none() && part.shots.is_none() { 0..recording.rows() } else { rows };
+        let rows = if range.from.is_none() && range.shots.is_none() { 0..recording.rows() } else { rows };
         let ahead_ns = ahead(&recording, &rows)?;
         let links: Vec<_> = recording.run().links.iter().map(link).collect();
         Ok(Self {
@@ -73,16 +73,16 @@ impl Reel {
         })
     }
 
-    /// Whether any row says when its shot was taken or came.
+    /// Returns `true` if the first row has a stamp or an arrival time.
     pub fn is_timed(&self) -> Result<bool> {
         let Some(row) = self.rows.clone().next() else { return Ok(false) };
         let row = self.recording.row(row, 0)?;
         Ok(row.stamp_tai_ns > 0 || row.arrived_tai_ns > 0)
     }
 
-    /// Number and stamp of a shot of each link; zeros if none of the first rows has a stamp.
+    /// Returns number and stamp of a shot of each link, or zeros if none of the first rows has a stamp.
     pub fn stamps(&self) -> Result<Vec<(u64, u64)>> {
-        let rows = self.rows.start..self.rows.end.min(self.rows.start + LOOKED_AT);
+        let rows = self.rows.start..self.rows.end.min(self.rows.start + MAX_SEARCHED);
         let stamp = |link| {
             let rows = self.recording.read_rows(link, rows.clone())?;
             let stamped = rows.iter().find(|row| row.stamp_tai_ns > 0);
@@ -94,7 +94,7 @@ impl Reel {
     fn table_row(&mut self, row: u64, link: usize) -> std::result::Result<&Row, ReadError> {
         if !(self.first..self.first + self.blocks[0].len() as u64).contains(&row) {
             for (link, block) in self.blocks.iter_mut().enumerate() {
-                let rows = row..self.rows.end.min(row + BLOCK);
+                let rows = row..self.rows.end.min(row + BLOCK_ROWS);
                 *block = self.recording.read_rows(link, rows).map_err(failed)?;
             }
             self.first = row;
@@ -107,20 +107,20 @@ fn failed(error: shotline_store::StoreError) -> ReadError {
     ReadError(error.into())
 }
 
-/// The sender's clock less the receiver's, by the first shot that has both times.
+/// Returns the sender's clock minus the receiver's in nanoseconds, from the first shot that has both times.
 fn ahead(recording: &Recording, rows: &Range<u64>) -> Result<i128> {
-    let looked_at = recording.read_rows(0, rows.start..rows.end.min(rows.start + LOOKED_AT))?;
-    let both = looked_at.iter().find(|row| row.stamp_tai_ns > 0 && row.arrived_tai_ns > 0);
+    let searched = recording.read_rows(0, rows.start..rows.end.min(rows.start + MAX_SEARCHED))?;
+    let both = searched.iter().find(|row| row.stamp_tai_ns > 0 && row.arrived_tai_ns > 0);
     Ok(both.map_or(0, |row| i128::from(row.stamp_tai_ns) - i128::from(row.arrived_tai_ns)))
 }
 
-/// Every shot number that a recording tells of, those in no row included.
+/// Returns the range of all shot numbers of a recording, including losses that are in no row.
 fn numbers(recording: &Recording) -> Result<Range<u64>> {
     let rows = recording.rows();
     let (mut first, mut end) = (u64::MAX, 0);
     if rows > 0 {
         let number = |row: u64| recording.row(row, 0).map(|row| row.number);
-        // Rows without a number may stand at either end.
+        // Rows without a number may be at either end.
         for row in 0..rows {
             first = number(row)?;
             if first != NO_NUMBER {
@@ -144,12 +144,12 @@ fn numbers(recording: &Recording) -> Result<Range<u64>> {
     Ok(if first < end { first..end } else { 0..0 })
 }
 
-/// The first row of a shot with this number or a later one.
+/// Returns the first row of a shot with this number or a later one.
 fn first_row(recording: &Recording, number: u64) -> Result<u64> {
     Ok(rows::first_row(recording.rows(), number, |row| recording.row(row, 0).map(|row| row.number))?)
 }
 
-impl Tape for Reel {
+impl Tape for RecordedTape {
     fn links(&self) -> &[TapeLink] {
         &self.links
     }
@@ -172,7 +172,7 @@ impl Tape for Reel {
         if stamp > 0 && arrived > 0 {
             self.ahead_ns = i128::from(stamp) - i128::from(arrived);
         }
-        // Of a shot without a stamp its arrival tells, by the sender's clock as it was seen last.
+        // Without a stamp, the time is the arrival, converted by the latest clock difference.
         let taken_ns = match (stamp, arrived) {
             (0, 0) => 0,
             (0, arrived) => u64::try_from(i128::from(arrived) + self.ahead_ns).unwrap_or(0),

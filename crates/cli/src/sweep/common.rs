@@ -1,4 +1,4 @@
-//! Arguments that all sweeps take.
+//! Arguments of all sweeps.
 
 use crate::Result;
 use shotline_acquire::config::{Bytes, peer};
@@ -44,7 +44,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// Refuses what makes no sense.
+    /// Checks the ranges of the arguments.
     pub fn check(&self) -> Result {
         if let Some(seconds) = self.seconds
             && !(0.01..=86_400.0).contains(&seconds)
@@ -58,7 +58,7 @@ impl Common {
     }
 }
 
-/// Frequencies that a trigger can have.
+/// Checks that a trigger can have these frequencies.
 pub fn check_frequencies(frequencies: &[f64]) -> Result {
     match frequencies.iter().find(|hz| !(0.1..=1e7).contains(*hz)) {
         None => Ok(()),

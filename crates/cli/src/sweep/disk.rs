@@ -4,7 +4,7 @@ use super::common::{Common, check_frequencies};
 use super::files::Files;
 use super::grid;
 use super::measure::Bench;
-use super::point::{By, Point};
+use super::point::{Point, ShotTiming};
 use super::points::{Plan, measure};
 use super::report::{Header, Report};
 use crate::{Result, framing};
@@ -44,14 +44,14 @@ pub struct Args {
     common: Common,
 }
 
-/// Measures the disk. A real probe times itself.
+/// Measures the disk. The shots of a real probe are timed by its own clock.
 pub fn run(args: &Args) -> Result {
     let framing = framing::with_set_up(&args.framing)?;
     check_frequencies(&args.f_ext)?;
     if args.samples == 0 || args.repeats == 0 {
         return Err("expected --samples and --repeats of 1 or more, found 0".into());
     }
-    let by = if args.common.probe.is_some() { By::Rate } else { By::Trigger };
+    let by = if args.common.probe.is_some() { ShotTiming::Rate } else { ShotTiming::Trigger };
     let bench = Bench::new(&args.common, by, 3.0)?;
     let probe = bench.describe(args.samples)?;
     let event_bytes = u64::from(bench.geometry(&probe, args.samples)?.slot_bytes()) * u64::from(bench.links(&probe));

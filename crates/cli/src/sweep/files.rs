@@ -4,24 +4,24 @@ use super::point::Point;
 use crate::Result;
 use std::path::{Path, PathBuf};
 
-/// Files to record to, in one folder.
+/// Creates the files of a sweep, in one folder.
 pub struct Files {
     folder: PathBuf,
     keep: bool,
     event_bytes: u64,
 }
 
-/// A file that is gone when this is dropped, unless it is to be kept.
+/// A file that is removed when this value is dropped, unless it is kept.
 pub struct Scratch {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Rows to lay it out for; none: as the recorder sees fit.
+    /// Number of rows to lay out, or `None` for the recorder's default.
     pub rows: Option<u64>,
     keep: bool,
 }
 
 impl Files {
-    /// In an existing folder, for events of this size in bytes.
+    /// Uses an existing folder, for events of `event_bytes`.
     pub fn in_folder(folder: &Path, keep: bool, event_bytes: u64) -> Result<Self> {
         match folder.is_dir() {
             true => Ok(Self { folder: folder.to_owned(), keep, event_bytes }),
@@ -29,10 +29,10 @@ impl Files {
         }
     }
 
-    /// A file for one run. Nothing that is there already is replaced: the recorder refuses.
+    /// Returns the file for one run. The recorder refuses to replace an existing file.
     pub fn next(&self, point: &Point, seconds: f64, repeat: u32) -> Scratch {
         let name = format!("sweep-{}-{}-{:.0}hz-{repeat}.h5", point.framing, point.samples, point.hz);
-        // A row for every trigger, and some for a stop that comes late; if the disk has room for all of them.
+        // One row for every trigger and some for a late stop, if the disk has space for all of them.
         let rows = (point.hz * (seconds + 0.5)) as u64 + 16;
         let free = rustix::fs::statvfs(&self.folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
         let fits = rows.saturating_mul(self.event_bytes) < free / 2;

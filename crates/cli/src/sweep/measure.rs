@@ -1,8 +1,8 @@
-//! One point of a sweep: a probe, triggered at some frequency, received for a while.
+//! One run of a sweep: a probe is triggered at some frequency and received for a while.
 
 use super::common::Common;
 use super::files::Scratch;
-use super::point::{By, Point};
+use super::point::{Point, ShotTiming};
 use crate::child::Probe;
 use crate::output::ByCause;
 use crate::record::over_udp;
@@ -19,45 +19,45 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Makes runs, of one probe after the other or of a real one.
+/// Makes runs with one emulated probe after the other, or with a real probe.
 pub struct Bench {
     common: Common,
-    by: By,
+    by: ShotTiming,
     seconds: f64,
     stop: Arc<AtomicBool>,
 }
 
-/// A probe that waits to be started, as often as wanted. An emulated one ends with this.
-pub struct Ready<'a> {
+/// A probe that can be started any number of times. An emulated one ends when this value is dropped.
+pub struct ReadyProbe<'a> {
     bench: &'a Bench,
     address: SocketAddr,
     _child: Option<Probe>,
 }
 
 impl Bench {
-    /// Takes Ctrl-C as the wish to end in order. `seconds` is the length of a run, unless the flags say one.
-    pub fn new(common: &Common, by: By, seconds: f64) -> Result<Self> {
+    /// Creates a bench whose runs Ctrl-C ends in order. `seconds` is the default length of a run.
+    pub fn new(common: &Common, by: ShotTiming, seconds: f64) -> Result<Self> {
         let seconds = common.seconds.unwrap_or(seconds);
         common.check()?;
         Ok(Self { common: common.clone(), by, seconds, stop: signals::stop_flag()? })
     }
 
-    /// What starts the shots.
-    pub fn by(&self) -> By {
+    /// Returns what starts the shots.
+    pub fn by(&self) -> ShotTiming {
         self.by
     }
 
-    /// Length of a run.
+    /// Returns the length of a run, in seconds.
     pub fn seconds(&self) -> f64 {
         self.seconds
     }
 
-    /// The sweep is to end.
+    /// Returns `true` if a signal has ended the sweep.
     pub fn interrupted(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// What the probe says of itself.
+    /// Queries the probe's description.
     pub fn describe(&self, most_samples: u32) -> Result<Describe> {
         let ready = self.ready(most_samples, None)?;
         let describe = Control::open(ready.address, false)?.query()?;
@@ -68,32 +68,32 @@ impl Bench {
         Ok(describe)
     }
 
-    /// Links that this probe will send on.
+    /// Returns the number of links that the probe sends on.
     pub fn links(&self, describe: &Describe) -> u8 {
         self.common.links.unwrap_or(describe.links)
     }
 
-    /// The shape of this probe's shots with so many samples.
+    /// Returns the geometry of the probe's shots with `samples` samples.
     pub fn geometry(&self, probe: &Describe, samples: u32) -> Result<Geometry> {
         Ok(Geometry::new(probe.channels, samples, probe.bits, probe.packing, probe.sample_rate_hz)?)
     }
 
-    /// Starts an emulated probe with a trigger of so many hertz, unless there is a real one.
-    pub fn ready(&self, samples: u32, trigger_hz: Option<f64>) -> Result<Ready<'_>> {
+    /// Starts an emulated probe with a trigger of `trigger_hz`, unless there is a real probe.
+    pub fn ready(&self, samples: u32, trigger_hz: Option<f64>) -> Result<ReadyProbe<'_>> {
         if let Some(address) = self.common.probe {
-            return Ok(Ready { bench: self, address, _child: None });
+            return Ok(ReadyProbe { bench: self, address, _child: None });
         }
         let mut args = vec![format!("--links={}", self.common.links.unwrap_or(1)), format!("--samples={samples}")];
         args.extend(trigger_hz.map(|hz| format!("--trigger-hz={hz}")));
         args.extend(self.common.probe_cpu.map(|cpu| format!("--cpu={cpu}")));
         let (child, address) = Probe::start(&args)?;
-        Ok(Ready { bench: self, address, _child: Some(child) })
+        Ok(ReadyProbe { bench: self, address, _child: Some(child) })
     }
 }
 
-impl Ready<'_> {
-    /// Receives for the time of a run, into a file if one is named. None if the run was interrupted: it is not
-    /// what was asked for.
+impl ReadyProbe<'_> {
+    /// Receives for the length of a run, into a file if one is given. Returns `None` if the run was interrupted,
+    /// because its counters cover less than was asked for.
     pub fn run(&self, point: &Point, file: Option<&Scratch>) -> Result<Option<Run>> {
         let Bench { common, by, seconds, stop } = self.bench;
         if self.bench.interrupted() {
@@ -101,13 +101,13 @@ impl Ready<'_> {
         }
         let settings = Settings {
             probe: Some(self.address),
-            // A probe of our own is told where to send, so that the usual ports stay free for others.
+            // The port of an emulated probe is chosen by the kernel, so that the usual ports stay free.
             bind: common.bind.or(common.probe.is_none().then(|| SocketAddr::new(self.address.ip(), 0))),
             framing: Some(point.framing),
             links: common.links,
             samples: Some(point.samples),
-            external_trigger: (*by == By::Trigger).then_some(true),
-            rate_hz: (*by == By::Rate).then_some(point.hz),
+            external_trigger: (*by == ShotTiming::Trigger).then_some(true),
+            rate_hz: (*by == ShotTiming::Rate).then_some(point.hz),
             seconds: Some(*seconds),
             discard: file.is_none().then_some(true),
             out: file.map(|file| vec![file.path.clone()]),
@@ -118,11 +118,10 @@ impl Ready<'_> {
             cpu: common.cpu,
             ..Settings::default()
         };
-        // In a thread of its own: if that is to run on one processor, then it alone, and not what is started here
-        // afterwards.
+        // Runs in its own thread, so that pinning it to a processor does not affect processes that are started later.
         let received = std::thread::scope(|scope| scope.spawn(|| over_udp(&settings, stop, &Live::default())).join());
         let outcome = received.map_err(|_| "the receive thread panicked: this is a defect, please report it")??;
-        // A point that did not last its time, or whose recorder or network failed, is no measurement.
+        // A point that did not last its time, or whose recorder or network failed, is not a measurement.
         if outcome.end.error.is_some() || outcome.end.after_s < *seconds {
             outcome.end.check().map_err(|end| match outcome.end.cause {
                 Cause::Full => {
@@ -135,62 +134,68 @@ impl Ready<'_> {
     }
 }
 
-/// One run at a point.
+/// Result of one run at a point.
 #[derive(Debug)]
 pub struct Run {
-    /// The shape of a shot.
+    /// Geometry of a shot.
     pub geometry: Geometry,
-    /// Each link.
-    pub links: Vec<Counts>,
-    /// Into the file, flushing included, in Gbit/s; none without a file.
+    /// Counters of each link.
+    pub links: Vec<LinkCounters>,
+    /// Rate into the file in Gbit/s, flushing included, or `None` without a file.
     pub write_gbps: Option<f64>,
-    /// Shots that could not be written to the file.
+    /// Number of shots that could not be written to the file.
     pub sink_errors: u64,
-    /// What did not go as it should, in words.
+    /// Warnings of the run.
     pub warnings: Vec<String>,
 }
 
-/// What became of the triggers, shots and packets of a run. Two sums hold:
+/// Counters of the triggers, shots and packets of a run. Two sums hold:
 ///
 /// - triggers = shots taken + triggers missed
 /// - packets of the shots taken = packets placed + missing + unplaced
 #[derive(Clone, Debug, Serialize)]
-pub struct Counts {
-    /// From the first packet to the last, and one period more.
+pub struct LinkCounters {
+    /// Time from the first packet to the last, plus one period.
     pub seconds: f64,
-    /// Triggers that came; none if nothing counts them.
+    /// Number of triggers, or `None` if they are not counted.
     pub triggers: Option<u64>,
-    /// Triggers that came while the probe was busy.
+    /// Number of triggers that the probe missed because it was busy.
     pub triggers_missed: Option<u64>,
-    /// Shots that the probe took; none if it did not answer in the end.
+    /// Number of shots that the probe took, or `None` if it did not answer at the end.
     pub shots_taken: Option<u64>,
-    /// Shots received whole and proven.
+    /// Number of shots received completely and verified.
     pub shots_complete: u64,
-    /// Shots with packets missing.
+    /// Number of shots with packets missing.
     pub shots_partial: u64,
-    /// Shots not handed on, by cause.
+    /// Number of dropped shots, by cause.
     pub shots_dropped: ByCause,
-    /// Packets of the shots that the probe took.
+    /// Number of packets of the shots that the probe took.
     pub packets_taken: Option<u64>,
-    /// Packets in their places.
+    /// Number of packets placed.
     pub packets_placed: u64,
-    /// Packets that never came, or came damaged or late.
+    /// Number of packets that did not arrive, or arrived damaged or late.
     pub packets_missing: u64,
-    /// Packets of shots for which there was no buffer.
+    /// Number of packets of shots for which there was no buffer.
     pub packets_unplaced: u64,
-    /// Packets that arrived and were dropped, by cause.
+    /// Number of packets that arrived and were dropped, by cause.
     pub packets_dropped: ByCause,
-    /// Complete shots a second.
+    /// Complete shots per second.
     pub frame_rate_hz: f64,
-    /// Payload in its place, in Gbit/s.
+    /// Payload placed, in Gbit/s.
     pub bandwidth_gbps: f64,
 }
 
 impl Run {
-    fn of(outcome: &Outcome, by: By, point: &Point) -> Self {
+    fn of(outcome: &Outcome, by: ShotTiming, point: &Point) -> Self {
         let packets = u64::from(outcome.geometry.packets());
-        let links = outcome.streams.iter().enumerate().map(|(link, books)| {
-            Counts::of(books, outcome.sent.get(link), packets, by, duration(outcome.seconds, books.shots, point.hz))
+        let links = outcome.streams.iter().enumerate().map(|(link, counters)| {
+            LinkCounters::of(
+                counters,
+                outcome.sent.get(link),
+                packets,
+                by,
+                duration(outcome.seconds, counters.shots, point.hz),
+            )
         });
         Self {
             geometry: outcome.geometry,
@@ -201,53 +206,54 @@ impl Run {
         }
     }
 
-    /// Every shot that the probe took has arrived whole, and is in the file if there is one.
+    /// Returns `true` if every shot that the probe took was received completely and, if there is a file, written to it.
     pub fn lossless(&self) -> bool {
-        let whole = |link: &Counts| link.shots_taken.is_some_and(|taken| taken > 0 && taken == link.shots_complete);
+        let whole =
+            |link: &LinkCounters| link.shots_taken.is_some_and(|taken| taken > 0 && taken == link.shots_complete);
         self.sink_errors == 0 && self.links.iter().all(whole)
     }
 }
 
-impl Counts {
-    fn of(books: &Books, report: Option<&Report>, packets: u64, by: By, seconds: f64) -> Self {
-        let by_cause = |drops: &DropCounters| drops.iter().map(|(cause, count)| (cause.name(), count)).collect();
+impl LinkCounters {
+    fn of(counters: &Books, report: Option<&Report>, packets: u64, by: ShotTiming, seconds: f64) -> Self {
+        let by_cause = |drops: &Drops| drops.iter().map(|(cause, count)| (cause.name(), count)).collect();
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
-        let triggered = report.filter(|_| by == By::Trigger);
+        let triggered = report.filter(|_| by == ShotTiming::Trigger);
         Self {
             seconds,
             triggers: triggered.map(|report| report.shots_sent + report.triggers_missed),
             triggers_missed: triggered.map(|report| report.triggers_missed),
             shots_taken: report.map(|report| report.shots_sent),
-            shots_complete: books.complete,
-            shots_partial: books.partial,
-            shots_dropped: by_cause(&books.shot_drops),
+            shots_complete: counters.complete,
+            shots_partial: counters.partial,
+            shots_dropped: by_cause(&counters.shot_drops),
             packets_taken: report.map(|report| report.shots_sent * packets),
-            packets_placed: books.placed,
-            packets_missing: books.packets_missing,
-            packets_unplaced: books.shot_drops.get(DropCause::NoBuffer) * packets,
-            packets_dropped: by_cause(&books.packet_drops),
-            frame_rate_hz: per_second(books.complete as f64),
-            bandwidth_gbps: per_second(books.placed_bytes as f64 * 8e-9),
+            packets_placed: counters.placed,
+            packets_missing: counters.packets_missing,
+            packets_unplaced: counters.shot_drops.get(DropCause::NoBuffer) * packets,
+            packets_dropped: by_cause(&counters.packet_drops),
+            frame_rate_hz: per_second(counters.complete as f64),
+            bandwidth_gbps: per_second(counters.placed_bytes as f64 * 8e-9),
         }
     }
 
-    /// Shots that were taken and are not complete.
+    /// Returns the number of shots that were taken and are not complete.
     pub fn shots_lost(&self) -> u64 {
         self.shots_partial + self.shots_dropped.values().sum::<u64>()
     }
 
-    /// Shots that the probe took, a second.
+    /// Returns the number of shots per second that the probe took.
     pub fn sent_hz(&self) -> f64 {
         if self.seconds > 0.0 { self.shots_taken.unwrap_or(0) as f64 / self.seconds } else { 0.0 }
     }
 
-    /// Packets that are in no place.
+    /// Returns the number of packets that were not placed.
     pub fn packets_lost(&self) -> u64 {
         self.packets_missing + self.packets_unplaced
     }
 }
 
-/// The time that `shots` stand for: between the first and the last of `n` lie `n - 1` periods.
+/// Returns the time in seconds that `shots` stand for: there are `n - 1` periods between the first and the last of `n`.
 fn duration(first_to_last: f64, shots: u64, hz: f64) -> f64 {
     match shots {
         0 => first_to_last,
@@ -261,8 +267,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_lasts_as_many_periods_as_it_has_shots() {
-        // Five shots at 100 Hz: the last packet comes 40 ms after the first.
+    fn duration_counts_one_period_per_shot() {
+        // Five shots at 100 Hz: the last packet arrives 40 ms after the first.
         assert!((duration(0.04, 5, 100.0) - 0.05).abs() < 1e-12);
         assert_eq!(duration(1e-4, 1, 100.0), 0.01);
         assert_eq!(duration(0.0, 0, 100.0), 0.0);

@@ -1,16 +1,16 @@
-//! `shotline sweep`: how fast, how much, and what is lost, over the frequency of the trigger (paper 0, figures 5
-//! to 7); and the highest rate without loss.
+//! `shotline sweep`: measures frame rate, bandwidth and losses over the frequency of the trigger (paper 0, figures 5 to
+//! 7), and searches the highest rate without loss.
 
 mod common;
 mod disk;
 mod files;
 mod grid;
-mod lossfree;
 mod measure;
 mod network;
 mod point;
 mod points;
 mod report;
+mod search;
 mod stats;
 
 use crate::Result;
@@ -23,7 +23,7 @@ pub enum Sweep {
     /// Write bandwidth and dropped shots of the recorder over the trigger frequency
     Disk(disk::Args),
     /// The highest rate without loss, and how far it is known
-    Search(lossfree::Args),
+    Search(search::Args),
 }
 
 /// Runs a sweep.
@@ -31,6 +31,6 @@ pub fn run(sweep: Sweep) -> Result {
     match sweep {
         Sweep::Network(args) => network::run(&args),
         Sweep::Disk(args) => disk::run(&args),
-        Sweep::Search(args) => lossfree::run(&args),
+        Sweep::Search(args) => search::run(&args),
     }
 }

@@ -3,7 +3,7 @@
 use super::common::{Common, check_frequencies};
 use super::grid;
 use super::measure::Bench;
-use super::point::{By, Point};
+use super::point::{Point, ShotTiming};
 use super::points::{Plan, measure};
 use super::report::{Header, Report};
 use crate::{Result, framing};
@@ -41,7 +41,7 @@ pub struct Args {
     f_ext_is: Option<f64>,
     /// What starts the shots
     #[arg(long, value_enum, default_value = "trigger", help_heading = "Points")]
-    by: By,
+    by: ShotTiming,
     /// Runs of each point
     #[arg(long, default_value_t = 5, value_name = "N", help_heading = "Run")]
     repeats: u32,
@@ -59,8 +59,8 @@ pub fn run(args: &Args) -> Result {
         return Err("expected --samples and --repeats of 1 or more, found 0".into());
     };
     match (args.common.probe, args.by, args.f_ext_is) {
-        (Some(_), By::Trigger, None) => return Err("nobody here can set the generator at a real probe's trigger input: tell its frequency with --f-ext-is, or let the probe time itself with --by rate".into()),
-        (_, By::Rate, Some(_)) => return Err("--f-ext-is is the frequency of a trigger, --by rate has none: give one of them".into()),
+        (Some(_), ShotTiming::Trigger, None) => return Err("nobody here can set the generator at a real probe's trigger input: tell its frequency with --f-ext-is, or let the probe time itself with --by rate".into()),
+        (_, ShotTiming::Rate, Some(_)) => return Err("--f-ext-is is the frequency of a trigger, --by rate has none: give one of them".into()),
         _ => {}
     }
     let bench = Bench::new(&args.common, args.by, 1.0)?;

@@ -1,9 +1,9 @@
-//! Where a probe works, and what starts its shots.
+//! Operating point of a probe, and the timing of its shots.
 
 use serde::Serialize;
 use shotline_wire::framing::Kind;
 
-/// Where a probe works.
+/// Operating point of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// Framing of the packets.
@@ -17,7 +17,7 @@ pub struct Point {
 /// What starts the shots of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum By {
+pub enum ShotTiming {
     /// An external trigger: the probe misses those that come while it is busy
     Trigger,
     /// The probe's own clock, at a rate that it is asked for

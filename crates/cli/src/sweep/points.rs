@@ -1,20 +1,20 @@
-//! A list of points, each measured several times.
+//! Measurement of a list of points, each several times.
 
 use super::files::Files;
-use super::measure::{Bench, Counts, Run};
-use super::point::{By, Point};
+use super::measure::{Bench, LinkCounters, Run};
+use super::point::{Point, ShotTiming};
 use super::report::Report;
 use super::stats::Spread;
 use crate::Result;
 use serde::Serialize;
 
-/// What is to be measured.
+/// Points to measure.
 pub struct Plan {
-    /// In this order.
+    /// The points, in the order of their measurement.
     pub points: Vec<Point>,
-    /// Runs of each.
+    /// Number of runs of each point.
     pub repeats: u32,
-    /// Where to record to; none: shots are discarded.
+    /// Files to record to; without any, shots are discarded.
     pub files: Option<Files>,
 }
 
@@ -30,19 +30,19 @@ struct Line<'a> {
     link: usize,
     frame_rate_hz: Spread,
     bandwidth_gbps: Spread,
-    /// Of all links together.
+    /// Rate of all links together.
     #[serde(skip_serializing_if = "Option::is_none")]
     write_gbps: Option<Spread>,
-    runs: Vec<&'a Counts>,
+    runs: Vec<&'a LinkCounters>,
 }
 
-/// Measures everything in the plan, or as much as Ctrl-C allows.
+/// Measures everything in the plan, or until Ctrl-C.
 pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
     report.say(&heading(plan.files.is_some()));
     let all = plan.points.len() * plan.repeats as usize;
     for (index, point) in plan.points.iter().enumerate() {
         let mut runs = Vec::new();
-        let trigger = (bench.by() == By::Trigger).then_some(point.hz);
+        let trigger = (bench.by() == ShotTiming::Trigger).then_some(point.hz);
         let ready = bench.ready(point.samples, trigger)?;
         for repeat in 0..plan.repeats {
             let text = format!("{} N_s {} f_ext {} Hz", point.framing, point.samples, point.hz);
@@ -53,7 +53,7 @@ pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
                 None => break,
             }
         }
-        tell(point, &runs, report)?;
+        report_point(point, &runs, report)?;
         if bench.interrupted() {
             break;
         }
@@ -61,15 +61,15 @@ pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
     report.end(bench.interrupted())
 }
 
-/// One line for each link.
-fn tell(point: &Point, runs: &[Run], report: &mut Report) -> Result {
+/// Reports one line for each link.
+fn report_point(point: &Point, runs: &[Run], report: &mut Report) -> Result {
     for run in runs {
         report.warn(&run.warnings);
     }
     let Some(Run { geometry, links, .. }) = runs.first() else { return Ok(()) };
     for link in 0..links.len() {
-        let counts: Vec<&Counts> = runs.iter().filter_map(|run| run.links.get(link)).collect();
-        let spread = |of: fn(&Counts) -> f64| Spread::of(counts.iter().map(|counts| of(counts)));
+        let counts: Vec<&LinkCounters> = runs.iter().filter_map(|run| run.links.get(link)).collect();
+        let spread = |of: fn(&LinkCounters) -> f64| Spread::of(counts.iter().map(|counts| of(counts)));
         let rates = (spread(|counts| counts.frame_rate_hz), spread(|counts| counts.bandwidth_gbps));
         let (Some(frame_rate_hz), Some(bandwidth_gbps)) = rates else { continue };
         let line = Line {

@@ -1,8 +1,8 @@
-//! What a sweep tells while it goes: JSON lines for programs, a table for people, progress on a terminal.
+//! Output of a sweep: JSON lines, a table, and progress on a terminal.
 
 use super::common::Common;
 use super::measure::Bench;
-use super::point::By;
+use super::point::ShotTiming;
 use crate::Result;
 use crate::demo::granted_receive_buffer;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The first line: which machine, which program, which probe.
+/// The first line: machine, program and probe.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename = "header")]
 pub struct Header {
@@ -30,12 +30,12 @@ pub struct Header {
     links: u8,
     sample_rate_hz: u32,
     shot_overhead_s: f64,
-    by: By,
+    by: ShotTiming,
     seconds: f64,
 }
 
 impl Header {
-    /// Of this machine, for a sweep of this probe.
+    /// Creates the header of this machine, for a sweep of this probe.
     pub fn new(sweep: &'static str, common: &Common, bench: &Bench, probe: &Describe) -> Result<Self> {
         let system = rustix::system::uname();
         let wanted = common.receive_buffer.unwrap_or(Bytes(256 << 20)).0 as usize;
@@ -64,14 +64,14 @@ impl Header {
     }
 }
 
-/// The processor's name, where the kernel tells it.
+/// Returns the processor's name, if the kernel reports it.
 fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     name.map_or(std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// The last line: whether this is all that was asked for.
+/// The last line, with `interrupted` set if points are missing.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename = "end")]
 struct End<'a> {
@@ -80,7 +80,7 @@ struct End<'a> {
     warnings: &'a [String],
 }
 
-/// Where it all goes.
+/// Destinations of the output.
 pub struct Report {
     json: bool,
     file: Option<(std::fs::File, PathBuf)>,
@@ -90,7 +90,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Opens the file, if one is wanted, and writes the header.
+    /// Opens the file, if one is asked for, and writes the header.
     pub fn begin(common: &Common, header: &Header) -> Result<Self> {
         let file = common.out.clone().map(|path| {
             let mut options = OpenOptions::new();
@@ -113,7 +113,7 @@ impl Report {
         Ok(report)
     }
 
-    /// One JSON line.
+    /// Writes one JSON line.
     pub fn line(&mut self, line: &impl Serialize) -> Result {
         let mut text = serde_json::to_string(line)?;
         text.push('\n');
@@ -127,7 +127,7 @@ impl Report {
         Ok(())
     }
 
-    /// One line of words.
+    /// Prints one line of text.
     pub fn say(&self, text: &str) {
         if !self.json {
             self.clear();
@@ -135,7 +135,7 @@ impl Report {
         }
     }
 
-    /// What is going on, on a terminal: `done` of `all` is behind us.
+    /// Shows the progress on a terminal: `done` of `all`.
     pub fn progress(&self, text: &str, done: usize, all: usize) {
         if self.terminal {
             let left = self.begun.elapsed().mul_f64((all - done) as f64 / done.max(1) as f64);
@@ -147,7 +147,7 @@ impl Report {
         }
     }
 
-    /// Notes what did not go as it should, once.
+    /// Collects warnings, each only once.
     pub fn warn(&mut self, warnings: &[String]) {
         for warning in warnings {
             if !self.warnings.contains(warning) {
@@ -156,7 +156,7 @@ impl Report {
         }
     }
 
-    /// The last line, and the warnings.
+    /// Writes the last line, and prints the warnings.
     pub fn end(&mut self, interrupted: bool) -> Result {
         let warnings = std::mem::take(&mut self.warnings);
         self.line(&End { interrupted, seconds: self.begun.elapsed().as_secs_f64(), warnings: &warnings })?;

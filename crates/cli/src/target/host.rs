@@ -1,7 +1,7 @@
-//! The target behind its control connections: exported memory, and parts in measurements.
+//! A target with one endpoint: exported memory, and roles in measurements.
 
-use super::play::{Budget, Player};
-use super::report::{GuestCounts, InitiatorState, RegionState, State};
+use super::report::{CmCounters, InitiatorState, RegionState, State};
+use super::traffic::{Budget, TrafficPeer};
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{Accept, Cause, Offer, Playing, Refusal, Regions, Statistics, Welcome};
@@ -9,122 +9,122 @@ use shotline_verbs::cm::{Endpoint, Exports, Host, SessionId, EndpointCounters};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// What a target's loop drives.
-pub trait Serving: Host {
-    /// Receives, answers, sends, plays. Returns whether there was anything to do.
+/// What the loop of a target drives.
+pub trait TargetHost: Host {
+    /// Receives, answers, sends, and drives roles. Returns `true` if there was anything to do.
     fn progress(&mut self) -> Outcome<bool>;
-    /// Whether somebody has to look at memory to see what is to be done, so that nobody may sleep.
+    /// Returns `true` if memory must be polled, so that the loop must not sleep.
     fn must_poll(&self) -> bool;
-    /// Asks to be woken for messages. Returns whether there is something to do already.
+    /// Arms the completion queues. Returns `true` if there is something to do already.
     fn prepare_sleep(&mut self) -> Outcome<bool>;
-    /// Tells everybody who came by another door that this is the end.
+    /// Disconnects all initiators that did not use a control connection.
     fn close(&mut self) -> Outcome;
-    /// What to sleep on.
+    /// Returns the file descriptors to sleep on.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
-    /// How it is.
+    /// Returns the state of the target.
     fn state(&self) -> State;
 }
 
-/// Another way to the same memory, beside the control connection.
-pub trait Door<P> {
-    /// Lets in who asks, and answers. Returns whether there was anything to do.
+/// A listener for initiators that do not use a control connection.
+pub trait Listener<P> {
+    /// Accepts initiators and serves them. Returns `true` if there was anything to do.
     fn progress(&mut self, exports: &mut Exports<P>) -> Outcome<bool>;
-    /// What happened at the door.
-    fn counts(&self) -> GuestCounts;
-    /// What happened to the queue pair behind the door.
-    fn tally(&self, exports: &Exports<P>) -> EndpointCounters;
-    /// Tells all who came by it that this is the end.
+    /// Returns the counters of the listener.
+    fn counts(&self) -> CmCounters;
+    /// Returns the counters of the listener's queue pair.
+    fn tally(&self, exports: &Exports<P>) -> Tally;
+    /// Disconnects all of its initiators.
     fn close(&mut self, exports: &mut Exports<P>) -> Outcome;
 }
 
-/// Exports, with queue pairs that do more than to serve memory.
-pub struct Served<P: Endpoint> {
+/// One endpoint with its exports, and queue pairs with roles in measurements.
+pub struct EndpointHost<P: Endpoint> {
     exports: Exports<P>,
-    door: Option<Box<dyn Door<P>>>,
-    players: HashMap<SessionId, Vec<Player>>,
+    listener: Option<Box<dyn Listener<P>>>,
+    traffic_peers: HashMap<SessionId, Vec<TrafficPeer>>,
     rounds: usize,
-    /// Whether initiators may ask for messages to be taken and for parts to be played.
+    /// Initiators may have messages received and roles assigned.
     plays: bool,
 }
 
-impl<P: Endpoint> Served<P> {
-    /// With these exports.
+impl<P: Endpoint> EndpointHost<P> {
+    /// Serves these exports.
     pub fn new(exports: Exports<P>, plays: bool) -> Self {
-        Self { exports, door: None, players: HashMap::new(), rounds: 0, plays }
+        Self { exports, listener: None, traffic_peers: HashMap::new(), rounds: 0, plays }
     }
 
-    /// With another door, if there is one.
-    pub fn with_door(self, door: Option<Box<dyn Door<P>>>) -> Self {
-        Self { door, ..self }
+    /// Adds a listener, if there is one.
+    pub fn with_listener(self, listener: Option<Box<dyn Listener<P>>>) -> Self {
+        Self { listener, ..self }
     }
 
-    /// What happened to the endpoint as a whole.
-    pub fn total(&self) -> EndpointCounters {
-        self.exports.provider().total_counters()
+    /// Returns the counters of the whole endpoint.
+    pub fn total(&self) -> Tally {
+        self.exports.provider().total()
     }
 
-    /// As [`Serving::progress`]; players post no more than is left of a budget.
+    /// Drives the endpoint as [`TargetHost::progress`] does. Roles post no more than the budget allows.
     pub fn round(&mut self, budget: &mut Budget) -> Outcome<bool> {
         let provider = self.exports.provider_mut();
         let mut busy = provider.progress()?;
         while provider.next_event().is_some() {}
         self.rounds = self.rounds.wrapping_add(1);
-        for player in in_turn(self.players.values_mut().flatten(), self.rounds) {
-            busy |= player.progress(self.exports.provider_mut(), budget);
+        for traffic_peer in rotated(self.traffic_peers.values_mut().flatten(), self.rounds) {
+            busy |= traffic_peer.progress(self.exports.provider_mut(), budget);
         }
-        if let Some(door) = &mut self.door {
-            busy |= door.progress(&mut self.exports)?;
+        if let Some(listener) = &mut self.listener {
+            busy |= listener.progress(&mut self.exports)?;
         }
         Ok(busy)
     }
 
-    /// The endpoint itself.
+    /// Returns the endpoint.
     pub fn provider_mut(&mut self) -> &mut P {
         self.exports.provider_mut()
     }
 
-    fn forget(&mut self, session: SessionId, qp: Option<u32>) {
-        let Some(players) = self.players.get_mut(&session) else { return };
-        players.retain(|player| {
-            let goes = qp.is_none_or(|qp| player.qp() == qp);
-            if goes {
-                player.end(self.exports.provider_mut());
+    fn remove_traffic(&mut self, session: SessionId, qp: Option<u32>) {
+        let Some(traffic_peers) = self.traffic_peers.get_mut(&session) else { return };
+        traffic_peers.retain(|traffic_peer| {
+            let matches = qp.is_none_or(|qp| traffic_peer.qp() == qp);
+            if matches {
+                traffic_peer.deregister(self.exports.provider_mut());
             }
-            !goes
+            !matches
         });
-        if players.is_empty() {
-            self.players.remove(&session);
+        if traffic_peers.is_empty() {
+            self.traffic_peers.remove(&session);
         }
     }
 }
 
-/// All of them, in each round beginning with another one: the first of them may use up what there is for all.
-pub fn in_turn<T>(all: impl Iterator<Item = T>, round: usize) -> Vec<T> {
+/// Returns all items, starting with a different one in each round, because the first ones may use up the budget.
+pub fn rotated<T>(all: impl Iterator<Item = T>, round: usize) -> Vec<T> {
     let mut all: Vec<T> = all.collect();
     let first = round.checked_rem(all.len()).unwrap_or(0);
     all.rotate_left(first);
     all
 }
 
-impl<P: Endpoint> Serving for Served<P> {
+impl<P: Endpoint> TargetHost for EndpointHost<P> {
     fn progress(&mut self) -> Outcome<bool> {
         self.round(&mut Budget::of_a_round())
     }
 
     fn close(&mut self) -> Outcome {
-        self.door.as_mut().map_or(Ok(()), |door| door.close(&mut self.exports))
+        self.listener.as_mut().map_or(Ok(()), |listener| listener.close(&mut self.exports))
     }
 
     fn must_poll(&self) -> bool {
-        self.players.values().flatten().any(Player::polls)
+        self.traffic_peers.values().flatten().any(TrafficPeer::must_poll)
     }
 
     fn prepare_sleep(&mut self) -> Outcome<bool> {
-        for player in self.players.values().flatten() {
-            self.exports.provider_mut().arm_cq(player.cq(), false)?;
+        for traffic_peer in self.traffic_peers.values().flatten() {
+            self.exports.provider_mut().arm_cq(traffic_peer.cq(), false)?;
         }
-        // What came before it was armed wakes nobody.
-        if self.players.is_empty() { Ok(false) } else { self.progress() }
+        // A completion that arrived before its queue was armed does not wake the loop.
+        if self.traffic_peers.is_empty() { Ok(false) } else { self.progress() }
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
@@ -147,17 +147,17 @@ impl<P: Endpoint> Serving for Served<P> {
             initiators: initiators.collect(),
             queue_pairs: {
                 let mut sum = exports.total_tally();
-                self.door.iter().for_each(|door| sum.add(&door.tally(exports)));
+                self.listener.iter().for_each(|listener| sum.add(&listener.tally(exports)));
                 sum
             },
             endpoint: exports.provider().total_counters(),
             account: exports.account.state(),
-            rdma_cm: self.door.as_ref().map(|door| door.counts()),
+            rdma_cm: self.listener.as_ref().map(|listener| listener.counts()),
         }
     }
 }
 
-impl<P: Endpoint> Host for Served<P> {
+impl<P: Endpoint> Host for EndpointHost<P> {
     fn welcome(&mut self) -> Welcome {
         Welcome { plays: self.plays, ..self.exports.welcome() }
     }
@@ -175,10 +175,10 @@ impl<P: Endpoint> Host for Served<P> {
         let accept = self.exports.connect(session, peer, offer)?;
         if plays && let Some(connected) = self.exports.connected(session, accept.qp.get()) {
             let account = self.exports.account.clone();
-            let loan = account.reserve(session, Player::memory_of(offer.receives), "messages");
+            let loan = account.lend(session, TrafficPeer::memory_bytes(offer.receives), "messages");
             let provider = self.exports.provider_mut();
-            match loan.and_then(|loan| Player::new(provider, connected, offer.receives, loan)) {
-                Ok(player) => self.players.entry(session).or_default().push(player),
+            match loan.and_then(|loan| TrafficPeer::new(provider, connected, offer.receives, loan)) {
+                Ok(traffic_peer) => self.traffic_peers.entry(session).or_default().push(traffic_peer),
                 Err(refusal) => {
                     self.exports.disconnect(session, accept.qp.get())?;
                     return Err(refusal);
@@ -194,30 +194,32 @@ impl<P: Endpoint> Host for Served<P> {
 
     fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal> {
         let exports = self.exports.exports().to_vec();
-        let players = self.players.get_mut(&session).into_iter().flatten();
-        let player = players.into_iter().find(|player| player.qp() == playing.qp.get());
-        let player = player.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no room to play"))?;
+        let traffic_peers = self.traffic_peers.get_mut(&session).into_iter().flatten();
+        let traffic_peer = traffic_peers.into_iter().find(|traffic_peer| traffic_peer.qp() == playing.qp.get());
+        let traffic_peer =
+            traffic_peer.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no room to play"))?;
         let account = self.exports.account.clone();
-        let lend = |bytes| account.reserve(session, bytes, "a stream's operations");
-        player.begin(self.exports.provider_mut(), playing.part, &exports, lend)
+        let charge = |bytes| account.lend(session, bytes, "a stream's operations");
+        traffic_peer.set_role(self.exports.provider_mut(), playing.part, &exports, charge)
     }
 
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {
         self.exports.disconnect(session, qp)?;
-        self.forget(session, Some(qp));
+        self.remove_traffic(session, Some(qp));
         Ok(())
     }
 
     fn statistics(&mut self, session: SessionId) -> Statistics {
-        let players = || self.players.get(&session).into_iter().flatten();
-        let (played, played_bytes) = (players().map(|p| p.operations).sum(), players().map(|p| p.bytes).sum());
+        let traffic_peers = || self.traffic_peers.get(&session).into_iter().flatten();
+        let (played, played_bytes) =
+            (traffic_peers().map(|p| p.operations).sum(), traffic_peers().map(|p| p.bytes).sum());
         Statistics { played, played_bytes, ..self.exports.statistics(session) }
     }
 
-    fn session_ended(&mut self, session: SessionId) {
-        // What was registered for its messages first: then nothing uses its protection domain any more.
-        self.forget(session, None);
-        self.exports.session_ended(session);
+    fn left(&mut self, session: SessionId) {
+        // The memory for messages is deregistered first, so that nothing uses the protection domain any more.
+        self.remove_traffic(session, None);
+        self.exports.left(session);
     }
 }
 
@@ -254,12 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn a_round_copies_so_much_whatever_is_streamed_and_all_have_their_turn() {
+    fn round_budget_is_bounded_and_shared_fairly() {
         const PAIRS: u64 = 6;
         const GROUP: u16 = 16;
         const ROUNDS: u64 = 64;
         let (mut initiator, target) = ShmEndpoint::pair().unwrap();
-        let mut served = Served::new(Exports::new(target), true);
+        let mut host = EndpointHost::new(Exports::new(target), true);
         let pd = initiator.alloc_pd().unwrap();
         let cq = initiator.create_cq(16).unwrap();
         let region = Region::memfd("theirs", usize::from(GROUP) << 20).unwrap();
@@ -278,17 +280,17 @@ mod tests {
                 receives: Receives::default(),
                 sends: GROUP,
             };
-            let accept = served.connect(SESSION, None, &offer).unwrap();
+            let accept = host.connect(SESSION, None, &offer).unwrap();
             bring_up(&mut initiator, qp, accept.qp).unwrap();
             let memory = RegisteredMemory { address: mr.address, bytes: len, rkey: mr.rkey };
             let part = Play::Stream { read: false, bytes: MIB as u32, group: GROUP, memory };
-            served.play(SESSION, &Playing { qp: accept.qp, part }).unwrap();
+            host.play(SESSION, &Playing { qp: accept.qp, part }).unwrap();
         }
         for _ in 0..ROUNDS {
-            assert!(served.progress().unwrap(), "there is always more to stream");
+            assert!(host.progress().unwrap(), "there is always more to stream");
         }
-        // Operations count when their group is whole.
-        let copied: Vec<u64> = served.players[&SESSION].iter().map(|player| player.bytes).collect();
+        // Operations are counted when their group is complete.
+        let copied: Vec<u64> = host.traffic_peers[&SESSION].iter().map(|traffic_peer| traffic_peer.bytes).collect();
         assert!(copied.iter().sum::<u64>() <= ROUNDS * 4 * MIB, "{copied:?}");
         assert!(copied.iter().all(|bytes| *bytes > 0), "{copied:?}");
     }

@@ -1,24 +1,24 @@
-//! `shotline target`: memory for others to read and write, with no application behind it.
+//! `shotline target`: serves memory that others read and write, without an application.
 
-mod guest;
-mod guests;
+mod cm_initiator;
+mod cm_listener;
 mod host;
-mod links;
-mod play;
 mod region;
 mod report;
+mod shm_host;
+mod traffic;
 
-pub use guests::Program;
+pub use cm_listener::Program;
 
 use crate::values::{Size, bind, mtu, seconds, udp_options};
 use crate::{Result, output, signals};
-use guests::Guests;
-use host::{Door, Served, Serving};
-use links::Links;
-use region::Wanted;
+use cm_listener::CmListener;
+use host::{EndpointHost, Listener, TargetHost};
+use region::RegionSpec;
 use report::{Report, Reporter};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use shm_host::ShmHost;
 use shotline_memory::check_capacity;
 use shotline_verbs::api::{ControlSocket, Flag, Mtu, Reach};
 use shotline_verbs::cm::{MemoryBudget, MemoryLimit, Control, Endpoint, Export, Exports, Limits, Listen, Token};
@@ -33,13 +33,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where initiators come to, unless told otherwise.
+/// Default address of control connections.
 pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 47920);
 
-/// Local address of the memory's traffic, unless told otherwise.
+/// Default local address of the memory's traffic.
 const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ROCE_PORT);
 
-/// Bytes that one initiator may take, unless told otherwise.
+/// Default limit of the memory of one initiator, in bytes.
 const INITIATOR_MEMORY: u64 = 512 << 20;
 
 /// Arguments of `shotline target`.
@@ -59,7 +59,7 @@ pub struct Args {
     /// A region: NAME=SIZE, then as wished ,heap (default) ,huge ,memfd or ,file=PATH, and ,rights=r|w|rw|atomic
     /// [default: r]
     #[arg(long = "region", value_name = "NAME=SIZE,...", required = true)]
-    regions: Vec<Wanted>,
+    regions: Vec<RegionSpec>,
     #[arg(long, value_name = "HOW", default_value = "soft",
         help = format!("How initiators reach the memory: {}", ProviderKind::choices()))]
     transport: ProviderKind,
@@ -93,7 +93,7 @@ pub struct Args {
     /// the rights of the regions allow. rping (rping -c), perftest (ib_write_bw -R and its like, in the first region that
     /// can be written); each with :PORT if not its usual one
     #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',')]
-    rdma_cm: Vec<guests::Service>,
+    rdma_cm: Vec<cm_listener::ProgramPort>,
     /// Most initiators at once
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
     initiators: usize,
@@ -130,7 +130,7 @@ pub struct Args {
     until_stdin_ends: bool,
 }
 
-/// Serves until it is asked to stop.
+/// Serves until a signal stops it.
 pub fn run(args: &Args) -> Result {
     let stop = signals::stop_flag()?;
     if args.until_stdin_ends {
@@ -144,7 +144,7 @@ pub fn run(args: &Args) -> Result {
         format!("the regions: {error}, or keep them in files (file=PATH) or in reserved huge pages (huge)")
     })?;
     let regions = args.regions.iter().map(|wanted| wanted.make(shared)).collect::<Result<Vec<_>>>()?;
-    // What this returns has freed the endpoint, its ports and the memory: the report may wait for its reader.
+    // The endpoint, its ports and the memory are freed at this point, so printing the report may block.
     let report = match &args.transport {
         ProviderKind::Soft => {
             let bind = args.bind.unwrap_or(BIND);
@@ -154,14 +154,14 @@ pub fn run(args: &Args) -> Result {
             let mut endpoint = SoftEndpoint::udp(bind, udp_options(args.receive_buffer))?;
             let guests = match args.rdma_cm.as_slice() {
                 [] => None,
-                wanted => Some(Box::new(Guests::open(&mut endpoint, wanted, args.initiators)?) as Box<_>),
+                wanted => Some(Box::new(CmListener::open(&mut endpoint, wanted, args.initiators)?) as Box<_>),
             };
             export(args, endpoint, guests, regions, &stop)
         }
         ProviderKind::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
         ProviderKind::Shm => {
             let account = args.account();
-            let mut links = Links::new(regions, args.messages, args.queue_pairs, args.strict_ib, account);
+            let mut links = ShmHost::new(regions, args.messages, args.queue_pairs, args.strict_ib, account);
             serve(args, &mut links, None, &stop)
         }
     }?;
@@ -174,11 +174,11 @@ pub fn run(args: &Args) -> Result {
     if report.is_balanced() { Ok(()) } else { Err("the counters do not balance: this is a defect of shotline".into()) }
 }
 
-/// Serves regions over one endpoint for all initiators, those that come by another door included.
+/// Serves regions over one endpoint for all initiators, including those of another listener.
 fn export<P: Endpoint>(
     args: &Args,
     provider: P,
-    door: Option<Box<dyn Door<P>>>,
+    listener: Option<Box<dyn Listener<P>>>,
     regions: Vec<Export>,
     stop: &AtomicBool,
 ) -> Result<Report> {
@@ -188,7 +188,7 @@ fn export<P: Endpoint>(
     (exports.strict, exports.lax) = (args.strict_ib, args.lax);
     exports.account = args.account();
     regions.into_iter().try_for_each(|export| exports.export(export))?;
-    serve(args, &mut Served::new(exports, args.messages).with_door(door), memory, stop)
+    serve(args, &mut EndpointHost::new(exports, args.messages).with_listener(listener), memory, stop)
 }
 
 impl Args {
@@ -226,7 +226,7 @@ impl Args {
         MemoryBudget::new(each, MemoryLimit { bytes: self.memory.0, option: "--memory" })
     }
 
-    /// The token, and whether it is new and known to nobody.
+    /// Returns the token, and `true` if it was generated and must be printed.
     fn token(&self) -> Result<(Token, bool)> {
         match (&self.token, &self.token_file) {
             (Some(token), _) => Ok((*token, false)),
@@ -256,9 +256,9 @@ impl Args {
     }
 }
 
-/// Serves until it is asked to stop. Returns the final report.
-fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop: &AtomicBool) -> Result<Report> {
-    let (token, unknown) = args.token()?;
+/// Serves until a signal stops it. Returns the final report.
+fn serve(args: &Args, host: &mut impl TargetHost, memory: Option<SocketAddr>, stop: &AtomicBool) -> Result<Report> {
+    let (token, is_new) = args.token()?;
     let listen = args.listen()?;
     let limits = Limits { sessions: args.initiators, ..Limits::default() };
     let mut control = Control::listen(&listen, token, limits)
@@ -266,80 +266,80 @@ fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop:
     if let Some(address) = memory {
         errln!("memory at {address}");
     }
-    if unknown {
+    if is_new {
         errln!("token {token}");
     }
     let where_to = control.local_addr().map_or_else(|| listen.to_string(), |address| address.to_string());
     errln!("target waits for initiators on {where_to}");
     let mut reporter = Reporter::new();
-    turn(args, host, &mut control, &mut reporter, stop)?;
+    run_loop(args, host, &mut control, &mut reporter, stop)?;
 
     host.close()?;
     control.close(host);
     Ok(reporter.report("end", host.state(), control.counts(), 0))
 }
 
-/// Rounds of a busy endpoint between two looks at the control connections, and the time after which there are no more.
-const ROUNDS: u32 = 256;
-const LOOK: Duration = Duration::from_millis(5);
-/// An idle target looks on for so long before it sleeps: to be woken takes longer than to see the next packet.
-const AWAKE: Duration = Duration::from_micros(50);
-/// The longest sleep: a signal may come just before it.
-const NAP: Duration = Duration::from_millis(100);
+/// Number of busy rounds between two checks of the control connections, and the maximum time between them.
+const MAX_BUSY_ROUNDS: u32 = 256;
+const CONTROL_INTERVAL: Duration = Duration::from_millis(5);
+/// Time for which an idle target keeps polling before it sleeps, because waking takes longer than polling.
+const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
+/// Maximum time to sleep. It bounds the delay of a signal that arrives just before the sleep.
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 
-fn turn(
+fn run_loop(
     args: &Args,
-    host: &mut impl Serving,
+    host: &mut impl TargetHost,
     control: &mut Control,
     reporter: &mut Reporter,
     stop: &AtomicBool,
 ) -> Result {
-    let tell = args.every.is_some() || (!args.json && std::io::stderr().is_terminal());
+    let prints = args.every.is_some() || (!args.json && std::io::stderr().is_terminal());
     let every = args.every.unwrap_or(Duration::from_secs(1));
     let (mut rounds, mut idle_since) = (0_u32, None);
-    let mut looked = Instant::now();
-    let mut next = looked + every;
+    let mut last_check = Instant::now();
+    let mut next = last_check + every;
     while !stop.load(Ordering::Relaxed) {
         let busy = host.progress()?;
         rounds += 1;
         if busy {
             idle_since = None;
-            if rounds < ROUNDS && looked.elapsed() < LOOK {
+            if rounds < MAX_BUSY_ROUNDS && last_check.elapsed() < CONTROL_INTERVAL {
                 continue;
             }
         }
         control.progress(host)?;
         let now = Instant::now();
-        (rounds, looked) = (0, now);
+        (rounds, last_check) = (0, now);
         if args.seconds.is_some_and(|seconds| reporter.elapsed() >= seconds) {
             break;
         }
         if now >= next {
             next = now + every;
-            if tell {
-                let strangers = control.unauthenticated() as u64;
-                let report = reporter.report("live", host.state(), control.counts(), strangers);
+            if prints {
+                let unauthenticated = control.strangers() as u64;
+                let report = reporter.report("live", host.state(), control.counts(), unauthenticated);
                 if args.json {
-                    output::STDOUT.tell(serde_json::to_string(&report)? + "\n");
+                    output::STDOUT.try_queue(serde_json::to_string(&report)? + "\n");
                 } else {
-                    output::STDERR.tell(report.line() + "\n");
+                    output::STDERR.try_queue(report.line() + "\n");
                 }
             } else {
-                reporter.look(&host.state());
+                reporter.observe(&host.state());
             }
         }
         if !busy && !args.poll && !host.must_poll() {
             let since = *idle_since.get_or_insert(now);
-            if now - since >= AWAKE {
-                sleep(host, control, next.saturating_duration_since(now).min(NAP))?;
+            if now - since >= POLL_BEFORE_SLEEP {
+                sleep(host, control, next.saturating_duration_since(now).min(MAX_SLEEP))?;
             }
         }
     }
     Ok(())
 }
 
-/// Sleeps until the memory's traffic or a control connection has something to do.
-fn sleep(host: &mut impl Serving, control: &Control, most: Duration) -> Result {
+/// Sleeps until the memory's traffic or a control connection needs attention.
+fn sleep(host: &mut impl TargetHost, control: &Control, most: Duration) -> Result {
     if host.prepare_sleep()? {
         return Ok(());
     }

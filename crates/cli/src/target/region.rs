@@ -1,4 +1,4 @@
-//! Regions as they are asked for on the command line, and the memory behind them.
+//! Regions of the command line, and their memory.
 
 use crate::Result;
 use crate::values::Size;
@@ -9,14 +9,14 @@ use std::str::FromStr;
 
 /// `NAME=SIZE[,KIND][,file=PATH][,rights=r|w|rw|atomic]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RegionSpec {
     name: Name,
     size: Size,
     kind: RegionKind,
     rights: Access,
 }
 
-impl FromStr for Wanted {
+impl FromStr for RegionSpec {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let mut words = text.split(',');
@@ -58,14 +58,15 @@ fn named_rights(letters: &str) -> std::result::Result<Access, String> {
     }
 }
 
-impl Wanted {
-    /// What memory it takes, and how many bytes of it. `shared`: as for [`Self::make`].
+impl RegionSpec {
+    /// Returns the kind of pages and the number of bytes that it takes. `shared` is as for [`Self::make`].
     pub fn memory(&self, shared: bool) -> (Pages, u64) {
         let kind = if shared { self.kind.shareable_kind() } else { None };
         (kind.as_ref().unwrap_or(&self.kind).description().pages, self.size.0)
     }
 
-    /// Makes the memory. `shared`: as memory that is handed to another process, whatever was asked for.
+    /// Allocates the memory. With `shared` it is memory that can be passed to another process, whatever kind was asked
+    /// for.
     pub fn make(&self, shared: bool) -> Result<Export> {
         let Self { name, size, .. } = self;
         let len =
@@ -91,16 +92,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_is_read_only_heap_unless_asked_otherwise() {
-        let wanted: Wanted = "name=1M".parse().unwrap();
-        assert_eq!((wanted.kind, wanted.rights), (RegionKind::Heap, Access::REMOTE_READ));
-        let wanted: Wanted = "log=8G,file=/tmp/a=b,rights=rw".parse().unwrap();
-        assert_eq!(wanted.kind, RegionKind::File("/tmp/a=b".into()));
-        assert!(wanted.rights.allows(Access::REMOTE_WRITE) && !wanted.rights.allows(Access::REMOTE_ATOMIC));
+    fn region_defaults_to_read_only_heap() {
+        let spec: RegionSpec = "name=1M".parse().unwrap();
+        assert_eq!((spec.kind, spec.rights), (RegionKind::Heap, Access::REMOTE_READ));
+        let spec: RegionSpec = "log=8G,file=/tmp/a=b,rights=rw".parse().unwrap();
+        assert_eq!(spec.kind, RegionKind::File("/tmp/a=b".into()));
+        assert!(spec.rights.allows(Access::REMOTE_WRITE) && !spec.rights.allows(Access::REMOTE_ATOMIC));
     }
 
     #[test]
-    fn what_is_no_region_is_refused_in_words() {
+    fn malformed_region_is_refused() {
         for (text, words) in [
             ("8G", "NAME=SIZE"),
             ("a b=8G", "letters, digits"),
@@ -111,7 +112,7 @@ mod tests {
             ("a=1M,huge,file=/x", "contradicts"),
             ("a=1M,file=", "file=PATH"),
         ] {
-            let error = text.parse::<Wanted>().unwrap_err();
+            let error = text.parse::<RegionSpec>().unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
         }
     }

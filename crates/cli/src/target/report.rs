@@ -1,4 +1,4 @@
-//! What a target tells of itself: per region, per initiator, at the door, and whether it adds up.
+//! Reports of a target: counters of regions, initiators and connections, and whether they balance.
 
 use crate::output::{CpuTime, Rows};
 use serde::Serialize;
@@ -10,24 +10,24 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// How a target is at a moment.
+/// State of a target.
 pub struct State {
-    /// Its provider's name.
+    /// Name of the provider.
     pub provider: &'static str,
-    /// Its regions.
+    /// The regions.
     pub regions: Vec<RegionState>,
-    /// What was done with each; none if the target does not know (shm: the initiators' processors do it all).
-    pub usage: Option<Vec<RegistrationCounters>>,
-    /// Who is connected.
+    /// Use of each region, or `None` if the target cannot count it (shm: the initiators' processors do all the work).
+    pub usage: Option<Vec<Usage>>,
+    /// Connected initiators.
     pub initiators: Vec<InitiatorState>,
-    /// Of all queue pairs that there ever were.
-    pub queue_pairs: EndpointCounters,
-    /// Of the endpoint; what it refused reached no queue pair.
-    pub endpoint: EndpointCounters,
-    /// Memory that initiators have made the target take.
-    pub account: MemoryBudgetState,
-    /// What happened at the connection manager's door, if it is open.
-    pub rdma_cm: Option<GuestCounts>,
+    /// Counters of all queue pairs, including destroyed ones.
+    pub queue_pairs: Tally,
+    /// Counters of the endpoint. What it refused reached no queue pair.
+    pub endpoint: Tally,
+    /// Memory charged to initiators.
+    pub account: AccountState,
+    /// Counters of the connection manager's listener, if it is open.
+    pub rdma_cm: Option<CmCounters>,
 }
 
 /// A region.
@@ -39,29 +39,29 @@ pub struct RegionState {
 }
 
 impl RegionState {
-    /// Of an exported one.
+    /// Returns the state of an export.
     pub fn of(export: &Export) -> Self {
         Self { name: export.name.clone(), bytes: export.bytes, rights: Rights(export.rights) }
     }
 }
 
-/// An initiator and what it did.
+/// An initiator and its counters.
 #[derive(Serialize)]
 pub struct InitiatorState {
-    /// Its connection.
+    /// Session number of its connection.
     pub session: SessionId,
-    /// Where it is; none: on this machine.
+    /// Its address, or `None` if it is on this machine.
     pub address: Option<IpAddr>,
-    /// How many it has.
+    /// Number of its queue pairs.
     pub queue_pairs: usize,
-    /// What it did, in the order of the regions.
-    pub regions: Option<Vec<RegistrationCounters>>,
-    /// What happened to its queue pairs.
+    /// Its use of each region, in the order of the regions.
+    pub regions: Option<Vec<Usage>>,
+    /// Counters of its queue pairs.
     #[serde(flatten)]
     pub tally: EndpointCounters,
 }
 
-/// How a target is, or was.
+/// Report of a target, while it runs or at its end.
 #[derive(Serialize)]
 pub struct Report {
     kind: &'static str,
@@ -74,26 +74,26 @@ pub struct Report {
     control: Counts,
     memory: MemoryBudgetState,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rdma_cm: Option<GuestCounts>,
-    /// Every packet that came in was for a queue pair or refused under its cause, and every connection that was taken
-    /// was welcomed, turned away under its cause, or is a stranger still; so was every request of a guest.
+    rdma_cm: Option<CmCounters>,
+    /// Every packet received reached a queue pair or was refused with a cause; every connection was welcomed, was
+    /// turned away with a cause, or is not authenticated yet; and so for the requests at the connection manager.
     balanced: bool,
     #[serde(flatten)]
     cpu: CpuTime,
 }
 
-/// A region and what all initiators did with it.
+/// A region and its use by all initiators.
 #[derive(Serialize)]
 struct Region {
     #[serde(flatten)]
     state: RegionState,
     #[serde(flatten)]
-    usage: Option<RegistrationCounters>,
-    /// Since the last operation was noticed, which is within a report or a second.
+    usage: Option<Usage>,
+    /// Time since the last operation was noticed, which takes up to a report interval or a second.
     idle_s: Option<f64>,
 }
 
-/// An initiator and when it was noticed last.
+/// An initiator and the time since its last operation.
 #[derive(Serialize)]
 struct Initiator {
     #[serde(flatten)]
@@ -101,57 +101,57 @@ struct Initiator {
     idle_s: Option<f64>,
 }
 
-/// How many operations there were, and when the last of them was noticed.
-type Last = (u64, Option<Instant>);
+/// Number of operations, and the time when the last of them was noticed.
+type LastActivity = (u64, Option<Instant>);
 
-/// Remembers when what was counted last.
+/// Creates reports, and keeps track of when counters changed.
 pub struct Reporter {
     began: Instant,
-    regions: Vec<Last>,
-    initiators: HashMap<SessionId, Last>,
+    regions: Vec<LastActivity>,
+    initiators: HashMap<SessionId, LastActivity>,
 }
 
 impl Reporter {
-    /// Begins now.
+    /// Starts at the current time.
     pub fn new() -> Self {
         Self { began: Instant::now(), regions: Vec::new(), initiators: HashMap::new() }
     }
 
-    /// Since the beginning.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Looks at the counters, so that the time of the last operation is known to within two looks.
-    pub fn look(&mut self, state: &State) {
+    /// Notices changes of the counters. The time of the last operation is known to within the interval of two calls.
+    pub fn observe(&mut self, state: &State) {
         let now = Instant::now();
-        let notice = |last: &mut Last, count: u64| {
+        let update = |last: &mut LastActivity, count: u64| {
             if last.0 != count {
                 *last = (count, Some(now));
             }
         };
         let totals = state.usage.as_deref().unwrap_or_default();
         self.regions.resize(totals.len(), (0, None));
-        self.regions.iter_mut().zip(totals).for_each(|(last, usage)| notice(last, operations(usage)));
+        self.regions.iter_mut().zip(totals).for_each(|(last, usage)| update(last, operations(usage)));
         let known = std::mem::take(&mut self.initiators);
         for initiator in &state.initiators {
             let sum = initiator.regions.iter().flatten().map(operations).sum();
             let mut last = known.get(&initiator.session).copied().unwrap_or((0, None));
-            notice(&mut last, sum);
+            update(&mut last, sum);
             self.initiators.insert(initiator.session, last);
         }
     }
 
-    /// Sums up. `strangers` are connections of which nothing is known yet.
-    pub fn report(&mut self, kind: &'static str, state: State, control: Counts, strangers: u64) -> Report {
-        self.look(&state);
+    /// Creates a report. `unauthenticated` is the number of connections that have not sent a token yet.
+    pub fn report(&mut self, kind: &'static str, state: State, control: Counts, unauthenticated: u64) -> Report {
+        self.observe(&state);
         let now = Instant::now();
-        let idle = |last: &Last| last.1.map(|when| (now - when).as_secs_f64());
+        let idle = |last: &LastActivity| last.1.map(|when| (now - when).as_secs_f64());
         let State { provider, regions, usage, mut initiators, queue_pairs, endpoint, account, rdma_cm } = state;
-        let regions = regions.into_iter().enumerate().map(|(place, state)| Region {
+        let regions = regions.into_iter().enumerate().map(|(index, state)| Region {
             state,
-            usage: usage.as_ref().map(|usage| usage[place]),
-            idle_s: self.regions.get(place).and_then(idle),
+            usage: usage.as_ref().map(|usage| usage[index]),
+            idle_s: self.regions.get(index).and_then(idle),
         });
         initiators.sort_by_key(|initiator| initiator.session);
         let initiators = initiators.into_iter().map(|state| {
@@ -161,7 +161,8 @@ impl Reporter {
         let packets = queue_pairs.packets_in + endpoint.refused.values().sum::<u64>();
         let Counts { begun, welcomed, wrong_token, wrong_version, malformed, slow, displaced, hung_up, full: _ } =
             control;
-        let met = welcomed + wrong_token + wrong_version + malformed + slow + displaced + hung_up + strangers;
+        let accounted =
+            welcomed + wrong_token + wrong_version + malformed + slow + displaced + hung_up + unauthenticated;
         Report {
             kind,
             provider,
@@ -169,7 +170,7 @@ impl Reporter {
             regions: regions.collect(),
             initiators: initiators.collect(),
             balanced: packets == endpoint.packets_in
-                && met == begun
+                && accounted == begun
                 && rdma_cm.is_none_or(|counts| counts.requests.is_balanced()),
             queue_pairs,
             endpoint,
@@ -182,12 +183,12 @@ impl Reporter {
 }
 
 impl Report {
-    /// Whether everything adds up.
+    /// Returns `true` if the counters balance.
     pub fn is_balanced(&self) -> bool {
         self.balanced
     }
 
-    /// One line while it runs.
+    /// Returns a line that summarises a running target.
     pub fn line(&self) -> String {
         let region = |region: &Region| {
             let usage = region.usage?;
@@ -221,7 +222,7 @@ impl Rows for Report {
         let Counts { welcomed, wrong_token, wrong_version, malformed, slow, displaced, full, hung_up, .. } =
             self.control;
         rows.push(("initiators".into(), welcomed.to_string()));
-        let doors = [
+        let turned_away = [
             ("wrong token", wrong_token),
             ("wrong version", wrong_version),
             ("malformed", malformed),
@@ -230,11 +231,11 @@ impl Rows for Report {
             ("too many", full),
             ("hung up before the token", hung_up),
         ];
-        for (cause, count) in doors.into_iter().filter(|(_, count)| *count > 0) {
+        for (cause, count) in turned_away.into_iter().filter(|(_, count)| *count > 0) {
             rows.push((format!("connections turned away: {cause}"), count.to_string()));
         }
-        let guests = self.rdma_cm.map(|counts| (counts.requests, counts.crowded, counts.silent));
-        if let Some((requests, crowded, silent)) = guests {
+        let cm = self.rdma_cm.map(|counts| (counts.requests, counts.crowded, counts.silent));
+        if let Some((requests, crowded, silent)) = cm {
             let rdma_cm::Counts { established, no_service, no_resources, rejected, displaced, unconfirmed, .. } =
                 requests;
             rows.push(("guests (--rdma-cm)".into(), established.to_string()));
@@ -273,14 +274,15 @@ impl Rows for Report {
     }
 }
 
-/// What happened at the door, counted.
+/// Counters of the connection manager's listener.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct GuestCounts {
+pub struct CmCounters {
     /// Requests for connections.
     #[serde(flatten)]
     pub requests: rdma_cm::Counts,
-    /// Turned away because the address holds a place already and few are left, or because another took the last one.
+    /// Number of requests turned away because the address has a connection already and few are left, or because another
+    /// request took the last one.
     pub crowded: u64,
-    /// Of those established: they were given up because they did not answer any more.
+    /// Number of established connections that were ended because they did not answer.
     pub silent: u64,
 }

@@ -1,4 +1,4 @@
-//! `shotline trigger`: from the trigger command to the whole shot.
+//! `shotline trigger`: measures the time from the trigger command to the whole shot.
 
 pub mod stats;
 
@@ -69,7 +69,7 @@ fn wait(how: &str) -> std::result::Result<Wait, String> {
     }
 }
 
-/// One setting and what it has given.
+/// Results of one setting.
 #[derive(Serialize)]
 struct Row {
     samples: u32,
@@ -78,13 +78,13 @@ struct Row {
     links: u8,
     shot_bytes: u32,
     packets_per_shot: u32,
-    /// What the device needs before it can send: samples / sample rate + 1.85 us.
+    /// Time that the device needs before it can send: samples / sample rate + 1.85 us.
     sampling_us: f64,
     command_us: Option<Quantiles>,
     first_packet_us: Option<Quantiles>,
     last_packet_us: Option<Quantiles>,
     complete_us: Option<Quantiles>,
-    /// Of `complete_us`, by bins of a tenth of a decade.
+    /// Histogram of `complete_us`, with bins of a tenth of a decade.
     histogram: Vec<Bin>,
     warm_up: u32,
     triggers: u64,
@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Result {
         None => Probe::start(&child_arguments(args, *wait)).map(|(child, probe)| (Some(child), probe)),
     };
     let probes = args.wait.iter().map(probe).collect::<Result<Vec<_>>>()?;
-    // Only now: the probes would inherit it.
+    // Pinned only now, because the probes would inherit it.
     args.cpu.map_or(Ok(()), pin)?;
     for (wait, (_, probe)) in args.wait.iter().zip(&probes) {
         for framing in &args.framing {
@@ -202,7 +202,7 @@ impl Row {
         }
     }
 
-    /// What did not come, in words.
+    /// Warns about triggers whose shots are missing.
     fn complain(&self) {
         let of = format!("{} samples, {}, {}", self.samples, self.framing, self.wait);
         for (count, what) in [

@@ -1,8 +1,8 @@
-//! What many times have in common.
+//! Quantiles and histograms of times.
 
 use serde::Serialize;
 
-/// Bins of a decade.
+/// Number of bins per decade.
 const STEPS: i32 = 10;
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -21,7 +21,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Of nanoseconds; none of none.
+    /// Computes the quantiles of nanoseconds, or returns `None` without any.
     pub fn of(mut ns: Vec<u64>) -> Option<Self> {
         ns.sort_unstable();
         let (min, max) = (*ns.first()?, *ns.last()?);
@@ -43,7 +43,7 @@ impl Quantiles {
     }
 }
 
-/// How many times lie in a tenth of a decade.
+/// Number of times within a tenth of a decade.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bin {
     #[serde(skip)]
@@ -53,7 +53,7 @@ pub struct Bin {
     pub count: u64,
 }
 
-/// The bins that are not empty, in their order.
+/// Returns the non-empty bins, in ascending order.
 pub fn histogram(ns: &[u64]) -> Vec<Bin> {
     let mut steps: Vec<_> = ns.iter().map(|ns| step(*ns)).collect();
     steps.sort_unstable();
@@ -67,18 +67,18 @@ pub fn histogram(ns: &[u64]) -> Vec<Bin> {
 }
 
 fn step(ns: u64) -> i32 {
-    // Rounding must not put a bin's own beginning into the one before.
+    // The offset keeps rounding from putting the start of a bin into the one before.
     ((ns.max(1) as f64 / 1e3).log10() * f64::from(STEPS) + 1e-9).floor() as i32
 }
 
 fn start_us(step: i32) -> f64 {
     let exact = 10_f64.powf(f64::from(step) / f64::from(STEPS));
-    // As people write them: 1, 1.26, 1.58, 2, ...
+    // Rounded as usual: 1, 1.26, 1.58, 2, ...
     let digits = 10_f64.powi(2 - step.div_euclid(STEPS));
     (exact * digits).round() / digits
 }
 
-/// Named histograms below each other on one axis of time; none if all are empty.
+/// Draws named histograms below each other on one axis of time, or returns `None` if all are empty.
 pub fn draw(histograms: &[(String, &[Bin])]) -> Option<Vec<String>> {
     let steps = || histograms.iter().flat_map(|(_, bins)| bins.iter().map(|bin| bin.step));
     let (first, last) = (steps().min()?.div_euclid(STEPS) * STEPS, steps().max()?);
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_times_that_were_measured() {
+    fn quantiles_are_measured_values() {
         let q = Quantiles::of((1..=1000).rev().map(|us| us * 1000).collect()).unwrap();
         assert_eq!(
             (q.count, q.min, q.p50, q.p90, q.p99, q.p999, q.max),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_time_is_in_the_bin_whose_bounds_hold_it() {
+    fn every_time_is_within_its_bin() {
         let times: Vec<u64> = (0..4000).map(|i| 1000 + i * i).collect();
         let bins = histogram(&times);
         assert_eq!(bins.iter().map(|bin| bin.count).sum::<u64>(), 4000);

@@ -1,4 +1,4 @@
-//! Arguments of `shotline emulate probe`, and the settings that follow from them.
+//! Arguments of `shotline emulate probe`, and the settings derived from them.
 
 use crate::transport::Flags;
 use shotline_instrument::probe::faults::FaultRates;
@@ -122,7 +122,7 @@ fn pace(text: &str) -> std::result::Result<Pace, String> {
 }
 
 impl Probe {
-    /// What the probe is to be and to do.
+    /// Returns the configuration of the probe.
     pub(super) fn config(&self) -> Config {
         Config {
             links: self.links,
@@ -149,7 +149,7 @@ impl Probe {
             seed: self.seed,
         }
     }
-    /// How its clock differs from this machine's.
+    /// Returns how the probe's clock differs from this machine's.
     pub(super) fn skew(&self) -> Skew {
         Skew { offset_ns: self.clock_offset_ns, drift_ppb: self.clock_drift_ppb }
     }

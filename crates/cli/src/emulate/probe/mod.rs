@@ -5,7 +5,7 @@ mod report;
 #[cfg(feature = "rtl")]
 mod rtl;
 
-use crate::transport::opens;
+use crate::transport::sender_opener;
 use crate::{Result, signals};
 pub use args::Probe;
 use report::report;
@@ -16,7 +16,7 @@ use shotline_transport::{IoError, PacketIo};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Runs an emulated probe until it is asked to stop.
+/// Runs an emulated probe until a signal stops it.
 pub fn run(args: &Probe) -> Result {
     let stop = signals::stop_flag()?;
     if args.until_stdin_ends {
@@ -39,10 +39,10 @@ pub fn run(args: &Probe) -> Result {
     if let Some(device) = transport.one_link(Role::Sender).filter(|_| args.links != 1) {
         return Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into());
     }
-    serve(args, &stop, opens(transport, &options, args.source))
+    serve(args, &stop, sender_opener(transport, &options, args.source))
 }
 
-/// Serves receivers with packets over whatever `open` makes.
+/// Serves receivers over the transports that `open` opens.
 fn serve<P: PacketIo>(
     args: &Probe,
     stop: &AtomicBool,

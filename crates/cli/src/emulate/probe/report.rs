@@ -1,4 +1,4 @@
-//! What an emulated probe reports in the end.
+//! Final report of an emulated probe.
 
 use crate::Result;
 use crate::output::{CpuTime, Report, print_report};
@@ -7,14 +7,14 @@ use shotline_instrument::probe::Stats;
 
 /// The JSON object of an emulated probe.
 #[derive(Serialize)]
-struct Ended {
+struct ProbeReport {
     #[serde(flatten)]
     stats: Stats,
     #[serde(flatten)]
     cpu: CpuTime,
 }
 
-impl Report for Ended {
+impl Report for ProbeReport {
     fn print(&self) -> Result {
         for (link, counts) in self.stats.links.iter().enumerate() {
             errln!("link {link}: {}", serde_json::to_string(counts)?);
@@ -26,7 +26,7 @@ impl Report for Ended {
     }
 }
 
-/// Prints what was done.
+/// Prints the final report.
 pub(super) fn report(stats: Stats, json: bool) -> Result {
-    print_report(json, &Ended { stats, cpu: CpuTime::now() })
+    print_report(json, &ProbeReport { stats, cpu: CpuTime::now() })
 }

@@ -1,4 +1,4 @@
-//! `shotline emulate probe --rtl`: the RTL of `hdl/`, as Verilator has compiled it, makes every packet.
+//! `shotline emulate probe --rtl`: the RTL of `hdl/`, compiled by Verilator, makes every packet.
 
 use super::args::Probe;
 use super::report::report;
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-/// Runs the probe until it is asked to stop.
+/// Runs the probe until a signal stops it.
 pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     if args.corrupt > 0.0 {
         return Err("--corrupt needs packets that this program makes: leave it out, or --rtl".into());
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     }
 }
 
-/// Serves receivers with frames through whatever `open` makes.
+/// Serves receivers with whole frames over the transports that `open` opens.
 fn serve<P: PrebuiltIo>(
     args: &Probe,
     rtl: Rtl,
@@ -69,7 +69,7 @@ fn outlet<P: PrebuiltIo>(
     Ok(Outlet { io, source, ethernet })
 }
 
-/// The frames as they leave the RTL, in a file.
+/// Capture file of the frames as they leave the RTL.
 struct Capture(Rc<RefCell<Writer<File>>>);
 
 impl Capture {

@@ -1,4 +1,4 @@
-//! A target of one's own, in a process of its own.
+//! A target in a child process.
 
 use crate::Result;
 use shotline_verbs::api::ControlSocket;
@@ -9,22 +9,22 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A target that ends when this is dropped, or when this program ends.
-pub struct Peer {
+/// A target in a child process. It ends when this value is dropped, or when this program ends.
+pub struct ChildTarget {
     child: Child,
-    /// Where it listens.
+    /// Address that it listens on.
     pub listen: Listen,
-    /// What it wants to hear.
+    /// Token that it accepts.
     pub token: Token,
-    /// Where its socket is, if it has a path.
+    /// Folder of its socket, if the socket has a path.
     _folder: Option<tempfile::TempDir>,
 }
 
-/// How long a target may take to end.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that the target has to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Peer {
-    /// Starts `shotline target` with these arguments. Its token comes over a pipe that only this program reads.
+impl ChildTarget {
+    /// Starts `shotline target` with these arguments. Its token is read from a pipe that only this process reads.
     pub fn start(provider: &ProviderKind, args: &[String]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["target", "--until-stdin-ends", "--json"]).args(args);
@@ -39,17 +39,17 @@ impl Peer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is for this program, which then ends the target in order.
+            // Ctrl-C must reach only this program, which then ends the target in order.
             .process_group(0)
             .spawn()?;
         let stderr = child.stderr.take().ok_or("the target has no standard error")?;
         let mut stderr = BufReader::new(stderr);
-        let (mut listen, mut token, mut said) = (None, None, String::new());
+        let (mut listen, mut token, mut output) = (None, None, String::new());
         while listen.is_none() {
             let mut line = String::new();
             if stderr.read_line(&mut line)? == 0 {
                 let _ = child.wait();
-                return Err(format!("the target did not start: {}", said.trim()).into());
+                return Err(format!("the target did not start: {}", output.trim()).into());
             }
             let last = line.trim().rsplit(' ').next().unwrap_or_default();
             match line.split(' ').next() {
@@ -59,21 +59,21 @@ impl Peer {
                 }
                 _ => {}
             }
-            said.push_str(&line);
+            output.push_str(&line);
         }
-        // Read on, so that the target never waits for a reader.
+        // Keep reading, so that the target never blocks on a full pipe.
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         match (listen, token) {
             (Some(listen), Some(token)) => Ok(Self { child, listen, token, _folder: folder }),
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(format!("the target says what this program does not understand: {}", said.trim()).into())
+                Err(format!("the target says what this program does not understand: {}", output.trim()).into())
             }
         }
     }
 
-    /// Ends it in order. Its counters must balance.
+    /// Ends the target in order. Returns an error unless its counters balance.
     pub fn end(mut self) -> Result {
         drop(self.child.stdin.take());
         let mut report = String::new();
@@ -85,13 +85,13 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for ChildTarget {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        let end = Instant::now() + WAIT_TIMEOUT;
+        let end = Instant::now() + EXIT_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() >= end {
-                // This very process, by its handle.
+                // Kills exactly this child, by its handle.
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 return;

@@ -1,8 +1,8 @@
-//! A target that is reached by shared memory: a link, and so an endpoint, for each initiator.
+//! A target that is reached by shared memory: it has a link, and so an endpoint, for each initiator.
 
-use super::host::{Served, Serving, in_turn};
-use super::play::Budget;
+use super::host::{EndpointHost, TargetHost, rotated};
 use super::report::{InitiatorState, RegionState, State};
+use super::traffic::Budget;
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{
@@ -13,56 +13,56 @@ use shotline_verbs::shm::{DESCRIPTION, ShmEndpoint};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-struct Link {
-    served: Served<ShmEndpoint>,
-    _loan: Reservation,
+struct ShmLink {
+    host: EndpointHost<ShmEndpoint>,
+    _loan: Loan,
 }
 
 /// Exports over shared memory.
-pub struct Links {
+pub struct ShmHost {
     exports: Vec<Export>,
     plays: bool,
     max_queue_pairs: u32,
     strict: bool,
-    account: MemoryBudget,
-    links: HashMap<SessionId, Link>,
+    account: Account,
+    links: HashMap<SessionId, ShmLink>,
     rounds: usize,
-    /// What happened to links that have ended.
-    past: EndpointCounters,
+    /// Counters of links that have ended.
+    ended: Tally,
 }
 
-impl Links {
-    /// Of these regions, each with memory that can be handed to another process; `strict` as for queue pairs.
-    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool, account: MemoryBudget) -> Self {
-        let (links, rounds, past) = (HashMap::new(), 0, EndpointCounters::default());
-        Self { exports, plays, max_queue_pairs, strict, account, links, rounds, past }
+impl ShmHost {
+    /// Exports these regions, whose memory must be shareable with another process. `strict` is as for queue pairs.
+    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool, account: Account) -> Self {
+        let (links, rounds, ended) = (HashMap::new(), 0, Tally::default());
+        Self { exports, plays, max_queue_pairs, strict, account, links, rounds, ended }
     }
 
-    fn link(&mut self, session: SessionId) -> Result<&mut Served<ShmEndpoint>, Refusal> {
-        let link = self.links.get_mut(&session).map(|link| &mut link.served);
+    fn link(&mut self, session: SessionId) -> Result<&mut EndpointHost<ShmEndpoint>, Refusal> {
+        let link = self.links.get_mut(&session).map(|link| &mut link.host);
         link.ok_or_else(|| Refusal::new(Cause::Message, "link first, then connect"))
     }
 }
 
-impl Serving for Links {
+impl TargetHost for ShmHost {
     fn progress(&mut self) -> Outcome<bool> {
         self.rounds = self.rounds.wrapping_add(1);
         let mut budget = Budget::of_a_round();
-        let mut links = in_turn(self.links.values_mut(), self.rounds).into_iter();
-        links.try_fold(false, |busy, link| Ok(link.served.round(&mut budget)? | busy))
+        let mut links = rotated(self.links.values_mut(), self.rounds).into_iter();
+        links.try_fold(false, |busy, link| Ok(link.host.round(&mut budget)? | busy))
     }
     fn must_poll(&self) -> bool {
-        self.links.values().any(|link| link.served.must_poll())
+        self.links.values().any(|link| link.host.must_poll())
     }
     fn prepare_sleep(&mut self) -> Outcome<bool> {
-        self.links.values_mut().try_fold(false, |busy, link| Ok(link.served.prepare_sleep()? | busy))
+        self.links.values_mut().try_fold(false, |busy, link| Ok(link.host.prepare_sleep()? | busy))
     }
-    /// There is no other way in, so nothing to close.
+    /// There is no other listener, so there is nothing to close.
     fn close(&mut self) -> Outcome {
         Ok(())
     }
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        self.links.values().flat_map(|link| link.served.descriptors()).collect()
+        self.links.values().flat_map(|link| link.host.descriptors()).collect()
     }
     fn state(&self) -> State {
         let mut sum = State {
@@ -70,13 +70,13 @@ impl Serving for Links {
             regions: self.exports.iter().map(RegionState::of).collect(),
             usage: None,
             initiators: Vec::new(),
-            queue_pairs: EndpointCounters::default(),
-            endpoint: self.past.clone(),
+            queue_pairs: Tally::default(),
+            endpoint: self.ended.clone(),
             account: self.account.state(),
             rdma_cm: None,
         };
         for (session, link) in &self.links {
-            let state = link.served.state();
+            let state = link.host.state();
             sum.endpoint.add(&state.endpoint);
             sum.initiators.extend(state.initiators.into_iter().map(|one| InitiatorState { session: *session, ..one }));
         }
@@ -84,7 +84,7 @@ impl Serving for Links {
     }
 }
 
-impl Host for Links {
+impl Host for ShmHost {
     fn welcome(&mut self) -> Welcome {
         let (max_queue_pairs, max_operation) = (self.max_queue_pairs, DESCRIPTION.capabilities.max_operation);
         Welcome {
@@ -117,7 +117,7 @@ impl Host for Links {
         (exports.max_queue_pairs, exports.strict) = (self.max_queue_pairs, self.strict);
         exports.account = self.account.clone();
         self.exports.iter().try_for_each(|export| exports.export(export.clone()))?;
-        self.links.insert(session, Link { served: Served::new(exports, self.plays), _loan: loan });
+        self.links.insert(session, ShmLink { host: EndpointHost::new(exports, self.plays), _loan: loan });
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl Host for Links {
     }
     fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal> {
         let link = self.link(session)?;
-        // Memory that exceeded the account when the initiator opened it is refused when it is used.
+        // Memory that exceeded the initiator's limit when it was opened is refused when it is used.
         link.provider_mut().refusal().map_or(Ok(()), Err)?;
         link.play(session, playing)
     }
@@ -135,15 +135,15 @@ impl Host for Links {
     }
     fn statistics(&mut self, session: SessionId) -> Statistics {
         match self.links.get_mut(&session) {
-            Some(link) => link.served.statistics(session),
+            Some(link) => link.host.statistics(session),
             None => Statistics { cpu_s: crate::output::CpuTime::now().total(), ..Statistics::default() },
         }
     }
 
     fn session_ended(&mut self, session: SessionId) {
         if let Some(mut link) = self.links.remove(&session) {
-            link.served.session_ended(session);
-            self.past.add(&link.served.total());
+            link.host.left(session);
+            self.ended.add(&link.host.total());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Output that does not block its writer: a terminal that was stopped, or a full pipe that nobody reads.
+//! Output that does not block its callers while the terminal is stopped or a pipe is full.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
@@ -7,15 +7,15 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Maximum number of texts that wait to be written.
-const WAITING: usize = 4;
-/// Time without room after which the output counts as stalled.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of pending texts.
+const MAX_PENDING: usize = 4;
+/// Time without space after which the output counts as stalled.
+const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An output that a thread of its own writes to, in order.
-pub struct Teller<W> {
+/// An output that a background thread writes to, in order.
+pub struct QueuedWriter<W> {
     output: fn() -> W,
-    /// None if no thread could be started: then callers write themselves.
+    /// `None` if the thread could not be started; callers write directly then.
     queue: Option<Arc<Queue>>,
 }
 
@@ -27,11 +27,11 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<String>,
+    pending: VecDeque<String>,
     /// Number of texts that were ever queued, and of those that were written.
     queued: u64,
     written: u64,
-    /// The output had no room for [`WAIT_TIMEOUT`], and nothing was written since.
+    /// The output had no space for [`STALL_TIMEOUT`], and nothing was written since.
     stalled: bool,
 }
 
@@ -40,11 +40,11 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is waiting, until the program ends.
+    /// Writes pending texts until the process ends.
     fn run(&self, mut output: impl Write) {
         let mut state = self.lock();
         loop {
-            let Some(text) = state.waiting.pop_front() else {
+            let Some(text) = state.pending.pop_front() else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
@@ -58,58 +58,60 @@ impl Queue {
     }
 }
 
-/// In one write, so that readers of a pipe never see half a line. An output that is gone has no reader to miss anything.
+/// Writes a text at once, so that readers of a pipe never see a partial line. Errors are ignored, because a closed
+/// output has no reader.
 fn write(output: &mut impl Write, text: &str) {
     let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
 }
 
-impl<W: Write + AsFd + 'static> Teller<W> {
+impl<W: Write + AsFd + 'static> QueuedWriter<W> {
     /// Starts the thread.
     pub fn new(output: fn() -> W) -> Self {
         let queue = Arc::<Queue>::default();
-        let theirs = Arc::clone(&queue);
-        let thread = std::thread::Builder::new().name("tell".into()).spawn(move || theirs.run(output()));
+        let writer = Arc::clone(&queue);
+        let thread = std::thread::Builder::new().name("tell".into()).spawn(move || writer.run(output()));
         Self { output, queue: thread.is_ok().then_some(queue) }
     }
 
-    /// Queues a text without waiting. Returns false, and leaves it out, if the queue is full.
-    pub fn tell(&self, text: String) -> bool {
+    /// Queues a text without waiting. Returns `false` and discards it if the queue is full.
+    pub fn try_queue(&self, text: String) -> bool {
         let Some(queue) = &self.queue else {
             write(&mut (self.output)(), &text);
             return true;
         };
         let mut state = queue.lock();
-        let has_room = state.waiting.len() < WAITING;
-        if has_room {
-            state.waiting.push_back(text);
+        let has_space = state.pending.len() < MAX_PENDING;
+        if has_space {
+            state.pending.push_back(text);
             state.queued += 1;
             queue.changed.notify_all();
         }
-        has_room
+        has_space
     }
 
-    /// Writes a text behind all others and waits for it as [`flush`](Self::flush) does.
-    pub fn say(&self, text: String) {
+    /// Writes a text after all others, and waits for it as [`flush`](Self::flush) does.
+    pub fn write_and_flush(&self, text: String) {
         self.flush();
-        self.tell(text);
+        self.try_queue(text);
         self.flush();
     }
 
-    /// Waits until all is written or the output stalls. While it is stalled, further calls return at once.
+    /// Waits until everything is written or the output stalls. While it is stalled, further calls return at once.
     pub fn flush(&self) {
         let Some(queue) = &self.queue else { return };
         let mut state = queue.lock();
         let end = state.queued;
         while state.written < end && !state.stalled {
             let before = state.written;
-            let (after, wait) = queue.changed.wait_timeout(state, WAIT_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
+            let (after, wait) =
+                queue.changed.wait_timeout(state, STALL_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
             state = after;
-            // An output with room is not stalled: the thread has not had its turn.
-            state.stalled = wait.timed_out() && state.written == before && !has_room((self.output)());
+            // An output with space is not stalled: the thread was not scheduled yet.
+            state.stalled = wait.timed_out() && state.written == before && !is_writable((self.output)());
         }
     }
 
-    /// Waits until all is written, without a limit.
+    /// Waits until everything is written, without a timeout.
     pub fn drain(&self) {
         let Some(queue) = &self.queue else { return };
         let end = |state: &mut State| state.written < state.queued;
@@ -117,7 +119,7 @@ impl<W: Write + AsFd + 'static> Teller<W> {
     }
 }
 
-fn has_room(output: impl AsFd) -> bool {
+fn is_writable(output: impl AsFd) -> bool {
     let mut fds = [PollFd::new(&output, PollFlags::OUT)];
     matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
 }

@@ -1,4 +1,4 @@
-//! This side: an endpoint with memory and one queue pair.
+//! The local endpoint, with its memory and one queue pair.
 
 use super::common::{Common, Service};
 use crate::Result;
@@ -24,30 +24,30 @@ use std::time::{Duration, Instant};
 
 /// The Q_Key of rdma-core's examples and of perftest.
 const Q_KEY: u32 = 0x1111_1111;
-/// READs and atomic operations under way at once, either way.
-pub const RD_ATOMIC: u8 = 16;
-/// Room for requests of either kind.
-pub const MOST: u32 = 1024;
-/// A buffer has at least so many bytes: perftest walks through as many.
-const LEAST: u64 = 4096;
-/// Longest sleep, for a signal that comes just before it.
-const NAP: Duration = Duration::from_millis(50);
+/// Maximum number of READs and atomic operations in flight, in either direction.
+pub const MAX_RD_ATOMIC: u8 = 16;
+/// Maximum number of outstanding work requests, of sends and of receives.
+pub const MAX_WR: u32 = 1024;
+/// Minimum length of a buffer in bytes: perftest cycles through this many.
+const MIN_BUFFER_BYTES: u64 = 4096;
+/// Maximum time to sleep. It bounds the delay of a signal that arrives just before the sleep.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 
-/// What the other side says of itself.
+/// Queue pair information that the two sides exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Its address.
+pub struct PeerQp {
+    /// IP address.
     pub ip: IpAddr,
-    /// Its queue pair.
+    /// Queue pair number.
     pub qp: u32,
-    /// Its first sequence number.
+    /// First sequence number.
     pub psn: u32,
-    /// READs and atomic operations that it answers at once.
+    /// Number of READs and atomic operations that the side answers at once.
     pub reads: u8,
 }
 
-/// An endpoint with memory and one queue pair.
-pub struct Side {
+/// The local endpoint, with its memory and one queue pair.
+pub struct LocalEndpoint {
     provider: SoftEndpoint<Lossy<UdpIo>>,
     pd: Pd,
     service: Service,
@@ -62,47 +62,47 @@ pub struct Side {
     /// Queue pair 1, where connections are managed there.
     services: Option<Services>,
     events: VecDeque<Event>,
-    /// The queue pair belongs to somebody.
-    taken: bool,
+    /// The queue pair belongs to a connection.
+    is_connected: bool,
     stop: Arc<AtomicBool>,
     patience: Duration,
 }
 
 fn config(service: Service, pd: Pd, cq: Cq) -> QpConfig {
-    let (max_send_wr, max_recv_wr) = (MOST, MOST);
+    let (max_send_wr, max_recv_wr) = (MAX_WR, MAX_WR);
     QpConfig { max_send_wr, max_recv_wr, max_sge: 1, strict: true, ..QpConfig::new(service.into(), pd, cq, cq) }
 }
 
-/// How long the other side may still be silent. A pause of this program is no silence: between two looks no more passes
-/// than two naps take.
+/// Remaining time for which the other side may be silent. A pause of this process does not count: each check subtracts
+/// at most two sleeps.
 pub struct Deadline {
-    left: Duration,
-    looked: Instant,
+    remaining: Duration,
+    last_check: Instant,
 }
 
 impl Deadline {
     fn is_over(&mut self) -> bool {
         let now = Instant::now();
-        self.left = self.left.saturating_sub((now - self.looked).min(2 * NAP));
-        self.looked = now;
-        self.left.is_zero()
+        self.remaining = self.remaining.saturating_sub((now - self.last_check).min(2 * MAX_SLEEP));
+        self.last_check = now;
+        self.remaining.is_zero()
     }
 }
 
-impl Side {
-    /// With room for one operation of `size` bytes out, and one in.
+impl LocalEndpoint {
+    /// Opens an endpoint with buffers for one outgoing and one incoming operation of `size` bytes.
     pub fn open(common: &Common, size: u32, stop: Arc<AtomicBool>) -> Result<Self> {
         let mut provider = SoftEndpoint::lossy_udp(common.bind, UdpOptions::default(), common.loss, 1)?;
         let pd = provider.alloc_pd()?;
-        let slot = u64::from(size).max(LEAST);
+        let slot = u64::from(size).max(MIN_BUFFER_BYTES);
         let region = Region::heap(2 * slot as usize)?;
         let memory = provider.reg_mr(pd, &region, 0, 2 * slot, Access::ALL, Addressing::ZeroBased)?;
-        let cq = provider.create_cq(2 * MOST)?;
+        let cq = provider.create_cq(2 * MAX_WR)?;
         let qp = provider.create_qp(&config(common.qp, pd, cq))?;
         let psn = Bits24::random().ok_or("the operating system's random source cannot be read")?.get();
         let (service, patience, slot) = (common.qp, common.patience, slot as u32);
         let (done, events) = Default::default();
-        let (to, services, taken) = (None, None, false);
+        let (to, services, is_connected) = (None, None, false);
         Ok(Self {
             provider,
             pd,
@@ -117,110 +117,110 @@ impl Side {
             done,
             services,
             events,
-            taken,
+            is_connected,
             stop,
             patience,
         })
     }
 
-    /// What the other side has to know. READs and atomic operations are as many as this side takes.
-    pub fn own(&self) -> Peer {
-        Peer { ip: self.provider.address().ip(), qp: self.qp.0, psn: self.psn, reads: RD_ATOMIC }
+    /// Returns the information for the other side. The number of READs and atomic operations is this side's maximum.
+    pub fn own_qp(&self) -> PeerQp {
+        PeerQp { ip: self.provider.address().ip(), qp: self.qp.0, psn: self.psn, reads: MAX_RD_ATOMIC }
     }
 
-    /// Begins to send with this sequence number instead of its own, which it returns.
-    pub fn begin_at(&mut self, psn: u32) -> u32 {
+    /// Replaces the first sequence number to send, and returns the old one.
+    pub fn replace_psn(&mut self, psn: u32) -> u32 {
         std::mem::replace(&mut self.psn, psn)
     }
 
-    /// Key and address of the memory that is the other side's to use.
-    pub fn window(&self) -> (u32, u64) {
+    /// Returns the key and the address of the memory that the other side uses.
+    pub fn remote_memory(&self) -> (u32, u64) {
         (self.memory.rkey, self.memory.address)
     }
 
-    /// The endpoint, to drive a [queue pair](Self::queue_pair) of one's own.
+    /// Returns the endpoint, to drive another [queue pair](Self::queue_pair).
     pub fn provider(&mut self) -> &mut impl shotline_verbs::api::Provider {
         &mut self.provider
     }
 
-    /// One more reliable queue pair with a completion queue, and a registration of all of a region.
+    /// Creates another reliable queue pair, with a completion queue and a registration of a whole region.
     pub fn queue_pair(&mut self, region: &Arc<Region>, access: Access) -> Result<(Cq, Qp, Mr)> {
         let len = region.len() as u64;
         let memory = self.provider.reg_mr(self.pd, region, 0, len, access, Addressing::ZeroBased)?;
-        let cq = self.provider.create_cq(2 * MOST)?;
+        let cq = self.provider.create_cq(2 * MAX_WR)?;
         let qp = self.provider.create_qp(&config(Service::Rc, self.pd, cq))?;
         Ok((cq, qp, memory))
     }
 
-    /// Takes the queue pair to where it can send.
-    pub fn connect(&mut self, peer: &Peer, mtu: Mtu) -> Result {
+    /// Moves the queue pair to the ready-to-send state.
+    pub fn connect(&mut self, peer: &PeerQp, mtu: Mtu) -> Result {
         self.bring_up(self.qp, self.service, peer, self.psn, mtu)?;
         let address = SocketAddr::new(peer.ip, ROCE_PORT);
         self.to = (self.service == Service::Ud).then_some(Destination { address, qp: peer.qp, q_key: Q_KEY });
-        self.taken = true;
+        self.is_connected = true;
         Ok(())
     }
 
-    /// Is as before [`Self::connect`], with what was this side's own then.
-    pub fn forget(&mut self, own: &Peer) -> Result {
+    /// Undoes [`Self::connect`] and restores the first sequence number of `own`.
+    pub fn reset(&mut self, own: &PeerQp) -> Result {
         self.provider.modify_qp(self.qp, Modify::Reset)?;
-        (self.psn, self.taken) = (own.psn, false);
+        (self.psn, self.is_connected) = (own.psn, false);
         self.done.clear();
         Ok(())
     }
 
-    /// Takes any queue pair to where it can send, beginning with this sequence number.
-    pub fn bring_up(&mut self, qp: Qp, service: Service, peer: &Peer, psn: u32, mtu: Mtu) -> Result {
+    /// Moves any queue pair to the ready-to-send state, with `psn` as its first sequence number.
+    pub fn bring_up(&mut self, qp: Qp, service: Service, peer: &PeerQp, psn: u32, mtu: Mtu) -> Result {
         let address = SocketAddr::new(peer.ip, ROCE_PORT);
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        // 0.64 ms: time enough for a peer that is a program on an emulated machine.
+        // 0.64 ms: enough time for a peer that is a program on an emulated machine.
         let min_rnr_timer = RnrTimer::from_code(12).ok_or("there is no such timer")?;
         self.provider.modify_qp(qp, Modify::Init { access, q_key: Q_KEY })?;
         let receive = ReadyToReceive {
             peer: (service != Service::Ud).then_some((address, peer.qp)),
             mtu,
             psn: peer.psn,
-            max_dest_rd_atomic: RD_ATOMIC,
+            max_dest_rd_atomic: MAX_RD_ATOMIC,
             min_rnr_timer,
             ack_every: 0,
         };
         self.provider.modify_qp(qp, Modify::ReadyToReceive(receive))?;
         let send = ReadyToSend {
             psn,
-            timeout: Duration::from_millis(67), // 4.096 us x 2^14, as the peers have it
-            retry_cnt: 7,
-            rnr_retry: 7,
-            max_rd_atomic: peer.reads.min(RD_ATOMIC),
+            timeout: Duration::from_millis(67), // 4.096 us x 2^14, the value of the peers
+            retries: 7,
+            rnr_retries: 7,
+            max_rd_atomic: peer.reads.min(MAX_RD_ATOMIC),
         };
         self.provider.modify_qp(qp, Modify::ReadyToSend(send))?;
         Ok(())
     }
 
-    /// Posts an operation of `len` bytes of the outgoing half of the memory.
+    /// Posts an operation of `len` bytes of the outgoing buffer.
     pub fn post(&mut self, operation: Operation, len: u32) -> Result {
         self.post_at(operation, u64::from(self.slot), len)
     }
 
-    /// Posts an operation of `len` bytes from a place of the memory.
+    /// Posts an operation of `len` bytes at an offset of the memory.
     pub fn post_at(&mut self, operation: Operation, at: u64, len: u32) -> Result {
         let element = [Element { address: self.memory.address + at, len, lkey: self.memory.lkey }];
         let request = SendWr { destination: self.to, ..SendWr::new(0, operation, Data::Elements(&element)) };
         self.provider.post_send(self.qp, &[request]).map_err(|(_, error)| error.into())
     }
 
-    /// Posts a receive into the incoming half of the memory.
+    /// Posts a receive into the incoming buffer.
     pub fn post_receive(&mut self) -> Result {
         let element = [Element { address: self.memory.address, len: self.slot, lkey: self.memory.lkey }];
         let request = RecvWr { id: 0, elements: &element };
         self.provider.post_recv(self.qp, &[request]).map_err(|(_, error)| error.into())
     }
 
-    /// The memory itself.
+    /// Returns the memory.
     pub fn memory(&self) -> &Region {
         &self.region
     }
 
-    /// Has connections managed by queue pair 1.
+    /// Opens queue pair 1 for connection management, if it is not open yet, and returns it.
     pub fn manage(&mut self) -> Result<&mut Services> {
         if self.services.is_none() {
             self.services = Some(Services::open(&mut self.provider)?);
@@ -228,7 +228,7 @@ impl Side {
         self.services.as_mut().ok_or_else(|| "there is no queue pair 1".into())
     }
 
-    /// What happens next to a connection; `None` if a completion comes first.
+    /// Returns the next event of a connection, or `None` if a completion comes first.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
         let mut end = self.deadline();
         loop {
@@ -238,12 +238,12 @@ impl Side {
             if !self.done.is_empty() {
                 return Ok(None);
             }
-            self.turn(None)?;
+            self.drive(None)?;
             self.check(&mut end)?;
         }
     }
 
-    /// Waits for the end of the connection. What completes meanwhile, and how, does not matter any more.
+    /// Waits for the end of the connection. Completions are discarded, with any status.
     pub fn until_ended(&mut self) -> Result {
         loop {
             match self.next_event()? {
@@ -254,7 +254,7 @@ impl Side {
         }
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     pub fn next(&mut self) -> Result<Completion> {
         let mut end = self.deadline();
         loop {
@@ -265,23 +265,24 @@ impl Side {
                 };
             }
             match self.events.pop_front() {
-                None | Some(Event::Established(_)) => {} // its first message has said so before
+                None | Some(Event::Established(_)) => {} // its first message was processed before
                 Some(event) => return Err(format!("the connection broke: {event}").into()),
             }
-            self.turn(None)?;
+            self.drive(None)?;
             self.check(&mut end)?;
         }
     }
 
-    /// Works until a file descriptor may have something to read, or there is nothing left to do.
-    pub fn turn(&mut self, beside: Option<rustix::fd::BorrowedFd<'_>>) -> Result {
+    /// Polls for completions and events, then sleeps until a file descriptor may be readable, unless there is more to
+    /// do.
+    pub fn drive(&mut self, other: Option<rustix::fd::BorrowedFd<'_>>) -> Result {
         use rustix::event::{PollFd, PollFlags, poll};
         let mut done = [Completion::default(); 64];
         let count = self.provider.poll_cq(self.cq, &mut done)?;
         self.done.extend(&done[..count]);
         if let Some(services) = &mut self.services {
             match services.progress(&mut self.provider)? {
-                Some(Event::Requested(other, ..)) if self.taken => {
+                Some(Event::Asked(other, ..)) if self.is_connected => {
                     let (manager, now) = services.manager();
                     manager.reject(now, other, reason::NO_QP);
                 }
@@ -293,29 +294,29 @@ impl Side {
         }
         let own = self.provider.fd();
         let mut fds: Vec<_> =
-            [Some(own), beside].into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let nap = rustix::time::Timespec { tv_sec: 0, tv_nsec: NAP.as_nanos() as i64 };
-        match poll(&mut fds, Some(&nap)) {
+            [Some(own), other].into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: MAX_SLEEP.as_nanos() as i64 };
+        match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(format!("cannot wait: {error}").into()),
         }
     }
 
-    /// Answers for a while: what is answered last may get lost, and is asked for again.
+    /// Answers for 300 ms more, because the last answer may be lost and requested again.
     pub fn linger(&mut self) -> Result {
-        let mut end = Deadline { left: Duration::from_millis(300), looked: Instant::now() };
+        let mut end = Deadline { remaining: Duration::from_millis(300), last_check: Instant::now() };
         while !end.is_over() {
-            self.turn(None)?;
+            self.drive(None)?;
         }
         Ok(())
     }
 
-    /// Patience that begins now.
+    /// Starts a new deadline.
     pub fn deadline(&self) -> Deadline {
-        Deadline { left: self.patience, looked: Instant::now() }
+        Deadline { remaining: self.patience, last_check: Instant::now() }
     }
 
-    /// That nobody asked for the end, and that it is not too late.
+    /// Checks that no signal has arrived and that the deadline has not expired.
     pub fn check(&self, end: &mut Deadline) -> Result {
         if self.stop.load(Ordering::Relaxed) {
             return Err("ended by a signal".into());
@@ -326,21 +327,22 @@ impl Side {
         Ok(())
     }
 
-    /// What happened to the queue pair, and to the endpoint before any queue pair saw it.
-    pub fn tally(&self) -> EndpointCounters {
-        let mut tally = self.provider.qp_counters(self.qp);
-        self.provider.total_counters().refused.iter().for_each(|(cause, count)| {
-            *tally.refused.entry(cause).or_default() += count;
+    /// Returns the counters of the queue pair, including packets that the endpoint refused before they reached a queue
+    /// pair.
+    pub fn counters(&self) -> Tally {
+        let mut counters = self.provider.tally(self.qp);
+        self.provider.total().refused.iter().for_each(|(cause, count)| {
+            *counters.refused.entry(cause).or_default() += count;
         });
-        qp_counters
+        counters
     }
 
-    /// What the other side did with the memory.
-    pub fn usage(&self) -> Result<RegistrationCounters> {
+    /// Returns what the other side did with the memory.
+    pub fn usage(&self) -> Result<Usage> {
         Ok(self.provider.mr_usage(&self.memory)?)
     }
 
-    /// The sum of the words of 64 bits of the memory that is the other side's to use: what atomic operations have added.
+    /// Returns the sum of the 64-bit words of the other side's memory, which is what atomic operations have added.
     pub fn sum(&self) -> u64 {
         let mut bytes = vec![0; self.slot as usize];
         self.region.read(0, &mut bytes);
@@ -354,9 +356,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_of_this_program_is_no_silence_of_the_other_side() {
+    fn pause_of_this_process_does_not_expire_deadline() {
         let before = Instant::now() - Duration::from_secs(1);
-        assert!(!Deadline { left: 4 * NAP, looked: before }.is_over());
-        assert!(Deadline { left: 2 * NAP, looked: before }.is_over());
+        assert!(!Deadline { remaining: 4 * MAX_SLEEP, last_check: before }.is_over());
+        assert!(Deadline { remaining: 2 * MAX_SLEEP, last_check: before }.is_over());
     }
 }

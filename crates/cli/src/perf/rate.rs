@@ -1,11 +1,11 @@
-//! Rates: groups of operations, as many under way as asked for.
+//! Rates of groups of operations, with up to `depth` groups in flight.
 
 use super::args::Args;
-use super::connection::{Connection, Lanes, Need};
-use super::measure::{Poller, Window, repeat};
+use super::connection::{Connection, Lanes, QpRequirements};
+use super::histogram::Histogram;
+use super::measure::{Poller, RunningIteration, repeat};
 use super::point::{Point, Verb, operation, rights};
 use super::report::{Iteration, Row};
-use super::times::Times;
 use crate::Result;
 use shotline_verbs::api::{Completion, Data, Element, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
@@ -14,11 +14,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Completions taken at once.
+/// Maximum number of completions polled at once.
 const BATCH: usize = 64;
-/// Polls without a completion between two looks at the clock and the control connection.
-const WAIT_TIMEOUT: u32 = 1024;
-/// Memory for a target's receives.
+/// Number of empty polls between two checks of the clock and the control connection.
+const IDLE_POLLS: u32 = 1024;
+/// Memory for a target's receives, in bytes.
 const RECEIVE_BYTES: u64 = 32 << 20;
 
 /// Measures a rate.
@@ -30,22 +30,22 @@ pub fn measure<P: Endpoint>(
     stop: &AtomicBool,
 ) -> Result<Row> {
     let Point { size, group, .. } = *point;
-    let under_way = u32::from(group) * u32::from(args.depth);
+    let in_flight = u32::from(group) * u32::from(args.depth);
     let span = args.span(point);
-    // Twice what is under way, so that the target's reposting is not waited for.
+    // Twice the number in flight, so that sends do not wait for the target to repost.
     let receives =
-        (RECEIVE_BYTES / u64::from(size.max(1))).clamp(1, u64::from(MAX_RECEIVES).min(2 * u64::from(under_way)));
-    let lanes = connection.open(&Need {
+        (RECEIVE_BYTES / u64::from(size.max(1))).clamp(1, u64::from(MOST_RECEIVES).min(2 * u64::from(in_flight)));
+    let lanes = connection.open(&QpRequirements {
         service: args.qp,
         pairs: args.pairs,
-        sends: under_way,
+        sends: in_flight,
         receives: 1,
         target_receives: match verb {
             Verb::Send => Receives { count: receives as u16, bytes: size },
             _ => Receives::default(),
         },
         target_sends: if args.bidirectional { group } else { 0 },
-        // One a group, unless something goes wrong.
+        // One completion per group, unless an operation fails.
         completions: u32::from(args.pairs) * u32::from(args.depth) + 64,
         mtu: args.mtu(),
         rights: rights(verb),
@@ -74,12 +74,12 @@ fn iterate<P: Endpoint>(
     let requests: Vec<SendWr<'_>> = requests(&elements, lanes, verb, size, group);
     let number: HashMap<u32, usize> = lanes.all.iter().enumerate().map(|(index, lane)| (lane.qp.0, index)).collect();
     let mut next = vec![0; lanes.all.len()];
-    let mut times = Times::new();
-    // When the groups under way were posted, in the order in which they complete.
-    let mut under_way = vec![VecDeque::with_capacity(args.depth.into()); lanes.all.len()];
+    let mut times = Histogram::new();
+    // Post times of the groups in flight, in the order of their completion.
+    let mut in_flight = vec![VecDeque::with_capacity(args.depth.into()); lanes.all.len()];
 
-    let window = Window::open(connection, lanes, point, stop)?;
-    let (mut ended, mut over, mut groups, mut posted) = (window.began, false, 0_u64, 0_u64);
+    let iteration = RunningIteration::open(connection, lanes, point, stop)?;
+    let (mut ended, mut over, mut groups, mut posted) = (iteration.began, false, 0_u64, 0_u64);
     let mut post = |connection: &mut Connection<P>, lane: usize| -> Result {
         let at: &mut usize = &mut next[lane];
         let group = &requests[*at..*at + usize::from(group)];
@@ -88,40 +88,40 @@ fn iterate<P: Endpoint>(
         Ok(())
     };
     for _ in 0..args.depth {
-        for (lane, under_way) in under_way.iter_mut().enumerate() {
-            under_way.push_back(Instant::now());
+        for (lane, in_flight) in in_flight.iter_mut().enumerate() {
+            in_flight.push_back(Instant::now());
             post(connection, lane)?;
             posted += 1;
         }
     }
-    let mut poller = Poller::new(args.event, WAIT_TIMEOUT);
+    let mut poller = Poller::new(args.event, IDLE_POLLS);
     let mut done = [Completion::default(); BATCH];
     while groups < posted {
         let done = poller.poll(connection, lanes, &mut done)?;
         if !done.is_empty() {
-            // One look at the clock for all of a batch, and for what is posted in their place.
+            // The clock is read once for a batch of completions and the groups that replace them.
             ended = Instant::now();
-            over |= window.is_over(ended);
+            over |= iteration.is_over(ended);
         } else if poller.checked {
-            over |= window.is_over(Instant::now());
+            over |= iteration.is_over(Instant::now());
         }
         for completion in done {
             groups += 1;
             let lane = if number.len() == 1 { 0 } else { number.get(&completion.qp).copied().unwrap_or(0) };
-            if let Some(since) = under_way[lane].pop_front() {
-                times.enter(ended - since);
+            if let Some(since) = in_flight[lane].pop_front() {
+                times.record(ended - since);
             }
             if !over {
-                under_way[lane].push_back(ended);
+                in_flight[lane].push_back(ended);
                 post(connection, lane)?;
                 posted += 1;
             }
         }
     }
-    window.close(connection, lanes, ended, groups * u64::from(group), size, times)
+    iteration.close(connection, lanes, ended, groups * u64::from(group), size, times)
 }
 
-/// One element for each operation of the span.
+/// Returns one element for each operation of the span.
 pub fn elements<P: Endpoint>(connection: &Connection<P>, span: u64, size: u32) -> Vec<Element> {
     let step = u64::from(size.max(8));
     let memory = connection.memory;
@@ -129,7 +129,7 @@ pub fn elements<P: Endpoint>(connection: &Connection<P>, span: u64, size: u32) -
     (0..span / step).map(element).collect()
 }
 
-/// One request for each element; the last of each group completes.
+/// Returns one work request for each element. The last one of each group is signalled.
 pub fn requests<'a>(elements: &'a [Element], lanes: &Lanes, verb: Verb, size: u32, group: u16) -> Vec<SendWr<'a>> {
     let step = u64::from(size.max(8));
     let request = |(place, element): (usize, &'a Element)| {

@@ -1,9 +1,9 @@
-//! `shotline sweep search`: the highest rate without loss.
+//! `shotline sweep search`: searches the highest rate without loss.
 
 use super::common::Common;
 use super::files::Files;
-use super::measure::{Bench, Counts, Run};
-use super::point::{By, Point};
+use super::measure::{Bench, LinkCounters, Run};
+use super::point::{Point, ShotTiming};
 use super::report::{Header, Report};
 use crate::{Result, framing};
 use serde::Serialize;
@@ -11,8 +11,8 @@ use shotline_plan::search::{Answer, Question, Search};
 use shotline_wire::framing::Kind;
 use std::path::PathBuf;
 
-/// Trials this close to the result, as a ratio, tell what limits it.
-const CLOSE: f64 = 1.25;
+/// Failed trials within this ratio of the result determine what limits it.
+const NEAR_RATIO: f64 = 1.25;
 
 /// Arguments of `shotline sweep search`.
 #[derive(clap::Args)]
@@ -51,13 +51,13 @@ pub struct Args {
     #[arg(long, value_name = "RATE", help_heading = "Search")]
     to: Option<f64>,
     /// Width of the interval, as part of the rate
-    #[arg(long, default_value = "2%", value_parser = part, value_name = "PART", help_heading = "Search")]
+    #[arg(long, default_value = "2%", value_parser = parse_fraction, value_name = "PART", help_heading = "Search")]
     precision: f64,
     /// Probability that the interval holds the rate
-    #[arg(long, default_value = "0.95", value_parser = part, value_name = "P", help_heading = "Search")]
+    #[arg(long, default_value = "0.95", value_parser = parse_fraction, value_name = "P", help_heading = "Search")]
     confidence: f64,
     /// Part of the trials at the rate sought that lose nothing
-    #[arg(long, default_value = "0.5", value_parser = part, value_name = "P", help_heading = "Search")]
+    #[arg(long, default_value = "0.5", value_parser = parse_fraction, value_name = "P", help_heading = "Search")]
     passing: f64,
     /// Most trials for each rate that is searched
     #[arg(long, default_value_t = 100, value_name = "N", help_heading = "Run")]
@@ -75,8 +75,8 @@ enum Unit {
     Hz,
 }
 
-/// A part of one, as `0.02` or `2%`.
-fn part(text: &str) -> std::result::Result<f64, String> {
+/// Parses a fraction such as `0.02` or `2%`.
+fn parse_fraction(text: &str) -> std::result::Result<f64, String> {
     let (digits, unit) = match text.strip_suffix('%') {
         Some(digits) => (digits, 0.01),
         None => (text, 1.0),
@@ -85,15 +85,15 @@ fn part(text: &str) -> std::result::Result<f64, String> {
     value.map(|value| value * unit).ok_or_else(|| format!("expected a part such as 0.02 or 2%, found {text}"))
 }
 
-/// Why a trial did not pass.
+/// Cause of a failed trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Failure {
-    /// The probe fell behind the rate asked for.
+    /// The probe did not reach the rate asked for.
     Sender,
-    /// Packets were lost on the way to their places, or shots there were no buffers for.
+    /// Packets were lost before they were placed, or there was no buffer for a shot.
     Receiver,
-    /// The recorder gave shots up.
+    /// The recorder dropped shots.
     Recorder,
 }
 
@@ -115,7 +115,7 @@ struct Trial {
 /// The JSON line of a result.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename = "loss_free_rate")]
-struct Found {
+struct SearchResult {
     framing: &'static str,
     sink: &'static str,
     samples: u32,
@@ -132,13 +132,13 @@ struct Found {
     limited_by: Option<Failure>,
 }
 
-/// Searches.
+/// Runs the search for each sink and framing.
 pub fn run(args: &Args) -> Result {
     let framings = framing::all_with_set_up(&args.framing)?;
     if args.samples == 0 {
         return Err("expected --samples of 1 or more, found 0".into());
     }
-    let bench = Bench::new(&args.common, By::Rate, if args.dir.is_some() { 3.0 } else { 1.0 })?;
+    let bench = Bench::new(&args.common, ShotTiming::Rate, if args.dir.is_some() { 3.0 } else { 1.0 })?;
     let probe = bench.describe(args.samples)?;
     let (geometry, links) = (bench.geometry(&probe, args.samples)?, bench.links(&probe));
     let event_bytes = u64::from(geometry.slot_bytes()) * u64::from(links);
@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result {
     report.say("\nframing  sink       Gbit/s   interval            shots/s   trials  limited by");
     'all: for sink in sinks {
         for &framing in &framings {
-            let mut one = One { bench: &bench, framing, files: sink, args, shot_gbit, failures: Vec::new() };
+            let mut one = RateSearch { bench: &bench, framing, files: sink, args, shot_gbit, failures: Vec::new() };
             one.search(question, &mut report)?;
             if bench.interrupted() {
                 break 'all;
@@ -163,7 +163,7 @@ pub fn run(args: &Args) -> Result {
 }
 
 impl Args {
-    /// In Gbit/s.
+    /// Returns the parameters of the search, in Gbit/s.
     fn question(&self, shot_gbit: f64) -> Result<Question> {
         let (gbit, unit) = if self.unit == Unit::Hz { (shot_gbit, "shots/s") } else { (1.0, "Gbit/s") };
         let (from, to) = (self.from.unwrap_or(0.1 / gbit), self.to.unwrap_or(200.0 / gbit));
@@ -181,8 +181,8 @@ impl Args {
     }
 }
 
-/// The search of one rate.
-struct One<'a> {
+/// Search of the rate of one framing and one sink.
+struct RateSearch<'a> {
     bench: &'a Bench,
     framing: Kind,
     files: Option<&'a Files>,
@@ -191,7 +191,7 @@ struct One<'a> {
     failures: Vec<(f64, Failure)>,
 }
 
-impl One<'_> {
+impl RateSearch<'_> {
     fn search(&mut self, question: Question, report: &mut Report) -> Result {
         let ready = self.bench.ready(self.args.samples, None)?;
         let mut search = Search::new(question)?;
@@ -218,18 +218,18 @@ impl One<'_> {
                 shots_lost: run.links.iter().map(|link| link.shots_lost()).sum::<u64>() + run.sink_errors,
             })?;
         }
-        self.tell(&search, report)
+        self.report_result(&search, report)
     }
 
     fn sink(&self) -> &'static str {
         if self.files.is_some() { "record" } else { "receive" }
     }
 
-    /// Why a run does not count as one without loss at this rate.
+    /// Returns why a run is not loss-free at this rate, if it is not.
     fn failure(&self, run: &Run, hz: f64) -> Option<Failure> {
-        let gave_up = |link: &Counts| link.shots_dropped.keys().any(|cause| cause.starts_with("sink_"));
+        let dropped_shots = |link: &LinkCounters| link.shots_dropped.keys().any(|cause| cause.starts_with("sink_"));
         let slowest = run.links.iter().map(|link| link.sent_hz()).fold(f64::INFINITY, f64::min);
-        if run.sink_errors > 0 || run.links.iter().any(gave_up) {
+        if run.sink_errors > 0 || run.links.iter().any(dropped_shots) {
             Some(Failure::Recorder)
         } else if !run.lossless() {
             Some(Failure::Receiver)
@@ -240,12 +240,12 @@ impl One<'_> {
         }
     }
 
-    fn tell(&self, search: &Search, report: &mut Report) -> Result {
+    fn report_result(&self, search: &Search, report: &mut Report) -> Result {
         let answer = search.answer();
         let Answer { rate, low, high, reached } = answer;
         let hz = |gbps: f64| gbps / self.shot_gbit;
         let limited_by = self.limit(rate);
-        report.line(&Found {
+        report.line(&SearchResult {
             framing: self.framing.name(),
             sink: self.sink(),
             samples: self.args.samples,
@@ -274,9 +274,9 @@ impl One<'_> {
         Ok(())
     }
 
-    /// Why most trials close to a rate failed.
+    /// Returns why most trials close to a rate failed.
     fn limit(&self, rate: f64) -> Option<Failure> {
-        let close = |failed: &&(f64, Failure)| failed.0 <= rate * CLOSE && rate <= failed.0 * CLOSE;
+        let close = |failed: &&(f64, Failure)| failed.0 <= rate * NEAR_RATIO && rate <= failed.0 * NEAR_RATIO;
         let count = |failure| self.failures.iter().filter(close).filter(|failed| failed.1 == failure).count();
         let most = [Failure::Sender, Failure::Receiver, Failure::Recorder].into_iter().max_by_key(|it| count(*it));
         most.filter(|failure| count(*failure) > 0)
@@ -301,17 +301,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_numbers_or_percentages() {
-        assert_eq!(part("0.02"), Ok(0.02));
-        assert_eq!(part("2%"), Ok(0.02));
-        assert_eq!(part("99.5 %"), Ok(0.995));
+    fn fractions_are_numbers_or_percentages() {
+        assert_eq!(parse_fraction("0.02"), Ok(0.02));
+        assert_eq!(parse_fraction("2%"), Ok(0.02));
+        assert_eq!(parse_fraction("99.5 %"), Ok(0.995));
         for wrong in ["", "%", "two", "nan", "2%%"] {
-            assert!(part(wrong).unwrap_err().contains(wrong), "{wrong}");
+            assert!(parse_fraction(wrong).unwrap_err().contains(wrong), "{wrong}");
         }
     }
 
     #[test]
-    fn an_interval_that_is_open_says_so() {
+    fn open_intervals_are_described() {
         let answer = |low, high| Answer { rate: 2.0, low, high, reached: false };
         assert_eq!(interval(&answer(Some(1.0), Some(3.0))), "1.00 to 3.00");
         assert_eq!(interval(&answer(Some(1.0), None)), "above 1.00");

@@ -1,4 +1,4 @@
-//! What the commands print.
+//! Output of the probe commands.
 
 use crate::framing;
 use crate::output::Rows;
@@ -12,7 +12,7 @@ fn row(name: &str, value: impl ToString) -> (String, String) {
     (name.into(), value.to_string())
 }
 
-/// What a probe is.
+/// Properties of a probe.
 #[derive(Serialize)]
 pub struct Description {
     probe: String,
@@ -65,9 +65,9 @@ impl Rows for Description {
     }
 }
 
-/// What holds for a link now.
+/// Configuration of a link.
 #[derive(Serialize)]
-pub struct Configured {
+pub struct ConfigureReport {
     pub probe: String,
     pub link: u8,
     #[serde(serialize_with = "framing::name")]
@@ -88,7 +88,7 @@ pub struct Configured {
     pub sequence: Option<Vec<u16>>,
 }
 
-impl Rows for Configured {
+impl Rows for ConfigureReport {
     fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![
             row("probe", &self.probe),
@@ -112,29 +112,29 @@ impl Rows for Configured {
 }
 
 #[derive(Serialize)]
-pub struct Started {
+pub struct StartReport {
     pub probe: String,
     pub first_shot: u64,
 }
 
-impl Rows for Started {
+impl Rows for StartReport {
     fn rows(&self) -> Vec<(String, String)> {
         vec![row("probe", &self.probe), row("first shot", self.first_shot)]
     }
 }
 
-/// How a probe is doing.
+/// Status of a probe.
 #[derive(Serialize)]
-pub struct Doing {
+pub struct Status {
     probe: String,
     running: bool,
     next_shot: u64,
     triggers_missed: u64,
-    links: Vec<LinkDoing>,
+    links: Vec<LinkStatus>,
 }
 
 #[derive(Serialize)]
-struct LinkDoing {
+struct LinkStatus {
     link: u8,
     shots_sent: u64,
     packets_sent: u64,
@@ -144,9 +144,9 @@ struct LinkDoing {
     corrupted: u32,
 }
 
-impl Doing {
+impl Status {
     pub fn of(probe: SocketAddr, reports: &[Report]) -> Self {
-        let link = |report: &Report| LinkDoing {
+        let link = |report: &Report| LinkStatus {
             link: report.link,
             shots_sent: report.shots_sent,
             packets_sent: report.packets_sent,
@@ -166,7 +166,7 @@ impl Doing {
     }
 }
 
-impl Rows for Doing {
+impl Rows for Status {
     fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![
             row("probe", &self.probe),
@@ -178,7 +178,7 @@ impl Rows for Doing {
             let name = format!("link {}", link.link);
             rows.push((name.clone(), format!("{} shots, {} packets", link.shots_sent, link.packets_sent)));
             if link.lost + link.duplicated + link.reordered + link.corrupted > 0 {
-                let LinkDoing { lost, duplicated, reordered, corrupted, .. } = link;
+                let LinkStatus { lost, duplicated, reordered, corrupted, .. } = link;
                 let faults = format!("{lost} lost, {duplicated} doubled, {reordered} late, {corrupted} corrupted");
                 rows.push((name + " on purpose", faults));
             }
@@ -188,7 +188,7 @@ impl Rows for Doing {
 }
 
 #[derive(Serialize)]
-pub struct Triggered {
+pub struct TriggerReport {
     pub probe: String,
     pub sequence: u32,
     pub command_only: bool,
@@ -196,7 +196,7 @@ pub struct Triggered {
     pub answered_us: f64,
 }
 
-impl Rows for Triggered {
+impl Rows for TriggerReport {
     fn rows(&self) -> Vec<(String, String)> {
         let shot = if self.command_only { "next shot" } else { "shot" };
         vec![
