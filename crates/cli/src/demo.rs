@@ -112,15 +112,15 @@ pub fn run(args: &Args) -> Result {
     drop(probe);
     say(&format!("Recorded to {}. Reading it back.", args.out.display()));
     let verdict = verify(&args.out, &VerifyOptions::default())?;
-    let check_accounted = check_accounted(&outcome);
+    let accounted = check_accounted(&outcome);
     let report = DemoReport {
-        verified: verdict.verified && check_accounted.is_ok(),
+        verified: verdict.verified && accounted.is_ok(),
         packets_compared: verdict.links.iter().map(|link| link.pattern_packets).sum(),
         injected: injected(&outcome),
         summary: Summary::of(&outcome),
     };
     print_report(args.json, &report)?;
-    check_accounted?;
+    accounted?;
     outcome.end.check()?;
     if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }
 }

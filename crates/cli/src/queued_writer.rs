@@ -69,7 +69,7 @@ impl<W: Write + AsFd + 'static> QueuedWriter<W> {
     pub fn new(output: fn() -> W) -> Self {
         let queue = Arc::<Queue>::default();
         let writer = Arc::clone(&queue);
-        let thread = std::thread::Builder::new().name("tell".into()).spawn(move || writer.run(output()));
+        let thread = std::thread::Builder::new().name("output".into()).spawn(move || writer.run(output()));
         Self { output, queue: thread.is_ok().then_some(queue) }
     }
 

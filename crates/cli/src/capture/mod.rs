@@ -54,8 +54,9 @@ pub fn read(path: &Path, roce_ports: &[u16]) -> Result<Capture> {
     let roce_ports = roce_ports.iter().copied().chain([udp::ROCE_PORT]).collect();
     let mut analysis = Analysis { roce_ports, ..Analysis::default() };
     let damage = for_each_frame(path, |frame| analysis.frame(&frame))?;
-    let not_shots = analysis.unsupported_links.iter().next();
-    if let (Some((number, _)), true) = (not_shots, analysis.unsupported_links.values().sum::<u64>() == analysis.frames)
+    let unsupported = analysis.unsupported_links.iter().next();
+    if let (Some((number, _)), true) =
+        (unsupported, analysis.unsupported_links.values().sum::<u64>() == analysis.frames)
     {
         return Err(format!(
             "{} has link type {number}; expected Ethernet (1), raw IP (101) or Linux cooked (113, 276): capture on an Ethernet interface, such as tcpdump -i eth0 -w run.pcap",

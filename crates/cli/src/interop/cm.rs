@@ -86,7 +86,7 @@ pub fn connect(local: &mut LocalEndpoint, to: IpAddr, port: u16, mtu: Mtu) -> Re
     let (connection, reply) = request_connection(local, own, to, port, mtu)?;
     let Reply { qp, psn, reads, .. } = *reply;
     let psn = local.replace_psn(psn);
-    local.connect(&PeerQp { ip: to, qp, psn, reads: reads.answers }, mtu)?;
+    local.connect(&PeerQp { ip: to, qp, psn, rd_atomic: reads.answers }, mtu)?;
     local.post_receive()?;
     confirm(local, connection)?;
     Ok(connection)
@@ -115,7 +115,7 @@ impl CmChannel {
         let own = PeerQp { qp: qp.0, psn, ..local.own_qp() };
         let (connection, reply) = request_connection(local, own, to, port, mtu)?;
         let channel = Self { cq, qp, memory, region, connection, other: None };
-        let peer = PeerQp { ip: to, qp: reply.qp, psn, reads: 0 };
+        let peer = PeerQp { ip: to, qp: reply.qp, psn, rd_atomic: 0 };
         local.bring_up(qp, Service::Rc, &peer, reply.psn, mtu)?;
         channel.post_receive(local)?;
         confirm(local, connection)?;

@@ -43,7 +43,7 @@ pub struct PeerQp {
     /// First sequence number.
     pub psn: u32,
     /// Number of READs and atomic operations that the side answers at once.
-    pub reads: u8,
+    pub rd_atomic: u8,
 }
 
 /// The local endpoint, with its memory and one queue pair.
@@ -65,7 +65,7 @@ pub struct LocalEndpoint {
     /// The queue pair belongs to a connection.
     is_connected: bool,
     stop: Arc<AtomicBool>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 fn config(service: Service, pd: Pd, cq: Cq) -> QpConfig {
@@ -100,7 +100,7 @@ impl LocalEndpoint {
         let cq = provider.create_cq(2 * MAX_WR)?;
         let qp = provider.create_qp(&config(common.qp, pd, cq))?;
         let psn = Bits24::random().ok_or("the operating system's random source cannot be read")?.get();
-        let (service, patience, slot) = (common.qp, common.patience, slot as u32);
+        let (service, timeout, slot) = (common.qp, common.patience, slot as u32);
         let (done, events) = Default::default();
         let (to, services, is_connected) = (None, None, false);
         Ok(Self {
@@ -119,13 +119,13 @@ impl LocalEndpoint {
             events,
             is_connected,
             stop,
-            patience,
+            timeout,
         })
     }
 
     /// Returns the information for the other side. The number of READs and atomic operations is this side's maximum.
     pub fn own_qp(&self) -> PeerQp {
-        PeerQp { ip: self.provider.address().ip(), qp: self.qp.0, psn: self.psn, reads: MAX_RD_ATOMIC }
+        PeerQp { ip: self.provider.address().ip(), qp: self.qp.0, psn: self.psn, rd_atomic: MAX_RD_ATOMIC }
     }
 
     /// Replaces the first sequence number to send, and returns the old one.
@@ -190,7 +190,7 @@ impl LocalEndpoint {
             timeout: Duration::from_millis(67), // 4.096 us x 2^14, the value of the peers
             retries: 7,
             rnr_retries: 7,
-            max_rd_atomic: peer.reads.min(MAX_RD_ATOMIC),
+            max_rd_atomic: peer.rd_atomic.min(MAX_RD_ATOMIC),
         };
         self.provider.modify_qp(qp, Modify::ReadyToSend(send))?;
         Ok(())
@@ -313,7 +313,7 @@ impl LocalEndpoint {
 
     /// Starts a new deadline.
     pub fn deadline(&self) -> Deadline {
-        Deadline { remaining: self.patience, last_check: Instant::now() }
+        Deadline { remaining: self.timeout, last_check: Instant::now() }
     }
 
     /// Checks that no signal has arrived and that the deadline has not expired.
@@ -322,7 +322,7 @@ impl LocalEndpoint {
             return Err("ended by a signal".into());
         }
         if end.is_over() {
-            return Err(format!("the other side was silent for {} s", self.patience.as_secs_f64()).into());
+            return Err(format!("the other side was silent for {} s", self.timeout.as_secs_f64()).into());
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ enum OobTransport {
 
 impl OobChannel {
     /// Connects to the other side by RDMA's connection manager.
-    pub fn cm(host: &str, port: u16, local: &mut LocalEndpoint, mtu: Mtu) -> Result<Self> {
+    pub fn connect_cm(host: &str, port: u16, local: &mut LocalEndpoint, mtu: Mtu) -> Result<Self> {
         let channel = CmChannel::connect(local, cm::address(host)?, port, mtu)?;
         Ok(Self { transport: OobTransport::Cm(channel), client: true })
     }

@@ -52,7 +52,7 @@ pub(super) fn run(
     let port = common.port.unwrap_or(PORT);
     let host = common.host.as_deref().filter(|_| rdma_cm);
     let mut oob = match host {
-        Some(host) => OobChannel::cm(host, port, local, plan.mtu)?,
+        Some(host) => OobChannel::connect_cm(host, port, local, plan.mtu)?,
         None => OobChannel::open(common, local)?,
     };
     let mtu = negotiate(&mut oob, local, plan)?;
@@ -193,7 +193,7 @@ impl PeerInfo {
         let gid: String = gid(peer.ip).iter().map(|byte| format!("{byte:02x}:")).collect();
         let words = format!(
             "{:04x}:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:{gid}{:08x}:",
-            0, peer.reads, peer.qp, peer.psn, memory.rkey, memory.address, 0
+            0, peer.rd_atomic, peer.qp, peer.psn, memory.rkey, memory.address, 0
         );
         let mut bytes = [0; LEN];
         bytes[..words.len()].copy_from_slice(words.as_bytes()); // one byte of padding is left
@@ -205,7 +205,8 @@ impl PeerInfo {
     pub fn to_binary(&self) -> [u8; CM_LEN] {
         let Self { peer, memory } = self;
         let mut bytes = [0; CM_LEN];
-        for (word, at) in [u32::from(peer.reads), peer.qp, peer.psn, memory.rkey].into_iter().zip((4..).step_by(4)) {
+        for (word, at) in [u32::from(peer.rd_atomic), peer.qp, peer.psn, memory.rkey].into_iter().zip((4..).step_by(4))
+        {
             bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
         }
         bytes[24..32].copy_from_slice(&memory.address.to_be_bytes());
@@ -217,9 +218,9 @@ impl PeerInfo {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[32..48]);
-        let reads = word(4).min(MAX_RD_ATOMIC.into()) as u8;
+        let rd_atomic = word(4).min(MAX_RD_ATOMIC.into()) as u8;
         let address = u64::from(word(24)) << 32 | u64::from(word(28));
-        let peer = PeerQp { ip: ip(gid), qp: word(8), psn: word(12), reads };
+        let peer = PeerQp { ip: ip(gid), qp: word(8), psn: word(12), rd_atomic };
         Self { peer, memory: Remote { address, rkey: word(16) } }
     }
 
@@ -228,7 +229,7 @@ impl PeerInfo {
         let mut fields = words.split(':').map(|field| u64::from_str_radix(field, 16).ok());
         let mut next = || fields.next().flatten();
         let _lid = next()?;
-        let reads = next()?.min(MAX_RD_ATOMIC.into()) as u8;
+        let rd_atomic = next()?.min(MAX_RD_ATOMIC.into()) as u8;
         let mut bits24 = || next().and_then(|number| u32::try_from(number).ok()).filter(|number| *number < 1 << 24);
         let (qp, psn) = (bits24()?, bits24()?);
         let (rkey, address) = (u32::try_from(next()?).ok()?, next()?);
@@ -236,7 +237,7 @@ impl PeerInfo {
         for byte in &mut gid {
             *byte = u8::try_from(next()?).ok()?;
         }
-        Some(Self { peer: PeerQp { ip: ip(gid), qp, psn, reads }, memory: Remote { address, rkey } })
+        Some(Self { peer: PeerQp { ip: ip(gid), qp, psn, rd_atomic }, memory: Remote { address, rkey } })
     }
 }
 
@@ -246,22 +247,22 @@ mod tests {
 
     #[test]
     fn peer_info_round_trips_in_perftest_format() {
-        let peer = PeerQp { ip: "fd77::2".parse().unwrap(), qp: 0x11, psn: 0xff_ffff, reads: 16 };
-        let introduction = PeerInfo { peer, memory: Remote { address: 0x7f00_1234_5000, rkey: 0xa1b2_c3d4 } };
-        let text = introduction.emit();
+        let peer = PeerQp { ip: "fd77::2".parse().unwrap(), qp: 0x11, psn: 0xff_ffff, rd_atomic: 16 };
+        let peer_info = PeerInfo { peer, memory: Remote { address: 0x7f00_1234_5000, rkey: 0xa1b2_c3d4 } };
+        let text = peer_info.emit();
         assert_eq!(&text[..45], b"0000:0010:000011:ffffff:a1b2c3d4:00007f001234");
         assert_eq!(&text[LEN - 10..], b"00000000:\0");
-        assert_eq!(PeerInfo::parse(&text), Some(introduction));
-        let numbers = introduction.to_binary();
+        assert_eq!(PeerInfo::parse(&text), Some(peer_info));
+        let numbers = peer_info.to_binary();
         assert_eq!(numbers[4..20], [0, 0, 0, 16, 0, 0, 0, 0x11, 0, 0xff, 0xff, 0xff, 0xa1, 0xb2, 0xc3, 0xd4]);
         assert_eq!(numbers[24..32], [0, 0, 0x7f, 0, 0x12, 0x34, 0x50, 0]);
-        assert_eq!(PeerInfo::from_binary(&numbers), introduction);
+        assert_eq!(PeerInfo::from_binary(&numbers), peer_info);
     }
 
     #[test]
     fn malformed_peer_info_is_refused() {
         let sound = PeerInfo {
-            peer: PeerQp { ip: [10, 0, 0, 1].into(), qp: 1, psn: 2, reads: 3 },
+            peer: PeerQp { ip: [10, 0, 0, 1].into(), qp: 1, psn: 2, rd_atomic: 3 },
             memory: Remote { address: 4, rkey: 5 },
         };
         for at in [10, 20, 50] {

@@ -79,7 +79,7 @@ fn parse(bytes: &[u8; LEN]) -> Option<PeerQp> {
     let number = |field: &str| u32::from_str_radix(field, 16).ok().filter(|number| *number < 1 << 24);
     let (qp, psn) = (number(fields.next()?)?, number(fields.next()?)?);
     let gid = u128::from_str_radix(fields.next()?, 16).ok()?;
-    Some(PeerQp { ip: ip(gid.to_be_bytes()), qp, psn, reads: 1 })
+    Some(PeerQp { ip: ip(gid.to_be_bytes()), qp, psn, rd_atomic: 1 })
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn peer_info_matches_rdma_core() {
         let written = *b"0000:000011:4bbf10:00000000000000000000ffff0a4d0002\0";
-        let peer = PeerQp { ip: [10, 77, 0, 2].into(), qp: 0x11, psn: 0x4b_bf10, reads: 1 };
+        let peer = PeerQp { ip: [10, 77, 0, 2].into(), qp: 0x11, psn: 0x4b_bf10, rd_atomic: 1 };
         assert_eq!(parse(&written), Some(peer));
         assert_eq!(peer_info(&peer), written);
     }

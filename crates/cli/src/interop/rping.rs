@@ -78,7 +78,7 @@ fn negotiate(plan: &Plan, local: &mut LocalEndpoint) -> Result<(Connection, Mtu)
             let Request { qp, psn, reads, mtu, .. } = *request;
             let (own, mtu) = (local.own_qp(), mtu.min(plan.mtu));
             let psn = local.replace_psn(psn);
-            local.connect(&PeerQp { ip: from, qp, psn, reads: reads.answers }, mtu)?;
+            local.connect(&PeerQp { ip: from, qp, psn, rd_atomic: reads.answers }, mtu)?;
             local.post_receive()?;
             // What the other side initiates is what this side answers, and vice versa.
             let reads = Reads { answers: reads.begins.min(MAX_RD_ATOMIC), begins: reads.answers.min(MAX_RD_ATOMIC) };

@@ -185,11 +185,11 @@ impl Args {
             if verb == Verb::Latency {
                 let of = if self.of.is_empty() { &DEFAULT_LATENCIES[..] } else { &self.of };
                 let of = of.iter().filter(|of| size == 8 || **of != LatencyKind::Atomic);
-                points.extend(of.map(|of| Point { what: Metric::Latency(*of), size, group: 1, seconds, iterations }));
+                points.extend(of.map(|of| Point { metric: Metric::Latency(*of), size, group: 1, seconds, iterations }));
                 continue;
             }
-            let what = if self.post_only { Metric::Overhead(verb) } else { Metric::Rate(verb) };
-            points.extend(self.group.iter().map(|group| Point { what, size, group: *group, seconds, iterations }));
+            let metric = if self.post_only { Metric::Overhead(verb) } else { Metric::Rate(verb) };
+            points.extend(self.group.iter().map(|group| Point { metric, size, group: *group, seconds, iterations }));
         }
         Ok(points)
     }
@@ -251,7 +251,7 @@ impl Args {
 
     /// Returns the length in bytes of the memory of a measurement on either side, in whole groups.
     pub fn span(&self, point: &Point) -> u64 {
-        if let Metric::Latency(_) = point.what {
+        if let Metric::Latency(_) = point.metric {
             return 2 * u64::from(point.size.max(8)); // there and back
         }
         let group = u64::from(point.size.max(8)) * u64::from(point.group);

@@ -21,23 +21,36 @@ const IDLE_POLLS: u32 = 1 << 14;
 const INLINE: u32 = 64;
 
 /// Opens a queue pair for a latency measurement. Returns an error if the target does not take part.
-pub fn open<P: Endpoint>(connection: &mut Connection<P>, args: &Args, point: &Point, of: LatencyKind) -> Result<Lanes> {
+pub fn open<P: Endpoint>(
+    connection: &mut Connection<P>,
+    args: &Args,
+    point: &Point,
+    kind: LatencyKind,
+) -> Result<Lanes> {
     let size = point.size;
-    if of == LatencyKind::Ping && !(8..=INLINE).contains(&size) {
+    if kind == LatencyKind::Ping && !(8..=INLINE).contains(&size) {
         return Err(format!("a ping has 8 to {INLINE} bytes, found {size}").into());
     }
-    let talks = of.is_halved();
+    let talks = kind.is_halved();
     connection.open(&QpRequirements {
         service: args.qp,
         pairs: 1,
         sends: 16,
         receives: 4,
-        target_receives: if of == LatencyKind::Send { Receives { count: 4, bytes: size } } else { Receives::default() },
+        target_receives: if kind == LatencyKind::Send {
+            Receives { count: 4, bytes: size }
+        } else {
+            Receives::default()
+        },
         target_sends: if talks { 16 } else { 0 },
         completions: 64,
         mtu: args.mtu(),
-        rights: if of == LatencyKind::Ping { Access::REMOTE_READ | Access::REMOTE_WRITE } else { rights(of.verb()) },
-        bytes: if of == LatencyKind::Send { 0 } else { u64::from(size) },
+        rights: if kind == LatencyKind::Ping {
+            Access::REMOTE_READ | Access::REMOTE_WRITE
+        } else {
+            rights(kind.verb())
+        },
+        bytes: if kind == LatencyKind::Send { 0 } else { u64::from(size) },
     })
 }
 
@@ -47,13 +60,13 @@ pub fn measure<P: Endpoint>(
     lanes: Lanes,
     args: &Args,
     point: &Point,
-    of: LatencyKind,
+    kind: LatencyKind,
     stop: &AtomicBool,
 ) -> Result<Row> {
     let size = point.size;
     let own = connection.own_key();
     let back = u64::from(size.max(8));
-    match of {
+    match kind {
         LatencyKind::Send => connection.play(&lanes.all[0], Play::Echo)?,
         LatencyKind::Ping => {
             let memory = Keyed { address: own.address + back, bytes: back, rkey: own.rkey };
@@ -62,8 +75,8 @@ pub fn measure<P: Endpoint>(
         }
         _ => {}
     }
-    let row = Row::new(of.verb(), args, point, connection.provider.capabilities().name);
-    repeat(connection, lanes, row, point, stop, |connection, lanes| iterate(connection, lanes, args, point, of, stop))
+    let row = Row::new(kind.verb(), args, point, connection.provider.capabilities().name);
+    repeat(connection, lanes, row, point, stop, |connection, lanes| iterate(connection, lanes, args, point, kind, stop))
 }
 
 fn iterate<P: Endpoint>(
@@ -71,7 +84,7 @@ fn iterate<P: Endpoint>(
     lanes: &Lanes,
     args: &Args,
     point: &Point,
-    of: LatencyKind,
+    kind: LatencyKind,
     stop: &AtomicBool,
 ) -> Result<Iteration> {
     let size = point.size;
@@ -85,31 +98,31 @@ fn iterate<P: Endpoint>(
     let (there, here) = ([element(0)], [element(1)]);
     let remote = Remote { address: lanes.key.address, rkey: lanes.key.rkey };
     let mut message = [0; INLINE as usize];
-    let inline = size <= INLINE && matches!(of, LatencyKind::Write | LatencyKind::Send | LatencyKind::Ping);
+    let inline = size <= INLINE && matches!(kind, LatencyKind::Write | LatencyKind::Send | LatencyKind::Ping);
     let mut times = Histogram::new();
     // A write of the other side produces no completion event.
-    let mut poller = Poller::new(args.event && of != LatencyKind::Ping, IDLE_POLLS);
+    let mut poller = Poller::new(args.event && kind != LatencyKind::Ping, IDLE_POLLS);
     let mut done = [Completion::default(); 16];
 
     let iteration = RunningIteration::open(connection, lanes, point, stop)?;
     let (mut last, mut operations) = (iteration.began, 0_u64);
     while !iteration.is_over(last) {
         operations += 1;
-        if of == LatencyKind::Send {
+        if kind == LatencyKind::Send {
             let receive = RecvWr { id: 0, elements: &here };
             connection.provider.post_recv(qp, &[receive]).map_err(|(_, error)| error)?;
         }
-        if of == LatencyKind::Ping {
+        if kind == LatencyKind::Ping {
             // A number that differs from the contents of both memories.
             let at = size as usize - 8;
             message[at..size as usize].copy_from_slice(&iteration.from.number(operations).to_ne_bytes());
         }
         let data = if inline { Data::Inline(&message[..size as usize]) } else { Data::Elements(&there) };
-        let request = SendWr::new(operations, operation(of.verb(), remote), data);
+        let request = SendWr::new(operations, operation(kind.verb(), remote), data);
         connection.provider.post_send(qp, &[request]).map_err(|(_, error)| error)?;
-        let wanted = if of == LatencyKind::Send { Completed::Recv } else { of.verb().completed() };
-        let (mut acknowledged, mut answered) = (of == LatencyKind::Send, of != LatencyKind::Ping);
-        let mut received = of != LatencyKind::Send;
+        let wanted = if kind == LatencyKind::Send { Completed::Recv } else { kind.verb().completed() };
+        let (mut acknowledged, mut answered) = (kind == LatencyKind::Send, kind != LatencyKind::Ping);
+        let mut received = kind != LatencyKind::Send;
         while !(acknowledged && answered && received) {
             for completion in poller.poll(connection, lanes, &mut done)? {
                 received |= completion.completed == wanted;
@@ -125,7 +138,7 @@ fn iterate<P: Endpoint>(
             }
         }
         let now = Instant::now();
-        times.record(if of.is_halved() { (now - last) / 2 } else { now - last });
+        times.record(if kind.is_halved() { (now - last) / 2 } else { now - last });
         last = now;
     }
     iteration.close(connection, lanes, last, operations, size, times)

@@ -75,12 +75,12 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
         if stop.load(std::sync::atomic::Ordering::Relaxed) {
             break;
         }
-        let row = match point.what {
+        let row = match point.metric {
             Metric::Rate(verb) => rate::measure(&mut connection, args, point, verb, stop)?,
-            Metric::Latency(of) => match latency::open(&mut connection, args, point, of) {
-                Ok(lanes) => latency::measure(&mut connection, lanes, args, point, of, stop)?,
+            Metric::Latency(kind) => match latency::open(&mut connection, args, point, kind) {
+                Ok(lanes) => latency::measure(&mut connection, lanes, args, point, kind, stop)?,
                 Err(error) if args.of.is_empty() => {
-                    crate::output::warn(format_args!("{}: not measured: {error}", of.name()));
+                    crate::output::warn(format_args!("{}: not measured: {error}", kind.name()));
                     left_out = Some(error);
                     continue;
                 }

@@ -40,7 +40,7 @@ impl Paper {
 /// Returns the paper's measurements, in its order.
 pub fn points(seconds: Duration, iterations: u16) -> Vec<Point> {
     let point = |line: &Paper| Point {
-        what: Metric::Rate(line.verb),
+        metric: Metric::Rate(line.verb),
         size: line.kib << 10,
         group: line.group,
         seconds,

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     /// What is measured.
-    pub what: Metric,
+    pub metric: Metric,
     /// Bytes of an operation.
     pub size: u32,
     /// Operations of a group.

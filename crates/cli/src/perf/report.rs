@@ -31,9 +31,9 @@ pub struct Iteration {
 
 impl Iteration {
     /// Creates the result from the snapshots before and after an iteration.
-    pub fn new(from: Snapshot, to: Snapshot, took: Duration, operations: u64, bytes: u64, times: Histogram) -> Self {
+    pub fn new(from: Snapshot, to: Snapshot, elapsed: Duration, operations: u64, bytes: u64, times: Histogram) -> Self {
         Self {
-            seconds: took.as_secs_f64(),
+            seconds: elapsed.as_secs_f64(),
             operations,
             bytes,
             // The snapshots are a little further apart than the first and the last operation.
@@ -130,13 +130,13 @@ impl Row {
     /// Creates the result before the first iteration.
     pub fn new(verb: Verb, args: &Args, point: &Point, transport: &'static str) -> Self {
         let none = AverageAndWorst { average: 0.0, worst: 0.0 };
-        let latency = match point.what {
-            Metric::Latency(of) => Some(of),
+        let latency = match point.metric {
+            Metric::Latency(kind) => Some(kind),
             _ => None,
         };
-        let single = latency.is_some() || matches!(point.what, Metric::Overhead(_));
+        let single = latency.is_some() || matches!(point.metric, Metric::Overhead(_));
         Self {
-            verb: latency.map_or(verb.name(), |of| of.name()),
+            verb: latency.map_or(verb.name(), |kind| kind.name()),
             transport,
             qp: args.qp,
             size: point.size,
@@ -157,7 +157,7 @@ impl Row {
             cpu_initiator_percent: none,
             cpu_target_percent: none,
             us: None,
-            halved: latency.is_some_and(|of| of.is_halved()),
+            halved: latency.is_some_and(|kind| kind.is_halved()),
             post_ns: None,
             complete_ns: None,
             retransmitted: 0,

@@ -253,7 +253,7 @@ fn peer_info<P: PacketIo>(exports: &Exports<SoftEndpoint<P>>, session: SessionId
     let memory = measured_region(exports, session).map(|(_, mr)| Remote { address: mr.address, rkey: mr.rkey });
     let ip = exports.provider().address().ip();
     let memory = memory.unwrap_or(Remote { address: 0, rkey: 0 });
-    PeerInfo { peer: PeerQp { ip, qp, psn: 0, reads: MAX_RD_ATOMIC }, memory }
+    PeerInfo { peer: PeerQp { ip, qp, psn: 0, rd_atomic: MAX_RD_ATOMIC }, memory }
 }
 
 fn failed(error: VerbsError) -> Refusal {

@@ -93,7 +93,7 @@ struct PendingRequest {
 }
 
 impl CmListener {
-    /// Opens queue pair 1 for these programs. At most `most` connections are served at once.
+    /// Opens queue pair 1 for these programs. At most `max_connections` connections are served at once.
     pub fn open<P: PacketIo>(
         endpoint: &mut SoftEndpoint<P>,
         programs: &[ProgramPort],
@@ -101,7 +101,7 @@ impl CmListener {
     ) -> Result<Self> {
         let mut services = Services::open(endpoint)?;
         services.manager().0.serve(max_connections);
-        programs.iter().for_each(|service| services.manager().0.listen(service_id(service.port)));
+        programs.iter().for_each(|program| services.manager().0.listen(service_id(program.port)));
         Ok(Self {
             services,
             programs: programs.to_vec(),
@@ -215,8 +215,8 @@ impl CmListener {
         from: IpAddr,
         request: &Request,
     ) -> std::result::Result<Reply, u16> {
-        let programs = self.programs.iter().find(|service| service_id(service.port) == request.service);
-        let program = programs.ok_or(reason::NO_SERVICE)?.program;
+        let served = self.programs.iter().find(|program| service_id(program.port) == request.service);
+        let program = served.ok_or(reason::NO_SERVICE)?.program;
         if request.mtu > exports.mtu {
             return Err(reason::INVALID_MTU);
         }
@@ -299,11 +299,11 @@ impl<P: PacketIo> Listener<SoftEndpoint<P>> for CmListener {
         Ok(busy)
     }
 
-    fn tally(&self, exports: &Exports<SoftEndpoint<P>>) -> Tally {
+    fn qp_counters(&self, exports: &Exports<SoftEndpoint<P>>) -> Tally {
         exports.provider().tally(self.services.qp())
     }
 
-    fn counts(&self) -> CmCounters {
+    fn counters(&self) -> CmCounters {
         CmCounters { requests: self.services.counts(), crowded: self.crowded, silent: self.silent }
     }
 

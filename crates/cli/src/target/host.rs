@@ -30,9 +30,9 @@ pub trait Listener<P> {
     /// Accepts initiators and serves them. Returns `true` if there was anything to do.
     fn progress(&mut self, exports: &mut Exports<P>) -> Outcome<bool>;
     /// Returns the counters of the listener.
-    fn counts(&self) -> CmCounters;
+    fn counters(&self) -> CmCounters;
     /// Returns the counters of the listener's queue pair.
-    fn tally(&self, exports: &Exports<P>) -> Tally;
+    fn qp_counters(&self, exports: &Exports<P>) -> Tally;
     /// Disconnects all of its initiators.
     fn close(&mut self, exports: &mut Exports<P>) -> Outcome;
 }
@@ -147,12 +147,12 @@ impl<P: Endpoint> TargetHost for EndpointHost<P> {
             initiators: initiators.collect(),
             queue_pairs: {
                 let mut sum = exports.total_tally();
-                self.listener.iter().for_each(|listener| sum.add(&listener.tally(exports)));
+                self.listener.iter().for_each(|listener| sum.add(&listener.qp_counters(exports)));
                 sum
             },
             endpoint: exports.provider().total_counters(),
             account: exports.account.state(),
-            rdma_cm: self.listener.as_ref().map(|listener| listener.counts()),
+            rdma_cm: self.listener.as_ref().map(|listener| listener.counters()),
         }
     }
 }

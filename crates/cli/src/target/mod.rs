@@ -154,15 +154,15 @@ pub fn run(args: &Args) -> Result {
             let mut endpoint = SoftEndpoint::udp(bind, udp_options(args.receive_buffer))?;
             let guests = match args.rdma_cm.as_slice() {
                 [] => None,
-                wanted => Some(Box::new(CmListener::open(&mut endpoint, wanted, args.initiators)?) as Box<_>),
+                programs => Some(Box::new(CmListener::open(&mut endpoint, programs, args.initiators)?) as Box<_>),
             };
             export(args, endpoint, guests, regions, &stop)
         }
         ProviderKind::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
         ProviderKind::Shm => {
             let account = args.account();
-            let mut links = ShmHost::new(regions, args.messages, args.queue_pairs, args.strict_ib, account);
-            serve(args, &mut links, None, &stop)
+            let mut shm_host = ShmHost::new(regions, args.messages, args.queue_pairs, args.strict_ib, account);
+            serve(args, &mut shm_host, None, &stop)
         }
     }?;
     if args.json {
