@@ -156,9 +156,9 @@ fn names(formats: impl IntoIterator<Item = Format>) -> String {
 }
 
 fn format_help() -> String {
-    let usual = Format::ALL.iter().filter_map(|format| format.about().endings.first());
-    let usual: Vec<_> = usual.map(|ending| format!(".{ending}")).collect();
-    format!("What it becomes [default: as the name ends: {}]", usual.join(", "))
+    let default = Format::ALL.iter().filter_map(|format| format.about().endings.first());
+    let default: Vec<_> = default.map(|ending| format!(".{ending}")).collect();
+    format!("What it becomes [default: as the name ends: {}]", default.join(", "))
 }
 
 fn format_parser() -> impl TypedValueParser<Value = Format> {
@@ -214,20 +214,20 @@ fn options(args: &Args, format: Format) -> Result<Options> {
 }
 
 fn array(args: &Args) -> Array {
-    let (given, usual) = (&args.array, Array::default());
-    let or = |given: Option<f64>, scale: f64, usual: f64| given.map_or(usual, |value| value / scale);
-    let pitch_m = or(given.pitch_mm, 1e3, usual.pitch_m);
+    let (given, default) = (&args.array, Array::default());
+    let or = |given: Option<f64>, scale: f64, default: f64| given.map_or(default, |value| value / scale);
+    let pitch_m = or(given.pitch_mm, 1e3, default.pitch_m);
     Array {
         pitch_m,
         width_m: or(given.width_mm, 1e3, pitch_m * 0.9),
-        height_m: or(given.height_mm, 1e3, usual.height_m),
-        centre_hz: args.radio.centre_mhz.map_or(usual.centre_hz, |mhz| mhz * 1e6),
-        sound_speed_m_s: or(given.sound_speed, 1.0, usual.sound_speed_m_s),
+        height_m: or(given.height_mm, 1e3, default.height_m),
+        centre_hz: args.radio.centre_mhz.map_or(default.centre_hz, |mhz| mhz * 1e6),
+        sound_speed_m_s: or(given.sound_speed, 1.0, default.sound_speed_m_s),
         angles_rad: match &given.angles[..] {
-            [] => usual.angles_rad,
+            [] => default.angles_rad,
             angles => angles.iter().map(|angle| angle.to_radians()).collect(),
         },
-        initial_time_s: or(given.initial_us, 1e6, usual.initial_time_s),
+        initial_time_s: or(given.initial_us, 1e6, default.initial_time_s),
     }
 }
 
@@ -332,8 +332,8 @@ mod tests {
     #[test]
     fn array_options_override_the_defaults() {
         let Ok(Options::Array(array)) = options_of(Format::Uff, &["--pitch-mm=0.2"]) else { panic!("no array") };
-        let usual = Array::default();
+        let default = Array::default();
         assert_eq!((array.pitch_m, array.width_m), (0.2e-3, 0.18e-3));
-        assert_eq!((array.sound_speed_m_s, array.angles_rad), (usual.sound_speed_m_s, usual.angles_rad));
+        assert_eq!((array.sound_speed_m_s, array.angles_rad), (default.sound_speed_m_s, default.angles_rad));
     }
 }

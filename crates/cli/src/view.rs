@@ -115,14 +115,14 @@ struct Progress {
 
 /// Writes a line whenever a counter has changed, and one at the end of the run.
 fn write_json_lines(live: &Live, ended: &Receiver<()>) {
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut last_written = None;
     loop {
         let last = ended.recv_timeout(MIN_LINE_INTERVAL) != Err(RecvTimeoutError::Timeout);
         let (reading, listening) = (live.read(), live.is_listening());
         if last || last_written != Some((reading, listening)) {
             let line = Progress {
-                seconds: begun.elapsed().as_secs_f64(),
+                seconds: start.elapsed().as_secs_f64(),
                 listening,
                 rows: reading.rows,
                 shots_complete: reading.complete,
@@ -145,7 +145,7 @@ fn write_json_lines(live: &Live, ended: &Receiver<()>) {
 /// Readings over time, and the rates derived from them.
 struct History {
     target: Target,
-    begun: Instant,
+    start: Instant,
     readings: VecDeque<(Instant, Reading)>,
     /// Rates in Mbit/s, one per frame.
     rates: VecDeque<u64>,
@@ -156,11 +156,11 @@ struct History {
 
 impl History {
     fn new(target: Target) -> Self {
-        let begun = Instant::now();
+        let start = Instant::now();
         Self {
             target,
-            begun,
-            readings: [(begun, Reading::default())].into(),
+            start,
+            readings: [(start, Reading::default())].into(),
             rates: VecDeque::new(),
             step: Step::default(),
             stages: Live::default().stages(),
@@ -198,7 +198,7 @@ impl History {
     }
 
     fn elapsed(&self) -> f64 {
-        self.readings.back().map_or(0.0, |(now, _)| now.saturating_duration_since(self.begun).as_secs_f64())
+        self.readings.back().map_or(0.0, |(now, _)| now.saturating_duration_since(self.start).as_secs_f64())
     }
 }
 
@@ -207,12 +207,12 @@ fn per_second(from: u64, to: u64, seconds: f64, unit: f64) -> f64 {
 }
 
 trait TruncateFront {
-    fn truncate_front_to(&mut self, most: usize);
+    fn truncate_front_to(&mut self, max_len: usize);
 }
 
 impl<T> TruncateFront for VecDeque<T> {
-    fn truncate_front_to(&mut self, most: usize) {
-        self.drain(..self.len().saturating_sub(most));
+    fn truncate_front_to(&mut self, max_len: usize) {
+        self.drain(..self.len().saturating_sub(max_len));
     }
 }
 
@@ -386,7 +386,7 @@ mod tests {
     fn drawn(target: Target, width: u16) -> String {
         let mut history = History::new(target);
         for step in 1..=8_u64 {
-            let now = history.begun + FRAME_INTERVAL * step as u32;
+            let now = history.start + FRAME_INTERVAL * step as u32;
             let bytes = step * 250_000_000;
             history.add(now, Reading { bytes, complete: step * 100, rows: step * 50, ..Reading::default() });
         }

@@ -231,8 +231,8 @@ proptest! {
         let mut file = if ng { pcapng(&frames) } else { pcap(1, &frames) };
         for (at, value) in flips {
             // Half of the changes go to the first headers, where they have the largest effect.
-            let most = if value & 1 == 0 { 200 } else { file.len() };
-            let at = at.index(most);
+            let end = if value & 1 == 0 { 200 } else { file.len() };
+            let at = at.index(end);
             file[at] = value;
         }
         file.truncate(cut.index(file.len()) + 1);

@@ -17,8 +17,8 @@ const BLOCK: usize = 4 << 20;
 /// Alignment of addresses and lengths for direct I/O, in bytes.
 const ALIGNMENT: usize = 4096;
 
-pub fn checks(wanted: &Requirements) -> Vec<Check> {
-    let folder = shotline_store::folder(&wanted.out);
+pub fn checks(required: &Requirements) -> Vec<Check> {
+    let folder = shotline_store::folder(&required.out);
     let file = match tempfile::tempfile_in(folder) {
         Ok(file) => file,
         Err(error) => {
@@ -29,12 +29,12 @@ pub fn checks(wanted: &Requirements) -> Vec<Check> {
         }
     };
     let direct = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::DIRECT)).is_ok();
-    vec![space(wanted, folder), file_system(folder), direct_io(direct), speed(wanted, &file, folder)]
+    vec![space(required, folder), file_system(folder), direct_io(direct), speed(required, &file, folder)]
 }
 
-fn space(wanted: &Requirements, folder: &Path) -> Check {
+fn space(required: &Requirements, folder: &Path) -> Check {
     let free = statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
-    let seconds = free as f64 / wanted.bytes_per_s;
+    let seconds = free as f64 / required.bytes_per_s;
     let state = match seconds {
         seconds if seconds < 1.0 => Fail,
         seconds if seconds < ROOM_S => Warn,
@@ -71,19 +71,19 @@ fn direct_io(direct: bool) -> Check {
 }
 
 /// Measures the write speed, for at most one second.
-fn speed(wanted: &Requirements, file: &File, folder: &Path) -> Check {
+fn speed(required: &Requirements, file: &File, folder: &Path) -> Check {
     const NAME: &str = "write speed";
-    let needed = format!("{:.2} GB/s", wanted.bytes_per_s / 1e9);
+    let needed = format!("{:.2} GB/s", required.bytes_per_s / 1e9);
     let free = statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
-    let most = TRIAL_BYTES.min(free / 2);
+    let max_bytes = TRIAL_BYTES.min(free / 2);
     // Writing works on file systems that cannot preallocate, too.
-    let _ = fallocate(file, FallocateFlags::empty(), 0, most);
+    let _ = fallocate(file, FallocateFlags::empty(), 0, max_bytes);
     let buffer = vec![0x5A_u8; BLOCK + ALIGNMENT];
     let begin = buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
     let block = &buffer[begin..begin + BLOCK];
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut written = 0;
-    while written + BLOCK as u64 <= most && begun.elapsed() < TRIAL_TIME {
+    while written + BLOCK as u64 <= max_bytes && start.elapsed() < TRIAL_TIME {
         if let Err(error) = file.write_all_at(block, written) {
             return Check::new(NAME, Fail, format!("writing failed: {error}"), needed).fix("dmesg | tail");
         }
@@ -92,8 +92,8 @@ fn speed(wanted: &Requirements, file: &File, folder: &Path) -> Check {
     if let Err(error) = file.sync_data() {
         return Check::new(NAME, Fail, format!("syncing failed: {error}"), needed).fix("dmesg | tail");
     }
-    let rate = written as f64 / begun.elapsed().as_secs_f64();
-    let state = if rate < wanted.bytes_per_s { Warn } else { Good };
+    let rate = written as f64 / start.elapsed().as_secs_f64();
+    let state = if rate < required.bytes_per_s { Warn } else { Good };
     let found = format!("{:.2} GB/s, one write at a time over {}", rate / 1e9, size(written));
     Check::new(NAME, state, found, needed)
         .fix("a faster drive under --out, or a lower rate: what the drive cannot take is dropped as sink_busy")

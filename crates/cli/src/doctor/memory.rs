@@ -9,22 +9,22 @@ use shotline_store::{Recorder, RecorderConfig, StoreError};
 
 const HUGE_PAGE: u64 = 2 << 20;
 
-pub fn checks(wanted: &Requirements) -> Vec<Check> {
-    let mut checks = pool(wanted);
+pub fn checks(required: &Requirements) -> Vec<Check> {
+    let mut checks = pool(required);
     checks.push(processors());
     checks.push(simd());
     checks
 }
 
 /// Creates a pool as a run does, and has a recorder register it.
-fn pool(wanted: &Requirements) -> Vec<Check> {
+fn pool(required: &Requirements) -> Vec<Check> {
     const PAGES: &str = "huge pages";
-    let slot = wanted.geometry.slot_bytes();
-    let slots = (wanted.pool / u64::from(slot)).clamp(1, 1 << 24) as u32;
+    let slot = required.geometry.slot_bytes();
+    let slots = (required.pool / u64::from(slot)).clamp(1, 1 << 24) as u32;
     let mut registrar = Registrar::new();
     let pool = match Pool::new(&mut registrar, slots, slot) {
         Ok(pool) => pool,
-        Err(error) => return vec![Check::new("pool", Fail, error.to_string(), size(wanted.pool))],
+        Err(error) => return vec![Check::new("pool", Fail, error.to_string(), size(required.pool))],
     };
     let reserved = kernel_file("/proc/sys/vm/nr_hugepages").unwrap_or_else(|| "unknown".into());
     let thp = kernel_file("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
@@ -38,24 +38,24 @@ fn pool(wanted: &Requirements) -> Vec<Check> {
     let pages = Check::new(
         PAGES,
         state,
-        format!("a pool of {} on {backing} (vm.nr_hugepages {reserved}, transparent {chosen})", size(wanted.pool)),
+        format!("a pool of {} on {backing} (vm.nr_hugepages {reserved}, transparent {chosen})", size(required.pool)),
         "reserved or transparent huge pages",
     )
-    .fix(format!("sudo sysctl -w vm.nr_hugepages={}", wanted.pool.div_ceil(HUGE_PAGE) + 8))
+    .fix(format!("sudo sysctl -w vm.nr_hugepages={}", required.pool.div_ceil(HUGE_PAGE) + 8))
     .measured("pool_bytes", pool.region().len());
-    vec![pages, registration(wanted, &registrar.finish(), pool.region().len() as u64)]
+    vec![pages, registration(required, &registrar.finish(), pool.region().len() as u64)]
 }
 
 /// Creates a recorder in a temporary directory and reports its warnings.
-fn registration(wanted: &Requirements, regions: &shotline_memory::Regions, bytes: u64) -> Check {
+fn registration(required: &Requirements, regions: &shotline_memory::Regions, bytes: u64) -> Check {
     const NAME: &str = "io_uring";
     let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
     let limited = if limit == u64::MAX { "unlimited".into() } else { size(limit) };
     let all = format!("{} registered once, so that no write pins its pages anew", size(bytes));
     let trial = || -> crate::Result<Vec<String>> {
         let folder =
-            tempfile::Builder::new().prefix(".shotline-doctor-").tempdir_in(shotline_store::folder(&wanted.out))?;
-        let run = RunInfo::new(vec![LinkInfo { name: "trial".into(), stream: 0, geometry: wanted.geometry }]);
+            tempfile::Builder::new().prefix(".shotline-doctor-").tempdir_in(shotline_store::folder(&required.out))?;
+        let run = RunInfo::new(vec![LinkInfo { name: "trial".into(), stream: 0, geometry: required.geometry }]);
         let recorder = Recorder::create(&folder.path().join("trial.h5"), &RecorderConfig::new(1), &run, regions)?;
         Ok(recorder.warnings().to_vec())
     };

@@ -83,16 +83,16 @@ pub fn run(args: &Args) -> Result {
     if args.pool.0 == 0 {
         return Err("expected --pool above 0, found 0".into());
     }
-    let wanted = Requirements {
+    let required = Requirements {
         probe: args.probe,
         out: args.out.clone(),
         bytes_per_s: args.gbps * 1e9 / 8.0,
         geometry: Geometry::new(96, args.samples, 12, Packing::Packed12, 40_000_000)?,
         pool: args.pool.0,
     };
-    let mut checks = network::checks(&wanted);
-    checks.extend(memory::checks(&wanted));
-    checks.extend(disk::checks(&wanted));
+    let mut checks = network::checks(&required);
+    checks.extend(memory::checks(&required));
+    checks.extend(disk::checks(&required));
     checks.extend(clock::checks());
     let failed: Vec<_> = checks.iter().filter(|check| check.state == State::Fail).map(|check| check.name).collect();
     let complaint = (!failed.is_empty()).then(|| format!("a run cannot work here: {}", failed.join(", ")));

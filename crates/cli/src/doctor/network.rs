@@ -18,11 +18,11 @@ const DESCHEDULED_S: f64 = 0.02;
 /// Share of the receive buffer that holds payload. The kernel also counts its own overhead for each packet.
 const PAYLOAD_SHARE: f64 = 0.5;
 
-pub fn checks(wanted: &Requirements) -> Vec<Check> {
-    let local = local_ip(wanted.probe);
+pub fn checks(required: &Requirements) -> Vec<Check> {
+    let local = local_ip(required.probe);
     let findings = shotline_backends::findings(local.as_ref().ok().copied());
-    let mut checks = vec![receive_buffer(wanted)];
-    checks.extend(wanted.probe.map(probe));
+    let mut checks = vec![receive_buffer(required)];
+    checks.extend(required.probe.map(probe));
     match local {
         Ok(local) => {
             checks.extend([transport(local), port(local), mtu(local), icrc(local)]);
@@ -48,7 +48,7 @@ fn check(finding: Finding) -> Check {
     names.into_iter().fold(check, |check, (what, names)| check.measured(what, names))
 }
 
-fn receive_buffer(wanted: &Requirements) -> Check {
+fn receive_buffer(required: &Requirements) -> Check {
     const NAME: &str = "receive buffer";
     let config = |bind| UdpConfig {
         bind,
@@ -66,8 +66,8 @@ fn receive_buffer(wanted: &Requirements) -> Check {
         Ok(io) => io.receive_buffer(),
         Err(error) => return Check::new(NAME, Fail, error.to_string(), "a UDP socket on loopback"),
     };
-    let shot = f64::from(wanted.geometry.shot_bytes());
-    let away = wanted.bytes_per_s * DESCHEDULED_S;
+    let shot = f64::from(required.geometry.shot_bytes());
+    let away = required.bytes_per_s * DESCHEDULED_S;
     let payload = granted as f64 * PAYLOAD_SHARE;
     let state = match payload {
         payload if payload < shot => Fail,
@@ -81,8 +81,8 @@ fn receive_buffer(wanted: &Requirements) -> Check {
     let found = format!(
         "{} granted, room for {:.1} ms at {:.1} Gbit/s (net.core.rmem_max is {})",
         size(granted as u64),
-        payload / wanted.bytes_per_s * 1e3,
-        wanted.bytes_per_s * 8.0 / 1e9,
+        payload / required.bytes_per_s * 1e3,
+        required.bytes_per_s * 8.0 / 1e9,
         max.map_or("unknown".into(), |max| max.to_string())
     );
     let wanted = format!("{} for {:.0} ms, and a shot of {}", size(needed), DESCHEDULED_S * 1e3, size(shot as u64));

@@ -345,7 +345,7 @@ fn serve<P: PrebuiltIo + Send>(
         configs.into_iter().zip(memories).map(|(config, memory)| Device::new(config, memory, &open)).collect();
     let devices = devices?;
     let live_devices: Vec<_> = devices.iter().map(Device::live).collect();
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let ended = AtomicBool::new(false);
     let start = Start::soon(begin);
     let stats: std::result::Result<Vec<Stats>, IoError> = std::thread::scope(|scope| {
@@ -357,19 +357,19 @@ fn serve<P: PrebuiltIo + Send>(
         ended.store(true, Ordering::Relaxed);
         stats.into_iter().collect()
     });
-    let ended = DigitizerReport { run_s: begun.elapsed().as_secs_f64(), streams: stats?, cpu: CpuTime::now() };
+    let ended = DigitizerReport { run_s: started.elapsed().as_secs_f64(), streams: stats?, cpu: CpuTime::now() };
     print_report(args.json, &ended)
 }
 
 /// Prints one line per second, and sets `stop` after `seconds`.
 fn watch(live_devices: &[Arc<Live>], seconds: Option<Duration>, stop: &AtomicBool, ended: &AtomicBool) {
     const TICK: Duration = Duration::from_millis(20);
-    let begun = std::time::Instant::now();
-    let mut last_line = begun;
+    let started = std::time::Instant::now();
+    let mut last_line = started;
     let mut before: Vec<_> = live_devices.iter().map(|live| live.stages()).collect();
     while !ended.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
-        if seconds.is_some_and(|seconds| begun.elapsed() >= seconds) {
+        if seconds.is_some_and(|seconds| started.elapsed() >= seconds) {
             stop.store(true, Ordering::Relaxed);
         }
         let since = last_line.elapsed();

@@ -128,7 +128,7 @@ pub struct Args {
 }
 
 /// Maximum length of an operation, in bytes.
-const LONGEST: u64 = 1 << 30;
+const MAX_OPERATION_BYTES: u64 = 1 << 30;
 
 impl Args {
     /// Refuses flags that the provider does not use.
@@ -177,7 +177,7 @@ impl Args {
             if self.qp == Service::Ud && size.0 > self.mtu().bytes().into() {
                 return Err(format!("a datagram has at most {} bytes (--mtu), not {size}", self.mtu().bytes()).into());
             }
-            let bytes = u32::try_from(size.0).ok().filter(|size| u64::from(*size) <= LONGEST);
+            let bytes = u32::try_from(size.0).ok().filter(|size| u64::from(*size) <= MAX_OPERATION_BYTES);
             let size = bytes.ok_or_else(|| format!("expected sizes of up to 1 GiB, found {size}"))?;
             if verb == Verb::Atomic && size != 8 {
                 return Err("atomic operations have 8 bytes".into());

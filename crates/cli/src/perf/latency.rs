@@ -105,7 +105,7 @@ fn iterate<P: Endpoint>(
     let mut done = [Completion::default(); 16];
 
     let iteration = RunningIteration::open(connection, lanes, point, stop)?;
-    let (mut last, mut operations) = (iteration.began, 0_u64);
+    let (mut last, mut operations) = (iteration.start, 0_u64);
     while !iteration.is_over(last) {
         operations += 1;
         if kind == LatencyKind::Send {

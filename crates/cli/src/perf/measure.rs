@@ -38,7 +38,7 @@ pub struct RunningIteration<'s> {
     /// Snapshot of both sides before the first operation.
     pub from: Snapshot,
     /// Time of the first operation.
-    pub began: Instant,
+    pub start: Instant,
     end: Instant,
     stop: &'s AtomicBool,
 }
@@ -52,8 +52,8 @@ impl<'s> RunningIteration<'s> {
         stop: &'s AtomicBool,
     ) -> Result<Self> {
         let from = connection.snapshot(lanes)?;
-        let began = Instant::now();
-        Ok(Self { from, began, end: began + point.seconds, stop })
+        let start = Instant::now();
+        Ok(Self { from, start, end: start + point.seconds, stop })
     }
 
     /// Returns `true` if no further operation may begin at `now`.
@@ -73,7 +73,7 @@ impl<'s> RunningIteration<'s> {
         times: Histogram,
     ) -> Result<Iteration> {
         let to = connection.snapshot(lanes)?;
-        Ok(Iteration::new(self.from, to, ended - self.began, operations, operations * u64::from(size), times))
+        Ok(Iteration::new(self.from, to, ended - self.start, operations, operations * u64::from(size), times))
     }
 }
 

@@ -79,7 +79,7 @@ fn iterate<P: Endpoint>(
     let mut in_flight = vec![VecDeque::with_capacity(args.depth.into()); lanes.all.len()];
 
     let iteration = RunningIteration::open(connection, lanes, point, stop)?;
-    let (mut ended, mut over, mut groups, mut posted) = (iteration.began, false, 0_u64, 0_u64);
+    let (mut ended, mut over, mut groups, mut posted) = (iteration.start, false, 0_u64, 0_u64);
     let mut post = |connection: &mut Connection<P>, lane: usize| -> Result {
         let at: &mut usize = &mut next[lane];
         let group = &requests[*at..*at + usize::from(group)];

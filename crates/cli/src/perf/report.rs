@@ -106,7 +106,7 @@ pub struct Row {
     pub cpu_initiator_percent: AverageAndWorst,
     /// Percent of one processor.
     pub cpu_target_percent: AverageAndWorst,
-    /// Histogram of groups or, for a latency, of operations.
+    /// Times of groups or, for a latency, of operations.
     us: Option<Quantiles>,
     /// The times are half of the round trips.
     halved: bool,

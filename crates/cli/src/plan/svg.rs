@@ -13,9 +13,9 @@ const BAR_LEFT: u32 = 270;
 /// Length of a bar whose load equals its limit.
 const BAR: f64 = 300.0;
 /// Maximum length of a bar, relative to [`BAR`]; a larger load is only shown as a number.
-const LONGEST: f64 = 1.25;
+const MAX_BAR: f64 = 1.25;
 /// Maximum number of characters of a name that fit into its box.
-const LONGEST_NAME: usize = 22;
+const MAX_NAME_CHARS: usize = 22;
 
 /// Draws a plan.
 pub fn draw(report: &Report) -> String {
@@ -52,9 +52,9 @@ fn row(svg: &mut String, stage: &StageReport, y: u32, bottleneck: bool, last: bo
     };
     let (box_width, box_height) = BOX;
     let (middle, centre) = (y + box_height / 2 + 5, 20 + box_width / 2);
-    let length = stage.used.min(LONGEST) * BAR;
-    let (limit_x, label_x) = (f64::from(BAR_LEFT) + BAR, f64::from(BAR_LEFT) + BAR * LONGEST + 12.0);
-    let shown: String = stage.name.chars().take(LONGEST_NAME).collect();
+    let length = stage.used.min(MAX_BAR) * BAR;
+    let (limit_x, label_x) = (f64::from(BAR_LEFT) + BAR, f64::from(BAR_LEFT) + BAR * MAX_BAR + 12.0);
+    let shown: String = stage.name.chars().take(MAX_NAME_CHARS).collect();
     let more = if shown.len() < stage.name.len() { "\u{2026}" } else { "" };
     let name = escaped(&shown) + more;
     let units = if stage.units > 1 { format!(" x {}", stage.units) } else { String::new() };

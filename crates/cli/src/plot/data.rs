@@ -27,16 +27,16 @@ pub struct Bins {
 
 impl Bins {
     /// Divides `first..=last` into at most `most` bins, and at most one per unit.
-    fn over(first: u64, last: u64, most: usize) -> Self {
+    fn over(first: u64, last: u64, max_count: usize) -> Self {
         let length = last.saturating_sub(first).saturating_add(1);
-        Self { first, length, count: usize::try_from(length).unwrap_or(most).min(most) }
+        Self { first, length, count: usize::try_from(length).unwrap_or(max_count).min(max_count) }
     }
     /// Returns the bin of a value; values outside belong to the first or the last bin.
     fn of(self, at: u64) -> usize {
         let offset = u128::from(at.saturating_sub(self.first).min(self.length - 1));
         (offset * self.count as u128 / u128::from(self.length)) as usize
     }
-    /// Returns the middle of a bin, relative to the begin of the axis.
+    /// Returns the middle of a bin, relative to its start.
     pub fn middle(self, bin: usize) -> f64 {
         (bin as f64 + 0.5) * self.length as f64 / self.count as f64
     }
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn axis_values_map_to_ascending_bins() {
-        for (first, last, most) in [(0, 0, 120), (5, 9, 120), (0, 1_000_003, 120), (u64::MAX - 9, u64::MAX, 4)] {
-            let bins = Bins::over(first, last, most);
+        for (first, last, max_count) in [(0, 0, 120), (5, 9, 120), (0, 1_000_003, 120), (u64::MAX - 9, u64::MAX, 4)] {
+            let bins = Bins::over(first, last, max_count);
             assert_eq!((bins.of(first), bins.of(last)), (0, bins.count - 1));
             let mut before = 0;
             for at in (first..last).step_by(997).chain([last]) {

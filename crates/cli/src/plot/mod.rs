@@ -48,12 +48,12 @@ pub fn draw(recording: &Path, to: &Path) -> Result {
         let panels = root.split_evenly((2, 2));
         match &rate {
             Some(rate) => draw_rate(&panels[0], rate)?,
-            None => say(&panels[0], "Rate", "too few shots with a time stamp")?,
+            None => draw_message(&panels[0], "Rate", "too few shots with a time stamp")?,
         }
         match &lost {
             Some(lost) if !lost.packets.is_empty() => draw_lost(&panels[1], lost)?,
-            Some(_) => say(&panels[1], "Packets dropped", "none")?,
-            None => say(&panels[1], "Packets dropped", "no shots yet")?,
+            Some(_) => draw_message(&panels[1], "Packets dropped", "none")?,
+            None => draw_message(&panels[1], "Packets dropped", "no shots yet")?,
         }
         match &picture {
             Some(picture) => {
@@ -61,8 +61,8 @@ pub fn draw(recording: &Path, to: &Path) -> Result {
                 draw_spectrum(&panels[3], picture)?;
             }
             None => {
-                say(&panels[2], "First complete shot", "no complete shot")?;
-                say(&panels[3], "Spectrum", "no complete shot")?;
+                draw_message(&panels[2], "First complete shot", "no complete shot")?;
+                draw_message(&panels[3], "Spectrum", "no complete shot")?;
             }
         }
         root.present()?;
@@ -83,7 +83,7 @@ fn title(size: u32) -> TextStyle<'static> {
 }
 
 /// Draws a panel that contains only text.
-fn say(panel: &Panel, name: &str, words: &str) -> Result {
+fn draw_message(panel: &Panel, name: &str, words: &str) -> Result {
     panel.titled(name, title(20))?.draw_text(words, &title(16), (40, 60))?;
     Ok(())
 }
@@ -226,7 +226,7 @@ fn draw_picture(panel: &Panel, picture: &Picture) -> Result {
 fn draw_spectrum(panel: &Panel, picture: &Picture) -> Result {
     let points = data::spectrum(picture)?;
     let Some(&(end, _)) = points.last().filter(|_| points.len() > 1) else {
-        return say(panel, "Spectrum", "all samples are equal");
+        return draw_message(panel, "Spectrum", "all samples are equal");
     };
     let floor = points.iter().map(|(_, level)| *level).fold(-20.0, f64::min).max(FLOOR_DB) - 5.0;
     let name = if picture.geometry.sample_rate_hz() > 0 { "frequency in MHz" } else { "cycles per sample" };

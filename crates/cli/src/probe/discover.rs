@@ -91,12 +91,12 @@ pub fn run(args: &Args) -> Result {
     let sockets = Sockets::open()?;
     let destinations = destinations(args);
     let query = Message::request(0, random()?, false, Request::Query);
-    let begun = Instant::now();
+    let start = Instant::now();
     let wait = Duration::from_secs_f64(args.seconds);
     let mut answers = Answers::default();
     for turn in 1..=TRIES {
         destinations.iter().for_each(|to| sockets.send(&query.emit(), *to));
-        sockets.listen(begun + wait * turn / TRIES, |datagram, from| {
+        sockets.listen(start + wait * turn / TRIES, |datagram, from| {
             if let Some(answer) = read(datagram, from, &query) {
                 answers.add(from, answer);
             }
@@ -207,7 +207,7 @@ impl Sockets {
 
     /// Passes on the datagrams that arrive until `end`, and then those that are queued, at most [`MAX_LATE`] of each
     /// socket.
-    fn listen(&self, end: Instant, mut heard: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
+    fn listen(&self, end: Instant, mut on_datagram: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
         let mut late = MAX_LATE;
         while late > 0 {
             let mut quiet = true;
@@ -216,7 +216,7 @@ impl Sockets {
                 match socket.recv_from(&mut datagram) {
                     Ok((len, from)) => {
                         quiet = false;
-                        heard(&datagram[..len], from);
+                        on_datagram(&datagram[..len], from);
                     }
                     // An ICMP error: no probe listened at the address of an earlier Query.
                     Err(error)
@@ -236,8 +236,8 @@ impl Sockets {
     }
 
     /// Sleeps until a datagram may be available.
-    fn sleep(&self, most: Duration) -> io::Result<()> {
-        let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    fn sleep(&self, timeout: Duration) -> io::Result<()> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         let mut fds: Vec<_> = self.0.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
         match rustix::event::poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -263,7 +263,7 @@ mod tests {
         let to = ours.local_addr().unwrap();
         let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
         let more = || flood.send_to(b"more", to).unwrap();
-        let mut heard = 0;
+        let mut received = 0;
         more();
         ours.peek(&mut [0]).unwrap(); // wait for the first datagram
         ours.set_nonblocking(true).unwrap();
@@ -271,12 +271,12 @@ mod tests {
         // Each datagram that is read is followed by another one.
         let listened = sockets.listen(Instant::now(), |datagram, from| {
             assert_eq!((datagram, from), (b"more".as_slice(), flood.local_addr().unwrap()));
-            heard += 1;
-            assert!(heard <= MAX_LATE, "the flood is listened to for ever");
+            received += 1;
+            assert!(received <= MAX_LATE, "the flood is listened to for ever");
             more();
         });
         listened.unwrap();
-        assert!(heard > 0);
+        assert!(received > 0);
     }
 
     #[test]

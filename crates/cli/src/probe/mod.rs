@@ -279,9 +279,9 @@ fn start(args: &StartArgs) -> Result {
 fn trigger(args: &TriggerArgs) -> Result {
     let sequence = args.sequence.map_or_else(random, Ok)?;
     let mut control = args.owner.control(&args.target)?;
-    let begun = Instant::now();
+    let start = Instant::now();
     let verdict = control.trigger(Trigger { command_only: args.command_only, ..Trigger::new(sequence) })?;
-    let answered_us = begun.elapsed().as_secs_f64() * 1e6;
+    let answered_us = start.elapsed().as_secs_f64() * 1e6;
     let shot = match verdict {
         Verdict::Accepted { shot } => shot,
         Verdict::Busy => return Err("the probe missed the trigger: a shot is under way; wait until it is sent".into()),

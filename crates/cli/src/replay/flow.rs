@@ -102,9 +102,9 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
     let (chunks, read) = sync_channel(CHUNKS_AHEAD);
     let path = args.file.clone();
     let reader = std::thread::spawn(move || ReadCounters::of(&path, flow, chunks));
-    let begun = Instant::now();
+    let start = Instant::now();
     send(&mut sender, &read, stop)?;
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     drop(read); // a reader that is still running stops at this
     let Ok(reading) = reader.join() else { return Err("the reading thread panicked".into()) };
     let ReadCounters { skipped, other_flows, damage } = reading?;
@@ -118,11 +118,11 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
 }
 
 fn send(sender: &mut Flow<impl shotline_transport::PacketIo>, chunks: &Receiver<Chunk>, stop: &AtomicBool) -> Result {
-    let begun = Instant::now();
+    let start = Instant::now();
     let stopped = || stop.load(Ordering::Relaxed);
     let mut wait = |until: u64| {
         loop {
-            let now = begun.elapsed();
+            let now = start.elapsed();
             let left = Duration::from_nanos(until).saturating_sub(now);
             if stopped() {
                 return None;

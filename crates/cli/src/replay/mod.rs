@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result {
     let source = args.source;
     let mut probe =
         Probe::with(shots, registrar.finish(), config, move |wanted, regions| open(source, wanted, regions))?;
-    let mut begun = None;
+    let mut started = None;
     let server = match geometry.filter(|_| !args.to.is_empty()) {
         Some(geometry) => {
             args.refuse_unfit(kind, streams.len())?;
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result {
                 let keys = Link { dest_qp: queue_pair(qp, link)?, src_qp: 0, q_key, stream: *stream };
                 probe.aim(link, to, framing, keys)?;
             }
-            begun = Some(Instant::now());
+            started = Some(Instant::now());
             let start = Start { mode: Mode::FreeRunning, shots: 0 };
             probe.begin(start, 0).map_err(|refusal| refusal.to_string())?;
             Server::unasked(probe)
@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> Result {
         }
     };
     let stats = server.run(&stop)?;
-    let seconds = begun.map(|begun| begun.elapsed().as_secs_f64());
+    let seconds = started.map(|started| started.elapsed().as_secs_f64());
     print_report(args.json, &ReplayReport { stats, seconds, cpu: CpuTime::now() })
 }
 

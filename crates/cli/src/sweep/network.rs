@@ -54,7 +54,8 @@ pub fn run(args: &Args) -> Result {
     let given = args.f_ext_is.map_or(args.f_ext.clone(), |hz| vec![hz]);
     let framings = framing::all_with_set_up(&args.framing)?;
     check_frequencies(&given)?;
-    let Some(most) = args.samples.iter().copied().max().filter(|_| !args.samples.contains(&0) && args.repeats > 0)
+    let Some(max_samples) =
+        args.samples.iter().copied().max().filter(|_| !args.samples.contains(&0) && args.repeats > 0)
     else {
         return Err("expected --samples and --repeats of 1 or more, found 0".into());
     };
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> Result {
         _ => {}
     }
     let bench = Bench::new(&args.common, args.by, 1.0)?;
-    let probe = bench.describe(most)?;
+    let probe = bench.describe(max_samples)?;
     let mut points = Vec::new();
     for &framing in &framings {
         for &samples in &args.samples {

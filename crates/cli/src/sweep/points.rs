@@ -38,7 +38,7 @@ struct Line<'a> {
 
 /// Measures everything in the plan, or until Ctrl-C.
 pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
-    report.say(&heading(plan.files.is_some()));
+    report.print_text(&heading(plan.files.is_some()));
     let all = plan.points.len() * plan.repeats as usize;
     for (index, point) in plan.points.iter().enumerate() {
         let mut runs = Vec::new();
@@ -85,7 +85,7 @@ fn report_point(point: &Point, runs: &[Run], report: &mut Report) -> Result {
             runs: counts,
         };
         report.line(&line)?;
-        report.say(&row(&line));
+        report.print_text(&row(&line));
     }
     Ok(())
 }

@@ -109,7 +109,7 @@ impl Report {
             warnings: Vec::new(),
         };
         report.line(header)?;
-        report.say(&header.words());
+        report.print_text(&header.words());
         Ok(report)
     }
 
@@ -128,7 +128,7 @@ impl Report {
     }
 
     /// Prints one line of text.
-    pub fn say(&self, text: &str) {
+    pub fn print_text(&self, text: &str) {
         if !self.json {
             self.clear();
             outln!("{text}");

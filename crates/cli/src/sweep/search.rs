@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result {
     let mut report = Report::begin(&args.common, &Header::new("search", &args.common, &bench, &probe)?)?;
     let receive = args.discard || files.is_none();
     let sinks: Vec<Option<&Files>> = receive.then_some(None).into_iter().chain(files.as_ref().map(Some)).collect();
-    report.say("\nframing  sink       Gbit/s   interval            shots/s   trials  limited by");
+    report.print_text("\nframing  sink       Gbit/s   interval            shots/s   trials  limited by");
     'all: for sink in sinks {
         for &framing in &framings {
             let mut one = RateSearch { bench: &bench, framing, files: sink, args, shot_gbit, failures: Vec::new() };
@@ -263,7 +263,7 @@ impl RateSearch<'_> {
         })?;
         let limit = limited_by.map_or("-".into(), |failure| format!("{failure:?}").to_lowercase());
         let wide = if reached { "" } else { "   wider than asked: more --trials, or a quieter machine" };
-        report.say(&format!(
+        report.print_text(&format!(
             "{:9}{:8}{rate:9.2}   {:18}{:9.1}{:9}  {limit}{wide}",
             self.framing,
             self.sink(),
@@ -278,8 +278,9 @@ impl RateSearch<'_> {
     fn limit(&self, rate: f64) -> Option<Failure> {
         let close = |failed: &&(f64, Failure)| failed.0 <= rate * NEAR_RATIO && rate <= failed.0 * NEAR_RATIO;
         let count = |failure| self.failures.iter().filter(close).filter(|failed| failed.1 == failure).count();
-        let most = [Failure::Sender, Failure::Receiver, Failure::Recorder].into_iter().max_by_key(|it| count(*it));
-        most.filter(|failure| count(*failure) > 0)
+        let most_frequent =
+            [Failure::Sender, Failure::Receiver, Failure::Recorder].into_iter().max_by_key(|it| count(*it));
+        most_frequent.filter(|failure| count(*failure) > 0)
     }
 }
 

@@ -48,12 +48,13 @@ impl FromStr for ProgramPort {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (name, port) = text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
-        let (program, usual) = match name {
+        let (program, default_port) = match name {
             "rping" => (Program::Rping, rping::PORT),
             "perftest" => (Program::Perftest, oob::PORT),
             _ => return Err(format!("expected rping or perftest, found {name}")),
         };
-        let port = port.map_or(Ok(usual), |port| port.parse().map_err(|_| format!("expected a port, found {port}")))?;
+        let port =
+            port.map_or(Ok(default_port), |port| port.parse().map_err(|_| format!("expected a port, found {port}")))?;
         Ok(Self { program, port })
     }
 }

@@ -200,7 +200,7 @@ impl Args {
             ("--initiator-memory", self.initiator_memory().0),
             ("--memory", self.memory.0),
         ];
-        if let Some((name, _)) = limits.into_iter().rfind(|(_, most)| *most == 0) {
+        if let Some((name, _)) = limits.into_iter().rfind(|(_, limit)| *limit == 0) {
             return Err(format!("expected {name} above 0, found 0: no initiator could connect").into());
         }
         let (each, all) = (self.initiator_memory(), self.memory);
@@ -339,12 +339,12 @@ fn run_loop(
 }
 
 /// Sleeps until the memory's traffic or a control connection needs attention.
-fn sleep(host: &mut impl TargetHost, control: &Control, most: Duration) -> Result {
+fn sleep(host: &mut impl TargetHost, control: &Control, max_sleep: Duration) -> Result {
     if host.prepare_sleep()? {
         return Ok(());
     }
-    let most = control.deadline().map_or(most, |deadline| deadline.min(most));
-    let time = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    let max_sleep = control.deadline().map_or(max_sleep, |deadline| deadline.min(max_sleep));
+    let time = Timespec { tv_sec: max_sleep.as_secs() as i64, tv_nsec: max_sleep.subsec_nanos().into() };
     let descriptors = host.descriptors();
     let all = descriptors.iter().copied().chain([control.fd()]);
     let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();

@@ -65,8 +65,8 @@ impl RegionSpec {
         (kind.as_ref().unwrap_or(&self.kind).description().pages, self.size.0)
     }
 
-    /// Allocates the memory. With `shared` it is memory that can be passed to another process, whatever kind was asked
-    /// for.
+    /// Allocates the memory. With `shared` it is memory that can be passed to another process, regardless of the
+    /// requested kind.
     pub fn make(&self, shared: bool) -> Result<Export> {
         let Self { name, size, .. } = self;
         let len =

@@ -106,7 +106,7 @@ type LastActivity = (u64, Option<Instant>);
 
 /// Creates reports, and keeps track of when counters changed.
 pub struct Reporter {
-    began: Instant,
+    start: Instant,
     regions: Vec<LastActivity>,
     initiators: HashMap<SessionId, LastActivity>,
 }
@@ -114,12 +114,12 @@ pub struct Reporter {
 impl Reporter {
     /// Starts at the current time.
     pub fn new() -> Self {
-        Self { began: Instant::now(), regions: Vec::new(), initiators: HashMap::new() }
+        Self { start: Instant::now(), regions: Vec::new(), initiators: HashMap::new() }
     }
 
     /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        self.start.elapsed()
     }
 
     /// Notices changes of the counters. The time of the last operation is known to within the interval of two calls.
@@ -166,7 +166,7 @@ impl Reporter {
         Report {
             kind,
             provider,
-            seconds: self.began.elapsed().as_secs_f64(),
+            seconds: self.start.elapsed().as_secs_f64(),
             regions: regions.collect(),
             initiators: initiators.collect(),
             balanced: packets == endpoint.packets_in

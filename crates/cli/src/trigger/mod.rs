@@ -149,8 +149,8 @@ pub fn run(args: &Args) -> Result {
 }
 
 fn child_arguments(args: &Args, wait: Wait) -> Vec<String> {
-    let most = args.samples.iter().max().copied().unwrap_or(1);
-    let mut words = vec!["--samples".into(), most.to_string(), "--links".into(), args.links.to_string()];
+    let max_samples = args.samples.iter().max().copied().unwrap_or(1);
+    let mut words = vec!["--samples".into(), max_samples.to_string(), "--links".into(), args.links.to_string()];
     if wait == Wait::Poll {
         words.push("--busy-poll".into());
     }

@@ -82,7 +82,7 @@ fn start_us(step: i32) -> f64 {
 pub fn draw(histograms: &[(String, &[Bin])]) -> Option<Vec<String>> {
     let steps = || histograms.iter().flat_map(|(_, bins)| bins.iter().map(|bin| bin.step));
     let (first, last) = (steps().min()?.div_euclid(STEPS) * STEPS, steps().max()?);
-    let most = histograms.iter().flat_map(|(_, bins)| bins.iter().map(|bin| bin.count)).max()?;
+    let max_count = histograms.iter().flat_map(|(_, bins)| bins.iter().map(|bin| bin.count)).max()?;
     let width = histograms.iter().map(|(name, _)| name.len()).max()?;
     let mut axis = String::new();
     for decade in (first..=last).step_by(STEPS as usize) {
@@ -93,7 +93,7 @@ pub fn draw(histograms: &[(String, &[Bin])]) -> Option<Vec<String>> {
         let height = |step: i32| match bins.iter().find(|bin| bin.step == step) {
             None => ' ',
             Some(bin) => {
-                let share = (bin.count as f64).ln_1p() / (most as f64).ln_1p();
+                let share = (bin.count as f64).ln_1p() / (max_count as f64).ln_1p();
                 HEIGHTS[((share * 8.0).ceil() as usize).clamp(1, 8) - 1]
             }
         };
