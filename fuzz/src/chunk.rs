@@ -2,7 +2,7 @@
 
 use shotline_memory::{Pool, Registrar};
 use shotline_store::codec::{Codec, Decoder, Encoder};
-use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
+use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 
 /// Bytes before the chunk: codec, packing, trailer, channels, samples (u16).
 pub const HEAD: usize = 6;
@@ -15,7 +15,7 @@ pub fn shape(head: &[u8; HEAD]) -> Option<(Codec, Geometry)> {
     let trailer = Trailer::ALL[usize::from(trailer) % Trailer::ALL.len()];
     let samples = u32::from(u16::from_be_bytes(samples));
     let geometry = Geometry::new(u16::from(channels) % 8, samples, 8, packing, 0).ok()?;
-    Some((codec, geometry.sent_as(trailer, Cut::default()).ok()?))
+    Some((codec, geometry.sent_as(trailer, Packetization::default()).ok()?))
 }
 
 /// A chunk either is refused or gives a slot whose padding is zeros, and which compresses to one that gives it again.

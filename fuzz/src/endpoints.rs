@@ -2,7 +2,7 @@
 
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_verbs::api::{
-    Completed, Cq, Data, Destination, Element, Modify, Mtu, Operation, QpConfig, QpState, QpType, RecvWr, Remote,
+    CompletionKind, Cq, Data, Destination, Element, Modify, Mtu, Operation, QpConfig, QpState, QpType, RecvWr, Remote,
     SendWr, Srq,
 };
 use shotline_verbs::pair::{Datagram, Link, Node, Options, Pair, seal};
@@ -31,11 +31,11 @@ fn nodes(seed: u64) -> Pair {
             .enumerate()
             .map(|(at, region)| {
                 region.write(0, &[UNTOUCHED; CHECKED]);
-                Node::over(Pair::address(at), Arc::clone(region)).expect("memory was had before")
+                Node::with_memory(Pair::address(at), Arc::clone(region)).expect("memory was had before")
             })
             .collect()
     });
-    Pair::of(seed, nodes)
+    Pair::with_nodes(seed, nodes)
 }
 
 fn register(pair: &mut Pair, at: usize) -> [Mr; 3] {
@@ -108,7 +108,7 @@ pub fn endpoint_packets(data: &[u8]) {
     assert_eq!(pair.node(0).qp_books(qp).map(|books| books.packets_in), Some(delivered));
     pair.modify(0, qp, &Modify::Error).expect("from any state");
     while let Some(done) = pair.node_mut(0).poll(cq) {
-        assert!(is_receive(done.completed) || posted.remove(&done.id), "{done:?} completes what was done");
+        assert!(is_receive(done.kind) || posted.remove(&done.id), "{done:?} completes what was done");
     }
     assert!(posted.is_empty(), "everything completes: {posted:?}");
     is_guarded(&pair, 0);
@@ -118,8 +118,8 @@ fn there(qp: u32) -> Destination {
     Destination { address: Pair::address(1), qp, q_key: 0x1111_1111 }
 }
 
-fn is_receive(completed: Completed) -> bool {
-    matches!(completed, Completed::Recv | Completed::RecvWriteImm)
+fn is_receive(completed: CompletionKind) -> bool {
+    matches!(completed, CompletionKind::Recv | CompletionKind::RecvWriteImm)
 }
 
 /// A packet from the peer, with what cannot be guessed put in where its flags say so.
@@ -315,7 +315,7 @@ impl User {
             let request = (done.qp, done.id);
             let failed = done.status != shotline_verbs::api::Status::Success;
             let known = self.open[at].remove(&request) || self.forgotten[at].remove(&request);
-            assert!(is_receive(done.completed) || known || failed, "{done:?} completes what was done");
+            assert!(is_receive(done.kind) || known || failed, "{done:?} completes what was done");
         }
     }
 

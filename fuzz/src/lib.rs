@@ -6,13 +6,13 @@ use arrayvec::ArrayVec;
 use shotline_wire::block::{self, Description};
 use shotline_wire::framing::digitizer::Header;
 use shotline_wire::framing::{
-    self, Digitizer, Extras, Framing, Hsb, Link, Meaning, Packet, Place, Position, Signal, Spead, Vita49,
+    self, Digitizer, Extras, Framing, Hsb, Link, Packet, Placement, Position, SampleContext, Signal, Spead, Vita49,
 };
 use shotline_wire::hsb::{Metadata, PSN_BITS};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::{self, Record};
-use shotline_wire::setup::{Acknowledgement, Message, Trigger, refuse_unread};
-use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
+use shotline_wire::setup::{Acknowledgement, Message, Trigger, refuse_malformed};
+use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use shotline_wire::spead::Flavour;
 use shotline_wire::vita49::{Context, Data, Format, Fraction, Prologue, Seconds, Time};
 use shotline_wire::{crc, ipv4, ipv6, roce, udp};
@@ -92,18 +92,18 @@ fn place(framing: &dyn Framing, data: &[u8]) {
     let packing = Packing::from_u8(packing & 1).unwrap_or(Packing::Int16Le);
     let Ok(g) = Geometry::new(channels.into(), samples, 12, packing, 0) else { return };
     assert!(framing.header_len(header) <= framing::MAX_HEADER);
-    let Ok(Place { position, len }) = framing.place(header, len, &g) else { return };
+    let Ok(Placement { position, len }) = framing.place(header, len, &g) else { return };
     let Position::Shot { number, bits, offset, last } = position else {
         assert!(len == 4096 || len == g.packet_bytes(g.packets() - 1));
         return;
     };
     assert!(number.checked_shr(bits).unwrap_or(0) == 0, "no more than the bits on the wire");
     assert_eq!(last, offset + len == g.shot_bytes());
-    same_place_again(framing, &g, number, offset, Place { position, len });
+    same_place_again(framing, &g, number, offset, Placement { position, len });
 }
 
 /// A packet that was placed has the same place when it is sent again.
-fn same_place_again(framing: &dyn Framing, g: &Geometry, number: u64, offset: u32, place: Place) {
+fn same_place_again(framing: &dyn Framing, g: &Geometry, number: u64, offset: u32, place: Placement) {
     let packet = Packet::at(g, 0, number, offset).expect("a place is a packet of the shot");
     assert_eq!(packet.len, place.len);
     let mut again = ArrayVec::new();
@@ -117,17 +117,17 @@ pub fn framing_spead(data: &[u8]) {
     let Some(([samples, first, rest, items, len], header)) = words(data) else { return };
     let flavour = if items % 2 == 1 { Flavour::F40 } else { Flavour::F48 };
     let framing = Spead { flavour, first_items: items, items };
-    let cut = Cut { first: first.into(), rest: rest.into(), trailer_apart: false };
+    let cut = Packetization { first: first.into(), rest: rest.into(), separate_trailer: false };
     let Some(g) = cut_as(samples, Trailer::None, cut) else { return };
     assert!(framing.header_len(header) <= framing::MAX_HEADER);
     let placed = framing.place(header, len.into(), &g);
     let signal = framing.signal(header, &g);
-    let Ok(Place { position, len }) = placed else { return };
+    let Ok(Placement { position, len }) = placed else { return };
     let Position::Shot { number, bits, offset, last } = position else { panic!("heaps name their shots") };
     let taken = signal.map(|signal| if let Signal::Number { number, .. } = signal { number } else { u64::MAX });
     assert!(number >> bits == 0 && taken.is_none_or(|taken| taken == number));
     assert_eq!(last, offset + len == g.shot_bytes());
-    same_place_again(&framing, &g, number, offset, Place { position, len });
+    same_place_again(&framing, &g, number, offset, Placement { position, len });
 }
 
 /// Frame, payload, pages and step (2 bytes each), payload length (2 bytes) and a header for [`framing::Hsb`]; odd
@@ -135,17 +135,17 @@ pub fn framing_spead(data: &[u8]) {
 pub fn framing_hsb(data: &[u8]) {
     let Some(([samples, payload, pages, step, len], header)) = words(data) else { return };
     let framing = Hsb { base: 0x1000_0000, step: step.max(1).into(), pages: pages.max(1).into(), r_key: 0x1234 };
-    let cut = Cut { trailer_apart: pages % 2 == 1, ..Cut::uniform(payload.into()) };
+    let cut = Packetization { separate_trailer: pages % 2 == 1, ..Packetization::uniform(payload.into()) };
     let Some(g) = cut_as(samples, Trailer::HsbMetadata, cut) else { return };
     assert!(framing.header_len(header) <= framing::MAX_HEADER);
-    let Ok(Place { position, len }) = framing.place(header, len.into(), &g) else { return };
+    let Ok(Placement { position, len }) = framing.place(header, len.into(), &g) else { return };
     let Position::Paged { page, pages, first, bits, offset } = position else { panic!("frames have pages") };
     assert!(page < pages && first >> bits == 0 && bits == PSN_BITS && offset + len <= g.shot_bytes());
     let index = g.packet_at(offset).expect("a place is a packet of the shot");
     let packet = Packet::nth(&g, first + index, page.into(), index).expect("it is below their count");
     let mut again = ArrayVec::new();
     framing.emit(&Link::default(), &packet, &mut again);
-    assert_eq!(framing.place(&again, len, &g), Ok(Place { position, len }));
+    assert_eq!(framing.place(&again, len, &g), Ok(Placement { position, len }));
 }
 
 /// End-of-frame metadata of a sensor bridge.
@@ -162,11 +162,11 @@ pub fn framing_digitizer(data: &[u8]) {
     if let Ok((header, rest)) = Header::parse(packet) {
         assert_eq!(Header::parse(&[&header.emit(), rest].concat()), Ok((header, rest)));
     }
-    let (shape, cut) = ((2, samples.into()), Cut::uniform(payload.into()));
-    let Ok(g) = Geometry::cut_as(shape, (16, Packing::Int16Le), 0, Trailer::Block, cut) else { return };
+    let (shape, cut) = ((2, samples.into()), Packetization::uniform(payload.into()));
+    let Ok(g) = Geometry::with_packetization(shape, (16, Packing::Int16Le), 0, Trailer::Block, cut) else { return };
     assert!(Digitizer.header_len(packet) <= framing::MAX_HEADER);
     let _ = Digitizer.key(packet);
-    let Ok(Place { position, len }) = Digitizer.place(packet, len.into(), &g) else { return };
+    let Ok(Placement { position, len }) = Digitizer.place(packet, len.into(), &g) else { return };
     let Position::Shot { number, offset, last, .. } = position else { panic!("blocks name themselves") };
     assert_eq!(last, offset + len == g.shot_bytes());
     let packet = Packet::at(&g, 0, number, offset).expect("a place is a packet of the block");
@@ -197,14 +197,14 @@ pub fn framing_vita49(data: &[u8]) {
         let again = [&prologue.sized(fields.len()).emit()[..], &fields].concat();
         assert_eq!(Context::parse(&again).map(|(_, again)| again), Ok(context));
     }
-    let (shape, cut) = ((2, samples.into()), Cut::uniform(payload.into()));
-    let Ok(g) = Geometry::cut_as(shape, (16, Packing::Int16Be), 0, Trailer::Context, cut) else { return };
+    let (shape, cut) = ((2, samples.into()), Packetization::uniform(payload.into()));
+    let Ok(g) = Geometry::with_packetization(shape, (16, Packing::Int16Be), 0, Trailer::Context, cut) else { return };
     let begin = Time { seconds: Some(Seconds::Gps(1_400_000_000)), fraction: Some(Fraction::Picoseconds(0)) };
     let rate = u32::from_be_bytes([r0, r1, r2, r3]).into();
-    let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: Meaning::default() };
+    let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: SampleContext::default() };
     assert!(framing.header_len(packet) <= framing::MAX_HEADER);
     let _ = (framing.key(packet), framing.count(packet), framing.signal(packet, &g));
-    let Ok(Place { position, len }) = framing.place(packet, len.into(), &g) else { return };
+    let Ok(Placement { position, len }) = framing.place(packet, len.into(), &g) else { return };
     let Position::Shot { number, offset, last, .. } = position else { panic!("stamps name their blocks") };
     assert_eq!(last, offset + len == g.sent_bytes());
     let _ = framing.stamp_tai_ns(number, &g);
@@ -218,7 +218,7 @@ fn words(data: &[u8]) -> Option<([u16; 5], &[u8])> {
     Some((core::array::from_fn(|at| u16::from_be_bytes([words[2 * at], words[2 * at + 1]])), rest))
 }
 
-fn cut_as(samples: u16, trailer: Trailer, cut: Cut) -> Option<Geometry> {
+fn cut_as(samples: u16, trailer: Trailer, cut: Packetization) -> Option<Geometry> {
     Geometry::new(1, samples.into(), 8, Packing::Uint8, 0).ok()?.sent_as(trailer, cut).ok()
 }
 
@@ -245,7 +245,7 @@ pub fn setup(data: &[u8]) {
     match Message::parse(data) {
         Ok(message) => assert_eq!(Message::parse(&message.emit()), Ok(message)),
         Err(_) => {
-            let Some(refusal) = refuse_unread(data) else { return };
+            let Some(refusal) = refuse_malformed(data) else { return };
             assert!(Message::parse(&refusal).is_ok());
         }
     }

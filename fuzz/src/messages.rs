@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use shotline_verbs::cm::message::{Answer, Hello, LONGEST, Request, Welcome, framed, parse};
-use shotline_verbs::rdma_cm::message::{Datagram, Message, REPLY_PRIVATE, Reads, Reply, reason, service_id};
+use shotline_verbs::cm::message::{Answer, Hello, MAX_MESSAGE_BYTES, Request, Welcome, framed, parse};
+use shotline_verbs::rdma_cm::message::{Datagram, Message, REPLY_PRIVATE, RdAtomicLimits, Reply, reason, service_id};
 use shotline_verbs::rdma_cm::{Event, MAD_LEN, Manager};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A message is refused, or says the same when it is written and read again.
 pub fn cm_message(data: &[u8]) {
-    if data.len() > LONGEST {
+    if data.len() > MAX_MESSAGE_BYTES {
         return; // refused by its length alone
     }
     fn again<T: DeserializeOwned + Serialize>(data: &[u8]) {
@@ -43,7 +43,7 @@ impl Hasher for Counted {
 /// or says the same when it is written and read again; and a connection manager says only what can be read.
 pub fn rdma_cm(data: &[u8]) {
     let peer = IpAddr::from([10, 0, 0, 2]);
-    let mut manager = Manager::with_names(BuildHasherDefault::<Counted>::default());
+    let mut manager = Manager::with_hasher(BuildHasherDefault::<Counted>::default());
     manager.listen(service_id(7174));
     let mut now = Duration::ZERO;
     let mut last = None;
@@ -61,14 +61,14 @@ pub fn rdma_cm(data: &[u8]) {
         manager.expire(now);
         while let Some(event) = manager.next_event() {
             match event {
-                Event::Asked(connection, ..) if what[0] & 0x10 == 0 => {
+                Event::Requested(connection, ..) if what[0] & 0x10 == 0 => {
                     let private = [0; REPLY_PRIVATE];
-                    let reply = Reply { qp: 0x22, psn: 2, reads: Reads::default(), rnr_retries: 7, private };
+                    let reply = Reply { qp: 0x22, psn: 2, reads: RdAtomicLimits::default(), rnr_retries: 7, private };
                     manager.accept(now, connection, reply);
                     last = Some(connection);
                 }
-                Event::Asked(connection, ..) => manager.reject(now, connection, reason::CONSUMER),
-                Event::Agreed(connection, _) => {
+                Event::Requested(connection, ..) => manager.reject(now, connection, reason::CONSUMER),
+                Event::Accepted(connection, _) => {
                     manager.ready(now, connection);
                     last = Some(connection);
                 }

@@ -9,7 +9,7 @@ use shotline_verbs::ud::Completed;
 use shotline_wire::ParseError;
 use shotline_wire::framing::ud::{SHOT_BITS, split_immediate};
 use shotline_wire::framing::{
-    Counted, Extras, Framing, Kind, Link, MAX_HEADER, SampleContext, Packet, Placement, Position, Signal, Ud,
+    Counted, Extras, Framing, Kind, Link, MAX_HEADER, Packet, Placement, Position, SampleContext, Signal, Ud,
 };
 use shotline_wire::shot::Geometry;
 use std::sync::Arc;

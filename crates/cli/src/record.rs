@@ -129,6 +129,6 @@ pub fn over_udp(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::res
 }
 
 /// Opens a socket for a run.
-pub fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<Io>, IoError> {
+pub fn open(wanted: &ReceiverParameters, regions: &Regions) -> std::result::Result<OpenedReceiver<Io>, IoError> {
     Transport::default().open(wanted, &Options::default(), regions)
 }

@@ -276,8 +276,8 @@ fn render_links(step: &Step, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn link_line(index: usize, link: &LinkStep) -> String {
-    let LinkStep { clock, counts, stopped } = link;
+fn link_line(index: usize, link: &LinkStatus) -> String {
+    let LinkStatus { clock, counts, stopped } = link;
     let state = match (stopped, clock.at_ns, clock.locked) {
         (true, ..) => "stopped".into(),
         (_, 0, _) => "no clock".into(),

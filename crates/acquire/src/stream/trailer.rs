@@ -33,7 +33,12 @@ impl Proof {
     }
 
     /// Result by packets of context. Such a shot is proven only by the presence of all packets.
-    pub(super) fn of_context(meaning: SampleContext, stamp_tai_ns: u64, geometry: &Geometry, presence: &Presence) -> Self {
+    pub(super) fn of_context(
+        meaning: SampleContext,
+        stamp_tai_ns: u64,
+        geometry: &Geometry,
+        presence: &Presence,
+    ) -> Self {
         let clock_locked = meaning.locked == Some(true);
         let flags = Record { clock_locked, ..Record::of(geometry) }.flags();
         Self { good: presence.is_complete(), stamp_tai_ns, flags }

@@ -13,7 +13,7 @@ use shotline_transport::{
 use shotline_verbs::ud::Completed;
 use shotline_wire::ParseError;
 use shotline_wire::crc;
-use shotline_wire::framing::{Extras, Framing, Kind, Link, MAX_HEADER, SampleContext, Packet, Placement, Signal, ud};
+use shotline_wire::framing::{Extras, Framing, Kind, Link, MAX_HEADER, Packet, Placement, SampleContext, Signal, ud};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::collections::{BTreeSet, VecDeque};

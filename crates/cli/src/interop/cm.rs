@@ -6,10 +6,12 @@ use super::local_endpoint::{LocalEndpoint, MAX_RD_ATOMIC, PeerQp};
 use crate::Result;
 use shotline_memory::{Access, Mr, Region};
 use shotline_verbs::api::{
-    Completed, Completion, Cq, Data, Element, Mtu, Operation, Provider as _, Qp, RecvWr, SendWr, Status,
+    Completion, CompletionKind, Cq, Data, Element, Mtu, Operation, Provider as _, Qp, RecvWr, SendWr, Status,
 };
 use shotline_verbs::cm::message::Bits24;
-use shotline_verbs::rdma_cm::message::{Addresses, REQUEST_PRIVATE, Reads, Reply, Request, reason, service_id};
+use shotline_verbs::rdma_cm::message::{
+    Addresses, REQUEST_PRIVATE, RdAtomicLimits, Reply, Request, reason, service_id,
+};
 use shotline_verbs::rdma_cm::{Connection, Event};
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::Arc;
@@ -38,7 +40,7 @@ pub fn request_connection(
         service: service_id(port),
         qp: own.qp,
         psn: own.psn,
-        reads: Reads { answers: MAX_RD_ATOMIC, begins: MAX_RD_ATOMIC },
+        reads: RdAtomicLimits { responder_resources: MAX_RD_ATOMIC, initiator_depth: MAX_RD_ATOMIC },
         mtu,
         retries: 7,
         rnr_retries: 7,
@@ -54,19 +56,19 @@ pub fn request_connection(
     request_again(local)?;
     loop {
         match local.next_event()? {
-            Some(Event::Agreed(connection, reply)) => return Ok((connection, reply)),
-            Some(Event::Refused(_, reason::NO_SERVICE)) => {
+            Some(Event::Accepted(connection, reply)) => return Ok((connection, reply)),
+            Some(Event::Rejected(_, reason::NO_SERVICE)) => {
                 local
                     .check(&mut end)
                     .map_err(|_| format!("{to} refuses the connection: no program is at port {port}"))?;
                 std::thread::sleep(Duration::from_millis(200));
                 request_again(local)?;
             }
-            Some(Event::Refused(_, reason::CONSUMER)) => return Err(format!("{to} refuses the connection").into()),
-            Some(Event::Refused(_, reason)) => {
+            Some(Event::Rejected(_, reason::CONSUMER)) => return Err(format!("{to} refuses the connection").into()),
+            Some(Event::Rejected(_, reason)) => {
                 return Err(format!("{to} refuses the connection: reason {reason} of IBTA 12.6.7.2").into());
             }
-            Some(Event::Silent(_)) => return Err(format!("{to} does not answer at queue pair 1").into()),
+            Some(Event::Unreachable(_)) => return Err(format!("{to} does not answer at queue pair 1").into()),
             _ => {}
         }
     }
@@ -86,7 +88,7 @@ pub fn connect(local: &mut LocalEndpoint, to: IpAddr, port: u16, mtu: Mtu) -> Re
     let (connection, reply) = request_connection(local, own, to, port, mtu)?;
     let Reply { qp, psn, reads, .. } = *reply;
     let psn = local.replace_psn(psn);
-    local.connect(&PeerQp { ip: to, qp, psn, rd_atomic: reads.answers }, mtu)?;
+    local.connect(&PeerQp { ip: to, qp, psn, rd_atomic: reads.responder_resources }, mtu)?;
     local.post_receive()?;
     confirm(local, connection)?;
     Ok(connection)
@@ -128,13 +130,13 @@ impl CmChannel {
         let element = [self.element(MAX_MESSAGE_BYTES, bytes.len() as u32)];
         let request = SendWr::new(0, Operation::Send, Data::Elements(&element));
         local.provider().post_send(self.qp, &[request]).map_err(|(_, error)| error)?;
-        self.wait_for(local, Completed::Send)?;
+        self.wait_for(local, CompletionKind::Send)?;
         Ok(())
     }
 
     /// Receives a message of `N` bytes.
     pub fn receive<const N: usize>(&mut self, local: &mut LocalEndpoint) -> Result<[u8; N]> {
-        let heard = self.wait_for(local, Completed::Recv)?.bytes as usize;
+        let heard = self.wait_for(local, CompletionKind::Recv)?.bytes as usize;
         if heard != N {
             return Err(format!("expected {N} bytes of the other side, found {heard}").into());
         }
@@ -150,9 +152,9 @@ impl CmChannel {
         Ok(())
     }
 
-    fn wait_for(&mut self, local: &mut LocalEndpoint, what: Completed) -> Result<Completion> {
+    fn wait_for(&mut self, local: &mut LocalEndpoint, what: CompletionKind) -> Result<Completion> {
         let mut end = local.deadline();
-        if let Some(other) = self.other.take_if(|other| other.completed == what) {
+        if let Some(other) = self.other.take_if(|other| other.kind == what) {
             return Ok(other);
         }
         loop {
@@ -163,9 +165,9 @@ impl CmChannel {
                 continue;
             }
             match done[0] {
-                Completion { status: Status::Success, completed, .. } if completed == what => return Ok(done[0]),
+                Completion { status: Status::Success, kind: completed, .. } if completed == what => return Ok(done[0]),
                 Completion { status: Status::Success, .. } => self.other = Some(done[0]),
-                Completion { status, completed, .. } => {
+                Completion { status, kind: completed, .. } => {
                     return Err(format!("{completed:?} ended with {status:?}").into());
                 }
             }

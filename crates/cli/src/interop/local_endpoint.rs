@@ -188,8 +188,8 @@ impl LocalEndpoint {
         let send = ReadyToSend {
             psn,
             timeout: Duration::from_millis(67), // 4.096 us x 2^14, the value of the peers
-            retries: 7,
-            rnr_retries: 7,
+            retry_cnt: 7,
+            rnr_retry: 7,
             max_rd_atomic: peer.rd_atomic.min(MAX_RD_ATOMIC),
         };
         self.provider.modify_qp(qp, Modify::ReadyToSend(send))?;
@@ -282,7 +282,7 @@ impl LocalEndpoint {
         self.done.extend(&done[..count]);
         if let Some(services) = &mut self.services {
             match services.progress(&mut self.provider)? {
-                Some(Event::Asked(other, ..)) if self.is_connected => {
+                Some(Event::Requested(other, ..)) if self.is_connected => {
                     let (manager, now) = services.manager();
                     manager.reject(now, other, reason::NO_QP);
                 }
@@ -329,16 +329,16 @@ impl LocalEndpoint {
 
     /// Returns the counters of the queue pair, including packets that the endpoint refused before they reached a queue
     /// pair.
-    pub fn counters(&self) -> Tally {
-        let mut counters = self.provider.tally(self.qp);
-        self.provider.total().refused.iter().for_each(|(cause, count)| {
+    pub fn counters(&self) -> EndpointCounters {
+        let mut counters = self.provider.counters_of(self.qp);
+        self.provider.total_counters().refused.iter().for_each(|(cause, count)| {
             *counters.refused.entry(cause).or_default() += count;
         });
         counters
     }
 
     /// Returns what the other side did with the memory.
-    pub fn usage(&self) -> Result<Usage> {
+    pub fn usage(&self) -> Result<RegistrationCounters> {
         Ok(self.provider.mr_usage(&self.memory)?)
     }
 

@@ -170,7 +170,7 @@ fn initiate(plan: &Plan, local: &mut LocalEndpoint, common: &Common, verb: Verb,
 fn receive(plan: &Plan, local: &mut LocalEndpoint) -> Result<u64> {
     for received in 0..plan.count {
         let completion = local.next().map_err(|error| format!("{error} ({received} of {} received)", plan.count))?;
-        if completion.completed == Completed::Recv {
+        if completion.kind == CompletionKind::Recv {
             local.post_receive()?;
         }
     }

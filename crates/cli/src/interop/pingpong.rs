@@ -54,8 +54,8 @@ fn ping_pong(plan: &Plan, local: &mut LocalEndpoint, client: bool) -> Result {
             posted += 1;
         }
         let completion = local.next().map_err(|error| format!("{error} ({sent} sent, {received} received)"))?;
-        match completion.completed {
-            Completed::Recv => {
+        match completion.kind {
+            CompletionKind::Recv => {
                 received += 1;
                 local.post_receive()?;
             }

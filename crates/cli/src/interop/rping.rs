@@ -74,14 +74,17 @@ fn accept(plan: &Plan, local: &mut LocalEndpoint) -> Result<(Connection, Mtu)> {
 /// Accepts the next request.
 fn negotiate(plan: &Plan, local: &mut LocalEndpoint) -> Result<(Connection, Mtu)> {
     loop {
-        if let Some(Event::Asked(connection, from, request)) = local.next_event()? {
+        if let Some(Event::Requested(connection, from, request)) = local.next_event()? {
             let Request { qp, psn, reads, mtu, .. } = *request;
             let (own, mtu) = (local.own_qp(), mtu.min(plan.mtu));
             let psn = local.replace_psn(psn);
-            local.connect(&PeerQp { ip: from, qp, psn, rd_atomic: reads.answers }, mtu)?;
+            local.connect(&PeerQp { ip: from, qp, psn, rd_atomic: reads.responder_resources }, mtu)?;
             local.post_receive()?;
             // What the other side initiates is what this side answers, and vice versa.
-            let reads = Reads { answers: reads.begins.min(MAX_RD_ATOMIC), begins: reads.answers.min(MAX_RD_ATOMIC) };
+            let reads = RdAtomicLimits {
+                responder_resources: reads.initiator_depth.min(MAX_RD_ATOMIC),
+                initiator_depth: reads.responder_resources.min(MAX_RD_ATOMIC),
+            };
             let reply = Reply { qp: own.qp, psn: own.psn, reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] };
             let (manager, now) = local.manage()?.manager();
             manager.accept(now, connection, reply);
@@ -112,24 +115,24 @@ fn echo(local: &mut LocalEndpoint) -> Result<u64> {
     let mut pings = 0;
     loop {
         match local.next_event()? {
-            Some(Event::Ended(_)) => return Ok(pings),
+            Some(Event::Disconnected(_)) => return Ok(pings),
             Some(Event::Established(_)) => continue,
             Some(event) => return Err(format!("the connection broke: {event}").into()),
             // The acknowledgement of the last answer has arrived, which may be the end of the run.
             None => match local.next()? {
-                sent if sent.completed == Completed::Send => continue,
+                sent if sent.kind == CompletionKind::Send => continue,
                 received => check_length(received.bytes)?,
             },
         }
         let (text, size) = received_location(local)?;
         local.post_at(Operation::Read(text), TEXT_OFFSET, size)?;
-        wait_for(local, Completed::Read)?;
+        wait_for(local, CompletionKind::Read)?;
         send_go_ahead(local)?;
-        wait_for(local, Completed::Recv)?;
+        wait_for(local, CompletionKind::Recv)?;
         let (buffer, _) = received_location(local)?;
         let len = text_length(local.memory(), TEXT_OFFSET, size);
         local.post_at(Operation::Write(buffer), TEXT_OFFSET, len)?;
-        wait_for(local, Completed::Write)?;
+        wait_for(local, CompletionKind::Write)?;
         send_go_ahead(local)?;
         pings += 1;
     }
@@ -178,16 +181,16 @@ fn send_go_ahead(local: &mut LocalEndpoint) -> Result {
 
 /// Receives a message of the server.
 fn receive_go_ahead(local: &mut LocalEndpoint) -> Result {
-    wait_for(local, Completed::Recv)?;
+    wait_for(local, CompletionKind::Recv)?;
     local.post_receive()
 }
 
 /// Waits for a completion, and ignores completions of sends.
-fn wait_for(local: &mut LocalEndpoint, what: Completed) -> Result {
+fn wait_for(local: &mut LocalEndpoint, what: CompletionKind) -> Result {
     loop {
         let completion = local.next()?;
-        if completion.completed == what {
-            return if what == Completed::Recv { check_length(completion.bytes) } else { Ok(()) };
+        if completion.kind == what {
+            return if what == CompletionKind::Recv { check_length(completion.bytes) } else { Ok(()) };
         }
         if completion.kind != CompletionKind::Send {
             return Err(format!("expected {what:?}, found {:?}", completion.kind).into());

@@ -6,7 +6,7 @@ use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Qp, QpConfig, Status};
 use shotline_verbs::cm::message::{Bits24, Play, Receives, RegionKey, RegisteredMemory, Rights};
-use shotline_verbs::cm::{Client, Endpoint, QpRequest, EndpointCounters};
+use shotline_verbs::cm::{Client, Endpoint, EndpointCounters, QpRequest};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -129,7 +129,7 @@ impl<P: Endpoint> Connection<P> {
             ..QpConfig::new(need.service.into(), self.pd, cq, cq)
         };
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let request = Wish {
+        let request = QpRequest {
             access,
             receives: need.target_receives,
             sends: need.target_sends,
@@ -185,16 +185,16 @@ impl<P: Endpoint> Connection<P> {
     }
 
     /// Returns the address, length and key of the local memory, for the target.
-    pub fn own_key(&self) -> Keyed {
-        Keyed { address: self.memory.address, bytes: self.memory.len, rkey: self.memory.rkey }
+    pub fn own_key(&self) -> RegisteredMemory {
+        RegisteredMemory { address: self.memory.address, bytes: self.memory.len, rkey: self.memory.rkey }
     }
 
     /// Takes a snapshot of both sides.
     pub fn snapshot(&mut self, lanes: &Lanes) -> Result<Snapshot> {
         self.snapshots += 1;
         let there = self.client.statistics()?;
-        let mut own = Tally::default();
-        lanes.all.iter().for_each(|lane| own.add(&self.provider.tally(lane.qp)));
+        let mut own = EndpointCounters::default();
+        lanes.all.iter().for_each(|lane| own.add(&self.provider.counters_of(lane.qp)));
         Ok(Snapshot {
             at: Instant::now(),
             own_cpu: CpuTime::now().total(),

@@ -8,7 +8,7 @@ use super::point::{LatencyKind, Point, operation, rights};
 use super::report::{Iteration, Row};
 use crate::Result;
 use shotline_memory::Access;
-use shotline_verbs::api::{CompletionKind, Completion, Data, Element, RecvWr, Remote, SendWr};
+use shotline_verbs::api::{Completion, CompletionKind, Data, Element, RecvWr, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
 use shotline_verbs::cm::message::{Play, Receives, RegisteredMemory};
 use std::sync::atomic::AtomicBool;
@@ -69,7 +69,7 @@ pub fn measure<P: Endpoint>(
     match kind {
         LatencyKind::Send => connection.play(&lanes.all[0], Play::Echo)?,
         LatencyKind::Ping => {
-            let memory = Keyed { address: own.address + back, bytes: back, rkey: own.rkey };
+            let memory = RegisteredMemory { address: own.address + back, bytes: back, rkey: own.rkey };
             let region = lanes.region_index as u16;
             connection.play(&lanes.all[0], Play::Ping { region, bytes: size, memory })?;
         }
@@ -120,13 +120,13 @@ fn iterate<P: Endpoint>(
         let data = if inline { Data::Inline(&message[..size as usize]) } else { Data::Elements(&there) };
         let request = SendWr::new(operations, operation(kind.verb(), remote), data);
         connection.provider.post_send(qp, &[request]).map_err(|(_, error)| error)?;
-        let wanted = if kind == LatencyKind::Send { Completed::Recv } else { kind.verb().completed() };
+        let wanted = if kind == LatencyKind::Send { CompletionKind::Recv } else { kind.verb().completed() };
         let (mut acknowledged, mut answered) = (kind == LatencyKind::Send, kind != LatencyKind::Ping);
         let mut received = kind != LatencyKind::Send;
         while !(acknowledged && answered && received) {
             for completion in poller.poll(connection, lanes, &mut done)? {
-                received |= completion.completed == wanted;
-                acknowledged |= completion.completed == wanted;
+                received |= completion.kind == wanted;
+                acknowledged |= completion.kind == wanted;
             }
             if !answered {
                 let mut word = [0; 8];

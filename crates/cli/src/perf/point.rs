@@ -49,7 +49,7 @@ pub enum Verb {
 
 impl Verb {
     /// Returns the kind of its completions.
-    pub fn completed(self) -> Completed {
+    pub fn completed(self) -> CompletionKind {
         match self {
             Self::Write | Self::Latency => CompletionKind::Write,
             Self::Read => CompletionKind::Read,

@@ -34,7 +34,7 @@ pub fn measure<P: Endpoint>(
     let span = args.span(point);
     // Twice the number in flight, so that sends do not wait for the target to repost.
     let receives =
-        (RECEIVE_BYTES / u64::from(size.max(1))).clamp(1, u64::from(MOST_RECEIVES).min(2 * u64::from(in_flight)));
+        (RECEIVE_BYTES / u64::from(size.max(1))).clamp(1, u64::from(MAX_RECEIVES).min(2 * u64::from(in_flight)));
     let lanes = connection.open(&QpRequirements {
         service: args.qp,
         pairs: args.pairs,

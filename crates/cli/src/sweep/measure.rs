@@ -216,7 +216,7 @@ impl Run {
 
 impl LinkCounters {
     fn of(counters: &Books, report: Option<&Report>, packets: u64, by: ShotTiming, seconds: f64) -> Self {
-        let by_cause = |drops: &Drops| drops.iter().map(|(cause, count)| (cause.name(), count)).collect();
+        let by_cause = |drops: &DropCounters| drops.iter().map(|(cause, count)| (cause.name(), count)).collect();
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         let triggered = report.filter(|_| by == ShotTiming::Trigger);
         Self {

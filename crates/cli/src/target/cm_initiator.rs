@@ -7,10 +7,10 @@ use crate::interop::rping;
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_transport::PacketIo;
 use shotline_verbs::api::{
-    Completed, Completion, Data, Element, Operation, Provider as _, RecvWr, Remote, SendWr, VerbsError,
+    Completion, CompletionKind, Data, Element, Operation, Provider as _, RecvWr, Remote, SendWr, VerbsError,
 };
 use shotline_verbs::cm::message::{Cause, Refusal};
-use shotline_verbs::cm::{Connected, Endpoint as _, Export, Exports, Loan, SessionId};
+use shotline_verbs::cm::{Connected, Endpoint as _, Export, Exports, Reservation, SessionId};
 use shotline_verbs::soft::SoftEndpoint;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ struct Memory {
     /// Maximum length of a message, in bytes.
     len: u32,
     /// Memory charged to the initiator if it was registered here, or `None` for an exported region.
-    loan: Option<Loan>,
+    loan: Option<Reservation>,
 }
 
 /// What this side of a program does.
@@ -107,7 +107,7 @@ impl CmInitiator {
         now: Instant,
         patience: Duration,
     ) -> std::result::Result<(), VerbsError> {
-        let packets = exports.provider().tally(self.connected.qp).packets_in;
+        let packets = exports.provider().counters_of(self.connected.qp).packets_in;
         if packets != self.last_packets.0 {
             (self.last_packets, self.is_probed) = ((packets, now), false);
         }
@@ -132,7 +132,7 @@ impl CmInitiator {
         if completion.id == PROBE_ID {
             return Ok(());
         }
-        let is_message = completion.completed == Completed::Recv;
+        let is_message = completion.kind == CompletionKind::Recv;
         if is_message {
             self.post_receive(exports.provider_mut())?;
         }
@@ -156,7 +156,7 @@ impl CmInitiator {
                 }
             }
             // Only the arrival of these messages matters, not their content.
-            Role::Rping { .. } if matches!(completion.completed, Completed::Read | Completed::Write) => {
+            Role::Rping { .. } if matches!(completion.kind, CompletionKind::Read | CompletionKind::Write) => {
                 self.post(exports.provider_mut(), Operation::Send, SEND_OFFSET, rping::INFO)?;
             }
             Role::PerftestControl { is_ready, measured_qp } if is_message => {
@@ -212,7 +212,7 @@ impl Memory {
         session: SessionId,
         connected: Connected,
     ) -> std::result::Result<Self, Refusal> {
-        let loan = exports.account.lend(session, MEMORY_BYTES as u64, "a program's messages")?;
+        let loan = exports.account.reserve(session, MEMORY_BYTES as u64, "a program's messages")?;
         let region = Region::heap(MEMORY_BYTES).map_err(|error| failed(error.into()))?;
         let mr = exports.provider_mut().reg_mr(
             connected.pd,

@@ -18,8 +18,8 @@ use crate::interop::{oob, rping};
 use shotline_transport::PacketIo;
 use shotline_verbs::api::{Completion, Provider as _, Status};
 use shotline_verbs::cm::message::{Bits24, Kind, Offer, PathMtu, Receives};
-use shotline_verbs::cm::{Endpoint as _, Exports, Host as _, SessionId, Tally};
-use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, Reads, Reply, Request, reason, service_id};
+use shotline_verbs::cm::{Endpoint as _, EndpointCounters, Exports, Host as _, SessionId};
+use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, RdAtomicLimits, Reply, Request, reason, service_id};
 use shotline_verbs::rdma_cm::{Connection, Event, Services};
 use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
@@ -101,7 +101,7 @@ impl CmListener {
         max_connections: usize,
     ) -> Result<Self> {
         let mut services = Services::open(endpoint)?;
-        services.manager().0.serve(max_connections);
+        services.manager().0.set_max_established(max_connections);
         programs.iter().for_each(|program| services.manager().0.listen(service_id(program.port)));
         Ok(Self {
             services,
@@ -118,7 +118,7 @@ impl CmListener {
 
     fn handle_event<P: PacketIo>(&mut self, exports: &mut Exports<SoftEndpoint<P>>, event: Event) {
         match event {
-            Event::Asked(connection, from, request) => {
+            Event::Requested(connection, from, request) => {
                 let until = Instant::now() + PENDING_TIMEOUT;
                 self.pending.push_back(PendingRequest { connection, from, request, until });
             }
@@ -132,16 +132,16 @@ impl CmListener {
                     self.disconnect(exports, connection);
                 }
             }
-            Event::Ended(connection)
-            | Event::Silent(connection)
-            | Event::Refused(connection, _)
+            Event::Disconnected(connection)
+            | Event::Unreachable(connection)
+            | Event::Rejected(connection, _)
             | Event::Displaced(connection)
-            | Event::Lapsed(connection) => {
+            | Event::DecisionTimedOut(connection) => {
                 self.pending.retain(|pending| pending.connection != connection);
                 self.remove(exports, connection);
             }
             // This side sends no requests.
-            Event::Agreed(..) => {}
+            Event::Accepted(..) => {}
         }
     }
 
@@ -244,7 +244,7 @@ impl CmListener {
         let initiator = made.as_ref().ok().map(|qp| CmInitiator::new(exports, from, session, *qp, role));
         let (Ok(number), Some(Ok(initiator))) = (&made, initiator) else {
             match (known, made) {
-                (None, _) => exports.left(session),
+                (None, _) => exports.session_ended(session),
                 (Some(_), Ok(number)) => drop(exports.disconnect(session, number)),
                 (Some(_), Err(_)) => {}
             }
@@ -253,9 +253,9 @@ impl CmListener {
         let number = *number;
         self.initiators.insert(connection, initiator);
         // What the other side initiates is what this side answers, and vice versa.
-        let reads = Reads {
-            answers: request.reads.begins.min(MAX_RD_ATOMIC),
-            begins: request.reads.answers.min(MAX_RD_ATOMIC),
+        let reads = RdAtomicLimits {
+            responder_resources: request.reads.initiator_depth.min(MAX_RD_ATOMIC),
+            initiator_depth: request.reads.responder_resources.min(MAX_RD_ATOMIC),
         };
         Ok(Reply { qp: number, psn: psn.get(), reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] })
     }
@@ -266,7 +266,7 @@ impl CmListener {
         if self.initiators.values().any(|other| other.session == initiator.session) {
             let _ = exports.disconnect(initiator.session, initiator.connected.qp.0);
         } else {
-            exports.left(initiator.session);
+            exports.session_ended(initiator.session);
         }
     }
 }
@@ -300,8 +300,8 @@ impl<P: PacketIo> Listener<SoftEndpoint<P>> for CmListener {
         Ok(busy)
     }
 
-    fn qp_counters(&self, exports: &Exports<SoftEndpoint<P>>) -> Tally {
-        exports.provider().tally(self.services.qp())
+    fn qp_counters(&self, exports: &Exports<SoftEndpoint<P>>) -> EndpointCounters {
+        exports.provider().counters_of(self.services.qp())
     }
 
     fn counters(&self) -> CmCounters {
@@ -328,8 +328,8 @@ fn offer(from: IpAddr, request: &Request, psn: Bits24) -> Option<(Offer, Bits24)
         qp: Bits24::new(request.qp)?,
         psn,
         mtu: PathMtu(request.mtu),
-        max_dest_rd_atomic: request.reads.answers,
-        max_rd_atomic: request.reads.begins,
+        max_dest_rd_atomic: request.reads.responder_resources,
+        max_rd_atomic: request.reads.initiator_depth,
         receives: Receives { count: RECEIVES, bytes: 0 },
         sends: 4,
     };

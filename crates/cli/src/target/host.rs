@@ -5,7 +5,7 @@ use super::traffic::{Budget, TrafficPeer};
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{Accept, Cause, Offer, Playing, Refusal, Regions, Statistics, Welcome};
-use shotline_verbs::cm::{Endpoint, Exports, Host, SessionId, EndpointCounters};
+use shotline_verbs::cm::{Endpoint, EndpointCounters, Exports, Host, SessionId};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ pub trait Listener<P> {
     /// Returns the counters of the listener.
     fn counters(&self) -> CmCounters;
     /// Returns the counters of the listener's queue pair.
-    fn qp_counters(&self, exports: &Exports<P>) -> Tally;
+    fn qp_counters(&self, exports: &Exports<P>) -> EndpointCounters;
     /// Disconnects all of its initiators.
     fn close(&mut self, exports: &mut Exports<P>) -> Outcome;
 }
@@ -59,8 +59,8 @@ impl<P: Endpoint> EndpointHost<P> {
     }
 
     /// Returns the counters of the whole endpoint.
-    pub fn total(&self) -> Tally {
-        self.exports.provider().total()
+    pub fn total(&self) -> EndpointCounters {
+        self.exports.provider().total_counters()
     }
 
     /// Drives the endpoint as [`TargetHost::progress`] does. Roles post no more than the budget allows.
@@ -175,7 +175,7 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         let accept = self.exports.connect(session, peer, offer)?;
         if plays && let Some(connected) = self.exports.connected(session, accept.qp.get()) {
             let account = self.exports.account.clone();
-            let loan = account.lend(session, TrafficPeer::memory_bytes(offer.receives), "messages");
+            let loan = account.reserve(session, TrafficPeer::memory_bytes(offer.receives), "messages");
             let provider = self.exports.provider_mut();
             match loan.and_then(|loan| TrafficPeer::new(provider, connected, offer.receives, loan)) {
                 Ok(traffic_peer) => self.traffic_peers.entry(session).or_default().push(traffic_peer),
@@ -199,7 +199,7 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         let traffic_peer =
             traffic_peer.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no room to play"))?;
         let account = self.exports.account.clone();
-        let charge = |bytes| account.lend(session, bytes, "a stream's operations");
+        let charge = |bytes| account.reserve(session, bytes, "a stream's operations");
         traffic_peer.set_role(self.exports.provider_mut(), playing.part, &exports, charge)
     }
 
@@ -216,10 +216,10 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         Statistics { played, played_bytes, ..self.exports.statistics(session) }
     }
 
-    fn left(&mut self, session: SessionId) {
+    fn session_ended(&mut self, session: SessionId) {
         // The memory for messages is deregistered first, so that nothing uses the protection domain any more.
         self.remove_traffic(session, None);
-        self.exports.left(session);
+        self.exports.session_ended(session);
     }
 }
 

@@ -21,7 +21,7 @@ use rustix::time::Timespec;
 use shm_host::ShmHost;
 use shotline_memory::check_capacity;
 use shotline_verbs::api::{ControlSocket, Flag, Mtu, Reach};
-use shotline_verbs::cm::{MemoryBudget, MemoryLimit, Control, Endpoint, Export, Exports, Limits, Listen, Token};
+use shotline_verbs::cm::{Control, Endpoint, Export, Exports, Limits, Listen, MemoryBudget, MemoryLimit, Token};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::SoftEndpoint;
@@ -317,7 +317,7 @@ fn run_loop(
         if now >= next {
             next = now + every;
             if prints {
-                let unauthenticated = control.strangers() as u64;
+                let unauthenticated = control.unauthenticated() as u64;
                 let report = reporter.report("live", host.state(), control.counts(), unauthenticated);
                 if args.json {
                     output::STDOUT.try_queue(serde_json::to_string(&report)? + "\n");

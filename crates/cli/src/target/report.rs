@@ -4,7 +4,7 @@ use crate::output::{CpuTime, Rows};
 use serde::Serialize;
 use shotline_memory::{RegistrationCounters, format_bytes};
 use shotline_verbs::cm::message::{Name, Rights};
-use shotline_verbs::cm::{Counts, Export, MemoryBudgetState, SessionId, EndpointCounters, operations};
+use shotline_verbs::cm::{Counts, EndpointCounters, Export, MemoryBudgetState, SessionId, operations};
 use shotline_verbs::rdma_cm;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,15 +17,15 @@ pub struct State {
     /// The regions.
     pub regions: Vec<RegionState>,
     /// Use of each region, or `None` if the target cannot count it (shm: the initiators' processors do all the work).
-    pub usage: Option<Vec<Usage>>,
+    pub usage: Option<Vec<RegistrationCounters>>,
     /// Connected initiators.
     pub initiators: Vec<InitiatorState>,
     /// Counters of all queue pairs, including destroyed ones.
-    pub queue_pairs: Tally,
+    pub queue_pairs: EndpointCounters,
     /// Counters of the endpoint. What it refused reached no queue pair.
-    pub endpoint: Tally,
+    pub endpoint: EndpointCounters,
     /// Memory charged to initiators.
-    pub account: AccountState,
+    pub account: MemoryBudgetState,
     /// Counters of the connection manager's listener, if it is open.
     pub rdma_cm: Option<CmCounters>,
 }
@@ -55,7 +55,7 @@ pub struct InitiatorState {
     /// Number of its queue pairs.
     pub queue_pairs: usize,
     /// Its use of each region, in the order of the regions.
-    pub regions: Option<Vec<Usage>>,
+    pub regions: Option<Vec<RegistrationCounters>>,
     /// Counters of its queue pairs.
     #[serde(flatten)]
     pub tally: EndpointCounters,
@@ -88,7 +88,7 @@ struct Region {
     #[serde(flatten)]
     state: RegionState,
     #[serde(flatten)]
-    usage: Option<Usage>,
+    usage: Option<RegistrationCounters>,
     /// Time since the last operation was noticed, which takes up to a report interval or a second.
     idle_s: Option<f64>,
 }

@@ -8,14 +8,14 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{
     Accept, Cause, Offer, Playing, Refusal, RegionInfo, Regions, Rights, Statistics, VERSION, Welcome,
 };
-use shotline_verbs::cm::{MemoryBudget, Export, Exports, Host, Reservation, SessionId, EndpointCounters};
+use shotline_verbs::cm::{EndpointCounters, Export, Exports, Host, MemoryBudget, Reservation, SessionId};
 use shotline_verbs::shm::{DESCRIPTION, ShmEndpoint};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 struct ShmLink {
     host: EndpointHost<ShmEndpoint>,
-    _loan: Loan,
+    _loan: Reservation,
 }
 
 /// Exports over shared memory.
@@ -24,17 +24,17 @@ pub struct ShmHost {
     plays: bool,
     max_queue_pairs: u32,
     strict: bool,
-    account: Account,
+    account: MemoryBudget,
     links: HashMap<SessionId, ShmLink>,
     rounds: usize,
     /// Counters of links that have ended.
-    ended: Tally,
+    ended: EndpointCounters,
 }
 
 impl ShmHost {
     /// Exports these regions, whose memory must be shareable with another process. `strict` is as for queue pairs.
-    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool, account: Account) -> Self {
-        let (links, rounds, ended) = (HashMap::new(), 0, Tally::default());
+    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool, account: MemoryBudget) -> Self {
+        let (links, rounds, ended) = (HashMap::new(), 0, EndpointCounters::default());
         Self { exports, plays, max_queue_pairs, strict, account, links, rounds, ended }
     }
 
@@ -70,7 +70,7 @@ impl TargetHost for ShmHost {
             regions: self.exports.iter().map(RegionState::of).collect(),
             usage: None,
             initiators: Vec::new(),
-            queue_pairs: Tally::default(),
+            queue_pairs: EndpointCounters::default(),
             endpoint: self.ended.clone(),
             account: self.account.state(),
             rdma_cm: None,
@@ -142,7 +142,7 @@ impl Host for ShmHost {
 
     fn session_ended(&mut self, session: SessionId) {
         if let Some(mut link) = self.links.remove(&session) {
-            link.host.left(session);
+            link.host.session_ended(session);
             self.ended.add(&link.host.total());
         }
     }

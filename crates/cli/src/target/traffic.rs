@@ -2,7 +2,7 @@
 
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_verbs::api::{
-    CompletionKind, Completion, Cq, Data, Element, Operation, RecvWr, Remote, SendWr, Status, VerbsError,
+    Completion, CompletionKind, Cq, Data, Element, Operation, RecvWr, Remote, SendWr, Status, VerbsError,
 };
 use shotline_verbs::cm::message::{Cause, MAX_RECEIVES, Play, Receives, Refusal, RegisteredMemory};
 use shotline_verbs::cm::{Connected, Endpoint, Export, Reservation};
@@ -69,7 +69,7 @@ enum Role {
         read: bool,
         bytes: u32,
         group: u16,
-        to: Keyed,
+        to: RegisteredMemory,
         /// Number of operations of the current group that are posted.
         posted: u16,
     },
@@ -141,7 +141,7 @@ impl TrafficPeer {
         provider: &mut P,
         role: Play,
         exports: &[Export],
-        charge: impl FnOnce(u64) -> Result<Loan, Refusal>,
+        charge: impl FnOnce(u64) -> Result<Reservation, Refusal>,
     ) -> Result<(), Refusal> {
         self.role = match role {
             Play::Echo => Role::Echo,
@@ -180,7 +180,7 @@ impl TrafficPeer {
         &mut self,
         provider: &mut P,
         bytes: u64,
-        charge: impl FnOnce(u64) -> Result<Loan, Refusal>,
+        charge: impl FnOnce(u64) -> Result<Reservation, Refusal>,
     ) -> Result<(), Refusal> {
         if self.region.len() as u64 >= bytes {
             return Ok(());
@@ -250,8 +250,8 @@ impl TrafficPeer {
     }
 
     fn complete<P: Endpoint>(&mut self, provider: &mut P, completion: &Completion) {
-        match (&mut self.role, completion.completed) {
-            (Role::Echo, Completed::Recv) => {
+        match (&mut self.role, completion.kind) {
+            (Role::Echo, CompletionKind::Recv) => {
                 self.operations += 1;
                 self.bytes += u64::from(completion.bytes);
                 let elements = [self.element(completion.id, completion.bytes)];
@@ -260,13 +260,13 @@ impl TrafficPeer {
                     self.failed = true;
                 }
             }
-            (Role::Echo, Completed::Send) => self.failed |= self.post_receive(provider, completion.id).is_err(),
-            (_, Completed::Recv | Completed::RecvWriteImm) => {
+            (Role::Echo, CompletionKind::Send) => self.failed |= self.post_receive(provider, completion.id).is_err(),
+            (_, CompletionKind::Recv | CompletionKind::RecvWriteImm) => {
                 self.operations += 1;
                 self.bytes += u64::from(completion.bytes);
                 self.failed |= self.post_receive(provider, completion.id).is_err();
             }
-            (Role::Stream { bytes, group, posted, .. }, Completed::Write | Completed::Read) => {
+            (Role::Stream { bytes, group, posted, .. }, CompletionKind::Write | CompletionKind::Read) => {
                 self.operations += u64::from(*group);
                 self.bytes += u64::from(*group) * u64::from(*bytes);
                 *posted = 0;

@@ -16,7 +16,7 @@ mod split;
 mod window;
 mod wr;
 
-pub use completion::{CompletionKind, Completion, Status};
+pub use completion::{Completion, CompletionKind, Status};
 pub use description::{ControlSocket, Description, Flag, Reach};
 pub use error::{PostError, VerbsError};
 pub use handle::{Cq, Qp, Srq};

@@ -5,8 +5,8 @@ use super::control::{Listen, keep_alive};
 use super::endpoint::Endpoint;
 use super::exports::{NOWHERE, PeerAttributes, bring_up};
 use super::message::{
-    Accept, Answer, Bits24, Disconnect, Hello, Kind, MAX_MESSAGE_BYTES, Malformed, Offer, PathMtu, Play, Playing, Receives,
-    Refusal, Regions, Request, Statistics, VERSION, Welcome, framed, parse, unframed,
+    Accept, Answer, Bits24, Disconnect, Hello, Kind, MAX_MESSAGE_BYTES, Malformed, Offer, PathMtu, Play, Playing,
+    Receives, Refusal, Regions, Request, Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::api::{Mtu, Qp, QpConfig, QpType, VerbsError};
 use crate::dial;

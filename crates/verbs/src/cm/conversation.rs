@@ -2,8 +2,8 @@
 
 use super::Token;
 use super::message::{
-    self, Accept, Answer, Cause, MAX_MESSAGE_BYTES, MAX_HELLO_BYTES, Malformed, Offer, Playing, Refusal, Regions, Request,
-    Statistics, VERSION, Welcome, framed, parse, unframed,
+    self, Accept, Answer, Cause, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, Malformed, Offer, Playing, Refusal, Regions,
+    Request, Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::engine::Nanos;
 use crate::handed;

@@ -12,7 +12,7 @@ pub trait Endpoint: Provider {
     /// Returns the maximum MTU of its path, as far as known.
     fn mtu(&self) -> Mtu;
     /// Returns the counters of a queue pair.
-    fn qp_counters(&self, qp: Qp) -> EndpointCounters;
+    fn counters_of(&self, qp: Qp) -> EndpointCounters;
     /// Returns the counters of the endpoint: `refused` are packets dropped before they reached a queue pair, and
     /// `packets_in` is the sum over all queue pairs, past ones included, and these.
     fn total_counters(&self) -> EndpointCounters;

@@ -4,7 +4,7 @@ use super::account::{MemoryBudget, Reservation};
 use super::conversation::{Host, SessionId};
 use super::endpoint::{Endpoint, EndpointCounters};
 use super::message::{
-    Accept, Bits24, Cause, Kind, MAX_RD_ATOMIC, MAX_REGIONS, MAX_RECEIVES, Name, Offer, PathMtu, Playing, Refusal,
+    Accept, Bits24, Cause, Kind, MAX_RD_ATOMIC, MAX_RECEIVES, MAX_REGIONS, Name, Offer, PathMtu, Playing, Refusal,
     RegionInfo, RegionKey, Regions, Rights, Statistics, VERSION, Welcome,
 };
 use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
@@ -203,7 +203,7 @@ impl<P: Endpoint> Exports<P> {
     /// Returns the counters of an initiator's queue pairs.
     pub fn tally(&self, initiator: &Initiator) -> EndpointCounters {
         let mut sum = initiator.past.clone();
-        initiator.pairs.iter().for_each(|pair| sum.add(&self.provider.qp_counters(pair.qp)));
+        initiator.pairs.iter().for_each(|pair| sum.add(&self.provider.counters_of(pair.qp)));
         sum
     }
     /// Returns the counters of all queue pairs since the start.
@@ -363,7 +363,7 @@ impl<P: Endpoint> Exports<P> {
     }
 
     fn destroy_pair(provider: &mut P, pair: &Pair) -> EndpointCounters {
-        let tally = provider.qp_counters(pair.qp);
+        let tally = provider.counters_of(pair.qp);
         // Both exist and are not used elsewhere.
         let _ = provider.destroy_qp(pair.qp);
         let _ = provider.destroy_cq(pair.cq);

@@ -26,7 +26,7 @@ mod fields;
 pub mod message;
 mod token;
 
-pub use account::{MemoryBudget, MemoryLimit, MemoryBudgetState, Reservation};
+pub use account::{MemoryBudget, MemoryBudgetState, MemoryLimit, Reservation};
 pub use client::{Client, ClientError, QpRequest};
 pub use control::{Control, Limits, Listen};
 pub use conversation::{Conversation, Counts, Host, Progress, SessionId};

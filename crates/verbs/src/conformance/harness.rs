@@ -207,7 +207,13 @@ impl<'a> Harness<'a> {
                 min_rnr_timer,
                 ack_every: 0,
             }),
-            Modify::ReadyToSend(ReadyToSend { psn: FIRST_PSN, timeout, retry_cnt: retries, rnr_retry: rnr_retries, max_rd_atomic: 4 }),
+            Modify::ReadyToSend(ReadyToSend {
+                psn: FIRST_PSN,
+                timeout,
+                retry_cnt: retries,
+                rnr_retry: rnr_retries,
+                max_rd_atomic: 4,
+            }),
         ];
         changes.into_iter().try_for_each(|change| self.end(end).modify_qp(qp, change)).map_err(failed("connect"))
     }

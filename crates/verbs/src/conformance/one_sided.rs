@@ -261,8 +261,11 @@ fn notices(s: &mut Harness<'_>) -> Result<(), Failure> {
     let found: Vec<_> =
         std::iter::from_fn(|| s.end(1).next_access()).map(|n| (n.qp, n.rkey, n.kind, n.address, n.len)).collect();
     let notice = |kind, address, len| (qb.0, b.mr.rkey, kind, address, len);
-    let expected =
-        [notice(CompletionKind::Write, 100, 9000), notice(CompletionKind::Read, 200, 20), notice(CompletionKind::FetchAdd, 304, 8)];
+    let expected = [
+        notice(CompletionKind::Write, 100, 9000),
+        notice(CompletionKind::Read, 200, 20),
+        notice(CompletionKind::FetchAdd, 304, 8),
+    ];
     ensure_eq!(found, expected, "notices");
     let counted = s.end(1).mr_usage(&b.mr).map_err(failed("read the usage"))?;
     let counts = (counted.writes, counted.bytes_in, counted.reads, counted.bytes_out, counted.atomics);

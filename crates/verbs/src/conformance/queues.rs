@@ -3,8 +3,8 @@
 use super::check::{Check, Needs};
 use super::harness::{CHECK_TIMEOUT, Harness, QpOptions};
 use crate::api::{
-    AsyncEvent, CompletionKind, Completion, Data, Modify, Operation, PostError, QpConfig, QpState, QpType, RecvWr, SendWr,
-    Status, VerbsError,
+    AsyncEvent, Completion, CompletionKind, Data, Modify, Operation, PostError, QpConfig, QpState, QpType, RecvWr,
+    SendWr, Status, VerbsError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shotline_conformance::{Failure, ensure, ensure_eq, failed};

@@ -113,7 +113,11 @@ fn posted_in_error(s: &mut Harness<'_>) -> Result<(), Failure> {
     let mut all = s.completions(&a, 2)?;
     all.sort_unstable_by_key(|c| c.id);
     let found: Vec<_> = all.iter().map(|c| (c.id, c.status, c.kind)).collect();
-    ensure_eq!(found, [(1, Status::Flushed, CompletionKind::Recv), (2, Status::Flushed, CompletionKind::Send)], "completions");
+    ensure_eq!(
+        found,
+        [(1, Status::Flushed, CompletionKind::Recv), (2, Status::Flushed, CompletionKind::Send)],
+        "completions"
+    );
     Ok(())
 }
 

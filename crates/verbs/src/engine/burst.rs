@@ -35,7 +35,12 @@ impl Burst {
     pub fn push(&mut self, to: SocketAddr, header: ArrayVec<u8, MAX_HEADER_LEN>, elements: &[Sge]) {
         let start = self.gather.len() as u32;
         self.gather.extend(elements.iter().filter(|sge| sge.len > 0));
-        self.packets.push(OutgoingPacket { header, elements: (start, self.gather.len() as u32 - start), to, is_retransmission: false });
+        self.packets.push(OutgoingPacket {
+            header,
+            elements: (start, self.gather.len() as u32 - start),
+            to,
+            is_retransmission: false,
+        });
     }
     /// Adds a packet with the bytes of `range`, and `padding`, as payload.
     #[inline]
@@ -51,7 +56,12 @@ impl Burst {
         if padding.len > 0 {
             self.gather.push(padding);
         }
-        self.packets.push(OutgoingPacket { header, elements: (start, self.gather.len() as u32 - start), to, is_retransmission: false });
+        self.packets.push(OutgoingPacket {
+            header,
+            elements: (start, self.gather.len() as u32 - start),
+            to,
+            is_retransmission: false,
+        });
     }
     /// Marks the last packet as a retransmission.
     #[inline]

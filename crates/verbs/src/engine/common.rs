@@ -2,9 +2,9 @@
 
 use super::refusal::Refusal;
 use super::sends::SendQueue;
-use super::{IncomingPacket, QpCounters, Context, Slot};
+use super::{Context, IncomingPacket, QpCounters, Slot};
 use crate::api::{
-    CompletionKind, Completion, Modify, PostError, QpConfig, QpState, QpType, RemoteAccess, Status, VerbsError,
+    Completion, CompletionKind, Modify, PostError, QpConfig, QpState, QpType, RemoteAccess, Status, VerbsError,
 };
 use shotline_memory::{Access, Grant};
 use shotline_wire::bth::{DEFAULT_P_KEY, Service};

@@ -2,7 +2,7 @@
 
 use super::common::Common;
 use super::congestion::{Congestion, Notifier, notification};
-use super::{IncomingPacket, QpCounters, Burst, Nanos};
+use super::{Burst, IncomingPacket, Nanos, QpCounters};
 use shotline_wire::bth::Opcode;
 
 #[derive(Debug, Default)]

@@ -37,8 +37,8 @@ pub mod uc;
 pub mod ud;
 
 pub use burst::{Burst, OutgoingPacket};
-pub use context::{BatchHead, IncomingPacket, Completions, Context, Nanos};
-pub use counters::{QpCounters, NakCounters, QpDropCounters};
+pub use context::{BatchHead, Completions, Context, IncomingPacket, Nanos};
+pub use counters::{NakCounters, QpCounters, QpDropCounters};
 pub use receives::{RecvQueue, Slot};
 
 use crate::api::{Modify, PostError, QpConfig, QpState, QpType, RecvWr, SendWr, VerbsError};

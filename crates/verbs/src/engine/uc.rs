@@ -9,7 +9,7 @@ use super::inbound::Inbound;
 use super::refusal::Refusal;
 use super::segment::{self, PSN_MASK, Segment};
 use super::sends::SendQueue;
-use super::{BatchHead, IncomingPacket, Burst, Context, Nanos, RecvQueue};
+use super::{BatchHead, Burst, Context, IncomingPacket, Nanos, RecvQueue};
 use crate::api::{Modify, Operation, PostError, QpConfig, QpState, QpType, SendWr, Status, VerbsError};
 use shotline_memory::{Protection, Sge};
 use shotline_transport::Pick;
@@ -75,7 +75,13 @@ impl Uc {
         Ok(())
     }
 
-    pub(super) fn pick(&self, protection: &Protection, receives: &RecvQueue, ahead: &BatchHead<'_>, picks: &mut [Pick]) {
+    pub(super) fn pick(
+        &self,
+        protection: &Protection,
+        receives: &RecvQueue,
+        ahead: &BatchHead<'_>,
+        picks: &mut [Pick],
+    ) {
         let Some(segment) = Segment::of(ahead.bth.opcode) else { return };
         let is_next = ahead.bth.psn == self.epsn && self.common.can_receive();
         if is_next && ahead.bth.opcode.service() == Service::UnreliableConnection {

@@ -15,9 +15,9 @@ use super::common::Common;
 use super::congestion::{Congestion, Notifier, notification};
 use super::gather::{move_payload, sge_range};
 use super::sends::SendQueue;
-use super::{BatchHead, IncomingPacket, Burst, Context, Nanos, RecvQueue};
+use super::{BatchHead, Burst, Context, IncomingPacket, Nanos, RecvQueue};
 use crate::api::{
-    CompletionKind, Completion, Modify, Operation, PostError, QpConfig, QpState, QpType, SendWr, Status, VerbsError,
+    Completion, CompletionKind, Modify, Operation, PostError, QpConfig, QpState, QpType, SendWr, Status, VerbsError,
 };
 use shotline_memory::{Protection, Sge};
 use shotline_transport::Pick;

@@ -13,7 +13,7 @@ impl Endpoint for IbverbsEndpoint {
         self.mtu()
     }
     /// Always zero: a device counts for all of its queue pairs together.
-    fn qp_counters(&self, _: Qp) -> EndpointCounters {
+    fn counters_of(&self, _: Qp) -> EndpointCounters {
         EndpointCounters::default()
     }
     fn total_counters(&self) -> EndpointCounters {

@@ -7,7 +7,7 @@ use super::pair::{Pair, Port};
 use super::queues::{MAX_RECEIVES, QueueKind, ReceiveQueue, parse_wr_id};
 use super::sys::abi::*;
 use super::sys::{self, AsyncEvent as DeviceEvent, Channel, Context, Gid, RecvList, SendList};
-use crate::api::{AsyncEvent, CompletionKind, Completion, Cq, Mtu, PostError, Qp, QpState, Srq, Status, VerbsError};
+use crate::api::{AsyncEvent, Completion, CompletionKind, Cq, Mtu, PostError, Qp, QpState, Srq, Status, VerbsError};
 use crate::slab::Slab;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::OwnedFd;

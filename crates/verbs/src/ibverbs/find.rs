@@ -28,7 +28,10 @@ pub fn by_address(local: IpAddr) -> Result<Option<FoundDevice>, IoError> {
             let selected = DeviceSelector { device: Some(name), ..DeviceSelector::default() };
             // A device that cannot be opened is skipped.
             let OpenPort { port, gid, .. } = selected.open_at(local).ok()?;
-            Some(FoundDevice { device: DeviceSelector { port: Some(port), gid: Some(gid.index), ..selected }, is_hardware: hardware })
+            Some(FoundDevice {
+                device: DeviceSelector { port: Some(port), gid: Some(gid.index), ..selected },
+                is_hardware: hardware,
+            })
         })
         .collect();
     found.sort_by_key(|found| !found.is_hardware);

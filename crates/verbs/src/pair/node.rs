@@ -2,7 +2,7 @@
 
 use super::{Datagram, packet};
 use crate::api::{Completion, Cq, Modify, PostError, QpConfig, RecvWr, SendWr, Srq, VerbsError};
-use crate::engine::{BatchHead, IncomingPacket, QpCounters, Burst, Completions, Context, Engine, Nanos, RecvQueue};
+use crate::engine::{BatchHead, Burst, Completions, Context, Engine, IncomingPacket, Nanos, QpCounters, RecvQueue};
 use shotline_memory::{Access, Addressing, Mr, Pd, Protection, Region, RegionId, RegisterError, Registrar, Sge};
 use shotline_transport::{MAX_BATCH, PayloadDestination, PayloadLocation, Pick, SCRATCH_BYTES};
 use shotline_wire::roce::{ICRC_LEN, Packet};

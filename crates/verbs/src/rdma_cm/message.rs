@@ -266,7 +266,11 @@ impl Reply {
     fn emit(&self, mad: &mut [u8; MAD_LEN]) {
         put24(mad, 12, self.qp);
         put24(mad, 20, self.psn);
-        put(mad, 24, &[self.reads.responder_resources, self.reads.initiator_depth, ACK_TIMEOUT << 3, self.rnr_retries << 5]);
+        put(
+            mad,
+            24,
+            &[self.reads.responder_resources, self.reads.initiator_depth, ACK_TIMEOUT << 3, self.rnr_retries << 5],
+        );
         put(mad, 36, &self.private);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Connection, Counts, Event, MAD_LEN, Manager, Q_KEY};
 use crate::api::{
-    CompletionKind, Completion, Cq, Data, Destination, Element, Modify, Mtu, Operation, PostError, Provider as _, Qp,
+    Completion, CompletionKind, Cq, Data, Destination, Element, Modify, Mtu, Operation, PostError, Provider as _, Qp,
     QpConfig, QpType, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Status, VerbsError,
 };
 use crate::soft::SoftEndpoint;

@@ -14,7 +14,7 @@ impl Endpoint for ShmEndpoint {
         Mtu::B4096
     }
     /// Always zero: the initiator executes all one-sided operations.
-    fn qp_counters(&self, _: Qp) -> EndpointCounters {
+    fn counters_of(&self, _: Qp) -> EndpointCounters {
         EndpointCounters::default()
     }
     /// Counts messages as packets; those that arrived in sequence are not counted.
@@ -22,6 +22,10 @@ impl Endpoint for ShmEndpoint {
         let Counters { stray, refused, malformed: nonsense, wakes: _ } = self.counters();
         let causes = [("stray", stray), ("refused", refused), ("nonsense", nonsense)];
         let refused = causes.into_iter().filter(|(_, count)| *count > 0).collect();
-        EndpointCounters { packets_in: causes.iter().map(|(_, count)| count).sum(), refused, ..EndpointCounters::default() }
+        EndpointCounters {
+            packets_in: causes.iter().map(|(_, count)| count).sum(),
+            refused,
+            ..EndpointCounters::default()
+        }
     }
 }

@@ -83,7 +83,9 @@ impl PeerKeys {
     /// Charges a mapping to the peer's account, if there is one.
     fn charge(&self, bytes: u64) -> Result<Option<Reservation>, Refusal> {
         let Some((account, session)) = &self.account else { return Ok(None) };
-        account.reserve(*session, MAPPING_BYTES + bytes / PAGES_PER_TABLE, "a mapping of an initiator's memory").map(Some)
+        account
+            .reserve(*session, MAPPING_BYTES + bytes / PAGES_PER_TABLE, "a mapping of an initiator's memory")
+            .map(Some)
     }
 
     /// Maps memory that the peer offers. Returns `false` if the offer is invalid; memory that does not fit the account

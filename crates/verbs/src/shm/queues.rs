@@ -1,6 +1,6 @@
 //! Completion queues and receive queues.
 
-use crate::api::{CompletionKind, Completion, PostError, RecvWr, Status};
+use crate::api::{Completion, CompletionKind, PostError, RecvWr, Status};
 use shotline_memory::{Access, AccessError, Pd, Pin, Protection, Sge};
 use std::collections::VecDeque;
 

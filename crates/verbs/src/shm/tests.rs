@@ -5,8 +5,8 @@ use super::control::{KeyOffer, Message};
 use super::endpoint::{Counters, ShmEndpoint};
 use super::record::{Header, record_len};
 use crate::api::{
-    CompletionKind, Completion, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive,
-    ReadyToSend, RecvWr, Remote, SendWr, Status,
+    Completion, CompletionKind, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType,
+    ReadyToReceive, ReadyToSend, RecvWr, Remote, SendWr, Status,
 };
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_random::SplitMix64;

@@ -13,7 +13,7 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
     fn mtu(&self) -> Mtu {
         Mtu::B4096
     }
-    fn qp_counters(&self, qp: Qp) -> EndpointCounters {
+    fn counters_of(&self, qp: Qp) -> EndpointCounters {
         self.qp_counters(qp).map(EndpointCounters::from).unwrap_or_default()
     }
     fn total_counters(&self) -> EndpointCounters {

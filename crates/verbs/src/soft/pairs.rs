@@ -1,7 +1,7 @@
 //! The queue pairs of an endpoint, by index and by number.
 
 use crate::api::{Cq, QpConfig, Srq, VerbsError};
-use crate::engine::{QpCounters, Engine, Nanos, RecvQueue};
+use crate::engine::{Engine, Nanos, QpCounters, RecvQueue};
 use crate::random::fresh_number;
 use shotline_memory::Sge;
 use std::collections::HashMap;

@@ -145,7 +145,9 @@ impl Transmitter {
         for packet in packets {
             let elements = &mut gather[packet.elements.0 as usize..][..packet.elements.1 as usize];
             let is_shared = |element: &Sge| core.regions.get(element.region).is_shared();
-            if !(packet.is_retransmission && !elements.is_empty() || core.has_shared_regions && elements.iter().any(is_shared)) {
+            if !(packet.is_retransmission && !elements.is_empty()
+                || core.has_shared_regions && elements.iter().any(is_shared))
+            {
                 continue;
             }
             core.counters.packets_copied += 1;

@@ -7,7 +7,7 @@ use shotline_memory::{Access, Addressing};
 use shotline_random::SplitMix64;
 use shotline_testing::seeds;
 use shotline_verbs::api::{Cq, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
-use shotline_verbs::engine::{QpCounters, NakCounters, QpDropCounters};
+use shotline_verbs::engine::{NakCounters, QpCounters, QpDropCounters};
 use shotline_verbs::pair::{Datagram, Link, Options, Pair, seal};
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use shotline_wire::atomic::{AtomicAckEth, AtomicEth};

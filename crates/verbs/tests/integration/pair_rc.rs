@@ -4,7 +4,9 @@ use crate::model::Work;
 use shotline_memory::Access;
 use shotline_random::SplitMix64;
 use shotline_testing::seeds;
-use shotline_verbs::api::{CompletionKind, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
+use shotline_verbs::api::{
+    CompletionKind, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status,
+};
 use shotline_verbs::engine::QpDropCounters;
 use shotline_verbs::pair::{Link, Options, Pair};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use shotline_memory::{Access, Addressing, MemoryError, Mr, Pd, Region};
 use shotline_testing::{WAIT_TIMEOUT, wait_until, wait_until_asleep, wait_until_some};
 use shotline_verbs::api::{
-    CompletionKind, Completion, Cq, Data, Element, Modify, Mtu, Operation, PostError, Provider, Qp, QpConfig, QpState,
+    Completion, CompletionKind, Cq, Data, Element, Modify, Mtu, Operation, PostError, Provider, Qp, QpConfig, QpState,
     QpType, ReadyToReceive, ReadyToSend, RecvWr, Remote, SendWr, Status, VerbsError,
 };
 use shotline_verbs::cm::{MemoryBudget, MemoryLimit};

@@ -5,7 +5,7 @@
 //! follows.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Extras, Framing, Link, MAX_HEADER, SampleContext, Packet, Placement, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, Packet, Placement, Position, SampleContext, Signal};
 use crate::bth::{Bth, Opcode};
 use crate::hsb::PSN_BITS;
 use crate::imm::ImmDt;

@@ -6,7 +6,7 @@
 //! more copy.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Extras, Framing, Link, MAX_HEADER, SampleContext, Packet, Placement, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, Packet, Placement, Position, SampleContext, Signal};
 use crate::shot::{Geometry, Trailer};
 use crate::spead::{Flavour, Header};
 use crate::{ParseError, bytes};

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use shotline_wire::ParseError;
 use shotline_wire::framing::conformance::{self, CHECKS, Case};
 use shotline_wire::framing::{
-    Counted, Digitizer, Extras, Framing, Hsb, Kind, Link, MAX_HEADER, SampleContext, NoExtras, Packet, Placement, Position,
-    Signal, Spead, Ud, Udp, Vita49,
+    Counted, Digitizer, Extras, Framing, Hsb, Kind, Link, MAX_HEADER, NoExtras, Packet, Placement, Position,
+    SampleContext, Signal, Spead, Ud, Udp, Vita49,
 };
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use shotline_wire::spead::Flavour;

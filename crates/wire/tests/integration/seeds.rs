@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use shotline_testing::assert_committed;
 use shotline_wire::block::{Description, Peak};
 use shotline_wire::framing::digitizer::Header;
-use shotline_wire::framing::{Counted, Framing, Hsb, Link, SampleContext, Packet, Spead, Ud, Udp, Vita49};
+use shotline_wire::framing::{Counted, Framing, Hsb, Link, Packet, SampleContext, Spead, Ud, Udp, Vita49};
 use shotline_wire::hsb::Metadata;
 use shotline_wire::record::Record;
 use shotline_wire::setup::{

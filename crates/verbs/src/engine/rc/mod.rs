@@ -10,7 +10,7 @@ mod responder;
 use super::common::{Common, MAX_MESSAGE};
 use super::flow::Flow;
 use super::segment::Segment;
-use super::{BatchHead, IncomingPacket, Burst, Context, Nanos, RecvQueue};
+use super::{BatchHead, Burst, Context, IncomingPacket, Nanos, RecvQueue};
 use crate::api::{Modify, PostError, QpConfig, QpState, SendWr, Status, VerbsError};
 use requester::Requester;
 use responder::{Responder, Verdict};

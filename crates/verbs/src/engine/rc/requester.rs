@@ -6,7 +6,7 @@ use crate::engine::flow::Flow;
 use crate::engine::gather::{move_payload, sge_range};
 use crate::engine::segment::{self, PSN_MASK, expand_psn};
 use crate::engine::sends::SendQueue;
-use crate::engine::{BatchHead, IncomingPacket, Burst, Context, Nanos};
+use crate::engine::{BatchHead, Burst, Context, IncomingPacket, Nanos};
 use shotline_memory::Sge;
 use shotline_transport::Pick;
 use shotline_wire::aeth::{Aeth, NakCode, Syndrome};
@@ -272,7 +272,12 @@ impl Requester {
     }
 
     /// Processes a response. Returns `true` if it was accepted; an error ends the oldest request and the connection.
-    pub fn receive(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Result<bool, Status> {
+    pub fn receive(
+        &mut self,
+        ctx: &mut Context<'_>,
+        common: &Common,
+        packet: &IncomingPacket<'_>,
+    ) -> Result<bool, Status> {
         let psn = expand_psn(packet.bth.psn, self.snd_una);
         if psn < self.snd_una {
             ctx.counters.duplicates += 1;

@@ -7,7 +7,7 @@ use crate::engine::inbound::Inbound;
 use crate::engine::refusal::Refusal;
 use crate::engine::segment::{self, PSN_MASK, Segment, psn_diff};
 use crate::engine::sends::SendQueue;
-use crate::engine::{BatchHead, IncomingPacket, Burst, Context, Nanos, RecvQueue, Slot};
+use crate::engine::{BatchHead, Burst, Context, IncomingPacket, Nanos, RecvQueue, Slot};
 use shotline_memory::{Access, AccessError, Grant, Protection, Sge};
 use shotline_transport::Pick;
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
@@ -239,7 +239,12 @@ impl Responder {
 
     /// Handles a duplicate request: a SEND or WRITE is acknowledged again, a READ is answered again, and an atomic
     /// operation is answered with its saved original value. Nothing is written.
-    fn duplicate(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Result<(), Refusal> {
+    fn duplicate(
+        &mut self,
+        ctx: &mut Context<'_>,
+        common: &Common,
+        packet: &IncomingPacket<'_>,
+    ) -> Result<(), Refusal> {
         let psn = packet.bth.psn;
         match (packet.bth.opcode, packet.extensions.reth, packet.extensions.atomic) {
             (opcode, ..) if Segment::of(opcode).is_some() => self.ack_pending = true,

@@ -9,7 +9,7 @@ mod uc;
 
 use super::*;
 use crate::api::{
-    CompletionKind, Completion, Cq, Data, Element, Mtu, Operation, ReadyToReceive, ReadyToSend, Remote, Status,
+    Completion, CompletionKind, Cq, Data, Element, Mtu, Operation, ReadyToReceive, ReadyToSend, Remote, Status,
 };
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegionId, Registrar};
 use shotline_transport::{PayloadDestination, PayloadLocation};

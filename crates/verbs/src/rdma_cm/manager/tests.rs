@@ -350,7 +350,8 @@ fn repeated_request_extends_no_timeout() {
     while now < ENDED_LIFETIME + Duration::from_secs(3) {
         (0..2).for_each(|peer| ask(&mut passive, now, peer));
         passive.expire(now);
-        silent += std::iter::from_fn(|| passive.next_event()).filter(|event| matches!(event, Event::Unreachable(_))).count();
+        silent +=
+            std::iter::from_fn(|| passive.next_event()).filter(|event| matches!(event, Event::Unreachable(_))).count();
         now += Duration::from_millis(100);
     }
     assert_eq!((silent, passive.counters().unconfirmed), (2, 1), "12.4 s after it was sent first");

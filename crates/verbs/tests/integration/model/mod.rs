@@ -6,7 +6,8 @@
 use shotline_memory::{Access, Mr};
 use shotline_random::SplitMix64;
 use shotline_verbs::api::{
-    CompletionKind, Completion, Cq, Data, Element, Operation, PostError, QpState, QpType, RecvWr, Remote, SendWr, Status,
+    Completion, CompletionKind, Cq, Data, Element, Operation, PostError, QpState, QpType, RecvWr, Remote, SendWr,
+    Status,
 };
 use shotline_verbs::pair::{Options, Pair};
 use std::collections::VecDeque;
