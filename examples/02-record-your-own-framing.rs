@@ -8,7 +8,7 @@
 use arrayvec::ArrayVec;
 use shotline_acquire::config::Settings;
 use shotline_acquire::live::Live;
-use shotline_acquire::run::{Described, Outcome, run_with_description};
+use shotline_acquire::run::{Outcome, SenderDescription, run_with_description};
 use shotline_backends::{Options, Transport};
 use shotline_wire::ParseError;
 use shotline_wire::framing::{Framing, Link, MAX_HEADER, NoExtras, Packet, Placement, Position};
@@ -46,7 +46,7 @@ impl Framing for Camera {
 pub fn record(settings: &Settings) -> Result<Outcome, Box<dyn Error>> {
     let (pixels, lines, cut) = (128, 64, Packetization::uniform(4096));
     let geometry = Geometry::with_packetization((pixels, lines), (16, Packing::Int16Le), 0, Trailer::None, cut)?;
-    let camera = Described { framing: Arc::new(Camera), geometry, name: "camera".into() };
+    let camera = SenderDescription { framing: Arc::new(Camera), geometry, name: "camera".into() };
     let (transport, options) = (Transport::default(), Options::default()); // UDP sockets
     Ok(run_with_description(settings, camera, &AtomicBool::new(false), &Live::default(), |wanted, regions| {
         transport.open(wanted, &options, regions)

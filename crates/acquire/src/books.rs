@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Counters of one stream, or of packets that belong to none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct StreamCounters {
     /// Packets that arrived.
     pub packets: u64,
     /// Of these, packets whose payload is in its shot.
@@ -42,7 +42,7 @@ pub struct Books {
 
 /// Counters whose sums do not match: a defect of this program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Imbalance(Box<Books>);
+pub struct Imbalance(Box<StreamCounters>);
 
 impl fmt::Display for Imbalance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +61,7 @@ impl fmt::Display for Imbalance {
     }
 }
 
-impl Books {
+impl StreamCounters {
     /// Checks that packets = placed + dropped, and shots = complete + partial + dropped.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_packet_in_no_counter_is_an_imbalance() {
-        let mut counters = Books { packets: 3, placed: 1, ..Books::default() };
+        let mut counters = StreamCounters { packets: 3, placed: 1, ..StreamCounters::default() };
         counters.packet_drops.add(DropCause::Late, 1);
         assert!(counters.balance().is_err());
         counters.packet_drops.add(DropCause::BadIcrc, 1);

@@ -1,7 +1,7 @@
 //! Joins shots of several links into events: the [`Aligner`] for shots.
 
 use crate::align::{Aligner, Config, Event as AlignedEvent, ItemMeta, RefusalReason, Verdict};
-use crate::live::Step;
+use crate::live::AlignmentStatus;
 use crate::stream::Item;
 use arrayvec::ArrayVec;
 use shotline_store::shot::{Event, Loss, MAX_LINKS, Shot};
@@ -108,8 +108,8 @@ impl Joiner {
     }
 
     /// Returns the alignment status of the links.
-    pub fn step(&self) -> Step {
-        Step::of(&self.aligner, self.streams.len())
+    pub fn step(&self) -> AlignmentStatus {
+        AlignmentStatus::of(&self.aligner, self.streams.len())
     }
 
     fn decided(

@@ -44,11 +44,11 @@ impl Latency {
         self.count
     }
     /// Returns the shortest duration, 0 if there is none.
-    pub fn least_ns(&self) -> u64 {
+    pub fn min_ns(&self) -> u64 {
         if self.count == 0 { 0 } else { self.min }
     }
     /// Returns the longest duration, 0 if there is none.
-    pub fn most_ns(&self) -> u64 {
+    pub fn max_ns(&self) -> u64 {
         self.max
     }
 
@@ -131,7 +131,7 @@ mod tests {
             let rank = ((all.len() as f64 * share).ceil() as usize).max(1) - 1;
             let (exact, estimate) = (all[rank], latency.percentile_ns(share));
             prop_assert!(estimate >= exact && estimate <= exact + exact / 8 + 1, "{estimate} for {exact}");
-            prop_assert_eq!((latency.least_ns(), latency.most_ns()), (all[0], all[all.len() - 1]));
+            prop_assert_eq!((latency.min_ns(), latency.max_ns()), (all[0], all[all.len() - 1]));
         }
     }
 

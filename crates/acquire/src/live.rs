@@ -1,7 +1,7 @@
 //! Counters of a run that other threads can read at any time.
 
-use crate::align::{Aligner, ClockState, Counts, SourceCounters};
-use crate::books::Books;
+use crate::align::{Aligner, ClockState, EventCounters, SourceCounters};
+use crate::books::StreamCounters;
 use crate::stages::{self, Stage};
 use arrayvec::ArrayVec;
 use shotline_store::shot::MAX_LINKS;
@@ -27,7 +27,7 @@ pub struct Live {
     pub(crate) receive: Stage,
     /// Stage from shot buffers into the file.
     pub(crate) store: Stage,
-    step: Mutex<Step>,
+    step: Mutex<AlignmentStatus>,
     listening: OnceLock<()>,
     on_notice: OnNotice,
 }
@@ -44,7 +44,7 @@ pub enum Notice {
         /// Expected framing.
         framing: String,
         /// Reason.
-        why: String,
+        reason: String,
     },
 }
 
@@ -60,9 +60,9 @@ impl fmt::Debug for OnNotice {
 
 /// Alignment status of the links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Step {
+pub struct AlignmentStatus {
     /// Counters of events.
-    pub events: Counts,
+    pub events: EventCounters,
     /// Maximum distance between the stamps of one event, in ns; 0 if aligned by number.
     pub window_ns: u64,
     /// Status of each link, in their order.
@@ -73,17 +73,17 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStatus {
     /// Counters of its shots.
-    pub counts: SourceCounters,
+    pub counters: SourceCounters,
     /// State of its clock.
     pub clock: ClockState,
     /// Set if nothing arrives from the link.
     pub stopped: bool,
 }
 
-impl Step {
+impl AlignmentStatus {
     pub(crate) fn of<T>(aligner: &Aligner<T>, links: usize) -> Self {
         let link = |link| LinkStatus {
-            counts: *aligner.source(link),
+            counters: *aligner.source(link),
             clock: aligner.clock(link),
             stopped: aligner.is_stopped(link),
         };
@@ -97,7 +97,7 @@ impl Step {
 
 /// Values of [`Live`] at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct LiveCounters {
     /// Packets that arrived.
     pub packets: u64,
     /// Payload bytes in their destinations.
@@ -116,8 +116,8 @@ pub struct Reading {
 
 impl Live {
     /// Returns the current counters.
-    pub fn read(&self) -> Reading {
-        Reading {
+    pub fn read(&self) -> LiveCounters {
+        LiveCounters {
             packets: self.packets.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             packets_dropped: self.packets_dropped.load(Relaxed),
@@ -134,7 +134,7 @@ impl Live {
     }
 
     /// Returns the current alignment status.
-    pub fn step(&self) -> Step {
+    pub fn alignment(&self) -> AlignmentStatus {
         // Plain numbers stay valid if a thread panics while it holds the lock.
         self.step.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -169,7 +169,7 @@ impl Live {
     }
 
     /// Updates the counters. `lost`: packets that the device lost below the transport.
-    pub(crate) fn update(&self, counters: &Books, lost: u64) {
+    pub(crate) fn update(&self, counters: &StreamCounters, lost: u64) {
         self.packets.store(counters.packets, Relaxed);
         self.bytes.store(counters.placed_bytes, Relaxed);
         self.receive.passed(counters.placed_bytes);
@@ -180,7 +180,7 @@ impl Live {
     }
 
     /// Updates the alignment status, some times a second.
-    pub(crate) fn set_step(&self, step: Step) {
+    pub(crate) fn set_step(&self, step: AlignmentStatus) {
         *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
 

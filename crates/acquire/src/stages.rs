@@ -89,14 +89,14 @@ pub struct Reading {
 /// Limit of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Limit {
+pub enum Bottleneck {
     /// The sender: no stage of this program is busy most of the time.
     Sender,
     /// The stage of this name.
     Stage(&'static str),
 }
 
-impl Limit {
+impl Bottleneck {
     /// Returns the busiest stage, if it was busy for more than `SATURATED` of its time.
     pub fn of(stages: &[Reading]) -> Self {
         let busiest = stages.iter().max_by(|a, b| a.busy.total_cmp(&b.busy));
@@ -104,7 +104,7 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sender => "the sender",
@@ -130,17 +130,17 @@ mod tests {
         store.add_time(StageState::Starved, second, 0.0);
         receive.passed(1 << 30);
         let read = || [receive.read("receive"), store.read("store")];
-        assert_eq!(Limit::of(&read()), Limit::Sender);
+        assert_eq!(Bottleneck::of(&read()), Bottleneck::Sender);
         assert!((read()[0].gbps - 4.295).abs() < 0.01 && (read()[0].busy_gbps - 8.590).abs() < 0.01);
         assert!((read()[1].occupancy - 0.25 / 3.0).abs() < 0.01);
         store.add_time(StageState::Busy, 100 * second, 1.0);
         receive.add_time(StageState::Stalled, 100 * second, 0.0);
-        assert_eq!(Limit::of(&read()).to_string(), "store");
+        assert_eq!(Bottleneck::of(&read()).to_string(), "store");
     }
 
     #[test]
     fn an_idle_pipeline_is_limited_by_the_sender() {
         let idle = Stage::default().read("store");
-        assert_eq!((Limit::of(&[idle]), idle.busy_gbps), (Limit::Sender, 0.0));
+        assert_eq!((Bottleneck::of(&[idle]), idle.busy_gbps), (Bottleneck::Sender, 0.0));
     }
 }

@@ -128,10 +128,10 @@ pub fn run(args: &Args) -> Result {
 /// Checks that every packet of every shot that the probe took was placed or is counted as missing.
 fn check_accounted(outcome: &Outcome) -> std::result::Result<(), String> {
     let total = outcome.total();
-    let shots: u64 = outcome.sent.iter().map(|report| report.shots_sent).sum();
+    let shots: u64 = outcome.probe_reports.iter().map(|report| report.shots_sent).sum();
     let packets = shots * u64::from(outcome.geometry.packets());
     let named = total.placed + total.packets_missing + unplaced(outcome);
-    if outcome.sent.is_empty() || named == packets {
+    if outcome.probe_reports.is_empty() || named == packets {
         return Ok(());
     }
     Err(format!(
@@ -147,7 +147,8 @@ fn unplaced(outcome: &Outcome) -> u64 {
 }
 
 fn injected(outcome: &Outcome) -> Injected {
-    let sum = |of: fn(&shotline_wire::setup::Report) -> u32| outcome.sent.iter().map(|r| u64::from(of(r))).sum();
+    let sum =
+        |of: fn(&shotline_wire::setup::Report) -> u32| outcome.probe_reports.iter().map(|r| u64::from(of(r))).sum();
     Injected {
         lost: sum(|r| r.lost),
         duplicated: sum(|r| r.duplicated),

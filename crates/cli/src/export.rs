@@ -6,7 +6,7 @@ use crate::progress::Progress;
 use crate::signals::stop_flag;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
-use shotline_store::export::{Array, Exported, Format, Options, Radio, Selection, Takes, ZarrOptions, export};
+use shotline_store::export::{Array, ExportReport, Format, OptionKind, Options, Radio, Selection, ZarrOptions, export};
 use shotline_store::read::Recording;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ struct ZarrArgs {
 struct Report<'a> {
     from: &'a Path,
     #[serde(flatten)]
-    exported: &'a Exported,
+    exported: &'a ExportReport,
 }
 
 impl Rows for Report<'_> {
@@ -156,7 +156,7 @@ fn names(formats: impl IntoIterator<Item = Format>) -> String {
 }
 
 fn format_help() -> String {
-    let default = Format::ALL.iter().filter_map(|format| format.about().endings.first());
+    let default = Format::ALL.iter().filter_map(|format| format.about().extensions.first());
     let default: Vec<_> = default.map(|ending| format!(".{ending}")).collect();
     format!("What it becomes [default: as the name ends: {}]", default.join(", "))
 }
@@ -175,13 +175,13 @@ fn implied(to: &Path) -> Result<Format> {
 }
 
 /// Returns the options that were given and that only some formats take, each with the kinds of formats that take it.
-fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [Takes])> {
+fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [OptionKind])> {
     let ArrayArgs { pitch_mm, width_mm, height_mm, sound_speed, angles, initial_us } = &args.array;
     let RadioArgs { iq, centre_mhz } = &args.radio;
     let ZarrArgs { chunk, shard, zstd } = &args.zarr;
-    const ARRAY: &[Takes] = &[Takes::Array];
-    const RADIO: &[Takes] = &[Takes::Radio];
-    const ZARR: &[Takes] = &[Takes::Zarr];
+    const ARRAY: &[OptionKind] = &[OptionKind::Array];
+    const RADIO: &[OptionKind] = &[OptionKind::Radio];
+    const ZARR: &[OptionKind] = &[OptionKind::Zarr];
     let all = [
         ("--pitch-mm", pitch_mm.is_some(), ARRAY),
         ("--width-mm", width_mm.is_some(), ARRAY),
@@ -190,7 +190,7 @@ fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [Takes])> 
         ("--angles", !angles.is_empty(), ARRAY),
         ("--initial-us", initial_us.is_some(), ARRAY),
         ("--iq", *iq, RADIO),
-        ("--centre-mhz", centre_mhz.is_some(), &[Takes::Array, Takes::Radio]),
+        ("--centre-mhz", centre_mhz.is_some(), &[OptionKind::Array, OptionKind::Radio]),
         ("--chunk", !chunk.is_empty(), ZARR),
         ("--shard", shard.is_some(), ZARR),
         ("--zstd", zstd.is_some(), ZARR),
@@ -200,16 +200,16 @@ fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [Takes])> 
 
 /// Returns the options of a format. Refuses those that the format does not take.
 fn options(args: &Args, format: Format) -> Result<Options> {
-    let takes = format.about().takes;
+    let takes = format.about().option_kind;
     if let Some((option, kinds)) = given(args).find(|(_, kinds)| !kinds.contains(&takes)) {
-        let takers = names(kinds.iter().flat_map(|kind| Format::taking(*kind)));
+        let takers = names(kinds.iter().flat_map(|kind| Format::with_options(*kind)));
         return Err(format!("{} has no {option}: leave it out, or export to {takers}", format.name()).into());
     }
     Ok(match takes {
-        Takes::Nothing => Options::Nothing,
-        Takes::Array => Options::Array(array(args)),
-        Takes::Radio => Options::Radio(radio(args)),
-        Takes::Zarr => Options::Zarr(zarr(&args.zarr)?),
+        OptionKind::Nothing => Options::Nothing,
+        OptionKind::Array => Options::Array(array(args)),
+        OptionKind::Radio => Options::Radio(radio(args)),
+        OptionKind::Zarr => Options::Zarr(zarr(&args.zarr)?),
     })
 }
 
@@ -272,18 +272,18 @@ mod tests {
     }
 
     /// Every option that only some formats take, with a value and the kinds of formats that take it.
-    const OPTIONS: [(&str, &[Takes]); 11] = [
-        ("--pitch-mm=1", &[Takes::Array]),
-        ("--width-mm=1", &[Takes::Array]),
-        ("--height-mm=1", &[Takes::Array]),
-        ("--sound-speed=1", &[Takes::Array]),
-        ("--angles=1,2", &[Takes::Array]),
-        ("--initial-us=0", &[Takes::Array]),
-        ("--iq", &[Takes::Radio]),
-        ("--centre-mhz=1", &[Takes::Array, Takes::Radio]),
-        ("--chunk=1,1,1", &[Takes::Zarr]),
-        ("--shard=1", &[Takes::Zarr]),
-        ("--zstd=1", &[Takes::Zarr]),
+    const OPTIONS: [(&str, &[OptionKind]); 11] = [
+        ("--pitch-mm=1", &[OptionKind::Array]),
+        ("--width-mm=1", &[OptionKind::Array]),
+        ("--height-mm=1", &[OptionKind::Array]),
+        ("--sound-speed=1", &[OptionKind::Array]),
+        ("--angles=1,2", &[OptionKind::Array]),
+        ("--initial-us=0", &[OptionKind::Array]),
+        ("--iq", &[OptionKind::Radio]),
+        ("--centre-mhz=1", &[OptionKind::Array, OptionKind::Radio]),
+        ("--chunk=1,1,1", &[OptionKind::Zarr]),
+        ("--shard=1", &[OptionKind::Zarr]),
+        ("--zstd=1", &[OptionKind::Zarr]),
     ];
 
     fn options_of(format: Format, more: &[&str]) -> Result<Options> {
@@ -294,13 +294,13 @@ mod tests {
     #[test]
     fn formats_refuse_options_of_other_formats() {
         for format in Format::ALL.iter().copied() {
-            assert_eq!(options_of(format, &[]).unwrap().kind(), format.about().takes);
+            assert_eq!(options_of(format, &[]).unwrap().kind(), format.about().option_kind);
             for (option, kinds) in OPTIONS {
                 match options_of(format, &[option]) {
                     Ok(options) => assert!(kinds.contains(&options.kind()), "{format:?} takes {option}"),
                     Err(refused) => {
-                        assert!(!kinds.contains(&format.about().takes), "{format:?} refuses {option}: {refused}");
-                        let takers = names(kinds.iter().flat_map(|kind| Format::taking(*kind)));
+                        assert!(!kinds.contains(&format.about().option_kind), "{format:?} refuses {option}: {refused}");
+                        let takers = names(kinds.iter().flat_map(|kind| Format::with_options(*kind)));
                         let (name, option) = (format.name(), option.split('=').next().unwrap());
                         let expected = format!("{name} has no {option}: leave it out, or export to {takers}");
                         assert_eq!(refused.to_string(), expected);
@@ -317,8 +317,9 @@ mod tests {
             let name = format!("--{}", argument.get_long().unwrap());
             let (_, kinds) = OPTIONS.iter().find(|(option, _)| option.split('=').next() == Some(&name)).unwrap();
             let heading = argument.get_help_heading().unwrap();
-            let named =
-                |kind: &Takes| Format::taking(*kind).all(|format| heading.to_lowercase().contains(format.name()));
+            let named = |kind: &OptionKind| {
+                Format::with_options(*kind).all(|format| heading.to_lowercase().contains(format.name()))
+            };
             assert!(kinds.iter().any(named), "{name}: {heading}");
         }
     }

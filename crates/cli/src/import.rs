@@ -5,7 +5,7 @@ use crate::output::{Rows, print_report};
 use crate::progress::Progress;
 use crate::signals::stop_flag;
 use serde::Serialize;
-use shotline_store::import::{Format, ImportOptions, Imported, import};
+use shotline_store::import::{Format, ImportOptions, ImportReport, import};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -55,7 +55,7 @@ pub struct Args {
 struct Report<'a> {
     from: &'a Path,
     #[serde(flatten)]
-    imported: &'a Imported,
+    imported: &'a ImportReport,
 }
 
 impl Rows for Report<'_> {

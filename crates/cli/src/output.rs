@@ -5,13 +5,13 @@ use crate::queued_writer::QueuedWriter;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::Serialize;
-use shotline_acquire::align::Counts;
-use shotline_acquire::books::Books;
+use shotline_acquire::align::EventCounters;
+use shotline_acquire::books::StreamCounters;
 use shotline_acquire::clock::Health;
 use shotline_acquire::latency::Latency;
-use shotline_acquire::live::Step;
+use shotline_acquire::live::AlignmentStatus;
 use shotline_acquire::run::{Cause, End, Outcome};
-use shotline_acquire::stages::{Limit, Reading};
+use shotline_acquire::stages::{Bottleneck, Reading};
 use shotline_store::recorder::Chunks;
 use shotline_wire::shot::{DropCause, DropCounters};
 use std::borrow::Cow;
@@ -98,10 +98,10 @@ impl LatencySummary {
         let us = |ns: u64| ns as f64 / 1e3;
         (all.count() + all.negative > 0).then(|| Self {
             shots: all.count(),
-            min_us: us(all.least_ns()),
+            min_us: us(all.min_ns()),
             p50_us: us(all.percentile_ns(0.5)),
             p99_us: us(all.percentile_ns(0.99)),
-            max_us: us(all.most_ns()),
+            max_us: us(all.max_ns()),
             negative: all.negative,
         })
     }
@@ -130,8 +130,8 @@ pub struct EventSummary {
 }
 
 impl EventSummary {
-    fn of(step: &Step) -> Self {
-        let Counts { complete, partial, dropped, .. } = step.events;
+    fn of(step: &AlignmentStatus) -> Self {
+        let EventCounters { complete, partial, dropped, .. } = step.events;
         let window_us = (step.window_ns > 0).then(|| step.window_ns as f64 / 1e3);
         Self { complete, incomplete: partial, below_quorum: dropped, window_us }
     }
@@ -232,7 +232,7 @@ pub struct Summary {
 impl Summary {
     /// Creates the summary of a run.
     pub fn of(outcome: &Outcome) -> Self {
-        let total: Books = outcome.total();
+        let total: StreamCounters = outcome.total();
         let report = outcome.report.as_ref();
         let mut drops = total.shot_drops;
         let mut complete = total.complete;
@@ -240,7 +240,7 @@ impl Summary {
             drops.add(DropCause::SinkError, report.sink_error);
             complete = complete.min(report.complete);
         }
-        let sent = &outcome.sent;
+        let sent = &outcome.probe_reports;
         Self {
             shots_sent: (!sent.is_empty()).then(|| sent.iter().map(|report| report.shots_sent).sum()),
             shots_recorded: match report {
@@ -283,7 +283,7 @@ impl Summary {
             limited_by: match outcome.end.cause {
                 Cause::Full => "the room for the recording".into(),
                 Cause::RecorderFailed => "the recorder".into(),
-                _ => Limit::of(&outcome.stages).to_string(),
+                _ => Bottleneck::of(&outcome.stages).to_string(),
             },
             ended: outcome.end.clone(),
             warnings: outcome.warnings.clone(),

@@ -108,7 +108,7 @@ fn announce(notice: &Notice, shows: bool) {
             signals::notify_ready();
             format!("listening on {at}\n")
         }
-        Notice::Refused { from, framing, why } => {
+        Notice::Refused { from, framing, reason: why } => {
             format!("{from}: cannot receive what comes as {framing}: {why}; waiting for other senders\n")
         }
     };

@@ -2,7 +2,7 @@
 
 use shotline_acquire::config::Settings;
 use shotline_backends::{Advice, OpenedSender, Options, Role, Sender, SenderParameters, Transport, advise, route};
-use shotline_instrument::probe::{Outlet, Wanted};
+use shotline_instrument::probe::{LinkRequest, LinkTransport};
 use shotline_memory::{Regions, Sge};
 use shotline_transport::IoError;
 use shotline_wire::framing::description::Completions;
@@ -71,16 +71,16 @@ pub fn sender_opener<'a>(
     transport: &'a Transport,
     options: &'a Options,
     source: Option<IpAddr>,
-) -> impl Fn(&Wanted, &Regions) -> Result<Outlet<Sender>, IoError> + use<'a> {
+) -> impl Fn(&LinkRequest, &Regions) -> Result<LinkTransport<Sender>, IoError> + use<'a> {
     move |wanted, regions| {
-        let Wanted { destination: to, sealed, .. } = *wanted;
+        let LinkRequest { destination: to, sealed, .. } = *wanted;
         let sending = SenderParameters { source, to, sealed, frames: 0, scratch: Sge::EMPTY };
         let OpenedSender { io, source } = transport.open_sender(&sending, options, regions)?;
-        Ok(Outlet::new(io, source))
+        Ok(LinkTransport::new(io, source))
     }
 }
 
 /// Opens a socket for a link, on the address that the route to the receiver has.
-pub fn open(source: Option<IpAddr>, wanted: &Wanted, regions: &Regions) -> Result<Outlet<Sender>, IoError> {
+pub fn open(source: Option<IpAddr>, wanted: &LinkRequest, regions: &Regions) -> Result<LinkTransport<Sender>, IoError> {
     sender_opener(&Transport::default(), &Options::default(), source)(wanted, regions)
 }

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::output::{Rows, print_report};
 use crate::progress::Progress;
-use shotline_store::{Verdict, VerifyOptions, verify_telling};
+use shotline_store::{Verdict, VerifyOptions, verify_with_progress};
 use std::path::PathBuf;
 
 /// Arguments of `shotline verify`.
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result {
     crate::output::warn_of_device(&args.file);
     let options = VerifyOptions { pattern: !args.no_pattern, threads: args.threads.unwrap_or(0).into() };
     let bar = Progress::new("rows");
-    let verdict = verify_telling(&args.file, &options, &|done, all| bar.update(done, all))?;
+    let verdict = verify_with_progress(&args.file, &options, &|done, all| bar.update(done, all))?;
     drop(bar);
     print_report(args.json, &verdict)?;
     if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }

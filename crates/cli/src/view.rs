@@ -12,7 +12,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Sparkline, Widget};
 use serde::Serialize;
 use shotline_acquire::config::Settings;
-use shotline_acquire::live::{LinkStatus, Live, Reading, Step};
+use shotline_acquire::live::{AlignmentStatus, LinkStatus, Live, LiveCounters};
 use shotline_acquire::stages;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -88,7 +88,7 @@ fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
     loop {
         let last = ended.recv_timeout(FRAME_INTERVAL) != Err(RecvTimeoutError::Timeout);
         history.add(Instant::now(), live.read());
-        history.step = live.step();
+        history.step = live.alignment();
         history.stages = live.stages();
         screen.draw(&history, last);
         if last {
@@ -146,10 +146,10 @@ fn write_json_lines(live: &Live, ended: &Receiver<()>) {
 struct History {
     target: Target,
     start: Instant,
-    readings: VecDeque<(Instant, Reading)>,
+    readings: VecDeque<(Instant, LiveCounters)>,
     /// Rates in Mbit/s, one per frame.
     rates: VecDeque<u64>,
-    step: Step,
+    step: AlignmentStatus,
     /// Load of each stage.
     stages: [stages::Reading; 2],
 }
@@ -160,14 +160,14 @@ impl History {
         Self {
             target,
             start,
-            readings: [(start, Reading::default())].into(),
+            readings: [(start, LiveCounters::default())].into(),
             rates: VecDeque::new(),
-            step: Step::default(),
+            step: AlignmentStatus::default(),
             stages: Live::default().stages(),
         }
     }
 
-    fn add(&mut self, now: Instant, reading: Reading) {
+    fn add(&mut self, now: Instant, reading: LiveCounters) {
         if let Some((before, last)) = self.readings.back() {
             let seconds = now.saturating_duration_since(*before).as_secs_f64();
             self.rates.push_back(per_second(last.bytes, reading.bytes, seconds, 8.0 / 1e6) as u64);
@@ -178,12 +178,12 @@ impl History {
     }
 
     /// Returns the latest reading, and Gbit/s and shots/s over the last second.
-    fn now(&self) -> (Reading, f64, f64) {
+    fn now(&self) -> (LiveCounters, f64, f64) {
         let (Some((then, first)), Some((now, last))) = (self.readings.front(), self.readings.back()) else {
-            return (Reading::default(), 0.0, 0.0);
+            return (LiveCounters::default(), 0.0, 0.0);
         };
         let seconds = now.saturating_duration_since(*then).as_secs_f64();
-        let shots = |reading: &Reading| reading.complete + reading.partial;
+        let shots = |reading: &LiveCounters| reading.complete + reading.partial;
         (
             *last,
             per_second(first.bytes, last.bytes, seconds, 8.0 / 1e9),
@@ -266,7 +266,7 @@ fn layout(history: &History, buffer: &mut Buffer) {
 }
 
 /// Draws the event counters, and the alignment of each link.
-fn render_links(step: &Step, area: Rect, buffer: &mut Buffer) {
+fn render_links(step: &AlignmentStatus, area: Rect, buffer: &mut Buffer) {
     let events = &step.events;
     let words =
         format!("  events complete {}   partial {}   dropped {}", events.complete, events.partial, events.dropped);
@@ -277,7 +277,7 @@ fn render_links(step: &Step, area: Rect, buffer: &mut Buffer) {
 }
 
 fn link_line(index: usize, link: &LinkStatus) -> String {
-    let LinkStatus { clock, counts, stopped } = link;
+    let LinkStatus { clock, counters: counts, stopped } = link;
     let state = match (stopped, clock.at_ns, clock.locked) {
         (true, ..) => "stopped".into(),
         (_, 0, _) => "no clock".into(),
@@ -290,7 +290,7 @@ fn link_line(index: usize, link: &LinkStatus) -> String {
 }
 
 /// Draws how far the run is, if it has an end.
-fn progress(history: &History, reading: &Reading, area: Rect, buffer: &mut Buffer) {
+fn progress(history: &History, reading: &LiveCounters, area: Rect, buffer: &mut Buffer) {
     let (done, label) = match history.target {
         Target { shots: Some(shots), .. } => {
             let done = reading.rows.max(if reading.rows == 0 { reading.complete + reading.partial } else { 0 });
@@ -388,7 +388,7 @@ mod tests {
         for step in 1..=8_u64 {
             let now = history.start + FRAME_INTERVAL * step as u32;
             let bytes = step * 250_000_000;
-            history.add(now, Reading { bytes, complete: step * 100, rows: step * 50, ..Reading::default() });
+            history.add(now, LiveCounters { bytes, complete: step * 100, rows: step * 50, ..LiveCounters::default() });
         }
         text(&history, width)
     }
@@ -407,7 +407,7 @@ mod tests {
         history.step.events.partial = 7;
         for index in 0..3 {
             let mut link = LinkStatus::default();
-            link.counts.missing = 40 + index;
+            link.counters.missing = 40 + index;
             link.clock.at_ns = index;
             (link.clock.offset_ns, link.clock.drift_ppb) = (-1_234_500, 12_340);
             (link.clock.locked, link.stopped) = (index == 1, index == 2);

@@ -1,6 +1,6 @@
 //! Tests of the probe on real sockets, with a receiver that uses only the wire formats.
 
-use shotline_instrument::probe::{Config, Outlet, Server, Stats, pace::Pace};
+use shotline_instrument::probe::{Config, LinkTransport, Server, Stats, pace::Pace};
 use shotline_memory::Sge;
 use shotline_testing::WAIT_TIMEOUT;
 use shotline_transport::udp::{UdpConfig, UdpIo};
@@ -35,7 +35,7 @@ fn with_server(config: Config, busy_poll: bool, receiver: impl FnOnce(Receiver))
         };
         let io = UdpIo::open(&config, regions)?;
         let source = io.local_addr();
-        Ok(Outlet::new(io, source))
+        Ok(LinkTransport::new(io, source))
     })
     .unwrap()
     .busy_poll(busy_poll);

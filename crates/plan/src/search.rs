@@ -44,7 +44,7 @@ const MIN_CELL_WEIGHT: f64 = 1e-12;
 
 /// Parameters of a search.
 #[derive(Clone, Copy, Debug)]
-pub struct Question {
+pub struct SearchConfig {
     /// Lowest rate to try, in any unit.
     pub from: f64,
     /// Highest rate to try, in the same unit.
@@ -61,7 +61,7 @@ pub struct Question {
 
 /// Estimate of the threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
+pub struct Estimate {
     /// Posterior median of the threshold, limited to the interval.
     pub rate: f64,
     /// Lower bound of the interval; `None` if the threshold may be below the lowest rate.
@@ -69,14 +69,14 @@ pub struct Answer {
     /// Upper bound of the interval; `None` if the threshold may be above the highest rate.
     pub high: Option<f64>,
     /// The interval has the requested precision.
-    pub reached: bool,
+    pub is_precise: bool,
 }
 
 /// A search. Cell `c` of the grid holds the rates from `x[c - 1]` up to `x[c]`; the first and the last cell are
 /// unbounded. All thresholds in a cell predict the same for every trial, so the grid adds no error.
 #[derive(Debug)]
 pub struct Search {
-    question: Question,
+    question: SearchConfig,
     /// Logarithms of the rates to try.
     x: Vec<f64>,
     /// Pass probability for each shape, by the number of cells from the tried rate up to the threshold.
@@ -101,8 +101,8 @@ impl Search {
     ///
     /// # Errors
     /// Describes the first invalid parameter.
-    pub fn new(question: Question) -> Result<Self, String> {
-        let Question { from, to, precision, confidence, passing, trials } = question;
+    pub fn new(question: SearchConfig) -> Result<Self, String> {
+        let SearchConfig { from, to, precision, confidence, passing, trials } = question;
         let within = |what, value: f64, low: f64, high: f64| match (low..=high).contains(&value) {
             true => Ok(()),
             false => Err(format!("expected {what} of {low} to {high}, found {value}")),
@@ -159,7 +159,7 @@ impl Search {
     }
 
     /// Records the result of a trial at a rate from [`Self::next`].
-    pub fn tell(&mut self, rate: f64, passed: bool) {
+    pub fn record(&mut self, rate: f64, passed: bool) {
         let step = self.x[1] - self.x[0];
         let index = (((rate.ln() - self.x[0]) / step).round().max(0.0) as usize).min(self.x.len() - 1);
         self.trials_made += 1;
@@ -181,17 +181,17 @@ impl Search {
     }
 
     /// Returns the current estimate.
-    pub fn answer(&self) -> Answer {
+    pub fn estimate(&self) -> Estimate {
         let (low, high) = self.interval();
         let (low_rate, high_rate) = (low.checked_sub(1).map(|index| self.x[index]), self.x.get(high).copied());
         // The middle of the median cell, or of the nearest cell of the interval.
         let cell = self.median.clamp(low, high);
         let middle = (self.x[cell.saturating_sub(1)] + self.x[cell.min(self.x.len() - 1)]) / 2.0;
-        Answer {
+        Estimate {
             rate: middle.exp(),
             low: low_rate.map(f64::exp),
             high: high_rate.map(f64::exp),
-            reached: self.is_narrow(),
+            is_precise: self.is_narrow(),
         }
     }
 

@@ -64,8 +64,8 @@ impl DownConverter {
     /// Returns the number of output samples for the next block of `samples` input samples.
     fn outputs(&self, samples: usize) -> usize {
         match &self.0 {
-            RealOrIq::Real(ddc) => ddc.outputs(samples),
-            RealOrIq::Iq(ddc) => ddc.outputs(samples),
+            RealOrIq::Real(ddc) => ddc.output_len(samples),
+            RealOrIq::Iq(ddc) => ddc.output_len(samples),
         }
     }
 
@@ -84,8 +84,8 @@ impl DownConverter {
         }
         let out = out.as_chunks_mut().0;
         py.detach(|| match &mut self.0 {
-            RealOrIq::Real(ddc) => ddc.run(words, out),
-            RealOrIq::Iq(ddc) => ddc.run(words.as_chunks().0, out),
+            RealOrIq::Real(ddc) => ddc.process(words, out),
+            RealOrIq::Iq(ddc) => ddc.process(words.as_chunks().0, out),
         });
         Ok(())
     }

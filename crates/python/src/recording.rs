@@ -61,7 +61,7 @@ impl Recording {
     }
 
     fn laid_out(&self, py: Python<'_>) -> Result<u64, Failure> {
-        self.with(py, |recording| Ok(recording.laid_out()))
+        self.with(py, |recording| Ok(recording.allocated_rows()))
     }
 
     /// Returns the properties of the run and its links, as JSON.
@@ -132,11 +132,11 @@ impl Recording {
     /// Returns the counters that were written when the run ended: of each stream, and of the whole run.
     fn ended(&self, py: Python<'_>) -> Result<Option<RunCounters>, Failure> {
         self.with(py, |recording| {
-            let streams = |ended: &store::Ended| {
+            let streams = |ended: &store::FinalCounters| {
                 let streams = ended.books.streams.iter();
                 streams.map(|counters| (counters.stream, counters.entries().into_iter().collect())).collect()
             };
-            Ok(recording.ended()?.map(|ended| (streams(&ended), ended.totals)))
+            Ok(recording.final_counters()?.map(|ended| (streams(&ended), ended.totals)))
         })
     }
 
@@ -145,7 +145,7 @@ impl Recording {
         self.with(py, |recording| {
             check_links(recording, &[link])?;
             let stored = recording.stored(row, link)?;
-            Ok((stored.path.to_owned(), stored.at, stored.bytes))
+            Ok((stored.path.to_owned(), stored.offset, stored.bytes))
         })
     }
 
@@ -153,7 +153,7 @@ impl Recording {
     fn slot<'py>(&self, py: Python<'py>, row: u64, link: usize) -> Result<Bound<'py, PyBytes>, Failure> {
         let bytes = self.with(py, |recording| {
             check_links(recording, &[link])?;
-            Ok(recording.slots().read(row, link)?.to_vec())
+            Ok(recording.slot_reader().read(row, link)?.to_vec())
         })?;
         Ok(PyBytes::new(py, &bytes))
     }

@@ -118,7 +118,7 @@ pub fn read<T: Element>(
     };
     let outputs = Mutex::new(rows.iter().zip(out.chunks_mut(row_len)));
     let work = || {
-        let mut slots = recording.slots();
+        let mut slots = recording.slot_reader();
         let mut scratch = Vec::new();
         loop {
             // The lock is held only to advance an iterator, which does not panic.

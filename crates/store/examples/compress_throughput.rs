@@ -53,7 +53,7 @@ fn main() -> Outcome<()> {
 
     let begun = Instant::now();
     for number in 0..rows {
-        while recorder.pending() >= codec::held(threads).max(1) {
+        while recorder.pending() >= codec::max_held_buffers(threads).max(1) {
             recorder.poll(WAIT)?;
         }
         let buffer = buffers[number as usize % buffers.len()].clone();

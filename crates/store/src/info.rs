@@ -279,7 +279,7 @@ fn read_codec(file: &hdf5::File, path: &Path) -> Result<Option<Codec>, StoreErro
         _ => None,
     });
     let codec = parameters.map(|parameters| {
-        Codec::of_filter(parameters).ok_or_else(|| {
+        Codec::from_filter(parameters).ok_or_else(|| {
             StoreError::format(
                 path,
                 format!("expected bitshuffle with LZ4 or zstd, found its parameters {parameters:?}"),

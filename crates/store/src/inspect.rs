@@ -110,7 +110,7 @@ pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
         }
         links.push(summary);
     }
-    let ended = recording.ended()?;
+    let ended = recording.final_counters()?;
     let finished = ended.is_some();
     let ended = ended.unwrap_or_default();
     let loss = |l: &Loss| LossSummary { stream: l.stream, cause: l.cause.name(), first: l.first, count: l.count };
@@ -120,7 +120,7 @@ pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
         run: recording.run().clone(),
         finished,
         rows: recording.rows(),
-        laid_out: recording.laid_out(),
+        laid_out: recording.allocated_rows(),
         first,
         last,
         seconds: latest.saturating_sub(earliest) as f64 / 1e9,

@@ -61,4 +61,4 @@ pub use medium::Medium;
 pub use positioned::ReadAt;
 pub use recorder::{Recorder, RecorderConfig, Report, Waker};
 pub use set::{Set, SetConfig};
-pub use verify::{Verdict, VerifyOptions, verify, verify_telling};
+pub use verify::{Verdict, VerifyOptions, verify, verify_with_progress};

@@ -13,11 +13,11 @@ pub(crate) fn push(runs: &mut Vec<Run>, number: u64) {
 
 /// Sorts runs and joins those that touch.
 pub(crate) fn union(runs: &[Run]) -> Vec<Run> {
-    union_telling(runs, |_| ())
+    union_with_overlaps(runs, |_| ())
 }
 
 /// The same; tells a number of each overlap.
-pub(crate) fn union_telling(runs: &[Run], mut overlap: impl FnMut(u64)) -> Vec<Run> {
+pub(crate) fn union_with_overlaps(runs: &[Run], mut overlap: impl FnMut(u64)) -> Vec<Run> {
     let mut sorted: Vec<Run> = runs.iter().copied().filter(|run| run.0 < run.1).collect();
     sorted.sort_unstable();
     let mut out: Vec<Run> = Vec::with_capacity(sorted.len());
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn an_overlap_is_told_and_a_touch_is_not() {
         let mut told = Vec::new();
-        assert_eq!(union_telling(&[(0, 5), (5, 9), (8, 12)], |at| told.push(at)), [(0, 12)]);
+        assert_eq!(union_with_overlaps(&[(0, 5), (5, 9), (8, 12)], |at| told.push(at)), [(0, 12)]);
         assert_eq!(told, [8]);
     }
 }

@@ -49,7 +49,7 @@ use ring::{History, Mask, Ring};
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
 pub use types::{
-    AlignBy, Config, Counts, Event, ItemMeta, MAX_SOURCES, Missing, Present, RefusalReason, RefusedItem,
+    AlignBy, Config, Event, EventCounters, ItemMeta, MAX_SOURCES, Missing, Present, RefusalReason, RefusedItem,
     SourceCounters, Verdict,
 };
 
@@ -136,7 +136,7 @@ pub struct Aligner<T> {
     ring: Ring<T>,
     history: History,
     clocks: Clocks,
-    counters: Counts,
+    counters: EventCounters,
     /// Time of the first activity of any source.
     started_ns: Option<u64>,
 }
@@ -159,7 +159,7 @@ impl<T> Aligner<T> {
             ring: Ring::new(capacity, sources),
             history: History::new(capacity),
             clocks: Clocks::new(sources, lock_ns),
-            counters: Counts::default(),
+            counters: EventCounters::default(),
             started_ns: None,
         }
     }
@@ -261,7 +261,7 @@ impl<T> Aligner<T> {
         ClockState { locked: state.locked && !self.sources[source].stopped, ..state }
     }
     /// Returns the counters of events.
-    pub fn counters(&self) -> &Counts {
+    pub fn counters(&self) -> &EventCounters {
         &self.counters
     }
     /// Returns the current maximum distance between the stamps of one event, in ns; 0 by number.

@@ -428,7 +428,7 @@ fn below_the_quorum_events_are_dropped_with_their_items() {
     aligner.push(0, 0, numbered(2), 2).unwrap();
     aligner.push(2, 0, numbered(2), 2).unwrap();
     assert_eq!(aligner.pop(0).unwrap().verdict, Verdict::Partial);
-    let Counts { complete, partial, dropped, absent, .. } = *aligner.counters();
+    let EventCounters { complete, partial, dropped, absent, .. } = *aligner.counters();
     assert_eq!((complete, partial, dropped, absent), (0, 1, 1, 1), "number 1 is absent");
     assert_eq!((aligner.source(0).below_quorum, aligner.source(0).joined), (1, 1));
 }

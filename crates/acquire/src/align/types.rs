@@ -156,7 +156,7 @@ impl SourceCounters {
 
 /// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct EventCounters {
     /// Events with all sources.
     pub complete: u64,
     /// Events with some sources, at least the quorum.

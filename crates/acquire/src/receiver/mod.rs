@@ -1,6 +1,6 @@
 //! Receiver of the streams on one `PacketIo`.
 
-use crate::books::Books;
+use crate::books::StreamCounters;
 use crate::clock::Clock;
 use crate::latency::ShotLatencies;
 use crate::stream::{EndReason, Item, SPARES, Stream, StreamConfig, extra};
@@ -169,12 +169,12 @@ impl<P: PacketIo> Receiver<P> {
     }
 
     /// Returns the counters of one stream.
-    pub fn counters(&self, stream: usize) -> &Books {
+    pub fn counters(&self, stream: usize) -> &StreamCounters {
         &self.steering.streams[stream].counters
     }
 
     /// Returns the counters of one stream, to correct them for shots that a sink discarded.
-    pub fn counters_mut(&mut self, stream: usize) -> &mut Books {
+    pub fn counters_mut(&mut self, stream: usize) -> &mut StreamCounters {
         &mut self.steering.streams[stream].counters
     }
 
@@ -194,12 +194,12 @@ impl<P: PacketIo> Receiver<P> {
     }
 
     /// Returns the counters of packets that belong to no stream.
-    pub fn unknown(&self) -> &Books {
+    pub fn unknown(&self) -> &StreamCounters {
         &self.steering.unknown
     }
 
     /// Returns the sum of all counters.
-    pub fn total(&self) -> Books {
+    pub fn total(&self) -> StreamCounters {
         let mut total = self.steering.unknown;
         for stream in &self.steering.streams {
             total.merge(&stream.counters);

@@ -2,7 +2,7 @@
 
 use super::repair::{self, Move};
 use super::resplit::Resplit;
-use crate::books::Books;
+use crate::books::StreamCounters;
 use crate::stream::{Arrival, Stream};
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{BatchInfo, Icrc, PayloadDestination, PayloadLocation, Pick, Recv, RxPacket, Steer};
@@ -19,7 +19,7 @@ pub(super) struct Steering {
     pub(super) pool: Arc<Pool>,
     regions: Regions,
     spare: Sge,
-    pub(super) unknown: Books,
+    pub(super) unknown: StreamCounters,
     pub(super) posts: Vec<Recv>,
     pub(super) withdraws: Vec<u32>,
     moves: Vec<Move>,
@@ -66,7 +66,7 @@ impl Steering {
             pool,
             regions,
             spare,
-            unknown: Books::default(),
+            unknown: StreamCounters::default(),
             posts: Vec::new(),
             withdraws: Vec::new(),
             moves: Vec::new(),

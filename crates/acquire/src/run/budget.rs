@@ -108,7 +108,7 @@ impl PoolBudget<'_> {
 /// Returns the maximum number of shots under compression.
 fn compressing(resolved: &ResolvedSettings<'_>) -> usize {
     let threads = || resolved.settings.compress_threads.unwrap_or_else(shotline_store::recorder::default_threads);
-    resolved.codec.map_or(0, |_| shotline_store::codec::held(threads()))
+    resolved.codec.map_or(0, |_| shotline_store::codec::max_held_buffers(threads()))
 }
 
 #[cfg(test)]

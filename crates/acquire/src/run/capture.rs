@@ -9,7 +9,7 @@ use super::unwritten::Unwritten;
 use crate::clock::Clock;
 use crate::stream::StreamConfig;
 use shotline_store::StoreError;
-use shotline_store::pcapng::{Ends, Live as Capture};
+use shotline_store::pcapng::{Endpoints, Live as Capture};
 use shotline_store::set::{Finished, Removed};
 use shotline_store::shot::Books;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub(super) fn create(
     local: SocketAddr,
     out: &Path,
 ) -> Result<Capture, RunError> {
-    let ends = |config: &StreamConfig| Ends {
+    let ends = |config: &StreamConfig| Endpoints {
         source: config.source,
         destination: Some(local),
         dest_qp: prepared.framing.has_icrc().then_some(config.key),

@@ -48,7 +48,7 @@ pub(super) fn run<P: PacketIo>(
 
 /// Description of a sender without set-up, as an alternative to learning it.
 #[derive(Clone, Debug)]
-pub struct Described {
+pub struct SenderDescription {
     /// Framing of its packets. [`Framing::key`] returns the link, from 0; of a sealed framing the transport checks the
     /// ICRC.
     pub framing: Arc<dyn Framing>,
@@ -59,7 +59,7 @@ pub struct Described {
 }
 
 /// Returns the description of a sender in the settings.
-fn from_settings(settings: &Settings, kind: Kind) -> Result<Described, RunError> {
+fn from_settings(settings: &Settings, kind: Kind) -> Result<SenderDescription, RunError> {
     let framing = receiver::framing(kind).ok_or_else(|| RunError::Settings(NoSetUp(kind).to_string()))?;
     let packing = settings.sample_format.unwrap_or(Packing::Packed12);
     let geometry = Geometry::new(
@@ -69,20 +69,20 @@ fn from_settings(settings: &Settings, kind: Kind) -> Result<Described, RunError>
         packing,
         settings.sample_rate_hz.unwrap_or(0),
     )?;
-    Ok(Described { framing, geometry, name: format!("{kind} sender") })
+    Ok(SenderDescription { framing, geometry, name: format!("{kind} sender") })
 }
 
 /// Receives from a sender that is described.
 pub(super) fn described<P: PacketIo>(
     resolved: ResolvedSettings<'_>,
     mut memory: Memory,
-    sender: Described,
+    sender: SenderDescription,
     stop: &AtomicBool,
     live: &Live,
     open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
     memory.settle()?;
-    let Described { framing, geometry, name } = sender;
+    let SenderDescription { framing, geometry, name } = sender;
     let (listen, links) = (resolved.sender.address(), resolved.settings.links.unwrap_or(1));
     let instrument = Instrument { name, pattern_period: 0 };
     let mut prepared = PreparedRun::new(resolved, &memory, framing, geometry, links, instrument)?;
@@ -186,7 +186,8 @@ fn learn_sender<P: PacketIo>(
         }
         ready
     };
-    let refused = |from, why: &str| live.notice(Notice::Refused { from, framing: kind.to_string(), why: why.into() });
+    let refused =
+        |from, why: &str| live.notice(Notice::Refused { from, framing: kind.to_string(), reason: why.into() });
     let (callbacks, pool) = (LearnCallbacks { ready, ended, refused }, (&memory.regions, memory.scratch));
     learn::learn(kind, hints, io, pool, callbacks).map_err(|error| error.at(listen).into())
 }

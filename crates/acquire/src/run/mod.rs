@@ -37,7 +37,7 @@ mod watch;
 pub use cause::Cause;
 pub use end::{End, RequestedEnd};
 pub use error::RunError;
-pub use listen::Described;
+pub use listen::SenderDescription;
 pub use outcome::Outcome;
 
 use crate::config::{ResolvedSettings, Sender, Settings, Sink};
@@ -75,7 +75,7 @@ pub fn run<P: PacketIo>(
 /// Those of [`run`], and if settings also describe the sender ([`Settings::check_described`]).
 pub fn run_with_description<P: PacketIo>(
     settings: &Settings,
-    sender: Described,
+    sender: SenderDescription,
     stop: &AtomicBool,
     live: &Live,
     open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,

@@ -5,12 +5,12 @@ use super::end::{End, RequestedEnd, Shots};
 use super::error::RunError;
 use super::threads::ThreadResults;
 use super::unwritten::SinkFailure;
-use crate::align::Counts;
-use crate::books::Books;
+use crate::align::EventCounters;
+use crate::books::StreamCounters;
 use crate::clock;
 use crate::config::Settings;
 use crate::latency::ShotLatencies;
-use crate::live::{Live, Step};
+use crate::live::{AlignmentStatus, Live};
 use crate::receiver::Receiver;
 use crate::stages;
 use crate::stream::EndReason;
@@ -29,11 +29,11 @@ const INCOMPLETE_DIVISOR: u64 = 20;
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The probe's report for each link; empty if it did not answer at the end.
-    pub sent: Vec<shotline_wire::setup::Report>,
+    pub probe_reports: Vec<shotline_wire::setup::Report>,
     /// Counters of each stream.
-    pub streams: Vec<Books>,
+    pub streams: Vec<StreamCounters>,
     /// Counters of packets that belong to no stream.
-    pub unknown: Books,
+    pub unknown: StreamCounters,
     /// Frames that the device lost below the transport.
     pub device: DeviceCounters,
     /// Cause and time of the run's end.
@@ -69,7 +69,7 @@ pub struct Outcome {
     /// Utilisation of each stage.
     pub stages: [stages::Reading; 2],
     /// Alignment status of several links.
-    pub events: Option<Step>,
+    pub events: Option<AlignmentStatus>,
     /// Warnings for the user.
     pub warnings: Vec<String>,
 }
@@ -102,7 +102,7 @@ impl Outcome {
         let finished = recorded.as_ref().map(|recorded| &recorded.finished);
         let discarded = finished.iter().flat_map(|finished| &finished.given_up).chain(&lost);
         let streams = 0..prepared.configs.len();
-        let mut counters: Vec<Books> = streams.clone().map(|index| *receiver.counters(index)).collect();
+        let mut counters: Vec<StreamCounters> = streams.clone().map(|index| *receiver.counters(index)).collect();
         for given in discarded {
             lacked_space |= given.cause == DropCause::SinkFull;
             counters[given.link].retract_all(given.complete, given.partial, given.cause);
@@ -110,7 +110,7 @@ impl Outcome {
         let without_space =
             counters.iter().map(|counters| counters.shot_drops.get(DropCause::SinkFull)).max().unwrap_or(0);
         let shots = Shots { received, without_space, lacked_space };
-        let events = Some(live.step()).filter(|_| streams.len() > 1);
+        let events = Some(live.alignment()).filter(|_| streams.len() > 1);
         warnings.extend(finished.iter().flat_map(|finished| finished.report.warnings.iter().cloned()));
         warnings.extend(watch.warnings());
         warnings.extend(restarts(&receiver));
@@ -118,7 +118,7 @@ impl Outcome {
         let mut seen = HashSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
         let outcome = Self {
-            sent: watch.reports().unwrap_or_default().to_vec(),
+            probe_reports: watch.reports().unwrap_or_default().to_vec(),
             streams: counters,
             unknown: *receiver.unknown(),
             device: receiver.io().device_counters(),
@@ -146,7 +146,7 @@ impl Outcome {
     }
 
     /// Returns the sum of all counters.
-    pub fn total(&self) -> Books {
+    pub fn total(&self) -> StreamCounters {
         self.streams.iter().fold(self.unknown, |mut total, counters| {
             total.merge(counters);
             total
@@ -166,8 +166,8 @@ impl Outcome {
 }
 
 /// Returns a warning if more than one in [`INCOMPLETE_DIVISOR`] events lacks a link.
-fn incomplete(step: &Step, settings: &Settings) -> Option<String> {
-    let Counts { complete, partial, dropped, .. } = step.events;
+fn incomplete(step: &AlignmentStatus, settings: &Settings) -> Option<String> {
+    let EventCounters { complete, partial, dropped, .. } = step.events;
     let (all, lacking) = (complete + partial + dropped, partial + dropped);
     if lacking * INCOMPLETE_DIVISOR <= all {
         return None;

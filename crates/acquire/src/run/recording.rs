@@ -107,7 +107,9 @@ impl Recording<'_> {
 
     /// Records the state of the links' clocks.
     fn note_clocks(&mut self) {
-        for (index, link) in self.shared.live.step().links.iter().enumerate().filter(|(_, link)| link.clock.at_ns > 0) {
+        for (index, link) in
+            self.shared.live.alignment().links.iter().enumerate().filter(|(_, link)| link.clock.at_ns > 0)
+        {
             let ClockState { at_ns, offset_ns, drift_ppb, residual_ns, locked, jumps } = link.clock;
             let stopped = link.stopped;
             let sample = ClockSample { at_tai_ns: at_ns, offset_ns, drift_ppb, residual_ns, jumps, locked, stopped };

@@ -6,7 +6,7 @@ use super::error::RunError;
 use super::idle::{Idle, IdlePolicy};
 use super::prepare::PreparedRun;
 use super::watch::{Watch, after_last};
-use crate::books::Books;
+use crate::books::StreamCounters;
 use crate::clock::Clock;
 use crate::event::{JoinedItem, Joiner};
 use crate::live::Live;
@@ -237,7 +237,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
     }
 
     /// Publishes the counters.
-    fn show(&mut self, total: &Books) {
+    fn show(&mut self, total: &StreamCounters) {
         self.output.live.update(total, self.receiver.io().device_counters().lost());
         self.output.live.set_step(self.joiner.step());
     }

@@ -1,9 +1,9 @@
 //! Counters of a run in the form that recordings store.
 
-use crate::align::Counts;
-use crate::books::Books;
+use crate::align::EventCounters;
+use crate::books::StreamCounters;
 use crate::latency::Latency;
-use crate::live::{LinkStatus, Step};
+use crate::live::{AlignmentStatus, LinkStatus};
 use crate::receiver::Receiver;
 use crate::stream::StreamConfig;
 use shotline_store::recorder::WHOLE_RUN;
@@ -14,10 +14,10 @@ use shotline_transport::PacketIo;
 pub(super) fn stored_counters<P: PacketIo>(
     receiver: &mut Receiver<P>,
     configs: &[StreamConfig],
-    step: &Step,
+    step: &AlignmentStatus,
 ) -> shotline_store::shot::Books {
     let (device, counters) = (receiver.io().device_counters(), receiver.io().counters());
-    let stored = |stream: u32, counters: &Books| StreamBooks {
+    let stored = |stream: u32, counters: &StreamCounters| StreamBooks {
         stream,
         packets_in: counters.packets,
         packets_placed: counters.placed,
@@ -51,7 +51,7 @@ pub(super) fn stored_counters<P: PacketIo>(
     whole.more.extend(lost.map(|(cause, count)| (format!("device_{cause}"), count)));
     whole.more.extend(counters.iter().map(|(name, count)| (format!("counter_{name}"), *count)));
     if configs.len() > 1 {
-        let Counts { complete, partial, dropped, forced, expired, .. } = step.events;
+        let EventCounters { complete, partial, dropped, forced, expired, .. } = step.events;
         whole.more.extend((step.window_ns > 0).then(|| ("align_window_ns".to_owned(), step.window_ns)));
         let counts = [
             ("events_complete", complete),
@@ -68,7 +68,7 @@ pub(super) fn stored_counters<P: PacketIo>(
 
 /// Returns the alignment counters of a link.
 fn in_step(link: &LinkStatus) -> [(String, u64); 3] {
-    let counts = &link.counts;
+    let counts = &link.counters;
     [("events_missed", counts.missing), ("link_stops", counts.stops), ("link_rejoins", counts.rejoins)]
         .map(|(name, count)| (name.to_owned(), count))
 }
@@ -78,10 +78,10 @@ fn latencies(name: &str, latency: &Latency) -> Vec<(String, u64)> {
     let mut entries = vec![("shots", latency.count())];
     if latency.count() > 0 {
         entries.extend([
-            ("min_ns", latency.least_ns()),
+            ("min_ns", latency.min_ns()),
             ("p50_ns", latency.percentile_ns(0.5)),
             ("p99_ns", latency.percentile_ns(0.99)),
-            ("max_ns", latency.most_ns()),
+            ("max_ns", latency.max_ns()),
         ]);
     }
     if latency.negative > 0 {

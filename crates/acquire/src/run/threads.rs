@@ -77,7 +77,7 @@ pub(super) fn run<'a, P: PacketIo>(
         stage.finish(&watch);
         // Some of the last shots may have found no space only now.
         let (received, lacked_space) = (stage.received(), stage.lacks_space());
-        let _ = counters.set(stored_counters(&mut receiver, &prepared.configs, &live.step()));
+        let _ = counters.set(stored_counters(&mut receiver, &prepared.configs, &live.alignment()));
         drop(guard);
         let recorded = sink.map(join).transpose();
         if let (Ok(_), Some(Err(error))) = (&result.ended, watcher.map(join)) {

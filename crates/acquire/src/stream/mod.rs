@@ -16,7 +16,7 @@
 //! [`Stream`] combines them: it updates each of them for a packet, and when a shot leaves. The receiver uses `slots`
 //! directly for receive ids, their destinations, and packets that did not land in their own.
 
-use crate::books::Books;
+use crate::books::StreamCounters;
 use crate::clock::Clock;
 use crate::latency::ShotLatencies;
 use joining::Joining;
@@ -59,7 +59,7 @@ pub(crate) use slots::{SPARES, extra};
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) config: StreamConfig,
-    pub(crate) counters: Books,
+    pub(crate) counters: StreamCounters,
     pub(crate) slots: Slots,
     packets: u32,
     /// Set if packets have no position, and are counted.
@@ -96,7 +96,7 @@ impl Stream {
     ) -> Self {
         Self {
             config,
-            counters: Books::default(),
+            counters: StreamCounters::default(),
             slots: Slots::new(&config, base_id, depth),
             packets: config.geometry.packets(),
             is_counted: framing.is_counted(),

@@ -4,7 +4,7 @@
 //! or the window passes them. Shots that never arrived leave as a [`Loss`], so numbers are covered without a gap.
 
 use super::config::StreamConfig;
-use crate::books::Books;
+use crate::books::StreamCounters;
 use crate::clock::Clock;
 use crate::latency::ShotLatencies;
 use shotline_memory::Buffer;
@@ -194,7 +194,7 @@ impl OpenShots {
         mut meta: ShotMeta,
         arrived_ns: u64,
         buffer: Buffer,
-        counters: &mut Books,
+        counters: &mut StreamCounters,
         out: &mut Vec<Item>,
     ) {
         if let Some(clock) = &self.clock {
@@ -214,7 +214,13 @@ impl OpenShots {
     }
 
     /// Emits and counts shots without any data, if the range is not empty.
-    pub(super) fn emit_loss(&self, shots: Range<u64>, cause: DropCause, counters: &mut Books, out: &mut Vec<Item>) {
+    pub(super) fn emit_loss(
+        &self,
+        shots: Range<u64>,
+        cause: DropCause,
+        counters: &mut StreamCounters,
+        out: &mut Vec<Item>,
+    ) {
         let count = shots.end.saturating_sub(shots.start);
         if count == 0 {
             return;
@@ -287,7 +293,7 @@ mod tests {
 
     #[test]
     fn network_losses_are_also_counted_in_packets() {
-        let (open_shots, mut counters, mut out) = (open_shots(5, &[]), Books::default(), Vec::new());
+        let (open_shots, mut counters, mut out) = (open_shots(5, &[]), StreamCounters::default(), Vec::new());
         open_shots.emit_loss(5..7, DropCause::WireGap, &mut counters, &mut out);
         open_shots.emit_loss(7..7, DropCause::WireGap, &mut counters, &mut out);
         open_shots.emit_loss(7..8, DropCause::NotData, &mut counters, &mut out);

@@ -11,7 +11,7 @@ mod prepare;
 mod settings;
 mod timestamps;
 
-use crate::books::Books;
+use crate::books::StreamCounters;
 use crate::control::{Control, ControlError};
 use crate::receiver::{self, Receiver, ReceiverConfig};
 use crate::stream::{Item, StreamConfig};
@@ -71,7 +71,7 @@ pub struct TriggerCounters {
 
 /// Result of one measurement.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct Measurement {
     /// Description of the probe.
     pub describe: Describe,
     /// Shape of the shots of each link.
@@ -85,7 +85,7 @@ pub struct Point {
     /// Counters of the triggers.
     pub counts: TriggerCounters,
     /// Counters of all packets and shots.
-    pub books: Books,
+    pub counters: StreamCounters,
     /// The probe's own report for each link.
     pub sent: Vec<Report>,
 }
@@ -98,7 +98,7 @@ pub fn measure<P: PacketIo>(
     settings: &Settings,
     stop: &AtomicBool,
     open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
-) -> Result<Point, TriggerError> {
+) -> Result<Measurement, TriggerError> {
     let framing = receiver::framing(settings.framing).ok_or(ControlError::from(NoSetUp(settings.framing)))?;
     let mut control = Control::open(settings.probe, settings.take_over)?;
     control.set_cancel_flag(Some(stop));
@@ -136,7 +136,7 @@ struct Bench<'a, P> {
     /// Maximum wait for a shot, including its sampling.
     timeout_ns: u64,
     items: Vec<Item>,
-    point: Point,
+    point: Measurement,
 }
 
 impl<'a, P: PacketIo> Bench<'a, P> {
@@ -173,14 +173,14 @@ impl<'a, P: PacketIo> Bench<'a, P> {
             0 => 0,
             rate => u64::from(geometry.samples()) * 1_000_000_000 / u64::from(rate),
         };
-        let point = Point {
+        let point = Measurement {
             describe,
             geometry,
             commands_ns: Vec::with_capacity(settings.count as usize),
             commands_lost: 0,
             shots: Vec::with_capacity(settings.count as usize),
             counts: TriggerCounters::default(),
-            books: Books::default(),
+            counters: StreamCounters::default(),
             sent: Vec::new(),
         };
         let commands = Commands::open(settings.probe, settings.wait, clock, control.with_token(Trigger::new(0)))?;
@@ -197,7 +197,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         })
     }
 
-    fn run(mut self, stop: &AtomicBool) -> Result<Point, TriggerError> {
+    fn run(mut self, stop: &AtomicBool) -> Result<Measurement, TriggerError> {
         let measured = self.all(stop);
         // After an error, too, the probe must not keep waiting for triggers.
         let sent: Result<Vec<_>, _> = (0..self.settings.links).map(|link| self.control.stop(link)).collect();
@@ -205,8 +205,8 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         self.point.sent = sent?;
         let ends: Vec<_> = self.point.sent.iter().map(|report| Some(report.next_shot)).collect();
         self.receiver.finish(&ends, &mut self.items);
-        self.point.books = self.receiver.total();
-        self.point.books.balance()?;
+        self.point.counters = self.receiver.total();
+        self.point.counters.balance()?;
         Ok(self.point)
     }
 

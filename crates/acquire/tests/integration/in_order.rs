@@ -3,7 +3,7 @@
 
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
-use shotline_acquire::books::Books;
+use shotline_acquire::books::StreamCounters;
 use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, received, receiver};
 use shotline_memory::{Pool, Region, Regions, Registrar, Sge};
 use shotline_testing::cases;
@@ -235,7 +235,7 @@ impl Bench {
     }
 
     /// Ends; returns the counters, which account for everything.
-    fn end(&mut self, shots: u64) -> Books {
+    fn end(&mut self, shots: u64) -> StreamCounters {
         self.poll();
         self.receiver.finish(&[Some(shots)], &mut self.items);
         self.check();
@@ -325,7 +325,7 @@ fn a_shot_without_its_end_leaves_while_the_device_owns_buffers() {
 }
 
 /// Sends shots without some packets, and ends.
-fn counted(channels: u16, shots: u64, without: &[(u64, u32)]) -> (Bench, Books) {
+fn counted(channels: u16, shots: u64, without: &[(u64, u32)]) -> (Bench, StreamCounters) {
     let mut bench = Bench::framed(Kind::Counted, channels, 32);
     for shot in 0..shots {
         for index in (0..bench.geometry.packets()).filter(|index| !without.contains(&(shot, *index))) {

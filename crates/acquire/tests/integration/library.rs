@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use example::record;
 use shotline_acquire::config::{Key, Settings};
 use shotline_acquire::live::Live;
-use shotline_acquire::run::{Described, Outcome, RunError, run_with_description};
+use shotline_acquire::run::{Outcome, RunError, SenderDescription, run_with_description};
 use shotline_backends::{OpenedSender, Options, SenderParameters, Transport};
 use shotline_memory::{Region, Registrar, Sge};
 use shotline_store::read::Recording;
@@ -94,7 +94,7 @@ fn the_example_records_its_own_framing() {
 fn assert_frames(out: &Path) -> (u64, u64) {
     let recording = Recording::open(out).unwrap();
     assert_eq!((recording.run().framing.as_str(), recording.run().instrument.as_str()), ("camera", "camera"));
-    let mut slots = recording.slots();
+    let mut slots = recording.slot_reader();
     let (mut complete, mut partial) = (0, 0);
     for (index, row) in (0..).zip(recording.rows_of(0).map(Result::unwrap)) {
         let number = row.number as u32;
@@ -149,14 +149,14 @@ impl Framing for Sealed {
 }
 
 /// Describes a sender of two packets per shot.
-fn sealed() -> Described {
+fn sealed() -> SenderDescription {
     let geometry =
         Geometry::with_packetization((8, 512), (8, Packing::Uint8), 0, Trailer::None, Packetization::uniform(2048))
             .unwrap();
-    Described { framing: Arc::new(Sealed), geometry, name: "sealed".into() }
+    SenderDescription { framing: Arc::new(Sealed), geometry, name: "sealed".into() }
 }
 
-fn received(settings: &Settings, sender: Described) -> Result<Outcome, RunError> {
+fn received(settings: &Settings, sender: SenderDescription) -> Result<Outcome, RunError> {
     let (transport, options) = (Transport::default(), Options::default());
     run_with_description(settings, sender, &AtomicBool::new(false), &Live::default(), |wanted, regions| {
         transport.open(wanted, &options, regions)

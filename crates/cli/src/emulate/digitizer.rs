@@ -9,8 +9,8 @@ use serde::Serialize;
 use shotline_acquire::config::{Bytes, peer};
 use shotline_backends::{Role, SenderParameters};
 use shotline_instrument::digitizer::{
-    Begin, Config, Digitizer as Device, Format, Framing, Input, Live, Memory, PrepareError, Stage, Stages, Start,
-    Stats, Tone,
+    BlockStart, Config, Digitizer as Device, DigitizerCounters, Format, Framing, Input, Memory, PrepareError,
+    SharedCounters, StageCounters, Stages, Start, Tone,
 };
 use shotline_memory::{Regions, Sge, check_capacity};
 use shotline_transport::IoError;
@@ -191,7 +191,7 @@ fn tone(text: &str) -> std::result::Result<Tone, String> {
 #[derive(Serialize)]
 struct DigitizerReport {
     run_s: f64,
-    streams: Vec<Stats>,
+    streams: Vec<DigitizerCounters>,
     #[serde(flatten)]
     cpu: CpuTime,
 }
@@ -238,10 +238,10 @@ impl Digitizer {
                 input: input.clone(),
                 points: self.points,
                 seed: self.seed.wrapping_add(index as u64),
-                begin: match (self.trigger_rate, self.rate) {
-                    (Some(hz), _) => Begin::Trigger(hz),
-                    (None, Rate::Clock) => Begin::Continuous,
-                    (None, Rate::Max) => Begin::Max,
+                block_start: match (self.trigger_rate, self.rate) {
+                    (Some(hz), _) => BlockStart::Trigger(hz),
+                    (None, Rate::Clock) => BlockStart::Continuous,
+                    (None, Rate::Max) => BlockStart::Max,
                 },
                 blocks: self.blocks,
                 first_block: self.first_block,
@@ -262,7 +262,7 @@ impl Digitizer {
                 ..Config::new(self.to[of(index, self.to.len())])
             };
             config.check()?;
-            if let (Some(seconds), false) = (self.seconds, config.begin == Begin::Max) {
+            if let (Some(seconds), false) = (self.seconds, config.block_start == BlockStart::Max) {
                 // Less than half a block is rounded up to one, not down to none.
                 config.blocks = Some((seconds.as_secs_f64() * 1e9 / config.period_ns()).round().max(1.0) as u64);
             }
@@ -340,16 +340,16 @@ fn serve<P: PrebuiltIo + Send>(
     stop: &AtomicBool,
     open: impl Fn(SocketAddr, &Regions) -> std::result::Result<P, IoError>,
 ) -> Result {
-    let begin = configs[0].begin;
+    let begin = configs[0].block_start;
     let devices: std::result::Result<Vec<_>, _> =
         configs.into_iter().zip(memories).map(|(config, memory)| Device::new(config, memory, &open)).collect();
     let devices = devices?;
-    let live_devices: Vec<_> = devices.iter().map(Device::live).collect();
+    let live_devices: Vec<_> = devices.iter().map(Device::shared_counters).collect();
     let started = std::time::Instant::now();
     let ended = AtomicBool::new(false);
     let start = Start::soon(begin);
-    let stats: std::result::Result<Vec<Stats>, IoError> = std::thread::scope(|scope| {
-        scope.spawn(|| watch(&live_devices, args.seconds.filter(|_| begin == Begin::Max), stop, &ended));
+    let stats: std::result::Result<Vec<DigitizerCounters>, IoError> = std::thread::scope(|scope| {
+        scope.spawn(|| watch(&live_devices, args.seconds.filter(|_| begin == BlockStart::Max), stop, &ended));
         let running: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || device.run(start, stop))).collect();
         let joined =
             running.into_iter().map(|device| device.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -362,7 +362,7 @@ fn serve<P: PrebuiltIo + Send>(
 }
 
 /// Prints one line per second, and sets `stop` after `seconds`.
-fn watch(live_devices: &[Arc<Live>], seconds: Option<Duration>, stop: &AtomicBool, ended: &AtomicBool) {
+fn watch(live_devices: &[Arc<SharedCounters>], seconds: Option<Duration>, stop: &AtomicBool, ended: &AtomicBool) {
     const TICK: Duration = Duration::from_millis(20);
     let started = std::time::Instant::now();
     let mut last_line = started;
@@ -379,7 +379,7 @@ fn watch(live_devices: &[Arc<Live>], seconds: Option<Duration>, stop: &AtomicBoo
         last_line = std::time::Instant::now();
         for (live, before) in live_devices.iter().zip(&mut before) {
             let now = live.stages();
-            let stats = live.stats();
+            let stats = live.counters();
             let stages: Vec<_> = now
                 .iter()
                 .zip(before.iter())
@@ -398,12 +398,12 @@ fn watch(live_devices: &[Arc<Live>], seconds: Option<Duration>, stop: &AtomicBoo
 }
 
 /// Describes the packets that could not be sent.
-fn unsent(stats: &Stats) -> String {
+fn unsent(stats: &DigitizerCounters) -> String {
     if stats.packets_unsent == 0 { String::new() } else { format!(", {} packets without a link", stats.packets_unsent) }
 }
 
 /// Describes what a stage did in the last `seconds`.
-fn line(stage: &Stage, seconds: f64) -> String {
+fn line(stage: &StageCounters, seconds: f64) -> String {
     let percent = |part: f64| 100.0 * part / seconds;
     let rate = stage.bytes as f64 * 8e-9 / seconds;
     if stage.name == "board" {

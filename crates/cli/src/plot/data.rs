@@ -143,7 +143,7 @@ pub fn picture(recording: &Recording) -> Result<Option<Picture>> {
             if row.state != State::Complete {
                 continue;
             }
-            let mut slots = recording.slots();
+            let mut slots = recording.slot_reader();
             let mut values = samples(slots.read(at as u64, link)?, &info.geometry);
             let channels = usize::from(info.geometry.channels());
             for channel in 0..channels {

@@ -3,7 +3,7 @@
 use crate::Result;
 use shotline_acquire::config::peer;
 use shotline_instrument::probe::pace::Pace;
-use shotline_instrument::replay::Stamps;
+use shotline_instrument::replay::StampSource;
 use shotline_wire::framing::Kind;
 use shotline_wire::framing::description::{Keys, Replay};
 use std::net::{IpAddr, SocketAddr};
@@ -68,7 +68,7 @@ pub struct Args {
     pub(super) turns: u64,
     /// Time in the end-of-shot records: original, or now (the time of sending)
     #[arg(long, value_name = "WHICH", default_value = "original", value_parser = stamps, help_heading = "Part")]
-    pub(super) stamps: Stamps,
+    pub(super) stamps: StampSource,
     /// End when the last shot was sent and the receiver has heard so; else wait for the next receiver
     #[arg(long)]
     pub(super) once: bool,
@@ -80,10 +80,10 @@ pub struct Args {
     pub(super) json: bool,
 }
 
-fn stamps(text: &str) -> std::result::Result<Stamps, String> {
+fn stamps(text: &str) -> std::result::Result<StampSource, String> {
     match text {
-        "original" => Ok(Stamps::Original),
-        "now" => Ok(Stamps::Now),
+        "original" => Ok(StampSource::Original),
+        "now" => Ok(StampSource::Now),
         _ => Err(format!("expected original or now, found {text}")),
     }
 }

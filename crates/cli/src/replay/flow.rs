@@ -6,9 +6,9 @@ use crate::capture::flow::{PLAIN_SEGMENT, roce_segment};
 use crate::output::{CpuTime, Report, print_report};
 use crate::transport::open;
 use serde::Serialize;
-use shotline_instrument::probe::Wanted;
+use shotline_instrument::probe::LinkRequest;
 use shotline_instrument::probe::pace::Pace;
-use shotline_instrument::replay::flow::{Chunk, Flow, FlowCounts};
+use shotline_instrument::replay::flow::{Chunk, Flow, FlowCounters};
 use shotline_store::pcapng::{Datagram, datagram, for_each_frame};
 use shotline_wire::framing::udp as plain;
 use shotline_wire::udp::ROCE_PORT;
@@ -39,7 +39,7 @@ struct FlowReport {
     flow: SocketAddr,
     to: SocketAddr,
     #[serde(flatten)]
-    counts: FlowCounts,
+    counts: FlowCounters,
     /// Number of frames that could not be sent, by cause.
     skipped: BTreeMap<&'static str, u64>,
     /// Number of datagrams of other flows.
@@ -53,7 +53,7 @@ struct FlowReport {
 
 impl Report for FlowReport {
     fn print(&self) -> Result {
-        let Self { flow, to, seconds, counts: FlowCounts { datagrams, bytes, .. }, .. } = self;
+        let Self { flow, to, seconds, counts: FlowCounters { datagrams, bytes, .. }, .. } = self;
         errln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
         for (cause, count) in &self.skipped {
             errln!("  left out, {cause}: {count} frames");
@@ -97,7 +97,7 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
     };
     let flow = choose(&args.file, args.flow)?;
     let sealed = flow.port() == ROCE_PORT;
-    let wanted = Wanted { link: 0, destination: to, sealed };
+    let wanted = LinkRequest { link: 0, destination: to, sealed };
     let mut sender = Flow::new(to, sealed, pace, |regions| Ok(open(args.source, &wanted, regions)?.io))?;
     let (chunks, read) = sync_channel(CHUNKS_AHEAD);
     let path = args.file.clone();

@@ -12,7 +12,7 @@ use serde::Serialize;
 use shotline_acquire::config::queue_pair;
 use shotline_instrument::probe::pace::Pace;
 use shotline_instrument::probe::{Config, Probe, Server, Stats};
-use shotline_instrument::replay::{Form, Recorded, Tape};
+use shotline_instrument::replay::{RecordedShots, RecordingReader, ShotConverter};
 use shotline_memory::Registrar;
 use shotline_store::pcapng;
 use shotline_store::read::Recording;
@@ -59,8 +59,11 @@ pub fn run(args: &Args) -> Result {
         return Err(format!("{} is no capture, so it has no --flow", args.file.display()).into());
     }
     let (tape, kind) = load(args)?;
-    let forms =
-        tape.links().iter().map(|link| Form::new(link.geometry, kind)).collect::<std::result::Result<Vec<_>, _>>()?;
+    let forms = tape
+        .links()
+        .iter()
+        .map(|link| ShotConverter::new(link.geometry, kind))
+        .collect::<std::result::Result<Vec<_>, _>>()?;
     let geometry = forms.first().map(|form| *form.geometry());
     let first = tape.numbers().start;
     let stamps = tape.stamps()?;
@@ -68,7 +71,7 @@ pub fn run(args: &Args) -> Result {
     let file = args.file.file_name().unwrap_or_default().to_string_lossy();
     let mut registrar = Registrar::new();
     let turns = Some(args.turns).filter(|turns| *turns > 0);
-    let shots = Recorded::new(tape, &file, forms, args.stamps, turns, &mut registrar)?;
+    let shots = RecordedShots::new(tape, &file, forms, args.stamps, turns, &mut registrar)?;
     let config = Config { links: streams.len() as u8, free_running: args.pace(), ..Config::default() };
     let source = args.source;
     let mut probe =
@@ -83,15 +86,15 @@ pub fn run(args: &Args) -> Result {
                 let to = args.to[(link as usize).min(args.to.len() - 1)];
                 let (qp, q_key) = args.keys(kind)?;
                 let keys = Link { dest_qp: queue_pair(qp, link)?, src_qp: 0, q_key, stream: *stream };
-                probe.aim(link, to, framing, keys)?;
+                probe.set_target(link, to, framing, keys)?;
             }
             started = Some(Instant::now());
             let start = Start { mode: Mode::FreeRunning, shots: 0 };
             probe.begin(start, 0).map_err(|refusal| refusal.to_string())?;
-            Server::unasked(probe)
+            Server::without_setup(probe)
         }
         None => {
-            let server = Server::of(probe, args.listen)?.once(args.once);
+            let server = Server::with_probe(probe, args.listen)?.once(args.once);
             let samples = geometry.map_or(0, |geometry| geometry.samples());
             let hint = if samples > DEFAULT_SAMPLES {
                 format!(" (record it with --samples {samples})")

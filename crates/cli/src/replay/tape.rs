@@ -2,8 +2,8 @@
 
 use crate::Result;
 use shotline_instrument::probe::ReadError;
-use shotline_instrument::replay::{Kept, Tape, TapeLink};
-use shotline_store::read::{Recording, Slots};
+use shotline_instrument::replay::{RecordedLink, RecordingReader, ShotMetadata};
+use shotline_store::read::{Recording, SlotReader};
 use shotline_store::rows::{self, NO_NUMBER, Row, State};
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub struct ShotRange {
 /// A recording that is read from its first row to its last.
 pub struct RecordedTape {
     recording: Arc<Recording>,
-    slots: Slots<Arc<Recording>>,
-    links: Vec<TapeLink>,
+    slots: SlotReader<Arc<Recording>>,
+    links: Vec<RecordedLink>,
     rows: Range<u64>,
     numbers: Range<u64>,
     /// For each link, the block of table rows that was read last.
@@ -40,7 +40,7 @@ impl Clone for RecordedTape {
     fn clone(&self) -> Self {
         Self {
             recording: self.recording.clone(),
-            slots: Slots::new(self.recording.clone()),
+            slots: SlotReader::new(self.recording.clone()),
             links: self.links.clone(),
             rows: self.rows.clone(),
             numbers: self.numbers.clone(),
@@ -53,7 +53,8 @@ impl Clone for RecordedTape {
 impl RecordedTape {
     /// Opens the rows of `range` of a recording.
     pub fn new(recording: Arc<Recording>, range: ShotRange) -> Result<Self> {
-        let link = |link: &shotline_store::info::LinkInfo| TapeLink { stream: link.stream, geometry: link.geometry };
+        let link =
+            |link: &shotline_store::info::LinkInfo| RecordedLink { stream: link.stream, geometry: link.geometry };
         let whole = numbers(&recording)?;
         let from = range.from.unwrap_or(whole.start).clamp(whole.start, whole.end);
         let end = range.shots.map_or(whole.end, |shots| from.saturating_add(shots)).min(whole.end);
@@ -62,7 +63,7 @@ impl RecordedTape {
         let ahead_ns = ahead(&recording, &rows)?;
         let links: Vec<_> = recording.run().links.iter().map(link).collect();
         Ok(Self {
-            slots: Slots::new(recording.clone()),
+            slots: SlotReader::new(recording.clone()),
             recording,
             rows,
             numbers: from..end,
@@ -149,8 +150,8 @@ fn first_row(recording: &Recording, number: u64) -> Result<u64> {
     Ok(rows::first_row(recording.rows(), number, |row| recording.row(row, 0).map(|row| row.number))?)
 }
 
-impl Tape for RecordedTape {
-    fn links(&self) -> &[TapeLink] {
+impl RecordingReader for RecordedTape {
+    fn links(&self) -> &[RecordedLink] {
         &self.links
     }
     fn rows(&self) -> Range<u64> {
@@ -185,14 +186,14 @@ impl Tape for RecordedTape {
         &mut self,
         row: u64,
         link: usize,
-        take: &mut dyn FnMut(&Kept<'_>, &[u8]),
+        take: &mut dyn FnMut(&ShotMetadata<'_>, &[u8]),
     ) -> std::result::Result<(), ReadError> {
         self.table_row(row, link)?;
         let kept = &self.blocks[link][(row - self.first) as usize];
         if kept.state != State::Lost {
             let bytes = self.slots.read(row, link).map_err(failed)?;
             let Row { presence, record_good, stamp_tai_ns, flags, .. } = kept;
-            take(&Kept { presence, proven: *record_good, stamp_tai_ns: *stamp_tai_ns, flags: *flags }, bytes);
+            take(&ShotMetadata { presence, verified: *record_good, stamp_tai_ns: *stamp_tai_ns, flags: *flags }, bytes);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::output::ByCause;
 use crate::record::over_udp;
 use crate::{Result, signals};
 use serde::Serialize;
-use shotline_acquire::books::Books;
+use shotline_acquire::books::StreamCounters;
 use shotline_acquire::config::Settings;
 use shotline_acquire::control::Control;
 use shotline_acquire::live::Live;
@@ -191,7 +191,7 @@ impl Run {
         let links = outcome.streams.iter().enumerate().map(|(link, counters)| {
             LinkCounters::of(
                 counters,
-                outcome.sent.get(link),
+                outcome.probe_reports.get(link),
                 packets,
                 by,
                 duration(outcome.seconds, counters.shots, point.hz),
@@ -215,7 +215,7 @@ impl Run {
 }
 
 impl LinkCounters {
-    fn of(counters: &Books, report: Option<&Report>, packets: u64, by: ShotTiming, seconds: f64) -> Self {
+    fn of(counters: &StreamCounters, report: Option<&Report>, packets: u64, by: ShotTiming, seconds: f64) -> Self {
         let by_cause = |drops: &DropCounters| drops.iter().map(|(cause, count)| (cause.name(), count)).collect();
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         let triggered = report.filter(|_| by == ShotTiming::Trigger);

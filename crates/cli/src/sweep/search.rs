@@ -7,7 +7,7 @@ use super::point::{Point, ShotTiming};
 use super::report::{Header, Report};
 use crate::{Result, framing};
 use serde::Serialize;
-use shotline_plan::search::{Answer, Question, Search};
+use shotline_plan::search::{Estimate, Search, SearchConfig};
 use shotline_wire::framing::Kind;
 use std::path::PathBuf;
 
@@ -164,13 +164,13 @@ pub fn run(args: &Args) -> Result {
 
 impl Args {
     /// Returns the parameters of the search, in Gbit/s.
-    fn question(&self, shot_gbit: f64) -> Result<Question> {
+    fn question(&self, shot_gbit: f64) -> Result<SearchConfig> {
         let (gbit, unit) = if self.unit == Unit::Hz { (shot_gbit, "shots/s") } else { (1.0, "Gbit/s") };
         let (from, to) = (self.from.unwrap_or(0.1 / gbit), self.to.unwrap_or(200.0 / gbit));
         if from >= to {
             return Err(format!("expected a range of rates with --from below --to, found {from} to {to} {unit}").into());
         }
-        Ok(Question {
+        Ok(SearchConfig {
             from: from * gbit,
             to: to * gbit,
             precision: self.precision,
@@ -192,11 +192,11 @@ struct RateSearch<'a> {
 }
 
 impl RateSearch<'_> {
-    fn search(&mut self, question: Question, report: &mut Report) -> Result {
+    fn search(&mut self, question: SearchConfig, report: &mut Report) -> Result {
         let ready = self.bench.ready(self.args.samples, None)?;
         let mut search = Search::new(question)?;
         while let Some(gbps) = search.next() {
-            let answer = search.answer();
+            let answer = search.estimate();
             let text = format!("{} {} at {gbps:.2} Gbit/s; {}", self.framing, self.sink(), words(&answer));
             report.progress(&text, search.made() as usize, question.trials as usize);
             let point = Point { framing: self.framing, samples: self.args.samples, hz: gbps / self.shot_gbit };
@@ -205,7 +205,7 @@ impl RateSearch<'_> {
             report.warn(&run.warnings);
             let failed_by = self.failure(&run, point.hz);
             self.failures.extend(failed_by.map(|failure| (gbps, failure)));
-            search.tell(gbps, failed_by.is_none());
+            search.record(gbps, failed_by.is_none());
             report.line(&Trial {
                 framing: self.framing.name(),
                 sink: self.sink(),
@@ -241,8 +241,8 @@ impl RateSearch<'_> {
     }
 
     fn report_result(&self, search: &Search, report: &mut Report) -> Result {
-        let answer = search.answer();
-        let Answer { rate, low, high, reached } = answer;
+        let answer = search.estimate();
+        let Estimate { rate, low, high, is_precise: reached } = answer;
         let hz = |gbps: f64| gbps / self.shot_gbit;
         let limited_by = self.limit(rate);
         report.line(&SearchResult {
@@ -284,11 +284,11 @@ impl RateSearch<'_> {
     }
 }
 
-fn words(answer: &Answer) -> String {
+fn words(answer: &Estimate) -> String {
     format!("so far {:.2} ({})", answer.rate, interval(answer))
 }
 
-fn interval(answer: &Answer) -> String {
+fn interval(answer: &Estimate) -> String {
     match (answer.low, answer.high) {
         (Some(low), Some(high)) => format!("{low:.2} to {high:.2}"),
         (Some(low), None) => format!("above {low:.2}"),
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn open_intervals_are_described() {
-        let answer = |low, high| Answer { rate: 2.0, low, high, reached: false };
+        let answer = |low, high| Estimate { rate: 2.0, low, high, is_precise: false };
         assert_eq!(interval(&answer(Some(1.0), Some(3.0))), "1.00 to 3.00");
         assert_eq!(interval(&answer(Some(1.0), None)), "above 1.00");
         assert_eq!(interval(&answer(None, Some(3.0))), "below 3.00");

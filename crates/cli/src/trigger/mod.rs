@@ -8,7 +8,7 @@ use crate::values::address;
 use crate::{Result, framing, signals};
 use serde::Serialize;
 use shotline_acquire::cpu::pin;
-use shotline_acquire::trigger::{Point, Settings, WARM_UP, Wait, measure};
+use shotline_acquire::trigger::{Measurement, Settings, WARM_UP, Wait, measure};
 use shotline_plan::formula::shot;
 use shotline_wire::framing::Kind;
 use stats::{Bin, Quantiles};
@@ -168,7 +168,7 @@ fn name(wait: Wait) -> &'static str {
 }
 
 impl Row {
-    fn of(settings: &Settings, point: &Point) -> Self {
+    fn of(settings: &Settings, point: &Measurement) -> Self {
         let of = |time: fn(&shotline_acquire::trigger::ShotTimes) -> u64| point.shots.iter().map(time).collect();
         let complete: Vec<u64> = of(|shot| shot.complete_ns);
         let counts = point.counts;
@@ -197,8 +197,8 @@ impl Row {
             unanswered: counts.unanswered,
             answers_lost: counts.answers_lost,
             commands_lost: point.commands_lost,
-            packets: point.books.packets,
-            packets_missing: point.books.packets_missing,
+            packets: point.counters.packets,
+            packets_missing: point.counters.packets_missing,
         }
     }
 

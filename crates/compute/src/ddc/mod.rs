@@ -133,7 +133,7 @@ impl<S: Sample> Ddc<S> {
     }
 
     /// Returns the number of output samples that a next block of `samples` produces.
-    pub fn outputs(&self, samples: usize) -> usize {
+    pub fn output_len(&self, samples: usize) -> usize {
         samples.saturating_sub(self.skip).div_ceil(self.decimation)
     }
 
@@ -143,8 +143,8 @@ impl<S: Sample> Ddc<S> {
     ///
     /// # Panics
     /// If `out` is shorter than that.
-    pub fn run(&mut self, input: &[S], out: &mut [[i16; 2]]) -> usize {
-        let count = self.outputs(input.len());
+    pub fn process(&mut self, input: &[S], out: &mut [[i16; 2]]) -> usize {
+        let count = self.output_len(input.len());
         assert!(count <= out.len(), "{count} output samples do not fit a slice of {}", out.len());
         let out = &mut out[..count];
         let words = S::words(input);

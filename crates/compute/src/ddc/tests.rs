@@ -25,8 +25,8 @@ fn reference<S: Sample>(config: &DdcConfig, input: &[S]) -> Vec<[f64; 2]> {
 }
 
 fn run<S: Sample>(ddc: &mut Ddc<S>, input: &[S]) -> Vec<[i16; 2]> {
-    let mut out = vec![[0; 2]; ddc.outputs(input.len())];
-    assert_eq!(ddc.run(input, &mut out), out.len());
+    let mut out = vec![[0; 2]; ddc.output_len(input.len())];
+    assert_eq!(ddc.process(input, &mut out), out.len());
     out
 }
 
@@ -200,7 +200,7 @@ fn delay_is_that_of_the_filter() {
 #[should_panic(expected = "2 output samples do not fit a slice of 1")]
 fn a_short_output_is_refused() {
     let mut ddc = Ddc::<i16>::new(&config(0.1, 8, Filter::default())).unwrap();
-    ddc.run(&[0; 9], &mut [[0; 2]]);
+    ddc.process(&[0; 9], &mut [[0; 2]]);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! the DMA engine has read it, and a block that finds no free slot is lost.
 
 use super::block::{Block, DistinctBlock};
-use super::config::{Begin, Config, Framing};
+use super::config::{BlockStart, Config, Framing};
 use super::dma::scatter;
 use super::source::{Source, SourceError};
 use serde::Serialize;
@@ -147,7 +147,7 @@ impl Timing {
             block_ns: config.block_ns(),
             offset_ns: config.clock_offset_ns,
             drift_ppb: config.clock_drift_ppb,
-            unpaced: config.begin == Begin::Max,
+            unpaced: config.block_start == BlockStart::Max,
         }
     }
 
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn an_unpaced_converter_waits_for_slots_and_stops() {
         let ring = Ring::new(2);
-        let timing = Timing::new(&Config { begin: Begin::Max, first_block: 10, ..config() }, START);
+        let timing = Timing::new(&Config { block_start: BlockStart::Max, first_block: 10, ..config() }, START);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| ring.produce(&timing, Some(1000), &stop, || 0));
@@ -410,7 +410,7 @@ mod tests {
         // 5000 blocks of 200 us are a second, in which the clock gains 2 us.
         assert_eq!(timing.stamp(5003), (6_000_000_000 - 3_000, -3_000));
         assert_eq!(timing.done_ns(3), 1000 + 200_000);
-        let triggered = Timing::new(&Config { begin: Begin::Trigger(100.0), ..config }, START);
+        let triggered = Timing::new(&Config { block_start: BlockStart::Trigger(100.0), ..config }, START);
         assert_eq!((triggered.stamp(4).0, triggered.done_ns(4)), (5_010_000_000 - 4_980, 1000 + 10_200_000));
     }
 }

@@ -75,7 +75,7 @@ pub enum Input {
 
 /// Event that begins a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Begin {
+pub enum BlockStart {
     /// The end of the previous block: sampling is continuous.
     Continuous,
     /// As [`Self::Continuous`], but the sample clock waits for a free slot in the ring, so blocks are produced as fast
@@ -138,7 +138,7 @@ pub struct Config {
     /// Seed of the noise and of the order of pieces in on-board memory.
     pub seed: u64,
     /// Event that begins a block.
-    pub begin: Begin,
+    pub block_start: BlockStart,
     /// Blocks to produce; `None` for no limit.
     pub blocks: Option<u64>,
     /// Number of the first block.
@@ -177,7 +177,7 @@ impl Config {
             input: Input::Synthetic { tones: vec![Tone { hz: 50e6, dbfs: -6.0 }], noise_dbfs: -60.0 },
             points: 8192,
             seed: 1,
-            begin: Begin::Continuous,
+            block_start: BlockStart::Continuous,
             blocks: None,
             first_block: 0,
             clock_offset_ns: 0,
@@ -214,7 +214,7 @@ impl Config {
                 return Err(ConfigError::NotPositive { what, value: 0.0 });
             }
         }
-        if let Begin::Trigger(hz) = self.begin {
+        if let BlockStart::Trigger(hz) = self.block_start {
             positive("the trigger's rate", hz)?;
             let max_hz = 1e9 / self.block_ns();
             if hz > max_hz * (1.0 + 1e-9) {
@@ -286,9 +286,9 @@ impl Config {
 
     /// Returns the time from the beginning of a block to the beginning of the next in ns.
     pub fn period_ns(&self) -> f64 {
-        match self.begin {
-            Begin::Continuous | Begin::Max => self.block_ns(),
-            Begin::Trigger(hz) => 1e9 / hz,
+        match self.block_start {
+            BlockStart::Continuous | BlockStart::Max => self.block_ns(),
+            BlockStart::Trigger(hz) => 1e9 / hz,
         }
     }
 }
@@ -375,7 +375,7 @@ mod tests {
         assert!(refused(Config { sample_rate_hz: 0.0, ..config() }).contains("above 0"));
         assert!(refused(Config { sample_rate_hz: f64::NAN, ..config() }).contains("above 0"));
         assert!(refused(Config { sample_rate_hz: 5e9, ..config() }).contains("Hz at most"));
-        assert!(refused(Config { begin: Begin::Trigger(30.0), ..config() }).contains("29.802322 Hz"));
+        assert!(refused(Config { block_start: BlockStart::Trigger(30.0), ..config() }).contains("29.802322 Hz"));
         assert!(refused(Config { clock_drift_ppb: 1e7, ..config() }).contains("parts per billion"));
         assert!(refused(Config { payload: 1000, ..config() }).contains("payloads of 1000 bytes are no multiple of 64"));
         assert!(refused(Config { framing: Framing::Vita49, payload: 1402, ..config() }).contains("multiple of 4"));
@@ -383,6 +383,6 @@ mod tests {
         assert!(refused(Config { first_block: (1 << 48) - 2, blocks: Some(3), ..config() }).contains("below 2^48"));
         assert!(Config { first_block: (1 << 48) - 2, blocks: Some(2), ..config() }.check().is_ok());
         assert!(refused(Config { ring: 0, ..config() }).contains("--ring"));
-        assert!(Config { begin: Begin::Trigger(29.8), ..config() }.check().is_ok());
+        assert!(Config { block_start: BlockStart::Trigger(29.8), ..config() }.check().is_ok());
     }
 }

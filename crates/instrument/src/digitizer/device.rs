@@ -2,12 +2,12 @@
 
 use super::block::Block;
 use super::board::{BoardCounters, Memory, Ring, Start, Timing};
-use super::config::{Begin, Config, ConfigError, Stages};
+use super::config::{BlockStart, Config, ConfigError, Stages};
 use super::dma::{Engine, Entry, build_list};
 use super::frames::{BUFFERS, Frames};
 use super::image::{Image, ImageError};
 use super::pace::TokenBucket;
-use super::stage::{AtomicCounters, BlockTimes, Stage};
+use super::stage::{AtomicCounters, BlockTimes, StageCounters};
 use crate::probe::clock::{stamp, steady_ns};
 use serde::Serialize;
 use shotline_memory::{MemoryError, Region, Regions, Registrar};
@@ -55,7 +55,7 @@ pub enum DigitizerError {
 
 /// Shared state of a digitizer: its ring and its counters, readable while it runs and afterwards.
 #[derive(Debug)]
-pub struct Live {
+pub struct SharedCounters {
     stream: u32,
     to: SocketAddr,
     block_bytes: u64,
@@ -73,7 +73,7 @@ pub struct Live {
 
 /// Counters of a digitizer.
 #[derive(Clone, Debug, Serialize)]
-pub struct Stats {
+pub struct DigitizerCounters {
     /// Stream number.
     pub stream: u32,
     /// Address of the receiver.
@@ -101,33 +101,33 @@ pub struct Stats {
     /// Throughput of the DMA engine with list building, in Gbit/s.
     pub dma_with_list_gbit_s: f64,
     /// Stage counters: board, dma, send.
-    pub stages: [Stage; 3],
+    pub stages: [StageCounters; 3],
 }
 
-impl Live {
+impl SharedCounters {
     /// Returns the stage counters so far: board, dma, send.
-    pub fn stages(&self) -> [Stage; 3] {
+    pub fn stages(&self) -> [StageCounters; 3] {
         let made = self.ring.counters();
         let stored = made.blocks_made - made.overruns.min(made.blocks_made);
-        let board = Stage {
+        let board = StageCounters {
             name: "board",
             blocks: stored,
             bytes: stored * self.block_bytes,
             busy_s: made.blocks_made as f64 * self.block_ns * 1e-9,
-            ..Stage::default()
+            ..StageCounters::default()
         };
         [board, self.dma.stage("dma"), self.send.stage("send")]
     }
 
     /// Returns all counters so far.
-    pub fn stats(&self) -> Stats {
+    pub fn counters(&self) -> DigitizerCounters {
         let stages = self.stages();
         let [_, dma, send] = &stages;
         let list_s = self.list_ns.load(Relaxed) as f64 * 1e-9;
         let rate = |seconds: f64| if seconds > 0.0 { dma.bytes as f64 * 8e-9 / seconds } else { 0.0 };
         let abandoned = self.abandoned.load(Relaxed);
         let unsent = self.unsent.load(Relaxed);
-        Stats {
+        DigitizerCounters {
             stream: self.stream,
             to: self.to,
             made: self.ring.counters(),
@@ -160,10 +160,10 @@ impl Start {
     }
 
     /// Returns the earliest start time for devices with this `begin`: the next whole second for triggers, else now.
-    pub fn soon(begin: Begin) -> Self {
+    pub fn soon(begin: BlockStart) -> Self {
         match begin {
-            Begin::Trigger(_) => Self::now().at_whole_second(),
-            Begin::Continuous | Begin::Max => Self::now(),
+            BlockStart::Trigger(_) => Self::now().at_whole_second(),
+            BlockStart::Continuous | BlockStart::Max => Self::now(),
         }
     }
 }
@@ -176,7 +176,7 @@ pub struct Digitizer<P> {
     frames: Frames,
     engine: Engine,
     io: P,
-    live: Arc<Live>,
+    live: Arc<SharedCounters>,
 }
 
 impl<P: PrebuiltIo + Send> Digitizer<P> {
@@ -203,7 +203,7 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
             image.write_indexes(&frames, &geometry, &config);
         }
         let engine = Engine::new(Arc::clone(memory.region()), region);
-        let live = Arc::new(Live {
+        let live = Arc::new(SharedCounters {
             stream: config.stream,
             to: config.to,
             block_bytes: config.block_bytes.into(),
@@ -222,14 +222,14 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
     }
 
     /// Returns the shared state, for reading from other threads.
-    pub fn live(&self) -> Arc<Live> {
+    pub fn shared_counters(&self) -> Arc<SharedCounters> {
         Arc::clone(&self.live)
     }
 
     /// Runs until all blocks are sent or `stop` is set. After `stop`, the block in progress is completed at its pace if
     /// that takes at most a second, and blocks still on board are discarded. A failure sets `stop` so that other
     /// devices stop too.
-    pub fn run(self, start: Start, stop: &AtomicBool) -> Result<Stats, IoError> {
+    pub fn run(self, start: Start, stop: &AtomicBool) -> Result<DigitizerCounters, IoError> {
         let Self { config, memory, frames, engine, io, live } = self;
         let (config, memory, frames, live) = (&config, &memory, &frames, &*live);
         let timing = Timing::new(config, start);
@@ -254,7 +254,7 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
             live.ring.close();
             sent
         })?;
-        Ok(live.stats())
+        Ok(live.counters())
     }
 }
 
@@ -291,7 +291,7 @@ struct DmaStage<'a> {
     memory: &'a Memory,
     frames: &'a Frames,
     engine: Engine,
-    live: &'a Live,
+    live: &'a SharedCounters,
     list: Vec<Entry>,
     /// Index of the distinct block that each buffer holds.
     patterns: [Option<u32>; BUFFERS],
@@ -341,7 +341,7 @@ struct SendStage<'a, P> {
     memory: &'a Memory,
     frames: &'a Frames,
     io: P,
-    live: &'a Live,
+    live: &'a SharedCounters,
     stop: &'a AtomicBool,
     bucket: Option<TokenBucket>,
     /// Time spent waiting for the link since `stop` was set, in ns.
@@ -358,15 +358,15 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
         memory: &'a Memory,
         frames: &'a Frames,
         io: P,
-        live: &'a Live,
+        live: &'a SharedCounters,
         stop: &'a AtomicBool,
     ) -> Self {
         // The default pace spreads a block over its sampling time, also if the next trigger is later.
         let frame_bits = f64::from(frames.packets()) * f64::from(frames.frame_bytes(0)) * 8.0;
         let own = frame_bits * 1e9 / config.block_ns();
-        let rates = match (config.link_bits_per_s, config.begin) {
+        let rates = match (config.link_bits_per_s, config.block_start) {
             (Some(link), _) => Some((link, link)),
-            (None, Begin::Max) => None,
+            (None, BlockStart::Max) => None,
             (None, _) => Some((own * LINK_HEADROOM, own * CATCH_UP_FACTOR)),
         };
         let bucket = rates.map(|(steady, peak)| TokenBucket::new(steady, peak, frames.frame_bytes(0), steady_ns()));

@@ -13,7 +13,7 @@
 //! more frame after the others, which is sent first.
 
 use super::block::{Block, DistinctBlock};
-use super::config::{Begin, Config, ConfigError};
+use super::config::{BlockStart, Config, ConfigError};
 use super::dma::Piece;
 use super::header::Headers;
 use shotline_memory::{Region, RegionId};
@@ -97,7 +97,7 @@ impl Frames {
         let buffer = Self::buffer_bytes(geometry, headroom);
         let record = Record {
             clock_locked: locked,
-            triggered: matches!(config.begin, Begin::Trigger(_)),
+            triggered: matches!(config.block_start, BlockStart::Trigger(_)),
             stream: config.stream,
             ..Record::of(geometry)
         };

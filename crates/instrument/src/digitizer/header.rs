@@ -1,7 +1,7 @@
 //! Packet headers of prebuilt frames and their per-block fields.
 
 use super::block::Block;
-use super::config::{Begin, Config, Framing, SAMPLE_BYTES};
+use super::config::{BlockStart, Config, Framing, SAMPLE_BYTES};
 use arrayvec::ArrayVec;
 use shotline_wire::framing::digitizer::{self, HEADER_LEN, STAMP_AT};
 use shotline_wire::shot::Geometry;
@@ -40,7 +40,7 @@ impl Headers {
         match config.framing {
             Framing::Digitizer => Self::Digitizer(digitizer::Header {
                 locked,
-                triggered: matches!(config.begin, Begin::Trigger(_)),
+                triggered: matches!(config.block_start, BlockStart::Trigger(_)),
                 channels: 2,
                 bits: 16,
                 stream,

@@ -37,8 +37,8 @@ mod sys;
 mod tests;
 
 pub use board::{BoardCounters, Memory, PrepareError, Start};
-pub use config::{Begin, Config, ConfigError, Format, Framing, Input, MAX_PAYLOAD, SAMPLE_BYTES, Stages, Tone};
-pub use device::{Digitizer, DigitizerError, Live, Stats};
+pub use config::{BlockStart, Config, ConfigError, Format, Framing, Input, MAX_PAYLOAD, SAMPLE_BYTES, Stages, Tone};
+pub use device::{Digitizer, DigitizerCounters, DigitizerError, SharedCounters};
 pub use image::ImageError;
 pub use source::SourceError;
-pub use stage::Stage;
+pub use stage::StageCounters;

@@ -128,12 +128,12 @@ impl Source {
                 DownConverter::Real(ddc, input) => {
                     let len = input.len() / CHUNK_SAMPLES * out.len();
                     converter.real(&mut input[..len]);
-                    ddc.run(&input[..len], out);
+                    ddc.process(&input[..len], out);
                 }
                 DownConverter::Complex(ddc, input) => {
                     let len = input.len() / CHUNK_SAMPLES * out.len();
                     converter.complex(&mut input[..len]);
-                    ddc.run(&input[..len], out);
+                    ddc.process(&input[..len], out);
                 }
             }
         }

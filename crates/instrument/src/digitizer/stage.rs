@@ -49,10 +49,10 @@ impl AtomicCounters {
     }
 
     /// Returns the counters so far.
-    pub fn stage(&self, name: &'static str) -> Stage {
+    pub fn stage(&self, name: &'static str) -> StageCounters {
         let read = |count: &AtomicU64| count.load(Relaxed);
         let seconds = |count: &AtomicU64| read(count) as f64 * 1e-9;
-        Stage {
+        StageCounters {
             name,
             blocks: read(&self.blocks),
             bytes: read(&self.bytes),
@@ -67,7 +67,7 @@ impl AtomicCounters {
 
 /// Counters of one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Stage {
+pub struct StageCounters {
     /// Name of the stage.
     pub name: &'static str,
     /// Blocks processed.
@@ -87,7 +87,7 @@ pub struct Stage {
     pub waiting: u64,
 }
 
-impl Stage {
+impl StageCounters {
     /// Returns the difference to `before`, an earlier reading of the same stage.
     pub fn since(&self, before: &Self) -> Self {
         Self {

@@ -132,7 +132,7 @@ pub(super) fn config() -> Config {
         payload: 8192,
         distinct: 3,
         points: 1024,
-        begin: Begin::Max,
+        block_start: BlockStart::Max,
         blocks: Some(7),
         ..Config::new(([127, 0, 0, 1], 9).into())
     }
@@ -187,7 +187,7 @@ fn over_udp_every_byte_arrives() {
         // All of it fits any receive buffer.
         let config = Config {
             to: socket.local_addr().unwrap(),
-            begin: Begin::Trigger(50.0),
+            block_start: BlockStart::Trigger(50.0),
             blocks: Some(4),
             block_bytes: 16_384,
             payload: 4096,
@@ -240,7 +240,7 @@ fn an_absent_receiver_does_not_stop_the_device() {
 fn blocks_lost_to_a_full_path_are_counted_and_skipped() {
     // One block per millisecond.
     let config = Config {
-        begin: Begin::Continuous,
+        block_start: BlockStart::Continuous,
         sample_rate_hz: 1e6,
         block_bytes: 4000 / 64 * 64,
         payload: 960,
@@ -251,7 +251,7 @@ fn blocks_lost_to_a_full_path_are_counted_and_skipped() {
     };
     let capacity = Arc::new(AtomicUsize::new(64));
     let (digitizer, packets) = digitizer(&config, 42, &capacity);
-    let (live, stop) = (digitizer.live(), AtomicBool::new(false));
+    let (live, stop) = (digitizer.shared_counters(), AtomicBool::new(false));
     let mut receiver = Receiver::new(&config);
     let stats = std::thread::scope(|scope| {
         let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
@@ -260,7 +260,7 @@ fn blocks_lost_to_a_full_path_are_counted_and_skipped() {
             next(&mut receiver);
         }
         capacity.store(0, Relaxed);
-        wait_until("five blocks are lost", || live.stats().made.overruns >= 5);
+        wait_until("five blocks are lost", || live.counters().made.overruns >= 5);
         capacity.store(64, Relaxed);
         while receiver.complete.iter().all(|block| block.description.overrun < 5) {
             next(&mut receiver);
@@ -286,10 +286,10 @@ fn a_full_path_does_not_prevent_stopping() {
     for sequential in [false, true] {
         let config = Config { sequential, blocks: None, ..config() };
         let (digitizer, packets) = digitizer(&config, 42, &Arc::new(AtomicUsize::new(0)));
-        let (live, stop) = (digitizer.live(), AtomicBool::new(false));
+        let (live, stop) = (digitizer.shared_counters(), AtomicBool::new(false));
         let stats = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            wait_until("the path is full", || live.stats().path_full > 0);
+            wait_until("the path is full", || live.counters().path_full > 0);
             stop.store(true, Relaxed);
             running.join().unwrap()
         });
@@ -304,12 +304,12 @@ fn stopping_completes_the_block_in_progress() {
         // A block takes 10 ms on the link, and many are queued.
         let config = Config { sequential, blocks: None, ring: 32, link_bits_per_s: Some(5e7), ..config() };
         let (digitizer, packets) = digitizer(&config, 0, &Arc::new(AtomicUsize::new(64)));
-        let (live, stop) = (digitizer.live(), AtomicBool::new(false));
+        let (live, stop) = (digitizer.shared_counters(), AtomicBool::new(false));
         let (before, stats) = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            wait_until("two blocks are sent", || live.stats().blocks_sent >= 2);
+            wait_until("two blocks are sent", || live.counters().blocks_sent >= 2);
             stop.store(true, Relaxed);
-            (live.stats().blocks_sent, running.join().unwrap())
+            (live.counters().blocks_sent, running.join().unwrap())
         });
         let mut receiver = Receiver::new(&config);
         packets.try_iter().for_each(|packet| receiver.packet(&packet));
@@ -325,10 +325,10 @@ fn a_slow_link_does_not_prevent_stopping() {
         // A block takes a minute.
         let config = Config { sequential, blocks: None, link_bits_per_s: Some(1e4), ..config() };
         let (digitizer, packets) = digitizer(&config, 0, &Arc::new(AtomicUsize::new(64)));
-        let (live, stop) = (digitizer.live(), AtomicBool::new(false));
+        let (live, stop) = (digitizer.shared_counters(), AtomicBool::new(false));
         let stats = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            wait_until("a block is in progress", || live.stats().packets_sent > 0);
+            wait_until("a block is in progress", || live.counters().packets_sent > 0);
             stop.store(true, Relaxed);
             running.join().unwrap()
         });

@@ -4,11 +4,11 @@ use super::Config;
 use super::clock::Stamp;
 use super::error::ProbeError;
 use super::link::{Link, Target, framing_by_id};
-use super::outlet::{Outlet, Wanted};
+use super::outlet::{LinkRequest, LinkTransport};
 use super::pace::{Next, PaceCounters, Pacer, Timing};
 use super::patterns::Patterns;
 use super::shots::{ReadError, Route, ShotContext, Shots, Upcoming};
-use super::stats::{Failures, LinkStats, Stats};
+use super::stats::{Failures, LinkReport, Stats};
 use arrayvec::ArrayVec;
 use shotline_memory::{Regions, Registrar};
 use shotline_random::SplitMix64;
@@ -85,10 +85,10 @@ pub struct Probe<Io, Open, S = Patterns> {
 struct Port<Io> {
     link: Link,
     qp: u32,
-    outlet: Option<(Wanted, Outlet<Io>)>,
+    outlet: Option<(LinkRequest, LinkTransport<Io>)>,
     target: Option<Target>,
     /// Counters at the last Start.
-    started: LinkStats,
+    started: LinkReport,
 }
 
 impl<Io> Port<Io> {
@@ -123,7 +123,7 @@ struct Run {
 impl<Io, Open> Probe<Io, Open>
 where
     Io: PacketIo,
-    Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
+    Open: FnMut(&LinkRequest, &Regions) -> Result<LinkTransport<Io>, IoError>,
 {
     /// Opens the sample source and allocates memory for the distinct shots.
     ///
@@ -139,7 +139,7 @@ where
 impl<Io, Open, S> Probe<Io, Open, S>
 where
     Io: PacketIo,
-    Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
+    Open: FnMut(&LinkRequest, &Regions) -> Result<LinkTransport<Io>, IoError>,
     S: Shots,
 {
     /// Creates a probe that sends `shots`, whose payloads are in `regions`. The configuration's sample settings are
@@ -153,7 +153,7 @@ where
                 // Queue pairs 0 and 1 are reserved, and all ones is multicast.
                 let qp = 2 + random.below(0xff_fffd) as u32;
                 let link = Link::new(index, random.below(1 << 24) as u32, seed, &config);
-                let started = LinkStats::of(&link);
+                let started = LinkReport::of(&link);
                 Port { link, qp, outlet: None, target: None, started }
             })
             .collect();
@@ -322,7 +322,7 @@ where
             pace: self.pace.plus(&current),
             refused: self.refused,
             failures: Failures::default(),
-            links: self.ports.iter().map(|port| LinkStats::of(&port.link)).collect(),
+            links: self.ports.iter().map(|port| LinkReport::of(&port.link)).collect(),
             faults,
         }
     }
@@ -395,7 +395,7 @@ where
             return Err(Refusal::Destination);
         }
         let port = self.ports.get(usize::from(request.link)).ok_or(Refusal::Link)?;
-        let wanted = Wanted { link: request.link, destination: to, sealed: framing.has_icrc() };
+        let wanted = LinkRequest { link: request.link, destination: to, sealed: framing.has_icrc() };
         let opened = match &port.outlet {
             Some((current, _)) if *current == wanted => None,
             _ => Some((self.open)(&wanted, &self.regions).map_err(|_| Refusal::Destination)?),
@@ -431,14 +431,14 @@ where
     ///
     /// # Errors
     /// If the transport cannot be opened.
-    pub fn aim(
+    pub fn set_target(
         &mut self,
         link: u8,
         to: SocketAddr,
         framing: Arc<dyn Framing>,
         keys: framing::Link,
     ) -> Result<(), IoError> {
-        let wanted = Wanted { link, destination: to, sealed: framing.has_icrc() };
+        let wanted = LinkRequest { link, destination: to, sealed: framing.has_icrc() };
         let outlet = (self.open)(&wanted, &self.regions)?;
         let Some(port) = self.ports.get_mut(usize::from(link)) else { return Ok(()) };
         port.outlet = Some((wanted, outlet));
@@ -492,7 +492,7 @@ where
             (Mode::ExternalTrigger, None) => Timing::Command,
         };
         for port in &mut self.ports {
-            port.started = LinkStats::of(&port.link);
+            port.started = LinkReport::of(&port.link);
         }
         let run = Run {
             running: true,

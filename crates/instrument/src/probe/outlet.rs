@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 /// Requirements of a link for its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct LinkRequest {
     /// Number of the link.
     pub link: u8,
     /// Destination of its packets.
@@ -15,7 +15,7 @@ pub struct Wanted {
 
 /// A transport for one link.
 #[derive(Debug)]
-pub struct Outlet<Io> {
+pub struct LinkTransport<Io> {
     /// The transport.
     pub io: Io,
     /// Source address of its packets.
@@ -24,7 +24,7 @@ pub struct Outlet<Io> {
     pub ethernet: [[u8; 6]; 2],
 }
 
-impl<Io> Outlet<Io> {
+impl<Io> LinkTransport<Io> {
     /// Creates an outlet for a transport that builds its own frames or has none.
     pub fn new(io: Io, source: SocketAddr) -> Self {
         Self { io, source, ethernet: [[0; 6]; 2] }

@@ -2,7 +2,7 @@
 
 use super::clock::{Skew, stamp, steady_ns};
 use super::shots::{ReadError, Shots};
-use super::{Config, Failures, FireError, Outlet, Patterns, Probe, ProbeError, Stamp, Stats, Step, Wanted};
+use super::{Config, Failures, FireError, LinkRequest, LinkTransport, Patterns, Probe, ProbeError, Stamp, Stats, Step};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
@@ -101,28 +101,28 @@ impl LingerTimer {
 impl<Io, Open> Server<Io, Open>
 where
     Io: PacketIo,
-    Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
+    Open: FnMut(&LinkRequest, &Regions) -> Result<LinkTransport<Io>, IoError>,
 {
     /// Creates a probe and opens its set-up port. `open` opens the transport of a link.
     ///
     /// # Errors
     /// If the probe cannot be created or the port cannot be opened.
     pub fn bind(config: Config, listen: SocketAddr, open: Open) -> Result<Self, ServeError> {
-        Self::of(Probe::new(config, open)?, listen)
+        Self::with_probe(Probe::new(config, open)?, listen)
     }
 }
 
 impl<Io, Open, S> Server<Io, Open, S>
 where
     Io: PacketIo,
-    Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
+    Open: FnMut(&LinkRequest, &Regions) -> Result<LinkTransport<Io>, IoError>,
     S: Shots,
 {
     /// Opens the set-up port of an existing probe.
     ///
     /// # Errors
     /// If the port cannot be opened.
-    pub fn of(probe: Probe<Io, Open, S>, listen: SocketAddr) -> Result<Self, ServeError> {
+    pub fn with_probe(probe: Probe<Io, Open, S>, listen: SocketAddr) -> Result<Self, ServeError> {
         let failed = |source| ServeError::Listen { address: listen, source };
         let control = UdpSocket::bind(listen).map_err(failed)?;
         control.set_nonblocking(true).map_err(failed)?;
@@ -138,7 +138,7 @@ where
 
     /// Creates a server without a set-up port for a probe that has begun ([`Probe::begin`]). It ends with the last
     /// shot.
-    pub fn unasked(probe: Probe<Io, Open, S>) -> Self {
+    pub fn without_setup(probe: Probe<Io, Open, S>) -> Self {
         Self {
             control: None,
             probe,

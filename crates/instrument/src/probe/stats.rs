@@ -23,7 +23,7 @@ pub struct Stats {
     /// Runs ended by a send failure.
     pub failures: Failures,
     /// Counters of each link.
-    pub links: Vec<LinkStats>,
+    pub links: Vec<LinkReport>,
     /// Injected faults, if they are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Injected>,
@@ -47,7 +47,7 @@ impl Failures {
 
 /// Counters of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct LinkStats {
+pub struct LinkReport {
     /// Sent shots and packets.
     #[serde(flatten)]
     pub counts: LinkCounters,
@@ -55,7 +55,7 @@ pub struct LinkStats {
     pub faults: FaultCounters,
 }
 
-impl LinkStats {
+impl LinkReport {
     /// Returns the link's current counters.
     pub(super) fn of(link: &Link) -> Self {
         Self { counts: link.counters(), faults: link.fault_counters() }

@@ -42,7 +42,7 @@ struct Bench<Open> {
     now: u64,
 }
 
-type Open = Box<dyn FnMut(&Wanted, &Regions) -> Result<Outlet<FakeLink>, IoError>>;
+type Open = Box<dyn FnMut(&LinkRequest, &Regions) -> Result<LinkTransport<FakeLink>, IoError>>;
 
 fn bench(config: Config) -> Bench<Open> {
     bench_with_capacity(config, usize::MAX)
@@ -53,7 +53,7 @@ fn bench_with_capacity(config: Config, capacity: usize) -> Bench<Open> {
     let link_log = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
         let io = FakeLink { link: wanted.link, regions: regions.clone(), capacity, log: link_log.clone() };
-        Ok(Outlet::new(io, SocketAddr::from(SOURCE)))
+        Ok(LinkTransport::new(io, SocketAddr::from(SOURCE)))
     });
     Bench { probe: Probe::new(config, open).unwrap(), log, sequence: 0, now: 0 }
 }

@@ -29,7 +29,7 @@ pub struct Chunk {
 
 /// Counters of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FlowCounts {
+pub struct FlowCounters {
     /// Datagrams accepted by the transport.
     pub datagrams: u64,
     /// Bytes of UDP payload in them.
@@ -60,7 +60,7 @@ pub struct Flow<Io> {
     first: Option<(u64, u64)>,
     /// Latest capture time so far, in ns.
     captured_ns: u64,
-    counters: FlowCounts,
+    counters: FlowCounters,
 }
 
 /// Byte ranges of a datagram's header and payload in a chunk.
@@ -85,7 +85,7 @@ impl<Io: PacketIo> Flow<Io> {
         let mut registrar = Registrar::new();
         let id = registrar.add(Arc::clone(&region));
         let io = open(&registrar.finish())?;
-        let counters = FlowCounts::default();
+        let counters = FlowCounters::default();
         Ok(Self { io, to, sealed, pace, region, id, first: None, captured_ns: 0, counters })
     }
 
@@ -122,7 +122,7 @@ impl<Io: PacketIo> Flow<Io> {
     }
 
     /// Returns the counters so far.
-    pub fn counts(&self) -> FlowCounts {
+    pub fn counts(&self) -> FlowCounters {
         self.counters
     }
 
@@ -220,7 +220,7 @@ mod tests {
     type Sent = Vec<(u64, Vec<u8>)>;
 
     /// Sends datagrams with these capture times; returns the sent datagrams and the counters.
-    fn send(sealed: bool, pace: Pace, capacity: usize, datagrams: &[(u64, Vec<u8>)]) -> (Sent, FlowCounts) {
+    fn send(sealed: bool, pace: Pace, capacity: usize, datagrams: &[(u64, Vec<u8>)]) -> (Sent, FlowCounters) {
         let log = Log::default();
         log.now.set(1000);
         let link = |regions: &Regions| Ok(FakeLink { link: 0, regions: regions.clone(), capacity, log: log.clone() });

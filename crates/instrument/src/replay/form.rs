@@ -1,6 +1,6 @@
 //! Conversion of recorded shots: unchanged, or to the trailer of another framing.
 
-use super::tape::Kept;
+use super::tape::ShotMetadata;
 use shotline_wire::crc;
 use shotline_wire::framing::Kind;
 use shotline_wire::hsb::Metadata;
@@ -28,12 +28,12 @@ pub enum FormError {
 
 /// Conversion of recorded shots to sent shots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct ShotConverter {
     from: Geometry,
     to: Geometry,
 }
 
-impl Form {
+impl ShotConverter {
     /// Creates the conversion for a framing. Shots that already have its trailer are unchanged.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Form {
     }
 
     /// Returns `true` if packet `index` of the sent shot exists: all of its samples are present in `meta`.
-    pub(super) fn contains(&self, meta: &Kept<'_>, index: u32) -> bool {
+    pub(super) fn contains(&self, meta: &ShotMetadata<'_>, index: u32) -> bool {
         let is_present =
             |packet: u32| meta.presence.get(packet as usize / 8).is_some_and(|byte| byte >> (packet % 8) & 1 == 1);
         if self.is_same() {
@@ -81,7 +81,13 @@ impl Form {
 
     /// Writes a shot's bytes in the sent form to `out`, from those of its slot. A shot that was not verified gets a
     /// trailer that does not verify.
-    pub(super) fn convert(&self, meta: &Kept<'_>, (number, stream): (u64, u32), slot: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn convert(
+        &self,
+        meta: &ShotMetadata<'_>,
+        (number, stream): (u64, u32),
+        slot: &[u8],
+        out: &mut Vec<u8>,
+    ) {
         out.clear();
         out.extend_from_slice(&slot[..self.from.sample_bytes() as usize]);
         out.resize(self.to.trailer_offset() as usize, 0);
@@ -96,7 +102,7 @@ impl Form {
                     ..Record::of(&self.to)
                 };
                 let mut bytes = record.finish(crc::register(u32::MAX, out));
-                if !meta.proven {
+                if !meta.verified {
                     bytes = record.emit(!record::stored_crc(&bytes));
                 }
                 out.extend(bytes);
@@ -105,7 +111,7 @@ impl Form {
             Trailer::None | Trailer::Block | Trailer::Context => {}
             Trailer::HsbMetadata => out.extend(
                 Metadata {
-                    flags: u32::from(!meta.proven),
+                    flags: u32::from(!meta.verified),
                     first_ns: meta.stamp_tai_ns,
                     valid_bytes: self.to.sample_bytes().into(),
                     frame: number as u16,
@@ -130,12 +136,12 @@ mod tests {
 
     #[test]
     fn a_packet_is_sent_only_if_all_its_samples_are_present() {
-        let form = Form::new(heap(10_000, 900, 1000), Kind::Ud).unwrap();
+        let form = ShotConverter::new(heap(10_000, 900, 1000), Kind::Ud).unwrap();
         assert_eq!((form.from.packets(), form.to.packets()), (11, 3));
         for missing in 0..11 {
             let mut presence = [0xFF, 0xFF];
             presence[missing as usize / 8] &= !(1 << (missing % 8));
-            let meta = Kept { presence: &presence, proven: false, stamp_tai_ns: 0, flags: 0 };
+            let meta = ShotMetadata { presence: &presence, verified: false, stamp_tai_ns: 0, flags: 0 };
             let (at, bytes) = (form.from.packet_offset(missing), form.from.packet_bytes(missing));
             for index in 0..3 {
                 let (first, end) = (index * 4096, (index * 4096 + 4096).min(10_000));
@@ -146,11 +152,11 @@ mod tests {
 
     #[test]
     fn an_unverified_shot_gets_a_record_that_does_not_verify() {
-        let form = Form::new(heap(5000, 1000, 1000), Kind::Udp).unwrap();
+        let form = ShotConverter::new(heap(5000, 1000, 1000), Kind::Udp).unwrap();
         let slot: Vec<u8> = (0..8192).map(|at| at as u8).collect();
         let mut out = Vec::new();
         for proven in [true, false] {
-            let meta = Kept { presence: &[0xFF], proven, stamp_tai_ns: 42, flags: 1 };
+            let meta = ShotMetadata { presence: &[0xFF], verified: proven, stamp_tai_ns: 42, flags: 1 };
             form.convert(&meta, (1 << 40, 6), &slot, &mut out);
             assert_eq!(record::is_whole(crc::register(u32::MAX, &out)), proven);
             let record = Record::parse(out.last_chunk().unwrap()).unwrap();
@@ -162,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_shot_without_space_for_its_trailer_is_refused() {
-        let message = Form::new(heap(16 << 20, 8192, 8192), Kind::Hsb).unwrap_err().to_string();
+        let message = ShotConverter::new(heap(16 << 20, 8192, 8192), Kind::Hsb).unwrap_err().to_string();
         assert!(message.contains("as hsb") && message.contains("allows 4096"), "{message}");
     }
 }

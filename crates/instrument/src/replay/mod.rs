@@ -24,6 +24,6 @@ mod tape;
 #[cfg(test)]
 mod tests;
 
-pub use form::{Form, FormError};
-pub use recorded::{Recorded, ReplayError, Stamps};
-pub use tape::{Kept, Tape, TapeLink};
+pub use form::{FormError, ShotConverter};
+pub use recorded::{RecordedShots, ReplayError, StampSource};
+pub use tape::{RecordedLink, RecordingReader, ShotMetadata};

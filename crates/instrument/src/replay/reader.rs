@@ -1,7 +1,7 @@
 //! Read-ahead threads, so that a disk access does not delay sending: while one thread waits, the others read.
 
-use super::form::Form;
-use super::tape::{Kept, Tape};
+use super::form::ShotConverter;
+use super::tape::{RecordingReader, ShotMetadata};
 use crate::probe::ReadError;
 use shotline_memory::Region;
 use shotline_wire::crc;
@@ -68,7 +68,7 @@ impl BufferLayout {
 /// State of a read-ahead thread.
 pub(super) struct Reader<T> {
     pub(super) tape: T,
-    pub(super) forms: Vec<Form>,
+    pub(super) forms: Vec<ShotConverter>,
     pub(super) region: Arc<Region>,
     pub(super) layout: BufferLayout,
     /// Passes over the rows; `None` for no limit.
@@ -79,7 +79,7 @@ pub(super) struct Reader<T> {
     pub(super) full: SyncSender<ReadResult>,
 }
 
-impl<T: Tape> Reader<T> {
+impl<T: RecordingReader> Reader<T> {
     /// Reads until the end, or until the receiving end is dropped.
     pub(super) fn run(mut self) {
         let last = match self.read() {
@@ -129,7 +129,7 @@ impl<T: Tape> Reader<T> {
         loaded.packets.clear();
         loaded.remainders.clear();
         let mut converted = Vec::new();
-        self.tape.shot(row, link, &mut |meta: &Kept<'_>, slot: &[u8]| {
+        self.tape.shot(row, link, &mut |meta: &ShotMetadata<'_>, slot: &[u8]| {
             let geometry = form.geometry();
             let bytes = if form.is_same() {
                 slot

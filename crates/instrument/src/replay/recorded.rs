@@ -1,9 +1,9 @@
 //! Shot source of a probe that reads a recording.
 
-use super::form::{Form, FormError};
+use super::form::{FormError, ShotConverter};
 use super::patch::Patch;
 use super::reader::{BufferLayout, ReadResult, Reader, RowBuffer};
-use super::tape::Tape;
+use super::tape::RecordingReader;
 use crate::probe::samples::{ReplayReport, SourceReport};
 use crate::probe::shots::COPY_RING_BYTES;
 use crate::probe::{CopyRing, Payload, ReadError, ShotContext, Shots, Upcoming};
@@ -26,7 +26,7 @@ const READERS: u64 = 4;
 
 /// Time stamp in the end-of-shot record of a sent shot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stamps {
+pub enum StampSource {
     /// Time of the recorded shot.
     #[default]
     Original,
@@ -60,13 +60,13 @@ pub enum ReplayError {
 }
 
 /// Shot source of a probe that reads a recording. Rows are read ahead by several threads, round-robin.
-pub struct Recorded<T> {
+pub struct RecordedShots<T> {
     tape: T,
     model: Model,
-    forms: Vec<Form>,
+    forms: Vec<ShotConverter>,
     /// Recorded and sent stream number of each link.
     streams: Vec<(u32, u32)>,
-    stamps: Stamps,
+    stamps: StampSource,
     passes: Option<u64>,
     region: Arc<Region>,
     id: RegionId,
@@ -104,7 +104,7 @@ impl Drop for ReaderHandle {
     }
 }
 
-impl<T: Tape> Recorded<T> {
+impl<T: RecordingReader> RecordedShots<T> {
     /// Allocates memory for read-ahead. `name` becomes part of the model name; `passes` is the number of times that the
     /// rows are sent, `None` for no limit.
     ///
@@ -113,8 +113,8 @@ impl<T: Tape> Recorded<T> {
     pub fn new(
         tape: T,
         name: &str,
-        forms: Vec<Form>,
-        stamps: Stamps,
+        forms: Vec<ShotConverter>,
+        stamps: StampSource,
         passes: Option<u64>,
         registrar: &mut Registrar,
     ) -> Result<Self, ReplayError> {
@@ -123,7 +123,7 @@ impl<T: Tape> Recorded<T> {
         if let Some(link) = forms.iter().position(|form| form.geometry() != first.geometry()) {
             return Err(ReplayError::Shapes { link });
         }
-        if stamps == Stamps::Now && !first.geometry().trailer().has_record() {
+        if stamps == StampSource::Now && !first.geometry().trailer().has_record() {
             return Err(ReplayError::Stamps);
         }
         let layout = BufferLayout { links: forms.len(), slot_bytes: first.geometry().slot_bytes().into() };
@@ -206,7 +206,7 @@ impl<T: Tape> Recorded<T> {
             let patch = Patch {
                 number_offset: buffer.number_offset,
                 stream: (recorded != sent).then_some(sent),
-                stamp: (self.stamps == Stamps::Now).then_some((context.stamp.tai_ns, context.stamp.locked)),
+                stamp: (self.stamps == StampSource::Now).then_some((context.stamp.tai_ns, context.stamp.locked)),
             };
             // A record is never split, so it is in the last packet.
             let last = loaded.packets.last().copied().unwrap_or(false);
@@ -225,7 +225,7 @@ impl<T: Tape> Recorded<T> {
     }
 }
 
-impl<T: Tape> Shots for Recorded<T> {
+impl<T: RecordingReader> Shots for RecordedShots<T> {
     fn model(&self) -> Model {
         self.model
     }
@@ -320,7 +320,7 @@ impl<T: Tape> Shots for Recorded<T> {
     }
 }
 
-impl<T> Debug for Recorded<T> {
+impl<T> Debug for RecordedShots<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorded").field("model", &self.model).field("forms", &self.forms).finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// One link of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TapeLink {
+pub struct RecordedLink {
     /// Stream number.
     pub stream: u32,
     /// Geometry of its shots.
@@ -15,11 +15,11 @@ pub struct TapeLink {
 
 /// Metadata of a recorded shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept<'a> {
+pub struct ShotMetadata<'a> {
     /// Presence map: bit `i % 8` of byte `i / 8` is packet `i`.
     pub presence: &'a [u8],
     /// The shot's trailer is present and its checksum is correct.
-    pub proven: bool,
+    pub verified: bool,
     /// TAI of the first sample in ns; 0 if unknown.
     pub stamp_tai_ns: u64,
     /// Flags of the record.
@@ -27,9 +27,9 @@ pub struct Kept<'a> {
 }
 
 /// A recording, read row by row. Several threads read it; each has its own clone and reads some of the rows in order.
-pub trait Tape: Clone + Send + 'static {
+pub trait RecordingReader: Clone + Send + 'static {
     /// Returns the links.
-    fn links(&self) -> &[TapeLink];
+    fn links(&self) -> &[RecordedLink];
     /// Returns the rows to send.
     fn rows(&self) -> Range<u64>;
     /// Returns the range of shot numbers, including numbers without a row.
@@ -42,5 +42,5 @@ pub trait Tape: Clone + Send + 'static {
     /// Returns a row's shot number and its acquisition time in ns of one clock; 0 if unknown.
     fn row(&mut self, row: u64) -> Result<(u64, u64), ReadError>;
     /// Calls `take` with a shot's metadata and its bytes as on the wire; does not call it if the shot is missing.
-    fn shot(&mut self, row: u64, link: usize, take: &mut dyn FnMut(&Kept<'_>, &[u8])) -> Result<(), ReadError>;
+    fn shot(&mut self, row: u64, link: usize, take: &mut dyn FnMut(&ShotMetadata<'_>, &[u8])) -> Result<(), ReadError>;
 }

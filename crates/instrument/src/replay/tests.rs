@@ -3,7 +3,7 @@
 use super::*;
 use crate::fake::{FakeLink, Log, SOURCE};
 use crate::probe::pace::Pace;
-use crate::probe::{Config, Outlet, Probe, ReadError, Stamp, Step, Wanted};
+use crate::probe::{Config, LinkRequest, LinkTransport, Probe, ReadError, Stamp, Step};
 use shotline_memory::{Regions, Registrar};
 use shotline_transport::IoError;
 use shotline_wire::crc;
@@ -27,7 +27,7 @@ type Row = (u64, Vec<Option<[bool; PACKETS as usize]>>);
 /// A recording in memory. The bytes of each shot are unique to its number and stream.
 #[derive(Clone)]
 struct Memory {
-    links: Vec<TapeLink>,
+    links: Vec<RecordedLink>,
     rows: Vec<Row>,
     numbers: Range<u64>,
     /// This row cannot be read.
@@ -47,8 +47,8 @@ fn taken_ns(number: u64) -> u64 {
     1_000_000_000 + number * 1000 + if number >= 15 { 50_000 } else { 0 }
 }
 
-impl Tape for Memory {
-    fn links(&self) -> &[TapeLink] {
+impl RecordingReader for Memory {
+    fn links(&self) -> &[RecordedLink] {
         &self.links
     }
     fn rows(&self) -> Range<u64> {
@@ -67,14 +67,17 @@ impl Tape for Memory {
         }
         Ok((number, taken_ns(number)))
     }
-    fn shot(&mut self, row: u64, link: usize, take: &mut dyn FnMut(&Kept<'_>, &[u8])) -> Result<(), ReadError> {
+    fn shot(&mut self, row: u64, link: usize, take: &mut dyn FnMut(&ShotMetadata<'_>, &[u8])) -> Result<(), ReadError> {
         let (number, shots) = &self.rows[row as usize];
         if let Some(packets) = shots[link] {
             let presence = (0..PACKETS).fold(0, |bits, packet| bits | u8::from(packets[packet as usize]) << packet);
             let mut slot = bytes(self.links[link].stream, *number);
             slot.resize(geometry().slot_bytes() as usize, 0);
             let proven = packets == [true; PACKETS as usize];
-            take(&Kept { presence: &[presence], proven, stamp_tai_ns: taken_ns(*number), flags: 2 }, &slot);
+            take(
+                &ShotMetadata { presence: &[presence], verified: proven, stamp_tai_ns: taken_ns(*number), flags: 2 },
+                &slot,
+            );
         }
         Ok(())
     }
@@ -92,29 +95,29 @@ fn tape() -> Memory {
         };
         (number, vec![first, if number == 14 { None } else { COMPLETE }])
     };
-    let links = [0, 1].map(|stream| TapeLink { stream, geometry: geometry() }).to_vec();
+    let links = [0, 1].map(|stream| RecordedLink { stream, geometry: geometry() }).to_vec();
     let rows = (10..20).filter(|number| *number != 12).map(row).collect();
     Memory { links, rows, numbers: 10..21, broken: None }
 }
 
-type Open = Box<dyn FnMut(&Wanted, &Regions) -> Result<Outlet<FakeLink>, IoError>>;
+type Open = Box<dyn FnMut(&LinkRequest, &Regions) -> Result<LinkTransport<FakeLink>, IoError>>;
 
 struct Bench {
-    probe: Probe<FakeLink, Open, Recorded<Memory>>,
+    probe: Probe<FakeLink, Open, RecordedShots<Memory>>,
     log: Log,
     sequence: u32,
 }
 
-fn bench(tape: Memory, pace: Pace, stamps: Stamps, turns: Option<u64>) -> Bench {
+fn bench(tape: Memory, pace: Pace, stamps: StampSource, turns: Option<u64>) -> Bench {
     let log = Log::default();
     let link_log = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
         let io = FakeLink { link: wanted.link, regions: regions.clone(), capacity: usize::MAX, log: link_log.clone() };
-        Ok(Outlet::new(io, SocketAddr::from(SOURCE)))
+        Ok(LinkTransport::new(io, SocketAddr::from(SOURCE)))
     });
     let mut registrar = Registrar::new();
-    let forms = tape.links.iter().map(|link| Form::new(link.geometry, Kind::Ud).unwrap()).collect();
-    let shots = Recorded::new(tape, "run.h5", forms, stamps, turns, &mut registrar).unwrap();
+    let forms = tape.links.iter().map(|link| ShotConverter::new(link.geometry, Kind::Ud).unwrap()).collect();
+    let shots = RecordedShots::new(tape, "run.h5", forms, stamps, turns, &mut registrar).unwrap();
     let config = Config { links: 2, free_running: pace, seed: Some(1), ..Config::default() };
     let probe = Probe::with(shots, registrar.finish(), config, open).unwrap();
     Bench { probe, log, sequence: 0 }
@@ -212,7 +215,7 @@ fn every_framing_carries_exactly_the_recorded_packets() {
         [(Kind::Ud, &framing::Ud), (Kind::Counted, &framing::Counted), (Kind::Udp, &framing::Udp)];
     assert!(Kind::with_set_up().eq(framings.map(|(kind, _)| kind)));
     for (kind, framing) in framings {
-        let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
+        let mut bench = bench(tape(), Pace::Max, StampSource::Original, Some(1));
         let begun = bench.start(1, kind, [0, 1], ALL);
         assert_eq!(begun.1, 10);
         bench.work();
@@ -240,7 +243,7 @@ fn every_framing_carries_exactly_the_recorded_packets() {
 
 #[test]
 fn shots_keep_their_spacing_across_passes() {
-    let mut bench = bench(tape(), Pace::Recorded(2.0), Stamps::Original, Some(2));
+    let mut bench = bench(tape(), Pace::Recorded(2.0), StampSource::Original, Some(2));
     bench.log.now.set(77);
     let begun = bench.start(1, Kind::Udp, [0, 1], ALL);
     bench.work();
@@ -266,7 +269,7 @@ fn shots_keep_their_spacing_across_passes() {
 
 #[test]
 fn changed_streams_and_times_are_in_valid_records() {
-    let mut bench = bench(tape(), Pace::Max, Stamps::Now, Some(1));
+    let mut bench = bench(tape(), Pace::Max, StampSource::Now, Some(1));
     let begun = bench.start(1, Kind::Ud, [40, 41], ALL);
     bench.work();
     let shots = bench.shots(&framing::Ud, begun);
@@ -281,7 +284,7 @@ fn changed_streams_and_times_are_in_valid_records() {
 
 #[test]
 fn a_new_receiver_rewinds_and_the_same_one_continues() {
-    let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
+    let mut bench = bench(tape(), Pace::Max, StampSource::Original, Some(1));
     // Four numbers, one of which has no row.
     let begun = bench.start(1, Kind::Ud, [0, 1], Start { shots: 4, ..ALL });
     bench.work();
@@ -301,7 +304,7 @@ fn a_new_receiver_rewinds_and_the_same_one_continues() {
 
 #[test]
 fn geometry_and_events_of_a_recording_are_fixed() {
-    let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
+    let mut bench = bench(tape(), Pace::Max, StampSource::Original, Some(1));
     let fewer = Geometry::new(10, 449, 16, Packing::Int16Le, 0).unwrap();
     let refusal = |reply| match reply {
         Reply::Refused { refusal, .. } => refusal,
@@ -322,7 +325,7 @@ fn a_pattern_period_is_announced_only_if_it_holds() {
     let period = |turns, streams: [u32; 2]| {
         let mut tape = tape();
         tape.links.iter_mut().zip(streams).for_each(|(link, stream)| link.stream = stream);
-        let mut bench = bench(tape, Pace::Max, Stamps::Original, turns);
+        let mut bench = bench(tape, Pace::Max, StampSource::Original, turns);
         match bench.ask(1, Request::Query) {
             Reply::Describe(describe) => describe.pattern_period,
             other => panic!("{other:?}"),
@@ -333,7 +336,7 @@ fn a_pattern_period_is_announced_only_if_it_holds() {
 
 #[test]
 fn a_read_error_is_returned_by_its_shot() {
-    let mut bench = bench(Memory { broken: Some(3), ..tape() }, Pace::Max, Stamps::Original, Some(1));
+    let mut bench = bench(Memory { broken: Some(3), ..tape() }, Pace::Max, StampSource::Original, Some(1));
     bench.start(1, Kind::Ud, [0, 1], ALL);
     let error = loop {
         if bench.probe.next(0) == Step::Fire
@@ -352,11 +355,11 @@ fn a_read_error_is_returned_by_its_shot() {
 #[test]
 fn empty_recordings_and_differing_links_are_refused() {
     let made = |tape: Memory, stamps| {
-        let forms = tape.links.iter().map(|link| Form::new(link.geometry, Kind::Ud).unwrap()).collect();
-        Recorded::new(tape, "", forms, stamps, Some(1), &mut Registrar::new()).unwrap_err().to_string()
+        let forms = tape.links.iter().map(|link| ShotConverter::new(link.geometry, Kind::Ud).unwrap()).collect();
+        RecordedShots::new(tape, "", forms, stamps, Some(1), &mut Registrar::new()).unwrap_err().to_string()
     };
-    assert!(made(Memory { rows: Vec::new(), ..tape() }, Stamps::Original).contains("no shot to send"));
+    assert!(made(Memory { rows: Vec::new(), ..tape() }, StampSource::Original).contains("no shot to send"));
     let mut other = tape();
     other.links[1].geometry = Geometry::new(10, 401, 16, Packing::Int16Le, 0).unwrap();
-    assert!(made(other, Stamps::Original).contains("link 1"));
+    assert!(made(other, StampSource::Original).contains("link 1"));
 }

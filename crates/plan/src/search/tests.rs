@@ -25,21 +25,23 @@ impl Machine {
         chance.unit() < (1.0 - self.spoilt) * unspoilt
     }
 
-    fn search(&self, question: Question, seed: u64) -> (Answer, u32) {
+    fn search(&self, question: SearchConfig, seed: u64) -> (Estimate, u32) {
         let mut chance = Random::new(seed);
         let mut search = Search::new(question).unwrap();
         while let Some(rate) = search.next() {
             assert!(rate >= question.from * 0.999 && rate <= question.to * (1.0 + question.precision), "{rate}");
-            search.tell(rate, self.passes(rate, &mut chance));
+            search.record(rate, self.passes(rate, &mut chance));
         }
-        (search.answer(), search.made())
+        (search.estimate(), search.made())
     }
 }
 
-const WIDE: Question = Question { from: 0.1, to: 100.0, precision: 0.02, confidence: 0.95, passing: 0.5, trials: 100 };
-const QUICK: Question = Question { from: 1.0, to: 20.0, precision: 0.1, confidence: 0.95, passing: 0.5, trials: 60 };
+const WIDE: SearchConfig =
+    SearchConfig { from: 0.1, to: 100.0, precision: 0.02, confidence: 0.95, passing: 0.5, trials: 100 };
+const QUICK: SearchConfig =
+    SearchConfig { from: 1.0, to: 20.0, precision: 0.1, confidence: 0.95, passing: 0.5, trials: 60 };
 
-fn holds(answer: &Answer, truth: f64) -> bool {
+fn holds(answer: &Estimate, truth: f64) -> bool {
     answer.low.is_none_or(|low| low <= truth) && answer.high.is_none_or(|high| truth <= high)
 }
 
@@ -56,7 +58,7 @@ fn machines(width: f64, spoilt: f64, passing: f64) -> impl Iterator<Item = (u64,
 const RUNS: u64 = 100;
 
 /// Returns the share of machines whose threshold is in the interval; 1 if there are too few machines.
-fn coverage(machines: impl Iterator<Item = (u64, Machine)>, question: Question) -> f64 {
+fn coverage(machines: impl Iterator<Item = (u64, Machine)>, question: SearchConfig) -> f64 {
     let (mut covered, mut all) = (0, 0);
     for (seed, machine) in machines {
         covered += u64::from(holds(&machine.search(question, seed).0, machine.truth));
@@ -69,7 +71,7 @@ fn coverage(machines: impl Iterator<Item = (u64, Machine)>, question: Question) 
 fn intervals_have_the_stated_coverage_on_every_machine() {
     for (width, spoilt) in [(0.0, 0.0), (0.01, 0.0), (0.05, 0.02), (0.3, 0.0), (0.02, 0.15), (0.1, 0.3)] {
         for confidence in [0.6, 0.95] {
-            let question = Question { confidence, ..QUICK };
+            let question = SearchConfig { confidence, ..QUICK };
             let share = coverage(machines(width, spoilt, 0.5), question);
             println!("width {width}, spoilt {spoilt}: {share:.3} of the intervals hold, {confidence} required");
             assert!(share >= confidence, "width {width}, spoilt {spoilt}: {share} of {confidence}");
@@ -81,7 +83,7 @@ fn intervals_have_the_stated_coverage_on_every_machine() {
 fn intervals_hold_at_any_stop_and_pass_probability() {
     for passing in [0.3, 0.5, 0.8] {
         for trials in [1, 5, 12, 30] {
-            let question = Question { passing, trials, confidence: 0.8, ..QUICK };
+            let question = SearchConfig { passing, trials, confidence: 0.8, ..QUICK };
             let share = coverage(machines(0.05, 0.05, passing), question);
             assert!(share >= 0.8, "passing {passing}, {trials} trials: {share}");
         }
@@ -93,7 +95,7 @@ fn a_quiet_machine_needs_about_thirty_trials() {
     for truth in [0.35, 3.21, 12.0, 41.9, 77.7] {
         let machine = Machine { truth, width: 0.0, spoilt: 0.0, passing: 0.5 };
         let (answer, made) = machine.search(WIDE, 1);
-        assert!(answer.reached && made <= 35, "{truth}: {made} trials, {answer:?}");
+        assert!(answer.is_precise && made <= 35, "{truth}: {made} trials, {answer:?}");
         assert!(holds(&answer, truth) && (answer.rate / truth - 1.0).abs() < 0.02, "{truth}: {answer:?}");
         assert!(answer.high.unwrap() / answer.low.unwrap() < 1.0201);
     }
@@ -105,7 +107,7 @@ fn a_noisy_machine_gives_a_rate_and_its_interval() {
     for seed in seeds(0..20) {
         let machine = Machine { truth: 23.0, width: 0.02, spoilt: 0.1, passing: 0.5 };
         let (answer, made) = machine.search(WIDE, seed);
-        assert!(answer.reached || made == 100, "{made} trials, {answer:?}");
+        assert!(answer.is_precise || made == 100, "{made} trials, {answer:?}");
         (runs, far) = (runs + 1, far + u32::from((answer.rate / 23.0 - 1.0).abs() > 0.1));
         let (low, high) = (answer.low.unwrap_or(0.1), answer.high.unwrap_or(100.0));
         assert!(low < answer.rate && answer.rate < high, "{answer:?}");
@@ -118,7 +120,7 @@ fn a_rate_outside_the_range_is_reported_as_such() {
     for (truth, above) in [(1e-3, false), (1e6, true)] {
         let machine = Machine { truth, width: 0.0, spoilt: 0.0, passing: 0.5 };
         let (answer, made) = machine.search(WIDE, 1);
-        assert!(answer.reached && made <= 40, "{made} trials, {answer:?}");
+        assert!(answer.is_precise && made <= 40, "{made} trials, {answer:?}");
         assert_eq!((answer.low.is_some(), answer.high.is_some()), (above, !above), "{answer:?}");
     }
 }
@@ -131,13 +133,13 @@ fn the_same_results_give_the_same_search() {
 
 #[test]
 fn the_interval_is_unbounded_before_the_first_trial() {
-    let answer = Search::new(WIDE).unwrap().answer();
-    assert_eq!((answer.low, answer.high, answer.reached), (None, None, false));
+    let answer = Search::new(WIDE).unwrap().estimate();
+    assert_eq!((answer.low, answer.high, answer.is_precise), (None, None, false));
 }
 
 #[test]
 fn invalid_parameters_are_refused() {
-    let refused = |change: fn(&mut Question)| {
+    let refused = |change: fn(&mut SearchConfig)| {
         let mut question = WIDE;
         change(&mut question);
         Search::new(question).unwrap_err()

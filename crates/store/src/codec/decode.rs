@@ -69,7 +69,7 @@ impl Decoder {
     }
 
     /// Creates one decoder per link of a compressed run, and none for an uncompressed run.
-    pub(crate) fn of_links(codec: Option<Codec>, links: impl Iterator<Item = Geometry>) -> Vec<Self> {
+    pub(crate) fn for_links(codec: Option<Codec>, links: impl Iterator<Item = Geometry>) -> Vec<Self> {
         codec.map_or_else(Vec::new, |codec| links.map(|geometry| Self::new(codec, geometry)).collect())
     }
 

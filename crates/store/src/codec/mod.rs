@@ -25,7 +25,7 @@ use std::str::FromStr;
 
 pub use decode::{DecodeError, Decoder};
 pub use encode::Encoder;
-pub use workers::held;
+pub use workers::max_held_buffers;
 
 /// Identifier of the filter in HDF5's registry.
 pub(crate) const FILTER: i32 = 32008;
@@ -80,7 +80,7 @@ impl Codec {
     }
 
     /// Returns the codec for the filter parameters of a dataset, or `None` if it is not supported.
-    pub(crate) fn of_filter(values: &[u32]) -> Option<Self> {
+    pub(crate) fn from_filter(values: &[u32]) -> Option<Self> {
         match values.get(4)? {
             2 => Some(Self::Lz4),
             3 => Some(Self::Zstd(values.get(5).map_or(0, |level| *level as i32))),

@@ -115,9 +115,9 @@ fn invalid_block_sizes_are_refused() {
 #[test]
 fn filter_parameters_identify_the_codec() {
     for codec in [Codec::Lz4, Codec::Zstd(1), Codec::Zstd(-5)] {
-        assert_eq!(Codec::of_filter(&codec.filter(Packing::Packed12)), Some(codec));
+        assert_eq!(Codec::from_filter(&codec.filter(Packing::Packed12)), Some(codec));
     }
-    assert_eq!(Codec::of_filter(&[0, 5, 2, 0]), None);
+    assert_eq!(Codec::from_filter(&[0, 5, 2, 0]), None);
     assert!("gzip".parse::<Codec>().unwrap_err().contains("lz4 or zstd"));
 }
 

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 const BACKLOG: usize = 4;
 
 /// Returns the maximum number of shot buffers that compression on `threads` threads holds.
-pub fn held(threads: usize) -> usize {
+pub fn max_held_buffers(threads: usize) -> usize {
     threads * (1 + BACKLOG)
 }
 
@@ -29,7 +29,7 @@ struct Job {
 
 /// A shot that a thread has processed.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct CompletedShot {
     /// Tag passed to [`Workers::submit`].
     pub tag: u64,
     /// Data to write: the compressed chunk, or the uncompressed shot.
@@ -48,7 +48,7 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     job_available: Condvar,
-    completed: Mutex<Vec<Made>>,
+    completed: Mutex<Vec<CompletedShot>>,
 }
 
 /// Compression threads and their pool of output buffers.
@@ -62,7 +62,7 @@ pub(crate) struct Workers {
 /// Allocates output buffers: one per shot held by the compression and one per write in flight.
 ///
 /// The returned table has their region after the existing regions.
-pub(crate) fn room(
+pub(crate) fn output_pool(
     regions: &Regions,
     threads: usize,
     in_flight: usize,
@@ -70,7 +70,7 @@ pub(crate) fn room(
 ) -> Result<(Arc<Pool>, Regions), MemoryError> {
     let slot = geometries.iter().map(Geometry::slot_bytes).max().unwrap_or(0);
     let mut registrar = regions.extend();
-    let pool = Pool::new(&mut registrar, (held(threads) + in_flight) as u32, slot)?;
+    let pool = Pool::new(&mut registrar, (max_held_buffers(threads) + in_flight) as u32, slot)?;
     Ok((pool, registrar.finish()))
 }
 
@@ -98,7 +98,7 @@ impl Workers {
 
     /// Queues a shot, or returns it if the queue is full.
     pub fn submit(&mut self, tag: u64, link: usize, shot: Buffer) -> Result<(), Buffer> {
-        if self.in_flight >= held(self.threads.len()) {
+        if self.in_flight >= max_held_buffers(self.threads.len()) {
             return Err(shot);
         }
         let Some(out) = self.out.take() else { return Err(shot) };
@@ -109,7 +109,7 @@ impl Workers {
     }
 
     /// Returns the shots that have completed since the last call.
-    pub fn made(&mut self) -> Vec<Made> {
+    pub fn drain_completed(&mut self) -> Vec<CompletedShot> {
         let made = std::mem::take(&mut *lock(&self.shared.completed));
         self.in_flight -= made.len();
         made
@@ -148,8 +148,8 @@ fn worker_loop(shared: &Shared, encoders: Vec<Encoder>, wake: &Wake) {
             None
         });
         let made = match encoded {
-            Some(bytes) => Made { tag, buffer: out, compressed: Some(bytes) },
-            None => Made { tag, buffer: shot, compressed: None },
+            Some(bytes) => CompletedShot { tag, buffer: out, compressed: Some(bytes) },
+            None => CompletedShot { tag, buffer: shot, compressed: None },
         };
         lock(&shared.completed).push(made);
         wake.wake();

@@ -2,7 +2,7 @@
 
 /// Kind of options that a format takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum OptionKind {
     /// No options.
     Nothing,
     /// Geometry of an ultrasound array and its transmissions: [`super::Array`].
@@ -13,7 +13,7 @@ pub enum Takes {
     Zarr,
 }
 
-impl Takes {
+impl OptionKind {
     /// Returns the name for reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -80,9 +80,9 @@ pub struct About {
     /// One-line summary.
     pub summary: &'static str,
     /// File extensions that imply the format, without the dot, the usual one first. If empty, the format must be named.
-    pub endings: &'static [&'static str],
+    pub extensions: &'static [&'static str],
     /// Options that the format takes.
-    pub takes: Takes,
+    pub option_kind: OptionKind,
     /// Kind of output.
     pub target: Target,
     /// Representations of losses; empty if the format has none.

@@ -4,7 +4,7 @@
 //! index of its contiguous blocks. Lost shots, missing packets and pauses are all gaps without filler samples.
 //! (<https://github.com/MITHaystack/digital_rf>; in the format of version 2.6 of its library.)
 
-use super::about::{About, Losses, Takes, Target};
+use super::about::{About, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::{Options, Radio};
@@ -23,8 +23,8 @@ use std::path::PathBuf;
 pub(super) const ABOUT: About = About {
     name: "digital-rf",
     summary: "A folder of Digital RF",
-    endings: &[],
-    takes: Takes::Radio,
+    extensions: &[],
+    option_kind: OptionKind::Radio,
     target: Target::Folder,
     losses: &[Losses::Gap],
     feature: None,

@@ -3,7 +3,7 @@
 //! A format is a module with its description `ABOUT` and its function `write`, and a line in the table below. A format
 //! that creates a folder also lists its files in `own`, so that another export may replace it.
 
-use super::about::{About, Takes};
+use super::about::{About, OptionKind};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::Options;
@@ -70,8 +70,8 @@ impl Format {
     }
 
     /// Returns the formats that take a kind of options.
-    pub fn taking(kind: Takes) -> impl Iterator<Item = Self> {
-        Self::ALL.iter().copied().filter(move |format| format.about().takes == kind)
+    pub fn with_options(kind: OptionKind) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |format| format.about().option_kind == kind)
     }
 
     /// Returns the format with this name.
@@ -82,7 +82,7 @@ impl Format {
     /// Returns the format implied by the extension of a file name.
     pub fn implied_by(to: &Path) -> Option<Self> {
         let ending = to.extension()?.to_str()?;
-        Self::ALL.iter().copied().find(|format| format.about().endings.contains(&ending))
+        Self::ALL.iter().copied().find(|format| format.about().extensions.contains(&ending))
     }
 }
 
@@ -93,7 +93,7 @@ pub const HEADER: [&str; 7] = ["format", "names", "what it is", "makes", "option
 /// feature required for object stores.
 pub fn rows() -> Vec<[String; 7]> {
     let row = |format: &Format| {
-        let About { name, summary, endings, takes, target, losses, feature } = *format.about();
+        let About { name, summary, extensions: endings, option_kind: takes, target, losses, feature } = *format.about();
         let endings: Vec<_> = endings.iter().map(|ending| format!(".{ending}")).collect();
         let losses: Vec<_> = losses.iter().map(|losses| losses.name()).collect();
         [
@@ -117,7 +117,7 @@ mod tests {
     fn names_and_extensions_are_unique() {
         for format in Format::ALL.iter().copied() {
             assert_eq!(Format::named(format.name()), Some(format));
-            for ending in format.about().endings {
+            for ending in format.about().extensions {
                 assert_eq!(Format::implied_by(Path::new(&format!("a.b.{ending}"))), Some(format), "{ending}");
             }
         }

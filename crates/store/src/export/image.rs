@@ -1,6 +1,6 @@
 //! Byte-for-byte copy of a recording on a raw device ([`crate::nvme`]) to an HDF5 file.
 
-use super::about::{About, Losses, Takes, Target};
+use super::about::{About, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::Options;
@@ -17,8 +17,8 @@ use std::path::Path;
 pub(super) const ABOUT: About = About {
     name: "hdf5",
     summary: "The recording as it is, from a raw device",
-    endings: &["h5"],
-    takes: Takes::Nothing,
+    extensions: &["h5"],
+    option_kind: OptionKind::Nothing,
     target: Target::File,
     losses: &[Losses::Mask],
     feature: None,
@@ -68,7 +68,7 @@ pub(super) fn write(
     shots.count_all()?;
     let bytes = draft.bytes();
     draft.finish()?;
-    if shots.recording().ended()?.is_none() {
+    if shots.recording().final_counters()?.is_none() {
         notes.push(
             "the run goes on, or broke off: it has what was visible (shotline recover finds what was not)".into(),
         );

@@ -25,7 +25,7 @@ mod zea;
 
 use crate::draft::Replace;
 use crate::read::Recording;
-pub use about::{About, Losses, Takes, Target};
+pub use about::{About, Losses, OptionKind, Target};
 pub use array::Array;
 use destination::Destination;
 pub use error::ExportError;
@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 
 /// Report of an export.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Exported {
+pub struct ExportReport {
     /// Name of the format.
     pub format: &'static str,
     /// Path or address of the output.
@@ -74,7 +74,7 @@ pub fn export(
     to: &Path,
     replace: bool,
     progress: Progress<'_>,
-) -> Result<Exported, ExportError> {
+) -> Result<ExportReport, ExportError> {
     options.check(format.about())?;
     // Refuse to replace the recording itself, under any name, or a folder that contains it.
     if let (Ok(recording_path), Ok(destination)) = (recording.path().canonicalize(), to.canonicalize())
@@ -88,7 +88,7 @@ pub fn export(
     let replace = if replace { Replace::Folder(own::find_foreign) } else { Replace::Nothing };
     let bytes = format.write(&mut shots, options, &Destination { path: to, replace }, &mut notes)?;
     let counters = shots.counters();
-    Ok(Exported {
+    Ok(ExportReport {
         format: format.name(),
         to: to.to_owned(),
         links: shots.links().len(),

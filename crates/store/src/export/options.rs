@@ -1,6 +1,6 @@
 //! Format-specific options.
 
-use super::about::{About, Takes};
+use super::about::{About, OptionKind};
 use super::array::Array;
 use super::error::ExportError;
 
@@ -40,28 +40,28 @@ pub enum Options {
 
 impl Options {
     /// Returns the default options of a kind.
-    pub fn of(takes: Takes) -> Self {
+    pub fn of(takes: OptionKind) -> Self {
         match takes {
-            Takes::Nothing => Self::Nothing,
-            Takes::Array => Self::Array(Array::default()),
-            Takes::Radio => Self::Radio(Radio::default()),
-            Takes::Zarr => Self::Zarr(ZarrOptions::default()),
+            OptionKind::Nothing => Self::Nothing,
+            OptionKind::Array => Self::Array(Array::default()),
+            OptionKind::Radio => Self::Radio(Radio::default()),
+            OptionKind::Zarr => Self::Zarr(ZarrOptions::default()),
         }
     }
 
     /// Returns the kind of the options.
-    pub fn kind(&self) -> Takes {
+    pub fn kind(&self) -> OptionKind {
         match self {
-            Self::Nothing => Takes::Nothing,
-            Self::Array(_) => Takes::Array,
-            Self::Radio(_) => Takes::Radio,
-            Self::Zarr(_) => Takes::Zarr,
+            Self::Nothing => OptionKind::Nothing,
+            Self::Array(_) => OptionKind::Array,
+            Self::Radio(_) => OptionKind::Radio,
+            Self::Zarr(_) => OptionKind::Zarr,
         }
     }
 
     /// Checks that the options are of the kind that the format takes.
     pub(super) fn check(&self, format: &About) -> Result<(), ExportError> {
-        if self.kind() == format.takes { Ok(()) } else { Err(self.misfit(format)) }
+        if self.kind() == format.option_kind { Ok(()) } else { Err(self.misfit(format)) }
     }
 
     pub(super) fn array(&self, format: &About) -> Result<&Array, ExportError> {
@@ -86,10 +86,10 @@ impl Options {
     }
 
     fn misfit(&self, format: &About) -> ExportError {
-        let (expected, found) = (format.takes.name(), self.kind().name());
+        let (expected, found) = (format.option_kind.name(), self.kind().name());
         let why = format!(
             "expected options of the kind {expected:?}, found {found:?}: Options::of(Takes::{:?}) has the defaults",
-            format.takes
+            format.option_kind
         );
         ExportError::Unfit { format: format.name, why }
     }
@@ -102,9 +102,9 @@ mod tests {
 
     #[test]
     fn options_of_another_kind_are_refused_with_a_remedy() {
-        for (format, found) in [(Format::Zea, Options::Nothing), (Format::Hdf5, Options::of(Takes::Array))] {
+        for (format, found) in [(Format::Zea, Options::Nothing), (Format::Hdf5, Options::of(OptionKind::Array))] {
             let refused = found.check(format.about()).unwrap_err().to_string();
-            let remedy = format!("Options::of(Takes::{:?})", format.about().takes);
+            let remedy = format!("Options::of(Takes::{:?})", format.about().option_kind);
             assert!(refused.contains(found.kind().name()) && refused.contains(&remedy), "{refused}");
         }
     }

@@ -1,6 +1,6 @@
 //! Packet capture of the recorded shots, for Wireshark ([`crate::pcapng`]).
 
-use super::about::{About, Losses, Takes, Target};
+use super::about::{About, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::Options;
@@ -11,8 +11,8 @@ use std::cell::Cell;
 pub(super) const ABOUT: About = About {
     name: "pcapng",
     summary: "The packets that the shots came in, for Wireshark",
-    endings: &["pcapng"],
-    takes: Takes::Nothing,
+    extensions: &["pcapng"],
+    option_kind: OptionKind::Nothing,
     target: Target::File,
     losses: &[Losses::Gap],
     feature: None,

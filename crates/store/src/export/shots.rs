@@ -201,7 +201,7 @@ impl<'a> Shots<'a> {
         mut each: impl FnMut(Shot<'_>) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
         let geometry = self.link(link).geometry;
-        let mut slots = self.recording.slots();
+        let mut slots = self.recording.slot_reader();
         let mut samples = vec![0; usize::from(geometry.channels()) * geometry.samples() as usize];
         let total = (self.rows.end - self.rows.start) * self.links.len() as u64;
         let mut next = None;

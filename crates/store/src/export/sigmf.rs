@@ -4,7 +4,7 @@
 //! timeline, so lost shots are omitted from the data. Missing packets of a shot are zeros, marked by an annotation.
 //! (<https://sigmf.org>, specification 1.2.)
 
-use super::about::{About, Losses, Takes, Target};
+use super::about::{About, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::{Options, Radio};
@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 pub(super) const ABOUT: About = About {
     name: "sigmf",
     summary: "NAME.sigmf-meta and NAME.sigmf-data",
-    endings: &["sigmf-meta", "sigmf-data", "sigmf"],
-    takes: Takes::Radio,
+    extensions: &["sigmf-meta", "sigmf-data", "sigmf"],
+    option_kind: OptionKind::Radio,
     target: Target::Pairs,
     losses: &[Losses::Gap, Losses::Mask],
     feature: None,
@@ -58,7 +58,7 @@ pub(super) fn write(
 /// Returns the path without a SigMF extension.
 fn base(to: &Path) -> PathBuf {
     let ending = to.extension().and_then(|extension| extension.to_str());
-    if ending.is_some_and(|ending| ABOUT.endings.contains(&ending)) { to.with_extension("") } else { to.to_owned() }
+    if ending.is_some_and(|ending| ABOUT.extensions.contains(&ending)) { to.with_extension("") } else { to.to_owned() }
 }
 
 fn suffixed(path: &Path, suffix: &str) -> PathBuf {

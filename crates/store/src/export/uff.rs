@@ -3,7 +3,7 @@
 //! Samples are single-precision numbers, which represent 16-bit integers exactly; missing samples are NaN. Lost shots
 //! take no space in the file and read as NaN. (USTB's `uff` classes; read by pyuff_ustb 3.)
 
-use super::about::{About, Losses, Takes, Target};
+use super::about::{About, Losses, OptionKind, Target};
 use super::array::{Array, Frames};
 use super::destination::Destination;
 use super::error::ExportError;
@@ -18,8 +18,8 @@ use ndarray::ArrayView2;
 pub(super) const ABOUT: About = About {
     name: "uff",
     summary: "Ultrasound File Format of the UltraSound ToolBox (HDF5)",
-    endings: &["uff"],
-    takes: Takes::Array,
+    extensions: &["uff"],
+    option_kind: OptionKind::Array,
     target: Target::File,
     losses: &[Losses::Nan],
     feature: None,

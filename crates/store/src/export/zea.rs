@@ -4,7 +4,7 @@
 //! `shot_state` of each shot, and `missing` with the ranges of missing samples in partial shots.
 //! (<https://github.com/tue-bmd/zea>, `zea/data/spec.py`.)
 
-use super::about::{About, Losses, Takes, Target};
+use super::about::{About, Losses, OptionKind, Target};
 use super::array::{Array, Frames};
 use super::destination::Destination;
 use super::error::ExportError;
@@ -21,8 +21,8 @@ use std::str::FromStr;
 pub(super) const ABOUT: About = About {
     name: "zea",
     summary: "zea's HDF5 format",
-    endings: &[],
-    takes: Takes::Array,
+    extensions: &[],
+    option_kind: OptionKind::Array,
     target: Target::File,
     losses: &[Losses::Mask],
     feature: None,

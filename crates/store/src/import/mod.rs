@@ -26,7 +26,7 @@ pub use format::{Format, HEADER, rows};
 pub use options::ImportOptions;
 use source::{NumberRange, Source};
 use std::path::Path;
-pub use write::{Imported, Progress};
+pub use write::{ImportReport, Progress};
 
 /// Imports `from`, a path or an object store `s3://bucket/prefix`, as the recording `to`.
 ///
@@ -38,7 +38,7 @@ pub fn import(
     to: &Path,
     options: &ImportOptions,
     progress: Progress<'_>,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportReport, ImportError> {
     if options.rate_hz == Some(0) {
         let found = "--rate-hz: expected 1 or more, found 0: leave it out if the sample rate is not known";
         return Err(ImportError::format(from, found));

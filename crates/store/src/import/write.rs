@@ -25,7 +25,7 @@ const WAIT: Option<Duration> = Some(Duration::from_millis(50));
 
 /// Report of an import.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Imported {
+pub struct ImportReport {
     /// Format of the source.
     pub format: &'static str,
     /// Path of the recording.
@@ -59,7 +59,7 @@ pub(super) fn write(
     options: &ImportOptions,
     scale: f64,
     progress: Progress<'_>,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportReport, ImportError> {
     let SourceInfo { format, numbers, mut run, shots, notes } = source.info().clone();
     run.config.push_str(&format!("scale = {scale:?}\n"));
     let links = run.links.len() as u32;
@@ -96,7 +96,7 @@ pub(super) fn write(
         notes.push(format!("{left_out} samples share a packet with missing ones, and are left out with it"));
     }
     notes.extend(report.warnings);
-    Ok(Imported {
+    Ok(ImportReport {
         format,
         to: to.to_owned(),
         channels: run.links.iter().map(|link| link.geometry.channels()).collect(),

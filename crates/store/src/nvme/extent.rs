@@ -149,7 +149,7 @@ impl Extent {
     }
 
     /// Whether the directory still has this run here: another recording may have taken its place.
-    pub(crate) fn stands(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         let Inner { device, name, run_id, at, .. } = &*self.0;
         let same = |entry: &Entry| (&entry.name, &entry.run_id, entry.at) == (name, run_id, *at);
         Directory::of(device).is_ok_and(|directory| directory.runs.iter().any(same))

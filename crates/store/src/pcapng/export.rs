@@ -1,6 +1,6 @@
 //! Export of a recording as a packet capture.
 
-use super::link::{Ends, LinkCapture, comment, to_utc};
+use super::link::{Endpoints, LinkCapture, comment, to_utc};
 use super::write::Writer;
 use crate::StoreError;
 use crate::read::Recording;
@@ -50,14 +50,15 @@ pub fn export(
     let first = if rows.is_empty() { 0 } else { recording.row(rows.start, 0)?.number };
     let mut links = Vec::new();
     for (index, link) in run.links.iter().enumerate() {
-        let of = LinkCapture::new((run, link, index), first, first_stamp(recording, &rows, index)?, Ends::default());
+        let of =
+            LinkCapture::new((run, link, index), first, first_stamp(recording, &rows, index)?, Endpoints::default());
         let of = of.ok_or_else(|| {
             StoreError::format(recording.path(), format!("expected a known framing, found {:?}", run.framing))
         })?;
         writer.interface(&of.interface).map_err(failed)?;
         links.push(of);
     }
-    let mut slots = recording.slots();
+    let mut slots = recording.slot_reader();
     let mut exported = ExportedCapture::default();
     for row in rows.clone() {
         for (index, link) in links.iter_mut().enumerate() {
@@ -84,7 +85,7 @@ pub fn export(
             break;
         }
     }
-    let ended = recording.ended()?.unwrap_or_default();
+    let ended = recording.final_counters()?.unwrap_or_default();
     let unassigned: Vec<_> = ended.totals.into_iter().collect();
     for (index, (link, info)) in links.iter().zip(&run.links).enumerate() {
         let counters = ended.books.streams.iter().find(|counters| counters.stream == info.stream);

@@ -22,7 +22,7 @@ const TAI_MINUS_UTC_S: i64 = 37;
 
 /// Known endpoints of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ends {
+pub struct Endpoints {
     /// Address of the sender.
     pub source: Option<SocketAddr>,
     /// Address of the receiver.
@@ -67,7 +67,7 @@ impl LinkCapture {
         (run, link, index): (&RunInfo, &LinkInfo, usize),
         first: u64,
         stamp: (u64, u64),
-        ends: Ends,
+        ends: Endpoints,
     ) -> Option<Self> {
         let kind = run.framing_kind()?;
         let port = kind.description().port_of(index as u16);

@@ -1,6 +1,6 @@
 //! Writes shots to a capture as they arrive.
 
-use super::link::{Ends, LinkCapture, comment, to_utc};
+use super::link::{Endpoints, LinkCapture, comment, to_utc};
 use super::write::Writer;
 use crate::info::RunInfo;
 use crate::recorder::{Report, WHOLE_RUN};
@@ -21,7 +21,7 @@ pub struct Live {
     path: PathBuf,
     file: File,
     run: RunInfo,
-    ends: Vec<Ends>,
+    ends: Vec<Endpoints>,
     writer: Writer<File>,
     /// Created with the first event, whose number is the first of the sequence numbers.
     links: Vec<LinkCapture>,
@@ -33,7 +33,7 @@ pub struct Live {
 
 impl Live {
     /// Creates the file with a description of each link. `ends` are the known endpoints of each link.
-    pub fn create(path: &Path, overwrite: bool, run: RunInfo, ends: Vec<Ends>) -> Result<Self, StoreError> {
+    pub fn create(path: &Path, overwrite: bool, run: RunInfo, ends: Vec<Endpoints>) -> Result<Self, StoreError> {
         layout::check_target(path, overwrite)?;
         // Invalid runs are rejected before the file is created.
         let links = links_of(&run, &ends, None)?;
@@ -145,7 +145,7 @@ impl Live {
 }
 
 /// Creates the links of a run that starts with this event.
-fn links_of(run: &RunInfo, ends: &[Ends], event: Option<&Event>) -> Result<Vec<LinkCapture>, StoreError> {
+fn links_of(run: &RunInfo, ends: &[Endpoints], event: Option<&Event>) -> Result<Vec<LinkCapture>, StoreError> {
     let link = |(index, link)| {
         let shots = event.map_or(&[][..], |event| &event.shots);
         let own = shots.get(index).into_iter().chain(shots).flatten().find(|shot| shot.meta.stamp_tai_ns > 0);

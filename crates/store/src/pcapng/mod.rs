@@ -15,7 +15,7 @@ mod write;
 
 pub use export::{ExportedCapture, export};
 pub use frames::{CaptureError, Frame, LinkType, for_each_frame, is_capture, read_frames};
-pub use link::Ends;
+pub use link::Endpoints;
 pub use live::Live;
 pub use packet::{Datagram, Skipped, datagram, network};
 pub use packets::{AddressPair, Packets, framing};

@@ -1,6 +1,6 @@
 //! One file of a recording.
 
-use super::final_counters::{Ended, parse_counters};
+use super::final_counters::{FinalCounters, parse_counters};
 use crate::StoreError;
 use crate::info::RunInfo;
 use crate::layout::{self, Layout, StoredChunk};
@@ -100,7 +100,7 @@ impl RecordingFile {
         losses.ok_or_else(|| StoreError::format(&self.path, "expected known causes in /losses, found others"))
     }
 
-    pub(super) fn ended(&self) -> Result<Option<Ended>, StoreError> {
+    pub(super) fn ended(&self) -> Result<Option<FinalCounters>, StoreError> {
         Ok(parse_counters(&self.read(|layout| layout::table_bytes(&self.file, layout.books, &self.path))?))
     }
 

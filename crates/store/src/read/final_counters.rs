@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Counters written when the run ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct FinalCounters {
     /// Counters per stream.
     pub books: Books,
     /// Counters of the whole run, by name.
@@ -15,7 +15,7 @@ pub struct Ended {
 }
 
 /// Parses the rows of `/books`; `None` if there are none.
-pub(super) fn parse_counters(entries: &[u8]) -> Option<Ended> {
+pub(super) fn parse_counters(entries: &[u8]) -> Option<FinalCounters> {
     let (mut streams, mut totals) = (BTreeMap::<u32, StreamBooks>::new(), BTreeMap::new());
     for (stream, name, value) in entries.chunks_exact(BOOK_BYTES).filter_map(rows::parse_book) {
         if stream == WHOLE_RUN {
@@ -26,5 +26,5 @@ pub(super) fn parse_counters(entries: &[u8]) -> Option<Ended> {
         }
     }
     let books = Books { streams: streams.into_values().collect() };
-    (!entries.is_empty()).then_some(Ended { books, totals })
+    (!entries.is_empty()).then_some(FinalCounters { books, totals })
 }

@@ -9,8 +9,8 @@ mod final_counters;
 pub(crate) mod raw;
 mod recording;
 mod run;
-mod slots;
+mod slot_reader;
 
-pub use final_counters::Ended;
-pub use recording::{Recording, Stored};
-pub use slots::Slots;
+pub use final_counters::FinalCounters;
+pub use recording::{Recording, StoredShot};
+pub use slot_reader::SlotReader;

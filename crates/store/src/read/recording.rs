@@ -1,7 +1,7 @@
 //! A recording open for reading: one file, or a run of several files.
 
 use super::file::{RecordingFile, row_out_of_range};
-use super::final_counters::{Ended, parse_counters};
+use super::final_counters::{FinalCounters, parse_counters};
 use super::run::Run;
 use crate::StoreError;
 use crate::info::RunInfo;
@@ -31,11 +31,11 @@ enum Source {
 
 /// Location of the bytes of a shot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored<'a> {
+pub struct StoredShot<'a> {
     /// File that holds the shot.
     pub path: &'a Path,
     /// Offset in the file, in bytes.
-    pub at: u64,
+    pub offset: u64,
     /// Length in bytes.
     pub bytes: u32,
     /// `true` for a compressed chunk, `false` for the shot as it was on the wire.
@@ -94,7 +94,7 @@ impl Recording {
         }
     }
     /// Returns the number of rows for which space is allocated.
-    pub fn laid_out(&self) -> u64 {
+    pub fn allocated_rows(&self) -> u64 {
         match &self.source {
             Source::File(file) => file.layout().rows,
             // Only files that were opened before are read here, so this does not fail in practice.
@@ -117,7 +117,7 @@ impl Recording {
     }
     /// Returns `false` if another run has replaced the recording on its raw device since it was opened.
     pub(crate) fn is_current(&self) -> bool {
-        self.on_device().is_none_or(|one| matches!(&one.file, Medium::Extent(extent) if extent.stands()))
+        self.on_device().is_none_or(|one| matches!(&one.file, Medium::Extent(extent) if extent.is_current()))
     }
     /// Returns the files of a run; empty if the recording is a single file.
     pub fn parts(&self) -> &[FileEntry] {
@@ -173,7 +173,7 @@ impl Recording {
     }
 
     /// Returns the location of the bytes of a shot.
-    pub fn stored(&self, row: u64, link: usize) -> Result<Stored<'_>, StoreError> {
+    pub fn stored(&self, row: u64, link: usize) -> Result<StoredShot<'_>, StoreError> {
         let (path, stored) = match &self.source {
             Source::File(file) => (&file.path, file.stored(row, link)?),
             Source::Run(run) => {
@@ -181,7 +181,7 @@ impl Recording {
                 (&run.files[file], run.file(file)?.stored(row, link)?)
             }
         };
-        Ok(Stored { path, at: stored.at, bytes: stored.bytes, compressed: stored.compressed })
+        Ok(StoredShot { path, offset: stored.at, bytes: stored.bytes, compressed: stored.compressed })
     }
 
     /// Reads the ranges of shots that are in no row, or in a row as lost.
@@ -193,7 +193,7 @@ impl Recording {
     }
 
     /// Reads the final counters; `None` while the run continues, or if it was interrupted.
-    pub fn ended(&self) -> Result<Option<Ended>, StoreError> {
+    pub fn final_counters(&self) -> Result<Option<FinalCounters>, StoreError> {
         match &self.source {
             Source::File(file) => file.ended(),
             Source::Run(run) => Ok(parse_counters(&run.master.books)),

@@ -5,7 +5,7 @@
 use super::config::RecorderConfig;
 use crate::StoreError;
 use crate::codec::Codec;
-use crate::codec::workers::{self, Made, Workers};
+use crate::codec::workers::{self, CompletedShot, Workers};
 use crate::layout::{Layout, StoredChunk};
 use crate::sys::drive::Drive;
 use serde::Serialize;
@@ -58,7 +58,7 @@ pub(super) struct Compression {
     /// Where the next chunk goes.
     end: u64,
     /// Shots that are done and wait for room in the ring.
-    ready: VecDeque<Made>,
+    ready: VecDeque<CompletedShot>,
     pub chunks: Chunks,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn room(
     regions: &Regions,
 ) -> Result<(Arc<Pool>, Regions), StoreError> {
     let threads = config.compress_threads.unwrap_or_else(default_threads);
-    workers::room(regions, threads, config.in_flight as usize, geometries)
+    workers::output_pool(regions, threads, config.in_flight as usize, geometries)
         .map_err(|source| StoreError::Memory { source })
 }
 
@@ -108,9 +108,9 @@ impl Compression {
     }
 
     /// The next shot to write, if one is done.
-    pub fn next(&mut self) -> Option<Made> {
+    pub fn next(&mut self) -> Option<CompletedShot> {
         if self.ready.is_empty() {
-            self.ready.extend(self.workers.made());
+            self.ready.extend(self.workers.drain_completed());
         }
         self.ready.pop_front()
     }

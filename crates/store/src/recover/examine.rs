@@ -51,7 +51,7 @@ impl<'a> Examiner<'a> {
     pub(super) fn new(run: &'a RunInfo, opened: &'a Opened) -> Self {
         let largest = opened.layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) as usize;
         let raw = RawReader::new(&opened.file, largest);
-        let decoders = Decoder::of_links(opened.layout.codec, run.links.iter().map(|link| link.geometry));
+        let decoders = Decoder::for_links(opened.layout.codec, run.links.iter().map(|link| link.geometry));
         Self { run, opened, raw, decoders, unpacked: Vec::new() }
     }
 

@@ -3,16 +3,16 @@
 use super::mismatches::Mismatches;
 use super::verdict::LinkVerdict;
 use crate::StoreError;
-use crate::read::{Ended, Recording};
+use crate::read::{FinalCounters, Recording};
 use crate::rows::{NO_NUMBER, State};
-use crate::runs::{Run, push, union, union_telling};
+use crate::runs::{Run, push, union, union_with_overlaps};
 use crate::set::keeper::REMOVED_SHOTS;
 use crate::shot::Loss;
 use std::path::Path;
 
 pub(super) fn check(
     recording: &Recording,
-    ended: Option<&Ended>,
+    ended: Option<&FinalCounters>,
     all_losses: &[Loss],
     links: &[LinkVerdict],
     mismatches: &Mismatches,
@@ -64,7 +64,7 @@ pub(super) fn check(
 /// Checks the counters of one file of a run against its rows.
 fn check_part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
     let recording = Recording::open(path)?;
-    let Some(ended) = recording.ended()? else { return Ok(()) };
+    let Some(ended) = recording.final_counters()? else { return Ok(()) };
     let mut counts = [0; State::ALL.len()];
     for link in 0..recording.run().links.len() {
         for row in recording.rows_of(link) {
@@ -87,12 +87,12 @@ fn check_part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
 ///
 /// Gaps are checked only in a `whole` recording: the shot numbers between the rows of a stripe are in other files.
 fn check_numbers(stream: u32, present: &[Run], lost: &[Run], losses: &[Run], whole: bool, mismatches: &Mismatches) {
-    let rows = union_telling(&[present, lost].concat(), |at| {
+    let rows = union_with_overlaps(&[present, lost].concat(), |at| {
         mismatches.add(|| format!("stream {stream}: shot {at} is in two rows"));
     });
     let losses =
-        union_telling(losses, |at| mismatches.add(|| format!("stream {stream}: shot {at} is in /losses twice")));
-    union_telling(&[present, &losses].concat(), |at| {
+        union_with_overlaps(losses, |at| mismatches.add(|| format!("stream {stream}: shot {at} is in /losses twice")));
+    union_with_overlaps(&[present, &losses].concat(), |at| {
         mismatches.add(|| format!("stream {stream}: shot {at} is in a row with data, and in /losses"));
     });
     let all = union(&[rows, losses].concat());
@@ -102,7 +102,7 @@ fn check_numbers(stream: u32, present: &[Run], lost: &[Run], losses: &[Run], who
     }
 }
 
-fn check_counters(rows: u64, ended: &Ended, links: &[LinkVerdict], mismatches: &Mismatches) {
+fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], mismatches: &Mismatches) {
     for stream in &ended.books.streams {
         if !stream.balance() {
             mismatches.add(|| format!("the books of stream {} do not balance: {:?}", stream.stream, stream.entries()));

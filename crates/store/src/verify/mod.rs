@@ -47,14 +47,14 @@ impl Default for VerifyOptions {
 /// # Errors
 /// If the recording cannot be read.
 pub fn verify(path: &Path, options: &VerifyOptions) -> Result<Verdict, StoreError> {
-    verify_telling(path, options, &|_, _| ())
+    verify_with_progress(path, options, &|_, _| ())
 }
 
 /// Verifies a recording and reports progress as (rows done, all rows), from any thread.
 ///
 /// # Errors
 /// If the recording cannot be read.
-pub fn verify_telling(
+pub fn verify_with_progress(
     path: &Path,
     options: &VerifyOptions,
     progress: &(dyn Fn(u64, u64) + Sync),
@@ -62,7 +62,7 @@ pub fn verify_telling(
     let started = Instant::now();
     let recording = Recording::open(path)?;
     recording.check_index()?;
-    let (run, ended) = (recording.run(), recording.ended()?);
+    let (run, ended) = (recording.run(), recording.final_counters()?);
     let losses = recording.losses()?;
     let period = run.pattern_period.filter(|_| options.pattern);
     let mismatches = Mismatches::default();
@@ -117,7 +117,7 @@ fn check_rows(
     let mut found = vec![LinkVerdict::default(); links.len()];
     let mut checkers: Vec<Checker<'_>> =
         (0..links.len()).map(|link| Checker::new(link, recording.run(), patterns)).collect();
-    let mut slots = recording.slots();
+    let mut slots = recording.slot_reader();
     loop {
         let first = next.fetch_add(BATCH_ROWS, Ordering::Relaxed);
         if first >= recording.rows() {

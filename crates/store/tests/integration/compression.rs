@@ -33,7 +33,7 @@ fn odd(packing: Packing, samples: u32) -> Geometry {
 /// Reads all slots.
 fn slots(path: &Path) -> Vec<Vec<u8>> {
     let recording = read::Recording::open(path).unwrap();
-    let mut slots = recording.slots();
+    let mut slots = recording.slot_reader();
     let links = recording.run().links.len();
     let all = (0..recording.rows()).flat_map(|row| (0..links).map(move |link| (row, link)));
     all.map(|(row, link)| slots.read(row, link).unwrap().to_vec()).collect()
@@ -211,7 +211,7 @@ fn recovery_reports_torn_chunks_and_adopts_hidden_rows() {
     recording.settle();
     let Recording { directory, path, recorder, .. } = recording;
     drop(recorder);
-    let at = |row, link| read::Recording::open(&path).unwrap().stored(row, link).unwrap().at;
+    let at = |row, link| read::Recording::open(&path).unwrap().stored(row, link).unwrap().offset;
     // A damaged chunk, and damaged index entries of a visible row and of one beyond the last visible row.
     let (damaged, torn) = (at(10, 0), at(20, 1));
     let mut bytes = std::fs::read(&path).unwrap();
@@ -268,7 +268,7 @@ fn damaged_chunks_are_reported() {
         let recording = read::Recording::open(&path).unwrap();
         let stored = recording.stored(2, 0).unwrap();
         assert!(stored.compressed);
-        stored.at
+        stored.offset
     };
     let mut bytes = std::fs::read(&*path).unwrap();
     bytes[at as usize + 12..at as usize + 16].fill(0xff);

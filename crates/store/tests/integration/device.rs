@@ -8,7 +8,9 @@ use shotline_store::nvme::{Listing, Target, list};
 use shotline_store::read::Recording as Reader;
 use shotline_store::recover::recover;
 use shotline_store::shot::Books;
-use shotline_store::{Recorder, RecorderConfig, StoreError, VerifyOptions, export, inspect, verify, verify_telling};
+use shotline_store::{
+    Recorder, RecorderConfig, StoreError, VerifyOptions, export, inspect, verify, verify_with_progress,
+};
 use shotline_testing::{Process, example, or_skip, wait_until_some};
 use shotline_wire::shot::Packing;
 use std::fs::File;
@@ -252,7 +254,7 @@ fn a_run_replaced_during_verification_is_not_verified() {
             record(&device, "a", 0..3, |config| config.overwrite = true);
         }
     };
-    let verdict = verify_telling(&named(&device, "a"), &VerifyOptions::default(), &replace);
+    let verdict = verify_with_progress(&named(&device, "a"), &VerifyOptions::default(), &replace);
     assert!(verdict.unwrap_err().to_string().contains("found another in its place"));
     assert_eq!(proven(&named(&device, "a")).rows, 3);
 }

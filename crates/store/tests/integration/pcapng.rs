@@ -3,7 +3,7 @@
 use crate::common::{self, Recording, run, shot, small, stamp};
 use proptest::prelude::*;
 use shotline_store::pcapng::{
-    self, CaptureError, Datagram, Ends, Frame, Interface, LinkType, Live, Skipped, Statistics, Writer, datagram,
+    self, CaptureError, Datagram, Endpoints, Frame, Interface, LinkType, Live, Skipped, Statistics, Writer, datagram,
     export, for_each_frame, network, read_frames,
 };
 use shotline_store::read;
@@ -80,7 +80,7 @@ fn exported_packets_have_the_position_of_their_framing() {
         let all = datagrams(&capture);
         assert_eq!(all.values().map(Vec::len).sum::<usize>() as u64, exported.packets, "{kind}");
         let framing = pcapng::framing(kind, &geometry, SHOTS.start, (SHOTS.start, stamp(SHOTS.start)));
-        let mut slots = recording.slots();
+        let mut slots = recording.slot_reader();
         for (link, packets) in all.values().enumerate() {
             let mut packets = packets.iter();
             for row in 0..recording.rows() {
@@ -148,7 +148,7 @@ fn live_and_exported_captures_are_equal() {
     let recording = read::Recording::open(&path).unwrap();
     let [exported, live] = ["exported", "live"].map(|name| path.with_extension(name));
     export(&recording, 0..recording.rows(), &exported, &|_, _| ControlFlow::Continue(())).unwrap();
-    let mut capture = Live::create(&live, false, info, vec![Ends::default(); 2]).unwrap();
+    let mut capture = Live::create(&live, false, info, vec![Endpoints::default(); 2]).unwrap();
     let (pool, _) = common::pool(2, geometry.slot_bytes());
     for number in SHOTS {
         let of = |stream: u32| {

@@ -129,15 +129,15 @@ fn readers_opened_before_the_end_continue_after_it() {
                 recording.recorder.poll(Some(Duration::from_millis(5))).unwrap();
             }
             let mut reader = read::Recording::open(&recording.path).unwrap();
-            let mut slots = vec![reader.slots().read(3, 1).unwrap().to_vec()];
-            assert!(reader.ended().unwrap().is_none() && reader.rows() == 10);
+            let mut slots = vec![reader.slot_reader().read(3, 1).unwrap().to_vec()];
+            assert!(reader.final_counters().unwrap().is_none() && reader.rows() == 10);
             // Finishing truncates the space allocated for more rows.
             let (_path, _) = recording.finish(&Books::default());
-            assert!(reader.ended().unwrap().is_some());
+            assert!(reader.final_counters().unwrap().is_some());
             assert_eq!(reader.row(9, 1).unwrap().number, 9);
-            slots.push(reader.slots().read(3, 1).unwrap().to_vec());
+            slots.push(reader.slot_reader().read(3, 1).unwrap().to_vec());
             assert!(slots[0] == slots[1] && reader.losses().unwrap().is_empty());
-            assert_eq!((reader.refresh().unwrap(), reader.laid_out()), (10, 10));
+            assert_eq!((reader.refresh().unwrap(), reader.allocated_rows()), (10, 10));
             reader.check_index().unwrap();
         }
     }

@@ -117,13 +117,13 @@ fn parts_that_are_open_or_linked_are_not_reused() {
     let (first, second) = (folder.path().join("a-00000.h5"), folder.path().join("a-00001.h5"));
     let (reading, kept) = (std::fs::File::open(&first).unwrap(), folder.path().join("kept"));
     std::fs::hard_link(&second, &kept).unwrap();
-    while [&first, &kept].iter().any(|part| Recording::open(part).unwrap().ended().unwrap().is_none()) {
+    while [&first, &kept].iter().any(|part| Recording::open(part).unwrap().final_counters().unwrap().is_none()) {
         bench.set.poll(WAIT).unwrap();
     }
     let before = [std::fs::read(&first).unwrap(), std::fs::read(&kept).unwrap()];
     (25..35).for_each(|number| bench.event(number).unwrap());
     let (third, moved) = (folder.path().join("a-00002.h5"), folder.path().join("moved"));
-    while Recording::open(&third).unwrap().ended().unwrap().is_none() {
+    while Recording::open(&third).unwrap().final_counters().unwrap().is_none() {
         bench.set.poll(WAIT).unwrap();
     }
     std::fs::rename(&third, &moved).unwrap();

@@ -41,14 +41,14 @@ fn parts_on_three_drives_read_as_one_recording() {
     assert_eq!(summary.links[0].complete, 89);
     // Rows, slots and locations are accessible as in a single file.
     let recording = Recording::open(&outs[0]).unwrap();
-    let mut slots = recording.slots();
+    let mut slots = recording.slot_reader();
     for row in [88, 0, 45, 44, 13] {
         let entry = recording.row(row, 1).unwrap();
         let slot = slots.read(row, 1).unwrap().to_vec();
         let stored = recording.stored(row, 1).unwrap();
         let mut raw = vec![0; stored.bytes as usize];
         let file = std::fs::File::open(stored.path).unwrap();
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut raw, stored.at).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut raw, stored.offset).unwrap();
         assert!(raw == slot && entry.number == numbers(&outs[0])[row as usize]);
     }
     assert!(recording.row(89, 0).is_err() && recording.read_rows(0, 80..90).is_err());

@@ -10,7 +10,7 @@ use crate::{Result, signals};
 pub use args::Probe;
 use report::report;
 use shotline_backends::Role;
-use shotline_instrument::probe::{Outlet, Server, Wanted};
+use shotline_instrument::probe::{LinkRequest, LinkTransport, Server};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub fn run(args: &Probe) -> Result {
 fn serve<P: PacketIo>(
     args: &Probe,
     stop: &AtomicBool,
-    open: impl Fn(&Wanted, &Regions) -> std::result::Result<Outlet<P>, IoError>,
+    open: impl Fn(&LinkRequest, &Regions) -> std::result::Result<LinkTransport<P>, IoError>,
 ) -> Result {
     let server = Server::bind(args.config(), args.listen, open)?.busy_poll(args.busy_poll).skew(args.skew());
     errln!("probe waits for a receiver on {}", server.local_addr()?);

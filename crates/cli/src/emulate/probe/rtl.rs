@@ -5,7 +5,7 @@ use super::report::report;
 use crate::Result;
 use shotline_backends::{OpenedSender, Role, SenderParameters};
 use shotline_instrument::probe::rtl::{Rtl, Tap, Whole};
-use shotline_instrument::probe::{Outlet, Probe as Emulated, Server, Wanted};
+use shotline_instrument::probe::{LinkRequest, LinkTransport, Probe as Emulated, Server};
 use shotline_memory::{Regions, Sge};
 use shotline_store::pcapng::{Interface, Writer};
 use shotline_transport::IoError;
@@ -49,10 +49,10 @@ fn serve<P: PrebuiltIo>(
     rtl: Rtl,
     regions: Regions,
     stop: &AtomicBool,
-    open: impl FnMut(&Wanted, &Regions) -> std::result::Result<Outlet<Whole<P>>, IoError>,
+    open: impl FnMut(&LinkRequest, &Regions) -> std::result::Result<LinkTransport<Whole<P>>, IoError>,
 ) -> Result {
     let probe = Emulated::with(rtl, regions, args.config(), open)?;
-    let server = Server::of(probe, args.listen)?.busy_poll(args.busy_poll).skew(args.skew());
+    let server = Server::with_probe(probe, args.listen)?.busy_poll(args.busy_poll).skew(args.skew());
     errln!("probe waits for a receiver on {}", server.local_addr()?);
     report(server.run(stop)?, args.json)
 }
@@ -60,13 +60,13 @@ fn serve<P: PrebuiltIo>(
 fn outlet<P: PrebuiltIo>(
     source: SocketAddr,
     io: P,
-    wanted: &Wanted,
+    wanted: &LinkRequest,
     regions: &Regions,
     scratch: Sge,
-) -> std::result::Result<Outlet<Whole<P>>, IoError> {
+) -> std::result::Result<LinkTransport<Whole<P>>, IoError> {
     let mut io = Whole::new(io);
     let ethernet = io.ethernet(wanted.destination, regions, scratch)?;
-    Ok(Outlet { io, source, ethernet })
+    Ok(LinkTransport { io, source, ethernet })
 }
 
 /// Capture file of the frames as they leave the RTL.

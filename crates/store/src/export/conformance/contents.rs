@@ -4,7 +4,7 @@ use super::check::Check;
 use super::stage::{Counts, Stage, go_on};
 use crate::export::shots::Shots;
 use crate::export::{Format, Losses, Selection};
-use crate::import::{ImportOptions, Imported, import};
+use crate::import::{ImportOptions, ImportReport, import};
 use crate::pcapng::{self, Datagram};
 use crate::read::Recording;
 use crate::verify::{VerifyOptions, verify};
@@ -68,7 +68,7 @@ fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     match stage.format {
         Format::Uff | Format::Zea | Format::SigMf | Format::Zarr => {
             stage.exported()?;
-            let (_, Imported { complete, partial, lost, .. }) = imported(stage)?;
+            let (_, ImportReport { complete, partial, lost, .. }) = imported(stage)?;
             let found = Counts { complete, partial, lost };
             ensure!(found == expected, "expected {expected:?}, found {found:?}");
             Ok(Outcome::Passed)
@@ -82,7 +82,7 @@ fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 }
 
 /// Imports an export and verifies the resulting recording.
-fn imported(stage: &Stage<'_>) -> Result<(Recording, Imported), Failure> {
+fn imported(stage: &Stage<'_>) -> Result<(Recording, ImportReport), Failure> {
     let again = stage.fixture.folder()?.join("again.h5");
     let imported = import(&stage.to(), &again, &ImportOptions::default(), &go_on).map_err(failed("import"))?;
     ensure!(imported.format == stage.format.name(), "it is taken for {}", imported.format);
@@ -160,7 +160,7 @@ fn same_packets(stage: &Stage<'_>) -> Result<(), Failure> {
 /// Returns the payloads of all received packets of a link.
 fn payloads(recording: &Recording, link: usize) -> Result<Vec<Vec<u8>>, Failure> {
     let geometry = recording.run().links[link].geometry;
-    let (mut out, mut slots) = (Vec::new(), recording.slots());
+    let (mut out, mut slots) = (Vec::new(), recording.slot_reader());
     for row in 0..recording.rows() {
         let entry = recording.row(row, link).map_err(failed("read a row"))?;
         let bytes = slots.read(row, link).map_err(failed("read a slot"))?;

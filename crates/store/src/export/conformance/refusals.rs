@@ -2,7 +2,7 @@
 
 use super::check::Check;
 use super::stage::{Stage, go_on, listed};
-use crate::export::{ExportError, Options, Selection, Takes, export};
+use crate::export::{ExportError, OptionKind, Options, Selection, export};
 use crate::read::Recording;
 use shotline_conformance::{Failure, Outcome, ensure, failed};
 use std::fs;
@@ -56,8 +56,11 @@ fn empty_recording(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 }
 
 fn foreign_options(stage: &Stage<'_>) -> Result<Outcome, Failure> {
-    let takes = stage.format.about().takes;
-    for kind in [Takes::Nothing, Takes::Array, Takes::Radio, Takes::Zarr].into_iter().filter(|kind| *kind != takes) {
+    let takes = stage.format.about().option_kind;
+    for kind in [OptionKind::Nothing, OptionKind::Array, OptionKind::Radio, OptionKind::Zarr]
+        .into_iter()
+        .filter(|kind| *kind != takes)
+    {
         let what = (stage.format, &Options::of(kind));
         let refused = export(&stage.recording, &stage.selection(), what, &stage.to(), false, &go_on);
         ensure!(matches!(refused, Err(ExportError::Unfit { .. })), "{}: found {refused:?}", kind.name());

@@ -1,6 +1,6 @@
 //! Environment of a check: a format, a recording for it, and an empty folder.
 
-use crate::export::{Array, ExportError, Exported, Format, Options, Progress, Selection, Takes, export};
+use crate::export::{Array, ExportError, ExportReport, Format, OptionKind, Options, Progress, Selection, export};
 use crate::read::Recording;
 use shotline_conformance::{Failure, failed};
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ impl<'a> Stage<'a> {
 
     /// Returns the path of an export in a folder.
     pub(super) fn name_in(&self, folder: &Path) -> PathBuf {
-        folder.join("export").with_extension(self.format.about().endings.first().unwrap_or(&""))
+        folder.join("export").with_extension(self.format.about().extensions.first().unwrap_or(&""))
     }
 
     /// Returns the path of the export of this check.
@@ -66,9 +66,9 @@ impl<'a> Stage<'a> {
 
     /// Returns options for the format: three plane waves for arrays, the defaults otherwise.
     pub(super) fn options(&self) -> Options {
-        match self.format.about().takes {
-            Takes::Array => Options::Array(Array { angles_rad: vec![-0.1, 0.0, 0.1], ..Array::default() }),
-            takes @ (Takes::Nothing | Takes::Radio | Takes::Zarr) => Options::of(takes),
+        match self.format.about().option_kind {
+            OptionKind::Array => Options::Array(Array { angles_rad: vec![-0.1, 0.0, 0.1], ..Array::default() }),
+            takes @ (OptionKind::Nothing | OptionKind::Radio | OptionKind::Zarr) => Options::of(takes),
         }
     }
 
@@ -83,7 +83,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Exports to a path; `replace` permits replacing an existing export.
-    pub(super) fn export(&self, to: &Path, replace: bool, progress: Progress<'_>) -> Result<Exported, ExportError> {
+    pub(super) fn export(&self, to: &Path, replace: bool, progress: Progress<'_>) -> Result<ExportReport, ExportError> {
         self.export_part(&self.selection(), to, replace, progress)
     }
 
@@ -93,12 +93,12 @@ impl<'a> Stage<'a> {
         to: &Path,
         replace: bool,
         progress: Progress<'_>,
-    ) -> Result<Exported, ExportError> {
+    ) -> Result<ExportReport, ExportError> {
         export(&self.recording, selection, (self.format, &self.options()), to, replace, progress)
     }
 
     /// Exports to the path of this check, which must succeed.
-    pub(super) fn exported(&self) -> Result<Exported, Failure> {
+    pub(super) fn exported(&self) -> Result<ExportReport, Failure> {
         self.export(&self.to(), false, &go_on).map_err(failed("export"))
     }
 

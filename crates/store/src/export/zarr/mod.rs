@@ -4,7 +4,7 @@
 //! has no chunk; `state` and `missing` mark samples that read as 0 but were not received.
 //! (Zarr core specification 3.0; codecs `bytes`, `sharding_indexed`, `crc32c`, `zstd`.)
 
-use super::about::{About, Losses, Takes, Target};
+use super::about::{About, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::{Options, ZarrOptions};
@@ -21,8 +21,8 @@ use std::ops::Range;
 pub(super) const ABOUT: About = About {
     name: "zarr",
     summary: "Zarr version 3, in a folder or an object store",
-    endings: &["zarr"],
-    takes: Takes::Zarr,
+    extensions: &["zarr"],
+    option_kind: OptionKind::Zarr,
     target: Target::FolderOrObjects,
     losses: &[Losses::Mask],
     feature: Some("s3"),

@@ -14,7 +14,7 @@ const MAX_FILES: usize = 8;
 
 /// Reader of the slots of a borrowed or shared recording, for one thread.
 #[derive(Debug)]
-pub struct Slots<R> {
+pub struct SlotReader<R> {
     recording: R,
     /// Readers by file index, the most recently added last.
     files: Vec<(usize, FileSlots)>,
@@ -22,12 +22,12 @@ pub struct Slots<R> {
 
 impl Recording {
     /// Returns a reader of slots, for one thread.
-    pub fn slots(&self) -> Slots<&Self> {
-        Slots::new(self)
+    pub fn slot_reader(&self) -> SlotReader<&Self> {
+        SlotReader::new(self)
     }
 }
 
-impl<R: Deref<Target = Recording>> Slots<R> {
+impl<R: Deref<Target = Recording>> SlotReader<R> {
     /// Creates a reader.
     pub fn new(recording: R) -> Self {
         Self { recording, files: Vec::new() }
@@ -64,7 +64,7 @@ impl FileSlots {
     fn new(file: Arc<RecordingFile>) -> Self {
         let layout = file.layout();
         let largest = layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) as usize;
-        let decoders = Decoder::of_links(layout.codec, file.run.links.iter().map(|link| link.geometry));
+        let decoders = Decoder::for_links(layout.codec, file.run.links.iter().map(|link| link.geometry));
         let raw = RawReader::new(&file.file, largest);
         Self { file, raw, decoders, slot: Vec::new() }
     }
