@@ -1,4 +1,4 @@
-// What the examples of the verbs' pages begin with: two endpoints of one process, connected.
+// Set-up of the examples on the verbs pages: two connected endpoints in one process.
 
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_transport::inproc::InprocIo;
@@ -44,7 +44,7 @@ impl End {
         self.endpoint.modify_qp(self.qp, Modify::ReadyToSend(send))
     }
 
-    /// Waits for the next completion, while the other end works, too.
+    /// Waits for the next completion and lets the other endpoint make progress meanwhile.
     #[allow(dead_code)]
     fn next(&mut self, other: &mut End) -> Result<Completion, VerbsError> {
         let mut out = [Completion::default()];
