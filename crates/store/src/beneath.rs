@@ -1,6 +1,6 @@
-//! Opening files by names that may lead anywhere. One that the user gave must be a regular file's. One that another file
-//! gives is looked up beneath a folder that the user named, and nothing outside of it is reached, be it by `..`, an
-//! absolute path or a symbolic link.
+//! Opening files by untrusted names. A path given by the user must be a regular file. A name read from another file is
+//! resolved beneath a folder that the user gave (`RESOLVE_BENEATH`): `..`, absolute paths and symbolic links cannot
+//! leave it.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// A folder, held open.
+/// Open folder in which untrusted names are resolved.
 #[derive(Debug)]
 pub(crate) struct Folder {
     open: OwnedFd,
@@ -22,24 +22,25 @@ impl Folder {
         Ok(Self { open: rustix::fs::open(path, flags, Mode::empty())?, path: path.to_owned() })
     }
 
-    /// The folder as it was named.
+    /// Path by which the folder was opened.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether a path is that of this folder.
+    /// Returns `true` if the path leads to this folder.
     pub(crate) fn is(&self, path: &Path) -> bool {
         let own = rustix::fs::fstat(&self.open).map(|stat| identity(&stat));
         own.is_ok() && own == rustix::fs::stat(path).map(|stat| identity(&stat))
     }
 
-    /// Opens a regular file. One that is elsewhere is refused with `EXDEV`, what is no regular file with `EINVAL`.
+    /// Opens a regular file. Fails with `EXDEV` if the name leads out of the folder, with `EINVAL` if it is not a
+    /// regular file.
     pub(crate) fn file(&self, name: &Path, access: OFlags) -> Result<File, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         regular(rustix::fs::openat2(&self.open, name, access | NO_WAIT, Mode::empty(), resolve)?)
     }
 
-    /// Removes a file that was opened by this name, if the name is still that file's.
+    /// Removes a file that was opened by this name. Fails with `ESTALE` if the name now belongs to another file.
     pub(crate) fn remove(&self, name: &Path, file: &File) -> Result<(), Errno> {
         let there = rustix::fs::statat(&self.open, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if identity(&there) != identity(&rustix::fs::fstat(file)?) {
@@ -49,14 +50,14 @@ impl Folder {
     }
 }
 
-/// To open a pipe without these flags waits for its other end.
+/// Without `O_NONBLOCK`, opening a FIFO blocks until its other end is opened.
 const NO_WAIT: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK);
 
 fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Opens a regular file that the user named. Never waits for the other end of a pipe.
+/// Opens a regular file by a path that the user gave. Does not block on a FIFO.
 pub(crate) fn open_regular(path: &Path, access: OFlags) -> io::Result<File> {
     let file = rustix::fs::open(path, access | NO_WAIT, Mode::empty()).and_then(regular);
     file.map_err(|errno| match errno {
@@ -67,13 +68,13 @@ pub(crate) fn open_regular(path: &Path, access: OFlags) -> io::Result<File> {
     })
 }
 
-/// Whether a name is that of an open file.
+/// Returns `true` if the path leads to the open file.
 pub(crate) fn has_name(file: &File, path: &Path) -> bool {
     let own = rustix::fs::fstat(file).map(|stat| identity(&stat));
     own.is_ok() && own == rustix::fs::stat(path).map(|stat| identity(&stat))
 }
 
-/// The first bytes of a regular file, by which formats are told apart: 8, or all of a shorter file.
+/// Returns the first 8 bytes of a regular file, or all of a shorter one, to tell formats apart.
 pub fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut first = Vec::new();
     open_regular(path, OFlags::RDONLY)?.take(8).read_to_end(&mut first)?;
@@ -93,7 +94,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn no_name_and_no_link_leads_out_of_the_folder() {
+    fn names_and_links_cannot_leave_the_folder() {
         let outside = tempfile::tempdir().unwrap();
         let precious = outside.path().join("precious");
         std::fs::write(&precious, "mine").unwrap();

@@ -1,10 +1,10 @@
-//! `/linkN/blocks` as HDF5 sees it: the descriptions of a digitizer's blocks ([`shotline_wire::block`]).
+//! HDF5 type of `/linkN/blocks`: the descriptions of a digitizer's blocks ([`shotline_wire::block`]).
 
 use crate::rows::{F32, F64, I64, U8, U32, U64, compound, field};
 use hdf5::types::TypeDescriptor;
 use shotline_wire::block::{LEN, MAX_PEAKS, PEAK_BYTES, at};
 
-/// Units and meanings of the table's fields, written as attributes.
+/// Units and meanings of the table's fields, written as HDF5 attributes.
 pub(crate) const FIELDS: [(&str, &str); 9] = [
     ("peaks_found", "how many of the peaks there are"),
     ("centre_hz", "centre frequency in Hz: what 0 Hz of the samples is"),
@@ -17,10 +17,10 @@ pub(crate) const FIELDS: [(&str, &str); 9] = [
     ("peaks", "the strongest lines, strongest first: Hz from the centre, dB relative to a full-scale tone"),
 ];
 
-/// What the table is.
+/// Description of the table, written as an HDF5 attribute.
 pub(crate) const DESCRIPTION: &str = "one row for each block, in the order of rf's first dimension, as its source described it; zeros where the description did not arrive. It is as good as the block: see state in shots";
 
-/// The HDF5 type of a row: the bytes as they came.
+/// Returns the HDF5 type of a row, which holds the bytes as received.
 pub(crate) fn descriptor() -> TypeDescriptor {
     let peak = compound(vec![field("frequency_hz", F64, 0), field("power_dbfs", F32, 8)], PEAK_BYTES);
     let fields = vec![

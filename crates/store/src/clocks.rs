@@ -1,39 +1,41 @@
-//! How the links' clocks ran, in `/linkN/clock`.
+//! Log of the links' clocks, in `/linkN/clock`.
 //!
-//! A table of fixed size that libhdf5 lays out with the names and types, so that it costs a recording nothing: rows that
-//! are not used yet are zeros, and a reader that looks meanwhile sees whole rows only, because none lies over two sectors.
-//! When it is full, every other row is given up and from then on half as many are entered: it always covers the run.
+//! The table has a fixed size and libhdf5 allocates it together with the names and types, so it needs no work during
+//! the run. Unused rows are zeros. A concurrent reader sees whole rows only, because no row crosses a sector boundary.
+//! When the table is full, every other row is discarded and the sampling interval doubles, so it always covers the
+//! whole run.
 
 use crate::medium::Medium;
 use crate::rows::{I64, U8, U64, compound, field};
 use hdf5::types::TypeDescriptor;
 use rustix::io::Errno;
 
-/// Rows of the table.
+/// Number of rows in the table.
 pub const CLOCK_ROWS: usize = 256;
-/// Bytes of a row: a part of a sector.
+/// Bytes of a row: a divisor of the sector size.
 pub const CLOCK_BYTES: usize = 64;
 
-/// A link's clock at one time.
+/// One comparison of a link's clock with its reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockSample {
-    /// When, in TAI nanoseconds by the clock that it is compared with: that of the first link, or for that the receiver's.
+    /// Time of the sample in TAI nanoseconds by the reference: the first link's clock, or the receiver's for the first
+    /// link.
     pub at_tai_ns: u64,
-    /// The link's clock is ahead of it by so much, in ns.
+    /// Offset of the link's clock from the reference, positive if it is ahead.
     pub offset_ns: i64,
-    /// It runs faster by so much, in parts per 10^9.
+    /// Drift in parts per 10^9, positive if the clock runs fast.
     pub drift_ppb: i64,
-    /// Half of what was compared is closer to the line than this, in ns.
+    /// Median distance of the comparisons from the fitted line.
     pub residual_ns: u64,
-    /// Times that it jumped.
+    /// Number of jumps of the clock so far.
     pub jumps: u64,
-    /// It has kept to a line for some time.
+    /// The comparisons have been close to a line for some time.
     pub locked: bool,
-    /// Nothing was heard of the link.
+    /// No packets arrive from the link.
     pub stopped: bool,
 }
 
-/// Meanings of the fields, written as attributes.
+/// Meanings of the fields, written as HDF5 attributes.
 pub(crate) const CLOCK_FIELDS: [(&str, &str); 8] = [
     (
         "description",
@@ -51,7 +53,7 @@ pub(crate) const CLOCK_FIELDS: [(&str, &str); 8] = [
     ("stopped", "nothing was heard of this link"),
 ];
 
-/// The HDF5 type of a row.
+/// Returns the HDF5 type of a row.
 pub(crate) fn clock_descriptor() -> TypeDescriptor {
     let fields = vec![
         field("at_tai_ns", U64, 0),
@@ -79,13 +81,13 @@ impl ClockSample {
     }
 }
 
-/// One link's table, while it is recorded.
+/// Writer of one link's table.
 #[derive(Debug)]
 pub(crate) struct ClockLog {
-    /// Where its first row is.
+    /// File offset of the first row.
     at: u64,
     rows: Vec<[u8; CLOCK_BYTES]>,
-    /// One of so many samples is entered.
+    /// Every `stride`th sample is written; doubles each time the table is full.
     stride: u64,
     samples: u64,
 }
@@ -121,7 +123,7 @@ mod tests {
     use shotline_wire::shot::{Geometry, Packing};
 
     #[test]
-    fn a_table_of_fixed_size_covers_any_run_and_no_row_lies_over_two_sectors() {
+    fn fixed_size_table_covers_any_run_in_whole_sectors() {
         let geometry = Geometry::new(2, 10, 12, Packing::Packed12, 0).unwrap();
         let links = (0..2).map(|stream| LinkInfo { name: "a".into(), stream, geometry }).collect();
         let folder = tempfile::tempdir().unwrap();

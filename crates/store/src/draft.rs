@@ -1,4 +1,4 @@
-//! Something under way, in a hidden folder beside its name: it gets that only when it is whole.
+//! Output that is being written, in a hidden folder next to its final name. It is renamed once it is complete.
 
 use crate::{StoreError, layout, lock};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
@@ -7,27 +7,27 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Finds the first thing in a folder that must not go with it; none: another folder may take its place.
-pub(crate) type Foreign = fn(&Path) -> io::Result<Option<PathBuf>>;
+/// Finds the first entry of a folder that must not be removed; `None` if the folder may be replaced.
+pub(crate) type FindForeign = fn(&Path) -> io::Result<Option<PathBuf>>;
 
-/// What a draft may take the place of.
+/// What a draft may replace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Replace {
-    /// Of nothing: the name must be free.
+    /// The name must not exist.
     Nothing,
-    /// Of a file.
+    /// A file.
     File,
-    /// Of a file, or of a folder in which nothing is foreign.
-    Folder(Foreign),
+    /// A file, or a folder without foreign entries.
+    Folder(FindForeign),
 }
 
 impl Replace {
-    /// Whether something of the name may be replaced.
+    /// Returns `true` if an existing file may be replaced.
     pub fn is_allowed(self) -> bool {
         !matches!(self, Self::Nothing)
     }
 
-    /// Refuses to replace a folder, or one that has anything foreign in it.
+    /// Fails if an existing folder must not be replaced, or has a foreign entry.
     fn check_folder(self, to: &Path) -> Result<(), StoreError> {
         let failed = |source| StoreError::Create { path: to.to_owned(), source };
         let foreign = match self {
@@ -42,20 +42,22 @@ impl Replace {
     }
 }
 
-/// A file or folder that is being made. Dropped before [`Self::finish`], it leaves nothing.
+/// A file or folder that is being written. It is removed if dropped before [`Self::finish`].
 #[derive(Debug)]
 pub(crate) struct Draft {
     to: PathBuf,
-    /// Where it is made: `.NAME.partial`. Its lock tells other programs that somebody is at it.
+    /// `.NAME.partial`, which is locked while the draft exists.
     folder: PathBuf,
-    held: File,
+    /// Holds the lock.
+    locked: File,
     /// `.NAME.partial/NAME`
     path: PathBuf,
     replace: Replace,
 }
 
 impl Draft {
-    /// Begins it. Refuses a name that is taken, unless it may be replaced, and one that another program is about to make.
+    /// Creates the hidden folder. Fails if the name exists and must not be replaced, or if another program is writing
+    /// it.
     pub fn new(to: &Path, replace: Replace) -> Result<Self, StoreError> {
         let name = to.file_name().ok_or_else(|| {
             let source = io::Error::other("it is no name of a file");
@@ -68,41 +70,42 @@ impl Draft {
             replace.check_folder(to)?;
         }
         let folder = to.with_file_name(format!(".{}.partial", name.to_string_lossy()));
-        let held = hold(to, &folder)?;
-        let draft = Self { to: to.to_owned(), held, path: folder.join(name), folder, replace };
-        // Left behind by a program that was killed.
+        let locked = lock_folder(to, &folder)?;
+        let draft = Self { to: to.to_owned(), locked, path: folder.join(name), folder, replace };
+        // Remains of a program that was killed.
         draft.clear().map_err(StoreError::io("remove", &draft.path))?;
         Ok(draft)
     }
 
-    /// Where to write.
+    /// Path to write to.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes in it by now.
+    /// Returns the number of bytes written so far.
     pub fn bytes(&self) -> u64 {
         size(&self.path)
     }
 
-    /// Makes it a folder.
+    /// Creates the draft as a folder.
     pub fn folder(self) -> Result<Self, StoreError> {
         fs::create_dir(&self.path).map_err(|source| StoreError::Create { path: self.path.clone(), source })?;
         Ok(self)
     }
 
-    /// Gives it its name. What others have put there meanwhile, or are at, is not replaced.
+    /// Renames the draft to its final name. Fails if another program has created or locked that name in the meantime.
     pub fn finish(self) -> Result<(), StoreError> {
         if self.path.is_dir() || self.to.is_dir() {
-            self.change_places()?;
+            self.exchange()?;
         } else {
             layout::put_in_place(&self.path, &self.to, self.replace.is_allowed())?;
         }
         layout::sync_directory(&self.to)
     }
 
-    /// A folder cannot be renamed over one that is not empty: both change places, and the old one goes with the draft.
-    fn change_places(&self) -> Result<(), StoreError> {
+    /// Exchanges the draft with an existing folder: a folder cannot be renamed over one that is not empty. The old one
+    /// is removed with the draft.
+    fn exchange(&self) -> Result<(), StoreError> {
         let to = &self.to;
         let there = to.symlink_metadata().is_ok();
         if there && !self.replace.is_allowed() {
@@ -116,7 +119,7 @@ impl Draft {
         let flags = if there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         match rustix::fs::renameat_with(CWD, &self.path, CWD, to, flags) {
             Err(Errno::EXIST) => Err(StoreError::Exists { path: to.clone() }),
-            // A file system without these.
+            // The file system does not support these flags.
             Err(Errno::INVAL | Errno::NOSYS) => remove(to)
                 .and_then(|()| fs::rename(&self.path, to))
                 .map_err(errno)
@@ -133,15 +136,16 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Whatever else is in the folder stays, and so does the folder then.
+        // If the folder has other entries, it stays.
         let _ = self.clear();
         let _ = fs::remove_dir(&self.folder);
-        lock::release(&self.held);
+        lock::release(&self.locked);
     }
 }
 
-/// Makes the hidden folder, or takes over that of a program that was killed. Refuses that of one that is at it.
-fn hold(to: &Path, folder: &Path) -> Result<File, StoreError> {
+/// Creates and locks the hidden folder, or takes over the one that a killed program left. Fails if another program
+/// holds its lock.
+fn lock_folder(to: &Path, folder: &Path) -> Result<File, StoreError> {
     let failed = |errno: Errno| StoreError::Create { path: to.to_owned(), source: errno.into() };
     loop {
         match rustix::fs::mkdir(folder, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
@@ -149,16 +153,16 @@ fn hold(to: &Path, folder: &Path) -> Result<File, StoreError> {
             Err(errno) => return Err(failed(errno)),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let held = match rustix::fs::open(folder, flags, Mode::empty()) {
-            Ok(held) => File::from(held),
-            Err(Errno::NOENT) => continue, // its owner has just finished
+        let locked = match rustix::fs::open(folder, flags, Mode::empty()) {
+            Ok(folder) => File::from(folder),
+            Err(Errno::NOENT) => continue, // removed since: the other program has finished
             Err(errno) => return Err(failed(errno)),
         };
-        lock::claim(&held, to)?;
+        lock::claim(&locked, to)?;
         let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
-        let ours = rustix::fs::fstat(&held).map(identity).map_err(failed)?;
+        let ours = rustix::fs::fstat(&locked).map(identity).map_err(failed)?;
         if rustix::fs::lstat(folder).map(identity) == Ok(ours) {
-            return Ok(held);
+            return Ok(locked);
         }
     }
 }
@@ -187,7 +191,7 @@ fn size(path: &Path) -> u64 {
 mod tests {
     use super::*;
 
-    /// Foreign is what has the word `mine` in it.
+    /// Files that contain the word `mine` are foreign.
     const REPLACE: Replace = Replace::Folder(|folder| {
         let foreign = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.contains("mine"));
         let mut paths = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
@@ -195,7 +199,7 @@ mod tests {
     });
 
     #[test]
-    fn a_draft_that_is_given_up_leaves_nothing_and_touches_nothing() {
+    fn dropped_draft_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.uff");
         fs::write(&to, "old").unwrap();
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_takes_the_place_of_a_full_one_only_when_it_is_whole() {
+    fn folder_replaces_a_full_one_only_when_finished() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.zarr");
         fs::create_dir(&to).unwrap();
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_no_export_made_stays_even_when_asked_to_replace_it() {
+    fn folder_with_foreign_files_is_never_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.zarr");
         fs::create_dir(&to).unwrap();
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_into_an_export_while_its_successor_was_made_stays() {
+    fn foreign_file_added_during_the_export_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.zarr");
         fs::create_dir(&to).unwrap();
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_is_made_by_one_program_at_a_time() {
+    fn one_draft_of_a_name_exists_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.uff");
         let first = Draft::new(&to, REPLACE).unwrap();
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_program_left_goes_and_what_others_left_there_stays() {
+    fn stale_draft_is_removed_and_other_files_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.h5");
         let left = folder.path().join(".a.h5.partial");
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_another_program_took_meanwhile_stays_its_own() {
+    fn name_created_in_the_meantime_is_not_replaced() {
         for is_folder in [false, true] {
             let folder = tempfile::tempdir().unwrap();
             let to = folder.path().join("a.zarr");
@@ -302,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_a_program_writes_is_not_replaced_by_a_folder() {
+    fn locked_file_is_not_replaced_by_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.zarr");
         let written = File::create_new(&to).unwrap();

@@ -1,12 +1,12 @@
-//! Why a recording could not be made, written or read.
+//! Errors of creating, writing and reading recordings.
 
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// Why a recording could not be made, written or read.
+/// Error of creating, writing or reading a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Something of that name is there already.
+    /// The path exists already.
     #[error("{} exists already: choose another name, or overwrite it (--force)", path.display())]
     Exists {
         /// The file.
@@ -18,7 +18,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// A master names files in folders that nobody has allowed.
+    /// A master names files in folders that the user has not allowed.
     #[error(
         "{} names files of its run in {}: nothing was changed; if that is a drive of this run, say so (--drive {})",
         path.display(), list(folders, " and "), list(folders, " --drive ")
@@ -29,15 +29,15 @@ pub enum StoreError {
         /// The folders.
         folders: Vec<PathBuf>,
     },
-    /// No file can be made there.
+    /// The file cannot be created.
     #[error("cannot create {}: {source}{}", path.display(), hint(source))]
     Create {
         /// The file.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// The file system has too little room for the whole recording.
+    /// The file system has too little free space for the whole recording.
     #[error(
         "{} needs {needed} bytes for {rows} rows, the file system has {free} free: record fewer shots (--shots), or in smaller files (--roll-shots, --roll-size), or free {} bytes",
         path.display(), needed.saturating_sub(*free)
@@ -45,11 +45,11 @@ pub enum StoreError {
     NoSpace {
         /// The file.
         path: PathBuf,
-        /// Rows that were to be laid out.
+        /// Rows to allocate.
         rows: u64,
-        /// Bytes that they need.
+        /// Bytes required.
         needed: u64,
-        /// Bytes that there are.
+        /// Bytes free.
         free: u64,
     },
     /// A bounded run cannot stay within its bound.
@@ -57,46 +57,46 @@ pub enum StoreError {
         "a run cannot stay within {keep} bytes: {least} are needed, for a part that has ended, one that is being written and one that is laid out; give a larger --keep, or smaller parts (--roll-size, --roll-shots)"
     )]
     Keep {
-        /// The bound.
+        /// The bound in bytes.
         keep: u64,
-        /// The least bound that could be kept.
+        /// Smallest bound that is possible.
         least: u64,
     },
-    /// A bounded run has no room on a drive.
+    /// A drive has too little free space for its share of a bounded run.
     #[error("a run of --keep bytes takes {share} on the drive of {}, which has {free} free: give a smaller --keep, or free {} bytes", path.display(), share.saturating_sub(*free))]
     KeepNoSpace {
-        /// The file that names the drive.
+        /// File on the drive.
         path: PathBuf,
-        /// Bytes that the run may take there.
+        /// Bytes that the run may use on the drive.
         share: u64,
-        /// Bytes that there are.
+        /// Bytes free.
         free: u64,
     },
     /// The kernel refused an operation on the file.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: Errno,
     },
-    /// The kernel refused a ring.
+    /// The kernel refused to set up io_uring.
     #[error(
         "cannot set up io_uring: {source}; the kernel needs io_uring (5.11 or newer, sysctl kernel.io_uring_disabled=0)"
     )]
     Ring {
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// Not a namespace of an NVMe drive.
+    /// The device is not a namespace of an NVMe drive.
     #[error("{} is no NVMe namespace: expected /dev/ngXnY, /dev/nvmeXnY or a partition; for another block device write block:{}", path.display(), path.display())]
     NotNvme {
         /// The device.
         path: PathBuf,
     },
-    /// A drive does not say what it is.
+    /// The Identify command failed.
     #[error("cannot ask {} what it is: {source}; NVMe commands need root, or CAP_SYS_ADMIN, and a kernel of 5.19 or newer", path.display())]
     Identify {
         /// The device.
@@ -104,102 +104,102 @@ pub enum StoreError {
         /// The reason.
         source: std::io::Error,
     },
-    /// Somebody has a device mounted, or holds it otherwise.
+    /// The device is mounted or otherwise in use.
     #[error("{} is in use: it, or a part of it, is mounted, is swap, or belongs to LVM, MD or another program; that is never written over: unmount or stop that first", path.display())]
     Held {
         /// The device.
         path: PathBuf,
     },
-    /// A device holds what is not ours.
+    /// The device holds data that is not a recording.
     #[error("{} holds {found}: expected a drive with recordings, or one whose first and last MiB are zeros; to give up what is there, add --force --serial {serial}", path.display())]
     Foreign {
         /// The device.
         path: PathBuf,
-        /// What it holds.
+        /// Description of the data found.
         found: String,
-        /// Its serial number.
+        /// Serial number of the drive.
         serial: String,
     },
-    /// The serial number is another drive's.
+    /// The serial number given does not match the drive.
     #[error("{} has the serial number {found}, not {typed}: is it the drive that you mean?", path.display())]
     Serial {
         /// The device.
         path: PathBuf,
-        /// What was said.
+        /// Serial number given by the user.
         typed: String,
-        /// What the drive says.
+        /// Serial number reported by the drive.
         found: String,
     },
-    /// A device has too little room for the whole recording.
+    /// The device has no contiguous free extent for the whole recording.
     #[error("{} has no {needed} bytes in a row for {rows} rows, the largest free stretch has {free}: record fewer shots (--shots), or over a run that is there (--force), or export runs and clear the drive", path.display())]
     DeviceFull {
         /// The device.
         path: PathBuf,
-        /// Rows that were to be laid out.
+        /// Rows to allocate.
         rows: u64,
-        /// Bytes that they need.
+        /// Bytes required.
         needed: u64,
-        /// Bytes that there are.
+        /// Bytes free.
         free: u64,
     },
     /// libhdf5 failed.
     #[error("HDF5 cannot {what} {}: {source}", path.display())]
     Hdf5 {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// The library's reason.
+        /// Error of the library.
         source: hdf5::Error,
     },
-    /// The file is not what this program writes.
+    /// The file does not have the expected structure.
     #[error("{} is not a recording that can be read raw: {found}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What was expected and what was found.
+        /// What was expected and what was found instead.
         found: String,
     },
-    /// A shot's compressed chunk cannot be unpacked.
+    /// A compressed chunk cannot be decompressed.
     #[error("{}: the chunk of row {row} of link {link} cannot be unpacked: {source}", path.display())]
     Chunk {
         /// The file.
         path: PathBuf,
-        /// The shot's row.
+        /// Row of the shot.
         row: u64,
-        /// Its link.
+        /// Index of the link.
         link: usize,
-        /// What is wrong with it.
+        /// Error of the decoder.
         source: crate::codec::DecodeError,
     },
     /// The description of a run contradicts itself.
     #[error("this run cannot be recorded: {0}")]
     Run(String),
-    /// The kernel refused a thread.
+    /// The kernel refused to start a thread.
     #[error("cannot start a thread for compression: {source}; ask for fewer (--compress-threads)")]
     Thread {
-        /// The kernel's reason.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// There is no memory for what is made.
+    /// Buffers for compressed shots cannot be allocated.
     #[error("cannot have room for compressed shots: {source}")]
     Memory {
         /// The reason.
         source: shotline_memory::MemoryError,
     },
-    /// No write reaches the disk any more.
+    /// Every recent write failed.
     #[error("the last {count} writes to {} all failed, the latest with: {source}; the rows before them are safe", path.display())]
     EveryWriteFails {
-        /// Consecutive failures.
+        /// Number of consecutive failures.
         count: u32,
         /// The file.
         path: PathBuf,
-        /// The latest reason.
+        /// Latest error.
         source: Errno,
     },
 }
 
-/// What to do where the kernel refuses to create a file; a reason of our own says that itself.
+/// Advice for errors from the kernel; this crate's own errors already contain it.
 fn hint(source: &std::io::Error) -> &'static str {
     if source.raw_os_error().is_some() { "; check that its directory exists and may be written to" } else { "" }
 }
@@ -209,7 +209,7 @@ impl StoreError {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source }
     }
-    /// Of a file that could not be opened.
+    /// Error of a file that could not be opened.
     pub(crate) fn open(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |error| match Errno::from_io_error(&error) {

@@ -1,4 +1,4 @@
-//! What a recording says of its run: root attributes, and attributes of each link's group.
+//! Metadata of a run: root attributes, and attributes of each link's group.
 
 use crate::StoreError;
 use crate::codec::{self, Codec};
@@ -16,19 +16,19 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-/// The version of the file format, in the attribute `format_version`.
+/// Version of the file format, in the root attribute `format_version`.
 pub const FORMAT_VERSION: u32 = 1;
-/// The root attribute `format`.
+/// Value of the root attribute `format`.
 pub const FORMAT_NAME: &str = "shotline";
 
-/// One link: a stream and the shape of its shots.
+/// One link: a stream and the geometry of its shots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinkInfo {
-    /// A name for people.
+    /// Human-readable name.
     pub name: String,
-    /// Its stream number, as in the end-of-shot record.
+    /// Stream number, as in the end-of-shot record.
     pub stream: u32,
-    /// The shape of its shots.
+    /// Geometry of the shots.
     #[serde(serialize_with = "serialize_geometry")]
     pub geometry: Geometry,
 }
@@ -56,78 +56,78 @@ fn serialize_geometry<S: Serializer>(geometry: &Geometry, serializer: S) -> Resu
     .serialize(serializer)
 }
 
-/// What is known of a run before its first shot.
+/// Metadata of a run that is known before its first shot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunInfo {
-    /// The program and its version.
+    /// Recording program and its version.
     pub software: String,
     /// A random UUID.
     pub run_id: String,
-    /// When the run was set up, in TAI nanoseconds since 1970.
+    /// Start of the run in TAI nanoseconds since 1970.
     pub start_tai_ns: u64,
-    /// The same moment by the UTC clock.
+    /// Start of the run in UTC nanoseconds since 1970.
     pub start_utc_ns: u64,
-    /// What was recorded from.
+    /// Instrument that was recorded.
     pub instrument: String,
-    /// Words about this run, by whoever started it.
+    /// Free text about the run, by its operator.
     pub notes: String,
-    /// Who started it.
+    /// Person who started the run.
     pub operator: String,
-    /// The machine that recorded it.
+    /// Host name of the recording machine.
     pub host: String,
-    /// Name of the wire framing, which may be a user's own.
+    /// Name of the wire framing, which may be user-defined.
     pub framing: String,
-    /// The whole configuration, as text.
+    /// Complete configuration, as text.
     pub config: String,
-    /// The links, in the order of their groups.
+    /// Links, in the order of their groups.
     pub links: Vec<LinkInfo>,
-    /// If the shots are test patterns: shot `n` carries pattern `n % period`.
+    /// Period if the shots are test patterns: shot `n` carries pattern `n % period`.
     pub pattern_period: Option<u64>,
-    /// How chunks are compressed. In a file the filters of the samples' datasets say so.
+    /// Compression of the chunks. In a file it is stored as the filters of the sample datasets.
     pub codec: Option<Codec>,
-    /// The recorder's clock when the run was set up.
+    /// State of the recorder's clock at the start of the run.
     pub clock: ClockInfo,
-    /// Which file of the run this is, if it has several ([`crate::set`]).
+    /// Position of this file in a run of several files ([`crate::set`]).
     pub part: Option<PartInfo>,
-    /// Rows join shots by their stamps, so each link has numbers of its own.
+    /// Rows join shots by time stamp, so the shot numbers of a row differ between links.
     pub by_stamp: bool,
 }
 
-/// A file's place among those of its run.
+/// Position of a file among those of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PartInfo {
-    /// Parts follow one another, from 0.
+    /// Part number, from 0, in order of time.
     pub part: u32,
-    /// The files of a part stand side by side, one for each drive: which of the run's drives, from 0.
+    /// Index of the drive, from 0. A part has one file on each drive.
     pub stripe: u32,
-    /// Drives of the run.
+    /// Number of drives of the run.
     pub stripes: u32,
-    /// In a bounded run that has removed parts: the highest number of their shots. Slots of this file may still hold such
-    /// shots where no row is.
+    /// Highest shot number of the parts that a bounded run has removed. Slots of this file without a row may still hold
+    /// such shots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_to: Option<u64>,
 }
 
-/// What the recorder's own time stamps are worth.
+/// Quality of the recorder's own time stamps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClockInfo {
-    /// Where they come from: `system` or `ptp:/dev/ptpN`; empty if nobody said.
+    /// Clock source: `system` or `ptp:/dev/ptpN`; empty if unknown.
     pub source: String,
-    /// It follows a reference.
+    /// The clock is synchronised to a reference.
     pub locked: bool,
-    /// Bound on its error in nanoseconds, 0 if unknown.
+    /// Maximum error in nanoseconds, 0 if unknown.
     pub max_error_ns: u64,
-    /// TAI - UTC in seconds that was used.
+    /// TAI - UTC offset in use, in seconds.
     pub tai_minus_utc_s: i64,
 }
 
 impl RunInfo {
-    /// The wire framing, if it is one of this program's.
+    /// Returns the wire framing, if it is a built-in one.
     pub fn framing_kind(&self) -> Option<Kind> {
         self.framing.parse().ok()
     }
 
-    /// A run that starts now, with a fresh identity.
+    /// Creates the metadata of a run that starts now, with a new run id.
     pub fn new(links: Vec<LinkInfo>) -> Self {
         let utc = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -150,12 +150,12 @@ impl RunInfo {
         }
     }
 
-    /// Whether all links' shots have one shape, so that one dataset can join them.
+    /// Returns `true` if all links have the same geometry, so that one dataset can join them.
     pub fn joined(&self) -> bool {
         self.links.windows(2).all(|pair| pair[0].geometry == pair[1].geometry)
     }
 
-    /// Refuses what cannot be recorded.
+    /// Checks that the run can be recorded.
     pub fn check(&self) -> Result<(), StoreError> {
         let links = self.links.len();
         if links == 0 || links > MAX_LINKS {
@@ -209,7 +209,7 @@ impl RunInfo {
         Ok(())
     }
 
-    /// Reads what is known of a run; strings from the file's `bytes`.
+    /// Reads the metadata of a run; strings are parsed from the file's `bytes`.
     pub(crate) fn read(file: &hdf5::File, bytes: &dyn ReadAt, path: &Path) -> Result<Self, StoreError> {
         let failed = StoreError::hdf5("read the attributes of", path);
         let read_text = |file: &hdf5::File, name: &str| read_text(bytes, file, name);
@@ -230,7 +230,7 @@ impl RunInfo {
                 start_tai_ns: read_number(file, "start_tai_ns")?,
                 start_utc_ns: read_number(file, "start_utc_ns")?,
                 instrument: read_text(file, "instrument")?,
-                // Files of earlier versions say nothing of these.
+                // Missing in files of earlier versions.
                 notes: read_text(file, "notes").unwrap_or_default(),
                 operator: read_text(file, "operator").unwrap_or_default(),
                 host: read_text(file, "host").unwrap_or_default(),
@@ -270,7 +270,7 @@ impl RunInfo {
     }
 }
 
-/// How the samples' datasets say that their chunks are compressed.
+/// Reads the codec from the filter pipeline of the sample datasets.
 fn read_codec(file: &hdf5::File, path: &Path) -> Result<Option<Codec>, StoreError> {
     let filters = file.dataset("rf").or_else(|_| file.dataset("link0/rf")).and_then(|rf| rf.dcpl()?.get_filters());
     let filters = filters.map_err(StoreError::hdf5("read the filters of", path))?;
@@ -328,7 +328,7 @@ impl LinkInfo {
             read().map_err(StoreError::hdf5("read a link's attributes in", path))?;
         let packing = Packing::from_u8(packing)
             .ok_or_else(|| StoreError::format(path, format!("expected packing 0 to 3, found {packing}")))?;
-        // Files of earlier versions say nothing of these: then they are ours.
+        // Missing in files of earlier versions, which have the default trailer.
         let trailer = read_text(group, "trailer").unwrap_or_else(|_| Trailer::default().name().into());
         let trailer = Trailer::by_name(&trailer)
             .ok_or_else(|| StoreError::format(path, format!("expected a known trailer, found {trailer:?}")))?;
@@ -344,7 +344,7 @@ impl LinkInfo {
     }
 }
 
-/// RFC 3339 with nanoseconds.
+/// Formats a time as RFC 3339 with nanoseconds.
 pub(crate) fn timestamp(ns: u64) -> String {
     humantime::format_rfc3339_nanos(SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
 }
@@ -369,7 +369,7 @@ pub(crate) fn number<T: H5Type>(at: &Location, name: &str, value: T) -> hdf5::Re
     at.new_attr::<T>().create(name)?.write_scalar(&value)
 }
 
-/// Reads a string attribute, not through libhdf5, which crashes on damaged ones.
+/// Reads a string attribute without libhdf5, which crashes on damaged ones.
 fn read_text(bytes: &dyn ReadAt, at: &Location, name: &str) -> hdf5::Result<String> {
     let wrong = |error: String| hdf5::Error::from(error);
     let found = text_attribute(bytes, header_address(at)?, name).map_err(|error| wrong(error.to_string()))?;
@@ -380,13 +380,13 @@ pub(crate) fn read_number<T: H5Type>(at: &Location, name: &str) -> hdf5::Result<
     at.attr(name)?.read_scalar()
 }
 
-/// The kernel's TAI clock; where it is not kept it equals UTC.
+/// Reads the kernel's TAI clock; without a TAI offset set it equals UTC.
 fn clock_tai() -> rustix::time::Timespec {
     let fallback = || rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     rustix::time::clock_gettime_dynamic(rustix::time::DynamicClockId::Tai).unwrap_or_else(|_| fallback())
 }
 
-/// TAI nanoseconds since 1970, now.
+/// Returns the current time in TAI nanoseconds since 1970.
 pub(crate) fn now_tai_ns() -> u64 {
     let now = clock_tai();
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

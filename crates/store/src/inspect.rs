@@ -1,4 +1,4 @@
-//! Sums a recording up, while it runs or after.
+//! Summary of a recording, during the run or after it.
 
 use crate::StoreError;
 use crate::info::RunInfo;
@@ -12,48 +12,48 @@ use shotline_wire::shot::DropCause;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A recording in short.
+/// Summary of a recording.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// The file.
+    /// Path of the recording.
     pub path: PathBuf,
-    /// Bytes of it.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// What is known of the run.
+    /// Metadata of the run.
     pub run: RunInfo,
-    /// Whether it ended in order. If not, it goes on, or it broke off.
+    /// The run ended in order. If `false`, it is still recording, or it crashed.
     pub finished: bool,
-    /// Visible rows.
+    /// Number of visible rows.
     pub rows: u64,
-    /// Rows that there is room for.
+    /// Number of rows allocated in the file.
     pub laid_out: u64,
-    /// The first row's shot number.
+    /// Shot number of the first row.
     pub first: Option<u64>,
-    /// The last row's shot number.
+    /// Shot number of the last row.
     pub last: Option<u64>,
     /// Seconds from the first known time stamp to the last.
     pub seconds: f64,
-    /// The links.
+    /// Summaries of the links.
     pub links: Vec<LinkSummary>,
-    /// Runs of shots that are in no row, and why.
+    /// Shots that are in no row, with their drop causes.
     pub losses: Vec<LossSummary>,
-    /// The books: counts by name and stream.
+    /// Counters by stream and name.
     pub books: BTreeMap<u32, BTreeMap<String, u64>>,
-    /// The files of a run of several.
+    /// Files of a run of several files.
     pub parts: Vec<FileEntry>,
-    /// What a bounded run has removed.
+    /// Rows and parts that a bounded run has removed.
     pub removed: Removed,
-    /// Counts of the whole run.
+    /// Counters of the whole run.
     pub totals: BTreeMap<String, u64>,
-    /// How the shots of a compressed run that has ended are stored.
+    /// Chunk storage of a compressed run that has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<Chunks>,
 }
 
-/// One link in short.
+/// Summary of one link.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LinkSummary {
-    /// Its stream.
+    /// Stream number.
     pub stream: u32,
     /// Complete shots.
     pub complete: u64,
@@ -61,26 +61,26 @@ pub struct LinkSummary {
     pub partial: u64,
     /// Lost shots.
     pub lost: u64,
-    /// Packets in their places.
+    /// Packets present in the file.
     pub packets: u64,
-    /// Packets that are not, by cause.
+    /// Dropped packets by cause.
     pub drops: BTreeMap<&'static str, u64>,
 }
 
-/// A run of lost shots.
+/// Consecutive lost shots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LossSummary {
-    /// Their stream.
+    /// Stream number.
     pub stream: u32,
-    /// Why.
+    /// Drop cause.
     pub cause: &'static str,
-    /// The first number.
+    /// First shot number.
     pub first: u64,
-    /// How many.
+    /// Number of shots.
     pub count: u64,
 }
 
-/// Sums up a recording.
+/// Summarises a recording.
 pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
     let recording = Recording::open(path)?;
     let mut links = Vec::new();

@@ -1,26 +1,27 @@
-//! The recorder: io_uring into a laid-out HDF5 file, and its verifier.
+//! Recorder that writes shots with io_uring into a preallocated HDF5 file, and its verifier.
 //!
 //! A recording is a valid HDF5 file before its first shot. libhdf5 writes the names, types and attributes
-//! and closes the file; [`layout`] then adds the chunk indexes and allocates every byte, so that each shot
-//! has a place that is known. [`Recorder`] writes whole shot buffers to those places with `O_DIRECT` and
-//! makes a row visible by one thing: the eight bytes of the dataset's current first dimension, written after
-//! the row's data. So any HDF5 reader may open the file at any time, during the run, after it, and after
-//! `kill -9`.
+//! and closes the file; [`layout`] then adds the chunk indexes and allocates every byte, so that the file offset
+//! of each shot is known in advance. [`Recorder`] writes whole shot buffers to those offsets with `O_DIRECT` and
+//! commits a row by writing eight bytes, the dataset's current first dimension, after the row's data. Any HDF5
+//! reader may therefore open the file at any time: during the run, after it, and after `kill -9`.
 //!
-//! - [`shot`]: what a sink is handed; [`info`]: what a recording says of its run.
+//! - [`shot`]: shots, events and losses, the input of a sink; [`info`]: the metadata of a run.
 //! - [`layout`]: the file's structure. `docs/file-format.md` describes it byte by byte.
 //! - [`codec`]: compressed chunks.
 //! - [`nvme`]: recordings on raw devices, without a file system.
 //! - [`Recorder`]: offer events, poll, finish.
-//! - [`read`]: a recording as others use it: rows and slots when they are asked for.
-//! - [`recover`]: a recording that broke off, made sound.
-//! - [`pcapng`]: captures, read and written.
-//! - [`export()`]: a recording as other programs of the field read it.
-//! - [`import()`]: a recording made from what others have.
-//! - [`verify()`] reads a recording back and proves it; [`inspect()`] sums it up.
+//! - [`read`]: random access to the rows and slots of a recording.
+//! - [`recover`]: repairs a recording after a crash.
+//! - [`pcapng`]: reads and writes captures.
+//! - [`export()`]: converts a recording to other formats.
+//! - [`import()`]: makes a recording from files of other formats.
+//! - [`verify()`] reads a recording back and checks it; [`inspect()`] summarises it.
 
 #[cfg(target_endian = "big")]
-compile_error!("the recorder writes little-endian tables from memory: teach `rows` to swap before building here");
+compile_error!(
+    "the recorder writes little-endian tables from memory: add byte swaps to `rows` to build for this target"
+);
 
 mod beneath;
 mod blocks;

@@ -1,5 +1,5 @@
-//! Who is at a recording: readers of HDF5 take a shared lock on the file, writers an exclusive one. Ours is shared while
-//! we record, so that readers may come, and whoever wants to replace or repair a file asks for all of it.
+//! Advisory locks on recordings. HDF5 readers take a shared lock on the file, writers an exclusive one. The recorder
+//! holds a shared lock, so that readers can open the file; replacing or repairing a file needs the exclusive lock.
 
 use crate::StoreError;
 use crate::beneath::{has_name, open_regular};
@@ -9,54 +9,53 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a lock may be in the way before its file counts as being in use. One that has just been let go may last a
-/// little longer: a child process that is being started at that moment holds the descriptor until it runs its own
-/// program.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time to retry a contended lock before the file counts as in use. A lock that was just released can persist for a
+/// moment: a child process between fork and exec still holds the descriptor.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Lets readers in and keeps writers out, until [`release`] or the file's end.
+/// Takes a shared lock, which allows readers and excludes writers, until [`release`] or the last close.
 pub(crate) fn share(file: &File, path: &Path) -> Result<(), StoreError> {
     take(file, path, FlockOperation::NonBlockingLockShared)
 }
 
-/// Refuses a file that a program is at; keeps others away from it until [`release`] or the file's end.
+/// Takes the exclusive lock, until [`release`] or the last close. Fails if another program holds a lock.
 pub(crate) fn claim(file: &File, path: &Path) -> Result<(), StoreError> {
     take(file, path, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// A lock on a file, given back when this is dropped.
+/// Lock on an open file, released on drop.
 #[derive(Debug)]
-pub struct Held(File);
+pub struct FileLock(File);
 
-impl Held {
-    /// Lets readers in and keeps writers out.
-    pub(crate) fn share(file: File, path: &Path) -> Result<Self, StoreError> {
+impl FileLock {
+    /// Takes a shared lock, which allows readers and excludes writers.
+    pub(crate) fn shared(file: File, path: &Path) -> Result<Self, StoreError> {
         share(&file, path)?;
         Ok(Self(file))
     }
-    /// Keeps all others away from the file of this name.
-    pub(crate) fn claim(path: &Path) -> Result<Self, StoreError> {
+    /// Opens a file and takes the exclusive lock.
+    pub(crate) fn exclusive(path: &Path) -> Result<Self, StoreError> {
         open_claimed(path, OFlags::RDONLY).map(Self)
     }
-    /// Keeps all others away from a file that is open.
-    pub(crate) fn claim_open(file: File, path: &Path) -> Result<Self, StoreError> {
+    /// Takes the exclusive lock on an open file.
+    pub(crate) fn exclusive_open(file: File, path: &Path) -> Result<Self, StoreError> {
         claim(&file, path)?;
         Ok(Self(file))
     }
-    /// The file.
+    /// The locked file.
     pub(crate) fn file(&self) -> &File {
         &self.0
     }
 }
 
-impl Drop for Held {
+impl Drop for FileLock {
     fn drop(&mut self) {
         release(&self.0);
     }
 }
 
-/// Opens a file and takes the exclusive lock. Read the file after this: what was read before may have changed while the lock
-/// was waited for. Fails with [`StoreError::InUse`] if the previous holder put another file in its place.
+/// Opens a file and takes the exclusive lock. Read the file only after this: it may have changed while the lock was
+/// contended. Fails with [`StoreError::InUse`] if the previous holder replaced the file.
 pub(crate) fn open_claimed(path: &Path, access: OFlags) -> Result<File, StoreError> {
     let file = open_regular(path, access).map_err(StoreError::open(path))?;
     claim(&file, path)?;
@@ -67,18 +66,18 @@ pub(crate) fn open_claimed(path: &Path, access: OFlags) -> Result<File, StoreErr
     Err(StoreError::InUse { path: path.to_owned() })
 }
 
-/// Gives a lock back. To close the file is not enough while a child process is being started.
+/// Releases a lock. Closing the file is not enough: a child process between fork and exec may still hold it open.
 pub(crate) fn release(file: &File) {
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
 fn take(file: &File, path: &Path, how: FlockOperation) -> Result<(), StoreError> {
-    let until = Instant::now() + WAIT_TIMEOUT;
+    let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match rustix::fs::flock(file, how) {
             Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
             Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse { path: path.to_owned() }),
-            // A file system without locks: then nobody else is kept out either.
+            // The file system has no locks, so other programs are not excluded either.
             _ => return Ok(()),
         }
     }

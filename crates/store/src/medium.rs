@@ -1,5 +1,5 @@
-//! What the bytes of a recording are in: a file, or an extent of a raw device ([`crate::nvme`]). Above this nobody knows
-//! which.
+//! Storage of a recording's bytes: a file, or an extent of a raw device ([`crate::nvme`]). Callers use the two in the
+//! same way.
 
 use crate::beneath::open_regular;
 use crate::nvme::Extent;
@@ -10,10 +10,10 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Zeros that are written at once.
+/// Bytes per write when zeroing by writes.
 const ZEROS: u64 = 1 << 20;
 
-/// See the module.
+/// A file or an extent of a raw device.
 #[derive(Debug)]
 pub enum Medium {
     /// A file, without direct I/O.
@@ -38,18 +38,18 @@ impl ReadAt for Medium {
 }
 
 impl Medium {
-    /// A file that is there, for reading.
+    /// Opens an existing file for reading.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         open_regular(path, OFlags::RDONLY).map(Self::File)
     }
-    /// What locks are taken on: the file, or the device.
+    /// File on which locks are taken: the recording's file, or the device.
     pub fn handle(&self) -> &File {
         match self {
             Self::File(file) => file,
             Self::Extent(extent) => extent.handle(),
         }
     }
-    /// Its bytes, from the first to the last.
+    /// Length in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::File(file) => file.metadata().map_or(0, |metadata| metadata.len()),
@@ -64,7 +64,7 @@ impl Medium {
             Self::Extent(extent) => extent.write_all(at, bytes),
         }
     }
-    /// Makes bytes zeros, inside what is there.
+    /// Zeroes a range within the current length.
     pub(crate) fn zero(&self, at: u64, len: u64) -> Result<(), Errno> {
         if let Self::File(file) = self {
             let fallocate = |how| rustix::fs::fallocate(file, how | FallocateFlags::KEEP_SIZE, at, len);
@@ -81,21 +81,21 @@ impl Medium {
         }
         Ok(())
     }
-    /// Makes what has been written durable.
+    /// Makes written data durable (`fdatasync`).
     pub(crate) fn sync_data(&self) -> Result<(), Errno> {
         match self {
             Self::File(file) => rustix::fs::fdatasync(file),
             Self::Extent(extent) => extent.flush(),
         }
     }
-    /// The same, and how long it is.
+    /// Makes written data and the length durable (`fsync`).
     pub(crate) fn sync(&self) -> Result<(), Errno> {
         match self {
             Self::File(file) => rustix::fs::fsync(file),
             Self::Extent(extent) => extent.flush(),
         }
     }
-    /// Sees to it that there are so many bytes at least.
+    /// Extends to at least `end` bytes. Fails with `ENOSPC` on an extent that is smaller.
     pub(crate) fn grow(&self, end: u64) -> Result<(), Errno> {
         match self {
             _ if self.bytes() >= end => Ok(()),
@@ -104,7 +104,7 @@ impl Medium {
             Self::Extent(_) => Err(Errno::NOSPC),
         }
     }
-    /// Gives back what is behind so many bytes.
+    /// Truncates to `end` bytes and makes the new length durable.
     pub(crate) fn cut(&self, end: u64) -> Result<(), Errno> {
         match self {
             _ if self.bytes() <= end => Ok(()),

@@ -4,9 +4,9 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Reads bytes of a file; fewer than asked for at its end.
+/// Reads at a byte offset.
 pub trait ReadAt {
-    /// Fills `to` from `offset` and returns how many bytes there were.
+    /// Reads into `to` from `offset` and returns the number of bytes read, which is less than `to.len()` at the end.
     fn read_at(&self, offset: u64, to: &mut [u8]) -> usize;
 }
 
@@ -32,7 +32,7 @@ impl ReadAt for File {
     }
 }
 
-/// Writes all bytes at an offset of a file.
+/// Writes all bytes at a byte offset of a file.
 pub(crate) fn write_file(file: &File, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(file, bytes, at) {

@@ -1,7 +1,7 @@
-//! The rows of a recording's tables, as bytes and as HDF5 types.
+//! Rows of a recording's tables, as bytes and as HDF5 types.
 //!
-//! A table's rows are packed little-endian structs; the same offsets stand in the file's datatype, so any
-//! HDF5 reader sees named fields while the recorder appends plain bytes.
+//! Rows are packed little-endian structs. The HDF5 compound type in the file has the same offsets, so any HDF5 reader
+//! sees named fields while the recorder appends plain bytes.
 
 use crate::shot::{Loss, ShotMeta};
 use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, FloatSize, IntSize, TypeDescriptor};
@@ -9,24 +9,24 @@ use serde::Serialize;
 use shotline_wire::crc;
 use shotline_wire::shot::{DropCause, DropCounters, Presence};
 
-/// What a row of a link's table says of its shot.
+/// State of a shot in a row of a link's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum State {
-    /// Nothing of it is in the file: its samples read as zeros.
+    /// The shot is not in the file; its samples read as zeros.
     Lost = 0,
-    /// Some packets are missing, or the record does not prove them; missing packets read as zeros.
+    /// Packets are missing or not proven by the end-of-shot record; missing packets read as zeros.
     Partial = 1,
-    /// Every byte is there and proven by the record's CRC.
+    /// Every byte is present and proven by the CRC of the end-of-shot record.
     Complete = 2,
 }
 
 impl State {
-    /// Every state, in the order of its number.
+    /// All states, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Lost, Self::Partial, Self::Complete];
 
-    /// The name used in files.
+    /// Returns the name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lost => "lost",
@@ -45,21 +45,22 @@ const STATE: usize = 28;
 const FLAGS: usize = 29;
 const RECORD_GOOD: usize = 30;
 const PRESENCE: usize = 32;
-/// Fields that are not named for a cause, without those that came later.
+/// Number of fields that are not drop causes, without those added by later versions.
 const FIELDS: usize = 9;
-/// Bytes of the two times.
+/// Bytes of the two time fields.
 const TIMES_BYTES: usize = 16;
-/// Bytes of the two checks at a row's end.
+/// Bytes of the two CRC fields at the end of a row.
 const CHECKS_BYTES: usize = 8;
 
-/// The number of a lost row of which nobody knows which shot is lost, in a run that is aligned by stamps.
+/// Shot number of a lost row whose shot is unknown, in a run that is aligned by time stamps.
 pub const NO_NUMBER: u64 = u64::MAX;
 
-/// The first of `rows` rows whose shot has this number or a higher one. Numbers ascend from row to row, but for rows
-/// without a number ([`NO_NUMBER`]), which belong to the next row that has one. `of` tells the number of a row.
+/// Returns the first of `rows` rows whose shot number is `number` or higher, by binary search. Numbers ascend from row
+/// to row, except for rows without a number ([`NO_NUMBER`]), which belong to the next row that has one. `of` returns
+/// the number of a row.
 ///
 /// # Errors
-/// What `of` says.
+/// Returns the error of `of`.
 pub fn first_row<E>(rows: u64, number: u64, mut of: impl FnMut(u64) -> Result<u64, E>) -> Result<u64, E> {
     let (mut low, mut high) = (0, rows);
     while low < high {
@@ -78,82 +79,82 @@ pub fn first_row<E>(rows: u64, number: u64, mut of: impl FnMut(u64) -> Result<u6
     Ok(low)
 }
 
-/// One row of `/linkN/shots`. Counts of causes that the file does not know are 0.
+/// One row of `/linkN/shots`. Counts of causes that the file has no field for are 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The shot's number.
+    /// Shot number.
     pub number: u64,
-    /// TAI nanoseconds of its first sample, 0 if unknown.
+    /// Time of the first sample in TAI nanoseconds, 0 if unknown.
     pub stamp_tai_ns: u64,
-    /// When the kernel received its first packet, in TAI nanoseconds; 0 if unknown.
+    /// Time at which the kernel received the first packet, in TAI nanoseconds; 0 if unknown.
     pub arrived_tai_ns: u64,
-    /// When it was complete or given up, in TAI nanoseconds; 0 if unknown.
+    /// Time at which the shot was complete or its reassembly ended, in TAI nanoseconds; 0 if unknown.
     pub completed_tai_ns: u64,
     /// Sample bytes that arrived.
     pub valid_bytes: u32,
-    /// Packets that a whole shot has.
+    /// Packets of a complete shot.
     pub packets: u32,
-    /// Packets that are in their places.
+    /// Packets present in the file.
     pub placed: u32,
-    /// Packets that are not, by cause.
+    /// Dropped packets, by cause.
     pub drops: [u32; DropCause::ALL.len()],
-    /// What is in the file.
+    /// State of the shot in the file.
     pub state: State,
-    /// The record's flags.
+    /// Flags of the end-of-shot record.
     pub flags: u8,
-    /// The record arrived and its CRC holds.
+    /// The end-of-shot record arrived and its CRC holds.
     pub record_good: bool,
-    /// Which packets are in their places: bit `i % 8` of byte `i / 8` is packet `i`.
+    /// Presence map: bit `i % 8` of byte `i / 8` is packet `i`.
     pub presence: Vec<u8>,
-    /// CRC-32 of the shot as it was written, if its own record does not prove it; 0 otherwise, and in older files.
+    /// CRC-32 of the shot as written, if its end-of-shot record does not prove it; 0 otherwise, and in older files.
     pub slot_crc32: u32,
-    /// The row is as it was written, by its own CRC. In older files rows have none, and all are sound.
+    /// The CRC of the row holds. Rows of older files have no CRC and count as sound.
     pub sound: bool,
 }
 
 impl Row {
-    /// Whether packet `index` is in its place.
+    /// Returns `true` if packet `index` is present.
     pub fn contains(&self, index: u32) -> bool {
         self.presence.get((index / 8) as usize).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
     }
 }
 
-/// What rows ended in when the file was made.
+/// Version of the row format, by its last fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Version {
-    /// The causes.
+    /// Ends with the drop causes.
     Untimed,
-    /// Two times.
+    /// Adds two times.
     Timed,
-    /// Two times and two checks.
+    /// Adds two times and two CRCs.
     Checked,
 }
 
 impl Version {
-    /// Fields that came after [`FIELDS`].
+    /// Number of fields added after [`FIELDS`].
     fn fields(self) -> usize {
         2 * self as usize
     }
 }
 
-/// The layout of a shots table: it depends on how many packets a shot has, and on how many causes there were
-/// when the file was made. Causes are only ever added, at the end.
+/// Row layout of a shots table. It depends on the number of packets of a shot, and on the number of drop causes when
+/// the file was made. New causes are only appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowFormat {
     packets: u32,
     causes: usize,
     version: Version,
-    /// Where a row's CRC begins: that of the run's id, so that no row of another run passes.
+    /// Initial value of a row's CRC, computed over the run id so that rows of another run fail the check.
     seed: u32,
 }
 
 impl RowFormat {
-    /// For shots of `packets` packets, with today's causes, in the run of this id.
+    /// Creates the current format for shots of `packets` packets, in the run with this id.
     pub fn new(packets: u32, run_id: &str) -> Self {
         let seed = crc::register(u32::MAX, run_id.as_bytes());
         Self { packets, causes: DropCause::ALL.len(), version: Version::Checked, seed }
     }
-    /// The layout that a file's table has; none if it is not one of ours, or has causes that are not known yet.
+    /// Returns the format of a file's table; `None` if it is no known version, or has unknown causes.
     pub fn of(packets: u32, run_id: &str, row: &TypeDescriptor) -> Option<Self> {
         let TypeDescriptor::Compound(compound) = row else { return None };
         let format = |version: Version| {
@@ -163,11 +164,11 @@ impl RowFormat {
         };
         [Version::Checked, Version::Timed, Version::Untimed].into_iter().find_map(format)
     }
-    /// Whether rows have CRCs of their own and of shots that no record proves.
+    /// Returns `true` if rows have a CRC, and one of the shot where no end-of-shot record proves it.
     pub fn is_checked(self) -> bool {
         self.version >= Version::Checked
     }
-    /// The cause by which this file calls a loss: an older file may not know it.
+    /// Maps a cause to one that this file has a field for: older files have fewer.
     pub fn known(self, cause: DropCause) -> DropCause {
         if (cause as usize) < self.causes { cause } else { DropCause::SinkError }
     }
@@ -177,11 +178,11 @@ impl RowFormat {
     fn presence_bytes(self) -> usize {
         self.packets.div_ceil(8) as usize
     }
-    /// Where the two times are.
+    /// Offset of the two times.
     fn times(self) -> usize {
         (self.drops() + 4 * self.causes).next_multiple_of(8)
     }
-    /// Where the two checks are.
+    /// Offset of the two CRCs.
     fn checks(self) -> usize {
         self.times() + if self.version >= Version::Timed { TIMES_BYTES } else { 0 }
     }
@@ -189,17 +190,17 @@ impl RowFormat {
     pub fn bytes(self) -> usize {
         self.checks() + if self.version >= Version::Checked { CHECKS_BYTES } else { 0 }
     }
-    /// Appends the row of a shot that is in the file, with the CRC-32 of its bytes if its record does not prove them.
+    /// Appends the row of a shot that is in the file. `slot_crc32` is the CRC-32 of its bytes if its record does not
+    /// prove them, else 0.
     pub fn push(self, meta: &ShotMeta, slot_crc32: u32, out: &mut Vec<u8>) {
         let state = if meta.is_complete() { State::Complete } else { State::Partial };
         self.push_as(meta.number, Some(meta), state, &meta.drops, slot_crc32, out);
     }
-    /// Appends the row of a shot that never came.
+    /// Appends the row of a shot that never arrived.
     pub fn push_lost(self, number: u64, out: &mut Vec<u8>) {
         self.push_as(number, None, State::Lost, &DropCounters::default(), 0, out);
     }
-    /// Makes a row that was pushed that of a shot which is not in the file after all: its packets are dropped for this
-    /// cause.
+    /// Changes a row to that of a lost shot, and counts its packets as dropped for this cause: its write failed.
     pub fn lose(self, row: &mut [u8], cause: DropCause) {
         let (placed, valid) = (u32_at(row, PLACED), VALID_BYTES..VALID_BYTES + 4);
         row[valid].fill(0);
@@ -213,7 +214,7 @@ impl RowFormat {
         }
         self.seal(0, row);
     }
-    /// What a row that was pushed says is in the file.
+    /// Returns the state in an encoded row.
     pub fn state(row: &[u8]) -> State {
         State::ALL[usize::from(row[STATE])]
     }
@@ -244,9 +245,9 @@ impl RowFormat {
             head[RECORD_GOOD] = u8::from(meta.record_good);
             push_presence(&meta.presence, &mut row[PRESENCE..][..self.presence_bytes()]);
         }
-        // Most shots have none.
+        // Skipped for most shots, which have no drops.
         if drops.total() > 0 {
-            // Files of earlier versions have no place for later causes.
+            // Files of earlier versions have no fields for later causes.
             for (cause, count) in drops.iter().filter(|(cause, _)| (*cause as usize) < self.causes) {
                 let count = u32::try_from(count).unwrap_or(u32::MAX);
                 row[self.drops() + 4 * cause as usize..][..4].copy_from_slice(&count.to_le_bytes());
@@ -260,7 +261,7 @@ impl RowFormat {
         self.seal(slot_crc32, row);
     }
 
-    /// Enters the two checks.
+    /// Writes the two CRCs.
     fn seal(self, slot_crc32: u32, row: &mut [u8]) {
         if self.version >= Version::Checked {
             let checks = self.checks();
@@ -270,12 +271,12 @@ impl RowFormat {
         }
     }
 
-    /// CRC-32 of the run's id and a row without its last field.
+    /// Computes the CRC-32 of the run id and a row without its last field.
     fn check(self, row: &[u8]) -> u32 {
         !crc::register(self.seed, &row[..self.checks() + 4])
     }
 
-    /// Reads a row of [`Self::bytes`] bytes; none if its state is no state.
+    /// Parses a row of [`Self::bytes`] bytes; `None` if it is too short or its state is invalid.
     pub fn parse(self, row: &[u8]) -> Option<Row> {
         let u32_at = |at: usize| row.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
         let u64_at = |at: usize| row.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
@@ -304,7 +305,7 @@ impl RowFormat {
         })
     }
 
-    /// The HDF5 type of a row.
+    /// Returns the HDF5 type of a row.
     pub fn descriptor(self) -> TypeDescriptor {
         let mut fields = vec![
             field("number", U64, NUMBER),
@@ -331,7 +332,7 @@ impl RowFormat {
     }
 }
 
-/// Units and meanings of the shots table's fields, written as attributes.
+/// Units and meanings of the shots table's fields, written as HDF5 attributes.
 pub const ROW_FIELDS: [(&str, &str); 14] = [
     (
         "number",
@@ -388,7 +389,7 @@ pub fn push_loss(loss: &Loss, out: &mut Vec<u8>) {
     out.extend([loss.cause as u8, 0, 0, 0]);
 }
 
-/// Reads a row of `/losses`; none if its cause is no cause.
+/// Parses a row of `/losses`; `None` if it is too short or its cause is unknown.
 pub fn parse_loss(row: &[u8]) -> Option<Loss> {
     Some(Loss {
         first: u64::from_le_bytes(row.get(..8)?.try_into().ok()?),
@@ -398,7 +399,7 @@ pub fn parse_loss(row: &[u8]) -> Option<Loss> {
     })
 }
 
-/// The HDF5 type of a row of `/losses`.
+/// Returns the HDF5 type of a row of `/losses`.
 pub fn loss_descriptor() -> TypeDescriptor {
     let cause = enumeration(&DropCause::ALL.map(DropCause::name));
     compound(
@@ -412,7 +413,7 @@ pub const BOOK_NAME_BYTES: usize = 44;
 /// Bytes of a row of `/books`.
 pub const BOOK_BYTES: usize = 56;
 
-/// Appends a row of `/books`. A longer name is cut.
+/// Appends a row of `/books`, the dataset of counters. A name longer than [`BOOK_NAME_BYTES`] is truncated.
 pub fn push_book(stream: u32, name: &str, value: u64, out: &mut Vec<u8>) {
     let name = &name.as_bytes()[..name.len().min(BOOK_NAME_BYTES)];
     out.extend(value.to_le_bytes());
@@ -421,7 +422,7 @@ pub fn push_book(stream: u32, name: &str, value: u64, out: &mut Vec<u8>) {
     out.resize(out.len() + BOOK_NAME_BYTES - name.len(), 0);
 }
 
-/// Reads a row of `/books`: stream, name, value.
+/// Parses a row of `/books`: stream, name, value.
 pub fn parse_book(row: &[u8]) -> Option<(u32, String, u64)> {
     let name = row.get(12..12 + BOOK_NAME_BYTES)?;
     let len = name.iter().position(|byte| *byte == 0).unwrap_or(BOOK_NAME_BYTES);
@@ -432,7 +433,7 @@ pub fn parse_book(row: &[u8]) -> Option<(u32, String, u64)> {
     ))
 }
 
-/// The HDF5 type of a row of `/books`.
+/// Returns the HDF5 type of a row of `/books`.
 pub fn book_descriptor() -> TypeDescriptor {
     let name = TypeDescriptor::FixedAscii(BOOK_NAME_BYTES);
     compound(vec![field("value", U64, 0), field("stream", U32, 8), field("name", name, 12)], BOOK_BYTES)
@@ -466,7 +467,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_found_by_their_number_among_rows_that_have_none() {
+    fn first_row_skips_rows_without_a_number() {
         let find =
             |numbers: &[u64], number| first_row::<()>(numbers.len() as u64, number, |row| Ok(numbers[row as usize]));
         const NONE: u64 = NO_NUMBER;
@@ -480,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_comes_back_as_it_was_written() {
+    fn row_round_trips_and_its_crc_detects_any_change() {
         let mut presence = Presence::empty(71);
         for index in (0..71).filter(|index| index % 3 != 0) {
             presence.insert(index);
@@ -519,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_made_when_there_were_fewer_causes_is_still_read() {
+    fn tables_of_earlier_versions_are_still_read() {
         for version in [Version::Untimed, Version::Timed, Version::Checked] {
             let old = RowFormat { causes: 5, version, ..RowFormat::new(71, "") };
             assert_eq!(RowFormat::of(71, "", &old.descriptor()), Some(old));
@@ -568,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_and_books_come_back_as_they_were_written() {
+    fn losses_and_counters_round_trip() {
         let loss = Loss { stream: 9, cause: DropCause::SinkBusy, first: 1 << 40, count: 3 };
         let mut bytes = Vec::new();
         push_loss(&loss, &mut bytes);

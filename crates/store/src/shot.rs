@@ -1,110 +1,111 @@
-//! What a sink is handed: shots, events and losses.
+//! Input of a sink: shots, events and losses.
 
 use shotline_memory::Buffer;
 use shotline_wire::shot::{DropCause, DropCounters, Presence};
 use std::sync::Arc;
 
-/// Most links that one event can join.
+/// Maximum number of links that an event can join.
 pub const MAX_LINKS: usize = 8;
 
-/// What is known of one assembled shot.
+/// Metadata of one assembled shot.
 #[derive(Clone, Debug)]
 pub struct ShotMeta {
-    /// Its stream.
+    /// Stream of the shot.
     pub stream: u32,
-    /// Its number, unwrapped to 64 bits.
+    /// Shot number, unwrapped to 64 bits.
     pub number: u64,
-    /// TAI nanoseconds of its first sample by the sender's clock, from the end-of-shot record; 0 if that is missing.
+    /// Time of the first sample in TAI nanoseconds by the sender's clock, from the end-of-shot record; 0 if that is
+    /// missing.
     pub stamp_tai_ns: u64,
-    /// When the kernel received its first packet, in TAI nanoseconds; 0 if unknown.
+    /// Time at which the kernel received the first packet, in TAI nanoseconds; 0 if unknown.
     pub arrived_tai_ns: u64,
-    /// When it was complete or given up, in TAI nanoseconds of the receiver's clock; 0 if unknown.
+    /// Time at which the shot was complete or its reassembly ended, in TAI nanoseconds of the receiver's clock; 0 if
+    /// unknown.
     pub completed_tai_ns: u64,
-    /// The record's flags (bit 0 clock locked, bit 1 triggered); 0 if that is missing.
+    /// Flags of the end-of-shot record (bit 0 clock locked, bit 1 triggered); 0 if that is missing.
     pub flags: u8,
-    /// The end-of-shot record arrived and its CRC holds over the whole shot. For shots that end in something else
-    /// ([`shotline_wire::shot::Trailer`]): that arrived and is right, as far as it can tell; for those that end in
-    /// nothing: all packets arrived.
+    /// The end-of-shot record arrived and its CRC holds over the whole shot. For other trailers
+    /// ([`shotline_wire::shot::Trailer`]): the trailer arrived and is valid as far as it can be checked. Without a
+    /// trailer: all packets arrived.
     pub record_good: bool,
     /// Sample bytes that arrived.
     pub valid_bytes: u32,
-    /// Which packets arrived.
+    /// Presence map of the packets.
     pub presence: Arc<Presence>,
-    /// Packets of this shot that were dropped, by cause. `wire_gap` is what is missing and never came.
-    pub drops: DropCounters,
+    /// Packets of this shot that were dropped, by cause. `wire_gap` counts packets that never arrived.
+    pub drops: Drops,
 }
 
 impl ShotMeta {
-    /// Whether every byte is there and proven.
+    /// Returns `true` if every byte arrived and the trailer proves them.
     pub fn is_complete(&self) -> bool {
         self.record_good && self.presence.is_complete()
     }
 }
 
-/// One assembled shot: what is known of it, and its bytes by reference. Missing packets and the buffer's
-/// tail are zeros.
+/// One assembled shot: metadata, and its bytes by reference. Missing packets and the buffer's tail are zeros.
 #[derive(Clone, Debug)]
 pub struct Shot {
-    /// What is known of it.
+    /// Metadata.
     pub meta: ShotMeta,
-    /// Its bytes, laid out as on the wire: samples, padding, end-of-shot record, zeros to the slot's end.
+    /// Bytes in wire order: samples, padding, end-of-shot record, zeros to the end of the slot.
     pub buffer: Buffer,
 }
 
-/// Shots of several links that belong together: one row of a recording. Entry `i` is link `i`'s shot, or
-/// none if nothing of it was received.
+/// Shots of several links that belong together: one row of a recording. Entry `i` is the shot of link `i`, or
+/// `None` if no packet of it was received.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The shot number that they share.
+    /// Shot number shared by all links.
     pub number: u64,
-    /// The links' shots.
+    /// Shots in link order.
     pub shots: Vec<Option<Shot>>,
 }
 
-/// A run of shots of one stream that are in no row, and why.
+/// Consecutive shots of one stream that are in no row, and the drop cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Their stream.
+    /// Stream of the shots.
     pub stream: u32,
-    /// Why.
+    /// Drop cause.
     pub cause: DropCause,
-    /// The first shot number.
+    /// First shot number.
     pub first: u64,
-    /// How many, consecutive.
+    /// Number of consecutive shots.
     pub count: u64,
 }
 
-/// What was counted of one stream over a run. Every packet and every shot is in exactly one of its counts.
+/// Counters of one stream over a run. Every packet and every shot is in exactly one counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamBooks {
-    /// The stream.
+    /// Stream number.
     pub stream: u32,
     /// Packets that reached the receiver.
     pub packets_in: u64,
-    /// Packets that were put into a shot buffer.
+    /// Packets that were copied into a shot buffer.
     pub packets_placed: u64,
-    /// Packets that were not, by cause. Those that did not arrive ([`DropCause::has_arrived`]) are not in `packets_in`.
-    pub packet_drops: DropCounters,
-    /// Shot numbers that passed.
+    /// Dropped packets by cause. Those that did not arrive ([`DropCause::has_arrived`]) are not in `packets_in`.
+    pub packet_drops: Drops,
+    /// Shot numbers seen.
     pub shots_seen: u64,
-    /// Shots handed to the recorder whole and proven.
+    /// Shots handed to the recorder complete and verified.
     pub shots_complete: u64,
-    /// Shots handed to the recorder with something missing or unproven.
+    /// Shots handed to the recorder with missing or unverified packets.
     pub shots_partial: u64,
-    /// Shots that were not handed to it, by cause.
-    pub shot_drops: DropCounters,
-    /// Further counts, which need not balance.
+    /// Shots not handed to the recorder, by cause.
+    pub shot_drops: Drops,
+    /// Additional named counters, which need not balance.
     pub more: Vec<(String, u64)>,
 }
 
 impl StreamBooks {
-    /// Whether packets in = placed + dropped by cause, and shots seen = complete + partial + dropped by cause.
+    /// Returns `true` if packets in = placed + dropped, and shots seen = complete + partial + dropped.
     pub fn balance(&self) -> bool {
         self.packets_in == self.packets_placed + self.packet_drops.arrived()
             && self.shots_seen == self.shots_complete + self.shots_partial + self.shot_drops.total()
     }
 
-    /// Every count by the name that it has in a recording.
+    /// Returns every counter with the name that it has in a recording.
     pub fn entries(&self) -> Vec<(String, u64)> {
         let mut out = vec![
             ("packets_in".to_owned(), self.packets_in),
@@ -119,7 +120,7 @@ impl StreamBooks {
         out
     }
 
-    /// Adds a count by its name; what is no name of ours goes to [`Self::more`].
+    /// Adds to a counter by name; unknown names are appended to [`Self::more`].
     pub fn enter(&mut self, name: &str, count: u64) {
         let cause = |name: &str| DropCause::ALL.into_iter().find(|cause| cause.name() == name);
         match name {
@@ -141,9 +142,9 @@ impl StreamBooks {
     }
 }
 
-/// The books of a run: one entry for each stream.
+/// Counters of a run: one entry for each stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// The streams.
+    /// Counters by stream.
     pub streams: Vec<StreamBooks>,
 }

@@ -1,8 +1,8 @@
-//! The chunks of a compressed run: they differ in length, stand in the order in which they were finished, and are looked
-//! up in the index, whose leaves stand one behind the other.
+//! Chunks of a compressed run. They differ in length, are stored in the order in which they were compressed, and are
+//! looked up in the chunk index, whose leaves are contiguous.
 //!
-//! The index of a new file has room for every row and says of each that it is a slot of zeros at the front of the data.
-//! A shot that is lost stays so.
+//! The index of a new file has an entry for every row, which refers to a slot of zeros at the start of the data. The
+//! entry of a lost shot stays that way.
 
 use super::datasets::Data;
 use super::structure::{ALIGN, Layout, MAX_BYTES};
@@ -12,38 +12,38 @@ use crate::metadata::tree::{self, Chunk};
 use crate::positioned::ReadAt;
 use rustix::io::Errno;
 
-/// The filter mask of a compressed chunk: of the pipeline bitshuffle, n-bit the second was skipped.
+/// Filter mask of a compressed chunk: the second filter of the pipeline (bitshuffle, n-bit) was skipped.
 const COMPRESSED: u32 = 0b10;
-/// That of a slot as it came: the first was.
-const AS_IT_CAME: u32 = 0b01;
-/// Entries that are read at once.
+/// Filter mask of an uncompressed slot: the first filter was skipped.
+const UNCOMPRESSED: u32 = 0b01;
+/// Number of entries per read.
 const BLOCK: u64 = 1024;
 
-/// Where a shot of a compressed run is.
+/// Offset and length of a stored shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredChunk {
-    /// Its first byte, a multiple of 4096.
+    /// File offset, a multiple of 4096.
     pub at: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub bytes: u32,
-    /// They are a compressed chunk; else the slot as it came.
+    /// The bytes are a compressed chunk; else an uncompressed slot.
     pub compressed: bool,
 }
 
 impl StoredChunk {
-    /// The first multiple of 4096 behind it.
+    /// Returns the end of the chunk, rounded up to a multiple of 4096.
     pub fn end(&self) -> u64 {
         (self.at + u64::from(self.bytes)).next_multiple_of(ALIGN)
     }
 }
 
 impl Layout {
-    /// A slot of zeros: what a lost shot of a compressed run is.
+    /// Returns the slot of zeros that stands for a lost shot of a compressed run.
     pub fn zeros(&self, link: usize) -> StoredChunk {
         StoredChunk { at: self.data_start + self.slots[link].0, bytes: self.slots[link].1, compressed: false }
     }
 
-    /// The entry of a chunk.
+    /// Returns the index entry of a chunk.
     pub(super) fn entry(&self, data: &Data, row: u64, link: usize, stored: StoredChunk) -> Chunk {
         Chunk {
             first: [row, 0, (link - data.links.start) as u64 * self.channels[link]],
@@ -52,12 +52,12 @@ impl Layout {
             filter_mask: match (self.codec, stored.compressed) {
                 (None, _) => 0,
                 (Some(_), true) => COMPRESSED,
-                (Some(_), false) => AS_IT_CAME,
+                (Some(_), false) => UNCOMPRESSED,
             },
         }
     }
 
-    /// What an entry of a compressed run's index says; refuses what cannot be that.
+    /// Parses and checks an entry of a compressed run's index.
     pub(super) fn parse(&self, data: &Data, row: u64, link: usize, entry: &Chunk) -> Result<StoredChunk, HeaderError> {
         let compressed = entry.filter_mask == COMPRESSED;
         let stored = StoredChunk { at: entry.address, bytes: entry.bytes, compressed };
@@ -75,7 +75,7 @@ impl Layout {
     }
 }
 
-/// Looks up where a shot of a compressed run is.
+/// Looks up the chunk of a shot of a compressed run.
 pub(super) fn read(
     file: &(impl ReadAt + ?Sized),
     layout: &Layout,
@@ -89,8 +89,7 @@ pub(super) fn read(
     layout.parse(data, row, link, &entry)
 }
 
-/// Enters where the shots of some rows are, the first of which is `first`: those of all links of a row, then those of
-/// the next.
+/// Writes the entries of rows from `first` on: those of all links of a row, then those of the next.
 pub(super) fn write(file: &Medium, layout: &Layout, first: u64, stored: &[StoredChunk]) -> Result<(), Errno> {
     let (shape, links) = (layout.data_shape(), layout.slots.len());
     let mut out = Vec::new();
@@ -101,7 +100,7 @@ pub(super) fn write(file: &Medium, layout: &Layout, first: u64, stored: &[Stored
         let mut index = data.index(first, data.links.start);
         let mut entries = entries.peekable();
         while entries.peek().is_some() {
-            // As many as are in one leaf stand one behind the other.
+            // Entries are contiguous within a leaf.
             let (at, most) = shape.entry_at(data.leaves, index);
             out.clear();
             entries.by_ref().take(most as usize).for_each(|entry| tree::push_entry(shape, &mut out, &entry));
@@ -112,7 +111,7 @@ pub(super) fn write(file: &Medium, layout: &Layout, first: u64, stored: &[Stored
     Ok(())
 }
 
-/// Enters that a shot is lost.
+/// Resets the entry of a lost shot to the zeros.
 pub(super) fn clear(file: &Medium, layout: &Layout, row: u64, link: usize) -> Result<(), Errno> {
     let (data, shape) = (layout.data_of(link), layout.data_shape());
     let (at, _) = shape.entry_at(data.leaves, data.index(row, link));
@@ -121,8 +120,8 @@ pub(super) fn clear(file: &Medium, layout: &Layout, row: u64, link: usize) -> Re
     file.write_all(at, &out)
 }
 
-/// The entries of a compressed run's first rows, in their order. They are read when they are asked for; after an error,
-/// which [`Entries::failed`] keeps, the rest is of no meaning.
+/// Iterator over the entries of a compressed run's first rows. They are read in blocks on demand; after an error, kept
+/// in [`Entries::failed`], the remaining entries are undefined.
 pub(super) struct Entries<'a> {
     file: &'a Medium,
     layout: &'a Layout,
@@ -131,7 +130,7 @@ pub(super) struct Entries<'a> {
     count: u64,
     block: Vec<u8>,
     taken: usize,
-    /// Why they could not be read.
+    /// Error of a failed read.
     pub failed: Option<Errno>,
 }
 

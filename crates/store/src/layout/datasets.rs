@@ -1,51 +1,51 @@
-//! Chunked datasets that are laid out from outside: samples and tables.
+//! Chunked datasets whose data is written without libhdf5: samples and tables.
 
 use std::ops::Range;
 
-/// A chunked dataset that is laid out from outside: where its marker and its index's address stand.
+/// Offsets of the object header fields of a chunked dataset that are patched in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// Offset of the current first dimension.
+    /// Offset of the current first dimension, the commit marker.
     pub extent_at: u64,
-    /// Offset of the index's address.
+    /// Offset of the address of the chunk index.
     pub tree_at: u64,
 }
 
-/// A dataset of samples.
+/// A sample dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// Its marks.
+    /// Offsets of the fields that are patched.
     pub marks: Marks,
-    /// The links whose slots are its chunks.
+    /// Links whose slots are the chunks of the dataset.
     pub links: Range<usize>,
-    /// Where the first leaf of its index is.
+    /// Offset of the first leaf of the chunk index.
     pub leaves: u64,
 }
 
 impl Data {
-    /// The number of a link's chunk in a row among all of the dataset's.
+    /// Returns the chunk number of a link's slot in a row.
     pub(super) fn index(&self, row: u64, link: usize) -> u64 {
         row * self.links.len() as u64 + (link - self.links.start) as u64
     }
 }
 
-/// A table: its rows stand one behind the other from `start`, because its chunks do.
+/// A table. Its chunks are contiguous, and therefore its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Its marks.
+    /// Offsets of the fields that are patched.
     pub marks: Marks,
     /// Bytes of a row.
     pub row_bytes: u32,
-    /// Rows of a chunk, a power of two.
+    /// Rows per chunk, a power of two.
     pub chunk_rows: u32,
-    /// Where its first row is.
+    /// Offset of the first row.
     pub start: u64,
-    /// Rows that it has room for.
+    /// Maximum number of rows.
     pub capacity: u64,
 }
 
 impl Table {
-    /// Where a row is.
+    /// Returns the offset of a row.
     pub fn at(&self, row: u64) -> u64 {
         self.start + row * u64::from(self.row_bytes)
     }

@@ -1,13 +1,13 @@
-//! Where everything in a recording is, read from the recording.
+//! Locates the datasets of an existing recording.
 
+use super::block_tables::{self, BlockTable};
 use super::datasets::{Data, Marks, Table};
-use super::described::{self, Described};
 use super::steady;
 use super::structure::Layout;
 use crate::StoreError;
 use crate::info::{RunInfo, read_number};
 use crate::medium::Medium;
-use crate::metadata::header::{HeaderError, Place, Superblock};
+use crate::metadata::header::{DatasetHeader, HeaderError, Superblock};
 use crate::nvme::Extent;
 use crate::positioned::ReadAt;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
@@ -17,13 +17,13 @@ use shotline_wire::shot::Packing;
 use std::fs::File;
 use std::path::Path;
 
-/// Reads from a recording where everything in it is.
+/// Reads the metadata and layout of a recording.
 pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError> {
     let hdf5 = open_same(file).map_err(StoreError::hdf5("open", path))?;
     locate_by(path, &hdf5, file)
 }
 
-/// The same of any medium.
+/// Like [`locate`], for any medium.
 pub(crate) fn locate_in(path: &Path, medium: &Medium) -> Result<(RunInfo, Layout), StoreError> {
     match medium {
         Medium::File(file) => locate(path, file),
@@ -31,7 +31,7 @@ pub(crate) fn locate_in(path: &Path, medium: &Medium) -> Result<(RunInfo, Layout
     }
 }
 
-/// The same of one on which the caller has a lock.
+/// Like [`locate_in`], for a medium that the caller has locked.
 pub(super) fn locate_locked(path: &Path, medium: &Medium) -> Result<(RunInfo, Layout), StoreError> {
     match medium {
         Medium::File(file) => locate_locked_file(path, file),
@@ -39,14 +39,14 @@ pub(super) fn locate_locked(path: &Path, medium: &Medium) -> Result<(RunInfo, La
     }
 }
 
-/// The same of a file.
+/// Like [`locate`], for a file that the caller has locked.
 pub(super) fn locate_locked_file(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError> {
     let hdf5 = open_locked(file).map_err(StoreError::hdf5("open", path))?;
     locate_by(path, &hdf5, file)
 }
 
 fn locate_in_extent(path: &Path, medium: &Medium, extent: &Extent) -> Result<(RunInfo, Layout), StoreError> {
-    // libhdf5 is given what is in front of the data, as if it were all.
+    // libhdf5 gets the bytes before the data as a complete file image, with the end-of-file address adjusted.
     let mut head = extent.head().map_err(StoreError::io("read", path))?;
     let superblock = Superblock::read(&head[..]).map_err(|error| StoreError::format(path, error.to_string()))?;
     let len = head.len() as u64;
@@ -87,11 +87,11 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
         };
         let mut tables = links.map(|l| address(&format!("link{l}/shots"))).collect::<Result<Vec<_>, _>>()?;
         tables.extend([address("losses")?, address("books")?]);
-        for link in described::links(&run) {
+        for link in block_tables::links(&run) {
             tables.push(address(&format!("link{link}/blocks"))?);
         }
         let recycled = read_number::<u8>(hdf5, "recycled").is_ok_and(|recycled| recycled != 0);
-        // Of older files the first chunk tells.
+        // Older files have no such attribute; there the first chunk's address gives it.
         let data_start = read_number(hdf5, "data_start").unwrap_or(0);
         let clock = |link| hdf5.dataset(&format!("link{link}/clock")).ok()?.offset();
         let clocks = (0..run.links.len()).map_while(clock).collect();
@@ -108,7 +108,7 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
     Ok((run, layout))
 }
 
-/// Where the datasets of samples and the tables have their fields.
+/// Parses the object headers of the sample datasets and tables, and checks their chunk shapes.
 pub(super) fn read_marks(
     file: &(impl ReadAt + ?Sized),
     data: &[u64],
@@ -116,10 +116,10 @@ pub(super) fn read_marks(
     run: &RunInfo,
     formats: &[RowFormat],
     path: &Path,
-) -> Result<(Vec<Place>, Vec<Place>), StoreError> {
-    let read = |address: &u64| Place::read(file, *address).map_err(|e| StoreError::format(path, e.to_string()));
-    let data: Vec<Place> = data.iter().map(read).collect::<Result<_, _>>()?;
-    let tables: Vec<Place> = tables.iter().map(read).collect::<Result<_, _>>()?;
+) -> Result<(Vec<DatasetHeader>, Vec<DatasetHeader>), StoreError> {
+    let read = |address: &u64| DatasetHeader::read(file, *address).map_err(|e| StoreError::format(path, e.to_string()));
+    let data: Vec<DatasetHeader> = data.iter().map(read).collect::<Result<_, _>>()?;
+    let tables: Vec<DatasetHeader> = tables.iter().map(read).collect::<Result<_, _>>()?;
     for (index, place) in data.iter().enumerate() {
         let g = run.links[index].geometry;
         let element = if g.packing() == Packing::Uint8 { 1 } else { 2 };
@@ -149,15 +149,15 @@ pub(super) fn read_marks(
     Ok((data, tables))
 }
 
-/// A layout as far as shapes and headers tell.
+/// Builds a layout from geometries and object headers, without row counts and offsets.
 pub(super) fn assemble(
     run: &RunInfo,
     superblock: Superblock,
-    data: Vec<Place>,
-    tables: Vec<Place>,
+    data: Vec<DatasetHeader>,
+    tables: Vec<DatasetHeader>,
     formats: Vec<RowFormat>,
 ) -> Layout {
-    let marks = |place: &Place| Marks { extent_at: place.extent_at, tree_at: place.tree_at };
+    let marks = |place: &DatasetHeader| Marks { extent_at: place.extent_at, tree_at: place.tree_at };
     let mut row_bytes = 0;
     let mut slots = Vec::new();
     for link in &run.links {
@@ -171,8 +171,8 @@ pub(super) fn assemble(
         links: if run.joined() { 0..links } else { i..i + 1 },
         leaves: 0,
     });
-    let described = described::links(run).zip(tables.iter().skip(links + 2));
-    let described = described.map(|(link, place)| Described {
+    let described = block_tables::links(run).zip(tables.iter().skip(links + 2));
+    let described = described.map(|(link, place)| BlockTable {
         marks: marks(place),
         link,
         at: run.links[link].geometry.trailer_offset(),

@@ -1,7 +1,7 @@
-//! The structure of a recording: where everything is, before the first shot.
+//! On-disk layout of a recording, fixed before the first shot.
 //!
 //! ```text
-//! 0 ┌──────────┐ what libhdf5 wrote: names, types, attributes
+//! 0 ┌──────────┐ written by libhdf5: names, types, attributes
 //!   ├──────────┤ data_start, a multiple of 4096
 //!   │ row 0    │ link 0's slot, link 1's slot, …
 //!   │ row 1    │
@@ -10,18 +10,18 @@
 //!   └──────────┘
 //! ```
 //!
-//! A slot's place is a plain function of row and link. The tail comes last so that a run which ends early
-//! can shed the slots that it did not need: a tail for the rows that came is written behind their data, the
-//! datasets are pointed to it, and the file is cut behind it.
+//! The offset of a slot is a function of row and link. The tail comes last so that a run that ends early can release
+//! its unused slots: a new tail is written directly after the data, the datasets are pointed to it, and the file is
+//! truncated after it.
 //!
-//! A compressed run has room for as many bytes and one row of zeros in front, but its shots stand one behind the other
-//! as they were finished ([`StoredChunk`]).
+//! A compressed run allocates the same space and one row of zeros before it, but its chunks are packed in the order in
+//! which they were compressed ([`StoredChunk`]).
 
-mod birth;
+pub(crate) mod block_tables;
 mod chunks;
 mod datasets;
-pub(crate) mod described;
 mod locate;
+mod pending;
 pub(crate) mod skeleton;
 mod steady;
 mod structure;
@@ -29,22 +29,23 @@ mod tail;
 
 use crate::info::{LinkInfo, RunInfo};
 use crate::medium::Medium;
-use crate::metadata::header::{self, Place, Superblock};
+use crate::metadata::header::{self, DatasetHeader, Superblock};
 use crate::nvme::{self, Target};
 use crate::positioned::ReadAt;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::{StoreError, lock};
-use birth::{Birth, Size};
-pub use birth::{CreateOptions, check_target, folder};
-pub(crate) use birth::{
-    bequeath, check_unused, disinherit, hidden, inheritance, is_in_memory, put_in_place, rename, sync_directory,
-};
+pub use block_tables::BlockTable;
 pub use chunks::StoredChunk;
 pub use datasets::{Data, Marks, Table};
-pub use described::Described;
 pub use locate::locate;
 pub(crate) use locate::locate_in;
 use locate::{assemble, locate_locked, read_marks};
+pub use pending::{CreateOptions, check_target, folder};
+use pending::{PendingRecording, Size};
+pub(crate) use pending::{
+    check_unused, discard_reusable, hidden, is_in_memory, put_in_place, rename, reserve_for_reuse, reusable_bytes,
+    sync_directory,
+};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use skeleton::TableShape;
@@ -57,53 +58,58 @@ pub use structure::{ALIGN, Layout};
 use tail::Counts;
 pub(crate) use tail::{Contents, cut, finish};
 
-/// What a drive writes whole or not at all.
+/// Unit that a drive writes atomically, in bytes.
 const SECTOR: u64 = 512;
-/// Words of padding that are tried to keep fields within sectors.
-const MOST_PADDING: usize = 64;
-/// Rows in a chunk of a table, at most. A power of two.
+/// Maximum number of padding words to try when moving fields into sectors.
+const MAX_PADDING_WORDS: usize = 64;
+/// Maximum number of rows in a chunk of a table, a power of two.
 const CHUNK_ROWS: u64 = 1024;
-/// Loss entries that are visible during the run, at least and at most; the rest is written when it ends.
+/// Minimum and maximum number of loss entries that can be visible during the run; the rest is written when it ends.
 const LOSS_ROWS: (u64, u64) = (256, 1 << 18);
-/// Book entries that need no move of the tail.
+/// Counter entries (`/books`) that fit without moving the tail.
 const BOOK_ROWS: u64 = 256;
 
-/// A recording's file, open for writing, and where everything in it is.
+/// A recording that is open for writing, and its layout.
 #[derive(Debug)]
 pub struct Opened {
-    /// The file, without direct I/O, or a device's extent. A shared lock on it lets readers in and keeps writers out.
+    /// The file, without direct I/O, or a device's extent. It has a shared lock, which allows readers and excludes
+    /// writers.
     pub file: Medium,
-    /// Its name.
+    /// Path of the recording.
     pub path: PathBuf,
-    /// Where everything is.
+    /// Offsets of all datasets.
     pub layout: Layout,
-    /// What could not be had, and what that means.
+    /// Features that are not available, with the consequence of each.
     pub warnings: Vec<String>,
 }
 
-/// Makes a recording with room for `options.rows` rows and none visible. After this the file is valid, has
-/// its full size, and no space is to be found any more.
+/// Creates a recording with space for `options.rows` rows, none of them visible. The file is then a valid HDF5 file of
+/// its full size, with all blocks allocated.
 ///
-/// It gets its name when it is valid and on the disk: whoever looks, also after a power cut, finds nothing, the old
-/// file, or the new one.
+/// The file is renamed to `path` once it is valid and durable, so after a power cut there is no file, the old one, or
+/// the complete new one.
 pub fn create(path: &Path, run: &RunInfo, options: CreateOptions<'_>) -> Result<Opened, StoreError> {
-    let (opened, birth) = begin(path, run, options)?;
-    birth.end(path, options.overwrite)?;
+    let (opened, pending) = begin(path, run, options)?;
+    pending.end(path, options.overwrite)?;
     Ok(opened)
 }
 
-/// The same up to the name, which [`Birth::end`] gives: until then nothing has happened to what is there.
-pub(crate) fn begin(path: &Path, run: &RunInfo, options: CreateOptions<'_>) -> Result<(Opened, Birth), StoreError> {
+/// Like [`create`], without the rename, which [`PendingRecording::end`] does. Until then an existing file is unchanged.
+pub(crate) fn begin(
+    path: &Path,
+    run: &RunInfo,
+    options: CreateOptions<'_>,
+) -> Result<(Opened, PendingRecording), StoreError> {
     run.check()?;
     if options.rows == 0 {
         return Err(StoreError::Run("expected room for 1 row or more, found 0".into()));
     }
-    let mut birth = Birth::begin(path, options)?;
-    let opened = lay_out(&mut birth, path, run, options.rows)?;
-    Ok((opened, birth))
+    let mut pending = PendingRecording::begin(path, options)?;
+    let opened = lay_out(&mut pending, path, run, options.rows)?;
+    Ok((opened, pending))
 }
 
-fn lay_out(birth: &mut Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<Opened, StoreError> {
+fn lay_out(pending: &mut PendingRecording, path: &Path, run: &RunInfo, rows: u64) -> Result<Opened, StoreError> {
     let chunk_rows = rows.min(CHUNK_ROWS).next_power_of_two() as u32;
     let format = |link: &LinkInfo| RowFormat::new(link.geometry.packets(), &run.run_id);
     let formats: Vec<_> = run.links.iter().map(format).collect();
@@ -113,14 +119,14 @@ fn lay_out(birth: &mut Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<O
     shapes.push(TableShape { row_bytes: BOOK_BYTES as u32, chunk_rows: 64 });
     // Flat trees: three levels for 16 million chunks, with nodes of 12 kB.
     let chunk_k = rows.saturating_mul(run.links.len() as u64).div_ceil(2).clamp(32, 128) as u16;
-    let recycled = birth.recycled();
+    let recycled = pending.recycled();
     let made = |padding, data_start| {
         let shape = skeleton::Shape { tables: &shapes, chunk_k, recycled, data_start, padding };
         let (image, headers) = skeleton::create(run, &shape).map_err(StoreError::hdf5("lay out", path))?;
         let (data, tables) = read_marks(&image[..], &headers.data, &headers.tables, run, &formats, path)?;
         Ok(Image { bytes: image, data, tables, clocks: headers.clocks })
     };
-    let Image { bytes: image, data, tables, clocks } = untearable(made)?;
+    let Image { bytes: image, data, tables, clocks } = without_torn_fields(made)?;
     let superblock = Superblock::read(&image[..]).map_err(|e| StoreError::format(path, e.to_string()))?;
     let mut layout = assemble(run, superblock, data, tables, formats);
     if rows.checked_mul(layout.row_bytes).is_none_or(|bytes| bytes > MAX_BYTES) {
@@ -140,7 +146,7 @@ fn lay_out(birth: &mut Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<O
 
     let mut warnings = Vec::new();
     let size = Size { rows, head: layout.data_start, tail: end - tail_start, end };
-    let medium = birth.allocate(path, run, size, &mut warnings)?;
+    let medium = pending.allocate(path, run, size, &mut warnings)?;
     let file = &medium;
     if layout.codec.is_some() {
         // Not left to the file system: space that is used again may hold anything.
@@ -157,40 +163,42 @@ fn lay_out(birth: &mut Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<O
         .and_then(|()| tail::point(file, &layout))
         .and_then(|()| file.write_all(layout.end_at, &layout.end.to_le_bytes()));
     written.map_err(StoreError::io("write the metadata of", path))?;
-    Ok(Opened { file: medium, path: birth.path(path), layout, warnings })
+    Ok(Opened { file: medium, path: pending.path(path), layout, warnings })
 }
 
-/// A file's first bytes, and where the datasets of samples and the tables have their fields.
+/// Head of a file as written by libhdf5, and the field offsets of the sample datasets and tables.
 struct Image {
     bytes: Vec<u8>,
-    data: Vec<Place>,
-    tables: Vec<Place>,
+    data: Vec<DatasetHeader>,
+    tables: Vec<DatasetHeader>,
     clocks: Vec<u64>,
 }
 
-/// Makes an image in which every field that is patched lies within one sector, so that no power cut tears it. libhdf5
-/// puts the address of a chunk index at an odd offset; padding among the attributes moves it.
-fn untearable(made: impl Fn(usize, u64) -> Result<Image, StoreError>) -> Result<Image, StoreError> {
+/// Creates an image in which every field that is patched later lies within one sector, so that a power cut cannot tear
+/// it. libhdf5 puts the address of a chunk index at an odd offset; padding among the attributes moves it.
+fn without_torn_fields(made: impl Fn(usize, u64) -> Result<Image, StoreError>) -> Result<Image, StoreError> {
     let tears = |at: u64| at % SECTOR > SECTOR - 8;
     let mut padding = 0;
     loop {
         let image = made(padding, 0)?;
         let torn = image.data.iter().chain(&image.tables).any(|place| tears(place.extent_at) || tears(place.tree_at));
-        if !torn || padding == MOST_PADDING {
-            // The same again, with the one number that only its own length tells.
+        if !torn || padding == MAX_PADDING_WORDS {
+            // Create it again with `data_start`, which depends on the length of the image.
             return made(padding, data_start(&image.bytes));
         }
         padding += 1;
     }
 }
 
-/// Where the first slot is behind these first bytes.
+/// Returns the offset of the first slot after the head.
 fn data_start(image: &[u8]) -> u64 {
     (image.len() as u64).next_multiple_of(ALIGN)
 }
 
-/// Opens and claims a recording that exists, to shed what a broken-off run left or to look where things are. Refused while
-/// a program is at it.
+/// Opens an existing recording with an exclusive lock, for recovery.
+///
+/// # Errors
+/// Fails with [`StoreError::InUse`] while another program reads or writes it.
 pub fn open(path: &Path) -> Result<(RunInfo, Opened), StoreError> {
     let medium = match Target::of(path) {
         Some(target) => Medium::Extent(nvme::open(&target, nvme::Access::Write)?),
@@ -199,7 +207,7 @@ pub fn open(path: &Path) -> Result<(RunInfo, Opened), StoreError> {
     opened(medium, path)
 }
 
-/// The same of a file that is open for reading and writing.
+/// Like [`open`], for a file that is open for reading and writing.
 pub(crate) fn open_file(file: File, path: &Path) -> Result<(RunInfo, Opened), StoreError> {
     lock::claim(&file, path)?;
     opened(file.into(), path)
@@ -215,13 +223,13 @@ fn opened(file: Medium, path: &Path) -> Result<(RunInfo, Opened), StoreError> {
     }
 }
 
-/// Walks every chunk index of a recording that was located: each chunk must be where the layout has it, so that HDF5
-/// readers read the same bytes as raw ones.
+/// Walks every chunk index: each chunk must be at the offset in the layout, so that HDF5 readers and raw readers read
+/// the same bytes.
 pub fn check(path: &Path, file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<(), StoreError> {
     tail::check(file, layout).map_err(|error| StoreError::format(path, error.to_string()))
 }
 
-/// Where the bytes of a shot are.
+/// Returns the offset and length of a shot's bytes.
 pub fn stored(
     file: &(impl ReadAt + ?Sized),
     layout: &Layout,
@@ -235,18 +243,18 @@ pub fn stored(
     Ok(StoredChunk { at: layout.slot(row, link), bytes: layout.slots[link].1, compressed: false })
 }
 
-/// Enters where the shots of a compressed run's rows are, from row `first` on: those of all links, row by row. Readers
-/// look there once the rows are visible.
+/// Writes the chunk index entries of a compressed run from row `first` on: those of all links, row by row. Readers use
+/// them once the rows are visible.
 pub(crate) fn enter_chunks(file: &Medium, layout: &Layout, first: u64, stored: &[StoredChunk]) -> Result<(), Errno> {
     chunks::write(file, layout, first, stored)
 }
 
-/// Enters that a shot of a compressed run is lost.
+/// Resets the index entry of a lost shot of a compressed run to the zeros.
 pub(crate) fn clear_chunk(file: &Medium, layout: &Layout, row: u64, link: usize) -> Result<(), Errno> {
     chunks::clear(file, layout, row, link)
 }
 
-/// Where the data of the first rows of a compressed run ends: without any, behind the zeros of lost shots.
+/// Returns the end of the data of the first rows of a compressed run; without rows, the end of the row of zeros.
 pub(crate) fn end_of_chunks(file: &Medium, layout: &Layout, rows: u64, path: &Path) -> Result<u64, StoreError> {
     let mut end = layout.data_end(0);
     for (row, link) in (0..rows).flat_map(|row| (0..layout.slots.len()).map(move |link| (row, link))) {
@@ -255,7 +263,7 @@ pub(crate) fn end_of_chunks(file: &Medium, layout: &Layout, rows: u64, path: &Pa
     Ok(end)
 }
 
-/// The marker and capacity of a dataset or table, read afresh.
+/// Reads the current first dimension of a dataset from the file.
 pub fn visible(file: &(impl ReadAt + ?Sized), marks: Marks, path: &Path) -> Result<u64, StoreError> {
     let bytes = header::bytes(file, marks.extent_at, 8).map_err(|e| StoreError::format(path, e.to_string()))?;
     Ok(header::u64_at(&bytes, 0))
@@ -268,17 +276,17 @@ impl Drop for Opened {
 }
 
 impl Opened {
-    /// Rows that readers see in every dataset of samples.
+    /// Returns the number of rows visible in all sample datasets.
     pub fn visible_rows(&self) -> Result<u64, StoreError> {
         visible_rows(&self.file, &self.layout, &self.path)
     }
-    /// The visible rows of a table, as bytes.
+    /// Returns the visible rows of a table, as bytes.
     pub fn table_bytes(&self, table: Table) -> Result<Vec<u8>, StoreError> {
         table_bytes(&self.file, table, &self.path)
     }
 }
 
-/// Rows that readers see in every dataset of samples.
+/// Returns the number of rows visible in all sample datasets.
 pub fn visible_rows(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<u64, StoreError> {
     let mut rows = layout.rows;
     for data in &layout.data {
@@ -287,12 +295,12 @@ pub fn visible_rows(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path)
     Ok(rows)
 }
 
-/// Fills `to` from an offset; returns how many bytes there were.
+/// Reads into `to` from an offset; returns the number of bytes read.
 pub(crate) fn read_at(file: &Medium, at: u64, to: &mut [u8]) -> usize {
     file.read_at(at, to)
 }
 
-/// Some rows of a table, as bytes, visible or not.
+/// Returns rows of a table as bytes, visible or not.
 pub fn table_rows(
     file: &(impl ReadAt + ?Sized),
     table: Table,
@@ -309,7 +317,7 @@ pub fn table_rows(
     header::bytes(file, table.at(rows.start), len).map_err(|error| StoreError::format(path, error.to_string()))
 }
 
-/// The visible rows of a table, as bytes.
+/// Returns the visible rows of a table, as bytes.
 pub fn table_bytes(file: &(impl ReadAt + ?Sized), table: Table, path: &Path) -> Result<Vec<u8>, StoreError> {
     let rows = visible(file, table.marks, path)?;
     table_rows(file, table, 0..rows, path)

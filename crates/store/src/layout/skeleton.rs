@@ -1,8 +1,8 @@
-//! What libhdf5 writes: names, types and attributes; no shot, no chunk index.
+//! The part of a file that libhdf5 writes: names, types and attributes, without shots and chunk indexes.
 //!
-//! It writes them in memory: on the disk it would hold a lock, in a descriptor that child processes inherit.
+//! libhdf5 writes it in memory: on disk it would hold a lock on a descriptor that child processes inherit.
 
-use super::described;
+use super::block_tables;
 use crate::blocks;
 use crate::clocks::{CLOCK_BYTES, CLOCK_FIELDS, CLOCK_ROWS, clock_descriptor};
 use crate::codec::{self, Codec};
@@ -17,44 +17,44 @@ use shotline_wire::shot::Geometry;
 use std::ffi::CString;
 use std::str::FromStr;
 
-/// A table's name and shape.
+/// Row size and chunk length of a table.
 pub(super) struct TableShape {
     pub row_bytes: u32,
     pub chunk_rows: u32,
 }
 
-/// Where libhdf5 put the object headers of the datasets that are laid out from outside.
+/// Addresses of the object headers of the datasets whose data is written without libhdf5.
 pub(super) struct Headers {
     /// `/rf`, or each link's `rf` if they cannot be joined.
     pub data: Vec<u64>,
-    /// `/linkN/shots`, `/losses`, `/books`, then those of `/linkN/blocks` that there are.
+    /// `/linkN/shots`, `/losses`, `/books`, then `/linkN/blocks` of the links that have it.
     pub tables: Vec<u64>,
-    /// Where the rows of `/linkN/clock` are.
+    /// Offsets of the rows of `/linkN/clock`.
     pub clocks: Vec<u64>,
 }
 
-/// What a skeleton is made for, besides its run.
+/// Parameters of a skeleton other than its run.
 pub(super) struct Shape<'a> {
     /// The links' shots tables, then `/losses` and `/books`.
     pub tables: &'a [TableShape],
     /// Half the fan-out of chunk indexes.
     pub chunk_k: u16,
-    /// The file's blocks held another recording.
+    /// The blocks of the file held another recording.
     pub recycled: bool,
-    /// Where the first slot will be, once that is known.
+    /// Offset of the first slot, 0 while unknown.
     pub data_start: u64,
-    /// Words that do nothing but move what follows.
+    /// Number of padding words, which shift the following metadata.
     pub padding: usize,
 }
 
-/// Makes the file's first bytes.
+/// Creates the head of a file.
 pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>, Headers)> {
     let &Shape { tables, chunk_k, recycled, data_start, padding } = shape;
     let file = File::with_options()
         .with_fcpl(|p| p.istore_k(u32::from(chunk_k)))
-        // Newer headers carry checksums: 'earliest' is what lets single fields be changed from outside.
+        // Newer header versions have checksums; with 'earliest', single fields can be patched in place.
         .with_fapl(|p| p.libver_earliest().core_options(1 << 20, false).alignment(CLOCK_TABLE_BYTES, 512))
-        // No such file comes to be: the name only tells it from others in memory.
+        // The core driver creates no file; the name only distinguishes it from other in-memory files.
         .create_excl(format!("recording-{}", run.run_id))?;
     run.write(&file)?;
     number(&file, "recycled", u8::from(recycled))?;
@@ -76,7 +76,7 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
         let group = file.create_group(&format!("link{index}"))?;
         link.write(&group)?;
         nexus_data(&group)?;
-        // Soft, so that whoever walks through the file's objects meets each once.
+        // A soft link, so that a walk over the file's objects visits each once.
         entry.link_soft(&format!("/link{index}"), &format!("link{index}"))?;
         if !joined {
             let rf = real(&group, "rf", link.geometry, 1, run.codec)?;
@@ -111,7 +111,7 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
     )?;
     text(&books, "whole_run", "stream 4294967295 stands for the whole run")?;
     headers.tables.push(header_address(&books)?);
-    for link in described::links(run) {
+    for link in block_tables::links(run) {
         let shape = TableShape { row_bytes: block::LEN as u32, chunk_rows: 1 };
         let blocks = table(&file, &format!("link{link}/blocks"), &blocks::descriptor(), &shape)?;
         describe_blocks(&blocks)?;
@@ -119,16 +119,16 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
     }
     let mut image = image(&file)?;
     for at in headers.clocks.iter().map(|at| *at as usize) {
-        // libhdf5 leaves it to the driver what is there.
+        // libhdf5 does not initialise the space.
         image.get_mut(at..at + CLOCK_TABLE_BYTES as usize).ok_or("a clock table within the file")?.fill(0);
     }
     Ok((image, headers))
 }
 
-/// Bytes of a link's clock table. Nothing else is as large, so only they are aligned to sectors.
+/// Bytes of a link's clock table. It is the only object of this size or more, so only it is aligned to sectors.
 const CLOCK_TABLE_BYTES: u64 = (CLOCK_ROWS * CLOCK_BYTES) as u64;
 
-/// Makes a link's clock table; returns where its rows are.
+/// Creates a link's clock table; returns the offset of its rows.
 fn clock_table(group: &Group) -> hdf5::Result<u64> {
     let table = group
         .new_dataset_builder()
@@ -142,7 +142,7 @@ fn clock_table(group: &Group) -> hdf5::Result<u64> {
     table.offset().ok_or_else(|| Error::from("a place for the clock table"))
 }
 
-/// What a reader of NeXus looks for: the file's entry, and in it the data to show first.
+/// Writes the NeXus entry of the file with its default data.
 /// (NeXus definitions: NXroot, NXentry, NXdata; <https://manual.nexusformat.org>.)
 fn nexus_entry(file: &File, run: &RunInfo) -> hdf5::Result<Group> {
     text(file, "NX_class", "NXroot")?;
@@ -159,29 +159,29 @@ fn nexus_entry(file: &File, run: &RunInfo) -> hdf5::Result<Group> {
     Ok(entry)
 }
 
-/// A link's group as NeXus's data: `rf` is the signal, its axes have no datasets of their own.
+/// Marks a link's group as NXdata: `rf` is the signal, and its axes have no datasets.
 fn nexus_data(group: &Group) -> hdf5::Result<()> {
     text(group, "NX_class", "NXdata")?;
     text(group, "signal", "rf")?;
     texts(group, "axes", &[".", ".", "."])
 }
 
-/// A dataset of words.
+/// Writes a scalar string dataset.
 fn field(at: &Group, name: &str, words: &str) -> hdf5::Result<()> {
     let words = VarLenUnicode::from_str(&words.replace('\0', "\u{fffd}")).map_err(|e| Error::from(e.to_string()))?;
     at.new_dataset::<VarLenUnicode>().create(name)?.write_scalar(&words)
 }
 
-/// Whose channels stand where in `/rf`, in words.
+/// Describes the order of the links' channels in `/rf`.
 pub(crate) fn channel_order(run: &RunInfo) -> String {
     let links = run.links.iter().map(|link| format!("{} ({} channels)", link.name, link.geometry.channels()));
     links.collect::<Vec<_>>().join(", ")
 }
 
-/// A dataset whose chunks are shot slots. The n-bit filter stores 12-bit integers as the wire packs them;
-/// for full 16-bit integers and bytes it changes nothing. Either way a filtered chunk may be longer than its samples
-/// need, so the padding and the end-of-shot record stay in the chunk and readers pass over them. In a compressed run the
-/// filter mask of each chunk says which of the two filters made it: bitshuffle, or the wire.
+/// Creates a dataset whose chunks are shot slots. The n-bit filter stores 12-bit integers in the packing of the wire
+/// format and does not change 16-bit integers and bytes. A filtered chunk may be longer than its samples need, so the
+/// padding and the end-of-shot record stay in the chunk and readers skip them. In a compressed run the filter mask of
+/// each chunk says which filter applies: bitshuffle or n-bit.
 fn real(at: &Group, name: &str, geometry: Geometry, links: usize, codec: Option<Codec>) -> hdf5::Result<Dataset> {
     let (samples, channels) = (geometry.samples() as usize, usize::from(geometry.channels()));
     let (datatype, extents) = (sample_type(geometry.packing())?, extents(samples, links * channels));
@@ -193,7 +193,8 @@ fn real(at: &Group, name: &str, geometry: Geometry, links: usize, codec: Option<
     at.new_dataset_builder().empty_as(datatype).shape(extents).chunk((1, samples, channels)).nbit().create(name)
 }
 
-/// One link's channels of `/rf`: a virtual dataset with a single source, so its extent is that of `/rf`.
+/// Creates a virtual dataset of one link's channels of `/rf`. It has a single source, so its extent follows that of
+/// `/rf`.
 fn view(group: &Group, link: &LinkInfo, index: usize, links: usize) -> hdf5::Result<Dataset> {
     let (samples, channels) = (link.geometry.samples() as usize, usize::from(link.geometry.channels()));
     let source = Mapping {
@@ -210,7 +211,7 @@ fn view(group: &Group, link: &LinkInfo, index: usize, links: usize) -> hdf5::Res
 
 fn table(at: &Group, name: &str, row: &TypeDescriptor, shape: &TableShape) -> hdf5::Result<Dataset> {
     debug_assert_eq!(row.size(), shape.row_bytes as usize);
-    // A finished type, because the builder would move a descriptor's fields to where C puts them.
+    // Pass a datatype, because the builder would change the field offsets of a descriptor to those of C.
     at.new_dataset_builder()
         .empty_as(Datatype::from_descriptor(row)?)
         .shape(SimpleExtents::from_vec(vec![Extent::new(0, None)]))
@@ -242,7 +243,7 @@ pub(crate) fn describe(rf: &Dataset, geometry: &Geometry) -> hdf5::Result<()> {
     text(rf, "time_axis", "sample / sample_rate_hz, in seconds from stamp_tai_ns of the shot")
 }
 
-/// Says what a table of block descriptions is.
+/// Writes the attributes of a table of block descriptions.
 pub(crate) fn describe_blocks(table: &Dataset) -> hdf5::Result<()> {
     text(table, "description", blocks::DESCRIPTION)?;
     blocks::FIELDS.iter().try_for_each(|(field, meaning)| text(table, field, meaning))
@@ -255,12 +256,12 @@ mod tests {
     use shotline_wire::shot::Packing;
 
     #[test]
-    fn no_field_that_is_patched_lies_over_two_sectors_whatever_the_attributes_say() {
+    fn patched_fields_never_cross_a_sector_boundary() {
         let geometry = Geometry::new(2, 10, 12, Packing::Packed12, 0).unwrap();
         let links = (0..3).map(|stream| LinkInfo { name: "a".into(), stream, geometry }).collect();
         let folder = tempfile::tempdir().unwrap();
         let mut run = RunInfo::new(links);
-        // Every place within a sector.
+        // Covers every offset within a sector.
         for words in 0..64 {
             run.config = "x".repeat(8 * words);
             let options = CreateOptions { rows: 1, overwrite: true, ..CreateOptions::default() };

@@ -1,7 +1,7 @@
-//! Reading while a recorder ends: it moves indexes and tables, and gives their old place back.
+//! Consistent reads while a recorder ends a run, which moves indexes and tables and releases their old space.
 //!
-//! A recorder writes over a place only after every dataset points elsewhere, so what was read is as it was written if all
-//! point where they did before.
+//! The recorder overwrites old space only after every dataset points elsewhere. So if all pointers are the same before
+//! and after a read, the read returned what was written.
 
 use super::structure::Layout;
 use super::tail;
@@ -11,10 +11,10 @@ use crate::positioned::ReadAt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// How often a file is looked at anew. The end of a run moves everything twice at most, and so does a recovery.
-const LOOKS: usize = 8;
+/// Maximum number of attempts. The end of a run moves everything at most twice, and so does a recovery.
+const MAX_ATTEMPTS: usize = 8;
 
-/// Where a file's indexes begin now, and where it ends.
+/// Reads the current roots of the indexes and the end of the file.
 fn pointers(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<(Vec<u64>, u64), StoreError> {
     let at = |at| bytes(file, at, 8).map(|bytes| u64_at(&bytes, 0));
     let roots = layout.indexes().map(|marks| at(marks.tree_at)).collect::<Result<_, _>>();
@@ -22,14 +22,15 @@ fn pointers(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Resu
     both.map_err(|error| StoreError::format(path, error.to_string()))
 }
 
-fn stands(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<bool, StoreError> {
+/// Returns `true` if the pointers in the file are still those of the layout.
+fn is_current(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<bool, StoreError> {
     let (roots, end) = pointers(file, layout, path)?;
     Ok(roots == layout.roots && end == layout.end)
 }
 
-/// Finds rows and places, anew if there was a layout before.
+/// Finds row counts and offsets, discarding those that the layout already has.
 pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout, path: &Path) -> Result<(), StoreError> {
-    let mut looks = 0;
+    let mut attempts = 0;
     loop {
         let mut found = Layout { rows: 0, common_rows: 0, ..layout.clone() };
         (found.roots, found.end) = pointers(file, layout, path)?;
@@ -38,27 +39,27 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout, path: &Pa
             (table.start, table.capacity) = (0, 0);
         }
         let outcome = tail::find(file, &mut found).map_err(|error| StoreError::format(path, error.to_string()));
-        looks += 1;
-        if looks == LOOKS || stands(file, &found, path)? {
+        attempts += 1;
+        if attempts == MAX_ATTEMPTS || is_current(file, &found, path)? {
             *layout = found;
             return outcome;
         }
     }
 }
 
-/// Reads by a layout, which is found anew if everything has moved meanwhile.
+/// Reads with a layout; locates the datasets again and retries if they have moved during the read.
 pub(crate) fn steadily<T>(
     file: &(impl ReadAt + ?Sized),
     layout: &RwLock<Arc<Layout>>,
     path: &Path,
     read: impl Fn(&Layout) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let mut looks = 0;
+    let mut attempts = 0;
     loop {
         let now = Arc::clone(&layout.read().unwrap_or_else(PoisonError::into_inner));
         let outcome = read(&now);
-        looks += 1;
-        if looks == LOOKS || stands(file, &now, path)? {
+        attempts += 1;
+        if attempts == MAX_ATTEMPTS || is_current(file, &now, path)? {
             return outcome;
         }
         let mut moved = Layout::clone(&now);
@@ -77,9 +78,9 @@ mod tests {
     use std::cell::{Cell, RefCell};
 
     const ROWS: u64 = 300;
-    const CAME: u64 = 7;
+    const WRITTEN_ROWS: u64 = 7;
 
-    /// A file whose recorder ends before the n-th read of it.
+    /// A file whose recorder ends before the n-th read.
     struct Ending {
         opened: RefCell<Opened>,
         losses: usize,
@@ -91,8 +92,8 @@ mod tests {
             let Opened { file, layout, .. } = &mut *self.opened.borrow_mut();
             let losses = vec![3; self.losses * LOSS_BYTES];
             let books = vec![5; layout.books.row_bytes as usize];
-            let data_end = layout.data_end(CAME);
-            let contents = Contents { rows: CAME, losses: &losses, books: &books, data_end };
+            let data_end = layout.data_end(WRITTEN_ROWS);
+            let contents = Contents { rows: WRITTEN_ROWS, losses: &losses, books: &books, data_end };
             assert_eq!(finish(file, layout, contents), Ok(None));
         }
     }
@@ -112,13 +113,13 @@ mod tests {
         let options = CreateOptions { rows: ROWS, overwrite: true, ..CreateOptions::default() };
         let opened = create(&folder.join("a.h5"), &RunInfo::new(vec![link(0), link(1)]), options).unwrap();
         for table in &opened.layout.shots {
-            let rows: Vec<u8> = (0..CAME).flat_map(|row| vec![row as u8; table.row_bytes as usize]).collect();
+            let rows: Vec<u8> = (0..WRITTEN_ROWS).flat_map(|row| vec![row as u8; table.row_bytes as usize]).collect();
             opened.file.write_all(table.at(0), &rows).unwrap();
         }
         Ending { opened: RefCell::new(opened), losses, left: Cell::new(usize::MAX) }
     }
 
-    /// As anybody finds it who comes now.
+    /// Locates the datasets again.
     fn found(file: &Ending) -> Layout {
         let Opened { file, layout, path, .. } = &*file.opened.borrow();
         let mut layout = layout.clone();
@@ -127,24 +128,26 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_while_a_run_ends_reads_what_was_written() {
+    fn read_during_the_end_of_a_run_is_consistent() {
         let folder = tempfile::tempdir().unwrap();
         let path = Path::new("a.h5");
-        // More losses than there was room for: then everything moves twice.
+        // With more losses than the table holds, everything moves twice.
         for losses in [0, 2, 9000] {
             for reads in 0.. {
                 let file = running(folder.path(), losses);
                 let layout = RwLock::new(Arc::new(file.opened.borrow().layout.clone()));
                 file.left.set(reads);
                 let read = || {
-                    steadily(&file, &layout, path, |layout| layout::table_rows(&file, layout.shots[1], 0..CAME, path))
+                    steadily(&file, &layout, path, |layout| {
+                        layout::table_rows(&file, layout.shots[1], 0..WRITTEN_ROWS, path)
+                    })
                 };
                 let rows = read().unwrap();
-                let each = rows.len() / CAME as usize;
+                let each = rows.len() / WRITTEN_ROWS as usize;
                 assert!(rows.chunks(each).enumerate().all(|(row, bytes)| bytes.iter().all(|b| usize::from(*b) == row)));
                 let reached = file.left.get() > reads;
                 if !reached {
-                    // It ends before the next look.
+                    // The run ends before the next read.
                     file.end();
                 }
                 assert_eq!(read().unwrap(), rows, "{losses} losses, ended at read {reads}");
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_opens_a_file_while_its_run_ends_finds_one_layout_whole() {
+    fn open_during_the_end_of_a_run_finds_one_layout() {
         let folder = tempfile::tempdir().unwrap();
         for losses in [2, 9000] {
             for reads in 0.. {

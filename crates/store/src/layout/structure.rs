@@ -1,84 +1,84 @@
-//! Where everything of a recording is.
+//! Offsets of everything in a recording.
 
+use super::block_tables::BlockTable;
 use super::datasets::{Data, Marks, Table};
-use super::described::Described;
 use crate::codec::Codec;
 use crate::metadata::tree::Shape;
 use crate::rows::RowFormat;
 
-/// Direct I/O's unit here: the file's slots begin at multiples of it.
+/// Alignment of slots in bytes, suitable for direct I/O.
 pub const ALIGN: u64 = 4096;
-/// Data of more bytes is refused: no disk holds it, and sums of addresses must not overflow.
+/// Maximum size of the data in bytes, so that sums of addresses cannot overflow.
 pub(super) const MAX_BYTES: u64 = 1 << 60;
 
-/// Where everything of a recording is.
+/// Offsets of everything in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Rows that there is room for.
+    /// Number of allocated rows.
     pub rows: u64,
-    /// Rows that every index and table has room for: as many, but for a power cut at the end of a run.
+    /// Rows that every index and table has space for: equal to `rows`, except after a power cut at the end of a run.
     pub common_rows: u64,
-    /// How chunks are compressed, if they are.
+    /// Compression of chunks, if any.
     pub codec: Option<Codec>,
-    /// Where row 0's first slot is. Of a compressed run the first slot of zeros, while it is recorded.
+    /// Offset of the first slot of row 0; of the first slot of zeros in a compressed run.
     pub data_start: u64,
-    /// Bytes from one row to the next.
+    /// Distance between rows in bytes.
     pub row_bytes: u64,
-    /// Each link's first byte in a row, and its slot's bytes.
+    /// Offset in a row and length of each link's slot, in bytes.
     pub slots: Vec<(u64, u32)>,
-    /// The datasets of samples.
+    /// Sample datasets.
     pub data: Vec<Data>,
-    /// The links' shots tables.
+    /// Shots tables by link.
     pub shots: Vec<Table>,
-    /// How their rows are read.
+    /// Row formats of the shots tables.
     pub formats: Vec<RowFormat>,
     /// `/losses`.
     pub losses: Table,
     /// `/books`.
     pub books: Table,
-    /// Where the rows of `/linkN/clock` are ([`crate::clocks`]); none in files of earlier versions.
+    /// Offsets of the rows of `/linkN/clock` ([`crate::clocks`]); empty for files of earlier versions.
     pub clocks: Vec<u64>,
-    /// The links' tables of block descriptions, if they have them.
-    pub described: Vec<Described>,
+    /// Tables of block descriptions.
+    pub described: Vec<BlockTable>,
     /// Half the fan-out of chunk indexes.
     pub chunk_k: u16,
-    /// Where the superblock has the end of the file.
+    /// Offset of the end-of-file address in the superblock.
     pub end_at: u64,
-    /// The end of the file.
+    /// End-of-file address.
     pub end: u64,
-    /// Where the indexes have their roots: those of samples, block descriptions and tables.
+    /// Root addresses of the chunk indexes: samples, block descriptions, tables.
     pub(crate) roots: Vec<u64>,
-    /// Slots may hold bytes of an older recording, or of an earlier part, where no row is.
+    /// Slots without a row may hold bytes of an older recording or an earlier part.
     pub recycled: bool,
     pub(super) channels: Vec<u64>,
 }
 
 impl Layout {
-    /// Where the slot of a link's shot is. Of a compressed run the index has to be asked ([`stored`](super::stored)).
+    /// Returns the offset of a slot. In a compressed run use [`stored`](super::stored), which reads the index.
     pub fn slot(&self, row: u64, link: usize) -> u64 {
-        // Wrapping, because a damaged file may claim anything: what is there is then not found.
+        // Wrapping, because the values of a damaged file are untrusted; a read at a wrapped offset fails.
         self.data_start.wrapping_add(row.wrapping_mul(self.row_bytes)).wrapping_add(self.slots[link].0)
     }
-    /// The same, with the slot's bytes.
+    /// Returns the offset and length of a slot.
     pub(crate) fn slot_of(&self, row: u64, link: usize) -> (u64, u32) {
         (self.slot(row, link), self.slots[link].1)
     }
-    /// Where the data of `rows` rows ends, of a compressed run at the latest.
+    /// Returns the end of the data of `rows` rows; an upper bound in a compressed run.
     pub fn data_end(&self, rows: u64) -> u64 {
         self.data_start + (rows + u64::from(self.codec.is_some())) * self.row_bytes
     }
-    /// Where the tail begins.
+    /// Returns the offset of the tail.
     pub(crate) fn tail_start(&self) -> u64 {
         if self.codec.is_some() { self.data[0].leaves } else { self.data_end(self.rows) }
     }
     pub(super) fn data_of(&self, link: usize) -> &Data {
         self.data.iter().find(|data| data.links.contains(&link)).expect("every link has a dataset")
     }
-    /// The marks of the tables that have a row for each of the samples'.
+    /// Returns the marks of the tables that have one row per shot.
     pub(crate) fn row_marks(&self) -> impl Iterator<Item = Marks> + '_ {
         self.shots.iter().map(|table| table.marks).chain(self.described.iter().map(|table| table.marks))
     }
-    /// The marks of every index, in the order of `roots`.
+    /// Returns the marks of every index, in the order of `roots`.
     pub(super) fn indexes(&self) -> impl Iterator<Item = Marks> + '_ {
         let tables = self.shots.iter().chain([&self.losses, &self.books]).map(|table| table.marks);
         let described = self.described.iter().map(|table| table.marks);

@@ -1,8 +1,8 @@
-//! The tail: chunk indexes and tables, behind the data.
+//! The tail of a file: chunk indexes and tables, after the data.
 
+use super::block_tables::BlockTable;
 use super::chunks::{self, StoredChunk};
 use super::datasets::{Data, Table};
-use super::described::Described;
 use super::structure::{ALIGN, Layout};
 use crate::medium::Medium;
 use crate::metadata::header::{HeaderError, bytes, u64_at};
@@ -13,7 +13,7 @@ use shotline_wire::block;
 
 const BLOCK: usize = 1 << 20;
 
-/// How much a tail must hold.
+/// Number of rows that a tail must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Rows of shots.
@@ -43,7 +43,7 @@ fn capacity(layout: &Layout, index: usize, counts: Counts) -> u64 {
     }
 }
 
-/// Gives every table its place in a tail at `start` and returns the tail's end. The indexes come first.
+/// Assigns the offset of every table in a tail at `start` and returns the end of the tail. The indexes come first.
 pub(super) fn place(layout: &mut Layout, start: u64, counts: Counts) -> u64 {
     let (mut at, shape_of_data) = (start, layout.data_shape());
     for data in &mut layout.data {
@@ -65,9 +65,9 @@ pub(super) fn place(layout: &mut Layout, start: u64, counts: Counts) -> u64 {
     layout.end
 }
 
-/// Writes the indexes of a tail that was placed at `start`; returns their roots, in the order of [`place`].
-/// The tables' rows are not touched. Where the shots of a compressed run are, the tail `from` says that is in the file;
-/// without one they are zeros.
+/// Writes the indexes of a tail that was placed at `start`; returns their roots, in the order of [`place`]. The rows of
+/// the tables are not written. The entries of a compressed run are copied from the existing tail `from`; without one
+/// they refer to the zeros.
 pub(super) fn write(
     file: &Medium,
     layout: &Layout,
@@ -114,13 +114,13 @@ pub(super) fn write(
     Ok(roots)
 }
 
-/// Zeroes the rows of every table: in blocks that are used again no row of the file before is left.
+/// Zeroes the rows of every table, so that reused blocks keep no rows of the previous file.
 pub(super) fn clear_tables(file: &Medium, layout: &Layout) -> Result<(), Errno> {
     let zeros = vec![0; BLOCK];
     layout.shots.iter().chain([&layout.losses, &layout.books]).try_for_each(|table| clear(file, table, 0, &zeros))
 }
 
-/// Zeroes the rows of a table from one on.
+/// Zeroes the rows of a table from row `from` on.
 fn clear(file: &Medium, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Errno> {
     let (mut at, end) = (table.at(from), table.at(table.capacity));
     while at < end {
@@ -131,7 +131,7 @@ fn clear(file: &Medium, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Er
     Ok(())
 }
 
-/// Points the datasets to the roots of their indexes.
+/// Writes the root addresses of the indexes into the object headers.
 pub(super) fn point(file: &Medium, layout: &Layout) -> Result<(), Errno> {
     for (marks, root) in layout.indexes().zip(&layout.roots) {
         file.write_all(marks.tree_at, &root.to_le_bytes())?;
@@ -139,24 +139,24 @@ pub(super) fn point(file: &Medium, layout: &Layout) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What a recording holds when it ends.
+/// Contents of a recording at its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contents<'a> {
-    /// Rows of shots; those of the tables are in the file.
+    /// Number of rows of shots; the rows of their tables are in the file.
     pub rows: u64,
-    /// The rows of `/losses`.
+    /// Encoded rows of `/losses`.
     pub losses: &'a [u8],
-    /// The rows of `/books`.
+    /// Encoded rows of `/books`.
     pub books: &'a [u8],
-    /// Where the data ends: behind the last slot, or the last chunk of a compressed run.
+    /// End of the data: after the last slot, or the last chunk of a compressed run.
     pub data_end: u64,
 }
 
-/// Ends a recording: enters losses and books, and sheds the slots that no row needs. A reader may look at
-/// any moment, and the program may be killed at any: the old tail stands until nothing points to it.
+/// Ends a recording: writes losses and counters, and releases unused slots. Concurrent readers and `kill -9` at any
+/// moment are safe: the old tail stays intact until no dataset points to it.
 ///
-/// If the file cannot be cut (a full disk where writing into allocated space takes new space), everything is
-/// entered nevertheless, and the reason comes back.
+/// If the file cannot be truncated (a full disk on a copy-on-write file system), losses and counters are written
+/// nevertheless, and the error is returned as `Ok(Some(_))`.
 pub(crate) fn finish(file: &Medium, layout: &mut Layout, contents: Contents<'_>) -> Result<Option<Errno>, Errno> {
     let counts = Counts {
         rows: contents.rows,
@@ -168,30 +168,31 @@ pub(crate) fn finish(file: &Medium, layout: &mut Layout, contents: Contents<'_>)
         enter(file, layout, contents, counts)?;
         return Ok(cut(file, layout).err());
     }
-    // Until the markers follow, the new tail must have room for what the old ones say: a cut may come in between.
+    // The markers are updated after the tail is moved, so a power cut may leave the old ones: the new tail must have
+    // space for the rows that they show.
     let most = |table: &Table, count: u64| Ok(count.max(shown(file, table)?.min(table.capacity)));
-    let room =
+    let capacity =
         Counts { losses: most(&layout.losses, counts.losses)?, books: most(&layout.books, counts.books)?, ..counts };
-    match shed(file, layout, contents, room).and_then(|()| mark_and_cut(file, layout, counts)) {
+    match release_unused(file, layout, contents, capacity).and_then(|()| mark_and_cut(file, layout, counts)) {
         Ok(()) => Ok(None),
         Err(errno) if fits(layout) => enter(file, layout, contents, counts).map(|()| Some(errno)),
         Err(errno) => Err(errno),
     }
 }
 
-/// Rows of a table that its marker shows.
+/// Returns the number of visible rows of a table.
 fn shown(file: &Medium, table: &Table) -> Result<u64, Errno> {
     bytes(file, table.marks.extent_at, 8).map(|extent| u64_at(&extent, 0)).map_err(|_| Errno::IO)
 }
 
-fn shed(file: &Medium, layout: &mut Layout, contents: Contents<'_>, room: Counts) -> Result<(), Errno> {
+fn release_unused(file: &Medium, layout: &mut Layout, contents: Contents<'_>, capacity: Counts) -> Result<(), Errno> {
     let old_start = layout.tail_start();
     let new_start = contents.data_end;
-    if place(&mut layout.clone(), new_start, room) > old_start {
-        // The new tail would lie over the old one: make way for it first.
-        move_tail(file, layout, layout.end, contents, room)?;
+    if place(&mut layout.clone(), new_start, capacity) > old_start {
+        // The new tail would overlap the old one, so the old one is first moved out of the way.
+        move_tail(file, layout, layout.end, contents, capacity)?;
     }
-    move_tail(file, layout, new_start, contents, room)
+    move_tail(file, layout, new_start, contents, capacity)
 }
 
 fn mark_and_cut(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
@@ -200,29 +201,29 @@ fn mark_and_cut(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Er
     cut(file, layout)
 }
 
-/// Cuts a file behind its end, where nothing points to.
+/// Truncates a file to its end; nothing refers to the bytes after it.
 pub(crate) fn cut(file: &Medium, layout: &Layout) -> Result<(), Errno> {
     file.cut(layout.end)
 }
 
-/// Makes a tail at `start` and points the datasets to it. The order holds on the disk, so that a power cut at any
-/// moment leaves pointers to whole tails only, and the end of the file behind everything that is pointed to.
+/// Writes a tail at `start` and points the datasets to it. The writes are ordered by flushes, so that after a power cut
+/// all pointers refer to complete tails, and the end of the file is after everything they refer to.
 fn move_tail(
     file: &Medium,
     layout: &mut Layout,
     start: u64,
     contents: Contents<'_>,
-    room: Counts,
+    capacity: Counts,
 ) -> Result<(), Errno> {
     let mut moved = layout.clone();
-    place(&mut moved, start, room);
+    place(&mut moved, start, capacity);
     file.grow(moved.end)?;
-    moved.roots = write(file, &moved, Some(layout), start, room.rows)?;
+    moved.roots = write(file, &moved, Some(layout), start, capacity.rows)?;
     let zeros = vec![0; BLOCK];
     for (from, to) in layout.shots.iter().zip(&moved.shots) {
-        copy(file, from.start, to.start, room.rows * u64::from(from.row_bytes))?;
-        // The file's slots were here, and may hold tables of an earlier part.
-        clear(file, to, room.rows, &zeros)?;
+        copy(file, from.start, to.start, capacity.rows * u64::from(from.row_bytes))?;
+        // This range held slots of the file, and may hold tables of an earlier part.
+        clear(file, to, capacity.rows, &zeros)?;
     }
     clear(file, &moved.losses, 0, &zeros)?;
     clear(file, &moved.books, 0, &zeros)?;
@@ -239,12 +240,12 @@ fn move_tail(
         file.write_all(moved.end_at, &moved.end.to_le_bytes())?;
         file.sync_data()?;
     }
-    moved.rows = room.rows;
+    moved.rows = capacity.rows;
     *layout = moved;
     Ok(())
 }
 
-/// Writes losses and books to their places, then the markers of every table.
+/// Writes losses and counters, then the markers of every table.
 fn enter(file: &Medium, layout: &Layout, contents: Contents<'_>, counts: Counts) -> Result<(), Errno> {
     file.write_all(layout.losses.start, contents.losses)?;
     file.write_all(layout.books.start, contents.books)?;
@@ -252,7 +253,7 @@ fn enter(file: &Medium, layout: &Layout, contents: Contents<'_>, counts: Counts)
     mark(file, layout, counts)
 }
 
-/// Writes the markers of every table.
+/// Writes the markers (current first dimension) of every table.
 fn mark(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
     for marks in layout.row_marks() {
         file.write_all(marks.extent_at, &counts.rows.to_le_bytes())?;
@@ -261,8 +262,8 @@ fn mark(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
     file.write_all(layout.books.marks.extent_at, &counts.books.to_le_bytes())
 }
 
-/// Finds rows and places by the ends of the indexes: the first and the last chunk of each must be where a layout
-/// puts them. That takes a few reads however many rows there are; [`check`] looks at every chunk.
+/// Finds row counts and offsets from the first and last chunk of each index, which must be where a layout puts them.
+/// The number of reads does not depend on the number of rows; [`check`] checks every chunk.
 pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result<(), HeaderError> {
     let mut common = u64::MAX;
     let roots = layout.roots.clone();
@@ -305,12 +306,12 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result
         layout.expect_described(table, last.first[0], &last)?;
         common = common.min(last.first[0].saturating_add(1));
     }
-    // A power cut while a tail was moved leaves some datasets with the old one, and others with the new one.
+    // After a power cut while a tail was moved, some datasets point to the old one and others to the new one.
     layout.common_rows = layout.shots.iter().map(|table| table.capacity).fold(common.min(layout.rows), u64::min);
     Ok(())
 }
 
-/// Walks every index of a layout that was found, and refuses one whose chunks are not where it says.
+/// Walks every index and checks that all chunks are where the layout puts them.
 pub(super) fn check(file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<(), HeaderError> {
     for data in &layout.data {
         let (mut count, links) = (0, data.links.len() as u64);
@@ -319,7 +320,7 @@ pub(super) fn check(file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<()
             let (row, link) = (count / links, data.links.start + (count % links) as usize);
             count += 1;
             match layout.codec {
-                // A power cut may have left anything of the entries of rows that nobody sees.
+                // Entries of rows that are not visible are undefined after a power cut.
                 Some(_) if row < visible => layout.parse(data, row, link, &chunk).map(drop),
                 Some(_) => expect_first(layout, data, row, link, &chunk),
                 None => expect_slot(layout, data, row, link, &chunk),
@@ -351,7 +352,7 @@ pub(super) fn check(file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<()
     Ok(())
 }
 
-/// The leaves of a compressed run's index must stand one behind the other, because entries are looked up there.
+/// Checks that the leaves of a compressed run's index are contiguous, because entries are looked up by offset.
 fn expect_leaf(layout: &Layout, data: usize, last: u64) -> Result<(), HeaderError> {
     let (data, shape) = (&layout.data[data], layout.data_shape());
     let count = layout.rows.saturating_mul(data.links.len() as u64);
@@ -366,7 +367,7 @@ fn expect_leaf(layout: &Layout, data: usize, last: u64) -> Result<(), HeaderErro
     ))
 }
 
-/// The elements that an entry is for are the same whatever is written to it.
+/// Checks the first element of an entry, which does not depend on where its chunk is.
 fn expect_first(layout: &Layout, data: &Data, row: u64, link: usize, chunk: &Chunk) -> Result<(), HeaderError> {
     let expected = layout.entry(data, row, link, layout.zeros(link)).first;
     if chunk.first == expected {
@@ -394,8 +395,8 @@ impl Layout {
         Shape { rank: 1, k: self.chunk_k }
     }
 
-    /// The entry of a row in the table's index.
-    fn described_entry(&self, table: &Described, row: u64) -> Chunk {
+    /// Returns the expected entry of a row in the table's index.
+    fn described_entry(&self, table: &BlockTable, row: u64) -> Chunk {
         Chunk {
             first: [row, 0, 0],
             address: self.slot(row, table.link).wrapping_add(table.at.into()),
@@ -404,8 +405,8 @@ impl Layout {
         }
     }
 
-    /// Refuses an entry that is another.
-    fn expect_described(&self, table: &Described, row: u64, chunk: &Chunk) -> Result<(), HeaderError> {
+    /// Checks an entry of the table's index.
+    fn expect_described(&self, table: &BlockTable, row: u64, chunk: &Chunk) -> Result<(), HeaderError> {
         let expected = self.described_entry(table, row);
         if *chunk == expected {
             return Ok(());
@@ -451,7 +452,7 @@ fn copy(file: &Medium, from: u64, to: u64, len: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gathers small pieces that stand one behind the other into large writes.
+/// Buffer that joins small consecutive pieces into large writes.
 struct Sequential<'a> {
     file: &'a Medium,
     start: u64,

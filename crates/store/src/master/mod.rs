@@ -1,9 +1,9 @@
-//! The master: one small HDF5 file that shows all files of a run as one recording.
+//! The master: a small HDF5 file that joins all files of a run into one recording.
 //!
-//! libhdf5 makes it in memory, it is written under a hidden name, synced, and takes the place of its predecessor by
-//! a rename: whoever opens it finds a whole one. Its datasets are virtual. Of parts that have ended they show exactly
-//! the rows that there are; of the part that is being written, all that come to be. So it need not be touched
-//! between one part and the next, and stays true when the recorder is killed.
+//! libhdf5 creates it in memory; it is written under a hidden name, synced, and renamed over its predecessor, so a
+//! reader always finds a complete one. Its datasets are virtual. They map exactly the existing rows of parts that have
+//! ended, and an unlimited number of rows of the part that is being written. So the master changes only between parts,
+//! and stays correct if the recorder is killed.
 
 pub(crate) mod stretch;
 
@@ -12,8 +12,8 @@ use crate::beneath::open_regular;
 use crate::blocks;
 use crate::info::{LinkInfo, RunInfo, number, read_number, text};
 use crate::layout::skeleton::{channel_order, describe, describe_blocks, extents};
-use crate::layout::{described, folder, rename, sync_directory};
-use crate::lock::Held;
+use crate::layout::{block_tables, folder, rename, sync_directory};
+use crate::lock::FileLock;
 use crate::metadata::header::SIGNATURE;
 use crate::positioned::write_file;
 use crate::rows::{self, RowFormat};
@@ -28,16 +28,16 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use stretch::stretches;
 
-/// How a file of a run is.
+/// State of a file of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum State {
-    /// It is being written, or the run broke off.
+    /// Being written, or the run was interrupted.
     Live = 0,
-    /// It ended in order.
+    /// Ended in order.
     Ended = 1,
-    /// Its drive failed: it has the rows that were visible by then.
+    /// Its drive failed; the file has the rows that were visible by then.
     Failed = 2,
 }
 
@@ -53,62 +53,62 @@ impl State {
     }
 }
 
-/// One file of a run.
+/// Entry of one file of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileEntry {
-    /// Its part.
+    /// Part number.
     pub part: u32,
-    /// Its drive.
+    /// Index of the drive.
     pub stripe: u32,
-    /// How it is.
+    /// State of the file.
     pub state: State,
-    /// Rows of it that belong to the run; 0 while it is being written.
+    /// Number of its rows that belong to the run; 0 while it is being written.
     pub rows: u64,
-    /// Rows of its `/losses` that do.
+    /// Number of its rows of `/losses` that belong to the run.
     pub losses: u64,
-    /// The part's first shot number, 0 while it is being written.
+    /// First shot number of the part, 0 while it is being written.
     pub first: u64,
-    /// The part's last shot number.
+    /// Last shot number of the part.
     pub last: u64,
-    /// Bytes that it takes on its drive, when the master was written.
+    /// Bytes allocated to the file when the master was written.
     pub bytes: u64,
-    /// Its name: relative to the master's folder, or absolute.
+    /// Path: relative to the master's folder, or absolute.
     pub file: String,
 }
 
-/// What a bounded run has removed.
+/// Parts and rows that a bounded run has removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Removed {
-    /// Parts.
+    /// Number of parts.
     pub parts: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// The first shot number.
+    /// First shot number.
     pub first: u64,
-    /// The last one.
+    /// Last shot number.
     pub last: u64,
 }
 
-/// Everything that a master says.
+/// Contents of a master.
 #[derive(Clone, Debug)]
 pub struct Master {
-    /// The run.
+    /// Metadata of the run.
     pub run: RunInfo,
-    /// Drives that it was begun with.
+    /// Number of drives at the start of the run.
     pub stripes: u32,
-    /// Its files, by part and then by drive.
+    /// Files of the run, sorted by part and drive.
     pub files: Vec<FileEntry>,
-    /// What is no longer there.
+    /// Parts and rows that are removed.
     pub removed: Removed,
-    /// The rows of `/books`; empty until the run ends.
+    /// Encoded rows of `/books`, the counters; empty until the run ends.
     pub books: Vec<u8>,
 }
 
-/// What `/linkN/shots` of a master is.
+/// Description of `/linkN/shots` of a master, written as an HDF5 attribute.
 const SHOTS: &str = "one row for each shot of this link, in the order of rf's first dimension; the fields are described in each part. While the run goes on: rows from the first one with packets = 0 on are not there yet";
 
-/// More rows than a file can have: their sum over all files fits 64 bits.
-const MOST_ROWS: u64 = 1 << 40;
+/// Maximum number of rows of a file; the sum over all files fits 64 bits.
+const MAX_ROWS: u64 = 1 << 40;
 
 const PART: usize = 0;
 const STRIPE: usize = 4;
@@ -121,18 +121,19 @@ const STATE: usize = 48;
 const NAME: usize = 56;
 
 impl Master {
-    /// The files of each part.
+    /// Returns the files of each part.
     pub fn parts(&self) -> impl Iterator<Item = &[FileEntry]> {
         self.files.chunk_by(|a, b| a.part == b.part)
     }
 
-    /// What a master is called until it is whole. A writer that was killed leaves it behind, and the next one replaces it.
+    /// Returns the hidden name of a master until it is complete. A killed writer leaves such a file; the next one
+    /// replaces it.
     pub(crate) fn draft(path: &Path) -> PathBuf {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         path.with_file_name(format!(".{name}.new"))
     }
 
-    /// What a writer that was killed left of a master. Refuses what is in its place and is not to be removed.
+    /// Returns the hidden file that a killed writer left, if any. Fails if it is a folder, which must not be removed.
     pub(crate) fn check_draft(path: &Path) -> Result<Option<PathBuf>, StoreError> {
         let draft = Self::draft(path);
         match draft.symlink_metadata() {
@@ -146,12 +147,12 @@ impl Master {
         }
     }
 
-    /// Writes the master atomically. Fails with [`StoreError::Exists`] if there is a file of this name, unless `overwrite`.
-    /// The returned lock keeps other programs from replacing the master and from recovering the run.
-    pub fn write(&self, path: &Path, overwrite: bool) -> Result<Held, StoreError> {
+    /// Writes the master atomically. Fails with [`StoreError::Exists`] if there is a file of this name, unless
+    /// `overwrite`. The returned lock keeps other programs from replacing the master and from recovering the run.
+    pub fn write(&self, path: &Path, overwrite: bool) -> Result<FileLock, StoreError> {
         let bytes = self.image().map_err(StoreError::hdf5("make the master file", path))?;
         let hidden = Self::draft(path);
-        // What a writer that was killed left. Not through a link that somebody has put there: what it names is theirs.
+        // Remains of a killed writer. Unlinking and `O_EXCL` make sure that no symbolic link is followed.
         let _ = std::fs::remove_file(&hidden);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let failed = StoreError::io("write", path);
@@ -159,7 +160,7 @@ impl Master {
         let write = |file: std::fs::File| {
             write_file(&file, 0, &bytes).map_err(StoreError::io("write", path))?;
             rustix::fs::fsync(&file).map_err(StoreError::io("write", path))?;
-            let held = Held::share(file, path)?;
+            let held = FileLock::shared(file, path)?;
             match rename(&hidden, path, overwrite) {
                 Err(Errno::EXIST) => Err(StoreError::Exists { path: path.to_owned() }),
                 renamed => renamed.map(|()| held).map_err(StoreError::io("write", path)),
@@ -173,7 +174,7 @@ impl Master {
     fn image(&self) -> hdf5::Result<Vec<u8>> {
         let file = File::with_options()
             .with_fapl(|p| p.libver_earliest().core_options(1 << 20, false))
-            // No such file comes to be: the name only tells it from others in memory.
+            // The core driver creates no file; the name only distinguishes it from other in-memory files.
             .create_excl(format!("master-{}", uuid::Uuid::new_v4()))?;
         self.run.write(&file)?;
         number(&file, "parts", self.parts().count() as u32)?;
@@ -208,7 +209,7 @@ impl Master {
             if joined && links == 1 {
                 file.link_hard("/rf", "/link0/rf")?;
             } else {
-                // Of joined links straight from `/rf`: a view of a view would be opened twice.
+                // Joined links map `/rf` of the parts directly: a view of a view would be opened twice.
                 let source = if joined { (c"/rf", &all, channel) } else { (own.as_c_str(), &view, 0) };
                 describe(&rows.create(&group, c"rf", &samples, &view, source)?, &link.geometry)?;
             }
@@ -217,7 +218,7 @@ impl Master {
                 Datatype::from_descriptor(&RowFormat::new(link.geometry.packets(), &self.run.run_id).descriptor())?;
             let shots = rows.create(&group, c"shots", &row, &endless(), (&table, &endless(), 0))?;
             text(&shots, "description", SHOTS)?;
-            if described::links(&self.run).any(|described| described == index) {
+            if block_tables::links(&self.run).any(|described| described == index) {
                 let (table, row) =
                     (c_string(&format!("/link{index}/blocks"))?, Datatype::from_descriptor(&blocks::descriptor())?);
                 describe_blocks(&rows.create(&group, c"blocks", &row, &endless(), (&table, &endless(), 0))?)?;
@@ -239,7 +240,7 @@ impl Master {
         image(&file)
     }
 
-    /// Where the rows of each file stand in the run.
+    /// Maps the rows of each file to rows of the run.
     fn row_pieces(&self) -> Vec<Piece> {
         let (mut pieces, mut at, mut index) = (Vec::new(), 0, 0);
         for files in self.parts() {
@@ -268,7 +269,8 @@ impl Master {
         pieces
     }
 
-    /// Where their losses do: those of files that have ended one behind the other, then those of all others by turns.
+    /// Maps the losses of each file to rows of the run's: first those of ended files, consecutively, then those of live
+    /// files, interleaved.
     fn loss_pieces(&self) -> Vec<Piece> {
         let (mut pieces, mut at) = (Vec::new(), 0);
         for (file, entry) in
@@ -283,7 +285,7 @@ impl Master {
         pieces
     }
 
-    /// Reads a master; none if the file is a recording by itself.
+    /// Reads a master; `None` if the file is a recording of one file.
     pub fn read(path: &Path) -> Result<Option<Self>, StoreError> {
         let plain = open_regular(path, OFlags::RDONLY).map_err(StoreError::open(path))?;
         check_signature(&plain, path)?;
@@ -291,8 +293,8 @@ impl Master {
         Self::of(&file, &plain, path)
     }
 
-    /// The same of a file that the caller has claimed.
-    pub(crate) fn read_claimed(claimed: &Held, path: &Path) -> Result<Option<Self>, StoreError> {
+    /// Like [`Self::read`], for a file that the caller has locked.
+    pub(crate) fn read_claimed(claimed: &FileLock, path: &Path) -> Result<Option<Self>, StoreError> {
         let file = open_locked(claimed.file()).map_err(StoreError::hdf5("open", path))?;
         Self::of(&file, claimed.file(), path)
     }
@@ -317,12 +319,9 @@ impl Master {
         let ((files, row), books, stripes) = read().map_err(StoreError::hdf5("read the list of parts in", path))?;
         let files: Option<Vec<FileEntry>> = files.chunks_exact(row).map(parse_file).collect();
         let files = files.ok_or_else(|| StoreError::format(path, "expected known states in /parts, found others"))?;
-        if let Some(entry) = files.iter().find(|entry| entry.rows.max(entry.losses) > MOST_ROWS) {
+        if let Some(entry) = files.iter().find(|entry| entry.rows.max(entry.losses) > MAX_ROWS) {
             let found = entry.rows.max(entry.losses);
-            return Err(StoreError::format(
-                path,
-                format!("expected at most {MOST_ROWS} rows of a file, found {found}"),
-            ));
+            return Err(StoreError::format(path, format!("expected at most {MAX_ROWS} rows of a file, found {found}")));
         }
         let removed = Removed {
             parts: read_number(file, "ring_removed_parts").unwrap_or(0),
@@ -334,8 +333,8 @@ impl Master {
     }
 }
 
-/// A file of a run by its name in the master: beside it, unless the name is absolute and something is there. HDF5
-/// looks in the same places. For reading only: recovery opens no file by such a name.
+/// Resolves the name of a file in the master: in the master's folder, unless the name is absolute and exists, like HDF5
+/// does. For reading only: the name is untrusted, and recovery opens no file by it.
 pub(crate) fn resolve(master: &Path, name: &str) -> PathBuf {
     let folder = folder(master);
     let named = Path::new(name);
@@ -345,7 +344,7 @@ pub(crate) fn resolve(master: &Path, name: &str) -> PathBuf {
     folder.join(named)
 }
 
-/// Refuses what is no HDF5 file, in other words than libhdf5's.
+/// Checks the HDF5 signature, for a clearer message than libhdf5's.
 fn check_signature(file: &std::fs::File, path: &Path) -> Result<(), StoreError> {
     let mut first = [0; SIGNATURE.len()];
     let len = file.read_at(&mut first, 0).map_err(StoreError::open(path))?;
@@ -357,7 +356,7 @@ fn check_signature(file: &std::fs::File, path: &Path) -> Result<(), StoreError> 
     Err(StoreError::format(path, format!("expected an HDF5 file, found {found}; shotline inspect reads captures, too")))
 }
 
-/// Rows of a file as rows of the run.
+/// Mapping of rows of a file to rows of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     file: usize,
@@ -367,7 +366,7 @@ struct Piece {
     rows: Option<u64>,
 }
 
-/// The virtual datasets of a master.
+/// Creates the virtual datasets of a master.
 struct View<'a> {
     names: &'a [CString],
     pieces: Vec<Piece>,
@@ -411,7 +410,7 @@ fn endless() -> SimpleExtents {
     SimpleExtents::from_vec(vec![Extent::new(0, None)])
 }
 
-/// Chunks of a dataset that stays empty.
+/// Returns the chunk shape of a dataset that stays empty.
 fn chunk(view: &SimpleExtents) -> Vec<usize> {
     view.iter().map(|extent| extent.dim.max(1)).collect()
 }
@@ -420,7 +419,7 @@ fn c_string(text: &str) -> hdf5::Result<CString> {
     CString::new(text).map_err(|_| format!("expected a name without a zero byte, found {text:?}").into())
 }
 
-/// A table that is written once.
+/// Creates a table with all its rows.
 fn table(at: &Group, name: &str, row: &TypeDescriptor, bytes: &[u8]) -> hdf5::Result<Dataset> {
     let rows = bytes.len() / row.size();
     let datatype = Datatype::from_descriptor(row)?;

@@ -1,35 +1,35 @@
-//! The order of a part's rows: its files take turns.
+//! Order of the rows of a part, which are interleaved over its files.
 //!
-//! Row `i` of a part of `n` files goes to file `i mod n`. A file that fails has fewer rows than its turn asks for;
-//! those behind it close up. So a part is one stretch of rows in which all its files take turns, then perhaps a
-//! shorter one in which some do.
+//! Row `i` of a part of `n` files goes to file `i mod n`. A file whose drive failed has fewer rows, and the remaining
+//! rows are interleaved over the other files. So a part is a stretch of rows over all files, possibly followed by
+//! shorter ones over fewer files.
 
-/// Rows of a part, in which some of its files take turns.
+/// Consecutive rows of a part that are interleaved over the same files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// The first row, counted from the part's.
+    /// First row, relative to the part.
     pub first: u64,
-    /// The first row of each file.
+    /// First row in each file.
     pub from: u64,
-    /// Rows of each file.
+    /// Number of rows in each file.
     pub each: u64,
-    /// The files, in the order of their turns.
+    /// Files in interleaving order.
     pub files: Vec<usize>,
 }
 
 impl Stretch {
-    /// Rows of it.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.each * self.files.len() as u64
     }
-    /// The file and its row that hold a row of the part, which must be in this stretch.
+    /// Returns the file, and the row in it, of a row of the part, which must be in this stretch.
     pub fn place(&self, row: u64) -> (usize, u64) {
         let (at, files) = (row - self.first, self.files.len() as u64);
         (self.files[(at % files) as usize], self.from + at / files)
     }
 }
 
-/// The stretches of a part whose files have so many rows.
+/// Returns the stretches of a part, given the number of rows of each file.
 pub fn stretches(rows: &[u64]) -> Vec<Stretch> {
     let mut ends = rows.to_vec();
     ends.sort_unstable();
@@ -44,14 +44,14 @@ pub fn stretches(rows: &[u64]) -> Vec<Stretch> {
     out
 }
 
-/// Rows of a part that broke off, up to the first one that is not there: `rows` are those of each file.
+/// Returns the number of rows before the first gap in an interrupted part, given the number of rows of each file.
 pub fn unbroken(rows: &[u64]) -> u64 {
     let files = rows.len() as u64;
     (0..).zip(rows).map(|(file, rows)| rows * files + file).min().unwrap_or(0)
 }
 
-/// Rows of each file of a part, up to the first one that is not there: `listed` are those that each should have, `seen`
-/// those that it has.
+/// Returns the number of rows of each file before the first gap of a part: `listed` is the expected number of each
+/// file, `seen` the number found.
 pub fn there(listed: &[u64], seen: &[u64]) -> Vec<u64> {
     let part = stretches(listed);
     let missing = part.iter().flat_map(|stretch| {
@@ -70,7 +70,7 @@ pub fn there(listed: &[u64], seen: &[u64]) -> Vec<u64> {
     rows
 }
 
-/// Of so many rows of a part, those that a file has.
+/// Returns the number of rows that file number `file` of `files` holds of `rows` interleaved rows.
 pub fn share(rows: u64, file: u64, files: u64) -> u64 {
     (rows + files - 1 - file) / files
 }
@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_file_that_failed_early_leaves_the_turns_to_the_others() {
+    fn rows_after_a_failed_file_use_the_other_files() {
         let part = stretches(&[5, 2, 5]);
         assert_eq!(part.iter().map(Stretch::rows).sum::<u64>(), 12);
         let places: Vec<_> =
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_behind_one_that_is_gone_do_not_count() {
+    fn rows_after_a_gap_do_not_count() {
         assert_eq!(there(&[5, 2, 5], &[5, 2, 5]), [5, 2, 5]);
         assert_eq!(there(&[5, 2, 5], &[5, 2, 9]), [5, 2, 5]);
         assert_eq!(there(&[5, 2, 5], &[5, 2, 3]), [4, 2, 3]);
@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_that_took_turns_are_all_found_in_their_order(rows in 0_u64..60, files in 1_u64..6) {
+        fn interleaved_rows_are_found_in_order(rows in 0_u64..60, files in 1_u64..6) {
             let shares: Vec<u64> = (0..files).map(|file| share(rows, file, files)).collect();
             prop_assert_eq!(shares.iter().sum::<u64>(), rows);
             prop_assert_eq!(unbroken(&shares), rows);
@@ -114,7 +114,7 @@ mod tests {
         }
 
         #[test]
-        fn a_part_that_broke_off_is_read_up_to_its_first_gap(seen in proptest::collection::vec(0_u64..9, 1..5)) {
+        fn interrupted_part_is_read_up_to_the_first_gap(seen in proptest::collection::vec(0_u64..9, 1..5)) {
             let files = seen.len() as u64;
             let there = |row: u64| row / files < seen[(row % files) as usize];
             let rows = unbroken(&seen);

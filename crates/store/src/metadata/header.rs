@@ -1,25 +1,24 @@
-//! The few fields of HDF5's metadata that are changed from outside, found by parsing.
+//! Parser of the HDF5 metadata fields that are patched in place.
 //!
-//! Library bounds 'earliest' give version-0 or -1 superblocks and version-1 object headers. Neither carries
-//! a checksum, so a field can be changed in place. Everything is bounded by the bytes that were read: a
-//! damaged file gives an error, not a panic.
+//! Library bounds 'earliest' give version-0 or -1 superblocks and version-1 object headers. Neither has a checksum, so
+//! a field can be changed in place. Every access is bounds-checked: a damaged file gives an error, not a panic.
 
 use crate::positioned::ReadAt;
 use std::fmt;
 
-/// An undefined file address.
+/// Undefined file address.
 pub const UNDEFINED: u64 = u64::MAX;
 pub(crate) const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 const MESSAGE_DATASPACE: u16 = 0x0001;
 const MESSAGE_LAYOUT: u16 = 0x0008;
 const MESSAGE_CONTINUATION: u16 = 0x0010;
 const FLAG_SHARED: u8 = 0x02;
-/// Bytes that are read at once.
+/// Maximum number of bytes per read.
 const BLOCK: usize = 1 << 24;
-/// Far more blocks than libhdf5 makes; ends a cycle of continuations.
+/// Maximum number of header blocks, far more than libhdf5 writes; ends a cycle of continuations.
 const MAX_BLOCKS: usize = 64;
 
-/// Why metadata could not be parsed: what was expected, what was found.
+/// Error of parsing metadata: what was expected and what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderError(String);
 
@@ -39,9 +38,9 @@ fn error<T>(text: impl Into<String>) -> Result<T, HeaderError> {
     Err(HeaderError(text.into()))
 }
 
-/// Exactly `len` bytes from `offset`.
+/// Reads exactly `len` bytes from `offset`.
 pub fn bytes(file: &(impl ReadAt + ?Sized), offset: u64, len: usize) -> Result<Vec<u8>, HeaderError> {
-    // A damaged file may claim any length: memory is taken as the bytes are found.
+    // The length in a damaged file is untrusted: memory is allocated as the bytes are read.
     let mut out = Vec::new();
     while out.len() < len {
         let (done, block) = (out.len(), (len - out.len()).min(BLOCK));
@@ -64,19 +63,19 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// What is needed of the superblock.
+/// Fields of the superblock that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Where the end-of-file address stands.
+    /// Offset of the end-of-file address.
     pub end_at: u64,
-    /// The end-of-file address.
+    /// End-of-file address.
     pub end: u64,
     /// Half the fan-out of chunk B-trees.
     pub chunk_k: u16,
 }
 
 impl Superblock {
-    /// Parses it.
+    /// Reads and parses the superblock.
     pub fn read(file: &(impl ReadAt + ?Sized)) -> Result<Self, HeaderError> {
         let head = bytes(file, 0, 96)?;
         if &head[..8] != SIGNATURE {
@@ -101,22 +100,22 @@ impl Superblock {
     }
 }
 
-/// Where a chunked dataset's header has the fields that are changed from outside, and what stands there.
+/// Fields of a chunked dataset's object header that are patched in place, with their offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct DatasetHeader {
     /// Offset of the current first dimension: the commit marker.
     pub extent_at: u64,
-    /// The current dimensions.
+    /// Current dimensions.
     pub dims: Vec<u64>,
     /// Offset of the address of the chunk index.
     pub tree_at: u64,
-    /// The address of the chunk index.
+    /// Address of the chunk index.
     pub tree: u64,
-    /// The chunk's dimensions; the last is the element's size.
+    /// Dimensions of a chunk; the last is the element size in bytes.
     pub chunk: Vec<u32>,
 }
 
-impl Place {
+impl DatasetHeader {
     /// Parses the version-1 object header at `address`.
     pub fn read(file: &(impl ReadAt + ?Sized), address: u64) -> Result<Self, HeaderError> {
         let (mut space, mut layout) = (None, None);
@@ -140,16 +139,16 @@ impl Place {
     }
 }
 
-/// A message of an object header.
+/// Message of an object header.
 pub(super) struct Message {
     pub kind: u16,
     flags: u8,
-    /// Where its body is.
+    /// File offset of the body.
     pub at: u64,
     pub body: Vec<u8>,
 }
 
-/// The messages of the object header at `address`.
+/// Reads the messages of the object header at `address`.
 pub(super) fn messages(file: &(impl ReadAt + ?Sized), address: u64) -> Result<Vec<Message>, HeaderError> {
     let prefix = bytes(file, address, 16)?;
     if prefix[0] != 1 {
@@ -237,7 +236,7 @@ mod tests {
         out
     }
 
-    /// A dataspace, a continuation into a second block, and there a layout.
+    /// A dataspace, a continuation, and a layout in the second block.
     fn header_in_two_blocks() -> Vec<u8> {
         let mut space = vec![1, 2, 1, 0, 0, 0, 0, 0];
         space.extend([7_u64, 40].iter().flat_map(|d| d.to_le_bytes()));
@@ -260,9 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_followed_into_its_continuation_block() {
+    fn header_continuation_block_is_read() {
         let file = header_in_two_blocks();
-        let place = Place::read(&file[..], 0).unwrap();
+        let place = DatasetHeader::read(&file[..], 0).unwrap();
         assert_eq!((place.dims.as_slice(), place.chunk.as_slice()), ([7, 40].as_slice(), [1, 40, 2].as_slice()));
         assert_eq!(place.tree, 0x1234);
         assert_eq!(u64_at(&file, place.extent_at as usize), 7);
@@ -270,22 +269,22 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_continues_in_itself_ends_in_an_error() {
+    fn cyclic_header_continuation_is_an_error() {
         let mut out = vec![1, 0, 0xFF, 0xFF, 1, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0];
         let mut continuation = 16_u64.to_le_bytes().to_vec();
         continuation.extend(24_u64.to_le_bytes());
         out.extend(message(MESSAGE_CONTINUATION, &continuation));
-        assert!(Place::read(&out[..], 0).is_err());
+        assert!(DatasetHeader::read(&out[..], 0).is_err());
     }
 
     proptest! {
         #[test]
-        fn damaged_metadata_gives_an_error_and_never_a_panic(at in 0..180_usize, bit in 0..8, cut in 0..200_usize) {
+        fn damaged_metadata_never_panics(at in 0..180_usize, bit in 0..8, cut in 0..200_usize) {
             let mut file = header_in_two_blocks();
             let len = file.len();
             file[at % len] ^= 1_u8 << bit;
-            let _ = Place::read(&file[..], 0);
-            let _ = Place::read(&file[..cut.min(len)], 0);
+            let _ = DatasetHeader::read(&file[..], 0);
+            let _ = DatasetHeader::read(&file[..cut.min(len)], 0);
             let _ = Superblock::read(&file[..]);
         }
     }

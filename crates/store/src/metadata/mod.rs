@@ -1,6 +1,6 @@
-//! HDF5 metadata in bytes: superblock, object headers, string attributes, and the B-trees that index chunks.
+//! HDF5 metadata as bytes: superblock, object headers, string attributes, and the B-trees that index chunks.
 //!
-//! What libhdf5 cannot do from outside a file that it has open, or must not do with a damaged one.
+//! Used where libhdf5 would need the file open for writing, and for damaged files, on which libhdf5 can crash.
 
 pub(crate) mod header;
 pub(crate) mod text;

@@ -1,19 +1,19 @@
-//! String attributes, read from their bytes.
+//! String attributes, parsed from bytes.
 //!
-//! libhdf5 believes what a reference into a global heap says: a damaged one makes it read where nothing is. Here
-//! everything is bounded by the bytes that were read, and a string is UTF-8 or refused.
+//! libhdf5 does not validate references into a global heap: a damaged one makes it read out of bounds. Here every
+//! access is bounds-checked, and a string that is not UTF-8 is an error.
 
 use super::header::{HeaderError, bytes, messages, u16_at, u32_at, u64_at};
 use crate::positioned::ReadAt;
 
 const MESSAGE_ATTRIBUTE: u16 = 0x000C;
-/// A reference to a string: its length, the address of its collection, its number there.
+/// Bytes of a string reference: length, address of the heap collection, object number.
 const REFERENCE_BYTES: usize = 16;
-/// Collections of ours have a few kilobytes; the run's configuration may be longer.
+/// Maximum size of a heap collection. Usual ones have a few kilobytes; the run's configuration may be longer.
 const MAX_COLLECTION: u64 = 1 << 28;
 const HEAD: usize = 16;
 
-/// The string attribute `name` of the object whose header is at `address`; none if it has no such attribute.
+/// Reads the string attribute `name` of the object whose header is at `address`; `None` if there is no such attribute.
 pub fn text(file: &(impl ReadAt + ?Sized), address: u64, name: &str) -> Result<Option<String>, HeaderError> {
     for message in messages(file, address)? {
         if message.kind != MESSAGE_ATTRIBUTE {
@@ -35,7 +35,7 @@ pub fn text(file: &(impl ReadAt + ?Sized), address: u64, name: &str) -> Result<O
     Ok(None)
 }
 
-/// An attribute's data, if it has this name. Versions 1, 2 and 3 of the message differ in their padding only.
+/// Returns the data of an attribute message, if it has this name. Versions 1, 2 and 3 differ in their padding only.
 fn data_of<'a>(body: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let version = *body.first()?;
     let (start, unit) = match version {
@@ -50,11 +50,11 @@ fn data_of<'a>(body: &'a [u8], name: &str) -> Option<&'a [u8]> {
     if found.strip_suffix(&[0])? != name.as_bytes() {
         return None;
     }
-    let behind = [name_size, type_size, space_size].map(|size| size.next_multiple_of(unit));
-    body.get(start + behind.iter().sum::<usize>()..)
+    let parts = [name_size, type_size, space_size].map(|size| size.next_multiple_of(unit));
+    body.get(start + parts.iter().sum::<usize>()..)
 }
 
-/// An object of a global heap's collection.
+/// Reads an object of a global heap collection.
 fn object(file: &(impl ReadAt + ?Sized), address: u64, number: u32) -> Result<Vec<u8>, HeaderError> {
     let head = bytes(file, address, HEAD)?;
     let size = u64_at(&head, 8);
@@ -83,7 +83,7 @@ mod tests {
 
     const HEAP: usize = 256;
 
-    /// An object header with one attribute `name` = `value`, and the heap that the value lies in.
+    /// An object header with one attribute `name` = `value`, and the heap that holds the value.
     fn object_with(value: &[u8]) -> Vec<u8> {
         let mut body = vec![1, 0, 5, 0, 8, 0, 8, 0];
         body.extend(b"name\0\0\0\0");
@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn a_string_is_found_by_its_name() {
+    fn string_is_found_by_name() {
         let file = object_with("Größe".as_bytes());
         assert_eq!(text(&file[..], 0, "name"), Ok(Some("Größe".into())));
         assert_eq!(text(&file[..], 0, "nam"), Ok(None));
     }
 
     #[test]
-    fn what_is_no_utf_8_or_no_object_is_refused() {
+    fn invalid_utf_8_and_missing_objects_are_errors() {
         assert!(text(&object_with(b"\xff")[..], 0, "name").is_err());
         let mut file = object_with(b"text");
         file[HEAP + 16] = 2;
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damage_gives_an_error_or_a_string_and_never_a_panic(at in 0..400_usize, byte: u8, cut in 0..4400_usize) {
+        fn damaged_attributes_never_panic(at in 0..400_usize, byte: u8, cut in 0..4400_usize) {
             let mut file = object_with(b"some text");
             file[at] = byte;
             file.truncate(cut);

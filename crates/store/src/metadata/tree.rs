@@ -1,42 +1,42 @@
-//! HDF5's version-1 B-tree of chunks: written whole, and walked.
+//! HDF5 version-1 B-tree of chunks: bulk writer and reader.
 //!
-//! A chunk index of a recording is a plain function of its geometry, so it is written in one pass, leaves
-//! first, full nodes from left to right. libhdf5 would get there by one insertion per chunk.
+//! The chunk index of a recording is a function of its geometry, so it is written in one pass, leaves first, full nodes
+//! from left to right. libhdf5 would need one insertion per chunk.
 //!
 //! A node: `TREE`, type 1, level, entries u16, left and right sibling u64; then key, child, key, child, …,
 //! key. A key: stored bytes u32, filter mask u32, and the chunk's first element in each dimension u64, with
-//! a last 0 for the bytes of the element. Every node takes the room of a full one.
+//! a last 0 for the bytes of the element. Every node has the size of a full one.
 
 use super::header::{HeaderError, UNDEFINED, bytes, u16_at, u32_at, u64_at};
 use crate::positioned::ReadAt;
 
 const TYPE_CHUNKS: u8 = 1;
 const HEAD: usize = 24;
-/// A tree of more levels than any file needs is a cycle.
+/// Maximum level of a node; a higher one means a cycle.
 const MAX_LEVEL: u8 = 16;
 
-/// Dimensions of a dataset, at most.
-pub const MOST_RANK: usize = 3;
-/// Bytes of a key, at most.
-const MOST_KEY: usize = 8 + 8 * (MOST_RANK + 1);
+/// Maximum number of dimensions of a dataset.
+pub const MAX_RANK: usize = 3;
+/// Maximum size of a key in bytes.
+const MAX_KEY_BYTES: usize = 8 + 8 * (MAX_RANK + 1);
 
-/// One chunk.
+/// Entry of a chunk in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its first element in each dimension; 0 in those that the dataset does not have.
-    pub first: [u64; MOST_RANK],
-    /// Where its bytes are.
+    /// First element in each dimension; 0 in unused dimensions.
+    pub first: [u64; MAX_RANK],
+    /// File address.
     pub address: u64,
-    /// How many bytes are stored.
+    /// Stored size in bytes.
     pub bytes: u32,
-    /// Filters that were skipped.
+    /// Mask of skipped filters.
     pub filter_mask: u32,
 }
 
-/// The shape of a tree's nodes.
+/// Shape of the nodes of a tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Dimensions of the dataset, at most [`MOST_RANK`].
+    /// Number of dimensions of the dataset, at most [`MAX_RANK`].
     pub rank: usize,
     /// Half the fan-out.
     pub k: u16,
@@ -49,22 +49,22 @@ impl Shape {
     fn key_bytes(self) -> usize {
         8 + 8 * (self.rank + 1)
     }
-    /// Bytes of a node.
+    /// Returns the size of a node in bytes.
     pub fn node_bytes(self) -> u64 {
         HEAD as u64 + self.fan_out() * (self.key_bytes() as u64 + 8) + self.key_bytes() as u64
     }
-    /// Where entry `index` of a tree is whose leaves stand one behind the other from `leaves` on, and how many more
-    /// entries stand behind it in its leaf.
+    /// Returns the offset of entry `index` of a tree with contiguous leaves from `leaves` on, and the number of entries
+    /// from it to the end of its leaf.
     pub fn entry_at(self, leaves: u64, index: u64) -> (u64, u64) {
         let (leaf, entry) = (index / self.fan_out(), index % self.fan_out());
         let at = leaves.saturating_add(leaf.saturating_mul(self.node_bytes()));
         (at.saturating_add(HEAD as u64 + entry * self.entry_bytes() as u64), self.fan_out() - entry)
     }
-    /// Bytes of an entry: a key, and an address.
+    /// Returns the size of an entry in bytes: a key and an address.
     pub fn entry_bytes(self) -> usize {
         self.key_bytes() + 8
     }
-    /// Bytes of a tree of `chunks`.
+    /// Returns the size of a tree of `chunks` chunks in bytes.
     pub fn tree_bytes(self, chunks: u64) -> u64 {
         let (mut nodes, mut level) = (0, chunks);
         while level > 1 || (nodes == 0 && level == 1) {
@@ -75,7 +75,7 @@ impl Shape {
     }
 }
 
-/// Writes the tree of `count` chunks, ascending, for the place `start`; `sink` gets its bytes in order.
+/// Writes the tree of `count` chunks in ascending order, for file offset `start`; `sink` receives its bytes in order.
 /// Returns the address of the root: [`UNDEFINED`] for no chunks, which HDF5 reads as an empty index.
 pub fn write<E>(
     shape: Shape,
@@ -98,7 +98,7 @@ pub fn write<E>(
     Ok(parents[0].address)
 }
 
-/// One level: for each node, the entry that its parent will hold.
+/// Writes one level; returns the entry of each node for its parent.
 fn write_level<E>(
     shape: Shape,
     level: u8,
@@ -130,7 +130,7 @@ fn write_level<E>(
             }
             last = Some(entry);
         }
-        // The key after the last child bounds it from above: the next node's first, or what no chunk reaches.
+        // The key after the last child is an upper bound: the first key of the next node, or one beyond all chunks.
         match (entries.peek(), last) {
             (Some(next), _) => push_key(shape, &mut node, next),
             (None, Some(mut last)) => {
@@ -147,19 +147,19 @@ fn write_level<E>(
     Ok(parents)
 }
 
-/// Added to the last chunk's first row for the key behind it: a multiple of every chunk's rows.
+/// Added to the last chunk's first row for the final key: a multiple of every chunk's rows.
 const END: u64 = 1 << 32;
 
 /// Appends the entry of a chunk.
 pub fn push_entry(shape: Shape, out: &mut Vec<u8>, chunk: &Chunk) {
-    let mut entry = [0; MOST_KEY + 8];
+    let mut entry = [0; MAX_KEY_BYTES + 8];
     let key = shape.key_bytes();
-    entry[..MOST_KEY].copy_from_slice(&key_of(shape, chunk));
+    entry[..MAX_KEY_BYTES].copy_from_slice(&key_of(shape, chunk));
     entry[key..key + 8].copy_from_slice(&chunk.address.to_le_bytes());
     out.extend_from_slice(&entry[..key + 8]);
 }
 
-/// Reads an entry, of which there are `shape.entry_bytes()`.
+/// Parses an entry of `shape.entry_bytes()` bytes.
 pub fn parse_entry(shape: Shape, bytes: &[u8]) -> Chunk {
     Chunk {
         first: std::array::from_fn(|d| if d < shape.rank { u64_at(bytes, 8 + 8 * d) } else { 0 }),
@@ -173,9 +173,9 @@ fn push_key(shape: Shape, node: &mut Vec<u8>, chunk: &Chunk) {
     node.extend_from_slice(&key_of(shape, chunk)[..shape.key_bytes()]);
 }
 
-/// A chunk's key, and zeros behind it.
-fn key_of(shape: Shape, chunk: &Chunk) -> [u8; MOST_KEY] {
-    let mut key = [0; MOST_KEY];
+/// Returns the key of a chunk, followed by zeros.
+fn key_of(shape: Shape, chunk: &Chunk) -> [u8; MAX_KEY_BYTES] {
+    let mut key = [0; MAX_KEY_BYTES];
     key[..4].copy_from_slice(&chunk.bytes.to_le_bytes());
     key[4..8].copy_from_slice(&chunk.filter_mask.to_le_bytes());
     for (to, first) in key[8..].chunks_exact_mut(8).zip(&chunk.first[..shape.rank]) {
@@ -197,8 +197,8 @@ pub fn walk(
     walk_node(file, shape, root, None, visit)
 }
 
-/// The first chunk of the tree at `root` and the last, each with the address of its leaf; none of an empty tree.
-/// Reads two nodes of each level.
+/// Returns the first and the last chunk of the tree at `root`, each with the address of its leaf; `None` for an empty
+/// tree. Reads two nodes of each level.
 pub fn ends(file: &(impl ReadAt + ?Sized), shape: Shape, root: u64) -> Result<Option<[(u64, Chunk); 2]>, HeaderError> {
     if root == UNDEFINED {
         return Ok(None);
@@ -237,8 +237,8 @@ fn walk_node(
     Ok(())
 }
 
-/// One node: its level, which must be `level` if one is given, and its entries; those of inner nodes have the
-/// address of a child.
+/// Reads a node: its level, which must be `level` if given, and its entries; those of inner nodes have the address of a
+/// child.
 fn read_node(
     file: &(impl ReadAt + ?Sized),
     shape: Shape,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_any_size_gives_back_its_chunks_in_order() {
+    fn tree_of_any_size_round_trips_in_order() {
         for count in [0, 1, 3, 4, 5, 16, 17, 64, 65, 300] {
             let shape = Shape { rank: 2, k: 2 };
             let mut file = vec![0; 512];
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_its_own_child_ends_in_an_error() {
+    fn cyclic_node_is_an_error() {
         let shape = Shape { rank: 2, k: 2 };
         let mut file = Vec::new();
         let root = write(shape, 0, 5, chunks(5), |node| {

@@ -1,12 +1,12 @@
-//! A device: what it is, and its bytes in whole logical blocks.
+//! A device: its identity, and reads and writes of whole logical blocks.
 
-use super::target::{By, Target};
+use super::target::{AccessMethod, Target};
 use crate::StoreError;
 use crate::positioned::write_file;
-use crate::sys::drive::Made;
+use crate::sys::drive::DriveSetup;
 use crate::sys::nvme::{Identity, Namespace};
 use crate::sys::passthrough::Commands;
-use crate::sys::ring::{Plain, Ring};
+use crate::sys::ring::{FileTarget, Ring};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use shotline_memory::Regions;
@@ -15,21 +15,21 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Extents begin at multiples of this, and so does the first behind the directory.
-pub(super) const UNIT: u64 = 1 << 20;
-/// Times that a command is tried again that the drive has not refused for good.
-const TRIES: u32 = 5;
-/// What buffers of direct reads and writes are aligned to.
+/// Alignment of extents in bytes; also the offset of the first one, after the directory.
+pub(super) const EXTENT_ALIGN: u64 = 1 << 20;
+/// Maximum number of attempts of a command that fails with a transient error.
+const MAX_ATTEMPTS: u32 = 5;
+/// Alignment of buffers for direct I/O.
 const MEMORY_ALIGN: usize = 4096;
-/// Bytes of one direct read or write.
-const MOST_DIRECT: u32 = 1 << 20;
+/// Maximum size of one direct read or write in bytes.
+const DIRECT_IO_BYTES: u32 = 1 << 20;
 
-/// What a device is opened for.
+/// Access mode of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Looking.
+    /// Read only.
     Read,
-    /// Writing: nobody else may hold it, as whoever mounts it does.
+    /// Read and write, exclusive: fails if the device is mounted or otherwise held.
     Write,
 }
 
@@ -39,28 +39,28 @@ enum Backend {
     Direct(File),
 }
 
-/// See the module.
+/// An open device. See the module.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(super) path: PathBuf,
     pub(super) identity: Identity,
     backend: Backend,
-    /// Where it begins: of a partition that is reached through its namespace, the partition's first byte.
+    /// Offset of a partition in its namespace if that is used for access, else 0.
     base: u64,
-    /// What locks are taken on: the block device, by whichever way it is written.
+    /// File on which locks are taken: the block device, for both access methods.
     handle: File,
-    /// Keeps others from mounting it.
-    _held: Option<File>,
+    /// Exclusive open of the block device, which keeps it from being mounted.
+    _exclusive: Option<File>,
 }
 
-/// What the kernel says of a block device.
+/// A block device in sysfs.
 struct Block {
     name: String,
     folder: PathBuf,
 }
 
 impl Block {
-    /// The device that a file is; none if it is no block device.
+    /// Returns the block device of a path; `None` if it is not one.
     fn of(path: &Path) -> Option<Self> {
         let there = path.metadata().ok().filter(|there| there.file_type().is_block_device())?;
         let (major, minor) = (rustix::fs::major(there.rdev()), rustix::fs::minor(there.rdev()));
@@ -80,29 +80,28 @@ impl Block {
     fn is_partition(&self) -> bool {
         self.folder.join("partition").exists()
     }
-    /// Its first byte on the whole device, and its bytes. The kernel counts in 512 bytes here, whatever a block is.
+    /// Returns the offset on the whole device and the length, in bytes. sysfs counts in units of 512 bytes.
     fn extent(&self) -> Option<(u64, u64)> {
         let start = if self.is_partition() { self.number(&["start"])? } else { 0 };
         Some((start * 512, self.number(&["size"])? * 512))
     }
-    /// The most bytes of a command that the kernel passes on.
-    fn most(&self) -> u32 {
+    /// Returns the maximum size of a passthrough command's data in bytes.
+    fn max_transfer(&self) -> u32 {
         let most = self.number(&["queue/max_hw_sectors_kb", "../queue/max_hw_sectors_kb"]).unwrap_or(128) * 1024;
-        // A command's memory may be as many pages as it has segments, and the first one may begin in the middle.
+        // Each page of a command's memory is a segment, and the first page may be partial.
         let segments = self.number(&["queue/max_segments", "../queue/max_segments"]).unwrap_or(33).max(2);
         most.min((segments - 1) * 4096) as u32
     }
 }
 
 impl Device {
-    /// Opens a device. For writing it is refused if somebody holds it: whoever mounts it does, and so does swap, LVM or
-    /// md.
+    /// Opens a device. For writing this fails if it is held by a mount, swap, LVM or md.
     pub(super) fn open(target: &Target, access: Access) -> Result<Self, StoreError> {
         let path = target.device.as_path();
         let there = path.metadata().map_err(|error| io_error("open", path, &error))?;
-        match target.by {
-            By::Passthrough => Self::passthrough(path, there.file_type().is_char_device(), access),
-            By::Block => Self::direct(path, access),
+        match target.method {
+            AccessMethod::Passthrough => Self::passthrough(path, there.file_type().is_char_device(), access),
+            AccessMethod::Block => Self::direct(path, access),
         }
         .and_then(Self::checked)
     }
@@ -113,7 +112,7 @@ impl Device {
             _ if !block.is_power_of_two() || !(512..=4096).contains(&block) => {
                 format!("expected logical blocks of 512 to 4096 bytes, found {block}")
             }
-            _ if bytes < 4 * UNIT => format!("expected {} bytes or more, found {bytes}", 4 * UNIT),
+            _ if bytes < 4 * EXTENT_ALIGN => format!("expected {} bytes or more, found {bytes}", 4 * EXTENT_ALIGN),
             _ => return Ok(self),
         };
         Err(StoreError::format(&self.path, found))
@@ -123,7 +122,7 @@ impl Device {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let not_nvme = || StoreError::NotNvme { path: path.to_owned() };
         let (character, block_path, block) = if is_character {
-            // Whatever the node is called, and whether or not the block device has one here: the kernel knows it.
+            // sysfs finds the block device by number, whatever the name of the node and even without a block node.
             let there = real.metadata().map_err(|error| io_error("open", path, &error))?;
             let numbers = (rustix::fs::major(there.rdev()), rustix::fs::minor(there.rdev()));
             let folder = Path::new(&format!("/sys/dev/char/{}:{}", numbers.0, numbers.1)).canonicalize();
@@ -138,26 +137,26 @@ impl Device {
             let numbers = whole.strip_prefix("nvme").ok_or_else(not_nvme)?;
             (real.with_file_name(format!("ng{numbers}")), real.clone(), Some(block))
         };
-        let held = match (&block, access) {
+        let exclusive = match (&block, access) {
             (Some(_), Access::Write) => Some(hold(&block_path)?),
             _ => None,
         };
         let flags = if access == Access::Write { OFlags::RDWR } else { OFlags::RDONLY };
         let file = rustix::fs::open(&character, flags | OFlags::CLOEXEC, Mode::empty());
         let file: File = file.map_err(StoreError::io("open", &character))?.into();
-        let handle = match &held {
-            Some(held) => held.try_clone(),
+        let handle = match &exclusive {
+            Some(exclusive) => exclusive.try_clone(),
             None => File::open(&block_path).or_else(|_| file.try_clone()),
         };
         let handle = handle.map_err(|error| io_error("open", path, &error))?;
         let namespace = Namespace::open(file).map_err(|source| StoreError::Identify { path: character, source })?;
         let mut identity = namespace.identity().clone();
         if let Some(block) = &block {
-            identity.most = identity.most.min(block.most());
+            identity.max_transfer = identity.max_transfer.min(block.max_transfer());
         }
-        identity.most -= identity.most % identity.block.max(4096);
-        // A power of two: registered buffers have that length, and no command is longer.
-        identity.most = 1 << identity.most.max(identity.block).ilog2();
+        identity.max_transfer -= identity.max_transfer % identity.block.max(4096);
+        // A power of two, because it is also the length of registered buffers.
+        identity.max_transfer = 1 << identity.max_transfer.max(identity.block).ilog2();
         if identity.serial.is_empty() {
             identity.serial = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         }
@@ -171,7 +170,7 @@ impl Device {
         }
         identity.bytes = bytes - bytes % u64::from(identity.block);
         let backend = Backend::Passthrough(namespace);
-        Ok(Self { path: path.to_owned(), identity, backend, base, handle, _held: held })
+        Ok(Self { path: path.to_owned(), identity, backend, base, handle, _exclusive: exclusive })
     }
 
     fn direct(path: &Path, access: Access) -> Result<Self, StoreError> {
@@ -184,13 +183,19 @@ impl Device {
             let file = rustix::fs::open(path, access_flags | OFlags::CLOEXEC, Mode::empty());
             let file: File = file.map_err(StoreError::io("open", path))?.into();
             let bytes = file.metadata().map_or(0, |there| there.len()) & !511;
-            let identity =
-                Identity { serial: name, block: 512, bytes, most: MOST_DIRECT, volatile: true, ..Identity::default() };
+            let identity = Identity {
+                serial: name,
+                block: 512,
+                bytes,
+                max_transfer: DIRECT_IO_BYTES,
+                volatile: true,
+                ..Identity::default()
+            };
             let handle = file.try_clone().map_err(|error| io_error("open", path, &error))?;
             let backend = Backend::Direct(file);
-            return Ok(Self { path: path.to_owned(), identity, backend, base: 0, handle, _held: None });
+            return Ok(Self { path: path.to_owned(), identity, backend, base: 0, handle, _exclusive: None });
         };
-        let held = if access == Access::Write { Some(hold(path)?) } else { None };
+        let exclusive = if access == Access::Write { Some(hold(path)?) } else { None };
         let file = rustix::fs::open(path, access_flags | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty());
         let file: File = file.map_err(StoreError::io("open", path))?.into();
         let serials = ["device/serial", "../device/serial", "serial", "../serial", "device/wwid", "../device/wwid"];
@@ -202,23 +207,23 @@ impl Device {
                 .and_then(|bytes| u32::try_from(bytes).ok())
                 .unwrap_or(4096),
             bytes: block.extent().map_or(0, |(_, bytes)| bytes),
-            most: MOST_DIRECT,
+            max_transfer: DIRECT_IO_BYTES,
             volatile: true,
         };
         let handle = file.try_clone().map_err(|error| io_error("open", path, &error))?;
         let backend = Backend::Direct(file);
-        Ok(Self { path: path.to_owned(), identity, backend, base: 0, handle, _held: held })
+        Ok(Self { path: path.to_owned(), identity, backend, base: 0, handle, _exclusive: exclusive })
     }
 
-    /// What locks are taken on.
+    /// Returns the file on which locks are taken.
     pub(super) fn handle(&self) -> &File {
         &self.handle
     }
 
-    /// Fills whole blocks.
+    /// Reads whole blocks.
     pub(super) fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
         self.inside(at, to.len())?;
-        let most = self.identity.most as usize;
+        let most = self.identity.max_transfer as usize;
         for (at, piece) in (at..).step_by(most).zip(to.chunks_mut(most)) {
             again(|| match &self.backend {
                 Backend::Passthrough(namespace) => namespace.read(self.base + at, piece),
@@ -242,7 +247,7 @@ impl Device {
     /// Writes whole blocks.
     pub(super) fn write(&self, at: u64, from: &[u8]) -> Result<(), Errno> {
         self.inside(at, from.len())?;
-        let most = self.identity.most as usize;
+        let most = self.identity.max_transfer as usize;
         for (at, piece) in (at..).step_by(most).zip(from.chunks(most)) {
             again(|| match &self.backend {
                 Backend::Passthrough(namespace) => namespace.write(self.base + at, piece),
@@ -255,7 +260,7 @@ impl Device {
         Ok(())
     }
 
-    /// Makes what has been written durable.
+    /// Makes written data durable.
     pub(super) fn flush(&self) -> Result<(), Errno> {
         match &self.backend {
             _ if !self.identity.volatile => Ok(()),
@@ -271,28 +276,28 @@ impl Device {
         if whole && inside { Ok(()) } else { Err(Errno::INVAL) }
     }
 
-    /// What shots are written with, from an offset on.
-    pub(super) fn drive(&self, from: u64, depth: u32, regions: &Regions) -> io::Result<Made> {
+    /// Creates the drive that writes shots, with offsets relative to `from`.
+    pub(super) fn drive(&self, from: u64, depth: u32, regions: &Regions) -> io::Result<DriveSetup> {
         Ok(match &self.backend {
             Backend::Passthrough(namespace) => {
-                let Identity { most, volatile, .. } = self.identity;
-                let commands = Commands::new(namespace, most, volatile);
+                let Identity { max_transfer, volatile, .. } = self.identity;
+                let commands = Commands::new(namespace, max_transfer, volatile);
                 let to = (namespace.file(), commands);
                 let (ring, refused) = Ring::new(depth, regions, to, self.base + from)?;
                 (Box::new(ring), refused)
             }
             Backend::Direct(file) => {
-                let (ring, refused) = Ring::new(depth, regions, (file, Plain), from)?;
+                let (ring, refused) = Ring::new(depth, regions, (file, FileTarget), from)?;
                 (Box::new(ring), refused)
             }
         })
     }
 }
 
-/// Tries again what a drive may do the next time.
+/// Retries an operation on transient errors.
 fn again(mut what: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     let mut result = what();
-    for _ in 1..TRIES {
+    for _ in 1..MAX_ATTEMPTS {
         match result {
             Err(Errno::IO | Errno::AGAIN | Errno::INTR | Errno::BUSY) => result = what(),
             _ => break,
@@ -301,21 +306,21 @@ fn again(mut what: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     result
 }
 
-/// Direct reads and writes go from and to aligned memory.
+/// Runs direct I/O on aligned memory, through a bounce buffer if needed.
 fn direct(piece: &mut [u8], what: impl FnOnce(&mut [u8]) -> Result<(), Errno>) -> Result<(), Errno> {
     if piece.as_ptr().align_offset(MEMORY_ALIGN) == 0 {
         return what(piece);
     }
-    let mut room = vec![0; piece.len() + MEMORY_ALIGN];
-    let start = room.as_ptr().align_offset(MEMORY_ALIGN).min(MEMORY_ALIGN);
-    let aligned = &mut room[start..start + piece.len()];
+    let mut bounce = vec![0; piece.len() + MEMORY_ALIGN];
+    let start = bounce.as_ptr().align_offset(MEMORY_ALIGN).min(MEMORY_ALIGN);
+    let aligned = &mut bounce[start..start + piece.len()];
     aligned.copy_from_slice(piece);
     what(aligned)?;
     piece.copy_from_slice(aligned);
     Ok(())
 }
 
-/// Holds a block device as whoever mounts it does, and so refuses one that is held.
+/// Opens a block device with `O_EXCL`, as a mount does. Fails if it is held.
 fn hold(path: &Path) -> Result<File, StoreError> {
     match rustix::fs::open(path, OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Ok(file.into()),

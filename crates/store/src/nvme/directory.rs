@@ -1,9 +1,10 @@
-//! The directory at a device's start.
+//! Directory at the start of a device.
 //!
-//! It is JSON behind 32 bytes: magic, version, length, sequence number, CRC-32C over all but itself. There are two copies;
-//! a change goes to the older one, and is flushed, so that a power cut leaves the state before or after it.
+//! It is JSON after a header of 32 bytes: magic, version, length, sequence number, CRC-32C over everything but itself.
+//! There are two copies; a change is written to the older one and flushed, so that a power cut leaves the state before
+//! or after it.
 
-use super::device::{Device, UNIT};
+use super::device::{Device, EXTENT_ALIGN};
 use super::signature;
 use super::target::Target;
 use crate::StoreError;
@@ -12,63 +13,63 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Where the directory's copies are, in bytes.
+/// Offsets of the two copies, in bytes.
 const COPIES: [u64; 2] = [0, 512 << 10];
-/// Bytes that a copy may take.
+/// Bytes reserved for a copy.
 const COPY_BYTES: u64 = 512 << 10;
-/// The most bytes of a name.
-const MOST_NAME: usize = 64;
-/// What a copy begins with.
+/// Maximum length of a name in bytes.
+const MAX_NAME_BYTES: usize = 64;
+/// Magic number of a copy.
 pub(super) const MAGIC: &[u8; 8] = b"SHOTLINE";
 const VERSION: u32 = 1;
-/// Bytes in front of the text.
+/// Bytes of the header.
 const HEAD: usize = 32;
-/// The most bytes in front of a run's data: far more than names, types and attributes take.
-const MOST_HEAD: u64 = 1 << 28;
-/// Where the CRC is.
+/// Maximum number of bytes before a run's data, far more than names, types and attributes need.
+const MAX_HEAD_BYTES: u64 = 1 << 28;
+/// Offset of the CRC.
 const CRC: usize = 24;
 
-/// One run of the directory.
+/// Directory entry of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its name on the device.
+    /// Name on the device.
     pub name: String,
-    /// The identity that its attributes have too.
+    /// Run id, as in the attributes of the recording.
     pub run_id: String,
-    /// Its first byte.
+    /// Device offset in bytes.
     pub at: u64,
-    /// Bytes that it has.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Bytes in front of its data: names, types and attributes.
+    /// Bytes before the data: names, types and attributes.
     pub head: u64,
 }
 
-/// What is on a device.
+/// Contents of a device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listing {
-    /// The device.
+    /// Path of the device.
     pub device: PathBuf,
-    /// Its serial number; of one that has none its name.
+    /// Serial number; the device name if it has none.
     pub serial: String,
-    /// Its model.
+    /// Model name.
     pub model: String,
     /// Bytes of a logical block.
     pub block_bytes: u32,
-    /// Bytes of all.
+    /// Capacity in bytes.
     pub bytes: u64,
-    /// Bytes of the largest stretch that no run has.
+    /// Size of the largest free extent in bytes.
     pub largest_free_bytes: u64,
-    /// Bytes of the largest command.
+    /// Maximum size of a command's data in bytes.
     pub command_bytes: u32,
-    /// It has a volatile write cache, so that flushes are needed.
+    /// The device has a volatile write cache, so flushes are needed.
     pub volatile_cache: bool,
-    /// The runs, in the order in which they were begun.
+    /// Runs, in the order in which they were started.
     pub runs: Vec<Entry>,
-    /// What is not as it should be, in words.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
-/// See the module.
+/// Directory of a device. See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Directory {
     uuid: String,
@@ -78,23 +79,23 @@ pub(super) struct Directory {
     pub runs: Vec<Entry>,
     #[serde(skip)]
     sequence: u64,
-    /// The other copy is not whole: this is the only one.
+    /// The other copy is damaged.
     #[serde(skip)]
     pub alone: bool,
 }
 
-/// What was found where a directory may be.
-pub(super) enum Found {
-    /// A directory of this device.
+/// Result of looking for a directory.
+pub(super) enum Lookup {
+    /// A valid directory of this device.
     Ours(Directory),
-    /// One that is damaged, of another version, or of another device; in words.
+    /// Description of a directory that is damaged, of another version, or of another device.
     Other(String),
-    /// None.
+    /// No directory.
     Nothing,
 }
 
 impl Directory {
-    /// An empty one, which is not on the device yet.
+    /// Creates an empty directory, which is not written yet.
     pub(super) fn new(device: &Device) -> Self {
         let Identity { serial, block, bytes, .. } = device.identity.clone();
         Self {
@@ -108,11 +109,11 @@ impl Directory {
         }
     }
 
-    /// Looks for one.
-    pub(super) fn find(device: &Device) -> Result<Found, StoreError> {
+    /// Reads the directory of a device.
+    pub(super) fn find(device: &Device) -> Result<Lookup, StoreError> {
         let mut other = None;
         let (mut best, mut whole): (Option<Self>, _) = (None, 0);
-        let mut edge = vec![0; UNIT as usize];
+        let mut edge = vec![0; EXTENT_ALIGN as usize];
         device.read(0, &mut edge).map_err(StoreError::io("read", &device.path))?;
         let mut ours = Vec::new();
         for at in COPIES {
@@ -123,45 +124,46 @@ impl Directory {
             match parsed {
                 Ok(Some(copy)) if best.as_ref().is_none_or(|best| best.sequence < copy.sequence) => best = Some(copy),
                 Ok(_) => {}
-                // What a later version has written is not for this one to choose from.
-                Err(Wrong::Version(found)) => return Ok(Found::Other(found)),
+                // This version cannot tell which copy of a later version is valid.
+                Err(Wrong::Version(found)) => return Ok(Lookup::Other(found)),
                 Err(Wrong::Damaged(found)) => other = Some(found),
             }
         }
         let Identity { serial, block, bytes, .. } = &device.identity;
-        // Whoever formats a drive of ours may leave a copy as it is.
+        // Formatting the drive for another use may leave a copy intact.
         let torn = other.is_some();
         ours.iter().for_each(|(at, len)| edge[*at..at + len].fill(0));
         let later = match &best {
-            Some(_) => signature::beside(device, &edge, torn).map_err(StoreError::io("read", &device.path))?,
+            Some(_) => signature::find_foreign(device, &edge, torn).map_err(StoreError::io("read", &device.path))?,
             None => None,
         };
         if let Some(later) = later {
-            return Ok(Found::Other(format!("{later}, written over a directory of Shotline's")));
+            return Ok(Lookup::Other(format!("{later}, written over a directory of Shotline's")));
         }
         Ok(match (best, other) {
             (Some(one), _) if (&one.serial, one.block, one.bytes) == (serial, *block, *bytes) => match one.wrong() {
                 // Before its first change there is one copy.
-                None => Found::Ours(Self { alone: whole < COPIES.len() && one.sequence > 1, ..one }),
-                Some(wrong) => Found::Other(format!("a directory of Shotline's in which {wrong}")),
+                None => Lookup::Ours(Self { alone: whole < COPIES.len() && one.sequence > 1, ..one }),
+                Some(wrong) => Lookup::Other(format!("a directory of Shotline's in which {wrong}")),
             },
-            (Some(one), _) => Found::Other(format!(
+            (Some(one), _) => Lookup::Other(format!(
                 "a directory of Shotline's for the drive {} of {} bytes in blocks of {}",
                 one.serial, one.bytes, one.block
             )),
-            (None, Some(other)) => Found::Other(other),
-            (None, None) => Found::Nothing,
+            (None, Some(other)) => Lookup::Other(other),
+            (None, None) => Lookup::Nothing,
         })
     }
 
-    /// What cannot be true of a directory, whoever made it; none if it can be.
+    /// Describes the first invalid entry, `None` if all are valid.
     fn wrong(&self) -> Option<String> {
         let mut runs: Vec<&Entry> = self.runs.iter().collect();
         runs.sort_by_key(|run| run.at);
-        let mut free = UNIT;
+        let mut free = EXTENT_ALIGN;
         for run in runs {
             let end = run.at.checked_add(run.bytes).filter(|end| *end <= self.bytes);
-            let inside = run.at >= free && run.at.is_multiple_of(UNIT) && run.head <= run.bytes.min(MOST_HEAD);
+            let inside =
+                run.at >= free && run.at.is_multiple_of(EXTENT_ALIGN) && run.head <= run.bytes.min(MAX_HEAD_BYTES);
             let Some(end) = end.filter(|_| inside && is_name(&run.name)) else {
                 return Some(format!("the run {:?} has {} bytes from {}", run.name, run.bytes, run.at));
             };
@@ -170,17 +172,17 @@ impl Directory {
         None
     }
 
-    /// The directory that must be there.
+    /// Reads the directory of a device. Fails if there is none.
     pub(super) fn of(device: &Device) -> Result<Self, StoreError> {
         let found = match Self::find(device)? {
-            Found::Ours(directory) => return Ok(directory),
-            Found::Other(found) => found,
-            Found::Nothing => "none".into(),
+            Lookup::Ours(directory) => return Ok(directory),
+            Lookup::Other(found) => found,
+            Lookup::Nothing => "none".into(),
         };
         Err(StoreError::format(&device.path, format!("expected a directory of recordings at its start, found {found}")))
     }
 
-    /// Writes it in the place of the older copy.
+    /// Writes the directory over the older copy.
     pub(super) fn write(&mut self, device: &Device) -> Result<(), StoreError> {
         self.sequence = self.sequence.wrapping_add(1);
         let text = serde_json::to_vec(self).map_err(|error| StoreError::format(&device.path, error.to_string()))?;
@@ -196,43 +198,43 @@ impl Directory {
         bytes.extend_from_slice(&text);
         let crc = crc32c::crc32c(&bytes);
         bytes[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
-        // To its end, so that whatever is not zero there is others'.
+        // Zero-padded to the end, so that any other non-zero byte there is foreign data.
         bytes.resize(COPY_BYTES as usize, 0);
         let at = COPIES[(self.sequence % 2) as usize];
         let written = device.flush().and_then(|()| device.write(at, &bytes)).and_then(|()| device.flush());
         written.map_err(StoreError::io("write the directory of", &device.path))
     }
 
-    /// The stretches that no run has, each from a multiple of [`UNIT`].
+    /// Returns the free extents (offset, length), each aligned to [`EXTENT_ALIGN`].
     fn gaps(&self, device: &Device) -> Vec<(u64, u64)> {
         let mut taken: Vec<(u64, u64)> =
             self.runs.iter().map(|run| (run.at, run.at.saturating_add(run.bytes))).collect();
         taken.push((device.identity.bytes, u64::MAX));
         taken.sort_unstable();
-        let (mut gaps, mut free) = (Vec::new(), UNIT);
+        let (mut gaps, mut free) = (Vec::new(), EXTENT_ALIGN);
         for (at, end) in taken {
             if at > free {
                 gaps.push((free, at - free));
             }
-            free = free.max(end.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX));
+            free = free.max(end.checked_next_multiple_of(EXTENT_ALIGN).unwrap_or(u64::MAX));
         }
         gaps
     }
-    /// Where so many bytes have room: the first place.
+    /// Returns the offset of the first free extent of at least `bytes` bytes.
     pub(super) fn place(&self, device: &Device, bytes: u64) -> Option<u64> {
-        self.gaps(device).into_iter().find(|(_, room)| *room >= bytes).map(|(at, _)| at)
+        self.gaps(device).into_iter().find(|(_, len)| *len >= bytes).map(|(at, _)| at)
     }
     pub(super) fn largest_gap(&self, device: &Device) -> u64 {
-        self.gaps(device).into_iter().map(|(_, room)| room).max().unwrap_or(0)
+        self.gaps(device).into_iter().map(|(_, len)| len).max().unwrap_or(0)
     }
-    /// A name for a run that has none: `run-N`, N above all that there are.
+    /// Returns a name for an unnamed run: `run-N`, with N above all existing ones.
     pub(super) fn next_name(&self) -> String {
         let numbers = self.runs.iter().filter_map(|run| run.name.strip_prefix("run-")?.parse::<u64>().ok());
         format!("run-{}", numbers.max().unwrap_or(0).saturating_add(1))
     }
 
     pub(super) fn listing(&self, device: &Device, written: &Path) -> Listing {
-        let Identity { serial, model, block, bytes, most, volatile } = device.identity.clone();
+        let Identity { serial, model, block, bytes, max_transfer, volatile } = device.identity.clone();
         Listing {
             device: written.to_owned(),
             serial,
@@ -240,14 +242,14 @@ impl Directory {
             block_bytes: block,
             bytes,
             largest_free_bytes: self.largest_gap(device),
-            command_bytes: most,
+            command_bytes: max_transfer,
             volatile_cache: volatile,
             runs: self.runs.clone(),
             warnings: self.warning(written).into_iter().collect(),
         }
     }
 
-    /// What is not as it should be, in words.
+    /// Returns a warning if a copy is damaged.
     pub(super) fn warning(&self, written: &Path) -> Option<String> {
         self.alone.then(|| {
             format!(
@@ -258,19 +260,19 @@ impl Directory {
     }
 }
 
-/// Where the text of a copy ends.
+/// Returns the end of the text of a copy.
 fn text_end(bytes: &[u8]) -> usize {
     let len = bytes.get(12..16).and_then(|len| len.try_into().ok()).map_or(0, u32::from_le_bytes);
     (HEAD + len as usize).min(bytes.len())
 }
 
-/// What is wrong with a copy, in words.
+/// Description of an invalid copy.
 enum Wrong {
     Version(String),
     Damaged(String),
 }
 
-/// A copy; none if nothing of ours is there, and in words what is wrong with one that is not whole.
+/// Parses a copy; `None` if there is no magic number.
 fn parse(bytes: &[u8]) -> Result<Option<Directory>, Wrong> {
     if !bytes.starts_with(MAGIC) {
         return Ok(None);
@@ -292,7 +294,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Directory>, Wrong> {
     Ok(Some(Directory { sequence, ..directory }))
 }
 
-/// Changes an entry of the directory that is on a device.
+/// Changes an entry of the directory on a device.
 pub(super) fn update(device: &Device, name: &str, at: u64, change: impl FnOnce(&mut Entry)) -> Result<(), Errno> {
     let mut directory = Directory::of(device).map_err(|_| Errno::IO)?;
     let entry = directory.runs.iter_mut().find(|entry| entry.name == name && entry.at == at).ok_or(Errno::NOENT)?;
@@ -302,16 +304,16 @@ pub(super) fn update(device: &Device, name: &str, at: u64, change: impl FnOnce(&
 
 fn is_name(name: &str) -> bool {
     let plain = !name.contains(|c: char| c == '/' || c.is_control()) && name != "." && name != "..";
-    plain && (1..=MOST_NAME).contains(&name.len())
+    plain && (1..=MAX_NAME_BYTES).contains(&name.len())
 }
 
-/// Refuses a name that cannot be part of a path, or be shown.
+/// Checks that a name can be part of a path and be displayed.
 pub(super) fn check_name(target: &Target, name: &str) -> Result<(), StoreError> {
     if !is_name(name) {
         return Err(StoreError::Run(format!(
             "expected the name of a run on {} in at most {} bytes, without control characters, found {name:?}",
             target.written.display(),
-            MOST_NAME
+            MAX_NAME_BYTES
         )));
     }
     Ok(())

@@ -1,15 +1,15 @@
-//! An extent: what a recording's file would be, on a device.
+//! Extent of a device that holds a recording, with the contents of its file.
 //!
-//! Bytes are read and written at any offset, as in a file. A device knows whole blocks only, so that the blocks at both
-//! ends of a write are read first. NVMe writes a block whole or not at all (AWUPF is at least one block), and an extent
-//! begins at a multiple of 1 MiB: eight bytes that no sector of a file tears are not torn here either.
+//! Bytes are read and written at any offset, as in a file. A device transfers whole blocks, so a write reads the
+//! partial blocks at both ends first (read-modify-write). NVMe writes a block atomically (AWUPF is at least one block),
+//! and an extent starts at a multiple of 1 MiB, so a field of eight bytes within a sector is not torn.
 //!
-//! A recorder writes the same few blocks again and again, those with markers and the ends of tables. They are kept, so that
-//! they need not be read. Nobody else writes to an extent that is open for writing, and slots are whole blocks.
+//! A recorder writes the same few blocks repeatedly, those with markers and the ends of tables. They are cached to
+//! avoid the reads. An extent that is open for writing has no other writer, and slots are whole blocks.
 
 use super::device::Device;
 use super::directory::{self, Directory, Entry};
-use crate::sys::drive::Made;
+use crate::sys::drive::DriveSetup;
 use rustix::io::Errno;
 use shotline_memory::Regions;
 use std::fs::File;
@@ -17,13 +17,13 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Blocks that are kept: more than a commit touches.
-const KEPT: usize = 64;
+/// Number of cached blocks, more than a commit writes.
+const CACHED_BLOCKS: usize = 64;
 
-/// The most bytes that are copied to be written with the blocks at their ends, rather than by themselves.
-const MOST_COPIED: usize = 16 << 10;
+/// Maximum size of a write that is copied together with its partial blocks; larger writes are split.
+const MAX_COPIED: usize = 16 << 10;
 
-/// See the module.
+/// An extent of a device. See the module.
 #[derive(Clone, Debug)]
 pub struct Extent(Arc<Inner>);
 
@@ -35,14 +35,14 @@ struct Inner {
     at: u64,
     head: u64,
     bytes: AtomicU64,
-    /// Blocks that were written in part, by their places on the device; the latest comes last.
-    kept: Mutex<Vec<(u64, Vec<u8>)>>,
+    /// Blocks that were written in part, by device offset; the latest is last.
+    cached: Mutex<Vec<(u64, Vec<u8>)>>,
 }
 
 impl Extent {
     pub(super) fn of(device: Arc<Device>, entry: &Entry) -> Self {
         let (name, run_id, bytes) = (entry.name.clone(), entry.run_id.clone(), AtomicU64::new(entry.bytes));
-        Self(Arc::new(Inner { device, name, run_id, at: entry.at, head: entry.head, bytes, kept: Mutex::default() }))
+        Self(Arc::new(Inner { device, name, run_id, at: entry.at, head: entry.head, bytes, cached: Mutex::default() }))
     }
 
     pub(crate) fn handle(&self) -> &File {
@@ -55,13 +55,13 @@ impl Extent {
         self.0.device.flush()
     }
 
-    /// What shots are written with; the second value says why their buffers are not registered, if so.
-    pub(crate) fn drive(&self, depth: u32, regions: &Regions) -> io::Result<Made> {
+    /// Creates the drive that writes shots; the second value is the error if their buffers could not be registered.
+    pub(crate) fn drive(&self, depth: u32, regions: &Regions) -> io::Result<DriveSetup> {
         self.0.device.drive(self.0.at, depth, regions)
     }
 
-    /// The blocks that hold these bytes: where they begin on the device, how many bytes they are, and how many come before
-    /// the first byte.
+    /// Returns the blocks that hold a range: their device offset, their length in bytes, and the number of bytes before
+    /// the range.
     fn blocks(&self, at: u64, len: usize) -> Result<(u64, usize, usize), Errno> {
         let end = at.checked_add(len as u64).filter(|end| *end <= self.bytes()).ok_or(Errno::NOSPC)?;
         let block = u64::from(self.0.device.identity.block);
@@ -69,7 +69,7 @@ impl Extent {
         Ok((self.0.at + first, (end.next_multiple_of(block) - first) as usize, (at - first) as usize))
     }
 
-    /// Fills `to`.
+    /// Reads exactly `to.len()` bytes.
     pub(crate) fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
         let (from, len, before) = self.blocks(at, to.len())?;
         if (len, before) == (to.len(), 0) {
@@ -81,7 +81,7 @@ impl Extent {
         Ok(())
     }
 
-    /// Fills `to` as far as there are bytes, and returns how many there were.
+    /// Reads into `to` up to the end of the extent; returns the number of bytes read.
     pub(crate) fn read_at(&self, at: u64, to: &mut [u8]) -> usize {
         let there = self.bytes().saturating_sub(at).min(to.len() as u64) as usize;
         if self.read(at, &mut to[..there]).is_ok() { there } else { 0 }
@@ -94,7 +94,7 @@ impl Extent {
             return Ok(());
         }
         let block = self.0.device.identity.block as usize;
-        if len > MOST_COPIED && len > bytes.len() {
+        if len > MAX_COPIED && len > bytes.len() {
             let (first, rest) = bytes.split_at((block - before) % block);
             let (whole, last) = rest.split_at(rest.len() - rest.len() % block);
             self.write_all(at, first)?;
@@ -102,44 +102,44 @@ impl Extent {
             return self.write_all(at + (first.len() + whole.len()) as u64, last);
         }
         if (len, before) == (bytes.len(), 0) {
-            let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.retain(|(at, _)| !(to..to + len as u64).contains(at));
+            let mut cached = self.0.cached.lock().unwrap_or_else(PoisonError::into_inner);
+            cached.retain(|(at, _)| !(to..to + len as u64).contains(at));
             return self.0.device.write(to, bytes);
         }
         let (last, is_cut) = (len - block, before + bytes.len() < len);
         let mut blocks = vec![0; len];
-        let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.0.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if before > 0 {
-            self.fill(&kept, to, &mut blocks[..block])?;
+            self.fill(&cached, to, &mut blocks[..block])?;
         }
         if is_cut && (before == 0 || last > 0) {
-            self.fill(&kept, to + last as u64, &mut blocks[last..])?;
+            self.fill(&cached, to + last as u64, &mut blocks[last..])?;
         }
         blocks[before..before + bytes.len()].copy_from_slice(bytes);
-        // What is there after a failure, nobody knows.
-        kept.retain(|(at, _)| !(to..to + len as u64).contains(at));
+        // After a failed write the contents are undefined, so the blocks leave the cache first.
+        cached.retain(|(at, _)| !(to..to + len as u64).contains(at));
         self.0.device.write(to, &blocks)?;
         if before > 0 {
-            kept.push((to, blocks[..block].to_vec()));
+            cached.push((to, blocks[..block].to_vec()));
         }
         if is_cut && (before == 0 || last > 0) {
-            kept.push((to + last as u64, blocks[last..].to_vec()));
+            cached.push((to + last as u64, blocks[last..].to_vec()));
         }
-        let many = kept.len().saturating_sub(KEPT);
-        kept.drain(..many);
+        let many = cached.len().saturating_sub(CACHED_BLOCKS);
+        cached.drain(..many);
         Ok(())
     }
 
-    /// Fills a block with what is on the device.
-    fn fill(&self, kept: &[(u64, Vec<u8>)], at: u64, block: &mut [u8]) -> Result<(), Errno> {
-        if let Some((_, bytes)) = kept.iter().find(|(known, _)| *known == at) {
+    /// Reads a block from the cache or the device.
+    fn fill(&self, cached: &[(u64, Vec<u8>)], at: u64, block: &mut [u8]) -> Result<(), Errno> {
+        if let Some((_, bytes)) = cached.iter().find(|(known, _)| *known == at) {
             block.copy_from_slice(bytes);
             return Ok(());
         }
         self.0.device.read(at, block)
     }
 
-    /// Gives back what is behind so many bytes, in the directory.
+    /// Truncates the extent to `end` bytes, in the directory.
     pub(crate) fn cut(&self, end: u64) -> Result<(), Errno> {
         let block = u64::from(self.0.device.identity.block);
         let bytes = end.next_multiple_of(block).min(self.bytes());
@@ -148,14 +148,14 @@ impl Extent {
         Ok(())
     }
 
-    /// Whether the directory still has this run here: another recording may have taken its place.
-    pub(crate) fn is_current(&self) -> bool {
+    /// Returns `true` if the directory still has this run here: another recording may have replaced it.
+    pub(crate) fn stands(&self) -> bool {
         let Inner { device, name, run_id, at, .. } = &*self.0;
         let same = |entry: &Entry| (&entry.name, &entry.run_id, entry.at) == (name, run_id, *at);
         Directory::of(device).is_ok_and(|directory| directory.runs.iter().any(same))
     }
 
-    /// What is in front of the data.
+    /// Reads the bytes before the data.
     pub(crate) fn head(&self) -> Result<Vec<u8>, Errno> {
         let mut head = vec![0; self.0.head.min(self.bytes()) as usize];
         self.read(0, &mut head)?;

@@ -1,8 +1,7 @@
 //! Recordings on raw devices, without a file system.
 //!
-//! A device has a small directory of ours at its start, and behind it extents. Each extent is what
-//! the recording's file would be, byte for byte: everything that is known of files (layout, commits, recovery,
-//! verification) holds for it, and an export to HDF5 is a copy.
+//! A device has a small directory at its start, followed by extents. Each extent has the contents of the recording's
+//! file, byte for byte: layout, commits, recovery and verification work as for files, and an export to HDF5 is a copy.
 //!
 //! ```text
 //! 0 ┌───────────┐ the directory, one copy
@@ -18,18 +17,18 @@
 //! or a partition of one (`/dev/nvme0n1p3`) are written by NVMe commands, which the kernel passes through.
 //! `block:DEVICE` is the same by `O_DIRECT`, on any block device; and on a plain file, to try things out.
 
-mod birth;
 mod device;
 mod directory;
 mod extent;
+mod pending;
 mod signature;
 mod target;
 
-pub(crate) use birth::{Birth, Claim, Room};
 pub(crate) use device::Access;
 use device::Device;
 pub use directory::{Entry, Listing};
 pub use extent::Extent;
+pub(crate) use pending::{PendingRun, ReplacePolicy, SpaceRequest};
 pub use target::Target;
 
 use crate::{StoreError, lock};
@@ -37,11 +36,11 @@ use directory::Directory;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens a run; without a name the one that was begun last.
+/// Opens a run; without a name the one that was started last.
 pub(crate) fn open(target: &Target, access: Access) -> Result<Extent, StoreError> {
     let device = Arc::new(Device::open(target, access)?);
     if access == Access::Write {
-        // The directory is read after that: the previous holder of the lock may have changed it.
+        // The directory is read under the lock, because the previous holder may have changed it.
         lock::claim(device.handle(), &target.path())?;
     }
     let directory = Directory::of(&device)?;
@@ -60,25 +59,25 @@ pub(crate) fn open(target: &Target, access: Access) -> Result<Extent, StoreError
     Ok(Extent::of(device, entry))
 }
 
-/// What is on a device.
+/// Lists the contents of a device.
 pub fn list(target: &Target) -> Result<Listing, StoreError> {
     let device = Device::open(target, Access::Read)?;
     Ok(Directory::of(&device)?.listing(&device, &target.written))
 }
 
-/// What is not as it should be with the device of a recording although it can be read, in words; none of a file.
+/// Returns a warning about the device of a recording, if it has one; `None` for a file.
 pub fn warning(path: &Path) -> Option<String> {
     let target = Target::of(path)?;
     let device = Device::open(&target, Access::Read).ok()?;
     Directory::of(&device).ok()?.warning(&target.written)
 }
 
-/// Refuses a device that cannot take a recording, before there is one.
+/// Checks that a device can take a recording.
 pub(crate) fn check(target: &Target, overwrite: bool, serial: Option<&str>) -> Result<(), StoreError> {
-    birth::claimed(target, overwrite, serial).map(drop)
+    pending::claim(target, overwrite, serial).map(drop)
 }
 
-/// The largest stretch of a device that no run has, in bytes.
+/// Returns the size of the largest free extent of a device, in bytes.
 pub fn free_bytes(target: &Target) -> u64 {
     let Ok(device) = Device::open(target, Access::Read) else { return 0 };
     Directory::of(&device).unwrap_or_else(|_| Directory::new(&device)).largest_gap(&device)

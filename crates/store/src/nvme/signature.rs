@@ -1,15 +1,15 @@
-//! What others have left on a device.
+//! Detection of foreign data on a device.
 //!
-//! A short table of magic numbers gives it a name; what is in no table is refused nevertheless, because a device that is
-//! free has zeros in its first and last MiB.
+//! A short table of magic numbers names it. Data in no table is refused as well, because a free device has zeros in its
+//! first and last MiB.
 
-use super::device::{Device, UNIT};
+use super::device::{Device, EXTENT_ALIGN};
 use rustix::io::Errno;
 
-/// A magic number, where it stands, and whose it is.
+/// Offset, magic number, and description of the format.
 type Magic = (usize, &'static [u8], &'static str);
 
-/// From a device's start. Sources: libblkid of util-linux, and the formats' own headers.
+/// Offsets from the start of a device. Sources: libblkid of util-linux, and the formats' own headers.
 const AT_START: &[Magic] = &[
     (512, b"EFI PART", "a GPT partition table"),
     (4096, b"EFI PART", "a GPT partition table"),
@@ -45,7 +45,7 @@ const AT_START: &[Magic] = &[
     (510, b"\x55\xaa", "an MBR partition table or boot sector"),
 ];
 
-/// From a device's end, counted backwards.
+/// Offsets backwards from the end of a device.
 const AT_END: &[Magic] = &[
     (512, b"EFI PART", "the backup of a GPT partition table"),
     (4096, b"EFI PART", "the backup of a GPT partition table"),
@@ -53,29 +53,29 @@ const AT_END: &[Magic] = &[
     (65536, b"\xfc\x4e\x2b\xa9", "a member of an MD RAID"),
 ];
 
-/// What a device holds, in words; none if its first and last MiB are zeros.
+/// Describes what a device holds; `None` if its first and last MiB are zeros.
 pub(super) fn find(device: &Device) -> Result<Option<String>, Errno> {
-    let mut edge = vec![0; UNIT as usize];
+    let mut edge = vec![0; EXTENT_ALIGN as usize];
     device.read(0, &mut edge)?;
     let start = named(AT_START.iter().map(|(at, magic, name)| (Some(*at), *magic, *name)), &edge);
     let first = edge.iter().position(|byte| *byte != 0);
     if start.is_some() {
         return Ok(start);
     }
-    let last_at = device.identity.bytes - UNIT;
+    let last_at = device.identity.bytes - EXTENT_ALIGN;
     device.read(last_at, &mut edge)?;
     let end = at_end(&edge);
     let last = edge.iter().position(|byte| *byte != 0).map(|at| last_at as usize + at);
     Ok(end.or_else(|| first.or(last).map(|at| format!("data of no known kind (the first at byte {at})"))))
 }
 
-/// What others have left on a device with a directory of ours. `edge` is the device's first MiB without the directory's
-/// text; if a copy is `torn`, what is in none of our tables may be its.
-pub(super) fn beside(device: &Device, edge: &[u8], torn: bool) -> Result<Option<String>, Errno> {
+/// Describes foreign data on a device with a directory. `edge` is the first MiB of the device without the text of the
+/// directory; if a copy is `torn`, unknown data may be a part of it.
+pub(super) fn find_foreign(device: &Device, edge: &[u8], torn: bool) -> Result<Option<String>, Errno> {
     let start = named(AT_START.iter().map(|(at, magic, name)| (Some(*at), *magic, *name)), edge);
     let first = edge.iter().position(|byte| *byte != 0).filter(|_| !torn);
-    let mut last = vec![0; UNIT as usize];
-    device.read(device.identity.bytes - UNIT, &mut last)?;
+    let mut last = vec![0; EXTENT_ALIGN as usize];
+    device.read(device.identity.bytes - EXTENT_ALIGN, &mut last)?;
     let found = start.or_else(|| at_end(&last));
     Ok(found.or_else(|| first.map(|at| format!("data of no known kind (the first at byte {at})"))))
 }

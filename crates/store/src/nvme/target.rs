@@ -1,35 +1,35 @@
-//! What a path of a raw device names: a device, and a run on it.
+//! Parsing of raw device paths: a device, and a run on it.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// How a device is reached.
+/// Access method of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
-    /// NVMe commands, passed through.
+pub(super) enum AccessMethod {
+    /// NVMe passthrough commands.
     Passthrough,
-    /// Reads and writes past the page cache.
+    /// Direct I/O, which bypasses the page cache.
     Block,
 }
 
 /// A device, and a run on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    pub(super) by: By,
+    pub(super) method: AccessMethod,
     pub(super) device: PathBuf,
     pub(super) run: Option<String>,
-    /// As it was written, up to the device's name.
+    /// Path as given by the user, without the run.
     pub(super) written: PathBuf,
 }
 
 impl Target {
-    /// What a path names; none if it is a file's.
+    /// Parses a path; `None` if it is that of a file.
     pub fn of(path: &Path) -> Option<Self> {
         let bytes = path.as_os_str().as_bytes();
-        let (by, prefix) = match bytes {
-            [b'n', b'v', b'm', b'e', b':', ..] => (By::Passthrough, "nvme:"),
-            [b'b', b'l', b'o', b'c', b'k', b':', ..] => (By::Block, "block:"),
+        let (method, prefix) = match bytes {
+            [b'n', b'v', b'm', b'e', b':', ..] => (AccessMethod::Passthrough, "nvme:"),
+            [b'b', b'l', b'o', b'c', b'k', b':', ..] => (AccessMethod::Block, "block:"),
             _ => return None,
         };
         let named = PathBuf::from(std::ffi::OsString::from_vec(bytes[prefix.len()..].to_vec()));
@@ -46,18 +46,18 @@ impl Target {
             _ => (named, None),
         };
         let written = PathBuf::from(format!("{prefix}{}", device.display()));
-        Some(Self { by, device, run, written })
+        Some(Self { method, device, run, written })
     }
 
-    /// The path of a run on this device.
+    /// Returns the path of a run on this device.
     pub(super) fn path_of(&self, run: &str) -> PathBuf {
         self.written.join(run)
     }
-    /// The path of what is meant.
+    /// Returns the path, with the run if it has one.
     pub(super) fn path(&self) -> PathBuf {
         self.run.as_ref().map_or_else(|| self.written.clone(), |run| self.path_of(run))
     }
-    /// The run that is named.
+    /// Returns the name of the run, if given.
     pub fn run(&self) -> Option<&str> {
         self.run.as_deref()
     }

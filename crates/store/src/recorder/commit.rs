@@ -1,8 +1,8 @@
-//! Makes rows visible, in batches: table rows first, then the tables' markers, then the data's.
+//! Commits rows in batches: table rows first, then the markers of the tables, then those of the sample datasets.
 //!
-//! A reader that sees row `n` in a dataset of samples therefore finds row `n` in the tables. With `durable`
-//! the order holds on the disk too: data and table rows, sync, the tables' markers, sync, the data's markers. These are
-//! durable by the first sync of the next batch, or by one of their own if no more comes.
+//! A reader that sees row `n` in a sample dataset therefore finds row `n` in the tables. With `durable` the order also
+//! holds on disk: data and table rows, sync, markers of the tables, sync, markers of the samples. The last ones become
+//! durable with the first sync of the next batch, or with a separate one if no batch follows.
 
 use super::config::RecorderConfig;
 use crate::layout::{self, Layout, Opened, StoredChunk};
@@ -13,40 +13,40 @@ use crate::sys::drive::Drive;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
-/// Where a durable commit is.
+/// State of a durable commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sync {
-    /// Nothing under way.
+    /// No sync in flight.
     Idle,
-    /// Data and table rows up to this row are being made durable, and with them the data's markers so far.
+    /// Syncing data and table rows up to this row, and the previous markers of the samples.
     Rows(u64),
-    /// The tables' markers up to this row are.
+    /// Syncing the markers of the tables up to this row.
     Tables(u64),
 }
 
-/// See the module.
+/// Commits rows. See the module.
 #[derive(Debug)]
 pub(super) struct Committer {
     opened: Opened,
     durable: bool,
     every: Duration,
     batch: u64,
-    /// Rows of each link's table from `written` on, as bytes; also of shots that are not in the file yet.
+    /// Encoded rows of each link's table from `written` on, including those whose shots are still in flight.
     staged: Vec<Vec<u8>>,
-    /// Where the shots of these rows are, in a run with a codec: those of all links of a row, then those of the next.
+    /// Chunks of these rows in a run with a codec: those of all links of a row, then those of the next.
     chunks: Vec<StoredChunk>,
-    /// Rows whose data is in the file.
+    /// Number of rows whose data is written.
     entered: u64,
-    /// Of these, rows whose table rows are in the file.
+    /// Of these, rows whose table rows are written.
     written: u64,
-    /// Of these, rows that readers see.
+    /// Of these, visible rows.
     visible: u64,
-    /// Of these, rows that a power cut leaves visible too; kept up only with `durable`.
+    /// Of these, rows that stay visible after a power cut; maintained only with `durable`.
     safe: u64,
     losses: Vec<Loss>,
-    /// The first loss that is not in the file as it stands here.
+    /// Index of the first loss that is not written in its current state.
     losses_changed: usize,
-    /// Losses that have been written to their places.
+    /// Number of losses written.
     losses_written: u64,
     last: Instant,
     sync: Sync,
@@ -80,37 +80,37 @@ impl Committer {
     pub(super) fn file(&self) -> &Medium {
         &self.opened.file
     }
-    /// Rows that readers see, with `durable` only those that a power cut leaves.
+    /// Returns the number of visible rows; with `durable` only those that survive a power cut.
     pub(super) fn visible(&self) -> u64 {
         if self.durable { self.safe } else { self.visible }
     }
 
-    /// Where the next row of a link's table is to be appended; follow with [`Self::entered`] once its shots are in the
-    /// file.
+    /// Returns the buffer to which the next row of a link's table must be appended. Call [`Self::entered`] once the
+    /// shots of the row are written.
     pub(super) fn stage(&mut self, link: usize) -> &mut Vec<u8> {
         &mut self.staged[link]
     }
-    /// A row that was staged.
+    /// Returns a staged row.
     pub(super) fn row(&mut self, row: u64, link: usize) -> &mut [u8] {
         let bytes = self.opened.layout.shots[link].row_bytes as usize;
         &mut self.staged[link][(row - self.written) as usize * bytes..][..bytes]
     }
-    /// Stages the places of a row's shots in a run with a codec: they are zeros until [`Self::chunk`] says otherwise.
+    /// Stages the chunks of a row in a run with a codec, as zeros until set with [`Self::chunk`].
     pub(super) fn stage_chunks(&mut self) {
         let layout = &self.opened.layout;
         self.chunks.extend((0..layout.slots.len()).map(|link| layout.zeros(link)));
     }
-    /// Where a shot of a row that was staged is in a run with a codec.
+    /// Returns the chunk of a shot of a staged row, in a run with a codec.
     pub(super) fn chunk(&mut self, row: u64, link: usize) -> &mut StoredChunk {
         &mut self.chunks[(row - self.written) as usize * self.opened.layout.slots.len() + link]
     }
-    /// The shots of the next row are in the file; returns which row that is.
+    /// Marks the shots of the next row as written; returns the number of the row.
     pub(super) fn entered(&mut self) -> u64 {
         self.entered += 1;
         self.entered - 1
     }
 
-    /// Enters a loss, or lengthens its stream's last one if it goes on.
+    /// Adds a loss, or extends the stream's last one if it is adjacent.
     pub(super) fn loss(&mut self, loss: Loss) {
         let recent = self.losses.len().saturating_sub(2 * MAX_LINKS);
         let last = (recent..self.losses.len()).rev().find(|index| self.losses[*index].stream == loss.stream);
@@ -130,12 +130,12 @@ impl Committer {
         self.entered > self.written || self.losses_changed < self.losses.len() || unsafe_rows
     }
 
-    /// How long until something must be made visible; none if there is nothing.
-    pub(super) fn due_in(&self) -> Option<Duration> {
+    /// Returns the time until the next commit; `None` if there is nothing to commit.
+    pub(super) fn next_commit_in(&self) -> Option<Duration> {
         (self.dirty() && self.sync == Sync::Idle).then(|| self.every.saturating_sub(self.last.elapsed()))
     }
 
-    /// Makes visible what is due.
+    /// Commits pending rows and losses if the batch is full or the commit interval has passed.
     pub(super) fn step(&mut self, drive: &mut dyn Drive) -> Result<(), Errno> {
         match self.sync {
             Sync::Idle if self.dirty() => {
@@ -152,7 +152,7 @@ impl Committer {
                 drive.sync();
                 drive.submit().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             }
-            // The first sync is over: `synced` has written the tables' markers.
+            // The first sync has completed, and `synced` has written the markers of the tables.
             Sync::Tables(_) if drive.sync() => {
                 drive.submit().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             }
@@ -160,7 +160,7 @@ impl Committer {
         }
     }
 
-    /// A sync that `step` asked for is over.
+    /// Handles the completion of a sync that `step` queued.
     pub(super) fn synced(&mut self, result: Result<(), Errno>) -> Result<(), Errno> {
         let was = std::mem::replace(&mut self.sync, Sync::Idle);
         result?;
@@ -182,7 +182,7 @@ impl Committer {
         for (table, rows) in layout.shots.iter().zip(&self.staged) {
             file.write_all(table.at(self.written), &rows[..count * table.row_bytes as usize])?;
         }
-        // Without a codec there are none.
+        // Empty without a codec.
         let chunks = (count * layout.slots.len()).min(self.chunks.len());
         layout::enter_chunks(file, layout, self.written, &self.chunks[..chunks])?;
         for (table, rows) in layout.shots.iter().zip(&mut self.staged) {
@@ -190,19 +190,19 @@ impl Committer {
         }
         self.chunks.drain(..chunks);
         self.written = self.entered;
-        // More losses than there is room for are written when the run ends.
-        let room = self.losses.len().min(layout.losses.capacity as usize);
-        if self.losses_changed < room {
-            let mut bytes = Vec::with_capacity((room - self.losses_changed) * LOSS_BYTES);
-            self.losses[self.losses_changed..room].iter().for_each(|loss| push_loss(loss, &mut bytes));
+        // Losses beyond the capacity of the table are written at the end of the run.
+        let shown = self.losses.len().min(layout.losses.capacity as usize);
+        if self.losses_changed < shown {
+            let mut bytes = Vec::with_capacity((shown - self.losses_changed) * LOSS_BYTES);
+            self.losses[self.losses_changed..shown].iter().for_each(|loss| push_loss(loss, &mut bytes));
             file.write_all(layout.losses.at(self.losses_changed as u64), &bytes)?;
-            self.losses_written = room as u64;
+            self.losses_written = shown as u64;
         }
         self.losses_changed = self.losses.len();
         Ok(())
     }
 
-    /// Moves the markers of `/losses` and of the tables.
+    /// Writes the markers of `/losses` and of the tables.
     fn show_tables(&mut self, rows: u64) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
         file.write_all(layout.losses.marks.extent_at, &self.losses_written.to_le_bytes())?;
@@ -212,7 +212,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Moves the markers of the samples, which come last.
+    /// Writes the markers of the samples, which come last.
     fn show_data(&mut self, rows: u64) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
         for data in layout.data.iter().filter(|_| rows > self.visible) {
@@ -226,8 +226,8 @@ impl Committer {
         if self.durable { self.opened.file.sync_data() } else { Ok(()) }
     }
 
-    /// Makes everything visible, enters the books, and cuts the file behind the data, which ends with the last row if
-    /// nothing else is said. Returns its size, and why it could not be cut if so.
+    /// Makes everything visible, writes the counters, and truncates the file after `data_end` (`None`: the end of the
+    /// last row). Returns the size of the file, and the error if it could not be truncated.
     pub(super) fn finish(
         &mut self,
         books: &[(u32, String, u64)],

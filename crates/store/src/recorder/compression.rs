@@ -1,6 +1,7 @@
-//! What a recorder of a compressed run knows beyond others: its workers, and where the next chunk goes.
+//! Compression of a recorder: its worker threads, and the allocation of chunks.
 //!
-//! It never waits for the workers. A shot that they have no room for is written as it came, and the chunk says so.
+//! The recorder never waits for the workers. If their queue is full, the shot is written uncompressed, which the filter
+//! mask of its chunk says.
 
 use super::config::RecorderConfig;
 use crate::StoreError;
@@ -14,22 +15,22 @@ use shotline_wire::shot::Geometry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How shots were stored in a compressed run.
+/// Chunk storage of a compressed run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Chunks {
-    /// Shots that are compressed.
+    /// Number of compressed shots.
     pub compressed: u64,
-    /// Shots that are stored as they came, because compression could not keep up, saved nothing, or would have lost
-    /// something.
+    /// Number of shots stored uncompressed, because compression could not keep up, saved nothing, or would not have
+    /// been lossless.
     pub uncompressed: u64,
-    /// Bytes of all these as they came.
+    /// Uncompressed bytes of all shots.
     pub bytes_raw: u64,
-    /// Bytes that they take in the file.
+    /// Bytes of all shots in the file.
     pub bytes_stored: u64,
 }
 
 impl Chunks {
-    /// These counts by the names that they have in the books.
+    /// Returns the counters with their names in `/books`.
     pub(crate) fn entries(&self) -> [(&'static str, u64); 4] {
         [
             ("chunks_compressed", self.compressed),
@@ -39,7 +40,7 @@ impl Chunks {
         ]
     }
 
-    /// The counts that are in the totals of a run; none if it was not compressed, or has not ended.
+    /// Reads the counters from the totals of a run; `None` if it was not compressed, or has not ended.
     pub fn of_totals(totals: &BTreeMap<String, u64>) -> Option<Self> {
         let total = |name| totals.get(name).copied();
         Some(Self {
@@ -51,24 +52,24 @@ impl Chunks {
     }
 }
 
-/// See the module.
+/// Compression of a recorder. See the module.
 #[derive(Debug)]
 pub(super) struct Compression {
     workers: Workers,
-    /// Where the next chunk goes.
+    /// File offset of the next chunk.
     end: u64,
-    /// Shots that are done and wait for room in the ring.
-    ready: VecDeque<CompletedShot>,
+    /// Compressed shots that wait for space in the ring.
+    ready: VecDeque<Made>,
     pub chunks: Chunks,
 }
 
-/// Threads if nobody says: all but one, which receives.
+/// Default number of threads: all processors but one, which receives.
 pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).max(1)
 }
 
-/// Room for what is made, entered behind the regions that are there.
-pub(super) fn room(
+/// Allocates the output buffers and appends them to the regions.
+pub(super) fn output_buffers(
     config: &RecorderConfig,
     geometries: &[Geometry],
     regions: &Regions,
@@ -90,16 +91,16 @@ impl Compression {
         let threads = config.compress_threads.unwrap_or_else(default_threads);
         let workers = Workers::start(codec, threads, out, geometries, drive.wake())
             .map_err(|source| StoreError::Thread { source })?;
-        // Behind one row of zeros.
+        // The first chunk is after the row of zeros.
         Ok(Self { workers, end: layout.data_end(0), ready: VecDeque::new(), chunks: Chunks::default() })
     }
 
-    /// Hands a shot to the workers, or gives it back if they have no room.
+    /// Passes a shot to the workers; returns it if their queue is full.
     pub fn submit(&mut self, tag: u64, link: usize, shot: Buffer) -> Result<(), Buffer> {
         self.workers.submit(tag, link, shot)
     }
 
-    /// A place for a chunk behind all others.
+    /// Allocates the next chunk.
     pub fn place(&mut self, compressed: Option<u32>, slot_bytes: u32) -> StoredChunk {
         let bytes = compressed.unwrap_or(slot_bytes);
         let stored = StoredChunk { at: self.end, bytes, compressed: compressed.is_some() };
@@ -107,15 +108,15 @@ impl Compression {
         stored
     }
 
-    /// The next shot to write, if one is done.
-    pub fn next(&mut self) -> Option<CompletedShot> {
+    /// Returns the next compressed shot to write.
+    pub fn next(&mut self) -> Option<Made> {
         if self.ready.is_empty() {
             self.ready.extend(self.workers.drain_completed());
         }
         self.ready.pop_front()
     }
 
-    /// Counts a shot that is in the file.
+    /// Counts a shot that was written.
     pub fn stored(&mut self, stored: StoredChunk, slot_bytes: u32) {
         let chunks = &mut self.chunks;
         *(if stored.compressed { &mut chunks.compressed } else { &mut chunks.uncompressed }) += 1;
@@ -123,7 +124,7 @@ impl Compression {
         chunks.bytes_stored += stored.end() - stored.at;
     }
 
-    /// Where the data ends.
+    /// Returns the end of the data.
     pub fn end(&self) -> u64 {
         self.end
     }

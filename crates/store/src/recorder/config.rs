@@ -1,35 +1,35 @@
-//! How to record.
+//! Configuration of a recorder.
 
 use std::time::Duration;
 
-/// How to record.
+/// Configuration of a recorder.
 #[derive(Clone, Debug)]
 pub struct RecorderConfig {
-    /// Rows to lay out: no run records more.
+    /// Number of rows to allocate, the maximum of the run.
     pub rows: u64,
-    /// Writes under way at once.
+    /// Maximum number of writes in flight.
     pub in_flight: u32,
-    /// Write past the page cache.
+    /// Use direct I/O, which bypasses the page cache.
     pub direct: bool,
-    /// Survive a power cut, not only a kill: data is synced before its rows become visible.
+    /// Survive a power cut as well as `kill -9`: data is synced before its rows become visible.
     pub durable: bool,
-    /// Replace a file that is there.
+    /// Replace an existing file.
     pub overwrite: bool,
-    /// With `overwrite`: give up the old file at once and write into its blocks, which is faster than into new ones.
+    /// With `overwrite`: discard the old file at once and reuse its blocks, which is faster than writing to new ones.
     pub recycle: bool,
-    /// With `overwrite`: the serial number of the raw device whose contents may go ([`crate::nvme`]).
+    /// With `overwrite`: serial number of the raw device whose contents may be discarded ([`crate::nvme`]).
     pub serial: Option<String>,
-    /// Rows become visible at least this often.
+    /// Maximum time between two commits.
     pub commit_every: Duration,
-    /// Upper bound of rows between two commits.
+    /// Maximum number of rows between two commits.
     pub commit_rows: u64,
-    /// Threads that compress the shots of a run with a codec; none:
-    /// [`default_threads`](super::default_threads). With 0 every shot is stored as it came.
+    /// Number of threads that compress the shots of a run with a codec; `None`:
+    /// [`default_threads`](super::default_threads). With 0 every shot is stored uncompressed.
     pub compress_threads: Option<usize>,
 }
 
 impl RecorderConfig {
-    /// The usual way for `rows` rows.
+    /// Returns the default configuration for `rows` rows.
     pub fn new(rows: u64) -> Self {
         Self {
             rows,

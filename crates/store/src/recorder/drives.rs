@@ -1,11 +1,11 @@
-//! What a recorder writes its shots with: memory, NVMe commands, or an io_uring.
+//! Selection of the drive that writes shots: mapped memory, NVMe commands, or io_uring.
 
 use crate::StoreError;
 use crate::layout::{self, Opened};
 use crate::medium::Medium;
 use crate::sys::drive::Drive;
 use crate::sys::mapped::Mapped;
-use crate::sys::ring::{Plain, Ring};
+use crate::sys::ring::{FileTarget, Ring};
 use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -13,13 +13,13 @@ use shotline_memory::Regions;
 use std::fs::File;
 use std::path::Path;
 
-/// A file in memory is mapped, if all of it is there: the kernel's write path would take longer than the copy.
+/// Maps a fully allocated file on tmpfs: the kernel's write path would be slower than a copy.
 pub(super) fn mapped(opened: &Opened, allocated: bool, regions: &Regions) -> Option<Mapped> {
     let Medium::File(file) = &opened.file else { return None };
     (layout::is_in_memory(file) && allocated).then(|| Mapped::new(file, opened.layout.end, regions).ok())?
 }
 
-/// Anything else gets an io_uring of its own.
+/// Sets up an io_uring for a file or device.
 pub(super) fn drive(
     opened: &Opened,
     direct: bool,
@@ -33,7 +33,7 @@ pub(super) fn drive(
         Medium::File(file) => {
             let file = same_file(file, path, direct, warnings)?;
             let (ring, refused) =
-                Ring::new(depth, regions, (&file, Plain), 0).map_err(|source| StoreError::Ring { source })?;
+                Ring::new(depth, regions, (&file, FileTarget), 0).map_err(|source| StoreError::Ring { source })?;
             (Box::new(ring), refused)
         }
     };
@@ -46,9 +46,9 @@ pub(super) fn drive(
     Ok(made)
 }
 
-/// A file once more, for writing past the page cache where it can be.
+/// Opens a file again, with direct I/O where available.
 fn same_file(file: &File, path: &Path, direct: bool, warnings: &mut Vec<String>) -> Result<File, StoreError> {
-    // Not by its name, which may be another file's by now.
+    // Opened by descriptor, because the name may belong to another file by now.
     let same = format!("/proc/self/fd/{}", file.as_raw_fd());
     let open = |flags| rustix::fs::open(&same, OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty());
     let file = match if direct { open(OFlags::DIRECT) } else { open(OFlags::empty()) } {

@@ -1,8 +1,8 @@
-//! Records events: shot buffers to their slots, rows to their tables, and then the marker.
+//! Recorder of events: writes shot buffers to their slots, rows to their tables, and then the markers that commit them.
 //!
 //! Call order: [`Recorder::create`]; then [`Recorder::offer`], [`Recorder::loss`] and [`Recorder::poll`] in any
-//! order from one thread; then [`Recorder::finish`]. A recorder that is dropped without it leaves a valid file
-//! with all committed rows and its full laid-out size, as a killed one does; [`recover`](crate::recover::recover) sheds the rest.
+//! order from one thread; then [`Recorder::finish`]. Dropping a recorder without `finish` leaves a valid file of its
+//! full allocated size with all committed rows, like `kill -9`; [`recover`](crate::recover::recover) truncates it.
 
 mod commit;
 mod compression;
@@ -31,48 +31,48 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Consecutive failed writes after which there is no point in going on.
-const HOPELESS: u32 = 64;
-/// Writes are handed on when this share of those that may be under way is queued, or at the next poll.
-const BATCHES: u32 = 4;
-/// Bytes of a shot that are looked at at once.
-const SCRATCH: u32 = 1 << 15;
-/// The stream number in `/books` of counts that belong to the whole run.
+/// Number of consecutive failed writes after which [`Recorder::poll`] fails.
+const MAX_CONSECUTIVE_FAILURES: u32 = 64;
+/// Queued writes are submitted when they reach this fraction (1/n) of the queue depth, or at the next poll.
+const SUBMIT_FRACTION: u32 = 4;
+/// Bytes of a shot that are read at a time to compute its CRC.
+const SCRATCH_BYTES: u32 = 1 << 15;
+/// Stream number in `/books` of the counters of the whole run.
 pub const WHOLE_RUN: u32 = u32::MAX;
 
-/// What has been recorded.
+/// Report of a recording.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
-    /// Shots of them that are complete.
+    /// Complete shots.
     pub complete: u64,
-    /// Shots that are partial.
+    /// Partial shots.
     pub partial: u64,
-    /// Shots that are lost: of a link that had none, or whose write failed.
+    /// Lost shots: the link had none, or the write failed.
     pub lost: u64,
     /// Shots whose write failed (cause `sink_error`).
     pub sink_error: u64,
-    /// Of these, shots whose slot could not be zeroed either: their samples may be of any part of the shot.
+    /// Of these, shots whose slot could not be zeroed: it may hold any part of the shot.
     pub not_zeroed: u64,
-    /// Bytes of slots and chunks written.
+    /// Bytes written to slots and chunks.
     pub bytes: u64,
-    /// How shots are stored, in a compressed run.
+    /// Chunk storage of a compressed run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<Chunks>,
-    /// From the first event to the last write.
+    /// Seconds from the first event to the last write.
     pub seconds: f64,
-    /// Losses entered with [`Recorder::loss`], in shots by cause.
+    /// Losses recorded with [`Recorder::loss`], in shots by cause.
     pub losses: Vec<(String, u64)>,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// What did not go as it should, in words.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
-/// A shot that the ring did not take.
+/// Error of a shot that could not be queued.
 struct Unwritten;
 
 /// Ends a recorder's [`Recorder::poll`] from another thread.
@@ -80,7 +80,7 @@ struct Unwritten;
 pub struct Waker(Arc<Wake>);
 
 impl Waker {
-    /// Ends the current wait, or the next one.
+    /// Ends the current wait, or the next one if there is none.
     pub fn wake(&self) {
         self.0.wake();
     }
@@ -95,19 +95,20 @@ impl AsRawFd for Waker {
 /// Records events into one file. See the module.
 #[derive(Debug)]
 pub struct Recorder {
-    // Before `committer`, so that a dropped recorder waits for its writes before the file is closed.
+    // Declared before `committer`: fields drop in order, so the writes end before the file is closed.
     drive: Box<dyn Drive>,
     committer: Committer,
     clocks: Vec<ClockLog>,
-    /// In a run with a codec.
+    /// Compression, in a run with a codec.
     compression: Option<Compression>,
     formats: Vec<RowFormat>,
     geometries: Vec<Geometry>,
     scratch: Box<[u8]>,
-    /// Rows offered that are not entered, from the front: how many of each one's writes have not ended.
+    /// Number of outstanding writes of each offered row that is not complete, oldest first.
     pending: VecDeque<u32>,
-    /// Writes that wait to be handed on, and how many make it worth while.
+    /// Number of queued writes that are not submitted.
     queued: u32,
+    /// Number of queued writes that triggers a submission.
     batch: u32,
     next_row: u64,
     first_offer: Option<Instant>,
@@ -122,23 +123,26 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Lays out the file and sets up the ring. Everything that can be refused is refused here. The buffers of
-    /// the events to come must be from `regions`.
+    /// Allocates the file and sets up the ring. The buffers of later events must be from `regions`.
+    ///
+    /// # Errors
+    /// Fails if any check of the configuration, the run or the target fails; later calls fail only on I/O errors.
     pub fn create(path: &Path, config: &RecorderConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
         let RecorderConfig { rows, overwrite, recycle, ref serial, .. } = *config;
-        let options = CreateOptions { rows, overwrite, recycle, inherited: false, serial: serial.as_deref() };
+        let options = CreateOptions { rows, overwrite, recycle, reuse_reserved: false, serial: serial.as_deref() };
         Self::begin(path, config, options, run, regions)
     }
 
-    /// The same for a part of a bounded run; if it is `inherited`, in the file of an earlier one ([`layout::bequeath`]).
+    /// Like [`Self::create`], for a part of a bounded run; `reuse_reserved` uses the file of an evicted one
+    /// ([`layout::reserve_for_reuse`]).
     pub(crate) fn create_part(
         path: &Path,
         config: &RecorderConfig,
         run: &RunInfo,
         regions: &Regions,
-        inherited: bool,
+        reuse_reserved: bool,
     ) -> Result<Self, StoreError> {
-        let options = CreateOptions { rows: config.rows, inherited, ..CreateOptions::default() };
+        let options = CreateOptions { rows: config.rows, reuse_reserved, ..CreateOptions::default() };
         Self::begin(path, config, options, run, regions)
     }
 
@@ -149,20 +153,25 @@ impl Recorder {
         run: &RunInfo,
         regions: &Regions,
     ) -> Result<Self, StoreError> {
-        let (opened, birth) = layout::begin(path, run, options)?;
-        let recorder = Self::over(opened, config, run, regions)?;
-        // Last: what can fail has not, and only now does the old file go.
-        birth.end(path, options.overwrite)?;
+        let (opened, pending) = layout::begin(path, run, options)?;
+        let recorder = Self::with_layout(opened, config, run, regions)?;
+        // Everything that can fail is done, so the old file may be replaced.
+        pending.end(path, options.overwrite)?;
         Ok(recorder)
     }
 
-    fn over(mut opened: Opened, config: &RecorderConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
+    fn with_layout(
+        mut opened: Opened,
+        config: &RecorderConfig,
+        run: &RunInfo,
+        regions: &Regions,
+    ) -> Result<Self, StoreError> {
         let path = opened.path.clone();
         let mut warnings = std::mem::take(&mut opened.warnings);
         let depth = config.in_flight.clamp(run.links.len() as u32, 4096);
         let geometries: Vec<_> = run.links.iter().map(|link| link.geometry).collect();
-        let room = run.codec.map(|_| compression::room(config, &geometries, regions)).transpose()?;
-        let regions = room.as_ref().map_or(regions, |(_, regions)| regions);
+        let out = run.codec.map(|_| compression::output_buffers(config, &geometries, regions)).transpose()?;
+        let regions = out.as_ref().map_or(regions, |(_, regions)| regions);
         let drive: Box<dyn Drive> = match drives::mapped(&opened, warnings.is_empty(), regions) {
             Some(mapped) => Box::new(mapped),
             None => drives::drive(&opened, config.direct, depth, regions, &mut warnings)?,
@@ -170,7 +179,7 @@ impl Recorder {
         let formats = opened.layout.formats.clone();
         let compression = run
             .codec
-            .zip(room)
+            .zip(out)
             .map(|(codec, (out, _))| Compression::start(codec, config, out, &geometries, &opened.layout, &*drive));
         Ok(Self {
             drive,
@@ -179,10 +188,10 @@ impl Recorder {
             compression: compression.transpose()?,
             formats,
             geometries,
-            scratch: vec![0; SCRATCH as usize].into(),
+            scratch: vec![0; SCRATCH_BYTES as usize].into(),
             pending: VecDeque::new(),
             queued: 0,
-            batch: (depth / BATCHES).max(1),
+            batch: (depth / SUBMIT_FRACTION).max(1),
             next_row: 0,
             first_offer: None,
             last_write: None,
@@ -196,51 +205,51 @@ impl Recorder {
         })
     }
 
-    /// What could not be had, and what that means.
+    /// Features that are not available, with the consequence of each.
     pub fn warnings(&self) -> &[String] {
         &self.report.warnings
     }
-    /// What has been recorded so far; sizes and times come with [`Self::finish`].
+    /// Returns the report so far; [`Self::finish`] adds sizes and times.
     pub fn so_far(&self) -> &Report {
         &self.report
     }
-    /// Rows that can still be offered.
+    /// Returns the number of rows that can still be offered.
     pub fn remaining(&self) -> u64 {
         self.committer.layout().rows - self.next_row
     }
-    /// Whether it writes into the blocks of an older recording, or of an earlier part.
+    /// Returns `true` if the file reuses the blocks of an older recording or an evicted part.
     pub(crate) fn is_recycled(&self) -> bool {
         self.committer.layout().recycled
     }
-    /// Rows offered whose data is not in the file yet.
+    /// Returns the number of offered rows whose data is not written yet.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
-    /// Rows that readers see.
+    /// Returns the number of visible rows.
     pub fn visible(&self) -> u64 {
         self.committer.visible()
     }
-    /// While a recorder is held, it writes shots but makes no row visible.
+    /// Stops or resumes making rows visible; shots are written in either case.
     pub fn hold(&mut self, held: bool) {
         self.held = held;
     }
-    /// Ends [`Self::poll`]'s wait from another thread.
+    /// Returns a handle that ends the wait of [`Self::poll`] from another thread.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(self.drive.wake()))
     }
 
-    /// Begins to write an event as the next row; gives it back if too many writes are under way, or if every
-    /// row that was laid out is taken ([`Self::remaining`]). Its buffers are held until they are written, in a run with
-    /// a codec until they are compressed.
+    /// Starts writing an event as the next row. Its buffers are held until they are written, or compressed in a run
+    /// with a codec. A link without a shot gets a row of state lost, which reads as zeros.
     ///
-    /// Links without a shot are rows of state lost, and read as zeros.
+    /// # Errors
+    /// Returns the event if too many writes are in flight, or if no row is left ([`Self::remaining`]).
     pub fn offer(&mut self, event: Event) -> Result<(), Event> {
         let links = self.formats.len();
         let shots = event.shots.iter().take(links).flatten().count();
         if self.compression.is_some() {
-            self.write_made();
+            self.write_compressed();
         }
-        if self.remaining() == 0 || shots > self.drive.room() {
+        if self.remaining() == 0 || shots > self.drive.available() {
             return Err(event);
         }
         self.first_offer.get_or_insert_with(Instant::now);
@@ -255,7 +264,7 @@ impl Recorder {
                 self.stage_lost(row, link, event.number);
                 continue;
             };
-            // To hold a buffer once more takes less than to move all that is known of its shot.
+            // Cloning the buffer handle is cheaper than moving the whole shot.
             match self.store(row, link, meta, buffer.clone()) {
                 Ok(()) => writing += 1,
                 Err(Unwritten) => self.failed(row, link, Errno::INVAL),
@@ -282,14 +291,14 @@ impl Recorder {
         }
     }
 
-    /// Hands queued writes on. What the kernel does not take now stays queued and goes with the next submission; if the
-    /// ring is gone, that of [`Self::poll`] says so.
+    /// Submits queued writes. Those that the kernel does not accept now stay queued for the next submission; a
+    /// persistent error is returned by [`Self::poll`].
     fn submit(&mut self) {
         self.queued = 0;
         let _ = self.drive.submit();
     }
 
-    /// Stages a shot's row, and begins to store its bytes: hands them to compression, or to the ring.
+    /// Stages a shot's row, and passes its bytes to compression or to the ring.
     #[inline]
     fn store(&mut self, row: u64, link: usize, meta: &ShotMeta, mut buffer: Buffer) -> Result<(), Unwritten> {
         let tag = row * MAX_LINKS as u64 + link as u64;
@@ -312,46 +321,46 @@ impl Recorder {
         self.drive.write(buffer, (stored.end() - stored.at) as u32, stored.at, tag).map_err(|_| Unwritten)
     }
 
-    /// Begins to write what compression has made, as far as the ring has room.
-    fn write_made(&mut self) {
+    /// Queues writes of compressed shots, as many as the ring accepts.
+    fn write_compressed(&mut self) {
         let Some(compression) = &mut self.compression else { return };
-        while self.drive.room() > 0
+        while self.drive.available() > 0
             && let Some(made) = compression.next()
         {
             let (row, link) = (made.tag / MAX_LINKS as u64, (made.tag % MAX_LINKS as u64) as usize);
             let stored = compression.place(made.compressed, self.committer.layout().slots[link].1);
             *self.committer.chunk(row, link) = stored;
             let queued = self.drive.write(made.buffer, (stored.end() - stored.at) as u32, stored.at, made.tag);
-            queued.expect("the ring said that it has room");
+            queued.expect("the ring has a free slot, as was just checked");
         }
         self.submit();
     }
 
-    /// Enters a run of shots that are in no row, or in a row as lost.
+    /// Records consecutive shots that are in no row, or in a row as lost.
     pub fn loss(&mut self, loss: Loss) {
         self.losses.add(loss.cause, loss.count);
         self.committer.loss(loss);
     }
 
-    /// Enters how a link's clock runs: about once a second. If the drive does not take it, the next one may do.
+    /// Records a sample of a link's clock, about once per second. Write errors are ignored.
     pub fn clock(&mut self, link: usize, sample: &ClockSample) {
         if let Some(log) = self.clocks.get_mut(link) {
             let _ = log.enter(self.committer.file(), sample);
         }
     }
 
-    /// Reaps completions, waiting at most `wait` for one (none: not at all), and makes rows visible that are
-    /// due. Returns the rows whose data got into the file.
+    /// Reaps completions, blocking for at most `wait` for one (`None`: without blocking), and commits rows when the
+    /// commit interval has passed. Returns the number of rows whose data was written.
     pub fn poll(&mut self, wait: Option<Duration>) -> Result<usize, StoreError> {
-        let due = if self.held { None } else { self.committer.due_in() };
-        let wait = wait.map(|wait| due.map_or(wait, |due| wait.min(due)));
+        let next_commit = if self.held { None } else { self.committer.next_commit_in() };
+        let wait = wait.map(|wait| next_commit.map_or(wait, |next| wait.min(next)));
         let before = self.pending.len();
         self.reap(wait)?;
-        self.write_made();
+        self.write_compressed();
         if !self.held {
             self.committer.step(&mut *self.drive).map_err(StoreError::io("write rows to", &self.report.path))?;
         }
-        if self.failures >= HOPELESS {
+        if self.failures >= MAX_CONSECUTIVE_FAILURES {
             let source = self.last_failure.unwrap_or(Errno::IO);
             return Err(StoreError::EveryWriteFails { count: self.failures, path: self.report.path.clone(), source });
         }
@@ -379,7 +388,7 @@ impl Recorder {
         synced.map_err(StoreError::io("flush", &self.report.path))
     }
 
-    /// Enters the rows at the front whose writes have all ended.
+    /// Passes the oldest rows whose writes have all completed to the committer.
     fn enter_ready(&mut self) {
         while self.pending.front() == Some(&0) {
             self.pending.pop_front();
@@ -412,17 +421,17 @@ impl Recorder {
         }
     }
 
-    /// Whether a shot's own record proves it.
+    /// Returns `true` if a shot's end-of-shot record proves it.
     fn is_proven(&self, link: usize, meta: &ShotMeta) -> bool {
         meta.is_complete() && self.geometries[link].trailer().has_record()
     }
 
-    /// CRC-32 of a shot that its own record does not prove.
+    /// Computes the CRC-32 of a shot that no end-of-shot record proves.
     fn crc32(&mut self, link: usize, buffer: &Buffer) -> u32 {
         let bytes = self.geometries[link].shot_bytes();
         let (mut state, mut at) = (u32::MAX, 0);
         while at < bytes {
-            let block = &mut self.scratch[..(bytes - at).min(SCRATCH) as usize];
+            let block = &mut self.scratch[..(bytes - at).min(SCRATCH_BYTES) as usize];
             buffer.read(at, block);
             state = crc::register(state, block);
             at += block.len() as u32;
@@ -430,12 +439,12 @@ impl Recorder {
         !state
     }
 
-    /// Part of a failed write may be in the file: take it out again.
+    /// Zeroes a range, because a failed write may have been partial.
     fn zero(&self, at: u64, len: u64) -> Result<(), Errno> {
         self.committer.file().zero(at, len)
     }
 
-    /// Counts a shot that is lost with the cause `sink_error`, describes the first, and makes its row say so.
+    /// Counts a shot as lost with the cause `sink_error` and updates its row; the first one adds a warning.
     fn failed(&mut self, row: u64, link: usize, errno: Errno) {
         self.failures += 1;
         self.last_failure = Some(errno);
@@ -451,7 +460,7 @@ impl Recorder {
         }
     }
 
-    /// Takes over the next row, whose writes have all ended.
+    /// Counts the next row, whose writes have all completed.
     fn enter(&mut self) {
         let row = self.committer.entered();
         for link in 0..self.formats.len() {
@@ -464,12 +473,12 @@ impl Recorder {
         }
     }
 
-    /// Ends the recording: waits for its writes, makes every row visible, writes losses and books, and cuts the
-    /// file behind what came.
+    /// Ends the recording: waits for its writes, makes every row visible, writes losses and counters, and truncates the
+    /// file.
     pub fn finish(mut self, books: &Books) -> Result<Report, StoreError> {
         while !self.pending.is_empty() {
             self.reap(Some(Duration::from_secs(1)))?;
-            self.write_made();
+            self.write_compressed();
         }
         let end = self.last_write.unwrap_or_else(Instant::now);
         self.report.seconds = self.first_offer.map_or(0.0, |first| (end - first).as_secs_f64());

@@ -1,6 +1,6 @@
-//! Gives every row its number and every number its place.
+//! Assigns a shot number to every row, and accounts for every number in a row or as a loss.
 
-use super::examine::{Examined, Seen};
+use super::examine::{ExaminedShot, ShotState};
 use super::recovered::Recovered;
 use crate::info::RunInfo;
 use crate::inspect::LossSummary;
@@ -11,62 +11,62 @@ use crate::shot::Loss;
 use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS};
 use std::ops::Range;
 
-/// What the other files of a run hold, for the recovery of one of them.
+/// Shot numbers in the other files of a run, for the recovery of one of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Others<'a> {
-    /// Numbers that files on other drives account for.
+pub(crate) struct SiblingFiles<'a> {
+    /// Numbers accounted for by files on other drives.
     pub taken: &'a [Run],
-    /// The number behind the last of the part before.
+    /// Number after the last one of the previous part.
     pub begins: Option<u64>,
-    /// Another file enters the losses that none accounts for.
+    /// Another file records the losses that no file accounts for.
     pub filled_elsewhere: bool,
 }
 
-/// What has to be written for one link's part of a row.
+/// Changes to one link's shot of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RowChange {
     pub row: u64,
     pub link: usize,
-    /// Its table row.
+    /// New table row.
     pub table_row: Option<Vec<u8>>,
-    /// Bytes of its slot that must be zeros.
+    /// Range of its slot that must be zeroed.
     pub zero: Option<Range<u32>>,
 }
 
-/// All that was found.
+/// Result of the accounting: what recovery must write.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct RecoveryPlan {
     pub recovered: Recovered,
     pub changes: Vec<RowChange>,
     pub losses: Vec<Loss>,
     pub losses_changed: bool,
 }
 
-/// Folds rows in their order.
+/// Accounting of rows, which must be added in order.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct Accounting {
     streams: Vec<u32>,
     formats: Vec<RowFormat>,
     geometries: Vec<Geometry>,
-    /// Numbers that some stream's losses name, or other files of the run have.
+    /// Numbers in the losses of any stream, or in other files of the run.
     claimed: Vec<Run>,
-    /// Numbers of rows so far that are certain.
+    /// Numbers of rows so far that were read from a valid row or record.
     known: Vec<Run>,
-    /// Numbers of rows so far: consecutive ones in runs.
+    /// Numbers of all rows so far.
     rows: Vec<Run>,
-    /// Of each link, the numbers whose shots are in the file.
+    /// For each link, the numbers whose shots are in the file.
     held: Vec<Vec<Run>>,
-    /// Rows at the end so far of which no number is known, and what is to be zeroed in each; and whether readers see it.
-    holes: Vec<(u64, bool, Vec<Examined>)>,
+    /// Latest rows without a known number: row, visible, shots.
+    holes: Vec<(u64, bool, Vec<ExaminedShot>)>,
     changes: Vec<RowChange>,
     next: u64,
-    /// The lowest number that a row can have: behind the last of the part before.
+    /// Lowest possible number: the one after the previous part.
     begins: u64,
     recovered: Recovered,
 }
 
-impl Account {
-    pub(super) fn new(run: &RunInfo, layout: &Layout, losses: &[Loss], others: Others<'_>) -> Self {
+impl Accounting {
+    pub(super) fn new(run: &RunInfo, layout: &Layout, losses: &[Loss], others: SiblingFiles<'_>) -> Self {
         let claimed = losses.iter().map(|loss| (loss.first, loss.first.saturating_add(loss.count)));
         let claimed: Vec<Run> = claimed.chain(others.taken.iter().copied()).collect();
         Self {
@@ -89,17 +89,17 @@ impl Account {
         self.rows.last().map(|run| run.1 - 1)
     }
 
-    /// Enters the next row.
-    pub(super) fn row(&mut self, row: u64, visible: bool, shots: Vec<Examined>) {
-        let known = |seen: &Seen| match seen {
-            Seen::Sound(entry) => Some(entry.number),
-            Seen::Rebuilt(number, _) => Some(*number),
-            Seen::Torn(_) | Seen::Nothing => None,
+    /// Adds the next row.
+    pub(super) fn row(&mut self, row: u64, visible: bool, shots: Vec<ExaminedShot>) {
+        let known = |seen: &ShotState| match seen {
+            ShotState::Sound(entry) => Some(entry.number),
+            ShotState::Rebuilt(number, _) => Some(*number),
+            ShotState::Torn(_) | ShotState::Nothing => None,
         };
-        let torn = |seen: &Seen| if let Seen::Torn(number) = seen { *number } else { None };
+        let torn = |seen: &ShotState| if let ShotState::Torn(number) = seen { *number } else { None };
         let sound = shots.iter().find_map(|shot| known(&shot.seen));
         let number = sound.or_else(|| shots.iter().find_map(|shot| torn(&shot.seen)));
-        // Rows that nobody saw must go on where the others end.
+        // Rows that were not visible must continue after the others.
         let after = self.last().map_or(0, |last| last + 1) + self.holes.len() as u64;
         let number = number.filter(|number| visible || sound.is_some() && *number >= after);
         match number {
@@ -112,8 +112,8 @@ impl Account {
         }
     }
 
-    /// Rows without a number, before one that has: each gets one in between, of those that no loss claims if there are
-    /// enough.
+    /// Assigns numbers to rows without one that precede a row with number `before`, from those that no loss claims if
+    /// there are enough.
     fn fill_holes(&mut self, before: u64) {
         let holes = std::mem::take(&mut self.holes);
         let numbers = match self.last() {
@@ -125,23 +125,23 @@ impl Account {
         }
     }
 
-    fn enter(&mut self, row: u64, visible: bool, number: u64, shots: Vec<Examined>) {
+    fn enter(&mut self, row: u64, visible: bool, number: u64, shots: Vec<ExaminedShot>) {
         for (link, shot) in shots.into_iter().enumerate() {
             let (table_row, zero) = match shot.seen {
-                Seen::Sound(entry) if entry.number == number => {
+                ShotState::Sound(entry) if entry.number == number => {
                     self.keep(link, &entry);
                     (None, shot.zero)
                 }
-                Seen::Rebuilt(own, bytes) if own == number => {
+                ShotState::Rebuilt(own, bytes) if own == number => {
                     self.recovered.whole += 1;
                     self.recovered.rebuilt += 1;
                     push(&mut self.held[link], number);
                     (Some(bytes), shot.zero)
                 }
-                // Of this row's number there is nothing here.
+                // The slot holds no shot with this row's number.
                 seen => {
                     let all = 0..self.geometries[link].slot_bytes();
-                    let zero = if matches!(seen, Seen::Torn(_)) { shot.zero } else { Some(all) };
+                    let zero = if matches!(seen, ShotState::Torn(_)) { shot.zero } else { Some(all) };
                     self.note(link, number, State::Lost, DropCause::PowerCut);
                     (Some(self.lost_row(link, number)), zero)
                 }
@@ -155,7 +155,7 @@ impl Account {
         self.next = row + 1;
     }
 
-    /// A row that stays as it is.
+    /// Counts a row that stays unchanged.
     fn keep(&mut self, link: usize, entry: &Row) {
         if claims(entry.state) {
             push(&mut self.held[link], entry.number);
@@ -185,9 +185,9 @@ impl Account {
         bytes
     }
 
-    /// Settles `/losses`: of the old entries what can be true, and the numbers that are in no row.
-    pub(super) fn end(mut self, run: &RunInfo, old: Vec<Loss>, others: Others<'_>) -> Found {
-        // What was at the end and has no number is given up, whether readers saw it or not.
+    /// Computes `/losses`: the valid parts of the old entries, and the numbers that are in no row.
+    pub(super) fn end(mut self, run: &RunInfo, old: Vec<Loss>, others: SiblingFiles<'_>) -> RecoveryPlan {
+        // Rows at the end without a number are discarded, visible or not.
         for (row, _, shots) in std::mem::take(&mut self.holes) {
             for (link, shot) in shots.into_iter().enumerate().filter(|(_, shot)| shot.zero.is_some()) {
                 self.changes.push(RowChange { row, link, table_row: None, zero: shot.zero });
@@ -204,7 +204,7 @@ impl Account {
         };
         let mut losses: Vec<Loss> = Vec::new();
         for (link, stream) in run.links.iter().map(|link| link.stream).enumerate() {
-            // Taken: by shots in the file, and by entries that came before.
+            // Numbers of shots in the file, and of earlier entries.
             let mut taken = union(&self.held[link]);
             for loss in old.iter().filter(|loss| loss.stream == stream && loss.first < MAX_SHOTS) {
                 let entry = (loss.first, loss.first.saturating_add(loss.count).min(MAX_SHOTS));
@@ -221,7 +221,7 @@ impl Account {
         }
         losses.sort_by_key(|loss| (loss.first, loss.stream));
         for loss in losses.iter().filter(|loss| loss.cause != DropCause::NotData) {
-            // Lost rows were told of already.
+            // Lost rows are counted already.
             for (first, end) in minus((loss.first, loss.first + loss.count), &rows) {
                 note(&mut self.recovered.not_whole, loss.stream, loss.cause, first, end - first);
             }
@@ -232,7 +232,7 @@ impl Account {
         let mut before = old;
         before.sort_by_key(|loss| (loss.first, loss.stream));
         let losses_changed = before != losses;
-        Found { recovered: self.recovered, changes: self.changes, losses, losses_changed }
+        RecoveryPlan { recovered: self.recovered, changes: self.changes, losses, losses_changed }
     }
 }
 
@@ -244,13 +244,13 @@ fn note(runs: &mut Vec<LossSummary>, stream: u32, cause: DropCause, first: u64, 
     }
 }
 
-/// The lowest `count` numbers of a range that nothing claims; its lowest of all if there are too few.
+/// Returns the lowest `count` unclaimed numbers of a range; the lowest of all if there are too few.
 fn first_numbers(range: Run, count: usize, claimed: &[Run]) -> Vec<u64> {
     let free: Vec<u64> = minus(range, claimed).into_iter().flat_map(|run| run.0..run.1).take(count).collect();
     if free.len() == count { free } else { (range.0..).take(count).collect() }
 }
 
-/// The highest `count` numbers of a range that nothing claims, rising; its highest of all if there are too few.
+/// Returns the highest `count` unclaimed numbers of a range, ascending; the highest of all if there are too few.
 fn last_numbers(range: Run, count: usize, claimed: &[Run]) -> Vec<u64> {
     let free = minus(range, claimed).into_iter().rev().flat_map(|run| (run.0..run.1).rev());
     let mut last: Vec<u64> = free.take(count).collect();
@@ -258,7 +258,7 @@ fn last_numbers(range: Run, count: usize, claimed: &[Run]) -> Vec<u64> {
     if last.len() == count { last } else { (range.1.saturating_sub(count as u64)..).take(count).collect() }
 }
 
-/// Whether a state claims bytes.
+/// Returns `true` if a shot of this state is in the file.
 fn claims(state: State) -> bool {
     state != State::Lost
 }
@@ -268,13 +268,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_without_a_number_get_numbers_that_nothing_claims() {
+    fn rows_without_a_number_get_unclaimed_numbers() {
         assert_eq!(first_numbers((5, 10), 2, &[(5, 7)]), [7, 8]);
         assert_eq!(last_numbers((0, 10), 2, &[(8, 9)]), [7, 9]);
     }
 
     #[test]
-    fn rows_without_a_number_at_the_beginning_of_a_part_get_none_of_the_part_before() {
+    fn first_rows_get_no_numbers_of_the_previous_part() {
         // Part 6 begins at 24, its second row is shot 25, and a stream has lost shot 24.
         assert_eq!(last_numbers((24, 25), 1, &[(24, 25)]), [24]);
         assert_eq!(last_numbers((20, 25), 3, &[(20, 24)]), [22, 23, 24]);

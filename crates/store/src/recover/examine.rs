@@ -1,4 +1,4 @@
-//! Looks at single shots: is the row as it was written, and the slot as the row says?
+//! Examines single shots: is the row valid, and does the slot match it?
 
 use crate::StoreError;
 use crate::codec::Decoder;
@@ -12,33 +12,33 @@ use shotline_wire::record::{self, Record};
 use shotline_wire::shot::{DropCounters, Geometry, MAX_SHOTS, Presence};
 use std::ops::Range;
 
-/// What one link's part of a row is.
+/// State of one link's shot of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// Row and slot are as they were written.
+pub(super) enum ShotState {
+    /// Row and slot are valid.
     Sound(Box<Row>),
-    /// The slot holds a whole shot of which the row does not tell: its number, and a row that does.
+    /// The slot holds a complete shot that the row does not describe: its number, and a rebuilt row.
     Rebuilt(u64, Vec<u8>),
-    /// Something was written that is not whole; its number, if the row is sound.
+    /// The shot is incomplete or damaged; its number, if the row is valid.
     Torn(Option<u64>),
-    /// Nothing shows that anything was written.
+    /// No trace of a shot.
     Nothing,
 }
 
-/// One link's part of a row, and the bytes of its slot that must be zeros and are not.
+/// One link's shot of a row, and the range of its slot that must be zeroed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Examined {
-    pub seen: Seen,
+pub(super) struct ExaminedShot {
+    pub seen: ShotState,
     pub zero: Option<Range<u32>>,
 }
 
-impl Examined {
+impl ExaminedShot {
     pub(super) fn is_nothing(&self) -> bool {
-        self.seen == Seen::Nothing
+        self.seen == ShotState::Nothing
     }
 }
 
-/// One thread's examiner.
+/// Examiner of shots, one per thread.
 pub(super) struct Examiner<'a> {
     run: &'a RunInfo,
     opened: &'a Opened,
@@ -55,56 +55,56 @@ impl<'a> Examiner<'a> {
         Self { run, opened, raw, decoders, unpacked: Vec::new() }
     }
 
-    /// Each link's part of a row. A row that readers see counts for more than one behind the last marker.
-    pub(super) fn row(&mut self, row: u64, visible: bool) -> Result<Vec<Examined>, StoreError> {
+    /// Examines each link's shot of a row. A visible row is damaged if invalid; one after the last marker may be empty.
+    pub(super) fn row(&mut self, row: u64, visible: bool) -> Result<Vec<ExaminedShot>, StoreError> {
         (0..self.run.links.len()).map(|link| self.shot(row, link, visible)).collect()
     }
 
-    fn shot(&mut self, row: u64, link: usize, visible: bool) -> Result<Examined, StoreError> {
+    fn shot(&mut self, row: u64, link: usize, visible: bool) -> Result<ExaminedShot, StoreError> {
         let (layout, path) = (&self.opened.layout, &self.opened.path);
         let (format, link_info) = (layout.formats[link], &self.run.links[link]);
         let g = link_info.geometry;
         let bytes = layout::table_rows(&self.opened.file, layout.shots[link], row..row + 1, path)?;
-        // Rows of older files have no CRC: those that are visible are believed, others are not.
+        // Rows of older files have no CRC: visible ones count as valid, others do not.
         let entry = format.parse(&bytes).filter(|entry| {
             entry.sound && (visible || format.is_checked()) && entry.number < MAX_SHOTS && entry.packets == g.packets()
         });
         let len = layout.slots[link].1;
         let fresh = self.fresh();
         if entry.is_none() && !visible && !self.may_hold_record(row, link, g)? {
-            return Ok(Examined { seen: Seen::Nothing, zero: None });
+            return Ok(ExaminedShot { seen: ShotState::Nothing, zero: None });
         }
         let number = entry.as_ref().map(|entry| entry.number);
         let Some(slot) = self.slot(row, link)? else {
-            // The index does not say where it is, or what is there cannot be unpacked.
-            return Ok(Examined { seen: Seen::Torn(number), zero: Some(0..len) });
+            // The index entry is invalid, or the chunk cannot be decompressed.
+            return Ok(ExaminedShot { seen: ShotState::Torn(number), zero: Some(0..len) });
         };
         let own = record_of(slot, g).filter(|record| record.stream == link_info.stream);
         let shot_end = g.shot_bytes() as usize;
-        let behind = slot[shot_end..].iter().any(|byte| *byte != 0).then_some(g.shot_bytes()..len);
+        let trailing = slot[shot_end..].iter().any(|byte| *byte != 0).then_some(g.shot_bytes()..len);
         let torn = |number| {
             let dirty = slot.iter().any(|byte| *byte != 0);
-            Examined { seen: Seen::Torn(number), zero: dirty.then_some(0..len) }
+            ExaminedShot { seen: ShotState::Torn(number), zero: dirty.then_some(0..len) }
         };
         Ok(match (entry, own) {
             (Some(entry), _) if entry.state == State::Lost => {
                 let dirty = slot.iter().any(|byte| *byte != 0);
-                Examined { seen: Seen::Sound(Box::new(entry)), zero: dirty.then_some(0..len) }
+                ExaminedShot { seen: ShotState::Sound(Box::new(entry)), zero: dirty.then_some(0..len) }
             }
             (Some(entry), own) if agrees(&entry, slot, g, format, own.as_ref()) => {
-                Examined { seen: Seen::Sound(Box::new(entry)), zero: behind }
+                ExaminedShot { seen: ShotState::Sound(Box::new(entry)), zero: trailing }
             }
             (_, Some(record)) if fresh.contains(&record.shot) => {
                 let rebuilt = rebuild(&record, link_info.stream, g, format);
-                Examined { seen: Seen::Rebuilt(record.shot, rebuilt), zero: behind }
+                ExaminedShot { seen: ShotState::Rebuilt(record.shot, rebuilt), zero: trailing }
             }
             (Some(entry), _) => torn(Some(entry.number)),
             (None, _) if visible => torn(None),
-            (None, _) => Examined { seen: Seen::Nothing, zero: None },
+            (None, _) => ExaminedShot { seen: ShotState::Nothing, zero: None },
         })
     }
 
-    /// The bytes of a shot as it was on the wire; none if they cannot be had.
+    /// Returns the uncompressed bytes of a shot; `None` if they cannot be read.
     fn slot(&mut self, row: u64, link: usize) -> Result<Option<&[u8]>, StoreError> {
         let (layout, path) = (&self.opened.layout, &self.opened.path);
         let Ok(stored) = layout::stored(&self.opened.file, layout, row, link, path) else { return Ok(None) };
@@ -118,7 +118,7 @@ impl<'a> Examiner<'a> {
         Ok(unpacked.is_ok().then_some(&self.unpacked))
     }
 
-    /// A quick look whether there may be a shot that proves itself.
+    /// Checks quickly whether a slot can hold a shot with a valid end-of-shot record.
     fn may_hold_record(&mut self, row: u64, link: usize, g: Geometry) -> Result<bool, StoreError> {
         let (file, layout, path) = (&self.opened.file, &self.opened.layout, &self.opened.path);
         let Some(record_at) = g.record_offset().filter(|_| !self.fresh().is_empty()) else { return Ok(false) };
@@ -131,8 +131,8 @@ impl<'a> Examiner<'a> {
         Ok(read == bytes.len() && Record::parse(&bytes).is_ok_and(|record| self.fresh().contains(&record.shot)))
     }
 
-    /// The numbers whose records tell of this file's shots, without any row. Blocks that held another run hold records of
-    /// any number; those of earlier parts of this run, up to a known one.
+    /// Returns the shot numbers whose records must be from this file, without a row as evidence. Blocks reused from
+    /// another run hold records of any number; those of earlier parts of this run only up to a known number.
     fn fresh(&self) -> Range<u64> {
         match self.run.part.and_then(|part| part.stale_to) {
             _ if !self.opened.layout.recycled => 0..MAX_SHOTS,
@@ -142,7 +142,7 @@ impl<'a> Examiner<'a> {
     }
 }
 
-/// The record of a slot, if it proves the whole shot and is of these shots.
+/// Returns the record of a slot, if it matches the geometry and proves the whole shot.
 fn record_of(slot: &[u8], g: Geometry) -> Option<Record> {
     let bytes = slot.get(g.record_offset()? as usize..)?.first_chunk::<{ record::LEN }>()?;
     let record = Record::parse(bytes).ok().filter(|record| record.describes(&g))?;
@@ -150,16 +150,16 @@ fn record_of(slot: &[u8], g: Geometry) -> Option<Record> {
     (whole && record.shot < MAX_SHOTS).then_some(record)
 }
 
-/// Whether a slot holds what its row says.
+/// Returns `true` if a slot matches its row.
 fn agrees(entry: &Row, slot: &[u8], g: Geometry, format: RowFormat, own: Option<&Record>) -> bool {
     if entry.record_good && g.trailer().has_record() {
         return own.is_some_and(|own| (own.shot, own.tai_ns) == (entry.number, entry.stamp_tai_ns));
     }
-    // Rows of older files have no CRC of a shot that no record proves: it is believed.
+    // Rows of older files have no CRC of such a shot, so it counts as valid.
     !format.is_checked() || crc::crc32(&slot[..g.shot_bytes() as usize]) == entry.slot_crc32
 }
 
-/// The row of a whole shot, as far as its record knows it.
+/// Rebuilds the row of a complete shot from its record.
 fn rebuild(record: &Record, stream: u32, g: Geometry, format: RowFormat) -> Vec<u8> {
     let mut presence = Presence::empty(g.packets());
     for index in 0..g.packets() {

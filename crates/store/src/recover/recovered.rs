@@ -1,53 +1,53 @@
-//! What was found of a recording, and made of it.
+//! Result of a recovery.
 
 use crate::inspect::LossSummary;
 use crate::runs::Run;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What was found of a recording, and made of it.
+/// Result of the recovery of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recovered {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Nothing was changed: this is what recovery would do.
+    /// Nothing was changed; the result describes what recovery would do.
     pub dry_run: bool,
-    /// Rows that readers saw.
+    /// Visible rows before.
     pub rows_before: u64,
-    /// Rows that they see now.
+    /// Visible rows now.
     pub rows: u64,
-    /// Rows behind the last visible one that held something whole, and are visible now.
+    /// Rows after the last visible one that held a valid shot and are visible now.
     pub adopted: u64,
-    /// Table rows made again from the records of their shots.
+    /// Table rows rebuilt from end-of-shot records.
     pub rebuilt: u64,
-    /// Shots that are whole, proven by a CRC.
+    /// Complete shots, proven by a CRC.
     pub whole: u64,
-    /// Shots of which packets are missing since they were received; what there is, is as it was written.
+    /// Shots received with missing packets, valid as written.
     pub partial: u64,
-    /// Shots of rows of which nothing is there.
+    /// Lost shots of rows.
     pub lost: u64,
-    /// Shots that are not whole, in runs, and why: of partial ones the cause of most missing packets.
+    /// Shots that are not complete, by ranges and cause; for partial ones the cause of most missing packets.
     pub not_whole: Vec<LossSummary>,
-    /// Rows that had been laid out for more and are given back.
+    /// Allocated rows that are released.
     pub shed: u64,
-    /// Bytes of the file now.
+    /// Size of the file in bytes now.
     pub file_bytes: u64,
-    /// What happens to the file; nothing if it is whole.
+    /// Changes to the file; empty if it was valid.
     pub changes: Vec<Change>,
-    /// Numbers that its rows and losses tell for certain.
+    /// Shot numbers that valid rows and losses account for.
     #[serde(skip)]
     pub(crate) numbers: Vec<Run>,
-    /// Entries of its `/losses`.
+    /// Number of entries in `/losses`.
     #[serde(skip)]
     pub(crate) losses: u64,
 }
 
-/// What recovery does to a file.
+/// Change that recovery makes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// Rows, losses or markers are put right.
+    /// Rows, losses or markers are repaired.
     Repaired,
-    /// What was laid out and holds no shot is given back.
+    /// Allocated space without a shot is released.
     Cut,
 }

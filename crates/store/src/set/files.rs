@@ -1,12 +1,12 @@
-//! The files of a run as recovery finds them: beneath the master's own folder and those that the user names for runs over
-//! several drives, and each by what it says of itself.
+//! Files of a run, as recovery finds them: beneath the master's folder and the folders that the user gives for runs
+//! over several drives. Each file is identified by its own attributes.
 
 use super::plan::{canonical, hidden_parts_beside, parts_beside};
 use crate::StoreError;
 use crate::beneath::Folder;
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{self, Opened, folder};
-use crate::lock::Held;
+use crate::lock::FileLock;
 use crate::master::{FileEntry, Master, resolve};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -16,81 +16,81 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes at a file's start in which a recording names its run.
+/// Bytes at the start of a recording that contain its run id.
 const HEAD: usize = 128 << 10;
 
-/// Parts by their names, and the paths.
-type Listed = Result<Vec<(u64, PathBuf)>, StoreError>;
+/// Part numbers from the names, with the paths.
+type PartPaths = Result<Vec<(u64, PathBuf)>, StoreError>;
 
-/// Where the files of a run may be.
+/// Folders and names of the files of a run.
 #[derive(Debug)]
 pub(super) struct Files {
     master: PathBuf,
     run_id: String,
     stripes: u32,
-    /// The master's own comes first.
+    /// The master's folder comes first.
     folders: Vec<Folder>,
-    /// Names after which those of the parts are made.
+    /// Names from which the names of the parts are derived.
     outs: BTreeSet<PathBuf>,
 }
 
-/// A file of the run, open for writing. That it is of the run was read from this very descriptor.
+/// A file of the run, open for writing. Its run id was read from this descriptor.
 #[derive(Debug)]
-pub(super) struct OfRun {
+pub(super) struct RunFile {
     pub(super) place: PartInfo,
     pub(super) run: RunInfo,
     pub(super) opened: Opened,
-    /// Its name for the master.
+    /// Name to enter in the master.
     pub(super) name: String,
 }
 
-/// A file that has the name of a part, as the kernel knows it.
+/// Directory entry that has the name of a part.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct NamedFile {
     folder: usize,
     name: PathBuf,
     pub(super) path: PathBuf,
-    /// By its name.
+    /// Part number in the name.
     pub(super) part: u64,
 }
 
-impl Named {
-    /// A file in the master's folder that is no part.
+impl NamedFile {
+    /// Names a file in the master's folder that is not a part.
     pub(super) fn of_master(path: PathBuf) -> Option<Self> {
         let name = PathBuf::from(path.file_name()?);
         Some(Self { folder: 0, name, path, part: 0 })
     }
 }
 
-/// A file that was read and found removable. It stays open, with the lock on it: its name may be another file's by the
-/// time it is removed, its inode cannot.
+/// A file that was read and found removable. It stays open and locked until it is removed: by then its name may belong
+/// to another file, so removal compares the inode.
 #[derive(Debug)]
 pub(super) struct Removable {
-    pub(super) named: Named,
-    file: Judged,
+    pub(super) named: NamedFile,
+    file: Candidate,
 }
 
 #[derive(Debug)]
-enum Judged {
-    Part(Box<OfRun>),
-    Draft(Held),
+enum Candidate {
+    Part(Box<RunFile>),
+    Draft(FileLock),
 }
 
 impl Removable {
-    /// A file of the run; `named` is what it was opened by.
-    pub(super) fn part(named: Named, file: OfRun) -> Self {
-        Self { named, file: Judged::Part(Box::new(file)) }
+    /// Marks a file of the run as removable; `named` is the entry by which it was opened.
+    pub(super) fn part(named: NamedFile, file: RunFile) -> Self {
+        Self { named, file: Candidate::Part(Box::new(file)) }
     }
     fn file(&self) -> &File {
         match &self.file {
-            Judged::Part(part) => part.opened.file.handle(),
-            Judged::Draft(draft) => draft.file(),
+            Candidate::Part(part) => part.opened.file.handle(),
+            Candidate::Draft(draft) => draft.file(),
         }
     }
 }
 
 impl Files {
-    /// Refuses a run with files that are in none of these folders.
+    /// Opens the folders. Fails if the run has files in other folders.
     pub(super) fn of(path: &Path, master: &Master, drives: &[PathBuf]) -> Result<Self, StoreError> {
         let open = |path: &Path| Folder::open(path).map_err(StoreError::io("open the folder", path));
         let folders = [folder(path)].into_iter().chain(drives.iter().map(PathBuf::as_path)).map(open);
@@ -121,21 +121,21 @@ impl Files {
         self.folders.iter().any(|folder| folder.file(name, OFlags::RDONLY).is_ok())
     }
 
-    /// Where the master says that a file is.
+    /// Returns the path of a file according to the master.
     pub(super) fn said(&self, entry: &FileEntry) -> PathBuf {
         resolve(&self.master, &entry.file)
     }
 
-    /// The file of an entry: the last component of its name is looked for in every folder, first in the one that the master
-    /// says. None if there is none that is of this run, this part and this drive.
-    pub(super) fn find(&self, entry: &FileEntry) -> Result<Option<OfRun>, StoreError> {
+    /// Finds the file of an entry: searches every folder for the last component of its name, first the one in the
+    /// master. `None` if no file belongs to this run, part and drive.
+    pub(super) fn find(&self, entry: &FileEntry) -> Result<Option<RunFile>, StoreError> {
         let Some(name) = Path::new(&entry.file).file_name().map(PathBuf::from) else { return Ok(None) };
         let said = self.said(entry);
         let mut folders: Vec<usize> = (0..self.folders.len()).collect();
         folders.sort_by_key(|index| !self.folders[*index].is(folder(&said)));
         for folder in folders {
             let path = self.folders[folder].path().join(&name);
-            let named = Named { folder, name: name.clone(), path, part: entry.part.into() };
+            let named = NamedFile { folder, name: name.clone(), path, part: entry.part.into() };
             let found = self.open(&named)?;
             let found = found.filter(|found| (found.place.part, found.place.stripe) == (entry.part, entry.stripe));
             if found.is_some() {
@@ -145,8 +145,8 @@ impl Files {
         Ok(None)
     }
 
-    /// Opens a file; none if it is no part of this run. One that somebody writes to is an error.
-    pub(super) fn open(&self, named: &Named) -> Result<Option<OfRun>, StoreError> {
+    /// Opens a file; `None` if it is not a part of this run. Fails if another program writes it.
+    pub(super) fn open(&self, named: &NamedFile) -> Result<Option<RunFile>, StoreError> {
         let folder = &self.folders[named.folder];
         let Ok(file) = folder.file(&named.name, OFlags::RDWR) else { return Ok(None) };
         let (run, opened) = match layout::open_file(file, &named.path) {
@@ -157,65 +157,63 @@ impl Files {
         let own = run.part.filter(|place| run.run_id == self.run_id && place.stripes == self.stripes);
         let name = if named.folder == 0 { named.name.clone() } else { canonical(folder.path()).join(&named.name) };
         let name = name.to_string_lossy().into_owned();
-        Ok(own.map(|place| OfRun { place, run, opened, name }))
+        Ok(own.map(|place| RunFile { place, run, opened, name }))
     }
 
-    /// What has the name of a part, in any folder.
-    pub(super) fn named(&self) -> Result<Vec<Named>, StoreError> {
+    /// Lists entries with the name of a part, in all folders.
+    pub(super) fn named(&self) -> Result<Vec<NamedFile>, StoreError> {
         self.listed(parts_beside)
     }
 
-    /// What has the hidden name of a part.
-    pub(super) fn hidden(&self) -> Result<Vec<Named>, StoreError> {
+    /// Lists entries with the hidden name of a part.
+    pub(super) fn hidden(&self) -> Result<Vec<NamedFile>, StoreError> {
         self.listed(hidden_parts_beside)
     }
 
-    fn listed(&self, list: fn(&Path) -> Listed) -> Result<Vec<Named>, StoreError> {
+    fn listed(&self, list: fn(&Path) -> PartPaths) -> Result<Vec<NamedFile>, StoreError> {
         let mut all = Vec::new();
         for (folder, out) in (0..self.folders.len()).flat_map(|folder| self.outs.iter().map(move |out| (folder, out))) {
             let found = list(&self.folders[folder].path().join(out))?.into_iter();
-            all.extend(
-                found.filter_map(|(part, path)| {
-                    Some(Named { folder, name: PathBuf::from(path.file_name()?), path, part })
-                }),
-            );
+            all.extend(found.filter_map(|(part, path)| {
+                Some(NamedFile { folder, name: PathBuf::from(path.file_name()?), path, part })
+            }));
         }
         Ok(all)
     }
 
-    /// A file that was begun for this run and never got so far that it could be read, as removable: it names the run, or
-    /// nothing was written to its head. Any other file, also one that a program is at, is given back as it came.
-    pub(super) fn draft(&self, named: Named) -> Result<Removable, Named> {
+    /// Returns an unfinished file of this run as removable: one that cannot be read as a recording, and contains the
+    /// run id or is blank. Any other file, or one that is locked, is returned as the error.
+    pub(super) fn draft(&self, named: NamedFile) -> Result<Removable, NamedFile> {
         match self.open_draft(&named) {
-            Some(draft) => Ok(Removable { named, file: Judged::Draft(draft) }),
+            Some(draft) => Ok(Removable { named, file: Candidate::Draft(draft) }),
             None => Err(named),
         }
     }
 
-    fn open_draft(&self, named: &Named) -> Option<Held> {
-        // Not what has another name, too: that may be the name of a part.
+    fn open_draft(&self, named: &NamedFile) -> Option<FileLock> {
+        // A file with a second hard link is kept: the other name may be that of a part.
         let file = self.folders[named.folder].file(&named.name, OFlags::RDONLY | OFlags::NOFOLLOW).ok()?;
         let has_one_name = rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink == 1);
-        // Any other text may be in any file.
+        // Only a UUID is specific enough to identify the run by a byte search.
         if !has_one_name || uuid::Uuid::try_parse(&self.run_id).is_err() {
             return None;
         }
-        let held = Held::claim_open(file, &named.path).ok()?;
+        let held = FileLock::exclusive_open(file, &named.path).ok()?;
         let mut head = vec![0; HEAD];
-        // What cannot be read is not known to be blank.
+        // A file that cannot be read is not known to be blank.
         let len = held.file().read_at(&mut head, 0).ok()?;
         let names_run = || head[..len].windows(self.run_id.len()).any(|bytes| bytes == self.run_id.as_bytes());
         (names_run() || is_blank(held.file()).unwrap_or(false)).then_some(held)
     }
 
-    /// Removes the file that was found removable, and no other that has come under its name since.
+    /// Removes the file, unless its name now belongs to another one.
     pub(super) fn remove(&self, removable: &Removable) -> Result<(), StoreError> {
-        let Named { folder, name, path, .. } = &removable.named;
+        let NamedFile { folder, name, path, .. } = &removable.named;
         self.folders[*folder].remove(name, removable.file()).map_err(StoreError::io("remove", path))
     }
 }
 
-/// Whether a file has no byte that is not zero. What was never written is not read.
+/// Returns `true` if all bytes of a file are zero. Holes are skipped.
 fn is_blank(file: &File) -> io::Result<bool> {
     let mut block = vec![0; HEAD];
     let mut at = 0;
@@ -233,7 +231,7 @@ fn is_blank(file: &File) -> io::Result<bool> {
     }
 }
 
-/// The name after which that of a part was made.
+/// Returns the name from which the name of a part was derived.
 fn out(entry: &FileEntry) -> Option<PathBuf> {
     let name = Path::new(&entry.file);
     let stem = name.file_stem()?.to_string_lossy().into_owned();
@@ -247,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_under_a_judged_files_name_is_not_removed() {
+    fn remove_spares_a_new_file_of_the_same_name() {
         let folder = tempfile::tempdir().unwrap();
         let run_id = uuid::Uuid::new_v4().to_string();
         let name = PathBuf::from(".run-00003.h5.new");
@@ -261,7 +259,7 @@ mod tests {
         };
         let judged = || {
             std::fs::write(&path, &run_id).unwrap();
-            files.draft(Named { folder: 0, name: name.clone(), path: path.clone(), part: 3 }).unwrap()
+            files.draft(NamedFile { folder: 0, name: name.clone(), path: path.clone(), part: 3 }).unwrap()
         };
         let (kept, removable) = (folder.path().join("kept"), judged());
         std::fs::rename(&path, &kept).unwrap();

@@ -1,5 +1,5 @@
-//! What happens to parts beside the recording: a thread lays out the next one, ends the last one, gives up the oldest
-//! ones of a bounded run, whose files become the next parts, and keeps the master.
+//! Background thread that manages the parts of a run: it allocates the next part, ends the last one, evicts the oldest
+//! parts of a bounded run and reuses their files, and updates the master.
 
 use super::part::Part;
 use super::plan::Plan;
@@ -7,7 +7,7 @@ use crate::StoreError;
 use crate::beneath::open_regular;
 use crate::info;
 use crate::layout::{self, folder};
-use crate::lock::Held;
+use crate::lock::FileLock;
 use crate::master::stretch::share;
 use crate::master::{FileEntry, Master, Removed, State};
 use crate::read::Recording;
@@ -23,92 +23,93 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// Further ones say nothing new.
-const MOST_WARNINGS: usize = 20;
+/// Maximum number of distinct warnings; later ones are discarded.
+const MAX_WARNINGS: usize = 20;
 
-/// Recorders of a part by drive, and drives that could not have one.
+/// Recorders of a part by drive, and drives on which none could be created.
 pub(super) type LaidOut = (Vec<(usize, Recorder)>, Vec<(usize, StoreError)>);
 
-/// What a bounded run has given up for a part that is to be laid out.
+/// Files of evicted parts that the next part of a bounded run can reuse.
 #[derive(Debug, Default)]
-pub(super) struct Former {
-    /// Drives on which a file waits for it ([`layout::bequeath`]).
+pub(super) struct ReusedFiles {
+    /// Drives with a file reserved for the part ([`layout::reserve_for_reuse`]).
     drives: Vec<usize>,
-    /// The highest number of a shot that was removed, if there is one and each row has one number.
+    /// Highest shot number that was removed, if any; `None` if rows join shots by time stamp.
     stale_to: Option<u64>,
 }
 
-impl Former {
-    /// Bytes of a drive that the part has already.
+impl ReusedFiles {
+    /// Returns the bytes on a drive that are reserved for the part.
     fn bytes(&self, path: &Path, drive: usize) -> u64 {
-        if self.drives.contains(&drive) { layout::inheritance(path) } else { 0 }
+        if self.drives.contains(&drive) { layout::reusable_bytes(path) } else { 0 }
     }
-    /// Removes what the part will not use after all.
-    fn forgo(&self, path: &Path, drive: usize) {
+    /// Removes the reserved file, which the part will not use.
+    fn discard(&self, path: &Path, drive: usize) {
         if self.drives.contains(&drive) {
-            layout::disinherit(path);
+            layout::discard_reusable(path);
         }
     }
 }
 
 #[derive(Debug)]
-enum Order {
+enum Request {
     LayOut { part: u32, drives: Vec<usize>, rows: u64 },
     Settle { part: Box<Part>, next: Option<(u32, Vec<usize>)> },
 }
 
-/// What the thread has to tell.
+/// Notification from the thread.
 #[derive(Debug)]
-pub(super) enum News {
-    /// The next part is laid out, as far as it could be.
+pub(super) enum Notice {
+    /// The next part is allocated, on the drives where that succeeded.
     Ready(u32, LaidOut),
-    /// The master shows this part: its rows may become visible.
+    /// The master lists this part, so its rows may become visible.
     Listed(u32),
 }
 
-/// The recording thread's side.
+/// Handle of the thread, used by the recording thread.
 #[derive(Debug)]
-pub(super) struct Keeper {
-    orders: Sender<Order>,
-    news: Receiver<News>,
-    thread: JoinHandle<Back>,
+pub(super) struct PartManager {
+    requests: Sender<Request>,
+    notices: Receiver<Notice>,
+    thread: JoinHandle<ManagerThread>,
 }
 
-impl Keeper {
-    pub(super) fn start(back: Back) -> Self {
-        let (orders, taken) = channel();
-        let (told, news) = channel();
-        let thread = std::thread::spawn(move || back.work(&taken, &told));
-        Self { orders, news, thread }
+impl PartManager {
+    pub(super) fn start(manager: ManagerThread) -> Self {
+        let (requests, request_rx) = channel();
+        let (notify, notices) = channel();
+        let thread = std::thread::spawn(move || manager.work(&request_rx, &notify));
+        Self { requests, notices, thread }
     }
-    /// Asks for the next part; [`News::Ready`] answers. If the thread has panicked nothing ever does, and
-    /// [`Self::end`] says so.
+    /// Requests the next part; [`Notice::Ready`] follows. If the thread has panicked nothing follows, and [`Self::end`]
+    /// returns `None`.
     pub(super) fn lay_out(&self, part: u32, drives: Vec<usize>, rows: u64) {
-        let _ = self.orders.send(Order::LayOut { part, drives, rows });
+        let _ = self.requests.send(Request::LayOut { part, drives, rows });
     }
-    /// Hands over a part all of whose rows are visible, and tells which one follows; [`News::Listed`] answers.
+    /// Hands over a part whose rows are all visible, and the number and drives of the next; [`Notice::Listed`] follows.
     pub(super) fn settle(&self, part: Part, next: Option<(u32, Vec<usize>)>) {
-        let _ = self.orders.send(Order::Settle { part: Box::new(part), next });
+        let _ = self.requests.send(Request::Settle { part: Box::new(part), next });
     }
-    /// What there is to tell.
-    pub(super) fn news(&self) -> Option<News> {
-        self.news.try_recv().ok()
+    /// Returns the next notification, without blocking.
+    pub(super) fn next_notice(&self) -> Option<Notice> {
+        self.notices.try_recv().ok()
     }
-    /// Whether the thread has ended by itself: it must have panicked.
+    /// Returns `true` if the thread has ended, which means that it panicked.
     pub(super) fn is_gone(&self) -> bool {
         self.thread.is_finished()
     }
-    /// Ends the thread once it has done all that was asked. Returns what it knows, and what it still had to tell.
-    pub(super) fn end(self) -> (Option<Back>, Vec<News>) {
-        drop(self.orders);
-        let back = self.thread.join().ok();
-        (back, self.news.try_iter().collect())
+    /// Ends the thread after its pending requests. Returns its state, `None` if it panicked, and the remaining
+    /// notifications.
+    pub(super) fn end(self) -> (Option<ManagerThread>, Vec<Notice>) {
+        drop(self.requests);
+        let manager = self.thread.join().ok();
+        (manager, self.notices.try_iter().collect())
     }
 }
 
-/// A part that has ended.
+/// A part that has ended and is not removed.
 #[derive(Debug)]
-struct Kept {
+struct EndedPart {
     part: u32,
     numbers: Option<(u64, u64)>,
     highest: Option<u64>,
@@ -116,28 +117,29 @@ struct Kept {
     report: Report,
 }
 
-/// Everything about the files of a run that are not being written.
+/// State of the thread: all files of the run that are not being written.
 #[derive(Debug)]
-pub(super) struct Back {
+pub(super) struct ManagerThread {
     plan: Arc<Plan>,
     master: Master,
-    /// The lock on the master that was written last.
-    held: Held,
-    kept: VecDeque<Kept>,
+    /// Lock on the master that was written last.
+    held: FileLock,
+    ended_parts: VecDeque<EndedPart>,
     removed_shots: [u64; MAX_LINKS],
-    /// The highest number of a shot of the parts that were removed.
+    /// Highest shot number of the removed parts.
     stale_to: Option<u64>,
-    /// Files that were laid out in those of earlier parts.
+    /// Number of files allocated in those of evicted parts.
     reused: u64,
-    /// Counts of the parts that were removed.
+    /// Counters of the removed parts.
     removed: Report,
     warnings: Vec<String>,
-    /// Why the last part could not be ended on any drive.
+    /// Error if the last part could not be ended on any drive.
     failure: Option<StoreError>,
 }
 
-impl Back {
-    /// For a run whose first part is laid out; writes its master, in the place of another if it `replaces` one.
+impl ManagerThread {
+    /// Creates the state of a run whose first part is allocated, and writes its master; `replaces` overwrites an old
+    /// one.
     pub(super) fn new(plan: Arc<Plan>, drives: &[usize], replaces: bool) -> Result<Self, StoreError> {
         let mut master = Master {
             run: plan.run.clone(),
@@ -152,7 +154,7 @@ impl Back {
             plan,
             master,
             held,
-            kept: VecDeque::new(),
+            ended_parts: VecDeque::new(),
             removed_shots: [0; MAX_LINKS],
             stale_to: None,
             reused: 0,
@@ -162,40 +164,40 @@ impl Back {
         })
     }
 
-    fn work(mut self, orders: &Receiver<Order>, news: &Sender<News>) -> Self {
-        for order in orders {
-            let told = match order {
-                Order::LayOut { part, drives, rows } => Some(News::Ready(part, self.lay_out(part, &drives, rows))),
-                Order::Settle { part, next } => {
+    fn work(mut self, requests: &Receiver<Request>, notices: &Sender<Notice>) -> Self {
+        for request in requests {
+            let notice = match request {
+                Request::LayOut { part, drives, rows } => Some(Notice::Ready(part, self.lay_out(part, &drives, rows))),
+                Request::Settle { part, next } => {
                     self.list(&part, next.as_ref());
-                    let told = next.map(|(next, _)| News::Listed(next));
-                    told.map(|told| news.send(told));
+                    let notice = next.map(|(next, _)| Notice::Listed(next));
+                    notice.map(|notice| notices.send(notice));
                     self.end_part(*part);
                     None
                 }
             };
-            // Whoever does not listen any more finds what was laid out when it ends this thread.
-            told.map(|told| news.send(told));
+            // If the receiver no longer polls, `PartManager::end` returns the notification.
+            notice.map(|notice| notices.send(notice));
         }
         self
     }
 
-    /// Lays a part out, on every drive that has room.
+    /// Allocates a part on every drive with enough free space.
     fn lay_out(&mut self, part: u32, drives: &[usize], rows: u64) -> LaidOut {
-        let mut former = Former::default();
-        if let Err(error) = self.make_room(self.plan.part_bound(rows), (part, drives), &mut former) {
-            drives.iter().for_each(|drive| former.forgo(&self.plan.path(part, *drive), *drive));
+        let mut reused = ReusedFiles::default();
+        if let Err(error) = self.free_space(self.plan.part_bound(rows), (part, drives), &mut reused) {
+            drives.iter().for_each(|drive| reused.discard(&self.plan.path(part, *drive), *drive));
             return (Vec::new(), vec![(drives.first().copied().unwrap_or(0), error)]);
         }
-        former.stale_to = self.stale_to.filter(|_| !self.plan.run.by_stamp);
-        let laid_out = lay_out(&self.plan, (part, drives), rows, &former);
+        reused.stale_to = self.stale_to.filter(|_| !self.plan.run.by_stamp);
+        let laid_out = lay_out(&self.plan, (part, drives), rows, &reused);
         self.reused += laid_out.0.iter().filter(|(_, recorder)| recorder.is_recycled()).count() as u64;
         laid_out
     }
 
-    /// Gives the oldest parts of a bounded run up, until so many bytes more are within the bound: for the next part, or to
-    /// be removed.
-    fn make_room(&mut self, needed: u64, next: (u32, &[usize]), former: &mut Former) -> Result<(), StoreError> {
+    /// Evicts the oldest parts of a bounded run until `needed` bytes more are within the bound. Their files are
+    /// reserved for the next part, or removed.
+    fn free_space(&mut self, needed: u64, next: (u32, &[usize]), reused: &mut ReusedFiles) -> Result<(), StoreError> {
         let Some(keep) = self.plan.config.keep else { return Ok(()) };
         loop {
             let used: u64 = self.master.files.iter().map(|entry| self.bytes(entry)).sum();
@@ -203,15 +205,19 @@ impl Back {
             if least <= keep {
                 return Ok(());
             }
-            if self.kept.is_empty() {
+            if self.ended_parts.is_empty() {
                 return Err(StoreError::Keep { keep, least });
             }
-            self.give_up_oldest(next, former)?;
+            self.evict_oldest_part(next, reused)?;
         }
     }
 
-    fn give_up_oldest(&mut self, (next, drives): (u32, &[usize]), former: &mut Former) -> Result<(), StoreError> {
-        let Some(oldest) = self.kept.front() else { return Ok(()) };
+    fn evict_oldest_part(
+        &mut self,
+        (next, drives): (u32, &[usize]),
+        reused: &mut ReusedFiles,
+    ) -> Result<(), StoreError> {
+        let Some(oldest) = self.ended_parts.front() else { return Ok(()) };
         let mut master = self.master.clone();
         let (gone, left) = std::mem::take(&mut master.files).into_iter().partition(|e| e.part == oldest.part);
         let gone: Vec<FileEntry> = gone;
@@ -223,15 +229,15 @@ impl Back {
         }
         removed.parts += 1;
         removed.rows += gone.iter().map(|entry| entry.rows).sum::<u64>();
-        // The master first: it never shows what is not there.
+        // The master is written first, so that it never lists a removed file.
         self.held = master.write(self.plan.config.master(), true)?;
         let (mut any_gone, mut failure) = (false, None);
         for entry in gone {
             let drive = entry.stripe as usize;
             let path = self.plan.path(entry.part, drive);
-            let heir = drives.contains(&drive) && !former.drives.contains(&drive);
-            if heir && layout::bequeath(&path, &self.plan.path(next, drive)).is_ok() {
-                former.drives.push(drive);
+            let reusable = drives.contains(&drive) && !reused.drives.contains(&drive);
+            if reusable && layout::reserve_for_reuse(&path, &self.plan.path(next, drive)).is_ok() {
+                reused.drives.push(drive);
                 any_gone = true;
                 continue;
             }
@@ -244,12 +250,12 @@ impl Back {
             }
         }
         if let Some(failure) = failure.take_if(|_| !any_gone) {
-            // All of the part is still there, and is shown again.
+            // No file of the part was removed, so the master lists it again.
             self.write()?;
             return Err(failure);
         }
         self.master = master;
-        if let Some(oldest) = self.kept.pop_front() {
+        if let Some(oldest) = self.ended_parts.pop_front() {
             self.stale_to = self.stale_to.max(oldest.highest);
             self.removed_shots.iter_mut().zip(oldest.shots).for_each(|(all, shots)| *all += shots);
             add(&mut self.removed, &oldest.report);
@@ -266,9 +272,9 @@ impl Back {
         Ok(())
     }
 
-    /// Has the master show exactly the rows of a part, and whatever comes in the next one.
+    /// Enters the final rows of a part into the master, and the next part as live.
     fn list(&mut self, part: &Part, next: Option<&(u32, Vec<usize>)>) {
-        // On the disk first: after a power cut no file has fewer rows than the master says.
+        // The files are flushed first: after a power cut no file has fewer rows than the master says.
         for drive in part.stripes.iter().map(|stripe| stripe.drive).chain(part.failed.iter().map(|failed| failed.0)) {
             let path = self.plan.path(part.number, drive);
             if let Err(error) = flush(&path) {
@@ -276,12 +282,13 @@ impl Back {
             }
         }
         let losses = |drive: usize| visible_losses(&self.plan.path(part.number, drive));
-        let mut told: Vec<(usize, State, u64, u64)> =
+        let mut stripes: Vec<(usize, State, u64, u64)> =
             part.failed.iter().map(|(drive, rows)| (*drive, State::Failed, *rows, 0)).collect();
-        told.extend(part.stripes.iter().map(|s| (s.drive, State::Ended, s.recorder.visible(), losses(s.drive))));
+        stripes.extend(part.stripes.iter().map(|s| (s.drive, State::Ended, s.recorder.visible(), losses(s.drive))));
         let (first, last) = part.numbers.unwrap_or_default();
         for entry in self.master.files.iter_mut().filter(|entry| entry.part == part.number) {
-            let Some((drive, state, rows, losses)) = told.iter().find(|told| told.0 == entry.stripe as usize) else {
+            let Some((drive, state, rows, losses)) = stripes.iter().find(|stripe| stripe.0 == entry.stripe as usize)
+            else {
                 continue;
             };
             let bytes = bytes_of(&self.plan.path(entry.part, *drive));
@@ -305,7 +312,7 @@ impl Back {
                 Ok(report) => {
                     ended += 1;
                     add(&mut sum, &report);
-                    // What holds for every file is said of the first one only.
+                    // A warning that applies to every file is reported once, with the name of the run.
                     let of_run = self.plan.config.master().display().to_string();
                     let general = |warning: &String| warning.replace(&path.display().to_string(), &of_run);
                     report.warnings.iter().map(general).for_each(|warning| self.warn(warning));
@@ -327,7 +334,7 @@ impl Back {
             self.count(&self.plan.path(part.number, drive), rows, &mut sum);
         }
         self.failure = failure.filter(|_| ended == 0);
-        self.kept.push_back(Kept {
+        self.ended_parts.push_back(EndedPart {
             part: part.number,
             numbers: part.numbers,
             highest: part.highest,
@@ -356,17 +363,17 @@ impl Back {
     }
 
     fn warn(&mut self, warning: String) {
-        if self.warnings.len() < MOST_WARNINGS && !self.warnings.contains(&warning) {
+        if self.warnings.len() < MAX_WARNINGS && !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
     }
 
-    /// Ends the run with its last part: the books go into the master.
+    /// Ends the run with its last part, and writes the counters into the master.
     pub(super) fn end(mut self, part: Part, books: &Books) -> Result<(Report, Removed), StoreError> {
         self.list(&part, None);
         self.end_part(part);
         let mut report = Report { path: self.plan.config.master().to_owned(), ..Report::default() };
-        self.kept.iter().for_each(|kept| add(&mut report, &kept.report));
+        self.ended_parts.iter().for_each(|ended| add(&mut report, &ended.report));
         report.warnings = std::mem::take(&mut self.warnings);
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -387,7 +394,7 @@ impl Back {
             ("rows_lost", report.lost),
             ("rows_sink_error", report.sink_error),
             ("bytes_written", report.bytes),
-            ("parts", self.kept.len() as u64),
+            ("parts", self.ended_parts.len() as u64),
             ("ring_removed_parts", removed.parts),
             ("ring_removed_rows", removed.rows),
             ("ring_removed_first", removed.first),
@@ -395,14 +402,14 @@ impl Back {
             ("ring_reused_files", self.reused),
             ("finished_tai_ns", info::now_tai_ns()),
         ];
-        let told = own.into_iter().filter(|(name, _)| removed.parts > 0 || !name.starts_with("ring_"));
-        told.for_each(|(name, value)| push_book(WHOLE_RUN, name, value, &mut self.master.books));
+        let shown = own.into_iter().filter(|(name, _)| removed.parts > 0 || !name.starts_with("ring_"));
+        shown.for_each(|(name, value)| push_book(WHOLE_RUN, name, value, &mut self.master.books));
         if let Some(chunks) = report.chunks {
             let stored = chunks.entries().into_iter();
             stored.for_each(|(name, value)| push_book(WHOLE_RUN, name, value, &mut self.master.books));
         }
         self.write()?;
-        // The run recorded those too that it has removed since.
+        // The report includes the parts that were recorded and removed since.
         add(&mut report, &self.removed);
         let files: u64 = self.master.files.iter().map(|entry| self.bytes(entry)).sum();
         report.file_bytes = files + bytes_of(self.plan.config.master());
@@ -410,7 +417,7 @@ impl Back {
     }
 }
 
-/// Enters a part that is about to be written.
+/// Lists a part that is about to be written as live.
 fn begin(master: &mut Master, plan: &Plan, part: u32, drives: &[usize]) {
     for drive in drives {
         master.files.push(FileEntry {
@@ -427,28 +434,28 @@ fn begin(master: &mut Master, plan: &Plan, part: u32, drives: &[usize]) {
     }
 }
 
-/// In the books of a stream: shots that were handed to the recorder and are in parts that were removed since.
+/// Name of a stream's counter of shots that were recorded in parts removed since.
 pub(crate) const REMOVED_SHOTS: &str = "ring_removed_shots";
 
-/// Lays a part out on these drives.
-pub(super) fn lay_out(plan: &Plan, (part, drives): (u32, &[usize]), rows: u64, former: &Former) -> LaidOut {
+/// Allocates a part on these drives.
+pub(super) fn lay_out(plan: &Plan, (part, drives): (u32, &[usize]), rows: u64, reused: &ReusedFiles) -> LaidOut {
     let (mut recorders, mut refused) = (Vec::new(), Vec::new());
     for (turn, drive) in (0..).zip(drives) {
         let path = plan.path(part, *drive);
-        // The first part was looked at with the run. Later ones leave room for what ends the parts, and for the master.
+        // `Plan::check_space` covers the first part. Later ones leave space to end the parts and to write the master.
         let needed = plan.part_bound(rows) / drives.len() as u64 + plan.spare();
         let free = rustix::fs::statvfs(folder(&path)).map_or(u64::MAX, |stat| stat.f_bavail * stat.f_frsize);
-        let free = free.saturating_add(former.bytes(&path, *drive));
+        let free = free.saturating_add(reused.bytes(&path, *drive));
         if part > 0 && free < needed {
-            former.forgo(&path, *drive);
+            reused.discard(&path, *drive);
             refused.push((*drive, StoreError::NoSpace { path, rows, needed, free }));
             continue;
         }
         let rows = share(rows, turn, drives.len() as u64).max(1);
-        // What an earlier run left has been removed.
+        // Files of an earlier run are removed by now.
         let config = RecorderConfig { rows, overwrite: false, ..plan.config.recorder.clone() };
-        let run = plan.info(part, *drive, former.stale_to);
-        match Recorder::create_part(&path, &config, &run, &plan.regions, former.drives.contains(drive)) {
+        let run = plan.info(part, *drive, reused.stale_to);
+        match Recorder::create_part(&path, &config, &run, &plan.regions, reused.drives.contains(drive)) {
             Ok(recorder) => recorders.push((*drive, recorder)),
             Err(error) => refused.push((*drive, error)),
         }
@@ -479,17 +486,17 @@ fn add(sum: &mut Report, report: &Report) {
     }
 }
 
-/// Bytes that a file takes on its drive.
+/// Returns the bytes allocated to a file.
 fn bytes_of(path: &Path) -> u64 {
     path.metadata().map_or(0, |file| file.blocks() * 512)
 }
 
-/// Has a file on its drive. Somebody may have put something else in its place meanwhile: a pipe is not waited for.
+/// Flushes a file to its drive. The name may belong to something else by now: opening a FIFO does not block.
 fn flush(path: &Path) -> io::Result<()> {
     open_regular(path, OFlags::RDONLY)?.sync_all()
 }
 
-/// Rows of a file's `/losses`, none where it is no longer a file.
+/// Returns the number of rows of a file's `/losses`, 0 if the name is no longer a regular file.
 fn visible_losses(path: &Path) -> u64 {
     if open_regular(path, OFlags::RDONLY).is_err() {
         return 0;
@@ -503,7 +510,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     #[test]
-    fn a_pipe_in_the_place_of_a_part_is_an_error_and_not_waited_for() {
+    fn pipe_in_place_of_a_part_fails_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("run.p0.h5");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

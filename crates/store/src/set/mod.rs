@@ -1,17 +1,17 @@
-//! A run of many files: parts one after the other, each on one drive or striped over several, and a master that shows
-//! them all as one recording.
+//! A run of many files: consecutive parts, each on one drive or striped over several, and a master that joins them into
+//! one recording.
 //!
-//! The calls are those of a [`Recorder`], of which each file has one of its own. A [`Set`] of one
-//! file that does not roll is exactly that recorder. Otherwise a second thread (`keeper`) lays the next part out
-//! while the present one is written, and ends the last one, so that the recording thread waits for neither; a part
-//! that is not ready in time makes the recorder busy, as any slow drive does.
+//! [`Set`] has the interface of [`Recorder`] and uses one recorder for each file. A [`Set`] of one file that does not
+//! roll is exactly that recorder. Otherwise a background thread (`keeper`) allocates the next part while the current
+//! one is written, and ends the last one, so that the recording thread waits for neither. A part that is not ready in
+//! time makes the recorder busy, like a slow drive.
 //!
-//! - Row `i` of a part goes to drive `i mod n`. If a drive fails, the part ends there; its rows that no reader has
-//!   seen are given up with the cause `sink_error`, and the next part is laid out on the drives that are left.
-//! - No row of a part becomes visible before the master shows the part: whoever opens the master, also after
-//!   `kill -9`, sees everything that was committed.
+//! - Row `i` of a part goes to drive `i mod n`. If a drive fails, the part ends; rows of that drive that are not
+//!   visible yet become losses with the cause `sink_error`, and the next part is allocated on the remaining drives.
+//! - No row of a part becomes visible before the master lists the part, so a reader of the master sees every committed
+//!   row, also after `kill -9`.
 //! - Losses are entered before the row that follows them, in the same file.
-//! - The books are those of the run and stand in the master; each part has the counts of its own rows.
+//! - The counters of the run are in the master; each part has the counters of its own rows.
 
 mod files;
 pub(crate) mod keeper;
@@ -25,8 +25,8 @@ use crate::info::RunInfo;
 pub use crate::master::{FileEntry, Master, Removed, State};
 use crate::recorder::{self, Recorder, Report};
 use crate::shot::{Books, Event, Loss, MAX_LINKS, StreamBooks};
-use keeper::{Back, Former, Keeper, LaidOut, News};
-use part::{Brief, Failed, Part};
+use keeper::{LaidOut, ManagerThread, Notice, PartManager, ReusedFiles};
+use part::{Failed, Part, RowSummary};
 use plan::Plan;
 pub use plan::{Roll, SetConfig};
 pub use recover::{RecoveredRun, recover};
@@ -37,30 +37,30 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long to wait for one drive while others may have news.
-const GLANCE: Duration = Duration::from_millis(1);
+/// Maximum wait for one drive while others may have completions.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Shots of a stream that were handed to the recorder and are in no row after all.
+/// Shots of a link that were handed to the recorder and could not be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenUp {
-    /// Their link.
+    /// Index of the link.
     pub link: usize,
-    /// Why.
+    /// Drop cause.
     pub cause: DropCause,
-    /// Those that were complete.
+    /// Number of complete shots.
     pub complete: u64,
-    /// Those that were partial.
+    /// Number of partial shots.
     pub partial: u64,
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Its files together.
+    /// Report over all files.
     pub report: Report,
-    /// What is in no row after all.
+    /// Shots that were offered and are in no row.
     pub given_up: Vec<GivenUp>,
-    /// What a bounded run has removed.
+    /// Parts and rows that a bounded run has removed.
     pub removed: Removed,
 }
 
@@ -69,9 +69,9 @@ pub struct Finished {
 pub struct Waker(Arc<Mutex<Option<recorder::Waker>>>);
 
 impl Waker {
-    /// Ends the current wait, or the next one.
+    /// Ends the current wait, or the next one if there is none.
     pub fn wake(&self) {
-        // Held for a pointer's change, once a part.
+        // Contended only while the waker is replaced, once per part.
         if let Some(waker) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             waker.wake();
         }
@@ -81,85 +81,88 @@ impl Waker {
     }
 }
 
-/// The part after the present one.
+/// State of the part after the current one.
 #[derive(Debug)]
 enum Next {
-    /// Nobody has asked for it.
-    Unasked,
-    /// It is being laid out.
-    Asked,
-    /// It is there.
+    /// Not requested yet.
+    NotRequested,
+    /// Being allocated.
+    Requested,
+    /// Allocated and empty.
     Ready(Box<Part>),
-    /// There will be none.
+    /// The current part is the last one.
     None,
 }
 
-/// Records events into the files of a run. See the module.
+/// Recorder of a run over one or more files. See the module.
 #[derive(Debug)]
 pub struct Set {
     plan: Arc<Plan>,
-    /// None if one plain file is all.
-    keeper: Option<Keeper>,
+    /// `None` for a run of one file.
+    manager: Option<PartManager>,
     current: Part,
-    /// Parts that take no more rows, but of which readers do not see all yet.
+    /// Closed parts whose rows are not all visible yet.
     draining: VecDeque<Part>,
     next: Next,
-    /// Drives that work.
+    /// Drives in use; failed ones are removed.
     drives: Vec<usize>,
-    /// Losses that stand behind the last row.
+    /// Losses after the last row, not entered yet.
     waiting: Vec<Loss>,
     given_up: Vec<GivenUp>,
     notes: Vec<(String, u64)>,
     offered: u64,
-    /// Rows of parts that are settled.
+    /// Visible rows of parts that were handed to the background thread.
     settled: u64,
     first_offer: Option<Instant>,
-    /// Since when the next part has been waited for, and how long in all.
+    /// Start of the current wait for the next part.
     short_since: Option<Instant>,
+    /// Total time spent waiting for the next part.
     short: Duration,
     waker: Waker,
     warnings: Vec<String>,
 }
 
 impl Set {
-    /// Lays out the first part, on every drive. Everything that can be refused is refused here. The buffers of the
-    /// events to come must be from `regions`.
+    /// Allocates the first part on every drive. The buffers of later events must be from `regions`.
+    ///
+    /// # Errors
+    /// Fails if any check of the configuration, the run or the drives fails; later calls fail only on I/O errors.
     pub fn create(config: &SetConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
         let plan = Plan::new(config, run, regions)?;
         if config.is_single() {
             let recorder = Recorder::create(config.master(), &config.recorder, run, regions)?;
-            return Ok(Self::over(Arc::new(plan), Part::new(0, vec![(0, recorder)], false), None));
+            return Ok(Self::with_part(Arc::new(plan), Part::new(0, vec![(0, recorder)], false), None));
         }
         let rows = plan.part_rows.min(limit(&plan).unwrap_or(u64::MAX)).max(1);
-        // What can be refused is refused before anything of an earlier run goes.
+        // All checks come before files of an earlier run are removed.
         run.check()?;
         let replaced = config.replaced()?;
         plan.check_space(rows, &replaced.files())?;
         replaced.clear_parts()?;
         let plan = Arc::new(plan);
         let drives: Vec<usize> = (0..plan.drives()).collect();
-        let (recorders, mut refused) = keeper::lay_out(&plan, (0, &drives), rows, &Former::default());
+        let (recorders, mut refused) = keeper::lay_out(&plan, (0, &drives), rows, &ReusedFiles::default());
         let begun = match refused.pop() {
-            None => Back::new(Arc::clone(&plan), &drives, replaced.has_master()),
+            None => ManagerThread::new(Arc::clone(&plan), &drives, replaced.has_master()),
             Some((_, error)) => Err(error),
         };
-        let back = match begun {
-            Ok(back) => back,
+        let manager = match begun {
+            Ok(manager) => manager,
             Err(error) => {
                 remove(&plan, 0, recorders.iter().map(|(drive, _)| *drive));
-                replaced.forgo();
+                replaced.discard();
                 return Err(error);
             }
         };
-        let mut set = Self::over(plan, Part::new(0, recorders, true), Some(Keeper::start(back)));
+        let mut set = Self::with_part(plan, Part::new(0, recorders, true), Some(PartManager::start(manager)));
         set.warnings.extend(config.shared_drives());
         if config.rolls() {
-            set.ask_next();
+            set.request_next();
         }
         Ok(set)
     }
 
-    fn over(plan: Arc<Plan>, current: Part, keeper: Option<Keeper>) -> Self {
+    fn with_part(plan: Arc<Plan>, current: Part, manager: Option<PartManager>) -> Self {
         let waker = Waker(Arc::new(Mutex::new(None)));
         waker.set(&current);
         let of_run = plan.config.master().display().to_string();
@@ -172,10 +175,10 @@ impl Set {
         Self {
             drives: (0..plan.drives()).collect(),
             plan,
-            keeper,
+            manager,
             current,
             draining: VecDeque::new(),
-            next: Next::Unasked,
+            next: Next::NotRequested,
             waiting: Vec::new(),
             given_up: Vec::new(),
             notes: Vec::new(),
@@ -189,51 +192,53 @@ impl Set {
         }
     }
 
-    /// What could not be had, and what that means.
+    /// Features that are not available, with the consequence of each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
-    /// Rows that can still be offered; [`u64::MAX`] if there is no end in sight.
+    /// Returns the number of rows that can still be offered; [`u64::MAX`] if unlimited.
     pub fn remaining(&self) -> u64 {
-        let here = self.current.room.saturating_sub(self.current.offered);
+        let here = self.current.capacity.saturating_sub(self.current.offered);
         let here = if self.current.is_closed() { 0 } else { here };
-        match (&self.keeper, &self.next) {
+        match (&self.manager, &self.next) {
             (None, _) | (_, Next::None) => here,
             _ => limit(&self.plan).map_or(u64::MAX, |limit| limit.saturating_sub(self.offered)),
         }
     }
-    /// Rows that readers see.
+    /// Returns the number of visible rows.
     pub fn visible(&self) -> u64 {
         self.settled + self.draining.iter().map(Part::visible).sum::<u64>() + self.current.visible()
     }
-    /// Rows offered whose data is not in the files yet.
+    /// Returns the number of offered rows whose data is not written yet.
     pub fn pending(&self) -> usize {
         self.draining.iter().map(Part::pending).sum::<usize>() + self.current.pending()
     }
-    /// Ends [`Self::poll`]'s wait from another thread.
+    /// Returns a handle that ends the wait of [`Self::poll`] from another thread.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
-    /// Notes a count of the whole run for its books.
+    /// Adds a counter of the whole run.
     pub fn note(&mut self, name: String, value: u64) {
         self.notes.push((name, value));
     }
 
-    /// Begins to write an event as the next row; gives it back while its drive is busy or the next part is not ready,
-    /// or if there is no room at all ([`Self::remaining`]).
+    /// Starts writing an event as the next row.
+    ///
+    /// # Errors
+    /// Returns the event if its drive is busy, the next part is not ready, or the run is full ([`Self::remaining`]).
     pub fn offer(&mut self, event: Event) -> Result<(), Event> {
-        if self.keeper.is_some() && (self.current.is_closed() || self.is_over()) {
+        if self.manager.is_some() && (self.current.is_closed() || self.is_over()) {
             self.advance();
         }
-        // Where stamps join events each link has numbers of its own: then all that is known is due.
-        let due = if self.plan.run.by_stamp { u64::MAX - 1 } else { event.number };
-        self.current.offer(event, due, &mut self.waiting)?;
+        // Shot numbers of different links are not comparable if rows join shots by time stamp: enter all known losses.
+        let up_to = if self.plan.run.by_stamp { u64::MAX - 1 } else { event.number };
+        self.current.offer(event, up_to, &mut self.waiting)?;
         self.first_offer.get_or_insert_with(Instant::now);
         self.offered += 1;
         Ok(())
     }
 
-    /// Enters a run of shots that are in no row, or in a row as lost.
+    /// Records consecutive shots that are in no row, or in a row as lost.
     pub fn loss(&mut self, loss: Loss) {
         let recent = self.waiting.len().saturating_sub(2 * MAX_LINKS);
         let last = self.waiting[recent..].iter_mut().rev().find(|last| last.stream == loss.stream);
@@ -243,18 +248,18 @@ impl Set {
         }
     }
 
-    /// Enters how a link's clock runs, into the files that are being written.
+    /// Records a sample of a link's clock, in the files that are being written.
     pub fn clock(&mut self, link: usize, sample: &ClockSample) {
         self.current.stripes.iter_mut().for_each(|stripe| stripe.recorder.clock(link, sample));
     }
 
-    /// Enters an event as losses: it was handed over, and is not to be recorded.
+    /// Records the shots of an event as losses, if the event was handed over and cannot be recorded.
     pub fn give_up(&mut self, event: &Event, cause: DropCause) {
-        self.lose(&Brief::of(event), cause);
+        self.lose(&RowSummary::of(event), cause);
     }
 
-    fn lose(&mut self, brief: &Brief, cause: DropCause) {
-        for (link, (complete, number)) in brief.shots.iter().zip(&brief.numbers).enumerate() {
+    fn lose(&mut self, summary: &RowSummary, cause: DropCause) {
+        for (link, (complete, number)) in summary.shots.iter().zip(&summary.numbers).enumerate() {
             let (Some(complete), Some(info)) = (complete, self.plan.run.links.get(link)) else { continue };
             let stream = info.stream;
             let known = self.given_up.iter().position(|given| given.link == link && given.cause == cause);
@@ -268,34 +273,34 @@ impl Set {
         }
     }
 
-    /// Whether it is time for the next part.
+    /// Returns `true` if the time limit of the current part has passed.
     fn is_over(&self) -> bool {
         let after = self.plan.config.roll.after;
         after.zip(self.current.begun).is_some_and(|(after, begun)| begun.elapsed() >= after)
     }
 
-    /// Goes on to the next part, if it is there.
+    /// Switches to the next part, if it is ready.
     fn advance(&mut self) {
         if !matches!(self.next, Next::Ready(_)) {
-            // A part that only time would end goes on meanwhile.
+            // A part that is only past its time limit continues until the next one is ready.
             if self.current.is_closed() && !matches!(self.next, Next::None) {
                 self.short_since.get_or_insert_with(Instant::now);
             }
             return;
         }
         self.short += self.short_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        let Next::Ready(part) = std::mem::replace(&mut self.next, Next::Unasked) else { return };
+        let Next::Ready(part) = std::mem::replace(&mut self.next, Next::NotRequested) else { return };
         self.draining.push_back(std::mem::replace(&mut self.current, *part));
         self.waker.set(&self.current);
     }
 
-    /// Asks for the next part, if rows may come for it.
-    fn ask_next(&mut self) {
-        let Some(keeper) = &self.keeper else { return };
+    /// Requests the next part, if the run can have rows for it.
+    fn request_next(&mut self) {
+        let Some(manager) = &self.manager else { return };
         let here = if self.plan.config.roll.after.is_some() || self.current.is_closed() {
             self.current.offered
         } else {
-            self.current.room
+            self.current.capacity
         };
         let before = self.offered - self.current.offered;
         let left = limit(&self.plan).map_or(u64::MAX, |limit| limit.saturating_sub(before + here));
@@ -303,18 +308,18 @@ impl Set {
             self.next = Next::None;
             return;
         }
-        keeper.lay_out(self.current.number + 1, self.drives.clone(), left.min(self.plan.part_rows));
-        self.next = Next::Asked;
+        manager.lay_out(self.current.number + 1, self.drives.clone(), left.min(self.plan.part_rows));
+        self.next = Next::Requested;
     }
 
-    /// Reaps what has been written, waiting for at most so long (none: not at all), and makes rows visible that are
-    /// due.
+    /// Reaps completed writes, blocking for at most `wait` (`None`: without blocking), and makes the completed rows
+    /// visible.
     pub fn poll(&mut self, wait: Option<Duration>) -> Result<(), StoreError> {
-        while let Some(news) = self.keeper.as_ref().and_then(Keeper::news) {
-            self.hear(news);
+        while let Some(notice) = self.manager.as_ref().and_then(PartManager::next_notice) {
+            self.handle(notice);
         }
-        // Without that thread no part would ever follow.
-        if self.keeper.as_ref().is_some_and(Keeper::is_gone) {
+        // The thread has panicked, so no further part would follow.
+        if self.manager.as_ref().is_some_and(PartManager::is_gone) {
             return Err(no_part());
         }
         let mut failed = Vec::new();
@@ -323,80 +328,80 @@ impl Set {
         }
         self.settle();
         let busy = !self.draining.is_empty() || self.current.stripes.len() != 1 || self.short_since.is_some();
-        let wait = if busy { wait.map(|wait| wait.min(GLANCE)) } else { wait };
+        let wait = if busy { wait.map(|wait| wait.min(POLL_INTERVAL)) } else { wait };
         if let Some(wait) = wait.filter(|_| self.current.stripes.is_empty()) {
             std::thread::sleep(wait);
         }
         failed.extend(self.current.poll(wait).err());
         for failed in failed {
-            self.lose_drive(*failed)?;
+            self.drop_drive(*failed)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, news: News) {
-        match news {
-            News::Ready(part, laid_out) => self.take_next(part, laid_out),
-            News::Listed(number) => {
+    fn handle(&mut self, notice: Notice) {
+        match notice {
+            Notice::Ready(part, laid_out) => self.take_next(part, laid_out),
+            Notice::Listed(number) => {
                 let parts = self.draining.iter_mut().chain([&mut self.current]);
                 parts.filter(|part| part.number == number).for_each(|part| part.hold(false));
-                if self.plan.config.rolls() && matches!(self.next, Next::Unasked) {
-                    self.ask_next();
+                if self.plan.config.rolls() && matches!(self.next, Next::NotRequested) {
+                    self.request_next();
                 }
             }
         }
     }
 
     fn take_next(&mut self, number: u32, (recorders, refused): LaidOut) {
-        let (kept, dropped): (Vec<_>, Vec<_>) =
+        let (usable, dropped): (Vec<_>, Vec<_>) =
             recorders.into_iter().partition(|(drive, _)| self.drives.contains(drive));
         remove(&self.plan, number, dropped.iter().map(|(drive, _)| *drive));
         for (drive, error) in refused {
-            let goes_on =
-                if kept.is_empty() { "the run ends with the present part" } else { "the run goes on without it" };
-            self.warnings.push(format!("part {number} has no file on drive {drive}, and {goes_on}: {error}"));
-            self.drives.retain(|working| *working != drive || kept.is_empty());
+            let consequence =
+                if usable.is_empty() { "the run ends with the present part" } else { "the run goes on without it" };
+            self.warnings.push(format!("part {number} has no file on drive {drive}, and {consequence}: {error}"));
+            self.drives.retain(|working| *working != drive || usable.is_empty());
         }
-        self.next = if kept.is_empty() {
+        self.next = if usable.is_empty() {
             Next::None
         } else {
-            let mut part = Part::new(number, kept, true);
+            let mut part = Part::new(number, usable, true);
             part.hold(true);
             Next::Ready(Box::new(part))
         };
     }
 
-    /// Hands over parts of which readers see every row.
+    /// Hands parts whose rows are all visible to the background thread.
     fn settle(&mut self) {
-        let Some(keeper) = &self.keeper else { return };
+        let Some(manager) = &self.manager else { return };
         while self.draining.front().is_some_and(Part::is_settled) {
             let Some(part) = self.draining.pop_front() else { break };
             self.settled += part.visible();
             let next = self.draining.front().unwrap_or(&self.current);
-            // As it was laid out: a drive may have failed since.
+            // The drives of its allocation, including those that have failed since.
             let drives = next.stripes.iter().map(|stripe| stripe.drive).chain(next.failed.iter().map(|f| f.0));
             let mut drives: Vec<usize> = drives.collect();
             drives.sort_unstable();
-            keeper.settle(part, Some((next.number, drives)));
+            manager.settle(part, Some((next.number, drives)));
         }
     }
 
-    /// Goes on without a drive, if there is another one.
-    fn lose_drive(&mut self, failed: Failed) -> Result<(), StoreError> {
+    /// Continues without a failed drive, if another one is left.
+    fn drop_drive(&mut self, failed: Failed) -> Result<(), StoreError> {
         let Failed { drive, unseen, losses, error } = failed;
         let known = !self.drives.contains(&drive);
         self.drives.retain(|working| *working != drive);
-        if self.keeper.is_none() || self.drives.is_empty() {
+        if self.manager.is_none() || self.drives.is_empty() {
             return Err(error);
         }
         if !known {
             self.warnings.push(format!(
                 "the run goes on without drive {drive} ({} shots there are lost with the cause sink_error): {error}",
-                unseen.iter().map(|brief| brief.shots.iter().flatten().count()).sum::<usize>()
+                unseen.iter().map(|summary| summary.shots.iter().flatten().count()).sum::<usize>()
             ));
         }
         losses.into_iter().for_each(|loss| self.waiting.push(loss));
-        unseen.iter().for_each(|brief| self.lose(brief, DropCause::SinkError));
+        unseen.iter().for_each(|summary| self.lose(summary, DropCause::SinkError));
         if let Next::Ready(part) = &mut self.next {
             let number = part.number;
             part.stripes.retain(|stripe| stripe.drive != drive);
@@ -404,18 +409,18 @@ impl Set {
             remove(&self.plan, number, [drive].into_iter());
             self.take_next(number, (left.into_iter().map(|s| (s.drive, s.recorder)).collect(), Vec::new()));
         }
-        if self.current.is_closed() && matches!(self.next, Next::Unasked | Next::None) {
-            self.ask_next();
+        if self.current.is_closed() && matches!(self.next, Next::NotRequested | Next::None) {
+            self.request_next();
         }
         Ok(())
     }
 
-    /// Ends the run: waits for its writes, makes every row visible, enters losses and books, and ends the files.
-    /// What was given up is taken back from the books first.
+    /// Ends the run: waits for its writes, makes every row visible, writes losses and counters, and ends the files.
+    /// Offered shots that could not be recorded are first subtracted from `books`.
     pub fn finish(mut self, mut books: Books) -> Result<Finished, StoreError> {
-        if self.keeper.is_none() {
+        if self.manager.is_none() {
             self.waiting.drain(..).for_each(|loss| self.current.loss(loss));
-            self.take_back(&mut books);
+            self.subtract_unrecorded(&mut books);
             let Some(stripe) = self.current.stripes.pop() else { return Err(no_part()) };
             let report = stripe.recorder.finish(&books)?;
             return Ok(Finished { report, given_up: std::mem::take(&mut self.given_up), removed: Removed::default() });
@@ -427,17 +432,17 @@ impl Set {
                 }
                 self.advance();
             }
-            if self.keeper.as_ref().is_some_and(Keeper::is_gone) {
+            if self.manager.as_ref().is_some_and(PartManager::is_gone) {
                 return Err(no_part());
             }
-            self.poll(Some(GLANCE))?;
+            self.poll(Some(POLL_INTERVAL))?;
         }
         let seconds = self.first_offer.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
         self.waiting.drain(..).for_each(|loss| self.current.loss(loss));
-        self.take_back(&mut books);
-        let Some(back) = self.close() else { return Err(no_part()) };
+        self.subtract_unrecorded(&mut books);
+        let Some(manager) = self.close() else { return Err(no_part()) };
         let current = std::mem::replace(&mut self.current, Part::new(0, Vec::new(), false));
-        let (mut report, removed) = back.end(current, &books)?;
+        let (mut report, removed) = manager.end(current, &books)?;
         report.seconds = seconds;
         if !self.short.is_zero() {
             self.warnings.push(format!(
@@ -451,8 +456,8 @@ impl Set {
         Ok(Finished { report, given_up: std::mem::take(&mut self.given_up), removed })
     }
 
-    /// Takes from the books what was given up, and enters notes.
-    fn take_back(&mut self, books: &mut Books) {
+    /// Moves shots that could not be recorded to the drop counters, and adds the counters of the whole run.
+    fn subtract_unrecorded(&mut self, books: &mut Books) {
         for given in &self.given_up {
             let stream = self.plan.run.links[given.link].stream;
             let Some(books) = books.streams.iter_mut().find(|books| books.stream == stream) else { continue };
@@ -473,23 +478,23 @@ impl Set {
         }
     }
 
-    /// Ends the second thread, and removes the part that nobody needs any more.
-    fn close(&mut self) -> Option<Back> {
-        let (back, news) = self.keeper.take()?.end();
-        for news in news {
-            if let News::Ready(part, (recorders, _)) = news {
+    /// Ends the background thread, and removes an allocated part that is unused.
+    fn close(&mut self) -> Option<ManagerThread> {
+        let (manager, notice) = self.manager.take()?.end();
+        for notice in notice {
+            if let Notice::Ready(part, (recorders, _)) = notice {
                 remove(&self.plan, part, recorders.iter().map(|(drive, _)| *drive));
             }
         }
         if let Next::Ready(part) = std::mem::replace(&mut self.next, Next::None) {
             remove(&self.plan, part.number, part.stripes.iter().map(|stripe| stripe.drive));
         }
-        back
+        manager
     }
 
-    /// Leaves nothing behind: for a run that never began.
+    /// Removes all files, for a run that never started.
     pub fn abandon(mut self) {
-        let files: Vec<PathBuf> = match self.keeper {
+        let files: Vec<PathBuf> = match self.manager {
             None => Vec::new(),
             Some(_) => self.current.stripes.iter().map(|s| self.plan.path(self.current.number, s.drive)).collect(),
         };
@@ -502,17 +507,17 @@ impl Set {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        // A run that broke off: what was written stays, what was only laid out does not.
+        // After an interrupted run, written parts stay and parts that were only allocated are removed.
         self.close();
     }
 }
 
-/// Rows that a run will have at most.
+/// Returns the maximum number of rows of a run, if limited.
 fn limit(plan: &Plan) -> Option<u64> {
     if plan.config.rolls() { plan.config.rows } else { Some(plan.config.recorder.rows) }
 }
 
-/// Removes files of a part that have no rows.
+/// Removes the files of a part without rows.
 fn remove(plan: &Plan, part: u32, drives: impl Iterator<Item = usize>) {
     for drive in drives {
         let _ = std::fs::remove_file(plan.path(part, drive));

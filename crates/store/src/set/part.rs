@@ -1,4 +1,4 @@
-//! One part of a run while it is being written: a recorder on each drive, taking turns.
+//! One part of a run while it is being written: one recorder on each drive, used in turn.
 
 use crate::StoreError;
 use crate::recorder::Recorder;
@@ -7,17 +7,17 @@ use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What is remembered of a row until readers see it, in case that its drive fails.
+/// Summary of a row, kept until the row is visible in case its drive fails.
 #[derive(Clone, Debug)]
-pub(super) struct Brief {
+pub(super) struct RowSummary {
     pub(super) number: u64,
-    /// Of each link: whether its shot was complete, if there was one.
+    /// For each link, `Some(true)` if its shot was complete; `None` without a shot.
     pub(super) shots: ArrayVec<Option<bool>, MAX_LINKS>,
-    /// Their numbers: one and the same, unless they were joined by stamps.
+    /// Shot numbers by link, all equal unless rows join shots by time stamp.
     pub(super) numbers: ArrayVec<u64, MAX_LINKS>,
 }
 
-impl Brief {
+impl RowSummary {
     pub(super) fn of(event: &Event) -> Self {
         let shots = event.shots.iter().map(|shot| shot.as_ref().map(|shot| shot.meta.is_complete()));
         let number = |shot: &Option<Shot>| shot.as_ref().map_or(event.number, |shot| shot.meta.number);
@@ -32,9 +32,9 @@ pub(super) struct Stripe {
     pub(super) recorder: Recorder,
     /// Rows offered.
     pub(super) offered: u64,
-    /// Rows that readers do not see yet.
-    unseen: VecDeque<Brief>,
-    /// All losses that were entered here.
+    /// Rows that are not visible yet.
+    unseen: VecDeque<RowSummary>,
+    /// Losses written to this file.
     losses: Vec<Loss>,
 }
 
@@ -47,51 +47,52 @@ impl Stripe {
     }
 }
 
-/// Takes what is not above a shot number out of a list of losses.
+/// Removes losses up to and including a shot number from a list and returns them.
 fn split_off(losses: &mut Vec<Loss>, number: u64) -> Vec<Loss> {
-    let mut due = Vec::new();
+    let mut taken = Vec::new();
     losses.retain_mut(|loss| {
         if loss.first > number {
             return true;
         }
         let count = loss.count.min(number - loss.first + 1);
-        due.push(Loss { count, ..*loss });
+        taken.push(Loss { count, ..*loss });
         loss.first += count;
         loss.count -= count;
         loss.count > 0
     });
-    due
+    taken
 }
 
 /// A part's file whose drive has failed.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) drive: usize,
-    /// Rows that readers will never see.
-    pub(super) unseen: VecDeque<Brief>,
-    /// Losses to be entered elsewhere.
+    /// Rows that will never be visible.
+    pub(super) unseen: VecDeque<RowSummary>,
+    /// Losses that must be written to another file.
     pub(super) losses: Vec<Loss>,
     pub(super) error: StoreError,
 }
 
-/// See the module.
+/// A part that is being written.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) number: u32,
     pub(super) stripes: Vec<Stripe>,
-    /// Drives that failed, and rows that readers see there.
+    /// Failed drives, with the number of rows visible on each.
     pub(super) failed: Vec<(usize, u64)>,
-    /// Rows offered, and rows that there is room for.
+    /// Rows offered.
     pub(super) offered: u64,
-    pub(super) room: u64,
-    /// The first and the last shot number.
+    /// Maximum number of rows.
+    pub(super) capacity: u64,
+    /// First and last shot number.
     pub(super) numbers: Option<(u64, u64)>,
-    /// The highest one: a sender that restarted may have begun to count anew.
+    /// Highest shot number, which may not be the last: a restarted sender counts from 0 again.
     pub(super) highest: Option<u64>,
-    /// Shots of each link, lost ones not counted.
+    /// Shots of each link, without lost ones.
     pub(super) shots: [u64; MAX_LINKS],
     pub(super) begun: Option<Instant>,
-    /// Whether a failed drive must be made up for.
+    /// Rows and losses are kept until visible, so that a failed drive's can be entered elsewhere.
     remembers: bool,
 }
 
@@ -100,7 +101,7 @@ impl Part {
         let least = recorders.iter().map(|(_, recorder)| recorder.remaining()).min().unwrap_or(0);
         // Files that come later in a turn may have one row less.
         let turn = recorders.iter().take_while(|(_, recorder)| recorder.remaining() > least).count() as u64;
-        let room = least * recorders.len() as u64 + turn;
+        let capacity = least * recorders.len() as u64 + turn;
         let stripe =
             |(drive, recorder)| Stripe { drive, recorder, offered: 0, unseen: VecDeque::new(), losses: Vec::new() };
         Self {
@@ -108,7 +109,7 @@ impl Part {
             stripes: recorders.into_iter().map(stripe).collect(),
             failed: Vec::new(),
             offered: 0,
-            room,
+            capacity,
             numbers: None,
             highest: None,
             shots: [0; MAX_LINKS],
@@ -117,45 +118,46 @@ impl Part {
         }
     }
 
-    /// Whether it takes no further row: all are taken, or a drive has failed.
+    /// Returns `true` if the part accepts no further row: it is full, or a drive has failed.
     pub(super) fn is_closed(&self) -> bool {
-        self.offered >= self.room || !self.failed.is_empty()
+        self.offered >= self.capacity || !self.failed.is_empty()
     }
 
-    /// Takes an event as the next row, unless its drive is busy. Losses of numbers up to `due` stand before it.
-    pub(super) fn offer(&mut self, event: Event, due: u64, losses: &mut Vec<Loss>) -> Result<(), Event> {
+    /// Writes an event as the next row; returns it if its drive is busy. Losses with numbers up to `up_to` are entered
+    /// before it.
+    pub(super) fn offer(&mut self, event: Event, up_to: u64, losses: &mut Vec<Loss>) -> Result<(), Event> {
         if self.is_closed() || self.stripes.is_empty() {
             return Err(event);
         }
         let turn = (self.offered % self.stripes.len() as u64) as usize;
         let stripe = &mut self.stripes[turn];
-        let brief = Brief::of(&event);
-        // Losses first: whoever sees the row then finds every number before it. If the event has to wait, they
-        // are where they belong already.
-        split_off(losses, due).into_iter().for_each(|loss| stripe.loss(loss, self.remembers));
+        let summary = RowSummary::of(&event);
+        // Losses are entered first, so that a reader that sees the row finds every number before it. If the event is
+        // returned, they are already in the right file.
+        split_off(losses, up_to).into_iter().for_each(|loss| stripe.loss(loss, self.remembers));
         stripe.recorder.offer(event)?;
         stripe.offered += 1;
         self.begun.get_or_insert_with(Instant::now);
         self.offered += 1;
-        self.numbers = Some((self.numbers.map_or(brief.number, |(first, _)| first), brief.number));
-        self.highest = self.highest.max(Some(brief.number));
-        for (count, shot) in self.shots.iter_mut().zip(&brief.shots) {
+        self.numbers = Some((self.numbers.map_or(summary.number, |(first, _)| first), summary.number));
+        self.highest = self.highest.max(Some(summary.number));
+        for (count, shot) in self.shots.iter_mut().zip(&summary.shots) {
             *count += u64::from(shot.is_some());
         }
         if self.remembers {
-            stripe.unseen.push_back(brief);
+            stripe.unseen.push_back(summary);
         }
         Ok(())
     }
 
-    /// Enters a loss that no further event follows.
+    /// Enters a loss that is not followed by an event.
     pub(super) fn loss(&mut self, loss: Loss) {
         if let Some(stripe) = self.stripes.first_mut() {
             stripe.loss(loss, self.remembers);
         }
     }
 
-    /// Reaps what has been written, waiting for at most so long. A drive that has failed comes back.
+    /// Reaps completed writes, blocking for at most `wait`. Returns the state of a drive that has failed.
     pub(super) fn poll(&mut self, wait: Option<Duration>) -> Result<(), Box<Failed>> {
         let turn = (self.offered % self.stripes.len().max(1) as u64) as usize;
         for index in 0..self.stripes.len() {
@@ -177,30 +179,31 @@ impl Part {
         let rows = recorder.visible();
         self.failed.push((drive, rows));
         self.offered -= unseen.len() as u64;
-        for brief in &unseen {
-            for (count, shot) in self.shots.iter_mut().zip(&brief.shots) {
+        for summary in &unseen {
+            for (count, shot) in self.shots.iter_mut().zip(&summary.shots) {
                 *count -= u64::from(shot.is_some());
             }
         }
         Failed { drive, unseen, losses, error }
     }
 
-    /// Whether every row of it is seen by readers.
+    /// Returns `true` if every row is visible.
     pub(super) fn is_settled(&self) -> bool {
         self.stripes.iter().all(|stripe| stripe.recorder.visible() == stripe.offered)
     }
 
-    /// Rows that readers see.
+    /// Number of visible rows.
     pub(super) fn visible(&self) -> u64 {
         let failed: u64 = self.failed.iter().map(|(_, rows)| rows).sum();
         self.stripes.iter().map(|stripe| stripe.recorder.visible()).sum::<u64>() + failed
     }
 
-    /// Rows offered whose data is not in the files yet.
+    /// Number of offered rows whose data is not written yet.
     pub(super) fn pending(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.recorder.pending()).sum()
     }
 
+    /// Stops or resumes making rows visible.
     pub(super) fn hold(&mut self, held: bool) {
         self.stripes.iter_mut().for_each(|stripe| stripe.recorder.hold(held));
     }

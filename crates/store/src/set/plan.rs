@@ -1,10 +1,10 @@
-//! Where the files of a run stand, and how large they are.
+//! Names and sizes of the files of a run.
 
 use crate::StoreError;
 use crate::beneath::{has_name, open_regular};
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{ALIGN, check_target, folder};
-use crate::lock::Held;
+use crate::lock::FileLock;
 use crate::master::Master;
 use crate::master::stretch::share;
 use crate::nvme::{self, Target};
@@ -17,53 +17,53 @@ use shotline_memory::Regions;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Parts of a bounded run, if nobody says how large one is.
-const KEPT_PARTS: u64 = 8;
-/// A bounded run has at least a part that has ended, one that is being written and one that is laid out.
-const LEAST_PARTS: u64 = 3;
+/// Number of parts of a bounded run without a configured part size.
+const DEFAULT_PARTS: u64 = 8;
+/// Minimum number of parts of a bounded run: one that has ended, one being written and one allocated.
+const MIN_PARTS: u64 = 3;
 
-/// When a part ends and the next one begins: at whatever comes first.
+/// Limits of a part: the first limit reached ends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Roll {
-    /// Bytes of a file.
+    /// Size of a file in bytes.
     pub bytes: Option<u64>,
-    /// Time since the part's first shot came.
+    /// Time since the part's first row.
     pub after: Option<Duration>,
-    /// Rows of a part.
+    /// Number of rows.
     pub rows: Option<u64>,
 }
 
-/// How a run is recorded.
+/// Configuration of a run's files.
 #[derive(Clone, Debug)]
 pub struct SetConfig {
-    /// One file for each drive. A run of one file has that name; of a run of several the first is the master's, and
-    /// the parts have numbered names beside each.
+    /// One path for each drive. A run of one file has that path. In a run of several the first is the master, and the
+    /// parts have numbered names in the folder of each path.
     pub outs: Vec<PathBuf>,
-    /// How each file is recorded. Its rows are those of the whole run, or of one part if only time ends parts.
+    /// Configuration of each file. Its `rows` are those of the whole run, or of one part if parts end by time only.
     pub recorder: RecorderConfig,
-    /// When the next part begins; never, if nothing is said.
+    /// Limits of a part; the default has none.
     pub roll: Roll,
-    /// Bytes that the whole run may take on all drives together: the oldest parts go.
+    /// Maximum size of the whole run in bytes, over all drives: the oldest parts are removed.
     pub keep: Option<u64>,
-    /// Rows that will come at most, if that is known.
+    /// Maximum number of rows of the run, if known.
     pub rows: Option<u64>,
 }
 
 impl SetConfig {
-    /// Whether one plain file is all.
+    /// Returns `true` for a run of one file without parts.
     pub fn is_single(&self) -> bool {
         self.outs.len() == 1 && !self.rolls()
     }
-    /// Whether parts follow one another.
+    /// Returns `true` if the run has consecutive parts.
     pub fn rolls(&self) -> bool {
         self.roll != Roll::default() || self.keep.is_some()
     }
-    /// Where the master is, or the only file.
+    /// Returns the path of the master, or of the only file.
     pub fn master(&self) -> &Path {
         &self.outs[0]
     }
 
-    /// Refuses what cannot become a recording, before anything is written.
+    /// Checks that a recording can be created, before anything is written.
     pub fn check(&self) -> Result<(), StoreError> {
         if self.outs.is_empty() {
             return Err(StoreError::Run("expected a file to record to, found none".into()));
@@ -92,7 +92,8 @@ impl SetConfig {
         self.earlier(Master::read(self.master()).ok().flatten().as_ref()).map(|_| ())
     }
 
-    /// The parts of the run that is to be replaced. A file that only has a part's name may be anything: it is refused.
+    /// Returns the parts of the run that is replaced. Fails if a file has the name of a part and is not one of that
+    /// run.
     fn earlier(&self, master: Option<&Master>) -> Result<Vec<PathBuf>, StoreError> {
         let mut old = Vec::new();
         for out in &self.outs {
@@ -111,24 +112,24 @@ impl SetConfig {
         Ok(old)
     }
 
-    /// All files of an earlier run of this name. Refused if it may not be overwritten, or is in use. The master is claimed
-    /// before its parts are listed: until then a recorder may end some and begin others.
-    pub(super) fn replaced(&self) -> Result<Replaced, StoreError> {
+    /// Returns all files of an earlier run of this name. Fails if they must not be overwritten or are in use. The
+    /// master is locked before its parts are listed: until then a recorder may end some and create others.
+    pub(super) fn replaced(&self) -> Result<EarlierRun, StoreError> {
         self.check()?;
         let name = self.master();
-        let master = match Held::claim(name) {
+        let master = match FileLock::exclusive(name) {
             Err(StoreError::Io { source: Errno::NOENT, .. }) => None,
             claimed => Some(claimed?),
         };
         let read = master.as_ref().and_then(|master| Master::read_claimed(master, name).ok().flatten());
         let parts = self.earlier(read.as_ref())?;
         for part in &parts {
-            drop(Held::claim(part)?);
+            drop(FileLock::exclusive(part)?);
         }
-        Ok(Replaced { parts, master: master.map(|held| (name.to_owned(), held)) })
+        Ok(EarlierRun { parts, master: master.map(|held| (name.to_owned(), held)) })
     }
 
-    /// Drives that are one and the same, in words.
+    /// Returns a warning if two drives are the same file system.
     pub(super) fn shared_drives(&self) -> Option<String> {
         let devices: Vec<_> = self.outs.iter().map(|out| device(folder(out))).collect();
         let (later, first) = (1..devices.len()).find_map(|later| {
@@ -144,27 +145,27 @@ impl SetConfig {
 
 /// The files of an earlier run.
 #[derive(Debug)]
-pub(super) struct Replaced {
+pub(super) struct EarlierRun {
     parts: Vec<PathBuf>,
-    /// Claimed, if there is one.
-    master: Option<(PathBuf, Held)>,
+    /// The master with its exclusive lock, if it exists.
+    master: Option<(PathBuf, FileLock)>,
 }
 
-impl Replaced {
-    /// All of them.
+impl EarlierRun {
+    /// Returns the paths of all files.
     pub(super) fn files(&self) -> Vec<&Path> {
         self.parts.iter().chain(self.master.iter().map(|(path, _)| path)).map(PathBuf::as_path).collect()
     }
-    /// Whether its master has the name that the new one is to get.
+    /// Returns `true` if a master exists that the new one replaces.
     pub(super) fn has_master(&self) -> bool {
         self.master.is_some()
     }
-    /// Removes the parts. The master stays, and with it the name is taken, until the new one is there.
+    /// Removes the parts. The master stays and reserves the name until the new one replaces it.
     pub(super) fn clear_parts(&self) -> Result<(), StoreError> {
         self.parts.iter().try_for_each(|part| remove(part))
     }
-    /// Removes the master too, of which nothing is left, if there will be no new one.
-    pub(super) fn forgo(self) {
+    /// Removes the master too, whose parts are removed, if no new one follows.
+    pub(super) fn discard(self) {
         let _ = self.master.filter(|(path, held)| has_name(held.file(), path)).map(|(path, _)| remove(&path));
     }
 }
@@ -173,13 +174,13 @@ fn remove(file: &Path) -> Result<(), StoreError> {
     std::fs::remove_file(file).map_err(|source| StoreError::Create { path: file.to_owned(), source })
 }
 
-/// A run whose files are known.
+/// Names and sizes of the files of one run.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) config: SetConfig,
     pub(super) run: RunInfo,
     pub(super) regions: Regions,
-    /// Rows of a part, all its files together.
+    /// Rows of a part, over all its files.
     pub(super) part_rows: u64,
 }
 
@@ -188,7 +189,7 @@ impl Plan {
         let drives = config.outs.len() as u64;
         let mut rows = config.recorder.rows;
         if config.rolls() {
-            let by_bound = config.keep.filter(|_| config.roll.rows.is_none()).map(|keep| keep / KEPT_PARTS / drives);
+            let by_bound = config.keep.filter(|_| config.roll.rows.is_none()).map(|keep| keep / DEFAULT_PARTS / drives);
             let file_bytes = config.roll.bytes.or(by_bound);
             let by_size = match file_bytes {
                 Some(bytes) => Some(drives * rows_within(run, bytes)?),
@@ -202,14 +203,14 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Refuses drives that have no room for a first part of so many rows, or that a bounded run would fill before it
-    /// reaches its bound. `replaced` are files that will be gone by then.
+    /// Fails if a drive has too little free space for a first part of `rows` rows, or for its share of a bounded run.
+    /// `replaced` are files that are removed first.
     pub(super) fn check_space(&self, rows: u64, replaced: &[&Path]) -> Result<(), StoreError> {
         let drives = self.drives() as u64;
         let row: u64 = self.run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
         let devices: Vec<_> = self.config.outs.iter().map(|out| device(folder(out))).collect();
         for (drive, out) in self.config.outs.iter().enumerate() {
-            // Drives that are one file system share what is free.
+            // Drives on the same file system share its free space.
             let here =
                 |of: u64| devices[of as usize] == devices[drive] && (of == drive as u64 || devices[drive].is_some());
             let on_drive =
@@ -231,10 +232,10 @@ impl Plan {
         Ok(())
     }
 
-    /// Refuses a bound that the run cannot keep.
+    /// Fails if the bound is too small for the minimum number of parts.
     fn check_bound(&self) -> Result<(), StoreError> {
         let Some(keep) = self.config.keep else { return Ok(()) };
-        let least = LEAST_PARTS * self.part_bound(self.part_rows) + self.spare();
+        let least = MIN_PARTS * self.part_bound(self.part_rows) + self.spare();
         if keep < least { Err(StoreError::Keep { keep, least }) } else { Ok(()) }
     }
 
@@ -242,7 +243,7 @@ impl Plan {
         self.config.outs.len()
     }
 
-    /// A file of the run.
+    /// Returns the path of a file of the run.
     pub(super) fn path(&self, part: u32, drive: usize) -> PathBuf {
         let out = &self.config.outs[drive];
         let stem = out.file_stem().unwrap_or_default().to_string_lossy();
@@ -251,7 +252,7 @@ impl Plan {
         out.with_file_name(format!("{stem}-{part:05}{stripe}{ending}"))
     }
 
-    /// Its name in the master: relative where both lie in one folder, so that the folder can be moved.
+    /// Returns a file's name in the master: relative if both are in one folder, so that the folder can be moved.
     pub(super) fn name(&self, part: u32, drive: usize) -> String {
         let path = self.path(part, drive);
         let (own, master) = (canonical(folder(&path)), canonical(folder(self.config.master())));
@@ -259,31 +260,31 @@ impl Plan {
         if own == master { name } else { own.join(name) }.to_string_lossy().into_owned()
     }
 
-    /// What a file of the run says of itself. Shots that were removed before it came have numbers up to `stale_to`.
+    /// Returns the metadata of a file. `stale_to` is the highest shot number removed before it was created.
     pub(super) fn info(&self, part: u32, drive: usize, stale_to: Option<u64>) -> RunInfo {
         let place = PartInfo { part, stripe: drive as u32, stripes: self.drives() as u32, stale_to };
         RunInfo { part: Some(place), ..self.run.clone() }
     }
 
-    /// Bytes that a part of so many rows takes at most.
+    /// Returns an upper bound of the size of a part of `rows` rows, in bytes.
     pub(super) fn part_bound(&self, rows: u64) -> u64 {
         let drives = self.drives() as u64;
         (0..drives).map(|drive| file_bound(&self.run, share(rows, drive, drives).max(1))).sum()
     }
 
-    /// Bytes that are kept free of a bounded run: the tables of a part are written anew when it ends, and the master
-    /// beside its predecessor.
+    /// Returns the bytes kept free in a bounded run: ending a part rewrites its tables, and a new master is written
+    /// next to the old one.
     pub(super) fn spare(&self) -> u64 {
         let data: u64 = self.run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
         self.part_bound(self.part_rows).saturating_sub(data * self.part_rows) + (1 << 20)
     }
 }
 
-/// Bytes that a file of so many rows takes at most (`layout` places them: data, chunk indexes, tables).
+/// Returns an upper bound of the size of a file of `rows` rows (data, chunk indexes, tables; see `layout`), in bytes.
 fn file_bound(run: &RunInfo, rows: u64) -> u64 {
     let links = run.links.len() as u64;
     let data: u64 = run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
-    // A chunk has 48 bytes in its index, and there are three levels of nodes of up to 12.4 kB.
+    // An index has 48 bytes per chunk, in three levels of nodes of up to 12.4 kB.
     let index = rows * links * 50 + links * (40 << 10);
     let chunk = rows.min(1024).next_power_of_two();
     let row = |packets| RowFormat::new(packets, "").bytes() as u64 + 1;
@@ -291,12 +292,12 @@ fn file_bound(run: &RunInfo, rows: u64) -> u64 {
     let losses = (rows * links).clamp(256, 1 << 18).next_multiple_of(256) * LOSS_BYTES as u64;
     let books = 256 * BOOK_BYTES as u64;
     let head = (128 << 10) + run.config.len() as u64 + run.notes.len() as u64;
-    // A compressed run has a row of zeros in front.
+    // A compressed run has a row of zeros before the data.
     let rows = rows + u64::from(run.codec.is_some());
     (rows * data + index + tables + losses + books + head + (96 << 10)).next_multiple_of(ALIGN)
 }
 
-/// The most rows that a file of so many bytes holds.
+/// Returns the maximum number of rows of a file of `bytes` bytes.
 fn rows_within(run: &RunInfo, bytes: u64) -> Result<u64, StoreError> {
     let least = file_bound(run, 1);
     if bytes < least {
@@ -313,18 +314,18 @@ fn rows_within(run: &RunInfo, bytes: u64) -> Result<u64, StoreError> {
     Ok(holds)
 }
 
-/// Whether two names are of one file that is to be.
+/// Returns `true` if two paths of files that may not exist are the same.
 fn same(a: &Path, b: &Path) -> bool {
     let real = |path: &Path| folder(path).canonicalize().unwrap_or_else(|_| folder(path).to_owned());
     a.file_name() == b.file_name() && real(a) == real(b)
 }
 
-/// The file system of a folder.
+/// Returns the device number of a folder's file system.
 fn device(folder: &Path) -> Option<u64> {
     rustix::fs::stat(folder).ok().map(|stat| stat.st_dev)
 }
 
-/// Which part of a run a file is; none if it is no part, or of another run, or cannot be read.
+/// Reads a file's position in the run; `None` if it is not a part, belongs to another run, or cannot be read.
 fn part_info(path: &Path, run_id: &str) -> Option<PartInfo> {
     let file = open_regular(path, OFlags::RDONLY).ok()?;
     let run = RunInfo::read(&open_same(&file).ok()?, &file, path).ok()?;
@@ -335,12 +336,12 @@ pub(super) fn canonical(folder: &Path) -> PathBuf {
     folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
 }
 
-/// Files that have the name of a part of this run, and which part that is.
+/// Lists files that have the name of a part of this run, with the part number in the name.
 pub(super) fn parts_beside(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     parts_named(out, |name| Some(name))
 }
 
-/// Parts of this run that were being laid out when their program was killed: they have no name yet.
+/// Lists hidden files of parts that were being allocated when their program was killed.
 pub(super) fn hidden_parts_beside(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     parts_named(out, |name| name.strip_prefix('.')?.strip_suffix(".new"))
 }
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_larger_than_its_bound_and_the_bound_is_near() {
+    fn file_bound_is_a_tight_upper_bound() {
         let folder = tempfile::tempdir().unwrap();
         for (links, channels, samples) in [(1, 2, 8), (2, 16, 300), (8, 16, 100), (1, 96, 2000)] {
             let run = run(links, channels, samples);
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_rows_as_fit_are_found() {
+    fn rows_within_returns_the_maximum() {
         let run = run(2, 96, 500);
         let rows = rows_within(&run, 64 << 20).unwrap();
         assert!(file_bound(&run, rows) <= 64 << 20 && file_bound(&run, rows + 1) > 64 << 20, "{rows}");
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn only_numbered_names_of_this_run_are_its_parts() {
+    fn parts_are_found_by_their_numbered_names() {
         let folder = tempfile::tempdir().unwrap();
         let of_run = ["run-00000.h5", "run-00001-s3.h5", "run-123456.h5"];
         let others = ["run.h5", "run-0001.h5", "run-00001.hdf", "other-00001.h5", "run-00001-s.h5", "run-x0001.h5"];

@@ -1,52 +1,54 @@
-//! Mends a run that broke off: each of its files, then the master.
+//! Recovery of an interrupted run: each of its files, then the master.
 //!
-//! A master is a file like any other, and may come from anywhere: no file is opened for writing because it names it, but
-//! because it lies in a folder of the user's choice and says of itself that it is this part of this run ([`Files`]).
-//! What holds a shot is never removed.
+//! The contents of a master are untrusted: a file that it names is opened for writing only if it is in a folder that
+//! the user chose and its own attributes say that it is this part of this run ([`Files`]). A file that holds a shot is
+//! never removed.
 
-use super::files::{Files, Named, OfRun, Removable};
+use super::files::{Files, NamedFile, Removable, RunFile};
 use crate::StoreError;
 use crate::layout::{self, Opened};
-use crate::lock::Held;
+use crate::lock::FileLock;
 use crate::master::stretch::{share, there, unbroken};
 use crate::master::{FileEntry, Master, State};
 use crate::nvme::Target;
-use crate::recover::{self as file, Others, Progress, Recovered};
+use crate::recover::{self as file, Progress, Recovered, SiblingFiles};
 use crate::runs::Run;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What [`recover`] found and did.
+/// Result of [`recover`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecoveredRun {
-    /// The master; none of a recording of one file.
+    /// Path of the master; `None` for a recording of one file.
     pub master: Option<PathBuf>,
-    /// Nothing was changed: this is what recovery would do.
+    /// Nothing was changed; the result describes what recovery would do.
     pub dry_run: bool,
-    /// Every file, and what was done to it.
+    /// Result for each file.
     #[serde(skip)]
     pub files: Vec<Recovered>,
-    /// Rows of the run.
+    /// Number of rows of the run.
     pub rows: u64,
-    /// Rows in its files that stand behind a gap on another drive: they stay there, and are no part of the run.
+    /// Rows after a gap on another drive: they stay in their files and are not rows of the run.
     pub behind_gaps: u64,
-    /// The master is written anew.
+    /// The master was rewritten.
     pub rewritten: bool,
-    /// Files of the run that hold no shot, or never got a name, and are removed: laid out for a part that never began, or
-    /// given up by a bounded run and about to become another part.
+    /// Removed files of the run, which hold no shot or are hidden: allocated for a part that never started, or evicted
+    /// by a bounded run and reserved for another part.
     pub removed: Vec<PathBuf>,
-    /// Files beside the run's that are left as they are: parts that a bounded run had given up and that still hold shots,
-    /// and what has the hidden name of a part and is not known to be of this run.
+    /// Other files, left unchanged: evicted parts of a bounded run that still hold shots, and files with the hidden
+    /// name of a part that are not known to be of this run.
     pub left: Vec<PathBuf>,
-    /// Files of the run that are missing, cannot be read, or belong to another run: nothing is done to them, and the
-    /// master says of their parts what it said before.
+    /// Listed files that are missing, cannot be read, or belong to another run: they are left unchanged, and so are the
+    /// master's entries of their parts.
     pub skipped: Vec<PathBuf>,
 }
 
-/// Makes every file of a run that broke off sound, and has the master show them; a recording of one file in the same way.
-/// Files are looked for in the master's folder and in the folders of `drives`, and nowhere else. Refused while a program
-/// still records. See [`crate::recover`], also for `progress`.
+/// Repairs every file of an interrupted run and updates the master; accepts a recording of one file too. Files are
+/// searched in the master's folder and the folders of `drives` only. See [`crate::recover`], also for `progress`.
+///
+/// # Errors
+/// Fails with [`StoreError::InUse`] while a program still records.
 pub fn recover(
     path: &Path,
     drives: &[PathBuf],
@@ -58,8 +60,8 @@ pub fn recover(
         let rows = one.rows;
         return Ok(RecoveredRun { files: vec![one], rows, dry_run, ..RecoveredRun::default() });
     }
-    // Read again under the lock: from here on no other program changes it, or the run.
-    let claimed = Held::claim(path)?;
+    // Read again under the lock, which keeps other programs from changing the master or the run.
+    let claimed = FileLock::exclusive(path)?;
     let master = Master::read_claimed(&claimed, path)?;
     let mut master = master.ok_or_else(|| StoreError::InUse { path: path.to_owned() })?;
     let draft = Master::check_draft(path)?;
@@ -81,28 +83,28 @@ pub fn recover(
         let (part, rest) = master.files[first..].split_at_mut(end - first);
         let following = rest.chunk_by(|a, b| a.part == b.part).next().unwrap_or_default();
         let following = losses_before(&files, following)?;
-        // Numbers of a part that is neither listed nor there are not lost, either.
+        // Shot numbers of a part that is neither listed nor found are not losses of this one.
         let number = part.first().map(|entry| entry.part);
         begins = begins.filter(|_| number == part_before.map(|before: u32| before + 1));
         part_before = number;
-        let among = Others { taken: &following, begins, filled_elsewhere: false };
+        let among = SiblingFiles { taken: &following, begins, filled_elsewhere: false };
         let skipped = done.skipped.len();
-        let behind = recover_part(&files, part, (dry_run, progress), among, &mut done)?;
-        // Numbers of a file that is not there are not lost: the next part does not begin behind them.
-        begins = if done.skipped.len() == skipped { behind.or(begins) } else { None };
+        let end_number = recover_part(&files, part, (dry_run, progress), among, &mut done)?;
+        // Shot numbers of a missing file are not losses, so the next part's do not start after them.
+        begins = if done.skipped.len() == skipped { end_number.or(begins) } else { None };
         first = end;
     }
     done.rows = master.files.iter().map(|entry| entry.rows).sum();
     done.rewritten = master.files != before;
     if done.rewritten {
         done.removed.extend(draft);
-    } else if let Some(draft) = draft.and_then(Named::of_master) {
+    } else if let Some(draft) = draft.and_then(NamedFile::of_master) {
         match files.draft(draft) {
             Ok(removable) => others.remove.push(removable),
             Err(named) => done.left.push(named.path),
         }
     }
-    // The new one is locked before it has the name.
+    // `write` locks the new master before it renames it.
     let _held = if done.rewritten && !dry_run { Some(master.write(path, true)?) } else { None };
     for removable in others.remove {
         if !dry_run {
@@ -113,11 +115,11 @@ pub fn recover(
     Ok(done)
 }
 
-/// Numbers below a part's first row that its losses name: what a drive lost that failed in the part before.
+/// Returns the losses of a part with numbers below its first row: those of a drive that failed in the previous part.
 fn losses_before(files: &Files, part: &[FileEntry]) -> Result<Vec<Run>, StoreError> {
     let (mut runs, mut first) = (Vec::new(), u64::MAX);
     for entry in part {
-        let Some(OfRun { opened, .. }) = files.find(entry)? else { continue };
+        let Some(RunFile { opened, .. }) = files.find(entry)? else { continue };
         if opened.visible_rows()? > 0 {
             first = number(&opened, 0)?.map_or(first, |number| first.min(number));
         }
@@ -126,18 +128,18 @@ fn losses_before(files: &Files, part: &[FileEntry]) -> Result<Vec<Run>, StoreErr
     Ok(runs.iter().map(|run: &Run| (run.0, run.1.min(first))).filter(|run| run.0 < run.1).collect())
 }
 
-/// The shot number of a row; none if the row is not as it was written.
+/// Reads the shot number of a row; `None` if the row is invalid.
 fn number(opened: &Opened, row: u64) -> Result<Option<u64>, StoreError> {
     let bytes = layout::table_rows(&opened.file, opened.layout.shots[0], row..row + 1, &opened.path)?;
     Ok(opened.layout.formats[0].parse(&bytes).map(|row| row.number))
 }
 
-/// The files of one part, which stand side by side: what one has, the others need not. Returns the number behind its last.
+/// Recovers the files of one part, each of which holds a share of the rows. Returns the number after the last shot.
 fn recover_part(
     files: &Files,
     part: &mut [FileEntry],
     (dry_run, progress): (bool, &Progress<'_>),
-    among: Others<'_>,
+    among: SiblingFiles<'_>,
     done: &mut RecoveredRun,
 ) -> Result<Option<u64>, StoreError> {
     let mut found = Vec::new();
@@ -153,21 +155,21 @@ fn recover_part(
     let all_there = found.len() == part.len();
     let mut numbers: Vec<Vec<Run>> = Vec::new();
     if found.len() > 1 {
-        for OfRun { run, opened, .. } in &mut found {
-            numbers.push(file::recover_among(run, opened, true, progress, Others::default())?.numbers);
+        for RunFile { run, opened, .. } in &mut found {
+            numbers.push(file::recover_among(run, opened, true, progress, SiblingFiles::default())?.numbers);
         }
     }
     let (mut seen, mut end) = (Vec::new(), None);
-    for (index, OfRun { run, opened, .. }) in found.iter_mut().enumerate() {
+    for (index, RunFile { run, opened, .. }) in found.iter_mut().enumerate() {
         let others = numbers.iter().enumerate().filter(|(other, _)| *other != index);
         let taken: Vec<Run> = others.flat_map(|(_, runs)| runs).chain(among.taken).copied().collect();
-        // What nobody accounts for may be in a file that is not there.
-        let others = Others { taken: &taken, filled_elsewhere: index > 0 || !all_there, ..among };
+        // Numbers that no file accounts for may be in a missing file.
+        let others = SiblingFiles { taken: &taken, filled_elsewhere: index > 0 || !all_there, ..among };
         let one = file::recover_among(run, opened, dry_run, progress, others)?;
         end = end.max(one.numbers.last().map(|run| run.1));
         seen.push(one);
     }
-    // A drive may only be away: then the master goes on to say what it has.
+    // A missing drive may only be disconnected: then the master's entries stay.
     if all_there {
         done.behind_gaps += enter(part, &found, &seen, dry_run)?;
     }
@@ -175,8 +177,8 @@ fn recover_part(
     Ok(end)
 }
 
-/// Has the master's entries of a part say what its files hold. Returns how many rows stand behind a gap.
-fn enter(part: &mut [FileEntry], found: &[OfRun], seen: &[Recovered], dry_run: bool) -> Result<u64, StoreError> {
+/// Updates the master's entries of a part to what its files hold. Returns the number of rows after a gap.
+fn enter(part: &mut [FileEntry], found: &[RunFile], seen: &[Recovered], dry_run: bool) -> Result<u64, StoreError> {
     let listed: Vec<u64> = part.iter().map(|entry| entry.rows).collect();
     let there_are: Vec<u64> = seen.iter().map(|one| one.rows).collect();
     let live = part.iter().any(|entry| entry.state == State::Live);
@@ -204,15 +206,15 @@ fn enter(part: &mut [FileEntry], found: &[OfRun], seen: &[Recovered], dry_run: b
     Ok(all)
 }
 
-/// Files that are no part of a run.
+/// Files that are not listed in a run.
 #[derive(Debug, Default)]
 struct OthersOfRun {
     remove: Vec<Removable>,
     left: Vec<PathBuf>,
 }
 
-/// Parts of which the master does not know: those that have something are entered, unless a bounded run had given them up.
-/// Returns what else is there.
+/// Enters unlisted parts that have rows into the master, unless a bounded run had evicted them. Returns the other
+/// files.
 fn enter_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> Result<OthersOfRun, StoreError> {
     let mut others = OthersOfRun::default();
     let listed: BTreeSet<u32> = master.files.iter().map(|entry| entry.part).collect();
@@ -221,9 +223,9 @@ fn enter_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -
     let mut parts: BTreeMap<u32, Vec<(FileEntry, Removable)>> = BTreeMap::new();
     for named in files.named()?.into_iter().filter(|named| !is_listed(named.part)) {
         let Some(mut file) = files.open(&named)?.filter(|file| !is_listed(file.place.part.into())) else { continue };
-        let OfRun { place, run, opened, name } = &mut file;
-        // Shots may have been written while their rows were held back.
-        let rows = file::recover_among(run, opened, true, progress, Others::default())?.rows;
+        let RunFile { place, run, opened, name } = &mut file;
+        // Shots may have been written before their rows became visible.
+        let rows = file::recover_among(run, opened, true, progress, SiblingFiles::default())?.rows;
         let (part, stripe, bytes) = (place.part, place.stripe, opened.file.bytes());
         let file_name = std::mem::take(name);
         let entry =

@@ -1,11 +1,11 @@
-//! What of a file is in the page cache.
+//! Page cache residency of a file.
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 
-/// The call's number, the same on every architecture.
+/// Number of the system call, the same on every architecture.
 const CACHESTAT: libc::c_long = 451;
 
-/// Bytes of the range whose pages are in memory; none if this kernel (before 6.5) cannot tell.
+/// Returns the number of bytes of the range that are in the page cache; `None` on kernels before 6.5.
 pub fn cached_bytes(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
     let range = [offset, len];
     // Pages in the cache, dirty, under writeback, evicted, recently evicted.

@@ -1,4 +1,5 @@
-//! What slots are written to: an io_uring ([`Ring`](super::ring::Ring)), or memory ([`Mapped`](super::mapped::Mapped)).
+//! Interface for writing slots, by io_uring ([`Ring`](super::ring::Ring)) or to memory
+//! ([`Mapped`](super::mapped::Mapped)).
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -8,43 +9,44 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What has happened.
+/// Completion of an operation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Done {
-    /// All bytes of a write are in the file, or it failed.
+    /// A write has completed with all its bytes, or failed.
     Write {
-        /// Its tag.
+        /// Tag of the write.
         tag: u64,
-        /// How it went.
+        /// Result of the write.
         result: Result<(), Errno>,
     },
-    /// The data written before a sync is durable, or that failed.
+    /// A sync has completed: all data written before it is durable, or it failed.
     Sync(Result<(), Errno>),
-    /// Someone woke the drive.
+    /// Another thread has ended the wait.
     Woken,
 }
 
 /// Writes pool buffers to one file. Call order: [`Self::write`] any number of times, [`Self::submit`], and
-/// [`Self::poll`] until everything is told.
+/// [`Self::poll`] until all completions are reported.
 pub trait Drive: std::fmt::Debug + Send {
-    /// What ends a wait from another thread.
+    /// Returns the handle that ends a wait from another thread.
     fn wake(&self) -> &Arc<Wake>;
-    /// Writes that can be queued now.
-    fn room(&self) -> usize;
-    /// Queues the first `len` bytes of a buffer for `at` in the file; gives the buffer back if there is no room.
+    /// Returns the number of writes that can be queued now.
+    fn available(&self) -> usize;
+    /// Queues a write of the first `len` bytes of a buffer at file offset `at`; returns the buffer if the queue is
+    /// full.
     fn write(&mut self, buffer: Buffer, len: u32, at: u64, tag: u64) -> Result<(), Buffer>;
-    /// Queues a sync of what has been written; false if one is under way.
+    /// Queues a sync of all written data; returns `false` if one is in flight.
     fn sync(&mut self) -> bool;
-    /// Hands queued work on.
+    /// Submits queued work.
     fn submit(&mut self) -> io::Result<()>;
-    /// Waits at most `wait` for something to happen (none: not at all), then tells all that has.
-    fn poll(&mut self, wait: Option<Duration>, tell: &mut dyn FnMut(Done)) -> io::Result<()>;
+    /// Blocks for at most `wait` for a completion (`None`: without blocking), then calls `on_done` for each.
+    fn poll(&mut self, wait: Option<Duration>, on_done: &mut dyn FnMut(Done)) -> io::Result<()>;
 }
 
-/// A drive, and why shot buffers are not registered with it, if so.
-pub type Made = (Box<dyn Drive>, Option<io::Error>);
+/// A drive, and the error if shot buffers could not be registered with it.
+pub type DriveSetup = (Box<dyn Drive>, Option<io::Error>);
 
-/// A descriptor whose writing ends a wait.
+/// Eventfd that ends a wait of [`Drive::poll`].
 #[derive(Debug)]
 pub struct Wake(OwnedFd);
 
@@ -52,12 +54,12 @@ impl Wake {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
-    /// Ends the current wait, or the next one.
+    /// Ends the current wait, or the next one if there is none.
     pub fn wake(&self) {
-        // The descriptor is ours and open; a full counter is a wake-up too.
+        // The write can only fail on a full counter, which is a pending wake-up too.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
-    /// Takes back every wake-up so far.
+    /// Clears all pending wake-ups.
     pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

@@ -14,14 +14,15 @@ use shotline_wire::shot::Packing;
 use std::ffi::CStr;
 use std::os::fd::AsRawFd;
 
-/// The integers of a sample: unsigned bytes, or 16-bit ones, little-endian unless they came otherwise, of which the lowest bits count.
+/// Returns the integer type of a sample: unsigned bytes, or 16-bit integers in the byte order of the packing, with the
+/// precision of the sample.
 pub fn sample_type(packing: Packing) -> hdf5::Result<Datatype> {
     if packing == Packing::Uint8 {
         return Datatype::from_type::<u8>();
     }
     let (datatype, precision) = (Datatype::from_type::<i16>()?, packing.bits_per_sample() as usize);
-    // SAFETY: the id is that of a live datatype which is ours alone (`from_type` copies), and the library's
-    // lock is held for the call.
+    // SAFETY: the id is that of a live datatype with no other owner (`from_type` copies), and the library's lock is
+    // held for the call.
     let mut status = sync(|| unsafe { H5Tset_precision(datatype.id(), precision) });
     if packing == Packing::Int16Be {
         // SAFETY: as above.
@@ -30,8 +31,8 @@ pub fn sample_type(packing: Packing) -> hdf5::Result<Datatype> {
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(datatype) }
 }
 
-/// The file address of an object's header. The library is asked for nothing else: to tell the size of the
-/// metadata it would read every node of the chunk index.
+/// Returns the file address of an object's header. Only the basic fields are requested: for the size of the metadata
+/// the library would read every node of the chunk index.
 pub fn header_address(object: &Location) -> hdf5::Result<u64> {
     let mut info = H5O_info1_t::default();
     // SAFETY: the id is that of a live object, `info` is a live exclusive struct of the type that this
@@ -41,34 +42,34 @@ pub fn header_address(object: &Location) -> hdf5::Result<u64> {
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(info.addr) }
 }
 
-/// The bytes of an open file, as they would stand on a disk.
+/// Returns the image of an open file, with its contents as on disk.
 pub fn image(file: &File) -> hdf5::Result<Vec<u8>> {
     file.flush()?;
     sync(|| {
-        // SAFETY: the id is that of a live file, and without a buffer the call only tells the size.
+        // SAFETY: the id is that of a live file, and without a buffer the call only returns the size.
         let len = unsafe { H5Fget_file_image(file.id(), std::ptr::null_mut(), 0) };
         let mut bytes = vec![0_u8; usize::try_from(len).or_else(|_| Err(hdf5::Error::query()?))?];
-        // SAFETY: as above, with a buffer of the length that is told.
+        // SAFETY: as above, with a buffer of the returned length.
         let len = unsafe { H5Fget_file_image(file.id(), bytes.as_mut_ptr().cast(), bytes.len()) };
         if len == bytes.len() as isize { Ok(bytes) } else { Err(hdf5::Error::query()?) }
     })
 }
 
-/// Opens for reading the file that is open already: its name may be another file's by now.
+/// Opens a file for reading by its descriptor, because its name may belong to another file by now.
 pub fn open_same(file: &std::fs::File) -> hdf5::Result<File> {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// The same of a file on which the caller holds a lock, which stands for that of HDF5: this one would be refused.
+/// Like [`open_same`], without HDF5's lock, which would conflict with the one that the caller holds.
 pub fn open_locked(file: &std::fs::File) -> hdf5::Result<File> {
     let mut options = File::with_options();
     options.with_fapl(|plist| plist.file_locking(false)).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Opens bytes as if they were a file's, for reading.
+/// Opens a file image in memory for reading.
 pub fn open_image(bytes: &[u8]) -> hdf5::Result<File> {
     let plist = FileAccess::build().core_options(1 << 20, false).finish()?;
-    // Nobody has a file of that name, and the library takes files in memory of one name for one.
+    // The name must be unique, because the library treats in-memory files of the same name as one.
     let name = std::ffi::CString::new(format!("recording-{}", uuid::Uuid::new_v4())).unwrap_or_default();
     sync(|| {
         // SAFETY: the id is that of a live property list; the library copies the bytes, and does not write to them.
@@ -76,8 +77,8 @@ pub fn open_image(bytes: &[u8]) -> hdf5::Result<File> {
         if status < 0 {
             return Err(hdf5::Error::query()?);
         }
-        // SAFETY: a string that ends in zero, the id of a live property list, the library's lock held; the new id goes to
-        // an owner at once, and only if it is one. No such file is looked for: there is an image.
+        // SAFETY: a string that ends in zero, the id of a live property list, the library's lock held; the new id goes
+        // to an owner at once, and only if it is one. No such file is looked for: there is an image.
         unsafe {
             let id = H5Fopen(name.as_ptr(), H5F_ACC_RDONLY, plist.id());
             if id < 0 { Err(hdf5::Error::query()?) } else { hdf5::from_id(id) }
@@ -85,9 +86,9 @@ pub fn open_image(bytes: &[u8]) -> hdf5::Result<File> {
     })
 }
 
-/// Makes a dataset of chunks that pass a registered filter, then n-bit. The filter need not be there (the bindings'
-/// builder wants that): it is named, never called. Its parameters are as they stand in the file. Where the filter is
-/// there, it enters the first three of them by itself, and HDF5 calls it for that.
+/// Creates a chunked dataset with a registered filter, then n-bit. The filter need not be installed (the bindings'
+/// builder requires that): it is named and never applied. `parameters` are those in the file. An installed filter sets
+/// the first three of them itself when HDF5 calls it, so they are then not passed.
 pub fn create_filtered(
     at: &Group,
     name: &CStr,
@@ -99,7 +100,7 @@ pub fn create_filtered(
     let (space, plist) = (Dataspace::try_new(extents.clone())?, DatasetCreate::try_new()?);
     let chunk = chunk.map(|extent| extent as u64);
     sync(|| {
-        // SAFETY: only asks; the library's lock is held, here and below.
+        // SAFETY: a query; the library's lock is held, here and below.
         let own = if unsafe { H5Zfilter_avail(*filter) } > 0 { &parameters[3..] } else { &parameters[..] };
         // SAFETY: the id is that of a live property list, and each array has as many elements as the call is told.
         let status = unsafe {
@@ -116,7 +117,7 @@ pub fn create_filtered(
     })
 }
 
-/// `H5Dcreate2`. The library's lock is held.
+/// Calls `H5Dcreate2`. The caller must hold the library's lock.
 fn create(
     at: &Group,
     name: &CStr,
@@ -124,35 +125,35 @@ fn create(
     space: &Dataspace,
     plist: &DatasetCreate,
 ) -> hdf5::Result<Dataset> {
-    // SAFETY: ids of live objects, a string that ends in zero, the library's lock held by the caller; the new id goes to
-    // an owner at once, and only if it is one.
+    // SAFETY: ids of live objects, a string that ends in zero, the library's lock held by the caller; the new id goes
+    // to an owner at once, and only if it is one.
     unsafe {
         let id = H5Dcreate2(at.id(), name.as_ptr(), datatype.id(), space.id(), H5P_DEFAULT, plist.id(), H5P_DEFAULT);
         if id < 0 { Err(hdf5::Error::query()?) } else { hdf5::from_id(id) }
     }
 }
 
-/// Rows of another dataset as rows of a virtual one.
+/// Mapping of rows of a source dataset to rows of a virtual one.
 #[derive(Clone, Debug)]
 pub struct Mapping<'a> {
-    /// The source's file: `.` is the file of the virtual dataset itself.
+    /// File of the source: `.` is the file of the virtual dataset itself.
     pub file: &'a CStr,
-    /// The source.
+    /// Path of the source dataset.
     pub dataset: &'a CStr,
-    /// The source's extents.
+    /// Extents of the source.
     pub extents: &'a SimpleExtents,
-    /// The first element that is shown: a row, and a place in each further dimension.
+    /// First mapped element of the source, in each dimension.
     pub from: &'a [u64],
-    /// The row of the virtual dataset that shows it.
+    /// Row of the virtual dataset to which it is mapped.
     pub at: u64,
-    /// Rows of the virtual dataset from one row of the source to the next.
+    /// Stride in rows of the virtual dataset per row of the source.
     pub every: u64,
-    /// Rows that are shown; none: all that there are and come to be.
+    /// Number of mapped rows; `None`: unlimited, including rows added later.
     pub rows: Option<u64>,
 }
 
-/// Makes a virtual dataset of rows of others. Of each row it shows as much as it has room for itself. (The bindings'
-/// own selections stop at the rows that there are.)
+/// Creates a virtual dataset of rows of others. Each row is mapped as far as it fits the extents of the virtual
+/// dataset. (The selections of the bindings cannot be unlimited.)
 pub fn create_virtual(
     at: &Group,
     name: &CStr,
@@ -183,7 +184,7 @@ pub fn create_virtual(
     sync(|| create(at, name, datatype, &space, &plist))
 }
 
-/// Selects one block of each of so many rows; without a number, of all rows without end.
+/// Selects one block in each of `rows` rows; `None`: in unlimited rows.
 fn select(space: &Dataspace, start: &[u64], stride: &[u64], rows: Option<u64>, block: &[u64]) -> hdf5::Result<()> {
     let rank = space.ndim();
     let mut count = vec![1; rank];
@@ -211,7 +212,7 @@ pub fn write_bytes(dataset: &Dataset, bytes: &[u8]) -> hdf5::Result<()> {
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(()) }
 }
 
-/// All elements of a dataset of a type without references to elsewhere, as bytes of that type.
+/// Reads all elements of a dataset as bytes of its type, which must have a fixed size.
 pub fn read_bytes(dataset: &Dataset) -> hdf5::Result<Vec<u8>> {
     let datatype = dataset.dtype()?;
     if !has_fixed_size(&datatype.to_descriptor()?) {
@@ -225,7 +226,7 @@ pub fn read_bytes(dataset: &Dataset) -> hdf5::Result<Vec<u8>> {
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(bytes) }
 }
 
-/// Whether elements of this type own nothing elsewhere.
+/// Returns `true` if elements of this type have a fixed size and refer to no heap data.
 fn has_fixed_size(descriptor: &TypeDescriptor) -> bool {
     match descriptor {
         TypeDescriptor::Integer(_)

@@ -1,4 +1,4 @@
-//! Whether anybody else has a file open.
+//! Check whether a file is open elsewhere.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -6,14 +6,14 @@ use std::os::fd::AsRawFd;
 /// `F_SETSIG` of fcntl(2), the same on every architecture; the bindings lack it.
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether this descriptor is the only one of its file, in any process, and nothing but it is mapped: the kernel grants a
-/// write lease only then. A lock could not tell: readers need not take one, and a mapping keeps none. False where the
-/// file system grants no leases.
+/// Returns `true` if this descriptor is the only open one of its file in any process, and no mapping exists: the kernel
+/// grants a write lease only then. A lock cannot show this: readers need not take one, and a mapping keeps none.
+/// Returns `false` if the file system does not support leases.
 pub fn is_alone(file: &File) -> bool {
     let fd = file.as_raw_fd();
-    // Whoever opens the file between these calls waits for the last one, and the kernel tells us by a signal: SIGIO, which
-    // would end the program, unless another one is chosen.
-    // SAFETY: these calls take numbers only and touch no memory of ours; the descriptor is open.
+    // A process that opens the file between these calls blocks until the last one, and the kernel signals the holder:
+    // with SIGIO, which would terminate the program, unless another signal is chosen. SAFETY: these calls take only
+    // numbers and access no memory; the descriptor is open.
     let granted = unsafe {
         libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0 && libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0
     };
@@ -27,7 +27,7 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags};
 
     #[test]
-    fn a_file_is_alone_until_somebody_opens_or_maps_it() {
+    fn file_is_alone_until_opened_or_mapped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         std::fs::write(&path, [1; 4096]).unwrap();
@@ -41,9 +41,9 @@ mod tests {
         };
         drop(reader);
         assert!(!is_alone(&file), "a mapping whose descriptor is closed");
-        // SAFETY: the mapping is ours, and nobody has an address in it.
+        // SAFETY: the mapping is owned by the test, and no address in it is used.
         unsafe { rustix::mm::munmap(mapping, 4096).unwrap() };
-        // A child process that another test has just started may hold the descriptor until it runs its own program.
-        shotline_testing::wait_until("nobody has it any more", || is_alone(&file));
+        // A child process that another test has just forked may hold the descriptor until it execs.
+        shotline_testing::until("no other process has it open", || is_alone(&file));
     }
 }

@@ -1,11 +1,11 @@
-//! A drive that is memory: the file's pages are mapped, and a write is one copy into them.
+//! Drive that copies shots into the mapped pages of a file.
 //!
 //! For files on tmpfs. There the kernel's write path takes longer than the copy: rewriting warm pages by `pwrite`
 //! moves about 8 GB/s, the same copy into mapped pages about 20 (docs/performance.md).
 //!
-//! A page that is not there and finds no memory when it is touched would end the program. So a slot is copied only if
-//! all its pages are in memory just before; otherwise (a hole punched by another program, pages that were swapped out)
-//! it is written by `pwrite`, which fails in words.
+//! Touching a page that cannot be allocated raises SIGBUS. So a slot is copied only if all its pages are in memory just
+//! before; otherwise (a hole punched by another program, pages that were swapped out) it is written by `pwrite`, which
+//! returns an error.
 
 use super::cache::cached_bytes;
 use super::drive::{Done, Drive, Wake};
@@ -20,10 +20,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes that have been done and not been told yet, at most.
-const ROOM: usize = 64;
+/// Maximum number of completed writes that are not reported yet.
+const MAX_PENDING: usize = 64;
 
-/// See the module.
+/// Drive over mapped pages. See the module.
 pub struct Mapped {
     base: *mut u8,
     len: usize,
@@ -33,18 +33,18 @@ pub struct Mapped {
     done: Vec<Done>,
 }
 
-// SAFETY: `base` is a mapping of this value's own, which no other value knows; it may be used from any one thread.
+// SAFETY: `base` is a mapping that only this value refers to; it may be used from any one thread.
 unsafe impl Send for Mapped {}
 
 impl Mapped {
-    /// Maps `len` bytes of a file whose pages are there, and brings them into the page table.
+    /// Maps `len` bytes of an allocated file and populates the page table.
     pub fn new(file: &File, len: u64, regions: &Regions) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }?.cast::<u8>();
         let (file, wake) = (file.try_clone()?, Arc::new(Wake::new()?));
-        let mapped = Self { base, len, file, regions: regions.clone(), wake, done: Vec::with_capacity(ROOM) };
+        let mapped = Self { base, len, file, regions: regions.clone(), wake, done: Vec::with_capacity(MAX_PENDING) };
         // SAFETY: the range is the mapping above. Populating for writing changes no byte of it.
         unsafe { rustix::mm::madvise(base.cast(), len, Advice::LinuxPopulateWrite) }?;
         Ok(mapped)
@@ -52,13 +52,13 @@ impl Mapped {
 }
 
 impl Mapped {
-    fn put(&self, buffer: &Buffer, len: u32, at: u64) -> Result<(), Errno> {
+    fn copy_in(&self, buffer: &Buffer, len: u32, at: u64) -> Result<(), Errno> {
         let (from, bytes) = (self.regions.address(buffer.sge(0, len)).cast_const(), len as usize);
         let inside = usize::try_from(at).is_ok_and(|at| at.checked_add(bytes).is_some_and(|end| end <= self.len));
         let there = || cached_bytes(self.file.as_fd(), at, u64::from(len)).is_some_and(|there| there >= u64::from(len));
         if inside && there() {
-            // SAFETY: `from` is `len` bytes of a pool buffer that we hold and nobody fills any more; `at` and `len`
-            // lie within the mapping, as was just checked; a pool's region and a file's mapping never overlap.
+            // SAFETY: `from` is `len` bytes of a pool buffer that is held here and no longer written; `at` and `len`
+            // are within the mapping, as was just checked; a pool's region and a file's mapping never overlap.
             unsafe { stream_copy(from, self.base.add(at as usize), bytes) };
             return Ok(());
         }
@@ -84,19 +84,19 @@ impl Drive for Mapped {
     fn wake(&self) -> &Arc<Wake> {
         &self.wake
     }
-    fn room(&self) -> usize {
-        ROOM - self.done.len()
+    fn available(&self) -> usize {
+        MAX_PENDING - self.done.len()
     }
     fn write(&mut self, buffer: Buffer, len: u32, at: u64, tag: u64) -> Result<(), Buffer> {
-        if self.room() == 0 {
+        if self.available() == 0 {
             return Err(buffer);
         }
-        let result = self.put(&buffer, len, at);
+        let result = self.copy_in(&buffer, len, at);
         self.done.push(Done::Write { tag, result });
         Ok(())
     }
     fn sync(&mut self) -> bool {
-        // Memory is as durable as it gets.
+        // tmpfs has no stable storage, so a sync completes at once.
         if self.done.iter().any(|done| matches!(done, Done::Sync(_))) {
             return false;
         }
@@ -106,7 +106,7 @@ impl Drive for Mapped {
     fn submit(&mut self) -> io::Result<()> {
         Ok(())
     }
-    fn poll(&mut self, wait: Option<Duration>, tell: &mut dyn FnMut(Done)) -> io::Result<()> {
+    fn poll(&mut self, wait: Option<Duration>, on_done: &mut dyn FnMut(Done)) -> io::Result<()> {
         if let Some(wait) = wait.filter(|_| self.done.is_empty()) {
             let mut wakers = [PollFd::new(&*self.wake, PollFlags::IN)];
             let time = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
@@ -116,14 +116,14 @@ impl Drive for Mapped {
             }
             self.wake.clear();
         }
-        self.done.drain(..).for_each(tell);
+        self.done.drain(..).for_each(on_done);
         Ok(())
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody has an address in it any more.
+        // SAFETY: the mapping is owned by this value, and no address in it is used any more.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
     }
 }

@@ -1,4 +1,4 @@
-//! The crate's `unsafe` code: system and libhdf5 calls that their bindings lack, and the ring.
+//! The crate's `unsafe` code: system and libhdf5 calls that their bindings lack, and io_uring.
 
 pub mod cache;
 pub mod drive;

@@ -1,6 +1,5 @@
-//! NVMe commands that the kernel passes through, one at a time: to ask a drive what it is, and for the few small reads and
-//! writes beside the stream of shots. Numbers are those of the NVM Express base and NVM command set specifications, and of
-//! linux/nvme_ioctl.h.
+//! Synchronous NVMe passthrough commands: Identify, and the few small reads and writes next to the stream of shots.
+//! Numbers are those of the NVM Express base and NVM command set specifications, and of linux/nvme_ioctl.h.
 
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
@@ -20,11 +19,11 @@ const IDENTIFY: u8 = 0x06;
 const IDENTIFY_BYTES: usize = 4096;
 const CNS_NAMESPACE: u32 = 0;
 const CNS_CONTROLLER: u32 = 1;
-/// The least memory page of a controller, which its largest transfer counts in. What it is (`CAP.MPSMIN`) no command says,
-/// and Linux works with no other.
+/// Minimum memory page size of a controller, the unit of its maximum transfer size (MDTS). No command reports it
+/// (`CAP.MPSMIN`), and Linux supports no other value.
 const PAGE: u32 = 4096;
-/// A transfer of a drive that sets no bound.
-const MOST_UNBOUND: u32 = 1 << 20;
+/// Maximum transfer size in bytes for a drive that reports no limit.
+const DEFAULT_MAX_TRANSFER: u32 = 1 << 20;
 
 /// `struct nvme_passthru_cmd`, and `struct nvme_uring_cmd` but for the name of its last field.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +52,7 @@ pub(super) struct Command {
 const _: () = assert!(size_of::<Command>() == 72);
 
 impl Command {
-    /// A read or write of `len` bytes from a block on, of as many bytes as `1 << shift`.
+    /// Builds a read or write of `len` bytes at byte offset `at`, with blocks of `1 << shift` bytes.
     pub fn transfer(opcode: u8, namespace: u32, (at, len): (u64, u32), shift: u32) -> Self {
         let block = at >> shift;
         Self {
@@ -66,35 +65,35 @@ impl Command {
             ..Self::default()
         }
     }
-    /// Its bytes, as the kernel is given them.
+    /// Returns the bytes of the command for the kernel.
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: the struct is plain numbers without padding (its size, asserted above, is the sum of its fields'), and
-        // the slice borrows it.
+        // SAFETY: the struct is plain numbers without padding (its size, asserted above, is the sum of its fields'),
+        // and the slice borrows it.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
-    /// What makes written blocks durable.
+    /// Builds a flush.
     pub fn flush(namespace: u32) -> Self {
         Self { opcode: FLUSH, namespace, ..Self::default() }
     }
 }
 
-/// What a device is.
+/// Identity of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Its serial number; of one that has none its name.
+    /// Serial number; the device name if it has none.
     pub serial: String,
     pub model: String,
-    /// Bytes of a logical block: what is written whole or not at all.
+    /// Size of a logical block in bytes, which is written atomically.
     pub block: u32,
-    /// Bytes of all.
+    /// Capacity in bytes.
     pub bytes: u64,
-    /// The most bytes of one command.
-    pub most: u32,
-    /// What has been written may be in volatile memory until it is flushed.
+    /// Maximum size of one command's data in bytes.
+    pub max_transfer: u32,
+    /// The device has a volatile write cache.
     pub volatile: bool,
 }
 
-/// A namespace's character device.
+/// Character device of a namespace.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
@@ -104,7 +103,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Asks the controller and the namespace what they are. Refuses formats in which a block is more than its data.
+    /// Identifies the controller and the namespace. Fails if blocks are formatted with metadata.
     pub fn open(file: File) -> io::Result<Self> {
         // SAFETY: the call takes no argument, and touches no memory of ours; the descriptor is open.
         let id = unsafe { libc::ioctl(file.as_raw_fd(), IOCTL_ID as _) };
@@ -121,26 +120,26 @@ impl Namespace {
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
-    /// Its number, and the power of two that its blocks are.
+    /// Returns the namespace id, and the base-2 logarithm of the block size.
     pub(super) fn shape(&self) -> (u32, u32) {
         (self.id, self.shift)
     }
 
-    /// Fills whole blocks, at most those of one command.
+    /// Reads whole blocks with one command.
     pub fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
         let mut command = self.transfer(READ, at, to.len())?;
         command.address = to.as_mut_ptr() as u64;
         // SAFETY: the drive fills the `len` bytes of `to`, which is exclusively borrowed until the call returns.
         status(unsafe { pass(&self.file, IOCTL_IO, &mut command) })
     }
-    /// Writes whole blocks, at most those of one command.
+    /// Writes whole blocks with one command.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), Errno> {
         let mut command = self.transfer(WRITE, at, from.len())?;
         command.address = from.as_ptr() as u64;
         // SAFETY: the drive only reads the `len` bytes of `from`, which is borrowed until the call returns.
         status(unsafe { pass(&self.file, IOCTL_IO, &mut command) })
     }
-    /// Makes what has been written durable.
+    /// Makes written data durable.
     pub fn flush(&self) -> Result<(), Errno> {
         // SAFETY: the command names no memory.
         status(unsafe { pass(&self.file, IOCTL_IO, &mut Command::flush(self.id)) })
@@ -158,13 +157,13 @@ impl Namespace {
 ///
 /// The command's address and length name memory that may be read, or filled if the command reads, until this returns.
 unsafe fn pass(file: &File, request: u64, command: &mut Command) -> i32 {
-    // SAFETY: the argument is a live exclusive struct of the type that the request is defined with; the memory that it
-    // names is the caller's promise.
+    // SAFETY: the argument is a live exclusive struct of the type that the request is defined with; the caller
+    // guarantees the memory that it names.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, std::ptr::from_mut(command)) };
     if result < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { result }
 }
 
-/// What a command's end says: below zero it is the kernel's error, above it the drive's status.
+/// Converts the result of a command: negative values are errors of the kernel, positive ones the status of the drive.
 pub(super) fn status(result: i32) -> Result<(), Errno> {
     match result {
         0 => Ok(()),
@@ -181,7 +180,7 @@ pub(super) fn status(result: i32) -> Result<(), Errno> {
     }
 }
 
-/// The drive will not do this the next time either.
+/// Status bit Do Not Retry (DNR).
 const DO_NOT_RETRY: i32 = 0x4000;
 
 fn identify(file: &File, namespace: u32, what: u32) -> io::Result<Vec<u8>> {
@@ -193,27 +192,27 @@ fn identify(file: &File, namespace: u32, what: u32) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a controller says of itself, with its namespace's blocks and bytes.
+/// Parses Identify Controller data; `shift` and `bytes` are those of the namespace.
 fn controller_identity(data: &[u8], shift: u32, bytes: u64) -> Identity {
     let text = |from: usize, to: usize| String::from_utf8_lossy(&data[from..to]).trim().to_owned();
     let most = match data[77] {
-        0 => MOST_UNBOUND,
-        power => PAGE.checked_shl(power.into()).filter(|most| *most > 0).unwrap_or(MOST_UNBOUND),
+        0 => DEFAULT_MAX_TRANSFER,
+        power => PAGE.checked_shl(power.into()).filter(|most| *most > 0).unwrap_or(DEFAULT_MAX_TRANSFER),
     };
     Identity {
         serial: text(4, 24),
         model: text(24, 64),
         block: 1 << shift,
         bytes,
-        most: most.min(MOST_UNBOUND),
+        max_transfer: most.min(DEFAULT_MAX_TRANSFER),
         volatile: data[525] & 1 != 0,
     }
 }
 
-/// The power of two that a namespace's blocks are, and its bytes.
+/// Parses Identify Namespace data; returns the base-2 logarithm of the block size, and the capacity in bytes.
 fn format(data: &[u8]) -> io::Result<(u32, u64)> {
     let blocks = u64::from_le_bytes(data[..8].try_into().expect("eight bytes"));
-    // Bits 0 to 3 of the format's number, and where there are more than 16 formats bits 5 and 6.
+    // FLBAS: bits 0 to 3 of the format index, and in bits 5 and 6 its upper bits if there are more than 16 formats.
     let number = usize::from(data[26] & 0x0F | (data[26] & 0x60) >> 1);
     let at = 128 + 4 * number;
     let (metadata, shift) = (u16::from_le_bytes([data[at], data[at + 1]]), u32::from(data[at + 2]));
@@ -232,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_and_a_namespace_say_what_they_are() {
+    fn identify_data_is_parsed() {
         let mut controller = vec![0; IDENTIFY_BYTES];
         controller[4..24].copy_from_slice(b"S4EWNX0R123456      ");
         controller[24..64].copy_from_slice(format!("{:40}", "Fast Drive 2 TB").as_bytes());
@@ -247,7 +246,7 @@ mod tests {
             model: "Fast Drive 2 TB".into(),
             block: 4096,
             bytes: 4_096_000,
-            most: 131_072,
+            max_transfer: 131_072,
             volatile: true,
         };
         assert_eq!(controller_identity(&controller, shift, bytes), expected);
@@ -256,18 +255,18 @@ mod tests {
     }
 
     #[test]
-    fn a_command_names_blocks_and_counts_them_from_zero() {
+    fn transfer_command_has_zero_based_block_count() {
         let command = Command::transfer(WRITE, 1, (0x0001_0000_0000_2000, 0x3000), 12);
         assert_eq!((command.cdw10, command.cdw11, command.cdw12), (2, 0x10, 2));
         assert_eq!((command.opcode, command.namespace, command.len), (1, 1, 0x3000));
     }
 
     #[test]
-    fn what_a_drive_says_becomes_an_error_that_is_tried_again_or_not() {
+    fn status_separates_transient_and_permanent_errors() {
         assert_eq!(status(0), Ok(()));
         assert_eq!(status(-libc::EACCES), Err(Errno::ACCESS));
         assert_eq!(status(0x280), Err(Errno::IO), "a write fault");
         assert_eq!(status(0x4280), Err(Errno::REMOTEIO), "one that the drive says is for good");
-        assert_eq!(status(0x4080), Err(Errno::NOSPC), "behind its end");
+        assert_eq!(status(0x4080), Err(Errno::NOSPC), "past its end");
     }
 }

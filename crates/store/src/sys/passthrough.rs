@@ -1,11 +1,12 @@
-//! NVMe commands as what a [`Ring`](super::ring::Ring) writes by, past file system and block layer
-//! (`IORING_OP_URING_CMD`). Each shot is as many commands as the drive's largest transfer makes of it.
+//! NVMe passthrough commands as the target of a [`Ring`](super::ring::Ring) (`IORING_OP_URING_CMD`), which bypasses
+//! file system and block layer. A shot is split into commands of the drive's maximum transfer size.
 //!
-//! Completions are not polled for (IOPOLL), although the driver can (nvme.poll_queues): Linux 6.1 never ends a polled ring
-//! whose program was killed with commands under way, and keeps the device's lock with it; and it polls for no flush.
+//! IOPOLL is not used, although the driver supports it (nvme.poll_queues): Linux 6.1 never tears down a polled ring
+//! whose process was killed with commands in flight, and keeps the lock on the device; and it does not poll for
+//! flushes.
 
 use super::nvme::{Command, Namespace, WRITE, status};
-use super::ring::{End, FILE, Request, Target};
+use super::ring::{FILE, Request, RequestResult, Target};
 use io_uring::cqueue::Entry32;
 use io_uring::opcode;
 use io_uring::squeue::Entry128;
@@ -14,21 +15,22 @@ use rustix::io::Errno;
 /// `NVME_URING_CMD_IO` of linux/nvme_ioctl.h.
 const URING_IO: u32 = 0xC048_4E80;
 
-/// See the module.
+/// NVMe passthrough as a target. See the module.
 #[derive(Debug)]
 pub struct Commands {
     namespace: u32,
-    /// The power of two that a block is.
+    /// Base-2 logarithm of the block size.
     shift: u32,
-    most: u32,
+    max_transfer: u32,
     volatile: bool,
 }
 
 impl Commands {
-    /// Of at most `most` bytes, a power of two. A sync flushes a drive that has a volatile cache.
-    pub fn new(namespace: &Namespace, most: u32, volatile: bool) -> Self {
+    /// Creates a target with commands of at most `max_transfer` bytes, a power of two. A sync flushes a `volatile`
+    /// cache.
+    pub fn new(namespace: &Namespace, max_transfer: u32, volatile: bool) -> Self {
         let (namespace, shift) = namespace.shape();
-        Self { namespace, shift, most, volatile }
+        Self { namespace, shift, max_transfer, volatile }
     }
 }
 
@@ -41,13 +43,13 @@ fn entry(command: &Command, buffer: Option<u16>) -> Entry128 {
 impl Target for Commands {
     type Entry = Entry128;
     type Completion = Entry32;
-    const TRIES: u8 = 5;
-    const REQUESTS: u32 = 4;
+    const MAX_RETRIES: u8 = 5;
+    const TYPICAL_REQUESTS: u32 = 4;
 
-    /// A registered buffer is one command's at most, because kernels before 6.13 count the pages of the whole buffer
-    /// against the drive's segments.
-    fn most(&self) -> u32 {
-        self.most
+    /// A registered buffer is no longer than one command, because kernels before 6.13 count the pages of the whole
+    /// buffer against the segment limit of the drive.
+    fn max_request_bytes(&self) -> u32 {
+        self.max_transfer
     }
     fn write(&self, request: &Request) -> Entry128 {
         let mut command = Command::transfer(WRITE, self.namespace, (request.at, request.len), self.shift);
@@ -57,11 +59,11 @@ impl Target for Commands {
     fn sync(&self) -> Option<Entry128> {
         self.volatile.then(|| entry(&Command::flush(self.namespace), None))
     }
-    fn ended(&self, result: i32, len: u32) -> End {
+    fn on_completion(&self, result: i32, len: u32) -> RequestResult {
         match status(result) {
-            Ok(()) => End::Written(len),
-            Err(errno @ (Errno::IO | Errno::AGAIN | Errno::INTR | Errno::BUSY)) => End::Passing(errno),
-            Err(errno) => End::Failed(errno),
+            Ok(()) => RequestResult::Written(len),
+            Err(errno @ (Errno::IO | Errno::AGAIN | Errno::INTR | Errno::BUSY)) => RequestResult::Transient(errno),
+            Err(errno) => RequestResult::Failed(errno),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! An io_uring that writes pool buffers to a [`Target`]: a file, or a drive by its own commands.
 //!
-//! The kernel reads a buffer from its write's submission to its completion. That is upheld here: the ring
-//! owns every buffer of a write until the last completion is reaped, and does not go before its last write has.
+//! The kernel reads a buffer between the submission and the completion of its write. The ring therefore owns every
+//! buffer until its last completion is reaped, and is not dropped before its last write has completed.
 
 use super::drive::{Done, Drive, Wake};
 use io_uring::cqueue;
@@ -16,72 +16,72 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The file that is written to, as the ring knows it.
+/// Registered file that is written to.
 pub(super) const FILE: Fixed = Fixed(0);
 const USER_WAKE: u64 = u64::MAX;
 const USER_SYNC: u64 = u64::MAX - 1;
 /// `POLLIN` of poll(2).
 const POLL_IN: u32 = 1;
-/// Entries of a ring, at most.
-const MOST_ENTRIES: u32 = 4096;
+/// Maximum number of entries of a ring.
+const MAX_ENTRIES: u32 = 4096;
 
-/// One request of a write.
+/// One request of a write, at most [`Target::max_request_bytes`] long.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Where the bytes are in memory.
+    /// Address of the bytes in memory.
     pub address: *const u8,
-    /// How many.
+    /// Length in bytes.
     pub len: u32,
-    /// Where they go.
+    /// Offset on the target in bytes.
     pub at: u64,
-    /// The registered buffer that they are in, if memory could be registered.
+    /// Index of the registered buffer, if memory could be registered.
     pub buffer: Option<u16>,
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// So many bytes are written, from the first one on.
+pub enum RequestResult {
+    /// This number of bytes was written, from the first one on.
     Written(u32),
-    /// It may go well the next time.
-    Passing(Errno),
-    /// It will not.
+    /// Failed with a transient error.
+    Transient(Errno),
+    /// Failed with a permanent error.
     Failed(Errno),
 }
 
-/// What a ring writes to.
+/// Target of a ring.
 pub trait Target: std::fmt::Debug + Send {
     /// Entries of the submission queue.
     type Entry: squeue::EntryMarker;
     /// Entries of the completion queue.
     type Completion: cqueue::EntryMarker;
-    /// Times that a request is tried again.
-    const TRIES: u8;
-    /// Requests that a write usually is: for so many the queue has room.
-    const REQUESTS: u32;
+    /// Maximum number of retries of a request.
+    const MAX_RETRIES: u8;
+    /// Typical number of requests of a write, used to size the queue.
+    const TYPICAL_REQUESTS: u32;
 
-    /// The most bytes of a request, and of a registered buffer; a power of two.
-    fn most(&self) -> u32;
-    /// A request as an entry. Nothing is in memory but what [`Request::address`] names, which is only read.
+    /// Returns the maximum size of a request and of a registered buffer in bytes, a power of two.
+    fn max_request_bytes(&self) -> u32;
+    /// Builds the entry of a request. It refers to no memory but that at [`Request::address`], which is only read.
     fn write(&self, request: &Request) -> Self::Entry;
-    /// What makes everything durable that is written; none if nothing has to be done.
+    /// Builds the entry that makes written data durable; `None` if none is needed.
     fn sync(&self) -> Option<Self::Entry>;
-    /// How a request of `len` bytes ended.
-    fn ended(&self, result: i32, len: u32) -> End;
+    /// Interprets the result of a request of `len` bytes.
+    fn on_completion(&self, result: i32, len: u32) -> RequestResult;
 }
 
-/// A file.
+/// A file as a target.
 #[derive(Debug)]
-pub struct Plain;
+pub struct FileTarget;
 
-impl Target for Plain {
+impl Target for FileTarget {
     type Entry = squeue::Entry;
     type Completion = cqueue::Entry;
-    // The kernel was interrupted, or short of memory.
-    const TRIES: u8 = 32;
-    const REQUESTS: u32 = 1;
+    // Retries are for interrupts and shortage of kernel memory.
+    const MAX_RETRIES: u8 = 32;
+    const TYPICAL_REQUESTS: u32 = 1;
 
-    fn most(&self) -> u32 {
+    fn max_request_bytes(&self) -> u32 {
         1 << 30
     }
     fn write(&self, request: &Request) -> squeue::Entry {
@@ -94,106 +94,110 @@ impl Target for Plain {
     fn sync(&self) -> Option<squeue::Entry> {
         Some(opcode::Fsync::new(FILE).flags(FsyncFlags::DATASYNC).build())
     }
-    fn ended(&self, result: i32, _: u32) -> End {
+    fn on_completion(&self, result: i32, _: u32) -> RequestResult {
         match u32::try_from(result) {
-            Ok(0) => End::Failed(Errno::IO),
-            Ok(count) => End::Written(count),
+            Ok(0) => RequestResult::Failed(Errno::IO),
+            Ok(count) => RequestResult::Written(count),
             Err(_) => match Errno::from_raw_os_error(-result) {
-                errno @ (Errno::INTR | Errno::AGAIN) => End::Passing(errno),
-                errno => End::Failed(errno),
+                errno @ (Errno::INTR | Errno::AGAIN) => RequestResult::Transient(errno),
+                errno => RequestResult::Failed(errno),
             },
         }
     }
 }
 
-/// A write: a request for each stretch of `most` bytes of registered memory that it touches.
+/// A write: a request for each stretch of `max_bytes` bytes of registered memory that it touches.
 #[derive(Debug)]
 struct Write {
-    /// Held until the last request has ended.
+    /// Held until the last request has completed.
     _buffer: Buffer,
-    /// Where its bytes are, in memory and in its region.
+    /// Address of the bytes in memory.
     address: *const u8,
+    /// Offset of the bytes in their region.
     offset: u64,
-    /// The registered buffer that its region begins with.
+    /// Index of the first registered buffer of the region.
     first: Option<u16>,
     at: u64,
     len: u32,
-    /// Requests that have not ended.
-    flying: u32,
+    /// Number of outstanding requests.
+    in_flight: u32,
     tag: u64,
     failed: Option<Errno>,
 }
 
-/// A request, as its completion tells it.
+/// Identity of a request, encoded in its user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
-    /// The write.
+    /// Index of the write.
     slot: u16,
-    /// Times that it was tried again.
-    tries: u8,
-    /// The bytes of the write before it.
+    /// Number of retries so far.
+    retries: u8,
+    /// Offset in the write.
     done: u32,
 }
 
 impl Piece {
     fn user(self) -> u64 {
-        u64::from(self.done) << 32 | u64::from(self.tries) << 16 | u64::from(self.slot)
+        u64::from(self.done) << 32 | u64::from(self.retries) << 16 | u64::from(self.slot)
     }
     fn of(user: u64) -> Self {
-        Self { slot: user as u16, tries: (user >> 16) as u8, done: (user >> 32) as u32 }
+        Self { slot: user as u16, retries: (user >> 16) as u8, done: (user >> 32) as u32 }
     }
 }
 
 impl Write {
-    /// The request that begins at `done`: up to where its registered buffer ends.
-    fn request(&self, done: u32, most: u32) -> Request {
+    /// Returns the request from `done` to the end of its registered buffer.
+    fn request(&self, done: u32, max_bytes: u32) -> Request {
         let from = self.offset + u64::from(done);
-        let len = (self.len - done).min(most - (from & u64::from(most - 1)) as u32);
-        let buffer = self.first.map(|first| first + (from >> most.trailing_zeros()) as u16);
+        let len = (self.len - done).min(max_bytes - (from & u64::from(max_bytes - 1)) as u32);
+        let buffer = self.first.map(|first| first + (from >> max_bytes.trailing_zeros()) as u16);
         Request { address: self.address.wrapping_add(done as usize), len, at: self.at + u64::from(done), buffer }
     }
 }
 
-/// The writes that are under way.
+/// Writes in flight.
 #[derive(Debug)]
 struct Writes {
     slots: Vec<Option<Write>>,
     free: Vec<u16>,
-    /// Requests to make again, or for the rest of their bytes.
-    again: Vec<Piece>,
+    /// Requests to retry, or to continue after a short write.
+    retry_queue: Vec<Piece>,
 }
 
-// SAFETY: the addresses in it are of memory that the writes' buffers hold, which any thread may name; nothing here reads
-// or writes it.
+// SAFETY: the addresses are those of memory that the buffers of the writes keep alive; this type does not access it.
 unsafe impl Send for Writes {}
 
 impl Writes {
     fn new(depth: u32) -> Self {
-        Self { slots: (0..depth).map(|_| None).collect(), free: (0..depth as u16).rev().collect(), again: Vec::new() }
+        Self {
+            slots: (0..depth).map(|_| None).collect(),
+            free: (0..depth as u16).rev().collect(),
+            retry_queue: Vec::new(),
+        }
     }
-    fn flying(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Enters how a request ended.
-    fn ended<T: Target>(&mut self, target: &T, piece: Piece, result: i32) -> Option<Done> {
+    /// Handles the completion of a request; returns the result of the write after its last request.
+    fn on_completion<T: Target>(&mut self, target: &T, piece: Piece, result: i32) -> Option<Done> {
         let slot = usize::from(piece.slot);
         let write = self.slots[slot].as_mut()?;
-        let len = write.request(piece.done, target.most()).len;
-        match target.ended(result, len) {
-            End::Written(count) if count < len => {
-                self.again.push(Piece { done: piece.done + count, ..piece });
+        let len = write.request(piece.done, target.max_request_bytes()).len;
+        match target.on_completion(result, len) {
+            RequestResult::Written(count) if count < len => {
+                self.retry_queue.push(Piece { done: piece.done + count, ..piece });
                 return None;
             }
-            End::Written(_) => {}
-            End::Passing(_) if piece.tries < T::TRIES && write.failed.is_none() => {
-                self.again.push(Piece { tries: piece.tries + 1, ..piece });
+            RequestResult::Written(_) => {}
+            RequestResult::Transient(_) if piece.retries < T::MAX_RETRIES && write.failed.is_none() => {
+                self.retry_queue.push(Piece { retries: piece.retries + 1, ..piece });
                 return None;
             }
-            End::Passing(errno) | End::Failed(errno) => write.failed = Some(errno),
+            RequestResult::Transient(errno) | RequestResult::Failed(errno) => write.failed = Some(errno),
         }
-        write.flying -= 1;
-        if write.flying > 0 {
+        write.in_flight -= 1;
+        if write.in_flight > 0 {
             return None;
         }
         let (tag, result) = (write.tag, write.failed.map_or(Ok(()), Err));
@@ -203,26 +207,26 @@ impl Writes {
     }
 }
 
-/// Where a sync is.
+/// State of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sync {
     Idle,
-    /// Under way, tried again so often.
-    Flying(u8),
-    /// To be tried again, for the so manieth time.
+    /// In flight, with the number of retries.
+    InFlight(u8),
+    /// To be retried, with the number of retries.
     Again(u8),
-    /// There was nothing to do.
-    Over,
+    /// Completed at once, because the target needs no sync.
+    Nothing,
 }
 
-/// See the module.
+/// An io_uring for writes. See the module.
 pub struct Ring<T: Target> {
     uring: IoUring<T::Entry, T::Completion>,
     target: T,
     regions: Regions,
-    /// Where offset 0 is on the target.
+    /// Offset on the target that corresponds to offset 0.
     base: u64,
-    /// The index of each region's first registered buffer, if they could be registered.
+    /// Index of the first registered buffer of each region, if they could be registered.
     fixed: Option<Vec<u16>>,
     wake: Arc<Wake>,
     wake_armed: bool,
@@ -231,16 +235,16 @@ pub struct Ring<T: Target> {
 }
 
 impl<T: Target> Ring<T> {
-    /// A ring for `depth` writes to a file that is written by way of `target`, whose offsets count from `base`; the second
-    /// value says why buffers are not registered, if so.
+    /// Creates a ring for `depth` writes to `file` in the manner of `target`, with offsets relative to `base`. The
+    /// second value is the error if buffers could not be registered.
     pub fn new(
         depth: u32,
         regions: &Regions,
         (file, target): (&File, T),
         base: u64,
     ) -> io::Result<(Self, Option<io::Error>)> {
-        let depth = depth.min(MOST_ENTRIES);
-        let entries = depth.saturating_mul(T::REQUESTS).saturating_add(4).min(MOST_ENTRIES);
+        let depth = depth.min(MAX_ENTRIES);
+        let entries = depth.saturating_mul(T::TYPICAL_REQUESTS).saturating_add(4).min(MAX_ENTRIES);
         let uring: IoUring<T::Entry, T::Completion> =
             IoUring::builder().dontfork().build(entries.next_power_of_two())?;
         if !uring.params().is_feature_ext_arg() {
@@ -251,7 +255,7 @@ impl<T: Target> Ring<T> {
         }
         // The kernel keeps the file open from here on.
         uring.submitter().register_files(&[file.as_raw_fd()])?;
-        let (fixed, refused) = match register(&uring.submitter(), regions, target.most()) {
+        let (fixed, refused) = match register(&uring.submitter(), regions, target.max_request_bytes()) {
             Ok(fixed) => (Some(fixed), None),
             Err(error) => (None, Some(error)),
         };
@@ -269,15 +273,15 @@ impl<T: Target> Ring<T> {
         Ok((ring, refused))
     }
 
-    /// Writes that have not completed.
+    /// Returns the number of writes in flight.
     pub fn writing(&self) -> usize {
-        self.writes.flying()
+        self.writes.in_flight()
     }
 
-    /// Queues a request anew.
-    fn again(&mut self, piece: Piece) {
+    /// Queues a request again.
+    fn resubmit(&mut self, piece: Piece) {
         if let Some(write) = &self.writes.slots[usize::from(piece.slot)] {
-            let request = write.request(piece.done, self.target.most());
+            let request = write.request(piece.done, self.target.max_request_bytes());
             self.push(self.target.write(&request), piece.user());
         }
     }
@@ -285,57 +289,57 @@ impl<T: Target> Ring<T> {
     fn push(&mut self, mut entry: T::Entry, user: u64) {
         entry.set_user_data(user);
         loop {
-            // SAFETY: the entry is a poll or a sync, which name no memory, or a write. A write's memory is that of a
-            // `Buffer` which `self.writes` owns until all its requests have ended, or is about to (nothing in between
-            // unwinds), in a region which `self.regions` keeps mapped; `drop` waits for them. Nobody fills a buffer that the recorder was handed. The descriptors live as
-            // long as the ring.
+            // SAFETY: the entry is a poll or a sync, which name no memory, or a write. The memory of a write is that of
+            // a `Buffer` that `self.writes` owns until all its requests have completed, or is about to (nothing in
+            // between unwinds), in a region that `self.regions` keeps mapped; `drop` waits for them. A buffer is not
+            // written after it was passed to the recorder. The descriptors live as long as the ring.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // Makes room.
+            // The queue is full: submitting frees its entries.
             if self.uring.submit().is_err() {
                 std::thread::yield_now();
             }
         }
     }
 
-    fn push_sync(&mut self, tries: u8) {
+    fn push_sync(&mut self, retries: u8) {
         self.sync = match self.target.sync() {
             Some(entry) => {
                 self.push(entry, USER_SYNC);
-                Sync::Flying(tries)
+                Sync::InFlight(retries)
             }
-            None => Sync::Over,
+            None => Sync::Nothing,
         };
     }
 
-    /// Hands queued entries on, and asks the kernel for nothing else: what has completed is seen without it, unless the
-    /// ring was too short for all completions.
-    fn hand_on(&mut self) -> io::Result<usize> {
+    /// Submits queued entries, with no system call if there are none: completions are visible without one, unless the
+    /// completion queue has overflowed.
+    fn submit_queued(&mut self) -> io::Result<usize> {
         let queue = self.uring.submission();
         let idle = queue.is_empty() && !queue.cq_overflow();
         drop(queue);
         if idle { Ok(0) } else { self.uring.submit() }
     }
 
-    /// Waits for completions, at most so long, and hands queued entries on.
+    /// Submits queued entries and blocks for at most `wait` for a completion.
     fn wait(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        let waiting = wait.filter(|_| self.uring.completion().is_empty() && self.sync != Sync::Over);
-        settled(match waiting {
+        let waiting = wait.filter(|_| self.uring.completion().is_empty() && self.sync != Sync::Nothing);
+        ignore_transient(match waiting {
             Some(wait) => {
                 let time = Timespec::from(wait);
                 self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
             }
-            None => self.hand_on(),
+            None => self.submit_queued(),
         })
     }
 
-    /// Tells all that has ended.
-    fn reap(&mut self, tell: &mut dyn FnMut(Done)) {
+    /// Reports all completions.
+    fn reap(&mut self, on_done: &mut dyn FnMut(Done)) {
         let Self { uring, target, wake, wake_armed, sync, writes, .. } = self;
-        if *sync == Sync::Over {
+        if *sync == Sync::Nothing {
             *sync = Sync::Idle;
-            tell(Done::Sync(Ok(())));
+            on_done(Done::Sync(Ok(())));
         }
         for entry in uring.completion() {
             let entry: cqueue::Entry = entry.into();
@@ -346,26 +350,30 @@ impl<T: Target> Ring<T> {
                     Some(Done::Woken)
                 }
                 USER_SYNC => {
-                    // A sync's result is 0 or an error: that of a request of no bytes that has written none.
-                    let result = if entry.result() == 0 { End::Written(0) } else { target.ended(entry.result(), 0) };
+                    // The result of a sync is 0 or an error, as of a request of 0 bytes.
+                    let result = if entry.result() == 0 {
+                        RequestResult::Written(0)
+                    } else {
+                        target.on_completion(entry.result(), 0)
+                    };
                     match (result, *sync) {
-                        (End::Passing(_), Sync::Flying(tries)) if tries < T::TRIES => {
-                            *sync = Sync::Again(tries + 1);
+                        (RequestResult::Transient(_), Sync::InFlight(retries)) if retries < T::MAX_RETRIES => {
+                            *sync = Sync::Again(retries + 1);
                             None
                         }
-                        (End::Passing(errno) | End::Failed(errno), _) => {
+                        (RequestResult::Transient(errno) | RequestResult::Failed(errno), _) => {
                             *sync = Sync::Idle;
                             Some(Done::Sync(Err(errno)))
                         }
-                        (End::Written(_), _) => {
+                        (RequestResult::Written(_), _) => {
                             *sync = Sync::Idle;
                             Some(Done::Sync(Ok(())))
                         }
                     }
                 }
-                user => writes.ended(target, Piece::of(user), entry.result()),
+                user => writes.on_completion(target, Piece::of(user), entry.result()),
             };
-            done.into_iter().for_each(&mut *tell);
+            done.into_iter().for_each(&mut *on_done);
         }
     }
 }
@@ -374,7 +382,7 @@ impl<T: Target> Drive for Ring<T> {
     fn wake(&self) -> &Arc<Wake> {
         &self.wake
     }
-    fn room(&self) -> usize {
+    fn available(&self) -> usize {
         self.writes.free.len()
     }
 
@@ -384,15 +392,15 @@ impl<T: Target> Drive for Ring<T> {
         let address = self.regions.address(sge).cast_const();
         let first = self.fixed.as_ref().map(|fixed| fixed[usize::from(sge.region.0)]);
         let (offset, at) = (sge.offset, self.base + at);
-        let mut write = Write { _buffer: buffer, address, offset, first, at, len, flying: 0, tag, failed: None };
+        let mut write = Write { _buffer: buffer, address, offset, first, at, len, in_flight: 0, tag, failed: None };
         let mut done = 0;
         while done < len {
-            let request = write.request(done, self.target.most());
-            self.push(self.target.write(&request), Piece { slot, tries: 0, done }.user());
-            write.flying += 1;
+            let request = write.request(done, self.target.max_request_bytes());
+            self.push(self.target.write(&request), Piece { slot, retries: 0, done }.user());
+            write.in_flight += 1;
             done += request.len;
         }
-        // No completion is looked at before this.
+        // Completions are not reaped before this, so they find the write.
         self.writes.slots[usize::from(slot)] = Some(write);
         Ok(())
     }
@@ -406,22 +414,22 @@ impl<T: Target> Drive for Ring<T> {
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        settled(self.hand_on())
+        ignore_transient(self.submit_queued())
     }
 
-    fn poll(&mut self, wait: Option<Duration>, tell: &mut dyn FnMut(Done)) -> io::Result<()> {
+    fn poll(&mut self, wait: Option<Duration>, on_done: &mut dyn FnMut(Done)) -> io::Result<()> {
         if wait.is_some() && !self.wake_armed {
             let armed = opcode::PollAdd::new(Fd(self.wake.as_raw_fd()), POLL_IN).build();
             self.push(armed.into(), USER_WAKE);
             self.wake_armed = true;
         }
         self.wait(wait)?;
-        self.reap(tell);
-        while let Some(piece) = self.writes.again.pop() {
-            self.again(piece);
+        self.reap(on_done);
+        while let Some(piece) = self.writes.retry_queue.pop() {
+            self.resubmit(piece);
         }
-        if let Sync::Again(tries) = self.sync {
-            self.push_sync(tries);
+        if let Sync::Again(retries) = self.sync {
+            self.push_sync(retries);
         }
         self.submit()
     }
@@ -431,7 +439,7 @@ impl<T: Target> Drop for Ring<T> {
     fn drop(&mut self) {
         while self.writing() > 0 {
             if self.poll(Some(Duration::from_secs(1)), &mut |_| ()).is_err() {
-                // The kernel may still read these buffers: rather lose them than let them be filled anew.
+                // The kernel may still read these buffers, so they are leaked rather than reused.
                 std::mem::forget(std::mem::take(&mut self.writes.slots));
                 return;
             }
@@ -446,23 +454,23 @@ impl<T: Target> std::fmt::Debug for Ring<T> {
     }
 }
 
-/// Registers every region in pieces of at most `most` bytes; gives the index of each region's first piece.
-fn register(submitter: &Submitter<'_>, regions: &Regions, most: u32) -> io::Result<Vec<u16>> {
+/// Registers every region in pieces of at most `max_bytes` bytes; returns the index of each region's first piece.
+fn register(submitter: &Submitter<'_>, regions: &Regions, max_bytes: u32) -> io::Result<Vec<u16>> {
     let (mut pieces, mut first) = (Vec::new(), Vec::new());
     for (_, region) in regions.iter() {
         first.push(u16::try_from(pieces.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?);
-        for offset in (0..region.len()).step_by(most as usize) {
-            let len = (region.len() - offset).min(most as usize);
+        for offset in (0..region.len()).step_by(max_bytes as usize) {
+            let len = (region.len() - offset).min(max_bytes as usize);
             pieces.push(libc::iovec { iov_base: region.address(offset, len).cast(), iov_len: len });
         }
     }
-    // SAFETY: every piece lies inside a region of the table, which the ring keeps a clone of until it goes.
+    // SAFETY: every piece is inside a region of the table, of which the ring keeps a clone while it exists.
     unsafe { submitter.register_buffers(&pieces) }?;
     Ok(first)
 }
 
-/// What the kernel does not take now it takes the next time.
-fn settled(result: io::Result<usize>) -> io::Result<()> {
+/// Ignores transient errors of a submission: the entries stay queued for the next one.
+fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Err(error) if !is_transient(&error) => Err(error),
         _ => Ok(()),

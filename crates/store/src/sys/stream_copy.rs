@@ -1,6 +1,6 @@
-//! Copies past the caches, for bytes that nobody reads soon.
+//! Copy with non-temporal stores, for bytes that are not read soon.
 //!
-//! An ordinary store first fetches the line that it is going to overwrite; a streaming store does not, which saves a
+//! An ordinary store first fetches the cache line that it overwrites; a non-temporal store does not, which saves a
 //! third of the memory traffic of a large copy.
 
 /// Copies `len` bytes.
@@ -10,10 +10,10 @@
 pub unsafe fn stream_copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if (to as usize).is_multiple_of(64) && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the caller's promise; AVX is there and `to` is aligned, as was just checked.
+        // SAFETY: guaranteed by the caller; AVX support and the alignment of `to` were just checked.
         return unsafe { avx(from, to, len) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
 }
 
@@ -25,7 +25,7 @@ unsafe fn avx(from: *const u8, to: *mut u8, len: usize) {
     use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
     let whole = len / 128 * 128;
     for at in (0..whole).step_by(128) {
-        // SAFETY: `at + 128` is at most `len`, for which the caller vouches; `to + at` is a multiple of 32.
+        // SAFETY: `at + 128` is at most `len`, guaranteed by the caller; `to + at` is a multiple of 32.
         unsafe {
             let load = |part: usize| _mm256_loadu_si256(from.add(at + 32 * part).cast());
             let (a, b, c, d) = (load(0), load(1), load(2), load(3));
@@ -35,7 +35,7 @@ unsafe fn avx(from: *const u8, to: *mut u8, len: usize) {
             _mm256_stream_si256(to.add(at + 96).cast(), d);
         }
     }
-    // Streaming stores are ordered by this only: whoever learns that the copy is done then sees its bytes.
+    // Non-temporal stores are weakly ordered: the fence makes them visible before any later store that publishes them.
     _mm_sfence();
     // SAFETY: the rest of the same ranges.
     unsafe { std::ptr::copy_nonoverlapping(from.add(whole), to.add(whole), len - whole) }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_copied_at_every_length_and_no_other_is_touched() {
+    fn stream_copy_writes_exactly_the_given_length() {
         #[repr(align(64))]
         struct Aligned([u8; 1024]);
         let from: Vec<u8> = (0..1024_u32).map(|i| (i % 251) as u8 + 1).collect();

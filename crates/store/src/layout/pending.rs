@@ -1,4 +1,4 @@
-//! How a recording gets its file, its blocks and its name.
+//! Creation of a recording: its file, its blocks and its name.
 
 use super::locate::locate_locked_file;
 use crate::beneath::open_regular;
@@ -16,69 +16,68 @@ use std::path::{Path, PathBuf};
 /// `TMPFS_MAGIC` of statfs(2).
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
-/// How a recording is created.
+/// Options of creating a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CreateOptions<'a> {
-    /// Rows to make room for.
+    /// Number of rows to allocate.
     pub rows: u64,
-    /// Replace a file that is there.
+    /// Replace an existing file.
     pub overwrite: bool,
-    /// With `overwrite`: give up the old file at once and lay out the new one in its blocks.
+    /// With `overwrite`: discard the old file at once and reuse its blocks for the new one.
     pub recycle: bool,
-    /// An earlier part of the run was given up for this file: it is laid out in that one's blocks, unless they are
-    /// still read.
-    pub inherited: bool,
-    /// The serial number of the raw device whose contents may go ([`crate::nvme`]).
+    /// Use the file that [`reserve_for_reuse`] has put there, with its blocks, unless it is still being read.
+    pub reuse_reserved: bool,
+    /// Serial number of the raw device whose contents may be discarded ([`crate::nvme`]).
     pub serial: Option<&'a str>,
 }
 
-/// What a new recording takes.
+/// Size of a new recording.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     /// Rows of shots.
     pub rows: u64,
-    /// Bytes in front of the data, which libhdf5 reads.
+    /// Bytes before the data, which libhdf5 reads.
     pub head: u64,
-    /// Bytes behind it.
+    /// Bytes after the data.
     pub tail: u64,
-    /// Bytes of all.
+    /// Total size in bytes.
     pub end: u64,
 }
 
-/// A recording that has no name yet. What there is of it goes if it is dropped before [`Birth::end`].
+/// A recording that is not visible under its name yet. It is removed if dropped before [`PendingRecording::end`].
 #[derive(Debug)]
-pub(crate) enum Birth {
-    File(Hidden),
-    Extent(Box<nvme::Birth>),
+pub(crate) enum PendingRecording {
+    File(HiddenFile),
+    Extent(Box<nvme::PendingRun>),
 }
 
-impl Birth {
-    /// Refuses a target that cannot be had.
+impl PendingRecording {
+    /// Checks the target and opens a file or device for the recording.
     pub(super) fn begin(path: &Path, options: CreateOptions<'_>) -> Result<Self, StoreError> {
         match Target::of(path) {
             Some(target) => {
                 let CreateOptions { overwrite, recycle, serial, .. } = options;
-                let claim = nvme::Claim { overwrite, recycle, serial };
-                nvme::Birth::begin(target, claim).map(|birth| Self::Extent(Box::new(birth)))
+                let claim = nvme::ReplacePolicy { overwrite, recycle, serial };
+                nvme::PendingRun::begin(target, claim).map(|pending| Self::Extent(Box::new(pending)))
             }
-            None => Hidden::begin(path, options).map(Self::File),
+            None => HiddenFile::begin(path, options).map(Self::File),
         }
     }
-    /// Where this is laid out there may be bytes of another recording.
+    /// Returns `true` if the space may hold bytes of another recording.
     pub(super) fn recycled(&self) -> bool {
         match self {
             Self::File(hidden) => hidden.recycled,
             Self::Extent(_) => true,
         }
     }
-    /// The path by which it will be found.
+    /// Returns the final path.
     pub(super) fn path(&self, path: &Path) -> PathBuf {
         match self {
             Self::File(_) => path.to_owned(),
-            Self::Extent(birth) => birth.path(),
+            Self::Extent(pending) => pending.path(),
         }
     }
-    /// Takes the space.
+    /// Allocates the space.
     pub(super) fn allocate(
         &mut self,
         path: &Path,
@@ -92,42 +91,42 @@ impl Birth {
                 let file = hidden.file.try_clone();
                 file.map(Medium::File).map_err(|source| StoreError::Create { path: path.to_owned(), source })
             }
-            Self::Extent(birth) => {
-                // The tail may have to stand a second time behind the first while the run ends.
-                let room = nvme::Room { rows: size.rows, head: size.head, bytes: size.end + size.tail };
-                birth.allocate(&run.run_id, room).map(Medium::Extent)
+            Self::Extent(pending) => {
+                // Ending the run may write a second tail after the first.
+                let request = nvme::SpaceRequest { rows: size.rows, head: size.head, bytes: size.end + size.tail };
+                pending.allocate(&run.run_id, request).map(Medium::Extent)
             }
         }
     }
-    /// Makes the recording durable, gives it its name, and makes that durable too.
+    /// Makes the recording durable, renames it to its final name, and makes the rename durable.
     pub(crate) fn end(self, path: &Path, overwrite: bool) -> Result<(), StoreError> {
         match self {
             Self::File(hidden) => hidden.end(path, overwrite),
-            Self::Extent(birth) => birth.end(),
+            Self::Extent(pending) => pending.end(),
         }
     }
 }
 
-/// A file that is being laid out under a hidden name beside its own.
+/// A file that is being allocated under a hidden name in the folder of its final name.
 #[derive(Debug)]
-pub(crate) struct Hidden {
+pub(crate) struct HiddenFile {
     file: File,
     hidden: PathBuf,
     recycled: bool,
     named: bool,
 }
 
-impl Hidden {
-    /// Refuses a target that cannot be had, and opens the hidden file.
+impl HiddenFile {
+    /// Checks the target and opens the hidden file.
     fn begin(path: &Path, options: CreateOptions<'_>) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Create { path: path.to_owned(), source };
         let hidden = hidden(path);
-        let inherited = if options.inherited { Self::inherit(path, &hidden)? } else { None };
+        let reuse_reserved = if options.reuse_reserved { Self::inherit(path, &hidden)? } else { None };
         check_target(path, options.overwrite)?;
-        if let Some(birth) = inherited {
-            return Ok(birth);
+        if let Some(pending) = reuse_reserved {
+            return Ok(pending);
         }
-        // Left behind by a program that was killed while it laid out; one that is still at it holds a lock.
+        // Remains of a program that was killed during allocation; a running one would hold a lock.
         if let Some(stale) = open_own(&hidden, OFlags::RDONLY)? {
             lock::claim(&stale, &hidden)?;
             std::fs::remove_file(&hidden).map_err(failed)?;
@@ -140,34 +139,34 @@ impl Hidden {
         {
             Some(old) => {
                 std::fs::rename(path, &hidden).map_err(failed)?;
-                // From here on its blocks are written: its old name must be gone, also after a power cut.
+                // The rename must be durable before the blocks are overwritten.
                 sync_directory(path)?;
                 (old, true)
             }
             None => (File::options().read(true).write(true).create_new(true).open(&hidden).map_err(failed)?, false),
         };
         lock::share(&file, path)?;
-        let birth = Self { file, hidden, recycled, named: false };
-        birth.check_own(path)?;
-        Ok(birth)
+        let pending = Self { file, hidden, recycled, named: false };
+        pending.check_own(path)?;
+        Ok(pending)
     }
 
-    /// Takes over the file that [`bequeath`] has put there. None if it may not be written, because somebody still reads it
-    /// or it has another name too: then its bytes stay theirs.
+    /// Opens the file that [`reserve_for_reuse`] has put there. `None` if it must not be overwritten, because a reader
+    /// has it open or it has a second hard link.
     fn inherit(path: &Path, hidden: &Path) -> Result<Option<Self>, StoreError> {
-        // Not through a link that somebody has left in its place: what is there is theirs.
+        // `open_own` does not follow a symbolic link in its place.
         let file = open_own(hidden, OFlags::RDWR).ok().flatten();
         let Some(file) = file.filter(|file| has_one_name(file) && is_alone(file)) else {
             let _ = std::fs::remove_file(hidden);
             return Ok(None);
         };
         lock::share(&file, path)?;
-        let birth = Self { file, hidden: hidden.to_owned(), recycled: true, named: false };
-        birth.check_own(path)?;
-        Ok(Some(birth))
+        let pending = Self { file, hidden: hidden.to_owned(), recycled: true, named: false };
+        pending.check_own(path)?;
+        Ok(Some(pending))
     }
 
-    /// Refuses to go on if another program has put its file in the place of ours: both began at once.
+    /// Fails if another program that started at the same time has replaced the hidden file.
     fn check_own(&self, path: &Path) -> Result<(), StoreError> {
         let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
         let ours = rustix::fs::fstat(&self.file).map(identity);
@@ -186,7 +185,7 @@ impl Hidden {
     }
 }
 
-/// Gives a finished file its name; not that of one that a program is at.
+/// Renames a finished file to its final name. Fails if a file of that name is locked.
 pub(crate) fn put_in_place(hidden: &Path, path: &Path, overwrite: bool) -> Result<(), StoreError> {
     check_unused(path)?;
     match rename(hidden, path, overwrite) {
@@ -195,40 +194,40 @@ pub(crate) fn put_in_place(hidden: &Path, path: &Path, overwrite: bool) -> Resul
     }
 }
 
-/// Refuses a file that a program is at.
+/// Fails if a file of this name is locked by another program.
 pub(crate) fn check_unused(path: &Path) -> Result<(), StoreError> {
     open_own(path, OFlags::RDONLY)?.map_or(Ok(()), |there| lock::claim(&there, path))
 }
 
-impl Drop for Hidden {
+impl Drop for HiddenFile {
     fn drop(&mut self) {
-        // A file of ours that could not be finished is of no use to anyone.
+        // An unfinished file is useless.
         if !self.named && self.check_own(&self.hidden).is_ok() {
             let _ = std::fs::remove_file(&self.hidden);
         }
     }
 }
 
-/// Gives a file up for one that is to be laid out in its blocks: it gets that one's hidden name, and has its own no more,
-/// also after a power cut. Only then may it be written, so that nobody finds new bytes under the old name.
-/// [`CreateOptions::inherited`] takes it over.
-pub(crate) fn bequeath(path: &Path, heir: &Path) -> Result<(), StoreError> {
-    rename(path, &hidden(heir), false).map_err(StoreError::io("rename", path))?;
+/// Renames an evicted file to the hidden name of a new one, which will reuse its blocks, and makes the rename durable.
+/// The file may be overwritten only after that, so that no reader finds new bytes under the old name. See
+/// [`CreateOptions::reuse_reserved`].
+pub(crate) fn reserve_for_reuse(path: &Path, reusable: &Path) -> Result<(), StoreError> {
+    rename(path, &hidden(reusable), false).map_err(StoreError::io("rename", path))?;
     sync_directory(path)
 }
 
-/// Bytes of the drive that what was bequeathed to a file takes.
-pub(crate) fn inheritance(heir: &Path) -> u64 {
-    rustix::fs::stat(hidden(heir)).map_or(0, |stat| stat.st_blocks as u64 * 512)
+/// Returns the bytes allocated to the file that is reserved for a new one.
+pub(crate) fn reusable_bytes(reusable: &Path) -> u64 {
+    rustix::fs::stat(hidden(reusable)).map_or(0, |stat| stat.st_blocks as u64 * 512)
 }
 
-/// Removes what was bequeathed to a file that will not be.
-pub(crate) fn disinherit(heir: &Path) {
-    let _ = std::fs::remove_file(hidden(heir));
+/// Removes the file that is reserved for a new one.
+pub(crate) fn discard_reusable(reusable: &Path) {
+    let _ = std::fs::remove_file(hidden(reusable));
 }
 
-/// Opens what has the name of a file of ours; none if nothing has, or if it may not be opened so. What is no regular file
-/// is refused, without waiting for the other end of a pipe and without looking where a link leads.
+/// Opens a file that this crate may have created; `None` if it does not exist or cannot be opened. Fails if it is not a
+/// regular file, without blocking on a FIFO and without following a symbolic link.
 fn open_own(path: &Path, access: OFlags) -> Result<Option<File>, StoreError> {
     match open_regular(path, access | OFlags::NOFOLLOW) {
         Ok(file) => Ok(Some(file)),
@@ -239,7 +238,7 @@ fn open_own(path: &Path, access: OFlags) -> Result<Option<File>, StoreError> {
     }
 }
 
-/// `.run.h5.new` beside `run.h5`.
+/// Returns the hidden name of a file: `.run.h5.new` for `run.h5`.
 pub(crate) fn hidden(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -247,20 +246,20 @@ pub(crate) fn hidden(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Renames a file; unless `overwrite`, to a name that nothing has.
+/// Renames a file. Fails with `EEXIST` if the name exists, unless `overwrite`.
 pub(crate) fn rename(from: &Path, to: &Path, overwrite: bool) -> Result<(), Errno> {
     if overwrite {
         return rustix::fs::rename(from, to);
     }
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // A file system without it: then what was looked at before has to do.
+        // The file system does not support the flag, so the check is not atomic.
         Err(Errno::INVAL | Errno::NOSYS) if !to.exists() => rustix::fs::rename(from, to),
         Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST),
         other => other,
     }
 }
 
-/// Refuses a path that cannot become a recording: for whoever wants to know before there are shots.
+/// Checks that a recording can be created at a path, without creating anything.
 pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
     if Target::of(path).is_some() {
         return Err(StoreError::Run(format!(
@@ -286,24 +285,24 @@ pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
     }
 }
 
-/// Only a recording of ours that has no other name gives its blocks away.
+/// Returns `true` for a recording with a single hard link: only its blocks may be reused.
 fn is_recyclable(file: &File, path: &Path) -> bool {
     has_one_name(file) && locate_locked_file(path, file).is_ok()
 }
 
-/// Whoever gave a file a second name wants to keep its bytes.
+/// Returns `true` if a file has a single hard link. A second one means that its contents must be kept.
 fn has_one_name(file: &File) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 1)
 }
 
-/// Gives a file its size and all its blocks.
+/// Sets the size of a file and allocates all its blocks.
 fn allocate(file: &File, path: &Path, rows: u64, end: u64, warnings: &mut Vec<String>) -> Result<(), StoreError> {
-    // What is there already is from a file whose blocks are used again.
+    // A size other than 0 means that the blocks of an earlier file are reused.
     let (len, blocks) = rustix::fs::fstat(file).map_or((0, 0), |stat| (stat.st_size as u64, stat.st_blocks as u64));
     if len > end {
         rustix::fs::ftruncate(file, end).map_err(StoreError::io("cut", path))?;
     }
-    // In memory looking for holes is cheaper than allocating what is there. Other file systems may know of none.
+    // On tmpfs SEEK_HOLE is cheaper than fallocate on allocated blocks. Other file systems may report no holes.
     if len >= end && is_in_memory(file) && rustix::fs::seek(file, SeekFrom::Hole(0)).is_ok_and(|hole| hole >= end) {
         return Ok(());
     }
@@ -330,17 +329,17 @@ fn allocate(file: &File, path: &Path, rows: u64, end: u64, warnings: &mut Vec<St
     }
 }
 
-/// Whether a file is on tmpfs.
+/// Returns `true` if a file is on tmpfs.
 pub(crate) fn is_in_memory(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type == TMPFS)
 }
 
-/// The folder of a file that is, or is to be: `.` of a bare name.
+/// Returns the folder of a path: `.` for a bare name.
 pub fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the name as durable as the file.
+/// Makes the directory entry of a file durable.
 pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
     let directory = File::open(folder(path)).map_err(|e| os(e, "open the directory of", path))?;
     rustix::fs::fsync(&directory).map_err(StoreError::io("flush the directory of", path))

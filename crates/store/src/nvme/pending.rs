@@ -1,7 +1,7 @@
-//! How a recording gets its device, its extent and its name there.
+//! Creation of a recording on a device: its extent and its directory entry.
 
-use super::device::{Access, Device, UNIT};
-use super::directory::{Directory, Entry, Found, check_name};
+use super::device::{Access, Device, EXTENT_ALIGN};
+use super::directory::{Directory, Entry, Lookup, check_name};
 use super::extent::Extent;
 use super::signature;
 use super::target::Target;
@@ -10,51 +10,51 @@ use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What of a device may go for a new run.
+/// What a new run may replace on a device.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Claim<'a> {
-    /// A run of the same name.
+pub(crate) struct ReplacePolicy<'a> {
+    /// Replace a run of the same name.
     pub overwrite: bool,
-    /// With `overwrite`: at once, so that the new run is laid out in its blocks.
+    /// With `overwrite`: remove it at once, so that the new run reuses its blocks.
     pub recycle: bool,
-    /// What others have on the device of this serial number.
+    /// Replace foreign data on the device with this serial number.
     pub serial: Option<&'a str>,
 }
 
-/// What a run needs of a device.
+/// Space that a run needs on a device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct SpaceRequest {
     /// Rows of shots.
     pub rows: u64,
-    /// Bytes in front of the data, which libhdf5 reads.
+    /// Bytes before the data, which libhdf5 reads.
     pub head: u64,
-    /// Bytes of all.
+    /// Total size in bytes.
     pub bytes: u64,
 }
 
-/// A run that is being laid out. The directory does not know it until [`Birth::end`]: if it is dropped before, nothing has
-/// happened.
+/// A run that is being allocated. It is entered in the directory by [`PendingRun::end`]; if dropped before, the device
+/// is unchanged.
 #[derive(Debug)]
-pub(crate) struct Birth {
+pub(crate) struct PendingRun {
     target: Target,
     device: Arc<Device>,
     directory: Directory,
     name: String,
-    /// What others have on the device goes as soon as there is room for the run.
-    given_up: bool,
+    /// Foreign data on the device is erased once the space for the run is found.
+    discard_foreign: bool,
     entry: Option<Entry>,
 }
 
-impl Birth {
-    /// Refuses a device that is not ours to write.
-    pub(crate) fn begin(target: Target, how: Claim<'_>) -> Result<Self, StoreError> {
-        let mut given_up = false;
-        let (device, found) = claimed(&target, how.overwrite, how.serial)?;
+impl PendingRun {
+    /// Opens the device and checks that the run may be written.
+    pub(crate) fn begin(target: Target, how: ReplacePolicy<'_>) -> Result<Self, StoreError> {
+        let mut discard_foreign = false;
+        let (device, found) = claim(&target, how.overwrite, how.serial)?;
         let mut directory = match found {
-            Claimed::Ours(directory) => directory,
-            Claimed::Free => Directory::new(&device),
-            Claimed::GivenUp => {
-                given_up = true;
+            DeviceContents::Ours(directory) => directory,
+            DeviceContents::Free => Directory::new(&device),
+            DeviceContents::Discard => {
+                discard_foreign = true;
                 Directory::new(&device)
             }
         };
@@ -63,33 +63,33 @@ impl Birth {
             directory.runs.retain(|run| run.name != name);
             directory.write(&device)?;
         }
-        Ok(Self { target, device: Arc::new(device), directory, name, given_up, entry: None })
+        Ok(Self { target, device: Arc::new(device), directory, name, discard_foreign, entry: None })
     }
 
-    /// The path by which it will be found.
+    /// Returns the final path.
     pub(crate) fn path(&self) -> PathBuf {
         self.target.path_of(&self.name)
     }
 
-    /// Finds room.
-    pub(crate) fn allocate(&mut self, run_id: &str, room: Room) -> Result<Extent, StoreError> {
-        let needed = (room.bytes + UNIT).next_multiple_of(UNIT);
+    /// Allocates an extent.
+    pub(crate) fn allocate(&mut self, run_id: &str, request: SpaceRequest) -> Result<Extent, StoreError> {
+        let needed = (request.bytes + EXTENT_ALIGN).next_multiple_of(EXTENT_ALIGN);
         let at = self.directory.place(&self.device, needed).ok_or_else(|| StoreError::DeviceFull {
             path: self.target.written.clone(),
-            rows: room.rows,
+            rows: request.rows,
             needed,
             free: self.directory.largest_gap(&self.device),
         })?;
-        if self.given_up {
+        if self.discard_foreign {
             wipe(&self.device).map_err(StoreError::io("clear", &self.device.path))?;
         }
-        let entry = Entry { name: self.name.clone(), run_id: run_id.to_owned(), at, bytes: needed, head: room.head };
+        let entry = Entry { name: self.name.clone(), run_id: run_id.to_owned(), at, bytes: needed, head: request.head };
         let extent = Extent::of(Arc::clone(&self.device), &entry);
         self.entry = Some(entry);
         Ok(extent)
     }
 
-    /// Makes the run durable, then enters it; one of the same name that it replaces goes at that moment.
+    /// Makes the run durable, then enters it in the directory, which replaces one of the same name atomically.
     pub(crate) fn end(mut self) -> Result<(), StoreError> {
         self.device.flush().map_err(StoreError::io("flush", &self.device.path))?;
         self.directory.runs.retain(|run| run.name != self.name);
@@ -99,9 +99,13 @@ impl Birth {
     }
 }
 
-/// Opens a device for a recording, and keeps other writers out. What is there must be ours, or nothing, or be given up by
-/// `overwrite` and the drive's serial number.
-pub(super) fn claimed(target: &Target, overwrite: bool, serial: Option<&str>) -> Result<(Device, Claimed), StoreError> {
+/// Opens a device for a recording with an exclusive lock. It must hold recordings or nothing, unless `overwrite` and
+/// the drive's serial number are given.
+pub(super) fn claim(
+    target: &Target,
+    overwrite: bool,
+    serial: Option<&str>,
+) -> Result<(Device, DeviceContents), StoreError> {
     let device = Device::open(target, Access::Write)?;
     lock::claim(device.handle(), &target.written)?;
     let own = device.identity.serial.as_str();
@@ -110,7 +114,7 @@ pub(super) fn claimed(target: &Target, overwrite: bool, serial: Option<&str>) ->
         return Err(StoreError::Serial { path, typed: typed.to_owned(), found });
     }
     let foreign = match Directory::find(&device)? {
-        Found::Ours(directory) => {
+        Lookup::Ours(directory) => {
             let exists = |name: &str| directory.runs.iter().any(|run| run.name == name);
             if let Some(name) = &target.run {
                 check_name(target, name)?;
@@ -118,17 +122,17 @@ pub(super) fn claimed(target: &Target, overwrite: bool, serial: Option<&str>) ->
                     return Err(StoreError::Exists { path: target.path() });
                 }
             }
-            return Ok((device, Claimed::Ours(directory)));
+            return Ok((device, DeviceContents::Ours(directory)));
         }
-        Found::Other(found) => Some(found),
-        Found::Nothing => signature::find(&device).map_err(StoreError::io("read", &device.path))?,
+        Lookup::Other(found) => Some(found),
+        Lookup::Nothing => signature::find(&device).map_err(StoreError::io("read", &device.path))?,
     };
     if let Some(name) = &target.run {
         check_name(target, name)?;
     }
     match foreign {
-        None => Ok((device, Claimed::Free)),
-        Some(_) if overwrite && serial.is_some() => Ok((device, Claimed::GivenUp)),
+        None => Ok((device, DeviceContents::Free)),
+        Some(_) if overwrite && serial.is_some() => Ok((device, DeviceContents::Discard)),
         Some(found) => {
             let serial = own.to_owned();
             Err(StoreError::Foreign { path: target.written.clone(), found, serial })
@@ -136,21 +140,21 @@ pub(super) fn claimed(target: &Target, overwrite: bool, serial: Option<&str>) ->
     }
 }
 
-/// What a device holds that may be written.
+/// Contents of a device that may be written.
 #[derive(Debug)]
-pub(super) enum Claimed {
-    /// Recordings of ours.
+pub(super) enum DeviceContents {
+    /// Recordings.
     Ours(Directory),
     /// Nothing.
     Free,
-    /// What its owner gives up.
-    GivenUp,
+    /// Foreign data that the user discards.
+    Discard,
 }
 
-/// Takes away what others would find: their signatures, and the copies of them at the end.
+/// Erases foreign signatures at the start and end of a device.
 fn wipe(device: &Device) -> Result<(), Errno> {
-    let zeros = vec![0; UNIT as usize];
-    device.write(device.identity.bytes - UNIT, &zeros)?;
+    let zeros = vec![0; EXTENT_ALIGN as usize];
+    device.write(device.identity.bytes - EXTENT_ALIGN, &zeros)?;
     device.write(0, &zeros)?;
     device.flush()
 }
