@@ -409,23 +409,23 @@ pub fn loss_descriptor() -> TypeDescriptor {
 }
 
 /// Bytes of the name in a row of `/books`.
-pub const BOOK_NAME_BYTES: usize = 44;
+pub const COUNTER_NAME_BYTES: usize = 44;
 /// Bytes of a row of `/books`.
 pub const BOOK_BYTES: usize = 56;
 
-/// Appends a row of `/books`, the dataset of counters. A name longer than [`BOOK_NAME_BYTES`] is truncated.
-pub fn push_book(stream: u32, name: &str, value: u64, out: &mut Vec<u8>) {
-    let name = &name.as_bytes()[..name.len().min(BOOK_NAME_BYTES)];
+/// Appends a row of `/books`, the dataset of counters. A name longer than [`COUNTER_NAME_BYTES`] is truncated.
+pub fn push_counter(stream: u32, name: &str, value: u64, out: &mut Vec<u8>) {
+    let name = &name.as_bytes()[..name.len().min(COUNTER_NAME_BYTES)];
     out.extend(value.to_le_bytes());
     out.extend(stream.to_le_bytes());
     out.extend(name);
-    out.resize(out.len() + BOOK_NAME_BYTES - name.len(), 0);
+    out.resize(out.len() + COUNTER_NAME_BYTES - name.len(), 0);
 }
 
 /// Parses a row of `/books`: stream, name, value.
 pub fn parse_book(row: &[u8]) -> Option<(u32, String, u64)> {
-    let name = row.get(12..12 + BOOK_NAME_BYTES)?;
-    let len = name.iter().position(|byte| *byte == 0).unwrap_or(BOOK_NAME_BYTES);
+    let name = row.get(12..12 + COUNTER_NAME_BYTES)?;
+    let len = name.iter().position(|byte| *byte == 0).unwrap_or(COUNTER_NAME_BYTES);
     Some((
         u32::from_le_bytes(row.get(8..12)?.try_into().ok()?),
         String::from_utf8_lossy(&name[..len]).into_owned(),
@@ -434,8 +434,8 @@ pub fn parse_book(row: &[u8]) -> Option<(u32, String, u64)> {
 }
 
 /// Returns the HDF5 type of a row of `/books`.
-pub fn book_descriptor() -> TypeDescriptor {
-    let name = TypeDescriptor::FixedAscii(BOOK_NAME_BYTES);
+pub fn counter_descriptor() -> TypeDescriptor {
+    let name = TypeDescriptor::FixedAscii(COUNTER_NAME_BYTES);
     compound(vec![field("value", U64, 0), field("stream", U32, 8), field("name", name, 12)], BOOK_BYTES)
 }
 
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_row_names_its_cause_and_claims_no_bytes() {
+    fn lost_row_names_its_cause_and_has_no_bytes() {
         let mut presence = Presence::empty(4);
         (0..3).for_each(|index| assert!(presence.insert(index)));
         let meta = ShotMeta {
@@ -575,7 +575,7 @@ mod tests {
         push_loss(&loss, &mut bytes);
         assert_eq!((bytes.len(), parse_loss(&bytes)), (LOSS_BYTES, Some(loss)));
         let mut bytes = Vec::new();
-        push_book(2, "packets_placed", 77, &mut bytes);
+        push_counter(2, "packets_placed", 77, &mut bytes);
         assert_eq!((bytes.len(), parse_book(&bytes)), (BOOK_BYTES, Some((2, "packets_placed".into(), 77))));
     }
 }

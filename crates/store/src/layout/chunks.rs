@@ -62,9 +62,9 @@ impl Layout {
         let compressed = entry.filter_mask == COMPRESSED;
         let stored = StoredChunk { at: entry.address, bytes: entry.bytes, compressed };
         let slot = self.slots[link].1;
-        let long = if compressed { (1..=slot).contains(&stored.bytes) } else { stored.bytes == slot };
+        let length_valid = if compressed { (1..=slot).contains(&stored.bytes) } else { stored.bytes == slot };
         let inside = (self.data_start..self.end.min(MAX_BYTES)).contains(&stored.at) && stored.end() <= self.end;
-        if long && inside && stored.at.is_multiple_of(ALIGN) && *entry == self.entry(data, row, link, stored) {
+        if length_valid && inside && stored.at.is_multiple_of(ALIGN) && *entry == self.entry(data, row, link, stored) {
             return Ok(stored);
         }
         Err(HeaderError::at(
@@ -129,7 +129,7 @@ pub(super) struct Entries<'a> {
     next: u64,
     count: u64,
     block: Vec<u8>,
-    taken: usize,
+    consumed: usize,
     /// Error of a failed read.
     pub failed: Option<Errno>,
 }
@@ -137,7 +137,7 @@ pub(super) struct Entries<'a> {
 impl<'a> Entries<'a> {
     pub fn new(file: &'a Medium, layout: &'a Layout, data: &'a Data, rows: u64) -> Self {
         let count = rows * data.links.len() as u64;
-        Self { file, layout, data, next: 0, count, block: Vec::new(), taken: 0, failed: None }
+        Self { file, layout, data, next: 0, count, block: Vec::new(), consumed: 0, failed: None }
     }
 }
 
@@ -148,16 +148,16 @@ impl Iterator for Entries<'_> {
         if self.next == self.count {
             return None;
         }
-        if self.taken == self.block.len() {
+        if self.consumed == self.block.len() {
             let (at, most) = shape.entry_at(self.data.leaves, self.next);
             let entries = most.min(self.count - self.next).min(BLOCK) as usize;
-            (self.block, self.taken) = (vec![0; entries * shape.entry_bytes()], 0);
+            (self.block, self.consumed) = (vec![0; entries * shape.entry_bytes()], 0);
             if self.file.read_at(at, &mut self.block) < self.block.len() {
                 self.failed = Some(Errno::IO);
             }
         }
-        let entry = tree::parse_entry(shape, &self.block[self.taken..]);
-        self.taken += shape.entry_bytes();
+        let entry = tree::parse_entry(shape, &self.block[self.consumed..]);
+        self.consumed += shape.entry_bytes();
         self.next += 1;
         Some(entry)
     }

@@ -67,7 +67,7 @@ const CHUNK_ROWS: u64 = 1024;
 /// Minimum and maximum number of loss entries that can be visible during the run; the rest is written when it ends.
 const LOSS_ROWS: (u64, u64) = (256, 1 << 18);
 /// Counter entries (`/books`) that fit without moving the tail.
-const BOOK_ROWS: u64 = 256;
+const COUNTER_ROWS: u64 = 256;
 
 /// A recording that is open for writing, and its layout.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ fn lay_out(pending: &mut PendingRecording, path: &Path, run: &RunInfo, rows: u64
     layout.clocks = clocks;
     layout.data_start = data_start(&image);
     let losses = (rows * run.links.len() as u64).clamp(LOSS_ROWS.0, LOSS_ROWS.1);
-    let counts = Counts { rows, losses, books: BOOK_ROWS };
+    let counts = Counts { rows, losses, books: COUNTER_ROWS };
     let tail_start = layout.data_end(rows);
     let end = tail::place(&mut layout, tail_start, counts);
 
@@ -245,7 +245,12 @@ pub fn stored(
 
 /// Writes the chunk index entries of a compressed run from row `first` on: those of all links, row by row. Readers use
 /// them once the rows are visible.
-pub(crate) fn enter_chunks(file: &Medium, layout: &Layout, first: u64, stored: &[StoredChunk]) -> Result<(), Errno> {
+pub(crate) fn write_chunk_entries(
+    file: &Medium,
+    layout: &Layout,
+    first: u64,
+    stored: &[StoredChunk],
+) -> Result<(), Errno> {
     chunks::write(file, layout, first, stored)
 }
 

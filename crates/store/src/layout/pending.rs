@@ -25,7 +25,7 @@ pub struct CreateOptions<'a> {
     pub overwrite: bool,
     /// With `overwrite`: discard the old file at once and reuse its blocks for the new one.
     pub recycle: bool,
-    /// Use the file that [`reserve_for_reuse`] has put there, with its blocks, unless it is still being read.
+    /// Use the file that `reserve_for_reuse` has put there, with its blocks, unless it is still being read.
     pub reuse_reserved: bool,
     /// Serial number of the raw device whose contents may be discarded ([`crate::nvme`]).
     pub serial: Option<&'a str>,

@@ -103,7 +103,7 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
         "runs of shots that are in no row, or in a row as lost, and why: stream, cause, first number, count of consecutive numbers",
     )?;
     headers.tables.push(header_address(&losses)?);
-    let books = table(&file, "books", &rows::book_descriptor(), &tables[links + 1])?;
+    let books = table(&file, "books", &rows::counter_descriptor(), &tables[links + 1])?;
     text(
         &books,
         "description",

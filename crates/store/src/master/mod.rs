@@ -160,15 +160,15 @@ impl Master {
         let write = |file: std::fs::File| {
             write_file(&file, 0, &bytes).map_err(StoreError::io("write", path))?;
             rustix::fs::fsync(&file).map_err(StoreError::io("write", path))?;
-            let held = FileLock::shared(file, path)?;
+            let lock = FileLock::shared(file, path)?;
             match rename(&hidden, path, overwrite) {
                 Err(Errno::EXIST) => Err(StoreError::Exists { path: path.to_owned() }),
-                renamed => renamed.map(|()| held).map_err(StoreError::io("write", path)),
+                renamed => renamed.map(|()| lock).map_err(StoreError::io("write", path)),
             }
         };
-        let held = write(file.into()).inspect_err(|_| drop(std::fs::remove_file(&hidden)))?;
+        let lock = write(file.into()).inspect_err(|_| drop(std::fs::remove_file(&hidden)))?;
         sync_directory(path)?;
-        Ok(held)
+        Ok(lock)
     }
 
     fn image(&self) -> hdf5::Result<Vec<u8>> {
@@ -232,7 +232,7 @@ impl Master {
             "description",
             "runs of shots that are in no row, or in a row as lost, and why; a count of 0 is nothing",
         )?;
-        table(&file, "books", &rows::book_descriptor(), &self.books)?;
+        table(&file, "books", &rows::counter_descriptor(), &self.books)?;
         let width = self.files.iter().map(|entry| entry.file.len()).max().unwrap_or(0).next_multiple_of(8).max(8);
         let files: Vec<u8> = self.files.iter().flat_map(|entry| push_file(entry, width)).collect();
         let files = table(&file, "parts", &file_descriptor(width), &files)?;

@@ -87,10 +87,10 @@ impl Block {
     }
     /// Returns the maximum size of a passthrough command's data in bytes.
     fn max_transfer(&self) -> u32 {
-        let most = self.number(&["queue/max_hw_sectors_kb", "../queue/max_hw_sectors_kb"]).unwrap_or(128) * 1024;
+        let max_bytes = self.number(&["queue/max_hw_sectors_kb", "../queue/max_hw_sectors_kb"]).unwrap_or(128) * 1024;
         // Each page of a command's memory is a segment, and the first page may be partial.
         let segments = self.number(&["queue/max_segments", "../queue/max_segments"]).unwrap_or(33).max(2);
-        most.min((segments - 1) * 4096) as u32
+        max_bytes.min((segments - 1) * 4096) as u32
     }
 }
 
@@ -223,8 +223,8 @@ impl Device {
     /// Reads whole blocks.
     pub(super) fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
         self.inside(at, to.len())?;
-        let most = self.identity.max_transfer as usize;
-        for (at, piece) in (at..).step_by(most).zip(to.chunks_mut(most)) {
+        let max_transfer = self.identity.max_transfer as usize;
+        for (at, piece) in (at..).step_by(max_transfer).zip(to.chunks_mut(max_transfer)) {
             again(|| match &self.backend {
                 Backend::Passthrough(namespace) => namespace.read(self.base + at, piece),
                 Backend::Direct(file) => direct(piece, |piece| {
@@ -247,8 +247,8 @@ impl Device {
     /// Writes whole blocks.
     pub(super) fn write(&self, at: u64, from: &[u8]) -> Result<(), Errno> {
         self.inside(at, from.len())?;
-        let most = self.identity.max_transfer as usize;
-        for (at, piece) in (at..).step_by(most).zip(from.chunks(most)) {
+        let max_transfer = self.identity.max_transfer as usize;
+        for (at, piece) in (at..).step_by(max_transfer).zip(from.chunks(max_transfer)) {
             again(|| match &self.backend {
                 Backend::Passthrough(namespace) => namespace.write(self.base + at, piece),
                 Backend::Direct(file) => {

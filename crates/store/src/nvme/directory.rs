@@ -81,7 +81,7 @@ pub(super) struct Directory {
     sequence: u64,
     /// The other copy is damaged.
     #[serde(skip)]
-    pub alone: bool,
+    pub single_copy: bool,
 }
 
 /// Result of looking for a directory.
@@ -105,7 +105,7 @@ impl Directory {
             bytes,
             runs: Vec::new(),
             sequence: 0,
-            alone: false,
+            single_copy: false,
         }
     }
 
@@ -143,7 +143,7 @@ impl Directory {
         Ok(match (best, other) {
             (Some(one), _) if (&one.serial, one.block, one.bytes) == (serial, *block, *bytes) => match one.wrong() {
                 // Before its first change there is one copy.
-                None => Lookup::Ours(Self { alone: whole < COPIES.len() && one.sequence > 1, ..one }),
+                None => Lookup::Ours(Self { single_copy: whole < COPIES.len() && one.sequence > 1, ..one }),
                 Some(wrong) => Lookup::Other(format!("a directory of Shotline's in which {wrong}")),
             },
             (Some(one), _) => Lookup::Other(format!(
@@ -251,7 +251,7 @@ impl Directory {
 
     /// Returns a warning if a copy is damaged.
     pub(super) fn warning(&self, written: &Path) -> Option<String> {
-        self.alone.then(|| {
+        self.single_copy.then(|| {
             format!(
                 "one of the two copies of {}'s directory is damaged: a power cut while it was written, or a drive that fails; the next recording writes it anew",
                 written.display()

@@ -7,7 +7,7 @@
 use super::config::RecorderConfig;
 use crate::layout::{self, Layout, Opened, StoredChunk};
 use crate::medium::Medium;
-use crate::rows::{LOSS_BYTES, push_book, push_loss};
+use crate::rows::{LOSS_BYTES, push_counter, push_loss};
 use crate::shot::{Loss, MAX_LINKS};
 use crate::sys::drive::Drive;
 use rustix::io::Errno;
@@ -184,7 +184,7 @@ impl Committer {
         }
         // Empty without a codec.
         let chunks = (count * layout.slots.len()).min(self.chunks.len());
-        layout::enter_chunks(file, layout, self.written, &self.chunks[..chunks])?;
+        layout::write_chunk_entries(file, layout, self.written, &self.chunks[..chunks])?;
         for (table, rows) in layout.shots.iter().zip(&mut self.staged) {
             rows.drain(..count * table.row_bytes as usize);
         }
@@ -240,7 +240,7 @@ impl Committer {
         self.show_data(self.written)?;
         let (mut losses, mut entries) = (Vec::new(), Vec::new());
         self.losses.iter().for_each(|loss| push_loss(loss, &mut losses));
-        books.iter().for_each(|(stream, name, value)| push_book(*stream, name, *value, &mut entries));
+        books.iter().for_each(|(stream, name, value)| push_counter(*stream, name, *value, &mut entries));
         let data_end = data_end.unwrap_or_else(|| self.opened.layout.data_end(self.written));
         let contents = layout::Contents { rows: self.written, losses: &losses, books: &entries, data_end };
         let uncut = layout::finish(&self.opened.file, &mut self.opened.layout, contents)?;

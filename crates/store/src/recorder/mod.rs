@@ -116,8 +116,8 @@ pub struct Recorder {
     done: Vec<Done>,
     failures: u32,
     last_failure: Option<Errno>,
-    losses: DropCounters,
-    held: bool,
+    losses: Drops,
+    hold_commits: bool,
     by_stamp: bool,
     report: Report,
 }
@@ -198,8 +198,8 @@ impl Recorder {
             done: Vec::with_capacity(depth as usize + 2),
             failures: 0,
             last_failure: None,
-            losses: DropCounters::default(),
-            held: false,
+            losses: Drops::default(),
+            hold_commits: false,
             by_stamp: run.by_stamp,
             report: Report { path, warnings, ..Report::default() },
         })
@@ -210,7 +210,7 @@ impl Recorder {
         &self.report.warnings
     }
     /// Returns the report so far; [`Self::finish`] adds sizes and times.
-    pub fn so_far(&self) -> &Report {
+    pub fn report(&self) -> &Report {
         &self.report
     }
     /// Returns the number of rows that can still be offered.
@@ -231,7 +231,7 @@ impl Recorder {
     }
     /// Stops or resumes making rows visible; shots are written in either case.
     pub fn hold(&mut self, held: bool) {
-        self.held = held;
+        self.hold_commits = held;
     }
     /// Returns a handle that ends the wait of [`Self::poll`] from another thread.
     pub fn waker(&self) -> Waker {
@@ -352,12 +352,12 @@ impl Recorder {
     /// Reaps completions, blocking for at most `wait` for one (`None`: without blocking), and commits rows when the
     /// commit interval has passed. Returns the number of rows whose data was written.
     pub fn poll(&mut self, wait: Option<Duration>) -> Result<usize, StoreError> {
-        let next_commit = if self.held { None } else { self.committer.next_commit_in() };
+        let next_commit = if self.hold_commits { None } else { self.committer.next_commit_in() };
         let wait = wait.map(|wait| next_commit.map_or(wait, |next| wait.min(next)));
         let before = self.pending.len();
         self.reap(wait)?;
         self.write_compressed();
-        if !self.held {
+        if !self.hold_commits {
             self.committer.step(&mut *self.drive).map_err(StoreError::io("write rows to", &self.report.path))?;
         }
         if self.failures >= MAX_CONSECUTIVE_FAILURES {
@@ -490,7 +490,7 @@ impl Recorder {
             entries.extend(stream.entries().into_iter().map(|(name, value)| (stream.stream, name, value)));
         }
         let report = &self.report;
-        let own = [
+        let totals = [
             ("rows", report.rows),
             ("rows_complete", report.complete),
             ("rows_partial", report.partial),
@@ -500,8 +500,8 @@ impl Recorder {
             ("finished_tai_ns", info::now_tai_ns()),
         ];
         let chunks = report.chunks.iter().flat_map(Chunks::entries);
-        let own = own.into_iter().chain(chunks);
-        entries.extend(own.map(|(name, value)| (WHOLE_RUN, name.to_owned(), value)));
+        let totals = totals.into_iter().chain(chunks);
+        entries.extend(totals.map(|(name, value)| (WHOLE_RUN, name.to_owned(), value)));
         let path = self.report.path.clone();
         let data_end = self.compression.as_ref().map(Compression::end);
         let (bytes, uncut) = self.committer.finish(&entries, data_end).map_err(StoreError::io("finish", &path))?;

@@ -55,7 +55,7 @@ pub(super) struct Accounting {
     /// Numbers of all rows so far.
     rows: Vec<Run>,
     /// For each link, the numbers whose shots are in the file.
-    held: Vec<Vec<Run>>,
+    present: Vec<Vec<Run>>,
     /// Latest rows without a known number: row, visible, shots.
     holes: Vec<(u64, bool, Vec<ExaminedShot>)>,
     changes: Vec<RowChange>,
@@ -76,7 +76,7 @@ impl Accounting {
             claimed: union(&claimed),
             known: Vec::new(),
             rows: Vec::new(),
-            held: vec![Vec::new(); run.links.len()],
+            present: vec![Vec::new(); run.links.len()],
             holes: Vec::new(),
             changes: Vec::new(),
             next: 0,
@@ -135,7 +135,7 @@ impl Accounting {
                 ShotState::Rebuilt(own, bytes) if own == number => {
                     self.recovered.whole += 1;
                     self.recovered.rebuilt += 1;
-                    push(&mut self.held[link], number);
+                    push(&mut self.present[link], number);
                     (Some(bytes), shot.zero)
                 }
                 // The slot holds no shot with this row's number.
@@ -158,14 +158,14 @@ impl Accounting {
     /// Counts a row that stays unchanged.
     fn keep(&mut self, link: usize, entry: &Row) {
         if claims(entry.state) {
-            push(&mut self.held[link], entry.number);
+            push(&mut self.present[link], entry.number);
         }
         if entry.state == State::Complete {
             self.recovered.whole += 1;
             return;
         }
-        let most = DropCause::ALL.into_iter().zip(entry.drops).max_by_key(|(_, count)| *count);
-        let cause = most.filter(|(_, count)| *count > 0).map_or(DropCause::WireGap, |(cause, _)| cause);
+        let dominant = DropCause::ALL.into_iter().zip(entry.drops).max_by_key(|(_, count)| *count);
+        let cause = dominant.filter(|(_, count)| *count > 0).map_or(DropCause::WireGap, |(cause, _)| cause);
         self.note(link, entry.number, entry.state, cause);
     }
 
@@ -205,16 +205,16 @@ impl Accounting {
         let mut losses: Vec<Loss> = Vec::new();
         for (link, stream) in run.links.iter().map(|link| link.stream).enumerate() {
             // Numbers of shots in the file, and of earlier entries.
-            let mut taken = union(&self.held[link]);
+            let mut accounted = union(&self.present[link]);
             for loss in old.iter().filter(|loss| loss.stream == stream && loss.first < MAX_SHOTS) {
                 let entry = (loss.first, loss.first.saturating_add(loss.count).min(MAX_SHOTS));
-                for (first, end) in minus(entry, &taken) {
+                for (first, end) in minus(entry, &accounted) {
                     losses.push(Loss { first, count: end - first, ..*loss });
                 }
-                taken = union(&[taken, vec![entry]].concat());
+                accounted = union(&[accounted, vec![entry]].concat());
             }
-            let accounted = union(&[&taken[..], &rows, others.taken].concat());
-            for (first, end) in minus(whole, &accounted) {
+            let all_accounted = union(&[&accounted[..], &rows, others.taken].concat());
+            for (first, end) in minus(whole, &all_accounted) {
                 let cause = self.formats[link].known(DropCause::PowerCut);
                 losses.push(Loss { stream, cause, first, count: end - first });
             }

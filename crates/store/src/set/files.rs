@@ -101,28 +101,28 @@ impl Files {
             folders: folders.collect::<Result<_, _>>()?,
             outs: master.files.iter().filter_map(out).collect(),
         };
-        let mut elsewhere = BTreeSet::new();
+        let mut outside = BTreeSet::new();
         for entry in &master.files {
-            let said = resolve(path, &entry.file);
-            let there = canonical(folder(&said));
-            let known = files.folders.iter().any(|folder| folder.is(&there));
-            if !known && said.exists() && !files.has(Path::new(&entry.file)) {
-                elsewhere.insert(there);
+            let listed = resolve(path, &entry.file);
+            let parent = canonical(folder(&listed));
+            let known = files.folders.iter().any(|folder| folder.is(&parent));
+            if !known && listed.exists() && !files.has(Path::new(&entry.file)) {
+                outside.insert(parent);
             }
         }
-        if elsewhere.is_empty() {
+        if outside.is_empty() {
             return Ok(files);
         }
-        Err(StoreError::Elsewhere { path: path.to_owned(), folders: elsewhere.into_iter().collect() })
+        Err(StoreError::Elsewhere { path: path.to_owned(), folders: outside.into_iter().collect() })
     }
 
-    fn has(&self, said: &Path) -> bool {
-        let name = Path::new(said.file_name().unwrap_or_default());
+    fn has(&self, listed: &Path) -> bool {
+        let name = Path::new(listed.file_name().unwrap_or_default());
         self.folders.iter().any(|folder| folder.file(name, OFlags::RDONLY).is_ok())
     }
 
     /// Returns the path of a file according to the master.
-    pub(super) fn said(&self, entry: &FileEntry) -> PathBuf {
+    pub(super) fn listed_path(&self, entry: &FileEntry) -> PathBuf {
         resolve(&self.master, &entry.file)
     }
 
@@ -130,9 +130,9 @@ impl Files {
     /// master. `None` if no file belongs to this run, part and drive.
     pub(super) fn find(&self, entry: &FileEntry) -> Result<Option<RunFile>, StoreError> {
         let Some(name) = Path::new(&entry.file).file_name().map(PathBuf::from) else { return Ok(None) };
-        let said = self.said(entry);
+        let listed = self.listed_path(entry);
         let mut folders: Vec<usize> = (0..self.folders.len()).collect();
-        folders.sort_by_key(|index| !self.folders[*index].is(folder(&said)));
+        folders.sort_by_key(|index| !self.folders[*index].is(folder(&listed)));
         for folder in folders {
             let path = self.folders[folder].path().join(&name);
             let named = NamedFile { folder, name: name.clone(), path, part: entry.part.into() };
@@ -154,23 +154,23 @@ impl Files {
             Err(error @ StoreError::InUse { .. }) => return Err(error),
             Err(_) => return Ok(None),
         };
-        let own = run.part.filter(|place| run.run_id == self.run_id && place.stripes == self.stripes);
+        let position = run.part.filter(|place| run.run_id == self.run_id && place.stripes == self.stripes);
         let name = if named.folder == 0 { named.name.clone() } else { canonical(folder.path()).join(&named.name) };
         let name = name.to_string_lossy().into_owned();
-        Ok(own.map(|place| RunFile { place, run, opened, name }))
+        Ok(position.map(|place| RunFile { place, run, opened, name }))
     }
 
     /// Lists entries with the name of a part, in all folders.
     pub(super) fn named(&self) -> Result<Vec<NamedFile>, StoreError> {
-        self.listed(parts_beside)
+        self.entries(parts_beside)
     }
 
     /// Lists entries with the hidden name of a part.
     pub(super) fn hidden(&self) -> Result<Vec<NamedFile>, StoreError> {
-        self.listed(hidden_parts_beside)
+        self.entries(hidden_parts_beside)
     }
 
-    fn listed(&self, list: fn(&Path) -> PartPaths) -> Result<Vec<NamedFile>, StoreError> {
+    fn entries(&self, list: fn(&Path) -> PartPaths) -> Result<Vec<NamedFile>, StoreError> {
         let mut all = Vec::new();
         for (folder, out) in (0..self.folders.len()).flat_map(|folder| self.outs.iter().map(move |out| (folder, out))) {
             let found = list(&self.folders[folder].path().join(out))?.into_iter();
@@ -198,12 +198,12 @@ impl Files {
         if !has_one_name || uuid::Uuid::try_parse(&self.run_id).is_err() {
             return None;
         }
-        let held = FileLock::exclusive_open(file, &named.path).ok()?;
+        let locked = FileLock::exclusive_open(file, &named.path).ok()?;
         let mut head = vec![0; HEAD];
         // A file that cannot be read is not known to be blank.
-        let len = held.file().read_at(&mut head, 0).ok()?;
+        let len = locked.file().read_at(&mut head, 0).ok()?;
         let names_run = || head[..len].windows(self.run_id.len()).any(|bytes| bytes == self.run_id.as_bytes());
-        (names_run() || is_blank(held.file()).unwrap_or(false)).then_some(held)
+        (names_run() || is_blank(locked.file()).unwrap_or(false)).then_some(locked)
     }
 
     /// Removes the file, unless its name now belongs to another one.
@@ -257,18 +257,18 @@ mod tests {
             folders: vec![Folder::open(folder.path()).unwrap()],
             outs: BTreeSet::new(),
         };
-        let judged = || {
+        let candidate = || {
             std::fs::write(&path, &run_id).unwrap();
             files.draft(NamedFile { folder: 0, name: name.clone(), path: path.clone(), part: 3 }).unwrap()
         };
-        let (kept, removable) = (folder.path().join("kept"), judged());
+        let (kept, removable) = (folder.path().join("kept"), candidate());
         std::fs::rename(&path, &kept).unwrap();
         std::fs::write(&path, "of another run").unwrap();
         assert!(files.remove(&removable).is_err());
         assert!(path.exists() && kept.exists());
         std::fs::remove_file(&path).unwrap();
         drop(removable);
-        files.remove(&judged()).unwrap();
+        files.remove(&candidate()).unwrap();
         assert!(!path.exists() && kept.exists());
     }
 }

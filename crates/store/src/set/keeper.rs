@@ -12,7 +12,7 @@ use crate::master::stretch::share;
 use crate::master::{FileEntry, Master, Removed, State};
 use crate::read::Recording;
 use crate::recorder::{Recorder, RecorderConfig, Report, WHOLE_RUN};
-use crate::rows::{self, push_book};
+use crate::rows::{self, push_counter};
 use crate::shot::{Books, MAX_LINKS};
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
@@ -123,7 +123,7 @@ pub(super) struct ManagerThread {
     plan: Arc<Plan>,
     master: Master,
     /// Lock on the master that was written last.
-    held: FileLock,
+    lock: FileLock,
     ended_parts: VecDeque<EndedPart>,
     removed_shots: [u64; MAX_LINKS],
     /// Highest shot number of the removed parts.
@@ -149,11 +149,11 @@ impl ManagerThread {
             books: Vec::new(),
         };
         begin(&mut master, &plan, 0, drives);
-        let held = master.write(plan.config.master(), replaces)?;
+        let lock = master.write(plan.config.master(), replaces)?;
         Ok(Self {
             plan,
             master,
-            held,
+            lock,
             ended_parts: VecDeque::new(),
             removed_shots: [0; MAX_LINKS],
             stale_to: None,
@@ -201,12 +201,12 @@ impl ManagerThread {
         let Some(keep) = self.plan.config.keep else { return Ok(()) };
         loop {
             let used: u64 = self.master.files.iter().map(|entry| self.bytes(entry)).sum();
-            let least = used + needed + self.plan.spare();
-            if least <= keep {
+            let total = used + needed + self.plan.spare();
+            if total <= keep {
                 return Ok(());
             }
             if self.ended_parts.is_empty() {
-                return Err(StoreError::Keep { keep, least });
+                return Err(StoreError::Keep { keep, least: total });
             }
             self.evict_oldest_part(next, reused)?;
         }
@@ -219,8 +219,8 @@ impl ManagerThread {
     ) -> Result<(), StoreError> {
         let Some(oldest) = self.ended_parts.front() else { return Ok(()) };
         let mut master = self.master.clone();
-        let (gone, left) = std::mem::take(&mut master.files).into_iter().partition(|e| e.part == oldest.part);
-        let gone: Vec<FileEntry> = gone;
+        let (evicted, left) = std::mem::take(&mut master.files).into_iter().partition(|e| e.part == oldest.part);
+        let evicted: Vec<FileEntry> = evicted;
         master.files = left;
         let removed = &mut master.removed;
         if let Some((first, last)) = oldest.numbers {
@@ -228,17 +228,17 @@ impl ManagerThread {
             removed.last = last;
         }
         removed.parts += 1;
-        removed.rows += gone.iter().map(|entry| entry.rows).sum::<u64>();
+        removed.rows += evicted.iter().map(|entry| entry.rows).sum::<u64>();
         // The master is written first, so that it never lists a removed file.
-        self.held = master.write(self.plan.config.master(), true)?;
-        let (mut any_gone, mut failure) = (false, None);
-        for entry in gone {
+        self.lock = master.write(self.plan.config.master(), true)?;
+        let (mut any_evicted, mut failure) = (false, None);
+        for entry in evicted {
             let drive = entry.stripe as usize;
             let path = self.plan.path(entry.part, drive);
             let reusable = drives.contains(&drive) && !reused.drives.contains(&drive);
             if reusable && layout::reserve_for_reuse(&path, &self.plan.path(next, drive)).is_ok() {
                 reused.drives.push(drive);
-                any_gone = true;
+                any_evicted = true;
                 continue;
             }
             match std::fs::remove_file(&path) {
@@ -246,10 +246,10 @@ impl ManagerThread {
                     let source = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
                     failure = Some(StoreError::Io { what: "remove", path, source });
                 }
-                _ => any_gone = true,
+                _ => any_evicted = true,
             }
         }
-        if let Some(failure) = failure.take_if(|_| !any_gone) {
+        if let Some(failure) = failure.take_if(|_| !any_evicted) {
             // No file of the part was removed, so the master lists it again.
             self.write()?;
             return Err(failure);
@@ -268,7 +268,7 @@ impl ManagerThread {
     }
 
     fn write(&mut self) -> Result<(), StoreError> {
-        self.held = self.master.write(self.plan.config.master(), true)?;
+        self.lock = self.master.write(self.plan.config.master(), true)?;
         Ok(())
     }
 
@@ -380,14 +380,14 @@ impl ManagerThread {
         }
         for stream in &books.streams {
             for (name, value) in stream.entries() {
-                push_book(stream.stream, &name, value, &mut self.master.books);
+                push_counter(stream.stream, &name, value, &mut self.master.books);
             }
         }
         for (link, shots) in self.plan.run.links.iter().zip(self.removed_shots).filter(|(_, shots)| *shots > 0) {
-            push_book(link.stream, REMOVED_SHOTS, shots, &mut self.master.books);
+            push_counter(link.stream, REMOVED_SHOTS, shots, &mut self.master.books);
         }
         let removed = self.master.removed;
-        let own = [
+        let totals = [
             ("rows", report.rows),
             ("rows_complete", report.complete),
             ("rows_partial", report.partial),
@@ -402,11 +402,11 @@ impl ManagerThread {
             ("ring_reused_files", self.reused),
             ("finished_tai_ns", info::now_tai_ns()),
         ];
-        let shown = own.into_iter().filter(|(name, _)| removed.parts > 0 || !name.starts_with("ring_"));
-        shown.for_each(|(name, value)| push_book(WHOLE_RUN, name, value, &mut self.master.books));
+        let shown = totals.into_iter().filter(|(name, _)| removed.parts > 0 || !name.starts_with("ring_"));
+        shown.for_each(|(name, value)| push_counter(WHOLE_RUN, name, value, &mut self.master.books));
         if let Some(chunks) = report.chunks {
             let stored = chunks.entries().into_iter();
-            stored.for_each(|(name, value)| push_book(WHOLE_RUN, name, value, &mut self.master.books));
+            stored.for_each(|(name, value)| push_counter(WHOLE_RUN, name, value, &mut self.master.books));
         }
         self.write()?;
         // The report includes the parts that were recorded and removed since.

@@ -168,7 +168,7 @@ impl Set {
         let of_run = plan.config.master().display().to_string();
         let mut warnings: Vec<String> = Vec::new();
         for stripe in &current.stripes {
-            let path = stripe.recorder.so_far().path.display().to_string();
+            let path = stripe.recorder.report().path.display().to_string();
             warnings.extend(stripe.recorder.warnings().iter().map(|warning| warning.replace(&path, &of_run)));
         }
         warnings.dedup();

@@ -149,7 +149,7 @@ fn recover_part(
                 entry.file.clone_from(&file.name);
                 found.push(file);
             }
-            None => done.skipped.push(files.said(entry)),
+            None => done.skipped.push(files.listed_path(entry)),
         }
     }
     let all_there = found.len() == part.len();
