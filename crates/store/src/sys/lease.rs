@@ -35,7 +35,7 @@ mod tests {
         assert!(is_alone(&file) && is_alone(&file.try_clone().unwrap()));
         let reader = File::open(&path).unwrap();
         assert!(!is_alone(&file), "a reader without any lock");
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let mapping = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, &reader, 0).unwrap()
         };

@@ -41,7 +41,7 @@ impl Mapped {
     pub fn new(file: &File, len: u64, regions: &Regions) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }?.cast::<u8>();
         let (file, wake) = (file.try_clone()?, Arc::new(Wake::new()?));
         let mapped = Self { base, len, file, regions: regions.clone(), wake, done: Vec::with_capacity(MAX_PENDING) };

@@ -105,7 +105,7 @@ pub struct Namespace {
 impl Namespace {
     /// Identifies the controller and the namespace. Fails if blocks are formatted with metadata.
     pub fn open(file: File) -> io::Result<Self> {
-        // SAFETY: the call takes no argument, and touches no memory of ours; the descriptor is open.
+        // SAFETY: the call takes no argument, and accesses no memory of this program; the descriptor is open.
         let id = unsafe { libc::ioctl(file.as_raw_fd(), IOCTL_ID as _) };
         let id = u32::try_from(id).map_err(|_| io::Error::last_os_error())?;
         let controller = identify(&file, 0, CNS_CONTROLLER)?;
