@@ -6,10 +6,10 @@
 //! it with a probe, a recorder and their threads.
 
 pub mod align;
-pub mod books;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod counters;
 pub mod cpu;
 pub mod event;
 pub mod latency;

@@ -1,7 +1,7 @@
 //! Counters of a run that other threads can read at any time.
 
 use crate::align::{Aligner, ClockState, EventCounters, SourceCounters};
-use crate::books::StreamCounters;
+use crate::counters::StreamCounters;
 use crate::stages::{self, Stage};
 use arrayvec::ArrayVec;
 use shotline_store::shot::MAX_LINKS;

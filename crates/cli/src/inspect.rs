@@ -105,8 +105,7 @@ fn look(path: &Path, roce_ports: &[u16]) -> Result<Contents> {
             None => Contents::Device(Box::new(nvme::list(&target)?)),
         });
     }
-    let first =
-        shotline_store::first_bytes(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let first = shotline_store::read_magic(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     if first == HDF5 {
         return Ok(Contents::Recording(Box::new(shotline_store::inspect(path)?)));
     }

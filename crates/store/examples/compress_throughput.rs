@@ -12,7 +12,7 @@ use shotline_compute::pack12;
 use shotline_memory::{Buffer, Pool, Registrar};
 use shotline_store::codec::{self, Codec};
 use shotline_store::info::{LinkInfo, RunInfo};
-use shotline_store::shot::{Books, Event, Shot, ShotMeta};
+use shotline_store::shot::{Event, RunCounters, Shot, ShotMeta};
 use shotline_store::{Recorder, RecorderConfig};
 use shotline_wire::shot::{DropCounters, Geometry, Packing, Presence, Trailer};
 use std::error::Error;
@@ -67,7 +67,7 @@ fn main() -> Outcome<()> {
     while recorder.pending() > 0 {
         recorder.poll(WAIT)?;
     }
-    let report = recorder.finish(&Books::default())?;
+    let report = recorder.finish(&RunCounters::default())?;
     let seconds = begun.elapsed().as_secs_f64();
     println!(
         "{}",

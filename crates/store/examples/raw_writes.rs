@@ -8,7 +8,7 @@
 
 use shotline_memory::{Pool, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};
-use shotline_store::shot::{Books, Event, Shot, ShotMeta};
+use shotline_store::shot::{Event, RunCounters, Shot, ShotMeta};
 use shotline_store::{Recorder, RecorderConfig};
 use shotline_wire::shot::{DropCounters, Geometry, Packing, Presence};
 use std::error::Error;
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             recorder.poll(WAIT)?;
         }
     }
-    let report = recorder.finish(&Books::default())?;
+    let report = recorder.finish(&RunCounters::default())?;
     assert_eq!((report.complete, report.sink_error), (writes, 0), "{report:?}");
     Ok(())
 }

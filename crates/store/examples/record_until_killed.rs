@@ -10,7 +10,7 @@
 #[allow(dead_code, reason = "tests use the rest")]
 mod shots;
 
-use shotline_store::shot::{Books, Loss};
+use shotline_store::shot::{Loss, RunCounters};
 use shotline_wire::shot::{DropCause, Packing};
 use shots::{Recording, run, shot, small};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ fn main() {
         recording.settle();
         println!("recorded");
         std::io::stdin().read_line(&mut String::new()).unwrap();
-        recording.finish(&Books::default());
+        recording.finish(&RunCounters::default());
         return;
     }
     for number in 0.. {

@@ -16,7 +16,7 @@ use shotline_memory::{Pool, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};
 use shotline_store::layout::{CreateOptions, create};
 use shotline_store::set::Roll;
-use shotline_store::shot::{Books, Event, Shot, ShotMeta};
+use shotline_store::shot::{Event, RunCounters, Shot, ShotMeta};
 use shotline_store::{Recorder, RecorderConfig, Set, SetConfig, VerifyOptions, verify};
 use shotline_wire::crc;
 use shotline_wire::record::Record;
@@ -121,7 +121,7 @@ fn write(path: &Path, gib: f64, geometry: Geometry, links: u32, depth: u32, recy
     for number in 0..rows {
         offer(&mut recorder, &pool, (number, links), (geometry, &presence), |_| ())?;
     }
-    let report = recorder.finish(&Books::default())?;
+    let report = recorder.finish(&RunCounters::default())?;
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_seconds() - cpu);
     println!(
         "{}",
@@ -166,7 +166,7 @@ fn prove(path: &Path, gib: f64) -> Outcome<()> {
             buffer.write(end as u32, &record.finish(crc::register(u32::MAX, &bytes[..end])));
         })?;
     }
-    recorder.finish(&Books::default())?;
+    recorder.finish(&RunCounters::default())?;
     let verified = || -> Outcome<f64> {
         let verdict = verify(path, &VerifyOptions::default())?;
         assert!(verdict.verified, "{verdict:?}");

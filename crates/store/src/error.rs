@@ -23,7 +23,7 @@ pub enum StoreError {
         "{} names files of its run in {}: nothing was changed; if that is a drive of this run, say so (--drive {})",
         path.display(), list(folders, " and "), list(folders, " --drive ")
     )]
-    Elsewhere {
+    FilesOutside {
         /// The master.
         path: PathBuf,
         /// The folders.
@@ -56,7 +56,7 @@ pub enum StoreError {
     #[error(
         "a run cannot stay within {keep} bytes: {least} are needed, for a part that has ended, one that is being written and one that is laid out; give a larger --keep, or smaller parts (--roll-size, --roll-shots)"
     )]
-    Keep {
+    BoundTooSmall {
         /// The bound in bytes.
         keep: u64,
         /// Smallest bound that is possible.
@@ -106,13 +106,13 @@ pub enum StoreError {
     },
     /// The device is mounted or otherwise in use.
     #[error("{} is in use: it, or a part of it, is mounted, is swap, or belongs to LVM, MD or another program; that is never written over: unmount or stop that first", path.display())]
-    Held {
+    DeviceBusy {
         /// The device.
         path: PathBuf,
     },
     /// The device holds data that is not a recording.
     #[error("{} holds {found}: expected a drive with recordings, or one whose first and last MiB are zeros; to give up what is there, add --force --serial {serial}", path.display())]
-    Foreign {
+    ForeignData {
         /// The device.
         path: PathBuf,
         /// Description of the data found.

@@ -23,10 +23,10 @@ compile_error!(
     "the recorder writes little-endian tables from memory: add byte swaps to `rows` to build for this target"
 );
 
-mod beneath;
 mod blocks;
 pub mod clocks;
 pub mod codec;
+mod confined_path;
 mod draft;
 mod error;
 pub mod export;
@@ -52,7 +52,7 @@ mod sys;
 pub mod verify;
 pub mod zarr;
 
-pub use beneath::first_bytes;
+pub use confined_path::read_magic;
 pub use error::StoreError;
 pub use export::export;
 pub use import::import;

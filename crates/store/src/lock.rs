@@ -2,7 +2,7 @@
 //! holds a shared lock, so that readers can open the file; replacing or repairing a file needs the exclusive lock.
 
 use crate::StoreError;
-use crate::beneath::{has_name, open_regular};
+use crate::confined_path::{has_name, open_regular};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::File;

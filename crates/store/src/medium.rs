@@ -1,7 +1,7 @@
 //! Storage of a recording's bytes: a file, or an extent of a raw device ([`crate::nvme`]). Callers use the two in the
 //! same way.
 
-use crate::beneath::open_regular;
+use crate::confined_path::open_regular;
 use crate::nvme::Extent;
 use crate::positioned::{ReadAt, write_file};
 use rustix::fs::{FallocateFlags, OFlags};

@@ -411,7 +411,7 @@ pub fn loss_descriptor() -> TypeDescriptor {
 /// Bytes of the name in a row of `/books`.
 pub const COUNTER_NAME_BYTES: usize = 44;
 /// Bytes of a row of `/books`.
-pub const BOOK_BYTES: usize = 56;
+pub const COUNTER_BYTES: usize = 56;
 
 /// Appends a row of `/books`, the dataset of counters. A name longer than [`COUNTER_NAME_BYTES`] is truncated.
 pub fn push_counter(stream: u32, name: &str, value: u64, out: &mut Vec<u8>) {
@@ -423,7 +423,7 @@ pub fn push_counter(stream: u32, name: &str, value: u64, out: &mut Vec<u8>) {
 }
 
 /// Parses a row of `/books`: stream, name, value.
-pub fn parse_book(row: &[u8]) -> Option<(u32, String, u64)> {
+pub fn parse_counter(row: &[u8]) -> Option<(u32, String, u64)> {
     let name = row.get(12..12 + COUNTER_NAME_BYTES)?;
     let len = name.iter().position(|byte| *byte == 0).unwrap_or(COUNTER_NAME_BYTES);
     Some((
@@ -436,7 +436,7 @@ pub fn parse_book(row: &[u8]) -> Option<(u32, String, u64)> {
 /// Returns the HDF5 type of a row of `/books`.
 pub fn counter_descriptor() -> TypeDescriptor {
     let name = TypeDescriptor::FixedAscii(COUNTER_NAME_BYTES);
-    compound(vec![field("value", U64, 0), field("stream", U32, 8), field("name", name, 12)], BOOK_BYTES)
+    compound(vec![field("value", U64, 0), field("stream", U32, 8), field("name", name, 12)], COUNTER_BYTES)
 }
 
 pub(crate) const U8: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U1);
@@ -576,6 +576,6 @@ mod tests {
         assert_eq!((bytes.len(), parse_loss(&bytes)), (LOSS_BYTES, Some(loss)));
         let mut bytes = Vec::new();
         push_counter(2, "packets_placed", 77, &mut bytes);
-        assert_eq!((bytes.len(), parse_book(&bytes)), (BOOK_BYTES, Some((2, "packets_placed".into(), 77))));
+        assert_eq!((bytes.len(), parse_counter(&bytes)), (COUNTER_BYTES, Some((2, "packets_placed".into(), 77))));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn union(runs: &[Run]) -> Vec<Run> {
 }
 
 /// Like [`union`]; calls `overlap` with the first number of each overlap.
-pub(crate) fn union_telling(runs: &[Run], mut overlap: impl FnMut(u64)) -> Vec<Run> {
+pub(crate) fn union_with_overlaps(runs: &[Run], mut overlap: impl FnMut(u64)) -> Vec<Run> {
     let mut sorted: Vec<Run> = runs.iter().copied().filter(|run| run.0 < run.1).collect();
     sorted.sort_unstable();
     let mut out: Vec<Run> = Vec::with_capacity(sorted.len());
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn union_reports_overlaps_and_not_adjacent_runs() {
         let mut overlaps = Vec::new();
-        assert_eq!(union_telling(&[(0, 5), (5, 9), (8, 12)], |at| overlaps.push(at)), [(0, 12)]);
+        assert_eq!(union_with_overlaps(&[(0, 5), (5, 9), (8, 12)], |at| overlaps.push(at)), [(0, 12)]);
         assert_eq!(overlaps, [8]);
     }
 }

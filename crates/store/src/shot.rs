@@ -33,7 +33,7 @@ pub struct ShotMeta {
     /// Presence map of the packets.
     pub presence: Arc<Presence>,
     /// Packets of this shot that were dropped, by cause. `wire_gap` counts packets that never arrived.
-    pub drops: Drops,
+    pub drops: DropCounters,
 }
 
 impl ShotMeta {
@@ -77,7 +77,7 @@ pub struct Loss {
 
 /// Counters of one stream over a run. Every packet and every shot is in exactly one counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StreamBooks {
+pub struct StreamRunCounters {
     /// Stream number.
     pub stream: u32,
     /// Packets that reached the receiver.
@@ -85,7 +85,7 @@ pub struct StreamBooks {
     /// Packets that were copied into a shot buffer.
     pub packets_placed: u64,
     /// Dropped packets by cause. Those that did not arrive ([`DropCause::has_arrived`]) are not in `packets_in`.
-    pub packet_drops: Drops,
+    pub packet_drops: DropCounters,
     /// Shot numbers seen.
     pub shots_seen: u64,
     /// Shots handed to the recorder complete and verified.
@@ -93,12 +93,12 @@ pub struct StreamBooks {
     /// Shots handed to the recorder with missing or unverified packets.
     pub shots_partial: u64,
     /// Shots not handed to the recorder, by cause.
-    pub shot_drops: Drops,
+    pub shot_drops: DropCounters,
     /// Additional named counters, which need not balance.
     pub more: Vec<(String, u64)>,
 }
 
-impl StreamBooks {
+impl StreamRunCounters {
     /// Returns `true` if packets in = placed + dropped, and shots seen = complete + partial + dropped.
     pub fn balance(&self) -> bool {
         self.packets_in == self.packets_placed + self.packet_drops.arrived()
@@ -121,7 +121,7 @@ impl StreamBooks {
     }
 
     /// Adds to a counter by name; unknown names are appended to [`Self::more`].
-    pub fn enter(&mut self, name: &str, count: u64) {
+    pub fn add(&mut self, name: &str, count: u64) {
         let cause = |name: &str| DropCause::ALL.into_iter().find(|cause| cause.name() == name);
         match name {
             "packets_in" => self.packets_in += count,
@@ -144,7 +144,7 @@ impl StreamBooks {
 
 /// Counters of a run: one entry for each stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct RunCounters {
     /// Counters by stream.
-    pub streams: Vec<StreamBooks>,
+    pub streams: Vec<StreamRunCounters>,
 }

@@ -1,7 +1,7 @@
 //! Receiver of the streams on one `PacketIo`.
 
-use crate::books::StreamCounters;
 use crate::clock::Clock;
+use crate::counters::StreamCounters;
 use crate::latency::ShotLatencies;
 use crate::stream::{EndReason, Item, SPARES, Stream, StreamConfig, extra};
 use shotline_memory::{Pool, Regions, Sge};

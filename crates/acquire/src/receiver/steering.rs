@@ -2,7 +2,7 @@
 
 use super::repair::{self, Move};
 use super::resplit::Resplit;
-use crate::books::StreamCounters;
+use crate::counters::StreamCounters;
 use crate::stream::{Arrival, Stream};
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{BatchInfo, Icrc, PayloadDestination, PayloadLocation, Pick, Recv, RxPacket, Steer};

@@ -11,7 +11,7 @@ use crate::stream::StreamConfig;
 use shotline_store::StoreError;
 use shotline_store::pcapng::{Endpoints, Live as Capture};
 use shotline_store::set::{Finished, Removed};
-use shotline_store::shot::Books;
+use shotline_store::shot::RunCounters;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -65,8 +65,8 @@ pub(super) fn record(
         live.set_written(capture.rows());
     }
     queue.take_losses().into_iter().for_each(|loss| capture.loss(loss));
-    let report = capture.finish(counters.get().unwrap_or(&Books::default()))?;
-    let finished = Finished { report, given_up: Vec::new(), removed: Removed::default() };
+    let report = capture.finish(counters.get().unwrap_or(&RunCounters::default()))?;
+    let finished = Finished { report, unrecorded: Vec::new(), removed: Removed::default() };
     let seconds = started.map_or(0.0, |started| started.elapsed().as_secs_f64());
     Ok(RecordingResult { finished, seconds, triggers: None })
 }

@@ -1,9 +1,9 @@
 //! Errors of a run.
 
-use crate::books::Imbalance;
 use crate::clock::ClockError;
 use crate::config::InvalidSetting;
 use crate::control::ControlError;
+use crate::counters::Imbalance;
 use crate::learn::LearnError;
 use shotline_memory::MemoryError;
 use shotline_store::StoreError;

@@ -6,9 +6,9 @@ use super::error::RunError;
 use super::threads::ThreadResults;
 use super::unwritten::SinkFailure;
 use crate::align::EventCounters;
-use crate::books::StreamCounters;
 use crate::clock;
 use crate::config::Settings;
+use crate::counters::StreamCounters;
 use crate::latency::ShotLatencies;
 use crate::live::{AlignmentStatus, Live};
 use crate::receiver::Receiver;
@@ -100,7 +100,7 @@ impl Outcome {
             Err(SinkFailure { error, discarded }) => (None, discarded, Err((Cause::RecorderFailed, error))),
         };
         let finished = recorded.as_ref().map(|recorded| &recorded.finished);
-        let discarded = finished.iter().flat_map(|finished| &finished.given_up).chain(&lost);
+        let discarded = finished.iter().flat_map(|finished| &finished.unrecorded).chain(&lost);
         let streams = 0..prepared.configs.len();
         let mut counters: Vec<StreamCounters> = streams.clone().map(|index| *receiver.counters(index)).collect();
         for given in discarded {

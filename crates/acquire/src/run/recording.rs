@@ -128,7 +128,7 @@ impl Recording<'_> {
                     }
                     Some(Decision::Discard(event)) => {
                         unwritten.discard();
-                        self.set.give_up(&event, DropCause::NotTriggered);
+                        self.set.discard(&event, DropCause::NotTriggered);
                         continue;
                     }
                     None if self.shared.live.take_trigger() => {
@@ -158,7 +158,7 @@ impl Recording<'_> {
     fn offer(&mut self, event: Box<Event>) -> Option<Box<Event>> {
         if self.set.remaining() == 0 {
             self.shared.live.set_full();
-            self.set.give_up(&event, DropCause::SinkFull);
+            self.set.discard(&event, DropCause::SinkFull);
             return None;
         }
         self.set.offer(*event).err().map(Box::new)
@@ -167,14 +167,14 @@ impl Recording<'_> {
 
 /// Records the triggers in the counters, and warns if the configured time did not fit. Returns the number of triggers.
 fn note(triggers: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64 {
-    set.note("triggers".into(), triggers.count());
+    set.add_counter("triggers".into(), triggers.count());
     for (index, trigger) in triggers.triggers().iter().enumerate() {
-        set.note(format!("trigger_{index}_shot"), trigger.number);
-        set.note(format!("trigger_{index}_tai_ns"), trigger.tai_ns);
-        set.note(format!("trigger_{index}_signal"), u64::from(trigger.signal));
+        set.add_counter(format!("trigger_{index}_shot"), trigger.number);
+        set.add_counter(format!("trigger_{index}_tai_ns"), trigger.tai_ns);
+        set.add_counter(format!("trigger_{index}_signal"), u64::from(trigger.signal));
     }
     if let Some(shortest_ns) = triggers.shortest_ns() {
-        set.note("pre_trigger_least_ns".into(), shortest_ns);
+        set.add_counter("pre_trigger_least_ns".into(), shortest_ns);
         warnings.push(format!(
             "the pool had room for {:.3} s before a trigger, not for all that --pre-trigger asks for: give a larger --pool",
             shortest_ns as f64 / 1e9

@@ -2,7 +2,7 @@
 
 use crate::live::Live;
 use crate::sink::Queue;
-use shotline_store::shot::Books;
+use shotline_store::shot::RunCounters;
 use std::sync::OnceLock;
 
 /// State that the sink's thread shares with the others.
@@ -10,6 +10,6 @@ use std::sync::OnceLock;
 pub(super) struct Shared<'a> {
     pub(super) queue: &'a Queue,
     /// Counters of the run, once it is over.
-    pub(super) counters: &'a OnceLock<Books>,
+    pub(super) counters: &'a OnceLock<RunCounters>,
     pub(super) live: &'a Live,
 }

@@ -1,13 +1,13 @@
 //! Counters of a run in the form that recordings store.
 
 use crate::align::EventCounters;
-use crate::books::StreamCounters;
+use crate::counters::StreamCounters;
 use crate::latency::Latency;
 use crate::live::{AlignmentStatus, LinkStatus};
 use crate::receiver::Receiver;
 use crate::stream::StreamConfig;
 use shotline_store::recorder::WHOLE_RUN;
-use shotline_store::shot::StreamBooks;
+use shotline_store::shot::StreamRunCounters;
 use shotline_transport::PacketIo;
 
 /// Returns the counters of a receiver, and those of the alignment of its links.
@@ -15,9 +15,9 @@ pub(super) fn stored_counters<P: PacketIo>(
     receiver: &mut Receiver<P>,
     configs: &[StreamConfig],
     step: &AlignmentStatus,
-) -> shotline_store::shot::Books {
+) -> shotline_store::shot::RunCounters {
     let (device, counters) = (receiver.io().device_counters(), receiver.io().counters());
-    let stored = |stream: u32, counters: &StreamCounters| StreamBooks {
+    let stored = |stream: u32, counters: &StreamCounters| StreamRunCounters {
         stream,
         packets_in: counters.packets,
         packets_placed: counters.placed,
@@ -63,7 +63,7 @@ pub(super) fn stored_counters<P: PacketIo>(
         whole.more.extend(counts.map(|(name, count)| (name.to_owned(), count)));
     }
     all.push(whole);
-    shotline_store::shot::Books { streams: all }
+    shotline_store::shot::RunCounters { streams: all }
 }
 
 /// Returns the alignment counters of a link.

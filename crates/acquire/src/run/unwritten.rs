@@ -2,7 +2,7 @@
 
 use super::error::RunError;
 use arrayvec::ArrayVec;
-use shotline_store::set::GivenUp;
+use shotline_store::set::UnrecordedShots;
 use shotline_store::shot::{Event, MAX_LINKS};
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 /// Error of a sink, and the shots that are lost with it.
 pub(super) struct SinkFailure {
     pub(super) error: RunError,
-    pub(super) discarded: Vec<GivenUp>,
+    pub(super) discarded: Vec<UnrecordedShots>,
 }
 
 /// For each link of an event: `true` if its shot is complete; none if the event has no shot of the link.
@@ -26,7 +26,7 @@ pub(super) struct Unwritten {
     /// Number of rows that readers see.
     seen: u64,
     /// Shots that no trigger selected.
-    discarded: Vec<GivenUp>,
+    discarded: Vec<UnrecordedShots>,
 }
 
 impl Unwritten {
@@ -60,7 +60,7 @@ impl Unwritten {
     }
 
     /// Returns the shots that no file has, by link and cause.
-    pub(super) fn into_discarded(self) -> Vec<GivenUp> {
+    pub(super) fn into_discarded(self) -> Vec<UnrecordedShots> {
         let mut all = self.discarded;
         for links in self.events.iter().chain(&self.buffered) {
             add(&mut all, links, DropCause::SinkError);
@@ -74,11 +74,11 @@ fn links(event: &Event) -> Links {
 }
 
 /// Counts the shots of an event as discarded.
-fn add(all: &mut Vec<GivenUp>, links: &Links, cause: DropCause) {
+fn add(all: &mut Vec<UnrecordedShots>, links: &Links, cause: DropCause) {
     for (link, complete) in links.iter().enumerate() {
         let Some(complete) = complete else { continue };
         let known = all.iter().position(|given| (given.link, given.cause) == (link, cause)).unwrap_or_else(|| {
-            all.push(GivenUp { link, cause, complete: 0, partial: 0 });
+            all.push(UnrecordedShots { link, cause, complete: 0, partial: 0 });
             all.len() - 1
         });
         *if *complete { &mut all[known].complete } else { &mut all[known].partial } += 1;

@@ -16,8 +16,8 @@
 //! [`Stream`] combines them: it updates each of them for a packet, and when a shot leaves. The receiver uses `slots`
 //! directly for receive ids, their destinations, and packets that did not land in their own.
 
-use crate::books::StreamCounters;
 use crate::clock::Clock;
+use crate::counters::StreamCounters;
 use crate::latency::ShotLatencies;
 use joining::Joining;
 use numbering::Numbering;

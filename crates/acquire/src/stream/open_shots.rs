@@ -4,8 +4,8 @@
 //! or the window passes them. Shots that never arrived leave as a [`Loss`], so numbers are covered without a gap.
 
 use super::config::StreamConfig;
-use crate::books::StreamCounters;
 use crate::clock::Clock;
+use crate::counters::StreamCounters;
 use crate::latency::ShotLatencies;
 use shotline_memory::Buffer;
 use shotline_store::shot::{Loss, Shot, ShotMeta};

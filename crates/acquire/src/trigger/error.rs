@@ -1,7 +1,7 @@
 //! Errors of a measurement.
 
-use crate::books::Imbalance;
 use crate::control::ControlError;
+use crate::counters::Imbalance;
 use shotline_memory::MemoryError;
 use shotline_transport::IoError;
 use shotline_wire::shot::GeometryError;

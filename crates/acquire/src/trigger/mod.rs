@@ -11,8 +11,8 @@ mod prepare;
 mod settings;
 mod timestamps;
 
-use crate::books::StreamCounters;
 use crate::control::{Control, ControlError};
+use crate::counters::StreamCounters;
 use crate::receiver::{self, Receiver, ReceiverConfig};
 use crate::stream::{Item, StreamConfig};
 use commands::{Commands, TIMEOUT};

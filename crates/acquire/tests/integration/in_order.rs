@@ -3,7 +3,7 @@
 
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
-use shotline_acquire::books::StreamCounters;
+use shotline_acquire::counters::StreamCounters;
 use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, received, receiver};
 use shotline_memory::{Pool, Region, Regions, Registrar, Sge};
 use shotline_testing::cases;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const SPEAD: Spead = Spead { flavour: Flavour::F48, first_items: 4, items: 4 };
 
 /// Sends heaps of `packets` packets, each separately, and receives them; returns the counters.
-fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::books::StreamCounters {
+fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::counters::StreamCounters {
     let cut = Packetization::uniform(1000);
     let geometry = Geometry::new(1, 1000 * packets - 10, 8, Packing::Uint8, 0).unwrap();
     let geometry = geometry.sent_as(Trailer::None, cut).unwrap();

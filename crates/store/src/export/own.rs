@@ -1,7 +1,7 @@
 //! Recognises folders that contain only an export of this crate, and so may be replaced.
 
 use super::{digital_rf, zarr};
-use crate::beneath::Folder;
+use crate::confined_path::Folder;
 use crate::sys::hdf5::open_same;
 use crate::zarr::MAX_NODE_BYTES;
 use crate::zarr::objects::Objects;

@@ -2,7 +2,7 @@
 
 use super::error::ImportError;
 use super::options::ImportOptions;
-use crate::beneath::first_bytes;
+use crate::confined_path::read_magic;
 use crate::metadata::header::SIGNATURE;
 use std::cell::OnceCell;
 use std::path::Path;
@@ -80,7 +80,7 @@ impl<'a> Candidate<'a> {
     /// Returns the first bytes of the file.
     pub fn first(&self) -> Result<&[u8], ImportError> {
         if self.first.get().is_none() {
-            let first = first_bytes(self.path).map_err(ImportError::io(self.path))?;
+            let first = read_magic(self.path).map_err(ImportError::io(self.path))?;
             let _ = self.first.set(first);
         }
         Ok(self.first.get().map_or(&[], Vec::as_slice))

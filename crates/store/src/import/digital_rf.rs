@@ -8,7 +8,7 @@ use super::files::{expect_local, open_below, open_error};
 use super::frames::{Shape, source_info, whole_rate};
 use super::options::ImportOptions;
 use super::source::NumberRange;
-use crate::beneath::Folder;
+use crate::confined_path::Folder;
 use hdf5::types::{FloatSize, IntSize, TypeDescriptor};
 use hdf5::{Dataset, File, H5Type};
 use ndarray::Array2;

@@ -1,7 +1,7 @@
 //! Access to the files of a source, restricted to its folder.
 
 use super::error::ImportError;
-use crate::beneath::Folder;
+use crate::confined_path::Folder;
 use crate::sys::hdf5::open_same;
 use hdf5::Dataset;
 use hdf5::dataset::Layout;

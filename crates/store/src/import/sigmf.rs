@@ -11,7 +11,7 @@ use super::frames::{Shape, source_info, whole_rate};
 use super::npy::value;
 use super::options::ImportOptions;
 use super::source::NumberRange;
-use crate::beneath::{Folder, open_regular};
+use crate::confined_path::{Folder, open_regular};
 use crate::layout::folder;
 use crate::zarr::objects::is_remote;
 use rustix::fs::OFlags;

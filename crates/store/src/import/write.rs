@@ -6,7 +6,7 @@ use super::source::{LinkShot, NumberRange, Source, SourceInfo, Table};
 use crate::draft::{Draft, Replace};
 use crate::info::RunInfo;
 use crate::layout;
-use crate::shot::{Books, Event, Loss, Shot, ShotMeta, StreamBooks};
+use crate::shot::{Event, Loss, RunCounters, Shot, ShotMeta, StreamRunCounters};
 use crate::{Recorder, RecorderConfig};
 use serde::Serialize;
 use shotline_compute::pack12;
@@ -72,14 +72,18 @@ pub(super) fn write(
     let draft = Draft::new(to, replace)?;
     let config = RecorderConfig { in_flight: IN_FLIGHT * links, ..RecorderConfig::new(shots.max(1)) };
     let recorder = Recorder::create(draft.path(), &config, &run, &registrar.finish())?;
-    let counters = run.links.iter().map(|link| StreamBooks { stream: link.stream, ..StreamBooks::default() }).collect();
+    let counters = run
+        .links
+        .iter()
+        .map(|link| StreamRunCounters { stream: link.stream, ..StreamRunCounters::default() })
+        .collect();
     let passes = if numbers == NumberRange::Any && options.scale.is_none() { 2 } else { 1 };
     let mut writer =
         Writer { run: &run, pool, recorder, scale, counters, left_out: 0, out_of_range: 0, bytes: Vec::new() };
     let outcome = writer.write_all(source, (shots, passes), progress);
     let Writer { recorder, counters, left_out, out_of_range, .. } = writer;
     outcome?;
-    let counters = Books { streams: counters };
+    let counters = RunCounters { streams: counters };
     let (complete, partial, lost) = shot_totals(&counters);
     let report = recorder.finish(&counters)?;
     draft.finish()?;
@@ -112,7 +116,7 @@ pub(super) fn write(
 }
 
 /// Returns the total complete, partial and lost shots.
-fn shot_totals(counters: &Books) -> (u64, u64, u64) {
+fn shot_totals(counters: &RunCounters) -> (u64, u64, u64) {
     counters.streams.iter().fold((0, 0, 0), |(complete, partial, lost), stream| {
         let drops = stream.shot_drops.total();
         (complete + stream.shots_complete, partial + stream.shots_partial, lost + drops)
@@ -124,7 +128,7 @@ struct Writer<'a> {
     pool: Arc<Pool>,
     recorder: Recorder,
     scale: f64,
-    counters: Vec<StreamBooks>,
+    counters: Vec<StreamRunCounters>,
     left_out: u64,
     out_of_range: u64,
     bytes: Vec<u8>,

@@ -1,8 +1,8 @@
 //! Locates the datasets of an existing recording.
 
 use super::block_tables::{self, BlockTable};
+use super::consistent_read;
 use super::datasets::{Data, Marks, Table};
-use super::steady;
 use super::structure::Layout;
 use crate::StoreError;
 use crate::info::{RunInfo, read_number};
@@ -10,7 +10,7 @@ use crate::medium::Medium;
 use crate::metadata::header::{DatasetHeader, HeaderError, Superblock};
 use crate::nvme::Extent;
 use crate::positioned::ReadAt;
-use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
+use crate::rows::{COUNTER_BYTES, LOSS_BYTES, RowFormat};
 use crate::sys::hdf5::{header_address, open_image, open_locked, open_same};
 use shotline_wire::block;
 use shotline_wire::shot::Packing;
@@ -47,7 +47,7 @@ pub(super) fn locate_locked_file(path: &Path, file: &File) -> Result<(RunInfo, L
 
 fn locate_in_extent(path: &Path, medium: &Medium, extent: &Extent) -> Result<(RunInfo, Layout), StoreError> {
     // libhdf5 gets the bytes before the data as a complete file image, with the end-of-file address adjusted.
-    let mut head = extent.head().map_err(StoreError::io("read", path))?;
+    let mut head = extent.read_head().map_err(StoreError::io("read", path))?;
     let superblock = Superblock::read(&head[..]).map_err(|error| StoreError::format(path, error.to_string()))?;
     let len = head.len() as u64;
     if let Some(end) = head.get_mut(superblock.end_at as usize..).and_then(|rest| rest.get_mut(..8)) {
@@ -104,7 +104,7 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
     layout.recycled = recycled;
     layout.clocks = clocks;
     layout.data_start = data_start;
-    steady::find(file, &mut layout, path)?;
+    consistent_read::find(file, &mut layout, path)?;
     Ok((run, layout))
 }
 
@@ -135,7 +135,7 @@ pub(super) fn read_marks(
         let expected = match index.checked_sub(run.links.len()) {
             None => formats[index].bytes(),
             Some(0) => LOSS_BYTES,
-            Some(1) => BOOK_BYTES,
+            Some(1) => COUNTER_BYTES,
             Some(_) => block::LEN,
         } as u32;
         let whole = index < run.links.len() + 2 || place.chunk[0] == 1;
@@ -199,7 +199,7 @@ pub(super) fn assemble(
         shots: tables,
         formats,
         losses,
-        books,
+        counters: books,
         clocks: Vec::new(),
         described: described.collect(),
         chunk_k: superblock.chunk_k,

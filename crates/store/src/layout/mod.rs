@@ -19,11 +19,11 @@
 
 pub(crate) mod block_tables;
 mod chunks;
+mod consistent_read;
 mod datasets;
 mod locate;
 mod pending;
 pub(crate) mod skeleton;
-mod steady;
 mod structure;
 mod tail;
 
@@ -32,10 +32,11 @@ use crate::medium::Medium;
 use crate::metadata::header::{self, DatasetHeader, Superblock};
 use crate::nvme::{self, Target};
 use crate::positioned::ReadAt;
-use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
+use crate::rows::{COUNTER_BYTES, LOSS_BYTES, RowFormat};
 use crate::{StoreError, lock};
 pub use block_tables::BlockTable;
 pub use chunks::StoredChunk;
+pub(crate) use consistent_read::read_consistently;
 pub use datasets::{Data, Marks, Table};
 pub use locate::locate;
 pub(crate) use locate::locate_in;
@@ -52,7 +53,6 @@ use skeleton::TableShape;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-pub(crate) use steady::steadily;
 use structure::MAX_BYTES;
 pub use structure::{ALIGN, Layout};
 use tail::Counts;
@@ -116,7 +116,7 @@ fn lay_out(pending: &mut PendingRecording, path: &Path, run: &RunInfo, rows: u64
     let mut shapes: Vec<TableShape> =
         formats.iter().map(|format| TableShape { row_bytes: format.bytes() as u32, chunk_rows }).collect();
     shapes.push(TableShape { row_bytes: LOSS_BYTES as u32, chunk_rows: 256 });
-    shapes.push(TableShape { row_bytes: BOOK_BYTES as u32, chunk_rows: 64 });
+    shapes.push(TableShape { row_bytes: COUNTER_BYTES as u32, chunk_rows: 64 });
     // Flat trees: three levels for 16 million chunks, with nodes of 12 kB.
     let chunk_k = rows.saturating_mul(run.links.len() as u64).div_ceil(2).clamp(32, 128) as u16;
     let recycled = pending.recycled();

@@ -1,7 +1,7 @@
 //! Creation of a recording: its file, its blocks and its name.
 
 use super::locate::locate_locked_file;
-use crate::beneath::open_regular;
+use crate::confined_path::open_regular;
 use crate::info::RunInfo;
 use crate::medium::Medium;
 use crate::nvme::{self, Target};

@@ -266,7 +266,7 @@ mod tests {
             run.config = "x".repeat(8 * words);
             let options = CreateOptions { rows: 1, overwrite: true, ..CreateOptions::default() };
             let layout = create(&folder.path().join("a.h5"), &run, options).unwrap().layout.clone();
-            let tables = layout.shots.iter().chain([&layout.losses, &layout.books]).map(|table| table.marks);
+            let tables = layout.shots.iter().chain([&layout.losses, &layout.counters]).map(|table| table.marks);
             for marks in tables.chain(layout.data.iter().map(|data| data.marks)) {
                 assert!(marks.extent_at % 512 <= 504 && marks.tree_at % 512 <= 504, "{words} words: {marks:?}");
             }

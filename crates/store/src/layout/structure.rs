@@ -35,7 +35,7 @@ pub struct Layout {
     /// `/losses`.
     pub losses: Table,
     /// `/books`.
-    pub books: Table,
+    pub counters: Table,
     /// Offsets of the rows of `/linkN/clock` ([`crate::clocks`]); empty for files of earlier versions.
     pub clocks: Vec<u64>,
     /// Tables of block descriptions.
@@ -80,7 +80,7 @@ impl Layout {
     }
     /// Returns the marks of every index, in the order of `roots`.
     pub(super) fn indexes(&self) -> impl Iterator<Item = Marks> + '_ {
-        let tables = self.shots.iter().chain([&self.losses, &self.books]).map(|table| table.marks);
+        let tables = self.shots.iter().chain([&self.losses, &self.counters]).map(|table| table.marks);
         let described = self.described.iter().map(|table| table.marks);
         self.data.iter().map(|data| data.marks).chain(described).chain(tables)
     }

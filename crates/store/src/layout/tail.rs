@@ -32,7 +32,7 @@ fn shape(layout: &Layout, rank: usize) -> Shape {
 }
 
 fn tables(layout: &mut Layout) -> impl Iterator<Item = &mut Table> {
-    layout.shots.iter_mut().chain([&mut layout.losses, &mut layout.books])
+    layout.shots.iter_mut().chain([&mut layout.losses, &mut layout.counters])
 }
 
 fn capacity(layout: &Layout, index: usize, counts: Counts) -> u64 {
@@ -98,7 +98,7 @@ pub(super) fn write(
         let at = out.at();
         roots.push(tree::write(layout.described_shape(), at, rows, entries, |node| out.push(node))?);
     }
-    for table in layout.shots.iter().chain([&layout.losses, &layout.books]) {
+    for table in layout.shots.iter().chain([&layout.losses, &layout.counters]) {
         let chunks = table.capacity / u64::from(table.chunk_rows);
         let entries = (0..chunks).map(|chunk| Chunk {
             first: [chunk * u64::from(table.chunk_rows), 0, 0],
@@ -117,7 +117,7 @@ pub(super) fn write(
 /// Zeroes the rows of every table, so that reused blocks keep no rows of the previous file.
 pub(super) fn clear_tables(file: &Medium, layout: &Layout) -> Result<(), Errno> {
     let zeros = vec![0; BLOCK];
-    layout.shots.iter().chain([&layout.losses, &layout.books]).try_for_each(|table| clear(file, table, 0, &zeros))
+    layout.shots.iter().chain([&layout.losses, &layout.counters]).try_for_each(|table| clear(file, table, 0, &zeros))
 }
 
 /// Zeroes the rows of a table from row `from` on.
@@ -161,9 +161,9 @@ pub(crate) fn finish(file: &Medium, layout: &mut Layout, contents: Contents<'_>)
     let counts = Counts {
         rows: contents.rows,
         losses: contents.losses.len() as u64 / u64::from(layout.losses.row_bytes),
-        books: contents.books.len() as u64 / u64::from(layout.books.row_bytes),
+        books: contents.books.len() as u64 / u64::from(layout.counters.row_bytes),
     };
-    let fits = |layout: &Layout| counts.losses <= layout.losses.capacity && counts.books <= layout.books.capacity;
+    let fits = |layout: &Layout| counts.losses <= layout.losses.capacity && counts.books <= layout.counters.capacity;
     if contents.data_end == layout.tail_start() && fits(layout) {
         enter(file, layout, contents, counts)?;
         return Ok(cut(file, layout).err());
@@ -172,7 +172,7 @@ pub(crate) fn finish(file: &Medium, layout: &mut Layout, contents: Contents<'_>)
     // space for the rows that they show.
     let most = |table: &Table, count: u64| Ok(count.max(shown(file, table)?.min(table.capacity)));
     let capacity =
-        Counts { losses: most(&layout.losses, counts.losses)?, books: most(&layout.books, counts.books)?, ..counts };
+        Counts { losses: most(&layout.losses, counts.losses)?, books: most(&layout.counters, counts.books)?, ..counts };
     match release_unused(file, layout, contents, capacity).and_then(|()| mark_and_cut(file, layout, counts)) {
         Ok(()) => Ok(None),
         Err(errno) if fits(layout) => enter(file, layout, contents, counts).map(|()| Some(errno)),
@@ -226,9 +226,9 @@ fn move_tail(
         clear(file, to, capacity.rows, &zeros)?;
     }
     clear(file, &moved.losses, 0, &zeros)?;
-    clear(file, &moved.books, 0, &zeros)?;
+    clear(file, &moved.counters, 0, &zeros)?;
     file.write_all(moved.losses.start, contents.losses)?;
-    file.write_all(moved.books.start, contents.books)?;
+    file.write_all(moved.counters.start, contents.books)?;
     file.sync_data()?;
     if moved.end > layout.end {
         file.write_all(moved.end_at, &moved.end.to_le_bytes())?;
@@ -248,7 +248,7 @@ fn move_tail(
 /// Writes losses and counters, then the markers of every table.
 fn enter(file: &Medium, layout: &Layout, contents: Contents<'_>, counts: Counts) -> Result<(), Errno> {
     file.write_all(layout.losses.start, contents.losses)?;
-    file.write_all(layout.books.start, contents.books)?;
+    file.write_all(layout.counters.start, contents.books)?;
     file.sync_data()?;
     mark(file, layout, counts)
 }
@@ -259,7 +259,7 @@ fn mark(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
         file.write_all(marks.extent_at, &counts.rows.to_le_bytes())?;
     }
     file.write_all(layout.losses.marks.extent_at, &counts.losses.to_le_bytes())?;
-    file.write_all(layout.books.marks.extent_at, &counts.books.to_le_bytes())
+    file.write_all(layout.counters.marks.extent_at, &counts.books.to_le_bytes())
 }
 
 /// Finds row counts and offsets from the first and last chunk of each index, which must be where a layout puts them.
@@ -342,7 +342,7 @@ pub(super) fn check(file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<()
             return Err(HeaderError::at(table.marks.tree_at, &format!("an index of {} rows", layout.rows), &found));
         }
     }
-    for table in layout.shots.iter().chain([&layout.losses, &layout.books]) {
+    for table in layout.shots.iter().chain([&layout.losses, &layout.counters]) {
         let mut index = 0;
         walk(file, layout, table.marks.tree_at, TABLE, &mut |chunk| {
             index += 1;

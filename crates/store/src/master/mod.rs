@@ -5,11 +5,11 @@
 //! ended, and an unlimited number of rows of the part that is being written. So the master changes only between parts,
 //! and stays correct if the recorder is killed.
 
-pub(crate) mod stretch;
+pub(crate) mod interleaving;
 
 use crate::StoreError;
-use crate::beneath::open_regular;
 use crate::blocks;
+use crate::confined_path::open_regular;
 use crate::info::{LinkInfo, RunInfo, number, read_number, text};
 use crate::layout::skeleton::{channel_order, describe, describe_blocks, extents};
 use crate::layout::{block_tables, folder, rename, sync_directory};
@@ -20,13 +20,13 @@ use crate::rows::{self, RowFormat};
 use crate::sys::hdf5::{Mapping, create_virtual, image, open_locked, open_same, read_bytes, sample_type, write_bytes};
 use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, IntSize, TypeDescriptor};
 use hdf5::{Dataset, Datatype, Extent, File, Group, SimpleExtents};
+use interleaving::stretches;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::{CStr, CString};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use stretch::stretches;
 
 /// State of a file of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -314,7 +314,7 @@ impl Master {
             }
         };
         let read = || -> hdf5::Result<_> {
-            Ok((bytes("parts", NAME)?, bytes("books", rows::BOOK_BYTES)?.0, read_number(file, "stripes")?))
+            Ok((bytes("parts", NAME)?, bytes("books", rows::COUNTER_BYTES)?.0, read_number(file, "stripes")?))
         };
         let ((files, row), books, stripes) = read().map_err(StoreError::hdf5("read the list of parts in", path))?;
         let files: Option<Vec<FileEntry>> = files.chunks_exact(row).map(parse_file).collect();

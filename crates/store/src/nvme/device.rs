@@ -324,7 +324,7 @@ fn direct(piece: &mut [u8], what: impl FnOnce(&mut [u8]) -> Result<(), Errno>) -
 fn hold(path: &Path) -> Result<File, StoreError> {
     match rustix::fs::open(path, OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Ok(file.into()),
-        Err(Errno::BUSY) => Err(StoreError::Held { path: path.to_owned() }),
+        Err(Errno::BUSY) => Err(StoreError::DeviceBusy { path: path.to_owned() }),
         Err(errno) => Err(StoreError::io("open", path)(errno)),
     }
 }

@@ -149,14 +149,14 @@ impl Extent {
     }
 
     /// Returns `true` if the directory still has this run here: another recording may have replaced it.
-    pub(crate) fn stands(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         let Inner { device, name, run_id, at, .. } = &*self.0;
         let same = |entry: &Entry| (&entry.name, &entry.run_id, entry.at) == (name, run_id, *at);
         Directory::of(device).is_ok_and(|directory| directory.runs.iter().any(same))
     }
 
     /// Reads the bytes before the data.
-    pub(crate) fn head(&self) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn read_head(&self) -> Result<Vec<u8>, Errno> {
         let mut head = vec![0; self.0.head.min(self.bytes()) as usize];
         self.read(0, &mut head)?;
         Ok(head)

@@ -135,7 +135,7 @@ pub(super) fn claim(
         Some(_) if overwrite && serial.is_some() => Ok((device, DeviceContents::Discard)),
         Some(found) => {
             let serial = own.to_owned();
-            Err(StoreError::Foreign { path: target.written.clone(), found, serial })
+            Err(StoreError::ForeignData { path: target.written.clone(), found, serial })
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Reads pcap and pcapng files frame by frame, in fixed memory.
 
-use crate::beneath::open_regular;
+use crate::confined_path::open_regular;
 use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
 use rustix::fs::OFlags;
 use std::io::Read;

@@ -3,7 +3,7 @@
 use super::packets::{AddressPair, Packets, framing};
 use super::write::{Interface, Statistics};
 use crate::info::{LinkInfo, RunInfo};
-use crate::shot::StreamBooks;
+use crate::shot::StreamRunCounters;
 use shotline_wire::framing::Link;
 use shotline_wire::shot::DropCause;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -111,7 +111,7 @@ impl LinkCapture {
 
     /// Returns the statistics of the link, from its counters, or from the shots if the run has not ended. `unassigned`
     /// are counters of packets that belong to no link.
-    pub(super) fn statistics(&self, counters: Option<&StreamBooks>, unassigned: &[(String, u64)]) -> Statistics {
+    pub(super) fn statistics(&self, counters: Option<&StreamRunCounters>, unassigned: &[(String, u64)]) -> Statistics {
         let drop =
             |cause: DropCause| counters.map_or(self.drops[cause as usize], |counters| counters.packet_drops.get(cause));
         let missing = counters.and_then(|counters| counters.more.iter().find(|(name, _)| name == "missing_packets"));

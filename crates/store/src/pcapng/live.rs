@@ -4,7 +4,7 @@ use super::link::{Endpoints, LinkCapture, comment, to_utc};
 use super::write::Writer;
 use crate::info::RunInfo;
 use crate::recorder::{Report, WHOLE_RUN};
-use crate::shot::{Books, Event, Loss, ShotMeta, StreamBooks};
+use crate::shot::{Event, Loss, RunCounters, ShotMeta, StreamRunCounters};
 use crate::{StoreError, layout};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -119,9 +119,9 @@ impl Live {
     }
 
     /// Closes the capture with the statistics of each link.
-    pub fn finish(mut self, books: &Books) -> Result<Report, StoreError> {
+    pub fn finish(mut self, books: &RunCounters) -> Result<Report, StoreError> {
         let unassigned = books.streams.iter().find(|counters| counters.stream == WHOLE_RUN);
-        let unassigned = unassigned.map(StreamBooks::entries).unwrap_or_default();
+        let unassigned = unassigned.map(StreamRunCounters::entries).unwrap_or_default();
         for (index, (link, info)) in self.links.iter().zip(&self.run.links).enumerate() {
             let counters = books.streams.iter().find(|counters| counters.stream == info.stream);
             self.writer

@@ -42,7 +42,7 @@ impl RecordingFile {
     }
 
     fn read<T>(&self, read: impl Fn(&Layout) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        layout::steadily(&self.file, &self.layout, &self.path, read)
+        layout::read_consistently(&self.file, &self.layout, &self.path, read)
     }
 
     pub(super) fn refresh(&self) -> Result<u64, StoreError> {
@@ -101,7 +101,7 @@ impl RecordingFile {
     }
 
     pub(super) fn ended(&self) -> Result<Option<FinalCounters>, StoreError> {
-        Ok(parse_counters(&self.read(|layout| layout::table_bytes(&self.file, layout.books, &self.path))?))
+        Ok(parse_counters(&self.read(|layout| layout::table_bytes(&self.file, layout.counters, &self.path))?))
     }
 
     pub(super) fn check_index(&self) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use super::file::{RecordingFile, row_out_of_range};
 use crate::StoreError;
 use crate::info::RunInfo;
-use crate::master::stretch::{Stretch, share, stretches, unbroken};
+use crate::master::interleaving::{Stretch, share, stretches, unbroken};
 use crate::master::{FileEntry, Master, State, resolve};
 use crate::rows::Row;
 use crate::shot::Loss;

@@ -59,7 +59,7 @@ pub(super) struct Compression {
     /// File offset of the next chunk.
     end: u64,
     /// Compressed shots that wait for space in the ring.
-    ready: VecDeque<Made>,
+    ready: VecDeque<CompletedShot>,
     pub chunks: Chunks,
 }
 
@@ -109,7 +109,7 @@ impl Compression {
     }
 
     /// Returns the next compressed shot to write.
-    pub fn next(&mut self) -> Option<Made> {
+    pub fn next(&mut self) -> Option<CompletedShot> {
         if self.ready.is_empty() {
             self.ready.extend(self.workers.drain_completed());
         }

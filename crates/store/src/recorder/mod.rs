@@ -14,7 +14,7 @@ use crate::clocks::{ClockLog, ClockSample};
 use crate::info::{self, RunInfo};
 use crate::layout::{self, CreateOptions, Opened, StoredChunk};
 use crate::rows::{NO_NUMBER, RowFormat, State};
-use crate::shot::{Books, Event, Loss, MAX_LINKS, Shot, ShotMeta};
+use crate::shot::{Event, Loss, MAX_LINKS, RunCounters, Shot, ShotMeta};
 use crate::sys::drive::{Done, Drive, Wake};
 use commit::Committer;
 use compression::Compression;
@@ -116,7 +116,7 @@ pub struct Recorder {
     done: Vec<Done>,
     failures: u32,
     last_failure: Option<Errno>,
-    losses: Drops,
+    losses: DropCounters,
     hold_commits: bool,
     by_stamp: bool,
     report: Report,
@@ -198,7 +198,7 @@ impl Recorder {
             done: Vec::with_capacity(depth as usize + 2),
             failures: 0,
             last_failure: None,
-            losses: Drops::default(),
+            losses: DropCounters::default(),
             hold_commits: false,
             by_stamp: run.by_stamp,
             report: Report { path, warnings, ..Report::default() },
@@ -230,7 +230,7 @@ impl Recorder {
         self.committer.visible()
     }
     /// Stops or resumes making rows visible; shots are written in either case.
-    pub fn hold(&mut self, held: bool) {
+    pub fn hold_commits(&mut self, held: bool) {
         self.hold_commits = held;
     }
     /// Returns a handle that ends the wait of [`Self::poll`] from another thread.
@@ -475,7 +475,7 @@ impl Recorder {
 
     /// Ends the recording: waits for its writes, makes every row visible, writes losses and counters, and truncates the
     /// file.
-    pub fn finish(mut self, books: &Books) -> Result<Report, StoreError> {
+    pub fn finish(mut self, books: &RunCounters) -> Result<Report, StoreError> {
         while !self.pending.is_empty() {
             self.reap(Some(Duration::from_secs(1)))?;
             self.write_compressed();

@@ -69,7 +69,7 @@ pub(crate) fn recover_among(
     let (visible, most) = visible_rows(opened)?;
     let losses = old_losses(opened)?;
     let account = examine_rows(run, opened, (visible, &losses), others, progress)?;
-    let books = opened.table_bytes(opened.layout.books)?;
+    let books = opened.table_bytes(opened.layout.counters)?;
     let laid_out = opened.layout.rows;
     let mut found = account.end(run, losses, others);
     let recovered = &mut found.recovered;

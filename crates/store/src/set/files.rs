@@ -3,7 +3,7 @@
 
 use super::plan::{canonical, hidden_parts_beside, parts_beside};
 use crate::StoreError;
-use crate::beneath::Folder;
+use crate::confined_path::Folder;
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{self, Opened, folder};
 use crate::lock::FileLock;
@@ -113,7 +113,7 @@ impl Files {
         if outside.is_empty() {
             return Ok(files);
         }
-        Err(StoreError::Elsewhere { path: path.to_owned(), folders: outside.into_iter().collect() })
+        Err(StoreError::FilesOutside { path: path.to_owned(), folders: outside.into_iter().collect() })
     }
 
     fn has(&self, listed: &Path) -> bool {

@@ -14,8 +14,8 @@
 //! - The counters of the run are in the master; each part has the counters of its own rows.
 
 mod files;
-pub(crate) mod keeper;
 mod part;
+pub(crate) mod part_manager;
 mod plan;
 mod recover;
 
@@ -24,9 +24,9 @@ use crate::clocks::ClockSample;
 use crate::info::RunInfo;
 pub use crate::master::{FileEntry, Master, Removed, State};
 use crate::recorder::{self, Recorder, Report};
-use crate::shot::{Books, Event, Loss, MAX_LINKS, StreamBooks};
-use keeper::{LaidOut, ManagerThread, Notice, PartManager, ReusedFiles};
+use crate::shot::{Event, Loss, MAX_LINKS, RunCounters, StreamRunCounters};
 use part::{Failed, Part, RowSummary};
+use part_manager::{LaidOut, ManagerThread, Notice, PartManager, ReusedFiles};
 use plan::Plan;
 pub use plan::{Roll, SetConfig};
 pub use recover::{RecoveredRun, recover};
@@ -42,7 +42,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Shots of a link that were handed to the recorder and could not be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GivenUp {
+pub struct UnrecordedShots {
     /// Index of the link.
     pub link: usize,
     /// Drop cause.
@@ -59,7 +59,7 @@ pub struct Finished {
     /// Report over all files.
     pub report: Report,
     /// Shots that were offered and are in no row.
-    pub given_up: Vec<GivenUp>,
+    pub unrecorded: Vec<UnrecordedShots>,
     /// Parts and rows that a bounded run has removed.
     pub removed: Removed,
 }
@@ -108,7 +108,7 @@ pub struct Set {
     drives: Vec<usize>,
     /// Losses after the last row, not entered yet.
     waiting: Vec<Loss>,
-    given_up: Vec<GivenUp>,
+    unrecorded: Vec<UnrecordedShots>,
     notes: Vec<(String, u64)>,
     offered: u64,
     /// Visible rows of parts that were handed to the background thread.
@@ -141,7 +141,7 @@ impl Set {
         replaced.clear_parts()?;
         let plan = Arc::new(plan);
         let drives: Vec<usize> = (0..plan.drives()).collect();
-        let (recorders, mut refused) = keeper::lay_out(&plan, (0, &drives), rows, &ReusedFiles::default());
+        let (recorders, mut refused) = part_manager::lay_out(&plan, (0, &drives), rows, &ReusedFiles::default());
         let begun = match refused.pop() {
             None => ManagerThread::new(Arc::clone(&plan), &drives, replaced.has_master()),
             Some((_, error)) => Err(error),
@@ -180,7 +180,7 @@ impl Set {
             draining: VecDeque::new(),
             next: Next::NotRequested,
             waiting: Vec::new(),
-            given_up: Vec::new(),
+            unrecorded: Vec::new(),
             notes: Vec::new(),
             offered: 0,
             settled: 0,
@@ -218,7 +218,7 @@ impl Set {
         self.waker.clone()
     }
     /// Adds a counter of the whole run.
-    pub fn note(&mut self, name: String, value: u64) {
+    pub fn add_counter(&mut self, name: String, value: u64) {
         self.notes.push((name, value));
     }
 
@@ -254,7 +254,7 @@ impl Set {
     }
 
     /// Records the shots of an event as losses, if the event was handed over and cannot be recorded.
-    pub fn give_up(&mut self, event: &Event, cause: DropCause) {
+    pub fn discard(&mut self, event: &Event, cause: DropCause) {
         self.lose(&RowSummary::of(event), cause);
     }
 
@@ -262,12 +262,12 @@ impl Set {
         for (link, (complete, number)) in summary.shots.iter().zip(&summary.numbers).enumerate() {
             let (Some(complete), Some(info)) = (complete, self.plan.run.links.get(link)) else { continue };
             let stream = info.stream;
-            let known = self.given_up.iter().position(|given| given.link == link && given.cause == cause);
+            let known = self.unrecorded.iter().position(|given| given.link == link && given.cause == cause);
             let index = known.unwrap_or_else(|| {
-                self.given_up.push(GivenUp { link, cause, complete: 0, partial: 0 });
-                self.given_up.len() - 1
+                self.unrecorded.push(UnrecordedShots { link, cause, complete: 0, partial: 0 });
+                self.unrecorded.len() - 1
             });
-            let given = &mut self.given_up[index];
+            let given = &mut self.unrecorded[index];
             *if *complete { &mut given.complete } else { &mut given.partial } += 1;
             self.loss(Loss { stream, cause, first: *number, count: 1 });
         }
@@ -417,13 +417,17 @@ impl Set {
 
     /// Ends the run: waits for its writes, makes every row visible, writes losses and counters, and ends the files.
     /// Offered shots that could not be recorded are first subtracted from `books`.
-    pub fn finish(mut self, mut books: Books) -> Result<Finished, StoreError> {
+    pub fn finish(mut self, mut books: RunCounters) -> Result<Finished, StoreError> {
         if self.manager.is_none() {
             self.waiting.drain(..).for_each(|loss| self.current.loss(loss));
             self.subtract_unrecorded(&mut books);
             let Some(stripe) = self.current.stripes.pop() else { return Err(no_part()) };
             let report = stripe.recorder.finish(&books)?;
-            return Ok(Finished { report, given_up: std::mem::take(&mut self.given_up), removed: Removed::default() });
+            return Ok(Finished {
+                report,
+                unrecorded: std::mem::take(&mut self.unrecorded),
+                removed: Removed::default(),
+            });
         }
         while !(self.draining.is_empty() && self.current.is_settled() && !self.current.stripes.is_empty()) {
             if self.current.stripes.is_empty() {
@@ -453,12 +457,12 @@ impl Set {
         let mut warnings = std::mem::take(&mut self.warnings);
         warnings.append(&mut report.warnings);
         report.warnings = warnings;
-        Ok(Finished { report, given_up: std::mem::take(&mut self.given_up), removed })
+        Ok(Finished { report, unrecorded: std::mem::take(&mut self.unrecorded), removed })
     }
 
     /// Moves shots that could not be recorded to the drop counters, and adds the counters of the whole run.
-    fn subtract_unrecorded(&mut self, books: &mut Books) {
-        for given in &self.given_up {
+    fn subtract_unrecorded(&mut self, books: &mut RunCounters) {
+        for given in &self.unrecorded {
             let stream = self.plan.run.links[given.link].stream;
             let Some(books) = books.streams.iter_mut().find(|books| books.stream == stream) else { continue };
             books.shots_complete = books.shots_complete.saturating_sub(given.complete);
@@ -469,10 +473,10 @@ impl Set {
             let whole = books.streams.iter_mut().find(|books| books.stream == recorder::WHOLE_RUN);
             match whole {
                 Some(whole) => whole.more.append(&mut self.notes),
-                None => books.streams.push(StreamBooks {
+                None => books.streams.push(StreamRunCounters {
                     stream: recorder::WHOLE_RUN,
                     more: std::mem::take(&mut self.notes),
-                    ..StreamBooks::default()
+                    ..StreamRunCounters::default()
                 }),
             }
         }

@@ -205,6 +205,6 @@ impl Part {
 
     /// Stops or resumes making rows visible.
     pub(super) fn hold(&mut self, held: bool) {
-        self.stripes.iter_mut().for_each(|stripe| stripe.recorder.hold(held));
+        self.stripes.iter_mut().for_each(|stripe| stripe.recorder.hold_commits(held));
     }
 }

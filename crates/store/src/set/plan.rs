@@ -1,15 +1,15 @@
 //! Names and sizes of the files of a run.
 
 use crate::StoreError;
-use crate::beneath::{has_name, open_regular};
+use crate::confined_path::{has_name, open_regular};
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{ALIGN, check_target, folder};
 use crate::lock::FileLock;
 use crate::master::Master;
-use crate::master::stretch::share;
+use crate::master::interleaving::share;
 use crate::nvme::{self, Target};
 use crate::recorder::RecorderConfig;
-use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
+use crate::rows::{COUNTER_BYTES, LOSS_BYTES, RowFormat};
 use crate::sys::hdf5::open_same;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -236,7 +236,7 @@ impl Plan {
     fn check_bound(&self) -> Result<(), StoreError> {
         let Some(keep) = self.config.keep else { return Ok(()) };
         let least = MIN_PARTS * self.part_bound(self.part_rows) + self.spare();
-        if keep < least { Err(StoreError::Keep { keep, least }) } else { Ok(()) }
+        if keep < least { Err(StoreError::BoundTooSmall { keep, least }) } else { Ok(()) }
     }
 
     pub(super) fn drives(&self) -> usize {
@@ -290,7 +290,7 @@ fn file_bound(run: &RunInfo, rows: u64) -> u64 {
     let row = |packets| RowFormat::new(packets, "").bytes() as u64 + 1;
     let tables: u64 = run.links.iter().map(|link| rows.next_multiple_of(chunk) * row(link.geometry.packets())).sum();
     let losses = (rows * links).clamp(256, 1 << 18).next_multiple_of(256) * LOSS_BYTES as u64;
-    let books = 256 * BOOK_BYTES as u64;
+    let books = 256 * COUNTER_BYTES as u64;
     let head = (128 << 10) + run.config.len() as u64 + run.notes.len() as u64;
     // A compressed run has a row of zeros before the data.
     let rows = rows + u64::from(run.codec.is_some());

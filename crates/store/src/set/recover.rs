@@ -8,7 +8,7 @@ use super::files::{Files, NamedFile, Removable, RunFile};
 use crate::StoreError;
 use crate::layout::{self, Opened};
 use crate::lock::FileLock;
-use crate::master::stretch::{share, there, unbroken};
+use crate::master::interleaving::{share, there, unbroken};
 use crate::master::{FileEntry, Master, State};
 use crate::nvme::Target;
 use crate::recover::{self as file, Progress, Recovered, SiblingFiles};

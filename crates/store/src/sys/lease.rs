@@ -44,6 +44,6 @@ mod tests {
         // SAFETY: the mapping is owned by the test, and no address in it is used.
         unsafe { rustix::mm::munmap(mapping, 4096).unwrap() };
         // A child process that another test has just forked may hold the descriptor until it execs.
-        shotline_testing::until("no other process has it open", || is_alone(&file));
+        shotline_testing::wait_until("no other process has it open", || is_alone(&file));
     }
 }

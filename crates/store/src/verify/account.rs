@@ -6,7 +6,7 @@ use crate::StoreError;
 use crate::read::{FinalCounters, Recording};
 use crate::rows::{NO_NUMBER, State};
 use crate::runs::{Run, push, union, union_with_overlaps};
-use crate::set::keeper::REMOVED_SHOTS;
+use crate::set::part_manager::REMOVED_SHOTS;
 use crate::shot::Loss;
 use std::path::Path;
 

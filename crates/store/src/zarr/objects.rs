@@ -4,7 +4,7 @@ mod error;
 #[cfg(feature = "s3")]
 mod s3;
 
-use crate::beneath::Folder;
+use crate::confined_path::Folder;
 pub use error::ObjectError;
 use rustix::fs::OFlags;
 use rustix::io::Errno;

@@ -6,7 +6,7 @@ use shotline_store::codec::Codec;
 use shotline_store::info::RunInfo;
 use shotline_store::recover::recover;
 use shotline_store::rows::State;
-use shotline_store::shot::{Books, Loss};
+use shotline_store::shot::{Loss, RunCounters};
 use shotline_store::{VerifyOptions, inspect, read, verify};
 use shotline_testing::or_skip;
 use shotline_wire::shot::{DropCause, Geometry, PACKET_BYTES, Packing};
@@ -66,7 +66,7 @@ fn compressed_and_plain_runs_read_the_same() {
         let record = |run: RunInfo| {
             let mut recording = Recording::new(run, |config| config.rows = 100);
             (100..112).for_each(|number| recording.whole(number));
-            recording.finish(&Books::default())
+            recording.finish(&RunCounters::default())
         };
         let (path, report) = record(compressed(codec, &[geometry, geometry]));
         let (plain, _) = record(run(&[geometry, geometry]));
@@ -93,7 +93,7 @@ fn links_of_different_geometry_are_compressed_separately() {
     let record = |run: RunInfo| {
         let mut recording = Recording::new(run, |config| config.rows = 9);
         (0..9).for_each(|number| recording.whole(number));
-        recording.finish(&Books::default()).0
+        recording.finish(&RunCounters::default()).0
     };
     let (path, plain) = (record(compressed(Codec::Lz4, &[a, b])), record(run(&[a, b])));
     assert!(slots(&path) == slots(&plain));
@@ -117,7 +117,7 @@ fn compressed_runs_keep_partial_and_lost_shots() {
             });
         }
         recording.recorder.loss(Loss { stream: 7, cause: DropCause::SinkBusy, first: 20, count: 3 });
-        recording.finish(&Books::default())
+        recording.finish(&RunCounters::default())
     };
     let (path, report) = record(compressed(Codec::Zstd(1), &[geometry, geometry]));
     let (plain, other) = record(run(&[geometry, geometry]));
@@ -140,7 +140,7 @@ fn without_compression_threads_shots_are_stored_raw() {
         (config.rows, config.compress_threads) = (10, Some(0));
     });
     (0..10).for_each(|number| recording.whole(number));
-    let (path, report) = recording.finish(&Books::default());
+    let (path, report) = recording.finish(&RunCounters::default());
     let chunks = report.chunks.unwrap();
     assert_eq!((chunks.compressed, chunks.uncompressed, chunks.bytes_stored), (0, 10, chunks.bytes_raw));
     let recording = read::Recording::open(&path).unwrap();
@@ -167,7 +167,7 @@ fn compressed_and_raw_shots_share_a_file() {
         });
         recording.settle();
     }
-    let (path, report) = recording.finish(&Books::default());
+    let (path, report) = recording.finish(&RunCounters::default());
     let chunks = report.chunks.unwrap();
     assert_eq!((chunks.compressed, chunks.uncompressed), (20, 20));
     let recording = read::Recording::open(&path).unwrap();
@@ -247,7 +247,7 @@ fn an_early_end_moves_the_index() {
     for (rows, recorded) in [(1, 1), (140, 0), (140, 3), (140, 139), (300, 300)] {
         let mut recording = Recording::new(compressed(Codec::Lz4, &[geometry, geometry]), |config| config.rows = rows);
         (0..recorded).for_each(|number| recording.whole(number));
-        let (path, report) = recording.finish(&Books::default());
+        let (path, report) = recording.finish(&RunCounters::default());
         assert_eq!(
             (report.rows, path.metadata().unwrap().len()),
             (recorded, report.file_bytes),
@@ -263,7 +263,7 @@ fn damaged_chunks_are_reported() {
     let geometry = compressible();
     let mut recording = Recording::new(compressed(Codec::Lz4, &[geometry]), |config| config.rows = 4);
     (0..4).for_each(|number| recording.whole(number));
-    let (path, _) = recording.finish(&Books::default());
+    let (path, _) = recording.finish(&RunCounters::default());
     let at = {
         let recording = read::Recording::open(&path).unwrap();
         let stored = recording.stored(2, 0).unwrap();

@@ -7,7 +7,7 @@ use shotline_store::export::{Format, Options, Selection};
 use shotline_store::nvme::{Listing, Target, list};
 use shotline_store::read::Recording as Reader;
 use shotline_store::recover::recover;
-use shotline_store::shot::Books;
+use shotline_store::shot::RunCounters;
 use shotline_store::{
     Recorder, RecorderConfig, StoreError, VerifyOptions, export, inspect, verify, verify_with_progress,
 };
@@ -54,7 +54,7 @@ fn record(device: &Path, name: &str, numbers: std::ops::Range<u64>, configure: i
             _ => recording.whole(number),
         }
     }
-    recording.finish(&Books::default());
+    recording.finish(&RunCounters::default());
 }
 
 fn to_hdf5(from: &Path, to: &Path) {
@@ -103,7 +103,7 @@ fn compressed_device_runs_export_to_files() {
     let path = named(&device, "small");
     let mut recording = Recording::of(tempfile::tempdir().unwrap(), path.clone(), info, |config| config.rows = 40);
     (0..25).for_each(|number| recording.whole(number));
-    recording.finish(&Books::default());
+    recording.finish(&RunCounters::default());
     proven(&path);
     let copy = folder.path().join("copy.h5");
     to_hdf5(&path, &copy);
@@ -126,7 +126,7 @@ fn readers_follow_a_live_device_run() {
     let refused =
         Recorder::create(&named(&device, "other"), &RecorderConfig::new(1), &run(&[g]), &common::pool(1, 4096).1);
     assert!(matches!(refused, Err(StoreError::InUse { .. })), "one recorder at a time: {refused:?}");
-    recording.finish(&Books::default());
+    recording.finish(&RunCounters::default());
 }
 
 /// Returns the error message of a refused recording.
@@ -215,7 +215,7 @@ fn unnamed_runs_are_numbered_and_the_last_is_the_default() {
         let rows = numbers.end - numbers.start;
         let mut recording = Recording::of(tempfile::tempdir().unwrap(), path, run(&[g]), |config| config.rows = rows);
         numbers.for_each(|number| recording.whole(number));
-        recording.finish(&Books::default());
+        recording.finish(&RunCounters::default());
     }
     let any = PathBuf::from(format!("block:{}", device.display()));
     assert_eq!(inspect(&any).unwrap().first, Some(10));

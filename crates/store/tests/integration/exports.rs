@@ -6,7 +6,7 @@ use shotline_memory::Buffer;
 use shotline_store::export::Format;
 use shotline_store::export::conformance::{self, Counts, Fixture};
 use shotline_store::info::RunInfo;
-use shotline_store::shot::{Books, Loss, StreamBooks};
+use shotline_store::shot::{Loss, RunCounters, StreamRunCounters};
 use shotline_testing::skip;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::cell::RefCell;
@@ -99,9 +99,9 @@ fn record(path: &Path, numbers: std::ops::Range<u64>) {
     recording.finish(&counters(&info, numbers.end));
 }
 
-fn counters(info: &RunInfo, shots: u64) -> Books {
+fn counters(info: &RunInfo, shots: u64) -> RunCounters {
     let stream = |stream| {
-        let mut counters = StreamBooks { stream, ..StreamBooks::default() };
+        let mut counters = StreamRunCounters { stream, ..StreamRunCounters::default() };
         if shots > 0 {
             counters.shots_seen = shots;
             counters.shots_complete = shots - 4;
@@ -110,7 +110,7 @@ fn counters(info: &RunInfo, shots: u64) -> Books {
         }
         counters
     };
-    Books { streams: info.links.iter().map(|link| stream(link.stream)).collect() }
+    RunCounters { streams: info.links.iter().map(|link| stream(link.stream)).collect() }
 }
 
 /// Runs every check on a format.

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use shotline_store::recover::{Recovered, recover};
-use shotline_store::shot::{Books, Event};
+use shotline_store::shot::{Event, RunCounters};
 use shotline_store::{Recorder, RecorderConfig, StoreError, VerifyOptions, inspect, verify};
 use shotline_testing::{Process, example, or_skip, seeds, wait_until_some};
 use shotline_wire::shot::Packing;
@@ -169,7 +169,7 @@ fn a_failed_write_loses_one_row_and_the_run_continues() {
         let shots = [Some(shot(buffer, 7, number, g, |_| true))].into_iter().collect();
         assert!(recorder.offer(Event { number, shots }).is_ok());
     }
-    let report = recorder.finish(&Books::default()).unwrap();
+    let report = recorder.finish(&RunCounters::default()).unwrap();
     assert_eq!((report.rows, report.complete, report.lost, report.sink_error), (40, 30, 10, 10), "{report:#?}");
     assert_eq!(report.not_zeroed, 0);
     assert!(
@@ -203,7 +203,7 @@ fn a_run_without_successful_writes_ends_with_the_error() {
         }
     };
     assert!(matches!(error, StoreError::EveryWriteFails { count: 64.., .. }), "{error}");
-    let report = recorder.finish(&Books::default()).unwrap();
+    let report = recorder.finish(&RunCounters::default()).unwrap();
     assert_eq!((report.complete, report.rows), (5, number));
     assert!(report.warnings.iter().any(|text| text.contains("could not be cut")), "{report:#?}");
     assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);

@@ -7,7 +7,7 @@ use shotline_store::pcapng::{
     export, for_each_frame, network, read_frames,
 };
 use shotline_store::read;
-use shotline_store::shot::{Books, Event, StreamBooks};
+use shotline_store::shot::{Event, RunCounters, StreamRunCounters};
 use shotline_wire::framing::{Framing, Kind, Position};
 use shotline_wire::icrc;
 use shotline_wire::shot::{DropCause, Geometry, Packetization, Packing, Trailer};
@@ -38,9 +38,14 @@ fn recorded(framing: Kind, geometry: Geometry) -> (common::FinishedRecording, sh
     }
     let mut drops = shotline_wire::shot::DropCounters::default();
     drops.add(DropCause::BadIcrc, 5);
-    let counters =
-        StreamBooks { stream: 7, packets_in: 48, packets_placed: 38, packet_drops: drops, ..StreamBooks::default() };
-    (recording.finish(&Books { streams: vec![counters] }).0, run)
+    let counters = StreamRunCounters {
+        stream: 7,
+        packets_in: 48,
+        packets_placed: 38,
+        packet_drops: drops,
+        ..StreamRunCounters::default()
+    };
+    (recording.finish(&RunCounters { streams: vec![counters] }).0, run)
 }
 
 /// Time and payload of a datagram, and whether its ICRC is valid.
@@ -117,7 +122,7 @@ fn recorded_as(kind: Kind, geometry: Geometry) -> common::FinishedRecording {
             Some(shot)
         });
     }
-    recording.finish(&Books::default()).0
+    recording.finish(&RunCounters::default()).0
 }
 
 /// Asserts that a packet has the position of its shot and index, and the bytes of the shot at that offset.
@@ -158,7 +163,7 @@ fn live_and_exported_captures_are_equal() {
         capture.offer(&Event { number, shots: [of(7), of(8)].into_iter().collect() }).unwrap();
     }
     assert_eq!(capture.rows(), 20);
-    let report = capture.finish(&Books::default()).unwrap();
+    let report = capture.finish(&RunCounters::default()).unwrap();
     assert_eq!((report.rows, report.complete, report.partial, report.lost), (20, 35, 4, 1));
     assert_eq!(report.file_bytes, live.metadata().unwrap().len());
     assert_eq!(datagrams(&live), datagrams(&exported));

@@ -9,7 +9,7 @@ use shotline_store::codec::Codec;
 use shotline_store::info::RunInfo;
 use shotline_store::recover::recover;
 use shotline_store::rows::State;
-use shotline_store::shot::{Books, Loss, StreamBooks};
+use shotline_store::shot::{Loss, RunCounters, StreamRunCounters};
 use shotline_store::{StoreError, VerifyOptions, inspect, read, set, verify};
 use shotline_testing::{or_skip, wait_until_asleep};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
@@ -26,7 +26,7 @@ fn records_and_reads_back(packing: Packing) {
     let g = small(packing);
     let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 40);
     (100..140).for_each(|number| recording.whole(number));
-    let (path, report) = recording.finish(&Books::default());
+    let (path, report) = recording.finish(&RunCounters::default());
     assert_eq!((report.rows, report.complete, report.lost, report.sink_error), (40, 80, 0, 0), "{report:?}");
 
     let file = hdf5::File::open(&*path).unwrap();
@@ -69,7 +69,7 @@ fn only_links_of_equal_geometry_are_joined() {
     let (a, b) = (small(Packing::Packed12), Geometry::new(3, 1000, 14, Packing::Int16Le, 0).unwrap());
     let mut recording = Recording::new(run(&[a, b]), |config| config.rows = 9);
     (0..9).for_each(|number| recording.whole(number));
-    let (path, _) = recording.finish(&Books::default());
+    let (path, _) = recording.finish(&RunCounters::default());
     let file = hdf5::File::open(&*path).unwrap();
     assert!(file.dataset("rf").is_err());
     assert_eq!(
@@ -81,7 +81,7 @@ fn only_links_of_equal_geometry_are_joined() {
 
     let mut recording = Recording::new(run(&[b]), |config| config.rows = 2);
     (0..2).for_each(|number| recording.whole(number));
-    let (path, _) = recording.finish(&Books::default());
+    let (path, _) = recording.finish(&RunCounters::default());
     let file = hdf5::File::open(&*path).unwrap();
     assert_eq!(file.dataset("rf").unwrap().shape(), file.dataset("link0/rf").unwrap().shape());
     drop(file);
@@ -97,7 +97,7 @@ fn an_early_end_frees_space_and_leaves_no_phantom_rows() {
         let mut recording = Recording::new(run(&[g, g]), |config| config.rows = rows);
         (0..recorded).for_each(|number| recording.whole(number));
         let laid_out = recording.path.metadata().unwrap().len();
-        let (path, report) = recording.finish(&Books::default());
+        let (path, report) = recording.finish(&RunCounters::default());
         let len = path.metadata().unwrap().len();
         assert_eq!((report.rows, report.file_bytes), (recorded, len));
         assert!(recorded == rows || len < laid_out, "{len} bytes of {laid_out}");
@@ -132,7 +132,7 @@ fn readers_opened_before_the_end_continue_after_it() {
             let mut slots = vec![reader.slot_reader().read(3, 1).unwrap().to_vec()];
             assert!(reader.final_counters().unwrap().is_none() && reader.rows() == 10);
             // Finishing truncates the space allocated for more rows.
-            let (_path, _) = recording.finish(&Books::default());
+            let (_path, _) = recording.finish(&RunCounters::default());
             assert!(reader.final_counters().unwrap().is_some());
             assert_eq!(reader.row(9, 1).unwrap().number, 9);
             slots.push(reader.slot_reader().read(3, 1).unwrap().to_vec());
@@ -180,7 +180,7 @@ fn block_descriptions_are_a_table_over_the_stored_bytes() {
     let look = |path: &std::path::Path| python(READS_BLOCKS, json!([path, 20]));
     look(&recording.path);
     // The run ends early: the table moves with the tail.
-    let (path, report) = recording.finish(&Books::default());
+    let (path, report) = recording.finish(&RunCounters::default());
     assert_eq!((report.rows, report.complete, report.partial), (20, 38, 2), "{report:?}");
     look(&path);
     let verdict = verify(&path, &VerifyOptions::default()).unwrap();
@@ -219,7 +219,7 @@ fn live_runs_can_be_read_but_not_written() {
     python_verdict(&recording.path, true);
     assert!(hdf5::File::open_rw(&recording.path).is_err(), "a second writer is locked out");
     assert!(matches!(recover(&recording.path, true, &|_, _| ()), Err(StoreError::InUse { .. })));
-    recording.finish(&Books::default());
+    recording.finish(&RunCounters::default());
 }
 
 #[test]
@@ -237,9 +237,9 @@ fn missing_data_reads_as_zeros_and_counters_are_stored() {
         }
     }
     recording.recorder.loss(Loss { stream: 8, cause: DropCause::NoBuffer, first: 11, count: 1 });
-    let mut counters = Books::default();
+    let mut counters = RunCounters::default();
     for stream in [7, 8] {
-        let mut b = StreamBooks {
+        let mut b = StreamRunCounters {
             stream,
             shots_seen: 8,
             shots_partial: 2,
@@ -284,7 +284,7 @@ fn both_verifiers_find_damage() {
         let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 4);
         (0..3).for_each(|number| recording.whole(number));
         recording.event(3, |link, buffer| Some(shot(buffer, 7 + link, 3, g, |packet| packet != 1)));
-        let (path, _) = recording.finish(&Books::default());
+        let (path, _) = recording.finish(&RunCounters::default());
         let new = damaged.path().join(name);
         std::fs::copy(&*path, &new).unwrap();
         let layout = shotline_store::layout::open(&new).unwrap().1.layout.clone();
@@ -306,7 +306,7 @@ fn both_verifiers_find_damage() {
     damage("behind", &|l| l.slot(0, 0) + u64::from(g.shot_bytes()), 1);
     damage("number", &|l| l.shots[0].at(2), 99);
     damage("state", &|l| l.shots[0].at(2) + 28, State::Partial as u8);
-    damage("totals", &|l| l.books.at(1), 99);
+    damage("totals", &|l| l.counters.at(1), 99);
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn durable_and_buffered_runs_are_valid() {
         });
         (0..50).for_each(|number| recording.whole(number));
         recording.settle();
-        let (path, report) = recording.finish(&Books::default());
+        let (path, report) = recording.finish(&RunCounters::default());
         assert_eq!(report.rows, 50);
         assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);
     }

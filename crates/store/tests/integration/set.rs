@@ -185,8 +185,8 @@ fn a_failing_drive_loses_its_last_shots_and_is_left_out() {
         }
         let finished = bench.finish();
         assert!(finished.report.warnings.iter().any(|text| text.contains("goes on without drive 1")), "{finished:#?}");
-        let given_up: u64 = finished.given_up.iter().map(|given| given.complete).sum();
-        assert!(finished.given_up.iter().all(|given| given.cause == DropCause::SinkError), "{finished:#?}");
+        let given_up: u64 = finished.unrecorded.iter().map(|given| given.complete).sum();
+        assert!(finished.unrecorded.iter().all(|given| given.cause == DropCause::SinkError), "{finished:#?}");
         let verdict = proven(&outs[0]);
         assert_eq!(verdict.links.iter().map(|link| link.complete + link.sink_error).sum::<u64>() + given_up, 2 * 589);
         let summary = inspect(&outs[0]).unwrap();
@@ -208,7 +208,7 @@ fn a_full_drive_gets_no_further_parts() {
     drive.fill();
     (30..300).for_each(|number| bench.event(number).unwrap());
     let finished = bench.finish();
-    assert!(finished.given_up.is_empty(), "{finished:#?}");
+    assert!(finished.unrecorded.is_empty(), "{finished:#?}");
     assert!(finished.report.warnings.iter().any(|text| text.contains("goes on without it")), "{finished:#?}");
     assert_eq!(proven(&outs[0]).links[0].complete, 300);
     assert_eq!(numbers(&outs[0]), (0..300).collect::<Vec<_>>());
@@ -402,7 +402,7 @@ fn discarded_events_become_losses_in_the_counters() {
                 }))
             });
             let event = Event { number, shots: shots.collect() };
-            bench.set.give_up(&event, DropCause::NotTriggered);
+            bench.set.discard(&event, DropCause::NotTriggered);
             bench.seen += 1;
         }
         // The receiver has counted these shots as delivered.

@@ -5,7 +5,7 @@ use shotline_memory::{Pool, Regions};
 use shotline_store::info::RunInfo;
 use shotline_store::read::Recording;
 use shotline_store::set::{Finished, Roll};
-use shotline_store::shot::{Books, Event, Loss, StreamBooks};
+use shotline_store::shot::{Event, Loss, RunCounters, StreamRunCounters};
 use shotline_store::{RecorderConfig, Set, SetConfig, StoreError, Verdict, VerifyOptions, inspect, verify};
 use shotline_wire::shot::{DropCause, Packing};
 use std::path::{Path, PathBuf};
@@ -79,14 +79,18 @@ impl Bench {
         self.seen += 1;
     }
 
-    pub fn counters(&self) -> Books {
+    pub fn counters(&self) -> RunCounters {
         let stream = |stream| {
-            let mut counters =
-                StreamBooks { stream, shots_seen: self.seen, shots_complete: self.complete, ..StreamBooks::default() };
+            let mut counters = StreamRunCounters {
+                stream,
+                shots_seen: self.seen,
+                shots_complete: self.complete,
+                ..StreamRunCounters::default()
+            };
             counters.shot_drops.add(DropCause::NoBuffer, self.seen - self.complete);
             counters
         };
-        Books { streams: self.run.links.iter().map(|link| stream(link.stream)).collect() }
+        RunCounters { streams: self.run.links.iter().map(|link| stream(link.stream)).collect() }
     }
 
     pub fn finish(self) -> Finished {

@@ -3,7 +3,7 @@
 use shotline_compute::prbs;
 use shotline_memory::{Buffer, Pool, Regions, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};
-use shotline_store::shot::{Books, Event, Shot, ShotMeta};
+use shotline_store::shot::{Event, RunCounters, Shot, ShotMeta};
 use shotline_store::{Recorder, RecorderConfig, Report};
 use shotline_wire::block;
 use shotline_wire::record::Record;
@@ -194,7 +194,7 @@ impl Recording {
     }
 
     /// Ends the run.
-    pub fn finish(self, counters: &Books) -> (FinishedRecording, Report) {
+    pub fn finish(self, counters: &RunCounters) -> (FinishedRecording, Report) {
         let report = self.recorder.finish(counters).unwrap();
         assert_eq!(self.pool.available(), 12, "all buffers are returned");
         (FinishedRecording { path: self.path, _directory: self.directory }, report)

@@ -75,7 +75,7 @@ pub(crate) fn has_name(file: &File, path: &Path) -> bool {
 }
 
 /// Returns the first 8 bytes of a regular file, or all of a shorter one, to tell formats apart.
-pub fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_magic(path: &Path) -> io::Result<Vec<u8>> {
     let mut first = Vec::new();
     open_regular(path, OFlags::RDONLY)?.take(8).read_to_end(&mut first)?;
     Ok(first)

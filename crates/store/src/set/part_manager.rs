@@ -4,16 +4,16 @@
 use super::part::Part;
 use super::plan::Plan;
 use crate::StoreError;
-use crate::beneath::open_regular;
+use crate::confined_path::open_regular;
 use crate::info;
 use crate::layout::{self, folder};
 use crate::lock::FileLock;
-use crate::master::stretch::share;
+use crate::master::interleaving::share;
 use crate::master::{FileEntry, Master, Removed, State};
 use crate::read::Recording;
 use crate::recorder::{Recorder, RecorderConfig, Report, WHOLE_RUN};
 use crate::rows::{self, push_counter};
-use crate::shot::{Books, MAX_LINKS};
+use crate::shot::{MAX_LINKS, RunCounters};
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
 use std::io;
@@ -206,7 +206,7 @@ impl ManagerThread {
                 return Ok(());
             }
             if self.ended_parts.is_empty() {
-                return Err(StoreError::Keep { keep, least: total });
+                return Err(StoreError::BoundTooSmall { keep, least: total });
             }
             self.evict_oldest_part(next, reused)?;
         }
@@ -308,7 +308,7 @@ impl ManagerThread {
         let (mut ended, mut failure) = (0, None);
         for stripe in part.stripes {
             let path = self.plan.path(part.number, stripe.drive);
-            match stripe.recorder.finish(&Books::default()) {
+            match stripe.recorder.finish(&RunCounters::default()) {
                 Ok(report) => {
                     ended += 1;
                     add(&mut sum, &report);
@@ -369,7 +369,7 @@ impl ManagerThread {
     }
 
     /// Ends the run with its last part, and writes the counters into the master.
-    pub(super) fn end(mut self, part: Part, books: &Books) -> Result<(Report, Removed), StoreError> {
+    pub(super) fn end(mut self, part: Part, books: &RunCounters) -> Result<(Report, Removed), StoreError> {
         self.list(&part, None);
         self.end_part(part);
         let mut report = Report { path: self.plan.config.master().to_owned(), ..Report::default() };

@@ -35,7 +35,7 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout, path: &Pa
         let mut found = Layout { rows: 0, common_rows: 0, ..layout.clone() };
         (found.roots, found.end) = pointers(file, layout, path)?;
         found.data.iter_mut().for_each(|data| data.leaves = 0);
-        for table in found.shots.iter_mut().chain([&mut found.losses, &mut found.books]) {
+        for table in found.shots.iter_mut().chain([&mut found.losses, &mut found.counters]) {
             (table.start, table.capacity) = (0, 0);
         }
         let outcome = tail::find(file, &mut found).map_err(|error| StoreError::format(path, error.to_string()));
@@ -48,7 +48,7 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout, path: &Pa
 }
 
 /// Reads with a layout; locates the datasets again and retries if they have moved during the read.
-pub(crate) fn steadily<T>(
+pub(crate) fn read_consistently<T>(
     file: &(impl ReadAt + ?Sized),
     layout: &RwLock<Arc<Layout>>,
     path: &Path,
@@ -91,7 +91,7 @@ mod tests {
         fn end(&self) {
             let Opened { file, layout, .. } = &mut *self.opened.borrow_mut();
             let losses = vec![3; self.losses * LOSS_BYTES];
-            let books = vec![5; layout.books.row_bytes as usize];
+            let books = vec![5; layout.counters.row_bytes as usize];
             let data_end = layout.data_end(WRITTEN_ROWS);
             let contents = Contents { rows: WRITTEN_ROWS, losses: &losses, books: &books, data_end };
             assert_eq!(finish(file, layout, contents), Ok(None));
@@ -138,7 +138,7 @@ mod tests {
                 let layout = RwLock::new(Arc::new(file.opened.borrow().layout.clone()));
                 file.left.set(reads);
                 let read = || {
-                    steadily(&file, &layout, path, |layout| {
+                    read_consistently(&file, &layout, path, |layout| {
                         layout::table_rows(&file, layout.shots[1], 0..WRITTEN_ROWS, path)
                     })
                 };
@@ -153,9 +153,10 @@ mod tests {
                 assert_eq!(read().unwrap(), rows, "{losses} losses, ended at read {reads}");
                 assert_eq!(**layout.read().unwrap(), found(&file));
                 let all = |table: fn(&Layout) -> layout::Table| {
-                    steadily(&file, &layout, path, |layout| layout::table_bytes(&file, table(layout), path)).unwrap()
+                    read_consistently(&file, &layout, path, |layout| layout::table_bytes(&file, table(layout), path))
+                        .unwrap()
                 };
-                assert_eq!(all(|layout| layout.books), vec![5; all(|layout| layout.books).len()]);
+                assert_eq!(all(|layout| layout.counters), vec![5; all(|layout| layout.counters).len()]);
                 assert_eq!(all(|layout| layout.losses), vec![3; losses * LOSS_BYTES]);
                 if !reached {
                     break;
