@@ -90,7 +90,7 @@ pub struct Options {
     pub peer_mac: Option<String>,
     /// `--eal`: more arguments for DPDK's command line.
     pub eal: Option<String>,
-    /// `--receive-buffer` in bytes, if it was given. Opening a receiver uses [`Wanted::receive_buffer`], which has a
+    /// `--receive-buffer` in bytes, if it was given. Opening a receiver uses [`ReceiverParameters::receive_buffer`], which has a
     /// default.
     pub receive_buffer: Option<u64>,
 }

@@ -2,7 +2,7 @@
 //!
 //! The caller places the bytes and the two positions in shared memory: the tail where only the writer can write, the
 //! head where only the reader can. Positions count bytes since the beginning and never wrap. Each end validates the
-//! position of the other, which is untrusted: an impossible one is [`Broken`].
+//! position of the other, which is untrusted: an impossible one is [`InvalidPosition`].
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -34,7 +34,7 @@ impl RingWriter {
         Self { size, tail: 0, head: 0, published: 0 }
     }
     /// Returns the offset in the ring at which to write the next byte. From there, as many bytes as the [free
-    /// space](Self::room) may be written, wrapping around at the end of the ring.
+    /// space](Self::free_space) may be written, wrapping around at the end of the ring.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.tail & (self.size - 1)

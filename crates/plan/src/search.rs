@@ -4,7 +4,7 @@
 //! above which it passes with at most this probability, given any history. Nothing else is assumed: the transition may
 //! be a step or a slope, and other load on the machine may spoil trials at any rate. The search is deterministic and
 //! uses no sockets or clocks: the caller runs the trials at the rates from [`Search::next`] and passes their results to
-//! [`Search::tell`].
+//! [`Search::record`].
 //!
 //! The choice of rates does not affect the validity of the confidence interval.
 //!

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `SHOTLINE_SEEDS=FIRST..LAST` | seeds of every [`seeds`], instead of the few for a normal run |
 //! | `PROPTEST_CASES=N` | cases of every `proptest!`, instead of those for a normal run |
-//! | `UPDATE=1` | [`committed`] rewrites its files instead of comparing them |
+//! | `UPDATE=1` | [`assert_committed`] rewrites its files instead of comparing them |
 
 mod committed;
 mod process;

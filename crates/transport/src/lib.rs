@@ -171,7 +171,7 @@ pub trait Steer {
     /// header's length, and returns how many. A packet that differs from the prediction still lands, elsewhere. 0 for a
     /// steer that predicts nothing.
     fn predict(&mut self, picks: &mut [Pick]) -> usize;
-    /// Returns how many bytes before and after a destination named by [`Self::expect`] belong to the same message,
+    /// Returns how many bytes before and after a destination named by [`Self::predict`] belong to the same message,
     /// which only this steer's thread reads until all of it has landed. A backend may receive a whole packet over them
     /// if it restores them before it calls the steer. `[0; 2]` for a steer without such bytes.
     fn margins(&self, to: PayloadDestination) -> [u32; 2];

@@ -2,9 +2,9 @@
 //!
 //! A sender lays out frames of one length in registered memory and has the backend write its headers into each frame's
 //! headroom once ([`PrebuiltIo::prebuild`]). From then on only payloads change: a device writes them in place, and
-//! [`PrebuiltIo::send_prebuilt`] sends whole [`Run`]s. The processor does not touch payload bytes here; a driver or a
+//! [`PrebuiltIo::send_prebuilt`] sends whole [`FrameRun`]s. The processor does not touch payload bytes here; a driver or a
 //! socket that copies still does, once. A backend that does not copy ([`PrebuiltIo::frame_memory`]) reads frames later,
-//! and reports how many are still in use ([`PrebuiltIo::lent`]).
+//! and reports how many are still in use ([`PrebuiltIo::in_flight`]).
 //!
 //! An ICRC covers the payload and cannot be computed without reading it, so a backend that seals refuses prebuilt
 //! frames.
@@ -66,7 +66,7 @@ pub trait PrebuiltIo: PacketIo {
     /// order. Frames lost with a link are not included. 0 for backends that copy.
     fn in_flight(&mut self) -> usize;
     /// Sends frames that were prebuilt for this destination, in order. Returns how many were accepted: fewer than given
-    /// if the path is full. These may be overwritten when it returns, except the most recent [`Self::lent`] ones.
+    /// if the path is full. These may be overwritten when it returns, except the most recent [`Self::in_flight`] ones.
     ///
     /// # Panics
     /// If a frame is outside its region.

@@ -25,7 +25,7 @@
 //!
 //! An item belongs to the event with the nearest key, if that is within the window and has no item of its source. The
 //! window should be less than half the time between events; by default it is a quarter of that time. If it is wider,
-//! consecutive events of one source within the window remain separate ([`Counts::crowded`] counts them); items
+//! consecutive events of one source within the window remain separate ([`EventCounters::crowded`] counts them); items
 //! of other sources go to the nearest free event, so they may be matched wrongly, but are never lost. `clocks` and
 //! `filter` describe how clocks are followed; until a clock is known to within the window, items are joined if they
 //! arrive within the window of each other.

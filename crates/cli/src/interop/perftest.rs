@@ -62,7 +62,7 @@ pub(super) fn run(
     }
     let exchange_info = |oob: &mut OobChannel, local: &mut LocalEndpoint, own: &PeerInfo| -> Result<PeerInfo> {
         let theirs = match host {
-            Some(_) => Some(PeerInfo::from_binary(&oob.exchange(local, &own.to_binary())?)),
+            Some(_) => Some(PeerInfo::from_binary(&oob.exchange(local, &own.encode_binary())?)),
             None => PeerInfo::parse(&oob.exchange(local, &own.emit())?),
         };
         theirs.ok_or_else(|| "the other side does not speak as perftest does".into())
@@ -202,7 +202,7 @@ impl PeerInfo {
 
     /// Emits the same in binary, big-endian: LID, reads, QPN, PSN, key (32 bits each), 4 bytes of padding, the address,
     /// the GID, the number of a shared receive queue, and a GID index.
-    pub fn to_binary(&self) -> [u8; CM_LEN] {
+    pub fn encode_binary(&self) -> [u8; CM_LEN] {
         let Self { peer, memory } = self;
         let mut bytes = [0; CM_LEN];
         for (word, at) in [u32::from(peer.rd_atomic), peer.qp, peer.psn, memory.rkey].into_iter().zip((4..).step_by(4))
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(&text[..45], b"0000:0010:000011:ffffff:a1b2c3d4:00007f001234");
         assert_eq!(&text[LEN - 10..], b"00000000:\0");
         assert_eq!(PeerInfo::parse(&text), Some(peer_info));
-        let numbers = peer_info.to_binary();
+        let numbers = peer_info.encode_binary();
         assert_eq!(numbers[4..20], [0, 0, 0, 16, 0, 0, 0, 0x11, 0, 0xff, 0xff, 0xff, 0xa1, 0xb2, 0xc3, 0xd4]);
         assert_eq!(numbers[24..32], [0, 0, 0x7f, 0, 0x12, 0x34, 0x50, 0]);
         assert_eq!(PeerInfo::from_binary(&numbers), peer_info);

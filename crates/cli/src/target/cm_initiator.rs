@@ -173,7 +173,7 @@ impl CmInitiator {
                     CM_LEN => {
                         *is_ready = true;
                         let own = peer_info(exports, self.session, measured_qp.unwrap_or(0));
-                        bytes[..CM_LEN].copy_from_slice(&own.to_binary());
+                        bytes[..CM_LEN].copy_from_slice(&own.encode_binary());
                     }
                     _ => return Err(format!("perftest says nothing of {len} bytes").into()),
                 }

@@ -139,7 +139,7 @@ impl<S: Sample> Ddc<S> {
 
     /// Down-converts the next block of the stream, of any length, into the start of `out`.
     ///
-    /// Returns the number of output samples, which is [`Ddc::outputs`] of the block's length. Allocates nothing.
+    /// Returns the number of output samples, which is [`Ddc::output_len`] of the block's length. Allocates nothing.
     ///
     /// # Panics
     /// If `out` is shorter than that.

@@ -451,7 +451,7 @@ where
         Ok(())
     }
 
-    /// Starts a run on all links set by [`Self::aim`] and returns the first shot number.
+    /// Starts a run on all links set by [`Self::set_target`] and returns the first shot number.
     ///
     /// # Errors
     /// If a run is active or no link is configured.

@@ -178,7 +178,7 @@ where
 
     /// Serves receivers until `stop` is set. A send failure ends the run, is visible to its owner in the next status,
     /// and is counted; the server continues, so an unreachable destination of one receiver does not affect others. With
-    /// [`Self::once`] or [`Self::unasked`] a send failure ends the server.
+    /// [`Self::once`] or [`Self::without_setup`] a send failure ends the server.
     ///
     /// # Errors
     /// If the set-up port fails or a shot cannot be read, or as above.

@@ -10,7 +10,7 @@
 //!                  └───────────────────────── free buffers ◄──────────────────────────────────┘
 //! ```
 //!
-//! This crate does not depend on the file format of recordings: the caller passes a [`Tape`]. A replay therefore shares
+//! This crate does not depend on the file format of recordings: the caller passes a [`RecordingReader`]. A replay therefore shares
 //! no code with the recorder whose files it sends, and tests can replay from memory.
 //!
 //! [`flow`] sends the datagrams of a capture without interpreting shots.

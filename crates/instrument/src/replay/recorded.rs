@@ -109,7 +109,7 @@ impl<T: RecordingReader> RecordedShots<T> {
     /// rows are sent, `None` for no limit.
     ///
     /// # Errors
-    /// If the recording is empty, its links differ, or it has no records for [`Stamps::Now`].
+    /// If the recording is empty, its links differ, or it has no records for [`StampSource::Now`].
     pub fn new(
         tape: T,
         name: &str,

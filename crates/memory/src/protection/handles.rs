@@ -118,7 +118,7 @@ pub enum RegisterError {
     Random,
 }
 
-/// Bytes that a peer may access while [`Protection::holds`](super::Protection::holds) returns `true`.
+/// Bytes that a peer may access while [`Protection::is_valid`](super::Protection::is_valid) returns `true`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The byte range.

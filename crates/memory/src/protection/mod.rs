@@ -182,7 +182,7 @@ impl Protection {
     }
 
     /// Removes a registration and all windows to it: their keys are refused from now on. Returns `false` if there is no
-    /// such registration. The memory stays alive while work requests that were posted before use it ([`Self::alive`]).
+    /// such registration. The memory stays is_registered while work requests that were posted before use it ([`Self::is_registered`]).
     pub fn deregister(&mut self, lkey: u32) -> bool {
         let Some(slot) = self.slots.find(lkey) else { return false };
         let entry = self.slots.entry(slot);

@@ -30,11 +30,11 @@ pub enum Options {
     /// No options.
     #[default]
     Nothing,
-    /// Options of [`Takes::Array`].
+    /// Options of [`OptionKind::Array`].
     Array(Array),
-    /// Options of [`Takes::Radio`].
+    /// Options of [`OptionKind::Radio`].
     Radio(Radio),
-    /// Options of [`Takes::Zarr`].
+    /// Options of [`OptionKind::Zarr`].
     Zarr(ZarrOptions),
 }
 

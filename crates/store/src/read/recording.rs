@@ -201,7 +201,7 @@ impl Recording {
     }
 
     /// Checks the whole chunk index of every file, so that HDF5 readers read the same bytes as
-    /// [`Slots`](super::Slots).
+    /// [`SlotReader`](super::SlotReader).
     pub fn check_index(&self) -> Result<(), StoreError> {
         match &self.source {
             Source::File(file) => file.check_index(),

@@ -44,7 +44,7 @@ pub struct FrameConfig {
     pub peer: Option<[u8; 6]>,
     /// `true` if packets end in an ICRC (RoCEv2), `false` for plain UDP.
     pub sealed: bool,
-    /// Compute payload CRC remainders ([`crate::Done::payload_crc`]) also for packets without an ICRC.
+    /// Compute payload CRC remainders ([`crate::RxPacket::payload_crc`]) also for packets without an ICRC.
     pub remainders: bool,
     /// Maximum number of posted receives.
     pub capacity: usize,

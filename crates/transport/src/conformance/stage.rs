@@ -108,15 +108,15 @@ pub struct ReceivedPacket {
     pub bytes: Vec<u8>,
     /// Its header.
     pub header: Vec<u8>,
-    /// As [`Done::icrc`].
+    /// As [`RxPacket::icrc`].
     pub icrc: Icrc,
-    /// As [`Done::payload_crc`].
+    /// As [`RxPacket::payload_crc`].
     pub payload_crc: u32,
-    /// As [`Done::stamp_ns`].
+    /// As [`RxPacket::stamp_ns`].
     pub stamp_ns: u64,
-    /// As [`Done::congested`].
+    /// As [`RxPacket::congested`].
     pub congested: bool,
-    /// As [`Done::fault`].
+    /// As [`RxPacket::fault`].
     pub fault: Option<DropCause>,
     /// Number of packets that landed before this one's batch.
     pub landed_before: usize,
@@ -131,9 +131,9 @@ pub struct Collector<'a> {
     pub choices: VecDeque<PayloadDestination>,
     /// Header lengths that it sets ([`Pick::header_len`]), starting with the first packet of every batch.
     pub header_lens: Vec<Option<u16>>,
-    /// What it predicts ([`Steer::expect`]).
+    /// What it predicts ([`Steer::predict`]).
     pub predictions: Vec<Pick>,
-    /// Bytes around the predicted destinations that may be overwritten ([`Steer::around`]).
+    /// Bytes margins the predicted destinations that may be overwritten ([`Steer::margins`]).
     pub around: [u32; 2],
     /// The packets that landed, in order.
     pub received: Vec<ReceivedPacket>,

@@ -68,7 +68,7 @@ pub struct DpdkConfig {
     pub descriptors: u16,
     /// `true` if packets end in an ICRC (RoCEv2), `false` for plain UDP.
     pub sealed: bool,
-    /// Compute payload CRC remainders ([`crate::Done::payload_crc`]) also for packets without an ICRC.
+    /// Compute payload CRC remainders ([`crate::RxPacket::payload_crc`]) also for packets without an ICRC.
     pub remainders: bool,
     /// Maximum number of posted receives; 0 for a port that only sends.
     pub capacity: usize,

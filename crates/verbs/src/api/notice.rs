@@ -13,7 +13,7 @@ pub struct RemoteAccess {
     pub qp: u32,
     /// rkey that it used, which identifies the registration.
     pub rkey: u32,
-    /// [`Completed::Write`], [`Completed::Read`], [`Completed::CompareSwap`] or [`Completed::FetchAdd`].
+    /// [`CompletionKind::Write`], [`CompletionKind::Read`], [`CompletionKind::CompareSwap`] or [`CompletionKind::FetchAdd`].
     pub kind: CompletionKind,
     /// Address of the first byte, in the registration's addressing.
     pub address: u64,

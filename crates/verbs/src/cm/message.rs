@@ -2,7 +2,7 @@
 //!
 //! The initiator sends requests ([`Request`]), and the target answers each one once ([`Answer`]), in order. Every field
 //! is checked when it is parsed: values of these types are in range. No allocation depends on a number in a message: a
-//! message has at most [`LONGEST`] bytes, or [`MAX_HELLO_BYTES`] before the token.
+//! message has at most [`MAX_MESSAGE_BYTES`] bytes, or [`MAX_HELLO_BYTES`] before the token.
 
 pub use super::fields::{Bits24, Kind, MAX_NAME_BYTES, Name, PathMtu, Rights};
 
@@ -141,7 +141,7 @@ pub struct Offer {
     /// Receives that the target keeps posted; received messages are discarded, unless it plays [`Play::Echo`].
     #[serde(default)]
     pub receives: Receives,
-    /// Send queue depth that the target needs for its role, at most [`MOST_RECEIVES`].
+    /// Send queue depth that the target needs for its role, at most [`MAX_RECEIVES`].
     #[serde(default)]
     pub sends: u16,
 }
@@ -150,7 +150,7 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawReceives")]
 pub struct Receives {
-    /// Number of posted receives, at most [`MOST_RECEIVES`].
+    /// Number of posted receives, at most [`MAX_RECEIVES`].
     pub count: u16,
     /// Bytes of each receive.
     pub bytes: u32,

@@ -9,7 +9,7 @@
 //! - [`Conversation`]: the target side of one connection; no I/O.
 //! - [`Control`]: sockets and timeouts of the connections.
 //! - [`Exports`]: a [`Host`] for connections: regions of a provider, a protection domain for each initiator.
-//! - [`Account`]: limit of the memory that initiators make a target allocate.
+//! - [`MemoryBudget`]: limit of the memory that initiators make a target allocate.
 //! - [`Client`]: the initiator side.
 //!
 //! A peer with the token may do all that the rights of the regions allow. The connection is not encrypted: an attacker

@@ -11,7 +11,7 @@
 //! called.
 //!
 //! Requirements on an endpoint:
-//! - It provides registered, zeroed memory of [`Engine::memory`] bytes for the lifetime of the engine: padding and
+//! - It provides registered, zeroed buffer_bytes of [`Engine::buffer_bytes`] bytes for the lifetime of the engine: padding and
 //!   inline data are gathered from it.
 //! - It sends or discards a whole burst before it calls the engine again. UD and UC requests complete in the call of
 //!   [`Engine::transmit`] after the one that emitted their last packet, and their memory may be reused from then on.
@@ -74,7 +74,7 @@ impl Engine {
         sends::SendQueue::memory(config)
     }
 
-    /// Creates a queue pair in state [`QpState::Reset`]. `buffer` is zeroed memory of [`Self::memory`] bytes in a
+    /// Creates a queue pair in state [`QpState::Reset`]. `buffer` is zeroed buffer_bytes of [`Self::buffer_bytes`] bytes in a
     /// region of the endpoint's [`Protection`]; nothing else may write to it.
     pub fn new(number: u32, config: &QpConfig, buffer: Sge) -> Self {
         match config.kind {

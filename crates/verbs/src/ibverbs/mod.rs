@@ -20,7 +20,7 @@
 //!
 //! | content | module |
 //! |---|---|
-//! | device, port and address | [`Choice`] |
+//! | device, port and address | [`DeviceSelector`] |
 //! | completions, events | `endpoint` |
 //! | [`Provider`](crate::api::Provider) | `provider` |
 //! | states and attributes | `pair` |

@@ -21,7 +21,7 @@ const NODE_BYTES: u32 = BUFFER_BYTES + SCRATCH_SPACE;
 pub struct NodeCounters {
     /// Packets received.
     pub arrived: u64,
-    /// Passed to a queue pair, which counts them in its own [`Books`].
+    /// Passed to a queue pair, which counts them in its own [`QpCounters`].
     pub delivered: u64,
     /// Dropped: the ICRC does not match.
     pub bad_icrc: u64,

@@ -200,7 +200,7 @@ impl ShmEndpoint {
                     match self.has_space(first) {
                         Ok(true) => {}
                         Ok(false) => return WaitReason::RingSpace.into(),
-                        Err(Broken) => return self.fail_ring(),
+                        Err(InvalidPosition) => return self.fail_ring(),
                     }
                     self.count_sent(queue);
                     flags |= Header::FIRST;
@@ -216,7 +216,7 @@ impl ShmEndpoint {
                     self.must_notify |= self.writer.publish(self.mine.tail());
                     return Outcome::Waiting(WaitReason::RingSpace, progress);
                 }
-                Err(Broken) => return self.fail_ring(),
+                Err(InvalidPosition) => return self.fail_ring(),
             }
             let last = progress + fragment == len;
             let now = if last { flags | Header::LAST } else { flags };
@@ -252,7 +252,7 @@ impl ShmEndpoint {
         match self.has_space(0) {
             Ok(true) => {}
             Ok(false) => return WaitReason::RingSpace.into(),
-            Err(Broken) => return self.fail_ring(),
+            Err(InvalidPosition) => return self.fail_ring(),
         }
         if len > 0 {
             let refused = match self.check_remote(peer, remote, len, Access::REMOTE_WRITE) {

@@ -120,7 +120,7 @@ impl Core {
             protection: &mut self.protection,
             receives,
             completions: &mut self.sinks,
-            counters: counters,
+            counters,
         };
         Some(work(engine, &mut context))
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// Packets dropped without a response before they reached a queue pair, by the first check that failed. Packets that a
-/// queue pair refuses are counted in its [`crate::engine::Books`].
+/// queue pair refuses are counted in its [`crate::engine::QpCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drops {
     /// Too short or truncated, or of an unknown opcode or version.

@@ -10,7 +10,7 @@ pub use cause::{DropCause, DropCounters};
 pub use error::GeometryError;
 pub use geometry::{Geometry, Packetization, Packing, Trailer, UnknownPacking};
 
-/// Default payload length, in bytes, of every packet of a shot but its last: one 4096-byte RoCE MTU. [`Cut`] has other
+/// Default payload length, in bytes, of every packet of a shot but its last: one 4096-byte RoCE MTU. [`Packetization`] has other
 /// lengths. The length of a slot is a multiple of it.
 pub const PACKET_BYTES: u32 = 4096;
 /// Alignment of the end-of-shot record in bytes: one word of a 512-bit bus. Samples are zero-padded to it.

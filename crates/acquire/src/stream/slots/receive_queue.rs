@@ -7,8 +7,8 @@
 //! - A payload whose destination still belongs to the device is *parked* until it is free: two copies.
 //! - A shot that must leave while the device owns ranges of its buffer leaves in another buffer.
 //! - A shift persists until the queue has been consumed once. Then it is aligned again, because the position at which
-//! each packet will land is known when receives are appended: destinations whose packets will have landed before are
-//! skipped, and *spare* receives take the packets that arrive before theirs.
+//!   each packet will land is known when receives are appended: destinations whose packets will have landed before are
+//!   skipped, and *spare* receives take the packets that arrive before theirs.
 //!
 //! Spares also replace receives consumed by other senders' packets, so that the queue never runs empty while there are
 //! buffers.

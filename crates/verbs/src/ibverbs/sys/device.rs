@@ -199,8 +199,8 @@ impl Context {
         };
         // SAFETY: a context with this mark is the last field of a `verbs_context` (verbs.h, verbs_get_ctx), whose size
         // is directly before it in every version.
-        let size =
-            if is_extended { unsafe { before(offset_of!(verbs_context, sz)).cast::<usize>().read() } } else { 0 };
+        let read_size = || unsafe { before(offset_of!(verbs_context, sz)).cast::<usize>().read() };
+        let size = if is_extended { read_size() } else { 0 };
         // SAFETY: the structure grows at its front, so a size that includes the field means that it exists; it has this
         // type.
         (size_of::<verbs_context>() - field <= size).then(|| unsafe { before(field).cast::<T>().read() })
