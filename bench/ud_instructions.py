@@ -22,9 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "guest"), str(ROOT / "tests")]
 
+from attacker import send_datagrams
 from image import Missing
 from machine import GUEST, GUEST_TOO, HOST, Guest, Refused
-from stranger import send_datagrams
 
 DEPTH = 256  # receives that are posted; more packets than that, or nobody posts them again
 SHORT, LONG = 512, 2560

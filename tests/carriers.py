@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from needs import need_root
+from requirements import need_root
 
 from common import Namespaces, command, run, until
 

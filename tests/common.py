@@ -74,13 +74,13 @@ class Process:
             stdout, stderr = self.popen.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"did not end within {limit} s: {self.command}") from None
-        return Ended(self.command, self.popen.returncode, stdout, stderr)
+        return Outcome(self.command, self.popen.returncode, stdout, stderr)
 
     def interrupt(self):
         self.signal(signal.SIGINT)
         return self.end()
 
-    def took(self, packets):
+    def wait_for_packets(self, packets):
         """Waits until a recorder says that it has received so many packets (--progress)."""
         Progress(self).wait_for("packets", packets)
         return self
@@ -98,36 +98,36 @@ class Progress:
 
     def __init__(self, recorder):
         self.recorder = recorder
-        self.end = recorder.popen.stderr.fileno()
-        os.set_blocking(self.end, False)
-        self.rest, self.others, self.said = b"", [], {}
+        self.fd = recorder.popen.stderr.fileno()
+        os.set_blocking(self.fd, False)
+        self.rest, self.others, self.last = b"", [], {}
 
-    def now(self, what):
+    def latest(self, what):
         """A count as it was said last; 0 before anything was said."""
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self.end, 1 << 16):
+            while data := os.read(self.fd, 1 << 16):
                 *lines, self.rest = (self.rest + data).split(b"\n")
                 for line in lines:
                     if line.startswith(b"{"):
-                        self.said = json.loads(line)
+                        self.last = json.loads(line)
                     else:
                         self.others.append(line.decode())
-        return self.said.get(what, 0)
+        return self.last.get(what, 0)
 
-    def wait_for(self, what, least):
+    def wait_for(self, what, minimum):
         """Waits until a count is reached."""
 
         def reached():
             has_ended = self.recorder.popen.poll() is not None
-            if self.now(what) >= least:
+            if self.latest(what) >= minimum:
                 return True
-            assert not has_ended, f"the recorder ended before {what} was {least}: {self.said} {self.others}"
+            assert not has_ended, f"the recorder ended before {what} was {minimum}: {self.last} {self.others}"
             return False
 
-        until(reached, what=f"{what} of {least}")
+        until(reached, what=f"{what} of {minimum}")
 
 
-class Ended:
+class Outcome:
     """What a program has left behind."""
 
     def __init__(self, command, code, stdout, stderr):
@@ -248,9 +248,9 @@ class Recording:
                 (int(loss["stream"]), causes[int(loss["cause"])], int(loss["first"]), int(loss["count"]))
                 for loss in losses[...]
             ]
-            self.books = {}
+            self.counters = {}
             for entry in file["books"][...]:
-                self.books.setdefault(int(entry["stream"]), {})[entry["name"].decode()] = int(entry["value"])
+                self.counters.setdefault(int(entry["stream"]), {})[entry["name"].decode()] = int(entry["value"])
 
     @cached_property
     def joined(self):
@@ -342,20 +342,20 @@ def differences(found, expected):
 
 
 def balanced(ended, recording=None):
-    """The books of a run add up: in its JSON object, in its file, and between the two."""
+    """The counters of a run add up: in its JSON object, in its file, and between the two."""
     if ended["shots_sent"] is not None:
         named = ended["shots_complete"] + ended["shots_partial"] + sum(ended["drops"].values())
         assert ended["shots_sent"] == named, ended
     if recording is None:
         return
     placed = arrived = 0
-    for stream in recording.books.values():
-        books = Counter(stream)  # what is not there is 0
-        placed, arrived = placed + books["packets_placed"], arrived + books["packets_in"]
-        drops = sum(books[f"packets_{cause}"] for cause in CAUSES)
-        assert books["packets_in"] == books["packets_placed"] + drops, books
-        drops = sum(books[f"shots_{cause}"] for cause in CAUSES + NEVER_ARRIVED)
-        assert books["shots_seen"] == books["shots_complete"] + books["shots_partial"] + drops, books
+    for stream in recording.counters.values():
+        counters = Counter(stream)  # what is not there is 0
+        placed, arrived = placed + counters["packets_placed"], arrived + counters["packets_in"]
+        drops = sum(counters[f"packets_{cause}"] for cause in CAUSES)
+        assert counters["packets_in"] == counters["packets_placed"] + drops, counters
+        drops = sum(counters[f"shots_{cause}"] for cause in CAUSES + NEVER_ARRIVED)
+        assert counters["shots_seen"] == counters["shots_complete"] + counters["shots_partial"] + drops, counters
     assert arrived == ended["packets"], (arrived, ended)
     assert placed == ended["packets"] - sum(ended["packet_drops"].values()), (placed, ended)
 

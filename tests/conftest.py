@@ -10,7 +10,7 @@ import pytest
 import recordings
 from faultfs import FaultDrive, skip_if_impossible
 from guest_setup import booting, drives, guest  # noqa: F401
-from needs import NETWORK_TOOLS, need_root
+from requirements import NETWORK_TOOLS, need_root
 from xdist.scheduler import LoadScopeScheduling
 
 from common import PATIENCE, PROGRAM, Namespaces, command
@@ -63,7 +63,7 @@ def cable():
 
 
 @pytest.fixture
-def alone():
+def loopback_netns():
     """A network namespace with nothing but loopback, so that default ports are free. None without root."""
     if os.geteuid() != 0 or not shutil.which("ip"):
         yield None

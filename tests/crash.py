@@ -19,7 +19,7 @@ import h5py
 from faultfs import SECTOR, Disk
 
 TORN = (0.0, 0.0, 0.3)  # how often a write is torn
-THERE = (0.0, 0.1, 0.5, 0.9, 1.0)  # how often one is there
+PRESENT = (0.0, 0.1, 0.5, 0.9, 1.0)  # how often one is there
 
 
 class Replay:
@@ -28,7 +28,7 @@ class Replay:
     def __init__(self, log):
         self.log = log
         self.now = log.before.copy()  # all that has ended
-        self.safe = log.before.copy()  # all that a sync covered
+        self.durable = log.before.copy()  # all that a sync covered
         self.pending = []  # what has ended since, in that order
         self.ended = 0
         self.moment = -1
@@ -51,18 +51,18 @@ class Replay:
         for op in self.pending:
             covered = sync.kind == "syncdir" if op.names else (sync.kind == "sync" and op.file == sync.file)
             if covered and op.end < sync.begin:
-                self._settle(op)
+                self._make_durable(op)
             else:
                 kept.append(op)
         self.pending = kept
 
-    def _settle(self, op):
+    def _make_durable(self, op):
         # A file may be synced before its name is.
         if not op.names:
-            self.safe.files.setdefault(op.file, bytearray())
-        self.safe.apply(op)
+            self.durable.files.setdefault(op.file, bytearray())
+        self.durable.apply(op)
 
-    def under_way(self):
+    def in_flight(self):
         """What had come and not ended."""
         return [op for op in self.log.ops[self.ended :] if op.begin <= self.moment]
 
@@ -70,7 +70,7 @@ class Replay:
         """What is there after a kill at this moment."""
         chance = random.Random(f"kill {self.moment} {seed}")
         disk = self.now.copy()
-        for op in self.under_way():
+        for op in self.in_flight():
             if op.kind in ("write", "zero"):
                 apply_sectors(disk, op, torn(op, chance))
             elif chance.random() < 0.5:
@@ -80,28 +80,28 @@ class Replay:
     def cut(self, seed):
         """What may be there after a power cut at this moment."""
         chance = random.Random(f"cut {self.moment} {seed}")
-        disk = self.safe.copy()
-        pending = self.pending + self.under_way()
+        disk = self.durable.copy()
+        pending = self.pending + self.in_flight()
         names = [op for op in pending if op.names]
         for op in names[: chance.randint(0, len(names))]:
             disk.apply(op)
-        there, rip = chance.choice(THERE), chance.choice(TORN)
+        present, tear = chance.choice(PRESENT), chance.choice(TORN)
         for file in {op.file for op in pending if not op.names}:
             ops = [op for op in pending if op.file == file and not op.names and op.kind not in ("sync", "syncdir")]
-            cut_file(disk, file, ops, there, rip, chance)
+            cut_file(disk, file, ops, present, tear, chance)
         return disk
 
 
-def cut_file(disk, file, ops, there, rip, chance):
+def cut_file(disk, file, ops, present, tear, chance):
     data = disk.files.setdefault(file, bytearray())
     sizes = [len(data)]
     last = {}  # the last of these operations that a sector has seen
     for index, op in enumerate(ops):
         after = op.size if op.kind == "size" else max(sizes[-1], op.at + op.size) if op.kind == "write" else sizes[-1]
         sizes.append(after)
-        if op.kind == "size" or chance.random() >= there:
+        if op.kind == "size" or chance.random() >= present:
             continue
-        for sector in torn(op, chance) if chance.random() < rip else sectors(op):
+        for sector in torn(op, chance) if chance.random() < tear else sectors(op):
             last[sector] = index
     # Bytes behind the size that is chosen go at the end, not before a write has put them there.
     disk.files[file] = data

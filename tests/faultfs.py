@@ -33,7 +33,7 @@ from multiprocessing.connection import Connection
 # A drive has its next write in a queue before the last one ends; here it comes only afterwards, poll counts in
 # milliseconds, and this process may wait for a processor. So a pause as short as this, in seconds, is none.
 QUEUED = 0.2
-MOST_WRITE = 1 << 20
+MAX_WRITE_BYTES = 1 << 20
 SECTOR = 512
 BLOCK = 4096
 
@@ -138,7 +138,7 @@ class FaultDrive:
         theirs.close()
         self.connection = ours
         try:
-            self._ask("mounted")
+            self._call("mounted")
         except EOFError:
             self.process.wait(10)
             raise OSError(f"cannot mount a FUSE file system on {self.folder}") from None
@@ -149,41 +149,41 @@ class FaultDrive:
         code = self.process.wait(120)
         assert code == 0, f"the file system ended with {code}"
 
-    def _ask(self, what, *arguments):
+    def _call(self, what, *arguments):
         self.connection.send((what, arguments))
         return self.connection.recv()
 
     def put(self, name, data):
         """Puts a durable file there. The log begins anew."""
-        self._ask("put", name, data)
+        self._call("put", name, data)
 
     def log(self):
         """The log so far."""
-        return self._ask("get_log")
+        return self._call("get_log")
 
-    def fail(self, nth=1, count=1, least=1, most=MOST_WRITE):
+    def fail(self, nth=1, count=1, min_bytes=1, max_bytes=MAX_WRITE_BYTES):
         """The n-th write of `least` to `most` bytes from now, and the next such ones, `count` in all, get an I/O error,
         with half their bytes written."""
-        self._ask("fail", nth, count, least, most)
+        self._call("fail", nth, count, min_bytes, max_bytes)
 
     def full_from(self, byte):
         """Writes that reach beyond this byte of a file find no space; none: they do again."""
-        self._ask("full_from", byte)
+        self._call("full_from", byte)
 
     def stall(self, seconds=None):
         """No write and no sync ends for so long, or until `release`."""
-        self._ask("stall", seconds)
+        self._call("stall", seconds)
 
     def release(self):
-        self._ask("stall", 0)
+        self._call("stall", 0)
 
     def speed(self, bytes_per_second):
         """Writes end one behind the other at this speed; none: at once."""
-        self._ask("speed", bytes_per_second)
+        self._call("speed", bytes_per_second)
 
     def counts(self):
         """Writes ended, the bytes of these, and the most that were under way at once."""
-        return self._ask("counts")
+        return self._call("counts")
 
 
 # --- the protocol ------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ ROOT = 1
 MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 
 
-class Ask(enum.IntEnum):
+class Opcode(enum.IntEnum):
     """Requests of the kernel."""
 
     LOOKUP = 1
@@ -229,7 +229,7 @@ class Ask(enum.IntEnum):
     RENAME2 = 45
 
 
-class Refused(Exception):
+class FuseError(Exception):
     """A request that gets an error number."""
 
 
@@ -243,12 +243,12 @@ class Server:
         self.disk = Disk()
         self.next_file = ROOT + 1
         self.begin_log()
-        self.held = []  # (due, a random number, a count that tells equals apart, request, op, answer)
-        self.count = self.ended = self.ended_bytes = self.most_held = 0
+        self.pending = []  # (finish, a random number, a count that tells equals apart, request, op, answer)
+        self.count = self.ended = self.ended_bytes = self.max_in_flight = 0
         self.failing = None  # [writes to go, writes to fail, least bytes, most bytes]
-        self.full = self.bytes_per_second = None
+        self.full_at = self.bytes_per_second = None
         self.stalled_until = self.busy_until = 0.0
-        self.began = int(time.time())
+        self.start_time_s = int(time.time())
         self.device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK)
         self.folder = os.fsencode(folder)
         self.libc = ctypes.CDLL(None, use_errno=True)
@@ -262,54 +262,54 @@ class Server:
         poll.register(self.connection.fileno(), select.POLLIN)
         try:
             while True:
-                ready = dict(poll.poll(self.patience()))
+                ready = dict(poll.poll(self.poll_timeout_ms()))
                 if self.connection.fileno() in ready:
                     what, arguments = self.connection.recv()
-                    self.connection.send(getattr(self, f"told_{what}")(*arguments))
+                    self.connection.send(getattr(self, f"command_{what}")(*arguments))
                 if self.device in ready:
                     self.serve()
-                self.end_due()
+                self.complete_finished()
         except EOFError:
             pass
         finally:
             self.libc.umount2(self.folder, MNT_DETACH)
 
-    def patience(self):
-        """Milliseconds until something is due."""
-        if not self.held:
+    def poll_timeout_ms(self):
+        """Milliseconds until something is finish."""
+        if not self.pending:
             return None
-        return max(0.0, min(max(self.held[0][0], self.stalled_until) - time.monotonic(), 1e6)) * 1000
+        return max(0.0, min(max(self.pending[0][0], self.stalled_until) - time.monotonic(), 1e6)) * 1000
 
     # What tests ask for.
 
     def begin_log(self):
         self.ops, self.moments, self.before = [], 0, self.disk.copy()
 
-    def told_mounted(self):
+    def command_mounted(self):
         return True
 
-    def told_put(self, name, data):
+    def command_put(self, name, data):
         self.disk.put(name, data)
         self.next_file = max(self.disk.files) + 1
         self.begin_log()
 
-    def told_get_log(self):
+    def command_get_log(self):
         return Log(self.before, list(self.ops), self.moments)
 
-    def told_fail(self, nth, count, least, most):
-        self.failing = [nth, count, least, most]
+    def command_fail(self, nth, count, min_bytes, max_bytes):
+        self.failing = [nth, count, min_bytes, max_bytes]
 
-    def told_full_from(self, byte):
-        self.full = byte
+    def command_full_from(self, byte):
+        self.full_at = byte
 
-    def told_stall(self, seconds):
+    def command_stall(self, seconds):
         self.stalled_until = float("inf") if seconds is None else time.monotonic() + seconds
 
-    def told_speed(self, bytes_per_second):
+    def command_speed(self, bytes_per_second):
         self.bytes_per_second = bytes_per_second
 
-    def told_counts(self):
-        return self.ended, self.ended_bytes, self.most_held
+    def command_counts(self):
+        return self.ended, self.ended_bytes, self.max_in_flight
 
     # What the kernel asks for.
 
@@ -317,7 +317,7 @@ class Server:
         """Takes every request that waits."""
         while True:
             try:
-                raw = os.read(self.device, MOST_WRITE + BLOCK)
+                raw = os.read(self.device, MAX_WRITE_BYTES + BLOCK)
             except OSError as error:
                 if error.errno in (errno.EAGAIN, errno.EINTR, errno.ENOENT):
                     return
@@ -325,13 +325,13 @@ class Server:
             _, opcode, unique, node, *_ = HEADER_IN.unpack_from(raw)
             try:
                 answer = self.request(opcode, unique, node, memoryview(raw)[HEADER_IN.size :])
-            except Refused as refused:
-                self.answer(unique, b"", refused.args[0])
+            except FuseError as error:
+                self.reply(unique, b"", error.args[0])
             else:
                 if answer is not None:
-                    self.answer(unique, answer)
+                    self.reply(unique, answer)
 
-    def answer(self, unique, data, error=0):
+    def reply(self, unique, data, error=0):
         try:
             os.write(self.device, HEADER_OUT.pack(HEADER_OUT.size + len(data), -error, unique) + data)
         except FileNotFoundError:
@@ -340,71 +340,71 @@ class Server:
     def request(self, opcode, unique, node, body):
         """The answer's bytes; none if it comes later or never."""
         match opcode:
-            case Ask.INIT:
+            case Opcode.INIT:
                 _, minor, readahead, _ = struct.unpack_from("<4I", body)
                 flags = INIT_BIG_WRITES | INIT_MAX_PAGES
-                sizes = (64, 48, MOST_WRITE, 1, MOST_WRITE // BLOCK, 0)
+                sizes = (64, 48, MAX_WRITE_BYTES, 1, MAX_WRITE_BYTES // BLOCK, 0)
                 return struct.pack("<4I2H2I2H8I", 7, min(minor, 31), readahead, flags, *sizes, *[0] * 8)
-            case Ask.LOOKUP:
+            case Opcode.LOOKUP:
                 return self.entry(self.file_named(text(body)))
-            case Ask.GETATTR:
+            case Opcode.GETATTR:
                 return struct.pack("<QII", 0, 0, 0) + self.attributes(node)
-            case Ask.SETATTR:
+            case Opcode.SETATTR:
                 valid, _, _, size = struct.unpack_from("<IIQQ", body)
                 if valid & SET_MODE:
                     self.modes[node] = struct.unpack_from("<I", body, 68)[0] & 0o7777
                 if valid & SET_SIZE:
-                    self.now(Op("size", node, size=size))
+                    self.apply_now(Op("size", node, size=size))
                 return struct.pack("<QII", 0, 0, 0) + self.attributes(node)
-            case Ask.CREATE:
+            case Opcode.CREATE:
                 _, mode, _, _ = struct.unpack_from("<4I", body)
                 file, self.next_file = self.next_file, self.next_file + 1
                 self.modes[file] = mode & 0o7777
-                self.now(Op("create", file, names=(text(body[16:]),)))
+                self.apply_now(Op("create", file, names=(text(body[16:]),)))
                 return self.entry(file) + OPENED
-            case Ask.OPEN | Ask.OPENDIR:
+            case Opcode.OPEN | Opcode.OPENDIR:
                 return OPENED
-            case Ask.UNLINK:
+            case Opcode.UNLINK:
                 self.file_named(text(body))
-                self.now(Op("unlink", names=(text(body),)))
+                self.apply_now(Op("unlink", names=(text(body),)))
                 return b""
-            case Ask.RENAME | Ask.RENAME2:
-                flags = struct.unpack_from("<QI", body)[1] if opcode == Ask.RENAME2 else 0
-                names = bytes(body[16 if opcode == Ask.RENAME2 else 8 :]).split(b"\0")
+            case Opcode.RENAME | Opcode.RENAME2:
+                flags = struct.unpack_from("<QI", body)[1] if opcode == Opcode.RENAME2 else 0
+                names = bytes(body[16 if opcode == Opcode.RENAME2 else 8 :]).split(b"\0")
                 old, new = (os.fsdecode(name) for name in names[:2])
                 if flags & ~RENAME_NOREPLACE:
-                    raise Refused(errno.EINVAL)
+                    raise FuseError(errno.EINVAL)
                 if flags and new in self.disk.names:
-                    raise Refused(errno.EEXIST)
-                self.now(Op("rename", self.file_named(old), names=(old, new)))
+                    raise FuseError(errno.EEXIST)
+                self.apply_now(Op("rename", self.file_named(old), names=(old, new)))
                 return b""
-            case Ask.READ:
+            case Opcode.READ:
                 _, at, size = struct.unpack_from("<QQI", body)
                 return bytes(self.disk.files[node][at : at + size])
-            case Ask.WRITE:
+            case Opcode.WRITE:
                 _, at, size = struct.unpack_from("<QQI", body)
                 return self.write(unique, node, at, bytes(body[40 : 40 + size]))
-            case Ask.FALLOCATE:
+            case Opcode.FALLOCATE:
                 _, at, length, mode, _ = struct.unpack_from("<QQQII", body)
                 return self.allocate(node, at, length, mode)
-            case Ask.FSYNC | Ask.FSYNCDIR:
-                return self.hold(unique, Op("sync" if opcode == Ask.FSYNC else "syncdir", node), b"")
-            case Ask.READDIR:
+            case Opcode.FSYNC | Opcode.FSYNCDIR:
+                return self.enqueue(unique, Op("sync" if opcode == Opcode.FSYNC else "syncdir", node), b"")
+            case Opcode.READDIR:
                 _, offset, size = struct.unpack_from("<QQI", body)
                 return self.listing(offset, size)
-            case Ask.STATFS:
+            case Opcode.STATFS:
                 free = (self.capacity - self.used()) // BLOCK
                 blocks = self.capacity // BLOCK
                 return struct.pack("<5Q4I24x", blocks, free, free, 1 << 20, 1 << 20, BLOCK, 255, BLOCK, 0)
-            case Ask.RELEASE | Ask.RELEASEDIR | Ask.FLUSH:
+            case Opcode.RELEASE | Opcode.RELEASEDIR | Opcode.FLUSH:
                 return b""
-            case Ask.FORGET | Ask.BATCH_FORGET | Ask.INTERRUPT | Ask.DESTROY:  # no answer
+            case Opcode.FORGET | Opcode.BATCH_FORGET | Opcode.INTERRUPT | Opcode.DESTROY:  # no answer
                 return None
-        raise Refused(errno.ENOSYS)
+        raise FuseError(errno.ENOSYS)
 
     def file_named(self, name):
         if name not in self.disk.names:
-            raise Refused(errno.ENOENT)
+            raise FuseError(errno.ENOENT)
         return self.disk.names[name]
 
     def used(self):
@@ -413,7 +413,7 @@ class Server:
     def attributes(self, node):
         size = len(self.disk.files.get(node, b""))
         mode = stat.S_IFDIR | 0o755 if node == ROOT else stat.S_IFREG | self.modes.get(node, 0o644)
-        times = [self.began] * 3 + [0] * 3
+        times = [self.start_time_s] * 3 + [0] * 3
         links = sum(file == node for file in self.disk.names.values())
         owner = (os.getuid(), os.getgid())
         blocks = -(-size // SECTOR)
@@ -436,7 +436,7 @@ class Server:
 
     # Changes.
 
-    def now(self, op):
+    def apply_now(self, op):
         """A change that is made at once."""
         self.begin(op)
         self.end(op)
@@ -450,8 +450,8 @@ class Server:
         self.ops.append(op)
 
     def write(self, unique, node, at, data):
-        if self.full is not None and at + len(data) > self.full:
-            raise Refused(errno.ENOSPC)
+        if self.full_at is not None and at + len(data) > self.full_at:
+            raise FuseError(errno.ENOSPC)
         error = 0
         if self.failing and self.failing[2] <= len(data) <= self.failing[3]:
             self.failing[0] -= 1
@@ -462,41 +462,41 @@ class Server:
                 if self.failing[1] == 0:
                     self.failing = None
         op = Op("write", node, at, len(data), data)
-        return self.hold(unique, op, struct.pack("<II", len(data), 0), error)
+        return self.enqueue(unique, op, struct.pack("<II", len(data), 0), error)
 
     def allocate(self, node, at, length, mode):
         size = len(self.disk.files[node])
         if self.used() - size + max(size, at + length) > self.capacity:
-            raise Refused(errno.ENOSPC)
+            raise FuseError(errno.ENOSPC)
         if mode & ~(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE):
-            raise Refused(errno.EOPNOTSUPP)
+            raise FuseError(errno.EOPNOTSUPP)
         if mode & (PUNCH_HOLE | ZERO_RANGE):
-            self.now(Op("zero", node, at, length))
+            self.apply_now(Op("zero", node, at, length))
         if not mode & KEEP_SIZE and at + length > size:
-            self.now(Op("size", node, size=at + length))
+            self.apply_now(Op("size", node, size=at + length))
         return b""
 
-    def hold(self, unique, op, answer, error=0):
+    def enqueue(self, unique, op, answer, error=0):
         """A change that ends when the drive is done with it, in any order with the others that are under way."""
         self.begin(op)
-        due = 0.0
+        finish = 0.0
         if self.bytes_per_second:
             now, free = time.monotonic(), max(self.busy_until, self.stalled_until)
             if now - free > QUEUED:
                 free = now
-            due = self.busy_until = free + op.size / self.bytes_per_second
+            finish = self.busy_until = free + op.size / self.bytes_per_second
         self.count += 1
-        heapq.heappush(self.held, (due, self.random.random(), self.count, unique, op, answer, error))
-        self.most_held = max(self.most_held, sum(held[4].kind == "write" for held in self.held))
+        heapq.heappush(self.pending, (finish, self.random.random(), self.count, unique, op, answer, error))
+        self.max_in_flight = max(self.max_in_flight, sum(entry[4].kind == "write" for entry in self.pending))
 
-    def end_due(self):
+    def complete_finished(self):
         now = time.monotonic()
-        while self.held and now >= max(self.held[0][0], self.stalled_until):
-            *_, unique, op, answer, error = heapq.heappop(self.held)
+        while self.pending and now >= max(self.pending[0][0], self.stalled_until):
+            *_, unique, op, answer, error = heapq.heappop(self.pending)
             self.end(op)
             if op.kind == "write":
                 self.ended, self.ended_bytes = self.ended + 1, self.ended_bytes + op.size
-            self.answer(unique, b"" if error else answer, error)
+            self.reply(unique, b"" if error else answer, error)
 
 
 OPENED = struct.pack("<QII", 0, OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES, 0)

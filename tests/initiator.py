@@ -32,15 +32,15 @@ class Control:
     def __exit__(self, *_):
         self.socket.close()
 
-    def say(self, **message):
+    def send_message(self, **message):
         data = json.dumps(message).encode()
         self.socket.sendall(struct.pack(">I", len(data)) + data)
 
-    def hear(self):
-        head = self.take(4)
-        return json.loads(self.take(*struct.unpack(">I", head))) if head else None
+    def receive_message(self):
+        head = self.read_exactly(4)
+        return json.loads(self.read_exactly(*struct.unpack(">I", head))) if head else None
 
-    def take(self, count):
+    def read_exactly(self, count):
         data = b""
         while len(data) < count:
             piece = self.socket.recv(count - len(data))
@@ -49,12 +49,12 @@ class Control:
             data += piece
         return data
 
-    def ask(self, **message):
-        self.say(**message)
-        return self.hear()
+    def request(self, **message):
+        self.send_message(**message)
+        return self.receive_message()
 
     def hello(self, token):
-        return self.ask(type="hello", version=1, token=token)
+        return self.request(type="hello", version=1, token=token)
 
 
 def icrc(source, destination, datagram):
@@ -85,7 +85,7 @@ class Initiator:
         self.qp, self.psn = secrets.randbelow(1 << 24), secrets.randbelow(1 << 24)
         self.control = Control(target.address)
         assert self.control.hello(target.token)["type"] == "welcome"
-        self.accept = self.control.ask(
+        self.accept = self.control.request(
             type="connect",
             kind="rc",
             address=f"[{self.host}]:{self.port}" if family == socket.AF_INET6 else f"{self.host}:{self.port}",
@@ -126,7 +126,7 @@ class Initiator:
             assert data[-4:] == icrc(self.host, self.host, udp + data), "an ICRC of other bytes"
         return opcode, psn, data[12:-4]
 
-    def heard_nothing(self):
+    def received_nothing(self):
         """Whether nothing came back. An honest operation, answered after what was refused, proves that it was seen."""
         return not select.select([self.socket], [], [], 0)[0]
 
@@ -135,7 +135,7 @@ class Initiator:
         head = struct.pack(">QII", key["address"] + offset, key["rkey"], len(data))
         self.send(WRITE_ONLY, head + data, **options)
 
-    def written(self, name, offset, data):
+    def write_acknowledged(self, name, offset, data):
         """Writes as an honest initiator does, and sees it acknowledged."""
         self.write(name, offset, data)
         opcode, psn, rest = self.answer()
@@ -163,4 +163,4 @@ class Initiator:
         return data
 
     def refused(self):
-        return self.control.ask(type="statistics")["refused"]
+        return self.control.request(type="statistics")["refused"]

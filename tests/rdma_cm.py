@@ -30,7 +30,7 @@ def roce_packet(source, port, destination, header, payload):
     return body + icrc(source, destination, udp + body + bytes(4))
 
 
-class Stranger:
+class CmPeer:
     """Queue pair 1 of an address of loopback. With `port=0` it sees no answer, as if its address were forged."""
 
     def __init__(self, target, address, port=0):
@@ -39,7 +39,7 @@ class Stranger:
         self.socket.bind((address, port))
         self.socket.settimeout(PATIENCE)
         self.port = self.socket.getsockname()[1]
-        self.renew()
+        self.new_connection()
 
     def __enter__(self):
         return self
@@ -47,7 +47,7 @@ class Stranger:
     def __exit__(self, *_):
         self.socket.close()
 
-    def renew(self):
+    def new_connection(self):
         """The next connection is another one."""
         self.name, self.transaction, self.qp = (secrets.randbits(bits) for bits in (32, 64, 24))
 
@@ -55,13 +55,13 @@ class Stranger:
         packet = roce_packet(self.address, self.port, self.target, header, payload)
         self.socket.sendto(packet, (self.target, ROCE))
 
-    def say(self, kind, body):
+    def send_message(self, kind, body):
         """A management datagram of 256 bytes: a header of 24, and the message."""
         mad = struct.pack(">4sIQHHI", b"\x01\x07\x02\x03", 0, self.transaction, kind, 0, 0) + body
         header = struct.pack(">BBHII", UD_SEND_ONLY, 0x40, 0xFFFF, 1, 0) + struct.pack(">II", Q_KEY, 1)
         self.send(header, mad.ljust(256, b"\0"))
 
-    def ask(self, port=7174):
+    def request_connection(self, port=7174):
         """A REQ for a program of the TCP port space."""
         body = bytearray(232)
         struct.pack_into(">I", body, 0, self.name)
@@ -72,9 +72,9 @@ class Stranger:
         struct.pack_into(">I", body, 44, 0 << 8 | 18 << 3 | 7)
         body[48:50] = b"\xff\xff"
         body[50] = 3 << 4 | 7
-        self.say(REQ, bytes(body))
+        self.send_message(REQ, bytes(body))
 
-    def hear(self, wanted):
+    def receive_message(self, wanted):
         """The next management datagram of this kind: its message."""
         while True:
             data = self.socket.recv(4096)
@@ -83,40 +83,40 @@ class Stranger:
 
     def connect(self, port=7174):
         """Asks, is accepted, and confirms it."""
-        self.ask(port)
-        self.accepted()
+        self.request_connection(port)
+        self.wait_for_reply()
         self.confirm()
 
-    def accepted(self):
-        reply = self.hear(REP)
+    def wait_for_reply(self):
+        reply = self.receive_message(REP)
         while int.from_bytes(reply[4:8]) != self.name:
-            reply = self.hear(REP)
+            reply = self.receive_message(REP)
         self.theirs, self.their_qp = int.from_bytes(reply[:4]), int.from_bytes(reply[12:15])
         self.psn = int.from_bytes(reply[20:23])  # of the first packet of this side
 
     def confirm(self):
-        self.say(RTU, struct.pack(">II", self.name, self.theirs))
+        self.send_message(RTU, struct.pack(">II", self.name, self.theirs))
 
     def request(self, opcode, payload):
         self.send(struct.pack(">BBHII", opcode, 0x40, 0xFFFF, self.their_qp, 1 << 31 | self.psn), payload)
 
-    def answered(self, opcode):
+    def wait_for_packet(self, opcode):
         """What follows the header of the next packet to our queue pair with this opcode."""
         while True:
             data = self.socket.recv(4096)
             if data[0] == opcode and int.from_bytes(data[5:8]) == self.qp:
                 return data[12:-4]
 
-    def introduce(self):
+    def exchange_introductions(self):
         """Says who it is, as perftest does over its own connection: the key and the address that it is told."""
         self.request(RC_SEND_ONLY, bytes(INTRODUCTION))
-        said = self.answered(RC_SEND_ONLY)
-        return struct.unpack_from(">I", said, 16)[0], struct.unpack_from(">Q", said, 24)[0]
+        introduction = self.wait_for_packet(RC_SEND_ONLY)
+        return struct.unpack_from(">I", introduction, 16)[0], struct.unpack_from(">Q", introduction, 24)[0]
 
-    def writes(self, key, address, data):
+    def is_write_acknowledged(self, key, address, data):
         """Whether a WRITE of its is acknowledged: refused by a NAK, if not."""
         self.request(RC_WRITE_ONLY, struct.pack(">QII", address, key, len(data)) + data)
-        return self.answered(RC_ACK)[0] >> 5 == 0
+        return self.wait_for_packet(RC_ACK)[0] >> 5 == 0
 
     def acknowledge(self, over):
         """Acknowledges each request on its queue pair, as one that lives does, until it is over."""
@@ -129,12 +129,12 @@ class Stranger:
                     self.send(header, struct.pack(">I", 0x1F << 24))
 
 
-def forge(target, count, first=1 << 8):
+def forge_requests(target, count, first=1 << 8):
     """Asks for connections from so many addresses of loopback, and hears no answer."""
     for number in range(first, first + count):
-        with Stranger(target, address_number(number)) as stranger:
-            stranger.ask()
+        with CmPeer(target, address_number(number)) as peer:
+            peer.request_connection()
 
 
 if __name__ == "__main__":
-    forge(sys.argv[1], int(sys.argv[2]))
+    forge_requests(sys.argv[1], int(sys.argv[2]))

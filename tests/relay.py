@@ -10,13 +10,13 @@ from forge import address_of
 class Relay:
     """Passes datagrams on, of any number of programs.
 
-    `asked` and `answered` get each datagram on its way to the probe and back. They return True to pass it on, False
-    to lose it; `asked` may also return bytes to answer with in the probe's place.
+    `on_request` and `on_reply` get each datagram on its way to the probe and back. They return True to pass it on, False
+    to lose it; `on_request` may also return bytes to answer with in the probe's place.
     """
 
-    def __init__(self, probe, asked=lambda _: True, answered=lambda _: True):
+    def __init__(self, probe, on_request=lambda _: True, on_reply=lambda _: True):
         self.probe = address_of(probe.address)
-        self.asked, self.answered = asked, answered
+        self.on_request, self.on_reply = on_request, on_reply
         self.front = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         self.front.bind(("::1", 0))
         self.address = f"[::1]:{self.front.getsockname()[1]}"
@@ -52,12 +52,12 @@ class Relay:
             back = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
             back.connect(self.probe)
             self.backs[program] = back
-        verdict = self.asked(datagram)
+        verdict = self.on_request(datagram)
         if verdict is True:
             self.backs[program].send(datagram)
         elif verdict:
             self.front.sendto(verdict, program)
 
     def backward(self, datagram, program):
-        if self.answered(datagram):
+        if self.on_reply(datagram):
             self.front.sendto(datagram, program)

@@ -8,7 +8,7 @@ import time
 import h5py
 import numpy as np
 import pytest
-from watching import visible
+from file_state import visible
 
 from common import COMPLETE, LOST, PATIENCE, Probe, Process, run, until, verify
 
@@ -57,9 +57,9 @@ class Sources:
             datagram = struct.pack(">4sBBxxI4xQ40x", b"SHTR", 1, ACKNOWLEDGE, self.sequence, 0)
             for port in waiting:
                 self.line.sendto(datagram, ("::1", port))
-            self.obeyed(waiting)
+            self.wait_for_verdicts(waiting)
 
-    def obeyed(self, waiting):
+    def wait_for_verdicts(self, waiting):
         """Strikes out the sources that take this trigger's shot, until all have answered."""
         answers = len(waiting)
         while answers:
@@ -100,11 +100,11 @@ def clocks(file):
     return [table[-1] for table in used]
 
 
-def book(file, stream, name):
+def counter(file, stream, name):
     return sum(int(row["value"]) for row in file["books"][:] if row["stream"] == stream and row["name"] == name)
 
 
-def test_when_a_source_is_killed_the_others_go_on_and_events_say_who_is_missing(tmp_path):
+def test_a_killed_source_is_named_missing_and_others_continue(tmp_path):
     path = tmp_path / "run.h5"
     with Receiver(path, "--align-patience", "500ms") as receiver, Sources(receiver.port) as sources:
         for _ in range(40):
@@ -122,9 +122,9 @@ def test_when_a_source_is_killed_the_others_go_on_and_events_say_who_is_missing(
             assert table["number"].tolist() == list(range(80))
             assert (table["state"][:sent] == COMPLETE).all(), f"a shot that link {link} sent is not in the file"
             assert (table["state"][sent:] == LOST).all()
-        assert (book(file, WHOLE_RUN, b"events_complete"), book(file, WHOLE_RUN, b"events_partial")) == (40, 40)
-        assert (book(file, 2, b"events_missed"), book(file, 2, b"link_stops")) == (40, 1)
-        assert [book(file, link, b"events_missed") for link in (0, 1, 3)] == [0, 0, 0]
+        assert (counter(file, WHOLE_RUN, b"events_complete"), counter(file, WHOLE_RUN, b"events_partial")) == (40, 40)
+        assert (counter(file, 2, b"events_missed"), counter(file, 2, b"link_stops")) == (40, 1)
+        assert [counter(file, link, b"events_missed") for link in (0, 1, 3)] == [0, 0, 0]
         states = clocks(file)
         assert [bool(state["stopped"]) for state in states] == [False, False, True, False]
         for state, offset, drift in zip(states, OFFSETS_NS, DRIFTS_PPB, strict=True):
@@ -133,7 +133,7 @@ def test_when_a_source_is_killed_the_others_go_on_and_events_say_who_is_missing(
     verify(path)
 
 
-def test_by_stamps_events_come_together_although_sources_count_differently(tmp_path):
+def test_events_are_aligned_by_stamp_when_shot_numbers_differ(tmp_path):
     path = tmp_path / "run.h5"
     align = ("--align", "stamp", "--align-window", "20ms", "--align-patience", "2s")
     with Receiver(path, *align) as receiver, Sources(receiver.port) as sources:
@@ -165,6 +165,6 @@ def test_by_stamps_events_come_together_although_sources_count_differently(tmp_p
         (("--quorum", 9), "expected --quorum from 1 to 8"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(arguments, said):
+def test_contradictory_align_settings_are_refused(arguments, said):
     ended = run("record", "--listen", "[::1]:0", "--framing", "udp", "--discard", *arguments)
     assert ended.code != 0 and said in ended.stderr, ended.stderr

@@ -7,24 +7,24 @@ import pytest
 
 from common import run
 
-NOBODY = "[::1]:9"
+UNUSED_ADDRESS = "[::1]:9"
 
 
 @pytest.mark.parametrize(
     ("command", "remedy"),
     [
-        (["record", "--discard", "--probe", NOBODY, "--pool", "1024TiB"], "--pool"),
+        (["record", "--discard", "--probe", UNUSED_ADDRESS, "--pool", "1024TiB"], "--pool"),
         (["emulate", "probe", "--listen", "[::1]:0", "--pattern-shots", 2**32 - 1], "fewer distinct shots"),
         (["emulate", "probe", "--listen", "[::1]:0", "--links", 255, "--pattern-shots", 2**32 - 1], "distinct shots"),
-        (["emulate", "digitizer", "--to", NOBODY, "--distinct", 2**32 - 1], "--distinct"),
-        (["emulate", "digitizer", "--to", NOBODY, "--distinct", 2**31, "--streams", 2], "--distinct"),
+        (["emulate", "digitizer", "--to", UNUSED_ADDRESS, "--distinct", 2**32 - 1], "--distinct"),
+        (["emulate", "digitizer", "--to", UNUSED_ADDRESS, "--distinct", 2**31, "--streams", 2], "--distinct"),
     ],
 )
-def test_more_memory_than_there_is_is_refused(command, remedy):
+def test_more_memory_than_available_is_refused(command, remedy):
     message = run(*command).refused()
     assert all(words in message for words in ["of memory are needed", "are available", remedy]), message
 
 
-def test_a_region_that_fits_no_memory_is_pointed_to_files_and_huge_pages():
+def test_a_region_larger_than_memory_suggests_file_or_huge_pages():
     message = run("target", "--region", "a=1024T", "--listen", "127.0.0.1:0").refused()
     assert all(words in message for words in ["1024.0 TiB", "are available", "file=PATH", "huge"]), message

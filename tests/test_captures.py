@@ -72,7 +72,7 @@ def udp_payloads(path):
 
 
 @pytest.mark.parametrize("name", ["trex_imix", "trex_hlt_imix_4rates", "trex_rtp_160k", "trex_udp_rand_len_9k"])
-def test_flows_of_captures_by_others_are_sent_byte_for_byte(name):
+def test_flows_of_foreign_captures_are_sent_byte_for_byte(name):
     path = CAPTURES / "net" / f"{name}.pcap"
     if not path.exists():
         pytest.skip(f"no captures in {path.parent}: captures written by scapy are replayed")
@@ -104,7 +104,7 @@ def frames_of(count, port=5000):
 
 
 @pytest.mark.parametrize("kind", ["microseconds", "nanoseconds", "pcapng"])
-def test_captures_of_every_kind_are_replayed_at_their_pace(tmp_path, kind):
+def test_every_capture_format_is_replayed_at_its_recorded_pace(tmp_path, kind):
     path, slow = tmp_path / "capture", tmp_path / "slow"
     flags = kind == "nanoseconds", kind == "pcapng"
     payloads = [bytes([at % 256]) * (40 + at) for at in range(10)]
@@ -121,7 +121,7 @@ def test_captures_of_every_kind_are_replayed_at_their_pace(tmp_path, kind):
     assert report["seconds"] > 9 * PACE * 0.95, "and no faster than that"
 
 
-def test_what_cannot_be_sent_is_left_out_and_counted(tmp_path):
+def test_frames_that_cannot_be_sent_are_skipped_and_counted(tmp_path):
 
     path = tmp_path / "capture.pcap"
     good = frames_of(10)
@@ -141,7 +141,7 @@ def test_what_cannot_be_sent_is_left_out_and_counted(tmp_path):
     assert report["skipped"] == {"fragment": len(pieces), "other": 2, "cut_short": 1}, report
 
 
-def test_a_capture_that_breaks_off_is_sent_up_to_there(tmp_path):
+def test_a_truncated_capture_is_sent_up_to_the_damage(tmp_path):
     path = tmp_path / "capture.pcap"
     written(path, [(frame, 1e9) for frame in frames_of(20)])
     path.write_bytes(path.read_bytes()[:-30])
@@ -154,7 +154,7 @@ def test_a_capture_that_breaks_off_is_sent_up_to_there(tmp_path):
     assert "capture.pcap" in line and "ends within a block" in line, line
 
 
-def test_captures_that_cannot_be_replayed_are_refused_in_one_line(tmp_path):
+def test_captures_that_cannot_be_replayed_are_refused(tmp_path):
     to = f"127.0.0.1:{free_port()}"
     nothing = tmp_path / "nothing.pcap"
     written(nothing, [])
@@ -229,13 +229,13 @@ def scapy_seals(path):
 
 
 @pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
-def test_a_run_recorded_as_a_capture_is_read_by_wireshark_and_scapy_and_replayed(alone, tmp_path, framing):
+def test_wireshark_scapy_and_replay_read_a_recorded_capture(loopback_netns, tmp_path, framing):
     capture, again = tmp_path / "run.pcapng", tmp_path / "again.h5"
-    with Probe(*SMALL, "--pace", "500hz", "--loss", 0.02, "--seed", 5, netns=alone) as probe:
+    with Probe(*SMALL, "--pace", "500hz", "--loss", 0.02, "--seed", 5, netns=loopback_netns) as probe:
         flags = ("--samples", 700, "--shots", 40, "--framing", framing, *PATIENT)
         # The port by which others know RoCE.
         bind = "[::1]:47911" if framing == "udp" else "[::1]:4791"
-        ended = record(probe, *flags, "--out", capture, bind=bind, netns=alone).succeeded()
+        ended = record(probe, *flags, "--out", capture, bind=bind, netns=loopback_netns).succeeded()
     balanced(ended)
     assert ended["file"] == str(capture) and ended["shots_complete"] > 40 and ended["packets_missing"], ended
     inspected = run("inspect", capture, "--json").succeeded()
@@ -255,13 +255,13 @@ def test_a_run_recorded_as_a_capture_is_read_by_wireshark_and_scapy_and_replayed
     shape = ("--channels", 16, "--samples", 700, "--progress", *PATIENT)
     with Listener(framing, "--out", again, *shape, *keys) as recorder:
         assert sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)["datagrams"] == ended["packets"]
-        report = recorder.took(ended["packets"]).interrupt().succeeded()
+        report = recorder.wait_for_packets(ended["packets"]).interrupt().succeeded()
     replayed = Recording(again)
     assert int(replayed.tables[0]["placed"].sum()) == flow["packets"], report
     assert report["packet_drops"] == {"unknown_stream": ended["packets"] - flow["packets"]}, report
 
 
-def test_times_are_those_of_the_kernel_in_utc_to_the_nanosecond(holes):
+def test_capture_times_are_kernel_times_in_utc_nanoseconds(holes):
     _, recording, capture = holes
     times = check_capture(capture, recording, "ud")
     for link, table in enumerate(recording.tables):
@@ -279,7 +279,7 @@ def holes(tmp_path_factory):
     return path, recording, capture
 
 
-def test_an_exported_recording_is_replayed_as_itself(holes, tmp_path):
+def test_an_exported_capture_replays_to_the_same_recording(holes, tmp_path):
     (_, recording, capture), again = holes, tmp_path / "again.h5"
     packets = packets_of(recording)
     assert scapy_seals(capture) == packets
@@ -287,11 +287,11 @@ def test_an_exported_recording_is_replayed_as_itself(holes, tmp_path):
     keys = ("--queue-pair", 0x100, "--q-key", 0x11111111)
     with Listener("ud", "--out", again, *shape, *keys) as recorder:
         sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)
-        recorder.took(packets).interrupt().succeeded()
+        recorder.wait_for_packets(packets).interrupt().succeeded()
     check_same(Recording(again), recording)
 
 
-def test_statistics_tell_what_was_received_and_dropped(tmp_path):
+def test_interface_statistics_count_received_and_dropped_packets(tmp_path):
     capture = tmp_path / "run.pcapng"
     with Probe(*SMALL, "--pace", "500hz", "--loss", 0.02, "--corrupt", 0.02, "--seed", 5) as probe:
         flags = ("--samples", 700, "--shots", 100, *PATIENT, "--out", capture)
@@ -337,7 +337,7 @@ def options_of(data):
         at += 4 + (length + 3) // 4 * 4
 
 
-def test_a_capture_whose_recorder_was_killed_is_whole_up_to_there(tmp_path):
+def test_a_killed_recorder_leaves_a_readable_capture(tmp_path):
     capture = tmp_path / "run.pcapng"
     flags = ("--samples", 700, "--out", capture, *PATIENT)
     with Probe(*SMALL, "--pace", "500hz") as probe, Recorder(probe, *flags) as recorder:
@@ -352,19 +352,19 @@ def test_a_capture_whose_recorder_was_killed_is_whole_up_to_there(tmp_path):
     assert f"{inspected['frames']}" in done.stdout, done
 
 
-def test_over_ipv4_and_ipv6_the_addresses_are_those_of_the_sockets(alone, tmp_path):
+def test_capture_addresses_are_those_of_the_sockets(loopback_netns, tmp_path):
     for host, bind in (("127.0.0.1", "127.0.0.2"), ("[::1]", "[::1]")):
         capture = tmp_path / f"run{len(host)}.pcapng"
-        with Probe(*SMALL, "--pace", "500hz", listen=f"{host}:0", netns=alone) as probe:
+        with Probe(*SMALL, "--pace", "500hz", listen=f"{host}:0", netns=loopback_netns) as probe:
             flags = ("--samples", 700, "--shots", 10, "--out", capture, *PATIENT)
-            ended = record(probe, *flags, bind=f"{bind}:4791", netns=alone).succeeded()
+            ended = record(probe, *flags, bind=f"{bind}:4791", netns=loopback_netns).succeeded()
         assert scapy_seals(capture) == ended["packets"]
         flows = run("inspect", capture, "--json").succeeded()["flows"]
         assert all(flow["source"].strip("[]") == host.strip("[]") for flow in flows), flows
         assert all(flow["icrc"]["good"] == flow["packets"] for flow in flows), flows
 
 
-def test_a_full_disk_leaves_whole_blocks_and_a_clear_line(drive, tmp_path):
+def test_a_full_disk_leaves_whole_capture_blocks_and_an_error(drive, tmp_path):
     capture = drive(4) / "run.pcapng"
     with Probe(*SMALL, "--pace", "2000hz") as probe:
         flags = ("--samples", 700, "--shots", 2000, "--out", capture, *PATIENT)
@@ -377,7 +377,7 @@ def test_a_full_disk_leaves_whole_blocks_and_a_clear_line(drive, tmp_path):
     assert inspected["damage"] is None and inspected["frames"] > 100, inspected
 
 
-def test_a_file_that_is_there_is_not_replaced_unasked(tmp_path):
+def test_an_existing_capture_is_replaced_only_with_force(tmp_path):
     capture = tmp_path / "run.pcapng"
     capture.write_text("precious")
     with Probe(*SMALL) as probe:

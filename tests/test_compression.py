@@ -9,9 +9,9 @@ import h5py
 import hdf5plugin
 import numpy as np
 import pytest
+from file_state import wait_for_rows
 from senders.listen import Listener, spead2_sends
 from senders.spead2_send import heap_data
-from watching import wait_for_rows
 
 from common import (
     PATIENCE,
@@ -55,14 +55,14 @@ def masks(path, link=0):
 
 
 def totals(path):
-    return Recording(path).books[WHOLE_RUN]
+    return Recording(path).counters[WHOLE_RUN]
 
 
 # --- what readers see ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("codec", "packing"), KINDS)
-def test_h5py_with_hdf5plugin_reads_every_sample_of_two_joined_links(tmp_path, codec, packing):
+def test_h5py_with_hdf5plugin_reads_every_sample_of_two_links(tmp_path, codec, packing):
     path = tmp_path / "run.h5"
     with Probe(*FEW_BITS, *packing) as probe:
         ended = record(probe, "--shots", 40, *SLOW, *CALM, "--out", path, "--compress", codec).succeeded()
@@ -91,7 +91,7 @@ def test_h5py_with_hdf5plugin_reads_every_sample_of_two_joined_links(tmp_path, c
 
 
 @pytest.mark.parametrize("codec", ZSTD)
-def test_noise_of_a_sender_without_set_up_is_kept_to_the_last_odd_byte(tmp_path, codec):
+def test_odd_sized_noise_without_set_up_is_stored_exactly(tmp_path, codec):
     path, size, heaps = tmp_path / "run.h5", 100_003, 12
     with Listener("spead", "--out", path, *CALM, "--compress", codec) as listener:
         spead2_sends(listener.port, size=size, heaps=heaps)
@@ -105,7 +105,7 @@ def test_noise_of_a_sender_without_set_up_is_kept_to_the_last_odd_byte(tmp_path,
 
 
 @pytest.mark.parametrize("codec", LZ4)
-def test_a_bad_link_is_recorded_with_every_hole_where_it_is(tmp_path, codec):
+def test_compressed_recordings_keep_every_missing_packet(tmp_path, codec):
     path = tmp_path / "run.h5"
     faults = ["--loss", 0.01, "--reorder", 0.01, "--corrupt", 0.01, "--duplicate", 0.01, "--seed", 7]
     with Probe(*FEW_BITS, *faults) as probe:
@@ -118,7 +118,7 @@ def test_a_bad_link_is_recorded_with_every_hole_where_it_is(tmp_path, codec):
     assert totals(path)["chunks_compressed"] > 0
 
 
-def test_real_ultrasound_data_takes_less_room_and_reads_back(tmp_path):
+def test_real_ultrasound_data_shrinks_and_reads_back(tmp_path):
     source = ULTRASOUND / "muscle_rf_real_192ch.hdf5"
     if not source.exists():
         pytest.skip(f"{source} is not here")
@@ -134,15 +134,15 @@ def test_real_ultrasound_data_takes_less_room_and_reads_back(tmp_path):
         verify(files[codec])
         counts = totals(files[codec])
         assert counts["bytes_stored"] < 0.9 * counts["bytes_raw"], counts
-        told = run("inspect", files[codec], "--json").succeeded()
-        assert told["run"]["codec"].startswith(f"bitshuffle-{codec}")
-        assert told["chunks"]["compressed"] == counts["chunks_compressed"] > 0
+        report = run("inspect", files[codec], "--json").succeeded()
+        assert report["run"]["codec"].startswith(f"bitshuffle-{codec}")
+        assert report["chunks"]["compressed"] == counts["chunks_compressed"] > 0
 
 
 # --- what does not get smaller, and what compression cannot keep up with -------------------------------
 
 
-def test_noise_is_stored_as_it_came(tmp_path):
+def test_incompressible_noise_is_stored_uncompressed(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
         record(probe, "--shots", 20, *SLOW, *CALM, "--out", path, "--compress", "lz4").succeeded()
@@ -151,7 +151,7 @@ def test_noise_is_stored_as_it_came(tmp_path):
     verify(path)
 
 
-def test_without_threads_every_shot_is_stored_as_it_came_and_the_books_say_so(tmp_path):
+def test_without_threads_every_shot_is_stored_and_counted_raw(tmp_path):
     path = tmp_path / "run.h5"
     with Probe(*FEW_BITS) as probe:
         flags = ["--shots", 20, *SLOW, *CALM, "--out", path, "--compress", "zstd", "--compress-threads", 0]
@@ -161,7 +161,7 @@ def test_without_threads_every_shot_is_stored_as_it_came_and_the_books_say_so(tm
     verify(path)
 
 
-def test_a_codec_that_cannot_keep_up_costs_no_shot_and_both_kinds_of_chunks_read_back(tmp_path):
+def test_a_slow_codec_loses_no_shot_and_all_chunks_read_back(tmp_path):
     """One thread at a level that takes a tenth of a second for a shot: most shots are stored as they came."""
     path = tmp_path / "run.h5"
     with Probe(*FEW_BITS) as probe:
@@ -183,7 +183,7 @@ def test_a_codec_that_cannot_keep_up_costs_no_shot_and_both_kinds_of_chunks_read
 
 
 @pytest.mark.parametrize("durable", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_killed_recorder_leaves_a_compressed_file_that_shows_only_right_shots(tmp_path, durable):
+def test_a_killed_recorder_leaves_a_valid_compressed_file(tmp_path, durable):
     path = tmp_path / "run.h5"
     flags = ["--rate-hz", 200, "--samples", SAMPLES, *CALM, "--capacity", 2000, "--out", path, "--compress", "lz4"]
     with Probe(*FEW_BITS) as probe, Recorder(probe, *flags, *["--durable"] * durable) as recorder:
@@ -195,8 +195,8 @@ def test_a_killed_recorder_leaves_a_compressed_file_that_shows_only_right_shots(
     assert rows >= 20 and COMPRESSED in masks(path)
     verify(path, finished=False)
     before = path.stat().st_size
-    told = run("recover", path, "--json").succeeded()
-    assert told["rows"] >= rows and told["partial"] == told["lost"] == 0, told
+    report = run("recover", path, "--json").succeeded()
+    assert report["rows"] >= rows and report["partial"] == report["lost"] == 0, report
     assert path.stat().st_size < before / 2, "room that was not used stays"
     verify(path, finished=False)
 
@@ -204,7 +204,7 @@ def test_a_killed_recorder_leaves_a_compressed_file_that_shows_only_right_shots(
 # --- settings ------------------------------------------------------------------------------------------
 
 
-def test_settings_that_make_no_sense_are_refused_with_a_remedy(tmp_path):
+def test_invalid_codec_settings_are_refused_with_a_remedy(tmp_path):
     with Probe() as probe:
         for flags, says in [
             (["--compress", "gzip"], "expected none, lz4 or zstd, found gzip"),
@@ -216,7 +216,7 @@ def test_settings_that_make_no_sense_are_refused_with_a_remedy(tmp_path):
             assert not (tmp_path / "run.h5").exists()
 
 
-def test_the_independent_verifier_says_what_it_needs(tmp_path):
+def test_the_verifier_names_the_missing_plugin(tmp_path):
     path = tmp_path / "run.h5"
     with Probe(*FEW_BITS) as probe:
         record(probe, "--shots", 2, *SLOW, "--out", path, "--compress", "lz4").succeeded()

@@ -102,7 +102,7 @@ class Logged:
         self.shots = Shots(self.log, NAME)
         self.old = self.log.before.read(NAME)
 
-    def said(self, disk):
+    def reported_rows(self, disk):
         """Rows that the recorder had reported when the drive held this."""
         lines = (disk.read("progress") or b"").splitlines(keepends=True)
         rows = [json.loads(line)["rows"] for line in lines if line.endswith(b"\n") and line.startswith(b"{")]
@@ -177,13 +177,16 @@ def record_onto(mount, scenario):
         with subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=progress) as recorder:
             if scenario.kill_at:
                 # Said more than once, so that something was written after rows had been reported.
-                until(lambda: len(said := rows_said(mount / "progress")) > 1 and max(said) >= scenario.kill_at, "rows")
+                until(
+                    lambda: len(said := reported_rows_of(mount / "progress")) > 1 and max(said) >= scenario.kill_at,
+                    "rows",
+                )
                 recorder.kill()
             code = recorder.wait(PATIENCE)
     assert code == (-signal.SIGKILL if scenario.kill_at else 0), (mount / "progress").read_text()
 
 
-def rows_said(progress):
+def reported_rows_of(progress):
     lines = [line for line in progress.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
     return {json.loads(line)["rows"] for line in lines} - {0}
 
@@ -210,14 +213,16 @@ def verified(file, rows=0):
 
 @every_seed
 @every_scenario
-def test_a_recorder_killed_at_any_write_leaves_no_file_or_one_with_every_reported_shot(log_of, scenario, seed):
+def test_a_kill_at_any_write_keeps_every_reported_shot(log_of, scenario, seed):
     logged, seen = log_of(scenario), set()
 
     def check(replay, data):
         with opened(data) as file:
             read_all(file, samples=False)  # the verifier reads all of those
             rows = verified(file)["links"][0]["rows"]
-        assert rows >= logged.said(replay.now), f"{logged.said(replay.now)} rows were reported, {rows} are there"
+        assert rows >= logged.reported_rows(replay.now), (
+            f"{logged.reported_rows(replay.now)} rows were reported, {rows} are there"
+        )
         seen.add(rows)
 
     logged.at_every_moment("killed", seed, check)
@@ -226,34 +231,34 @@ def test_a_recorder_killed_at_any_write_leaves_no_file_or_one_with_every_reporte
 
 @every_seed
 @every_scenario
-def test_a_power_cut_at_any_write_leaves_no_file_or_one_that_opens_and_holds_what_was_promised(log_of, scenario, seed):
-    logged, promised = log_of(scenario), set()
+def test_a_power_cut_at_any_write_keeps_every_durable_shot(log_of, scenario, seed):
+    logged, durable_counts = log_of(scenario), set()
 
     def check(replay, data):
         with opened(data) as file:
             # Samples that were never synced may be torn: a compressed chunk of them is none.
             read_all(file, scenario.durable or not scenario.compressed)
-            said = logged.said(replay.now) if scenario.durable else 0
+            said = logged.reported_rows(replay.now) if scenario.durable else 0
             if said:
-                promised.add(said)
+                durable_counts.add(said)
                 rows = file["link0/rf"].shape[0]
                 assert rows >= said, f"{said} rows were reported, {rows} are there"
                 verified(file, said)
 
     logged.at_every_moment("cut", seed, check)
-    assert promised or not scenario.durable
+    assert durable_counts or not scenario.durable
 
 
 @every_seed
 @pytest.mark.parametrize("model", ["killed", "cut"])
 @every_scenario
-def test_recover_tells_exactly_which_shots_are_whole(log_of, scenario, model, seed):
+def test_recover_reports_exactly_which_shots_are_complete(log_of, scenario, model, seed):
     logged = log_of(scenario)
 
     def add(replay, data):
         # Where a compressed shot is, only its file knows.
         whole = None if scenario.compressed else logged.shots.whole(data)
-        kept = None if model == "killed" else logged.said(replay.now) if scenario.durable else 0
+        kept = None if model == "killed" else logged.reported_rows(replay.now) if scenario.durable else 0
         broken.add(replay.moment, data, whole, kept)
 
     with Broken(logged.path) as broken:
@@ -265,7 +270,7 @@ def test_recover_tells_exactly_which_shots_are_whole(log_of, scenario, model, se
 @every_seed
 @pytest.mark.parametrize("model", ["killed", "cut"])
 @pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s.kill_at and not s.durable], ids=str)
-def test_a_recovery_that_breaks_off_at_any_write_is_made_good_by_the_next(log_of, tmp_path, scenario, model, seed):
+def test_a_recovery_cut_at_any_write_is_completed_by_the_next(log_of, tmp_path, scenario, model, seed):
     """A broken recording is recovered on a drive that logs; that log is cut like any other."""
     logged, broken = log_of(scenario), []
     logged.at_every_moment("cut", seed, lambda _, data: broken.append(data))
@@ -289,7 +294,7 @@ def test_a_recovery_that_breaks_off_at_any_write_is_made_good_by_the_next(log_of
         recovered.recover()
 
 
-def test_a_recovery_cut_between_two_pointers_is_made_good(log_of, tmp_path):
+def test_a_recovery_cut_between_two_pointers_is_completed(log_of, tmp_path):
     """Some datasets point to the new tail, others to the old one: in any combination, no table is lost.
 
     The new tail stands where the old one has rows of shots, whose samples the power cut took."""
@@ -476,7 +481,7 @@ def ring(tmp_path_factory):
 
 @every_seed
 @pytest.mark.parametrize("model", ["killed", "cut"])
-def test_a_ring_that_breaks_off_while_a_part_becomes_the_next_holds_rows_of_its_own_only(ring, tmp_path, model, seed):
+def test_a_ring_cut_while_reusing_a_part_holds_only_its_own_rows(ring, tmp_path, model, seed):
     path, log = ring
     replay, some = Replay(log), random.Random(seed)
     # One of each kind, or nearly all.
@@ -492,13 +497,13 @@ def test_a_ring_that_breaks_off_while_a_part_becomes_the_next_holds_rows_of_its_
         for name in disk.names:
             (folder / name).write_bytes(disk.read(name))
         try:
-            check_ring(folder, model, said_by(replay.now))
+            check_ring(folder, model, rows_reported_on(replay.now))
         except Exception as error:
             raise AssertionError(f"ring, {model} at moment {moment} of {path}, seed {seed}: {error}") from error
         shutil.rmtree(folder)
 
 
-def said_by(disk):
+def rows_reported_on(disk):
     """Rows that the recorder had reported."""
     lines = (disk.read("progress") or b"").splitlines(keepends=True)
     return max((json.loads(x)["rows"] for x in lines if x.endswith(b"\n") and x.startswith(b"{")), default=0)
@@ -513,7 +518,7 @@ def check_ring(folder, model, said):
             verified(file)
     recovered = run("recover", "--json", master)
     assert recovered.code == 0, recovered.stderr
-    told = {Path(path).name for path in json.loads(recovered.stdout.splitlines()[-1])["left"]}
+    left_over = {Path(path).name for path in json.loads(recovered.stdout.splitlines()[-1])["left"]}
     with h5py.File(master) as file:
         rows = verified(file)["links"][0]["rows"]
         removed, last = file.attrs.get("ring_removed_rows", 0), int(file.attrs.get("ring_removed_last", -1))
@@ -522,8 +527,8 @@ def check_ring(folder, model, said):
     assert all(number > last for number in numbers) and numbers == sorted(set(numbers)), (last, numbers)
     assert model == "cut" or rows + removed >= said, f"{said} rows were reported, {rows} are there, {removed} removed"
     left = {entry.name for entry in folder.iterdir()} - {NAME, "progress"}
-    assert left == listed | told, "nothing is left that is no part of the run, but what recovery told of"
-    for name in told:
+    assert left == listed | left_over, "nothing is left that is no part of the run, but what recovery told of"
+    for name in left_over:
         # What the bound gave up and nothing was written over; and a draft whose head the power cut.
         assert name.startswith("run-") or model == "cut", name
         if name.startswith("run-"):

@@ -13,9 +13,9 @@ SMALL = ("--samples", 500, "--gbps", 0.4)
 PACKETS = 18  # of a shot of 500 samples
 
 
-def test_the_demo_ends_in_one_json_object_that_proves_the_run(tmp_path, alone):
+def test_the_demo_prints_one_json_object_that_proves_the_run(tmp_path, loopback_netns):
     path = tmp_path / "demo.h5"
-    done = run("demo", "--json", *SMALL, "--shots", 100, "--faults", 4e-3, "--out", path, netns=alone)
+    done = run("demo", "--json", *SMALL, "--shots", 100, "--faults", 4e-3, "--out", path, netns=loopback_netns)
     proof = done.succeeded()
     assert proof["verified"] is True
     assert proof["shots_sent"] == 200 and proof["shots_recorded"] == 200 and proof["drops"] == {}, proof
@@ -30,18 +30,18 @@ def test_the_demo_ends_in_one_json_object_that_proves_the_run(tmp_path, alone):
 
 
 @pytest.mark.parametrize("framing", ["counted", "udp"])
-def test_the_demo_works_in_every_framing(tmp_path, alone, framing):
+def test_the_demo_works_in_every_framing(tmp_path, loopback_netns, framing):
     path = tmp_path / "demo.h5"
     # Plain UDP has no ICRC: there, corruption on loopback is found by a shot's CRC alone.
     flags = ["--framing", framing, "--shots", 50, "--faults", 4e-3 if framing == "counted" else 0]
-    proof = run("demo", "--json", *SMALL, *flags, "--out", path, netns=alone).succeeded()
+    proof = run("demo", "--json", *SMALL, *flags, "--out", path, netns=loopback_netns).succeeded()
     assert proof["verified"] is True and proof["shots_recorded"] == 100, proof
     verify(path)
 
 
-def test_the_demo_ends_in_a_table_for_people(tmp_path, alone):
+def test_the_demo_prints_a_table(tmp_path, loopback_netns):
     path = tmp_path / "demo.h5"
-    done = run("demo", *SMALL, "--shots", 50, "--out", path, netns=alone)
+    done = run("demo", *SMALL, "--shots", 50, "--out", path, netns=loopback_netns)
     assert done.code == 0, done.stderr
     rows = dict(line.strip().rsplit("  ", 1) for line in done.stdout.splitlines())
     rows = {name.strip(): value.strip() for name, value in rows.items()}
@@ -50,14 +50,16 @@ def test_the_demo_ends_in_a_table_for_people(tmp_path, alone):
         assert name in rows, rows
 
 
-def test_a_demo_that_nobody_can_write_for_fails_with_one_line(tmp_path, alone):
-    message = run("demo", "--json", "--shots", 10, "--out", tmp_path / "nowhere" / "x.h5", netns=alone).refused()
+def test_a_demo_with_an_unwritable_path_fails_with_one_line(tmp_path, loopback_netns):
+    message = run(
+        "demo", "--json", "--shots", 10, "--out", tmp_path / "nowhere" / "x.h5", netns=loopback_netns
+    ).refused()
     assert "nowhere" in message
 
 
-def test_the_demo_leaves_no_probe_behind_when_it_is_killed(tmp_path, alone):
+def test_a_killed_demo_leaves_no_probe_process(tmp_path, loopback_netns):
     command = ["demo", "--shots", "2000", "--gbps", "0.5", "--out", str(tmp_path / "demo.h5")]
-    prefix = ["nsenter", f"--net=/run/netns/{alone}"] if alone else []
+    prefix = ["nsenter", f"--net=/run/netns/{loopback_netns}"] if loopback_netns else []
     with subprocess.Popen([*prefix, PROGRAM, *command], stderr=subprocess.PIPE, text=True) as demo:
         assert "waits on" in demo.stderr.readline()
         children = [int(pid) for pid in Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from carriers import carrier_of, memif, udp
 from faultfs import FaultDrive, skip_if_impossible
-from watching import holds, visible
+from file_state import holds, visible
 
 from common import COMPLETE, Process, Recording, balanced, run, until, verify
 
@@ -61,7 +61,7 @@ def check_same(blocks, distinct=3):
 
 
 @pytest.mark.parametrize("carrier", ["udp", "memif", "af_packet", "af_xdp"], indirect=True)
-def test_every_block_is_in_the_file_with_its_spectrum_stamp_and_axes(carrier, tmp_path):
+def test_every_block_is_recorded_with_spectrum_stamp_and_axes(carrier, tmp_path):
     path = tmp_path / "run.h5"
     with Receiver(carrier, "--out", path, "--capacity", 500) as receiver:
         carrier.until_listening(receiver)
@@ -99,9 +99,7 @@ def test_every_block_is_in_the_file_with_its_spectrum_stamp_and_axes(carrier, tm
 
 
 @pytest.mark.parametrize("carrier", ["udp", "memif"], indirect=True)
-def test_a_sender_that_is_killed_leaves_a_right_file_and_balanced_books_and_a_memifs_next_one_goes_on(
-    carrier, tmp_path
-):
+def test_a_killed_sender_leaves_a_valid_file_and_may_be_replaced(carrier, tmp_path):
     path, later = tmp_path / "run.h5", 30_000
     with Receiver(carrier, "--out", path, "--capacity", 3000) as receiver:
         carrier.until_listening(receiver)
@@ -126,7 +124,7 @@ def test_a_sender_that_is_killed_leaves_a_right_file_and_balanced_books_and_a_me
 
 
 @pytest.mark.parametrize("carrier", ["udp", "memif"], indirect=True)
-def test_a_recorder_that_is_killed_leaves_whole_blocks_and_another_one_goes_on(carrier, tmp_path):
+def test_a_killed_recorder_leaves_whole_blocks_for_a_successor(carrier, tmp_path):
     path, after = tmp_path / "run.h5", tmp_path / "after.h5"
     with Receiver(carrier, "--out", path, "--capacity", 3000) as receiver:
         carrier.until_listening(receiver)
@@ -147,7 +145,7 @@ def test_a_recorder_that_is_killed_leaves_whole_blocks_and_another_one_goes_on(c
     verify(after)
 
 
-def test_four_digitizers_in_step_are_one_recording_although_their_clocks_differ(tmp_path):
+def test_four_digitizers_with_different_clocks_are_aligned(tmp_path):
     path, carrier = tmp_path / "run.h5", udp()
     offsets, drifts = np.array([0, 150_000, -90_000, 40_000]), np.array([0, 20_000, -15_000, 5000])  # ns, ppb
     rate = 40  # blocks are 25 ms apart
@@ -164,7 +162,7 @@ def test_four_digitizers_in_step_are_one_recording_although_their_clocks_differ(
         ended = receiver.interrupt().succeeded()
     recording = Recording(path)
     balanced(ended, recording)
-    events, whole_run = ended["events"], recording.books[2**32 - 1]
+    events, whole_run = ended["events"], recording.counters[2**32 - 1]
     assert 10 < events["window_us"] <= 25_000 / 4 + 10, events
     assert whole_run["align_window_ns"] == round(1000 * events["window_us"])
     assert (whole_run["events_complete"], whole_run["events_partial"]) == (events["complete"], events["incomplete"])
@@ -198,7 +196,7 @@ def of_one_trigger(tables):
     return whole & np.all([table["number"] == tables[0]["number"] for table in tables], axis=0)
 
 
-def test_parts_that_follow_one_another_are_one_table_of_blocks(tmp_path):
+def test_rolled_parts_form_one_table_of_blocks(tmp_path):
     path, carrier = tmp_path / "run.h5", udp()
     with Receiver(carrier, "--out", path, "--roll-shots", 8, "--shots", 20) as receiver:
         carrier.until_listening(receiver)
@@ -212,7 +210,7 @@ def test_parts_that_follow_one_another_are_one_table_of_blocks(tmp_path):
     verify(path)
 
 
-def test_one_stage_after_the_other_needs_credits_and_loses_nothing(tmp_path):
+def test_serial_stages_need_credits_and_lose_nothing(tmp_path):
     refused = run("record", "--listen", "127.0.0.1:9", "--framing", "digitizer", "--discard", "--sequential").refused()
     assert "--policy block" in refused, refused
     path, carrier = tmp_path / "run.h5", memif(tmp_path)
@@ -234,7 +232,7 @@ def test_one_stage_after_the_other_needs_credits_and_loses_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("order", [(), ("--sequential",)], ids=["pipelined", "sequential"])
-def test_a_drive_that_stands_still_longer_than_the_silence_that_ends_a_run_does_not_end_it(tmp_path, order):
+def test_a_drive_stall_longer_than_the_idle_time_ends_no_run(tmp_path, order):
     skip_if_impossible()
     path, carrier = tmp_path / "drive" / "run.h5", memif(tmp_path)
     path.parent.mkdir()
@@ -264,7 +262,7 @@ def test_a_drive_that_stands_still_longer_than_the_silence_that_ends_a_run_does_
         (["--first-block", 2**64 - 1], "below 2^48"),
     ],
 )
-def test_numbers_that_no_digitizer_has_are_refused(flags, words):
+def test_out_of_range_digitizer_numbers_are_refused(flags, words):
     shape = ("--decimation", 1, "--sample-rate", 1000, "--block", "64KiB", "--distinct", 1, "--blocks", 1, "--no-send")
     line = run("emulate", "digitizer", "--to", "[::1]:9", *shape, *flags).refused()
     assert words in line, line

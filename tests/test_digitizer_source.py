@@ -93,7 +93,7 @@ OTHER_WAYS = [pytest.param(*way, marks=pytest.mark.long) for way in ALL_WAYS if 
 
 
 @pytest.mark.parametrize(("address", "payload", "how"), WAYS + OTHER_WAYS)
-def test_every_byte_of_a_file_arrives_in_blocks_that_prove_it(noise, address, payload, how):
+def test_every_byte_of_a_file_arrives_in_verified_blocks(noise, address, payload, how):
     path, samples = noise
     with Receiver(address) as receiver:
         source = ("--file", path, "--format", "ci16", "--decimation", 1, "--points", 0)
@@ -117,7 +117,7 @@ def test_every_byte_of_a_file_arrives_in_blocks_that_prove_it(noise, address, pa
     assert all(stage["bytes"] == 5 * 100_032 for stage in ended["stages"]), ended
 
 
-def test_a_converters_tones_are_found_where_they_were_put_and_told(tmp_path):
+def test_converter_tones_are_found_and_reported(tmp_path):
     with Receiver() as receiver:
         tones = ("--tone", "1.5e6:-10", "--tone=-3e6:-30", "--noise=-70", "--centre", 21e6)
         shape = ("--block", "256KiB", "--sample-rate", 10e6, "--decimation", 8, "--distinct", 1, "--blocks", 1)
@@ -136,7 +136,7 @@ def test_a_converters_tones_are_found_where_they_were_put_and_told(tmp_path):
     assert header[12] == 21e6
 
 
-def test_a_real_reference_signal_comes_out_at_its_intermediate_frequency(tmp_path):
+def test_a_real_reference_signal_has_its_intermediate_frequency(tmp_path):
     """Raw converter samples of an accelerator's LLRF: 238 MHz, the intermediate frequency a sixth of it."""
     if DATA is None:
         pytest.skip("no shared/data beside the repository: real data were not tried")
@@ -154,7 +154,7 @@ def test_a_real_reference_signal_comes_out_at_its_intermediate_frequency(tmp_pat
     assert abs(peaks(description)[0][0]) < 0.1 * rate / 1024
 
 
-def test_digitizers_in_step_differ_by_their_clocks_alone():
+def test_triggered_digitizers_differ_only_by_their_clocks():
     offsets, drifts = [0, 1500, -700, 20], [0, 0, 1000, -500_000]
     clocks = (f"--clock-offset={','.join(map(str, offsets))}", f"--clock-drift={','.join(map(str, drifts))}")
     with Receiver() as receiver:
@@ -185,7 +185,7 @@ def test_digitizers_in_step_differ_by_their_clocks_alone():
         assert header[2] & TRIGGERED and record[7] & 2
 
 
-def test_an_image_is_an_hdf5_file_while_it_is_sent_and_afterwards(tmp_path, noise):
+def test_an_image_is_a_valid_hdf5_file_during_and_after_sending(tmp_path, noise):
     path, samples = noise
     image = tmp_path / "image.h5"
     with Receiver() as receiver:
@@ -218,7 +218,7 @@ def test_an_image_is_an_hdf5_file_while_it_is_sent_and_afterwards(tmp_path, nois
     assert image.name in run("emulate", "digitizer", "--to", "[::1]:9", "--image", image, "--block", 64).refused()
 
 
-def test_vita_49_says_when_each_packets_samples_were_taken_and_before_each_block_what_they_are(noise):
+def test_vita_49_stamps_each_packet_and_describes_each_block(noise):
     path, samples = noise
     with Receiver() as receiver:
         source = ("--file", path, "--format", "ci16", "--decimation", 1, "--stream", 0xCAFE, "--framing", "vita49")
@@ -250,7 +250,7 @@ def test_vita_49_says_when_each_packets_samples_were_taken_and_before_each_block
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
-def test_ended_at_any_time_it_leaves_nothing_behind(tmp_path, stop):
+def test_a_digitizer_ended_at_any_time_leaves_no_files(tmp_path, stop):
     for packets in (0, 1, 1000):
         shape = ("--block", "1MiB", "--distinct", 1, "--decimation", 1, "--rate", "max")
         with (
@@ -277,5 +277,5 @@ def test_ended_at_any_time_it_leaves_nothing_behind(tmp_path, stop):
         (("--points", 7, "--block", 64), "points"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line_that_says_what_would(arguments, words):
+def test_unworkable_settings_are_refused_with_a_remedy(arguments, words):
     assert words in run("emulate", "digitizer", "--to", "[::1]:9", *arguments).refused()

@@ -5,7 +5,7 @@ from carriers import memif
 from common import Probe, Recording, balanced, check_samples, record, verify
 
 
-def test_shots_of_another_process_come_whole_and_every_icrc_is_good(tmp_path):
+def test_shots_over_a_memif_are_complete_with_good_icrcs(tmp_path):
     path, carrier = tmp_path / "run.h5", memif(tmp_path)
     # More than the memif holds; with credits nothing is lost however fast they come.
     flags = ("--samples", 500, "--shots", 200, "--policy", "block", "--timeout-ms", 60_000, "--pool", "8MiB")

@@ -17,10 +17,10 @@ def recorder_onto(drive, probe, *flags):
     return Recorder(probe, *common, *flags, "--out", Path(drive.folder) / NAME)
 
 
-def test_a_write_that_fails_loses_one_shot_by_name_and_no_other(fault_drive):
+def test_a_failed_write_loses_exactly_one_named_shot(fault_drive):
     path = Path(fault_drive.folder) / NAME
     flags = ["--shots", 60, "--rate-hz", 200, "--in-flight", 4]
-    fault_drive.fail(nth=30, least=SLOT)
+    fault_drive.fail(nth=30, min_bytes=SLOT)
     with Probe(*SHAPE) as probe, recorder_onto(fault_drive, probe, *flags) as recorder:
         ended = recorder.end().succeeded()
     assert ended["drops"] == {"sink_error": 1} and ended["shots_complete"] == 119, ended
@@ -39,7 +39,7 @@ MORE_FAILING = [*((nth, ANY) for nth in range(2, 7)), (2, TABLE), *((nth, MARKER
 @pytest.mark.parametrize(
     ("nth", "sizes"), [*FAILING, *(pytest.param(*failing, marks=pytest.mark.long) for failing in MORE_FAILING)]
 )
-def test_an_error_on_a_table_or_a_marker_ends_the_run_in_words_and_recover_finds_every_shot(fault_drive, nth, sizes):
+def test_a_table_or_marker_error_ends_the_run_and_is_recoverable(fault_drive, nth, sizes):
     path = Path(fault_drive.folder) / NAME
     with Probe(*SHAPE) as probe, recorder_onto(fault_drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
         progress = Progress(recorder)
@@ -53,7 +53,7 @@ def test_an_error_on_a_table_or_a_marker_ends_the_run_in_words_and_recover_finds
     recovered_whole(fault_drive, path)
 
 
-def test_a_full_drive_ends_the_run_in_words_and_recover_finds_every_shot(fault_drive):
+def test_a_full_drive_ends_the_run_and_is_recoverable(fault_drive):
     path = Path(fault_drive.folder) / NAME
     with Probe(*SHAPE) as probe, recorder_onto(fault_drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
         Progress(recorder).wait_for("rows", 10)
@@ -64,7 +64,7 @@ def test_a_full_drive_ends_the_run_in_words_and_recover_finds_every_shot(fault_d
     recovered_whole(fault_drive, path)
 
 
-def test_a_drive_that_fails_while_a_file_is_laid_out_leaves_nothing_behind(fault_drive):
+def test_a_drive_error_during_layout_leaves_no_file(fault_drive):
     with Probe(*SHAPE) as probe:
         for nth in range(1, 8):
             fault_drive.fail(nth, count=1 << 30)

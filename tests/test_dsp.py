@@ -39,7 +39,7 @@ STEADY = {"ref_raw": (0, 2048), "vm_raw": (448, 896), "kly_raw": (640, 960)}
 
 
 @pytest.mark.parametrize("channel", STEADY)
-def test_the_intermediate_frequency_of_an_accelerator_is_found_within_a_tenth_of_a_bin(dsp, llrf, channel):
+def test_intermediate_frequency_is_found_within_a_tenth_of_a_bin(dsp, llrf, channel):
     channels, rate, frequency = llrf
     first, last = STEADY[channel]
     samples = channels[channel][first:last]
@@ -50,7 +50,7 @@ def test_the_intermediate_frequency_of_an_accelerator_is_found_within_a_tenth_of
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_raw_data_is_down_converted_as_scipy_does_it_within_two_units(dsp, llrf, channel):
+def test_down_converted_raw_data_matches_scipy_within_two_units(dsp, llrf, channel):
     channels, rate, frequency = llrf
     samples = channels[channel]
     taps = signal.firwin(151, 1 / 6, window=("kaiser", 8.0))
@@ -64,7 +64,7 @@ def test_raw_data_is_down_converted_as_scipy_does_it_within_two_units(dsp, llrf,
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_spectra_of_raw_data_are_those_of_scipy(dsp, llrf, channel):
+def test_spectra_of_raw_data_match_scipy(dsp, llrf, channel):
     channels, rate, _ = llrf
     samples = channels[channel]
     ours = dsp.Spectrum(512, rate, window="hann", hop=256).average(samples)
@@ -75,7 +75,7 @@ def test_spectra_of_raw_data_are_those_of_scipy(dsp, llrf, channel):
     np.testing.assert_allclose(ours[1:-1], 2 * theirs[1:-1], rtol=1e-3, atol=1e-13)
 
 
-def test_complex_spectra_are_those_of_scipy(dsp):
+def test_complex_spectra_match_scipy(dsp):
     rng = np.random.default_rng(5)
     iq = rng.integers(-20_000, 20_000, (5000, 2), np.int16)
     for window in ("hann", "blackmanharris", "flattop"):
@@ -86,7 +86,7 @@ def test_complex_spectra_are_those_of_scipy(dsp):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-12)
 
 
-def test_complex_samples_are_down_converted_as_scipy_does_it(dsp):
+def test_down_converted_complex_samples_match_scipy(dsp):
     rng = np.random.default_rng(6)
     iq = rng.integers(-15_000, 15_000, (3000, 2), np.int16)
     taps = signal.firwin(65, 1 / 4)
@@ -95,7 +95,7 @@ def test_complex_samples_are_down_converted_as_scipy_does_it(dsp):
     assert np.abs(ours @ [1, 1j] - expected).max() < 2
 
 
-def test_a_cascade_of_integrators_and_combs_is_that_of_the_definition(dsp):
+def test_a_cic_filter_matches_its_definition(dsp):
     rng = np.random.default_rng(7)
     iq = rng.integers(-15_000, 15_000, (3000, 2), np.int16)
     ours = dsp.DownConverter(0, 1e6, 10, cic=4, iq=True)(iq)
@@ -108,7 +108,7 @@ def test_a_cascade_of_integrators_and_combs_is_that_of_the_definition(dsp):
     assert np.abs(ours - sums / 10**4).max() < 2
 
 
-def test_what_does_not_fit_is_refused_in_words(dsp):
+def test_invalid_dsp_arguments_are_refused(dsp):
     ddc = dsp.DownConverter(1e5, 1e6, 4)
     with pytest.raises(ValueError, match=r"int16 samples of shape \(n,\), found float64"):
         ddc(np.zeros(4))

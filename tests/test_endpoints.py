@@ -35,10 +35,10 @@ def exposed(tmp_path):
         yield target
 
 
-def test_an_initiator_of_another_make_writes_reads_and_counts(exposed):
+def test_an_independent_initiator_writes_reads_and_counts(exposed):
     with Initiator(exposed) as initiator:
         assert [key["rights"] for key in initiator.keys.values()] == ["rw", "r", "rwa"]
-        initiator.written("data", 100, b"from afar...")
+        initiator.write_acknowledged("data", 100, b"from afar...")
         assert exposed.file.read_bytes()[100:112] == b"from afar..."
         assert initiator.read("data", 104, 8) == b" afar..."
         for before in (0, 5):
@@ -69,36 +69,36 @@ def other_key(initiator):
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_the_key_does_not_allow_is_refused_and_the_queue_pair_goes_on(exposed, what):
+def test_a_forbidden_access_is_refused_and_the_qp_keeps_working(exposed, what):
     cause, attempt = WRONG[what]
     with Initiator(exposed) as initiator:
         keys = dict(initiator.keys)
-        initiator.written("data", 0, b"good")
+        initiator.write_acknowledged("data", 0, b"good")
         attempt(initiator)
         initiator.keys = keys
-        initiator.written("data", 4, b"more")  # the first answer is to this
-        assert initiator.refused() == 1 and initiator.heard_nothing()
+        initiator.write_acknowledged("data", 4, b"more")  # the first answer is to this
+        assert initiator.refused() == 1 and initiator.received_nothing()
         assert exposed.file.read_bytes() == b"goodmore" + bytes(8184)
     report = exposed.end_report()
     assert report["queue_pairs"]["refused"] == {cause: 1}
     assert region(report, "quiet")["writes"] == 0
 
 
-def test_forged_packets_change_nothing_and_the_honest_one_goes_on(tmp_path):
+def test_forged_packets_change_nothing_for_the_real_initiator(tmp_path):
     file = tmp_path / "memory"
     with (
         Target("--region", f"data=8K,file={file},rights=rw") as target,
         Initiator(target) as initiator,
-        Initiator(target) as stranger,
+        Initiator(target) as attacker,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as elsewhere,
     ):
-        initiator.written("data", 0, b"good")
-        keys, stranger.keys = stranger.keys, initiator.keys
-        stranger.write("data", 0, b"evil")  # the key is not of this domain
+        initiator.write_acknowledged("data", 0, b"good")
+        keys, attacker.keys = attacker.keys, initiator.keys
+        attacker.write("data", 0, b"evil")  # the key is not of this domain
         # Another program of the initiator's own host: another port.
-        stranger.write("data", 0, b"evil", qp=initiator.accept["qp"], psn=initiator.psn)
-        stranger.keys = keys
-        stranger.write("data", 0, b"evil", qp=initiator.accept["qp"] ^ 0x555555)
+        attacker.write("data", 0, b"evil", qp=initiator.accept["qp"], psn=initiator.psn)
+        attacker.keys = keys
+        attacker.write("data", 0, b"evil", qp=initiator.accept["qp"] ^ 0x555555)
         # Somebody who knows all there is to know, at another address.
         elsewhere.bind(("127.0.0.3", 0))
         initiator.write("data", 0, b"evil", source=elsewhere)
@@ -107,8 +107,8 @@ def test_forged_packets_change_nothing_and_the_honest_one_goes_on(tmp_path):
         initiator.write("data", 0, b"evil", psn=initiator.psn + 1000)  # a guess: it may be that some were lost
         opcode, psn, rest = initiator.answer()
         assert (opcode, psn, rest[0]) == (ACK, initiator.psn, 0x60)
-        initiator.written("data", 4, b"more")
-        assert stranger.heard_nothing() and initiator.heard_nothing()
+        initiator.write_acknowledged("data", 4, b"more")
+        assert attacker.received_nothing() and initiator.received_nothing()
         # Again, as it was: acknowledged, and not carried out.
         with file.open("r+b") as other:
             other.seek(4)
@@ -122,10 +122,10 @@ def test_forged_packets_change_nothing_and_the_honest_one_goes_on(tmp_path):
     assert region(report, "data")["writes"] == 2, report
 
 
-def test_keys_end_with_their_connection(exposed):
+def test_keys_are_revoked_with_their_connection(exposed):
     with Initiator(exposed) as first:
         old = first.keys
-        first.written("data", 0, b"good")
+        first.write_acknowledged("data", 0, b"good")
     with Initiator(exposed) as second:
         assert {key["rkey"] for key in old.values()}.isdisjoint(key["rkey"] for key in second.keys.values())
         new, second.keys = second.keys, old
@@ -154,7 +154,7 @@ def test_a_rate_is_measured_with_a_target_of_its_own(verb):
         assert 0 < row[cpu]["average"] <= row[cpu]["worst"]
 
 
-def test_what_was_lost_and_sent_again_is_in_the_summary():
+def test_retransmissions_are_in_the_summary():
     flags = ("--size", "64K", "--loss", 0.05, "--seconds", 0.5)
     row = perf(None, "write", *flags, "--json").succeeded()
     assert row["retransmitted"] > 0 and row["timeouts"] <= row["retransmitted"]
@@ -174,7 +174,7 @@ def test_latencies_are_measured_with_a_target_of_its_own():
         assert row["halved"] == (row["verb"] in ("send latency", "ping latency"))
 
 
-def test_all_ways_to_drive_it_work():
+def test_all_perf_modes_work():
     short = ("--seconds", 0.05, "--json")
     both = perf(None, "write", "--size", "64K", "--group", 4, "--bidirectional", *short).succeeded()
     assert both["back_gbps"]["average"] > 0
@@ -189,7 +189,7 @@ def test_all_ways_to_drive_it_work():
 
 
 @pytest.mark.parametrize("verb", ["write", "read", "send", "atomic"])
-def test_shared_memory_is_another_way(verb):
+def test_perf_works_over_shared_memory(verb):
     size = 8 if verb == "atomic" else 4096
     flags = ("--transport", "shm", "--group", 4, "--pairs", 2, "--seconds", 0.05, "--json")
     row = perf(None, verb, "--size", size, *flags).succeeded()
@@ -204,11 +204,11 @@ def test_latencies_over_shared_memory():
     assert [row["us"]["count"] for row in rows] == [row["operations"] for row in rows] and len(rows) == 5
 
 
-def test_a_span_of_nothing_is_refused():
+def test_a_span_of_zero_is_refused():
     assert "--span above 0" in run("perf", "write", "--span", 0).refused()
 
 
-def test_a_target_over_shared_memory_has_a_socket_of_its_owner_only(tmp_path):
+def test_a_shared_memory_target_has_an_owner_only_socket(tmp_path):
     path = tmp_path / "target"
     regions = ("--region", "a=64K,rights=rw", "--region", "ro=4K")
     with Target(*regions, "--transport", "shm", "--every", 0.1, listen=path) as target:
@@ -228,7 +228,7 @@ def test_a_target_over_shared_memory_has_a_socket_of_its_owner_only(tmp_path):
     assert not path.exists()
 
 
-def test_the_papers_tables_stand_beside_ours():
+def test_the_papers_tables_are_printed_with_the_measured_ones():
     ended = perf(None, "--matrix", "--seconds", 0.01, "--json")
     assert ended.code == 0, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
@@ -239,7 +239,7 @@ def test_the_papers_tables_stand_beside_ours():
     assert all(f"Table {number}:" in words for number in ("I", "II", "III", "IV")) and "23.45 (23.44)" in words
 
 
-def test_a_file_holds_what_was_written_and_two_initiators_do_not_mind_each_other(tmp_path):
+def test_two_initiators_write_and_read_without_interference(tmp_path):
     file = tmp_path / "log"
     regions = ("--region", f"log=1M,file={file},rights=rw", "--region", "other=1M,rights=rw")
     with Target(*regions) as target:
@@ -272,7 +272,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 """
 
 
-def test_a_file_that_another_process_writes_is_read_and_written_whole(tmp_path):
+def test_a_file_that_another_process_writes_is_read_untorn(tmp_path):
     file = tmp_path / "memory"
     with Target("--region", f"data=64K,file={file},rights=rw", bind="[::1]:0", listen="[::1]:0") as target:
         command = [sys.executable, "-c", WRITER, file]
@@ -286,14 +286,14 @@ def test_a_file_that_another_process_writes_is_read_and_written_whole(tmp_path):
                 words = struct.unpack(f"{len(data) // 8}Q", data)
                 torn = [word for word in words if word != word % 256 * 0x0101010101010101]
                 assert not torn, hex(torn[0])
-                initiator.written("data", 0, bytes(1024))
+                initiator.write_acknowledged("data", 0, bytes(1024))
             writer.stdin.close()
         report = target.end_report()
     assert (region(report, "data")["reads"], region(report, "data")["writes"]) == (200, 200)
     assert report["endpoint"]["packets_copied"] == 200 * 64 and report["endpoint"]["refused"] == {}
 
 
-def test_an_initiator_that_is_killed_leaves_nothing_behind():
+def test_a_killed_initiator_leaves_no_resources():
     with Target("--region", "a=1M,rights=rw", "--every", 0.1) as target:
         flags = ("--size", "256K", "--group", 4, "--seconds", 1000, "--to", target.address, "--token", target.token)
         with Process("perf", "write", *flags) as victim:
@@ -306,7 +306,7 @@ def test_an_initiator_that_is_killed_leaves_nothing_behind():
 
 
 @pytest.mark.parametrize("event", [(), ("--event",)], ids=["polling", "sleeping"])
-def test_a_target_that_is_killed_is_missed(event):
+def test_perf_reports_a_killed_target(event):
     with Target("--region", "a=1M,rights=rw", "--every", 0.1) as target:
         flags = ("--size", "64K", "--seconds", 1000, "--to", target.address, "--token", target.token, *event)
         with Process("perf", "write", *flags) as initiator:
@@ -316,7 +316,7 @@ def test_a_target_that_is_killed_is_missed(event):
     assert "gone away" in message or "does not answer" in message, message
 
 
-def test_perf_that_is_interrupted_ends_its_target_and_tells_what_it_has():
+def test_interrupted_perf_ends_its_target_and_reports():
     with Process("perf", "write", "--size", "4K", "--seconds", 1000, "--json") as process:
         children = until(lambda: descendants(process.pid), what="a target")
         # So much is not needed to start: it measures.
@@ -350,7 +350,7 @@ def worked(pid):
         (["send", "--bidirectional"], ["write and read"]),
     ],
 )
-def test_what_a_target_does_not_offer_is_refused_in_words(flags, words):
+def test_operations_the_target_does_not_offer_are_refused(flags, words):
     with Target("--region", "ro=1M", "--region", "rw=1M,rights=rw") as target:
         size = () if "--size" in flags or "atomic" in flags else ("--size", "4K")
         message = perf(target, *flags, *size, "--seconds", 0.05).refused()
@@ -371,14 +371,14 @@ def test_what_a_target_does_not_offer_is_refused_in_words(flags, words):
         (["perf", "latency", "--of", "ping", "--size", "4K"], ["8 to 64"]),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(flags, words):
+def test_impossible_settings_are_refused(flags, words):
     if flags[0] == "target" and "--bind" not in flags and "shm" not in flags:
         flags = [*flags, "--bind", "127.0.0.1:0"]
     message = run(*flags).refused()
     assert all(word in message for word in words), message
 
 
-def test_a_target_ends_by_time_with_a_report():
+def test_a_target_ends_after_its_time_with_a_report():
     with Target("--region", "a=4K", "--seconds", 0.3) as target:
         report = target.end().succeeded()
     assert report["kind"] == "end" and report["seconds"] >= 0.3 and report["balanced"] is True
@@ -390,7 +390,7 @@ def test_the_help_has_examples(command):
     assert end.code == 0 and "Examples" in end.stdout and "--json" in end.stdout
 
 
-def test_latencies_that_a_plain_target_takes_part_in_are_measured():
+def test_latencies_against_a_plain_target_are_measured():
     with Target("--region", "a=4K") as target:
         ended = perf(target, "latency", "--seconds", 0.05, "--json")
         assert ended.code == 0 and [json.loads(line)["verb"] for line in ended.stdout.splitlines()] == ["read latency"]

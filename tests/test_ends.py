@@ -12,8 +12,8 @@ import termios
 from pathlib import Path
 
 import pytest
+from file_state import wait_for_rows
 from senders.listen import free_port
-from watching import wait_for_rows
 
 from common import PATIENCE, PROGRAM, Probe, Process, Recorder, Recording, check_samples, run, until, verify
 
@@ -41,7 +41,7 @@ def test_a_closed_terminal_ends_a_run_in_order(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["record", "trigger"])
-def test_the_first_signal_ends_the_wait_for_a_probe_that_does_not_answer(command):
+def test_the_first_signal_ends_the_wait_for_a_silent_probe(command):
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as silent:
         silent.bind(("::1", 0))
         silent.settimeout(PATIENCE)
@@ -54,7 +54,7 @@ def test_the_first_signal_ends_the_wait_for_a_probe_that_does_not_answer(command
     assert "stopped before" in line and at in line, line
 
 
-def test_nohup_keeps_a_run_going(tmp_path):
+def test_nohup_keeps_a_run_alive(tmp_path):
     path = tmp_path / "run.h5"
 
     def ignore():
@@ -67,7 +67,7 @@ def test_nohup_keeps_a_run_going(tmp_path):
 
 
 @pytest.fixture
-def nobody():
+def closed_pipe():
     """The end of a pipe that programs write into, and nobody reads."""
     reads, writes = os.pipe()
     os.close(reads)
@@ -75,27 +75,27 @@ def nobody():
     os.close(writes)
 
 
-def test_output_that_nobody_reads_is_no_failure(nobody):
-    ended = subprocess.run([PROGRAM, "plan"], check=False, stdout=nobody, stderr=subprocess.PIPE, timeout=PATIENCE)
+def test_output_to_a_closed_pipe_is_no_failure(closed_pipe):
+    ended = subprocess.run([PROGRAM, "plan"], check=False, stdout=closed_pipe, stderr=subprocess.PIPE, timeout=PATIENCE)
     assert (ended.returncode, ended.stderr) == (0, b""), ended
 
 
-def test_a_sweep_whose_table_nobody_reads_writes_its_file(nobody, tmp_path):
+def test_a_sweep_with_a_closed_output_writes_its_file(closed_pipe, tmp_path):
     out = tmp_path / "sweep.jsonl"
     words = map(
         str, ("sweep", "network", "--samples", 500, "--framing", "udp", "--f-ext", 100, "--repeats", 1, "--out", out)
     )
-    ended = subprocess.run([PROGRAM, *words], check=False, stdout=nobody, stderr=subprocess.PIPE, timeout=PATIENCE)
+    ended = subprocess.run([PROGRAM, *words], check=False, stdout=closed_pipe, stderr=subprocess.PIPE, timeout=PATIENCE)
     assert ended.returncode == 0, ended
     assert json.loads(out.read_text().splitlines()[-1])["kind"] == "end"
 
 
-def test_messages_that_nobody_reads_do_not_end_a_run(nobody, tmp_path):
+def test_closed_output_pipes_do_not_end_a_run(closed_pipe, tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
         source = ("--probe", probe.address, "--bind", "[::1]:0", "--transport", "auto")
         words = map(str, ("record", *source, *SHOTS, "--shots", 50, "--out", path))
-        ended = subprocess.run([PROGRAM, *words], check=False, stdout=nobody, stderr=nobody, timeout=PATIENCE)
+        ended = subprocess.run([PROGRAM, *words], check=False, stdout=closed_pipe, stderr=closed_pipe, timeout=PATIENCE)
     assert ended.returncode == 0 and len(Recording(path).numbers()) == 50, ended
 
 
@@ -122,7 +122,7 @@ def ended(*words, stderr, **options):
 
 
 @pytest.mark.parametrize("view", ["--progress", "--quiet"])
-def test_a_full_standard_error_does_not_keep_a_run_from_its_end(full, view, tmp_path):
+def test_a_full_standard_error_does_not_block_the_end_of_a_run(full, view, tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
         source = ("--probe", probe.address, "--bind", "[::1]:0", "--transport", "auto")
@@ -132,7 +132,7 @@ def test_a_full_standard_error_does_not_keep_a_run_from_its_end(full, view, tmp_
     verify(path)
 
 
-def test_a_summary_that_nobody_reads_waits_behind_a_file_that_is_closed(full, tmp_path):
+def test_an_unread_summary_blocks_only_after_the_file_is_closed(full, tmp_path):
     reads, writes = full
     path = tmp_path / "run.h5"
     with Probe() as probe:
@@ -152,7 +152,7 @@ def test_a_summary_that_nobody_reads_waits_behind_a_file_that_is_closed(full, tm
                 recorder.kill()
 
 
-def test_a_replay_whose_report_nobody_reads_ends(full, tmp_path):
+def test_a_replay_with_an_unread_report_ends(full, tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe, Recorder(probe, *SHOTS, "--shots", 50, "--out", path) as recorder:
         recorder.end().succeeded()
@@ -160,7 +160,7 @@ def test_a_replay_whose_report_nobody_reads_ends(full, tmp_path):
     assert ended("replay", path, *to, "--max", stderr=full[1]) == (0, b"")
 
 
-def test_a_stopped_terminal_does_not_keep_a_run_from_its_end(tmp_path):
+def test_a_stopped_terminal_does_not_block_the_end_of_a_run(tmp_path):
     path = tmp_path / "run.h5"
     terminal, theirs = pty.openpty()
     try:
@@ -177,7 +177,7 @@ def test_a_stopped_terminal_does_not_keep_a_run_from_its_end(tmp_path):
     assert done.returncode == 0 and len(Recording(path).numbers()) == 50, done
 
 
-def test_an_error_that_nobody_reads_still_ends_the_program(full, tmp_path):
+def test_an_unread_error_still_ends_the_program(full, tmp_path):
     assert ended("verify", tmp_path / "none.h5", stderr=full[1]) == (1, b"")
 
 
@@ -195,7 +195,7 @@ def manager(tmp_path):
         yield manager, {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
 
 
-def test_a_service_manager_that_reads_nothing_does_not_stop_the_receiver(manager):
+def test_a_blocked_service_manager_does_not_stop_the_receiver(manager):
     with Probe() as probe:
         source = ("--probe", probe.address, "--bind", "[::1]:0")
         code, summary = ended(
@@ -204,7 +204,7 @@ def test_a_service_manager_that_reads_nothing_does_not_stop_the_receiver(manager
     assert code == 0 and json.loads(summary)["ended"]["cause"] == "shots", summary
 
 
-def test_a_service_manager_that_reads_late_is_told_that_the_run_is_ready(manager):
+def test_a_late_service_manager_receives_the_ready_message(manager):
     waits, env = manager
     at = ("--listen", f"127.0.0.1:{free_port()}", "--framing", "spead", "--pool", "32MiB")
     with Process("record", *at, "--discard", "--json", env=env) as recorder:
@@ -219,13 +219,13 @@ def test_a_service_manager_that_reads_late_is_told_that_the_run_is_ready(manager
             pass
 
 
-def test_a_target_serves_on_and_ends_although_nobody_reads_its_messages(full, tmp_path):
+def test_a_target_with_unread_messages_serves_and_ends(full, tmp_path):
     at = ("--transport", "shm", "--listen", tmp_path / "a.sock")
     code, report = ended("target", "--region", "a=1M", *at, "--every", 0.02, "--seconds", 1, stderr=full[1])
     assert code == 0 and b"balance" in report, report
 
 
-def test_a_target_whose_report_nobody_reads_has_freed_all_before(full, tmp_path):
+def test_a_target_frees_its_resources_before_an_unread_report(full, tmp_path):
     reads, writes = full
     host, port = "127.0.0.1", free_port()
     at = ("--bind", f"{host}:{port}", "--listen", f"{host}:0")

@@ -62,7 +62,7 @@ def counted(report, source):
 # --- ultrasound --------------------------------------------------------------------------------------
 
 
-def test_uff_has_every_sample_where_pyuff_ustb_looks_for_it_and_nan_where_one_is_missing(tmp_path, source):
+def test_pyuff_reads_every_sample_and_nan_for_missing_ones(tmp_path, source):
     to = tmp_path / "run.uff"
     probe = ("--pitch-mm", 0.23, "--centre-mhz", 5.2, "--sound-speed", 1500, "--initial-us", 2)
     report = export(source.path, to, f"--angles={','.join(map(str, ANGLES))}", *probe)
@@ -94,7 +94,7 @@ def test_uff_has_every_sample_where_pyuff_ustb_looks_for_it_and_nan_where_one_is
     assert data.PRF == pytest.approx(rate)
 
 
-def test_zea_reads_and_validates_its_file_and_its_masks_name_every_missing_sample(tmp_path, source):
+def test_zea_validates_the_export_and_masks_missing_samples(tmp_path, source):
     to, npz = tmp_path / "run.hdf5", tmp_path / "read.npz"
     report = export(source.path, to, "--format", "zea", "--angles=-6,6", "--pitch-mm", 0.2)
     counted(report, source)
@@ -130,7 +130,7 @@ def test_zea_reads_and_validates_its_file_and_its_masks_name_every_missing_sampl
 
 
 @pytest.mark.parametrize("iq", [False, True], ids=["real", "iq"])
-def test_digital_rf_has_every_sample_at_its_time_and_gaps_where_one_is_missing(tmp_path, source, iq):
+def test_digital_rf_has_every_sample_and_gaps_for_missing_ones(tmp_path, source, iq):
     to = tmp_path / "radio"
     report = export(source.path, to, "--format", "digital-rf", *RADIO, *(["--iq"] if iq else []))
     counted(report, source)
@@ -165,7 +165,7 @@ def test_digital_rf_has_every_sample_at_its_time_and_gaps_where_one_is_missing(t
 
 
 @pytest.mark.parametrize("iq", [False, True], ids=["real", "iq"])
-def test_sigmf_is_valid_its_hash_holds_and_its_annotations_name_what_is_missing(tmp_path, source, iq):
+def test_sigmf_is_valid_and_annotates_missing_samples(tmp_path, source, iq):
     report = export(source.path, tmp_path / "run.sigmf-meta", *RADIO, *(["--iq"] if iq else []))
     counted(report, source)
     for link in range(2):
@@ -237,7 +237,7 @@ def test_zarr_reads_every_sample_and_every_column(tmp_path, source, cut):
         assert group["link0/rf"].chunks == shape and group["link0/rf"].shards[0] % shape[0] == 0
 
 
-def test_what_zarr_holds_becomes_the_same_recording_again(tmp_path, source):
+def test_a_zarr_export_imports_as_the_same_recording(tmp_path, source):
     export(source.path, tmp_path / "run.zarr", "--chunk", "3,130,5", "--shard", 10, "--zstd", 1)
     report = imported(tmp_path / "run.zarr", tmp_path / "again.h5")
     again = Source(tmp_path / "again.h5")
@@ -250,7 +250,7 @@ def test_what_zarr_holds_becomes_the_same_recording_again(tmp_path, source):
             assert np.array_equal(again.tables[link][name], source.tables[link][name]), name
 
 
-def test_a_part_of_a_run_that_lacks_shots_comes_back_from_zarr(tmp_path, holes):
+def test_a_partial_zarr_export_with_lost_shots_is_imported(tmp_path, holes):
     numbers = holes.numbers()
     for name, part in (("first", ("--shots", 20)), ("middle", ("--from", numbers[20], "--shots", 20))):
         export(holes.path, tmp_path / f"{name}.zarr", *part)
@@ -266,7 +266,7 @@ def store():
         yield store
 
 
-def test_zarr_goes_to_an_object_store_and_comes_back_from_it(tmp_path, holes, store, monkeypatch):
+def test_zarr_makes_a_round_trip_through_an_object_store(tmp_path, holes, store, monkeypatch):
     settings, client = store
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
@@ -302,7 +302,7 @@ def here(path):
 # --- and back ----------------------------------------------------------------------------------------
 
 
-def test_an_import_reads_no_file_that_the_source_names_elsewhere(tmp_path, whole):
+def test_an_import_follows_no_reference_out_of_its_source(tmp_path, whole):
     folder, secret = here(tmp_path / "in" / "run").parent, tmp_path / "secret"
     export(whole.path, folder / "run.uff")
     export(whole.path, folder / "run.sigmf-meta", "--links", 0)
@@ -337,7 +337,7 @@ def test_an_import_reads_no_file_that_the_source_names_elsewhere(tmp_path, whole
     assert not (tmp_path / "x.h5").exists()
 
 
-def test_what_is_missing_in_uff_zea_and_sigmf_is_missing_again(tmp_path, holes):
+def test_missing_samples_survive_uff_zea_and_sigmf_round_trips(tmp_path, holes):
     # How far a stamp may be off; UFF has none. A shot that continues the one before in SigMF may be two samples from where
     # its stamp says, and both are rounded to a sample.
     off_ns = {"run.uff": float("inf"), "run.hdf5": 0, "run.sigmf-meta": 3e9 / holes.rate + 1}
@@ -360,7 +360,7 @@ def test_what_is_missing_in_uff_zea_and_sigmf_is_missing_again(tmp_path, holes):
         assert not expected and report["left_out"] == left_out, report
 
 
-def test_numpy_arrays_become_shots(tmp_path):
+def test_numpy_arrays_are_imported_as_shots(tmp_path):
     samples = np.random.default_rng(1).integers(-30000, 30000, (5, 700, 6), np.int16)
     np.save(tmp_path / "rf.npy", samples)
     imported(tmp_path / "rf.npy", tmp_path / "run.h5", "--rate-hz", 40_000_000)
@@ -382,7 +382,7 @@ real = pytest.mark.skipif(DATA is None, reason="no shared/data beside the reposi
 
 
 @real
-def test_the_logo_of_sigmf_comes_through_unchanged(tmp_path):
+def test_the_sigmf_logo_makes_an_unchanged_round_trip(tmp_path):
     logo = DATA / "iq" / "sigmf_logo.sigmf-meta"
     imported(logo, tmp_path / "run.h5")
     verify(tmp_path / "run.h5")
@@ -395,7 +395,7 @@ def test_the_logo_of_sigmf_comes_through_unchanged(tmp_path):
 
 
 @real
-def test_a_receiver_of_aircraft_comes_through_unchanged_as_bytes(tmp_path):
+def test_ads_b_samples_make_a_byte_exact_round_trip(tmp_path):
     data = tmp_path / "adsb.sigmf-data"
     shutil.copy(DATA / "iq" / "dump1090_modes1_cu8_2MSps_1090MHz.bin", data)
     meta = sigmf.SigMFFile(
@@ -424,7 +424,7 @@ def haystack(tmp_path_factory):
     return folder / "data"
 
 
-def test_an_example_of_digital_rf_comes_through_unchanged(tmp_path, haystack):
+def test_a_digital_rf_example_makes_an_unchanged_round_trip(tmp_path, haystack):
     imported(haystack / "example", tmp_path / "run.h5")
     verify(tmp_path / "run.h5")
     export(tmp_path / "run.h5", tmp_path / "radio", "--iq", "--format", "digital-rf")
@@ -437,7 +437,7 @@ def test_an_example_of_digital_rf_comes_through_unchanged(tmp_path, haystack):
     assert start == again and was.tobytes() == found.tobytes()
 
 
-def test_gaps_of_digital_rf_become_losses_and_no_sample_is_left_out(tmp_path, haystack):
+def test_digital_rf_gaps_become_losses_and_every_sample_is_kept(tmp_path, haystack):
     name = "sc16_x1_n200_d3_10s_1000ms_c0"
     reader = digital_rf.DigitalRFReader(str(haystack / "synthetic"))
     blocks = reader.read(*reader.get_bounds(name), name)
@@ -460,7 +460,7 @@ def test_gaps_of_digital_rf_become_losses_and_no_sample_is_left_out(tmp_path, ha
 
 
 @real
-def test_a_muscle_comes_through_uff_as_the_integers_that_it_is(tmp_path):
+def test_integer_ultrasound_data_makes_an_exact_uff_round_trip(tmp_path):
     with h5py.File(DATA / "ultrasound" / "muscle_rf_real_192ch.hdf5") as file:
         shots = np.stack([file[f"data/rf_data/frame_{n}/shot_1"][...] for n in (1, 2)])  # frame, channel, time
         rate = float(file["data/f_sampling"][()])
@@ -486,7 +486,7 @@ def test_a_muscle_comes_through_uff_as_the_integers_that_it_is(tmp_path):
 
 
 @real
-def test_a_simulation_of_three_plane_waves_comes_through_zea(tmp_path):
+def test_three_simulated_plane_waves_make_a_zea_round_trip(tmp_path):
     with h5py.File(DATA / "ultrasound" / "pybf_rf_sim_192ch_3pw.hdf5") as file:
         shots = np.stack([file[f"data/rf_data/frame_1/shot_{n}"][...] for n in (1, 2, 3)])
     raw = np.ascontiguousarray(shots.transpose(0, 2, 1))[None, ..., None]  # frame, wave, time, element, 1
@@ -522,14 +522,14 @@ def test_an_export_needs_no_more_memory_for_a_longer_run(tmp_path, large, name):
     shutil.rmtree(tmp_path)
 
 
-def test_an_export_that_is_interrupted_leaves_nothing(tmp_path, large):
+def test_an_interrupted_export_leaves_no_files(tmp_path, large):
     with Process("export", large, tmp_path / "run.zarr", "--zstd", 12) as process:
         until(lambda: (tmp_path / ".run.zarr.partial").exists(), what="the export's beginning")
         refused = process.interrupt().refused()
     assert "stopped" in refused and not list(tmp_path.iterdir())
 
 
-def test_a_second_export_to_one_name_is_refused_and_the_first_goes_on(tmp_path, large):
+def test_a_concurrent_export_to_the_same_name_is_refused(tmp_path, large):
     arguments = ("export", large, tmp_path / "run.zarr", "--json")
     with Process(*arguments) as process:
         until(lambda: (tmp_path / ".run.zarr.partial" / "run.zarr" / "link0").exists(), what="the export's beginning")
@@ -541,7 +541,7 @@ def test_a_second_export_to_one_name_is_refused_and_the_first_goes_on(tmp_path, 
     shutil.rmtree(tmp_path)
 
 
-def test_what_cannot_be_exported_or_imported_is_refused_in_one_line(tmp_path, whole):
+def test_unsupported_exports_and_imports_are_refused(tmp_path, whole):
     (tmp_path / "there").mkdir()
     (tmp_path / "run.uff").write_text("old")
     for arguments, words in [
@@ -560,7 +560,7 @@ def test_what_cannot_be_exported_or_imported_is_refused_in_one_line(tmp_path, wh
     assert {path.name for path in tmp_path.iterdir()} == {"there", "run.uff"}
 
 
-def test_a_part_of_a_run_is_exported_by_its_numbers(tmp_path, whole):
+def test_a_range_of_shot_numbers_is_exported(tmp_path, whole):
     report = export(whole.path, tmp_path / "a.zarr", "--from", 10, "--shots", 20, "--links", 1)
     assert (report["complete"], report["links"]) == (20, 1)
     group = zarr.open_group(tmp_path / "a.zarr", mode="r")
@@ -568,7 +568,7 @@ def test_a_part_of_a_run_is_exported_by_its_numbers(tmp_path, whole):
     assert np.array_equal(group["link1/rf"][:], whole.rf[1][10:30])
 
 
-def test_a_reader_of_nexus_finds_the_data_to_show(whole):
+def test_nexus_readers_find_the_default_data(whole):
     with h5py.File(whole.path) as file:
         assert file.attrs["NX_class"] == "NXroot"
         entry = file[file.attrs["default"]]

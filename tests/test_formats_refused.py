@@ -54,7 +54,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(("kind", "foreign", "put"), FOREIGN.values(), ids=FOREIGN)
-def test_a_forced_export_leaves_a_folder_that_has_something_of_others(tmp_path, small, kind, foreign, put):
+def test_a_forced_export_refuses_a_folder_with_other_files(tmp_path, small, kind, foreign, put):
     to = tmp_path / "out"
     export(small, to, "--format", kind)
     put(to)
@@ -66,7 +66,7 @@ def test_a_forced_export_leaves_a_folder_that_has_something_of_others(tmp_path, 
 
 
 @pytest.mark.parametrize("kind", ["zarr", "digital-rf"])
-def test_a_forced_export_replaces_what_is_an_export_alone(tmp_path, small, kind):
+def test_a_forced_export_replaces_a_folder_with_only_an_export(tmp_path, small, kind):
     to = tmp_path / "out"
     export(small, to, "--format", kind)
     export(small, to, "--format", kind, "--links", 1, "--force")
@@ -198,7 +198,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize(("source", "change", "words"), NUMBERS.values(), ids=NUMBERS)
-def test_numbers_that_no_recording_has_are_refused_by_name(tmp_path, small, source, change, words):
+def test_out_of_range_source_numbers_are_refused_by_name(tmp_path, small, source, change, words):
     (name, flags), links = source, () if source in (ZARR, UFF, ZEA) else ("--links", 0)
     export(small, tmp_path / name, *flags, *links)
     change(tmp_path)
@@ -207,7 +207,7 @@ def test_numbers_that_no_recording_has_are_refused_by_name(tmp_path, small, sour
     assert not (tmp_path / "again.h5").exists()
 
 
-def test_a_row_of_zarr_in_which_no_link_has_a_shot_is_passed_over(tmp_path, small):
+def test_a_zarr_row_without_a_shot_on_any_link_is_skipped(tmp_path, small):
     """Runs whose rows join shots by their stamps have such rows: there is no number to enter as missing."""
     report = export(small, tmp_path / "run", "--format", "zarr", "--links", 0, "--shots", 3)
     assert report["links"] == 1
@@ -219,7 +219,7 @@ def test_a_row_of_zarr_in_which_no_link_has_a_shot_is_passed_over(tmp_path, smal
     assert again and set(again) <= set(there[:2])
 
 
-def test_options_that_a_source_has_no_use_for_are_refused(tmp_path, small):
+def test_options_without_effect_on_a_source_are_refused(tmp_path, small):
     assert "link 0 is named twice" in run("export", small, tmp_path / "a.uff", "--links", "0,1,0").refused()
     given = {"--samples": 5, "--rate-hz": 5, "--channel": "link0", "--pauses": None}
     sources = {
@@ -243,7 +243,7 @@ def test_options_that_a_source_has_no_use_for_are_refused(tmp_path, small):
     assert "--rate-hz: expected" in run("import", tmp_path / "run.npy", tmp_path / "c.h5", "--rate-hz", 0).refused()
 
 
-def test_options_that_a_format_has_no_use_for_are_refused(tmp_path, small):
+def test_options_without_effect_on_a_format_are_refused(tmp_path, small):
     for name, option, takers in [
         ("run.uff", ("--zstd", 3), "zarr"),
         ("run.uff", ("--chunk", "1,1,1"), "zarr"),

@@ -121,12 +121,12 @@ def sides(guest):
 
 
 @pytest.mark.parametrize("command", [["no-such-program"], ["false"], ["/sbin/modprobe", "--no-such-option"]])
-def test_a_program_that_the_image_lacks_or_that_fails_is_said(command):
+def test_a_missing_or_failing_image_tool_is_reported(command):
     with pytest.raises(Missing, match=command[0]):
         image.output(*command)
 
 
-def test_a_kernel_of_another_version_or_half_of_one_is_not_taken(tmp_path, monkeypatch):
+def test_a_partial_or_outdated_kernel_package_is_ignored(tmp_path, monkeypatch):
     old, new = (tmp_path / f"linux-image-6-amd64_{version}_amd64.deb" for version in ("1%3a6.1-1", "1%3a6.1-2"))
     old.touch()
 
@@ -164,7 +164,7 @@ class Here(Sides):
         return json.loads(out)
 
 
-def test_without_a_guest_perf_and_target_meet_by_the_connection_manager_whatever_is_lost():
+def test_perf_connects_by_rdma_cm_on_loopback_despite_losses():
     sides, size = Here(), 16384
     with sides.target("--rdma-cm", "rping:7175,perftest:18516") as reports:
         common = ["--count", COUNT, "--loss", 0.05]
@@ -189,13 +189,13 @@ def test_the_guest_has_an_active_port_with_our_mtu(guest):
     assert re.search(r"active_mtu:\s+4096", said), said
 
 
-def test_the_guest_brings_back_output_and_exit_code(guest):
+def test_the_guest_returns_output_and_exit_code(guest):
     done = guest.run("echo said; exit 7")
     assert (done.code, done.output) == (7, "said\n")
     assert guest.run("sleep 1000", limit=1).code == 143, "a command that takes too long is ended"
 
 
-def test_what_is_left_in_the_share_is_copied_out(guest, tmp_path):
+def test_files_left_in_the_share_are_copied_out(guest, tmp_path):
     guest.run("mkdir /share/left && echo said >/share/left/file").succeeded()
     guest.take(tmp_path / "out")
     names = [path.name for path in (tmp_path / "out").iterdir()]
@@ -203,7 +203,7 @@ def test_what_is_left_in_the_share_is_copied_out(guest, tmp_path):
     assert (tmp_path / "out" / "left" / "file").read_text() == "said\n"
 
 
-def test_two_programs_of_the_guest_reach_each_other(guest):
+def test_two_guest_programs_reach_each_other(guest):
     server, client = guest.gid(GUEST), guest.gid(GUEST_TOO)
     waits = guest.spawn(f"ibv_rc_pingpong -d rxe0 -e -n 20 -g {server}")
     listens = f"until grep -q ':{18515:04X} .* 0A ' /proc/net/tcp; do sleep 0.05; done"
@@ -213,7 +213,7 @@ def test_two_programs_of_the_guest_reach_each_other(guest):
 
 
 @pytest.mark.parametrize("size", [1, 1000, 4096, 20_000])
-def test_messages_of_a_reliable_connection_go_back_and_forth(sides, size):
+def test_reliable_messages_are_exchanged(sides, size):
     """One packet with padding, exactly one, many."""
     arguments = ["pingpong", "--size", size, "--count", COUNT, "--mtu", 1024]
     theirs = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s {size} -m 1024"
@@ -223,7 +223,7 @@ def test_messages_of_a_reliable_connection_go_back_and_forth(sides, size):
 
 
 @pytest.mark.parametrize("kind", ["uc", "ud"])
-def test_unreliable_messages_go_back_and_forth(sides, kind):
+def test_unreliable_messages_are_exchanged(sides, kind):
     arguments = ["pingpong", "--qp", kind, "--size", 1024, "--count", COUNT]
     theirs = f"ibv_{kind}_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s 1024"
     for go in (lambda: sides.waiting(arguments, f"{theirs} {HOST}"), lambda: sides.going(arguments, theirs)):
@@ -232,7 +232,7 @@ def test_unreliable_messages_go_back_and_forth(sides, kind):
         assert f"{COUNT} iters" in said
 
 
-def test_messages_go_back_and_forth_over_ipv6(sides):
+def test_messages_are_exchanged_over_ipv6(sides):
     arguments = ["pingpong", "--count", COUNT]
     theirs = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid(GUEST6)} -n {COUNT}"
     for report, _ in (
@@ -272,7 +272,7 @@ def test_perftest_reaches_our_memory_and_messages(sides, verb, kind, size):
 
 
 @pytest.mark.parametrize("verb, kind, size", PERFTEST)
-def test_we_reach_perftest_s_memory_and_messages(sides, verb, kind, size):
+def test_perf_reaches_perftest_s_memory_and_messages(sides, verb, kind, size):
     arguments = ["perftest", verb, "--qp", kind, "--size", size, "--count", COUNT, "--depth", 4]
     if kind != "rc":
         arguments += ["--pace", 2000]
@@ -282,7 +282,7 @@ def test_we_reach_perftest_s_memory_and_messages(sides, verb, kind, size):
 
 
 @pytest.mark.parametrize("verb", ["send", "write", "read"])
-def test_a_reliable_connection_outlives_the_loss_of_our_packets(sides, verb):
+def test_a_reliable_connection_survives_packet_loss(sides, verb):
     """Requests, answers and acknowledgements of ours get lost: we send again, and so does Linux."""
     size, common = 16384, ["--count", COUNT, "--size", 16384, "--depth", 4, "--loss", 0.05]
     theirs = bandwidth(sides, verb, "rc", size)
@@ -300,7 +300,7 @@ def test_each_atomic_operation_of_the_guest_counts_once(sides):
     assert report["added"] == COUNT, "each adds 1, wherever it goes"
 
 
-def test_our_atomic_operations_are_answered_by_the_guest(sides):
+def test_atomic_operations_on_the_guest_are_answered(sides):
     theirs = f"ib_atomic_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -A FETCH_AND_ADD"
     report, _ = sides.going(["perftest", "atomic", "--count", COUNT], theirs)
     assert report["operations"] == COUNT
@@ -318,14 +318,14 @@ exit $code"""
 
 
 @pytest.mark.parametrize("size", [64, 2000])
-def test_rping_of_the_guest_finds_us_by_the_connection_manager(sides, size):
+def test_guest_rping_connects_by_rdma_cm(sides, size):
     report, said = sides.waiting(["rping"], rping(f"-c -a {HOST} -C 10 -S {size} -v -V"))
     assert report["operations"] == 10
     assert said.count("ping data: rdma-ping-") == 10, "and it has compared each text with what came back"
     assert report["usage"]["atomics"] == report["usage"]["writes"] == 0
 
 
-def test_who_asks_while_another_is_connected_is_refused_and_the_other_goes_on(sides):
+def test_a_second_connection_is_refused_and_the_first_continues(sides):
     """The first one stands still meanwhile, for its output goes into a pipe that is full."""
     script = f"""
 mkfifo /tmp/first
@@ -342,7 +342,7 @@ wait $first"""
     assert report["operations"] == COUNT
 
 
-def test_we_find_rping_of_the_guest_by_the_connection_manager(sides):
+def test_perf_connects_to_guest_rping_by_rdma_cm(sides):
     report, said = sides.going(["rping", "--count", "10", "--size", 100], rping(f"-s -a {GUEST} -C 10 -S 100 -v"))
     assert report["operations"] == 10
     assert said.count("server ping data: rdma-ping-") == 10
@@ -354,7 +354,7 @@ def managed(verb, size):
     return f"ib_{verb}_bw -R -F -n {COUNT} {operation}"
 
 
-def test_a_target_serves_unmodified_programs_one_after_the_other(sides):
+def test_a_target_serves_unmodified_programs_in_turn(sides):
     size = 16384
     with sides.target("--rdma-cm", "rping,perftest") as reports:
         for _ in range(2):
@@ -398,7 +398,7 @@ def test_a_target_serves_several_programs_at_once(sides):
     assert reports[0]["balanced"]
 
 
-def test_a_target_without_the_flag_refuses_who_comes_without_a_token(sides):
+def test_a_target_without_rdma_cm_ignores_connection_requests(sides):
     """Without a queue pair 1 nobody answers: the other side asks again and again until it is ended."""
 
     def datagrams():
@@ -425,7 +425,7 @@ def test_a_target_refuses_programs_that_its_flag_does_not_name(sides):
     assert reports[0]["regions"][0]["writes"] == reports[0]["regions"][0]["reads"] == 0
 
 
-def test_a_target_that_ends_tells_its_guests(sides):
+def test_a_target_that_ends_disconnects_its_initiators(sides):
     with sides.target("--rdma-cm", "rping") as reports:
         job = sides.guest.spawn(f"rping -c -a {HOST} -C 1000000 -v")
         until(lambda: "ping data" in job.output() or job.ended(), what="the first round trips")
@@ -434,7 +434,7 @@ def test_a_target_that_ends_tells_its_guests(sides):
     assert reports[0]["balanced"]
 
 
-def test_perf_measures_rping_of_the_guest(sides):
+def test_perf_measures_guest_rping(sides):
     arguments = ["--rdma-cm", "rping", "--count", COUNT, "--size", 100]
     report, said = sides.measuring(arguments, rping(f"-s -a {GUEST} -C {COUNT} -S 100 -v"))
     assert report["operations"] == COUNT and report["busy_s"] > 0
@@ -442,7 +442,7 @@ def test_perf_measures_rping_of_the_guest(sides):
 
 
 @pytest.mark.parametrize("verb", BY_MANAGER)
-def test_perf_measures_perftest_of_the_guest_by_the_connection_manager(sides, verb):
+def test_perf_measures_guest_perftest_by_rdma_cm(sides, verb):
     size = 8 if verb == "atomic" else 16384
     arguments = [verb, "--rdma-cm", "perftest", "--count", COUNT, "--size", size, "--depth", 4]
     report, said = sides.measuring(arguments, managed(verb, size))
@@ -450,14 +450,14 @@ def test_perf_measures_perftest_of_the_guest_by_the_connection_manager(sides, ve
     assert re.search(rf"^ {size} +{COUNT} ", said, re.MULTILINE), said
 
 
-def test_the_guest_refuses_whom_nobody_waits_for(sides):
+def test_the_guest_refuses_a_connection_without_a_listener(sides):
     process = sides.ours(["rping", "--count", "1", "--port", 7999, "--patience", 5, GUEST])
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "refuses the connection" in errors, errors
 
 
-def test_the_guests_seconds_are_those_of_this_machine(guest):
+def test_the_guest_clock_runs_at_the_speed_of_this_machine(guest):
     """Its limits and patience would mean something else. It does not trust what it measured of its own processors."""
     first, second = guest.since, clocks(guest)
     while second[0] - first[2] < 1:  # nothing has run before this test

@@ -48,7 +48,7 @@ def conforms(guest, *ends):
     return rows
 
 
-def test_a_device_does_what_the_verbs_say(guest):
+def test_a_device_conforms_to_the_verbs(guest):
     ends = [f"rxe0,gid={guest.gid(address)}" for address in (GUEST, GUEST_TOO, GUEST_THREE)]
     rows = conforms(guest, *ends)
     column = "".join(f"{row}\n" for row in rows)
@@ -66,7 +66,7 @@ def cable(guest):
 
 
 @pytest.mark.parametrize("ends", [(DEVICE, SOFT), (SOFT, DEVICE)], ids=["from-device", "from-software"])
-def test_a_device_and_our_software_do_together_what_the_verbs_say(guest, cable, ends):
+def test_a_device_and_the_software_endpoint_conform_together(guest, cable, ends):
     rows = conforms(guest, *ends)
     assert sum(row.endswith("\tyes") for row in rows) > 55, rows
 
@@ -155,7 +155,7 @@ def check(verb, kind, row, region):
 
 
 @pytest.mark.parametrize("verb, kind, size", MEASURED)
-def test_the_guest_s_device_reaches_memory_of_our_software_on_the_host(guest, tmp_path, verb, kind, size):
+def test_the_guest_s_device_reaches_memory_on_the_host(guest, tmp_path, verb, kind, size):
     region = tmp_path / "region"
     with Ours(guest, target(HOST, region, "--bind", HOST)) as host:
         host.waits()
@@ -194,7 +194,7 @@ class Theirs:
 
 
 @pytest.mark.parametrize("verb, kind, size", MEASURED)
-def test_our_software_on_the_host_reaches_memory_of_the_guest_s_device(guest, verb, kind, size):
+def test_the_host_reaches_memory_of_the_guest_s_device(guest, verb, kind, size):
     with Theirs(guest) as there, Ours(guest, perf(verb, kind, size, GUEST, "--bind", HOST)) as host:
         row = host.end()
         report, region = there.end()
@@ -202,7 +202,7 @@ def test_our_software_on_the_host_reaches_memory_of_the_guest_s_device(guest, ve
     check(verb, kind, row, region)
 
 
-def test_a_reliable_connection_with_a_device_outlives_the_loss_of_our_packets(guest):
+def test_a_reliable_connection_to_a_device_survives_packet_loss(guest):
     words = perf("write", "rc", SIZE, GUEST, "--bind", HOST, "--loss", "0.02", "--group", "8")
     with Theirs(guest) as there, Ours(guest, words) as host:
         row = host.end()
@@ -211,7 +211,7 @@ def test_a_reliable_connection_with_a_device_outlives_the_loss_of_our_packets(gu
     check("write", "rc", row, region)
 
 
-def test_a_device_that_is_not_there_is_said_with_those_that_are(guest):
+def test_a_missing_device_is_reported_with_the_available_ones(guest):
     done = guest.run("shotline target --region a=4K --transport ibverbs:mlx5_0")
     assert done.code == 1
     assert re.search(r'no RDMA device "mlx5_0"; there is .*rxe0', done.output), done.output

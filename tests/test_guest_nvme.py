@@ -94,12 +94,12 @@ def machine(guest):
 
 def rows(job):
     """How many rows a recorder with --progress has reported."""
-    told = [line for line in job.output().splitlines() if line.startswith("{") and line.endswith("}")]
-    return max([json.loads(line)["rows"] for line in told], default=0)
+    reports = [line for line in job.output().splitlines() if line.startswith("{") and line.endswith("}")]
+    return max([json.loads(line)["rows"] for line in reports], default=0)
 
 
 @pytest.mark.parametrize(("serial", "block", "command"), [("PLAIN", 512, 128 << 10), ("LARGE", 4096, 8 << 10)])
-def test_a_run_goes_to_a_namespace_by_nvme_commands_and_comes_back_as_a_file(machine, serial, block, command):
+def test_a_run_on_an_nvme_namespace_is_fetched_as_a_file(machine, serial, block, command):
     statistics = f"cat /sys/class/block/nvme{machine.numbers[serial]}n1/stat"
     before = machine.run(statistics).succeeded()
     ended = machine.record(f"{machine.namespace(serial)}/first")
@@ -113,14 +113,14 @@ def test_a_run_goes_to_a_namespace_by_nvme_commands_and_comes_back_as_a_file(mac
     machine.proven(ended, f"{machine.namespace(serial)}/first")
 
 
-def test_compressed_and_durable_runs_stand_beside_others(machine):
+def test_compressed_and_durable_runs_share_a_namespace(machine):
     namespace = machine.namespace("PLAIN")
     for name, flags in (("lz4", "--compress lz4"), ("durable", "--durable")):
         ended = machine.record(f"{namespace}/{name}", flags=flags)
         machine.proven(ended, f"{namespace}/{name}")
 
 
-def test_a_recorder_that_is_killed_leaves_a_run_that_is_recovered(machine):
+def test_a_killed_recorder_leaves_a_recoverable_run(machine):
     run = machine.namespace("PLAIN") + "/killed"
     script = machine.recording(run, f"--seconds 600 --capacity 1000 --rate-hz {RATE} --progress")
     job = machine.spawn(script)
@@ -136,7 +136,7 @@ def test_a_recorder_that_is_killed_leaves_a_run_that_is_recovered(machine):
     assert machine.json("verify", run)["verified"]
 
 
-def test_what_was_durable_is_there_after_a_power_cut(machine, drives):
+def test_durable_shots_survive_a_power_cut(machine, drives):
     """The drive is put back to what it was in the middle of a run, while its recorder and all the guest stood still.
     (What had been written by then QEMU had handed to this machine's kernel: that flushes come at the right time is tested
     by tests/test_crash.py, on files.)"""
@@ -157,7 +157,7 @@ def test_what_was_durable_is_there_after_a_power_cut(machine, drives):
     assert check_samples(recording) == said["rows"] >= durable
 
 
-def test_a_file_system_stays_until_the_drives_own_serial_number_is_typed(machine, drives):
+def test_a_file_system_is_kept_until_its_serial_number_is_given(machine, drives):
     namespace = machine.namespace("EXT4")
     before = drives["EXT4"].file.read_bytes()
     assert "ext4" in machine.refused(namespace) and "--force --serial EXT4" in machine.refused(namespace, "--force")
@@ -168,7 +168,7 @@ def test_a_file_system_stays_until_the_drives_own_serial_number_is_typed(machine
     machine.proven(ended, f"{namespace}/run-1")
 
 
-def test_a_drive_that_is_held_is_refused_whatever_is_typed(machine):
+def test_a_drive_in_use_is_refused_even_with_force(machine):
     machine.run(f"mkswap {machine.block('SWAP')} && swapon {machine.block('SWAP')}").succeeded()
     for out in (machine.namespace("SWAP"), f"block:{machine.block('SWAP')}"):
         assert "is in use" in machine.refused(out, "--force --serial SWAP")
@@ -176,7 +176,7 @@ def test_a_drive_that_is_held_is_refused_whatever_is_typed(machine):
     assert "swap space" in machine.refused(machine.namespace("SWAP"))
 
 
-def test_a_partition_is_written_and_nothing_around_it(machine, drives):
+def test_only_the_given_partition_is_written(machine, drives):
     file = drives["PARTED"].file
     assert "MBR" in machine.refused(machine.namespace("PARTED"))
     partition = machine.block("PARTED") + "p1"
@@ -193,7 +193,7 @@ def test_a_partition_is_written_and_nothing_around_it(machine, drives):
     assert found[PARTITION.start :].startswith(b"SHOTLINE")
 
 
-def test_a_namespace_that_is_full_says_what_there_is(machine):
+def test_a_full_namespace_is_refused_with_its_free_space(machine):
     namespace = machine.namespace("FULL")
     done = machine.run(machine.recording(namespace, "--shots 1000 --quiet"))
     assert done.code == 1 and "the largest free stretch has 15728640" in done.output, done.output
@@ -204,7 +204,7 @@ def test_a_namespace_that_is_full_says_what_there_is(machine):
     machine.proven(ended, f"{namespace}/a")
 
 
-def test_a_write_that_fails_costs_its_shot_and_the_run_goes_on(machine):
+def test_a_failed_write_loses_its_shot_and_the_run_continues(machine):
     run = machine.namespace("FAULTY") + "/faults"
     ended = machine.record(run, shots=40)
     assert ended["drops"]["sink_error"] == 1, ended
@@ -212,7 +212,7 @@ def test_a_write_that_fails_costs_its_shot_and_the_run_goes_on(machine):
     assert list(recording.tables[0]["sink_error"]).count(0) == len(recording.tables[0]) - 1
 
 
-def test_a_drive_that_is_too_slow_drops_whole_shots_by_name(machine):
+def test_a_slow_drive_drops_whole_named_shots(machine):
     run = machine.namespace("SLOW") + "/slow"
     ended = machine.record(run, shots=150, rate=200, pool="3MiB")
     assert ended["drops"]["sink_busy"] > 20, ended

@@ -70,18 +70,18 @@ def faults_of(report, kind):
     ]
 
 
-def test_shots_go_from_the_wire_to_the_drive_without_a_copy(guest):
+def test_shots_reach_the_drive_without_a_copy(guest):
     with Run(guest) as run:
         ended, report, recording = run.end(run.spawn("--shots", SHOTS))
     assert report["links"][0]["packets"] == ended["packets"] == SHOTS * PACKETS
     assert not recording.missing(0) and ended["packet_drops"] == {}
     assert (ended["shots_complete"], ended["copies_per_byte"]) == (SHOTS, 0.0), ended
-    whole = recording.books[WHOLE_RUN]
+    whole = recording.counters[WHOLE_RUN]
     assert whole["counter_rcvd_pkts"] >= ended["packets"], whole
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_losses_on_purpose_are_named_exactly_and_what_slid_is_repaired(guest, seed):
+def test_injected_losses_are_exact_and_shifted_data_is_repaired(guest, seed):
     with Run(guest, "--loss", 0.01, "--corrupt", 0.005, "--duplicate", 0.01, "--reorder", 0.01, "--seed", seed) as run:
         ended, report, recording = run.end(run.spawn("--shots", 80))
     twice = faults_of(report, "duplicated")
@@ -94,17 +94,17 @@ def test_losses_on_purpose_are_named_exactly_and_what_slid_is_repaired(guest, se
 
 
 @pytest.mark.parametrize("kind, cause", [("key", None), ("pair", "unknown_stream"), ("long", None)])
-def test_a_stranger_on_the_cable_neither_changes_a_byte_nor_ends_the_run(guest, kind, cause):
+def test_an_attacker_on_the_cable_changes_nothing(guest, kind, cause):
     count = 10
-    command = guest.on_host(sys.executable, ROOT / "tests" / "stranger.py", "cable", kind, count)
-    with Run(guest) as run, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stranger:
-        assert stranger.stdout.readline() == "ready\n"
+    command = guest.on_host(sys.executable, ROOT / "tests" / "attacker.py", "cable", kind, count)
+    with Run(guest) as run, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacker:
+        assert attacker.stdout.readline() == "ready\n"
         ended, report, recording = run.end(run.spawn("--shots", SHOTS))
-        assert stranger.communicate(timeout=PATIENCE)[0] == f"{count}\n"
+        assert attacker.communicate(timeout=PATIENCE)[0] == f"{count}\n"
     assert ended["packet_drops"] == ({cause: count} if cause else {}), ended
     sent, missing = report["links"][0]["packets"], len(recording.missing(0))
-    strange = count if cause else 0
-    assert sent + strange - ended["packets"] == missing, "what is missing is known to the packet"
+    injected = count if cause else 0
+    assert sent + injected - ended["packets"] == missing, "what is missing is known to the packet"
     errors = ended.get("device_drops", {}).get("queue_pair_errors", 0)
     if kind == "long":  # what comes until the queue pair is ready again is lost
         assert 1 <= errors <= count and ended["shots_complete"] > 0, ended
@@ -112,7 +112,7 @@ def test_a_stranger_on_the_cable_neither_changes_a_byte_nor_ends_the_run(guest, 
         assert (errors, missing, ended["shots_complete"]) == (0, 0, SHOTS), ended
 
 
-def test_a_loss_among_counted_packets_is_known_by_the_record_and_the_file_shows_nothing_of_that_shot(guest):
+def test_a_loss_in_counted_framing_hides_the_whole_shot(guest):
     with Run(guest, "--loss", 0.004, "--seed", 5) as run:
         ended, report, recording = run.end(run.spawn("--shots", 80, "--framing", "counted"))
     lost = {shot for shot, _ in faults_of(report, "lost")}
@@ -126,7 +126,7 @@ def test_a_loss_among_counted_packets_is_known_by_the_record_and_the_file_shows_
     assert ended["shots_complete"] >= 80 - 2 * (len(lost) + 2), ended
 
 
-def test_what_cannot_be_is_said_with_what_to_do(guest):
+def test_unusable_devices_are_refused_with_a_remedy(guest):
     with Run(guest) as run:
         for flags, words in [
             ({"transport": "ibverbs:mlx5_9"}, ["mlx5_9", "rxe0"]),
@@ -139,7 +139,7 @@ def test_what_cannot_be_is_said_with_what_to_do(guest):
         assert done.code == 1 and "datagrams" in done.output, done.output
 
 
-def test_the_doctor_knows_which_device_has_the_address(guest):
+def test_the_doctor_finds_the_device_with_the_address(guest):
     with Run(guest) as run:
         said = guest.run(f"shotline doctor --probe {run.probe.address} --out /mnt/x.h5 --json").output
     report = json.loads(next(line for line in said.splitlines() if line.startswith("{")))

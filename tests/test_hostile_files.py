@@ -31,13 +31,13 @@ def refused_within(limit, *arguments):
 
 
 @pytest.mark.parametrize("command", ["verify", "inspect", "recover", "export", "import"])
-def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path, command):
+def test_a_pipe_in_place_of_a_file_is_refused(tmp_path, command):
     os.mkfifo(tmp_path / "run.h5")
     to = [tmp_path / "to.zarr"] if command in ("export", "import") else []
     assert "regular file" in run(command, tmp_path / "run.h5", *to).refused()
 
 
-def test_a_part_that_has_become_a_pipe_ends_a_check(tmp_path):
+def test_verify_fails_on_a_part_that_is_a_pipe(tmp_path):
     with Probe("--channels", 4, "--samples", 300) as device:
         flags = ("--out", tmp_path / "run.h5", "--shots", 20, "--samples", 300, "--channels", 4)
         record(device, *flags, "--roll-shots", 10).succeeded()
@@ -49,7 +49,7 @@ def test_a_part_that_has_become_a_pipe_ends_a_check(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_what_has_the_hidden_name_of_a_recording_and_is_no_file_stays(tmp_path, kind):
+def test_a_non_file_with_the_draft_name_of_a_recording_is_kept(tmp_path, kind):
     hidden = tmp_path / ".run.h5.new"
     if kind == "pipe":
         os.mkfifo(hidden)
@@ -62,7 +62,7 @@ def test_what_has_the_hidden_name_of_a_recording_and_is_no_file_stays(tmp_path, 
     assert hidden.lstat() and not (tmp_path / "run.h5").exists()
 
 
-def test_numbers_of_exports_and_imports_are_finite(source, tmp_path):
+def test_export_and_import_numbers_must_be_finite(source, tmp_path):
     for flags in (
         ("--centre-mhz", "nan"),
         ("--centre-mhz", "inf"),
@@ -83,7 +83,7 @@ def test_numbers_of_exports_and_imports_are_finite(source, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["custom/missing", "custom/shot_state", "custom/stamp_tai_ns", "scan"])
-def test_what_zea_says_beside_its_samples_is_read_from_its_own_file(source, tmp_path, where):
+def test_zea_metadata_in_external_files_is_refused(source, tmp_path, where):
     path, secret = tmp_path / "run.hdf5", tmp_path / "secret.h5"
     export(source, path, "--format", "zea")
     with h5py.File(path, "r+") as file, h5py.File(secret, "w") as other:
@@ -98,7 +98,7 @@ def test_what_zea_says_beside_its_samples_is_read_from_its_own_file(source, tmp_
 
 
 @pytest.mark.parametrize("way", ["linked", "external", "pipe", "symlink"])
-def test_digital_rf_is_read_from_its_own_folder(source, tmp_path, way):
+def test_digital_rf_is_read_only_from_its_own_folder(source, tmp_path, way):
     export(source, tmp_path / "in", "--format", "digital-rf", "--links", 0)
     path = next((tmp_path / "in").glob("*/*/rf@*.h5"))
     if way == "pipe":
@@ -124,7 +124,7 @@ def test_digital_rf_is_read_from_its_own_folder(source, tmp_path, way):
 
 @pytest.mark.parametrize("way", ["symlink", "pipe", "device"])
 @pytest.mark.parametrize("name", ["link0/zarr.json", "link0/rf/c/0/0/0"])
-def test_zarr_is_read_from_its_own_folder(source, tmp_path, way, name):
+def test_zarr_is_read_only_from_its_own_folder(source, tmp_path, way, name):
     export(source, tmp_path / "in.zarr")
     path = tmp_path / "in.zarr" / name
     secret = tmp_path / "secret"
@@ -143,7 +143,7 @@ def altered(path, change):
     path.write_text(json.dumps(meta))
 
 
-def test_zarr_that_claims_more_than_is_there_takes_no_memory(source, tmp_path):
+def test_zarr_with_a_false_size_allocates_no_memory(source, tmp_path):
     export(source, tmp_path / "in.zarr")
 
     def large_shard(meta):
@@ -163,7 +163,7 @@ def test_zarr_that_claims_more_than_is_there_takes_no_memory(source, tmp_path):
         shutil.rmtree(tmp_path / "bad.zarr")
 
 
-def test_an_array_that_claims_more_than_is_there_takes_no_memory(tmp_path):
+def test_a_numpy_array_with_a_false_size_allocates_no_memory(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.zeros((2, 300, 4), np.int16))
     path.write_bytes(path.read_bytes().replace(b"(2, 300, 4), }        ", b"(99999999, 300, 4), } "))

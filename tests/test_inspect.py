@@ -83,7 +83,7 @@ def lossy(tmp_path_factory):
     return path
 
 
-def test_losses_are_a_table_whose_columns_line_up(lossy):
+def test_losses_are_printed_as_an_aligned_table(lossy):
     text = run("inspect", lossy).stdout
     table = text[text.index("  lost by") :].splitlines()
     rows = [line.split() for line in table]
@@ -102,7 +102,7 @@ def test_a_plot_shows_rate_drops_the_shot_and_its_spectrum(lossy, tmp_path):
     assert np.ptp(grey, axis=1).max() == 0 and len(np.unique(grey[:, 0])) > 50, "an image in greys"
 
 
-def test_a_tone_is_drawn_where_it_belongs(tmp_path):
+def test_a_tone_is_drawn_at_its_frequency(tmp_path):
     """A quarter of the way to half of the sample rate: a quarter of the way along the axis."""
     wave = 1500 * np.sin(2 * np.pi * np.arange(2000) / 8)
     values = np.repeat(wave[:, None], 8, axis=1).astype(np.int16)[None, None]
@@ -127,7 +127,7 @@ def test_any_recording_has_a_plot(tmp_path, packing, shape, rate):
     assert all(ink(panel) > 100 for panel in panels(picture(tmp_path / "run.png")))
 
 
-def test_a_run_that_has_no_shot_yet_or_goes_on_has_a_plot(tmp_path):
+def test_an_empty_or_unfinished_run_has_a_plot(tmp_path):
     path, png = tmp_path / "run.h5", tmp_path / "run.png"
     with Probe("--channels", 8, "--samples", 500) as probe:
         with Recorder(probe, "--out", path, "--samples", 500, "--shots", 20, "--external-trigger") as recorder:
@@ -137,14 +137,14 @@ def test_a_run_that_has_no_shot_yet_or_goes_on_has_a_plot(tmp_path):
         probe.report()
 
 
-def test_what_cannot_be_drawn_is_said_in_one_line(lossy, tmp_path):
+def test_plots_that_cannot_be_drawn_are_refused(lossy, tmp_path):
     assert "cannot create" in run("inspect", lossy, "--plot", tmp_path / "no folder" / "run.png").refused()
     capture = tmp_path / "run.pcap"
     capture.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
     assert "--plot draws recordings" in run("inspect", capture, "--plot", tmp_path / "run.png").refused()
 
 
-def test_verify_shows_a_bar_on_a_terminal_and_nowhere_else(lossy):
+def test_verify_shows_a_progress_bar_only_on_a_terminal(lossy):
     assert not run("verify", lossy).stderr
     ours, theirs = pty.openpty()
     words = [PROGRAM, "verify", str(lossy)]

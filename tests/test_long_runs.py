@@ -13,8 +13,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from needs import need_root
-from watching import used, visible, wait_for_rows
+from file_state import used, visible, wait_for_rows
+from requirements import need_root
 
 from common import (
     PATIENCE,
@@ -101,7 +101,7 @@ def test_rolled_parts_are_one_recording_through_the_master(tmp_path, roll):
     assert ended["file_bytes"] == used(tmp_path)
 
 
-def test_losses_lie_in_the_part_that_their_numbers_belong_to(tmp_path):
+def test_losses_are_in_the_part_of_their_shot_numbers(tmp_path):
     master = tmp_path / "run.h5"
     faults = ["--loss", 0.05, "--reorder", 0.02, "--corrupt", 0.02, "--seed", 11]
     with Probe(*faults) as probe:
@@ -148,7 +148,7 @@ def test_a_run_can_be_moved_with_its_folder(tmp_path):
     proven(new / "run.h5")
 
 
-def test_a_part_that_is_missing_is_one_clear_error(tmp_path):
+def test_a_missing_part_is_one_clear_error(tmp_path):
     master = tmp_path / "run.h5"
     with Probe() as probe:
         record(probe, *SHORT, "--shots", 50, "--roll-shots", 20, "--out", master).succeeded()
@@ -156,7 +156,7 @@ def test_a_part_that_is_missing_is_one_clear_error(tmp_path):
     assert "run-00001.h5" in run("verify", master).refused()
 
 
-def test_a_part_that_was_changed_is_found_through_the_master(tmp_path):
+def test_a_modified_part_is_found_through_the_master(tmp_path):
     master = tmp_path / "run.h5"
     with Probe() as probe:
         record(probe, *SHORT, "--shots", 50, "--roll-shots", 20, "--out", master).succeeded()
@@ -180,7 +180,7 @@ def test_a_part_that_was_changed_is_found_through_the_master(tmp_path):
     assert independent.returncode == 1 and "shot 23" in independent.stdout, independent.stdout
 
 
-def test_parts_that_exist_are_not_touched_without_force(tmp_path):
+def test_existing_parts_are_replaced_only_with_force(tmp_path):
     master = tmp_path / "run.h5"
     dear = tmp_path / "run-00003.h5"
     dear.write_text("dear data")
@@ -235,7 +235,7 @@ def test_a_killed_run_shows_everything_that_was_committed(tmp_path, moment):
 # --- drives ------------------------------------------------------------------------------------------
 
 
-def test_two_drives_take_turns_and_are_one_recording(tmp_path):
+def test_two_striped_drives_form_one_recording(tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
@@ -261,7 +261,7 @@ def test_two_drives_take_turns_and_are_one_recording(tmp_path):
     assert run("verify", gathered / "run.h5", "--json").succeeded()["verified"]
 
 
-def test_two_file_systems_take_turns(drive, tmp_path):
+def test_parts_alternate_between_two_file_systems(drive, tmp_path):
     folder = drive(64)
     master = tmp_path / "run.h5"
     with Probe() as probe:
@@ -273,7 +273,7 @@ def test_two_file_systems_take_turns(drive, tmp_path):
     proven(master)
 
 
-def test_a_drive_that_runs_full_is_left_and_the_run_goes_on(tmp_path):
+def test_a_full_drive_is_dropped_and_the_run_continues(tmp_path):
     need_root("mount")
     folder = tmp_path / "small"
     folder.mkdir()
@@ -296,7 +296,7 @@ def test_a_drive_that_runs_full_is_left_and_the_run_goes_on(tmp_path):
 
 # The last ones are all there before the recorder has found the drive full.
 @pytest.mark.parametrize("asked", [SHORT, ("--samples", 100, "--rate-hz", 100_000, "--shots", 600, *CALM)])
-def test_every_drive_full_ends_the_run_in_order(tmp_path, asked):
+def test_a_run_ends_in_order_when_every_drive_is_full(tmp_path, asked):
     need_root("mount")
     folder = tmp_path / "small"
     folder.mkdir()
@@ -318,7 +318,7 @@ def test_every_drive_full_ends_the_run_in_order(tmp_path, asked):
 
 
 @pytest.mark.parametrize("stripes", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_a_bounded_run_never_takes_more_than_its_bound(tmp_path, stripes):
+def test_a_bounded_run_never_exceeds_its_bound(tmp_path, stripes):
     folders = [tmp_path / name for name in "ab"[:stripes]]
     outs = []
     for folder in folders:
@@ -341,13 +341,13 @@ def test_a_bounded_run_never_takes_more_than_its_bound(tmp_path, stripes):
     assert recording.numbers()[0] == int(recording.attributes["ring_removed_last"]) + 1
     # A machine that does too much else loses shots, also the last ones; they are named then.
     assert recording.numbers()[-1] == 499 or ended["drops"], ended
-    assert recording.books[0xFFFFFFFF]["ring_removed_rows"] == removed
-    assert recording.books[0]["ring_removed_shots"] == removed
+    assert recording.counters[0xFFFFFFFF]["ring_removed_rows"] == removed
+    assert recording.counters[0]["ring_removed_shots"] == removed
     check_samples(recording)
     proven(master)
 
 
-def test_a_killed_bounded_run_tells_what_it_removed(tmp_path):
+def test_a_killed_bounded_run_records_what_it_removed(tmp_path):
     master = tmp_path / "run.h5"
     flags = [*SHORT, "--keep", "4MiB", "--out", master]
 
@@ -368,7 +368,7 @@ def test_a_killed_bounded_run_tells_what_it_removed(tmp_path):
         assert int(file["link0/shots"][0]["number"]) == int(file.attrs["ring_removed_last"]) + 1
 
 
-def test_a_ring_that_laps_uses_its_files_again_and_holds_exactly_the_newest_shots(tmp_path):
+def test_a_lapping_ring_reuses_files_and_holds_the_newest_shots(tmp_path):
     master = tmp_path / "run.h5"
     keep, most = 8 << 20, 0
 
@@ -391,7 +391,7 @@ def test_a_ring_that_laps_uses_its_files_again_and_holds_exactly_the_newest_shot
     assert most <= keep, f"{most} of {keep} bytes"
     assert len(late & early) > len(late) / 2, f"{late} are not {early}"
     recording = Recording(master)
-    assert recording.books[0xFFFFFFFF]["ring_reused_files"] > 12, recording.books
+    assert recording.counters[0xFFFFFFFF]["ring_reused_files"] > 12, recording.counters
     balanced(ended, recording)
     numbers, last = recording.numbers(), int(recording.attributes["ring_removed_last"])
     named = {n for _, _, first, count in recording.losses for n in range(first, first + count)}
@@ -408,7 +408,7 @@ def number_of(part):
 
 
 @pytest.mark.parametrize("lap", [0, *(pytest.param(lap, marks=pytest.mark.long) for lap in (1, 2, 3))])
-def test_a_ring_killed_while_a_part_becomes_the_next_one_is_recovered(tmp_path, lap):
+def test_a_ring_killed_while_a_part_is_reused_is_recovered(tmp_path, lap):
     master = tmp_path / "run.h5"
     flags = [*SHORT, "--roll-shots", 30, "--keep", "8MiB", "--out", master]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
@@ -451,7 +451,7 @@ def named(recording, cause=None):
 
 
 @pytest.mark.parametrize("roll", [(), ("--roll-shots", 50)])
-def test_flag_triggers_record_exactly_what_was_asked_for(tmp_path, roll):
+def test_flag_triggers_record_exactly_the_configured_window(tmp_path, roll):
     path = tmp_path / "run.h5"
     flags = [*FAST, "--shots", 500, "--pre-trigger", 0.04, "--post-trigger", 0.02, "--trigger", "flag", *roll]
     with Probe("--mark-every", 100) as probe:
@@ -477,14 +477,14 @@ def test_flag_triggers_record_exactly_what_was_asked_for(tmp_path, roll):
     assert set(ended["drops"]) <= {"not_triggered", "wire_gap", "sink_busy"}, ended
     assert len(named(recording, "not_triggered")) > 200
     assert sum(ended["drops"].values()) == 2 * (500 - len(table)), ended
-    books = recording.books[0xFFFFFFFF]
-    assert books["triggers"] == 4 and books["trigger_2_shot"] == 300
-    assert books["trigger_2_tai_ns"] == stamps[300] and books["trigger_2_signal"] == 0
+    counters = recording.counters[0xFFFFFFFF]
+    assert counters["triggers"] == 4 and counters["trigger_2_shot"] == 300
+    assert counters["trigger_2_tai_ns"] == stamps[300] and counters["trigger_2_signal"] == 0
     check_samples(recording)
     verify(path)
 
 
-def test_a_signal_records_what_came_before_it(tmp_path):
+def test_a_signal_records_the_pre_trigger_shots(tmp_path):
     path = tmp_path / "run.h5"
     # All shots are of its last minute and of the minute behind it.
     flags = [*TINY, "--rate-hz", 100, "--capacity", 10_000, "--pre-trigger", 50, "--post-trigger", 50]
@@ -492,23 +492,25 @@ def test_a_signal_records_what_came_before_it(tmp_path):
     with Probe() as probe, Recorder(probe, *flags) as recorder:
         progress = Progress(recorder)
         progress.wait_for("shots_complete", 60)
-        assert progress.now("rows") == visible(path) == 0, "nothing is recorded before a trigger"
+        assert progress.latest("rows") == visible(path) == 0, "nothing is recorded before a trigger"
         recorder.signal(signal.SIGUSR1)
         wait_for_rows(path, 60)
         ended = recorder.interrupt().succeeded()
     recording = Recording(path)
     balanced(ended, recording)
     assert ended["triggers"] == 1 and not ended["drops"], ended
-    books = recording.books[0xFFFFFFFF]
-    assert books["trigger_0_signal"] == 1
+    counters = recording.counters[0xFFFFFFFF]
+    assert counters["trigger_0_signal"] == 1
     assert recording.numbers() == list(range(ended["shots_sent"] // 2))
     stamps = dict(zip(recording.numbers(), recording.tables[0]["stamp_tai_ns"], strict=True))
-    assert books["trigger_0_shot"] >= 29 and int(stamps[29]) < books["trigger_0_tai_ns"] < int(max(stamps.values()))
+    assert counters["trigger_0_shot"] >= 29 and int(stamps[29]) < counters["trigger_0_tai_ns"] < int(
+        max(stamps.values())
+    )
     check_samples(recording)
     verify(path)
 
 
-def test_a_run_without_a_trigger_names_every_shot(tmp_path):
+def test_a_run_without_a_trigger_names_every_dropped_shot(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
         ended = record(probe, *SHORT, "--shots", 60, "--pre-trigger", 0.02, "--out", path).succeeded()
@@ -518,7 +520,7 @@ def test_a_run_without_a_trigger_names_every_shot(tmp_path):
     verify(path)
 
 
-def test_a_pool_that_is_too_small_for_a_known_rate_is_refused_with_the_one_that_is_needed(tmp_path):
+def test_a_pool_too_small_for_a_known_rate_is_refused(tmp_path):
     path = tmp_path / "run.h5"
     with Probe("--mark-every", 700) as probe:
         flags = [*TINY, "--rate-hz", 1000, "--shots", 720, "--pre-trigger", 10, "--out", path, "--pool", "4MiB"]
@@ -532,7 +534,7 @@ def test_a_pool_that_is_too_small_for_a_known_rate_is_refused_with_the_one_that_
     assert Recording(path).numbers()[:701] == list(range(701))
 
 
-def test_a_pool_that_is_too_small_for_an_unknown_rate_holds_what_it_can_and_says_so(tmp_path):
+def test_a_pool_too_small_for_an_unknown_rate_warns(tmp_path):
     path = tmp_path / "run.h5"
     with Probe("--mark-every", 700, "--pace", "1000hz") as probe:
         flags = [*TINY, "--shots", 720, "--pre-trigger", 60, "--post-trigger", 0.01, "--out", path, "--pool", "4MiB"]
@@ -540,7 +542,7 @@ def test_a_pool_that_is_too_small_for_an_unknown_rate_holds_what_it_can_and_says
     assert any("--pool" in warning for warning in ended["warnings"]), ended["warnings"]
     recording = Recording(path)
     assert 700 in recording.numbers() and 100 < len(recording.numbers()) < 540
-    assert recording.books[0xFFFFFFFF]["pre_trigger_least_ns"] > 0.05e9
+    assert recording.counters[0xFFFFFFFF]["pre_trigger_least_ns"] > 0.05e9
     balanced(ended, recording)
     verify(path)
 
@@ -548,7 +550,7 @@ def test_a_pool_that_is_too_small_for_an_unknown_rate_holds_what_it_can_and_says
 # --- what is said ------------------------------------------------------------------------------------
 
 
-def test_a_run_tells_who_made_it_where_and_how(tmp_path):
+def test_a_run_records_its_operator_host_and_configuration(tmp_path):
     master = tmp_path / "run.h5"
     environment = {**os.environ, "USER": "ada"}
     with Probe() as probe:
@@ -585,7 +587,7 @@ RUNS_THAT_CANNOT_BE = [
 ]
 
 
-def test_long_runs_that_cannot_be_are_refused_in_words(tmp_path):
+def test_impossible_long_run_settings_are_refused(tmp_path):
     out = tmp_path / "run.h5"
     with Probe() as probe:
         for flags, words in RUNS_THAT_CANNOT_BE:

@@ -6,7 +6,7 @@ from formats.store import object_store, objects
 from common import Probe, record, run
 
 
-def test_an_export_that_the_store_breaks_off_removes_what_it_wrote_and_nothing_else(tmp_path, monkeypatch):
+def test_a_failed_store_export_removes_only_its_own_objects(tmp_path, monkeypatch):
     from moto.s3.exceptions import S3AccessDeniedError
     from moto.s3.models import S3Backend
 

@@ -25,14 +25,14 @@ def written(folder, text):
     return path
 
 
-def stage(told, name):
-    return next(stage for stage in told["stages"] if stage["name"] == name)
+def stage(result, name):
+    return next(stage for stage in result["stages"] if stage["name"] == name)
 
 
 def figures(paper):
     """The paper's figures, by name."""
-    told = plan("--paper", str(paper))
-    return {check["what"]: check for check in told["checks"]}
+    result = plan("--paper", str(paper))
+    return {check["what"]: check for check in result["checks"]}
 
 
 def test_there_is_an_example_for_every_paper():
@@ -40,29 +40,29 @@ def test_there_is_an_example_for_every_paper():
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
-def test_every_example_is_told_in_words_in_json_and_as_a_picture(path, tmp_path):
+def test_every_example_has_text_json_and_svg_output(path, tmp_path):
     picture = tmp_path / "plan.svg"
     words = run("plan", path, "--svg", picture)
     assert words.code == 0, words.stderr
-    told = plan(path)
-    for row in told["stages"]:
+    result = plan(path)
+    for row in result["stages"]:
         assert row["name"] in words.stdout
         assert row["used"] == pytest.approx(row["load_bits_per_s"] / row["limit_bits_per_s"])
         assert row["headroom_bits_per_s"] == pytest.approx(row["limit_bits_per_s"] - row["load_bits_per_s"], abs=1)
-    assert told["bottleneck"] == max(told["stages"], key=lambda row: round(row["used"], 9))["name"]
+    assert result["bottleneck"] == max(result["stages"], key=lambda row: round(row["used"], 9))["name"]
     root = ElementTree.parse(picture).getroot()
-    assert root.tag == SVG + "svg" and root.find(SVG + "title").text == told["title"]
+    assert root.tag == SVG + "svg" and root.find(SVG + "title").text == result["title"]
     groups = [group.get("class") for group in root.findall(SVG + "g")]
     names = ["".join(group.find(SVG + "text").itertext()) for group in root.findall(SVG + "g")]
-    assert len(groups) == len(told["stages"])
+    assert len(groups) == len(result["stages"])
     highlighted = [name for name, kind in zip(names, groups, strict=True) if "bottleneck" in kind]
-    assert len(highlighted) == 1 and highlighted[0].startswith(told["bottleneck"])
+    assert len(highlighted) == 1 and highlighted[0].startswith(result["bottleneck"])
 
 
-def test_a_bar_is_as_long_as_its_load_in_its_limit(tmp_path):
+def test_a_bar_is_as_long_as_its_load_relative_to_its_limit(tmp_path):
     picture = tmp_path / "plan.svg"
-    told = plan("--paper", "0", "--svg", picture)
-    for group, row in zip(ElementTree.parse(picture).getroot().findall(SVG + "g"), told["stages"], strict=True):
+    result = plan("--paper", "0", "--svg", picture)
+    for group, row in zip(ElementTree.parse(picture).getroot().findall(SVG + "g"), result["stages"], strict=True):
         _, limit, load = (float(rect.get("width")) for rect in group.findall(SVG + "rect"))
         assert load / limit == pytest.approx(min(row["used"], 1.25), abs=1e-3)
 
@@ -75,7 +75,7 @@ def test_a_name_with_markup_leaves_the_picture_well_formed(tmp_path):
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_a_papers_plan_is_the_example_with_its_number(number):
+def test_the_plan_of_a_paper_is_its_numbered_example(number):
     assert plan("--paper", str(number)) == plan(ROOT / "examples" / "plans" / f"paper{number}.toml")
 
 
@@ -88,16 +88,16 @@ def test_paper_0_rates_are_met():
     assert of["frame rate just above the highest, of the highest"]["ours"] == pytest.approx(0.5, rel=2e-3)
 
 
-def test_paper_0_drive_drops_what_is_over_12_gbit():
-    told = plan("--paper", "0", "--sweep", "1 kHz, 5kHz,10 kHz")
-    assert [row["trigger_hz"] for row in told["sweep"]] == [1e3, 5e3, 10e3]
-    for row in told["sweep"]:
+def test_paper_0_drive_drops_the_load_above_12_gbit():
+    result = plan("--paper", "0", "--sweep", "1 kHz, 5kHz,10 kHz")
+    assert [row["trigger_hz"] for row in result["sweep"]] == [1e3, 5e3, 10e3]
+    for row in result["sweep"]:
         load = row["trigger_hz"] * 2 * 288_064 * 8
         assert row["payload_bits_per_s"] == pytest.approx(load)
         assert row["dropped_share"] == pytest.approx(max(0, 1 - 12e9 / load), abs=1e-9)
 
 
-def test_papers_1_to_4_differ_by_what_is_known():
+def test_papers_1_to_4_differ_by_the_documented_amounts():
     assert figures(1)["HBM, 32 banks of 256 bits at 450 MHz"]["ours"] == pytest.approx(460.8)
     assert figures(2)["one way"]["ours"] == pytest.approx(31.25 * 0.8 * 64 / 66 * 5000 / 5001)
     assert figures(2)["one way"]["difference"] == pytest.approx(0.0184, abs=1e-4)
@@ -106,28 +106,28 @@ def test_papers_1_to_4_differ_by_what_is_known():
     assert figures(4)["the slowest, when they overlap"]["ours"] == pytest.approx(29.257, abs=1e-3)
 
 
-def test_paper_3_throughput_falls_by_a_whole_transaction_at_a_byte_too_many():
+def test_paper_3_throughput_drops_at_each_extra_transaction():
     rows = {row["packet_bytes"]: row["delivered_bits_per_s"] / 1e9 for row in plan("--paper", "3")["lengths"]}
     for length, gbps in rows.items():
         transactions = -(-length // 64)
         assert gbps == pytest.approx(min(100, length * 8 * 0.2 / transactions), rel=1e-6)
 
 
-def test_flags_make_a_plan_without_a_file():
-    told = plan(
+def test_flags_define_a_plan_without_a_file():
+    result = plan(
         *("--probes", "4", "--links", "2", "--channels", "32", "--bits", "16", "--sample-rate", "10 MS/s"),
         *("--samples", "1000", "--trigger", "5 kHz", "--receivers", "2", "--pool", "1 GiB"),
         *("--link-rate", "40 Gbit/s", "--switch-rate", "100 Gbit/s", "--switch-buffer", "16 MiB"),
         *("--pcie-generation", "4", "--pcie-lanes", "8", "--memory", "60 GB/s"),
         *("--accelerator", "7 GB/s", "--accelerators", "2", "--drive", "5100 MB/s", "--drives", "3"),
     )
-    kinds = [row["kind"] for row in told["stages"]]
+    kinds = [row["kind"] for row in result["stages"]]
     assert kinds == ["probe", "link", "switch", "pcie", "receive", "memory", "accelerator", "drive"]
     shot = 32 * 1000 * 2 + 64
-    assert told["source"]["payload_bits_per_s"] == pytest.approx(8 * 5e3 * shot * 8)
-    assert stage(told, "switch")["load_bits_per_s"] == pytest.approx(4 * 5e3 * shot * 8)
-    assert stage(told, "drive")["units"] == 6
-    assert stage(told, "drive")["load_bits_per_s"] == pytest.approx(4 * 5e3 * shot * 8 / 3)
+    assert result["source"]["payload_bits_per_s"] == pytest.approx(8 * 5e3 * shot * 8)
+    assert stage(result, "switch")["load_bits_per_s"] == pytest.approx(4 * 5e3 * shot * 8)
+    assert stage(result, "drive")["units"] == 6
+    assert stage(result, "drive")["load_bits_per_s"] == pytest.approx(4 * 5e3 * shot * 8 / 3)
 
 
 WRONG = [
@@ -167,18 +167,18 @@ def test_wrong_flags_and_files_are_refused(tmp_path):
     assert "above 0" in run("plan", "--simulate", "0 s").refused()
 
 
-def test_the_simulation_accounts_for_every_packet_and_repeats_itself():
+def test_the_simulation_counts_every_packet_and_is_deterministic():
     arguments = (ROOT / "examples" / "plans" / "switch.toml", "--simulate", "50ms", "--seed", "7")
-    told, again = plan(*arguments)["simulation"], plan(*arguments)["simulation"]
-    packets = told["packets"]
+    result, again = plan(*arguments)["simulation"], plan(*arguments)["simulation"]
+    packets = result["packets"]
     assert packets["made"] == packets["delivered"] + packets["dropped"] + packets["in_flight"]
-    assert packets["dropped"] == sum(drop["packets"] for drop in told["drops"])
-    for figures in (told, again):
+    assert packets["dropped"] == sum(drop["packets"] for drop in result["drops"])
+    for figures in (result, again):
         assert figures.pop("wall_s") > 0 and figures.pop("packets_per_wall_s") > 0
-    assert told == again
+    assert result == again
 
 
-def test_bursts_that_meet_overflow_a_switch_that_the_mean_does_not_fill(tmp_path):
+def test_simultaneous_bursts_overflow_an_underloaded_switch(tmp_path):
     text = (ROOT / "examples" / "plans" / "switch.toml").read_text()
     together = plan(written(tmp_path, text), "--simulate", "50ms")
     apart = plan(written(tmp_path, text.replace('"together"', '"apart"')), "--simulate", "50ms")
@@ -188,9 +188,9 @@ def test_bursts_that_meet_overflow_a_switch_that_the_mean_does_not_fill(tmp_path
     assert apart["simulation"]["packets"]["dropped"] < together["simulation"]["packets"]["dropped"] / 10
 
 
-def test_the_simulated_shot_rate_halves_where_the_formula_says():
+def test_the_simulated_shot_rate_halves_as_the_formula_predicts():
     for trigger, rate in (("19.2 kHz", 19_200), ("19.4 kHz", 9_700)):
-        told = plan("--paper", "0", "--trigger", trigger, "--simulate", "100ms")
-        assert told["source"]["burst_hz"] == pytest.approx(rate)
-        simulated = told["simulation"]
+        result = plan("--paper", "0", "--trigger", trigger, "--simulate", "100ms")
+        assert result["source"]["burst_hz"] == pytest.approx(rate)
+        simulated = result["simulation"]
         assert (simulated["triggers"] - simulated["missed"]) / 0.1 == pytest.approx(rate, rel=2e-3)

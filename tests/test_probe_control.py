@@ -7,8 +7,8 @@ import struct
 import h5py
 import pytest
 from forge import Eavesdropper
-from needs import need_root
 from relay import Relay
+from requirements import need_root
 
 from common import (
     PACKET,
@@ -28,7 +28,7 @@ from common import (
 SAMPLES = 100
 PACKETS = 4  # of a shot of 96 channels
 ENDLESS = ("--rate-hz", 200, "--samples", SAMPLES, "--capacity", 20_000)
-NOBODY = "[::1]:9"  # of the protocol "discard", which no kernel gives to a program that asks for any port
+UNUSED_ADDRESS = "[::1]:9"  # of the protocol "discard", which no kernel gives to a program that asks for any port
 SEQUENCE = 6  # the kind of request
 UNKNOWN = 2  # the status of a refusal
 
@@ -84,7 +84,7 @@ class Listener:
 @pytest.fixture(scope="module", autouse=True)
 def unanswered():
     """A question to nobody, which takes six seconds to give up: they pass while the other tests run."""
-    with Process("probe", "status", NOBODY, "--json") as process:
+    with Process("probe", "status", UNUSED_ADDRESS, "--json") as process:
         yield process
 
 
@@ -99,7 +99,7 @@ def test_a_probe_is_described():
     assert found["framings"] == ["ud", "counted", "udp"] and found["probe"] == target.address
 
 
-def test_calls_of_one_user_are_one_owner_and_shots_go_where_they_are_told():
+def test_calls_of_one_user_share_a_token_and_set_the_destination():
     with Probe() as target, Listener() as listener:
         configured = configure(target, listener.port, "--stream", 77).succeeded()
         assert configured["packets_per_shot"] == PACKETS and configured["stream"] == 77
@@ -114,7 +114,7 @@ def test_calls_of_one_user_are_one_owner_and_shots_go_where_they_are_told():
         assert stopped["links"][1]["shots_sent"] == 0, "link 1 was not configured"
 
 
-def test_another_token_is_another_owner():
+def test_a_different_token_is_a_different_owner():
     with Probe() as target, Listener() as listener:
         configure(target, listener.port).succeeded()
         for verb in ["start", "stop"]:
@@ -126,7 +126,7 @@ def test_another_token_is_another_owner():
         assert not probe("stop", target, "--token", "0x1234").succeeded()["running"]
 
 
-def test_a_transmit_sequence_is_in_the_records_of_the_shots_in_turn():
+def test_shot_records_carry_the_transmit_sequence_in_order():
     with Probe("--first-shot", 1000) as target, Listener() as listener:
         configured = configure(target, listener.port, "--sequence", "5,6,65535").succeeded()
         assert configured["sequence"] == [5, 6, 65535]
@@ -139,7 +139,7 @@ def test_a_transmit_sequence_is_in_the_records_of_the_shots_in_turn():
         assert listener.records(2) == [(1014, 1014 % 16), (1015, 1015 % 16)], "which of the distinct shots"
 
 
-def test_a_probe_from_before_sequences_is_said_to_be_one():
+def test_a_probe_without_transmit_sequences_is_reported():
     def older(message):
         return (
             message[:5] + bytes([0x80 | SEQUENCE, UNKNOWN]) + message[7:16] + bytes(112)
@@ -147,13 +147,13 @@ def test_a_probe_from_before_sequences_is_said_to_be_one():
             else True
         )
 
-    with Probe() as target, Relay(target, asked=older) as between, Listener() as listener:
+    with Probe() as target, Relay(target, on_request=older) as between, Listener() as listener:
         message = configure(between, listener.port, "--sequence", "1,2").refused()
         assert "no transmit sequences" in message and "firmware" in message, message
         configure(between, listener.port).succeeded()
 
 
-def test_every_datagram_may_be_lost_once_and_everything_happens_once():
+def test_each_lost_datagram_is_retried_and_acted_on_once():
     seen = set()
 
     def once(datagram):
@@ -161,7 +161,7 @@ def test_every_datagram_may_be_lost_once_and_everything_happens_once():
         seen.add(datagram)
         return known
 
-    with Probe() as target, Relay(target, asked=once, answered=once) as between, Listener() as listener:
+    with Probe() as target, Relay(target, on_request=once, on_reply=once) as between, Listener() as listener:
         configure(between, listener.port, "--sequence", "9").succeeded()
         assert probe("start", between, "--external").succeeded()["first_shot"] == 0
         assert probe("trigger", between, "--command-only").succeeded()["shot"] == 0
@@ -172,7 +172,7 @@ def test_every_datagram_may_be_lost_once_and_everything_happens_once():
     assert stopped["next_shot"] == 1 and stopped["links"][0]["shots_sent"] == 1, stopped
 
 
-def test_a_trigger_by_hand_takes_one_shot_or_says_why_not():
+def test_a_manual_trigger_takes_one_shot_or_is_refused():
     with Probe() as target, Listener() as listener:
         assert "start --external" in probe("trigger", target).refused()
         configure(target, listener.port).succeeded()
@@ -199,7 +199,7 @@ def test_a_trigger_by_hand_takes_one_shot_or_says_why_not():
         (["--to", "[::]:4791"], ["cannot send to this address"]),
     ],
 )
-def test_what_cannot_be_configured_is_refused_in_words(flags, words):
+def test_invalid_configurations_are_refused(flags, words):
     given = {"--framing": "udp", "--to": "[::1]:4791"} | dict(zip(flags[::2], flags[1::2]))
     with Probe() as target:
         message = probe("configure", target, *[word for pair in given.items() for word in pair]).refused()
@@ -231,12 +231,12 @@ def test_every_verb_has_help_with_an_example(verb):
 # --- found -------------------------------------------------------------------------------------------
 
 
-def test_a_probe_on_loopback_is_found_and_nobody_else(alone):
-    with Probe(listen="[::1]:47910", netns=alone) if alone else Probe() as target:
-        flags = [] if alone else [target.address]
-        found = until(lambda: discovered(*flags, netns=alone), what="an answer")
+def test_discovery_finds_only_the_probe_on_loopback(loopback_netns):
+    with Probe(listen="[::1]:47910", netns=loopback_netns) if loopback_netns else Probe() as target:
+        flags = [] if loopback_netns else [target.address]
+        found = until(lambda: discovered(*flags, netns=loopback_netns), what="an answer")
     assert target.address in [answer["probe"] for answer in found], found
-    assert not alone or len(found) == 1
+    assert not loopback_netns or len(found) == 1
 
 
 def discovered(*flags, **options):
@@ -245,10 +245,10 @@ def discovered(*flags, **options):
     return end.json["probes"] if end.code == 0 else []
 
 
-def test_nobody_is_an_error_that_says_what_to_do(alone):
-    if alone is None:
+def test_discovery_without_an_answer_is_an_error_with_a_remedy(loopback_netns):
+    if loopback_netns is None:
         pytest.skip("needs root: a namespace in which there is nobody")
-    message = run("probe", "discover", "--seconds", 0.3, netns=alone).refused()
+    message = run("probe", "discover", "--seconds", 0.3, netns=loopback_netns).refused()
     assert "no probe answered within 0.3 s" in message and "discover ADDRESS" in message, message
 
 
@@ -268,11 +268,11 @@ def test_a_probe_across_a_network_is_found_by_broadcast(cable, listen):
         assert again == answer, "what was found can be used"
 
 
-def test_a_probe_of_another_version_is_listed_as_one():
+def test_a_probe_of_another_version_is_listed_with_an_error():
     def newer(message):
         return message[:4] + bytes([9, message[5] | 0x80, 1]) + message[7:16] + bytes(112)
 
-    with Probe() as target, Relay(target, asked=newer) as between:
+    with Probe() as target, Relay(target, on_request=newer) as between:
         found = until(lambda: discovered(between.address), what="an answer")
     (answer,) = (answer for answer in found if answer["probe"] == between.address)
     assert "version" in answer["error"], answer
@@ -297,7 +297,7 @@ def test_a_running_recording_is_protected_from_a_controller(tmp_path):
 
 
 @pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
-def test_a_receiver_takes_over_from_a_killed_one_without_a_reset_of_the_probe(tmp_path, framing):
+def test_a_receiver_takes_over_from_a_killed_one_without_a_reset(tmp_path, framing):
     first, second = tmp_path / "first.h5", tmp_path / "second.h5"
     flags = [*ENDLESS, "--framing", framing]
     with Probe() as target:
@@ -326,7 +326,7 @@ def test_a_receiver_takes_over_from_a_killed_one_without_a_reset_of_the_probe(tm
     verify(first, finished=False)
 
 
-def test_a_probe_is_taken_over_again_and_again(tmp_path):
+def test_a_probe_is_taken_over_repeatedly(tmp_path):
     last = -1
     with Probe() as target:
         for turn in range(3):
@@ -342,7 +342,7 @@ def test_a_probe_is_taken_over_again_and_again(tmp_path):
             check_samples(Recording(path))
 
 
-def test_a_receiver_that_was_taken_over_ends_with_what_it_has(tmp_path):
+def test_a_receiver_that_was_taken_over_ends_with_its_shots(tmp_path):
     first, second = tmp_path / "first.h5", tmp_path / "second.h5"
     with Probe() as target, Recorder(target, *ENDLESS, "--out", first) as recorder:
         wait_for_rows(first, 10)
@@ -355,7 +355,7 @@ def test_a_receiver_that_was_taken_over_ends_with_what_it_has(tmp_path):
     verify(second)
 
 
-def test_a_flood_of_requests_does_not_keep_a_recording_from_being_whole(tmp_path):
+def test_a_flood_of_requests_costs_a_recording_no_shot(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as target, Recorder(target, *ENDLESS, "--out", path) as recorder:
         wait_for_rows(path, 5)
@@ -380,6 +380,6 @@ def test_a_request_that_cannot_be_answered_does_not_end_a_probe():
         assert probe("describe", target).succeeded()["links"] == 2
 
 
-def test_a_probe_that_is_not_there_is_one_clear_error(unanswered):
+def test_a_missing_probe_is_one_clear_error(unanswered):
     message = unanswered.end().refused()
-    assert NOBODY in message and "answer" in message, message
+    assert UNUSED_ADDRESS in message and "answer" in message, message

@@ -39,7 +39,7 @@ def shapes(draw):
 
 
 @pytest.mark.parametrize("examples", [5, pytest.param(50, marks=pytest.mark.long)])
-def test_any_shape_reads_as_it_was_sent_and_as_h5py_reads_it(shotline, tmp_path, examples):
+def test_any_shape_reads_as_sent_and_as_with_h5py(shotline, tmp_path, examples):
     path = tmp_path / "run.h5"
 
     @settings(EXAMPLES, max_examples=examples)
@@ -85,7 +85,7 @@ def test_any_bytes_in_a_slot_unpack_as_h5py_unpacks_them(shotline, runs, tmp_pat
 
 
 @pytest.mark.parametrize("examples", [150, pytest.param(2000, marks=pytest.mark.long)])
-def test_any_index_gives_what_numpy_gives(shotline, runs, examples):
+def test_indexing_matches_numpy(shotline, runs, examples):
     @settings(EXAMPLES, max_examples=examples)
     @given(data=st.data())
     def gives(data):
@@ -119,7 +119,7 @@ def test_an_index_that_does_not_exist_is_an_index_error(shotline, runs, index):
         run.samples[index]
 
 
-def test_a_run_is_an_array_and_goes_into_given_memory(shotline, runs):
+def test_a_run_converts_to_an_array_and_reads_into_given_memory(shotline, runs):
     path, expected = runs["packed"]
     with shotline.open(path) as run:
         assert np.array_equal(np.asarray(run.samples), expected)
@@ -141,7 +141,7 @@ def test_a_run_is_an_array_and_goes_into_given_memory(shotline, runs):
 
 @settings(EXAMPLES, max_examples=200)
 @given(data=st.binary(max_size=3000))
-def test_12_bit_samples_unpack_and_pack_as_the_format_says(shotline, data):
+def test_12_bit_samples_unpack_and_pack_as_documented(shotline, data):
     data = data[: len(data) // 3 * 3]
     samples = shotline.unpack12(data)
     assert np.array_equal(samples, unpacked(np.frombuffer(data, np.uint8)))
@@ -163,7 +163,7 @@ def test_12_bit_samples_that_do_not_fit_are_refused(shotline):
 # --- shots -------------------------------------------------------------------------------------------
 
 
-def test_what_was_lost_is_told_shot_by_shot(shotline, broken):
+def test_losses_are_reported_shot_by_shot(shotline, broken):
     path, made = broken
     complete, partial, lost = shotline.State.COMPLETE, shotline.State.PARTIAL, shotline.State.LOST
     with shotline.open(path) as run:
@@ -188,7 +188,7 @@ def test_what_was_lost_is_told_shot_by_shot(shotline, broken):
         assert table["wire_gap"].tolist() == [0, 1, 0, 0, 0, 0] and table["record_good"].tolist().count(False) == 1
 
 
-def test_losses_have_every_number_that_is_in_no_row(shotline, broken):
+def test_losses_list_every_number_without_a_row(shotline, broken):
     with shotline.open(broken[0]) as run:
         for link in run.links:
             losses = run.losses[run.losses["stream"] == link.stream]
@@ -199,7 +199,7 @@ def test_losses_have_every_number_that_is_in_no_row(shotline, broken):
         assert {stream: books["shots_seen"] for stream, books in run.books.items()} == {0: 10, 1: 10}
 
 
-def test_stamps_are_tai_and_times_utc_and_unknown_ones_say_so(shotline, broken):
+def test_stamps_are_tai_times_utc_and_unknown_ones_nat(shotline, broken):
     path, made = broken
     with shotline.open(path) as run:
         assert run.shots.stamps.tolist() == [made.stamp(shot) for shot in range(6)]
@@ -239,7 +239,7 @@ def test_views_of_shots_are_lazy_and_nest(shotline, broken):
             run.shots[0].raw  # noqa: B018
 
 
-def test_raw_bytes_are_a_read_only_view_of_the_file_that_outlives_the_run(shotline, broken):
+def test_raw_bytes_are_a_read_only_view_that_outlives_the_run(shotline, broken):
     path, made = broken
     with shotline.open(path) as run:
         raw = run.links[1].shots[3].raw
@@ -250,7 +250,7 @@ def test_raw_bytes_are_a_read_only_view_of_the_file_that_outlives_the_run(shotli
     assert np.array_equal(shotline.unpack12(raw[: 500 * 12 // 2 * 3]).reshape(500, 12), made.values[1, 3])
 
 
-def test_the_time_axis_and_the_geometry_are_the_link_s(shotline, broken, runs, tmp_path):
+def test_the_time_axis_and_geometry_belong_to_the_link(shotline, broken, runs, tmp_path):
     with shotline.open(broken[0]) as run:
         assert np.array_equal(run.time_axis, np.arange(500) / 20e6)
         geometry = run.geometry
@@ -262,7 +262,7 @@ def test_the_time_axis_and_the_geometry_are_the_link_s(shotline, broken, runs, t
         assert run.time_axis is None and run.geometry.sample_rate_hz == 0
 
 
-def test_a_closed_run_says_so(shotline, broken):
+def test_a_closed_run_raises_an_error(shotline, broken):
     run = shotline.open(broken[0])
     samples = run.samples
     run.close()
@@ -271,7 +271,7 @@ def test_a_closed_run_says_so(shotline, broken):
             use()
 
 
-def test_a_run_goes_to_another_process_as_its_name(shotline, broken):
+def test_a_run_is_pickled_by_its_path(shotline, broken):
     with shotline.open(broken[0], threads=2) as run:
         again = pickle.loads(pickle.dumps(run.shots[1:4]))
         assert again.numbers.tolist() == [101, 103, 104] and again.run.threads == 2
@@ -312,7 +312,7 @@ def test_shots_are_read_while_the_recorder_writes(shotline, tmp_path):
 
 
 @pytest.mark.parametrize("flags", [(), ("--durable",), ("--compress", "lz4")], ids=["plain", "durable", "compressed"])
-def test_a_run_that_was_open_before_its_end_is_read_behind_it(shotline, tmp_path, flags):
+def test_a_run_opened_before_its_end_is_readable_afterwards(shotline, tmp_path, flags):
     """The recorder gives back what it had laid out for more, and moves its tables for that."""
     path = tmp_path / "run.h5"
     shape = ("--channels", 8, "--samples", 500)
@@ -393,7 +393,7 @@ def marks(head):
         yield found[0].start(1)
 
 
-def test_opening_reads_little_however_long_the_run(shotline, million, runs):
+def test_opening_cost_does_not_depend_on_the_length_of_the_run(shotline, million, runs):
     """The work and the memory of opening a million shots are those of opening seven."""
     script = """
 import resource, shotline, sys
@@ -411,7 +411,7 @@ print(*counted(sys.argv[1]), *counted(sys.argv[2]))
     assert long_bytes < short_bytes + (256 << 10) and long_kib < 4096, done.stdout
 
 
-def test_a_long_run_is_read_in_places_and_in_blocks(shotline, million):
+def test_a_long_run_is_read_at_single_rows_and_in_blocks(shotline, million):
     with shotline.open(million) as run:
         first = run.shots[0]
         assert first.is_complete and first.samples.shape == (4, 1)

@@ -19,7 +19,7 @@ from common import PATIENCE, ROOT
 # --- hostile files -----------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_no_recording_is_refused_in_words(shotline, tmp_path):
+def test_a_file_that_is_no_recording_is_refused(shotline, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"run\.h5"):
         shotline.open(tmp_path / "run.h5")
     with pytest.raises(IsADirectoryError):
@@ -34,7 +34,7 @@ def test_a_file_that_is_no_recording_is_refused_in_words(shotline, tmp_path):
         shotline.open(tmp_path / "other.h5")
 
 
-def test_a_recording_that_h5repack_has_moved_is_refused_or_read_right(shotline, runs, tmp_path):
+def test_a_repacked_recording_is_refused_or_read_correctly(shotline, runs, tmp_path):
     if not shutil.which("h5repack"):
         pytest.skip("h5repack is not installed: scripts/setup.sh test installs hdf5-tools")
     path, expected = runs["packed"]
@@ -93,7 +93,7 @@ def test_damaged_files_raise_and_never_crash(shotline, runs, tmp_path, seed):
 
 
 @pytest.mark.parametrize("first, second", [("h5py", "shotline"), ("shotline", "h5py")])
-def test_h5py_with_its_own_libhdf5_goes_together_with_it_in_either_order(shotline, runs, first, second):
+def test_h5py_and_the_package_import_in_either_order(shotline, runs, first, second):
     script = f"""
 import {first}, {second}, sys, threading
 import numpy as np
@@ -145,7 +145,7 @@ def test_dask_reads_a_run_in_chunks(shotline, runs):
 # --- the package -------------------------------------------------------------------------------------
 
 
-def test_the_stubs_name_what_the_native_part_has(shotline):
+def test_the_stubs_match_the_native_module(shotline):
     from shotline import _native
 
     tree = ast.parse((ROOT / "python" / "shotline" / "_native.pyi").read_text())
@@ -187,7 +187,7 @@ print(json.dumps(dict(reason="build-finished", success=True)))
 
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)], ids=["made", "compiled"])
-def test_pip_install_gives_a_package_that_reads(shotline, runs, tmp_path, compiled):
+def test_pip_install_yields_a_working_package(shotline, runs, tmp_path, compiled):
     """As `pip install .` does it, from the tools that are here already. To compile and optimise it takes minutes: the
     library is the one that cargo has made for the other tests."""
     wheel = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path]

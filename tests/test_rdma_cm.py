@@ -6,7 +6,7 @@ import struct
 import threading
 
 from memory_target import Target
-from rdma_cm import DREQ, REJ, ROCE, RTU, Stranger, address_number, forge
+from rdma_cm import DREQ, REJ, ROCE, RTU, CmPeer, address_number, forge_requests
 
 from common import Process, run
 
@@ -18,7 +18,7 @@ NO_RESOURCES, INVALID_ID, CONSUMER = 3, 6, 28  # reasons of a REJ
 
 
 @contextlib.contextmanager
-def door(*arguments):
+def cm_target(*arguments):
     flags = ["--region", "room=1M,rights=atomic", "--rdma-cm", "rping", *arguments]
     with Target(*flags, bind=HERE) as target:
         yield target
@@ -30,11 +30,11 @@ def rping():
     assert done["operations"] == COUNT, done
 
 
-def test_forged_requests_do_not_keep_the_honest_out():
-    with door() as target:
-        forge(HERE, FORGED // 2)
+def test_forged_requests_do_not_lock_out_a_real_initiator():
+    with cm_target() as target:
+        forge_requests(HERE, FORGED // 2)
         rping()
-        flood = threading.Thread(target=forge, args=(HERE, FORGED // 2, 1 << 15))
+        flood = threading.Thread(target=forge_requests, args=(HERE, FORGED // 2, 1 << 15))
         flood.start()
         rping()
         flood.join()
@@ -43,11 +43,11 @@ def test_forged_requests_do_not_keep_the_honest_out():
     assert counts["displaced"] + counts["unanswered"] > 0 and counts["established"] == 3, counts
 
 
-def test_places_of_the_silent_go_to_those_who_ask():
-    with door("--initiators", "8") as target, contextlib.ExitStack() as stack:
-        held = [stack.enter_context(Stranger(HERE, address_number(9 + n), ROCE)) for n in range(8)]
-        for stranger in held:
-            stranger.connect()
+def test_slots_of_silent_initiators_are_reused():
+    with cm_target("--initiators", "8") as target, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(CmPeer(HERE, address_number(9 + n), ROCE)) for n in range(8)]
+        for peer in held:
+            peer.connect()
         over = threading.Event()
         alive = threading.Thread(target=held[0].acknowledge, args=[over])
         alive.start()
@@ -62,13 +62,13 @@ def test_places_of_the_silent_go_to_those_who_ask():
     assert counts["established"] == 9 and 1 <= counts["silent"] <= 7, counts
 
 
-def test_the_last_places_go_to_addresses_that_hold_none():
-    with door("--initiators", "4") as target, Stranger(HERE, address_number(5), ROCE) as many:
+def test_the_last_slots_go_only_to_addresses_without_one():
+    with cm_target("--initiators", "4") as target, CmPeer(HERE, address_number(5), ROCE) as many:
         for _ in range(3):
             many.connect()
-            many.renew()
-        many.ask()
-        assert int.from_bytes(many.hear(REJ)[10:12]) == NO_RESOURCES
+            many.new_connection()
+        many.request_connection()
+        assert int.from_bytes(many.receive_message(REJ)[10:12]) == NO_RESOURCES
         rping()
         counts = target.end_report()["rdma_cm"]
     assert (counts["established"], counts["crowded"], counts["no_resources"]) == (4, 1, 1), counts
@@ -76,60 +76,60 @@ def test_the_last_places_go_to_addresses_that_hold_none():
 
 @contextlib.contextmanager
 def perftest():
-    """A stranger whose own connection for introductions a target has accepted."""
-    with door("--rdma-cm", f"perftest:{PERFTEST}") as target, Stranger(HERE, address_number(5), ROCE) as own:
+    """A peer whose own connection for introductions a target has accepted."""
+    with cm_target("--rdma-cm", f"perftest:{PERFTEST}") as target, CmPeer(HERE, address_number(5), ROCE) as own:
         own.connect(PERFTEST)
         yield target, own
 
 
-def test_a_forged_request_does_not_take_the_place_of_the_queue_pair_that_perftest_measures():
+def test_a_forged_request_does_not_take_perftests_measured_qp():
     with perftest() as (target, own):
-        key, address = own.introduce()
-        with Stranger(HERE, own.address) as forged:
-            forged.ask(PERFTEST)
-        own.renew()
+        key, address = own.exchange_introductions()
+        with CmPeer(HERE, own.address) as forged:
+            forged.request_connection(PERFTEST)
+        own.new_connection()
         own.connect(PERFTEST)
-        assert own.writes(key, address, b"measured"), "it belongs to what was introduced"
+        assert own.is_write_acknowledged(key, address, b"measured"), "it belongs to what was introduced"
         counts = target.end_report()["rdma_cm"]
     assert (counts["established"], counts["crowded"]) == (2, 0), counts
 
 
 def test_a_perftest_has_one_measured_queue_pair():
     with perftest() as (target, own):
-        key, address = own.introduce()
-        own.renew()
-        own.ask(PERFTEST)
-        own.accepted()
+        key, address = own.exchange_introductions()
+        own.new_connection()
+        own.request_connection(PERFTEST)
+        own.wait_for_reply()
         late = copy.copy(own)
-        own.renew()
+        own.new_connection()
         own.connect(PERFTEST)
-        assert own.writes(key, address, b"measured")
+        assert own.is_write_acknowledged(key, address, b"measured")
         late.confirm()
-        assert int.from_bytes(late.hear(DREQ)[4:8]) == late.name
+        assert int.from_bytes(late.receive_message(DREQ)[4:8]) == late.name
         counts = target.end_report()["rdma_cm"]
     assert (counts["established"], counts["crowded"]) == (3, 1), counts
 
 
-def test_messages_of_no_connection_are_counted_and_change_nothing():
-    with door() as target, Stranger(HERE, address_number(5), ROCE) as stranger:
-        stranger.theirs = 1234
-        stranger.say(RTU, struct.pack(">II", stranger.name, stranger.theirs))
-        assert int.from_bytes(stranger.hear(REJ)[10:12]) == INVALID_ID
-        stranger.say(0x99, b"")
+def test_messages_without_a_connection_are_counted_and_ignored():
+    with cm_target() as target, CmPeer(HERE, address_number(5), ROCE) as peer:
+        peer.theirs = 1234
+        peer.send_message(RTU, struct.pack(">II", peer.name, peer.theirs))
+        assert int.from_bytes(peer.receive_message(REJ)[10:12]) == INVALID_ID
+        peer.send_message(0x99, b"")
         rping()
         counts = target.end_report()["rdma_cm"]
     assert (counts["stray"], counts["malformed"], counts["asked"]) == (1, 1, 1), counts
 
 
-def test_a_server_waits_on_when_who_asked_is_not_there():
+def test_a_server_keeps_waiting_after_an_absent_initiator():
     with Process("interop", "rping", "--bind", HERE, "--json") as server:
         assert "waits on" in server.popen.stderr.readline()
-        with Stranger(HERE, address_number(5), ROCE) as stranger:
+        with CmPeer(HERE, address_number(5), ROCE) as peer:
             for _ in range(2):
-                stranger.ask()
-                stranger.accepted()
-                stranger.say(REJ, struct.pack(">IIHH", stranger.name, stranger.theirs, 0, CONSUMER))
+                peer.request_connection()
+                peer.wait_for_reply()
+                peer.send_message(REJ, struct.pack(">IIHH", peer.name, peer.theirs, 0, CONSUMER))
                 assert "the other side refuses it" in server.popen.stderr.readline()
-                stranger.renew()
+                peer.new_connection()
         rping()
         assert server.end().succeeded()["operations"] == COUNT

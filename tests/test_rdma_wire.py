@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
-from needs import need_root
+from requirements import need_root
 from scapy.config import conf
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP
@@ -241,7 +241,7 @@ def test_tshark_decodes_every_packet_as_documented(captured, family, verb):
 
 @BOTH
 @EACH
-def test_tshark_has_nothing_to_complain_about(captured, family, verb):
+def test_tshark_reports_no_problem(captured, family, verb):
     options = ["-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
     wrong = "_ws.malformed or udp.checksum.status == 0 or ip.checksum.status == 0 or _ws.expert.severity >= 6291456"
     assert not tshark(captured(family).paths[verb], *options, "-Y", wrong)
@@ -262,7 +262,7 @@ def test_scapy_confirms_every_icrc(captured, family, verb):
 
 @BOTH
 @EACH
-def test_packets_are_numbered_and_cut_as_the_standard_has_it(captured, family, verb):
+def test_packets_are_numbered_and_segmented_as_the_ibta_requires(captured, family, verb):
     capture = captured(family)
     repeats = Repeats(MTU[family])
     requests = [packet for packet in capture.packets[verb] if packet.to_target and packet not in repeats]
@@ -288,7 +288,7 @@ def test_packets_are_numbered_and_cut_as_the_standard_has_it(captured, family, v
 
 
 @BOTH
-def test_a_target_written_from_the_documents_comes_to_the_same_memory_and_the_same_answers(captured, family):
+def test_an_independent_target_gets_the_same_memory_and_answers(captured, family):
     capture = captured(family)
     memory, mtu = bytearray(MIB), MTU[family]
     for verb in VERBS:

@@ -72,7 +72,7 @@ def check_holes(path, ended, report, recording=None):
 # --- samples -----------------------------------------------------------------------------------------
 
 
-def test_plain_h5py_reads_the_test_pattern_of_192_joined_channels(tmp_path):
+def test_h5py_reads_the_test_pattern_of_192_joined_channels(tmp_path):
     path = tmp_path / "run.h5"
     ended, report = record_and_report(path, [], "--shots", 20, *SLOW)
     assert ended["shots_complete"] == 40 and ended["shots_partial"] == 0 and not ended["drops"], ended
@@ -94,7 +94,7 @@ def test_plain_h5py_reads_the_test_pattern_of_192_joined_channels(tmp_path):
     assert verdict["pattern"] and all(link["pattern_packets"] == 20 * 71 for link in verdict["links"])
 
 
-def test_one_link_alone_is_recorded_alone(tmp_path):
+def test_a_probe_with_one_link_is_recorded(tmp_path):
     path = tmp_path / "run.h5"
     ended, report = record_and_report(path, ["--links", 1], "--shots", 10, "--samples", 500, *SLOW)
     recording = check_holes(path, ended, report)
@@ -103,7 +103,7 @@ def test_one_link_alone_is_recorded_alone(tmp_path):
     verify(path)
 
 
-def test_one_of_two_links_is_recorded_alone(tmp_path):
+def test_one_of_two_links_is_recorded(tmp_path):
     path = tmp_path / "run.h5"
     ended, _ = record_and_report(path, [], "--links", 1, "--shots", 10, "--samples", 500, *SLOW)
     assert ended["shots_sent"] == ended["shots_complete"] == 10
@@ -207,7 +207,7 @@ LONG = [pytest.param(*each, marks=pytest.mark.long) for each in MORE if each not
 
 
 @pytest.mark.parametrize(("framing", "mix", "seed"), MIXED + LONG)
-def test_every_hole_in_the_file_is_a_fault_of_the_probe(tmp_path, framing, mix, seed):
+def test_every_missing_packet_is_an_injected_fault(tmp_path, framing, mix, seed):
     faults = MIXES[mix]
     if framing == "udp" and "--corrupt" in faults:
         faults = [*faults, "--corrupt", 0]  # without an ICRC: see the next test
@@ -221,7 +221,7 @@ def test_every_hole_in_the_file_is_a_fault_of_the_probe(tmp_path, framing, mix, 
 
 
 @pytest.mark.parametrize("seed", [10, *(pytest.param(seed, marks=pytest.mark.long) for seed in (20, 30))])
-def test_corruption_that_no_packet_checksum_finds_never_reaches_a_complete_shot(tmp_path, seed):
+def test_undetected_corruption_never_reaches_a_complete_shot(tmp_path, seed):
     path = tmp_path / "run.h5"
     flags = ["--shots", 60, "--samples", 200, "--framing", "udp", *SLOW]
     ended, _ = record_and_report(path, ["--seed", seed, "--corrupt", 0.2], *flags)
@@ -241,7 +241,7 @@ def test_corruption_that_no_packet_checksum_finds_never_reaches_a_complete_shot(
     verify(path)  # verifiers do not take it for a contradiction
 
 
-def test_a_shot_of_which_nothing_came_is_named_lost(tmp_path):
+def test_a_shot_without_packets_is_recorded_as_lost(tmp_path):
     path = tmp_path / "run.h5"
     flags = ["--samples", 8, "--loss", 0.5, "--seed", 4]  # one packet is one shot
     ended, report = record_and_report(path, flags, "--shots", 200, "--samples", 8, "--rate-hz", 2000)
@@ -254,7 +254,7 @@ def test_a_shot_of_which_nothing_came_is_named_lost(tmp_path):
     verify(path)
 
 
-def test_shot_numbers_go_on_over_the_wrap_of_20_bits(tmp_path):
+def test_shot_numbers_continue_across_the_20_bit_wrap(tmp_path):
     path = tmp_path / "run.h5"
     first = (1 << 20) - 6
     flags = ["--first-shot", first, "--loss", 0.01, "--reorder", 0.02, "--seed", 2]
@@ -265,7 +265,7 @@ def test_shot_numbers_go_on_over_the_wrap_of_20_bits(tmp_path):
     verify(path)
 
 
-def test_shot_numbers_beyond_20_bits_are_whole_from_the_first(tmp_path):
+def test_shot_numbers_beyond_20_bits_are_complete_from_the_first(tmp_path):
     path = tmp_path / "run.h5"
     first = 0x1_2345_6789
     ended, report = record_and_report(path, ["--first-shot", first], "--shots", 10, "--samples", 100, *SLOW)
@@ -274,7 +274,7 @@ def test_shot_numbers_beyond_20_bits_are_whole_from_the_first(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["run.h5", "run.pcapng"])
-def test_a_run_whose_shots_would_outnumber_2_to_the_48_is_refused(tmp_path, name):
+def test_a_run_beyond_shot_number_2_to_the_48_is_refused(tmp_path, name):
     path = tmp_path / name
     with Probe("--first-shot", (1 << 48) - 5) as probe:
         words = record(probe, "--out", path, "--shots", 6, "--samples", 100, *SLOW).refused()
@@ -283,7 +283,7 @@ def test_a_run_whose_shots_would_outnumber_2_to_the_48_is_refused(tmp_path, name
         assert record(probe, "--out", path, "--shots", 5, "--samples", 100, *SLOW).succeeded()["rows"] == 5
 
 
-def test_a_run_without_a_count_ends_where_the_numbers_of_shots_do(tmp_path):
+def test_a_run_without_a_count_ends_at_the_last_shot_number(tmp_path):
     path = tmp_path / "run.h5"
     with Probe("--first-shot", (1 << 48) - 3) as probe:
         record(probe, "--out", path, "--samples", 100, "--capacity", 100, *SLOW).cut_off("numbers-over")
@@ -292,7 +292,7 @@ def test_a_run_without_a_count_ends_where_the_numbers_of_shots_do(tmp_path):
 
 
 @pytest.mark.parametrize("sink", ["out", "discard"])
-def test_a_run_of_which_no_packet_arrives_fails_and_says_where_to_look(tmp_path, sink):
+def test_a_run_without_packets_fails_with_a_hint(tmp_path, sink):
     to = ["--out", tmp_path / "run.h5"] if sink == "out" else ["--discard"]
     with Probe("--loss", 1) as probe:
         ended = record(probe, *to, "--shots", 3, "--samples", 100, *SLOW)
@@ -301,7 +301,7 @@ def test_a_run_of_which_no_packet_arrives_fails_and_says_where_to_look(tmp_path,
     assert all(word in line for word in ["sent 6 shots", "no packet arrived at [::1]:", "firewall", "--bind"]), line
 
 
-def test_a_run_of_which_no_packet_is_good_fails_and_says_where_to_look(tmp_path):
+def test_a_run_without_good_packets_fails_with_a_hint(tmp_path):
     with Probe("--corrupt", 1) as probe:
         ended = record(probe, "--out", tmp_path / "run.h5", "--shots", 3, "--samples", 100, *SLOW)
     assert ended.code == 1 and ended.json["packets"] == ended.json["packet_drops"]["bad_icrc"] > 0, ended.stdout
@@ -309,7 +309,7 @@ def test_a_run_of_which_no_packet_is_good_fails_and_says_where_to_look(tmp_path)
     assert f"none of the {ended.json['packets']} packets that arrived could be placed" in line, line
 
 
-def test_a_next_run_goes_on_where_the_one_before_ended(tmp_path):
+def test_the_next_run_continues_the_shot_numbers(tmp_path):
     with Probe() as probe:
         for turn, framing in enumerate(["ud", "ud", "counted", "counted", "udp", "udp"]):
             path = tmp_path / f"run{turn}.h5"
@@ -322,7 +322,7 @@ def test_a_next_run_goes_on_where_the_one_before_ended(tmp_path):
             verify(path)
 
 
-def test_each_64_byte_trigger_takes_one_shot_and_missed_ones_are_counted(tmp_path):
+def test_each_trigger_takes_one_shot_and_missed_ones_are_counted(tmp_path):
     path = tmp_path / "run.h5"
     with (
         Probe() as probe,
@@ -383,7 +383,7 @@ def test_the_hdf5_tools_read_the_file(small):
     assert "test_pattern_period" in tool("h5dump", "-A", path)
 
 
-def test_the_independent_verifier_is_a_program_of_its_own(small, tmp_path):
+def test_the_independent_verifier_runs_as_a_program(small, tmp_path):
     path = shutil.copy(small, tmp_path / "run.h5")
     command = [sys.executable, ROOT / "python" / "shotline_verify.py"]
     done = subprocess.run([*command, path], capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -428,7 +428,7 @@ def kernel_stamps():
         yield
 
 
-def test_every_complete_shot_tells_when_it_was_taken_when_it_came_and_when_it_was_whole(tmp_path):
+def test_complete_shots_have_taken_arrival_and_completion_times(tmp_path):
     path = tmp_path / "run.h5"
     with kernel_stamps(), Probe("--samples", 500) as probe:
         record(probe, "--out", path, "--shots", 40, "--samples", 500, "--rate-hz", 1000).succeeded()
@@ -439,7 +439,7 @@ def test_every_complete_shot_tells_when_it_was_taken_when_it_came_and_when_it_wa
         assert (arrived >= stamp).all() and (completed >= arrived).all()
 
 
-def test_the_books_tell_how_long_shots_took_and_the_file_by_which_clock(tmp_path):
+def test_counters_hold_the_latencies_and_the_file_its_clock(tmp_path):
     path = tmp_path / "run.h5"
     with kernel_stamps(), Probe("--samples", 500) as probe:
         summary = record(probe, "--out", path, "--shots", 40, "--samples", 500, "--rate-hz", 1000).succeeded()
@@ -458,14 +458,14 @@ def test_the_books_tell_how_long_shots_took_and_the_file_by_which_clock(tmp_path
     assert summary["latency_from_sender"]["shots"] == summary["latency_from_kernel"]["shots"] == 80
 
 
-def test_a_clock_that_is_not_there_is_one_clear_error(tmp_path):
+def test_a_missing_clock_is_one_clear_error(tmp_path):
     with Probe() as probe:
         error = record(probe, "--out", tmp_path / "run.h5", "--clock", "ptp:/dev/ptp99").refused()
     assert "/dev/ptp99" in error and "ls /dev/ptp*" in error
     assert not (tmp_path / "run.h5").exists()
 
 
-def test_shots_answer_the_transmit_events_of_a_sequence_in_turn(tmp_path):
+def test_shots_carry_the_transmit_events_of_a_sequence_in_order(tmp_path):
     path = tmp_path / "run.h5"
     with Probe("--samples", 100) as probe:
         record(

@@ -81,7 +81,7 @@ OUTSIDE = {
 
 @pytest.mark.parametrize("own_id", [True, False], ids=["same-run", "other-run"])
 @pytest.mark.parametrize("way", OUTSIDE)
-def test_recovery_touches_nothing_outside_of_the_masters_folder(whole, tmp_path, way, own_id):
+def test_recovery_touches_nothing_outside_the_masters_folder(whole, tmp_path, way, own_id):
     folder = tmp_path / "t1"
     shutil.copytree(whole, folder)
     # Parts 0 to 3 look as if a bound had given them up; the last one has room for more, as that of a killed run.
@@ -111,7 +111,7 @@ def test_recovery_touches_nothing_outside_of_the_masters_folder(whole, tmp_path,
     verify(folder / "run.h5")
 
 
-def test_a_run_over_drives_is_recovered_where_the_user_says_it_is(broken, tmp_path):
+def test_a_striped_run_is_recovered_in_the_given_folders(broken, tmp_path):
     folder = tmp_path / "moved"
     shutil.copytree(broken, folder)
     master = folder / "a" / "run.h5"
@@ -122,20 +122,20 @@ def test_a_run_over_drives_is_recovered_where_the_user_says_it_is(broken, tmp_pa
     assert f"--drive {broken / 'b'}" in message, message
     assert bytes_of(folder) == before
     drive = ["--drive", folder / "b"]
-    told = said_of(run("recover", master, "--json", "--dry-run", *drive))
+    announced = reported_files(run("recover", master, "--json", "--dry-run", *drive))
     assert bytes_of(folder) == before, "a dry run changes nothing"
-    done = said_of(run("recover", master, "--json", *drive))
-    assert done == told
+    done = reported_files(run("recover", master, "--json", *drive))
+    assert done == announced
     after = bytes_of(folder)
-    assert {str(path) for path in before if path not in after} == told["removed"]
-    assert {str(path) for path in after if after[path] != before.get(path)} == told["changed"]
+    assert {str(path) for path in before if path not in after} == announced["removed"]
+    assert {str(path) for path in after if after[path] != before.get(path)} == announced["changed"]
     assert bytes_of(broken) == originals, "the copy is mended, not what it was made of"
     verify(master, finished=False)
-    again = said_of(run("recover", master, "--json", *drive))
+    again = reported_files(run("recover", master, "--json", *drive))
     assert not again["changed"] and not again["removed"], again
 
 
-def said_of(ended):
+def reported_files(ended):
     """Files that recovery says it changes and removes."""
     assert ended.code == 0, ended.stderr
     *files, of_run = map(json.loads, ended.stdout.splitlines())
@@ -147,13 +147,13 @@ def said_of(ended):
     }
 
 
-def test_a_dry_run_names_every_file_in_words(broken, tmp_path):
+def test_a_dry_run_names_every_file(broken, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(broken, folder)
     master = folder / "a" / "run.h5"
     words = run("recover", master, "--dry-run", "--drive", folder / "b").stdout
-    told = said_of(run("recover", master, "--json", "--drive", folder / "b"))
+    announced = reported_files(run("recover", master, "--json", "--drive", folder / "b"))
     assert "would be changed" in words and "would be written anew" in words, words
-    for path in told["changed"] | told["removed"]:
+    for path in announced["changed"] | announced["removed"]:
         assert path in words, path
-    assert ("would be removed" in words) == bool(told["removed"])
+    assert ("would be removed" in words) == bool(announced["removed"])

@@ -104,7 +104,7 @@ def gaps(tmp_path_factory):
 
 
 @FRAMINGS
-def test_a_replay_is_recorded_as_what_it_replays(holes, tmp_path, framing):
+def test_a_replay_records_as_the_same_recording(holes, tmp_path, framing):
     path, original = holes
     report, ended, again = replayed(path, tmp_path / "again.h5", framing=framing)
     check_same(again, original)
@@ -174,7 +174,7 @@ class Stamped(Made):
         return 1_700_000_000_000_000_000 + round(self.seconds[shot] * 1e9)
 
 
-def test_the_pace_is_the_recorded_one_and_gaps_stay_gaps(tmp_path):
+def test_the_recorded_pace_and_its_gaps_are_kept(tmp_path):
     """Machines are late, never early: no shot comes before its time. And what is asked to be faster is."""
     seconds = np.array([0, 0.01, 0.02, 0.03, 0.33, 0.34, 0.35, 0.36])
     factor = 1e7  # by which some weeks pass in a moment
@@ -218,7 +218,7 @@ def test_the_receiver_may_choose_the_rate_and_how_many(holes, tmp_path):
         assert np.array_equal(again.rf[link], original.rf[link][:20])
 
 
-def test_triggers_take_shot_after_shot(holes, tmp_path):
+def test_triggers_replay_one_shot_each(holes, tmp_path):
     path, original = holes
     out = tmp_path / "again.h5"
     with Replay(path) as replay:
@@ -232,7 +232,7 @@ def test_triggers_take_shot_after_shot(holes, tmp_path):
     assert Recording(out).numbers() == original.numbers()[:4]
 
 
-def test_a_part_is_replayed_with_its_own_numbers(holes, tmp_path):
+def test_a_range_is_replayed_with_its_own_numbers(holes, tmp_path):
     path, original = holes
     _, _, again = replayed(path, tmp_path / "part.h5", "--from", 40, "--shots", 25)
     assert again.numbers() == list(range(40, 65))
@@ -241,7 +241,7 @@ def test_a_part_is_replayed_with_its_own_numbers(holes, tmp_path):
         assert np.array_equal(again.tables[link]["stamp_tai_ns"], original.tables[link]["stamp_tai_ns"][40:65])
 
 
-def test_turns_go_on_in_number_and_every_record_still_proves_its_shot(holes, tmp_path):
+def test_repeated_replays_continue_numbers_with_valid_records(holes, tmp_path):
     path, original = holes
     _, ended, again = replayed(path, tmp_path / "turns.h5", "--loop", 3)
     assert again.numbers() == list(range(3 * SHOTS))
@@ -254,7 +254,7 @@ def test_turns_go_on_in_number_and_every_record_still_proves_its_shot(holes, tmp
     assert run("verify", tmp_path / "turns.h5", "--json").succeeded()["verified"]
 
 
-def test_stamps_may_be_those_of_the_sending(holes, tmp_path):
+def test_stamps_may_be_send_times(holes, tmp_path):
     path, original = holes
     before = time.time_ns()
     _, _, again = replayed(path, tmp_path / "again.h5", "--stamps", "now")
@@ -263,14 +263,14 @@ def test_stamps_may_be_those_of_the_sending(holes, tmp_path):
     assert (stamps > before).all() and (np.diff(stamps.astype(np.int64)) > 0).all()
 
 
-def test_a_replay_for_one_receiver_ends_with_it(holes, tmp_path):
+def test_a_replay_with_once_ends_with_its_receiver(holes, tmp_path):
     path, _ = holes
     with Replay(path, "--once", "--max") as replay:
         record(replay, "--samples", 700, "--out", tmp_path / "again.h5", *PATIENT).succeeded()
         assert replay.end().succeeded()["next_shot"] == SHOTS
 
 
-def test_receivers_one_after_the_other_each_get_all_of_it(holes, tmp_path):
+def test_successive_receivers_each_receive_everything(holes, tmp_path):
     path, original = holes
     with Replay(path, "--gbps", 1) as replay:
         for name in ("one.h5", "two.h5"):
@@ -279,7 +279,7 @@ def test_receivers_one_after_the_other_each_get_all_of_it(holes, tmp_path):
         assert replay.interrupt().succeeded()["next_shot"] == SHOTS
 
 
-def test_a_receiver_that_vanishes_is_followed_by_one_that_takes_over(holes, tmp_path):
+def test_a_vanished_receiver_is_replaced_by_a_take_over(holes, tmp_path):
     path, original = holes
     with Replay(path, "--speed", 0.02) as replay:
         with Recorder(replay, "--samples", 700, "--out", tmp_path / "gone.h5", *PATIENT) as first:
@@ -294,7 +294,7 @@ def test_a_receiver_that_vanishes_is_followed_by_one_that_takes_over(holes, tmp_
 
 
 @pytest.mark.long  # set-up is that of an emulated probe, with which test_probe_control.py proves it
-def test_a_receiver_that_is_taken_over_ends_and_says_so(holes, tmp_path):
+def test_a_receiver_that_is_taken_over_ends_with_a_warning(holes, tmp_path):
     path, _ = holes
     with (
         Replay(path, "--speed", 0.02) as replay,
@@ -308,7 +308,7 @@ def test_a_receiver_that_is_taken_over_ends_and_says_so(holes, tmp_path):
     assert Recording(tmp_path / "second.h5").numbers() == list(range(5))
 
 
-def test_a_recording_that_is_damaged_within_is_told_by_the_replay(holes, tmp_path):
+def test_a_replay_reports_a_damaged_recording(holes, tmp_path):
     path, _ = holes
     cut = tmp_path / "cut.h5"
     data = path.read_bytes()
@@ -326,7 +326,7 @@ def listened(path, out, framing, *listener, replay=()):
     """Records a replay that is sent without set-up."""
     with Listener(framing, "--out", out, *PATIENT, "--progress", *listener) as recorder:
         report = sent(path, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 0.5, *replay)
-        ended = recorder.took(sum(link["packets"] for link in report["links"])).interrupt().succeeded()
+        ended = recorder.wait_for_packets(sum(link["packets"] for link in report["links"])).interrupt().succeeded()
     recording = Recording(out)
     balanced(ended, recording)
     return report, ended, recording
@@ -356,7 +356,7 @@ def heaps(tmp_path_factory):
     return path, recording
 
 
-def test_heaps_are_sent_again_as_heaps_cut_as_they_were(heaps, tmp_path):
+def test_heaps_are_replayed_with_their_original_packet_sizes(heaps, tmp_path):
     path, original = heaps
     _, ended, again = listened(path, tmp_path / "again.h5", "spead")
     assert again.numbers() == original.numbers() and ended["shots_complete"] == 30, ended
@@ -411,12 +411,12 @@ def bridge(name):
 
 
 @BRIDGES
-def test_a_captured_bridge_is_recorded_replayed_and_recorded_as_itself(tmp_path, name):
+def test_a_captured_bridge_survives_record_replay_and_record(tmp_path, name):
     capture = bridge(name)
     first, second, third = [tmp_path / f"{count}.h5" for count in ("first", "second", "third")]
     with Listener("hsb", "--out", first, *PATIENT, "--progress") as recorder:
         report = sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 0.5)
-        ended = recorder.took(report["datagrams"]).interrupt().succeeded()
+        ended = recorder.wait_for_packets(report["datagrams"]).interrupt().succeeded()
     original = Recording(first)
     assert ended["shots_complete"] == len(original.numbers()) > 5, ended
     assert ended["icrc"]["good"] == ended["packets"] == report["datagrams"], (ended, report)
@@ -432,7 +432,7 @@ def test_a_captured_bridge_is_recorded_replayed_and_recorded_as_itself(tmp_path,
     check_same(shots, original, but=("placed", "packets", "presence", "flags"))
 
 
-def test_links_with_a_receiver_each(holes, tmp_path):
+def test_each_link_may_have_its_own_receiver(holes, tmp_path):
     path, original = holes
     outs = [tmp_path / f"link{link}.h5" for link in range(2)]
     with (
@@ -442,7 +442,7 @@ def test_links_with_a_receiver_each(holes, tmp_path):
         to = ("--to", f"127.0.0.1:{one.port},127.0.0.1:{two.port}")
         report = sent(path, *to, "--framing", "spead", "--gbps", 0.2)
         for recorder, link in zip((one, two), report["links"], strict=True):
-            recorder.took(link["packets"]).interrupt().succeeded()
+            recorder.wait_for_packets(link["packets"]).interrupt().succeeded()
     for link, out in enumerate(outs):
         again, whole = Recording(out), original.tables[link]["state"] == 2
         numbers = [number for number, good in zip(original.numbers(link), whole) if good]
@@ -452,7 +452,7 @@ def test_links_with_a_receiver_each(holes, tmp_path):
 # --- wrong inputs ------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_replayed_is_refused_in_one_line(holes, tmp_path):
+def test_recordings_that_cannot_be_replayed_are_refused(holes, tmp_path):
     path, _ = holes
     to = f"127.0.0.1:{free_port()}"
     empty, text, cut = tmp_path / "empty.h5", tmp_path / "text.h5", tmp_path / "cut.h5"
@@ -479,7 +479,7 @@ def test_what_cannot_be_replayed_is_refused_in_one_line(holes, tmp_path):
         assert words in line, (arguments, line)
 
 
-def test_frames_have_no_record_whose_time_could_be_changed(heaps):
+def test_a_new_stamp_for_frames_without_a_record_is_refused(heaps):
     path, _ = heaps
     line = run("replay", path, "--to", f"127.0.0.1:{free_port()}", "--gbps", 1, "--stamps", "now").refused()
     assert "--stamps" in line, line

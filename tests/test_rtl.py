@@ -12,7 +12,7 @@ import xml.dom.minidom
 import zlib
 
 import pytest
-from needs import need_root
+from requirements import need_root
 from scapy.utils import PcapNgReader
 
 # The same tests, with the fixture of this module.
@@ -21,12 +21,12 @@ from test_wire import (  # noqa: F401
     SHOTS,
     Capture,
     complaints,
-    test_a_recording_over_a_cable_is_whole_and_right,
-    test_every_icrc_is_judged_good_by_the_recorder,
+    test_a_recording_over_a_cable_is_complete_and_correct,
     test_packets_are_not_fragmented_and_fit_the_documented_mtu,
     test_scapy_confirms_every_icrc,
     test_set_up_messages_name_addresses_as_documented,
     test_the_packets_of_a_shot_are_its_documented_bytes,
+    test_the_recorder_accepts_every_icrc,
     test_tshark_decodes_every_packet_as_documented,
 )
 
@@ -81,7 +81,7 @@ def icrc_by_zlib(frame):
 
 @pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
 @pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
-def test_what_is_on_the_cable_is_what_left_the_rtl(captured, family, framing):
+def test_frames_on_the_cable_match_the_rtl_output(captured, family, framing):
     capture = captured(family, framing)
     simulated = frames(capture.simulated)
     assert len(simulated) == 2 * SHOTS * 18
@@ -100,13 +100,13 @@ def test_zlib_confirms_every_icrc_of_the_simulation(captured, family, framing):
 
 @pytest.mark.parametrize("framing", ["ud", "counted"])
 @pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
-def test_tshark_complains_of_nothing_but_the_udp_checksum_that_rfc_6935_lets_us_omit(captured, family, framing):
+def test_tshark_reports_only_the_omitted_udp_checksum_rfc_6935(captured, family, framing):
     lines = complaints(captured(family, framing).path)
     assert set(lines) <= ({"Illegal checksum value (0)"} if family == 6 else set()), set(lines)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
-def test_shots_of_the_rtl_are_recorded_through_sockets_sample_by_sample(tmp_path, address):
+def test_rtl_shots_are_recorded_sample_by_sample_through_sockets(tmp_path, address):
     """Without privileges: the kernel makes the headers up to UDP, everything behind is the RTL's, the ICRC included.
 
     One probe serves one receiver after the other, each with keys, a framing and a shape of its own: registers are
@@ -142,7 +142,7 @@ def shot_bytes(samples):
     return -(-samples * 96 * 12 // 8 // 64) * 64 + 64
 
 
-def test_what_is_lost_doubled_and_late_behind_the_rtl_is_known_to_the_packet(tmp_path):
+def test_losses_duplicates_and_late_rtl_packets_are_exact(tmp_path):
     path = tmp_path / "run.h5"
     flags = ["--loss", 0.02, "--duplicate", 0.02, "--reorder", 0.02, "--seed", 7, "--list-faults"]
     with Probe("--rtl", "--links", 1, *flags) as probe:
@@ -157,7 +157,7 @@ def test_what_is_lost_doubled_and_late_behind_the_rtl_is_known_to_the_packet(tmp
     verify(path)
 
 
-def test_triggered_shots_carry_flag_and_event_from_the_registers(tmp_path):
+def test_triggered_shots_carry_the_flag_and_event_registers(tmp_path):
     path, simulated = tmp_path / "run.h5", tmp_path / "rtl.pcapng"
     with Probe("--rtl", "--links", 1, "--trigger-hz", 50, "--pcap", simulated) as probe:
         flags = ["--samples", 64, "--shots", 12, "--external-trigger", "--transmit-sequence", "3,1,4", "--out", path]

@@ -1,4 +1,4 @@
-"""SPEAD from spead2's own sender, recorded without set-up: every byte, every loss, every stranger."""
+"""SPEAD from spead2's own sender, recorded without set-up: every byte, every loss, every unrelated."""
 
 import contextlib
 import os
@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 from senders.faults import Faults
-from senders.listen import Heard, Listener, free_port, no_drops_but, spead2_sender, spead2_sends
-from senders.spead import Piece, Relay, badly, packet
+from senders.listen import ExpectedBytes, Listener, free_port, no_drops_but, spead2_sender, spead2_sends
+from senders.spead import Piece, Relay, packet, through_faults
 from senders.spead2_send import heap_data
 
 from common import PATIENCE, Process, Progress, Recording, balanced, run, until, verify
@@ -50,7 +50,7 @@ def check_every_byte(recording, heaps, size, numbers=None):
     ],
     ids=lambda sender: "-".join(f"{name}{value}" for name, value in sender.items()),
 )
-def test_every_byte_that_spead2_sends_is_recorded_and_learning_loses_no_heap(tmp_path, sender):
+def test_every_spead2_byte_is_recorded_while_learning(tmp_path, sender):
     heaps, size = sender.get("heaps", 20), sender["size"]
     ended, recording = record(tmp_path / "run.h5", "--pool", "64MiB", **sender)
     assert ended["shots_complete"] == heaps and ended["shots_partial"] == ended["packets_missing"] == 0, ended
@@ -68,13 +68,13 @@ def test_every_byte_that_spead2_sends_is_recorded_and_learning_loses_no_heap(tmp
 
 
 @pytest.mark.parametrize("groups, size", [(2, 20_000), (4, 50_000), (3, 1000)])
-def test_heaps_whose_packets_are_sent_in_turn_are_all_whole(tmp_path, groups, size):
+def test_interleaved_heaps_are_all_complete(tmp_path, groups, size):
     ended, recording = record(tmp_path / "run.h5", "--window", 8, groups=groups, size=size, heaps=24)
     assert ended["shots_complete"] == 24 and ended["shots_partial"] == 0, ended
     check_every_byte(recording, 24, size)
 
 
-def test_heaps_in_any_order_are_recorded_in_the_order_of_their_counters(tmp_path):
+def test_heaps_in_any_order_are_recorded_by_heap_counter(tmp_path):
     order = [2, 5, 3, 4, 8, 7, 6, 9, 11, 10, 12, 13]  # the counter of each heap in the order of sending
     size = 30_000
     ended, recording = record(tmp_path / "run.h5", size=size, heaps=len(order), order=order)
@@ -84,7 +84,7 @@ def test_heaps_in_any_order_are_recorded_in_the_order_of_their_counters(tmp_path
         assert np.array_equal(recording.rf[0][row].reshape(-1), heap_data(order.index(number), size)), number
 
 
-def test_descriptors_in_mid_stream_are_no_data_and_no_loss(tmp_path):
+def test_descriptors_mid_stream_are_neither_data_nor_loss(tmp_path):
     ended, recording = record(tmp_path / "run.h5", size=20_000, heaps=20, describe=5)
     numbers = [number for number in range(2, 25) if number not in (7, 13, 19)]
     assert ended["shots_complete"] == 20 and ended["drops"] == {"not_data": 4}, ended
@@ -92,7 +92,7 @@ def test_descriptors_in_mid_stream_are_no_data_and_no_loss(tmp_path):
     assert recording.losses == [(0, "not_data", number, 1) for number in (7, 13, 19, 25)], recording.losses
 
 
-def test_a_heap_that_also_describes_is_no_data_and_the_others_are(tmp_path):
+def test_a_heap_with_descriptors_is_no_data(tmp_path):
     """spead2's own default puts the descriptors into the first heap of data, which so has another size."""
     ended, recording = record(tmp_path / "run.h5", size=20_000, heaps=10, describe="within")
     assert ended["shots_complete"] == 9 and ended["drops"] == {"not_data": 1}, ended
@@ -101,7 +101,7 @@ def test_a_heap_that_also_describes_is_no_data_and_the_others_are(tmp_path):
         assert np.array_equal(recording.rf[0][row].reshape(-1), heap_data(row + 1, 20_000))
 
 
-def test_heaps_are_the_samples_that_settings_say_they_are(tmp_path):
+def test_heaps_have_the_configured_sample_format(tmp_path):
     shape = ("--channels", 4, "--sample-format", "int16_le", "--bits", 14, "--sample-rate-hz", 1_000_000)
     ended, recording = record(tmp_path / "run.h5", *shape, size=32_000, heaps=6)
     assert ended["shots_complete"] == 6
@@ -113,7 +113,7 @@ def test_heaps_are_the_samples_that_settings_say_they_are(tmp_path):
         assert np.array_equal(recording.rf[0][row], expected)
 
 
-def test_it_ends_after_the_shots_asked_for_though_the_sender_goes_on(tmp_path):
+def test_a_run_ends_after_its_shots_while_the_sender_continues(tmp_path):
     path = tmp_path / "run.h5"
     with (
         Listener("spead", "--out", path, "--shots", 5, *PATIENT) as listener,
@@ -127,7 +127,7 @@ def test_it_ends_after_the_shots_asked_for_though_the_sender_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("asked", [("--shots", 5), ("--seconds", 3600)])
-def test_a_sender_that_stops_before_the_end_asked_for_cuts_the_run_off(tmp_path, asked):
+def test_a_sender_that_stops_early_cuts_the_run_off(tmp_path, asked):
     path = tmp_path / "run.h5"
     with Listener("spead", "--out", path, "--capacity", 10, *asked, *PATIENT) as listener:
         spead2_sends(listener.port, heaps=3)
@@ -140,29 +140,29 @@ def test_a_sender_that_stops_before_the_end_asked_for_cuts_the_run_off(tmp_path,
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (4, 5))])
-def test_the_books_have_what_was_lost_doubled_and_delayed_on_the_way(tmp_path, seed):
+def test_counters_match_injected_loss_duplication_and_delay(tmp_path, seed):
     path = tmp_path / "run.h5"
     size, packets = [(30_000, 21), (100_000, 70), (900, 1), (200_000, 23), (5_000, 4), (64_000, 45)][seed]
     whole = 9000 if seed == 3 else 1472
     faults = Faults(seed, loss=0.03, duplicate=0.03, reorder=0.03, spare=packets)
     flags = ("--out", path, "--window", 8, *PATIENT)
-    with Listener("spead", *flags) as listener, Relay(listener.port, badly(faults)) as relay:
+    with Listener("spead", *flags) as listener, Relay(listener.port, through_faults(faults)) as relay:
         spead2_sends(relay.port, size=size, heaps=40, packet=whole, groups=1 + seed % 2)
         ended = listener.end().succeeded()
     recording = Recording(path)
-    heard = Heard(relay.pieces(size), size)
-    heard.check(recording, packets)
+    oracle = ExpectedBytes(relay.pieces(size), size)
+    oracle.check(recording, packets)
     assert ended["packets"] == len(relay.passed), ended
     control = sum(Piece.of(datagram).size != size for datagram in relay.passed)
-    no_drops_but(ended, repeated=heard.repeated, not_data=control)
-    if 41 in heard.shots:  # else nothing says that there was a last heap
+    no_drops_but(ended, repeated=oracle.repeated, not_data=control)
+    if 41 in oracle.shots:  # else nothing says that there was a last heap
         assert ended["packets_missing"] == faults.lost, (ended, faults.lost)
-    assert ended["shots_complete"] + ended["shots_partial"] == len(heard.shots)
+    assert ended["shots_complete"] + ended["shots_partial"] == len(oracle.shots)
     balanced(ended, recording)
     verify(path)
 
 
-def test_loss_while_the_sender_is_still_learned_is_told_like_any_other(tmp_path):
+def test_loss_while_learning_the_sender_is_reported(tmp_path):
     path = tmp_path / "run.h5"
     lost = {3, 25, 26, 50}  # one packet in each of the first heaps
 
@@ -174,16 +174,16 @@ def test_loss_while_the_sender_is_still_learned_is_told_like_any_other(tmp_path)
     with Listener("spead", "--out", path, *PATIENT) as listener, Relay(listener.port, treat) as relay:
         spead2_sends(relay.port, size=30_000, heaps=10)
         ended = listener.end().succeeded()
-    heard = Heard(relay.pieces(30_000), 30_000)
-    assert heard.missing(21) == 4
+    oracle = ExpectedBytes(relay.pieces(30_000), 30_000)
+    assert oracle.missing(21) == 4
     recording = Recording(path)
-    heard.check(recording, 21)
+    oracle.check(recording, 21)
     assert ended["packets_missing"] == 4 and ended["shots_partial"] == 3 and ended["shots_complete"] == 7, ended
     balanced(ended, recording)
     verify(path)
 
 
-def test_a_sender_that_vanishes_within_a_heap_ends_the_run_and_leaves_what_came(tmp_path):
+def test_a_sender_that_vanishes_within_a_heap_ends_the_run(tmp_path):
     """After a whole heap, which is enough to know the sender, and in a later one."""
     runs = []
     with contextlib.ExitStack() as stack:
@@ -196,8 +196,8 @@ def test_a_sender_that_vanishes_within_a_heap_ends_the_run_and_leaves_what_came(
         for listener, path, packets in runs:
             ended = listener.end().succeeded()
             recording = Recording(path)
-            heard = [(piece.heap, piece.offset, piece.data) for piece in map(Piece.of, packets)]
-            Heard(heard, 30_000).check(recording, 21)
+            received = [(piece.heap, piece.offset, piece.data) for piece in map(Piece.of, packets)]
+            ExpectedBytes(received, 30_000).check(recording, 21)
             assert ended["shots_partial"] == 1 and ended["packets_missing"] == 11, ended
             balanced(ended, recording)
             verify(path)
@@ -212,7 +212,7 @@ def pieces(size, most=1432):
 # --- strangers ---------------------------------------------------------------------------------------
 
 
-def test_strangers_change_nothing_but_counts(tmp_path):
+def test_unrelated_packets_change_only_the_counters(tmp_path):
     """Before the sender is known, and in mid-stream, from other addresses and from the sender's own."""
     path, size, heaps = tmp_path / "run.h5", 30_000, 40
     data = bytes(1432)
@@ -232,19 +232,19 @@ def test_strangers_change_nothing_but_counts(tmp_path):
         packet(3, size, 17, data),
     ]
     sent = {"foreign": 0, "wrong": 0}
-    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    unrelated = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def disturb(port):
         for datagram in foreign:
-            stranger.sendto(datagram, ("127.0.0.1", port))
+            unrelated.sendto(datagram, ("127.0.0.1", port))
         for datagram in wrong:
-            stranger.sendto(datagram, ("127.0.0.1", port))
+            unrelated.sendto(datagram, ("127.0.0.1", port))
         sent["foreign"] += len(foreign)
         sent["wrong"] += len(wrong)
 
     def treat(datagram):
         treat.count += 1
-        relay.back.send(datagram)  # at once, so that the stream's own sender is never silent before a stranger
+        relay.back.send(datagram)  # at once, so that the stream's own sender is never silent before a unrelated
         if treat.count % 50 == 2:
             disturb(listener.port)
         if treat.count % 50 == 30:  # its own address, but not its heaps
@@ -253,12 +253,12 @@ def test_strangers_change_nothing_but_counts(tmp_path):
         if treat.count == 300:
             sent["foreign"] += len(whole)
             for other in whole:
-                stranger.sendto(other, ("127.0.0.1", listener.port))
+                unrelated.sendto(other, ("127.0.0.1", listener.port))
         relay.passed.append(datagram)
         return []
 
     treat.count = 0
-    with stranger, Listener("spead", "--out", path, *PATIENT) as listener, Relay(listener.port, treat) as relay:
+    with unrelated, Listener("spead", "--out", path, *PATIENT) as listener, Relay(listener.port, treat) as relay:
         disturb(listener.port)
         spead2_sends(relay.port, size=size, heaps=heaps)
         ended = listener.end().succeeded()
@@ -301,7 +301,7 @@ def refused(*arguments, **options):
     ],
     ids=lambda value: " ".join(map(str, value)) if value and str(value[0]).startswith("--") else None,
 )
-def test_settings_that_cannot_work_are_refused_at_once(arguments, words):
+def test_unworkable_settings_are_refused_at_once(arguments, words):
     line = refused("--listen", f"127.0.0.1:{free_port()}", *arguments)
     assert all(word in line for word in words), line
 
@@ -314,7 +314,7 @@ def test_settings_that_cannot_work_are_refused_at_once(arguments, words):
         ("--compress", "gzip", "expected none, lz4 or zstd"),
     ],
 )
-def test_names_that_nothing_has_are_refused_as_arguments(flag, value, words):
+def test_unknown_names_are_refused_as_arguments(flag, value, words):
     end = run("record", "--discard", "--listen", f"127.0.0.1:{free_port()}", flag, value)
     assert end.code == 2 and all(word in end.stderr for word in (value, flag, words)), end.stderr
 
@@ -340,10 +340,10 @@ def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
     ],
     ids=["samples", "channels", "odd-bytes", "items", "packets", "bytes"],
 )
-def test_heaps_that_cannot_be_such_shots_are_refused(arguments, sender, words):
+def test_heaps_that_do_not_fit_the_settings_are_refused(arguments, sender, words):
     with Listener("spead", "--discard", *arguments) as listener:
         spead2_sends(listener.port, **sender)
-        line = listener.end_when_all_is_taken().refused()
+        line = listener.end_when_drained().refused()
     assert all(word in line for word in words), line
 
 
@@ -363,15 +363,15 @@ def send_all(port, datagrams):
     ],
     ids=["irregular", "never-whole", "no-spead"],
 )  # fmt: skip
-def test_what_cannot_be_understood_is_said_in_one_line(datagrams, words):
+def test_unreadable_senders_are_reported_in_one_line(datagrams, words):
     with Listener("spead", "--discard") as listener:
         send_all(listener.port, datagrams)
-        line = listener.end_when_all_is_taken().refused()
+        line = listener.end_when_drained().refused()
     assert all(word in line for word in words), line
 
 
 @pytest.mark.parametrize("framing", ["spead", "udp"])
-def test_a_recorder_says_when_it_listens(tmp_path, framing):
+def test_a_recorder_reports_when_it_listens(tmp_path, framing):
     """To people, to programs that read the progress, and to a service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
@@ -389,7 +389,7 @@ def test_a_recorder_says_when_it_listens(tmp_path, framing):
 
 
 @pytest.mark.parametrize("framing", ["spead", "udp"])
-def test_a_run_to_which_nothing_comes_ends_by_its_idle_time(tmp_path, framing):
+def test_a_run_without_packets_ends_by_its_idle_time(tmp_path, framing):
     """Learned or described: the idle time counts from when it listens, and the address is named."""
     with Listener(framing, "--out", tmp_path / "run.h5", "--idle-s", 0.2, *PATIENT) as listener:
         ended = listener.end()
@@ -397,7 +397,7 @@ def test_a_run_to_which_nothing_comes_ends_by_its_idle_time(tmp_path, framing):
     assert f"127.0.0.1:{listener.port}" in ended.stderr and "is the sender on" in ended.stderr, ended.stderr
 
 
-def test_a_sender_that_is_restarted_gives_no_number_twice(tmp_path):
+def test_a_restarted_sender_yields_no_duplicate_numbers(tmp_path):
     path, size, shots = tmp_path / "run.h5", 3000, 20
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender, Listener("spead", "--out", path, "--shots", shots, "--timeout-ms", 20) as listener:
@@ -424,7 +424,7 @@ def test_a_sender_that_is_restarted_gives_no_number_twice(tmp_path):
     balanced(ended, recording)
 
 
-def test_strangers_cannot_keep_a_run_from_ending(tmp_path):
+def test_unrelated_packets_do_not_keep_a_run_alive(tmp_path):
     """Packets that belong to nothing are no sign that the sender is still there."""
 
     def heap(number):
@@ -434,16 +434,16 @@ def test_strangers_cannot_keep_a_run_from_ending(tmp_path):
         ]
         return b"".join(item.to_bytes(8, "big") for item in items) + bytes(1000)
 
-    sender, stranger = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    sender, unrelated = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
     arguments = ("--out", tmp_path / "run.h5", "--idle-s", 1)
-    with sender, stranger, Listener("spead", *arguments) as recorder:
+    with sender, unrelated, Listener("spead", *arguments) as recorder:
         to = ("127.0.0.1", recorder.port)
         for number in range(1, 21):
             sender.sendto(heap(number), to)
-            stranger.sendto(b"stranger", to)
+            unrelated.sendto(b"unrelated", to)
 
         def ended_meanwhile():
-            stranger.sendto(b"stranger", to)
+            unrelated.sendto(b"unrelated", to)
             return recorder.popen.poll() is not None
 
         until(ended_meanwhile, what="the end of a run whose sender is silent, while strangers go on")
@@ -452,7 +452,7 @@ def test_strangers_cannot_keep_a_run_from_ending(tmp_path):
     assert sum(ended["packet_drops"].values()) > 10, f"strangers were heard: {ended}"
 
 
-def test_forged_senders_do_not_keep_the_honest_one_from_being_learned(tmp_path):
+def test_forged_senders_do_not_prevent_learning_the_real_one(tmp_path):
     """Each of them sends the beginning of a heap, and nothing more."""
     size, shots = 3000, 3
     with contextlib.ExitStack() as stack:
@@ -470,13 +470,13 @@ def test_forged_senders_do_not_keep_the_honest_one_from_being_learned(tmp_path):
     assert ended["shots_complete"] == shots, ended
 
 
-def test_strangers_do_not_end_the_wait_for_a_sender(tmp_path):
+def test_unrelated_senders_do_not_end_the_wait_for_a_sender(tmp_path):
     """Neither one that is refused nor more packets than are kept while nobody is understood."""
     size, shots = 3000, 3
     path = tmp_path / "run.h5"
     with (
         Listener("spead", "--out", path, "--shots", shots, *PATIENT, json=False) as listener,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unrelated,
     ):
         said = listener.popen.stderr
         assert said.readline() == f"listening on 127.0.0.1:{listener.port}\n"
@@ -484,12 +484,12 @@ def test_strangers_do_not_end_the_wait_for_a_sender(tmp_path):
         send_all(listener.port, [packet(1, size, at, bytes(length)) for at, length in irregular])
         line = said.readline()
         assert "irregular lengths; waiting for other senders" in line, line
-        stranger.connect(("127.0.0.1", listener.port))
+        unrelated.connect(("127.0.0.1", listener.port))
         for number in range(110_000):
             if number % 100 == 0:
-                listener.room()
-            stranger.send(b"noise")
-        listener.room()
+                listener.wait_for_space()
+            unrelated.send(b"noise")
+        listener.wait_for_space()
         heaps = [packet(heap, size, at, data) for heap in range(shots) for at, data in pieces(size)]
         send_all(listener.port, heaps)
         ended = listener.end()

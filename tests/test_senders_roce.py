@@ -9,10 +9,10 @@ import subprocess
 
 import numpy as np
 import pytest
-from needs import NETWORK_TOOLS, need_root
+from requirements import NETWORK_TOOLS, need_root
 from scapy.utils import RawPcapReader
 from senders.faults import Faults
-from senders.listen import Heard, Listener, no_drops_but, spead2_sends
+from senders.listen import ExpectedBytes, Listener, no_drops_but, spead2_sends
 from senders.roce import (
     ROCE_PORT,
     Bridge,
@@ -65,7 +65,7 @@ def keys(sender):
 # --- ud ----------------------------------------------------------------------------------------------
 
 
-class UdHeard:
+class ExpectedUdPackets:
     """Which packets of which shots arrive, in a list of frames some of which are damaged."""
 
     def __init__(self, frames, damaged, first, packets):
@@ -95,7 +95,7 @@ class UdHeard:
 
 @BOTH
 @SEEDS
-def test_the_books_have_exactly_what_scapy_sent(cable, wire, tmp_path, family, seed):
+def test_counters_match_exactly_what_scapy_sent(cable, wire, tmp_path, family, seed):
     path = tmp_path / "run.h5"
     sender = UdSender(endpoint(cable, wire, family), *[(32, 500), (8, 1000), (96, 340)][seed])
     damaged = set()
@@ -109,25 +109,25 @@ def test_the_books_have_exactly_what_scapy_sent(cable, wire, tmp_path, family, s
     frames = faults.of([frame for shot in shots[:-1] for frame in shot]) + shots[-1]
     with listener(cable, "ud", path, *shape(sender), *keys(sender), "--window", 8, family=family) as recorder:
         wire.send(frames)
-        ended = recorder.took(len(frames)).interrupt().succeeded()
-    heard = UdHeard(frames, damaged, FIRST, sender.packets)
-    assert heard.damaged == faults.corrupted > 0 and faults.lost > 0
+        ended = recorder.wait_for_packets(len(frames)).interrupt().succeeded()
+    oracle = ExpectedUdPackets(frames, damaged, FIRST, sender.packets)
+    assert oracle.damaged == faults.corrupted > 0 and faults.lost > 0
     recording = Recording(path)
-    heard.check(recording, sender)
+    oracle.check(recording, sender)
     assert ended["packets"] == len(frames), ended
-    no_drops_but(ended, repeated=heard.repeated, bad_icrc=heard.damaged)
+    no_drops_but(ended, repeated=oracle.repeated, bad_icrc=oracle.damaged)
     assert ended["packets_missing"] == faults.lost + faults.corrupted, ended
     doubled = int(recording.tables[0]["duplicate"].sum())
     assert doubled == ended["packet_drops"].get("duplicate", 0), "each in the row of its shot"
     icrc = ended["icrc"]
-    assert icrc["bad"] == heard.damaged and icrc["unverified"] == 0, icrc
-    assert icrc["good"] + icrc["solved"] == len(frames) - heard.damaged, icrc
+    assert icrc["bad"] == oracle.damaged and icrc["unverified"] == 0, icrc
+    assert icrc["good"] + icrc["solved"] == len(frames) - oracle.damaged, icrc
     balanced(ended, recording)
     verify(path)
 
 
 @BOTH
-def test_packets_with_a_wrong_key_or_for_another_queue_pair_are_not_taken(cable, wire, tmp_path, family):
+def test_packets_with_a_wrong_key_or_queue_pair_are_dropped(cable, wire, tmp_path, family):
     path = tmp_path / "run.h5"
     right = UdSender(endpoint(cable, wire, family))
     others = [UdSender(right.endpoint, q_key=0x11223345), UdSender(right.endpoint, qp=0x2B68)]
@@ -138,7 +138,7 @@ def test_packets_with_a_wrong_key_or_for_another_queue_pair_are_not_taken(cable,
             frames += list(other.frames(number + 5))
     with listener(cable, "ud", path, *shape(right), *keys(right), family=family) as recorder:
         wire.send(frames)
-        ended = recorder.took(len(frames)).interrupt().succeeded()
+        ended = recorder.wait_for_packets(len(frames)).interrupt().succeeded()
     recording = Recording(path)
     assert recording.numbers() == list(range(10)) and ended["shots_complete"] == 10, ended
     no_drops_but(ended, unknown_stream=2 * 10 * right.packets)
@@ -147,7 +147,7 @@ def test_packets_with_a_wrong_key_or_for_another_queue_pair_are_not_taken(cable,
 
 
 @BOTH
-def test_a_second_sender_with_the_right_keys_is_not_taken_for_the_first(cable, wire, tmp_path, family):
+def test_a_second_sender_with_the_right_keys_is_dropped(cable, wire, tmp_path, family):
     path = tmp_path / "run.h5"
     first = UdSender(endpoint(cable, wire, family), seed=1)
     second = UdSender(endpoint(cable, wire, family, port=50000), seed=2)
@@ -157,9 +157,11 @@ def test_a_second_sender_with_the_right_keys_is_not_taken_for_the_first(cable, w
         frames += list(second.frames(number + 1))
     with listener(cable, "ud", path, *shape(first), *keys(first), family=family) as recorder:
         wire.send(frames)
-        ended = recorder.took(len(frames)).interrupt().succeeded()
+        ended = recorder.wait_for_packets(len(frames)).interrupt().succeeded()
     recording = Recording(path)
-    UdHeard([f for number in range(10) for f in first.frames(number)], (), 0, first.packets).check(recording, first)
+    ExpectedUdPackets([f for number in range(10) for f in first.frames(number)], (), 0, first.packets).check(
+        recording, first
+    )
     no_drops_but(ended, unknown_stream=10 * first.packets)
     balanced(ended, recording)
     verify(path)
@@ -179,7 +181,7 @@ def test_two_senders_are_two_links_of_one_event(cable, wire, tmp_path):
     flags = ("--links", 2, "--pool", "64MiB")
     with listener(cable, "ud", path, *shape(senders[0]), *keys(senders[0]), *flags) as recorder:
         wire.send(frames)
-        ended = recorder.took(len(frames)).interrupt().succeeded()
+        ended = recorder.wait_for_packets(len(frames)).interrupt().succeeded()
     recording = Recording(path)
     assert ended["shots_complete"] == 23 and ended["shots_partial"] == 1, ended
     for link, sender in enumerate(senders):
@@ -205,15 +207,15 @@ def test_a_capture_of_shots_is_replayed_into_a_recording(cable, wire, tmp_path, 
     write_pcap(capture, frames)
     with listener(cable, "ud", path, *shape(sender), *keys(sender), family=family) as recorder:
         wire.replay(capture)
-        ended = recorder.took(len(frames)).interrupt().succeeded()
+        ended = recorder.wait_for_packets(len(frames)).interrupt().succeeded()
     recording = Recording(path)
-    UdHeard(frames, (), 0, sender.packets).check(recording, sender)
+    ExpectedUdPackets(frames, (), 0, sender.packets).check(recording, sender)
     assert ended["shots_complete"] == 15 and ended["packets"] == len(frames) and not ended["packet_drops"], ended
     balanced(ended, recording)
     verify(path)
 
 
-def test_what_tcpdump_captured_of_spead2_is_replayed_into_the_same_recording(cable, wire, tmp_path):
+def test_a_tcpdump_capture_of_spead2_gives_the_same_recording(cable, wire, tmp_path):
     need_root("tcpreplay", "tcpdump")
     port, size = 7148, 200_000
     paths = [tmp_path / "live.h5", tmp_path / "replayed.h5"]
@@ -272,7 +274,7 @@ def replayed(cable, frames, path, *arguments):
     write_pcap(capture, frames)
     with Wire(cable) as wire, listener(cable, "hsb", path, *arguments) as recorder:
         wire.replay(capture)
-        return recorder.took(len(frames)).interrupt().succeeded()
+        return recorder.wait_for_packets(len(frames)).interrupt().succeeded()
 
 
 def check_frames(path, ended, frames, shots, *, first=None):
@@ -299,7 +301,7 @@ EMULATOR = pytest.mark.parametrize(
 
 @EMULATOR
 @pytest.mark.parametrize("pages", [None, 4])
-def test_a_captured_bridges_frames_are_those_that_were_served(captured, tmp_path, name, served, pages):
+def test_captured_bridge_frames_match_the_served_file(captured, tmp_path, name, served, pages):
     cable, captures = captured
     frames, path = captures[name], tmp_path / "run.h5"
     arguments = () if pages is None else ("--pages", pages)
@@ -315,7 +317,7 @@ def test_a_captured_bridges_frames_are_those_that_were_served(captured, tmp_path
 
 
 @pytest.mark.parametrize("skipped", [0, 1, 2, 3])
-def test_a_ring_is_joined_in_any_page(captured, tmp_path, skipped):
+def test_a_ring_is_joined_at_any_page(captured, tmp_path, skipped):
     cable, captures = captured
     frames, path = captures["hsb_separate_odd10007"], tmp_path / "run.h5"
     written = list(Written(frames).frames())[skipped:]
@@ -363,11 +365,11 @@ def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
     ended = replayed(cable, sent, path, "--window", 8, *arguments)
     recording = Recording(path)
     start = recording.numbers()[0]
-    heard = Heard([(start + number, *rest) for number, *rest in pieces], size)
-    heard.check(recording, packets)
+    oracle = ExpectedBytes([(start + number, *rest) for number, *rest in pieces], size)
+    oracle.check(recording, packets)
     assert ended["packets"] == len(sent) and ended["icrc"]["bad"] == bad == faults.corrupted, ended
-    no_drops_but(ended, repeated=heard.repeated, bad_icrc=bad)
-    assert ended["packets_missing"] == faults.lost + faults.corrupted == heard.missing(packets), ended
+    no_drops_but(ended, repeated=oracle.repeated, bad_icrc=bad)
+    assert ended["packets_missing"] == faults.lost + faults.corrupted == oracle.missing(packets), ended
     for row, (_, _, stamp, _) in enumerate(Written(frames).frames()):
         whole = recording.presence(0)[row][-1]
         assert recording.tables[0][row]["stamp_tai_ns"] == (stamp if whole else 0), row
@@ -377,7 +379,7 @@ def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
 
 @SEEDS
 @EMULATOR
-def test_what_a_captured_bridge_lost_on_the_way_is_told(captured, tmp_path, name, served, seed):
+def test_losses_from_a_captured_bridge_are_reported(captured, tmp_path, name, served, seed):
     cable, captures = captured
     frames = captures[name]
     size, packets = (65_536, 47) if served == "served.bin" else (10_007, 9)
@@ -404,14 +406,14 @@ def test_frames_of_any_size_in_rings_of_any_length_are_learned(cable, wire, tmp_
     check_frames(path, ended, frames, shots, first=shape.get("first_page", 0))
 
 
-def test_faults_in_a_ring_of_16_large_pages_are_told(cable, wire, tmp_path):
+def test_faults_in_a_ring_of_16_large_pages_are_reported(cable, wire, tmp_path):
     need_root("tcpreplay")
     bridge = Bridge(endpoint(cable, wire, 4, port=12288), 300_000, 8192, 16, psn=0xFFF80, first_page=3)
     frames = [frame for number in range(26) for frame in bridge.frames(number)]
     hsb_with_faults(cable, frames, tmp_path / "run.h5", 5, len(frames) // 26, 300_000, "--pages", 16)
 
 
-def test_a_ring_of_one_page_needs_to_be_told_and_is_then_received(cable, wire, tmp_path):
+def test_a_ring_of_one_page_is_received_only_with_the_pages_flag(cable, wire, tmp_path):
     need_root("tcpreplay")
     path = tmp_path / "run.h5"
     bridge = Bridge(endpoint(cable, wire, 4, port=12288), 20_000, pages=1)
@@ -427,7 +429,7 @@ def test_a_ring_of_one_page_needs_to_be_told_and_is_then_received(cable, wire, t
     check_frames(path, ended, frames, [(bridge.data(number), bridge.stamp(number)) for number in range(12)], first=0)
 
 
-def test_a_second_bridge_and_packets_of_other_kinds_change_nothing_but_counts(cable, wire, tmp_path):
+def test_a_second_bridge_and_other_packets_change_only_counters(cable, wire, tmp_path):
     need_root("tcpreplay")
     path = tmp_path / "run.h5"
     bridge = Bridge(endpoint(cable, wire, 4, port=12288), 20_000)
@@ -441,9 +443,9 @@ def test_a_second_bridge_and_packets_of_other_kinds_change_nothing_but_counts(ca
     for number in range(12):
         frames += list(bridge.frames(number))
         # The first one that comes is followed: the others begin when the bridge is known.
-        strangers = [frame for other in others for frame in other.frames(number)] if number > 4 else []
-        strangers += list(probe.frames(number))
-        frames, foreign = frames + strangers, foreign + len(strangers)
+        unrelated = [frame for other in others for frame in other.frames(number)] if number > 4 else []
+        unrelated += list(probe.frames(number))
+        frames, foreign = frames + unrelated, foreign + len(unrelated)
     ended = replayed(cable, frames, path)
     recording = Recording(path)
     assert recording.numbers() == list(range(12)) and ended["shots_complete"] == 12, ended

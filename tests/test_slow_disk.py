@@ -35,7 +35,7 @@ def proven(path, ended):
 
 
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
-def test_a_drive_that_is_fast_enough_loses_nothing(fault_drive, in_flight):
+def test_a_fast_enough_drive_loses_nothing(fault_drive, in_flight):
     # The pool has 256 slots: room for a second in which the drive, or its processor, does something else.
     shots, flags = 320, ("--in-flight", in_flight, "--pool", "16MiB")
     with Probe(*SHAPE) as probe, Run(probe, fault_drive, 240, 300, "--shots", shots, *flags) as recorder:
@@ -48,14 +48,14 @@ def test_a_drive_that_is_fast_enough_loses_nothing(fault_drive, in_flight):
 
 
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
-def test_a_drive_that_is_too_slow_gets_what_it_takes_and_the_rest_is_named(fault_drive, in_flight):
+def test_a_slow_drive_stores_what_it_can_and_names_the_rest(fault_drive, in_flight):
     flags = ("--in-flight", in_flight, "--pool", "4MiB", "--capacity", 1000, "--progress")
     with Probe(*SHAPE) as probe, Run(probe, fault_drive, 360, 120, *flags) as recorder:
         progress = Progress(recorder)
         progress.wait_for("shots_dropped", 40)
         # It goes on as it does.
-        progress.wait_for("rows", progress.now("rows") + 40)
-        progress.wait_for("shots_dropped", progress.now("shots_dropped") + 40)
+        progress.wait_for("rows", progress.latest("rows") + 40)
+        progress.wait_for("shots_dropped", progress.latest("shots_dropped") + 40)
         ended = recorder.interrupt().succeeded()
     recording = proven(recorder.path, ended)
     assert ended["drops"]["sink_busy"] >= 80, ended

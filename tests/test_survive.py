@@ -11,9 +11,9 @@ import time
 
 import h5py
 import pytest
+from file_state import visible, wait_for_rows
 from forge import Eavesdropper, Forger, Target
-from needs import need_root
-from watching import visible, wait_for_rows
+from requirements import need_root
 
 from common import (
     LOST,
@@ -76,7 +76,7 @@ MOMENTS = [0, *(pytest.param(moment, marks=pytest.mark.long) for moment in range
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_recorder_leaves_a_file_that_shows_only_right_shots(tmp_path, moment):
+def test_a_killed_recorder_leaves_a_file_with_only_valid_shots(tmp_path, moment):
     path = tmp_path / "run.h5"
     least = random.Random(moment).randint(1, 200)
     faults = ["--loss", 0.01, "--reorder", 0.01, "--seed", moment]
@@ -91,7 +91,7 @@ def test_a_killed_recorder_leaves_a_file_that_shows_only_right_shots(tmp_path, m
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_recorder_under_load_has_every_number_in_a_row_or_in_losses(tmp_path, moment):
+def test_a_recorder_killed_under_load_accounts_for_every_number(tmp_path, moment):
     path = tmp_path / "run.h5"
     flags = ["--gbps", 1, "--samples", 8, "--capacity", 20_000, "--out", path]  # one packet is one shot
     with Probe("--loss", 0.01, "--seed", moment) as probe, Recorder(probe, *flags) as recorder:
@@ -101,7 +101,7 @@ def test_a_killed_recorder_under_load_has_every_number_in_a_row_or_in_losses(tmp
     assert run("verify", path, "--json").succeeded()["verified"]
 
 
-def test_a_recorder_killed_before_its_first_shot_leaves_a_file_that_opens(tmp_path):
+def test_a_recorder_killed_before_the_first_shot_leaves_a_file(tmp_path):
     path = tmp_path / "run.h5"
     flags = ["--external-trigger", "--samples", 500, "--capacity", 100, "--out", path]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
@@ -113,7 +113,7 @@ def test_a_recorder_killed_before_its_first_shot_leaves_a_file_that_opens(tmp_pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_recorder_ends_with_everything_received_in_the_file(tmp_path, number):
+def test_an_interrupted_recorder_stores_everything_received(tmp_path, number):
     path = tmp_path / "run.h5"
     with Probe() as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
         wait_for_rows(path, 50)
@@ -129,7 +129,7 @@ def test_an_interrupted_recorder_ends_with_everything_received_in_the_file(tmp_p
     assert path.stat().st_size < 1.2 * len(recording.numbers()) * 2 * SLOT + (4 << 20), "room that was not used stays"
 
 
-def test_the_first_signal_asks_for_an_orderly_end_and_the_second_ends_at_once(tmp_path):
+def test_the_first_signal_ends_in_order_and_the_second_at_once(tmp_path):
     for signals, code in ([signal.SIGTERM], 1), ([signal.SIGINT, signal.SIGTERM], 130):
         path = tmp_path / f"{len(signals)}.h5"
         with Process("record", "--listen", "127.0.0.1:0", "--framing", "udp", "--out", path) as recorder:
@@ -142,7 +142,7 @@ def test_the_first_signal_asks_for_an_orderly_end_and_the_second_ends_at_once(tm
         assert ("no shot came" in ended.stderr) == (code == 1), "the orderly one says what it lacked"
 
 
-def test_a_run_of_some_seconds_ends_by_itself(tmp_path):
+def test_a_run_with_a_duration_ends_on_time(tmp_path):
     path = tmp_path / "run.h5"
     seconds = 3  # longer than a machine stands still: so shots come
     with Probe() as probe:
@@ -153,7 +153,7 @@ def test_a_run_of_some_seconds_ends_by_itself(tmp_path):
     verify(path)
 
 
-def test_a_full_file_ends_the_run_and_what_came_later_is_named(tmp_path):
+def test_a_full_file_ends_the_run_and_names_later_shots(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
         end = record(probe, *CALM, "--capacity", 40, "--seconds", 1000, "--out", path)
@@ -167,7 +167,7 @@ def test_a_full_file_ends_the_run_and_what_came_later_is_named(tmp_path):
     verify(path)
 
 
-def test_a_new_recorder_takes_the_probe_over_from_a_killed_one(tmp_path):
+def test_a_new_recorder_takes_over_from_a_killed_one(tmp_path):
     first, second = tmp_path / "first.h5", tmp_path / "second.h5"
     with Probe() as probe:
         with Recorder(probe, *ENDLESS, "--out", first) as recorder:
@@ -186,7 +186,7 @@ def test_a_new_recorder_takes_the_probe_over_from_a_killed_one(tmp_path):
     verify(first, finished=False)
 
 
-def test_a_stopped_recorder_names_what_it_slept_through(tmp_path):
+def test_a_stopped_recorder_names_the_shots_it_missed(tmp_path):
     path = tmp_path / "run.h5"
     flags = ["--rate-hz", 1000, "--samples", SAMPLES, "--capacity", 20_000, "--receive-buffer", "1MiB", "--out", path]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
@@ -216,7 +216,7 @@ def next_shot(probe):
 
 
 @pytest.mark.parametrize("policy", ["drop-newest", "drop-oldest"])
-def test_shots_that_a_stalled_drive_cannot_take_are_named_by_policy(drive, policy):
+def test_a_stalled_drive_drops_named_shots_by_policy(drive, policy):
     folder = drive(100)
     path = folder / "run.h5"
     flags = ["--rate-hz", 400, "--samples", SAMPLES, "--capacity", 2000, "--policy", policy, "--in-flight", 4]
@@ -259,7 +259,7 @@ def runs(numbers):
     return found
 
 
-def test_a_drive_without_room_is_refused_before_the_run(drive):
+def test_a_drive_without_space_is_refused_before_the_run(drive):
     folder = drive(8)
     path = folder / "run.h5"
     with Probe() as probe:
@@ -285,7 +285,7 @@ def test_a_full_tmpfs_is_refused_before_the_run(tmp_path):
         command("umount", folder)
 
 
-def test_a_recording_onto_a_file_system_in_memory_works_too(tmp_path):
+def test_a_recording_on_tmpfs_works(tmp_path):
     need_root("mount")
     folder = tmp_path / "memory"
     folder.mkdir()
@@ -300,7 +300,7 @@ def test_a_recording_onto_a_file_system_in_memory_works_too(tmp_path):
         command("umount", folder)
 
 
-def test_writes_that_fail_in_mid_run_are_counted_and_the_file_stays_true(tmp_path):
+def test_failed_writes_are_counted_and_the_file_stays_valid(tmp_path):
     path = tmp_path / "run.h5"
 
     def ignore():
@@ -334,7 +334,7 @@ def test_writes_that_fail_in_mid_run_are_counted_and_the_file_stays_true(tmp_pat
 # --- refusals ----------------------------------------------------------------------------------------
 
 
-def test_a_file_that_exists_is_not_touched_without_force(tmp_path):
+def test_an_existing_file_is_replaced_only_with_force(tmp_path):
     path = tmp_path / "run.h5"
     path.write_text("dear data")
     with Probe() as probe:
@@ -346,7 +346,7 @@ def test_a_file_that_exists_is_not_touched_without_force(tmp_path):
     verify(path)
 
 
-def test_a_recording_under_way_is_not_replaced_even_with_force(tmp_path):
+def test_a_recording_in_progress_is_not_replaced_even_with_force(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe, Probe() as other, Recorder(probe, *ENDLESS, "--out", path) as recorder:
         wait_for_rows(path, 5)
@@ -357,13 +357,13 @@ def test_a_recording_under_way_is_not_replaced_even_with_force(tmp_path):
     verify(path)
 
 
-def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path):
+def test_a_missing_folder_is_one_clear_error(tmp_path):
     with Probe() as probe:
         message = record(probe, "--shots", 10, "--out", tmp_path / "nowhere" / "run.h5").refused()
     assert "nowhere" in message and "directory" in message, message
 
 
-def test_a_folder_without_rights_is_one_clear_error(tmp_path):
+def test_a_folder_without_permission_is_one_clear_error(tmp_path):
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o555)
 
@@ -415,7 +415,7 @@ SETTINGS_THAT_CANNOT_BE = [
 ]
 
 
-def test_settings_that_cannot_be_are_refused_in_words(tmp_path):
+def test_impossible_settings_are_refused(tmp_path):
     with Probe() as probe:
         for flags, words in SETTINGS_THAT_CANNOT_BE:
             count = () if "--shots" in flags else ("--shots", 10)
@@ -430,13 +430,13 @@ def test_a_probes_clock_drifts_by_a_thousandth_at_most(ppb):
     assert ended.code == 2 and f"{ppb} is not in -1000000..=1000000" in ended.stderr, ended.stderr
 
 
-def test_a_probe_of_more_links_than_a_run_has_is_told_how_many_there_may_be():
+def test_too_many_links_are_refused_with_the_allowed_range():
     with Probe("--links", 9, "--channels", 1, "--samples", 100) as probe:
         message = record(probe, "--discard", "--shots", 1).refused()
         assert "9 links" in message and "--links from 1 to 8, found 9" in message, message
 
 
-def test_what_a_probe_says_of_its_samples_is_not_contradicted(tmp_path):
+def test_flags_that_contradict_the_probes_samples_are_refused(tmp_path):
     with Probe("--links", 1, "--channels", 16, "--samples", 100) as probe:
         right = [
             "--channels",
@@ -454,7 +454,7 @@ def test_what_a_probe_says_of_its_samples_is_not_contradicted(tmp_path):
         assert record(probe, "--shots", 1, "--discard", *right).succeeded()["shots_complete"] == 1
 
 
-def test_a_configuration_file_is_obeyed_and_its_mistakes_are_named(tmp_path):
+def test_a_configuration_file_is_applied_and_errors_are_named(tmp_path):
     path, settings = tmp_path / "run.h5", tmp_path / "run.toml"
     settings.write_text(f'out = "{path}"\nshots = 15\nsamples = 200\nrate_hz = 1000\n')
     with Probe() as probe:
@@ -466,7 +466,7 @@ def test_a_configuration_file_is_obeyed_and_its_mistakes_are_named(tmp_path):
     verify(path)
 
 
-def test_what_is_no_recording_is_not_verified(tmp_path):
+def test_a_file_that_is_no_recording_is_not_verified(tmp_path):
     path = tmp_path / "run.h5"
     path.write_bytes(os.urandom(10_000))
     assert str(path) in run("verify", path).refused()
@@ -479,7 +479,7 @@ def test_what_is_no_recording_is_not_verified(tmp_path):
 # --- a second sender ---------------------------------------------------------------------------------
 
 
-def test_a_second_sender_changes_nothing_but_the_counts(tmp_path):
+def test_a_second_sender_changes_only_the_counters(tmp_path):
     path = tmp_path / "run.h5"
     random_bytes = random.Random(5).randbytes
     rounds = 60
@@ -522,7 +522,7 @@ def behind_the_last(path, recorder):
     return recorder.interrupt().succeeded()
 
 
-def test_plain_udp_from_a_second_sender_changes_nothing_but_the_counts(tmp_path):
+def test_plain_udp_from_a_second_sender_changes_only_counters(tmp_path):
     path = tmp_path / "run.h5"
     rounds = 50
     flags = (*ENDLESS, "--framing", "udp", "--out", path)
@@ -543,7 +543,7 @@ def test_plain_udp_from_a_second_sender_changes_nothing_but_the_counts(tmp_path)
     verify(path)
 
 
-def test_what_is_no_file_is_not_replaced_even_with_force(tmp_path):
+def test_a_non_regular_file_is_not_replaced_even_with_force(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with Probe() as probe:
@@ -553,7 +553,7 @@ def test_what_is_no_file_is_not_replaced_even_with_force(tmp_path):
     assert (tmp_path / "fifo").is_fifo() and (tmp_path / "link").is_symlink()
 
 
-def test_a_recorder_whose_probe_is_taken_over_ends_and_says_so(tmp_path):
+def test_a_recorder_ends_with_a_warning_when_its_probe_is_taken(tmp_path):
     with Probe() as probe, Recorder(probe, *ENDLESS, "--out", tmp_path / "first.h5") as first:
         wait_for_rows(tmp_path / "first.h5", 20)
         flags = (*CALM, "--shots", 50, "--take-over", "--out", tmp_path / "second.h5")
@@ -566,7 +566,7 @@ def test_a_recorder_whose_probe_is_taken_over_ends_and_says_so(tmp_path):
     verify(tmp_path / "second.h5")
 
 
-def test_a_disk_that_is_full_behind_standard_output_is_one_clear_error():
+def test_a_full_disk_at_standard_output_is_one_clear_error():
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
             [PROGRAM, "plan"], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE
@@ -578,7 +578,7 @@ def test_a_disk_that_is_full_behind_standard_output_is_one_clear_error():
 # --- probes that fall silent -------------------------------------------------------------------------
 
 
-def test_a_killed_probe_ends_the_run_with_a_warning_and_a_valid_file(silent):
+def test_a_killed_probe_ends_the_run_with_a_valid_file(silent):
     _, (path, recorder), _ = silent
     ended = recorder.end().cut_off("probe-lost")
     assert ended["shots_sent"] is None and ended["shots_complete"] >= 60, ended
@@ -589,7 +589,7 @@ def test_a_killed_probe_ends_the_run_with_a_warning_and_a_valid_file(silent):
     verify(path)
 
 
-def test_a_probe_that_is_not_there_is_one_clear_error(silent):
+def test_a_missing_probe_is_one_clear_error(silent):
     address, _, recorder = silent
     message = recorder.end().refused()
     assert address in message and "answer" in message, message

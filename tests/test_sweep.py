@@ -7,7 +7,7 @@ import struct
 import sys
 
 import pytest
-from needs import need_root
+from requirements import need_root
 
 from common import PATIENCE, ROOT, Probe, Process, command, run
 
@@ -70,7 +70,7 @@ def conserved(point):
 # --- points ------------------------------------------------------------------------------------------
 
 
-def test_a_network_sweep_has_every_point_and_its_counts_add_up(measured):
+def test_a_network_sweep_has_every_point_with_balanced_counts(measured):
     files, found, _, _ = measured
     asked = [(f, n, hz, 0) for f in ("ud", "udp") for n in (500, 1000) for hz in (200, 400)]
     assert [(p["framing"], p["samples"], p["f_ext_hz"], p["link"]) for p in found["point"]] == asked
@@ -82,7 +82,7 @@ def test_a_network_sweep_has_every_point_and_its_counts_add_up(measured):
     assert found["end"][0]["interrupted"] is False and by_kind(files[0].read_text()) == found
 
 
-def test_the_header_says_on_which_machine_and_with_what(measured):
+def test_the_header_describes_the_machine_and_settings(measured):
     header = measured[1]["header"][0]
     assert header["sweep"] == "network" and header["emulated"] and header["by"] == "trigger" and header["links"] == 1
     assert header["cores"] >= 1 and header["receive_buffer_bytes"] > 0 and header["seconds"] == 0.1, header
@@ -90,7 +90,7 @@ def test_the_header_says_on_which_machine_and_with_what(measured):
     assert header["sample_rate_hz"] == 40_000_000 and header["shot_overhead_s"] == pytest.approx(1.85e-6), header
 
 
-def test_a_trigger_that_is_too_fast_is_missed_every_second_time_and_counted():
+def test_every_second_trigger_above_the_highest_rate_is_missed():
     # 16000 samples occupy the device for 401.85 us: 2488 Hz at most.
     flags = ["--samples", 16_000, "--framing", "ud", "--f-ext", 3000, "--repeats", 1, "--pool", "64MiB"]
     (point,) = lines(run("sweep", "network", *flags, "--json", "--seconds", 0.1))["point"]
@@ -100,7 +100,7 @@ def test_a_trigger_that_is_too_fast_is_missed_every_second_time_and_counted():
         assert counts["triggers_missed"] >= counts["shots_taken"] - 1, counts
 
 
-def test_links_are_counted_each_by_itself():
+def test_links_are_counted_separately():
     found = lines(sweep("network", "--links", 2, "--samples", 500, "--framing", "udp", "--f-ext", 200, "--repeats", 1))
     assert [point["link"] for point in found["point"]] == [0, 1]
     for point in found["point"]:
@@ -110,7 +110,7 @@ def test_links_are_counted_each_by_itself():
 
 
 @pytest.mark.parametrize("points", [1, pytest.param(13, marks=pytest.mark.long)])
-def test_the_default_frequencies_are_those_of_the_device_and_the_shape(points):
+def test_default_frequencies_follow_from_the_device_and_shape(points):
     """Which frequencies lie between is proven in the crate; here, that they are those of this device and shape."""
     flags = ["--samples", 16_000, "--framing", "ud", "--repeats", 1, "--pool", "64MiB", "--seconds", 0.02]
     highest = 1 / 401.85e-6
@@ -124,7 +124,7 @@ def test_the_default_frequencies_are_those_of_the_device_and_the_shape(points):
     assert points < 13 or hz[-1] == pytest.approx(1.25 * highest, rel=0.01), hz
 
 
-def test_losses_on_the_way_are_counted_at_a_real_probe_that_times_itself():
+def test_losses_are_counted_with_a_self_timed_probe():
     with Probe("--loss", 0.02, "--seed", 7, "--links", 1) as probe:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--by", "rate", "--samples", 500, "--framing", "ud"]
         found = lines(run("sweep", "network", *flags, *ALIVE, "--f-ext", 200, "--repeats", 1, "--json"))
@@ -138,7 +138,7 @@ def test_losses_on_the_way_are_counted_at_a_real_probe_that_times_itself():
     assert sum(counts["packets_missing"] for counts in runs) >= sent["faults"]["lost"] > 0, sent
 
 
-def test_the_frequency_of_ones_own_generator_is_taken_as_said():
+def test_the_frequency_of_an_external_generator_is_used_as_given():
     with Probe("--trigger-hz", 300) as probe:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--f-ext-is", 300, "--links", 1, "--repeats", 1]
         found = lines(sweep("network", *flags, "--samples", "500,1000", "--framing", "ud"))
@@ -161,7 +161,7 @@ def test_a_disk_sweep_writes_counts_and_cleans_up(measured):
     assert list(folder.iterdir()) == []
 
 
-def test_a_drive_that_fills_before_the_time_is_over_is_no_measurement(tmp_path):
+def test_a_drive_that_fills_early_yields_no_measurement(tmp_path):
     need_root("mount")
     command("mount", "-t", "tmpfs", "-o", "size=32m", "none", tmp_path)
     try:
@@ -176,7 +176,7 @@ def test_a_drive_that_fills_before_the_time_is_over_is_no_measurement(tmp_path):
         command("umount", tmp_path)
 
 
-def test_files_that_are_kept_are_good_recordings(tmp_path):
+def test_kept_files_are_valid_recordings(tmp_path):
     flags = ["--dir", tmp_path, "--keep", "--samples", 500, "--f-ext", 200, "--repeats", 2]
     (point,) = lines(sweep("disk", *flags))["point"]
     files = sorted(tmp_path.iterdir())
@@ -189,7 +189,7 @@ def test_files_that_are_kept_are_good_recordings(tmp_path):
 # --- the search --------------------------------------------------------------------------------------
 
 
-def test_a_search_narrows_the_rate_down_and_tells_every_trial(tmp_path):
+def test_a_search_narrows_the_rate_and_reports_every_trial(tmp_path):
     flags = ["--samples", 500, "--framing", "ud", "--discard", "--precision", "20%", "--trials", 6]
     found = lines(sweep("search", *flags))
     (result,) = found["loss_free_rate"]
@@ -205,7 +205,7 @@ def test_a_search_narrows_the_rate_down_and_tells_every_trial(tmp_path):
     assert result["limited_by"] in causes | {None}, result
 
 
-def test_a_search_among_rates_that_no_probe_can_send_tells_who_is_the_limit():
+def test_a_search_above_the_probes_rate_names_the_limit():
     flags = ["--samples", 500, "--framing", "ud", "--discard", "--from", 1000, "--to", 2000, "--trials", 2]
     found = lines(sweep("search", *flags))
     assert {trial["failed_by"] for trial in found["trial"]} <= {"sender", "receiver"}, found
@@ -223,7 +223,7 @@ def test_a_search_can_record_and_count_in_shots(tmp_path):
 # --- ends --------------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_sweep_tells_what_it_measured(tmp_path):
+def test_an_interrupted_sweep_reports_its_measurements(tmp_path):
     file = tmp_path / "sweep.jsonl"
     flags = ["--samples", 500, "--framing", "ud", "--f-ext", ",".join(map(str, range(200, 1200))), "--repeats", 2]
     with Process("sweep", "network", *flags, *TINY, "--json", "--out", file) as process:
@@ -239,7 +239,7 @@ def test_an_interrupted_sweep_tells_what_it_measured(tmp_path):
     assert by_kind(file.read_text()) == found
 
 
-def test_a_sweep_for_people_is_a_table(tmp_path):
+def test_a_sweep_prints_a_table(tmp_path):
     file = tmp_path / "sweep.jsonl"
     flags = ["--samples", 500, "--framing", "udp", "--f-ext", "200,400", "--repeats", 1, "--out", file]
     ended = run("sweep", "network", *flags, *TINY)
@@ -273,7 +273,7 @@ def test_a_sweep_for_people_is_a_table(tmp_path):
         (["search", "--trials", "0"], ["trial", "found 0"]),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(arguments, words):
+def test_invalid_sweep_settings_are_refused(arguments, words):
     message = run("sweep", *arguments).refused()
     assert all(word in message for word in words), message
 
@@ -302,7 +302,7 @@ def plot():
     return importlib.import_module("shotline_plot")
 
 
-def test_figures_are_drawn_with_the_papers_statements_beside_them(tmp_path, measured, plot, monkeypatch):
+def test_figures_show_the_papers_statements(tmp_path, measured, plot, monkeypatch):
     files = measured[0]
     figures = plot.draw(plot.read(files))
     assert {name: len(figure.axes) for name, figure in figures.items()} == {
@@ -325,7 +325,7 @@ def test_figures_are_drawn_with_the_papers_statements_beside_them(tmp_path, meas
         assert width >= 600 and height >= 400
 
 
-def test_the_ideal_device_misses_every_second_trigger_above_its_highest_rate(plot):
+def test_the_ideal_device_halves_its_rate_above_the_highest(plot):
     header = {"sample_rate_hz": 40_000_000, "shot_overhead_s": 1.85e-6}
     khz, rate = plot.ideal(header, 2000, [1000, 40_000])
     highest = 1 / 51.85e-6
@@ -341,7 +341,7 @@ def test_a_file_that_is_no_sweep_is_refused(tmp_path, plot):
             plot.read([file])
 
 
-def test_what_the_paper_states_is_quoted_with_its_place(plot):
+def test_paper_statements_are_quoted_with_their_location(plot):
     for name, entry in plot.PAPER.items():
         if isinstance(entry, dict):
             assert set(entry) == {"value", "where", "text"} and entry["where"] and entry["text"], name

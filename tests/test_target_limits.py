@@ -18,7 +18,7 @@ def test_a_wrong_token_is_refused_once_and_counted():
         with Control(target.address) as control:
             answer = control.hello("0" * 32)
             assert answer["type"] == "refused" and answer["cause"] == "token", answer
-            assert control.hear() is None, "closed"
+            assert control.receive_message() is None, "closed"
         message = run("perf", "read", "--to", target.address, "--token", "f" * 32).refused()
         assert "token" in message
         assert perf(target, "read", "--size", "4K", "--seconds", "0.05", "--json").succeeded()["operations"] > 0
@@ -26,7 +26,7 @@ def test_a_wrong_token_is_refused_once_and_counted():
     assert (report["control"]["wrong_token"], report["control"]["welcomed"]) == (2, 1)
 
 
-def test_who_says_something_else_than_hello_is_turned_away():
+def test_a_first_message_other_than_hello_is_refused():
     wrong = [
         b"\xff\xff\xff\xff",
         struct.pack(">I", 2) + b"{}",
@@ -38,11 +38,11 @@ def test_who_says_something_else_than_hello_is_turned_away():
             controls = [stack.enter_context(Control(target.address)) for _ in wrong]
             for control, data in zip(controls, wrong, strict=True):
                 control.socket.sendall(data)
-            assert [control.hear()["cause"] for control in controls] == ["token"] * len(wrong)
+            assert [control.receive_message()["cause"] for control in controls] == ["token"] * len(wrong)
         assert target.end_report()["control"]["malformed"] == len(wrong)
 
 
-def test_strangers_cannot_keep_others_out():
+def test_idle_connections_do_not_lock_out_an_initiator():
     with Target("--region", "a=4K") as target:
         with contextlib.ExitStack() as stack:
             for _ in range(100):
@@ -53,28 +53,28 @@ def test_strangers_cannot_keep_others_out():
     assert control["welcomed"] == 1 and control["displaced"] >= 60, control
 
 
-def test_ten_thousand_strangers_of_many_addresses_do_not_keep_others_out():
+def test_ten_thousand_idle_connections_do_not_lock_out_others():
     """They hold their ends open and say nothing; who comes last, with the token, is served."""
-    strangers = 10_000
+    connections = 10_000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = strangers + 256
+    needed = connections + 256
     with Target("--region", "a=4K") as target, contextlib.ExitStack() as stack:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), max(hard, needed)))
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        for number in range(strangers):
+        for number in range(connections):
             end = stack.enter_context(socket.socket())
             end.bind((f"127.94.{number >> 8}.{number & 255}", 0))
             end.settimeout(PATIENCE)
             end.connect(split(target.address))
         honest = stack.enter_context(Control(target.address))
         assert honest.hello(target.token)["type"] == "welcome"
-        assert honest.ask(type="regions")["regions"][0]["name"] == "a"
+        assert honest.request(type="regions")["regions"][0]["name"] == "a"
         control = target.end_report()["control"]
-    assert control["begun"] == strangers + 1 and control["welcomed"] == 1, control
-    assert control["displaced"] >= strangers - 100, control
+    assert control["begun"] == connections + 1 and control["welcomed"] == 1, control
+    assert control["displaced"] >= connections - 100, control
 
 
-def test_what_an_offer_may_not_say_is_refused_in_words():
+def test_invalid_offers_are_refused():
     offer = {
         "type": "connect",
         "kind": "rc",
@@ -87,7 +87,7 @@ def test_what_an_offer_may_not_say_is_refused_in_words():
     }
     with Target("--region", "a=4K", "--queue-pairs", "2") as target, Control(target.address) as control:
         control.hello(target.token)
-        assert control.ask(**offer)["type"] == "accept"
+        assert control.request(**offer)["type"] == "accept"
         for change, words in [
             ({"address": "10.0.0.1:4791"}, "10.0.0.1"),
             ({"qp": 1 << 24}, "24 bits"),
@@ -100,12 +100,12 @@ def test_what_an_offer_may_not_say_is_refused_in_words():
             ({"max_rd_atomic": 255}, "at most 16"),
             ({"max_dest_rd_atomic": 17}, "at most 16"),
         ]:
-            answer = control.ask(**{**offer, **change})
+            answer = control.request(**{**offer, **change})
             assert answer["type"] == "refused" and words in answer["words"], answer
-        assert control.ask(**offer)["type"] == "accept"
-        assert "2 queue pairs" in control.ask(**offer)["words"]
-        assert control.ask(type="disconnect", qp=12345)["cause"] == "unknown"
-        assert control.ask(type="goodbye")["type"] == "goodbye"
+        assert control.request(**offer)["type"] == "accept"
+        assert "2 queue pairs" in control.request(**offer)["words"]
+        assert control.request(type="disconnect", qp=12345)["cause"] == "unknown"
+        assert control.request(type="goodbye")["type"] == "goodbye"
         assert target.end_report()["balanced"]
 
 
@@ -134,10 +134,10 @@ class UnixControl(Control):
     def link(self, handed):
         data = json.dumps({"type": "link"}).encode()
         socket.send_fds(self.socket, [struct.pack(">I", len(data)) + data], [handed.fileno()])
-        return self.hear()
+        return self.receive_message()
 
 
-def test_a_silent_peer_of_a_link_is_refused_and_waited_for_by_nobody(tmp_path):
+def test_a_silent_link_peer_is_refused_without_blocking_others(tmp_path):
     with Target("--region", "a=64K,rights=rw", "--transport", "shm", listen=tmp_path / "target") as target:
         silent, handed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with silent, handed, UnixControl(target.address) as control:
@@ -153,7 +153,7 @@ STREAMS = [{"receives": {"count": 1, "bytes": 1 << 20}}, {"sends": 1}]
 
 
 @pytest.mark.parametrize("offer", STREAMS, ids=["messages", "streams"])
-def test_memory_that_an_initiator_takes_has_a_limit_and_comes_back(offer):
+def test_initiator_memory_is_limited_and_returned(offer):
     """By messages, or by streams: the target's own operations of 1 MiB each."""
 
     def grow(control):
@@ -161,11 +161,11 @@ def test_memory_that_an_initiator_takes_has_a_limit_and_comes_back(offer):
         for held in range(100):
             address = f"127.0.0.1:{ROCE}"
             wanted = {"address": address, "qp": 5, "psn": 5, "mtu": 1024, "max_rd_atomic": 1, "max_dest_rd_atomic": 1}
-            answer = control.ask(type="connect", kind="rc", **wanted, **offer)
+            answer = control.request(type="connect", kind="rc", **wanted, **offer)
             if answer["type"] == "accept" and "sends" in offer:
                 memory = {"address": 0, "bytes": 1 << 30, "rkey": 1}
                 part = {"name": "stream", "read": False, "bytes": 1 << 20, "group": 1, "memory": memory}
-                answer = control.ask(type="play", qp=answer["qp"], part=part)
+                answer = control.request(type="play", qp=answer["qp"], part=part)
             if answer["type"] == "refused":
                 return held, answer
         raise AssertionError("100 MiB were not refused")
@@ -206,12 +206,12 @@ def test_regions_that_the_machine_cannot_hold_are_refused():
         (["--initiator-memory", "3M", "--memory", "2M"], "of at most --memory, found 3 MiB of 2 MiB"),
     ],
 )
-def test_limits_under_which_no_initiator_can_connect_are_refused(limits, words):
+def test_limits_that_admit_no_initiator_are_refused(limits, words):
     at = ["--bind", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--seconds", 1]
     assert words in run("target", "--region", "a=4K", *at, *limits).refused()
 
 
-def test_a_time_that_is_too_long_is_told_its_bound():
+def test_a_duration_out_of_range_is_refused_with_its_bounds():
     ended = run("target", "--region", "a=4K", "--seconds", "1e300")
     assert ended.code == 2 and "0.01 to 1e9" in ended.stderr, ended.stderr
 
@@ -221,7 +221,7 @@ def test_strict_and_lax_exclude_one_another():
     assert ended.code == 2 and "cannot be used with" in ended.stderr, ended.stderr
 
 
-def test_a_target_whose_reports_nobody_reads_serves_on_and_ends():
+def test_a_target_with_unread_reports_serves_and_ends():
     """Its standard error is a pipe of one page that fills at once."""
     words = [word for n in range(9) for word in ("--region", f"{n}{'a' * 60}=4K")]
     words += ["--bind", "127.0.0.1:0", "--listen", "127.0.0.1:0"]
@@ -230,7 +230,7 @@ def test_a_target_whose_reports_nobody_reads_serves_on_and_ends():
         assert "balance" in target.popen.stdout.read()
 
 
-def test_a_file_where_a_socket_should_be_stays(tmp_path):
+def test_a_file_at_the_socket_path_is_kept(tmp_path):
     path = tmp_path / "run.h5"
     path.write_text("precious")
     message = run("target", "--region", "a=4K", "--transport", "shm", "--listen", path).refused()

@@ -45,7 +45,7 @@ def older():
 
     with (
         Probe() as target,
-        Relay(target, asked=asked) as between,
+        Relay(target, on_request=asked) as between,
         Process("trigger", "--probe", between.address, "--samples", 125, "--json") as process,
     ):
         yield process, target
@@ -63,7 +63,7 @@ def abandoned(older):
         yield process, target.address
 
 
-def test_every_setting_brings_whole_shots_in_the_order_that_nature_has():
+def test_every_setting_yields_complete_shots_with_ordered_times():
     flags = ["--samples", "125,1000", "--framing", "ud,counted,udp", "--wait", "poll,sleep"]
     points, _ = measure(None, *flags)
     settings = [(point["wait"], point["framing"], point["samples"]) for point in points]
@@ -80,7 +80,7 @@ def test_every_setting_brings_whole_shots_in_the_order_that_nature_has():
         assert point["command_us"]["count"] == COUNT and point["commands_lost"] == 0
 
 
-def test_the_probe_took_exactly_the_shots_that_were_asked_for():
+def test_the_probe_takes_exactly_the_requested_shots():
     with Probe() as target:
         points, _ = measure(target, "--samples", "125,500", "--framing", "ud", "--wait", "sleep", "--links", 2)
         report = target.report()
@@ -91,7 +91,7 @@ def test_the_probe_took_exactly_the_shots_that_were_asked_for():
         assert point["packets"] == 2 * point["triggers"] * point["packets_per_shot"], "both links"
 
 
-def test_a_table_and_a_histogram_for_people():
+def test_trigger_prints_a_table_and_a_histogram():
     end = run("trigger", "--samples", 125, "--framing", "ud", "--wait", "sleep", "--count", COUNT)
     assert end.code == 0, end.stderr
     for words in ["p99.9", "Where the time goes", "first packet", "sampling", "|10 us", "125 ud sleep"]:
@@ -99,7 +99,7 @@ def test_a_table_and_a_histogram_for_people():
 
 
 @pytest.mark.parametrize("wait", ["poll", "sleep"])
-def test_triggers_that_are_lost_are_counted_and_never_sent_again(wait):
+def test_lost_triggers_are_counted_and_never_retransmitted(wait):
     sent = []
 
     def lose(datagram):
@@ -108,7 +108,7 @@ def test_triggers_that_are_lost_are_counted_and_never_sent_again(wait):
         sent.append(datagram)
         return len(sent) not in (3, 25)  # one of them while warming up
 
-    with Probe() as target, Relay(target, asked=lose) as between:
+    with Probe() as target, Relay(target, on_request=lose) as between:
         (point,), said = measure(between, "--samples", 125, "--framing", "ud", "--wait", wait)
         report = target.report()
     accounted(point)
@@ -119,7 +119,7 @@ def test_triggers_that_are_lost_are_counted_and_never_sent_again(wait):
     assert "2 triggers brought neither an answer nor a shot" in said, said
 
 
-def test_answers_that_are_lost_are_told_apart_from_lost_triggers():
+def test_lost_answers_are_counted_apart_from_lost_triggers():
     answers = []
 
     def lose(datagram):
@@ -128,14 +128,14 @@ def test_answers_that_are_lost_are_told_apart_from_lost_triggers():
             return len(answers) not in (5, 24)
         return True
 
-    with Probe() as target, Relay(target, answered=lose) as between:
+    with Probe() as target, Relay(target, on_reply=lose) as between:
         (point,), said = measure(between, "--samples", 125, "--framing", "ud", "--wait", "sleep")
     accounted(point)
     assert point["answers_lost"] == 2 and point["complete"] == point["triggers"], point
     assert "2 triggers were not answered, but their shots came" in said
 
 
-def test_commands_whose_answers_are_lost_are_counted():
+def test_commands_with_lost_answers_are_counted():
     answers = []
 
     def lose(datagram):
@@ -144,14 +144,14 @@ def test_commands_whose_answers_are_lost_are_counted():
             return len(answers) not in (22, 28)  # the first one asks whether the probe acknowledges at all
         return True
 
-    with Probe() as target, Relay(target, answered=lose) as between:
+    with Probe() as target, Relay(target, on_reply=lose) as between:
         (point,), _ = measure(between, "--samples", 125, "--framing", "ud", "--wait", "poll")
     assert point["commands_lost"] == 2 and point["command_us"]["count"] == COUNT - 2, point
     assert point["complete"] == point["triggers"], point
 
 
 @pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
-def test_shots_that_lose_packets_on_the_way_are_no_times(framing):
+def test_shots_with_lost_packets_are_not_timed(framing):
     with Probe("--loss", 0.02, "--seed", 5) as target:
         (point,), said = measure(target, "--samples", 125, "--framing", framing, "--wait", "sleep")
         report = target.report()
@@ -163,7 +163,7 @@ def test_shots_that_lose_packets_on_the_way_are_no_times(framing):
     assert "triggers brought shots that lack packets" in said
 
 
-def test_shots_of_which_nothing_comes_are_told_apart_from_lost_triggers():
+def test_lost_shots_are_counted_apart_from_lost_triggers():
     # One packet a shot: what loses a packet loses a shot.
     with Probe("--loss", 0.1, "--seed", 7) as target:
         (point,), said = measure(target, "--samples", 20, "--framing", "ud", "--wait", "sleep")
@@ -175,7 +175,7 @@ def test_shots_of_which_nothing_comes_are_told_apart_from_lost_triggers():
     assert "triggers were accepted, but no shot came" in said
 
 
-def test_a_probe_that_records_is_not_disturbed_unless_it_is_taken_over(tmp_path):
+def test_a_recording_probe_is_used_only_with_take_over(tmp_path):
     path = tmp_path / "run.h5"
     flags = ["--rate-hz", 200, "--samples", 500, "--capacity", 5000, "--out", path]
     with Probe() as target, Recorder(target, *flags) as recorder:
@@ -191,7 +191,7 @@ def test_a_probe_that_records_is_not_disturbed_unless_it_is_taken_over(tmp_path)
     verify(path)
 
 
-def test_an_interrupted_measurement_tells_what_it_has_and_leaves_the_probe_at_rest():
+def test_an_interrupted_measurement_reports_and_stops_the_probe():
     with Probe() as target:
 
         def status():
@@ -231,20 +231,20 @@ def test_wrong_flags_are_named(flags, words):
         (["--cpu", "4000"], ["4000"]),
     ],
 )
-def test_settings_that_cannot_be_are_refused_in_words(flags, words):
+def test_impossible_settings_are_refused(flags, words):
     with Probe() as target:
         message = run("trigger", "--probe", target.address, "--json", *flags).refused()
         assert all(word in message for word in words), message
 
 
-def test_a_probe_that_does_not_acknowledge_is_refused_before_any_shot(older):
+def test_a_probe_without_acknowledgements_is_refused(older):
     process, target = older
     message = process.end().refused()
     assert "does not acknowledge triggers" in message and "firmware" in message, message
     assert target.report()["next_shot"] == 0
 
 
-def test_a_probe_that_is_killed_ends_the_measurement(abandoned):
+def test_a_killed_probe_ends_the_measurement(abandoned):
     process, address = abandoned
     message = process.end().refused()
     assert address in message and "does not answer" in message, message

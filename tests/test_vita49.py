@@ -15,7 +15,7 @@ PORT = 4991
 PACKETS = 65
 
 
-def test_tshark_reads_packets_of_data_and_context_as_they_were_meant(tmp_path):
+def test_tshark_decodes_data_and_context_packets_as_encoded(tmp_path):
     if not shutil.which("tshark"):
         pytest.skip("needs tshark: scripts/setup.sh test installs it")
     if not EXAMPLE.exists():

@@ -55,7 +55,7 @@ class Sender:
         for index in range(BLOCK // PACKET):
             at = number * BLOCK + index * PACKET
             self.send(1, at, self.samples[at : at + PACKET].tobytes(), lost=index in lost)
-        self.listener.room()
+        self.listener.wait_for_space()
 
 
 def stamp_of(sample):
@@ -105,7 +105,7 @@ def first_block(recording):
     return first - int(row["number"])
 
 
-def test_every_sample_is_recorded_with_its_time_and_what_context_said(tmp_path):
+def test_every_sample_is_recorded_with_its_time_and_context(tmp_path):
     path = tmp_path / "run.h5"
 
     def send(sender):
@@ -130,7 +130,7 @@ def test_every_sample_is_recorded_with_its_time_and_what_context_said(tmp_path):
             assert shots[row]["stamp_tai_ns"] == stamp_of(number * BLOCK)
 
 
-def test_losses_of_the_network_and_of_the_sender_are_told_apart_and_exact(tmp_path):
+def test_network_and_sender_losses_are_distinguished_exactly(tmp_path):
     path, unsent = tmp_path / "run.h5", [*range(12, 16), *range(24, 25)]
     chance = random.Random(3)
     lost = {number: {index for index in range(4) if chance.random() < 0.2} for number in range(10, 38)}
@@ -162,7 +162,7 @@ def test_a_sender_without_context_is_described_by_settings(tmp_path):
         for packet in range(100):
             at = packet * PACKET
             sender.send(1, at, sender.samples[at : at + PACKET].tobytes())
-            sender.listener.room()
+            sender.listener.wait_for_space()
 
     path = tmp_path / "run.h5"
     settings = ("--samples", 2 * PACKET, "--sample-rate-hz", RATE)
@@ -174,7 +174,7 @@ def test_a_sender_without_context_is_described_by_settings(tmp_path):
         assert any(np.array_equal(file["rf"][0], rest[at : at + 2 * PACKET]) for at in (0, PACKET))
 
 
-def test_another_sample_rate_ends_the_recording_and_what_came_before_is_whole(tmp_path):
+def test_a_changed_sample_rate_ends_the_recording(tmp_path):
     def send(sender):
         for number in range(30):
             sender.block(number, rate=RATE if number < 20 else 2 * RATE)
@@ -183,17 +183,17 @@ def test_another_sample_rate_ends_the_recording_and_what_came_before_is_whole(tm
     assert first_block(recording) + recording.numbers()[-1] == 19 and ended["shots_partial"] == 0
 
 
-def test_a_trailer_behind_the_samples_is_refused_with_its_reason():
+def test_packets_with_a_trailer_are_refused_with_the_reason():
     with Listener("vita49", "--discard", *PATIENT) as listener:
         sender = Sender(listener)
         sender.context(0)
         word = 1 << 28 | 1 << 26 | 2 << 22 | 2 << 20 | 5 + 11
         sender.socket.send(struct.pack(">IIIQ", word, sender.stream, GPS, 0) + bytes(44))
-        assert "trailers" in listener.end_when_all_is_taken().refused()
+        assert "trailers" in listener.end_when_drained().refused()
 
 
 @pytest.mark.parametrize("payload", [8192, 1400])
-def test_what_the_emulated_digitizer_sends_is_recorded_to_the_last_sample(tmp_path, payload):
+def test_every_sample_of_the_emulated_digitizer_is_recorded(tmp_path, payload):
     path, noise = tmp_path / "run.h5", np.random.default_rng(4).integers(-32768, 32768, (40, 16384, 2), dtype="<i2")
     noise.tofile(tmp_path / "noise.ci16")
     with Listener("vita49", "--out", path, *PATIENT) as listener:
@@ -256,7 +256,7 @@ def sent(sender, blocks):
     return {stamp_of(at): sender.samples[at : at + PACKET].tobytes() for at in starts}
 
 
-def test_a_recording_becomes_a_capture_of_the_packets_that_came(tmp_path):
+def test_an_exported_capture_has_the_received_packets(tmp_path):
     _, recording, sender = record(tmp_path / "run.h5", lambda s: [s.block(n) for n in range(9)], last=8 * BLOCK)
     first = first_block(recording)
     run("export", tmp_path / "run.h5", tmp_path / "run.pcapng", "--json").succeeded()
@@ -264,7 +264,7 @@ def test_a_recording_becomes_a_capture_of_the_packets_that_came(tmp_path):
     assert found == sent(sender, range(first + int(recording.tables[0][0]["number"]), 9))
 
 
-def test_a_stream_is_recorded_as_a_capture(tmp_path):
+def test_a_vita49_stream_is_recorded_as_a_capture(tmp_path):
     path = tmp_path / "run.pcapng"
     with Listener("vita49", "--out", path, "--shots", 5, *PATIENT, "--pool", "64MiB") as listener:
         sender = Sender(listener)
@@ -291,7 +291,7 @@ def five_blocks_at_once(*arguments):
 @pytest.mark.parametrize(
     "flags", [("run.h5",), ("run.h5", "--capacity", 50), ("run.pcapng",)], ids=lambda flags: " ".join(map(str, flags))
 )
-def test_a_run_of_so_many_shots_records_no_more_however_many_come_at_once(tmp_path, flags):
+def test_a_burst_of_shots_does_not_exceed_the_requested_count(tmp_path, flags):
     path, *flags = tmp_path / flags[0], *flags[1:]
     ended = five_blocks_at_once("--out", path, "--shots", 2, *flags).succeeded()
     assert ended["shots_recorded"] == ended["rows"] == 2, ended
@@ -302,14 +302,14 @@ def test_a_run_of_so_many_shots_records_no_more_however_many_come_at_once(tmp_pa
         balanced(ended, Recording(path))
 
 
-def test_a_file_without_room_for_the_shots_asked_for_is_full_however_many_come_at_once(tmp_path):
+def test_a_burst_of_shots_beyond_the_capacity_fills_the_file(tmp_path):
     ended = five_blocks_at_once("--out", tmp_path / "run.h5", "--shots", 3, "--capacity", 2).cut_off("full")
     assert ended["shots_recorded"] == ended["rows"] == 2 and set(ended["drops"]) == {"sink_full"}, ended
     assert ended["ended"]["shots_without_room"] == ended["ended"]["after_shots"] - 2, ended
     balanced(ended, Recording(tmp_path / "run.h5"))
 
 
-def test_a_last_shot_that_finds_no_room_when_the_run_is_stopped_makes_it_full(tmp_path):
+def test_a_last_shot_beyond_the_capacity_fills_a_stopped_file(tmp_path):
     path, rows = tmp_path / "run.h5", 8
     with Listener("vita49", "--out", path, "--capacity", rows, *PATIENT, "--pool", "64MiB") as listener:
         sender = Sender(listener)
@@ -321,16 +321,16 @@ def test_a_last_shot_that_finds_no_room_when_the_run_is_stopped_makes_it_full(tm
         for number in range(5, end):
             sender.block(number)
         sender.block(end, lost=(1,))  # it stays open until the run ends
-        ended = listener.end_when_all_is_taken().cut_off("full")
+        ended = listener.end_when_drained().cut_off("full")
     assert ended["rows"] == rows and ended["drops"] == {"sink_full": 1}, ended
     balanced(ended, Recording(path))
 
 
-def test_a_replay_sends_the_samples_with_their_stamps(tmp_path):
+def test_a_vita49_replay_sends_samples_with_their_stamps(tmp_path):
     record(tmp_path / "run.h5", lambda s: [s.block(n) for n in range(9)], last=8 * BLOCK)
     again = tmp_path / "again.h5"
-    told = ("--samples", BLOCK, "--sample-rate-hz", RATE)
-    with Listener("vita49", "--out", again, *told, *PATIENT, "--pool", "64MiB") as listener:
+    settings = ("--samples", BLOCK, "--sample-rate-hz", RATE)
+    with Listener("vita49", "--out", again, *settings, *PATIENT, "--pool", "64MiB") as listener:
         to = ("--to", f"127.0.0.1:{listener.port}", "--rate-hz", 200, "--loop", 3)
         said = run("replay", tmp_path / "run.h5", *to, "--json")
         assert said.code == 0 and "--sample-rate-hz" in said.stderr, said.stderr
@@ -353,7 +353,7 @@ def shots_of(path):
         return [(int(row["stamp_tai_ns"]), file["rf"][index]) for index, row in enumerate(table) if row["state"] == 2]
 
 
-def test_only_a_recording_of_vita49_is_replayed_as_such(tmp_path):
+def test_only_a_vita49_recording_is_replayed_as_vita49(tmp_path):
     np.save(tmp_path / "rf.npy", np.zeros((3, 64, 2), np.int16))
     run("import", tmp_path / "rf.npy", tmp_path / "run.h5", "--rate-hz", RATE, "--json").succeeded()
     said = run("replay", tmp_path / "run.h5", "--to", "127.0.0.1:9", "--framing", "vita49", "--max").refused()

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 import pytest
 from forge import Replayer
-from needs import need_root
+from requirements import need_root
 from scapy.config import conf
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP
@@ -178,7 +178,7 @@ ALL = pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
 
 @BOTH
 @ALL
-def test_a_recording_over_a_cable_is_whole_and_right(captured, family, framing):
+def test_a_recording_over_a_cable_is_complete_and_correct(captured, family, framing):
     capture = captured(family, framing)
     ended = capture.ended
     assert ended["shots_sent"] == ended["shots_complete"] == 2 * SHOTS and ended["packets_missing"] == 0, ended
@@ -192,7 +192,7 @@ def test_a_recording_over_a_cable_is_whole_and_right(captured, family, framing):
 
 @BOTH
 @ROCE
-def test_every_icrc_is_judged_good_by_the_recorder(captured, family, framing):
+def test_the_recorder_accepts_every_icrc(captured, family, framing):
     icrc = captured(family, framing).ended["icrc"]
     packets = captured(family, framing).ended["packets"]
     assert icrc["good"] + icrc["solved"] == packets and icrc["bad"] == icrc["unverified"] == 0, icrc
@@ -237,13 +237,13 @@ def test_tshark_decodes_every_packet_as_documented(captured, family, framing):
 
 @BOTH
 @ROCE
-def test_tshark_has_nothing_to_complain_about(captured, family, framing):
+def test_tshark_reports_no_problem(captured, family, framing):
     assert not complaints(captured(family, framing).path)
 
 
 @BOTH
 @ROCE
-def test_tshark_complains_of_broken_shot_packets_and_passes_over_set_up_messages(captured, tmp_path, family, framing):
+def test_tshark_reports_broken_shots_but_no_set_up_messages(captured, tmp_path, family, framing):
     path = captured(family, framing).path
     frames = [frame for frame, _ in RawPcapReader(str(path))]
     udp = 14 + (20 if family == 4 else 40)
@@ -365,7 +365,7 @@ def test_set_up_messages_name_addresses_as_documented(captured, family, cable):
 
 
 @BOTH
-def test_replayed_and_damaged_packets_from_the_right_address_change_nothing(cable, tmp_path, family):
+def test_replayed_and_damaged_packets_change_nothing(cable, tmp_path, family):
     """Also: packets without a UDP checksum, as RoCEv2 senders send them, are taken."""
     addresses = cable.ipv4 if family == 4 else [f"[{address}]" for address in cable.ipv6]
     path = tmp_path / "run.h5"
@@ -397,7 +397,7 @@ def test_replayed_and_damaged_packets_from_the_right_address_change_nothing(cabl
         flags = ["--samples", SAMPLES, "--rate-hz", 200, "--out", path, "--progress"]
         with Recorder(device, *flags, bind=f"{addresses[1]}:4791", netns=cable.names[1]) as recorder:
             until(lambda: replayer.count >= DISTURBED, "the packets to be repeated")
-            ended = recorder.took(DISTURBED + sum(sent.values())).interrupt().succeeded()
+            ended = recorder.wait_for_packets(DISTURBED + sum(sent.values())).interrupt().succeeded()
         report = device.report()
     assert ended["shots_complete"] == ended["shots_sent"] and ended["packets_missing"] == 0, ended
     assert ended["packets"] == sum(link["packets"] for link in report["links"]) + sum(sent.values()), (ended, sent)

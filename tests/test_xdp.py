@@ -4,7 +4,7 @@ import json
 import signal
 
 import pytest
-from watching import wait_for_rows
+from file_state import wait_for_rows
 
 from common import Probe, Recorder, Recording, balanced, check_samples, command, record, run, until, verify
 
@@ -58,7 +58,7 @@ def test_every_shot_of_a_probe_is_in_the_file(tmp_path, cable, way, v4, framing)
 
 
 @pytest.mark.parametrize("v4", [True, False])
-def test_packets_that_the_kernel_has_left_together_are_taken_apart_and_each_is_proven(tmp_path, cable, v4):
+def test_coalesced_packets_are_split_and_each_icrc_is_checked(tmp_path, cable, v4):
     for name in cable.names:
         words = [word for offload in ("tx", "gso", "tx-udp-segmentation") for word in (offload, "on")]
         command("nsenter", f"--net=/run/netns/{name}", "ethtool", "-K", "cable", *words)
@@ -74,7 +74,7 @@ def test_packets_that_the_kernel_has_left_together_are_taken_apart_and_each_is_p
     verify(path)
 
 
-def test_a_recorder_that_is_killed_leaves_an_interface_that_the_next_one_can_use(tmp_path, cable):
+def test_a_killed_recorder_leaves_a_usable_interface(tmp_path, cable):
     flags = ("--samples", 100, *CALM, "--transport", "xdp:cable", "--take-over")
     shows = lambda: command("ip", "-n", cable.names[1], "link", "show", "dev", "cable")
     with Probe(listen=near(cable, True), netns=cable.names[0]) as probe:
@@ -101,7 +101,7 @@ def test_a_recorder_that_is_killed_leaves_an_interface_that_the_next_one_can_use
         ("packet:eth77", "the interface must be up"),
     ],
 )
-def test_an_interface_that_cannot_be_used_is_refused_with_what_to_do(tmp_path, cable, way, said):
+def test_an_unusable_interface_is_refused_with_a_remedy(tmp_path, cable, way, said):
     path = tmp_path / "run.h5"
     flags = ("--samples", 100, "--shots", 10, "--transport", way, "--out", path)
     with Probe(listen=near(cable, True), netns=cable.names[0]) as probe:
@@ -109,7 +109,7 @@ def test_an_interface_that_cannot_be_used_is_refused_with_what_to_do(tmp_path, c
     assert not path.exists()
 
 
-def test_without_a_driver_that_receives_into_our_memory_auto_takes_sockets_and_says_why(tmp_path, cable):
+def test_auto_falls_back_to_sockets_and_reports_why(tmp_path, cable):
     path = tmp_path / "run.h5"
     flags = ("--samples", 100, "--shots", 20, *CALM, "--transport", "auto", "--out", path)
     with Probe(listen=near(cable, True), netns=cable.names[0]) as probe:

@@ -46,14 +46,16 @@ class Listener(Process):
                     return int(queues.split(":")[1], 16)
         return None
 
-    def end_when_all_is_taken(self):
+    def end_when_drained(self):
         """Interrupts it when it has looked at all that was sent, unless it has ended by itself."""
         until(lambda: self.popen.poll() is not None or not self.queued(), what="an empty receive queue")
         return self.interrupt()
 
-    def room(self, most=64 << 10):
+    def wait_for_space(self, max_bytes=64 << 10):
         """Waits until little is in the receive queue, which so never overflows. A recorder that has ended has room."""
-        until(lambda: self.popen.poll() is not None or (self.queued() or 0) < most, what="room in the receive queue")
+        until(
+            lambda: self.popen.poll() is not None or (self.queued() or 0) < max_bytes, what="space in the receive queue"
+        )
 
 
 @contextlib.contextmanager
@@ -90,7 +92,7 @@ def spead2_sends(port, host="127.0.0.1", netns=None, **wanted):
 spead2_server = []  # the process that sends for all tests of this one: loading spead2 takes longer than most of them
 
 
-class Heard:
+class ExpectedBytes:
     """What datagrams that reached the recorder make of its file: an oracle that was told nothing by it.
 
     `pieces` are (shot, offset, bytes) of good packets in the order of their arrival, each place's first one counts.

@@ -57,7 +57,11 @@ class Made:
                     for index in range(self.packets):
                         if (link, shot, index) not in lost:
                             out.sendto(self.packet(link, shot, index, data), (recorder.host, recorder.port))
-                recorder.room()
+                recorder.wait_for_space()
             if lost:
-                return recorder.took(self.links * self.shots * self.packets - len(lost)).interrupt().succeeded()
+                return (
+                    recorder.wait_for_packets(self.links * self.shots * self.packets - len(lost))
+                    .interrupt()
+                    .succeeded()
+                )
             return recorder.end().succeeded()

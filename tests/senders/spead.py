@@ -42,7 +42,7 @@ def packet(heap, size, offset, data, flavour=48, items=()):
     return head + b"".join(struct.pack(">Q", 1 << 63 | number << flavour | value) for number, value in words) + data
 
 
-def badly(faults):
+def through_faults(faults):
     """Data by way of faults; descriptors and stop heaps pass, and behind everything that came before them."""
 
     def treat(datagram):
