@@ -1,7 +1,7 @@
-"""A stranger on the cable: waits for a probe's datagrams, and sends others to the same queue pair in between.
+"""An attacker on the cable: captures a probe's datagrams and sends forged ones to the same queue pair in between.
 
-stranger.py INTERFACE KIND COUNT: `key` with a wrong Q_Key, `pair` from another queue pair, `long` longer than a place.
-Prints `ready` when it waits, and in the end how many it has sent.
+attacker.py INTERFACE KIND COUNT: `key` with a wrong Q_Key, `pair` from another queue pair, `long` longer than a slot.
+Prints `ready` when it captures, and finally the number of datagrams sent.
 """
 
 import socket
@@ -13,12 +13,12 @@ import zlib
 ROCE = 4791
 ETH_P_ALL = 3
 PATIENCE = 120  # seconds
-EVERY = 12  # datagrams of the probe before each of its own: more than a shot has
-IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # the identification is 0 then
+EVERY = 12  # datagrams of the probe before each forged one: more than a shot has
+IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # the identification is then 0
 
 
 def icrc(source, destination, ports, datagram):
-    """The invariant CRC of a datagram over IPv4 (IBTA annex A17): what routers may change counts as ones."""
+    """Returns the ICRC of a datagram over IPv4 (IBTA annex A17): fields that routers may change count as ones."""
     length = 8 + len(datagram) + 4
     ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0xFF, 20 + length, 0, 0x4000, 0xFF, 17, 0xFFFF, source, destination)
     udp = struct.pack(">HHHH", *ports, length, 0xFFFF)
@@ -27,7 +27,7 @@ def icrc(source, destination, ports, datagram):
 
 
 def datagrams(interface):
-    """Source and destination address, source port, and transport header of each datagram that passes."""
+    """Yields source and destination address, source port, and transport header of each datagram that passes."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as sniffer:
         sniffer.bind((interface, ETH_P_ALL))
         sniffer.settimeout(PATIENCE)
@@ -41,8 +41,10 @@ def datagrams(interface):
 
 
 def send_datagrams(source, destination, pair, key, count, burst=None, pause=0):
-    """Sends so many datagrams of 4096 bytes, numbered by their immediate, in bursts if asked to, with so many seconds in
-    between; the last one of a burst asks for an event."""
+    """Sends `count` datagrams of 4096 bytes, numbered by their immediate, in bursts with `pause` seconds in between.
+
+    The last one of a burst requests a solicited event.
+    """
     burst = burst or count
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
@@ -72,7 +74,7 @@ def main():
         ports = sender.getsockname()[1], ROCE
         probes = (port for _, _, port, _ in passing if port != ports[0])
         for number in range(count):
-            # An immediate of a shot far ahead: believed, it would close every shot before.
+            # The immediate is that of a shot far ahead: if it were accepted, it would close every earlier shot.
             datagram = struct.pack(">BBHII", 0x65, 0x40, 0xFFFF, pair, number)
             datagram += struct.pack(">III", key, theirs, 0x7000_0000 | number) + payload
             sealed = datagram + icrc(source, destination, ports, datagram)

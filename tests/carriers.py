@@ -1,4 +1,4 @@
-"""What carries packets between two programs: UDP sockets; a memif, af_packet or af_xdp where this build has DPDK."""
+"""Transports between two programs: UDP sockets, or a memif, af_packet or af_xdp where this build has DPDK."""
 
 import socket
 from contextlib import contextmanager
@@ -18,27 +18,28 @@ def has_dpdk():
 
 
 def need_dpdk():
-    """Skips where the program was built without DPDK."""
+    """Skips the test where the program was built without DPDK."""
     if not has_dpdk():
         pytest.skip("this shotline was built without DPDK (libdpdk-dev was not there)")
 
 
 class Carrier:
-    """The words that tell each side what carries packets."""
+    """The command-line arguments that select the transport on each side."""
 
     def __init__(self, receiver, sender, to, netns=(None, None), memif=None):
         self.receiver, self.sender, self.to, self.netns, self.memif = receiver, sender, to, netns, memif
 
     def until_listening(self, receiver):
-        """What a sender sends from now on waits for the receiver: its socket, or its ring, is there."""
+        """Waits until the receiver's socket or ring exists, so that nothing sent from then on is lost."""
 
         def listens():
             if receiver.popen.poll() is not None:
-                return True  # whoever wants its packets will see that, and why
+                return True  # The caller sees that the receiver has ended, and why.
             if self.memif:
                 return self.memif.exists()
             if "af_packet" in str(self.receiver):
-                # Sockets of packets in a namespace of its own: one is bound to the interface when it has its ring.
+                # af_packet sockets in a network namespace of their own: one is bound to the interface when it has its
+                # ring.
                 sockets = command("nsenter", f"--net=/run/netns/{self.netns[0]}", "cat", "/proc/net/packet")
                 return any(int(line.split()[4]) for line in sockets.splitlines()[1:])
             if self.receiver:
@@ -49,14 +50,14 @@ class Carrier:
 
 
 def udp():
-    """A port of this host that nobody has now."""
+    """Returns a carrier over a UDP port of this host that is free now."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return Carrier([], [], f"127.0.0.1:{probe.getsockname()[1]}")
 
 
 def memif(folder):
-    """Memory of both: the sender waits while it is full."""
+    """Returns a carrier over memory shared by both sides; the sender waits while it is full."""
     need_dpdk()
     words = f"id=0,socket={folder}/memif.sock,socket-abstract=no"
     receiver = ["--transport", f"dpdk:net_memif0,role=server,{words}"]
@@ -65,7 +66,7 @@ def memif(folder):
 
 
 def of_interfaces(kind):
-    """A driver of packets in a namespace of its own for each side, joined by a cable: spaces, and their carrier."""
+    """Returns two namespaces joined by a cable, and a carrier with a packet driver in each of them."""
     need_dpdk()
     need_root("ip", "nsenter", "ethtool")
     device, mtu = {"af_packet": ("net_af_packet", 9000), "af_xdp": ("net_af_xdp", 1500)}[kind]
@@ -76,7 +77,7 @@ def of_interfaces(kind):
 
 @contextmanager
 def carrier_of(kind, folder):
-    """The carrier of this name."""
+    """Yields the carrier of this name."""
     if kind == "udp":
         yield udp()
     elif kind == "memif":

@@ -1,6 +1,6 @@
 """What the tests share: the program's processes, its files read with h5py, and network namespaces.
 
-Nothing here uses the program's own code: what is expected is made from the documents.
+Nothing here uses the program's own code: expected values are derived from the documentation.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ from shotline_verify import Verifier, prbs
 
 PROGRAM = os.environ.get("SHOTLINE_BIN", str(ROOT / "target" / "debug" / "shotline"))
 PACKET = 4096
-PERIOD = 16  # distinct test patterns of an emulated probe
-# Seconds: the one limit of every wait. It is generous, and a test that reaches it fails with what it waited for.
+PERIOD = 16  # number of distinct test patterns of an emulated probe
+# Timeout of every wait, in seconds. It is generous; a test that reaches it fails with the condition that it waited for.
 PATIENCE = 120
 CLONE_NEWNET = 0x40000000
 LOST, PARTIAL, COMPLETE = range(3)
@@ -38,7 +38,7 @@ LOST, PARTIAL, COMPLETE = range(3)
 
 
 class Process:
-    """The program with some arguments. It does not outlive its `with`. `through`: words of a program that starts it."""
+    """The program with some arguments, killed at the end of its `with`. `through` is the command line of a launcher."""
 
     def __init__(self, *arguments, netns=None, through=(), **options):
         command = [*through, PROGRAM, *map(str, arguments)]
@@ -69,7 +69,7 @@ class Process:
         self.popen.send_signal(number)
 
     def end(self, limit=PATIENCE):
-        """Waits for the program's own end."""
+        """Waits until the program ends and returns its outcome."""
         try:
             stdout, stderr = self.popen.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -81,12 +81,12 @@ class Process:
         return self.end()
 
     def wait_for_packets(self, packets):
-        """Waits until a recorder says that it has received so many packets (--progress)."""
+        """Waits until a recorder started with `--progress` reports that it has received this many packets."""
         Progress(self).wait_for("packets", packets)
         return self
 
     def status(self, key):
-        """A number of kilobytes out of /proc."""
+        """Returns a field of /proc/PID/status, in KiB."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(key + ":"):
                 return int(line.split()[1])
@@ -94,7 +94,10 @@ class Process:
 
 
 class Progress:
-    """Reads along what a recorder says of its progress (`--progress`). What was read is not in its standard error."""
+    """The progress reports of a recorder (`--progress`).
+
+    What is read here is missing from its captured standard error.
+    """
 
     def __init__(self, recorder):
         self.recorder = recorder
@@ -103,7 +106,7 @@ class Progress:
         self.rest, self.others, self.last = b"", [], {}
 
     def latest(self, what):
-        """A count as it was said last; 0 before anything was said."""
+        """Returns a count of the latest report; 0 before the first report."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.fd, 1 << 16):
                 *lines, self.rest = (self.rest + data).split(b"\n")
@@ -115,7 +118,7 @@ class Progress:
         return self.last.get(what, 0)
 
     def wait_for(self, what, minimum):
-        """Waits until a count is reached."""
+        """Waits until a count reaches a minimum."""
 
         def reached():
             has_ended = self.recorder.popen.poll() is not None
@@ -128,7 +131,7 @@ class Progress:
 
 
 class Outcome:
-    """What a program has left behind."""
+    """The exit code and the output of a program that has ended."""
 
     def __init__(self, command, code, stdout, stderr):
         self.command, self.code, self.stdout, self.stderr = command, code, stdout, stderr
@@ -145,7 +148,7 @@ class Outcome:
         return self.json
 
     def cut_off(self, cause):
-        """The summary of a run that ended early, which says so on its one line of error, too."""
+        """Returns the summary of a run that ended early; its one line on standard error must say so, too."""
         assert self.code == 1, f"expected exit code 1, found {self.code} of {self.command}\n{self.stdout}{self.stderr}"
         ended = self.json["ended"]
         assert ended["early"] and ended["cause"] == cause, ended
@@ -154,7 +157,7 @@ class Outcome:
         return self.json
 
     def refused(self):
-        """The one line of an orderly refusal."""
+        """Returns the one error line of an orderly refusal."""
         assert self.code == 1, f"expected exit code 1, found {self.code} of {self.command}\n{self.stdout}{self.stderr}"
         assert not self.stdout, self.stdout
         lines = self.stderr.strip().splitlines()
@@ -163,7 +166,7 @@ class Outcome:
 
 
 class Probe(Process):
-    """An emulated probe that waits at `address`."""
+    """An emulated probe that waits for a receiver at `address`."""
 
     def __init__(self, *arguments, listen="[::1]:0", **options):
         super().__init__("emulate", "probe", "--listen", listen, "--json", *arguments, **options)
@@ -176,12 +179,12 @@ class Probe(Process):
         self.address = line.split()[-1]
 
     def report(self):
-        """Ends it; its JSON object."""
+        """Ends the probe and returns its JSON object."""
         return self.interrupt().succeeded()
 
 
 class Recorder(Process):
-    """`shotline record` from a probe, on a port of its own."""
+    """`shotline record` from a probe, on a free port."""
 
     def __init__(self, probe, *arguments, bind="[::1]:0", **options):
         address = probe if isinstance(probe, str) else probe.address
@@ -191,19 +194,19 @@ class Recorder(Process):
 
 
 def record(probe, *arguments, **options):
-    """Records to the end."""
+    """Records until the run ends."""
     with Recorder(probe, *arguments, **options) as recorder:
         return recorder.end()
 
 
 def run(*arguments, limit=PATIENCE, **options):
-    """Runs the program to its end."""
+    """Runs the program until it ends."""
     with Process(*arguments, **options) as process:
         return process.end(limit)
 
 
 def until(condition, what):
-    """Waits until a condition holds, and returns its value. `what` names the event for the message of a failure."""
+    """Waits until a condition holds, and returns its value. `what` names the condition in the message of a failure."""
     end = time.monotonic() + PATIENCE
     while not (value := condition()):
         assert time.monotonic() < end, f"{what}: not within {PATIENCE} s"
@@ -215,7 +218,7 @@ def until(condition, what):
 
 
 def verify(path, finished=True):
-    """Both verifiers' verdicts, which must agree; the independent one's is returned."""
+    """Runs both verifiers, which must agree, and returns the verdict of the independent one."""
     with h5py.File(path) as file:
         verdict = Verifier(file, pattern=True, rows=0).run()
     assert verdict["verified"], verdict
@@ -254,13 +257,13 @@ class Recording:
 
     @cached_property
     def joined(self):
-        """The samples of all links, (rows, samples, channels), or none if the links differ."""
+        """Samples of all links, (rows, samples, channels); None if the links differ in shape."""
         with h5py.File(self.path) as file:
             return file["rf"][: self.rows[0]] if "rf" in file else None
 
     @cached_property
     def rf(self):
-        """The samples of each link."""
+        """Samples of each link."""
         with h5py.File(self.path) as file:
             views = [file[f"link{index}/rf"] for index in range(len(self.links))]
             if self.joined is None:
@@ -275,13 +278,13 @@ class Recording:
         return [int(number) for number in self.tables[link]["number"]]
 
     def presence(self, link):
-        """(rows, packets): which packets are there."""
+        """Returns (rows, packets): which packets are present."""
         packets = int(self.links[link]["packets"])
         maps = self.tables[link]["presence"]
         return np.unpackbits(maps, axis=1, bitorder="little")[:, :packets].astype(bool)
 
     def missing(self, link):
-        """Every missing packet as (shot, packet), of rows and of shots in no row."""
+        """Returns every missing packet as (shot, packet), both of rows and of shots without a row."""
         rows, packets = np.nonzero(~self.presence(link))
         numbers = self.numbers(link)
         missing = {(numbers[row], int(packet)) for row, packet in zip(rows, packets)}
@@ -294,20 +297,20 @@ class Recording:
 
 
 def packed(samples):
-    """12-bit samples as bytes, by the documented bit order."""
+    """Returns 12-bit samples as bytes in the documented bit order."""
     a, b = samples.reshape(-1, 2).astype(np.uint16).T & 0xFFF
     return np.stack([a >> 4, (a & 0xF) << 4 | b >> 8, b & 0xFF], axis=1).astype(np.uint8).reshape(-1)
 
 
 def unpacked(data):
-    """The samples in such bytes."""
+    """Returns the samples in packed 12-bit bytes."""
     x, y, z = data.reshape(-1, 3).astype(np.int16).T
     pairs = np.stack([x << 4 | y >> 4, (y & 0xF) << 8 | z], axis=1).reshape(-1)
     return np.where(pairs >= 2048, pairs - 4096, pairs).astype(np.int16)
 
 
 def with_holes(samples, present, packing):
-    """Samples as a reader must see them where packets are missing: their bytes are zero, all others untouched."""
+    """Returns samples as a reader must see them: bytes of missing packets are zero, all others are unchanged."""
     data = packed(samples) if packing == 1 else samples.astype("<i2").reshape(-1).view(np.uint8)
     data = data.copy()
     for packet in np.flatnonzero(~present):
@@ -317,7 +320,7 @@ def with_holes(samples, present, packing):
 
 
 def check_samples(recording, pattern=None):
-    """Every value that h5py reads is the pattern's, or zero where its packet is missing; returns rows compared."""
+    """Checks that every value is the pattern's, or zero where its packet is missing; returns the compared rows."""
     made = {}
     pattern = pattern or (lambda link, number: prbs(int(link["stream"]), number % PERIOD, *shape(link)))
     for index, link in enumerate(recording.links):
@@ -342,7 +345,7 @@ def differences(found, expected):
 
 
 def balanced(ended, recording=None):
-    """The counters of a run add up: in its JSON object, in its file, and between the two."""
+    """Checks that the counters of a run balance: in its JSON object, in its file, and between the two."""
     if ended["shots_sent"] is not None:
         named = ended["shots_complete"] + ended["shots_partial"] + sum(ended["drops"].values())
         assert ended["shots_sent"] == named, ended
@@ -350,7 +353,7 @@ def balanced(ended, recording=None):
         return
     placed = arrived = 0
     for stream in recording.counters.values():
-        counters = Counter(stream)  # what is not there is 0
+        counters = Counter(stream)  # a missing counter is 0
         placed, arrived = placed + counters["packets_placed"], arrived + counters["packets_in"]
         drops = sum(counters[f"packets_{cause}"] for cause in CAUSES)
         assert counters["packets_in"] == counters["packets_placed"] + drops, counters
@@ -378,7 +381,7 @@ def command(*words, **options):
 
 
 def socket_in(netns, *arguments):
-    """A socket that lives in a network namespace; this thread is there for a moment only."""
+    """Returns a socket of a network namespace; this thread enters the namespace only to create it."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open("/proc/thread-self/ns/net") as home, open(f"/run/netns/{netns}") as away:
         assert libc.setns(away.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
@@ -389,7 +392,7 @@ def socket_in(netns, *arguments):
 
 
 class Namespaces:
-    """Two network namespaces joined by a cable: what one sends is seen by the other packet by packet."""
+    """Two network namespaces joined by a cable: each side sees the other's packets one by one."""
 
     def __init__(self, mtu=9000):
         name = f"shotline{os.getpid()}x{time.monotonic_ns() % 100_000}"

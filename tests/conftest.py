@@ -1,4 +1,4 @@
-"""Fixtures that several files of tests use, and how workers share the tests."""
+"""Fixtures that several test files use, and the distribution of tests among workers."""
 
 import os
 import shutil
@@ -19,14 +19,14 @@ TESTS = Path(__file__).resolve().parent
 
 
 def pytest_configure():
-    # A shell's background job ignores Ctrl-C, and so would every program that it starts until it says otherwise.
+    # A shell's background job ignores SIGINT, and child processes inherit that until the handler is reset.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not Path(PROGRAM).exists():
         pytest.exit(f"there is no program at {PROGRAM}: cargo build, or set SHOTLINE_BIN", returncode=2)
 
 
-# What takes longest begins first, so that no worker has much left when the others are through.
+# The longest tests begin first, so that no worker has much left when the others have finished.
 FIRST = ("test_guest", "test_formal", "test_crash", "test_long_runs")
 
 
@@ -42,9 +42,10 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 class Groups(LoadScopeScheduling):
-    """A worker takes a file as a whole, because its tests share fixtures; of hdl/ single tests.
+    """Assigns a whole file to one worker because its tests share fixtures; of hdl/, single tests.
 
-    The files with the guest are two groups, of which one writes to its drives: each worker that takes one boots a guest.
+    The files with the guest form two groups, one of which writes to its drives: each worker that takes one boots a
+    guest.
     """
 
     def _split_scope(self, nodeid):
@@ -64,7 +65,7 @@ def cable():
 
 @pytest.fixture
 def loopback_netns():
-    """A network namespace with nothing but loopback, so that default ports are free. None without root."""
+    """A network namespace with only loopback, in which default ports are free; None without root."""
     if os.geteuid() != 0 or not shutil.which("ip"):
         yield None
         return
@@ -79,7 +80,7 @@ def loopback_netns():
 
 @pytest.fixture
 def drive(tmp_path):
-    """Makes small file systems: drive(MiB) gives the folder of a new one on a loop device."""
+    """Creates small file systems: `drive` takes MiB and returns the folder of a new one on a loop device."""
     need_root("mkfs.ext4", "mount", "fsfreeze")
     mounted = []
 
@@ -95,7 +96,7 @@ def drive(tmp_path):
 
     yield make
     for image, folder in mounted:
-        # Thawed already unless a test broke off.
+        # Already thawed unless a test was aborted.
         subprocess.run(["fsfreeze", "--unfreeze", folder], capture_output=True, timeout=PATIENCE, check=False)
         subprocess.run(["umount", folder], capture_output=True, timeout=PATIENCE, check=False)
         image.unlink()
@@ -103,7 +104,7 @@ def drive(tmp_path):
 
 @pytest.fixture
 def fault_drive(tmp_path):
-    """A `FaultDrive`, mounted: a drive that fails, is full or is slow when it is told to."""
+    """A mounted `FaultDrive`, which fails, is full or is slow on command."""
     skip_if_impossible()
     mount = tmp_path / "drive"
     mount.mkdir()
@@ -123,11 +124,11 @@ def shotline(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory, shotline):
-    """Recordings of several kinds, by name: the file, and the values that were sent."""
+    """Recordings of several kinds by name: the file, and the values that were sent."""
     return recordings.several(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="session")
 def broken(tmp_path_factory, shotline):
-    """A recording that lost shots and packets: the file, and what was made."""
+    """A recording that lost shots and packets: the file, and what was sent."""
     return recordings.with_losses(tmp_path_factory.mktemp("broken") / "run.h5")

@@ -1,14 +1,14 @@
-"""What a drive holds after a kill or a power cut, made from the log of a `FaultDrive`.
+"""Possible contents of a drive after a kill or a power cut, derived from the log of a `FaultDrive`.
 
-After a **kill** every write that had ended is there; of one that was under way, any of its sectors.
+After a **kill** every completed write is present; of a write in flight, any subset of its sectors.
 
-After a **power cut** everything is there that a sync covered which had ended: writes to a file that ended before its
-fsync or fdatasync began, changes of names that were made before the folder's. Of the rest,
+After a **power cut** everything is present that a completed sync covered: writes to a file that ended before its
+fsync or fdatasync began, and name changes made before the sync of the folder. Of the rest,
 
-- each write, later ones too, is there, is not, or is torn at sectors of 512 bytes, in any combination. A sector holds
-  one of the states that it went through, never a mixture: a page cache and a drive write sectors, not bytes;
-- a file has one of the sizes that it went through since its sync;
-- names are as they were after one of the changes since the folder's sync: file systems keep these in order.
+- each write, including later ones, is present, absent, or torn at sectors of 512 bytes, in any combination. A sector
+  holds one of the states that it went through, never a mixture: a page cache and a drive write sectors, not bytes;
+- a file has one of the sizes that it went through since its last sync;
+- names are as they were after one of the changes since the last sync of the folder: file systems keep these in order.
 """
 
 import random
@@ -18,23 +18,23 @@ import zlib
 import h5py
 from faultfs import SECTOR, Disk
 
-TORN = (0.0, 0.0, 0.3)  # how often a write is torn
-PRESENT = (0.0, 0.1, 0.5, 0.9, 1.0)  # how often one is there
+TORN = (0.0, 0.0, 0.3)  # probability that a write is torn
+PRESENT = (0.0, 0.1, 0.5, 0.9, 1.0)  # probability that a write is present
 
 
 class Replay:
-    """A log, replayed moment by moment. Moments must be asked for in order."""
+    """A log replayed moment by moment; moments must be requested in ascending order."""
 
     def __init__(self, log):
         self.log = log
-        self.now = log.before.copy()  # all that has ended
-        self.durable = log.before.copy()  # all that a sync covered
-        self.pending = []  # what has ended since, in that order
+        self.now = log.before.copy()  # all completed changes
+        self.durable = log.before.copy()  # all changes that a sync covered
+        self.pending = []  # changes completed since their last sync, in order
         self.ended = 0
         self.moment = -1
 
     def forward(self, moment):
-        """To just after this moment."""
+        """Advances to just after this moment."""
         assert moment >= self.moment, "a log is replayed forwards"
         self.moment = moment
         while self.ended < len(self.log.ops) and self.log.ops[self.ended].end <= moment:
@@ -63,11 +63,11 @@ class Replay:
         self.durable.apply(op)
 
     def in_flight(self):
-        """What had come and not ended."""
+        """Returns the changes that had begun and not ended."""
         return [op for op in self.log.ops[self.ended :] if op.begin <= self.moment]
 
     def killed(self, seed):
-        """What is there after a kill at this moment."""
+        """Returns the contents after a kill at this moment."""
         chance = random.Random(f"kill {self.moment} {seed}")
         disk = self.now.copy()
         for op in self.in_flight():
@@ -78,7 +78,7 @@ class Replay:
         return disk
 
     def cut(self, seed):
-        """What may be there after a power cut at this moment."""
+        """Returns possible contents after a power cut at this moment."""
         chance = random.Random(f"cut {self.moment} {seed}")
         disk = self.durable.copy()
         pending = self.pending + self.in_flight()
@@ -95,7 +95,7 @@ class Replay:
 def cut_file(disk, file, ops, present, tear, chance):
     data = disk.files.setdefault(file, bytearray())
     sizes = [len(data)]
-    last = {}  # the last of these operations that a sector has seen
+    last = {}  # index of the last of these operations that a sector has seen
     for index, op in enumerate(ops):
         after = op.size if op.kind == "size" else max(sizes[-1], op.at + op.size) if op.kind == "write" else sizes[-1]
         sizes.append(after)
@@ -103,7 +103,7 @@ def cut_file(disk, file, ops, present, tear, chance):
             continue
         for sector in torn(op, chance) if chance.random() < tear else sectors(op):
             last[sector] = index
-    # Bytes behind the size that is chosen go at the end, not before a write has put them there.
+    # Bytes beyond the chosen size are removed at the end, not before a write has stored them.
     disk.files[file] = data
     for index, op in enumerate(ops):
         if op.kind != "size":
@@ -118,13 +118,13 @@ def sectors(op):
 
 
 def torn(op, chance):
-    """Some of its sectors."""
+    """Returns some of the sectors of a write."""
     odds = chance.random()
     return [sector for sector in sectors(op) if chance.random() < odds]
 
 
 def apply_sectors(disk, op, chosen):
-    """The parts of a write that lie in these sectors."""
+    """Applies those parts of a write that lie in these sectors."""
     data = disk.files[op.file]
     for sector in chosen:
         begin, end = max(op.at, sector * SECTOR), min(op.at + op.size, (sector + 1) * SECTOR)
@@ -139,12 +139,12 @@ def apply_sectors(disk, op, chosen):
 
 
 def opened(data):
-    """A recording in memory, for h5py."""
+    """Opens a recording in memory with h5py."""
     return h5py.File(h5py.h5f.open_file_image(bytes(data)))
 
 
 class Shots:
-    """Every shot that a run handed to the drive: what its slot and its table row were to be."""
+    """Every shot that a run passed to the drive, with the expected contents of its slot and its table row."""
 
     def __init__(self, log, name):
         disk = log.before.copy()
@@ -155,12 +155,12 @@ class Shots:
         with opened(self.end) as file:
             self.recycled = bool(file.attrs.get("recycled", 0))
             tables = [file[f"link{index}/shots"] for index in range(int(file.attrs["links"]))]
-            # A killed run's tables stay where they were laid out.
+            # The tables of a killed run stay where they were laid out.
             self.tables = [(t.id.get_chunk_info(0).byte_offset, t.dtype.itemsize) for t in tables if len(t)]
             links = [dict(file[f"link{index}"].attrs) for index in range(int(file.attrs["links"]))]
             first = file["rf"] if "rf" in file else file["link0/rf"]
             self.data_start = first.id.get_chunk_info_by_coord((0,) * 3).byte_offset
-        self.slots = []  # (link, row, op, number or none)
+        self.slots = []  # (link, row, op, number or None)
         at = {}
         offset = 0
         for index, link in enumerate(links):
@@ -175,8 +175,10 @@ class Shots:
                 self.slots.append((link, row, op, number_of(op.data, record)))
 
     def whole(self, data):
-        """(link, number) of every proven shot whose bytes are all there. In a recycled file, where slots hold shots of
-        an older run, its row must be there too."""
+        """Returns (link, number) of every verified shot whose bytes are all present.
+
+        In a recycled file, where slots hold shots of an older run, the shot's row must be present too.
+        """
         data = memoryview(data)
         return {
             (link, number)
@@ -193,14 +195,14 @@ class Shots:
 
 
 def number_of(slot, record_offset):
-    """The number in a slot's end-of-shot record; none if its CRC does not hold."""
+    """Returns the number in a slot's end-of-shot record; None if its CRC does not match."""
     record = slot[record_offset : record_offset + 64]
     good = record[:4] == b"SHOT" and zlib.crc32(slot[: record_offset + 60]) == struct.unpack("<I", record[60:])[0]
     return struct.unpack_from(">Q", record, 8)[0] if good else None
 
 
 def everything(log):
-    """What the drive holds in the end."""
+    """Returns the final contents of the drive."""
     disk = log.before.copy()
     for op in log.ops:
         disk.apply(op)

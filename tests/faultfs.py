@@ -1,16 +1,16 @@
-"""A file system that logs every change and can fail on demand: what a recorder's drive may do to it.
+"""A FUSE file system that logs every change and fails on demand: a model of a recorder's drive.
 
     with FaultDrive(folder) as drive:      # mounts it there; needs root and /dev/fuse
         ...                                # any program writes below `folder`
         drive.fail(3)                      # the third write from now gets an I/O error
-        drive.stall(0.5)                   # nothing ends for half a second
+        drive.stall(0.5)                   # nothing completes for half a second
     log = drive.log()                      # what happened, in order, with its data
 
-It is one flat folder, held in memory, in a process of its own (a reader in this one would wait for itself). It
-speaks the kernel's protocol (include/uapi/linux/fuse.h) instead of using libfuse, whose threads would shuffle what
-is logged, and which lets one write at a time into a file: here as many are under way as the kernel hands over, each
-ends when the drive says so, and the log has both moments. The kernel caches nothing of a file (FOPEN_DIRECT_IO), so
-every write of a program, direct or not, arrives here as the program made it.
+It is one flat folder, held in memory, in a separate process (a reader in this process would wait for itself). It
+implements the kernel's protocol (include/uapi/linux/fuse.h) instead of using libfuse, whose threads would reorder the
+log, and which admits one write at a time into a file: here as many writes are in flight as the kernel submits, each
+completes when the drive decides, and the log has both moments. The kernel caches no file data (FOPEN_DIRECT_IO), so
+every write of a program, direct or not, arrives here as the program issued it.
 """
 
 import ctypes
@@ -30,8 +30,9 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-# A drive has its next write in a queue before the last one ends; here it comes only afterwards, poll counts in
-# milliseconds, and this process may wait for a processor. So a pause as short as this, in seconds, is none.
+# A drive has its next write queued before the last one ends; here it arrives only afterwards, poll has a resolution of
+# milliseconds, and this process may wait for a processor. A gap shorter than this, in seconds, therefore counts as
+# none.
 QUEUED = 0.2
 MAX_WRITE_BYTES = 1 << 20
 SECTOR = 512
@@ -43,12 +44,12 @@ BLOCK = 4096
 
 @dataclass(slots=True)
 class Op:
-    """One change or sync. `begin` and `end` number the moments of the log: when it came, when it was answered."""
+    """One change or sync. `begin` and `end` are indices of moments in the log: arrival and completion."""
 
     kind: str  # create write zero size sync rename unlink syncdir
     file: int = 0
     at: int = 0
-    size: int = 0  # of write and zero: bytes; of size: the file's new size
+    size: int = 0  # write and zero: bytes; size: the new size of the file
     data: bytes = b""
     names: tuple = ()
     begin: int = -1
@@ -57,7 +58,7 @@ class Op:
 
 @dataclass
 class Log:
-    """All changes of a drive since `before`, in the order in which they ended."""
+    """All changes of a drive since `before`, in the order of their completion."""
 
     before: "Disk"
     ops: list[Op]
@@ -68,7 +69,7 @@ class Log:
 
 
 class Disk:
-    """Names and bytes: what is on a drive at some moment."""
+    """Names and bytes on a drive at some moment."""
 
     def __init__(self):
         self.names = {}
@@ -81,7 +82,7 @@ class Disk:
         return other
 
     def read(self, name):
-        """A file's bytes; none if there is no such name."""
+        """Returns the bytes of a file; None if there is no such name."""
         return bytes(self.files[self.names[name]]) if name in self.names else None
 
     def put(self, name, data):
@@ -116,8 +117,8 @@ class Disk:
 
 
 def skip_if_impossible():
-    """Skips a test aloud where nothing can be mounted."""
-    import pytest  # not for the process that serves
+    """Skips the test where nothing can be mounted."""
+    import pytest  # not needed by the server process
 
     if os.geteuid() != 0:
         pytest.skip("needs root (to mount a file system that logs writes): run the tests as root to have this proven")
@@ -126,7 +127,7 @@ def skip_if_impossible():
 
 
 class FaultDrive:
-    """The file system, mounted on an empty folder for the length of a `with`."""
+    """The file system, mounted on an empty folder for the duration of a `with`."""
 
     def __init__(self, folder, capacity=1 << 30, seed=0):
         self.folder, self.capacity, self.seed = folder, capacity, seed
@@ -154,35 +155,37 @@ class FaultDrive:
         return self.connection.recv()
 
     def put(self, name, data):
-        """Puts a durable file there. The log begins anew."""
+        """Stores a durable file and starts a new log."""
         self._call("put", name, data)
 
     def log(self):
-        """The log so far."""
+        """Returns the log so far."""
         return self._call("get_log")
 
     def fail(self, nth=1, count=1, min_bytes=1, max_bytes=MAX_WRITE_BYTES):
-        """The n-th write of `least` to `most` bytes from now, and the next such ones, `count` in all, get an I/O error,
-        with half their bytes written."""
+        """Makes `count` writes of `min_bytes` to `max_bytes` bytes fail with EIO, from the n-th such write from now on.
+
+        Half of the bytes of each are written.
+        """
         self._call("fail", nth, count, min_bytes, max_bytes)
 
     def full_from(self, byte):
-        """Writes that reach beyond this byte of a file find no space; none: they do again."""
+        """Makes writes beyond this byte of a file fail with ENOSPC; None ends this."""
         self._call("full_from", byte)
 
     def stall(self, seconds=None):
-        """No write and no sync ends for so long, or until `release`."""
+        """Lets no write and no sync complete for this time, or until `release`."""
         self._call("stall", seconds)
 
     def release(self):
         self._call("stall", 0)
 
     def speed(self, bytes_per_second):
-        """Writes end one behind the other at this speed; none: at once."""
+        """Completes writes one after the other at this speed; None: at once."""
         self._call("speed", bytes_per_second)
 
     def counts(self):
-        """Writes ended, the bytes of these, and the most that were under way at once."""
+        """Returns the completed writes, their bytes, and the maximum number of writes in flight."""
         return self._call("counts")
 
 
@@ -201,7 +204,7 @@ MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 
 
 class Opcode(enum.IntEnum):
-    """Requests of the kernel."""
+    """Request codes of the kernel."""
 
     LOOKUP = 1
     FORGET = 2
@@ -230,11 +233,11 @@ class Opcode(enum.IntEnum):
 
 
 class FuseError(Exception):
-    """A request that gets an error number."""
+    """A request that is answered with an error number."""
 
 
 class Server:
-    """Answers the kernel and the tests."""
+    """Serves the kernel and the tests."""
 
     def __init__(self, folder, connection, capacity, seed):
         self.connection, self.capacity = connection, capacity
@@ -243,9 +246,9 @@ class Server:
         self.disk = Disk()
         self.next_file = ROOT + 1
         self.begin_log()
-        self.pending = []  # (finish, a random number, a count that tells equals apart, request, op, answer)
+        self.pending = []  # (completion time, a random number, a unique count that breaks ties, request, op, answer)
         self.count = self.ended = self.ended_bytes = self.max_in_flight = 0
-        self.failing = None  # [writes to go, writes to fail, least bytes, most bytes]
+        self.failing = None  # [writes to go, writes to fail, minimum bytes, maximum bytes]
         self.full_at = self.bytes_per_second = None
         self.stalled_until = self.busy_until = 0.0
         self.start_time_s = int(time.time())
@@ -275,12 +278,12 @@ class Server:
             self.libc.umount2(self.folder, MNT_DETACH)
 
     def poll_timeout_ms(self):
-        """Milliseconds until something is finish."""
+        """Returns the milliseconds until the next completion."""
         if not self.pending:
             return None
         return max(0.0, min(max(self.pending[0][0], self.stalled_until) - time.monotonic(), 1e6)) * 1000
 
-    # What tests ask for.
+    # Commands of the tests.
 
     def begin_log(self):
         self.ops, self.moments, self.before = [], 0, self.disk.copy()
@@ -311,10 +314,10 @@ class Server:
     def command_counts(self):
         return self.ended, self.ended_bytes, self.max_in_flight
 
-    # What the kernel asks for.
+    # Requests of the kernel.
 
     def serve(self):
-        """Takes every request that waits."""
+        """Serves all pending requests."""
         while True:
             try:
                 raw = os.read(self.device, MAX_WRITE_BYTES + BLOCK)
@@ -335,10 +338,10 @@ class Server:
         try:
             os.write(self.device, HEADER_OUT.pack(HEADER_OUT.size + len(data), -error, unique) + data)
         except FileNotFoundError:
-            pass  # whoever asked was killed
+            pass  # the requesting process was killed
 
     def request(self, opcode, unique, node, body):
-        """The answer's bytes; none if it comes later or never."""
+        """Returns the bytes of the answer; None if it comes later or never."""
         match opcode:
             case Opcode.INIT:
                 _, minor, readahead, _ = struct.unpack_from("<4I", body)
@@ -437,7 +440,7 @@ class Server:
     # Changes.
 
     def apply_now(self, op):
-        """A change that is made at once."""
+        """Applies a change at once."""
         self.begin(op)
         self.end(op)
 
@@ -477,7 +480,7 @@ class Server:
         return b""
 
     def enqueue(self, unique, op, answer, error=0):
-        """A change that ends when the drive is done with it, in any order with the others that are under way."""
+        """Enqueues a change that completes when the drive is done with it, in any order with the others in flight."""
         self.begin(op)
         finish = 0.0
         if self.bytes_per_second:
@@ -508,7 +511,7 @@ def text(raw):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Its objects travel to the tests, which know this module by its name.
+    # Its objects are pickled for the tests, which import this module by its name.
     import faultfs
 
     folder, channel, capacity, seed = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""What a recorder under way can be seen to have done in its files."""
+"""What readers can see of a recording in progress, in its files."""
 
 import os
 
@@ -8,7 +8,7 @@ from common import COMPLETE, until
 
 
 def visible(path):
-    """Rows that any reader of a plain file sees now; 0 before there is a file."""
+    """Returns the rows that any reader of a plain file sees now; 0 before there is a file."""
     try:
         with h5py.File(path, locking=False) as file:
             return file["rf"].shape[0]
@@ -21,7 +21,7 @@ def wait_for_rows(path, rows):
 
 
 def holds(path, number, link=0):
-    """Whether readers of a plain file see the whole shot of this number."""
+    """Returns `true` if readers of a plain file see the complete shot of this number."""
     try:
         with h5py.File(path, locking=False) as file:
             shots = file[f"link{link}/shots"][: file["rf"].shape[0]]
@@ -31,12 +31,12 @@ def holds(path, number, link=0):
 
 
 def used(*folders):
-    """Bytes that all files below some folders take on their drives."""
+    """Returns the bytes that all files below some folders occupy on their drives."""
     total = 0
     for folder in folders:
         for entry in os.scandir(folder):
             try:
                 total += entry.stat().st_blocks * 512
             except FileNotFoundError:
-                continue  # it has just been removed
+                continue  # removed since the folder was listed
     return total

@@ -1,4 +1,4 @@
-"""A sender that means no good, and the means to hear what an honest one was told."""
+"""A sender of forged packets, and the means to observe what a real sender is configured with."""
 
 import socket
 import struct
@@ -9,7 +9,7 @@ from common import PACKET, socket_in
 
 
 class Eavesdropper:
-    """Stands between a recorder and a probe's set-up port, passes messages on, and keeps them."""
+    """A proxy between a recorder and a probe's set-up port that forwards messages and keeps them."""
 
     def __init__(self, probe):
         self.probe = address_of(probe.address)
@@ -21,7 +21,7 @@ class Eavesdropper:
             end.settimeout(0.05)
         self.address = f"[::1]:{self.front.getsockname()[1]}"
         self.recorder = None
-        self.configured = {}  # link: the reply to Configure
+        self.configured = {}  # link -> the reply to Configure
         self.started = threading.Event()
         self.ending = False
         self.threads = [threading.Thread(target=work) for work in (self.forwards, self.backwards)]
@@ -60,7 +60,7 @@ class Eavesdropper:
 
 
 class Target:
-    """Where a link's packets go, out of a reply to Configure."""
+    """The destination of a link's packets, parsed from a reply to Configure."""
 
     def __init__(self, reply):
         (self.port,) = struct.unpack_from(">H", reply, 22)
@@ -68,7 +68,7 @@ class Target:
 
 
 class Forger:
-    """Sends datagrams of any kind to an IPv6 loopback port, as fast as one may without filling its buffer."""
+    """Sends datagrams of any kind to an IPv6 loopback port, at a rate that does not overflow its buffer."""
 
     def __init__(self, port):
         self.socket = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -85,7 +85,7 @@ class Forger:
         self.socket.sendto(datagram, ("::1", self.port))
 
     def roce(self, qp, q_key, shot, index, payload=bytes(PACKET), opcode=0x65, version=0, **damage):
-        """A RoCEv2 datagram with a right ICRC, unless `damage` says otherwise."""
+        """Sends a RoCEv2 datagram with a correct ICRC, unless `damage` says otherwise."""
         header = struct.pack(">BBHI", opcode, 0x40 | version, 0xFFFF, qp)
         header += struct.pack(">III", damage.get("psn", 0), q_key, 0x11)
         header += struct.pack(">I", (shot & 0xFFFFF) << 12 | index)
@@ -94,13 +94,13 @@ class Forger:
         self.raw(datagram + struct.pack("<I", crc))
 
     def plain(self, stream, shot, index, shot_bytes=72_064):
-        """A datagram of the framing `udp`."""
+        """Sends a datagram of the framing `udp`."""
         body = bytes(min(PACKET, shot_bytes - index * PACKET))
         header = struct.pack(">4sBBHIQIII", b"SHPK", 1, 0, 0, stream, shot, index * PACKET, len(body), shot_bytes)
         self.raw(header + body)
 
     def icrc(self, datagram):
-        """By docs/wire-formats.md, section 4, over IPv6."""
+        """Returns the ICRC over IPv6, by docs/wire-formats.md, section 4."""
         length = 8 + len(datagram) + 4
         loopback = socket.inet_pton(socket.AF_INET6, "::1")
         ip = struct.pack(">BBHHBB", 0x6F, 0xFF, 0xFFFF, length, 17, 0xFF) + loopback + loopback
@@ -109,9 +109,9 @@ class Forger:
 
 
 class Replayer:
-    """Sits on the sender's end of a cable and repeats some of what passes, as `change` makes it.
+    """Repeats some of the frames that pass the sender's end of a cable, as `change` returns them.
 
-    `change` gets the count and the bytes of each RoCEv2 frame and returns frames to send besides.
+    `change` gets the count and the bytes of each RoCEv2 frame and returns additional frames to send.
     """
 
     def __init__(self, netns, change):

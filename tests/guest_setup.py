@@ -1,6 +1,6 @@
 """The guest of all tests against Linux's own RDMA stack and NVMe driver: booted once, with every program and drive.
 
-It boots while tests that need no guest run. What a test leaves behind in it, the tests after it find.
+It boots while tests run that need no guest. The tests share its state: what one leaves behind, the next ones find.
 """
 
 import sys
@@ -22,7 +22,7 @@ MIB = 1 << 20
 SECTOR = 512
 PARTITION = range(8 * MIB, 72 * MIB)  # of the drive PARTED
 SLOW = 500_000  # bytes/s
-# One sector never takes what is written to it, another one refuses once.
+# Writes to one sector always fail, to another one once.
 FAULTS = """
 [inject-error]
 event = "write_aio"
@@ -41,14 +41,14 @@ once = "on"
 
 
 def table(partition):
-    """A partition table with one partition (MBR)."""
+    """Returns a partition table with one partition (MBR)."""
     start, count = partition.start // SECTOR, len(partition) // SECTOR
     entry = bytes([0, 0, 0, 0, 0x83, 0, 0, 0]) + start.to_bytes(4, "little") + count.to_bytes(4, "little")
     return bytes(446) + entry + bytes(48) + b"\x55\xaa"
 
 
 def make_drives(folder):
-    """The drives by their serial numbers: of every kind, and FILES for a file system that is mounted."""
+    """Creates drives of every kind and returns them by serial number; FILES has a file system that is mounted."""
     drives = [Drive(folder / serial, serial, mdts=5) for serial in ("PLAIN", "EXT4", "SWAP", "PARTED", "FULL", "FILES")]
     drives += [Drive(folder / "LARGE", "LARGE", block=4096, mdts=1)]
     drives += [Drive(folder / "POWER", "POWER", mdts=5)]
@@ -66,14 +66,14 @@ def make_drives(folder):
 
 
 def stripped(programs, folder):
-    """The programs without what only debuggers need, which would take the guest long to load."""
+    """Returns the programs without debug symbols, which would take the guest long to load."""
     for program in programs:
         output("strip", "-o", folder / program.name, program)
     return [folder / program.name for program in programs]
 
 
 def clocks(guest):
-    """What this machine's clock says, then the guest's, then this machine's again."""
+    """Returns this machine's clock, then the guest's, then this machine's again."""
     before = time.monotonic()
     there = float(guest.run("cut -d' ' -f1 /proc/uptime").succeeded())
     return before, there, time.monotonic()
@@ -87,7 +87,7 @@ def drives(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def booting(tmp_path_factory, drives):
-    """The guest while it boots. Where there can be none: why."""
+    """The guest while it boots; where there can be none, the reason."""
     programs = [Path(PROGRAM), *([CONFORMANCE] if CONFORMANCE.exists() else [])]
     try:
         programs = stripped(programs, tmp_path_factory.mktemp("programs"))
@@ -101,7 +101,7 @@ def booting(tmp_path_factory, drives):
 
 @pytest.fixture(scope="session")
 def guest(booting):
-    """The guest. FILES is mounted at /mnt; `numbers` has the numbers of the drives in the names of their devices."""
+    """The booted guest. FILES is mounted at /mnt; `numbers` maps serial numbers to the numbers in device names."""
     try:
         if not isinstance(booting, Guest):
             raise booting

@@ -1,6 +1,6 @@
-"""An initiator of another make, written from the documents: control messages as JSON, RoCEv2 packets over UDP.
+"""An independent initiator, written from the documents: control messages as JSON, RoCEv2 packets over UDP.
 
-It does what an honest one does, and everything that it may not.
+It performs all valid operations, and all invalid ones.
 """
 
 import json
@@ -21,7 +21,7 @@ def split(address):
 
 
 class Control:
-    """A control connection: JSON objects behind their lengths."""
+    """A control connection: JSON objects, each preceded by its length."""
 
     def __init__(self, address):
         self.socket = socket.create_connection(split(address), timeout=PATIENCE)
@@ -58,7 +58,7 @@ class Control:
 
 
 def icrc(source, destination, datagram):
-    """The IP header's variable fields, the UDP checksum and BTH byte 4 count as ones."""
+    """Returns the ICRC: the variable fields of the IP header, the UDP checksum and BTH byte 4 count as ones."""
     masked = bytearray(datagram[:-4])
     masked[6] = masked[7] = masked[12] = 0xFF
     if ":" in source:
@@ -72,7 +72,7 @@ def icrc(source, destination, datagram):
 
 
 class Initiator:
-    """A queue pair of somebody else's software, on loopback."""
+    """A queue pair of an independent implementation, on loopback."""
 
     def __init__(self, target):
         self.to = split(target.memory)
@@ -117,7 +117,7 @@ class Initiator:
         (source or self.socket).sendto(self.packet(*arguments, source=source, **options), self.to)
 
     def answer(self):
-        """Opcode, PSN and what follows of the first packet that came and was not yet looked at."""
+        """Returns opcode, PSN and the rest of the next received packet."""
         data = self.socket.recv(4096)
         opcode, destination, psn = data[0], int.from_bytes(data[5:8]), int.from_bytes(data[9:12])
         assert destination == self.qp
@@ -127,7 +127,10 @@ class Initiator:
         return opcode, psn, data[12:-4]
 
     def received_nothing(self):
-        """Whether nothing came back. An honest operation, answered after what was refused, proves that it was seen."""
+        """Returns `true` if nothing came back.
+
+        A valid operation that is answered after the refused one proves that the refused one was processed.
+        """
         return not select.select([self.socket], [], [], 0)[0]
 
     def write(self, name, offset, data, **options):
@@ -136,7 +139,7 @@ class Initiator:
         self.send(WRITE_ONLY, head + data, **options)
 
     def write_acknowledged(self, name, offset, data):
-        """Writes as an honest initiator does, and sees it acknowledged."""
+        """Writes as a valid initiator does, and waits for the acknowledgement."""
         self.write(name, offset, data)
         opcode, psn, rest = self.answer()
         assert (opcode, psn, rest[0] >> 5) == (ACK, self.psn, 0), (opcode, psn, rest)
@@ -151,7 +154,7 @@ class Initiator:
         return rest[4 : 4 + count]
 
     def read_long(self, name, count):
-        """Reads so many bytes from the beginning, in as many packets as it takes."""
+        """Reads `count` bytes from the beginning, in as many packets as it takes."""
         key = self.keys[name]
         self.send(READ_REQUEST, struct.pack(">QII", key["address"], key["rkey"], count))
         data = b""

@@ -11,7 +11,7 @@ CAUSES = ["wrong_token", "wrong_version", "malformed", "slow", "displaced", "hun
 
 
 class Target(Process):
-    """`shotline target` on ports of the kernel's choice; shared memory has none, and no address of its own."""
+    """`shotline target` on ports of the kernel's choice; over shared memory it has neither a port nor an address."""
 
     def __init__(self, *arguments, bind="127.0.0.1:0", listen="127.0.0.1:0"):
         at = () if "shm" in arguments else ("--bind", bind)
@@ -19,7 +19,7 @@ class Target(Process):
         self.token = self.memory = self.address = None
         self.said = b""
         while self.address is None:
-            line = self.popen.stderr.readline()  # or the end of a target that did not start
+            line = self.popen.stderr.readline()  # an empty line: the target did not start
             if not line:
                 self.popen.kill()
                 raise AssertionError(f"the target did not start: {self.popen.communicate()[1]}")
@@ -32,14 +32,14 @@ class Target(Process):
                 self.address = last
 
     def reports(self):
-        """Its JSON lines since the last call, of a target with --every."""
+        """Returns its JSON lines since the last call, for a target with --every."""
         while select.select([self.popen.stdout], [], [], 0)[0] and (data := os.read(self.popen.stdout.fileno(), 65536)):
             self.said += data
         *lines, self.said = self.said.split(b"\n")
         return [json.loads(line) for line in lines]
 
     def end_report(self):
-        """Ends it in order: its last report, whose counters balance."""
+        """Ends the target in order and returns its last report, whose counters balance."""
         ended = self.interrupt()
         assert ended.code == 0, ended.stderr
         report = json.loads((self.said.decode() + ended.stdout).splitlines()[-1])

@@ -1,6 +1,6 @@
-"""Connection managers of another make, written from the documents: management datagrams in RoCEv2 packets over UDP.
+"""Independent connection managers, written from the documents: management datagrams in RoCEv2 packets over UDP.
 
-rdma_cm.py ADDRESS COUNT: sends so many requests for connections from as many forged addresses.
+rdma_cm.py ADDRESS COUNT: sends COUNT connection requests, each from a different forged address.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from common import PATIENCE
 
 ROCE, Q_KEY, UD_SEND_ONLY = 4791, 0x8001_0000, 0x64
 RC_SEND_ONLY, RC_WRITE_ONLY, RC_ACK = 0x04, 0x0A, 0x11
-INTRODUCTION = 56  # bytes of what perftest says of itself
+INTRODUCTION = 56  # bytes of perftest's description of itself
 REQ, REJ, REP, RTU, DREQ = 0x10, 0x12, 0x13, 0x14, 0x15
 
 
 def address_number(number):
-    """One of the addresses of loopback."""
+    """Returns one of the addresses of loopback."""
     return socket.inet_ntoa(struct.pack(">I", 127 << 24 | 93 << 16 | number))
 
 
@@ -31,7 +31,7 @@ def roce_packet(source, port, destination, header, payload):
 
 
 class CmPeer:
-    """Queue pair 1 of an address of loopback. With `port=0` it sees no answer, as if its address were forged."""
+    """Queue pair 1 of a loopback address. With `port=0` it receives no answer, as if its address were forged."""
 
     def __init__(self, target, address, port=0):
         self.target, self.address = target, address
@@ -48,7 +48,7 @@ class CmPeer:
         self.socket.close()
 
     def new_connection(self):
-        """The next connection is another one."""
+        """Chooses new identifiers, so that the next request opens another connection."""
         self.name, self.transaction, self.qp = (secrets.randbits(bits) for bits in (32, 64, 24))
 
     def send(self, header, payload=b""):
@@ -56,13 +56,13 @@ class CmPeer:
         self.socket.sendto(packet, (self.target, ROCE))
 
     def send_message(self, kind, body):
-        """A management datagram of 256 bytes: a header of 24, and the message."""
+        """Sends a management datagram of 256 bytes: a header of 24, and the message."""
         mad = struct.pack(">4sIQHHI", b"\x01\x07\x02\x03", 0, self.transaction, kind, 0, 0) + body
         header = struct.pack(">BBHII", UD_SEND_ONLY, 0x40, 0xFFFF, 1, 0) + struct.pack(">II", Q_KEY, 1)
         self.send(header, mad.ljust(256, b"\0"))
 
     def request_connection(self, port=7174):
-        """A REQ for a program of the TCP port space."""
+        """Sends a REQ to a program of the TCP port space."""
         body = bytearray(232)
         struct.pack_into(">I", body, 0, self.name)
         struct.pack_into(">Q", body, 8, 0x0106_0000 | port)
@@ -75,14 +75,14 @@ class CmPeer:
         self.send_message(REQ, bytes(body))
 
     def receive_message(self, wanted):
-        """The next management datagram of this kind: its message."""
+        """Returns the message of the next management datagram of this kind."""
         while True:
             data = self.socket.recv(4096)
             if data[0] == UD_SEND_ONLY and data[20 + 16 : 20 + 18] == struct.pack(">H", wanted):
                 return data[20 + 24 : 20 + 256]
 
     def connect(self, port=7174):
-        """Asks, is accepted, and confirms it."""
+        """Requests a connection, waits for the reply, and confirms it."""
         self.request_connection(port)
         self.wait_for_reply()
         self.confirm()
@@ -101,25 +101,25 @@ class CmPeer:
         self.send(struct.pack(">BBHII", opcode, 0x40, 0xFFFF, self.their_qp, 1 << 31 | self.psn), payload)
 
     def wait_for_packet(self, opcode):
-        """What follows the header of the next packet to our queue pair with this opcode."""
+        """Returns what follows the header of the next packet to this queue pair with this opcode."""
         while True:
             data = self.socket.recv(4096)
             if data[0] == opcode and int.from_bytes(data[5:8]) == self.qp:
                 return data[12:-4]
 
     def exchange_introductions(self):
-        """Says who it is, as perftest does over its own connection: the key and the address that it is told."""
+        """Exchanges introductions, as perftest does over its own connection; returns the received key and address."""
         self.request(RC_SEND_ONLY, bytes(INTRODUCTION))
         introduction = self.wait_for_packet(RC_SEND_ONLY)
         return struct.unpack_from(">I", introduction, 16)[0], struct.unpack_from(">Q", introduction, 24)[0]
 
     def is_write_acknowledged(self, key, address, data):
-        """Whether a WRITE of its is acknowledged: refused by a NAK, if not."""
+        """Returns `true` if a WRITE is acknowledged, `false` if it is refused by a NAK."""
         self.request(RC_WRITE_ONLY, struct.pack(">QII", address, key, len(data)) + data)
         return self.wait_for_packet(RC_ACK)[0] >> 5 == 0
 
     def acknowledge(self, over):
-        """Acknowledges each request on its queue pair, as one that lives does, until it is over."""
+        """Acknowledges each request on its queue pair, as a live peer does, until `over` is set."""
         self.socket.settimeout(0.02)
         while not over.is_set():
             with contextlib.suppress(TimeoutError):
@@ -130,7 +130,7 @@ class CmPeer:
 
 
 def forge_requests(target, count, first=1 << 8):
-    """Asks for connections from so many addresses of loopback, and hears no answer."""
+    """Requests connections from `count` addresses of loopback, and receives no answer."""
     for number in range(first, first + count):
         with CmPeer(target, address_number(number)) as peer:
             peer.request_connection()

@@ -16,9 +16,9 @@ NATIVE = Path(PROGRAM).with_name("libshotline_native.so")
 
 
 def build(folder):
-    """Puts the package of this tree before all others: its Python files, and the native part that cargo has built.
+    """Puts the package of this tree first on the path: its Python files, and the native part that cargo has built.
 
-    Tests may run in several processes. The first one makes the package in the folder, which they share.
+    Tests may run in several processes. The first one creates the package in the folder, which they share.
     """
     site = folder / "shotline-site"
     with open(folder / "shotline-site.lock", "w") as lock:
@@ -34,7 +34,7 @@ def build(folder):
 
 
 def several(folder):
-    """Recordings of several kinds: the file, and the values that were sent."""
+    """Returns recordings of several kinds: the file, and the values that were sent."""
     made = {}
     for name, packing, shape in [
         ("packed", 1, (2, 7, 40, 6)),
@@ -49,7 +49,7 @@ def several(folder):
 
 
 def with_losses(path):
-    """Two links: number 101 lacks a packet on link 1, 103 is missing on link 0, 102 and 106 to 108 on both."""
+    """Records two links: number 101 lacks a packet on link 1, 103 is missing on link 0, 102 and 106 to 108 on both."""
     made = Made(values(3, 1, (2, 6, 500, 12)), 1, numbers=[100, 101, 103, 104, 105, 109], rate=20_000_000)
     lost = {(1, 1, 2), *((0, 2, packet) for packet in range(made.packets))}
     made.record(path, lost)
@@ -63,7 +63,7 @@ def values(seed, packing, shape):
 
 
 def python(*arguments, **environment):
-    """Another interpreter, which must end well: a crash there is told here."""
+    """Runs another interpreter, which must succeed: a crash in it is reported as a failure of the test."""
     site = next(path for path in sys.path if Path(path).name == "shotline-site")
     environment = {"PYTHONPATH": site} | environment
     done = subprocess.run(

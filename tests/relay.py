@@ -1,4 +1,4 @@
-"""Stands between programs and a probe's set-up port, and loses or answers what a test wants lost or answered."""
+"""A relay between programs and a probe's set-up port that drops or answers datagrams as a test requires."""
 
 import select
 import socket
@@ -8,10 +8,10 @@ from forge import address_of
 
 
 class Relay:
-    """Passes datagrams on, of any number of programs.
+    """Forwards datagrams of any number of programs.
 
-    `on_request` and `on_reply` get each datagram on its way to the probe and back. They return True to pass it on, False
-    to lose it; `on_request` may also return bytes to answer with in the probe's place.
+    `on_request` and `on_reply` get each datagram on its way to the probe and back. They return True to forward it,
+    False to drop it; `on_request` may also return bytes to answer with in place of the probe.
     """
 
     def __init__(self, probe, on_request=lambda _: True, on_reply=lambda _: True):
@@ -20,7 +20,7 @@ class Relay:
         self.front = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         self.front.bind(("::1", 0))
         self.address = f"[::1]:{self.front.getsockname()[1]}"
-        self.backs = {}  # a program's address: the socket that speaks to the probe for it
+        self.backs = {}  # a program's address -> the socket that forwards to the probe for it
         self.ending = False
         self.thread = threading.Thread(target=self.work)
 
@@ -44,7 +44,7 @@ class Relay:
                         self.forward(*end.recvfrom(256))
                     else:
                         self.backward(end.recv(256), programs[end])
-                except OSError:  # nobody is there any more
+                except OSError:  # the other end is closed
                     continue
 
     def forward(self, datagram, program):

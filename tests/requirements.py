@@ -1,4 +1,4 @@
-"""What a test needs of this machine. Where it is not there the test is skipped, with the reason."""
+"""Requirements of a test on the machine. Where one is not met, the test is skipped with the reason."""
 
 import os
 import shutil

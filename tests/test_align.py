@@ -1,4 +1,4 @@
-"""Four sources with clocks of their own, each a process: their shots in step, in the file, whatever becomes of one."""
+"""Four sources with independent clocks, each a process: their shots are aligned in the file, even if one is killed."""
 
 import signal
 import socket
@@ -14,14 +14,14 @@ from common import COMPLETE, LOST, PATIENCE, Probe, Process, run, until, verify
 
 LINKS = 4
 SAMPLES = 64
-PERIOD_S = 0.05  # between shots that are put together by their stamps
+PERIOD_S = 0.05  # between shots that are aligned by their stamps
 MS = 1_000_000
-WHOLE_RUN = 2**32 - 1  # the stream of counts that belong to no link
+WHOLE_RUN = 2**32 - 1  # the stream of counters that belong to no link
 OFFSETS_NS = [0, 250 * MS, -400 * MS, 37_000 * MS]
 DRIFTS_PPB = [0, 150_000, -150_000, 0]
 ACKNOWLEDGE, ANSWER = 0x01, 0x80  # flags of a trigger
 ACCEPTED, MISSED = 1, 2  # verdicts on one
-TOLERANCE_NS = 40 * MS  # datagrams one after the other, to processes that share two processors
+TOLERANCE_NS = 40 * MS  # datagrams are sent one after the other, to processes that share two processors
 
 
 class Sources:
@@ -48,7 +48,7 @@ class Sources:
             probe.__exit__()
 
     def trigger(self, sources=range(LINKS)):
-        """One shot of each of these sources. A source that was still busy with its last one is asked again."""
+        """Triggers one shot of each of these sources; a source that is busy with its last one is triggered again."""
         waiting = {int(self.probes[source].address.rsplit(":", 1)[1]) for source in sources}
         end = time.monotonic() + PATIENCE
         while waiting:
@@ -60,7 +60,7 @@ class Sources:
             self.wait_for_verdicts(waiting)
 
     def wait_for_verdicts(self, waiting):
-        """Strikes out the sources that take this trigger's shot, until all have answered."""
+        """Removes the sources that accept this trigger, until all have answered."""
         answers = len(waiting)
         while answers:
             answer, (_, port, *_) = self.line.recvfrom(64)
@@ -72,7 +72,7 @@ class Sources:
 
 
 class Receiver(Process):
-    """Records all sources. It has a socket when it has a file."""
+    """A recorder of all sources. It has a socket once it has a file."""
 
     def __init__(self, path, *arguments):
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as free:
@@ -89,13 +89,13 @@ def tables(file):
 
 
 def recorded(path):
-    """Shots of all links that are in the file."""
+    """Returns the number of shots of all links that are in the file."""
     with h5py.File(path) as file:
         return sum(int((table["state"] == COMPLETE).sum()) for table in tables(file))
 
 
 def clocks(file):
-    """The last entry of each link's clock."""
+    """Returns the last entry of each link's clock."""
     used = [table[table["at_tai_ns"] > 0] for table in (file[f"link{link}/clock"][:] for link in range(LINKS))]
     return [table[-1] for table in used]
 
@@ -111,7 +111,8 @@ def test_a_killed_source_is_named_missing_and_others_continue(tmp_path):
             sources.trigger()
         until(lambda: visible(path) == 40, what="40 rows")
         sources.probes[2].signal(signal.SIGKILL)
-        # Fewer than the window: the receiver does not conclude that they are lost before it knows that the source is.
+        # Fewer than the window: the receiver must find that the source has stopped before it decides that they are
+        # lost.
         for _ in range(40):
             sources.trigger([0, 1, 3])
         until(lambda: visible(path) == 80, what="80 rows")
@@ -128,7 +129,7 @@ def test_a_killed_source_is_named_missing_and_others_continue(tmp_path):
         states = clocks(file)
         assert [bool(state["stopped"]) for state in states] == [False, False, True, False]
         for state, offset, drift in zip(states, OFFSETS_NS, DRIFTS_PPB, strict=True):
-            drifted = drift * 5 // 1000 * MS  # what comes to it within five seconds
+            drifted = drift * 5 // 1000 * MS  # accumulated drift within five seconds
             assert abs(int(state["offset_ns"]) - offset) < TOLERANCE_NS + abs(drifted) // 1000, state
     verify(path)
 
@@ -149,10 +150,10 @@ def test_events_are_aligned_by_stamp_when_shot_numbers_differ(tmp_path):
         numbers_of_1 = numbers[1][here[1]]
     assert numbers_of_1.tolist() == list(range(45)) and numbers[0][here[0]].tolist() == list(range(50))
     whole = here.all(axis=0)
-    assert 23 <= whole.sum() <= 45, "five have no shot of link 1, and some were taken too far apart by a busy machine"
+    assert 23 <= whole.sum() <= 45, "five lack a shot of link 1, and a busy machine may take others too far apart"
     apart = stamps[:, whole] - stamps[0, whole] - np.array(OFFSETS_NS)[:, None]
-    assert (abs(apart) < TOLERANCE_NS).all(), "shots of one row were taken at one time"
-    assert (numbers[0] - numbers[1])[whole].max() == 5, "and have different numbers"
+    assert (abs(apart) < TOLERANCE_NS).all(), "shots of one row must be taken at the same time"
+    assert (numbers[0] - numbers[1])[whole].max() == 5, "shots of one row have different numbers"
     verify(path)
 
 

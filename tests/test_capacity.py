@@ -1,6 +1,7 @@
-"""Memory that the machine does not have is refused before it is taken, by whoever would take it.
+"""A request for more memory than the machine has is refused before it is allocated, by every command.
 
-What is asked for is more than a processor can address, so that a program without the check fails, too, and kills nobody.
+The requested size exceeds the address space of a processor, so that a program without the check fails, too, and the
+kernel kills no other process.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Packet captures: written so that others read them, and sent again datagram by datagram."""
+"""Packet captures: written so that other programs read them, and replayed datagram by datagram."""
 
 import contextlib
 import shutil
@@ -21,12 +21,12 @@ from test_replay import CAPTURES, PATIENT, SMALL, check_same, of_probe, sent
 
 from common import PATIENCE, Probe, Recorder, Recording, balanced, record, run, until
 
-SO_RCVBUFFORCE = 33  # which root may use
+SO_RCVBUFFORCE = 33  # permitted for root
 PACE = 0.02  # seconds between datagrams
 
 
 class Sink:
-    """Keeps every datagram that comes."""
+    """A socket that keeps every received datagram."""
 
     def __init__(self):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -61,7 +61,7 @@ class Sink:
 
 
 def udp_payloads(path):
-    """By destination: the payloads of a capture, read by scapy."""
+    """Returns the payloads of a capture by destination, read by scapy."""
     flows = {}
     with PcapReader(str(path)) as reader:
         for packet in reader:
@@ -87,7 +87,7 @@ def test_flows_of_foreign_captures_are_sent_byte_for_byte(name):
 
 
 def written(path, frames, nanoseconds=False, pcapng=False):
-    """Frames with their times in a capture written by scapy."""
+    """Writes frames with their times into a capture with scapy."""
 
     for frame, at in frames:
         frame.time = at
@@ -112,13 +112,13 @@ def test_every_capture_format_is_replayed_at_its_recorded_pace(tmp_path, kind):
     with Sink() as sink:
         report = sent(path, "--to", sink.to)
         assert sink.take(10) == payloads
-    assert report["seconds"] > 9 * PACE * 0.95, "datagrams are late at times, and never early"
-    # At its own pace this one lasts for half a year.
+    assert report["seconds"] > 9 * PACE * 0.95, "datagrams may be late, never early"
+    # At its own pace this one takes half a year.
     written(slow, [(frame, 1e9 + 1e8 * PACE * at) for at, frame in enumerate(frames_of(10))], *flags)
     with Sink() as sink:
         report = sent(slow, "--to", sink.to, "--speed", 1e8)
         assert sink.take(10) == payloads
-    assert report["seconds"] > 9 * PACE * 0.95, "and no faster than that"
+    assert report["seconds"] > 9 * PACE * 0.95, "not faster than the requested pace"
 
 
 def test_frames_that_cannot_be_sent_are_skipped_and_counted(tmp_path):
@@ -132,7 +132,7 @@ def test_frames_that_cannot_be_sent_are_skipped_and_counted(tmp_path):
         for frame in [*good, tagged, *others, *[Ether() / piece for piece in pieces]]:
             writer.write(frame)
     short = bytes(good[0])
-    with open(path, "ab") as file:  # as with a snapshot length of 50
+    with open(path, "ab") as file:  # truncated by a snapshot length of 50
         file.write(struct.pack("=IIII", 1, 0, 50, len(short)) + short[:50])
     with Sink() as sink:
         report = sent(path, "--to", sink.to, "--max")
@@ -149,7 +149,7 @@ def test_a_truncated_capture_is_sent_up_to_the_damage(tmp_path):
         ended = run("replay", path, "--json", "--to", sink.to, "--max")
         assert len(sink.take(19)) == 19
     assert ended.json["datagrams"] == 19 and "ends within a block" in ended.json["damage"], ended.stdout
-    assert ended.code == 1, "what was asked for is not all that was sent"
+    assert ended.code == 1, "less was sent than requested"
     (line,) = ended.stderr.splitlines()
     assert "capture.pcap" in line and "ends within a block" in line, line
 
@@ -175,7 +175,7 @@ def test_captures_that_cannot_be_replayed_are_refused(tmp_path):
 
 
 def tshark(path, *fields, filter="frame"):
-    """Fields of a capture's packets, as Wireshark decodes them."""
+    """Returns fields of a capture's packets, as Wireshark decodes them."""
     need("tshark")
     columns = [word for field in fields for word in ("-e", field)]
     words = ["tshark", "-r", path, "-Y", filter, "-T", "fields", "-E", "occurrence=f", *columns]
@@ -194,7 +194,7 @@ def packets_of(recording):
 
 
 def check_capture(path, recording, framing):
-    """Wireshark, scapy and our own inspection find the packets of a recording, each with a right ICRC."""
+    """Checks that Wireshark, scapy and `inspect` find the packets of a recording, each with a correct ICRC."""
     expected = packets_of(recording)
     inspected = run("inspect", path, "--json").succeeded()
     assert inspected["damage"] is None and inspected["frames"] == expected, inspected
@@ -207,7 +207,7 @@ def check_capture(path, recording, framing):
             assert flow["icrc"]["good"] == flow["packets"], flow
     rows = tshark(path, "frame.time_epoch", "frame.interface_id", "frame.protocols", "udp.checksum.status")
     assert len(rows) == expected
-    # What is inside a payload Wireshark guesses, and not always to nothing.
+    # Wireshark guesses the protocol of a payload, and may guess wrong.
     roce = [":udp:infiniband" in row[2] for row in rows]
     assert not any(roce) if framing == "udp" else all(roce), {row[2] for row in rows}
     times = [[] for _ in recording.tables]
@@ -217,7 +217,7 @@ def check_capture(path, recording, framing):
 
 
 def scapy_seals(path):
-    """Packets whose ICRC is scapy's own."""
+    """Returns the number of packets with an ICRC that scapy confirms."""
     right = 0
     with PcapReader(str(path)) as reader:
         for packet in reader:
@@ -233,7 +233,7 @@ def test_wireshark_scapy_and_replay_read_a_recorded_capture(loopback_netns, tmp_
     capture, again = tmp_path / "run.pcapng", tmp_path / "again.h5"
     with Probe(*SMALL, "--pace", "500hz", "--loss", 0.02, "--seed", 5, netns=loopback_netns) as probe:
         flags = ("--samples", 700, "--shots", 40, "--framing", framing, *PATIENT)
-        # The port by which others know RoCE.
+        # The port by which other programs recognise RoCE.
         bind = "[::1]:47911" if framing == "udp" else "[::1]:4791"
         ended = record(probe, *flags, "--out", capture, bind=bind, netns=loopback_netns).succeeded()
     balanced(ended)
@@ -248,8 +248,8 @@ def test_wireshark_scapy_and_replay_read_a_recorded_capture(loopback_netns, tmp_
         assert len(tshark(capture, "frame.number", filter="infiniband")) == ended["packets"]
         assert scapy_seals(capture) == ended["packets"]
     if framing == "counted":
-        return  # nobody but set-up could tell a receiver where it begins
-    # Of the two links the first: their queue pairs are random, so they are no neighbours.
+        return  # only set-up gives a receiver the first sequence number
+    # The first of the two links: their queue pairs are random, so they are not adjacent.
     flow = min(inspected["flows"], key=lambda flow: flow.get("stream", flow["source"]))
     keys = ("--queue-pair", flow["dest_qp"], "--q-key", 0x11111111) if framing == "ud" else ()
     shape = ("--channels", 16, "--samples", 700, "--progress", *PATIENT)
@@ -271,7 +271,7 @@ def test_capture_times_are_kernel_times_in_utc_nanoseconds(holes):
 
 @pytest.fixture(scope="module")
 def holes(tmp_path_factory):
-    """Two links, 12 bits, with packets lost and damaged; the recording, and what it is exported as."""
+    """Two links, 12 bits, with packets lost and corrupted; the recording, and its export as a capture."""
     path = tmp_path_factory.mktemp("holes") / "run.h5"
     _, recording = of_probe(path, *SMALL, "--loss", 0.03, "--corrupt", 0.02, shots=60)
     capture = path.with_suffix(".pcapng")
@@ -308,7 +308,7 @@ def test_interface_statistics_count_received_and_dropped_packets(tmp_path):
         for code in totals:
             totals[code] += struct.unpack("<Q", options[code])[0]
     dropped = sum(ended["packet_drops"].values())
-    assert totals[4] == ended["packets"] - dropped, "a packet with a wrong ICRC is no link's"
+    assert totals[4] == ended["packets"] - dropped, "a packet with a wrong ICRC belongs to no link"
     assert totals[5] == ended["packets_missing"] and totals[6] == ended["packets"] - dropped and totals[7] == 0, totals
     for _, body in blocks[1:3]:
         options = options_of(body[8:])
@@ -318,7 +318,7 @@ def test_interface_statistics_count_received_and_dropped_packets(tmp_path):
 
 
 def blocks_of(path):
-    """(kind, body) of every block."""
+    """Returns (kind, body) of every block."""
     data, at = path.read_bytes(), 0
     while at < len(data):
         kind, length = struct.unpack_from("<II", data, at)

@@ -1,4 +1,4 @@
-"""Compressed recordings: what any user of h5py with hdf5plugin reads is what was sent, whatever each chunk's codec."""
+"""Compressed recordings: h5py with hdf5plugin reads exactly what was sent, regardless of each chunk's codec."""
 
 import json
 import signal
@@ -30,15 +30,15 @@ from common import (
 
 ULTRASOUND = ROOT.parent / "shared" / "data" / "ultrasound"
 SAMPLES = 500
-# So slow that no socket overflows, and small enough for the pool: what is missing was lost on purpose.
+# So slow that no socket overflows, and small enough for the pool: only injected losses occur.
 SLOW = ("--gbps", "0.2", "--samples", SAMPLES)
 CALM = ("--timeout-ms", 60_000)
-FEW_BITS = ("--bits", 6)  # noise that leaves half of a sample's bits alike
+FEW_BITS = ("--bits", 6)  # noise in which half of a sample's bits are equal
 WHOLE_RUN = 0xFFFFFFFF
 BITSHUFFLE, NBIT = 32008, 5
 COMPRESSED, AS_IT_CAME = 2, 1
 CODECS = ["lz4", "zstd"]
-# One codec here and the other one beside, where both go the same way.
+# Where both codecs take the same path, only one of them is tested here and the other in the long run.
 LZ4 = ["lz4", pytest.param("zstd", marks=pytest.mark.long)]
 ZSTD = ["zstd", pytest.param("lz4", marks=pytest.mark.long)]
 KINDS = [("lz4", []), ("zstd", ["--int16"])]
@@ -46,7 +46,7 @@ KINDS += [pytest.param("zstd", [], marks=pytest.mark.long), pytest.param("lz4", 
 
 
 def masks(path, link=0):
-    """The filter mask of each row's chunk."""
+    """Returns the filter mask of each row's chunk."""
     with h5py.File(path) as file:
         rf = file["rf"]
         channels = int(file[f"link{link}"].attrs["channels"])
@@ -162,11 +162,11 @@ def test_without_threads_every_shot_is_stored_and_counted_raw(tmp_path):
 
 
 def test_a_slow_codec_loses_no_shot_and_all_chunks_read_back(tmp_path):
-    """One thread at a level that takes a tenth of a second for a shot: most shots are stored as they came."""
+    """Runs one thread at a level that takes a tenth of a second for a shot: most shots are stored raw."""
     path = tmp_path / "run.h5"
     with Probe(*FEW_BITS) as probe:
         flags = ["--compress", "zstd", "--compress-level", 22, "--compress-threads", 1, *CALM]
-        # Much faster than it can be, into a pool that holds all shots.
+        # Much faster than the codec can be, into a pool that holds all shots.
         flags += ["--gbps", 2, "--samples", SAMPLES, "--pool", "128MiB"]
         ended = record(probe, "--shots", 100, "--out", path, *flags).succeeded()
     assert ended["shots_complete"] == 200 and not ended["drops"], ended
@@ -188,7 +188,7 @@ def test_a_killed_recorder_leaves_a_valid_compressed_file(tmp_path, durable):
     flags = ["--rate-hz", 200, "--samples", SAMPLES, *CALM, "--capacity", 2000, "--out", path, "--compress", "lz4"]
     with Probe(*FEW_BITS) as probe, Recorder(probe, *flags, *["--durable"] * durable) as recorder:
         wait_for_rows(path, 20)
-        assert run("verify", path, "--json").succeeded()["verified"], "a reader may come at any time"
+        assert run("verify", path, "--json").succeeded()["verified"], "a reader may open the file at any time"
         recorder.signal(signal.SIGKILL)
         recorder.popen.wait()
     rows = check_samples(Recording(path), lambda link, n: prbs(int(link["stream"]), n % PERIOD, 96, SAMPLES, 6))
@@ -197,7 +197,7 @@ def test_a_killed_recorder_leaves_a_valid_compressed_file(tmp_path, durable):
     before = path.stat().st_size
     report = run("recover", path, "--json").succeeded()
     assert report["rows"] >= rows and report["partial"] == report["lost"] == 0, report
-    assert path.stat().st_size < before / 2, "room that was not used stays"
+    assert path.stat().st_size < before / 2, "unused space was not released"
     verify(path, finished=False)
 
 

@@ -1,9 +1,9 @@
-"""Whatever happens to the recorder, its drive or the power: the file opens, and it and `recover` tell the truth.
+"""Crash consistency: after any kill, drive error or power cut the file opens, and it and `recover` report the truth.
 
-Runs of the program are recorded onto a `FaultDrive`, which logs every write. Then the log is cut at every moment,
-and what the drive may hold after it is looked at with h5py (`crash.py` says what that is). A failure names the log,
-the moment and the seed; with `SHOTLINE_CRASH_LOG=run.log` the tests of its scenario look at that log again, and with
-`SHOTLINE_CRASH_SEED=n` they begin with another seed.
+Runs of the program are recorded onto a `FaultDrive`, which logs every write. The log is then cut at every moment, and
+the possible contents of the drive (see `crash.py`) are checked with h5py. A failure names the log, the moment and the
+seed; with `SHOTLINE_CRASH_LOG=run.log` the tests of its scenario use that log again, and with `SHOTLINE_CRASH_SEED=n`
+they begin with another seed.
 """
 
 import json
@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 import h5py
-import hdf5plugin  # noqa: F401  (it makes HDF5 read compressed chunks)
+import hdf5plugin  # noqa: F401  (registers the filters that read compressed chunks)
 import numpy as np
 import pytest
 from crash import Replay, Shots, everything, opened
@@ -59,7 +59,7 @@ class Scenario:
     name: str
     links: int = 2
     flags: tuple = ()
-    kill_at: int = 0  # rows after which it is killed; 0: it ends in order
+    kill_at: int = 0  # number of rows after which it is killed; 0: it ends in order
     old: bool = False  # another recording has the name
 
     @property
@@ -94,7 +94,7 @@ every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 
 class Logged:
-    """A scenario's log, and what it says."""
+    """The log of a scenario, and the reports in it."""
 
     def __init__(self, scenario, path):
         self.scenario, self.path = scenario, path
@@ -103,26 +103,26 @@ class Logged:
         self.old = self.log.before.read(NAME)
 
     def reported_rows(self, disk):
-        """Rows that the recorder had reported when the drive held this."""
+        """Returns the rows that the recorder had reported when the drive had these contents."""
         lines = (disk.read("progress") or b"").splitlines(keepends=True)
         rows = [json.loads(line)["rows"] for line in lines if line.endswith(b"\n") and line.startswith(b"{")]
         return max(rows, default=0)
 
     def image(self, disk):
-        """The recording's bytes; none while its name is not there, or still the old recording's."""
+        """Returns the recording's bytes; None while its name is missing or still that of the old recording."""
         data = disk.read(NAME)
         if self.old is not None and not self.scenario.recycled:
             assert data is not None, "the old recording's name is gone, and the new one has none yet"
         return None if data is not None and data == self.old else data
 
     def at_every_moment(self, model, seed, check, share=1.0):
-        """Calls check(replay, recording's bytes) for what the drive may hold at every moment, or at a share of them."""
+        """Calls check(replay, recording's bytes) for possible contents at every moment, or a share of the moments."""
         some, last = random.Random(seed), None
         replay = Replay(self.log)
         ends = {op.end for op in self.log.ops}
         for moment in range(self.log.moments):
             replay.forward(moment)
-            # What a power cut leaves of a write that has come is the same as of one that has ended.
+            # After a power cut a write in flight and a completed one have the same possible outcomes.
             if (model == "cut" or share < 1) and moment not in ends or some.random() >= share:
                 continue
             try:
@@ -137,7 +137,7 @@ class Logged:
 
 @pytest.fixture(scope="module")
 def log_of(tmp_path_factory):
-    """log_of(scenario): the log of such a run, made once."""
+    """Returns a function from a scenario to the log of such a run, made once."""
     skip_if_impossible()
     folder = tmp_path_factory.mktemp("crash")
 
@@ -164,19 +164,21 @@ def make_log(mount, scenario):
             drive.put(NAME, (mount / NAME).read_bytes())
         record_onto(mount, scenario)
         log = drive.log()
-        assert everything(log).read(NAME) == (mount / NAME).read_bytes(), "the log is not what the drive holds"
+        assert everything(log).read(NAME) == (mount / NAME).read_bytes(), (
+            "the log differs from the contents of the drive"
+        )
     return log
 
 
 def record_onto(mount, scenario):
-    """Records a run of the scenario. What it reports goes to the same drive, so that the log has both in one order."""
+    """Records a run of the scenario. Its reports go to the same drive, so that the log has both in one order."""
     with Probe("--links", scenario.links, *SHAPE, *FAULTS) as probe, open(mount / "progress", "wb") as progress:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--json", "--progress", "--pool", "4MiB"]
         flags += ["--samples", SHAPE[3], "--rate-hz", 30, *(() if scenario.kill_at else ("--shots", ROWS))]
         words = [PROGRAM, "record", *flags, "--in-flight", 8, *scenario.flags, "--out", mount / NAME]
         with subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=progress) as recorder:
             if scenario.kill_at:
-                # Said more than once, so that something was written after rows had been reported.
+                # Until it has reported more than once, so that there are writes after rows were reported.
                 until(
                     lambda: len(said := reported_rows_of(mount / "progress")) > 1 and max(said) >= scenario.kill_at,
                     "rows",
@@ -195,7 +197,7 @@ def reported_rows_of(progress):
 
 
 def read_all(file, samples=True):
-    """Every dataset can be read up to its extent, if wanted those of samples too."""
+    """Reads every dataset up to its extent, those of samples only if requested."""
 
     def read(name, item):
         if isinstance(item, h5py.Dataset) and (samples or not name.endswith("rf")):
@@ -205,7 +207,7 @@ def read_all(file, samples=True):
 
 
 def verified(file, rows=0):
-    """The independent verifier's verdict; `rows`: of the first ones only."""
+    """Returns the independent verifier's verdict; `rows` limits it to the first ones."""
     verdict = Verifier(file, pattern=True, rows=rows).run()
     assert verdict["verified"], verdict["described"]
     return verdict
@@ -218,7 +220,7 @@ def test_a_kill_at_any_write_keeps_every_reported_shot(log_of, scenario, seed):
 
     def check(replay, data):
         with opened(data) as file:
-            read_all(file, samples=False)  # the verifier reads all of those
+            read_all(file, samples=False)  # the verifier reads all samples
             rows = verified(file)["links"][0]["rows"]
         assert rows >= logged.reported_rows(replay.now), (
             f"{logged.reported_rows(replay.now)} rows were reported, {rows} are there"
@@ -226,7 +228,7 @@ def test_a_kill_at_any_write_keeps_every_reported_shot(log_of, scenario, seed):
         seen.add(rows)
 
     logged.at_every_moment("killed", seed, check)
-    assert any(seen), "no cut fell on a row that is visible"
+    assert any(seen), "no cut left a visible row"
 
 
 @every_seed
@@ -236,7 +238,7 @@ def test_a_power_cut_at_any_write_keeps_every_durable_shot(log_of, scenario, see
 
     def check(replay, data):
         with opened(data) as file:
-            # Samples that were never synced may be torn: a compressed chunk of them is none.
+            # Samples that were never synced may be torn, and a torn compressed chunk cannot be read.
             read_all(file, scenario.durable or not scenario.compressed)
             said = logged.reported_rows(replay.now) if scenario.durable else 0
             if said:
@@ -256,7 +258,7 @@ def test_recover_reports_exactly_which_shots_are_complete(log_of, scenario, mode
     logged = log_of(scenario)
 
     def add(replay, data):
-        # Where a compressed shot is, only its file knows.
+        # Only the file has the location of a compressed shot.
         whole = None if scenario.compressed else logged.shots.whole(data)
         kept = None if model == "killed" else logged.reported_rows(replay.now) if scenario.durable else 0
         broken.add(replay.moment, data, whole, kept)
@@ -271,7 +273,7 @@ def test_recover_reports_exactly_which_shots_are_complete(log_of, scenario, mode
 @pytest.mark.parametrize("model", ["killed", "cut"])
 @pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s.kill_at and not s.durable], ids=str)
 def test_a_recovery_cut_at_any_write_is_completed_by_the_next(log_of, tmp_path, scenario, model, seed):
-    """A broken recording is recovered on a drive that logs; that log is cut like any other."""
+    """Recovers a broken recording on a drive that logs, and cuts that log at every moment."""
     logged, broken = log_of(scenario), []
     logged.at_every_moment("cut", seed, lambda _, data: broken.append(data))
     data = random.Random(seed).choice(broken[len(broken) // 2 :])
@@ -297,7 +299,8 @@ def test_a_recovery_cut_at_any_write_is_completed_by_the_next(log_of, tmp_path, 
 def test_a_recovery_cut_between_two_pointers_is_completed(log_of, tmp_path):
     """Some datasets point to the new tail, others to the old one: in any combination, no table is lost.
 
-    The new tail stands where the old one has rows of shots, whose samples the power cut took."""
+    The new tail is located where the old one has rows of shots whose samples the power cut removed.
+    """
     scenario = next(s for s in SCENARIOS if s.kill_at and not s.durable and not s.compressed)
     logged = log_of(scenario)
     with FaultDrive(tmp_path) as drive:
@@ -315,7 +318,7 @@ def test_a_recovery_cut_between_two_pointers_is_completed(log_of, tmp_path):
 
 
 def rows_without_samples(logged):
-    """A recording of which the tables have every row, of which one at most is visible, and of which no sample is there."""
+    """Returns a recording whose tables have every row, with at most one visible row and no samples."""
     shots, replay = logged.shots, Replay(logged.log)
     replay.forward(logged.log.ops[-1].end)
     samples = range(shots.data_start, min(offset for offset, _ in shots.tables))
@@ -330,7 +333,7 @@ def rows_without_samples(logged):
 
 
 def recover_every_choice(name, safe, pending):
-    """Recovers what a drive holds when any of these writes have reached it."""
+    """Recovers the contents of a drive for every subset of these writes."""
     with Broken(name) as recovered:
         for chosen in range(1 << len(pending)):
             disk = safe.copy()
@@ -342,7 +345,7 @@ def recover_every_choice(name, safe, pending):
 
 
 class Broken:
-    """Broken recordings, recovered some at a time by one call of the program."""
+    """Broken recordings, recovered several at a time by one call of the program."""
 
     MOST = 40
 
@@ -359,7 +362,11 @@ class Broken:
         shutil.rmtree(self.folder)
 
     def add(self, moment, data, whole, kept):
-        """A recording, which shots are whole in it (none: unknown), and how many rows must stay as they are (none: all)."""
+        """Adds a recording.
+
+        `whole` are the complete shots in it (None: unknown), `kept` is the number of rows that must not change (None:
+        all).
+        """
         path = self.folder / f"{len(self.waiting)}.h5"
         path.write_bytes(data)
         self.waiting.append((moment, path, whole, [table[:kept] for table in tables_of(data)]))
@@ -367,7 +374,7 @@ class Broken:
             self.recover()
 
     def recover(self):
-        """Recovers what waits, and checks what `recover` says and does."""
+        """Recovers the pending recordings, and checks the reports and results of `recover`."""
         waiting, self.waiting = self.waiting, []
         if not waiting:
             return
@@ -428,7 +435,10 @@ int fcntl(int fd, int command, ...) {
 
 
 def with_leases(folder):
-    """An environment in which every file system grants leases: FUSE does not, and nobody else is on a FaultDrive."""
+    """Returns an environment in which every file system grants leases.
+
+    FUSE does not grant them, and a FaultDrive has no other users.
+    """
     library = folder / "leases.so"
     gcc = ["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
     subprocess.run(gcc, input=LEASES, text=True, check=True, timeout=PATIENCE)
@@ -436,7 +446,7 @@ def with_leases(folder):
 
 
 def ring_log(mount, environment):
-    """A bounded run that laps, on a drive that logs."""
+    """Records a bounded run that laps, on a drive that logs."""
     with FaultDrive(mount) as drive:
         with Probe("--links", 2, *SHAPE, *FAULTS) as probe, open(mount / "progress", "wb") as progress:
             flags = ["--probe", probe.address, "--bind", "[::1]:0", "--json", "--progress", "--pool", "4MiB"]
@@ -448,12 +458,12 @@ def ring_log(mount, environment):
         assert ended.returncode == 0, (mount / "progress").read_text()
         with h5py.File(mount / NAME) as file:
             counts = {entry["name"]: int(entry["value"]) for entry in file["books"][...]}
-        assert counts.get(b"ring_reused_files", 0) > 0, "no file was written over: nothing is proven"
+        assert counts.get(b"ring_reused_files", 0) > 0, "no file was reused: nothing is tested"
         return drive.log()
 
 
 def around_reuse(log):
-    """The ends of all changes while a part becomes the next one, and of all changes of names, by kind of change."""
+    """Returns the ends of all changes while a part is reused, and of all name changes, by kind of change."""
     files, moments = {op.file for op in log.of("rename") if op.names[0].startswith("run-")}, {}
     inside = set()
     for op in log.ops:
@@ -504,13 +514,13 @@ def test_a_ring_cut_while_reusing_a_part_holds_only_its_own_rows(ring, tmp_path,
 
 
 def rows_reported_on(disk):
-    """Rows that the recorder had reported."""
+    """Returns the rows that the recorder had reported."""
     lines = (disk.read("progress") or b"").splitlines(keepends=True)
     return max((json.loads(x)["rows"] for x in lines if x.endswith(b"\n") and x.startswith(b"{")), default=0)
 
 
 def check_ring(folder, model, said):
-    """A ring that broke off opens; after a kill it is proven as it is, and after `recover` in any case."""
+    """Checks that a broken ring opens; after a kill it must verify as it is, and after `recover` in any case."""
     master = folder / NAME
     with h5py.File(master) as file:
         read_all(file)
@@ -527,9 +537,9 @@ def check_ring(folder, model, said):
     assert all(number > last for number in numbers) and numbers == sorted(set(numbers)), (last, numbers)
     assert model == "cut" or rows + removed >= said, f"{said} rows were reported, {rows} are there, {removed} removed"
     left = {entry.name for entry in folder.iterdir()} - {NAME, "progress"}
-    assert left == listed | left_over, "nothing is left that is no part of the run, but what recovery told of"
+    assert left == listed | left_over, "files remain that are neither parts of the run nor reported by recovery"
     for name in left_over:
-        # What the bound gave up and nothing was written over; and a draft whose head the power cut.
+        # A part that the ring discarded and had not yet overwritten, or a draft whose header the power cut removed.
         assert name.startswith("run-") or model == "cut", name
         if name.startswith("run-"):
             with h5py.File(folder / name) as file:

@@ -1,4 +1,4 @@
-"""The demonstration, and that memory is bounded by the pool."""
+"""The demonstration, and the bound of the pool on memory use."""
 
 import subprocess
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 from common import PROGRAM, Probe, Progress, Recorder, Recording, balanced, check_samples, run, until, verify
 
 POOL_MIB = 3
-AROUND_MIB = 64  # program, HDF5, tables and scratch beside the pool
+AROUND_MIB = 64  # program, HDF5, tables and scratch memory in addition to the pool
 SMALL = ("--samples", 500, "--gbps", 0.4)
-PACKETS = 18  # of a shot of 500 samples
+PACKETS = 18  # per shot of 500 samples
 
 
 def test_the_demo_prints_one_json_object_that_proves_the_run(tmp_path, loopback_netns):
@@ -19,7 +19,7 @@ def test_the_demo_prints_one_json_object_that_proves_the_run(tmp_path, loopback_
     proof = done.succeeded()
     assert proof["verified"] is True
     assert proof["shots_sent"] == 200 and proof["shots_recorded"] == 200 and proof["drops"] == {}, proof
-    assert proof["shots_partial"] == 200 - proof["shots_complete"] > 0, "the demo is to show losses"
+    assert proof["shots_partial"] == 200 - proof["shots_complete"] > 0, "the demo must show losses"
     assert proof["receive_gbps"] > 0 and proof["write_gbps"] > 0, proof
     assert proof["injected"]["lost"] + proof["injected"]["corrupted"] >= proof["packets_missing"] > 0, proof
     assert proof["packets_compared"] == 200 * PACKETS - proof["packets_missing"], proof
@@ -32,7 +32,7 @@ def test_the_demo_prints_one_json_object_that_proves_the_run(tmp_path, loopback_
 @pytest.mark.parametrize("framing", ["counted", "udp"])
 def test_the_demo_works_in_every_framing(tmp_path, loopback_netns, framing):
     path = tmp_path / "demo.h5"
-    # Plain UDP has no ICRC: there, corruption on loopback is found by a shot's CRC alone.
+    # Plain UDP has no ICRC: there, only a shot's CRC detects corruption on loopback.
     flags = ["--framing", framing, "--shots", 50, "--faults", 4e-3 if framing == "counted" else 0]
     proof = run("demo", "--json", *SMALL, *flags, "--out", path, netns=loopback_netns).succeeded()
     assert proof["verified"] is True and proof["shots_recorded"] == 100, proof
@@ -83,11 +83,11 @@ def test_memory_is_bounded_by_the_pool_and_does_not_grow(tmp_path):
         ended = recorder.interrupt().succeeded()
         probe.report()
     (early, early_probe), (late, late_probe) = resident
-    # Slots of the pool become resident when a drive that is late needs them; beside these 33 bytes a shot are too many.
+    # Slots of the pool become resident when a slow drive needs them; apart from these, 33 bytes a shot are too many.
     assert late - early < (POOL_MIB << 10) + 512, f"from {early} to {late} KiB in 16,000 shots"
     assert late_probe - early_probe < 1024, f"the probe from {early_probe} to {late_probe} KiB in 16,000 shots"
     assert peak < (POOL_MIB + AROUND_MIB) << 10, f"{peak} KiB"
-    # A drive that others use may be busy for a moment; then the books say so.
+    # A shared drive may be busy for a moment; the counters then report it.
     assert set(ended["drops"]) <= {"wire_gap", "sink_busy", "no_buffer"}, ended
     assert set(ended["packet_drops"]) <= {"bad_icrc", "duplicate", "late"}, ended
     balanced(ended)

@@ -1,4 +1,4 @@
-"""A digitizer and a recorder as two programs: the same blocks in the file, whatever carries them.
+"""A digitizer and a recorder as two programs: the same blocks are in the file over every transport.
 
 Over UDP sockets; over a memif, af_packet and af_xdp where this build has DPDK.
 """
@@ -16,9 +16,9 @@ from common import COMPLETE, Process, Recording, balanced, run, until, verify
 
 RATE, SAMPLES = 2_000_000, 8192  # a block takes 4 ms
 SMALL = ("--decimation", 1, "--sample-rate", RATE, "--block", 4 * SAMPLES, "--distinct", 3)
-# So many that a socket's buffer and any ring hold all of their packets, should the receiver stand still meanwhile.
+# Few enough that a socket's buffer and any ring hold all of their packets while the receiver is not scheduled.
 BLOCKS = 30
-# Without end, at a rate of the link's: none is lost because the board was full.
+# Unlimited, at the rate of the link: none is lost because the board was full.
 ENDLESS = (*SMALL, "--rate", "max", "--link-rate", 7e7)
 PATIENT = ("--timeout-ms", 60_000)
 
@@ -41,7 +41,7 @@ def emulate(carrier, *arguments):
 
 
 def blocks_of(path, link=0):
-    """By number: samples, description and table row of each block."""
+    """Returns samples, description and table row of each block by number."""
     with h5py.File(path) as file:
         group = file[f"link{link}"]
         shots, blocks, rf = group["shots"][:], group["blocks"][:], group["rf"]
@@ -49,7 +49,7 @@ def blocks_of(path, link=0):
 
 
 def check_same(blocks, distinct=3):
-    """Block n is number n modulo `distinct`: all of a kind are the same."""
+    """Checks that all blocks with the same number modulo `distinct` are equal."""
     kinds = {}
     for number, (samples, description, shot) in sorted(blocks.items()):
         if shot["state"] != COMPLETE:
@@ -66,7 +66,7 @@ def test_every_block_is_recorded_with_spectrum_stamp_and_axes(carrier, tmp_path)
     with Receiver(carrier, "--out", path, "--capacity", 500) as receiver:
         carrier.until_listening(receiver)
         payload = ("--payload", 1280) if "af_xdp" in str(carrier.sender) else ()
-        # The board holds all blocks, should this machine stand still meanwhile.
+        # The board holds all blocks while this machine is busy.
         what = ("--blocks", BLOCKS, "--ring", BLOCKS, "--tone", f"{RATE / 5}:-10", "--centre", "1.3e9")
         with emulate(carrier, *SMALL, *payload, *what) as sender:
             sent = sender.end().succeeded()["streams"][0]
@@ -76,12 +76,12 @@ def test_every_block_is_recorded_with_spectrum_stamp_and_axes(carrier, tmp_path)
     balanced(ended, Recording(path))
     blocks = blocks_of(path)
     numbers = sorted(blocks)
-    assert numbers == list(range(numbers[0], BLOCKS)) and numbers[0] < 15, "all blocks but those before the start"
+    assert numbers == list(range(numbers[0], BLOCKS)) and numbers[0] < 15, "all blocks except those before the start"
     assert all(shot["state"] == COMPLETE for _, _, shot in blocks.values()), ended
     kinds = check_same(blocks)
     assert len(kinds) == 3 and not np.array_equal(kinds[0][0], kinds[1][0]), "noise differs from block to block"
     for samples, description, shot in blocks.values():
-        # As the file says of itself: I and Q, 2 MS/s, and a tone 400 kHz above the centre.
+        # According to the file: I and Q, 2 MS/s, and a tone 400 kHz above the centre.
         iq = samples[:, 0] + 1j * samples[:, 1]
         spectrum = np.abs(np.fft.fft(iq * np.hanning(len(iq))))
         peak = np.fft.fftfreq(len(iq), 1 / RATE)[spectrum.argmax()]
@@ -117,7 +117,7 @@ def test_a_killed_sender_leaves_a_valid_file_and_may_be_replaced(carrier, tmp_pa
     blocks = blocks_of(path)
     missing = {number: int(shot["packets"] - shot["placed"]) for number, (_, _, shot) in blocks.items()}
     assert not carrier.memif or set(range(later, later + BLOCKS)) <= set(blocks), sorted(blocks)
-    # A number far ahead is believed of the second packet only.
+    # A number far ahead is accepted only from the second packet on.
     assert missing.pop(later, 0) <= 1 and sum(count > 0 for count in missing.values()) <= 1, missing
     check_same(blocks)
     verify(path)
@@ -156,7 +156,7 @@ def test_four_digitizers_with_different_clocks_are_aligned(tmp_path):
         flags = ["--streams", 4, "--stream", 5, "--trigger-rate", rate, "--ring", 200]
         clocks = [f"--clock-{what}={','.join(map(str, of))}" for what, of in (("offset", offsets), ("drift", drifts))]
         with emulate(carrier, *SMALL, *flags, *clocks) as sender:
-            # Blocks are put together by when they arrive, which a busy machine spoils, until eight points tell a clock.
+            # Blocks are aligned by their arrival, which a busy machine disturbs, until eight points fix a clock.
             until(lambda: of_one_trigger(tables_of(path, 4))[-16:].sum() == 16, what="events of one trigger each")
             sender.interrupt().succeeded()
         ended = receiver.interrupt().succeeded()
@@ -179,7 +179,7 @@ def test_four_digitizers_with_different_clocks_are_aligned(tmp_path):
 
 
 def tables_of(path, links):
-    """The rows that readers see of each link's table."""
+    """Returns the rows that readers see of each link's table."""
     try:
         with h5py.File(path, locking=False) as file:
             rows = file["rf"].shape[0]
@@ -189,7 +189,7 @@ def tables_of(path, links):
 
 
 def of_one_trigger(tables):
-    """Which rows are whole blocks of one trigger."""
+    """Returns which rows are whole blocks of one trigger."""
     if tables is None:
         return np.zeros(0, bool)
     whole = np.all([table["state"] == COMPLETE for table in tables], axis=0)
@@ -214,7 +214,7 @@ def test_serial_stages_need_credits_and_lose_nothing(tmp_path):
     refused = run("record", "--listen", "127.0.0.1:9", "--framing", "digitizer", "--discard", "--sequential").refused()
     assert "--policy block" in refused, refused
     path, carrier = tmp_path / "run.h5", memif(tmp_path)
-    # More than the memif and the pool hold, so that the sender is held up.
+    # More than the memif and the pool hold, so that the sender is blocked.
     with Receiver(
         carrier, "--out", path, "--sequential", "--policy", "block", "--capacity", 500, pool="4MiB"
     ) as receiver:
@@ -226,7 +226,7 @@ def test_serial_stages_need_credits_and_lose_nothing(tmp_path):
     assert sent["overruns"] == 0
     assert ended["drops"] == {} and ended["packets_missing"] == 0, ended
     blocks = blocks_of(path)
-    # With credits the recorder's first packet is the sender's: only the block that taught it is gone.
+    # With credits the recorder's first packet is the sender's first: only the block used for learning is missing.
     assert sorted(blocks) == list(range(1, 400)), f"{sent} {ended}"
     check_same(blocks)
 
@@ -237,7 +237,7 @@ def test_a_drive_stall_longer_than_the_idle_time_ends_no_run(tmp_path, order):
     path, carrier = tmp_path / "drive" / "run.h5", memif(tmp_path)
     path.parent.mkdir()
     with FaultDrive(path.parent) as drive:
-        # What is in flight makes the recorder wait for the drive; the pool holds a part of the blocks.
+        # The packets in flight make the recorder wait for the drive; the pool holds a part of the blocks.
         flags = ("--out", path, *order, "--policy", "block", "--capacity", 1000, "--in-flight", 1)
         with Receiver(carrier, *flags, patience=(*PATIENT, "--idle-s", 3), pool="4MiB") as receiver:
             carrier.until_listening(receiver)

@@ -1,4 +1,4 @@
-"""The emulated digitizer against a receiver that shares no code with it: bytes, headers, descriptions, records, stamps."""
+"""The emulated digitizer against an independent receiver: bytes, headers, descriptions, records, stamps."""
 
 import itertools
 import signal
@@ -21,12 +21,12 @@ TRAILER = 256
 
 
 class Receiver:
-    """A socket that puts blocks together by what their packets say."""
+    """A socket that assembles blocks from their packets' headers."""
 
     def __init__(self, address="::1"):
         self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            self.socket.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE, where that is allowed
+            self.socket.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE, where that is permitted
         except PermissionError:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
         self.socket.bind((address, 0))
@@ -42,7 +42,7 @@ class Receiver:
         self.socket.close()
 
     def blocks(self, count):
-        """The next whole blocks, as (stream, number, first header, samples, description, record)."""
+        """Returns the next whole blocks, as (stream, number, first header, samples, description, record)."""
         found = []
         while len(found) < count:
             packet = self.socket.recv(65536)
@@ -52,7 +52,7 @@ class Receiver:
             assert length == len(packet) - HEADER.size and offset + length <= size
             assert bool(flags & LAST) == (offset + length == size)
             parts = self.open.setdefault((stream, number), {})
-            assert offset not in parts, "a packet came twice"
+            assert offset not in parts, "a packet was received twice"
             parts[offset] = packet[HEADER.size :]
             if sum(map(len, parts.values())) == size:
                 whole = b"".join(parts[at] for at in sorted(self.open.pop((stream, number))))
@@ -61,7 +61,7 @@ class Receiver:
 
 
 def check(whole):
-    """Takes a block apart; its record's CRC is over everything before it, by zlib."""
+    """Parses a block; zlib must confirm the CRC of its record over everything before it."""
     samples, description, record = whole[:-TRAILER], whole[-TRAILER:-64], whole[-64:]
     assert record[:4] == b"SHOT" and description[:4] == b"BLCK"
     assert struct.unpack("<I", record[60:])[0] == zlib.crc32(whole[:-4])
@@ -74,14 +74,14 @@ def peaks(description):
 
 @pytest.fixture
 def noise(tmp_path):
-    """A file of IQ, and what it holds."""
+    """A file of IQ samples, and its contents."""
     samples = np.random.default_rng(4).integers(-32768, 32768, (50_000, 2), dtype="<i2")
     path = tmp_path / "noise.ci16"
     samples.tofile(path)
     return path, samples
 
 
-# A pair of each two settings here, the others beside.
+# Each pair of two settings is tested here, the others in the long run.
 WAYS = [
     ("::1", 8192, ()),
     ("127.0.0.1", 960, ()),
@@ -137,12 +137,12 @@ def test_converter_tones_are_found_and_reported(tmp_path):
 
 
 def test_a_real_reference_signal_has_its_intermediate_frequency(tmp_path):
-    """Raw converter samples of an accelerator's LLRF: 238 MHz, the intermediate frequency a sixth of it."""
+    """Raw converter samples of an accelerator's LLRF: 238 MHz, with an intermediate frequency of a sixth of it."""
     if DATA is None:
         pytest.skip("no shared/data beside the repository: real data were not tried")
     io = pytest.importorskip("scipy.io", reason="needs scipy: reads the recorded waveforms")
     raw = io.loadmat(DATA / "iq" / "llrf_data_adcraw_wfs.mat")["ref_raw"].ravel()
-    raw = raw[: raw.size // 6 * 6]  # whole periods: it is sent again and again
+    raw = raw[: raw.size // 6 * 6]  # whole periods, because it is sent repeatedly
     path = tmp_path / "raw.s16"
     raw.astype("<i2").tofile(path)
     rate = 238e6 / 2
@@ -235,7 +235,8 @@ def test_vita_49_stamps_each_packet_and_describes_each_block(noise):
         block, at = divmod(index, 30)
         if at == 0:
             assert word >> 28 == 4 and now - begun == block * 10_000 * 10**6
-            # Bandwidth, IF and RF reference, sample rate, state, format, by CIF0's bits from the highest on.
+            # Bandwidth, IF and RF reference, sample rate, state, format, in the order of the bits of CIF0, highest
+            # first.
             fields = struct.unpack_from(">IqqqqIQ", packet, 20)
             assert fields[0] & 0x7FFF_FFFF == 1 << 29 | 1 << 28 | 1 << 27 | 1 << 21 | 1 << 16 | 1 << 15
             assert [field / 2**20 for field in fields[1:5]] == [1e6, 0, 1e9, 1e6]

@@ -7,7 +7,7 @@ from common import Probe, Recording, balanced, check_samples, record, verify
 
 def test_shots_over_a_memif_are_complete_with_good_icrcs(tmp_path):
     path, carrier = tmp_path / "run.h5", memif(tmp_path)
-    # More than the memif holds; with credits nothing is lost however fast they come.
+    # More than the memif holds; with credits nothing is lost at any rate.
     flags = ("--samples", 500, "--shots", 200, "--policy", "block", "--timeout-ms", 60_000, "--pool", "8MiB")
     with Probe("--links", 1, "--pace", "max", *carrier.sender) as probe:
         ended = record(probe, *carrier.receiver, *flags, "--out", path, bind="10.0.0.1:4791").succeeded()

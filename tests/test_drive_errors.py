@@ -1,4 +1,4 @@
-"""A drive that fails, once or for good, or is full: the run ends in words, and what was recorded is found again."""
+"""A drive that fails, once or permanently, or is full: the run ends with a message, and `recover` finds every shot."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from common import COMPLETE, LOST, Probe, Progress, Recorder, Recording, balance
 
 
 def recorder_onto(drive, probe, *flags):
-    """A recorder of small shots in a hurry, reporting as it goes."""
+    """Starts a recorder of small shots at a high rate that reports its progress."""
     common = ("--samples", SHAPE[3], "--pool", "8MiB", "--timeout-ms", 60_000, "--progress")
     return Recorder(probe, *common, *flags, "--out", Path(drive.folder) / NAME)
 
@@ -31,7 +31,7 @@ def test_a_failed_write_loses_exactly_one_named_shot(fault_drive):
     verify(path)
 
 
-ANY, TABLE, MARKER = (1, 1 << 20), (9, SLOT - 1), (8, 8)  # bytes of such writes
+ANY, TABLE, MARKER = (1, 1 << 20), (9, SLOT - 1), (8, 8)  # sizes of such writes, in bytes
 FAILING = [(1, ANY), (1, TABLE), (2, MARKER)]
 MORE_FAILING = [*((nth, ANY) for nth in range(2, 7)), (2, TABLE), *((nth, MARKER) for nth in (1, 3, 4))]
 
@@ -74,7 +74,7 @@ def test_a_drive_error_during_layout_leaves_no_file(fault_drive):
 
 
 def recovered_whole(drive, path):
-    """Recovers a file and compares with the log which shots are in it."""
+    """Recovers a file and compares the shots in it with the log."""
     log = drive.log()
     whole = Shots(log, NAME).whole(everything(log).read(NAME))
     assert len(whole) > 20

@@ -1,4 +1,4 @@
-"""Down-conversion and spectra beside scipy: on an accelerator's raw data, and on made samples."""
+"""Down-conversion and spectra compared with scipy: on an accelerator's raw data, and on generated samples."""
 
 import numpy as np
 import pytest
@@ -28,13 +28,13 @@ def llrf():
 
 
 def down_converted(samples, cycles_per_sample, taps, decimation):
-    """The definition, in double precision."""
+    """Computes the definition in double precision."""
     phase = np.arange(len(samples)) * cycles_per_sample % 1
     return 2 * signal.lfilter(taps, 1, samples * np.exp(-2j * np.pi * phase))[::decimation]
 
 
-# While nothing changes: the reference always, the others once their pulse is there. A pulse's edges, or a turn of its
-# phase, move its spectrum's peak, and it is the peak's place that is tested here.
+# Intervals of constant signal: the reference always, the others while their pulse is present. A pulse's edges, or a
+# phase step, would shift the peak of the spectrum, whose position is tested here.
 STEADY = {"ref_raw": (0, 2048), "vm_raw": (448, 896), "kly_raw": (640, 960)}
 
 
@@ -71,7 +71,7 @@ def test_spectra_of_raw_data_match_scipy(dsp, llrf, channel):
     _, theirs = signal.welch(
         samples / 32768, rate, "hann", 512, 256, detrend=False, scaling="spectrum", return_onesided=True
     )
-    # scipy gives mean squares, we the squares of amplitudes; it halves the ends, we do not.
+    # scipy gives mean squares, this package the squares of amplitudes; scipy halves the ends, this package does not.
     np.testing.assert_allclose(ours[1:-1], 2 * theirs[1:-1], rtol=1e-3, atol=1e-13)
 
 

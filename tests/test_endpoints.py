@@ -1,4 +1,4 @@
-"""Endpoints: `shotline target` serves memory, `shotline perf` measures it, and an initiator of another make tries it.
+"""Endpoints: `shotline target` serves memory, `shotline perf` measures it, and an independent initiator tests it.
 
 That initiator is in `initiator.py`.
 """
@@ -20,7 +20,7 @@ from common import Process, run, until
 
 @pytest.fixture
 def exposed(tmp_path):
-    """A target on IPv6 with a file that may be written, and memory that may only be read."""
+    """A target on IPv6 with a writable file, and memory that is read-only."""
     file = tmp_path / "memory"
     regions = (
         "--region",
@@ -76,7 +76,7 @@ def test_a_forbidden_access_is_refused_and_the_qp_keeps_working(exposed, what):
         initiator.write_acknowledged("data", 0, b"good")
         attempt(initiator)
         initiator.keys = keys
-        initiator.write_acknowledged("data", 4, b"more")  # the first answer is to this
+        initiator.write_acknowledged("data", 4, b"more")  # the first answer is to this write
         assert initiator.refused() == 1 and initiator.received_nothing()
         assert exposed.file.read_bytes() == b"goodmore" + bytes(8184)
     report = exposed.end_report()
@@ -94,22 +94,24 @@ def test_forged_packets_change_nothing_for_the_real_initiator(tmp_path):
     ):
         initiator.write_acknowledged("data", 0, b"good")
         keys, attacker.keys = attacker.keys, initiator.keys
-        attacker.write("data", 0, b"evil")  # the key is not of this domain
-        # Another program of the initiator's own host: another port.
+        attacker.write("data", 0, b"evil")  # the key belongs to another protection domain
+        # Another program on the initiator's host: another port.
         attacker.write("data", 0, b"evil", qp=initiator.accept["qp"], psn=initiator.psn)
         attacker.keys = keys
         attacker.write("data", 0, b"evil", qp=initiator.accept["qp"] ^ 0x555555)
-        # Somebody who knows all there is to know, at another address.
+        # An attacker at another address with every correct number.
         elsewhere.bind(("127.0.0.3", 0))
         initiator.write("data", 0, b"evil", source=elsewhere)
         initiator.write("data", 0, b"evil", crc=b"\1\2\3\4")
         initiator.socket.sendto(b"\x0a" + bytes(20), initiator.to)
-        initiator.write("data", 0, b"evil", psn=initiator.psn + 1000)  # a guess: it may be that some were lost
+        initiator.write(
+            "data", 0, b"evil", psn=initiator.psn + 1000
+        )  # a guessed PSN, as if packets before it were lost
         opcode, psn, rest = initiator.answer()
         assert (opcode, psn, rest[0]) == (ACK, initiator.psn, 0x60)
         initiator.write_acknowledged("data", 4, b"more")
         assert attacker.received_nothing() and initiator.received_nothing()
-        # Again, as it was: acknowledged, and not carried out.
+        # A duplicate of an earlier packet: acknowledged, and not executed again.
         with file.open("r+b") as other:
             other.seek(4)
             other.write(b"xxxx")
@@ -319,7 +321,7 @@ def test_perf_reports_a_killed_target(event):
 def test_interrupted_perf_ends_its_target_and_reports():
     with Process("perf", "write", "--size", "4K", "--seconds", 1000, "--json") as process:
         children = until(lambda: descendants(process.pid), what="a target")
-        # So much is not needed to start: it measures.
+        # Too long to be run to the end: the interrupt arrives while it measures.
         until(lambda: worked(process.pid) > 0.5, what="half a second of a processor")
         row = process.interrupt().succeeded()
         assert row["operations"] > 0 and row["seconds"] < 1000
@@ -332,7 +334,7 @@ def descendants(pid):
 
 
 def worked(pid):
-    """Seconds of a processor that a process has used."""
+    """Returns the processor time that a process has used, in seconds."""
     with open(f"/proc/{pid}/stat") as file:
         user, system = file.read().rsplit(")", 1)[1].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""How programs end when nobody sees them any more: a terminal that closes, a reader that is gone."""
+"""How programs end when their output is closed or blocked: a terminal that closes, a reader that is gone."""
 
 import contextlib
 import fcntl
@@ -31,13 +31,13 @@ def test_a_closed_terminal_ends_a_run_in_order(tmp_path):
         try:
             wait_for_rows(path, 50)
         finally:
-            os.close(terminal)  # the kernel sends SIGHUP, and every write to the terminal fails from now on
+            os.close(terminal)  # the kernel sends SIGHUP, and every later write to the terminal fails
         until(lambda: os.waitpid(pid, os.WNOHANG)[0], what="the recorder's end")
     recording = Recording(path)
     check_samples(recording)
     verify(path)
     laid_out = 5000 * 2 * 16_384
-    assert path.stat().st_size < laid_out // 2, "room that was not used stays"
+    assert path.stat().st_size < laid_out // 2, "unused space was not released"
 
 
 @pytest.mark.parametrize("command", ["record", "trigger"])
@@ -68,7 +68,7 @@ def test_nohup_keeps_a_run_alive(tmp_path):
 
 @pytest.fixture
 def closed_pipe():
-    """The end of a pipe that programs write into, and nobody reads."""
+    """The write end of a pipe whose read end is closed."""
     reads, writes = os.pipe()
     os.close(reads)
     yield writes
@@ -101,7 +101,7 @@ def test_closed_output_pipes_do_not_end_a_run(closed_pipe, tmp_path):
 
 @pytest.fixture
 def full():
-    """Both ends of a pipe that is full and that nobody reads."""
+    """Both ends of a pipe that is full and has no reader."""
     reads, writes = os.pipe()
     fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, 4096)
     os.set_blocking(writes, False)
@@ -115,7 +115,7 @@ def full():
 
 
 def ended(*words, stderr, **options):
-    """The exit code of a program, and what it printed."""
+    """Returns the exit code of a program, and its output."""
     words = [PROGRAM, *map(str, words)]
     done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=stderr, timeout=PATIENCE, **options)
     return done.returncode, done.stdout
@@ -143,7 +143,7 @@ def test_an_unread_summary_blocks_only_after_the_file_is_closed(full, tmp_path):
                 until(lambda: path.exists() and run("inspect", path, "--json").succeeded()["finished"], what="the end")
                 assert len(Recording(path).numbers()) == 50
                 verify(path)
-                assert recorder.poll() is None, "its summary waits for its reader"
+                assert recorder.poll() is None, "the summary must block until it is read"
                 said = b""
                 while b'"ended"' not in said:
                     said += os.read(reads, 1 << 16)
@@ -209,12 +209,12 @@ def test_a_late_service_manager_receives_the_ready_message(manager):
     at = ("--listen", f"127.0.0.1:{free_port()}", "--framing", "spead", "--pool", "32MiB")
     with Process("record", *at, "--discard", "--json", env=env) as recorder:
 
-        def has_no_room():
+        def is_full():
             with contextlib.suppress(OSError):  # a thread may end meanwhile
                 threads = Path(f"/proc/{recorder.pid}/task").glob("*/comm")
                 return "notify" in [thread.read_text().strip() for thread in threads]
 
-        until(has_no_room, what="the thread that waits for room in the manager's queue")
+        until(is_full, what="the thread that waits for space in the manager's queue")
         while waits.recv(64) != b"READY=1":
             pass
 
@@ -243,7 +243,7 @@ def test_a_target_frees_its_resources_before_an_unread_report(full, tmp_path):
                     return True
 
             until(is_free, what="the target's port")
-            assert target.poll() is None, "its report waits for its reader"
+            assert target.poll() is None, "the report must block until it is read"
             report = b""
             while b"\n" not in report:
                 report += os.read(reads, 1 << 16).lstrip(b"\0")

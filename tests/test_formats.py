@@ -1,4 +1,4 @@
-"""Exports read back by each format's own library, imports of what others wrote, and what is said of what is missing."""
+"""Exports read by each format's own library, imports of files of other programs, and reports of missing samples."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def holes(tmp_path_factory):
-    """Two links, of which packets and whole shots are lost."""
+    """Two links with lost packets and lost shots."""
     source = made(tmp_path_factory.mktemp("holes") / "run.h5", "--loss", 0.4, shots=90)
     states = np.concatenate([table["state"] for table in source.tables])
     assert (states == 1).sum() > 20 and (states == 2).sum() > 20, "some partial, some complete"
@@ -49,7 +49,7 @@ def source(request):
 
 
 def counted(report, source):
-    """What the program says it met is what the tables say."""
+    """Checks that the program's counts match the tables."""
     states = np.concatenate([table["state"] for table in source.tables])
     assert (report["complete"], report["partial"]) == ((states == 2).sum(), (states == 1).sum()), report
     passed = sum(max(n) - min(n) + 1 - len(n) for n in map(source.numbers, range(len(source.links))))
@@ -148,7 +148,8 @@ def test_digital_rf_has_every_sample_and_gaps_for_missing_ones(tmp_path, source,
         last, expected = None, 0
         arrived = int(source.tables[link]["arrived_tai_ns"][0])
         for number, stamp, samples, missing, _ in source.every(link):
-            # Docs: a shot continues the one before if its stamp says so to two samples, else it is where that says.
+            # docs/formats.md: a shot continues the one before if its stamp agrees to two samples; else its stamp gives
+            # its position.
             stamp = stamp or (0 if last else arrived)
             stamped = ((stamp - source.ahead) * source.rate + 5 * 10**8) // 10**9 if stamp else None
             start = stamped
@@ -161,7 +162,7 @@ def test_digital_rf_has_every_sample_and_gaps_for_missing_ones(tmp_path, source,
             for instant in np.flatnonzero(~missing.any(axis=1)):
                 assert np.array_equal(held[start + int(instant)], samples[instant]), f"shot {number} at {instant}"
                 expected += 1
-        assert len(held) == expected, "not one sample that was not received"
+        assert len(held) == expected, "only samples that were received"
 
 
 @pytest.mark.parametrize("iq", [False, True], ids=["real", "iq"])
@@ -242,7 +243,7 @@ def test_a_zarr_export_imports_as_the_same_recording(tmp_path, source):
     report = imported(tmp_path / "run.zarr", tmp_path / "again.h5")
     again = Source(tmp_path / "again.h5")
     verdict = verify(again.path)
-    assert verdict["pattern"], "test patterns are known as such"
+    assert verdict["pattern"], "test patterns must be recognised"
     assert report["left_out"] == 0 and sorted(again.losses) == sorted(source.losses)
     for link in range(2):
         assert np.array_equal(again.rf[link], source.rf[link])
@@ -286,10 +287,10 @@ def test_zarr_makes_a_round_trip_through_an_object_store(tmp_path, holes, store,
     for key in others:
         client.put_object(Bucket="runs", Key=key, Body=b'{"zarr_format": 3, "node_type": "group"}')
     export(holes.path, to, "--format", "zarr", "--shots", 2, "--force")
-    assert set(others) <= set(objects(client)), "what is not the export's stays"
+    assert set(others) <= set(objects(client)), "objects that do not belong to the export must stay"
     another = run("export", holes.path, "s3://runs/b", "--format", "zarr", "--force")
-    assert "exists already" in another.refused(), "arrays of somebody else stay, also with --force"
-    assert not [key for key in objects(client) if "/c/1/" in key], "nothing of what was replaced is left"
+    assert "exists already" in another.refused(), "arrays of another program must stay, also with --force"
+    assert not [key for key in objects(client) if "/c/1/" in key], "objects of the replaced export must be gone"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert "AWS_ENDPOINT_URL" in run("export", holes.path, to, "--format", "zarr").refused()
 
@@ -338,8 +339,8 @@ def test_an_import_follows_no_reference_out_of_its_source(tmp_path, whole):
 
 
 def test_missing_samples_survive_uff_zea_and_sigmf_round_trips(tmp_path, holes):
-    # How far a stamp may be off; UFF has none. A shot that continues the one before in SigMF may be two samples from where
-    # its stamp says, and both are rounded to a sample.
+    # Tolerance of a stamp in ns; UFF has none. A shot that continues the one before in SigMF may be two samples from
+    # where its stamp puts it, and both are rounded to a sample.
     off_ns = {"run.uff": float("inf"), "run.hdf5": 0, "run.sigmf-meta": 3e9 / holes.rate + 1}
     for name, flags in (("run.uff", ()), ("run.hdf5", ("--format", "zea")), ("run.sigmf-meta", ())):
         export(holes.path, tmp_path / name, "--links", 0, *flags)
@@ -353,8 +354,10 @@ def test_missing_samples_survive_uff_zea_and_sigmf_round_trips(tmp_path, holes):
             stamped, was, lacked, before = expected.pop(number + first)
             assert stamped == 0 or abs(stamp - stamped) <= off_ns[name], name
             if name == "run.sigmf-meta":
-                lacked = np.broadcast_to(lacked.any(axis=1, keepdims=True), lacked.shape)  # annotations are of instants
-            assert state == before and not (lacked & ~missing).any(), "what was missing is not there now"
+                lacked = np.broadcast_to(
+                    lacked.any(axis=1, keepdims=True), lacked.shape
+                )  # annotations apply to instants
+            assert state == before and not (lacked & ~missing).any(), "missing samples must stay missing"
             left_out += int((missing & ~lacked).sum())
             assert np.array_equal(samples[~missing], was[~missing])
         assert not expected and report["left_out"] == left_out, report
@@ -391,7 +394,7 @@ def test_the_sigmf_logo_makes_an_unchanged_round_trip(tmp_path):
     for name in ("core:sha512", "core:datatype", "core:sample_rate", "core:num_channels"):
         assert before.get_global_info()[name] == after.get_global_info()[name]
     assert after.get_captures()[0]["core:datetime"] == "2021-06-18T23:17:51.163959000Z"
-    assert len(after.get_captures()) == 1, "shots that follow each other are one capture"
+    assert len(after.get_captures()) == 1, "consecutive shots form one capture"
 
 
 @real
@@ -429,7 +432,7 @@ def test_a_digital_rf_example_makes_an_unchanged_round_trip(tmp_path, haystack):
     verify(tmp_path / "run.h5")
     export(tmp_path / "run.h5", tmp_path / "radio", "--iq", "--format", "digital-rf")
     before, after = (digital_rf.DigitalRFReader(str(path)) for path in (haystack / "example", tmp_path / "radio"))
-    assert before.get_bounds("ch0") == after.get_bounds("link0"), "every sample has its index again"
+    assert before.get_bounds("ch0") == after.get_bounds("link0"), "every sample must keep its index"
     bounds = before.get_bounds("ch0")
     (start, was), (again, found) = (
         next(iter(r.read(*bounds, c).items())) for r, c in ((before, "ch0"), (after, "link0"))
@@ -478,7 +481,7 @@ def test_integer_ultrasound_data_makes_an_exact_uff_round_trip(tmp_path):
     data.write(str(tmp_path / "muscle.uff"), "channel_data", ignore_missing_compulsory_fields=True)
     report = imported(tmp_path / "muscle.uff", tmp_path / "run.h5")
     verify(tmp_path / "run.h5")
-    assert report["scale"] == 1, "they are integers, though stored as floating-point numbers"
+    assert report["scale"] == 1, "integers stored as floating-point numbers must not be scaled"
     assert np.array_equal(Source(tmp_path / "run.h5").joined, shots.transpose(0, 2, 1))
     export(tmp_path / "run.h5", tmp_path / "again.uff", "--pitch-mm", 0.23)
     again = pyuff_ustb.Uff(str(tmp_path / "again.uff")).read("channel_data")
@@ -504,7 +507,7 @@ def test_three_simulated_plane_waves_make_a_zea_round_trip(tmp_path):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A recording of 146 MiB, made with 64 MiB."""
+    """A recording of 146 MiB, exported with 64 MiB of memory."""
     folder = tmp_path_factory.mktemp("large")
     shots = np.lib.format.open_memmap(folder / "rf.npy", "w+", np.int16, (200, 2000, 192))
     shots[:] = np.random.default_rng(2).integers(-2000, 2000, (2000, 192), np.int16)

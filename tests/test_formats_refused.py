@@ -1,5 +1,4 @@
-"""What is refused so that nothing is lost or made up: folders of others in the way of an export, numbers of a source that
-no recording has."""
+"""Refusals that prevent data loss: folders of other programs in the way of an export, and invalid source numbers."""
 
 import json
 import re
@@ -16,7 +15,7 @@ from common import Probe, record, run, verify
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """Two links, ten shots, of which some are lost and some partial."""
+    """Two links, ten shots, some lost and some partial."""
     path = tmp_path_factory.mktemp("small") / "run.h5"
     with Probe("--channels", 4, "--samples", 500, "--loss", 0.4, "--seed", 7) as device:
         record(device, "--out", path, "--shots", 10, "--samples", 500, "--channels", 4).succeeded()
@@ -71,7 +70,7 @@ def test_a_forced_export_replaces_a_folder_with_only_an_export(tmp_path, small, 
     export(small, to, "--format", kind)
     export(small, to, "--format", kind, "--links", 1, "--force")
     assert [path.name for path in to.iterdir() if path.name.startswith("link")] == ["link1"]
-    assert [path.name for path in tmp_path.iterdir()] == ["out"], "the old one is gone"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "the old export must be gone"
 
 
 # --- imports -----------------------------------------------------------------------------------------
@@ -80,7 +79,7 @@ LARGEST = 2**64 - 1
 
 
 def captured(keep=None, numbers=True, first=None, last=None, **others):
-    """Changes the metadata of SigMF: the first capture, the last one, what is of all."""
+    """Returns a change of SigMF metadata: the first capture, the last one, or the global object."""
 
     def change(folder):
         path = folder / "run.sigmf-meta"
@@ -109,7 +108,7 @@ def attribute(name, value):
 
 
 def indexed(change_index):
-    """Changes the index of the last file of Digital RF."""
+    """Returns a change of the index in the last Digital RF file."""
 
     def change(folder):
         with h5py.File(max((folder / "run").glob("link0/*/rf@*.h5")), "r+") as file:
@@ -144,7 +143,7 @@ def node(name, *path, value):
 
 
 def shaped(name, *shape):
-    """Makes an array of HDF5 claim a shape, of which nothing is stored."""
+    """Returns a change that gives an HDF5 array a shape without stored data."""
 
     def change(folder):
         with h5py.File(folder / "run.h5", "r+") as file:
@@ -208,7 +207,7 @@ def test_out_of_range_source_numbers_are_refused_by_name(tmp_path, small, source
 
 
 def test_a_zarr_row_without_a_shot_on_any_link_is_skipped(tmp_path, small):
-    """Runs whose rows join shots by their stamps have such rows: there is no number to enter as missing."""
+    """Runs that join shots by their stamps have such rows: there is no number to enter as missing."""
     report = export(small, tmp_path / "run", "--format", "zarr", "--links", 0, "--shots", 3)
     assert report["links"] == 1
     column("link0/number", "<u8", 2, LARGEST)(tmp_path)

@@ -1,6 +1,6 @@
-"""Our software endpoint against Linux's: rxe, rdma-core's and perftest's own programs, in a QEMU guest.
+"""The software endpoint against Linux's: rxe, and the programs of rdma-core and perftest, in a QEMU guest.
 
-The guest is slow, but its cable loses nothing: what waits for it waits in queues that are long enough.
+The guest is slow, but its cable loses nothing: packets wait for it in queues that are long enough.
 """
 
 import contextlib
@@ -22,17 +22,17 @@ from common import PATIENCE, PROGRAM, until
 COUNT = 50
 BY_MANAGER = ["send", "write", "read", "atomic"]
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
-# What no honest peer sends. (Others may be late packets of the test before.)
+# Causes that no valid peer produces. (Others may stem from late packets of the test before.)
 WRONG = {"bad_icrc", "unverified", "malformed", "bad_key", "bad_rights", "bad_bounds", "bad_opcode", "bad_length"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def begun(booting):
-    """The guest boots while the first tests run, which need none."""
+    """Boots the guest while the first tests run, which do not need it."""
 
 
 class Sides:
-    """A program of ours on the host and one of Linux's in the guest, either as the one that waits."""
+    """A program of this repository on the host and one of Linux's in the guest; either may be the server."""
 
     def __init__(self, guest):
         self.guest = guest
@@ -46,7 +46,7 @@ class Sides:
         return self.start("interop", *arguments, *patience, "--bind", host, "--json")
 
     def waiting(self, arguments, theirs, host=HOST):
-        """Ours waits. Our report, and their output."""
+        """Runs the host's program as the server; returns its report and the output of the guest's program."""
         process = self.ours(arguments, host)
         try:
             said = process.stderr.readline()
@@ -56,11 +56,11 @@ class Sides:
             process.kill()
 
     def going(self, arguments, theirs, host=HOST):
-        """Theirs waits. Our report, and their output."""
+        """Runs the guest's program as the server; returns the host's report and the output of the guest's program."""
         return self.meeting(theirs, lambda: self.ours([*arguments, GUEST], host))
 
     def measuring(self, arguments, theirs):
-        """`shotline perf` goes to theirs by the connection manager. Our report, and their output."""
+        """Connects `shotline perf` to the guest's program by RDMA CM; returns its report and the program's output."""
         words = ["perf", *arguments, "--to", GUEST, "--bind", HOST, "--json"]
         return self.meeting(theirs, lambda: self.start(*words))
 
@@ -75,7 +75,10 @@ class Sides:
 
     @contextlib.contextmanager
     def target(self, *arguments):
-        """`shotline target` with a region of 1 MiB that is open to all. Its report comes into the list in the end."""
+        """Runs `shotline target` with an open region of 1 MiB.
+
+        Its report is appended to the yielded list at the end.
+        """
         region = ["--region", "room=1M,rights=atomic", "--bind", HOST, "--listen", f"{HOST}:47920"]
         process, reports = self.start("target", *region, *arguments, "--json"), []
         try:
@@ -94,7 +97,7 @@ class Sides:
 
     def both(self, process, done):
         if done.code:
-            process.send_signal(signal.SIGINT)  # what it waits for will not come
+            process.send_signal(signal.SIGINT)  # the other side has failed, so that the connection will not come
         out, errors = process.communicate(timeout=PATIENCE)
         assert "panicked" not in errors, errors
         ours, theirs = f"ours: {process.returncode} {errors}", f"theirs: {done.code} {done.output}"
@@ -104,7 +107,7 @@ class Sides:
         return report, done.output
 
     def link(self):
-        """What the counters of both ends of the cable say."""
+        """Returns the counters of both ends of the cable."""
         here = subprocess.run(
             self.guest.on_host("ip", "-s", "link", "show", "cable"), capture_output=True, text=True, check=False
         )
@@ -147,7 +150,7 @@ def test_a_partial_or_outdated_kernel_package_is_ignored(tmp_path, monkeypatch):
 
 
 class Here(Sides):
-    """Both sides are ours, on loopback."""
+    """Both sides are programs of this repository, on loopback."""
 
     def __init__(self):
         super().__init__(None)
@@ -214,7 +217,7 @@ def test_two_guest_programs_reach_each_other(guest):
 
 @pytest.mark.parametrize("size", [1, 1000, 4096, 20_000])
 def test_reliable_messages_are_exchanged(sides, size):
-    """One packet with padding, exactly one, many."""
+    """Messages of one padded packet, exactly one packet, and many packets."""
     arguments = ["pingpong", "--size", size, "--count", COUNT, "--mtu", 1024]
     theirs = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s {size} -m 1024"
     for report, said in (sides.waiting(arguments, f"{theirs} {HOST}"), sides.going(arguments, theirs)):
@@ -237,7 +240,7 @@ def test_messages_are_exchanged_over_ipv6(sides):
     theirs = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid(GUEST6)} -n {COUNT}"
     for report, _ in (
         sides.waiting(arguments, f"{theirs} {HOST6}", host=HOST6),
-        sides.going(arguments, theirs, host=HOST6),  # it waits for the introduction on IPv4 only
+        sides.going(arguments, theirs, host=HOST6),  # perftest waits for the introduction on IPv4 only
     ):
         assert report["operations"] == COUNT
 
@@ -283,7 +286,7 @@ def test_perf_reaches_perftest_s_memory_and_messages(sides, verb, kind, size):
 
 @pytest.mark.parametrize("verb", ["send", "write", "read"])
 def test_a_reliable_connection_survives_packet_loss(sides, verb):
-    """Requests, answers and acknowledgements of ours get lost: we send again, and so does Linux."""
+    """Requests, answers and acknowledgements of the host get lost: it retransmits, and so does Linux."""
     size, common = 16384, ["--count", COUNT, "--size", 16384, "--depth", 4, "--loss", 0.05]
     theirs = bandwidth(sides, verb, "rc", size)
     report, _ = sides.going(["perftest", verb, *common], theirs)
@@ -297,7 +300,7 @@ def test_each_atomic_operation_of_the_guest_counts_once(sides):
     theirs = f"ib_atomic_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -A FETCH_AND_ADD {HOST}"
     report, _ = sides.waiting(["perftest", "atomic", "--count", COUNT], theirs)
     assert report["usage"]["atomics"] == COUNT
-    assert report["added"] == COUNT, "each adds 1, wherever it goes"
+    assert report["added"] == COUNT, "each operation must add 1"
 
 
 def test_atomic_operations_on_the_guest_are_answered(sides):
@@ -307,9 +310,11 @@ def test_atomic_operations_on_the_guest_are_answered(sides):
 
 
 def rping(words):
-    """The command line of rping. At its end it closes its channel of events, and a thread of its own that reads from the
-    channel after that ends the program with 255 (rping.c: nobody joins cm_thread). That is no failure if this and how a
-    connection ends are all that it has said."""
+    """Returns the command line of rping, with a tolerance for its exit code 255.
+
+    At its end rping closes its event channel; a thread that reads from the channel after that ends the program with 255
+    (rping.c never joins cm_thread). That is no failure if its output is only this and the end of a connection.
+    """
     return f"""rping {words} 2>/tmp/rping.$$; code=$?
 cat /tmp/rping.$$ >&2
 grep -v -e 'DISCONNECT EVENT' -e 'RDMA_READ_ADV state 10' /tmp/rping.$$ >/tmp/rest.$$
@@ -321,12 +326,12 @@ exit $code"""
 def test_guest_rping_connects_by_rdma_cm(sides, size):
     report, said = sides.waiting(["rping"], rping(f"-c -a {HOST} -C 10 -S {size} -v -V"))
     assert report["operations"] == 10
-    assert said.count("ping data: rdma-ping-") == 10, "and it has compared each text with what came back"
+    assert said.count("ping data: rdma-ping-") == 10, "rping must have compared each text with the answer"
     assert report["usage"]["atomics"] == report["usage"]["writes"] == 0
 
 
 def test_a_second_connection_is_refused_and_the_first_continues(sides):
-    """The first one stands still meanwhile, for its output goes into a pipe that is full."""
+    """The first connection is idle meanwhile, because its output goes into a full pipe."""
     script = f"""
 mkfifo /tmp/first
 ({rping(f"-c -a {HOST} -C {COUNT} -S 2000 -v")}) >/tmp/first &
@@ -359,7 +364,7 @@ def test_a_target_serves_unmodified_programs_in_turn(sides):
     with sides.target("--rdma-cm", "rping,perftest") as reports:
         for _ in range(2):
             said = sides.guest.run(rping(f"-c -a {HOST} -C 10 -S 100 -v -V")).succeeded()
-            assert said.count("ping data: rdma-ping-") == 10, "and it has compared each text with what came back"
+            assert said.count("ping data: rdma-ping-") == 10, "rping must have compared each text with the answer"
         for verb in BY_MANAGER:
             said = sides.guest.run(f"{managed(verb, size)} {HOST}").succeeded()
             assert re.search(rf"^ {8 if verb == 'atomic' else size} +{COUNT} ", said, re.MULTILINE), said
@@ -399,10 +404,10 @@ def test_a_target_serves_several_programs_at_once(sides):
 
 
 def test_a_target_without_rdma_cm_ignores_connection_requests(sides):
-    """Without a queue pair 1 nobody answers: the other side asks again and again until it is ended."""
+    """Without queue pair 1 no answer comes: the other side retries until it is ended."""
 
     def datagrams():
-        """How many programs at this end of the cable have read."""
+        """Returns how many datagrams programs at this end of the cable have read."""
         said = subprocess.run(sides.guest.on_host("cat", "/proc/net/snmp"), capture_output=True, text=True, check=True)
         names, values = (line.split() for line in said.stdout.splitlines() if line.startswith("Udp:"))
         return int(values[names.index("InDatagrams")])
@@ -429,7 +434,7 @@ def test_a_target_that_ends_disconnects_its_initiators(sides):
     with sides.target("--rdma-cm", "rping") as reports:
         job = sides.guest.spawn(f"rping -c -a {HOST} -C 1000000 -v")
         until(lambda: "ping data" in job.output() or job.ended(), what="the first round trips")
-    said = job.end().output  # who is not told waits for ever
+    said = job.end().output  # without a disconnect rping would wait for ever
     assert "client DISCONNECT EVENT..." in said, said[-500:]
     assert reports[0]["balanced"]
 
@@ -458,9 +463,9 @@ def test_the_guest_refuses_a_connection_without_a_listener(sides):
 
 
 def test_the_guest_clock_runs_at_the_speed_of_this_machine(guest):
-    """Its limits and patience would mean something else. It does not trust what it measured of its own processors."""
+    """Limits and timeouts depend on it. The guest must not use a clock that it calibrated on its own processors."""
     first, second = guest.since, clocks(guest)
-    while second[0] - first[2] < 1:  # nothing has run before this test
+    while second[0] - first[2] < 1:  # waits out a second, because this test may be the first
         second = clocks(guest)
     passed = second[1] - first[1]
     least, most = second[0] - first[2], second[2] - first[0]

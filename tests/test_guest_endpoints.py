@@ -1,6 +1,6 @@
-"""Our endpoints over an RDMA device: Linux's own stack (rxe) in a QEMU guest, with itself and with our software.
+"""The endpoints over an RDMA device: Linux's own stack (rxe) in a QEMU guest, alone and with the software endpoint.
 
-UPDATE=1 writes the device's column of the table in docs/capabilities.md anew (crates/verbs/tests/conformance-rxe.txt).
+UPDATE=1 rewrites the device's column of the table in docs/capabilities.md (crates/verbs/tests/conformance-rxe.txt).
 """
 
 import json
@@ -38,7 +38,7 @@ until [ "$(cat /sys/class/infiniband/{DEVICE}/ports/1/gids/1 | tr -d :0)" ]; do 
 
 
 def conforms(guest, *ends):
-    """Runs the suite. Returns the rows of the table, and what failed."""
+    """Runs the suite; returns the rows of the table, and the failures."""
     assert CONFORMANCE.exists(), f"there is no {CONFORMANCE}: cargo build --package shotline-verbs --examples"
     done = guest.run(f"ibverbs_conformance {' '.join(ends)}")
     rows = [line for line in done.output.splitlines() if "\t" in line]
@@ -54,12 +54,12 @@ def test_a_device_conforms_to_the_verbs(guest):
     column = "".join(f"{row}\n" for row in rows)
     if os.environ.get("UPDATE"):
         COLUMN.write_text(column)
-    assert COLUMN.read_text() == column, f"{COLUMN.name} is not what the checks found: UPDATE=1 writes it anew"
+    assert COLUMN.read_text() == column, f"{COLUMN.name} differs from the results of the checks: UPDATE=1 rewrites it"
 
 
 @pytest.fixture(scope="module")
 def cable(guest):
-    """A second device in the guest, on a cable to a network namespace where our software is."""
+    """A second device in the guest, on a cable to a network namespace with the software endpoint."""
     guest.run(CABLE).succeeded()
     yield
     guest.run(f"rdma link delete {DEVICE} && /usr/bin/ip netns delete soft").succeeded()
@@ -79,14 +79,14 @@ def device(guest):
 
 
 class Ours:
-    """A program of ours on the host's end of the cable."""
+    """A program of this repository at the host's end of the cable."""
 
     def __init__(self, guest, words):
         command = guest.on_host(PROGRAM, *words.split())
         self.process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def waits(self):
-        """Until it listens."""
+        """Waits until it listens."""
         said = ""
         while "target waits" not in said:
             line = self.process.stderr.readline()
@@ -97,7 +97,7 @@ class Ours:
         self.process.send_signal(signal.SIGINT)
 
     def end(self):
-        """Its report."""
+        """Returns its report."""
         out, errors = self.process.communicate(timeout=PATIENCE)
         assert "panicked" not in errors, errors
         assert self.process.returncode == 0, errors
@@ -112,11 +112,11 @@ class Ours:
 
 
 def measured(done):
-    """The report of a program of ours in the guest."""
+    """Returns the report of a program of this repository in the guest."""
     return json.loads(done.succeeded().splitlines()[-1])
 
 
-# Verb, kind of queue pair, bytes of an operation.
+# verb, kind of queue pair, bytes of an operation
 MEASURED = [
     ("write", "rc", SIZE),
     ("read", "rc", SIZE),
@@ -139,19 +139,19 @@ def target(listen, region, *more):
 
 
 def check(verb, kind, row, region):
-    """Something was done, and what was written is there: byte i of the other side's memory is i modulo 251."""
+    """Checks that operations completed and that written data is in place: byte i of remote memory is i modulo 251."""
     assert row["operations"] > 0, row
     if verb == "write" and kind == "rc":
         written = min(SPAN, row["operations"] * SIZE)
         assert region == bytes(at % 251 for at in range(written)) + bytes(SPAN - written)
     elif verb == "write":
         assert any(region), "nothing has arrived"
-        assert all(byte in (0, at % 251) for at, byte in enumerate(region)), "and nothing in a wrong place"
+        assert all(byte in (0, at % 251) for at, byte in enumerate(region)), "data is at a wrong offset"
     elif verb == "send":
         assert 0 < row["arrived_bytes"] <= row["bytes"], row
     elif verb == "atomic":
         words = [int.from_bytes(region[at : at + 8], "little") for at in range(0, SPAN, 8)]
-        assert sum(words) == row["operations"], "each adds 1, once"
+        assert sum(words) == row["operations"], "each operation must add 1, once"
 
 
 @pytest.mark.parametrize("verb, kind, size", MEASURED)
@@ -168,7 +168,7 @@ def test_the_guest_s_device_reaches_memory_on_the_host(guest, tmp_path, verb, ki
 
 
 class Theirs:
-    """Our target on the guest's device, with a region that is a file."""
+    """A target on the guest's device, with a region that is a file."""
 
     def __init__(self, guest):
         self.guest = guest
@@ -181,7 +181,7 @@ class Theirs:
         return self
 
     def end(self):
-        """Its report, and what is in its region."""
+        """Returns its report, and the contents of its region."""
         self.guest.run("kill $(cat /share/target)").succeeded()
         report = measured(self.job.end())
         self.guest.run("cp /tmp/region /share/region").succeeded()

@@ -1,8 +1,8 @@
 """Recordings on raw NVMe namespaces, by Linux's own driver in a QEMU guest: no file system, no block layer.
 
-Everything that is recorded comes back as a file and is read by h5py here. There are drives of every kind in the guest:
-with blocks of 512 and of 4096 bytes, with short commands, with partitions, with a file system, one whose commands fail, a
-slow one, and one whose machine was killed.
+Everything that is recorded is fetched as a file and read by h5py here. The guest has drives of every kind: with blocks
+of 512 and of 4096 bytes, with short commands, with partitions, with a file system, one whose commands fail, a slow one,
+and one whose machine was killed.
 """
 
 import json
@@ -13,13 +13,13 @@ from guest_setup import MIB, PARTITION, SECTOR, table
 from common import Recording, balanced, check_samples, until, verify
 
 SHAPE = "--links 1 --channels 16 --samples 2700"
-SLOT = 65_536  # of such a shot: 64,800 bytes of samples and a record
-RATE = 40  # shots a second that the guest takes without trouble
+SLOT = 65_536  # per shot: 64,800 bytes of samples and a record
+RATE = 40  # shots a second that the guest sustains
 SHOTS = 15
 
 
 class Machine:
-    """A guest, and what is done with its drives."""
+    """A guest, and operations on its drives."""
 
     def __init__(self, guest):
         self.guest, self.numbers, self.runs = guest, guest.numbers, 0
@@ -37,7 +37,7 @@ class Machine:
         return self.guest.run(script)
 
     def recording(self, out, flags="", pool="4MiB"):
-        """A script that records from an emulated probe in the guest itself."""
+        """Returns a script that records from an emulated probe in the guest itself."""
         self.runs += 1
         port = 48910 + self.runs
         return f"""
@@ -53,12 +53,12 @@ exit $code
 """
 
     def record(self, out, shots=SHOTS, rate=RATE, flags="", pool="4MiB"):
-        """The summary of a run."""
+        """Returns the summary of a run."""
         script = self.recording(out, f"--shots {shots} --rate-hz {rate} --json {flags}", pool)
         return json.loads(self.run(script).succeeded().splitlines()[-1])
 
     def refused(self, out, flags=""):
-        """Why nothing is recorded."""
+        """Returns the reason for a refusal."""
         done = self.run(f"shotline record --probe [::1]:47910 --out {out} --shots 5 {flags}")
         assert done.code == 1 and done.output.startswith("shotline: "), done.output
         return done.output
@@ -70,14 +70,14 @@ exit $code
         return json.loads(self.shotline(*words, "--json"))
 
     def fetched(self, run):
-        """A run as a file of this machine."""
+        """Returns a run as a file of this machine."""
         name = f"run{self.runs}.h5"
         self.shotline("export", run, f"/tmp/{name}", "--force")
         self.run(f"cp /tmp/{name} /share/{name} && rm /tmp/{name}").succeeded()
         return self.guest.share / name
 
     def proven(self, ended, run):
-        """Proves a finished run, there and here."""
+        """Verifies a finished run, there and here."""
         assert self.json("verify", run)["verified"]
         path = self.fetched(run)
         verify(path)
@@ -93,7 +93,7 @@ def machine(guest):
 
 
 def rows(job):
-    """How many rows a recorder with --progress has reported."""
+    """Returns how many rows a recorder with --progress has reported."""
     reports = [line for line in job.output().splitlines() if line.startswith("{") and line.endswith("}")]
     return max([json.loads(line)["rows"] for line in reports], default=0)
 
@@ -103,13 +103,13 @@ def test_a_run_on_an_nvme_namespace_is_fetched_as_a_file(machine, serial, block,
     statistics = f"cat /sys/class/block/nvme{machine.numbers[serial]}n1/stat"
     before = machine.run(statistics).succeeded()
     ended = machine.record(f"{machine.namespace(serial)}/first")
-    assert machine.run(statistics).succeeded() == before, "the block layer has seen none of it"
+    assert machine.run(statistics).succeeded() == before, "the block layer must not have been used"
     assert ended["file"] == f"{machine.namespace(serial)}/first"
     assert not [warning for warning in ended["warnings"] if "register" in warning], ended
     device = machine.json("inspect", machine.namespace(serial))
     assert (device["serial"], device["block_bytes"], device["command_bytes"]) == (serial, block, command), device
     assert [run["name"] for run in device["runs"]] == ["first"] and device["runs"][0]["at"] == MIB
-    assert device["runs"][0]["bytes"] < (SHOTS + 8) * SLOT, "no more than it needs"
+    assert device["runs"][0]["bytes"] < (SHOTS + 8) * SLOT, "the run must be no larger than needed"
     machine.proven(ended, f"{machine.namespace(serial)}/first")
 
 
@@ -137,9 +137,11 @@ def test_a_killed_recorder_leaves_a_recoverable_run(machine):
 
 
 def test_durable_shots_survive_a_power_cut(machine, drives):
-    """The drive is put back to what it was in the middle of a run, while its recorder and all the guest stood still.
-    (What had been written by then QEMU had handed to this machine's kernel: that flushes come at the right time is tested
-    by tests/test_crash.py, on files.)"""
+    """Resets the drive to its contents in the middle of a run, at which its recorder and all of the guest were stopped.
+
+    (QEMU had passed everything written by then to this machine's kernel: the timing of flushes is tested by
+    tests/test_crash.py, on files.)
+    """
     run = machine.namespace("POWER") + "/cut"
     flags = f"--seconds 600 --capacity 500 --rate-hz {RATE} --durable --progress"
     job = machine.spawn(machine.recording(run, flags))
@@ -182,7 +184,7 @@ def test_only_the_given_partition_is_written(machine, drives):
     partition = machine.block("PARTED") + "p1"
     ended = machine.record(f"nvme:{partition}/commands")
     machine.proven(ended, f"nvme:{partition}/commands")
-    # The same bytes, by the block layer.
+    # the same bytes, through the block layer
     ended = machine.record(f"block:{partition}/direct")
     machine.proven(ended, f"block:{partition}/direct")
     names = [[run["name"] for run in machine.json("inspect", how + partition)["runs"]] for how in ("nvme:", "block:")]

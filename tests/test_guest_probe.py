@@ -1,8 +1,7 @@
-"""A probe's whole path over hardware's interfaces: an emulated probe, the wire, Linux's Soft-RoCE through libibverbs, an
-NVMe drive, verification.
+"""A probe's whole path over hardware interfaces: emulated probe, cable, Soft-RoCE through libibverbs, NVMe.
 
-Recorder, RDMA stack and drive are in a QEMU guest, the probe is on this machine's end of its cable, which loses nothing:
-what is missing was lost on purpose, and has to be in the books to the packet.
+Recorder, RDMA stack and drive are in a QEMU guest, the probe is at this machine's end of the cable, which loses
+nothing: only injected losses occur, and the counters must match them exactly. The recording is then verified.
 """
 
 import json
@@ -14,9 +13,9 @@ from machine import HOST
 
 from common import PATIENCE, ROOT, Probe, Recording, balanced, check_samples, verify
 
-WHOLE_RUN = 2**32 - 1  # the stream that stands for the run in the books
+WHOLE_RUN = 2**32 - 1  # the stream that stands for the run in the counters
 SHAPE = ("--samples", 300)  # 96 channels
-PACKETS = 11  # of a shot, the last of them short
+PACKETS = 11  # per shot, the last of them short
 RATE = 40
 SHOTS = 40
 
@@ -47,7 +46,7 @@ class Run:
         return self.guest.spawn(f"{line} && {verify} >/tmp/verified && cp /mnt/{self.name} /share/")
 
     def end(self, job):
-        """The recorder's and the probe's reports, and the file."""
+        """Returns the recorder's and the probe's reports, and the recording."""
         said = job.end().succeeded()
         ended = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
         report = self.probe.report()
@@ -61,7 +60,7 @@ class Run:
 
 
 def faults_of(report, kind):
-    """(shot, packet) of every packet that the probe did this to."""
+    """Returns (shot, packet) of every packet to which the probe applied this fault."""
     named = ((entry["fault"], entry["shot"], entry["packet"]) for entry in report.get("faults", []))
     return [
         (shot, packet)
@@ -85,10 +84,10 @@ def test_injected_losses_are_exact_and_shifted_data_is_repaired(guest, seed):
     with Run(guest, "--loss", 0.01, "--corrupt", 0.005, "--duplicate", 0.01, "--reorder", 0.01, "--seed", seed) as run:
         ended, report, recording = run.end(run.spawn("--shots", 80))
     twice = faults_of(report, "duplicated")
-    damaged = faults_of(report, "corrupted")  # the device shows no packet whose ICRC is wrong
+    damaged = faults_of(report, "corrupted")  # the device delivers no packet whose ICRC is wrong
     gone = set(faults_of(report, "lost")) | {key for key in damaged if key not in twice}
     assert gone and recording.missing(0) == gone, (recording.missing(0), gone)
-    assert ended["copies_per_byte"] > 0.0, "packets slid, and were moved"
+    assert ended["copies_per_byte"] > 0.0, "shifted packets must have been moved"
     assert set(ended["packet_drops"]) <= {"duplicate", "late"}, ended
     assert ended["packets"] == report["links"][0]["packets"] - len(damaged), (ended, report)
 
@@ -104,9 +103,9 @@ def test_an_attacker_on_the_cable_changes_nothing(guest, kind, cause):
     assert ended["packet_drops"] == ({cause: count} if cause else {}), ended
     sent, missing = report["links"][0]["packets"], len(recording.missing(0))
     injected = count if cause else 0
-    assert sent + injected - ended["packets"] == missing, "what is missing is known to the packet"
+    assert sent + injected - ended["packets"] == missing, "missing packets must be counted exactly"
     errors = ended.get("device_drops", {}).get("queue_pair_errors", 0)
-    if kind == "long":  # what comes until the queue pair is ready again is lost
+    if kind == "long":  # packets that arrive before the queue pair is ready again are lost
         assert 1 <= errors <= count and ended["shots_complete"] > 0, ended
     else:
         assert (errors, missing, ended["shots_complete"]) == (0, 0, SHOTS), ended
@@ -121,7 +120,7 @@ def test_a_loss_in_counted_framing_hides_the_whole_shot(guest):
     }
     assert lost and lost <= incomplete, (lost, incomplete)
     for row, number in zip(recording.presence(0), recording.numbers(), strict=True):
-        assert row.all() or not row.any(), f"shot {number} tells some packets from others"
+        assert row.all() or not row.any(), f"shot {number} shows only some of its packets"
     assert ended["packet_drops"]["unplaced"] > 0
     assert ended["shots_complete"] >= 80 - 2 * (len(lost) + 2), ended
 

@@ -1,7 +1,7 @@
-"""Linux's own RDMA stack takes what the RTL of `hdl/` sends.
+"""Linux's own RDMA stack accepts what the RTL of `hdl/` sends.
 
-The RTL, as Verilator has compiled it, sends raw frames over the cable of a QEMU guest, in which Soft-RoCE checks every
-ICRC, queue key and header, and shows no packet that fails: what the recorder gets there, Linux has accepted.
+The RTL, compiled by Verilator, sends raw frames over the cable of a QEMU guest, in which Soft-RoCE checks every ICRC,
+queue key and header, and drops every packet that fails: every recorded packet was accepted by Linux.
 """
 
 import pytest

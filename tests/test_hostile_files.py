@@ -1,4 +1,4 @@
-"""Files that others made, or put in the way: they are refused in words, and lead to no other file."""
+"""Files of other programs, or planted ones: they are refused with a message, and cause no access to other files."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def source(tmp_path_factory):
 
 
 def refused_within(limit, *arguments):
-    """The refusal of the program with so many bytes of memory of its own."""
+    """Returns the refusal of the program with a limit on its own memory, in bytes."""
     command = ["prlimit", f"--data={limit}", PROGRAM, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1, f"{done.returncode}: {done.stderr}"

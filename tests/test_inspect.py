@@ -1,4 +1,4 @@
-"""`shotline inspect` for people: losses as a table, and a picture of the run; `shotline verify` on a terminal."""
+"""`shotline inspect`: losses as a table, and a plot of the run; `shotline verify` on a terminal."""
 
 import os
 import pty
@@ -16,7 +16,7 @@ WIDTH, HEIGHT = 1280, 880
 
 
 def picture(path):
-    """(row, column, colour) of a PNG file, whose chunks are all proven."""
+    """Returns (row, column, colour) of a PNG file, whose chunks are all checked."""
     data, at, chunks = path.read_bytes(), 8, []
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     while at < len(data):
@@ -30,10 +30,10 @@ def picture(path):
     lines = np.frombuffer(raw, np.uint8).reshape(HEIGHT, 1 + 3 * WIDTH)
     pixels = lines[:, 1:].reshape(HEIGHT, WIDTH, 3).copy()
     above = np.zeros((WIDTH, 3), np.uint8)
-    for kind, line in zip(lines[:, 0], pixels):  # the five ways in which a line is a difference
+    for kind, line in zip(lines[:, 0], pixels):  # the five PNG filter types
         if kind == 1:
             line[:] = np.cumsum(line, axis=0, dtype=np.uint8)
-        elif kind == 2 or kind == 4 and not line.any():  # Paeth's guess without a difference is the line above
+        elif kind == 2 or kind == 4 and not line.any():  # the Paeth predictor without a difference is the line above
             line += above
         elif kind in (3, 4):
             line.reshape(-1)[:] = undone(kind, line.tobytes(), above.tobytes())
@@ -42,7 +42,7 @@ def picture(path):
 
 
 def undone(kind, line, above):
-    """A line of differences to the mean (3) or to Paeth's guess (4), byte by byte."""
+    """Decodes a line filtered with the mean (3) or the Paeth predictor (4), byte by byte."""
     out = [0, 0, 0]
     for here, up, corner in zip(line, above, b"\0\0\0" + above):
         left = out[-3]
@@ -56,7 +56,7 @@ def undone(kind, line, above):
 
 
 def panels(pixels):
-    """Rate, drops, shot, spectrum."""
+    """Returns the panels: rate, drops, shot, spectrum."""
     high, wide = HEIGHT // 2, WIDTH // 2
     return [pixels[y : y + high, x : x + wide] for y in (0, high) for x in (0, wide)]
 
@@ -91,19 +91,19 @@ def test_losses_are_printed_as_an_aligned_table(lossy):
     losses = run("inspect", lossy, "--json").succeeded()["losses"]
     expected = [[e["cause"], e["stream"], e["first"], e["first"] + e["count"] - 1, e["count"]] for e in losses]
     assert rows[1:] == [[str(cell) for cell in row] for row in expected] and len(expected) >= 4
-    assert len({len(line) for line in table}) == 1, "every column ends in one line"
+    assert len({len(line) for line in table}) == 1, "every column must be aligned"
 
 
 def test_a_plot_shows_rate_drops_the_shot_and_its_spectrum(lossy, tmp_path):
     run("inspect", lossy, "--plot", tmp_path / "run.png", "--json").succeeded()
     rate, drops, shot, spectrum = panels(picture(tmp_path / "run.png"))
-    assert min(map(coloured, (rate, drops, spectrum))) > 200, "lines are drawn"
+    assert min(map(coloured, (rate, drops, spectrum))) > 200, "lines must be drawn"
     grey = shot[40:300, 100:600].reshape(-1, 3)
-    assert np.ptp(grey, axis=1).max() == 0 and len(np.unique(grey[:, 0])) > 50, "an image in greys"
+    assert np.ptp(grey, axis=1).max() == 0 and len(np.unique(grey[:, 0])) > 50, "the shot must be an image in greys"
 
 
 def test_a_tone_is_drawn_at_its_frequency(tmp_path):
-    """A quarter of the way to half of the sample rate: a quarter of the way along the axis."""
+    """The tone has a quarter of the Nyquist frequency, so it must be at a quarter of the axis."""
     wave = 1500 * np.sin(2 * np.pi * np.arange(2000) / 8)
     values = np.repeat(wave[:, None], 8, axis=1).astype(np.int16)[None, None]
     Made(values, 1, rate=40_000_000).record(tmp_path / "run.h5")
@@ -132,7 +132,7 @@ def test_an_empty_or_unfinished_run_has_a_plot(tmp_path):
     with Probe("--channels", 8, "--samples", 500) as probe:
         with Recorder(probe, "--out", path, "--samples", 500, "--shots", 20, "--external-trigger") as recorder:
             until(lambda: run("inspect", path, "--plot", png, "--json").code == 0, what="a valid file")
-            assert all(ink(panel) > 100 for panel in panels(picture(png))), "words say what is not there"
+            assert all(ink(panel) > 100 for panel in panels(picture(png))), "text must replace the missing data"
             recorder.interrupt()
         probe.report()
 

@@ -1,4 +1,4 @@
-"""A probe controlled by hand: found, set up, started, triggered, stopped, and taken over from a receiver that died."""
+"""A probe controlled manually: found, set up, started, triggered, stopped, and taken over from a receiver that died."""
 
 import signal
 import socket
@@ -26,9 +26,9 @@ from common import (
 )
 
 SAMPLES = 100
-PACKETS = 4  # of a shot of 96 channels
+PACKETS = 4  # per shot of 96 channels
 ENDLESS = ("--rate-hz", 200, "--samples", SAMPLES, "--capacity", 20_000)
-UNUSED_ADDRESS = "[::1]:9"  # of the protocol "discard", which no kernel gives to a program that asks for any port
+UNUSED_ADDRESS = "[::1]:9"  # the protocol "discard", a port that no kernel assigns as an ephemeral one
 SEQUENCE = 6  # the kind of request
 UNKNOWN = 2  # the status of a refusal
 
@@ -39,7 +39,7 @@ def probe(verb, target, *arguments):
 
 
 def configure(target, port, *arguments):
-    """Link 0 in plain UDP, to a port of ours."""
+    """Configures link 0 in plain UDP, to a port of the test."""
     flags = ["--framing", "udp", "--samples", SAMPLES, "--to", f"[::1]:{port}"]
     return probe("configure", target, *flags, *arguments)
 
@@ -56,7 +56,7 @@ def wait_for_rows(path, rows):
 
 
 class Listener:
-    """Takes the plain-UDP packets of link 0."""
+    """Receives the plain-UDP packets of link 0."""
 
     def __enter__(self):
         self.socket = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -70,11 +70,11 @@ class Listener:
         self.socket.close()
 
     def records(self, shots):
-        """Number and transmit event out of the end-of-shot records of so many shots."""
+        """Returns number and transmit event of the end-of-shot records of this many shots."""
         found = []
         while len(found) < shots:
             packet = self.socket.recv(PACKET + 256)
-            if packet[5] & 1:  # the last of its shot
+            if packet[5] & 1:  # the last packet of its shot
                 record = packet[-64:]
                 assert record[:4] == b"SHOT"
                 found.append((*struct.unpack_from(">Q", record, 8), *struct.unpack_from(">I", record, 28)))
@@ -83,7 +83,7 @@ class Listener:
 
 @pytest.fixture(scope="module", autouse=True)
 def unanswered():
-    """A question to nobody, which takes six seconds to give up: they pass while the other tests run."""
+    """A request to an address without a probe. Its timeout of six seconds passes while the other tests run."""
     with Process("probe", "status", UNUSED_ADDRESS, "--json") as process:
         yield process
 
@@ -136,7 +136,9 @@ def test_shot_records_carry_the_transmit_sequence_in_order():
             assert listener.records(7) == list(zip(range(first, first + 7), events))
         assert configure(target, listener.port, "--sequence", "none").succeeded()["sequence"] == []
         probe("start", target, "--rate-hz", 200, "--shots", 2).succeeded()
-        assert listener.records(2) == [(1014, 1014 % 16), (1015, 1015 % 16)], "which of the distinct shots"
+        assert listener.records(2) == [(1014, 1014 % 16), (1015, 1015 % 16)], (
+            "without a sequence the event is the index of the distinct shot"
+        )
 
 
 def test_a_probe_without_transmit_sequences_is_reported():
@@ -204,7 +206,7 @@ def test_invalid_configurations_are_refused(flags, words):
     with Probe() as target:
         message = probe("configure", target, *[word for pair in given.items() for word in pair]).refused()
         assert all(word in message for word in words), message
-        assert "not configured" in probe("start", target).refused(), "a refused request changes nothing"
+        assert "not configured" in probe("start", target).refused(), "a refused request must change nothing"
 
 
 @pytest.mark.parametrize(
@@ -240,14 +242,14 @@ def test_discovery_finds_only_the_probe_on_loopback(loopback_netns):
 
 
 def discovered(*flags, **options):
-    """The probes that answer, or none: one may be found by the next look only."""
+    """Returns the probes that answer; may be empty, because a probe may only answer the next request."""
     end = run("probe", "discover", "--json", "--seconds", 0.3, *flags, **options)
     return end.json["probes"] if end.code == 0 else []
 
 
 def test_discovery_without_an_answer_is_an_error_with_a_remedy(loopback_netns):
     if loopback_netns is None:
-        pytest.skip("needs root: a namespace in which there is nobody")
+        pytest.skip("needs root (for a namespace without a probe)")
     message = run("probe", "discover", "--seconds", 0.3, netns=loopback_netns).refused()
     assert "no probe answered within 0.3 s" in message and "discover ADDRESS" in message, message
 
@@ -257,7 +259,7 @@ def test_a_probe_across_a_network_is_found_by_broadcast(cable, listen):
     beyond = "10.91.7.1:" if listen.startswith("0") else "[fe80::"
 
     def answers():
-        # Link-local addresses are not there in the first second of a network.
+        # Link-local addresses are missing in the first second of a network.
         return [answer for answer in discovered(netns=cable.names[1]) if answer["probe"].startswith(beyond)]
 
     with Probe(listen=listen, netns=cable.names[0]):
@@ -265,7 +267,7 @@ def test_a_probe_across_a_network_is_found_by_broadcast(cable, listen):
         address = answer["probe"]
         assert address.endswith(":47910") and answer["model"] == "Shotline emulated probe"
         again = run("probe", "describe", address, "--json", netns=cable.names[1]).succeeded()
-        assert again == answer, "what was found can be used"
+        assert again == answer, "the discovered address must be usable"
 
 
 def test_a_probe_of_another_version_is_listed_with_an_error():
@@ -305,10 +307,12 @@ def test_a_receiver_takes_over_from_a_killed_one_without_a_reset(tmp_path, frami
             wait_for_rows(first, 10)
             recorder.signal(signal.SIGKILL)
             recorder.popen.wait()
-        assert probe("status", target).succeeded()["running"], "nobody told it to stop"
+        assert probe("status", target).succeeded()["running"], "the probe must still run, as no program stopped it"
         message = record(target, *flags, "--out", second).refused()
         assert "another receiver" in message and "--take-over" in message, message
-        assert not second.exists() and probe("status", target).succeeded()["running"], "the refused one changed nothing"
+        assert not second.exists() and probe("status", target).succeeded()["running"], (
+            "a refused recorder must change nothing"
+        )
         with Eavesdropper(target) as after:
             ended = record(after, *flags, "--take-over", "--shots", 20, "--out", second).succeeded()
         report = target.report()
@@ -316,10 +320,10 @@ def test_a_receiver_takes_over_from_a_killed_one_without_a_reset(tmp_path, frami
     recording = Recording(second)
     numbers = recording.numbers()
     assert numbers == list(range(numbers[0], numbers[0] + 20)) and numbers[0] > Recording(first).numbers()[-1]
-    assert report["next_shot"] == numbers[-1] + 1, "one probe from the first shot to the last"
+    assert report["next_shot"] == numbers[-1] + 1, "the probe must not have been restarted"
     for link in (0, 1):
         psns = [struct.unpack_from(">I", side.configured[link], 88)[0] for side in (before, after)]
-        assert (psns[1] - psns[0]) % (1 << 24) == numbers[0] * PACKETS % (1 << 24), "sequence numbers go on"
+        assert (psns[1] - psns[0]) % (1 << 24) == numbers[0] * PACKETS % (1 << 24), "sequence numbers must continue"
     balanced(ended, recording)
     check_samples(recording)
     verify(second)
@@ -337,7 +341,7 @@ def test_a_probe_is_taken_over_repeatedly(tmp_path):
                 recorder.signal(signal.SIGKILL)
                 recorder.popen.wait()
             numbers = Recording(path).numbers()
-            assert numbers[0] > last, "each begins behind the one before"
+            assert numbers[0] > last, "each must begin after the one before"
             last = numbers[-1]
             check_samples(Recording(path))
 
@@ -368,7 +372,7 @@ def test_a_flood_of_requests_costs_a_recording_no_shot(tmp_path):
 
 
 def test_a_request_that_cannot_be_answered_does_not_end_a_probe():
-    """It comes from port 0, to which no kernel sends."""
+    """It comes from port 0, to which no kernel can reply."""
     need_root()
     query = struct.pack(">4sBBBBII112x", b"SHCM", 1, 1, 0, 0, 5, 7)
     with (

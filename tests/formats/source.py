@@ -1,4 +1,4 @@
-"""What a recording holds and lacks, read with h5py and from the documents: what every export must say."""
+"""Contents and gaps of a recording, read with h5py and by the documents: what every export must reproduce."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ class Source(Recording):
         self.ahead = int(self.attributes.get("tai_minus_utc_s", round(ahead / 1e9))) * 10**9
 
     def missing_mask(self, link):
-        """(row, sample, channel): of which some bit is in a missing packet."""
+        """Returns (row, sample, channel): samples of which some bit is in a missing packet."""
         mask = np.zeros((len(self.tables[link]), self.samples * self.channels), bool)
         for row, packet in zip(*np.nonzero(~self.presence(link))):
             start, end = packet * PACKET * 8, (packet + 1) * PACKET * 8
@@ -32,7 +32,7 @@ class Source(Recording):
         size = int(self.links[link]["sample_bytes"])
         ends = np.minimum(np.arange(1, self.presence(link).shape[1] + 1) * PACKET, size)
         for row, present in enumerate(self.presence(link)):
-            # A source that ended within a packet: the rest of it is padding.
+            # A source that ended within a packet: the rest of that packet is padding.
             padding = int(np.diff(ends, prepend=0)[present].sum()) - int(self.tables[link]["valid_bytes"][row])
             if padding > 0:
                 end = int(ends[present].max())
@@ -41,13 +41,13 @@ class Source(Recording):
         return mask.reshape(-1, self.samples, self.channels)
 
     def every(self, link):
-        """(number, stamp, samples, missing, state) of every row."""
+        """Yields (number, stamp, samples, missing, state) of every row."""
         mask, table = self.missing_mask(link), self.tables[link]
         for row, number in enumerate(self.numbers(link)):
             yield number, int(table["stamp_tai_ns"][row]), self.rf[link][row], mask[row], int(table["state"][row])
 
     def side_by_side(self):
-        """number -> (samples, missing) of all links; a link that has none is missing whole."""
+        """Returns number -> (samples, missing) over all links; a link without the shot is missing entirely."""
         out = {}
         for link in range(len(self.links)):
             for number, _, samples, missing, _ in self.every(link):
@@ -67,7 +67,7 @@ def imported(path, to, *arguments, **options):
 
 
 def zea(what, path, npz):
-    """zea's own code, in a process of its own; its standard output."""
+    """Runs zea's own code in a separate process and returns its last line of output."""
     script = Path(__file__).with_name("zea_file.py")
     done = subprocess.run(
         [sys.executable, script, what, path, npz], capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -77,7 +77,7 @@ def zea(what, path, npz):
 
 
 def limited(limit, *arguments):
-    """Runs the program with so many bytes of memory of its own (RLIMIT_DATA), which it cannot exceed."""
+    """Runs the program with a limit on its own memory, in bytes (RLIMIT_DATA)."""
     command = ["prlimit", f"--data={limit}", PROGRAM, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=os.environ)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"

@@ -1,4 +1,4 @@
-"""An object store that speaks S3, on loopback."""
+"""An S3 object store on loopback."""
 
 import contextlib
 import urllib.request
@@ -6,7 +6,7 @@ import urllib.request
 
 @contextlib.contextmanager
 def object_store():
-    """moto's S3 with a bucket `runs`: what the program needs in its environment, and a client."""
+    """Starts moto's S3 with a bucket `runs`; yields the environment variables for the program, and a client."""
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -14,7 +14,7 @@ def object_store():
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
-    # All of moto's servers in a process have one memory: what an earlier one held is gone.
+    # All moto servers of a process share their memory: remove what an earlier one held.
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST")).close()
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "eu-west-1"}
     client = boto3.client(
@@ -32,6 +32,6 @@ def object_store():
 
 
 def objects(client):
-    """The keys of all objects."""
+    """Returns the keys of all objects."""
     pages = client.get_paginator("list_objects_v2").paginate(Bucket="runs")
     return [entry["Key"] for page in pages for entry in page.get("Contents", [])]

@@ -1,10 +1,10 @@
-"""Reads or writes a file with zea's own code, in a process of its own.
+"""Reads or writes a file with zea's own code, in a separate process.
 
     python zea_file.py read FILE OUT.npz          what zea reads, as arrays; zea's verdict on the file on standard output
     python zea_file.py write FILE IN.npz          raw_data of IN, with the scan of a plane-wave array
 
-zea's file format needs no machine-learning backend, but importing the package asks for one (docs/formats.md). Where none is
-installed its modules for files are loaded without the package's own start-up.
+zea's file format needs no machine-learning backend, but importing the package does (docs/formats.md). Where none is
+installed, its modules for files are loaded without the package's own start-up.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ import numpy as np
 
 
 def without_backend():
-    """zea's code for files by itself."""
+    """Loads zea's modules for files without the rest of the package."""
     for name in ("keras", "keras.utils"):
         module = types.ModuleType(name)
         module.__spec__ = ModuleSpec(name, None)
@@ -67,7 +67,7 @@ def write(path, source):
         "polar_angles": np.zeros(waves, np.float32),
     }
     probe = {"probe_geometry": np.zeros((elements, 3), np.float32)}
-    # Without the compression that needs a plugin of every reader.
+    # No compression: it would need a plugin in every reader.
     File.create(path, data={"raw_data": raw}, scan=scan, probe=probe, compression=None)
 
 

@@ -1,1 +1,1 @@
-"""Senders that are not ours, for the tests of `shotline record --listen`."""
+"""Independent senders, for the tests of `shotline record --listen`."""

@@ -1,10 +1,10 @@
-"""What a bad network does to packets, by a seed."""
+"""Packet faults of a bad network, reproducible by a seed."""
 
 import random
 
 
 class Faults:
-    """Loses, doubles, delays and corrupts packets, all but the first `spare`.
+    """Drops, duplicates, delays and corrupts packets, except for the first `spare`.
 
     `damage` makes a corrupted packet of a good one.
     """
@@ -17,7 +17,7 @@ class Faults:
         self.lost = self.doubled = self.delayed = self.corrupted = 0
 
     def __call__(self, packet):
-        """The packets to send on now."""
+        """Returns the packets to send on now."""
         self.count += 1
         kinds = ["lost", "doubled", "delayed", "corrupted", "kept"]
         kind = self.random.choices(kinds, [*self.chances, 1 - sum(self.chances)])[0]
@@ -42,10 +42,10 @@ class Faults:
         return out
 
     def rest(self):
-        """What was still under way."""
+        """Returns the packets that are still delayed."""
         waiting, self.waiting = self.waiting, []
         return [late for _, late in waiting]
 
     def of(self, packets):
-        """All that arrives of these packets."""
+        """Returns all packets that arrive of these packets."""
         return [onward for packet in packets for onward in self(packet)] + self.rest()

@@ -1,4 +1,4 @@
-"""`shotline record --listen`, and what a sender's datagrams make of its file."""
+"""`shotline record --listen`, and the expected recording of a sender's datagrams."""
 
 import atexit
 import contextlib
@@ -25,7 +25,7 @@ def free_port(host="127.0.0.1"):
 
 
 class Listener(Process):
-    """A recorder that waits for a sender without set-up; its port is open when this returns."""
+    """A recorder that waits for a sender without set-up; its port is open when the constructor returns."""
 
     def __init__(self, framing, *arguments, host="127.0.0.1", port=None, json=True, **options):
         self.host, self.port = host, port or free_port(host)
@@ -37,7 +37,7 @@ class Listener(Process):
         until(lambda: self.popen.poll() is not None or self.queued() is not None, what="the recorder's socket")
 
     def queued(self):
-        """Bytes in the socket's receive queue; none if there is no such socket."""
+        """Returns the bytes in the socket's receive queue; None if there is no such socket."""
         table = "udp6" if ":" in self.host else "udp"
         with contextlib.suppress(OSError):
             for row in Path(f"/proc/{self.pid}/net/{table}").read_text().splitlines()[1:]:
@@ -47,12 +47,12 @@ class Listener(Process):
         return None
 
     def end_when_drained(self):
-        """Interrupts it when it has looked at all that was sent, unless it has ended by itself."""
+        """Interrupts the recorder when it has read everything that was sent, unless it has already ended."""
         until(lambda: self.popen.poll() is not None or not self.queued(), what="an empty receive queue")
         return self.interrupt()
 
     def wait_for_space(self, max_bytes=64 << 10):
-        """Waits until little is in the receive queue, which so never overflows. A recorder that has ended has room."""
+        """Waits until the receive queue has space, so that it never overflows, or until the recorder has ended."""
         until(
             lambda: self.popen.poll() is not None or (self.queued() or 0) < max_bytes, what="space in the receive queue"
         )
@@ -60,7 +60,7 @@ class Listener(Process):
 
 @contextlib.contextmanager
 def spead2_sender(port, host="127.0.0.1", netns=None, **wanted):
-    """spead2 sending, in a process that does not outlive the block; it has sent all when its line is there."""
+    """Starts spead2 as a sender that ends with the block; it prints a line when it has sent everything."""
     command = [*SPEAD2, json.dumps({"host": host, "port": port, **wanted})]
     if netns:
         command = ["nsenter", f"--net=/run/netns/{netns}", *command]
@@ -73,7 +73,7 @@ def spead2_sender(port, host="127.0.0.1", netns=None, **wanted):
 
 
 def spead2_sends(port, host="127.0.0.1", netns=None, **wanted):
-    """Sends to the end."""
+    """Sends with spead2 until everything is sent."""
     if netns:
         with spead2_sender(port, host, netns, **wanted) as process:
             said, errors = process.communicate(timeout=PATIENCE)
@@ -89,13 +89,14 @@ def spead2_sends(port, host="127.0.0.1", netns=None, **wanted):
     assert ready and server.stdout.readline() == "sent\n", "spead2 did not send: standard error says why"
 
 
-spead2_server = []  # the process that sends for all tests of this one: loading spead2 takes longer than most of them
+spead2_server = []  # the process that sends for all tests of this process: loading spead2 takes longer than most of them
 
 
 class ExpectedBytes:
-    """What datagrams that reached the recorder make of its file: an oracle that was told nothing by it.
+    """The expected contents of a recording, computed from the datagrams that reached the recorder.
 
-    `pieces` are (shot, offset, bytes) of good packets in the order of their arrival, each place's first one counts.
+    `pieces` are (shot, offset, bytes) of good packets in the order of their arrival; of duplicates the first one
+    counts.
     """
 
     def __init__(self, pieces, size):
@@ -113,12 +114,12 @@ class ExpectedBytes:
         return data[: self.size]
 
     def missing(self, packets):
-        """Packets that never came, of the shots from the first to the last."""
+        """Returns the number of packets that never arrived, of all shots from the first to the last."""
         every = range(min(self.shots), max(self.shots) + 1)
         return sum(packets - len(self.shots.get(shot, ())) for shot in every)
 
     def check(self, recording, packets):
-        """Every byte of every row, and which packets each one has."""
+        """Checks every byte of every row, and which packets each row has."""
         assert recording.numbers() == sorted(self.shots), "a row for each shot of which anything came"
         for row, number in enumerate(recording.numbers()):
             found, expected = recording.rf[0][row].reshape(-1), self.bytes_of(number)
@@ -130,7 +131,7 @@ class ExpectedBytes:
 
 
 def no_drops_but(ended, **expected):
-    """The packets that were dropped, cause by cause; a list of causes is a sum."""
+    """Checks the dropped packets cause by cause."""
     drops = dict(ended["packet_drops"])
     assert set(drops) <= set(CAUSES), drops
     repeated = drops.pop("duplicate", 0) + drops.pop("late", 0)

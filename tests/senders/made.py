@@ -1,4 +1,4 @@
-"""Recordings of any shape with any values: shots made here, sent in the framing `udp`, recorded by the program."""
+"""Recordings of any shape with any values: shots generated here, sent in the framing `udp`, recorded by the program."""
 
 import socket
 import struct
@@ -9,7 +9,7 @@ import numpy as np
 from common import PACKET, PATIENCE, packed
 from senders.listen import Listener
 
-FORMATS = ("int16_le", "packed12_msb_first", "uint8")  # by the number of their packing
+FORMATS = ("int16_le", "packed12_msb_first", "uint8")  # indexed by the number of their packing
 RECORD = struct.Struct(">4sBBBBQQIIIIHHI12s")
 
 
@@ -26,7 +26,7 @@ class Made:
         self.packets = -(-self.shot_bytes // PACKET)
 
     def bytes_of(self, link, shot):
-        """One shot as it is on the wire."""
+        """Returns one shot as it is on the wire."""
         values = self.values[link, shot]
         data = packed(values) if self.packing == 1 else values.reshape(-1).view(np.uint8)
         head = bytes(data) + bytes(-len(data) % 64)
@@ -44,10 +44,10 @@ class Made:
         return struct.pack(">4sBBHIQIII", b"SHPK", 1, index + 1 == self.packets, 0, *place) + piece
 
     def record(self, path, lost=(), flags=()):
-        """Records all of it but the packets (link, shot, packet) that are lost; the program's JSON object."""
+        """Records everything except the lost packets (link, shot, packet); returns the program's JSON object."""
         shape = ("--channels", self.channels, "--samples", self.samples, "--sample-format", FORMATS[self.packing])
         shape += ("--links", self.links, *(("--sample-rate-hz", self.rate) if self.rate else ()))
-        # Where something is lost, the run ends when the rest has come.
+        # Where packets are lost, the run ends when the rest has arrived.
         end = ("--progress",) if lost else ("--shots", self.shots)
         end += ("--timeout-ms", 1000 * PATIENCE, "--out", path)
         with Listener("udp", *shape, *end, *flags) as recorder, socket.socket(type=socket.SOCK_DGRAM) as out:

@@ -21,7 +21,7 @@ METADATA = 128
 
 
 class Wire:
-    """The sender's end of a cable between namespaces: whole Ethernet frames, by hand or by tcpreplay."""
+    """The sender's end of a cable between namespaces: whole Ethernet frames, sent directly or by tcpreplay."""
 
     def __init__(self, cable):
         self.netns = cable.names[0]
@@ -41,7 +41,7 @@ class Wire:
             self.socket.send(frame)
 
     def replay(self, path, mbps=300):
-        """By tcpreplay, which changes nothing."""
+        """Sends a capture with tcpreplay, which changes nothing."""
         words = ["tcpreplay", "-q", "-i", "cable", f"--mbps={mbps}", path]
         command("nsenter", f"--net=/run/netns/{self.netns}", *words)
 
@@ -53,16 +53,16 @@ def write_pcap(path, frames):
 
 
 class Endpoint:
-    """Who sends to whom."""
+    """Source and destination addresses of a flow."""
 
     def __init__(self, source, destination, port=49443, macs=("02:00:00:00:00:01", "02:00:00:00:00:02")):
         self.source, self.destination, self.port, self.macs = source, destination, port, macs
 
     def frame(self, opcode, qp, psn, body, icrc=None, **bth):
-        """One packet; `icrc` makes it a wrong one."""
+        """Returns one packet; `icrc` replaces the correct ICRC."""
         ends = {"src": self.source, "dst": self.destination}
         ether = Ether(src=self.macs[0], dst=self.macs[1])
-        # An IPv4 UDP checksum of 0 is allowed, an IPv6 one is not.
+        # A UDP checksum of 0 is allowed over IPv4 and not over IPv6.
         if ":" in self.source:
             packet = ether / IPv6(**ends) / UDP(sport=self.port, dport=ROCE_PORT)
         else:
@@ -72,7 +72,7 @@ class Endpoint:
 
 
 def corrupted(frame, random):
-    """One bit of the payload flipped behind the ICRC's back; the UDP checksum, where there is one, is made anew."""
+    """Returns a frame with one payload bit flipped and a stale ICRC; the UDP checksum, if present, is recomputed."""
     packet = Ether(frame)
     body = bytearray(bytes(packet[BTH].payload))
     body[random.randrange(28, len(body))] ^= 1 << random.randrange(8)
@@ -89,7 +89,7 @@ def corrupted(frame, random):
 
 
 class UdSender:
-    """Shots of 12-bit samples in the framing `ud`, with a record of the test's own making."""
+    """Shots of 12-bit samples in the framing `ud`, with a record built by this test."""
 
     def __init__(self, endpoint, channels=32, samples=500, stream=0, qp=0x2B67, q_key=0x11223344, seed=1):
         self.endpoint, self.channels, self.samples, self.stream = endpoint, channels, samples, stream
@@ -100,7 +100,7 @@ class UdSender:
         self.psn = 0xFFFFF0
 
     def values(self, shot):
-        """(sample, channel) int16 of 12 bits."""
+        """Returns (sample, channel) int16 of 12 bits."""
         random = np.random.default_rng([self.seed, shot])
         return random.integers(-2048, 2048, (self.samples, self.channels), dtype=np.int16)
 
@@ -127,7 +127,7 @@ class UdSender:
 
 
 def ud_place(frame):
-    """(shot modulo 2^20, packet) of such a frame."""
+    """Returns (shot modulo 2^20, packet) of a `ud` frame."""
     udp = 14 + (40 if frame[14] >> 4 == 6 else 20)
     (immediate,) = struct.unpack_from(">I", frame, udp + 8 + 20)
     return immediate >> 12, immediate & 0xFFF
@@ -137,7 +137,7 @@ def ud_place(frame):
 
 
 class Bridge:
-    """A Holoscan Sensor Bridge: frames into a ring of pages, metadata behind them at a multiple of 128."""
+    """A Holoscan Sensor Bridge: frames into a ring of pages, each followed by metadata at a multiple of 128."""
 
     def __init__(self, endpoint, size, payload=1408, pages=4, apart=False, qp=2, rkey=0x1234, psn=0, first_page=0):
         self.endpoint, self.size, self.payload, self.pages, self.apart = endpoint, size, payload, pages, apart
@@ -159,7 +159,7 @@ class Bridge:
         return (words + time(self.stamp(number) + 353_000)).ljust(METADATA, b"\0")
 
     def frames(self, number):
-        """The packets of one frame."""
+        """Returns the packets of one frame."""
         data = self.data(number).tobytes()
         pieces = [(at, data[at : at + self.payload]) for at in range(0, self.size, self.payload)]
         psn = (self.psn + len(pieces) - (0 if self.apart else 1)) & 0xFFFFF
@@ -181,7 +181,7 @@ class Bridge:
 
 
 class Written:
-    """What the bridge's packets write, by their own addresses: frames in the order in which their packets come."""
+    """What the bridge's packets write, by their own addresses: frames in the order of their packets."""
 
     def __init__(self, frames):
         self.places, self.ends = [], []
@@ -198,7 +198,7 @@ class Written:
                 self.ends.append((len(self.places), address + length - METADATA, seconds * 10**9 + ns, valid))
 
     def frames(self):
-        """(page's address, bytes, time stamp, packets) of each whole frame of a capture without faults."""
+        """Returns (page address, bytes, time stamp, packets) of each whole frame of a capture without faults."""
         begin = 0
         for end, metadata, stamp, valid in self.ends:
             page = metadata - -(-valid // METADATA) * METADATA

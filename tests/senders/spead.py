@@ -1,4 +1,4 @@
-"""SPEAD packets read by the documents alone, and a relay that treats them badly."""
+"""SPEAD packets parsed by the documents alone, and a relay that injects faults."""
 
 import socket
 import struct
@@ -10,7 +10,7 @@ HEAP_COUNTER, HEAP_SIZE, HEAP_OFFSET, PAYLOAD_LENGTH, DESCRIPTOR, STREAM_CONTROL
 
 @dataclass
 class Piece:
-    """What one packet says, and its payload."""
+    """The header fields of one packet, and its payload."""
 
     heap: int
     size: int
@@ -35,7 +35,7 @@ class Piece:
 
 
 def packet(heap, size, offset, data, flavour=48, items=()):
-    """A packet of our own making."""
+    """Builds a packet."""
     address_bytes = flavour // 8
     words = [(HEAP_COUNTER, heap), (HEAP_SIZE, size), (HEAP_OFFSET, offset), (PAYLOAD_LENGTH, len(data)), *items]
     head = struct.pack(">BBBBHH", 0x53, 4, 8 - address_bytes, address_bytes, 0, len(words))
@@ -43,7 +43,7 @@ def packet(heap, size, offset, data, flavour=48, items=()):
 
 
 def through_faults(faults):
-    """Data by way of faults; descriptors and stop heaps pass, and behind everything that came before them."""
+    """Returns a treatment that applies faults to data; descriptors and stop heaps pass, after all earlier packets."""
 
     def treat(datagram):
         return [*faults.rest(), datagram] if Piece.of(datagram).control else faults(datagram)
@@ -52,7 +52,7 @@ def through_faults(faults):
 
 
 class Relay:
-    """Stands between a sender and a recorder; `passed` has every datagram that it sent on, in order."""
+    """A relay between a sender and a recorder; `passed` has every datagram that it sent on, in order."""
 
     def __init__(self, port, treat):
         self.treat, self.passed, self.ending = treat, [], False
@@ -86,6 +86,6 @@ class Relay:
                 self.back.send(onward)
 
     def pieces(self, size):
-        """(heap, offset, data) of every packet of data that it sent on."""
+        """Returns (heap, offset, data) of every data packet that it sent on."""
         every = map(Piece.of, self.passed)
         return [(piece.heap, piece.offset, piece.data) for piece in every if piece.size == size and not piece.control]

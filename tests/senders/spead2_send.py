@@ -1,7 +1,7 @@
-"""spead2's own sender as a process: heaps of known bytes, as a JSON object on the command line describes them.
+"""spead2's own sender as a process: heaps of known bytes, described by a JSON object on the command line.
 
-Without one each line of standard input is one, and is sent by a process of its own. It says `sent` when all is with
-the kernel, and leaves without spead2's tidying up, which may hang.
+Without an argument each line of standard input is such an object and is sent by a process of its own. It prints `sent`
+when everything is with the kernel, and exits without spead2's clean-up, which may hang.
 """
 
 import json
@@ -18,9 +18,9 @@ DEFAULTS = {
     "packet": 1472,  # bytes of UDP payload
     "size": 10_000,  # bytes of data in a heap
     "heaps": 20,
-    "immediates": 1,  # items that stand in a heap's first packet only
+    "immediates": 1,  # items in a heap's first packet only
     "items": 1,  # items that share the data
-    "groups": 1,  # heaps whose packets are sent in turn
+    "groups": 1,  # heaps whose packets are interleaved
     "order": None,  # heap counters in the order of sending
     "describe": "first",  # descriptors in a heap of their own: first, or before every n-th heap; or within: with data
     "stop": True,
@@ -29,7 +29,7 @@ DEFAULTS = {
 
 
 def heap_data(number, size):
-    """The data of the number-th data heap that is sent, from 0."""
+    """Returns the data of the number-th data heap that is sent, from 0."""
     return np.random.default_rng([number, size]).integers(0, 256, size, dtype=np.uint8)
 
 
