@@ -88,7 +88,6 @@ def test_flows_of_foreign_captures_are_sent_byte_for_byte(name):
 
 def written(path, frames, nanoseconds=False, pcapng=False):
     """Writes frames with their times into a capture with scapy."""
-
     for frame, at in frames:
         frame.time = at
     writer = PcapNgWriter(str(path)) if pcapng else PcapWriter(str(path), nano=nanoseconds, linktype=1)

@@ -36,7 +36,7 @@ CALM = ("--timeout-ms", 60_000)
 FEW_BITS = ("--bits", 6)  # noise in which half of a sample's bits are equal
 WHOLE_RUN = 0xFFFFFFFF
 BITSHUFFLE, NBIT = 32008, 5
-COMPRESSED, AS_IT_CAME = 2, 1
+COMPRESSED, RAW = 2, 1
 CODECS = ["lz4", "zstd"]
 # Where both codecs take the same path, only one of them is tested here and the other in the long run.
 LZ4 = ["lz4", pytest.param("zstd", marks=pytest.mark.long)]
@@ -80,7 +80,7 @@ def test_h5py_with_hdf5plugin_reads_every_sample_of_two_links(tmp_path, codec, p
     counts = totals(path)
     assert counts["chunks_compressed"] + counts["chunks_uncompressed"] == 80
     assert counts["chunks_compressed"] == sum(mask == COMPRESSED for link in (0, 1) for mask in masks(path, link)) > 0
-    assert set(masks(path)) <= {COMPRESSED, AS_IT_CAME}
+    assert set(masks(path)) <= {COMPRESSED, RAW}
     assert ended["chunks"] == {
         "compressed": counts["chunks_compressed"],
         "uncompressed": counts["chunks_uncompressed"],
@@ -146,7 +146,7 @@ def test_incompressible_noise_is_stored_uncompressed(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
         record(probe, "--shots", 20, *SLOW, *CALM, "--out", path, "--compress", "lz4").succeeded()
-    assert set(masks(path)) == {AS_IT_CAME}
+    assert set(masks(path)) == {RAW}
     check_samples(Recording(path))
     verify(path)
 
@@ -157,7 +157,7 @@ def test_without_threads_every_shot_is_stored_and_counted_raw(tmp_path):
         flags = ["--shots", 20, *SLOW, *CALM, "--out", path, "--compress", "zstd", "--compress-threads", 0]
         ended = record(probe, *flags).succeeded()
     assert ended["shots_complete"] == 40 and ended["chunks"]["uncompressed"] == 40, ended
-    assert set(masks(path)) == {AS_IT_CAME}
+    assert set(masks(path)) == {RAW}
     verify(path)
 
 
@@ -174,7 +174,7 @@ def test_a_slow_codec_loses_no_shot_and_all_chunks_read_back(tmp_path):
     assert counts["chunks_compressed"] + counts["chunks_uncompressed"] == 200
     both = masks(path) + masks(path, 1)
     assert both.count(COMPRESSED) == counts["chunks_compressed"] > 0
-    assert both.count(AS_IT_CAME) == counts["chunks_uncompressed"] > 0
+    assert both.count(RAW) == counts["chunks_uncompressed"] > 0
     check_samples(Recording(path), lambda link, n: prbs(int(link["stream"]), n % PERIOD, 96, SAMPLES, 6))
     verify(path)
 

@@ -146,7 +146,7 @@ def log_of(tmp_path_factory):
         given = os.environ.get("SHOTLINE_CRASH_LOG")
         name = scenario.name.replace(" ", "-")
         if given and Path(given).stem != name:
-            pytest.skip(f"only {given} was asked for")
+            pytest.skip(f"only {given} was requested")
         path = Path(given or folder / f"{name}.log")
         if not given:
             mount = folder / name
@@ -180,7 +180,9 @@ def record_onto(mount, scenario):
             if scenario.kill_at:
                 # Until it has reported more than once, so that there are writes after rows were reported.
                 until(
-                    lambda: len(said := reported_rows_of(mount / "progress")) > 1 and max(said) >= scenario.kill_at,
+                    lambda: (
+                        len(reported := reported_rows_of(mount / "progress")) > 1 and max(reported) >= scenario.kill_at
+                    ),
                     "rows",
                 )
                 recorder.kill()
@@ -223,7 +225,7 @@ def test_a_kill_at_any_write_keeps_every_reported_shot(log_of, scenario, seed):
             read_all(file, samples=False)  # the verifier reads all samples
             rows = verified(file)["links"][0]["rows"]
         assert rows >= logged.reported_rows(replay.now), (
-            f"{logged.reported_rows(replay.now)} rows were reported, {rows} are there"
+            f"{logged.reported_rows(replay.now)} rows were reported, {rows} are in the file"
         )
         seen.add(rows)
 
@@ -240,12 +242,12 @@ def test_a_power_cut_at_any_write_keeps_every_durable_shot(log_of, scenario, see
         with opened(data) as file:
             # Samples that were never synced may be torn, and a torn compressed chunk cannot be read.
             read_all(file, scenario.durable or not scenario.compressed)
-            said = logged.reported_rows(replay.now) if scenario.durable else 0
-            if said:
-                durable_counts.add(said)
+            reported = logged.reported_rows(replay.now) if scenario.durable else 0
+            if reported:
+                durable_counts.add(reported)
                 rows = file["link0/rf"].shape[0]
-                assert rows >= said, f"{said} rows were reported, {rows} are there"
-                verified(file, said)
+                assert rows >= reported, f"{reported} rows were reported, {rows} are in the file"
+                verified(file, reported)
 
     logged.at_every_moment("cut", seed, check)
     assert durable_counts or not scenario.durable
@@ -519,7 +521,7 @@ def rows_reported_on(disk):
     return max((json.loads(x)["rows"] for x in lines if x.endswith(b"\n") and x.startswith(b"{")), default=0)
 
 
-def check_ring(folder, model, said):
+def check_ring(folder, model, reported):
     """Checks that a broken ring opens; after a kill it must verify as it is, and after `recover` in any case."""
     master = folder / NAME
     with h5py.File(master) as file:
@@ -528,17 +530,19 @@ def check_ring(folder, model, said):
             verified(file)
     recovered = run("recover", "--json", master)
     assert recovered.code == 0, recovered.stderr
-    left_over = {Path(path).name for path in json.loads(recovered.stdout.splitlines()[-1])["left"]}
+    announced = {Path(path).name for path in json.loads(recovered.stdout.splitlines()[-1])["left"]}
     with h5py.File(master) as file:
         rows = verified(file)["links"][0]["rows"]
         removed, last = file.attrs.get("ring_removed_rows", 0), int(file.attrs.get("ring_removed_last", -1))
         numbers = file["link0/shots"]["number"].tolist()
         listed = {entry["file"].decode() for entry in file["parts"][...]}
     assert all(number > last for number in numbers) and numbers == sorted(set(numbers)), (last, numbers)
-    assert model == "cut" or rows + removed >= said, f"{said} rows were reported, {rows} are there, {removed} removed"
+    assert model == "cut" or rows + removed >= reported, (
+        f"{reported} rows were reported, {rows} are there, {removed} removed"
+    )
     left = {entry.name for entry in folder.iterdir()} - {NAME, "progress"}
-    assert left == listed | left_over, "files remain that are neither parts of the run nor reported by recovery"
-    for name in left_over:
+    assert left == listed | announced, "files remain that are neither parts of the run nor reported by recovery"
+    for name in announced:
         # A part that the ring discarded and had not yet overwritten, or a draft whose header the power cut removed.
         assert name.startswith("run-") or model == "cut", name
         if name.startswith("run-"):

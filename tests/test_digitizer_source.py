@@ -139,7 +139,7 @@ def test_converter_tones_are_found_and_reported(tmp_path):
 def test_a_real_reference_signal_has_its_intermediate_frequency(tmp_path):
     """Raw converter samples of an accelerator's LLRF: 238 MHz, with an intermediate frequency of a sixth of it."""
     if DATA is None:
-        pytest.skip("no shared/data beside the repository: real data were not tried")
+        pytest.skip("no shared/data next to the repository: real data were not tested")
     io = pytest.importorskip("scipy.io", reason="needs scipy: reads the recorded waveforms")
     raw = io.loadmat(DATA / "iq" / "llrf_data_adcraw_wfs.mat")["ref_raw"].ravel()
     raw = raw[: raw.size // 6 * 6]  # whole periods, because it is sent repeatedly

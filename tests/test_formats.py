@@ -381,7 +381,7 @@ def test_numpy_arrays_are_imported_as_shots(tmp_path):
 
 # --- real data ---------------------------------------------------------------------------------------
 
-real = pytest.mark.skipif(DATA is None, reason="no shared/data beside the repository: real data were not tried")
+real = pytest.mark.skipif(DATA is None, reason="no shared/data next to the repository: real data were not tested")
 
 
 @real
@@ -420,7 +420,7 @@ def test_ads_b_samples_make_a_byte_exact_round_trip(tmp_path):
 @pytest.fixture(scope="module")
 def haystack(tmp_path_factory):
     if DATA is None:
-        pytest.skip("no shared/data beside the repository: real data were not tried")
+        pytest.skip("no shared/data next to the repository: real data were not tested")
     folder = tmp_path_factory.mktemp("haystack")
     with tarfile.open(DATA / "iq" / "digital_rf_data.tar.gz") as archive:
         archive.extractall(folder, filter="data")

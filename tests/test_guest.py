@@ -79,7 +79,7 @@ class Sides:
 
         Its report is appended to the yielded list at the end.
         """
-        region = ["--region", "room=1M,rights=atomic", "--bind", HOST, "--listen", f"{HOST}:47920"]
+        region = ["--region", "memory=1M,rights=atomic", "--bind", HOST, "--listen", f"{HOST}:47920"]
         process, reports = self.start("target", *region, *arguments, "--json"), []
         try:
             said = ""
@@ -178,8 +178,8 @@ def test_perf_connects_by_rdma_cm_on_loopback_despite_losses():
                 of = [7175, "--rdma-cm", "rping", "--size", 100]
             report = sides.perf(*of, *common)
             assert report["operations"] == COUNT
-    (room,) = reports[0]["regions"]
-    assert (room["writes"], room["reads"], room["atomics"]) == (COUNT, COUNT, COUNT)
+    (usage,) = reports[0]["regions"]
+    assert (usage["writes"], usage["reads"], usage["atomics"]) == (COUNT, COUNT, COUNT)
     assert reports[0]["balanced"]
 
 
@@ -369,9 +369,9 @@ def test_a_target_serves_unmodified_programs_in_turn(sides):
             said = sides.guest.run(f"{managed(verb, size)} {HOST}").succeeded()
             assert re.search(rf"^ {8 if verb == 'atomic' else size} +{COUNT} ", said, re.MULTILINE), said
     (report,) = reports
-    (room,) = report["regions"]
-    assert (room["writes"], room["bytes_in"]) == (COUNT, COUNT * size), "messages are not counted, writes are"
-    assert (room["reads"], room["bytes_out"], room["atomics"]) == (COUNT, COUNT * size, COUNT)
+    (usage,) = report["regions"]
+    assert (usage["writes"], usage["bytes_in"]) == (COUNT, COUNT * size), "messages are not counted, writes are"
+    assert (usage["reads"], usage["bytes_out"], usage["atomics"]) == (COUNT, COUNT * size, COUNT)
     assert report["balanced"] and report["initiators"] == []
     assert not WRONG & {*report["queue_pairs"]["refused"], *report["endpoint"]["refused"]}, report
 

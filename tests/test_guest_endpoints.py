@@ -134,7 +134,7 @@ def perf(verb, kind, size, to, *more):
 
 
 def target(listen, region, *more):
-    words = f"target --region room={SPAN},file={region},rights=atomic --messages --json"
+    words = f"target --region memory={SPAN},file={region},rights=atomic --messages --json"
     return " ".join([words, f"--listen {listen}:{CONTROL} --token {TOKEN}", *more])
 
 

@@ -1,4 +1,4 @@
-"""Runs of many files: parts that roll, drives side by side, a bound on disk use, capture before a trigger."""
+"""Runs of many files: parts that roll, striped drives, a bound on disk use, capture before a trigger."""
 
 import os
 import random
@@ -34,21 +34,21 @@ from common import (
     verify,
 )
 
-CALM = ("--timeout-ms", 60_000)  # no shot is late because its probe had no processor
+CALM = ("--timeout-ms", 60_000)  # no shot times out because its probe had no processor
 SHORT = ("--samples", 100, "--rate-hz", 500, *CALM)
 FAST = ("--samples", 100, "--rate-hz", 1000, *CALM)
-SLOT = 16_384  # a shot of 100 samples of 96 channels at 12 bit
+SLOT = 16_384  # per shot of 100 samples of 96 channels at 12 bit
 TINY, TINY_SLOT = ("--samples", 8, *CALM), 4096  # a shot of one packet
 
 
 def parts(master):
-    """The files of a run, by the master's own list."""
+    """Returns the files of a run, by the master's own list."""
     with h5py.File(master) as file:
         return [Path(master).parent / entry["file"].decode() for entry in file["parts"][...]]
 
 
 def proven(master, finished=True):
-    """Both verifiers accept the run, and each of its files alone."""
+    """Checks that both verifiers accept the run, and each of its files by itself."""
     verdict = verify(master, finished)
     for part in parts(master):
         verify(part, finished)
@@ -56,7 +56,7 @@ def proven(master, finished=True):
 
 
 def rows(path):
-    """Rows that any reader of a master sees now, in every table."""
+    """Returns the rows that any reader of a master sees now, in every table."""
     try:
         with h5py.File(path) as file:
             packets = file["link0/shots"]["packets"]
@@ -77,7 +77,7 @@ def test_rolled_parts_are_one_recording_through_the_master(tmp_path, roll):
     shots = 4 if roll[1] == 1 else 100
     count = () if by_time else ("--shots", shots)
     with Probe() as probe, Recorder(probe, *SHORT, *count, *roll, "--out", master) as recorder:
-        if by_time:  # how many shots a part has is the machine's affair
+        if by_time:  # the number of shots in a part depends on the machine
             until(lambda: rows(tmp_path / "run-00002.h5"), "a shot in the third part")
             recorder.interrupt()
         ended = recorder.end().succeeded()
@@ -134,7 +134,7 @@ def test_a_reader_sees_the_run_grow_over_its_parts(tmp_path):
 
         until(look, what="rows of four parts, seen six times")
         recorder.interrupt().succeeded()
-    assert seen == sorted(seen), "no row that was seen is ever gone"
+    assert seen == sorted(seen), "visible rows must never disappear"
     proven(master)
 
 
@@ -189,13 +189,13 @@ def test_existing_parts_are_replaced_only_with_force(tmp_path):
         message = record(probe, *flags).refused()
         assert "run-00003.h5" in message and "--force" in message, message
         assert dear.read_text() == "dear data" and not master.exists()
-        # Nor with it: it is no part of a run that is replaced.
+        # Not even with it: the file is no part of the run that is replaced.
         message = record(probe, *flags, "--force").refused()
         assert "run-00003.h5" in message and "move it away" in message, message
         assert dear.read_text() == "dear data" and not master.exists()
         dear.unlink()
         record(probe, *flags).succeeded()
-        # A second run with larger parts leaves none of the first one's behind.
+        # A second run with larger parts leaves none of the first run's parts.
         record(probe, *SHORT, "--shots", 50, "--roll-shots", 40, "--out", master, "--force").succeeded()
     assert len(list(tmp_path.iterdir())) == 3
     proven(master)
@@ -212,7 +212,7 @@ def test_a_killed_run_shows_everything_that_was_committed(tmp_path, moment):
     if moment % 2:
         flags += ["--out", tmp_path / "other"]
     with Probe("--loss", 0.01, "--seed", moment) as probe, Recorder(probe, *flags) as recorder:
-        # Up to the third part.
+        # until the third part
         least = random.Random(moment).randint(1, 150)
         before = until(lambda: rows(master) >= least and rows(master), what=f"row {least}")
         recorder.signal(signal.SIGKILL)
@@ -251,7 +251,7 @@ def test_two_striped_drives_form_one_recording(tmp_path):
     assert [file.name for file in sorted(folders[1].iterdir())] == [f"run-0000{part}-s1.h5" for part in range(3)]
     first, second = (Recording(file).numbers() for file in parts(master)[:2])
     assert abs(len(first) - len(second)) <= 1 and not set(first) & set(second)
-    # Gathered into one folder, the files are still found: each by its own name.
+    # Collected in one folder, the files are still found, each by its own name.
     gathered = tmp_path / "gathered"
     shutil.copytree(folders[0], gathered)
     for file in folders[1].iterdir():
@@ -267,7 +267,7 @@ def test_parts_alternate_between_two_file_systems(drive, tmp_path):
     with Probe() as probe:
         outs = ["--out", master, "--out", folder / "run.h5"]
         ended = record(probe, *SHORT, "--shots", 150, "--roll-shots", 50, *outs).succeeded()
-    # A machine that stands still is waited for; that is all that may be said.
+    # The only permitted warning is that a slow machine was waited for.
     assert ended["shots_complete"] == 300 and all("was waited for" in said for said in ended["warnings"]), ended
     assert check_samples(Recording(master)) == 150
     proven(master)
@@ -294,7 +294,7 @@ def test_a_full_drive_is_dropped_and_the_run_continues(tmp_path):
         command("umount", folder)
 
 
-# The last ones are all there before the recorder has found the drive full.
+# The last ones have all arrived before the recorder finds the drive full.
 @pytest.mark.parametrize("asked", [SHORT, ("--samples", 100, "--rate-hz", 100_000, "--shots", 600, *CALM)])
 def test_a_run_ends_in_order_when_every_drive_is_full(tmp_path, asked):
     need_root("mount")
@@ -339,7 +339,7 @@ def test_a_bounded_run_never_exceeds_its_bound(tmp_path, stripes):
     removed = int(recording.attributes["ring_removed_rows"])
     assert removed == ended["ring_removed_rows"] > 200
     assert recording.numbers()[0] == int(recording.attributes["ring_removed_last"]) + 1
-    # A machine that does too much else loses shots, also the last ones; they are named then.
+    # An overloaded machine loses shots, possibly the last ones; they are then named.
     assert recording.numbers()[-1] == 499 or ended["drops"], ended
     assert recording.counters[0xFFFFFFFF]["ring_removed_rows"] == removed
     assert recording.counters[0]["ring_removed_shots"] == removed
@@ -396,7 +396,7 @@ def test_a_lapping_ring_reuses_files_and_holds_the_newest_shots(tmp_path):
     numbers, last = recording.numbers(), int(recording.attributes["ring_removed_last"])
     named = {n for _, _, first, count in recording.losses for n in range(first, first + count)}
     newest_shots = set(range(last + 1, ended["shots_sent"] // 2))
-    assert set(numbers) | {n for n in named if n > last} == newest_shots, "every newest shot is told of"
+    assert set(numbers) | {n for n in named if n > last} == newest_shots, "every newest shot must be recorded or named"
     check_samples(recording)
     proven(master)
     reused = [part for part in map(Recording, parts(master)) if part.attributes["recycled"]]
@@ -412,24 +412,26 @@ def test_a_ring_killed_while_a_part_is_reused_is_recovered(tmp_path, lap):
     master = tmp_path / "run.h5"
     flags = [*SHORT, "--roll-shots", 30, "--keep", "8MiB", "--out", master]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
-        # A part stays for some tenths of a second: whoever looks late sees a later one.
+        # A part exists for some tenths of a second: a late look finds a later one.
         until(lambda: max(map(number_of, tmp_path.glob("run-*.h5")), default=0) >= 8 + lap, what="the second lap")
-        # From the moment at which the former name is gone until the file has the next one.
+        # From the removal of the old name until the file has the new one.
         until(lambda: not list(tmp_path.glob(".run-*.new")), what="a moment between")
         end = time.monotonic() + PATIENCE
         while not list(tmp_path.glob(".run-*.new")):
-            assert time.monotonic() < end, "no part was given up"
+            assert time.monotonic() < end, "no part was reused"
             time.sleep(0.0005)
         recorder.signal(signal.SIGKILL)
         recorder.popen.wait()
     before = rows(master)
     assert before > 0 and verify(master, finished=False)["links"][0]["rows"] == before
     assert run("recover", "--json", master).code == 0
-    assert not list(tmp_path.glob(".run-*.new")), "what was half done is gone"
+    assert not list(tmp_path.glob(".run-*.new")), "unfinished drafts must be gone"
     proven(master, finished=False)
     recording = Recording(master)
     numbers = recording.numbers()
-    assert len(numbers) >= before and numbers == sorted(set(numbers)), "no row of an earlier part, none twice"
+    assert len(numbers) >= before and numbers == sorted(set(numbers)), (
+        "there must be no row of an earlier part and no duplicate"
+    )
     removed = int(recording.attributes["ring_removed_last"])
     # A busy machine may have lost shots on the way.
     assert removed < numbers[0] <= removed + 30 and numbers[-1] - numbers[0] < 2 * len(numbers), (removed, numbers)
@@ -440,7 +442,7 @@ def test_a_ring_killed_while_a_part_is_reused_is_recovered(tmp_path, lap):
 
 
 def named(recording, cause=None):
-    """Numbers of link 0's shots that are in no row for a cause, or for any."""
+    """Returns the numbers of link 0's shots without a row for a cause, or for any."""
     stream = int(recording.links[0]["stream"])
     return {
         n
@@ -461,18 +463,18 @@ def test_flag_triggers_record_exactly_the_configured_window(tmp_path, roll):
     table = recording.tables[0]
     triggered = [int(row["number"]) for row in table if row["flags"] & 2]
     assert triggered == [100, 200, 300, 400] and ended["triggers"] == 4
-    # By the stamps of the shots themselves, which come at 1 kHz, but for the gaps that a busy machine leaves.
+    # By the stamps of the shots, which arrive at 1 kHz, except for gaps on a busy machine.
     stamps = {int(row["number"]): int(row["stamp_tai_ns"]) for row in table}
     befores, afters = [], []
     for at in triggered:
         around = [number for number in stamps if abs(number - at) < 50]
-        assert around == list(range(around[0], around[-1] + 1)), "no hole"
+        assert around == list(range(around[0], around[-1] + 1)), "there must be no gap"
         befores.append(stamps[at] - stamps[around[0]])
         afters.append(stamps[around[-1]] - stamps[at])
-    assert max(befores) <= 0.04e9 and max(afters) <= 0.02e9, "nothing is recorded that was not asked for"
+    assert max(befores) <= 0.04e9 and max(afters) <= 0.02e9, "nothing outside the window may be recorded"
     assert max(befores) > 0.03e9 and max(afters) > 0.01e9, (befores, afters)
     assert recording.numbers() == sorted(recording.numbers())
-    # A machine that stands still for long loses others on the way, under another name.
+    # A machine that stalls loses others on the way, with another cause.
     assert named(recording) == set(range(500)) - set(recording.numbers())
     assert set(ended["drops"]) <= {"not_triggered", "wire_gap", "sink_busy"}, ended
     assert len(named(recording, "not_triggered")) > 200
@@ -486,13 +488,13 @@ def test_flag_triggers_record_exactly_the_configured_window(tmp_path, roll):
 
 def test_a_signal_records_the_pre_trigger_shots(tmp_path):
     path = tmp_path / "run.h5"
-    # All shots are of its last minute and of the minute behind it.
+    # All shots are within the minute before and the minute after the signal.
     flags = [*TINY, "--rate-hz", 100, "--capacity", 10_000, "--pre-trigger", 50, "--post-trigger", 50]
     flags += ["--progress", "--pool", "64MiB", "--out", path]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
         progress = Progress(recorder)
         progress.wait_for("shots_complete", 60)
-        assert progress.latest("rows") == visible(path) == 0, "nothing is recorded before a trigger"
+        assert progress.latest("rows") == visible(path) == 0, "nothing may be recorded before a trigger"
         recorder.signal(signal.SIGUSR1)
         wait_for_rows(path, 60)
         ended = recorder.interrupt().succeeded()
@@ -530,7 +532,7 @@ def test_a_pool_too_small_for_a_known_rate_is_refused(tmp_path):
         assert int(needed) == pytest.approx(2 * 10_000 * TINY_SLOT / (1 << 20), rel=0.7), message
         ended = record(probe, *flags[:-1], f"{needed}MiB").succeeded()
     assert not any("--pool" in warning for warning in ended["warnings"]), ended
-    # A pool of 4 MiB would have held 512 of them, but for what assembly takes.
+    # A pool of 4 MiB would hold 512 of them, minus what assembly takes.
     assert Recording(path).numbers()[:701] == list(range(701))
 
 
@@ -594,5 +596,5 @@ def test_impossible_long_run_settings_are_refused(tmp_path):
             flags = [flag.format(out=out) for flag in flags]
             message = record(probe, *SHORT, "--shots", 10, "--out", out, *flags).refused()
             assert all(word in message for word in words), (flags, message)
-            assert not list(tmp_path.iterdir()), f"{flags}: something is left"
-        assert probe.report()["next_shot"] == 0, "something was started"
+            assert not list(tmp_path.iterdir()), f"{flags}: files are left"
+        assert probe.report()["next_shot"] == 0, "the probe was started"

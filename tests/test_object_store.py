@@ -1,4 +1,4 @@
-"""An export to an object store that fails: what it wrote is gone, what others have stays."""
+"""A failed export to an object store removes what it wrote; objects of other programs stay."""
 
 import pytest
 from formats.store import object_store, objects

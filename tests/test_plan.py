@@ -1,6 +1,6 @@
-"""`shotline plan`: every example, every refusal, the picture, and the simulation's books.
+"""`shotline plan`: every example, every refusal, the picture, and the counters of the simulation.
 
-What is expected is made from the documents and the papers, not by the program's own formulas.
+Expected values are derived from the documents and the papers, not from the program's own formulas.
 """
 
 from xml.etree import ElementTree
@@ -30,7 +30,7 @@ def stage(result, name):
 
 
 def figures(paper):
-    """The paper's figures, by name."""
+    """Returns the paper's figures by name."""
     result = plan("--paper", str(paper))
     return {check["what"]: check for check in result["checks"]}
 

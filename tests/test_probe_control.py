@@ -180,9 +180,9 @@ def test_a_manual_trigger_takes_one_shot_or_is_refused():
         configure(target, listener.port).succeeded()
         probe("start", target, "--external").succeeded()
         for shot in range(3):
-            asked = probe("trigger", target, "--command-only").succeeded()
+            command = probe("trigger", target, "--command-only").succeeded()
             taken = probe("trigger", target).succeeded()
-            assert asked["shot"] == taken["shot"] == shot
+            assert command["shot"] == taken["shot"] == shot
         assert [number for number, _ in listener.records(3)] == [0, 1, 2]
         probe("trigger", target, "--sequence", 7).succeeded()
         assert "seen the trigger number 7 before" in probe("trigger", target, "--sequence", 7).refused()

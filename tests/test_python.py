@@ -1,4 +1,4 @@
-"""The Python package: every shape, value and index as numpy and h5py have them, growing and hostile files, installation."""
+"""The Python package: shapes, values and indexing match numpy and h5py; growing and hostile files; installation."""
 
 import pickle
 import re
@@ -21,7 +21,7 @@ from common import PERIOD, Probe, Recorder, packed, unpacked, until, with_holes
 from common import run as program
 
 MILLION = 1_000_000
-# Examples differ in what they write, not in how long a shared machine takes for it.
+# Examples differ in what they write; a shared machine may need any time for one.
 EXAMPLES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
@@ -100,11 +100,11 @@ def test_indexing_matches_numpy(shotline, runs, examples):
 
 
 def mixed(shape):
-    """Integers, slices and arrays in any places."""
+    """Generates integers, slices and arrays in any position."""
 
     def axis(extent):
         integers = st.integers(-extent, extent - 1)
-        lists = st.lists(integers, min_size=2, max_size=2)  # of one length, so that any of them go together
+        lists = st.lists(integers, min_size=2, max_size=2)  # lists of equal length, so that they can be combined
         masks = hnp.arrays(bool, extent).filter(lambda mask: mask.sum() == 2)
         return integers | st.slices(extent) | lists | masks | lists.map(np.array)
 
@@ -196,7 +196,7 @@ def test_losses_list_every_number_without_a_row(shotline, broken):
             assert {102, 106, 107, 108} <= lost <= {102, 103, 106, 107, 108}
             assert set(losses["cause"]) == {"wire_gap"}
         assert run.finished and run.totals["rows"] == 6
-        assert {stream: books["shots_seen"] for stream, books in run.books.items()} == {0: 10, 1: 10}
+        assert {stream: counters["shots_seen"] for stream, counters in run.books.items()} == {0: 10, 1: 10}
 
 
 def test_stamps_are_tai_times_utc_and_unknown_ones_nat(shotline, broken):
@@ -212,7 +212,7 @@ def test_stamps_are_tai_times_utc_and_unknown_ones_nat(shotline, broken):
         begun = run.info["start_tai_ns"] - 10 * 10**9
         arrived, completed = run.shots[1].arrived_tai_ns, run.shots[1].completed_tai_ns
         assert completed > begun
-        # A kernel that was not yet asked for stamps before begins to give them some time later.
+        # The kernel begins to stamp packets only some time after the first request for stamps.
         assert arrived == 0 or completed >= arrived > begun
 
 
@@ -243,7 +243,7 @@ def test_raw_bytes_are_a_read_only_view_that_outlives_the_run(shotline, broken):
     path, made = broken
     with shotline.open(path) as run:
         raw = run.links[1].shots[3].raw
-        assert np.shares_memory(raw, run.links[1].shots[3].raw), "no copy was made"
+        assert np.shares_memory(raw, run.links[1].shots[3].raw), "the view must not be a copy"
         assert raw.size == run.geometry.slot_bytes
     assert not raw.flags.writeable and memoryview(raw).readonly
     assert raw[: made.shot_bytes].tobytes() == made.bytes_of(1, 3)
@@ -290,18 +290,18 @@ def test_several_threads_read_one_run(shotline, runs):
 
 
 def test_shots_are_read_while_the_recorder_writes(shotline, tmp_path):
-    """Every shot that becomes visible is whole at that moment, and those that were seen stay."""
+    """Every shot that becomes visible is complete at that moment, and visible shots stay."""
     path = tmp_path / "run.h5"
     with Probe("--channels", 8, "--samples", 500) as probe:
         flags = ["--samples", 500, "--shots", 12, "--external-trigger"]
         with Recorder(probe, "--out", path, *flags) as recorder:
             run = until(lambda: opened(shotline, path), what="a valid file")
             assert run.rows == 0 and not run.finished
-            until(lambda: asked(probe, "status")["running"], what="the start")
+            until(lambda: request(probe, "status")["running"], what="the start")
             for seen in range(0, 12, 2):
                 for _ in range(2):
-                    asked(probe, "trigger", "--take-over")
-                assert len(run.samples) == run.rows == seen, "what is visible changes by refresh alone"
+                    request(probe, "trigger", "--take-over")
+                assert len(run.samples) == run.rows == seen, "only refresh may change the visible rows"
                 until(lambda seen=seen: run.refresh() == seen + 2, what=f"shots {seen} and {seen + 1}")
                 check_patterns(run, run.shots[seen:])
             recorder.end().succeeded()
@@ -313,7 +313,7 @@ def test_shots_are_read_while_the_recorder_writes(shotline, tmp_path):
 
 @pytest.mark.parametrize("flags", [(), ("--durable",), ("--compress", "lz4")], ids=["plain", "durable", "compressed"])
 def test_a_run_opened_before_its_end_is_readable_afterwards(shotline, tmp_path, flags):
-    """The recorder gives back what it had laid out for more, and moves its tables for that."""
+    """At its end the recorder releases unused space, and moves its tables for that."""
     path = tmp_path / "run.h5"
     shape = ("--channels", 8, "--samples", 500)
     with Probe(*shape) as probe:
@@ -330,12 +330,12 @@ def test_a_run_opened_before_its_end_is_readable_afterwards(shotline, tmp_path, 
     check_patterns(run, run.shots)
 
 
-def asked(probe, verb, *flags):
+def request(probe, verb, *flags):
     return program("probe", verb, probe.address, *flags, "--json").succeeded()
 
 
 def opened(shotline, path):
-    """A run whose layout is there; before that it is no recording."""
+    """Opens a run once its layout exists; before that it is no recording."""
     try:
         return shotline.open(path)
     except (ValueError, OSError):
@@ -384,17 +384,17 @@ def visible(path):
 
 
 def marks(head):
-    """Where the current first dimensions of the samples and of the table stand: by their dataspace messages."""
+    """Returns the offsets of the current first dimensions of samples and table, by their dataspace messages."""
     for shape in (b"", struct.pack("<QQ", 4, 1)):
         rank = 1 + len(shape) // 8
         message = re.escape(bytes([1, rank, 1]) + bytes(5)) + b"(.{8})" + re.escape(shape + b"\xff" * 8 + shape)
         found = [at for at in re.finditer(message, head, re.DOTALL) if int.from_bytes(at[1], "little") > 10]
-        assert len(found) == 1, "samples and table have rows, /losses and /books have none"
+        assert len(found) == 1, "only samples and table have rows"
         yield found[0].start(1)
 
 
 def test_opening_cost_does_not_depend_on_the_length_of_the_run(shotline, million, runs):
-    """The work and the memory of opening a million shots are those of opening seven."""
+    """The work and the memory of opening a million shots equal those of opening seven."""
     script = """
 import resource, shotline, sys
 def counted(path):

@@ -1,4 +1,4 @@
-"""The Python package and others: damaged files, h5py, xarray and dask beside it, installation."""
+"""The Python package and its environment: damaged files, h5py, xarray and dask in one process, installation."""
 
 import ast
 import os
@@ -86,10 +86,10 @@ print(opened)
 def test_damaged_files_raise_and_never_crash(shotline, runs, tmp_path, seed):
     name = sorted(runs)[seed]
     done = python("-c", HOSTILE, runs[name][0], tmp_path / "damaged.h5", random.Random(seed).randrange(1 << 30))
-    assert int(done.stdout) > 0, "some damage is where it does not matter"
+    assert int(done.stdout) > 0, "some damage must be harmless"
 
 
-# --- beside other libraries --------------------------------------------------------------------------
+# --- with other libraries ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("first, second", [("h5py", "shotline"), ("shotline", "h5py")])
@@ -125,7 +125,7 @@ def test_xarray_sees_a_run_lazily(shotline, broken, monkeypatch, dask):
         assert data.number.values.tolist() == made.numbers and data.state.values[0] == shotline.State.COMPLETE
         assert np.allclose(data.time, np.arange(500) / 20e6) and data.stamp.dtype.kind == "M"
         part = data.samples.isel(shot=slice(1, 3), channel=5)
-        assert not sum(read), "nothing is read before it is needed"
+        assert not sum(read), "nothing may be read before it is used"
         assert np.array_equal(part.values, expected[1:3, :, 5])
         assert sum(read) <= (6 if dask else 2)
         assert np.array_equal(data.where(data.state == 2, drop=True).samples.values, expected[[0, 3, 4, 5]])
@@ -139,7 +139,7 @@ def test_dask_reads_a_run_in_chunks(shotline, runs):
         assert array.chunks[0] == (2, 2, 2, 1) and array.dtype == np.int16
         assert int(array.astype(np.int64).sum().compute()) == int(expected.astype(np.int64).sum())
         assert np.array_equal(array[3, ::2, 4].compute(scheduler="threads"), expected[3, ::2, 4])
-        assert run.to_dask(2).name == array.name, "the same samples have the same name"
+        assert run.to_dask(2).name == array.name, "the same samples must have the same name"
 
 
 # --- the package -------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_everything_public_is_documented(shotline):
                 assert member.__doc__, f"{name}.{method}"
 
 
-# cargo for maturin, which reads from it what was built: says so of the library that is there already.
+# A replacement of cargo for maturin, which parses its build messages: it reports the library that is already built.
 CARGO = """#!{python}
 import json, os, subprocess, sys
 if sys.argv[1] != "rustc":
@@ -188,10 +188,12 @@ print(json.dumps(dict(reason="build-finished", success=True)))
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)], ids=["made", "compiled"])
 def test_pip_install_yields_a_working_package(shotline, runs, tmp_path, compiled):
-    """As `pip install .` does it, from the tools that are here already. To compile and optimise it takes minutes: the
-    library is the one that cargo has made for the other tests."""
+    """Installs as `pip install .` does, with the tools that are already here.
+
+    To compile and optimise the library takes minutes, so the one that cargo has built for the other tests is used.
+    """
     wheel = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path]
-    tools = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # maturin is one
+    tools = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # maturin is one of them
     if not compiled:
         tools["CARGO"] = str(tmp_path / "cargo")
         Path(tools["CARGO"]).write_text(CARGO.format(python=sys.executable, native=NATIVE))
@@ -199,10 +201,10 @@ def test_pip_install_yields_a_working_package(shotline, runs, tmp_path, compiled
     done = subprocess.run(wheel, cwd=ROOT, env=os.environ | tools, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = tmp_path.glob("shotline-*.whl")
-    assert "abi3" in wheel.name, "one wheel serves every Python from 3.11 on"
+    assert "abi3" in wheel.name, "one wheel must serve every Python from 3.11 on"
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"shotline/py.typed", "shotline/_native.pyi", "shotline/_native.abi3.so"} <= names
-    assert not any("verify" in name or "plot" in name for name in names), "scripts stay outside"
+    assert not any("verify" in name or "plot" in name for name in names), "scripts must not be in the wheel"
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel]
     subprocess.run(install, check=True, capture_output=True, timeout=PATIENCE)
     script = "import shotline, sys; print(shotline.__file__); print(shotline.open(sys.argv[1]).samples[...].sum())"

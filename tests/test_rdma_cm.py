@@ -1,4 +1,4 @@
-"""The connection manager's door of `shotline target --rdma-cm`, with strangers at it. Linux's own is in test_guest.py."""
+"""The connection manager of `shotline target --rdma-cm`, under attack. Linux's own is tested in test_guest.py."""
 
 import contextlib
 import copy
@@ -19,13 +19,13 @@ NO_RESOURCES, INVALID_ID, CONSUMER = 3, 6, 28  # reasons of a REJ
 
 @contextlib.contextmanager
 def cm_target(*arguments):
-    flags = ["--region", "room=1M,rights=atomic", "--rdma-cm", "rping", *arguments]
+    flags = ["--region", "memory=1M,rights=atomic", "--rdma-cm", "rping", *arguments]
     with Target(*flags, bind=HERE) as target:
         yield target
 
 
 def rping():
-    """An honest initiator: whole round trips, each a READ and a WRITE of its memory."""
+    """Runs a valid initiator: whole round trips, each a READ and a WRITE of its memory."""
     done = run("perf", "--rdma-cm", "rping", "--to", HERE, "--bind", HONEST, "--count", COUNT, "--json").succeeded()
     assert done["operations"] == COUNT, done
 
@@ -58,7 +58,7 @@ def test_slots_of_silent_initiators_are_reused():
             over.set()
             alive.join()
     counts = report["rdma_cm"]
-    # rping was served when the first of the silent had gone; how many more go before it ends is a matter of time.
+    # rping was served when the first silent initiator had been dropped; how many more are dropped meanwhile varies.
     assert counts["established"] == 9 and 1 <= counts["silent"] <= 7, counts
 
 
@@ -76,7 +76,7 @@ def test_the_last_slots_go_only_to_addresses_without_one():
 
 @contextlib.contextmanager
 def perftest():
-    """A peer whose own connection for introductions a target has accepted."""
+    """A peer whose introduction connection a target has accepted."""
     with cm_target("--rdma-cm", f"perftest:{PERFTEST}") as target, CmPeer(HERE, address_number(5), ROCE) as own:
         own.connect(PERFTEST)
         yield target, own
@@ -89,7 +89,9 @@ def test_a_forged_request_does_not_take_perftests_measured_qp():
             forged.request_connection(PERFTEST)
         own.new_connection()
         own.connect(PERFTEST)
-        assert own.is_write_acknowledged(key, address, b"measured"), "it belongs to what was introduced"
+        assert own.is_write_acknowledged(key, address, b"measured"), (
+            "the write must belong to the introduced queue pair"
+        )
         counts = target.end_report()["rdma_cm"]
     assert (counts["established"], counts["crowded"]) == (2, 0), counts
 

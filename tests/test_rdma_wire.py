@@ -1,8 +1,8 @@
-"""Reliable connections on the wire, judged by programs that are not ours.
+"""Reliable connections on the wire, judged by independent programs.
 
 `shotline perf` works on a `shotline target` over a cable between two network namespaces, without offloads. tshark
-decodes every packet, scapy makes every ICRC anew, and a second target, written from the documents alone, does what
-the packets say: it must come to the same memory and the same answers.
+decodes every packet, scapy recomputes every ICRC, and a second target, written from the documents alone, executes the
+packets: it must arrive at the same memory and the same answers.
 """
 
 import shutil
@@ -24,7 +24,7 @@ from common import PATIENCE, Process, run, until
 MIB = 1 << 20
 PORT, CONTROL = 4791, 47920
 TOKEN = "00112233445566778899aabbccddeeff"
-SIZE = 10_001  # three packets or more, the last one padded
+SIZE = 10_001  # at least three packets, the last one padded
 MTU = {4: 1024, 6: 4096}
 PSNS = 1 << 24
 VERBS = ("write", "read", "send", "atomic")
@@ -52,7 +52,7 @@ FIELDS = {
 
 @dataclass
 class Packet:
-    """A RoCEv2 packet, read by its documented offsets. What it does not have is None."""
+    """A RoCEv2 packet, parsed at its documented offsets. Absent fields are None."""
 
     raw: bytes  # from the IP header on
     to_target: bool
@@ -96,7 +96,7 @@ class Packet:
         return packet
 
     def parts(self, mtu):
-        """What a request says under each of its numbers: a READ has as many as there will be answers."""
+        """Returns the contents of a request by PSN: a READ has as many PSNs as response packets."""
         if self.opcode != READ:
             return {self.psn: (self.opcode, self.address, self.key, self.length, self.addend, self.payload)}
         cuts = range(0, self.length, mtu)
@@ -107,7 +107,7 @@ class Packet:
 
 
 class Repeats:
-    """Tells requests that were sent again, after a time-out, from new ones: they say what the first ones said."""
+    """Recognises requests that were retransmitted after a timeout: their contents equal the first ones."""
 
     def __init__(self, mtu):
         self.mtu, self.expected, self.said = mtu, None, {}
@@ -118,13 +118,13 @@ class Repeats:
             self.said |= parts
             self.expected = (packet.psn + len(parts)) % PSNS
             return False
-        # On a cable that loses nothing no number is left out.
+        # On a cable that loses nothing no PSN is skipped.
         assert parts.items() <= self.said.items(), packet
         return True
 
 
 class Capture:
-    """Every verb in turn, each on queue pairs of its own: packets by verb, reports, and the target's memory."""
+    """Every verb in turn, each on its own queue pairs: packets by verb, reports, and the target's memory."""
 
     def __init__(self, cable, folder, family):
         addresses = cable.ipv4 if family == 4 else cable.ipv6
@@ -235,7 +235,10 @@ def test_tshark_decodes_every_packet_as_documented(captured, family, verb):
         words = {"True": 1, "False": 0, "": None}
         decoded = {name: words[text] if text in words else int(text, 0) for name, text in row.items()}
         if packet.opcode in ATOMIC:
-            decoded["address"], decoded["key"] = packet.address, packet.key  # tshark calls these RETH's, or nothing
+            decoded["address"], decoded["key"] = (
+                packet.address,
+                packet.key,
+            )  # tshark attributes these to a RETH, or omits them
         assert decoded == {name: getattr(packet, name) for name in row}, line
 
 
@@ -254,7 +257,7 @@ def test_scapy_confirms_every_icrc(captured, family, verb):
     packets = captured(family).packets[verb]
     for packet in packets:
         assert packet.raw[-4:] == layer(packet.raw)[BTH].compute_icrc(b""), packet
-    # A referee that confirms everything is none.
+    # A check that accepts everything proves nothing.
     broken = bytearray(packets[0].raw)
     broken[-9] ^= 1
     assert layer(bytes(broken))[BTH].compute_icrc(b"") != bytes(broken[-4:])
@@ -274,7 +277,7 @@ def test_packets_are_numbered_and_segmented_as_the_ibta_requires(captured, famil
         assert packet.psn == expected, packet
         if verb == "read":
             assert (packet.opcode, packet.length, packet.payload) == (READ, SIZE, b"")
-            expected += -(-packet.length // mtu)  # as many as there will be answers
+            expected += -(-packet.length // mtu)  # one PSN for each response packet
         elif verb == "atomic":
             assert (packet.opcode, packet.payload) == (FETCH_ADD, b"") and packet.address % 8 == 0
             expected += 1
@@ -292,9 +295,9 @@ def test_an_independent_target_gets_the_same_memory_and_answers(captured, family
     capture = captured(family)
     memory, mtu = bytearray(MIB), MTU[family]
     for verb in VERBS:
-        done = {}  # by a packet's number: how many requests are complete with it
-        answers = {}  # by number: what the answer must be
-        owed, owed_again = set(), set()  # the numbers of answers that are due, and of those that may come again
+        done = {}  # PSN -> number of requests that are complete with it
+        answers = {}  # PSN -> expected answer
+        owed, owed_again = set(), set()  # PSNs of outstanding answers, and of those that may be repeated
         complete, at, end = 0, None, None
         answered = 0
         repeats = Repeats(mtu)
@@ -328,13 +331,13 @@ def test_an_independent_target_gets_the_same_memory_and_answers(captured, family
                 done[last] = complete
                 continue
             if packet.syndrome is not None:
-                assert packet.syndrome >> 5 == 0, "nothing is refused"
+                assert packet.syndrome >> 5 == 0, "nothing may be refused"
             if packet.opcode in READ_ANSWER or packet.opcode == ATOMIC_ANSWER:
                 found = packet.original if packet.opcode == ATOMIC_ANSWER else packet.payload
                 assert packet.psn in owed | owed_again and found == answers[packet.psn], packet
                 owed.discard(packet.psn)
             if packet.opcode in (ACK, 15, 16, ATOMIC_ANSWER):
-                # Reads and atomics count once they are accepted, before their answer goes out.
+                # Reads and atomics count once they are accepted, before their answer is sent.
                 accepted = range(done[packet.psn], complete + 1)
                 assert packet.msn in (accepted if verb in ("read", "atomic") else [done[packet.psn]]), packet
                 answered = packet.msn

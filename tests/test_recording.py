@@ -1,4 +1,4 @@
-"""What is in a recording, read through plain h5py: every sample, every hole, every count."""
+"""Contents of a recording, read with plain h5py: every sample, every missing packet, every counter."""
 
 import contextlib
 import json
@@ -34,13 +34,13 @@ from common import (
 )
 
 ULTRASOUND = ROOT.parent / "shared" / "data" / "ultrasound"
-# So slow that no socket overflows, and so patient that no shot is given up: what is missing was lost on purpose.
+# So slow that no socket overflows, and with so long a timeout that no shot is abandoned: only injected losses occur.
 SLOW = ("--gbps", "0.4", "--timeout-ms", 1000 * PATIENCE)
 STAMPING, STAMPS_OF_SOFTWARE = 37, 1 << 3 | 1 << 4  # SO_TIMESTAMPING
 
 
 def holes(faults):
-    """(link, shot, packet) of every packet of which no good copy was sent."""
+    """Returns (link, shot, packet) of every packet of which no good copy was sent."""
     kinds = {}
     for entry in faults:
         kind = entry["fault"] if isinstance(entry["fault"], str) else next(iter(entry["fault"]))
@@ -55,7 +55,7 @@ def record_and_report(path, probe_flags, *flags):
 
 
 def check_holes(path, ended, report, recording=None):
-    """The file's holes are the probe's faults: no more, no fewer, each in its place."""
+    """Checks that the missing packets of the file are exactly the probe's faults."""
     recording = recording or Recording(path)
     expected = holes(report.get("faults", []))
     for link in range(len(recording.links)):
@@ -64,7 +64,7 @@ def check_holes(path, ended, report, recording=None):
         assert missing == of_link, f"link {link}: too many {missing - of_link}, too few {of_link - missing}"
     assert ended["packets_missing"] == len(expected), ended
     sent = sum(link["packets"] for link in report["links"])
-    assert ended["packets"] == sent, "a packet that was sent is not in the books"
+    assert ended["packets"] == sent, "a packet that was sent is not counted"
     balanced(ended, recording)
     return recording
 
@@ -158,7 +158,7 @@ def test_real_rf_data_comes_back_value_by_value(tmp_path, name):
     shots, rate = rf_shots(source)
     period = report["source"]["period"]
     assert period == min(len(shots), 16)
-    # sample = round(value * scale): 1 if the values fit 12 bits, else what brings the peak to full scale.
+    # sample = round(value * scale): 1 if the values fit 12 bits, else the scale that brings the peak to full scale.
     peak = max(np.abs(shot).max() for shot in shots[:period])
     scale = 1.0 if peak <= 2047 else 2047 / peak
     assert report["source"]["rf"]["scale"] == pytest.approx(scale) and report["source"]["rf"]["clipped"] == 0
@@ -172,7 +172,7 @@ def test_real_rf_data_comes_back_value_by_value(tmp_path, name):
 
 
 def rf_shots(path):
-    """Shots of a public plane-wave data set in the order of their numbers, (channels, samples) float64."""
+    """Returns shots of a public plane-wave data set in the order of their numbers, (channels, samples) float64."""
     with h5py.File(path) as file:
 
         def number(name):
@@ -197,7 +197,7 @@ MIXES = {
 }
 
 
-# Each kind of fault by itself in one framing, all of them in each; every combination and more seeds in the long run.
+# Each kind of fault alone in one framing, all together in each; every combination and more seeds in the long run.
 MIXED = [
     *(("ud", mix, 1) for mix in MIXES),
     *((framing, mix, 1) for framing in ("counted", "udp") for mix in ("all", "storm")),
@@ -225,7 +225,7 @@ def test_undetected_corruption_never_reaches_a_complete_shot(tmp_path, seed):
     path = tmp_path / "run.h5"
     flags = ["--shots", 60, "--samples", 200, "--framing", "udp", *SLOW]
     ended, _ = record_and_report(path, ["--seed", seed, "--corrupt", 0.2], *flags)
-    # Wild shot numbers are no shots: what the books have is what was sent.
+    # Corrupted shot numbers must not become shots: the counters must hold what was sent.
     recording = Recording(path)
     balanced(ended, recording)
     damaged = 0
@@ -237,8 +237,8 @@ def test_undetected_corruption_never_reaches_a_complete_shot(tmp_path, seed):
             same = np.array_equal(recording.rf[index][row], expected)
             assert same or entry["state"] != COMPLETE, f"shot {number} of link {index} is wrong and called complete"
             damaged += not same
-    assert damaged > 10, "corruption that changes nothing proves nothing"
-    verify(path)  # verifiers do not take it for a contradiction
+    assert damaged > 10, "the corruption must change shots"
+    verify(path)  # verifiers must not treat it as a contradiction
 
 
 def test_a_shot_without_packets_is_recorded_as_lost(tmp_path):
@@ -279,7 +279,7 @@ def test_a_run_beyond_shot_number_2_to_the_48_is_refused(tmp_path, name):
     with Probe("--first-shot", (1 << 48) - 5) as probe:
         words = record(probe, "--out", path, "--shots", 6, "--samples", 100, *SLOW).refused()
         assert all(word in words for word in [str((1 << 48) - 5), "6 shots", "2^48", "reset"]), words
-        assert not list(tmp_path.iterdir()), "files that were made are removed"
+        assert not list(tmp_path.iterdir()), "created files must be removed"
         assert record(probe, "--out", path, "--shots", 5, "--samples", 100, *SLOW).succeeded()["rows"] == 5
 
 
@@ -394,7 +394,7 @@ def test_the_independent_verifier_runs_as_a_program(small, tmp_path):
 
 
 def test_the_verifier_finds_a_single_changed_bit(tmp_path):
-    """A verifier that calls everything right would make all other tests here worthless."""
+    """A verifier that accepts everything would make all other tests here worthless."""
     path = tmp_path / "run.h5"
     record_and_report(path, [], "--shots", 3, "--samples", 100, *SLOW)
     verify(path)
@@ -414,7 +414,7 @@ def test_the_verifier_finds_a_single_changed_bit(tmp_path):
 
 @contextlib.contextmanager
 def kernel_stamps():
-    """The kernel turns its stamping of packets on a little after the first socket asks for it: here it is on."""
+    """Waits until the kernel stamps packets, which begins a little after the first socket requests it."""
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as asking:
         asking.setsockopt(socket.SOL_SOCKET, STAMPING, STAMPS_OF_SOFTWARE)
         asking.bind(("::1", 0))
@@ -447,14 +447,14 @@ def test_counters_hold_the_latencies_and_the_file_its_clock(tmp_path):
     assert recording.attributes["clock_source"] == "system" and recording.attributes["clock_locked"] in (0, 1)
     assert recording.attributes["tai_minus_utc_s"] == summary["clock"]["tai_minus_utc_s"] >= 37
     with h5py.File(path) as file:
-        books = {(int(b["stream"]), b["name"].decode()): int(b["value"]) for b in file["books"][...]}
+        counters = {(int(b["stream"]), b["name"].decode()): int(b["value"]) for b in file["books"][...]}
     for stream, table in enumerate(recording.tables):
-        took = (table["completed_tai_ns"] - table["stamp_tai_ns"]).astype(np.int64)
-        assert books[stream, "latency_from_sender_shots"] == 40
-        assert books[stream, "latency_from_sender_min_ns"] == took.min()
-        assert books[stream, "latency_from_sender_max_ns"] == took.max()
-        median = np.sort(took)[19]
-        assert median <= books[stream, "latency_from_sender_p50_ns"] <= median * 9 / 8 + 1
+        latencies = (table["completed_tai_ns"] - table["stamp_tai_ns"]).astype(np.int64)
+        assert counters[stream, "latency_from_sender_shots"] == 40
+        assert counters[stream, "latency_from_sender_min_ns"] == latencies.min()
+        assert counters[stream, "latency_from_sender_max_ns"] == latencies.max()
+        median = np.sort(latencies)[19]
+        assert median <= counters[stream, "latency_from_sender_p50_ns"] <= median * 9 / 8 + 1
     assert summary["latency_from_sender"]["shots"] == summary["latency_from_kernel"]["shots"] == 80
 
 

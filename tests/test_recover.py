@@ -1,4 +1,4 @@
-"""Recovery of runs of many files: it opens what is the run's, in folders of the user's choice, and nothing else."""
+"""Recovery of runs of many files: it opens only files of the run, in folders given by the user."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ PARTS = 5
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A complete run of five parts, proven once."""
+    """A complete run of five parts, verified once."""
     folder = tmp_path_factory.mktemp("whole")
     with Probe() as probe:
         out = folder / "run.h5"
@@ -28,7 +28,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """What a killed run over two drives left, one folder each."""
+    """The files of a killed run over two drives, one folder each."""
     folder = tmp_path_factory.mktemp("broken")
     outs = [folder / name / "run.h5" for name in "ab"]
     for out in outs:
@@ -42,12 +42,12 @@ def broken(tmp_path_factory):
 
 
 def bytes_of(folder):
-    """Every file below a folder, and what is in it."""
+    """Returns every file below a folder with its contents."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
 
 
 def forge(master, name, run_id=None, first=0):
-    """Has a master say that its parts, from one on, are broken off and elsewhere."""
+    """Makes a master claim that its parts from `first` on are unfinished and elsewhere."""
     with h5py.File(master, "r+") as file:
         entries = file["parts"][...][first:]
         fields = {field: entries.dtype.fields[field] for field in entries.dtype.names}
@@ -84,7 +84,7 @@ OUTSIDE = {
 def test_recovery_touches_nothing_outside_the_masters_folder(whole, tmp_path, way, own_id):
     folder = tmp_path / "t1"
     shutil.copytree(whole, folder)
-    # Parts 0 to 3 look as if a bound had given them up; the last one has room for more, as that of a killed run.
+    # Parts 0 to 3 look as if a bound had discarded them; the last one has free space, as in a killed run.
     inside = folder / "d"
     (inside / "d").mkdir(parents=True)
     shutil.copy(folder / "run.h5", inside / "run.h5")
@@ -101,10 +101,10 @@ def test_recovery_touches_nothing_outside_the_masters_folder(whole, tmp_path, wa
         assert bytes_of(folder) == before, flags
         if way != "linked":
             assert "nothing was changed" in ended.stderr and f"--drive {folder}" in ended.stderr, ended.stderr
-    # What the user allows is still only what is of this run, and never what holds a shot.
+    # Permission of the user covers only files of this run, and never one that holds a shot.
     ended = run("recover", inside / "run.h5", "--json", "--drive", folder)
     after = bytes_of(folder)
-    assert set(after) == set(before), "no file is removed"
+    assert set(after) == set(before), "no file may be removed"
     changed = {path.name for path in before if after[path] != before[path]}
     assert changed == ({"run-00004.h5", "run.h5"} if own_id else set())
     assert (after[folder / "run.h5"], ended.code) == (before[folder / "run.h5"], 0 if own_id else 1)
@@ -117,26 +117,26 @@ def test_a_striped_run_is_recovered_in_the_given_folders(broken, tmp_path):
     master = folder / "a" / "run.h5"
     (master.parent / ".run.h5.new").write_bytes(b"what the killed recorder had begun to write")
     before, originals = bytes_of(folder), bytes_of(broken)
-    # The master still names the drive where it was.
+    # The master still names the drive's old location.
     message = run("recover", master).refused()
     assert f"--drive {broken / 'b'}" in message, message
     assert bytes_of(folder) == before
     drive = ["--drive", folder / "b"]
     announced = reported_files(run("recover", master, "--json", "--dry-run", *drive))
-    assert bytes_of(folder) == before, "a dry run changes nothing"
+    assert bytes_of(folder) == before, "a dry run must change nothing"
     done = reported_files(run("recover", master, "--json", *drive))
     assert done == announced
     after = bytes_of(folder)
     assert {str(path) for path in before if path not in after} == announced["removed"]
     assert {str(path) for path in after if after[path] != before.get(path)} == announced["changed"]
-    assert bytes_of(broken) == originals, "the copy is mended, not what it was made of"
+    assert bytes_of(broken) == originals, "only the copy may be changed"
     verify(master, finished=False)
     again = reported_files(run("recover", master, "--json", *drive))
     assert not again["changed"] and not again["removed"], again
 
 
 def reported_files(ended):
-    """Files that recovery says it changes and removes."""
+    """Returns the files that recovery reports as changed and removed."""
     assert ended.code == 0, ended.stderr
     *files, of_run = map(json.loads, ended.stdout.splitlines())
     changed = {file["path"] for file in files if file["changes"]}

@@ -1,4 +1,4 @@
-"""Replays: what is recorded of them is the recording again. Captures: read by others, and sent again."""
+"""Replays record as the original recording. Captures are read by other programs, and replayed."""
 
 import re
 import select
@@ -16,16 +16,16 @@ from common import PATIENCE, ROOT, Probe, Process, Recorder, Recording, balanced
 
 CAPTURES = ROOT.parent / "shared" / "data"
 SMALL = ("--links", 2, "--channels", 16, "--samples", 700)  # 5 packets a shot
-# One packet a shot: a packet that is lost is a whole shot.
+# One packet a shot: a lost packet is a lost shot.
 TINY = ("--links", 2, "--channels", 16, "--samples", 100)
 FRAMINGS = pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
-# So long that only what is tested closes a shot.
+# A timeout so long that only the tested event closes a shot.
 PATIENT = ("--timeout-ms", 1000 * PATIENCE)
 SHOTS = 80
 
 
 class Replay(Process):
-    """A recording that waits for a receiver at `address`."""
+    """A replay that waits for a receiver at `address`."""
 
     def __init__(self, path, *arguments):
         super().__init__("replay", path, "--listen", "[::1]:0", "--json", *arguments)
@@ -36,7 +36,7 @@ class Replay(Process):
 
 
 def replayed(path, out, *arguments, framing="ud", pace=("--gbps", 1), samples=700):
-    """Records a replay to its end; (report of the replay, report of the recorder, recording)."""
+    """Records a replay to its end; returns (report of the replay, report of the recorder, recording)."""
     with Replay(path, *pace, *arguments) as replay:
         flags = ("--samples", samples, "--framing", framing, "--out", out, *PATIENT)
         ended = record(replay, *flags).succeeded()
@@ -47,7 +47,7 @@ def replayed(path, out, *arguments, framing="ud", pace=("--gbps", 1), samples=70
 
 
 def sent(path, *arguments):
-    """What a replay without set-up has sent."""
+    """Returns the report of a replay without set-up."""
     return run("replay", path, "--json", *arguments).succeeded()
 
 
@@ -61,12 +61,12 @@ def of_probe(path, *probe, shots=SHOTS, flags=()):
 
 
 def missing_shots(recording):
-    """Shots in no row, or in a row as lost, by stream."""
+    """Returns shots without a row, or in a row as lost, by stream."""
     return {(stream, number) for stream, _, first, count in recording.losses for number in range(first, first + count)}
 
 
 def check_same(again, original, but=()):
-    """Everything that a recording says of its shots, and every sample."""
+    """Checks that all table fields and samples of two recordings are equal."""
     assert len(again.links) == len(original.links)
     for link in range(len(original.links)):
         first, second = original.tables[link], again.tables[link]
@@ -85,7 +85,7 @@ def check_same(again, original, but=()):
 
 @pytest.fixture(scope="module")
 def holes(tmp_path_factory):
-    """Two links, 12 bits, with packets lost and damaged."""
+    """Two links, 12 bits, with packets lost and corrupted."""
     path = tmp_path_factory.mktemp("holes") / "run.h5"
     ended, recording = of_probe(path, *SMALL, "--loss", 0.03, "--corrupt", 0.02)
     assert ended["shots_partial"] > 20 and ended["shots_complete"] > 20, ended
@@ -98,8 +98,8 @@ def gaps(tmp_path_factory):
     path = tmp_path_factory.mktemp("gaps") / "run.h5"
     ended, recording = of_probe(path, *TINY, "--loss", 0.3)
     assert ended["drops"]["wire_gap"] > 10, ended
-    assert len(recording.numbers()) < SHOTS, "some are in no row"
-    assert any((table["state"] == 0).any() for table in recording.tables), "some are in a row without one of the links"
+    assert len(recording.numbers()) < SHOTS, "some must be in no row"
+    assert any((table["state"] == 0).any() for table in recording.tables), "some must be in a row that lacks one link"
     return path, ended, recording
 
 
@@ -138,7 +138,7 @@ def test_shots_that_were_lost_stay_lost(gaps, tmp_path, framing):
 )
 def test_every_packing_and_number_of_links_is_replayed(tmp_path, shape):
     path = tmp_path / "run.h5"
-    # A flag without a value would upset the pairs.
+    # A flag without a value would break the pairs.
     probe = [value for value in shape if value != "--int16"] + ["--loss", 0.03]
     with Probe("--pace", "500hz", "--seed", 7, *probe, *(["--int16"] if "--int16" in shape else [])) as source:
         samples = shape[shape.index("--samples") + 1]
@@ -150,7 +150,7 @@ def test_every_packing_and_number_of_links_is_replayed(tmp_path, shape):
 
 
 def test_real_samples_are_replayed_bit_for_bit(tmp_path):
-    """No test patterns: so none are promised to the receiver."""
+    """The samples are no test patterns, so the receiver must not be promised any."""
     rf = CAPTURES / "ultrasound" / "muscle_rf_real_192ch.hdf5"
     if not rf.exists():
         pytest.skip(f"no real data in {rf}: test patterns are replayed in the other tests")
@@ -163,7 +163,7 @@ def test_real_samples_are_replayed_bit_for_bit(tmp_path):
 
 
 class Stamped(Made):
-    """Shots that were taken at times of the test's choosing: seconds after the first one."""
+    """Shots with given times, in seconds after the first one."""
 
     def __init__(self, seconds):
         shots = len(seconds)
@@ -175,7 +175,7 @@ class Stamped(Made):
 
 
 def test_the_recorded_pace_and_its_gaps_are_kept(tmp_path):
-    """Machines are late, never early: no shot comes before its time. And what is asked to be faster is."""
+    """Machines are late, never early: no shot is sent before its time. A faster pace is faster."""
     seconds = np.array([0, 0.01, 0.02, 0.03, 0.33, 0.34, 0.35, 0.36])
     factor = 1e7  # by which some weeks pass in a moment
     for name, stretched, pace in [("as-it-was", 1, ()), ("faster", factor, ("--speed", factor))]:
@@ -184,7 +184,7 @@ def test_the_recorded_pace_and_its_gaps_are_kept(tmp_path):
         _, _, again = replayed(path, tmp_path / f"{name}-again.h5", pace=pace, samples=3)
         check_same(again, Recording(path))
         arrived = again.tables[0]["arrived_tai_ns"].astype(np.int64)
-        stamped = np.flatnonzero(arrived)  # the kernel turns its stamping on a little after it is asked to
+        stamped = np.flatnonzero(arrived)  # the kernel begins to stamp a little after it is requested
         early = seconds[stamped] - seconds[stamped[0]] - (arrived[stamped] - arrived[stamped[0]]) / 1e9
         assert len(stamped) > 4 and early.max() < 0.005, early
 
@@ -226,7 +226,7 @@ def test_triggers_replay_one_shot_each(holes, tmp_path):
         with Recorder(replay, *flags) as recorder:
             until(lambda: run("probe", "status", replay.address, "--json").succeeded()["running"], what="the start")
             for sequence in range(4):
-                flags = ("--sequence", sequence, "--take-over", "--json")  # the recorder owns it
+                flags = ("--sequence", sequence, "--take-over", "--json")  # the recorder owns the probe
                 run("probe", "trigger", replay.address, *flags).succeeded()
             recorder.end().succeeded()
     assert Recording(out).numbers() == original.numbers()[:4]
@@ -293,7 +293,7 @@ def test_a_vanished_receiver_is_replaced_by_a_take_over(holes, tmp_path):
     balanced(ended, Recording(tmp_path / "again.h5"))
 
 
-@pytest.mark.long  # set-up is that of an emulated probe, with which test_probe_control.py proves it
+@pytest.mark.long  # set-up is that of an emulated probe, which test_probe_control.py tests
 def test_a_receiver_that_is_taken_over_ends_with_a_warning(holes, tmp_path):
     path, _ = holes
     with (
@@ -339,7 +339,7 @@ def test_a_listener_records_a_replay_without_set_up(holes, tmp_path, framing):
     shape = ("--links", 2, "--channels", 16, "--samples", 700, "--sample-rate-hz", 40_000_000)
     out = tmp_path / "again.h5"
     report, ended, again = listened(path, out, framing, *shape, *keys, replay=("--framing", framing, *keys))
-    # Two senders of one receiver each join at their first whole shot, which the test's seed has at 0.
+    # Two senders of one receiver each join at their first whole shot, which the test's seed puts at 0.
     check_same(again, original)
     assert report["seconds"] > 0 and sum(link["packets"] for link in report["links"]) == ended["packets"]
 
@@ -427,7 +427,7 @@ def test_a_captured_bridge_survives_record_replay_and_record(tmp_path, name):
     _, ended, again = listened(first, second, "hsb")
     check_same(again, original)
     assert again.links[0]["trailer_apart"] == original.links[0]["trailer_apart"]
-    # And as a probe's.
+    # The same, as shots of a probe.
     _, _, shots = replayed(first, third, samples=original.rf[0].shape[1])
     check_same(shots, original, but=("placed", "packets", "presence", "flags"))
 

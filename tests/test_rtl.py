@@ -1,8 +1,8 @@
-"""What the RTL of `hdl/` sends, judged by programs that are not ours.
+"""The output of the RTL of `hdl/`, judged by independent programs.
 
-`shotline emulate probe --rtl` is the RTL as Verilator has compiled it. On an interface its frames go over the cable as they
-leave it, and everything that is asked of this program's own packets is asked of them: by tshark, by scapy, by a second
-parser that was written from the documents, by a recorder. zlib makes every ICRC of the simulation's own capture again.
+`shotline emulate probe --rtl` is the RTL compiled by Verilator. On an interface its frames go over the cable unchanged,
+and must meet every requirement on this program's own packets: by tshark, by scapy, by a second parser that was written
+from the documents, by a recorder. zlib recomputes every ICRC of the simulation's own capture.
 """
 
 import struct
@@ -37,7 +37,7 @@ ETHERNET, IPV4, IPV6, UDP, ICRC = 14, 20, 40, 8, 4
 
 @pytest.fixture(scope="module", autouse=True)
 def built():
-    """The program must have the RTL in it."""
+    """Skips or fails unless the program contains the RTL."""
     said = run("emulate", "probe", "--rtl", "--corrupt", 1).refused()
     if "built without the RTL" in said:
         pytest.skip(f"what the RTL sends was not tested: {said}")
@@ -67,7 +67,7 @@ def frames(path):
 
 
 def icrc_by_zlib(frame):
-    """The ICRC of a frame, from annex A17's rules alone."""
+    """Returns the ICRC of a frame, from annex A17's rules alone."""
     v4 = frame[12:14] == b"\x08\x00"
     ip = IPV4 if v4 else IPV6
     masked = bytearray(b"\xff" * 8 + frame[ETHERNET:-ICRC])
@@ -95,7 +95,7 @@ def test_zlib_confirms_every_icrc_of_the_simulation(captured, family, framing):
     assert [frame[-ICRC:] for frame in simulated] == [icrc_by_zlib(frame) for frame in simulated]
     broken = bytearray(simulated[0])
     broken[-9] ^= 1
-    assert icrc_by_zlib(bytes(broken)) != bytes(broken[-ICRC:]), "a referee that confirms everything is none"
+    assert icrc_by_zlib(bytes(broken)) != bytes(broken[-ICRC:]), "a check that accepts everything proves nothing"
 
 
 @pytest.mark.parametrize("framing", ["ud", "counted"])
@@ -107,10 +107,10 @@ def test_tshark_reports_only_the_omitted_udp_checksum_rfc_6935(captured, family,
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
 def test_rtl_shots_are_recorded_sample_by_sample_through_sockets(tmp_path, address):
-    """Without privileges: the kernel makes the headers up to UDP, everything behind is the RTL's, the ICRC included.
+    """Without privileges: the kernel adds the headers up to UDP, the rest is the RTL's, the ICRC included.
 
-    One probe serves one receiver after the other, each with keys, a framing and a shape of its own: registers are
-    written again between runs, and hold from the next shot on.
+    One probe serves one receiver after the other, each with different keys, framing and shape: registers are rewritten
+    between runs, and take effect with the next shot.
     """
     first, sent = FIRST, 0
     shapes = [
@@ -120,7 +120,7 @@ def test_rtl_shots_are_recorded_sample_by_sample_through_sockets(tmp_path, addre
         ("ud", 2000, 2),
     ]
     with Probe("--rtl", "--first-shot", FIRST, listen=f"{address}:0") as probe:
-        # Of the other family only what stands before the payloads differs.
+        # The other address family differs only in what precedes the payloads.
         for framing, samples, shots in shapes if address == "[::1]" else shapes[:3]:
             path = tmp_path / f"{framing}-{samples}.h5"
             flags = ["--framing", framing, "--samples", samples, "--shots", shots, "--rate-hz", 200, "--out", path]

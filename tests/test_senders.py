@@ -1,4 +1,4 @@
-"""SPEAD from spead2's own sender, recorded without set-up: every byte, every loss, every unrelated."""
+"""SPEAD from spead2's own sender, recorded without set-up: every byte, every loss, and unrelated senders."""
 
 import contextlib
 import os
@@ -14,12 +14,12 @@ from senders.spead2_send import heap_data
 
 from common import PATIENCE, Process, Progress, Recording, balanced, run, until, verify
 
-# So long that only what is tested closes a shot.
+# A timeout so long that only the tested event closes a shot.
 PATIENT = ("--timeout-ms", 1000 * PATIENCE)
 
 
 def record(path, *arguments, **sender):
-    """Records what spead2 sends until its stop heap; (report, recording)."""
+    """Records what spead2 sends until its stop heap; returns (report, recording)."""
     with Listener("spead", "--out", path, *PATIENT, *arguments) as listener:
         spead2_sends(listener.port, **sender)
         ended = listener.end().succeeded()
@@ -30,7 +30,7 @@ def record(path, *arguments, **sender):
 
 
 def check_every_byte(recording, heaps, size, numbers=None):
-    assert recording.numbers() == (numbers or list(range(2, heaps + 2))), "heap 1 has the descriptors"
+    assert recording.numbers() == (numbers or list(range(2, heaps + 2))), "heap 1 must hold the descriptors"
     for row in range(heaps):
         found = recording.rf[0][row].reshape(-1).view(np.uint8)
         assert np.array_equal(found, heap_data(row, size)), f"row {row}"
@@ -54,7 +54,7 @@ def test_every_spead2_byte_is_recorded_while_learning(tmp_path, sender):
     heaps, size = sender.get("heaps", 20), sender["size"]
     ended, recording = record(tmp_path / "run.h5", "--pool", "64MiB", **sender)
     assert ended["shots_complete"] == heaps and ended["shots_partial"] == ended["packets_missing"] == 0, ended
-    # The stop heap took a number from the shots; the descriptors' one was before the first.
+    # The stop heap used one of the shot numbers; the descriptors' number was before the first shot.
     assert ended["drops"] == {"not_data": 1}, ended
     assert set(ended["packet_drops"]) == {"not_data"}, ended
     assert not any(ended["icrc"].values()), ended
@@ -93,7 +93,7 @@ def test_descriptors_mid_stream_are_neither_data_nor_loss(tmp_path):
 
 
 def test_a_heap_with_descriptors_is_no_data(tmp_path):
-    """spead2's own default puts the descriptors into the first heap of data, which so has another size."""
+    """spead2 by default puts the descriptors into the first heap of data, which therefore has another size."""
     ended, recording = record(tmp_path / "run.h5", size=20_000, heaps=10, describe="within")
     assert ended["shots_complete"] == 9 and ended["drops"] == {"not_data": 1}, ended
     assert recording.numbers() == list(range(2, 11))
@@ -106,7 +106,7 @@ def test_heaps_have_the_configured_sample_format(tmp_path):
     ended, recording = record(tmp_path / "run.h5", *shape, size=32_000, heaps=6)
     assert ended["shots_complete"] == 6
     assert recording.rf[0].shape == (6, 4000, 4) and recording.rf[0].dtype == np.int16
-    with h5py.File(tmp_path / "run.h5") as file:  # the filter leaves the 14 bits that mean something
+    with h5py.File(tmp_path / "run.h5") as file:  # the filter removes all but the 14 significant bits
         assert file["rf"].attrs["bits"] == 14 and file["rf"].attrs["sample_rate_hz"] == 1_000_000
     for row in range(6):
         expected = heap_data(row, 32_000).view("<i2").reshape(4000, 4)
@@ -155,7 +155,7 @@ def test_counters_match_injected_loss_duplication_and_delay(tmp_path, seed):
     assert ended["packets"] == len(relay.passed), ended
     control = sum(Piece.of(datagram).size != size for datagram in relay.passed)
     no_drops_but(ended, repeated=oracle.repeated, not_data=control)
-    if 41 in oracle.shots:  # else nothing says that there was a last heap
+    if 41 in oracle.shots:  # without it nothing shows that there was a last heap
         assert ended["packets_missing"] == faults.lost, (ended, faults.lost)
     assert ended["shots_complete"] + ended["shots_partial"] == len(oracle.shots)
     balanced(ended, recording)
@@ -184,7 +184,7 @@ def test_loss_while_learning_the_sender_is_reported(tmp_path):
 
 
 def test_a_sender_that_vanishes_within_a_heap_ends_the_run(tmp_path):
-    """After a whole heap, which is enough to know the sender, and in a later one."""
+    """After a whole heap, which is enough to learn the sender, and in a later one."""
     runs = []
     with contextlib.ExitStack() as stack:
         for heaps in (1, 4):
@@ -204,24 +204,24 @@ def test_a_sender_that_vanishes_within_a_heap_ends_the_run(tmp_path):
 
 
 def pieces(size, most=1432):
-    """(offset, bytes) of the packets of a heap."""
+    """Returns (offset, bytes) of the packets of a heap."""
     data = heap_data(0, size).tobytes()
     return [(at, data[at : at + most]) for at in range(0, size, most)]
 
 
-# --- strangers ---------------------------------------------------------------------------------------
+# --- unrelated senders -----------------------------------------------------------------------------
 
 
 def test_unrelated_packets_change_only_the_counters(tmp_path):
-    """Before the sender is known, and in mid-stream, from other addresses and from the sender's own."""
+    """Sent before the sender is learned, and mid-stream, from other addresses and from the sender's own."""
     path, size, heaps = tmp_path / "run.h5", 30_000, 40
     data = bytes(1432)
     foreign = [
-        packet(3, size, 0, data[:1416]),  # of such a heap as the sender's, from elsewhere
+        packet(3, size, 0, data[:1416]),  # of a heap like the sender's, from another address
         packet(3, 7 * 1432, 0, data),  # a heap of another size
         packet(1 << 39, size, 1416, data),
     ]
-    # A whole heap that is yet to come.
+    # A whole heap with a future counter.
     whole = [packet(30, size, 0, data[:1416])]
     whole += [packet(30, size, at, data[: min(1432, size - at)]) for at in range(1416, size, 1432)]
     wrong = [
@@ -244,10 +244,10 @@ def test_unrelated_packets_change_only_the_counters(tmp_path):
 
     def treat(datagram):
         treat.count += 1
-        relay.back.send(datagram)  # at once, so that the stream's own sender is never silent before a unrelated
+        relay.back.send(datagram)  # at once, so that the stream's own sender is never silent before an unrelated packet
         if treat.count % 50 == 2:
             disturb(listener.port)
-        if treat.count % 50 == 30:  # its own address, but not its heaps
+        if treat.count % 50 == 30:  # from the sender's address, but not of its heaps
             sent["own"] = sent.get("own", 0) + 1
             relay.back.send(packet(3, size, 17, data))
         if treat.count == 300:
@@ -278,7 +278,7 @@ def test_unrelated_packets_change_only_the_counters(tmp_path):
 
 
 def refused(*arguments, **options):
-    """The line with which a recorder refuses, before it has written anything."""
+    """Returns the line with which a recorder refuses, before it has written anything."""
     return run("record", "--discard", "--json", *arguments, **options).refused()
 
 
@@ -372,7 +372,7 @@ def test_unreadable_senders_are_reported_in_one_line(datagrams, words):
 
 @pytest.mark.parametrize("framing", ["spead", "udp"])
 def test_a_recorder_reports_when_it_listens(tmp_path, framing):
-    """To people, to programs that read the progress, and to a service manager."""
+    """On standard error, in the progress for programs, and to a service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(PATIENCE)
@@ -390,7 +390,7 @@ def test_a_recorder_reports_when_it_listens(tmp_path, framing):
 
 @pytest.mark.parametrize("framing", ["spead", "udp"])
 def test_a_run_without_packets_ends_by_its_idle_time(tmp_path, framing):
-    """Learned or described: the idle time counts from when it listens, and the address is named."""
+    """With and without learning: the idle time counts from when it listens, and the error names the address."""
     with Listener(framing, "--out", tmp_path / "run.h5", "--idle-s", 0.2, *PATIENT) as listener:
         ended = listener.end()
     assert ended.code == 1, ended
@@ -414,7 +414,7 @@ def test_a_restarted_sender_yields_no_duplicate_numbers(tmp_path):
             send(next(again))
             return listener.popen.poll() is not None
 
-        until(ended_meanwhile, what="as many shots as were asked for, of both lives of the sender")
+        until(ended_meanwhile, what="the requested number of shots, before and after the restart of the sender")
         ended = listener.end().succeeded()
     recording = Recording(path)
     verify(path)
@@ -425,7 +425,7 @@ def test_a_restarted_sender_yields_no_duplicate_numbers(tmp_path):
 
 
 def test_unrelated_packets_do_not_keep_a_run_alive(tmp_path):
-    """Packets that belong to nothing are no sign that the sender is still there."""
+    """Packets that belong to no shot do not show that the sender is still alive."""
 
     def heap(number):
         items = [
@@ -446,14 +446,14 @@ def test_unrelated_packets_do_not_keep_a_run_alive(tmp_path):
             unrelated.sendto(b"unrelated", to)
             return recorder.popen.poll() is not None
 
-        until(ended_meanwhile, what="the end of a run whose sender is silent, while strangers go on")
+        until(ended_meanwhile, what="the end of a run whose sender is silent, while unrelated packets arrive")
         ended = recorder.end().succeeded()
     assert ended["shots_complete"] == 20, ended
-    assert sum(ended["packet_drops"].values()) > 10, f"strangers were heard: {ended}"
+    assert sum(ended["packet_drops"].values()) > 10, f"unrelated packets were not counted: {ended}"
 
 
 def test_forged_senders_do_not_prevent_learning_the_real_one(tmp_path):
-    """Each of them sends the beginning of a heap, and nothing more."""
+    """Each of them sends only the beginning of a heap."""
     size, shots = 3000, 3
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(Listener("spead", "--out", tmp_path / "run.h5", "--shots", shots, *PATIENT))
@@ -471,7 +471,7 @@ def test_forged_senders_do_not_prevent_learning_the_real_one(tmp_path):
 
 
 def test_unrelated_senders_do_not_end_the_wait_for_a_sender(tmp_path):
-    """Neither one that is refused nor more packets than are kept while nobody is understood."""
+    """Neither a refused sender nor more packets than are kept while no sender is learned."""
     size, shots = 3000, 3
     path = tmp_path / "run.h5"
     with (

@@ -1,6 +1,6 @@
 """RoCEv2 senders without set-up: framing `ud` built by scapy, captures replayed by tcpreplay, a sensor bridge.
 
-All of it goes over a cable between two network namespaces.
+All of it is sent over a cable between two network namespaces.
 """
 
 import collections
@@ -29,7 +29,7 @@ from senders.spead2_send import heap_data
 from common import PATIENCE, ROOT, Namespaces, Recording, balanced, command, until, verify, with_holes
 
 CAPTURES = ROOT.parent / "shared" / "data" / "roce" / "hsb"
-# A time-out so long that only what is tested closes a shot; a run ends when all that was sent has come.
+# A timeout so long that only the tested event closes a shot; a run ends when everything sent has arrived.
 PATIENT = ("--timeout-ms", 1000 * PATIENCE, "--progress")
 FIRST = (1 << 20) - 5  # the shot number in the immediate wraps
 
@@ -66,7 +66,7 @@ def keys(sender):
 
 
 class ExpectedUdPackets:
-    """Which packets of which shots arrive, in a list of frames some of which are damaged."""
+    """The packets of each shot that arrive, in a list of frames some of which are damaged."""
 
     def __init__(self, frames, damaged, first, packets):
         self.present = collections.defaultdict(lambda: np.zeros(packets, bool))
@@ -118,7 +118,7 @@ def test_counters_match_exactly_what_scapy_sent(cable, wire, tmp_path, family, s
     no_drops_but(ended, repeated=oracle.repeated, bad_icrc=oracle.damaged)
     assert ended["packets_missing"] == faults.lost + faults.corrupted, ended
     doubled = int(recording.tables[0]["duplicate"].sum())
-    assert doubled == ended["packet_drops"].get("duplicate", 0), "each in the row of its shot"
+    assert doubled == ended["packet_drops"].get("duplicate", 0), "each must be counted in the row of its shot"
     icrc = ended["icrc"]
     assert icrc["bad"] == oracle.damaged and icrc["unverified"] == 0, icrc
     assert icrc["good"] + icrc["solved"] == len(frames) - oracle.damaged, icrc
@@ -251,7 +251,7 @@ def test_a_tcpdump_capture_of_spead2_gives_the_same_recording(cable, wire, tmp_p
 
 @pytest.fixture(scope="module")
 def captured():
-    """The receiver's side as it was when a bridge's emulator was captured, and its frames by name."""
+    """The receiver's configuration when a bridge's emulator was captured, and the captured frames by name."""
     need_root(*NETWORK_TOOLS, "tcpreplay")
     if not CAPTURES.exists():
         pytest.skip(f"no captures of a sensor bridge in {CAPTURES}: replays of packets built by scapy are tested")
@@ -278,7 +278,7 @@ def replayed(cable, frames, path, *arguments):
 
 
 def check_frames(path, ended, frames, shots, *, first=None):
-    """Bytes and time stamps of whole frames, and an ICRC that is good for each packet."""
+    """Checks bytes and time stamps of whole frames, and a good ICRC for each packet."""
     recording = Recording(path)
     begin = recording.numbers()[0] if first is None else first
     assert recording.numbers() == list(range(begin, begin + len(shots))), recording.numbers()
@@ -310,7 +310,7 @@ def test_captured_bridge_frames_match_the_served_file(captured, tmp_path, name, 
     size = len(written[0][1])
     originals = np.fromfile(CAPTURES / served, np.uint8).reshape(-1, size)
     for at, (_, data, _, _) in enumerate(written):
-        assert np.array_equal(data, originals[at % len(originals)]), "the capture is that of the file"
+        assert np.array_equal(data, originals[at % len(originals)]), "the capture must hold the frames of the file"
     recording = check_frames(path, ended, frames, [(data, stamp) for _, data, stamp, _ in written], first=1)
     assert recording.links[0]["trailer"] == "hsb_metadata"
     assert recording.links[0]["trailer_apart"] == (name == "hsb_separate_odd10007")
@@ -341,7 +341,7 @@ def test_a_ring_is_joined_within_a_frame(captured, tmp_path):
 
 
 def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
-    """Frames by way of a bad network; the oracle counts by PSN in the capture, which is without gaps."""
+    """Sends frames through a bad network; the oracle counts by PSN in the capture, which has no gaps."""
     damaged = set()
 
     def damage(frame, random):
@@ -442,7 +442,7 @@ def test_a_second_bridge_and_other_packets_change_only_counters(cable, wire, tmp
     frames, foreign = [], 0
     for number in range(12):
         frames += list(bridge.frames(number))
-        # The first one that comes is followed: the others begin when the bridge is known.
+        # The first bridge is followed: the others begin when it is learned.
         unrelated = [frame for other in others for frame in other.frames(number)] if number > 4 else []
         unrelated += list(probe.frames(number))
         frames, foreign = frames + unrelated, foreign + len(unrelated)

@@ -1,8 +1,8 @@
-"""A drive slower than the wire, at any number of writes in flight: paper 0's figure 7, in small.
+"""A drive slower than the wire, at any number of writes in flight: figure 7 of Gibson et al., on a small scale.
 
-Below 0.9 of the drive's speed nothing is lost. Above it the file gets what the drive takes, and whole shots are
-dropped, counted and named. The drive is a `FaultDrive` that takes bytes one behind the other at a fixed speed. (FUSE
-hands it one io_uring write of a file at a time; what differs with `--in-flight` is how many the recorder holds.)
+Below 0.9 of the drive's speed nothing is lost. Above it the file gets what the drive sustains, and whole shots are
+dropped, counted and named. The drive is a `FaultDrive` that completes writes one after the other at a fixed speed.
+(FUSE submits one io_uring write of a file at a time; `--in-flight` changes how many the recorder holds.)
 """
 
 from collections import Counter
@@ -13,12 +13,12 @@ import pytest
 from common import COMPLETE, LOST, Probe, Progress, Recorder, Recording, balanced, run
 
 SHAPE = ("--links", 1, "--channels", 16, "--samples", 2700)
-SLOT = 65_536  # of such a shot: 64,800 bytes of samples and a record
+SLOT = 65_536  # per shot: 64,800 bytes of samples and a record
 IN_FLIGHT = [1, 32, *(pytest.param(count, marks=pytest.mark.long) for count in (2, 8))]
 
 
 class Run(Recorder):
-    """A recorder of so many shots a second onto a drive that takes so many."""
+    """A recorder with a given rate of shots onto a drive with a given speed."""
 
     def __init__(self, probe, drive, offered, taken, *arguments):
         self.path = Path(drive.folder) / "run.h5"
@@ -36,13 +36,13 @@ def proven(path, ended):
 
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
 def test_a_fast_enough_drive_loses_nothing(fault_drive, in_flight):
-    # The pool has 256 slots: room for a second in which the drive, or its processor, does something else.
+    # The pool has 256 slots: enough for a second in which the drive, or its processor, is busy.
     shots, flags = 320, ("--in-flight", in_flight, "--pool", "16MiB")
     with Probe(*SHAPE) as probe, Run(probe, fault_drive, 240, 300, "--shots", shots, *flags) as recorder:
         ended = recorder.end().succeeded()
     recording = proven(recorder.path, ended)
     assert "sink_busy" not in ended["drops"] and "no_buffer" not in ended["drops"], ended
-    # Packets that the machine itself lost on the way are not the drive's.
+    # Packets that the machine itself lost on the way are not the drive's fault.
     assert ended["shots_complete"] + ended["shots_partial"] + ended["drops"].get("wire_gap", 0) == shots, ended
     assert not recording.tables[0]["sink_busy"].any()
 
@@ -53,7 +53,7 @@ def test_a_slow_drive_stores_what_it_can_and_names_the_rest(fault_drive, in_flig
     with Probe(*SHAPE) as probe, Run(probe, fault_drive, 360, 120, *flags) as recorder:
         progress = Progress(recorder)
         progress.wait_for("shots_dropped", 40)
-        # It goes on as it does.
+        # The overload continues for a while.
         progress.wait_for("rows", progress.latest("rows") + 40)
         progress.wait_for("shots_dropped", progress.latest("shots_dropped") + 40)
         ended = recorder.interrupt().succeeded()
@@ -62,9 +62,9 @@ def test_a_slow_drive_stores_what_it_can_and_names_the_rest(fault_drive, in_flig
     named = Counter()
     for _, cause, _, count in recording.losses:
         named[cause] += count
-    assert named == Counter(ended["drops"]), "every dropped shot is named"
+    assert named == Counter(ended["drops"]), "every dropped shot must be named"
     assert len(recording.numbers()) + named.total() == ended["shots_sent"], ended
     table = recording.tables[0]
-    assert not (table["state"] == LOST).any() and not table["sink_busy"].any(), "no row is touched by it"
+    assert not (table["state"] == LOST).any() and not table["sink_busy"].any(), "no row may be affected"
     partial = int((table["state"] != COMPLETE).sum())
     assert partial == ended["shots_partial"] and (partial == 0 or ended["packets_missing"] > 0), ended

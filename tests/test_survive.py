@@ -1,4 +1,4 @@
-"""What goes wrong around a run leaves one clear message or count, and a file that tells the truth."""
+"""Failures around a run leave one clear message or count, and a valid file."""
 
 import ctypes
 import os
@@ -35,17 +35,17 @@ from common import (
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 SAMPLES = 100
-SLOT, BYTES, PACKETS = 16_384, 14_464, 4  # of a shot of so many samples
-# The pool holds five seconds of it, and no shot is late because its probe had no processor.
+SLOT, BYTES, PACKETS = 16_384, 14_464, 4  # per shot of this many samples
+# The pool holds five seconds of it, and no shot times out because its probe had no processor.
 CALM = ("--rate-hz", 200, "--samples", SAMPLES, "--timeout-ms", 60_000)
 ENDLESS = (*CALM, "--capacity", 5000)
 
 
 @pytest.fixture(scope="module")
 def silent(tmp_path_factory):
-    """Recorders whose probe is silent, which they believe after seconds: one that recorded, and one that never began.
+    """Recorders whose probe is silent, which they detect after seconds: one has recorded, the other never began.
 
-    They wait side by side, and while the other tests run.
+    They wait at the same time, and while the other tests run.
     """
     path = tmp_path_factory.mktemp("silent") / "run.h5"
     with Probe() as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
@@ -58,11 +58,11 @@ def silent(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def from_the_beginning(silent):
-    """They are not waited for only when their own tests come."""
+    """Starts them with the first test, so that they have finished when their own tests come."""
 
 
 def all_good(recording, rows_with_faults=()):
-    """Nothing is missing in any row, and every value is right."""
+    """Checks that no row lacks a packet, and that every value is right."""
     for link in range(len(recording.links)):
         missing = {shot for shot, _ in recording.missing(link)}
         assert missing <= set(rows_with_faults), sorted(missing)[:10]
@@ -126,7 +126,7 @@ def test_an_interrupted_recorder_stores_everything_received(tmp_path, number):
     balanced(ended, recording)
     all_good(recording)
     verify(path)
-    assert path.stat().st_size < 1.2 * len(recording.numbers()) * 2 * SLOT + (4 << 20), "room that was not used stays"
+    assert path.stat().st_size < 1.2 * len(recording.numbers()) * 2 * SLOT + (4 << 20), "unused space was not released"
 
 
 def test_the_first_signal_ends_in_order_and_the_second_at_once(tmp_path):
@@ -134,17 +134,17 @@ def test_the_first_signal_ends_in_order_and_the_second_at_once(tmp_path):
         path = tmp_path / f"{len(signals)}.h5"
         with Process("record", "--listen", "127.0.0.1:0", "--framing", "udp", "--out", path) as recorder:
             until(path.exists, what="the file")
-            # While it stands still, so that it gets them together.
+            # Both are sent while the process is stopped, so that it receives them together.
             for number in (signal.SIGSTOP, *signals, signal.SIGCONT):
                 recorder.signal(number)
             ended = recorder.end()
         assert ended.code == code, ended
-        assert ("no shot came" in ended.stderr) == (code == 1), "the orderly one says what it lacked"
+        assert ("no shot came" in ended.stderr) == (code == 1), "only the orderly end reports that no shot came"
 
 
 def test_a_run_with_a_duration_ends_on_time(tmp_path):
     path = tmp_path / "run.h5"
-    seconds = 3  # longer than a machine stands still: so shots come
+    seconds = 3  # longer than a machine stalls, so that shots arrive
     with Probe() as probe:
         begun = time.monotonic()
         ended = record(probe, *ENDLESS, "--seconds", seconds, "--out", path).succeeded()
@@ -176,7 +176,7 @@ def test_a_new_recorder_takes_over_from_a_killed_one(tmp_path):
             recorder.popen.wait()
         message = record(probe, *ENDLESS, "--out", second).refused()
         assert "another receiver" in message and "take over" in message, message
-        assert not second.exists(), "a refused run leaves no file"
+        assert not second.exists(), "a refused run must leave no file"
         ended = record(probe, *ENDLESS, "--shots", 50, "--take-over", "--out", second).succeeded()
     assert ended["shots_complete"] == 100 and not ended["drops"], ended
     recording = Recording(second)
@@ -200,7 +200,7 @@ def test_a_stopped_recorder_names_the_shots_it_missed(tmp_path):
         ended = recorder.interrupt().succeeded()
         probe.report()
     assert ended["packets_missing"] > 100 or ended["drops"].get("wire_gap", 0) > 100, ended
-    # What it finds when it wakes may be more than the drive takes.
+    # The backlog after it continues may exceed what the drive sustains.
     assert set(ended["drops"]) <= {"wire_gap", "no_buffer", "sink_busy"}, ended
     recording = Recording(path)
     balanced(ended, recording)
@@ -233,15 +233,15 @@ def test_a_stalled_drive_drops_named_shots_by_policy(drive, policy):
     recording = Recording(path)
     balanced(ended, recording)
     assert ended["drops"].get("sink_busy", 0) >= 300 and set(ended["drops"]) == {"sink_busy"}, ended
-    assert ended["packets_missing"] == 0, "the network did not lose anything"
+    assert ended["packets_missing"] == 0, "the network must not have lost anything"
     lost = sorted({n for _, cause, first, count in recording.losses for n in range(first, first + count)})
     assert {cause for _, cause, _, _ in recording.losses} == {"sink_busy"}
     assert 2 * len(lost) == ended["drops"]["sink_busy"], lost
-    # Those of the stall are one run. A machine that does too much else may lose others before and after it.
+    # The shots of the stall are one run. A busy machine may lose others before and after it.
     stalled = max(runs(lost), key=len)
     assert len(stalled) > 100, lost
     every = sorted(set(recording.numbers()) | set(lost))
-    assert every == list(range(ended["shots_sent"] // 2)), "every shot is in a row or in /losses"
+    assert every == list(range(ended["shots_sent"] // 2)), "every shot must be in a row or in /losses"
     verify(path)
     check_samples(recording)
     # The pool holds 8 MiB / (2 x 16 KiB) = 256 events: drop-newest kept the first of the stall, drop-oldest the last.
@@ -249,7 +249,7 @@ def test_a_stalled_drive_drops_named_shots_by_policy(drive, policy):
 
 
 def runs(numbers):
-    """Ascending numbers, cut where one is missing."""
+    """Splits ascending numbers where one is missing."""
     found = [[numbers[0]]]
     for number in numbers[1:]:
         if number == found[-1][-1] + 1:
@@ -266,8 +266,8 @@ def test_a_drive_without_space_is_refused_before_the_run(drive):
         message = record(probe, "--shots", 1000, "--out", path).refused()
         status = probe.report()
     assert "needs" in message and "free" in message and str(path) in message, message
-    assert not list(folder.glob("run*")), "nothing is left behind"
-    assert status["next_shot"] == 0, "the probe was not even started"
+    assert not list(folder.glob("run*")), "no file may be left"
+    assert status["next_shot"] == 0, "the probe must not have been started"
 
 
 def test_a_full_tmpfs_is_refused_before_the_run(tmp_path):
@@ -309,7 +309,7 @@ def test_failed_writes_are_counted_and_the_file_stays_valid(tmp_path):
     flags = [*ENDLESS, "--shots", 150, "--out", path]
     with Probe() as probe, Recorder(probe, *flags, preexec_fn=ignore, restore_signals=False) as recorder:
         wait_for_rows(path, 50)
-        # From now on no byte can be written behind a place in the middle of what is laid out.
+        # From now on no byte can be written beyond an offset in the middle of the laid-out space.
         half = path.stat().st_size // 4
         resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (half, half))
         end = recorder.end()
@@ -368,7 +368,7 @@ def test_a_folder_without_permission_is_one_clear_error(tmp_path):
     folder.mkdir(mode=0o555)
 
     def obey_rights():
-        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)  # root may write anywhere otherwise
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)  # root may otherwise write anywhere
 
     with Probe() as probe:
         message = record(probe, "--shots", 10, "--out", folder / "run.h5", preexec_fn=obey_rights).refused()
@@ -489,7 +489,7 @@ def test_a_second_sender_changes_only_the_counters(tmp_path):
         with Forger(links[0].port) as forger:
             for number in range(rounds):
                 link = links[number % 2]
-                # Right in everything but its address, for shots past, present and to come.
+                # Correct in everything but the address, for past, current and future shots.
                 wait_for_rows(path, number // 2)
                 forger.roce(link.qp, link.q_key, number, number % (PACKETS - 1))
                 forger.roce(link.qp, link.q_key, number + 100_000, 0)
@@ -505,7 +505,7 @@ def test_a_second_sender_changes_only_the_counters(tmp_path):
                 forger.raw(b"")
         ended = behind_the_last(path, recorder)
     assert ended["shots_sent"] == ended["shots_complete"] and not ended["drops"], ended
-    assert ended["packets"] == ended["shots_sent"] * PACKETS + 12 * rounds, "every foreign packet is in the books"
+    assert ended["packets"] == ended["shots_sent"] * PACKETS + 12 * rounds, "every foreign packet must be counted"
     drops = ended["packet_drops"]
     assert drops["unknown_stream"] == 5 * rounds, drops
     assert drops["bad_icrc"] + drops["malformed"] == 7 * rounds, drops
@@ -517,7 +517,7 @@ def test_a_second_sender_changes_only_the_counters(tmp_path):
 
 
 def behind_the_last(path, recorder):
-    """Ends a recorder when it has taken what is in its socket now: shots that came later are in the file."""
+    """Interrupts a recorder when it has read what is in its socket now, so that later shots are in the file."""
     wait_for_rows(path, visible(path) + 40)
     return recorder.interrupt().succeeded()
 
@@ -561,7 +561,7 @@ def test_a_recorder_ends_with_a_warning_when_its_probe_is_taken(tmp_path):
         ended = first.end().cut_off("taken-over")
     assert second["shots_complete"] == 100
     assert any("taken the probe over" in warning for warning in ended["warnings"]), ended
-    assert not ended["drops"] and ended["packets_missing"] == 0, "the other's shots are not this one's losses"
+    assert not ended["drops"] and ended["packets_missing"] == 0, "the other recorder's shots are not losses of this one"
     verify(tmp_path / "first.h5")
     verify(tmp_path / "second.h5")
 

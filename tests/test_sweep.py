@@ -1,4 +1,4 @@
-"""Sweeps end to end, small: what they count adds up, what they print can be read, what makes no sense is refused."""
+"""Sweeps end to end, at a small scale: counts balance, output can be parsed, invalid settings are refused."""
 
 import importlib
 import json
@@ -13,11 +13,11 @@ from common import PATIENCE, ROOT, Probe, Process, command, run
 
 SPREAD = {"mean", "std", "min", "max"}
 TINY = ("--pool", "16MiB", "--seconds", 0.1)
-ALIVE = ("--pool", "16MiB", "--seconds", 3)  # longer than a machine stands still: so shots come
+ALIVE = ("--pool", "16MiB", "--seconds", 3)  # longer than a machine stalls, so that shots arrive
 
 
 def lines(ended):
-    """The JSON lines of a sweep by kind; the header comes first, the end last."""
+    """Returns the JSON lines of a sweep by kind; the header comes first, the end last."""
     assert ended.code == 0, f"exit code {ended.code} of {ended.command}\n{ended.stderr}"
     return by_kind(ended.stdout)
 
@@ -34,7 +34,7 @@ def by_kind(text):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A network sweep and one of the disk: their files, and what they printed."""
+    """A network sweep and one of the disk: their files, and their output."""
     folder = tmp_path_factory.mktemp("measured")
     files = [folder / "network.jsonl", folder / "disk.jsonl"]
     disk = folder / "disk"
@@ -50,7 +50,7 @@ def sweep(*arguments, **options):
 
 
 def conserved(point):
-    """Every trigger became a shot or was missed; every packet of a shot is in its place, or its loss has a name."""
+    """Checks that every trigger became a shot or was missed, and every packet is recorded or its loss has a cause."""
     for counts in point["runs"]:
         assert counts["shots_taken"] is not None, counts
         if counts["triggers"] is not None:
@@ -72,13 +72,13 @@ def conserved(point):
 
 def test_a_network_sweep_has_every_point_with_balanced_counts(measured):
     files, found, _, _ = measured
-    asked = [(f, n, hz, 0) for f in ("ud", "udp") for n in (500, 1000) for hz in (200, 400)]
-    assert [(p["framing"], p["samples"], p["f_ext_hz"], p["link"]) for p in found["point"]] == asked
+    requested = [(f, n, hz, 0) for f in ("ud", "udp") for n in (500, 1000) for hz in (200, 400)]
+    assert [(p["framing"], p["samples"], p["f_ext_hz"], p["link"]) for p in found["point"]] == requested
     for point in found["point"]:
         assert len(point["runs"]) == 2 and point["shot_bytes"] == point["samples"] * 144 + 64, point
         conserved(point)
     runs = [counts for point in found["point"] for counts in point["runs"]]
-    assert sum(counts["shots_complete"] for counts in runs) > 0, "shots came"
+    assert sum(counts["shots_complete"] for counts in runs) > 0, "there must be shots"
     assert found["end"][0]["interrupted"] is False and by_kind(files[0].read_text()) == found
 
 
@@ -96,7 +96,7 @@ def test_every_second_trigger_above_the_highest_rate_is_missed():
     (point,) = lines(run("sweep", "network", *flags, "--json", "--seconds", 0.1))["point"]
     conserved(point)
     for counts in point["runs"]:
-        # At least: a machine that is busy with something else misses more.
+        # At least this many: a busy machine misses more.
         assert counts["triggers_missed"] >= counts["shots_taken"] - 1, counts
 
 
@@ -106,12 +106,12 @@ def test_links_are_counted_separately():
     for point in found["point"]:
         conserved(point)
     taken = [[counts["shots_taken"] for counts in point["runs"]] for point in found["point"]]
-    assert taken[0] == taken[1], "both links take the shot of one trigger"
+    assert taken[0] == taken[1], "both links must take the shot of one trigger"
 
 
 @pytest.mark.parametrize("points", [1, pytest.param(13, marks=pytest.mark.long)])
 def test_default_frequencies_follow_from_the_device_and_shape(points):
-    """Which frequencies lie between is proven in the crate; here, that they are those of this device and shape."""
+    """The frequencies in between are tested in the crate; here, that they are those of this device and shape."""
     flags = ["--samples", 16_000, "--framing", "ud", "--repeats", 1, "--pool", "64MiB", "--seconds", 0.02]
     highest = 1 / 401.85e-6
     with Process("sweep", "network", *flags, "--json") as process:
@@ -132,7 +132,9 @@ def test_losses_are_counted_with_a_self_timed_probe():
     assert not found["header"][0]["emulated"] and found["header"][0]["by"] == "rate"
     for point in found["point"]:
         conserved(point)
-        assert all(counts["triggers"] is None for counts in point["runs"]), "nobody counts triggers here"
+        assert all(counts["triggers"] is None for counts in point["runs"]), (
+            "without a trigger source there is no trigger count"
+        )
     runs = [counts for point in found["point"] for counts in point["runs"]]
     assert sum(counts["shots_taken"] for counts in runs) == sent["shots"]
     assert sum(counts["packets_missing"] for counts in runs) >= sent["faults"]["lost"] > 0, sent

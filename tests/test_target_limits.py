@@ -1,4 +1,4 @@
-"""What strangers and initiators ask of a target has limits: connections, offers, memory, time."""
+"""Limits of a target on what other hosts and initiators request: connections, offers, memory, time."""
 
 import contextlib
 import json
@@ -54,7 +54,7 @@ def test_idle_connections_do_not_lock_out_an_initiator():
 
 
 def test_ten_thousand_idle_connections_do_not_lock_out_others():
-    """They hold their ends open and say nothing; who comes last, with the token, is served."""
+    """They hold their connections open and send nothing; the last one, with the token, is served."""
     connections = 10_000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + 256
@@ -112,7 +112,7 @@ def test_invalid_offers_are_refused():
 def test_the_token_comes_from_a_file_that_only_its_owner_reads(tmp_path):
     path = tmp_path / "token"
     with Target("--region", "a=4K", "--token-file", path) as target:
-        assert target.token is None, "known to who reads the file"
+        assert target.token is None, "the token must be only in the file"
         assert path.stat().st_mode & 0o777 == 0o600
         flags = ("perf", "read", "--to", target.address, "--size", "4K", "--seconds", "0.05", "--json")
         assert run(*flags, "--token-file", path).succeeded()["operations"] > 0
@@ -124,7 +124,7 @@ def test_the_token_comes_from_a_file_that_only_its_owner_reads(tmp_path):
 
 
 class UnixControl(Control):
-    """A control connection to a target on this machine, which can hand over a socket."""
+    """A control connection to a target on this machine, which can pass a socket."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -157,7 +157,7 @@ def test_initiator_memory_is_limited_and_returned(offer):
     """By messages, or by streams: the target's own operations of 1 MiB each."""
 
     def grow(control):
-        """Queue pairs until one is refused: how many, and the refusal."""
+        """Creates queue pairs until one is refused; returns how many, and the refusal."""
         for held in range(100):
             address = f"127.0.0.1:{ROCE}"
             wanted = {"address": address, "qp": 5, "psn": 5, "mtu": 1024, "max_rd_atomic": 1, "max_dest_rd_atomic": 1}
@@ -222,7 +222,7 @@ def test_strict_and_lax_exclude_one_another():
 
 
 def test_a_target_with_unread_reports_serves_and_ends():
-    """Its standard error is a pipe of one page that fills at once."""
+    """Its standard error is a pipe of one page, which fills at once."""
     words = [word for n in range(9) for word in ("--region", f"{n}{'a' * 60}=4K")]
     words += ["--bind", "127.0.0.1:0", "--listen", "127.0.0.1:0"]
     with Process("target", *words, "--every", 0.01, "--seconds", 1, pipesize=4096) as target:

@@ -1,4 +1,4 @@
-"""`shotline trigger`: every trigger is a time or a named loss, and the probe's own report agrees."""
+"""`shotline trigger`: every trigger is a measured time or a named loss, consistent with the probe's own report."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ ACKNOWLEDGE, COMMAND_ONLY = 1, 2
 
 
 def measure(target, *arguments, count=COUNT, **options):
-    """The JSON objects, one for each setting, and what was said besides."""
+    """Returns the JSON objects, one for each setting, and the rest of the output."""
     flags = ["--probe", target.address] if target else []
     end = run("trigger", "--json", "--count", count, *flags, *arguments, **options)
     assert end.code == 0, end.stderr
@@ -23,7 +23,7 @@ def measure(target, *arguments, count=COUNT, **options):
 
 
 def accounted(point):
-    """Each trigger is in exactly one count, and each time is of a whole shot."""
+    """Checks that each trigger is in exactly one count, and each time is of a whole shot."""
     named = ["complete", "partial", "shots_lost", "busy", "refused", "unanswered"]
     assert point["triggers"] == sum(point[name] for name in named), point
     assert sum(bin["count"] for bin in point["histogram"]) == point["complete_us"]["count"], point
@@ -31,21 +31,23 @@ def accounted(point):
 
 
 def is_shot(datagram):
-    """A trigger that takes a shot."""
+    """Returns `true` for a trigger that takes a shot."""
     return datagram[:4] == MAGIC and not datagram[5] & COMMAND_ONLY
 
 
 @pytest.fixture(scope="module", autouse=True)
 def older():
-    """A measurement with a probe that does not acknowledge, and the probe. It takes six seconds to find that out: they
-    pass while the other tests run."""
+    """A measurement with a probe that does not acknowledge, and the probe.
 
-    def asked(datagram):
-        return datagram[:4] != MAGIC  # knows no flags: at rest it does nothing with a trigger
+    It takes six seconds to detect that, during which the other tests run.
+    """
+
+    def drop_flagged(datagram):
+        return datagram[:4] != MAGIC  # a probe without flags ignores triggers at rest
 
     with (
         Probe() as target,
-        Relay(target, on_request=asked) as between,
+        Relay(target, on_request=drop_flagged) as between,
         Process("trigger", "--probe", between.address, "--samples", 125, "--json") as process,
     ):
         yield process, target
@@ -53,8 +55,10 @@ def older():
 
 @pytest.fixture(scope="module", autouse=True)
 def abandoned(older):
-    """A measurement whose probe was killed between two of a million commands, and the probe's address. It, too, takes six
-    seconds."""
+    """A measurement whose probe was killed between two of a million commands, and the probe's address.
+
+    It, too, takes six seconds.
+    """
     flags = ["--samples", 125, "--framing", "ud", "--wait", "sleep", "--count", 1_000_000, "--json"]
     with Probe() as target, Process("trigger", "--probe", target.address, *flags) as process:
         until(lambda: run("probe", "status", target.address, "--json").json["running"], what="the measurement")
@@ -84,11 +88,11 @@ def test_the_probe_takes_exactly_the_requested_shots():
     with Probe() as target:
         points, _ = measure(target, "--samples", "125,500", "--framing", "ud", "--wait", "sleep", "--links", 2)
         report = target.report()
-    assert report["next_shot"] == 2 * (COUNT + WARM_UP), "commands only took none"
+    assert report["next_shot"] == 2 * (COUNT + WARM_UP), "commands alone must take no shot"
     assert report["pace"]["missed"] == 0
     for point in points:
         accounted(point)
-        assert point["packets"] == 2 * point["triggers"] * point["packets_per_shot"], "both links"
+        assert point["packets"] == 2 * point["triggers"] * point["packets_per_shot"], "both links must send"
 
 
 def test_trigger_prints_a_table_and_a_histogram():
@@ -106,16 +110,16 @@ def test_lost_triggers_are_counted_and_never_retransmitted(wait):
         if not is_shot(datagram):
             return True
         sent.append(datagram)
-        return len(sent) not in (3, 25)  # one of them while warming up
+        return len(sent) not in (3, 25)  # one of them during the warm-up
 
     with Probe() as target, Relay(target, on_request=lose) as between:
         (point,), said = measure(between, "--samples", 125, "--framing", "ud", "--wait", wait)
         report = target.report()
     accounted(point)
-    assert len(set(sent)) == len(sent) == point["triggers"] == COUNT + WARM_UP, "each is sent once"
+    assert len(set(sent)) == len(sent) == point["triggers"] == COUNT + WARM_UP, "each must be sent once"
     assert point["unanswered"] == 2 and point["complete"] == report["next_shot"] == COUNT + WARM_UP - 2, point
     assert point["complete_us"]["count"] == COUNT - 1 and point["packets_missing"] == 0
-    assert report["pace"]["missed"] == 2, "the probe sees the numbers left out"
+    assert report["pace"]["missed"] == 2, "the probe must see the skipped numbers"
     assert "2 triggers brought neither an answer nor a shot" in said, said
 
 
@@ -141,7 +145,7 @@ def test_commands_with_lost_answers_are_counted():
     def lose(datagram):
         if datagram[:4] == MAGIC and datagram[5] & COMMAND_ONLY:
             answers.append(datagram)
-            return len(answers) not in (22, 28)  # the first one asks whether the probe acknowledges at all
+            return len(answers) not in (22, 28)  # the first one is the test whether the probe acknowledges at all
         return True
 
     with Probe() as target, Relay(target, on_reply=lose) as between:
@@ -164,7 +168,7 @@ def test_shots_with_lost_packets_are_not_timed(framing):
 
 
 def test_lost_shots_are_counted_apart_from_lost_triggers():
-    # One packet a shot: what loses a packet loses a shot.
+    # One packet a shot: a lost packet is a lost shot.
     with Probe("--loss", 0.1, "--seed", 7) as target:
         (point,), said = measure(target, "--samples", 20, "--framing", "ud", "--wait", "sleep")
         report = target.report()
@@ -198,7 +202,7 @@ def test_an_interrupted_measurement_reports_and_stops_the_probe():
             return run("probe", "status", target.address, "--json").json
 
         flags = ["--samples", 125, "--framing", "ud", "--wait", "sleep", "--count", 1000]
-        # Commands come first: seconds of them are over when the first shot comes.
+        # Commands come first: seconds of them have passed when the first shot arrives.
         with Process("trigger", "--probe", target.address, "--json", *flags) as process:
             until(lambda: status()["next_shot"] > 2 * WARM_UP, what="shots that count")
             process.signal(signal.SIGINT)

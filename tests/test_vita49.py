@@ -1,4 +1,4 @@
-"""VITA 49 packets, judged by tshark: what `shotline_wire::vita49` emits is read there as it was meant."""
+"""VITA 49 packets, judged by tshark: it decodes what `shotline_wire::vita49` encodes."""
 
 import shutil
 import subprocess
@@ -39,13 +39,13 @@ def test_tshark_decodes_data_and_context_packets_as_encoded(tmp_path):
         assert "_ws.malformed" not in read, line
         for name, value in said.items():
             assert number(read.get(name)) == number(value), (name, read, said)
-        # Nor is anything there that was not said, but what a kind always has.
+        # No other field may be present, except those that a kind always has.
         if said["vrt.type"] != "4":
             assert set(read) == set(said), (read, said)
 
 
 def number(text):
-    """A number in whichever way it is written; other text as it is."""
+    """Returns a number in any notation as a number; other text as it is."""
     try:
         return int(text, 0)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""VITA 49 recorded without set-up: from the emulated digitizer, and from a sender that shares no code with it."""
+"""VITA 49 recorded without set-up: from the emulated digitizer, and from an independent sender."""
 
 import contextlib
 import random
@@ -25,7 +25,7 @@ PACKET, BLOCK = 250, 1000  # samples
 
 
 class Sender:
-    """Packets as ANSI/VITA 49.0 has them, put together word by word."""
+    """Packets by ANSI/VITA 49.0, built word by word."""
 
     def __init__(self, listener, stream=0xBEEF):
         self.listener = listener
@@ -35,14 +35,17 @@ class Sender:
         self.samples = np.random.default_rng(9).integers(-32768, 32768, (200 * BLOCK, 2)).astype(">i2")
 
     def send(self, kind, at, contents, lost=False):
-        """A packet of data (1) or context (4), of the samples from `at` on. Lost ones are counted and not sent."""
+        """Sends a packet of data (1) or context (4), of the samples from `at` on.
+
+        Lost packets are counted and not sent.
+        """
         seconds, rest = divmod(at, RATE)
         count = self.counts[kind == 4]
         self.counts[kind == 4] = (count + 1) % 16
         word = kind << 28 | 2 << 22 | 2 << 20 | count << 16 | 5 + len(contents) // 4
         header = struct.pack(">IIIQ", word, self.stream, GPS + seconds, rest * 10**6)
         if not lost:
-            with contextlib.suppress(ConnectionRefusedError):  # the recording has ended, as one test wants it
+            with contextlib.suppress(ConnectionRefusedError):  # the recording has ended, as one test requires
                 self.socket.send(header + contents)
 
     def context(self, at, centre=CENTRE, rate=RATE, sample_loss=False):
@@ -63,7 +66,7 @@ def stamp_of(sample):
 
 
 def newest(path, table):
-    """What a table has of the last shot that readers see; none before there is one."""
+    """Returns a table's entry of the last visible shot; None before there is one."""
     try:
         with h5py.File(path, locking=False) as file:
             rows = len(file["rf"])
@@ -73,14 +76,16 @@ def newest(path, table):
 
 
 def stamp(path):
-    """Of the last shot that readers see; 0 before there is one."""
+    """Returns the stamp of the last visible shot; 0 before there is one."""
     shot = newest(path, "link0/shots")
     return 0 if shot is None else int(shot["stamp_tai_ns"])
 
 
 def record(path, send, *arguments, last=None, cause=None):
-    """(report, recording) of what `send` sends, until a shot is there that begins with sample `last` or a later one, or until
-    the run is cut off by a cause."""
+    """Records what `send` sends; returns (report, recording).
+
+    It ends when a shot is visible that begins with sample `last` or a later one, or when a cause cuts the run off.
+    """
     with Listener("vita49", "--out", path, *PATIENT, "--pool", "64MiB", *arguments) as listener:
         sender = Sender(listener)
         send(sender)
@@ -96,7 +101,7 @@ def record(path, send, *arguments, last=None, cause=None):
 
 
 def first_block(recording):
-    """Which block of the sender is the recording's number 0."""
+    """Returns which block of the sender is the recording's number 0."""
     row = recording.tables[0][0]
     assert recording.links[0]["sample_rate_hz"] == RATE
     since = int(row["stamp_tai_ns"]) - stamp_of(0)
@@ -126,7 +131,7 @@ def test_every_sample_is_recorded_with_its_time_and_context(tmp_path):
             assert np.array_equal(rf[row], expected), f"block {number}"
             assert blocks[row]["centre_hz"] == CENTRE + 1e6 * (number >= 20), f"block {number}"
             assert np.isnan(blocks[row]["snr_db"]) and blocks[row]["overrun"] == 0
-            assert shots[row]["flags"] & 1, "its clock is calibrated"
+            assert shots[row]["flags"] & 1, "its clock must be marked as calibrated"
             assert shots[row]["stamp_tai_ns"] == stamp_of(number * BLOCK)
 
 
@@ -150,7 +155,8 @@ def test_network_and_sender_losses_are_distinguished_exactly(tmp_path):
     for row, number in enumerate(kept):
         assert found[row] == set(lost.get(number, ())), f"block {number}"
     whole = {(cause, begin + first, count) for _, cause, first, count in recording.losses}
-    # Four blocks of four packets are 16: there the counts say nothing, and the sender's word does.
+    # Four blocks of four packets are 16, a whole cycle of the packet count; there only the sender's context shows the
+    # loss.
     assert whole == {("overrun", 12, 4), ("overrun", 24, 1), ("wire_gap", 20, 1)}, recording.losses
     assert ended["packets_missing"] == sum(len(lost[number]) for number in lost if number not in unsent)
     with h5py.File(path) as file:
@@ -220,7 +226,7 @@ def test_every_sample_of_the_emulated_digitizer_is_recorded(tmp_path, payload):
     verify(path)
     assert sent["overruns"] == 0 and ended["shots_partial"] == ended["packets_missing"] == 0
     numbers = recording.numbers()
-    # Two blocks are looked at, and what is under way.
+    # Two blocks are used for learning, and some are in flight.
     assert numbers == list(range(1, len(numbers) + 1)) and 35 <= len(numbers) <= 38
     with h5py.File(path) as file:
         rf, blocks, shots = file["rf"], file["link0/blocks"][:], file["link0/shots"][:]
@@ -230,7 +236,7 @@ def test_every_sample_of_the_emulated_digitizer_is_recorded(tmp_path, payload):
         assert (blocks["centre_hz"] == CENTRE).all()
         assert np.abs(np.diff(shots["stamp_tai_ns"].astype(np.int64)) - 16384 * 250).max() <= 1
         assert abs(int(shots["stamp_tai_ns"][0]) * 1e-9 - 37 - time.time()) < 60
-    # Readers that know nothing of byte orders get numbers.
+    # Readers without support for byte orders get native numbers.
     out = tmp_path / "shots.npy"
     if run("export", path, "--format", "npy", "--out", out).code == 0:
         assert np.array_equal(np.load(out)[0], noise[skipped])
@@ -240,18 +246,20 @@ def test_every_sample_of_the_emulated_digitizer_is_recorded(tmp_path, payload):
 
 
 def payloads(capture):
-    """The stamp and the samples of each packet of a capture, by the standard alone."""
+    """Returns the stamp and the samples of each packet of a capture, by the standard alone."""
     found = {}
     for packet in PcapNgReader(str(capture)):
         word, _, seconds, picoseconds = struct.unpack_from(">IIIQ", data := bytes(packet[UDP].payload))
-        assert word >> 28 == 1 and 4 * (word & 0xFFFF) == len(data), "a packet of data with a stream, of its own length"
+        assert word >> 28 == 1 and 4 * (word & 0xFFFF) == len(data), (
+            "each packet must be data with a stream ID and a correct length"
+        )
         assert word >> 20 & 15 == 2 << 2 | 2, "GPS time and picoseconds"
         found[(seconds + TAI_MINUS_GPS) * 10**9 + picoseconds // 1000] = data[20:]
     return found
 
 
 def sent(sender, blocks):
-    """What a sender's packets of some blocks are."""
+    """Returns the packets of some blocks of a sender."""
     starts = (block * BLOCK + at for block in blocks for at in range(0, BLOCK, PACKET))
     return {stamp_of(at): sender.samples[at : at + PACKET].tobytes() for at in starts}
 
@@ -278,7 +286,7 @@ def test_a_vita49_stream_is_recorded_as_a_capture(tmp_path):
 
 
 def five_blocks_at_once(*arguments):
-    """How a run ends that receives five blocks while its process is stopped."""
+    """Returns the outcome of a run that receives five blocks while its process is stopped."""
     with Listener("vita49", *arguments, *PATIENT, "--pool", "64MiB") as listener:
         sender = Sender(listener)
         listener.signal(signal.SIGSTOP)
@@ -296,7 +304,7 @@ def test_a_burst_of_shots_does_not_exceed_the_requested_count(tmp_path, flags):
     ended = five_blocks_at_once("--out", path, "--shots", 2, *flags).succeeded()
     assert ended["shots_recorded"] == ended["rows"] == 2, ended
     assert ended["ended"]["cause"] == "shots" and not ended["ended"]["early"], ended
-    # What had come behind them by then is named.
+    # Shots that had arrived after them by then are named.
     assert ended["shots_complete"] == 2 and set(ended["drops"]) <= {"sink_full"}, ended
     if path.suffix == ".h5":
         balanced(ended, Recording(path))
@@ -338,7 +346,7 @@ def test_a_vita49_replay_sends_samples_with_their_stamps(tmp_path):
         listener.signal(signal.SIGINT)
         listener.end().succeeded()
     verify(again)
-    # Blocks are cut from the first packet that the receiver has not looked at.
+    # Blocks begin at the first packet after those that the receiver used for learning.
     (begin, _), *_ = originals = shots_of(tmp_path / "run.h5")
     samples = np.concatenate([block for _, block in originals])
     starts = [((stamp - begin) * RATE // 10**9, block) for stamp, block in shots_of(again)]
@@ -347,7 +355,7 @@ def test_a_vita49_replay_sends_samples_with_their_stamps(tmp_path):
 
 
 def shots_of(path):
-    """Stamp and samples of each whole shot."""
+    """Returns stamp and samples of each whole shot."""
     with h5py.File(path) as file:
         table = file["link0/shots"]
         return [(int(row["stamp_tai_ns"]), file["rf"][index]) for index, row in enumerate(table) if row["state"] == 2]

@@ -1,7 +1,7 @@
-"""What is on the wire, judged by programs that are not ours.
+"""Packets on the wire, judged by independent programs.
 
-A probe and a recorder meet over a cable between two network namespaces, without offloads, so that tcpdump
-sees what a switch would see. tshark decodes every packet, scapy makes every ICRC anew.
+A probe and a recorder communicate over a cable between two network namespaces, without offloads, so that tcpdump sees
+what a switch would see. tshark decodes every packet, scapy recomputes every ICRC.
 """
 
 import shutil
@@ -39,7 +39,7 @@ from common import (
 SHOTS = 12
 SAMPLES = 500
 SET_UP_PORT = 47910
-MANOLITO = 41170  # a port that the kernel may draw, and that Wireshark knows by a protocol of its own
+MANOLITO = 41170  # a port that the kernel may assign, and that Wireshark associates with another protocol
 FIRST = (1 << 20) - 6  # the shot number in the immediate wraps
 DISTURBED = 1000  # packets some of which are repeated
 FIELDS = [
@@ -61,7 +61,7 @@ FIELDS = [
 
 
 class Link:
-    """What the set-up messages on the wire say of a link, read by their documented offsets."""
+    """The parameters of a link in the set-up messages on the wire, parsed at their documented offsets."""
 
     def __init__(self, reply):
         assert reply[4:7] == bytes([1, 0x82, 0]), reply
@@ -79,7 +79,7 @@ class Link:
 
 
 class Capture:
-    """A run over the cable and its packets as the receiver's side of the cable saw them. `more`: flags of the probe."""
+    """A run over the cable and its packets as captured at the receiver's end. `more`: flags of the probe."""
 
     def __init__(self, cable, folder, family, framing, *more):
         addresses = cable.ipv4 if family == 4 else cable.ipv6
@@ -116,7 +116,7 @@ class Capture:
                 (self.first_shot,) = struct.unpack_from(">Q", message, 16)
 
     def frames(self, port=None):
-        """(IP packets of shots, payloads of set-up messages)."""
+        """Returns (IP packets of shots, payloads of set-up messages)."""
         data, setup = [], []
         layer = 4 if port is None else self.family
         for frame, _ in RawPcapReader(str(self.path)):
@@ -131,7 +131,7 @@ class Capture:
         return data, setup
 
     def datagrams(self):
-        """(source port, UDP payload) of every shot packet in the order of the wire."""
+        """Returns (source port, UDP payload) of every shot packet in the order of the wire."""
         header = 20 if self.family == 4 else 40
         for packet in self.data:
             yield struct.unpack_from(">H", packet, header)[0], packet[header + 8 :]
@@ -160,10 +160,10 @@ def tshark(path, *arguments):
 
 
 def complaints(path):
-    """What tshark holds against the packets of shots, a line for each.
+    """Returns tshark's complaints about shot packets, a line for each.
 
-    The far port of a set-up message is one that the kernel draws. Where Wireshark knows it by another protocol, as it
-    knows 41170 by Manolito, it judges the message by that protocol.
+    The far port of a set-up message is one that the kernel assigns. Where Wireshark associates it with another
+    protocol, such as 41170 with Manolito, it judges the message by that protocol.
     """
     options = ["-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
     wrong = "_ws.malformed or udp.checksum.status == 0 or ip.checksum.status == 0 or _ws.expert.severity >= 6291456"
@@ -226,7 +226,7 @@ def test_tshark_decodes_every_packet_as_documented(captured, family, framing):
         assert value("deth.srcqp") == link.source_qp, row
         assert value("bth.psn") == (link.first_psn + number) % (1 << 24), row
         if framing == "ud":
-            # tshark shows the field twice, as raw bytes and as their meaning.
+            # tshark shows the field twice, as raw bytes and decoded.
             immediate = {int(word, 16) for word in row["infiniband.immdt"].split(",")}
             assert immediate == {(shot % (1 << 20)) << 12 | index}, row
         headers = 24 if framing == "ud" else 20
@@ -248,9 +248,9 @@ def test_tshark_reports_broken_shots_but_no_set_up_messages(captured, tmp_path, 
     frames = [frame for frame, _ in RawPcapReader(str(path))]
     udp = 14 + (20 if family == 4 else 40)
     shot = bytearray(next(frame for frame in frames if frame[udp + 2 : udp + 4] == (4791).to_bytes(2, "big")))
-    shot[-9] ^= 1  # the UDP checksum no longer holds
+    shot[-9] ^= 1  # the UDP checksum no longer matches
     message = bytearray(next(frame for frame in frames if frame[udp : udp + 2] == SET_UP_PORT.to_bytes(2, "big")))
-    message[udp + 2 : udp + 4] = MANOLITO.to_bytes(2, "big")  # what the kernel might have drawn
+    message[udp + 2 : udp + 4] = MANOLITO.to_bytes(2, "big")  # a port that the kernel might have assigned
     wrpcap(str(tmp_path / "message.pcap"), [Ether(bytes(message))])
     assert not complaints(tmp_path / "message.pcap")
     wrpcap(str(tmp_path / "both.pcap"), [Ether(bytes(message)), Ether(bytes(shot))])
@@ -267,7 +267,7 @@ def test_scapy_confirms_every_icrc(captured, family, framing):
         bth = packet[BTH]
         stored = raw[-4:]
         assert stored == bth.compute_icrc(b""), packet.summary()
-    # A referee that confirms everything is none.
+    # A check that accepts everything proves nothing.
     broken = bytearray(capture.data[0])
     broken[-9] ^= 1
     packet = IP(bytes(broken)) if family == 4 else IPv6(bytes(broken))
@@ -277,7 +277,7 @@ def test_scapy_confirms_every_icrc(captured, family, framing):
 @BOTH
 @ALL
 def test_the_packets_of_a_shot_are_its_documented_bytes(captured, family, framing):
-    """A second parser, written from the documents alone."""
+    """Uses a second parser, written from the documents alone."""
     capture = captured(family, framing)
     shots = {}
     count = dict.fromkeys(capture.links, 0)
@@ -308,7 +308,7 @@ def check_shot(links, stream, shot, data):
     samples = packed(prbs(stream, shot % PERIOD, link.channels, link.samples, link.bits)).tobytes()
     assert data[: len(samples)] == samples, f"shot {shot} of stream {stream}"
     record = bytes(data[-64:])
-    assert not any(data[len(samples) : -64]), "padding"
+    assert not any(data[len(samples) : -64]), "padding must be zero"
     magic, version, packing, bits, flags, number, stamp = struct.unpack_from(">4sBBBBQQ", record)
     assert (magic, version, packing, bits, number) == (b"SHOT", 1, 1, 12, shot) and flags & ~3 == 0
     assert abs(stamp / 1e9 - time.time()) < 600, "TAI is at most some leap seconds from UTC"
@@ -366,7 +366,7 @@ def test_set_up_messages_name_addresses_as_documented(captured, family, cable):
 
 @BOTH
 def test_replayed_and_damaged_packets_change_nothing(cable, tmp_path, family):
-    """Also: packets without a UDP checksum, as RoCEv2 senders send them, are taken."""
+    """Also: packets without a UDP checksum, as RoCEv2 senders send them, are accepted."""
     addresses = cable.ipv4 if family == 4 else [f"[{address}]" for address in cable.ipv6]
     path = tmp_path / "run.h5"
     old, sent = [], {"duplicate": 0, "bad_icrc": 0, "late": 0}
@@ -378,7 +378,7 @@ def test_replayed_and_damaged_packets_change_nothing(cable, tmp_path, family):
         bare[udp + 6 : udp + 8] = bytes(2)
         if count == 3:
             old.append(bytes(bare))
-        if count % 10 == 1:  # of a shot that is open still
+        if count % 10 == 1:  # of a shot that is still open
             sent["duplicate"] += 1
             yield bytes(bare)
         if count % 10 == 5:

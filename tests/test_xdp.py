@@ -10,22 +10,22 @@ from common import Probe, Recorder, Recording, balanced, check_samples, command,
 
 
 def far(cable, v4, port=0):
-    """The receiver's address."""
+    """Returns the receiver's address."""
     return f"{cable.ipv4[1]}:{port}" if v4 else f"[{cable.ipv6[1]}]:{port}"
 
 
 def near(cable, v4):
-    """The probe's."""
+    """Returns the probe's address."""
     return f"{cable.ipv4[0]}:0" if v4 else f"[{cable.ipv6[0]}]:0"
 
 
 def received(cable):
-    """Frames that have come to the receiver's end of the cable, joined ones counted once."""
+    """Returns the frames received at the receiver's end of the cable, coalesced ones counted once."""
     said = command("ip", "-n", cable.names[1], "-json", "-statistics", "link", "show", "dev", "cable")
     return json.loads(said)[0]["stats64"]["rx"]["packets"]
 
 
-# Each way over both families and with each framing that differs there.
+# Each path over both address families and with each framing that differs there.
 CASES = [
     ("xdp:cable", True, "ud"),
     ("xdp:cable", False, "counted"),
@@ -35,7 +35,7 @@ CASES = [
     ("packet:cable", True, "udp"),
 ]
 OTHERS = [("xdp:cable", False, "ud"), ("xdp:cable,mode=generic", True, "ud"), ("packet:cable", True, "ud")]
-# All packets of a run lie in any way's rings, should this machine stand still meanwhile.
+# The rings of every path hold all packets of a run, in case this machine stalls meanwhile.
 CALM = ("--timeout-ms", 60_000, "--rate-hz", 100)
 
 
@@ -50,7 +50,7 @@ def test_every_shot_of_a_probe_is_in_the_file(tmp_path, cable, way, v4, framing)
     assert ended["shots_complete"] == 80 and not ended["drops"], ended
     if framing != "udp":
         icrc = ended["icrc"]
-        assert icrc["good"] == ended["packets"] and not icrc["solved"], "every input is known"
+        assert icrc["good"] == ended["packets"] and not icrc["solved"], "every input of the ICRC must be known"
     recording = Recording(path)
     balanced(ended, recording)
     check_samples(recording)
@@ -69,7 +69,7 @@ def test_coalesced_packets_are_split_and_each_icrc_is_checked(tmp_path, cable, v
     assert ended["shots_complete"] == 24 and not ended["drops"], ended
     assert ended["icrc"]["good"] == ended["packets"], ended["icrc"]
     frames = received(cable) - before
-    assert 0 < frames < ended["packets"] / 2, f"{frames} frames for {ended['packets']} packets: they came cut already"
+    assert 0 < frames < ended["packets"] / 2, f"{frames} frames for {ended['packets']} packets: they arrived split"
     balanced(ended, Recording(path))
     verify(path)
 
@@ -82,7 +82,7 @@ def test_a_killed_recorder_leaves_a_usable_interface(tmp_path, cable):
         to = {"bind": far(cable, True), "netns": cable.names[1]}
         with Recorder(probe, *flags, "--out", first, **to) as recorder:
             wait_for_rows(first, 1)
-            assert "xdp" in shows(), "the filter runs"
+            assert "xdp" in shows(), "the filter must be attached"
             recorder.signal(signal.SIGKILL)
             recorder.popen.wait()
         until(lambda: "xdp" not in shows(), what="an interface without a filter")
@@ -114,7 +114,7 @@ def test_auto_falls_back_to_sockets_and_reports_why(tmp_path, cable):
     flags = ("--samples", 100, "--shots", 20, *CALM, "--transport", "auto", "--out", path)
     with Probe(listen=near(cable, True), netns=cable.names[0]) as probe:
         ended = record(probe, *flags, bind=far(cable, True), netns=cable.names[1])
-        # Asked while the probe is there, so that nobody waits for its answer.
+        # Queried while the probe is there, so that the query does not wait for a timeout.
         checks = run("doctor", "--json", "--probe", probe.address, "--out", path, netns=cable.names[1]).json["checks"]
     assert ended.succeeded()["shots_complete"] == 40
     why = "transport: sockets: AF_XDP without a copy is not to be had on cable"
