@@ -13,8 +13,8 @@ from common import Namespaces, command, run, until
 
 @cache
 def has_dpdk():
-    said = run("record", "--transport", "dpdk:net_null0", "--listen", "10.0.0.1:9", "--discard", "--seconds", 0)
-    return "built without DPDK" not in said.stderr
+    outcome = run("record", "--transport", "dpdk:net_null0", "--listen", "10.0.0.1:9", "--discard", "--seconds", 0)
+    return "built without DPDK" not in outcome.stderr
 
 
 def need_dpdk():
@@ -65,7 +65,7 @@ def memif(folder):
     return Carrier(receiver, sender, "10.0.0.1:9000", memif=folder / "memif.sock")
 
 
-def of_interfaces(kind):
+def interface_carrier(kind):
     """Returns two namespaces joined by a cable, and a carrier with a packet driver in each of them."""
     need_dpdk()
     need_root("ip", "nsenter", "ethtool")
@@ -76,13 +76,13 @@ def of_interfaces(kind):
 
 
 @contextmanager
-def carrier_of(kind, folder):
+def open_carrier(kind, folder):
     """Yields the carrier of this name."""
     if kind == "udp":
         yield udp()
     elif kind == "memif":
         yield memif(folder)
     else:
-        spaces, carrier = of_interfaces(kind)
+        spaces, carrier = interface_carrier(kind)
         with spaces:
             yield carrier

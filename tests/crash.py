@@ -138,7 +138,7 @@ def apply_sectors(disk, op, chosen):
 # --- recordings --------------------------------------------------------------------------------------
 
 
-def opened(data):
+def open_image(data):
     """Opens a recording in memory with h5py."""
     return h5py.File(h5py.h5f.open_file_image(bytes(data)))
 
@@ -152,7 +152,7 @@ class Shots:
             disk.apply(op)
         self.file = disk.names[name]
         self.end = bytes(disk.files[self.file])
-        with opened(self.end) as file:
+        with open_image(self.end) as file:
             self.recycled = bool(file.attrs.get("recycled", 0))
             tables = [file[f"link{index}/shots"] for index in range(int(file.attrs["links"]))]
             # The tables of a killed run stay where they were laid out.
@@ -172,9 +172,9 @@ class Shots:
             row, within = divmod(op.at - self.data_start, offset)
             link, size, record = at.get(within, (None, 0, 0))
             if op.size == size:
-                self.slots.append((link, row, op, number_of(op.data, record)))
+                self.slots.append((link, row, op, shot_number(op.data, record)))
 
-    def whole(self, data):
+    def complete_shots(self, data):
         """Returns (link, number) of every verified shot whose bytes are all present.
 
         In a recycled file, where slots hold shots of an older run, the shot's row must be present too.
@@ -194,14 +194,14 @@ class Shots:
         return any(self.end[place]) and data[place] == self.end[place]
 
 
-def number_of(slot, record_offset):
+def shot_number(slot, record_offset):
     """Returns the number in a slot's end-of-shot record; None if its CRC does not match."""
     record = slot[record_offset : record_offset + 64]
     good = record[:4] == b"SHOT" and zlib.crc32(slot[: record_offset + 60]) == struct.unpack("<I", record[60:])[0]
     return struct.unpack_from(">Q", record, 8)[0] if good else None
 
 
-def everything(log):
+def final_disk(log):
     """Returns the final contents of the drive."""
     disk = log.before.copy()
     for op in log.ops:
@@ -209,4 +209,4 @@ def everything(log):
     return disk
 
 
-__all__ = ["Disk", "Replay", "Shots", "everything", "opened"]
+__all__ = ["Disk", "Replay", "Shots", "final_disk", "open_image"]

@@ -109,7 +109,7 @@ def guest(booting):
     except (Missing, Refused) as error:
         pytest.skip(f"NOT TESTED against Linux's RDMA stack and NVMe driver: {error}")
     booting.since = clocks(booting)
-    said = booting.run("for c in /sys/class/nvme/*; do echo $(cat $c/serial) ${c##*/nvme}; done").succeeded()
-    booting.numbers = dict(line.split() for line in said.splitlines())
+    listing = booting.run("for c in /sys/class/nvme/*; do echo $(cat $c/serial) ${c##*/nvme}; done").succeeded()
+    booting.numbers = dict(line.split() for line in listing.splitlines())
     booting.run(f"mkdir /mnt && mount -t ext4 /dev/nvme{booting.numbers['FILES']}n1 /mnt").succeeded()
     return booting

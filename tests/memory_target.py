@@ -17,7 +17,7 @@ class Target(Process):
         at = () if "shm" in arguments else ("--bind", bind)
         super().__init__("target", *at, "--listen", listen, "--json", *arguments)
         self.token = self.memory = self.address = None
-        self.said = b""
+        self.buffer = b""
         while self.address is None:
             line = self.popen.stderr.readline()  # an empty line: the target did not start
             if not line:
@@ -34,15 +34,15 @@ class Target(Process):
     def reports(self):
         """Returns its JSON lines since the last call, for a target with --every."""
         while select.select([self.popen.stdout], [], [], 0)[0] and (data := os.read(self.popen.stdout.fileno(), 65536)):
-            self.said += data
-        *lines, self.said = self.said.split(b"\n")
+            self.buffer += data
+        *lines, self.buffer = self.buffer.split(b"\n")
         return [json.loads(line) for line in lines]
 
     def end_report(self):
         """Ends the target in order and returns its last report, whose counters balance."""
         ended = self.interrupt()
         assert ended.code == 0, ended.stderr
-        report = json.loads((self.said.decode() + ended.stdout).splitlines()[-1])
+        report = json.loads((self.buffer.decode() + ended.stdout).splitlines()[-1])
         assert report["kind"] == "end" and report["balanced"] is True, report
         control = report["control"]
         assert control["begun"] == control["welcomed"] + sum(control[cause] for cause in CAUSES), control

@@ -158,7 +158,7 @@ def test_events_are_aligned_by_stamp_when_shot_numbers_differ(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--align", "shape"), "expected number or stamp"),
         (("--align-window", "10us"), "--align-window is for stamps"),
@@ -166,6 +166,6 @@ def test_events_are_aligned_by_stamp_when_shot_numbers_differ(tmp_path):
         (("--quorum", 9), "expected --quorum from 1 to 8"),
     ],
 )
-def test_contradictory_align_settings_are_refused(arguments, said):
+def test_contradictory_align_settings_are_refused(arguments, message):
     ended = run("record", "--listen", "[::1]:0", "--framing", "udp", "--discard", *arguments)
-    assert ended.code != 0 and said in ended.stderr, ended.stderr
+    assert ended.code != 0 and message in ended.stderr, ended.stderr

@@ -170,7 +170,7 @@ def test_captures_that_cannot_be_replayed_are_refused(tmp_path):
         assert words in line, (arguments, line)
 
 
-# --- written -----------------------------------------------------------------------------------------
+# --- recorded captures -------------------------------------------------------------------------------
 
 
 def tshark(path, *fields, filter="frame"):
@@ -301,9 +301,9 @@ def test_interface_statistics_count_received_and_dropped_packets(tmp_path):
     totals = dict.fromkeys((4, 5, 6, 7), 0)
     for _, body in blocks[-2:]:
         options = options_of(body[12:])
-        said = options[1].decode()
-        assert f"arrived for no link, bad_icrc: {ended['packet_drops']['bad_icrc']}" in said, said
-        assert "never arrived: " in said, said
+        comment = options[1].decode()
+        assert f"arrived for no link, bad_icrc: {ended['packet_drops']['bad_icrc']}" in comment, comment
+        assert "never arrived: " in comment, comment
         for code in totals:
             totals[code] += struct.unpack("<Q", options[code])[0]
     dropped = sum(ended["packet_drops"].values())

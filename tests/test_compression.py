@@ -10,7 +10,7 @@ import hdf5plugin
 import numpy as np
 import pytest
 from file_state import wait_for_rows
-from senders.listen import Listener, spead2_sends
+from senders.listen import Listener, send_with_spead2
 from senders.spead2_send import heap_data
 
 from common import (
@@ -94,7 +94,7 @@ def test_h5py_with_hdf5plugin_reads_every_sample_of_two_links(tmp_path, codec, p
 def test_odd_sized_noise_without_set_up_is_stored_exactly(tmp_path, codec):
     path, size, heaps = tmp_path / "run.h5", 100_003, 12
     with Listener("spead", "--out", path, *CALM, "--compress", codec) as listener:
-        spead2_sends(listener.port, size=size, heaps=heaps)
+        send_with_spead2(listener.port, size=size, heaps=heaps)
         ended = listener.end().succeeded()
     assert ended["shots_complete"] == heaps, ended
     recording = Recording(path)
@@ -139,7 +139,7 @@ def test_real_ultrasound_data_shrinks_and_reads_back(tmp_path):
         assert report["chunks"]["compressed"] == counts["chunks_compressed"] > 0
 
 
-# --- what does not get smaller, and what compression cannot keep up with -------------------------------
+# --- incompressible data and overload ------------------------------------------------------------------
 
 
 def test_incompressible_noise_is_stored_uncompressed(tmp_path):
@@ -179,7 +179,7 @@ def test_a_slow_codec_loses_no_shot_and_all_chunks_read_back(tmp_path):
     verify(path)
 
 
-# --- while it is written, and after a crash ------------------------------------------------------------
+# --- live readers and crashes --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durable", [False, pytest.param(True, marks=pytest.mark.long)])

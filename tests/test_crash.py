@@ -24,7 +24,7 @@ import h5py
 import hdf5plugin  # noqa: F401  (registers the filters that read compressed chunks)
 import numpy as np
 import pytest
-from crash import Replay, Shots, everything, opened
+from crash import Replay, Shots, final_disk, open_image
 from faultfs import FaultDrive, skip_if_impossible
 
 from common import (
@@ -164,7 +164,7 @@ def make_log(mount, scenario):
             drive.put(NAME, (mount / NAME).read_bytes())
         record_onto(mount, scenario)
         log = drive.log()
-        assert everything(log).read(NAME) == (mount / NAME).read_bytes(), (
+        assert final_disk(log).read(NAME) == (mount / NAME).read_bytes(), (
             "the log differs from the contents of the drive"
         )
     return log
@@ -195,7 +195,7 @@ def reported_rows_of(progress):
     return {json.loads(line)["rows"] for line in lines} - {0}
 
 
-# --- what must hold ----------------------------------------------------------------------------------
+# --- invariants --------------------------------------------------------------------------------------
 
 
 def read_all(file, samples=True):
@@ -221,7 +221,7 @@ def test_a_kill_at_any_write_keeps_every_reported_shot(log_of, scenario, seed):
     logged, seen = log_of(scenario), set()
 
     def check(replay, data):
-        with opened(data) as file:
+        with open_image(data) as file:
             read_all(file, samples=False)  # the verifier reads all samples
             rows = verified(file)["links"][0]["rows"]
         assert rows >= logged.reported_rows(replay.now), (
@@ -239,7 +239,7 @@ def test_a_power_cut_at_any_write_keeps_every_durable_shot(log_of, scenario, see
     logged, durable_counts = log_of(scenario), set()
 
     def check(replay, data):
-        with opened(data) as file:
+        with open_image(data) as file:
             # Samples that were never synced may be torn, and a torn compressed chunk cannot be read.
             read_all(file, scenario.durable or not scenario.compressed)
             reported = logged.reported_rows(replay.now) if scenario.durable else 0
@@ -261,7 +261,7 @@ def test_recover_reports_exactly_which_shots_are_complete(log_of, scenario, mode
 
     def add(replay, data):
         # Only the file has the location of a compressed shot.
-        whole = None if scenario.compressed else logged.shots.whole(data)
+        whole = None if scenario.compressed else logged.shots.complete_shots(data)
         kept = None if model == "killed" else logged.reported_rows(replay.now) if scenario.durable else 0
         broken.add(replay.moment, data, whole, kept)
 
@@ -279,7 +279,7 @@ def test_a_recovery_cut_at_any_write_is_completed_by_the_next(log_of, tmp_path, 
     logged, broken = log_of(scenario), []
     logged.at_every_moment("cut", seed, lambda _, data: broken.append(data))
     data = random.Random(seed).choice(broken[len(broken) // 2 :])
-    whole = None if scenario.compressed else logged.shots.whole(data)
+    whole = None if scenario.compressed else logged.shots.complete_shots(data)
     mount, path = tmp_path / "drive", tmp_path / "recovery.log"
     mount.mkdir()
     with FaultDrive(mount) as drive:
@@ -292,7 +292,7 @@ def test_a_recovery_cut_at_any_write_is_completed_by_the_next(log_of, tmp_path, 
         for moment in ends:
             replay.forward(moment)
             disk = replay.cut(seed) if model == "cut" else replay.killed(seed)
-            with opened(disk.read(NAME)) as file:
+            with open_image(disk.read(NAME)) as file:
                 read_all(file, not scenario.compressed)
             recovered.add(moment, disk.read(NAME), whole, 0)
         recovered.recover()
@@ -315,7 +315,7 @@ def test_a_recovery_cut_between_two_pointers_is_completed(log_of, tmp_path):
         pointers = replay.pending
         if next_op.kind == "sync" and len(pointers) > 4 and all(op.size == 8 for op in pointers):
             moves += 1
-            recover_every_choice(f"moment {op.end}", replay.safe, pointers)
+            recover_every_choice(f"moment {op.end}", replay.durable, pointers)
     assert moves > 0, "the recovery did not move the tail"
 
 
@@ -324,7 +324,7 @@ def rows_without_samples(logged):
     shots, replay = logged.shots, Replay(logged.log)
     replay.forward(logged.log.ops[-1].end)
     samples = range(shots.data_start, min(offset for offset, _ in shots.tables))
-    disk = replay.safe.copy()
+    disk = replay.durable.copy()
     for op in replay.pending:
         if op.kind == "write":
             is_marker = op.size == 8 and op.at < shots.data_start
@@ -371,7 +371,7 @@ class Broken:
         """
         path = self.folder / f"{len(self.waiting)}.h5"
         path.write_bytes(data)
-        self.waiting.append((moment, path, whole, [table[:kept] for table in tables_of(data)]))
+        self.waiting.append((moment, path, whole, [table[:kept] for table in shot_tables(data)]))
         if len(self.waiting) == self.MOST:
             self.recover()
 
@@ -392,17 +392,17 @@ class Broken:
                 raise AssertionError(f"moment {moment} of {self.log}: {error}") from error
 
 
-def tables_of(data):
-    with opened(data) as file:
+def shot_tables(data):
+    with open_image(data) as file:
         return [file[f"link{index}/shots"][...] for index in range(int(file.attrs["links"]))]
 
 
 def check_recovered(path, whole, kept, report):
     data = path.read_bytes()
-    with opened(data) as file:
+    with open_image(data) as file:
         read_all(file)
         verified(file)
-    tables = tables_of(data)
+    tables = shot_tables(data)
     found = {
         (link, int(row["number"])) for link, table in enumerate(tables) for row in table if row["state"] == COMPLETE
     }

@@ -8,7 +8,7 @@ import signal
 import h5py
 import numpy as np
 import pytest
-from carriers import carrier_of, memif, udp
+from carriers import memif, open_carrier, udp
 from faultfs import FaultDrive, skip_if_impossible
 from file_state import holds, visible
 
@@ -25,7 +25,7 @@ PATIENT = ("--timeout-ms", 60_000)
 
 @pytest.fixture
 def carrier(request, tmp_path):
-    with carrier_of(request.param, tmp_path) as carrier:
+    with open_carrier(request.param, tmp_path) as carrier:
         yield carrier
 
 
@@ -157,7 +157,7 @@ def test_four_digitizers_with_different_clocks_are_aligned(tmp_path):
         clocks = [f"--clock-{what}={','.join(map(str, of))}" for what, of in (("offset", offsets), ("drift", drifts))]
         with emulate(carrier, *SMALL, *flags, *clocks) as sender:
             # Blocks are aligned by their arrival, which a busy machine disturbs, until eight points fix a clock.
-            until(lambda: of_one_trigger(tables_of(path, 4))[-16:].sum() == 16, what="events of one trigger each")
+            until(lambda: aligned_rows(shot_tables(path, 4))[-16:].sum() == 16, what="events of one trigger each")
             sender.interrupt().succeeded()
         ended = receiver.interrupt().succeeded()
     recording = Recording(path)
@@ -170,15 +170,15 @@ def test_four_digitizers_with_different_clocks_are_aligned(tmp_path):
     with h5py.File(path) as file:
         assert file.attrs["aligned_by"] == "stamp"
         assert [file[f"link{link}"].attrs["stream"] for link in range(4)] == [5, 6, 7, 8]
-    tables = tables_of(path, 4)
-    events = of_one_trigger(tables)
+    tables = shot_tables(path, 4)
+    events = aligned_rows(tables)
     stamps = np.array([table["stamp_tai_ns"][events] for table in tables], np.int64)
     seconds = tables[0]["number"][events] / rate
     differences = offsets + np.outer(seconds, drifts)  # 1 ppb is 1 ns in a second
     assert np.abs((stamps - stamps[0]).T - differences).max() < 1000
 
 
-def tables_of(path, links):
+def shot_tables(path, links):
     """Returns the rows that readers see of each link's table."""
     try:
         with h5py.File(path, locking=False) as file:
@@ -188,7 +188,7 @@ def tables_of(path, links):
         return None
 
 
-def of_one_trigger(tables):
+def aligned_rows(tables):
     """Returns which rows are whole blocks of one trigger."""
     if tables is None:
         return np.zeros(0, bool)

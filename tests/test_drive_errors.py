@@ -5,7 +5,7 @@ from pathlib import Path
 
 import h5py
 import pytest
-from crash import Shots, everything
+from crash import Shots, final_disk
 from test_crash import NAME, SHAPE, SLOT, check_recovered, read_all
 
 from common import COMPLETE, LOST, Probe, Progress, Recorder, Recording, balanced, record, run, verify
@@ -50,7 +50,7 @@ def test_a_table_or_marker_error_ends_the_run_and_is_recoverable(fault_drive, nt
     words = [line for line in (*progress.others, *ended.stderr.splitlines()) if not line.startswith("{")]
     assert len(words) == 1 and "error" in words[0].lower(), words
     fault_drive.fail(1 << 30)
-    recovered_whole(fault_drive, path)
+    check_recovery(fault_drive, path)
 
 
 def test_a_full_drive_ends_the_run_and_is_recoverable(fault_drive):
@@ -61,7 +61,7 @@ def test_a_full_drive_ends_the_run_and_is_recoverable(fault_drive):
         ended = recorder.end()
     assert ended.code == 1 and "No space left on device" in ended.stderr, ended.stderr
     fault_drive.full_from(None)
-    recovered_whole(fault_drive, path)
+    check_recovery(fault_drive, path)
 
 
 def test_a_drive_error_during_layout_leaves_no_file(fault_drive):
@@ -73,10 +73,10 @@ def test_a_drive_error_during_layout_leaves_no_file(fault_drive):
             assert os.listdir(fault_drive.folder) == [], nth
 
 
-def recovered_whole(drive, path):
+def check_recovery(drive, path):
     """Recovers a file and compares the shots in it with the log."""
     log = drive.log()
-    whole = Shots(log, NAME).whole(everything(log).read(NAME))
+    whole = Shots(log, NAME).complete_shots(final_disk(log).read(NAME))
     assert len(whole) > 20
     with h5py.File(path) as file:
         read_all(file)

@@ -144,9 +144,9 @@ def test_an_unread_summary_blocks_only_after_the_file_is_closed(full, tmp_path):
                 assert len(Recording(path).numbers()) == 50
                 verify(path)
                 assert recorder.poll() is None, "the summary must block until it is read"
-                said = b""
-                while b'"ended"' not in said:
-                    said += os.read(reads, 1 << 16)
+                received = b""
+                while b'"ended"' not in received:
+                    received += os.read(reads, 1 << 16)
                 assert recorder.wait(PATIENCE) == 0
             finally:
                 recorder.kill()

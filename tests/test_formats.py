@@ -21,7 +21,7 @@ ANGLES = (-12, 0, 12)
 RADIO = ("--centre-mhz", "1090")
 
 
-def made(path, *probe, shots=45):
+def record_source(path, *probe, shots=45):
     with Probe("--channels", 16, "--samples", 500, "--seed", 7, *probe) as device:
         record(device, "--out", path, "--shots", shots, "--samples", 500, "--channels", 16).succeeded()
     return Source(path)
@@ -30,13 +30,13 @@ def made(path, *probe, shots=45):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Two links, nothing missing."""
-    return made(tmp_path_factory.mktemp("whole") / "run.h5")
+    return record_source(tmp_path_factory.mktemp("whole") / "run.h5")
 
 
 @pytest.fixture(scope="module")
 def holes(tmp_path_factory):
     """Two links with lost packets and lost shots."""
-    source = made(tmp_path_factory.mktemp("holes") / "run.h5", "--loss", 0.4, shots=90)
+    source = record_source(tmp_path_factory.mktemp("holes") / "run.h5", "--loss", 0.4, shots=90)
     states = np.concatenate([table["state"] for table in source.tables])
     assert (states == 1).sum() > 20 and (states == 2).sum() > 20, "some partial, some complete"
     assert (states == 0).any() or source.losses, "some lost"
@@ -48,7 +48,7 @@ def source(request):
     return request.getfixturevalue(request.param)
 
 
-def counted(report, source):
+def check_counts(report, source):
     """Checks that the program's counts match the tables."""
     states = np.concatenate([table["state"] for table in source.tables])
     assert (report["complete"], report["partial"]) == ((states == 2).sum(), (states == 1).sum()), report
@@ -66,7 +66,7 @@ def test_pyuff_reads_every_sample_and_nan_for_missing_ones(tmp_path, source):
     to = tmp_path / "run.uff"
     probe = ("--pitch-mm", 0.23, "--centre-mhz", 5.2, "--sound-speed", 1500, "--initial-us", 2)
     report = export(source.path, to, f"--angles={','.join(map(str, ANGLES))}", *probe)
-    counted(report, source)
+    check_counts(report, source)
     data = pyuff_ustb.Uff(str(to)).read("channel_data")
     shots = source.side_by_side()
     first, last = min(shots), max(shots)
@@ -97,9 +97,9 @@ def test_pyuff_reads_every_sample_and_nan_for_missing_ones(tmp_path, source):
 def test_zea_validates_the_export_and_masks_missing_samples(tmp_path, source):
     to, npz = tmp_path / "run.hdf5", tmp_path / "read.npz"
     report = export(source.path, to, "--format", "zea", "--angles=-6,6", "--pitch-mm", 0.2)
-    counted(report, source)
-    said = json.loads(zea("read", to, npz))
-    assert said["verdict"]["status"] == "success", said
+    check_counts(report, source)
+    summary = json.loads(zea("read", to, npz))
+    assert summary["verdict"]["status"] == "success", summary
     read = np.load(npz)
     raw = read["raw_data"]
     shots = source.side_by_side()
@@ -113,7 +113,7 @@ def test_zea_validates_the_export_and_masks_missing_samples(tmp_path, source):
         mask[frame, wave, :, element : element + source.channels] = part.reshape(source.samples, -1)
     for link in range(2):
         part = np.s_[:, link * source.channels : (link + 1) * source.channels]
-        for number, stamp, samples, missing, state in source.every(link):
+        for number, stamp, samples, missing, state in source.iterate_shots(link):
             at = (number - first) // 2, (number - first) % 2
             assert np.array_equal(raw[at][part][..., 0], samples), f"shot {number}"
             assert read["custom_shot_state"][(*at, link)] == state
@@ -133,7 +133,7 @@ def test_zea_validates_the_export_and_masks_missing_samples(tmp_path, source):
 def test_digital_rf_has_every_sample_and_gaps_for_missing_ones(tmp_path, source, iq):
     to = tmp_path / "radio"
     report = export(source.path, to, "--format", "digital-rf", *RADIO, *(["--iq"] if iq else []))
-    counted(report, source)
+    check_counts(report, source)
     reader = digital_rf.DigitalRFReader(str(to))
     assert reader.get_channels() == ["link0", "link1"]
     for link, name in enumerate(reader.get_channels()):
@@ -147,7 +147,7 @@ def test_digital_rf_has_every_sample_and_gaps_for_missing_ones(tmp_path, source,
             held.update(zip(range(int(start), int(start) + len(rows)), rows))
         last, expected = None, 0
         arrived = int(source.tables[link]["arrived_tai_ns"][0])
-        for number, stamp, samples, missing, _ in source.every(link):
+        for number, stamp, samples, missing, _ in source.iterate_shots(link):
             # docs/formats.md: a shot continues the one before if its stamp agrees to two samples; else its stamp gives
             # its position.
             stamp = stamp or (0 if last else arrived)
@@ -168,7 +168,7 @@ def test_digital_rf_has_every_sample_and_gaps_for_missing_ones(tmp_path, source,
 @pytest.mark.parametrize("iq", [False, True], ids=["real", "iq"])
 def test_sigmf_is_valid_and_annotates_missing_samples(tmp_path, source, iq):
     report = export(source.path, tmp_path / "run.sigmf-meta", *RADIO, *(["--iq"] if iq else []))
-    counted(report, source)
+    check_counts(report, source)
     for link in range(2):
         path = tmp_path / f"run-link{link}.sigmf-meta"
         read = sigmf.fromfile(str(path))  # checks the hash
@@ -177,7 +177,7 @@ def test_sigmf_is_valid_and_annotates_missing_samples(tmp_path, source, iq):
         assert read.get_global_info()["core:sample_rate"] == source.rate
         assert read.num_channels == source.channels // (2 if iq else 1)
         data = np.fromfile(path.with_suffix(".sigmf-data"), "<i2").reshape(-1, source.channels)
-        shots = [shot for shot in source.every(link) if shot[4] != 0]
+        shots = [shot for shot in source.iterate_shots(link) if shot[4] != 0]
         assert np.array_equal(data, np.concatenate([samples for _, _, samples, _, _ in shots]))
         annotated = np.zeros(len(data), bool)
         for annotation in read.get_annotations():
@@ -230,7 +230,7 @@ def check_zarr(group, source):
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
 def test_zarr_reads_every_sample_and_every_column(tmp_path, source, cut):
     to = tmp_path / "run.zarr"
-    counted(export(source.path, to, *cut), source)
+    check_counts(export(source.path, to, *cut), source)
     group = zarr.open_group(to, mode="r")
     check_zarr(group, source)
     if "--chunk" in cut:
@@ -275,9 +275,9 @@ def test_zarr_makes_a_round_trip_through_an_object_store(tmp_path, holes, store,
     probed = run("export", holes.path, to, "--format", "zarr", "--shard", 8, "--zstd", 1, "--json")
     if "--features s3" in probed.stderr:
         pytest.skip("this program was built without object stores: cargo build --features s3, as make test does")
-    counted(probed.succeeded(), holes)
+    check_counts(probed.succeeded(), holes)
     for key in objects(client):
-        client.download_file("runs", key, str(here(tmp_path / "got" / key)))
+        client.download_file("runs", key, str(with_parent_folder(tmp_path / "got" / key)))
     check_zarr(zarr.open_group(tmp_path / "got" / "a" / "7", mode="r"), holes)
     imported(to, tmp_path / "again.h5")
     assert np.array_equal(Source(tmp_path / "again.h5").joined, holes.joined)
@@ -295,16 +295,16 @@ def test_zarr_makes_a_round_trip_through_an_object_store(tmp_path, holes, store,
     assert "AWS_ENDPOINT_URL" in run("export", holes.path, to, "--format", "zarr").refused()
 
 
-def here(path):
+def with_parent_folder(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
-# --- and back ----------------------------------------------------------------------------------------
+# --- imports -----------------------------------------------------------------------------------------
 
 
 def test_an_import_follows_no_reference_out_of_its_source(tmp_path, whole):
-    folder, secret = here(tmp_path / "in" / "run").parent, tmp_path / "secret"
+    folder, secret = with_parent_folder(tmp_path / "in" / "run").parent, tmp_path / "secret"
     export(whole.path, folder / "run.uff")
     export(whole.path, folder / "run.sigmf-meta", "--links", 0)
     with h5py.File(folder / "run.uff") as file:
@@ -326,15 +326,15 @@ def test_an_import_follows_no_reference_out_of_its_source(tmp_path, whole):
         with h5py.File(folder / f"{way}.uff", "r+") as file:
             del file["channel_data/data"]
             put(file["channel_data"])
-        said = run("import", folder / f"{way}.uff", tmp_path / "x.h5").refused()
-        assert "in others" in said, said
+        message = run("import", folder / f"{way}.uff", tmp_path / "x.h5").refused()
+        assert "in others" in message, message
     (folder / "link").symlink_to(secret)
     for name in ("../secret", str(secret), "link"):
         meta = json.loads((folder / "run.sigmf-meta").read_text())
         meta["global"]["core:dataset"] = name
         (folder / "other.sigmf-meta").write_text(json.dumps(meta))
-        said = run("import", folder / "other.sigmf-meta", tmp_path / "x.h5").refused()
-        assert "in its own folder" in said and name in said, said
+        message = run("import", folder / "other.sigmf-meta", tmp_path / "x.h5").refused()
+        assert "in its own folder" in message and name in message, message
     assert not (tmp_path / "x.h5").exists()
 
 
@@ -347,10 +347,10 @@ def test_missing_samples_survive_uff_zea_and_sigmf_round_trips(tmp_path, holes):
         report = imported(tmp_path / name, tmp_path / f"{name}.h5")
         again = Source(tmp_path / f"{name}.h5")
         verify(again.path)
-        expected = {number: shot for number, *shot in holes.every(0) if shot[3] != 0}
+        expected = {number: shot for number, *shot in holes.iterate_shots(0) if shot[3] != 0}
         first = min(expected) if name != "run.sigmf-meta" else 0
         left_out = 0
-        for number, stamp, samples, missing, state in again.every(0):
+        for number, stamp, samples, missing, state in again.iterate_shots(0):
             stamped, was, lacked, before = expected.pop(number + first)
             assert stamped == 0 or abs(stamp - stamped) <= off_ns[name], name
             if name == "run.sigmf-meta":
@@ -447,7 +447,7 @@ def test_digital_rf_gaps_become_losses_and_every_sample_is_kept(tmp_path, haysta
     report = imported(haystack / "synthetic", tmp_path / "run.h5", "--channel", name, "--samples", 50)
     verify(tmp_path / "run.h5")
     source = Source(tmp_path / "run.h5")
-    shots = source.every(0)
+    shots = source.iterate_shots(0)
     for block in blocks.values():
         samples = block.view(np.int16).reshape(-1, 2)
         for at in range(0, len(samples), 50):
@@ -502,7 +502,7 @@ def test_three_simulated_plane_waves_make_a_zea_round_trip(tmp_path):
     assert np.array_equal(np.load(tmp_path / "out.npz")["raw_data"], raw)
 
 
-# --- large, broken off, refused ----------------------------------------------------------------------
+# --- large, interrupted and refused transfers --------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -58,8 +58,8 @@ def test_a_forced_export_refuses_a_folder_with_other_files(tmp_path, small, kind
     export(small, to, "--format", kind)
     put(to)
     before = contents(tmp_path)
-    said = run("export", small, to, "--format", kind, "--force").refused()
-    assert f"{to / foreign} " in said and "move it away, or choose another name" in said, said
+    message = run("export", small, to, "--format", kind, "--force").refused()
+    assert f"{to / foreign} " in message and "move it away, or choose another name" in message, message
     assert contents(tmp_path) == before
     shutil.rmtree(to)
 
@@ -201,8 +201,8 @@ def test_out_of_range_source_numbers_are_refused_by_name(tmp_path, small, source
     (name, flags), links = source, () if source in (ZARR, UFF, ZEA) else ("--links", 0)
     export(small, tmp_path / name, *flags, *links)
     change(tmp_path)
-    said = run("import", tmp_path / name, tmp_path / "again.h5").refused()
-    assert Path(name).stem in said and re.search(words, said), said
+    message = run("import", tmp_path / name, tmp_path / "again.h5").refused()
+    assert Path(name).stem in message and re.search(words, message), message
     assert not (tmp_path / "again.h5").exists()
 
 

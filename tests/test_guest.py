@@ -27,7 +27,7 @@ WRONG = {"bad_icrc", "unverified", "malformed", "bad_key", "bad_rights", "bad_bo
 
 
 @pytest.fixture(scope="module", autouse=True)
-def begun(booting):
+def boot_early(booting):
     """Boots the guest while the first tests run, which do not need it."""
 
 
@@ -41,35 +41,35 @@ class Sides:
         command = self.guest.on_host(PROGRAM, *words)
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def ours(self, arguments, host=HOST):
+    def start_interop(self, arguments, host=HOST):
         patience = [] if "--patience" in arguments else ["--patience", PATIENCE]
         return self.start("interop", *arguments, *patience, "--bind", host, "--json")
 
-    def waiting(self, arguments, theirs, host=HOST):
+    def host_serves(self, arguments, guest_command, host=HOST):
         """Runs the host's program as the server; returns its report and the output of the guest's program."""
-        process = self.ours(arguments, host)
+        process = self.start_interop(arguments, host)
         try:
-            said = process.stderr.readline()
-            assert said.startswith("waits on"), said + process.stderr.read()
-            return self.both(process, self.guest.run(theirs))
+            text = process.stderr.readline()
+            assert text.startswith("waits on"), text + process.stderr.read()
+            return self.finish(process, self.guest.run(guest_command))
         finally:
             process.kill()
 
-    def going(self, arguments, theirs, host=HOST):
+    def guest_serves(self, arguments, guest_command, host=HOST):
         """Runs the guest's program as the server; returns the host's report and the output of the guest's program."""
-        return self.meeting(theirs, lambda: self.ours([*arguments, GUEST], host))
+        return self.run_with_guest(guest_command, lambda: self.start_interop([*arguments, GUEST], host))
 
-    def measuring(self, arguments, theirs):
+    def perf_connects(self, arguments, guest_command):
         """Connects `shotline perf` to the guest's program by RDMA CM; returns its report and the program's output."""
         words = ["perf", *arguments, "--to", GUEST, "--bind", HOST, "--json"]
-        return self.meeting(theirs, lambda: self.start(*words))
+        return self.run_with_guest(guest_command, lambda: self.start(*words))
 
-    def meeting(self, theirs, start):
-        job = self.guest.spawn(theirs)
+    def run_with_guest(self, guest_command, start):
+        job = self.guest.spawn(guest_command)
         process = start()
         try:
             until(lambda: job.ended() or process.poll() is not None, what="the end of one side")
-            return self.both(process, job.end())
+            return self.finish(process, job.end())
         finally:
             process.kill()
 
@@ -82,11 +82,11 @@ class Sides:
         region = ["--region", "memory=1M,rights=atomic", "--bind", HOST, "--listen", f"{HOST}:47920"]
         process, reports = self.start("target", *region, *arguments, "--json"), []
         try:
-            said = ""
-            while "target waits" not in said:
+            text = ""
+            while "target waits" not in text:
                 line = process.stderr.readline()
-                assert line, f"it has ended: {said}"
-                said += line
+                assert line, f"it has ended: {text}"
+                text += line
             yield reports
             process.send_signal(signal.SIGINT)
             out, errors = process.communicate(timeout=PATIENCE)
@@ -95,13 +95,13 @@ class Sides:
         finally:
             process.kill()
 
-    def both(self, process, done):
+    def finish(self, process, done):
         if done.code:
             process.send_signal(signal.SIGINT)  # the other side has failed, so that the connection will not come
         out, errors = process.communicate(timeout=PATIENCE)
         assert "panicked" not in errors, errors
-        ours, theirs = f"ours: {process.returncode} {errors}", f"theirs: {done.code} {done.output}"
-        assert process.returncode == done.code == 0, f"{ours}\n{theirs}\nthe link:\n{self.link()}"
+        host_result, guest_result = f"host: {process.returncode} {errors}", f"guest: {done.code} {done.output}"
+        assert process.returncode == done.code == 0, f"{host_result}\n{guest_result}\nthe link:\n{self.link()}"
         report = json.loads(out)
         assert not WRONG & set(report["refused"]), report
         return report, done.output
@@ -187,9 +187,9 @@ def test_perf_connects_by_rdma_cm_on_loopback_despite_losses():
 
 
 def test_the_guest_has_an_active_port_with_our_mtu(guest):
-    said = guest.run("ibv_devinfo -d rxe0").succeeded()
-    assert re.search(r"state:\s+PORT_ACTIVE", said), said
-    assert re.search(r"active_mtu:\s+4096", said), said
+    text = guest.run("ibv_devinfo -d rxe0").succeeded()
+    assert re.search(r"state:\s+PORT_ACTIVE", text), text
+    assert re.search(r"active_mtu:\s+4096", text), text
 
 
 def test_the_guest_returns_output_and_exit_code(guest):
@@ -219,28 +219,34 @@ def test_two_guest_programs_reach_each_other(guest):
 def test_reliable_messages_are_exchanged(sides, size):
     """Messages of one padded packet, exactly one packet, and many packets."""
     arguments = ["pingpong", "--size", size, "--count", COUNT, "--mtu", 1024]
-    theirs = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s {size} -m 1024"
-    for report, said in (sides.waiting(arguments, f"{theirs} {HOST}"), sides.going(arguments, theirs)):
+    guest_command = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s {size} -m 1024"
+    for report, text in (
+        sides.host_serves(arguments, f"{guest_command} {HOST}"),
+        sides.guest_serves(arguments, guest_command),
+    ):
         assert report["operations"] == COUNT
-        assert f"{COUNT} iters" in said
+        assert f"{COUNT} iters" in text
 
 
 @pytest.mark.parametrize("kind", ["uc", "ud"])
 def test_unreliable_messages_are_exchanged(sides, kind):
     arguments = ["pingpong", "--qp", kind, "--size", 1024, "--count", COUNT]
-    theirs = f"ibv_{kind}_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s 1024"
-    for go in (lambda: sides.waiting(arguments, f"{theirs} {HOST}"), lambda: sides.going(arguments, theirs)):
-        report, said = go()
+    guest_command = f"ibv_{kind}_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s 1024"
+    for go in (
+        lambda: sides.host_serves(arguments, f"{guest_command} {HOST}"),
+        lambda: sides.guest_serves(arguments, guest_command),
+    ):
+        report, text = go()
         assert report["operations"] == COUNT
-        assert f"{COUNT} iters" in said
+        assert f"{COUNT} iters" in text
 
 
 def test_messages_are_exchanged_over_ipv6(sides):
     arguments = ["pingpong", "--count", COUNT]
-    theirs = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid(GUEST6)} -n {COUNT}"
+    guest_command = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid(GUEST6)} -n {COUNT}"
     for report, _ in (
-        sides.waiting(arguments, f"{theirs} {HOST6}", host=HOST6),
-        sides.going(arguments, theirs, host=HOST6),  # perftest waits for the introduction on IPv4 only
+        sides.host_serves(arguments, f"{guest_command} {HOST6}", host=HOST6),
+        sides.guest_serves(arguments, guest_command, host=HOST6),  # perftest waits for the introduction on IPv4 only
     ):
         assert report["operations"] == COUNT
 
@@ -256,15 +262,15 @@ PERFTEST = [
 
 
 def bandwidth(sides, verb, kind, size):
-    theirs = f"ib_{verb}_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -s {size}"
-    return theirs if kind == "rc" else f"{theirs} -c {kind.upper()}"
+    guest_command = f"ib_{verb}_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -s {size}"
+    return guest_command if kind == "rc" else f"{guest_command} -c {kind.upper()}"
 
 
 @pytest.mark.parametrize("verb, kind, size", PERFTEST)
 def test_perftest_reaches_our_memory_and_messages(sides, verb, kind, size):
     arguments = ["perftest", verb, "--qp", kind, "--size", size, "--count", COUNT]
-    theirs = bandwidth(sides, verb, kind, size) + f" -t 4 {HOST}"
-    report, _ = sides.waiting(arguments, theirs)
+    guest_command = bandwidth(sides, verb, kind, size) + f" -t 4 {HOST}"
+    report, _ = sides.host_serves(arguments, guest_command)
     usage = report["usage"]
     if kind == "rc":
         whole = {"write": ("writes", "bytes_in"), "read": ("reads", "bytes_out")}.get(verb)
@@ -279,33 +285,33 @@ def test_perf_reaches_perftest_s_memory_and_messages(sides, verb, kind, size):
     arguments = ["perftest", verb, "--qp", kind, "--size", size, "--count", COUNT, "--depth", 4]
     if kind != "rc":
         arguments += ["--pace", 2000]
-    report, said = sides.going(arguments, bandwidth(sides, verb, kind, size))
+    report, text = sides.guest_serves(arguments, bandwidth(sides, verb, kind, size))
     assert report["operations"] == COUNT
-    assert re.search(rf"^ {size} +{COUNT} ", said, re.MULTILINE), said
+    assert re.search(rf"^ {size} +{COUNT} ", text, re.MULTILINE), text
 
 
 @pytest.mark.parametrize("verb", ["send", "write", "read"])
 def test_a_reliable_connection_survives_packet_loss(sides, verb):
     """Requests, answers and acknowledgements of the host get lost: it retransmits, and so does Linux."""
     size, common = 16384, ["--count", COUNT, "--size", 16384, "--depth", 4, "--loss", 0.05]
-    theirs = bandwidth(sides, verb, "rc", size)
-    report, _ = sides.going(["perftest", verb, *common], theirs)
+    guest_command = bandwidth(sides, verb, "rc", size)
+    report, _ = sides.guest_serves(["perftest", verb, *common], guest_command)
     assert report["operations"] == COUNT
     assert report["retransmitted"] > 0
-    report, _ = sides.waiting(["perftest", verb, *common], f"{theirs} -t 4 {HOST}")
+    report, _ = sides.host_serves(["perftest", verb, *common], f"{guest_command} -t 4 {HOST}")
     assert verb == "send" or report["usage"]["writes"] + report["usage"]["reads"] >= COUNT
 
 
 def test_each_atomic_operation_of_the_guest_counts_once(sides):
-    theirs = f"ib_atomic_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -A FETCH_AND_ADD {HOST}"
-    report, _ = sides.waiting(["perftest", "atomic", "--count", COUNT], theirs)
+    guest_command = f"ib_atomic_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -A FETCH_AND_ADD {HOST}"
+    report, _ = sides.host_serves(["perftest", "atomic", "--count", COUNT], guest_command)
     assert report["usage"]["atomics"] == COUNT
     assert report["added"] == COUNT, "each operation must add 1"
 
 
 def test_atomic_operations_on_the_guest_are_answered(sides):
-    theirs = f"ib_atomic_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -A FETCH_AND_ADD"
-    report, _ = sides.going(["perftest", "atomic", "--count", COUNT], theirs)
+    guest_command = f"ib_atomic_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -A FETCH_AND_ADD"
+    report, _ = sides.guest_serves(["perftest", "atomic", "--count", COUNT], guest_command)
     assert report["operations"] == COUNT
 
 
@@ -324,9 +330,9 @@ exit $code"""
 
 @pytest.mark.parametrize("size", [64, 2000])
 def test_guest_rping_connects_by_rdma_cm(sides, size):
-    report, said = sides.waiting(["rping"], rping(f"-c -a {HOST} -C 10 -S {size} -v -V"))
+    report, text = sides.host_serves(["rping"], rping(f"-c -a {HOST} -C 10 -S {size} -v -V"))
     assert report["operations"] == 10
-    assert said.count("ping data: rdma-ping-") == 10, "rping must have compared each text with the answer"
+    assert text.count("ping data: rdma-ping-") == 10, "rping must have compared each text with the answer"
     assert report["usage"]["atomics"] == report["usage"]["writes"] == 0
 
 
@@ -342,15 +348,17 @@ rping -c -a {HOST} -C 1 && exit 90
 kill -0 $first || exit 91
 cat <&4 >/tmp/rest
 wait $first"""
-    report, said = sides.waiting(["rping", "--size", 2000], script)
-    assert "RDMA_CM_EVENT_REJECTED" in said, said
+    report, text = sides.host_serves(["rping", "--size", 2000], script)
+    assert "RDMA_CM_EVENT_REJECTED" in text, text
     assert report["operations"] == COUNT
 
 
 def test_perf_connects_to_guest_rping_by_rdma_cm(sides):
-    report, said = sides.going(["rping", "--count", "10", "--size", 100], rping(f"-s -a {GUEST} -C 10 -S 100 -v"))
+    report, text = sides.guest_serves(
+        ["rping", "--count", "10", "--size", 100], rping(f"-s -a {GUEST} -C 10 -S 100 -v")
+    )
     assert report["operations"] == 10
-    assert said.count("server ping data: rdma-ping-") == 10
+    assert text.count("server ping data: rdma-ping-") == 10
     assert (report["usage"]["reads"], report["usage"]["writes"]) == (10, 10)
 
 
@@ -363,11 +371,11 @@ def test_a_target_serves_unmodified_programs_in_turn(sides):
     size = 16384
     with sides.target("--rdma-cm", "rping,perftest") as reports:
         for _ in range(2):
-            said = sides.guest.run(rping(f"-c -a {HOST} -C 10 -S 100 -v -V")).succeeded()
-            assert said.count("ping data: rdma-ping-") == 10, "rping must have compared each text with the answer"
+            text = sides.guest.run(rping(f"-c -a {HOST} -C 10 -S 100 -v -V")).succeeded()
+            assert text.count("ping data: rdma-ping-") == 10, "rping must have compared each text with the answer"
         for verb in BY_MANAGER:
-            said = sides.guest.run(f"{managed(verb, size)} {HOST}").succeeded()
-            assert re.search(rf"^ {8 if verb == 'atomic' else size} +{COUNT} ", said, re.MULTILINE), said
+            text = sides.guest.run(f"{managed(verb, size)} {HOST}").succeeded()
+            assert re.search(rf"^ {8 if verb == 'atomic' else size} +{COUNT} ", text, re.MULTILINE), text
     (report,) = reports
     (usage,) = report["regions"]
     assert (usage["writes"], usage["bytes_in"]) == (COUNT, COUNT * size), "messages are not counted, writes are"
@@ -382,8 +390,8 @@ def test_a_target_serves_rping_while_requests_are_forged(sides):
             sides.guest.on_host(sys.executable, Path(__file__).parent / "rdma_cm.py", HOST, 10_000)
         )
         for _ in range(3):
-            said = sides.guest.run(rping(f"-c -a {HOST} -C 10 -S 100 -v -V")).succeeded()
-            assert said.count("ping data: rdma-ping-") == 10, said
+            text = sides.guest.run(rping(f"-c -a {HOST} -C 10 -S 100 -v -V")).succeeded()
+            assert text.count("ping data: rdma-ping-") == 10, text
         assert flood.wait(PATIENCE) == 0
     counts = reports[0]["rdma_cm"]
     assert counts["established"] == 3 and counts["unanswered"] > 0 and reports[0]["balanced"], counts
@@ -408,8 +416,8 @@ def test_a_target_without_rdma_cm_ignores_connection_requests(sides):
 
     def datagrams():
         """Returns how many datagrams programs at this end of the cable have read."""
-        said = subprocess.run(sides.guest.on_host("cat", "/proc/net/snmp"), capture_output=True, text=True, check=True)
-        names, values = (line.split() for line in said.stdout.splitlines() if line.startswith("Udp:"))
+        text = subprocess.run(sides.guest.on_host("cat", "/proc/net/snmp"), capture_output=True, text=True, check=True)
+        names, values = (line.split() for line in text.stdout.splitlines() if line.startswith("Udp:"))
         return int(values[names.index("InDatagrams")])
 
     with sides.target() as reports:
@@ -434,29 +442,29 @@ def test_a_target_that_ends_disconnects_its_initiators(sides):
     with sides.target("--rdma-cm", "rping") as reports:
         job = sides.guest.spawn(f"rping -c -a {HOST} -C 1000000 -v")
         until(lambda: "ping data" in job.output() or job.ended(), what="the first round trips")
-    said = job.end().output  # without a disconnect rping would wait for ever
-    assert "client DISCONNECT EVENT..." in said, said[-500:]
+    text = job.end().output  # without a disconnect rping would wait for ever
+    assert "client DISCONNECT EVENT..." in text, text[-500:]
     assert reports[0]["balanced"]
 
 
 def test_perf_measures_guest_rping(sides):
     arguments = ["--rdma-cm", "rping", "--count", COUNT, "--size", 100]
-    report, said = sides.measuring(arguments, rping(f"-s -a {GUEST} -C {COUNT} -S 100 -v"))
+    report, text = sides.perf_connects(arguments, rping(f"-s -a {GUEST} -C {COUNT} -S 100 -v"))
     assert report["operations"] == COUNT and report["busy_s"] > 0
-    assert said.count("server ping data: rdma-ping-") == COUNT
+    assert text.count("server ping data: rdma-ping-") == COUNT
 
 
 @pytest.mark.parametrize("verb", BY_MANAGER)
 def test_perf_measures_guest_perftest_by_rdma_cm(sides, verb):
     size = 8 if verb == "atomic" else 16384
     arguments = [verb, "--rdma-cm", "perftest", "--count", COUNT, "--size", size, "--depth", 4]
-    report, said = sides.measuring(arguments, managed(verb, size))
+    report, text = sides.perf_connects(arguments, managed(verb, size))
     assert report["operations"] == COUNT
-    assert re.search(rf"^ {size} +{COUNT} ", said, re.MULTILINE), said
+    assert re.search(rf"^ {size} +{COUNT} ", text, re.MULTILINE), text
 
 
 def test_the_guest_refuses_a_connection_without_a_listener(sides):
-    process = sides.ours(["rping", "--count", "1", "--port", 7999, "--patience", 5, GUEST])
+    process = sides.start_interop(["rping", "--count", "1", "--port", 7999, "--patience", 5, GUEST])
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "refuses the connection" in errors, errors

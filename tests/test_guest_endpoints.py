@@ -78,20 +78,20 @@ def device(guest):
     return f"ibverbs:rxe0,gid={guest.gid()}"
 
 
-class Ours:
+class HostProgram:
     """A program of this repository at the host's end of the cable."""
 
     def __init__(self, guest, words):
         command = guest.on_host(PROGRAM, *words.split())
         self.process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    def waits(self):
+    def wait_until_listening(self):
         """Waits until it listens."""
-        said = ""
-        while "target waits" not in said:
+        text = ""
+        while "target waits" not in text:
             line = self.process.stderr.readline()
-            assert line, f"it has ended: {said}"
-            said += line
+            assert line, f"it has ended: {text}"
+            text += line
 
     def interrupt(self):
         self.process.send_signal(signal.SIGINT)
@@ -111,13 +111,13 @@ class Ours:
         self.process.wait()
 
 
-def measured(done):
+def parse_report(done):
     """Returns the report of a program of this repository in the guest."""
     return json.loads(done.succeeded().splitlines()[-1])
 
 
 # verb, kind of queue pair, bytes of an operation
-MEASURED = [
+OPERATIONS = [
     ("write", "rc", SIZE),
     ("read", "rc", SIZE),
     ("send", "rc", SIZE),
@@ -154,12 +154,12 @@ def check(verb, kind, row, region):
         assert sum(words) == row["operations"], "each operation must add 1, once"
 
 
-@pytest.mark.parametrize("verb, kind, size", MEASURED)
+@pytest.mark.parametrize("verb, kind, size", OPERATIONS)
 def test_the_guest_s_device_reaches_memory_on_the_host(guest, tmp_path, verb, kind, size):
     region = tmp_path / "region"
-    with Ours(guest, target(HOST, region, "--bind", HOST)) as host:
-        host.waits()
-        row = measured(guest.run("shotline " + perf(verb, kind, size, HOST, f"--transport {device(guest)}")))
+    with HostProgram(guest, target(HOST, region, "--bind", HOST)) as host:
+        host.wait_until_listening()
+        row = parse_report(guest.run("shotline " + perf(verb, kind, size, HOST, f"--transport {device(guest)}")))
         host.interrupt()
         report = host.end()
     assert report["balanced"]
@@ -167,7 +167,7 @@ def test_the_guest_s_device_reaches_memory_on_the_host(guest, tmp_path, verb, ki
     check(verb, kind, row, region.read_bytes())
 
 
-class Theirs:
+class GuestTarget:
     """A target on the guest's device, with a region that is a file."""
 
     def __init__(self, guest):
@@ -183,7 +183,7 @@ class Theirs:
     def end(self):
         """Returns its report, and the contents of its region."""
         self.guest.run("kill $(cat /share/target)").succeeded()
-        report = measured(self.job.end())
+        report = parse_report(self.job.end())
         self.guest.run("cp /tmp/region /share/region").succeeded()
         return report, (self.guest.share / "region").read_bytes()
 
@@ -193,20 +193,20 @@ class Theirs:
             self.job.end()
 
 
-@pytest.mark.parametrize("verb, kind, size", MEASURED)
+@pytest.mark.parametrize("verb, kind, size", OPERATIONS)
 def test_the_host_reaches_memory_of_the_guest_s_device(guest, verb, kind, size):
-    with Theirs(guest) as there, Ours(guest, perf(verb, kind, size, GUEST, "--bind", HOST)) as host:
+    with GuestTarget(guest) as server, HostProgram(guest, perf(verb, kind, size, GUEST, "--bind", HOST)) as host:
         row = host.end()
-        report, region = there.end()
+        report, region = server.end()
     assert report["balanced"] and report["provider"] == "ibverbs"
     check(verb, kind, row, region)
 
 
 def test_a_reliable_connection_to_a_device_survives_packet_loss(guest):
     words = perf("write", "rc", SIZE, GUEST, "--bind", HOST, "--loss", "0.02", "--group", "8")
-    with Theirs(guest) as there, Ours(guest, words) as host:
+    with GuestTarget(guest) as server, HostProgram(guest, words) as host:
         row = host.end()
-        _, region = there.end()
+        _, region = server.end()
     assert row["retransmitted"] > 0
     check("write", "rc", row, region)
 

@@ -76,7 +76,7 @@ exit $code
         self.run(f"cp /tmp/{name} /share/{name} && rm /tmp/{name}").succeeded()
         return self.guest.share / name
 
-    def proven(self, ended, run):
+    def check_valid(self, ended, run):
         """Verifies a finished run, there and here."""
         assert self.json("verify", run)["verified"]
         path = self.fetched(run)
@@ -110,14 +110,14 @@ def test_a_run_on_an_nvme_namespace_is_fetched_as_a_file(machine, serial, block,
     assert (device["serial"], device["block_bytes"], device["command_bytes"]) == (serial, block, command), device
     assert [run["name"] for run in device["runs"]] == ["first"] and device["runs"][0]["at"] == MIB
     assert device["runs"][0]["bytes"] < (SHOTS + 8) * SLOT, "the run must be no larger than needed"
-    machine.proven(ended, f"{machine.namespace(serial)}/first")
+    machine.check_valid(ended, f"{machine.namespace(serial)}/first")
 
 
 def test_compressed_and_durable_runs_share_a_namespace(machine):
     namespace = machine.namespace("PLAIN")
     for name, flags in (("lz4", "--compress lz4"), ("durable", "--durable")):
         ended = machine.record(f"{namespace}/{name}", flags=flags)
-        machine.proven(ended, f"{namespace}/{name}")
+        machine.check_valid(ended, f"{namespace}/{name}")
 
 
 def test_a_killed_recorder_leaves_a_recoverable_run(machine):
@@ -129,10 +129,10 @@ def test_a_killed_recorder_leaves_a_recoverable_run(machine):
     job.end()
     broken = machine.json("inspect", run)
     assert not broken["finished"] and broken["laid_out"] == 1000 and broken["rows"] > 0, broken
-    said = machine.json("recover", run)
-    assert said["rows"] >= broken["rows"] and said["lost"] == 0, said
+    report = machine.json("recover", run)
+    assert report["rows"] >= broken["rows"] and report["lost"] == 0, report
     recording = Recording(machine.fetched(run))
-    assert check_samples(recording) == said["rows"]
+    assert check_samples(recording) == report["rows"]
     assert machine.json("verify", run)["verified"]
 
 
@@ -153,10 +153,10 @@ def test_durable_shots_survive_a_power_cut(machine, drives):
         file.write(left)
     before = machine.json("inspect", run)
     assert before["rows"] >= durable and not before["finished"], (before, durable)
-    said = machine.json("recover", run)
-    assert said["rows"] >= before["rows"] and said["lost"] == 0, said
+    report = machine.json("recover", run)
+    assert report["rows"] >= before["rows"] and report["lost"] == 0, report
     recording = Recording(machine.fetched(run))
-    assert check_samples(recording) == said["rows"] >= durable
+    assert check_samples(recording) == report["rows"] >= durable
 
 
 def test_a_file_system_is_kept_until_its_serial_number_is_given(machine, drives):
@@ -167,7 +167,7 @@ def test_a_file_system_is_kept_until_its_serial_number_is_given(machine, drives)
     assert "ext4" in machine.refused(f"block:{machine.block('EXT4')}")
     assert drives["EXT4"].file.read_bytes() == before
     ended = machine.record(namespace, shots=5, flags="--force --serial EXT4")
-    machine.proven(ended, f"{namespace}/run-1")
+    machine.check_valid(ended, f"{namespace}/run-1")
 
 
 def test_a_drive_in_use_is_refused_even_with_force(machine):
@@ -183,10 +183,10 @@ def test_only_the_given_partition_is_written(machine, drives):
     assert "MBR" in machine.refused(machine.namespace("PARTED"))
     partition = machine.block("PARTED") + "p1"
     ended = machine.record(f"nvme:{partition}/commands")
-    machine.proven(ended, f"nvme:{partition}/commands")
+    machine.check_valid(ended, f"nvme:{partition}/commands")
     # the same bytes, through the block layer
     ended = machine.record(f"block:{partition}/direct")
-    machine.proven(ended, f"block:{partition}/direct")
+    machine.check_valid(ended, f"block:{partition}/direct")
     names = [[run["name"] for run in machine.json("inspect", how + partition)["runs"]] for how in ("nvme:", "block:")]
     assert names == [["commands", "direct"]] * 2
     found = file.read_bytes()
@@ -199,18 +199,18 @@ def test_a_full_namespace_is_refused_with_its_free_space(machine):
     namespace = machine.namespace("FULL")
     done = machine.run(machine.recording(namespace, "--shots 1000 --quiet"))
     assert done.code == 1 and "the largest free stretch has 15728640" in done.output, done.output
-    machine.proven(machine.record(f"{namespace}/a", shots=30), f"{namespace}/a")
+    machine.check_valid(machine.record(f"{namespace}/a", shots=30), f"{namespace}/a")
     done = machine.run(machine.recording(f"{namespace}/b", "--shots 200 --quiet"))
     assert done.code == 1 and "for 200 rows" in done.output, done.output
     ended = machine.record(f"{namespace}/a", shots=15, flags="--force --recycle")
-    machine.proven(ended, f"{namespace}/a")
+    machine.check_valid(ended, f"{namespace}/a")
 
 
 def test_a_failed_write_loses_its_shot_and_the_run_continues(machine):
     run = machine.namespace("FAULTY") + "/faults"
     ended = machine.record(run, shots=40)
     assert ended["drops"]["sink_error"] == 1, ended
-    recording = machine.proven(ended, run)
+    recording = machine.check_valid(ended, run)
     assert list(recording.tables[0]["sink_error"]).count(0) == len(recording.tables[0]) - 1
 
 
@@ -218,4 +218,4 @@ def test_a_slow_drive_drops_whole_named_shots(machine):
     run = machine.namespace("SLOW") + "/slow"
     ended = machine.record(run, shots=150, rate=200, pool="3MiB")
     assert ended["drops"]["sink_busy"] > 20, ended
-    machine.proven(ended, run)
+    machine.check_valid(ended, run)

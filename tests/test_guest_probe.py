@@ -47,8 +47,8 @@ class Run:
 
     def end(self, job):
         """Returns the recorder's and the probe's reports, and the recording."""
-        said = job.end().succeeded()
-        ended = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+        text = job.end().succeeded()
+        ended = json.loads(next(line for line in text.splitlines() if line.startswith("{")))
         report = self.probe.report()
         path = self.guest.share / self.name
         verify(path)
@@ -140,7 +140,7 @@ def test_unusable_devices_are_refused_with_a_remedy(guest):
 
 def test_the_doctor_finds_the_device_with_the_address(guest):
     with Run(guest) as run:
-        said = guest.run(f"shotline doctor --probe {run.probe.address} --out /mnt/x.h5 --json").output
-    report = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+        text = guest.run(f"shotline doctor --probe {run.probe.address} --out /mnt/x.h5 --json").output
+    report = json.loads(next(line for line in text.splitlines() if line.startswith("{")))
     check = next(check for check in report["checks"] if check["name"] == "RDMA devices")
     assert check["measured"]["devices"] == ["rxe0"] and "--transport ibverbs:rxe0" in check["found"], check

@@ -133,8 +133,8 @@ def test_zarr_is_read_only_from_its_own_folder(source, tmp_path, way, name):
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero" if way == "device" else secret)
-    said = refused_within(256 << 20, "import", tmp_path / "in.zarr", tmp_path / "b.h5")
-    assert "in its own folder" in said or "regular file" in said, said
+    message = refused_within(256 << 20, "import", tmp_path / "in.zarr", tmp_path / "b.h5")
+    assert "in its own folder" in message or "regular file" in message, message
 
 
 def altered(path, change):
@@ -158,8 +158,8 @@ def test_zarr_with_a_false_size_allocates_no_memory(source, tmp_path):
     for name, change in (("link0/rf", large_shard), ("losses/runs", many_rows)):
         shutil.copytree(tmp_path / "in.zarr", tmp_path / "bad.zarr")
         altered(tmp_path / "bad.zarr" / name / "zarr.json", change)
-        said = refused_within(256 << 20, "import", tmp_path / "bad.zarr", tmp_path / "b.h5")
-        assert name in said and "expected" in said, said
+        message = refused_within(256 << 20, "import", tmp_path / "bad.zarr", tmp_path / "b.h5")
+        assert name in message and "expected" in message, message
         shutil.rmtree(tmp_path / "bad.zarr")
 
 
@@ -167,5 +167,5 @@ def test_a_numpy_array_with_a_false_size_allocates_no_memory(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.zeros((2, 300, 4), np.int16))
     path.write_bytes(path.read_bytes().replace(b"(2, 300, 4), }        ", b"(99999999, 300, 4), } "))
-    said = refused_within(256 << 20, "import", path, tmp_path / "b.h5", "--rate-hz", 1000)
-    assert "expected" in said and "bytes" in said, said
+    message = refused_within(256 << 20, "import", path, tmp_path / "b.h5", "--rate-hz", 1000)
+    assert "expected" in message and "bytes" in message, message

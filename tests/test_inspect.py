@@ -69,7 +69,7 @@ def coloured(panel):
     return int((panel.max(axis=2).astype(int) - panel.min(axis=2) > 60).sum())
 
 
-def made(packing, shape, **more):
+def random_shots(packing, shape, **more):
     low, high, kind = [(-(1 << 15), 1 << 15, np.int16), (-2048, 2048, np.int16), (0, 256, np.uint8)][packing]
     return Made(np.random.default_rng(1).integers(low, high, shape).astype(kind), packing, **more)
 
@@ -78,7 +78,7 @@ def made(packing, shape, **more):
 def lossy(tmp_path_factory):
     path = tmp_path_factory.mktemp("lossy") / "run.h5"
     numbers = [*range(10), *range(15, 30), 900]
-    sender = made(1, (2, len(numbers), 400, 16), numbers=numbers, rate=40_000_000)
+    sender = random_shots(1, (2, len(numbers), 400, 16), numbers=numbers, rate=40_000_000)
     sender.record(path, lost={(1, 3, 1), (0, 7, 0)})
     return path
 
@@ -122,7 +122,7 @@ def test_a_tone_is_drawn_at_its_frequency(tmp_path):
     ids=["unknown rate", "uint8", "int16, two links", "one shot"],
 )
 def test_any_recording_has_a_plot(tmp_path, packing, shape, rate):
-    made(packing, shape, rate=rate).record(tmp_path / "run.h5")
+    random_shots(packing, shape, rate=rate).record(tmp_path / "run.h5")
     run("inspect", tmp_path / "run.h5", "--plot", tmp_path / "run.png", "--json").succeeded()
     assert all(ink(panel) > 100 for panel in panels(picture(tmp_path / "run.png")))
 

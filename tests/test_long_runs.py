@@ -47,7 +47,7 @@ def parts(master):
         return [Path(master).parent / entry["file"].decode() for entry in file["parts"][...]]
 
 
-def proven(master, finished=True):
+def check_valid(master, finished=True):
     """Checks that both verifiers accept the run, and each of its files by itself."""
     verdict = verify(master, finished)
     for part in parts(master):
@@ -88,7 +88,7 @@ def test_rolled_parts_are_one_recording_through_the_master(tmp_path, roll):
     assert recording.numbers() == list(range(shots))
     assert check_samples(recording) == shots
     balanced(ended, recording)
-    proven(master)
+    check_valid(master)
     files = parts(master)
     assert len(files) >= 3 and sorted(files) == files == sorted(tmp_path.glob("run-*.h5")), files
     attributes = Recording(files[1]).attributes
@@ -111,7 +111,7 @@ def test_losses_are_in_the_part_of_their_shot_numbers(tmp_path):
     balanced(ended, recording)
     assert recording.losses and ended["drops"], "shots of one packet are lost whole"
     check_samples(recording)
-    verdict = proven(master)
+    verdict = check_valid(master)
     of_parts = [loss for part in parts(master) for loss in Recording(part).losses]
     assert sum(count for *_, count in of_parts) == verdict["lost_shots"] == sum(ended["drops"].values())
 
@@ -135,7 +135,7 @@ def test_a_reader_sees_the_run_grow_over_its_parts(tmp_path):
         until(look, what="rows of four parts, seen six times")
         recorder.interrupt().succeeded()
     assert seen == sorted(seen), "visible rows must never disappear"
-    proven(master)
+    check_valid(master)
 
 
 def test_a_run_can_be_moved_with_its_folder(tmp_path):
@@ -145,7 +145,7 @@ def test_a_run_can_be_moved_with_its_folder(tmp_path):
         record(probe, *SHORT, "--shots", 50, "--roll-shots", 20, "--out", old / "run.h5").succeeded()
     old.rename(new)
     assert check_samples(Recording(new / "run.h5")) == 50
-    proven(new / "run.h5")
+    check_valid(new / "run.h5")
 
 
 def test_a_missing_part_is_one_clear_error(tmp_path):
@@ -198,7 +198,7 @@ def test_existing_parts_are_replaced_only_with_force(tmp_path):
         # A second run with larger parts leaves none of the first run's parts.
         record(probe, *SHORT, "--shots", 50, "--roll-shots", 40, "--out", master, "--force").succeeded()
     assert len(list(tmp_path.iterdir())) == 3
-    proven(master)
+    check_valid(master)
 
 
 # --- ends --------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_two_striped_drives_form_one_recording(tmp_path):
     recording = Recording(master)
     balanced(ended, recording)
     assert check_samples(recording) >= 140
-    proven(master)
+    check_valid(master)
     assert any("one file system" in warning for warning in ended["warnings"]), ended["warnings"]
     assert [file.name for file in sorted(folders[1].iterdir())] == [f"run-0000{part}-s1.h5" for part in range(3)]
     first, second = (Recording(file).numbers() for file in parts(master)[:2])
@@ -268,9 +268,9 @@ def test_parts_alternate_between_two_file_systems(drive, tmp_path):
         outs = ["--out", master, "--out", folder / "run.h5"]
         ended = record(probe, *SHORT, "--shots", 150, "--roll-shots", 50, *outs).succeeded()
     # The only permitted warning is that a slow machine was waited for.
-    assert ended["shots_complete"] == 300 and all("was waited for" in said for said in ended["warnings"]), ended
+    assert ended["shots_complete"] == 300 and all("was waited for" in warning for warning in ended["warnings"]), ended
     assert check_samples(Recording(master)) == 150
-    proven(master)
+    check_valid(master)
 
 
 def test_a_full_drive_is_dropped_and_the_run_continues(tmp_path):
@@ -289,7 +289,7 @@ def test_a_full_drive_is_dropped_and_the_run_continues(tmp_path):
         assert ended["shots_complete"] == 400, ended
         assert recording.numbers() == list(range(200))
         check_samples(recording)
-        proven(master)
+        check_valid(master)
     finally:
         command("umount", folder)
 
@@ -309,7 +309,7 @@ def test_a_run_ends_in_order_when_every_drive_is_full(tmp_path, asked):
         assert any("the run ends" in warning for warning in ended["warnings"]), ended["warnings"]
         recording = Recording(master)
         balanced(ended, recording)
-        proven(master)
+        check_valid(master)
     finally:
         command("umount", folder)
 
@@ -344,7 +344,7 @@ def test_a_bounded_run_never_exceeds_its_bound(tmp_path, stripes):
     assert recording.counters[0xFFFFFFFF]["ring_removed_rows"] == removed
     assert recording.counters[0]["ring_removed_shots"] == removed
     check_samples(recording)
-    proven(master)
+    check_valid(master)
 
 
 def test_a_killed_bounded_run_records_what_it_removed(tmp_path):
@@ -376,7 +376,7 @@ def test_a_lapping_ring_reuses_files_and_holds_the_newest_shots(tmp_path):
         nonlocal most
         assert recorder.popen.poll() is None, recorder.end().stderr
         most = max(most, used(tmp_path))
-        return max((number_of(part) for part in tmp_path.glob("run-*.h5")), default=0)
+        return max((part_number(part) for part in tmp_path.glob("run-*.h5")), default=0)
 
     def inodes():
         return {entry.inode() for entry in os.scandir(tmp_path) if entry.name.startswith("run-")}
@@ -398,12 +398,12 @@ def test_a_lapping_ring_reuses_files_and_holds_the_newest_shots(tmp_path):
     newest_shots = set(range(last + 1, ended["shots_sent"] // 2))
     assert set(numbers) | {n for n in named if n > last} == newest_shots, "every newest shot must be recorded or named"
     check_samples(recording)
-    proven(master)
+    check_valid(master)
     reused = [part for part in map(Recording, parts(master)) if part.attributes["recycled"]]
     assert reused and all(part.attributes["stale_to"] < part.numbers()[0] for part in reused)
 
 
-def number_of(part):
+def part_number(part):
     return int(part.stem.split("-")[1])
 
 
@@ -413,7 +413,7 @@ def test_a_ring_killed_while_a_part_is_reused_is_recovered(tmp_path, lap):
     flags = [*SHORT, "--roll-shots", 30, "--keep", "8MiB", "--out", master]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
         # A part exists for some tenths of a second: a late look finds a later one.
-        until(lambda: max(map(number_of, tmp_path.glob("run-*.h5")), default=0) >= 8 + lap, what="the second lap")
+        until(lambda: max(map(part_number, tmp_path.glob("run-*.h5")), default=0) >= 8 + lap, what="the second lap")
         # From the removal of the old name until the file has the new one.
         until(lambda: not list(tmp_path.glob(".run-*.new")), what="a moment between")
         end = time.monotonic() + PATIENCE
@@ -426,7 +426,7 @@ def test_a_ring_killed_while_a_part_is_reused_is_recovered(tmp_path, lap):
     assert before > 0 and verify(master, finished=False)["links"][0]["rows"] == before
     assert run("recover", "--json", master).code == 0
     assert not list(tmp_path.glob(".run-*.new")), "unfinished drafts must be gone"
-    proven(master, finished=False)
+    check_valid(master, finished=False)
     recording = Recording(master)
     numbers = recording.numbers()
     assert len(numbers) >= before and numbers == sorted(set(numbers)), (
@@ -549,7 +549,7 @@ def test_a_pool_too_small_for_an_unknown_rate_warns(tmp_path):
     verify(path)
 
 
-# --- what is said ------------------------------------------------------------------------------------
+# --- metadata and refusals ---------------------------------------------------------------------------
 
 
 def test_a_run_records_its_operator_host_and_configuration(tmp_path):

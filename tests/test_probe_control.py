@@ -88,7 +88,7 @@ def unanswered():
         yield process
 
 
-# --- by hand -----------------------------------------------------------------------------------------
+# --- manual control ----------------------------------------------------------------------------------
 
 
 def test_a_probe_is_described():
@@ -230,7 +230,7 @@ def test_every_verb_has_help_with_an_example(verb):
     )
 
 
-# --- found -------------------------------------------------------------------------------------------
+# --- discovery ---------------------------------------------------------------------------------------
 
 
 def test_discovery_finds_only_the_probe_on_loopback(loopback_netns):
@@ -280,7 +280,7 @@ def test_a_probe_of_another_version_is_listed_with_an_error():
     assert "version" in answer["error"], answer
 
 
-# --- a receiver and another --------------------------------------------------------------------------
+# --- several receivers -------------------------------------------------------------------------------
 
 
 def test_a_running_recording_is_protected_from_a_controller(tmp_path):

@@ -110,16 +110,16 @@ class Repeats:
     """Recognises requests that were retransmitted after a timeout: their contents equal the first ones."""
 
     def __init__(self, mtu):
-        self.mtu, self.expected, self.said = mtu, None, {}
+        self.mtu, self.expected, self.seen = mtu, None, {}
 
     def __contains__(self, packet):
         parts = packet.parts(self.mtu)
         if self.expected is None or packet.psn == self.expected:
-            self.said |= parts
+            self.seen |= parts
             self.expected = (packet.psn + len(parts)) % PSNS
             return False
         # On a cable that loses nothing no PSN is skipped.
-        assert parts.items() <= self.said.items(), packet
+        assert parts.items() <= self.seen.items(), packet
         return True
 
 
@@ -177,17 +177,17 @@ class Capture:
                 line = tcpdump.stderr.readline()
                 assert "listening on cable" in line, line
                 self.reports[verb] = run("perf", verb, *flags, netns=cable.names[0]).succeeded()
-                wanted = self.reports[verb]["operations"]
+                operations = self.reports[verb]["operations"]
                 answers = {"write": None, "send": None, "read": (15, 16), "atomic": (ATOMIC_ANSWER,)}[verb]
 
-                def whole():
+                def is_complete():
                     packets = self.read(verb)
                     if answers is None:
                         acked = [packet.msn for packet in packets if packet.opcode == ACK]
-                        return acked and acked[-1] >= wanted
-                    return len({packet.psn for packet in packets if packet.opcode in answers}) >= wanted
+                        return acked and acked[-1] >= operations
+                    return len({packet.psn for packet in packets if packet.opcode in answers}) >= operations
 
-                until(whole, f"the last answer of {verb} in the capture")
+                until(is_complete, f"the last answer of {verb} in the capture")
             finally:
                 tcpdump.send_signal(signal.SIGINT)
         self.packets[verb] = self.read(verb)
@@ -297,13 +297,13 @@ def test_an_independent_target_gets_the_same_memory_and_answers(captured, family
     for verb in VERBS:
         done = {}  # PSN -> number of requests that are complete with it
         answers = {}  # PSN -> expected answer
-        owed, owed_again = set(), set()  # PSNs of outstanding answers, and of those that may be repeated
+        outstanding, repeatable = set(), set()  # PSNs of outstanding answers, and of those that may be repeated
         complete, at, end = 0, None, None
         answered = 0
         repeats = Repeats(mtu)
         for packet in capture.packets[verb]:
             if packet.to_target and packet in repeats:
-                owed_again |= set(packet.parts(mtu)) & set(answers)
+                repeatable |= set(packet.parts(mtu)) & set(answers)
                 continue
             if packet.to_target:
                 if packet.opcode in WRITE:
@@ -316,16 +316,16 @@ def test_an_independent_target_gets_the_same_memory_and_answers(captured, family
                 if packet.opcode == READ:
                     data = bytes(memory[packet.address : packet.address + packet.length])
                     cut = [data[offset : offset + mtu] for offset in range(0, len(data), mtu)]
-                    said = {(packet.psn + index) % PSNS: part for index, part in enumerate(cut)}
-                    answers |= said
-                    owed |= set(said)
+                    expected_answers = {(packet.psn + index) % PSNS: part for index, part in enumerate(cut)}
+                    answers |= expected_answers
+                    outstanding |= set(expected_answers)
                     last = (packet.psn + len(cut) - 1) % PSNS
                 if packet.opcode == FETCH_ADD:
                     word = slice(packet.address, packet.address + 8)
                     original = int.from_bytes(memory[word], "little")
                     memory[word] = ((original + packet.addend) % (1 << 64)).to_bytes(8, "little")
                     answers[packet.psn] = original
-                    owed.add(packet.psn)
+                    outstanding.add(packet.psn)
                 if packet.opcode in (READ, FETCH_ADD) or "last" in (WRITE.get(packet.opcode), SEND.get(packet.opcode)):
                     complete += 1
                 done[last] = complete
@@ -334,14 +334,14 @@ def test_an_independent_target_gets_the_same_memory_and_answers(captured, family
                 assert packet.syndrome >> 5 == 0, "nothing may be refused"
             if packet.opcode in READ_ANSWER or packet.opcode == ATOMIC_ANSWER:
                 found = packet.original if packet.opcode == ATOMIC_ANSWER else packet.payload
-                assert packet.psn in owed | owed_again and found == answers[packet.psn], packet
-                owed.discard(packet.psn)
+                assert packet.psn in outstanding | repeatable and found == answers[packet.psn], packet
+                outstanding.discard(packet.psn)
             if packet.opcode in (ACK, 15, 16, ATOMIC_ANSWER):
                 # Reads and atomics count once they are accepted, before their answer is sent.
                 accepted = range(done[packet.psn], complete + 1)
                 assert packet.msn in (accepted if verb in ("read", "atomic") else [done[packet.psn]]), packet
                 answered = packet.msn
-        assert not owed and answered == complete == capture.reports[verb]["operations"], verb
+        assert not outstanding and answered == complete == capture.reports[verb]["operations"], verb
     assert capture.memory.read_bytes() == memory
     region = capture.ended["regions"][0]
     assert region["writes"] == capture.reports["write"]["operations"]

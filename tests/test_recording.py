@@ -421,8 +421,8 @@ def kernel_stamps():
 
         def is_on():
             asking.sendto(b"", asking.getsockname())
-            _, said, _, _ = asking.recvmsg(1, 256)
-            return any(kind == STAMPING for _, kind, _ in said)
+            _, control, _, _ = asking.recvmsg(1, 256)
+            return any(kind == STAMPING for _, kind, _ in control)
 
         until(is_on, what="the kernel's stamps")
         yield

@@ -8,7 +8,7 @@ import time
 import h5py
 import numpy as np
 import pytest
-from senders.listen import Listener, free_port, spead2_sends
+from senders.listen import Listener, free_port, send_with_spead2
 from senders.made import Made
 from senders.spead2_send import heap_data
 
@@ -80,7 +80,7 @@ def check_same(again, original, but=()):
     assert missing_shots(again) == missing_shots(original)
 
 
-# --- a recording, by set-up --------------------------------------------------------------------------
+# --- recordings with set-up --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -349,7 +349,7 @@ def heaps(tmp_path_factory):
     """Heaps from spead2, whose first packet is shorter than the others."""
     path = tmp_path_factory.mktemp("heaps") / "spead.h5"
     with Listener("spead", "--out", path, *PATIENT) as listener:
-        spead2_sends(listener.port, size=50_000, heaps=30, immediates=3)
+        send_with_spead2(listener.port, size=50_000, heaps=30, immediates=3)
         listener.end().succeeded()
     recording = Recording(path)
     assert recording.numbers() == list(range(2, 32))

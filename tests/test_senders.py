@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from senders.faults import Faults
-from senders.listen import ExpectedBytes, Listener, free_port, no_drops_but, spead2_sender, spead2_sends
+from senders.listen import ExpectedBytes, Listener, check_drops, free_port, send_with_spead2, spead2_sender
 from senders.spead import Piece, Relay, packet, through_faults
 from senders.spead2_send import heap_data
 
@@ -21,7 +21,7 @@ PATIENT = ("--timeout-ms", 1000 * PATIENCE)
 def record(path, *arguments, **sender):
     """Records what spead2 sends until its stop heap; returns (report, recording)."""
     with Listener("spead", "--out", path, *PATIENT, *arguments) as listener:
-        spead2_sends(listener.port, **sender)
+        send_with_spead2(listener.port, **sender)
         ended = listener.end().succeeded()
     recording = Recording(path)
     balanced(ended, recording)
@@ -130,7 +130,7 @@ def test_a_run_ends_after_its_shots_while_the_sender_continues(tmp_path):
 def test_a_sender_that_stops_early_cuts_the_run_off(tmp_path, asked):
     path = tmp_path / "run.h5"
     with Listener("spead", "--out", path, "--capacity", 10, *asked, *PATIENT) as listener:
-        spead2_sends(listener.port, heaps=3)
+        send_with_spead2(listener.port, heaps=3)
         ended = listener.end().cut_off("sender-stopped")
     assert ended["ended"]["after_shots"] == ended["rows"] == 3, ended
     verify(path)
@@ -147,14 +147,14 @@ def test_counters_match_injected_loss_duplication_and_delay(tmp_path, seed):
     faults = Faults(seed, loss=0.03, duplicate=0.03, reorder=0.03, spare=packets)
     flags = ("--out", path, "--window", 8, *PATIENT)
     with Listener("spead", *flags) as listener, Relay(listener.port, through_faults(faults)) as relay:
-        spead2_sends(relay.port, size=size, heaps=40, packet=whole, groups=1 + seed % 2)
+        send_with_spead2(relay.port, size=size, heaps=40, packet=whole, groups=1 + seed % 2)
         ended = listener.end().succeeded()
     recording = Recording(path)
     oracle = ExpectedBytes(relay.pieces(size), size)
     oracle.check(recording, packets)
     assert ended["packets"] == len(relay.passed), ended
     control = sum(Piece.of(datagram).size != size for datagram in relay.passed)
-    no_drops_but(ended, repeated=oracle.repeated, not_data=control)
+    check_drops(ended, repeated=oracle.repeated, not_data=control)
     if 41 in oracle.shots:  # without it nothing shows that there was a last heap
         assert ended["packets_missing"] == faults.lost, (ended, faults.lost)
     assert ended["shots_complete"] + ended["shots_partial"] == len(oracle.shots)
@@ -172,7 +172,7 @@ def test_loss_while_learning_the_sender_is_reported(tmp_path):
 
     treat.count = 0
     with Listener("spead", "--out", path, *PATIENT) as listener, Relay(listener.port, treat) as relay:
-        spead2_sends(relay.port, size=30_000, heaps=10)
+        send_with_spead2(relay.port, size=30_000, heaps=10)
         ended = listener.end().succeeded()
     oracle = ExpectedBytes(relay.pieces(30_000), 30_000)
     assert oracle.missing(21) == 4
@@ -209,7 +209,7 @@ def pieces(size, most=1432):
     return [(at, data[at : at + most]) for at in range(0, size, most)]
 
 
-# --- unrelated senders -----------------------------------------------------------------------------
+# --- unrelated senders -------------------------------------------------------------------------------
 
 
 def test_unrelated_packets_change_only_the_counters(tmp_path):
@@ -260,7 +260,7 @@ def test_unrelated_packets_change_only_the_counters(tmp_path):
     treat.count = 0
     with unrelated, Listener("spead", "--out", path, *PATIENT) as listener, Relay(listener.port, treat) as relay:
         disturb(listener.port)
-        spead2_sends(relay.port, size=size, heaps=heaps)
+        send_with_spead2(relay.port, size=size, heaps=heaps)
         ended = listener.end().succeeded()
     recording = Recording(path)
     assert ended["shots_complete"] == heaps and ended["shots_partial"] == 0, ended
@@ -274,7 +274,7 @@ def test_unrelated_packets_change_only_the_counters(tmp_path):
     verify(path)
 
 
-# --- what cannot be ----------------------------------------------------------------------------------
+# --- refusals ----------------------------------------------------------------------------------------
 
 
 def refused(*arguments, **options):
@@ -342,7 +342,7 @@ def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
 )
 def test_heaps_that_do_not_fit_the_settings_are_refused(arguments, sender, words):
     with Listener("spead", "--discard", *arguments) as listener:
-        spead2_sends(listener.port, **sender)
+        send_with_spead2(listener.port, **sender)
         line = listener.end_when_drained().refused()
     assert all(word in line for word in words), line
 
@@ -478,11 +478,11 @@ def test_unrelated_senders_do_not_end_the_wait_for_a_sender(tmp_path):
         Listener("spead", "--out", path, "--shots", shots, *PATIENT, json=False) as listener,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unrelated,
     ):
-        said = listener.popen.stderr
-        assert said.readline() == f"listening on 127.0.0.1:{listener.port}\n"
+        messages = listener.popen.stderr
+        assert messages.readline() == f"listening on 127.0.0.1:{listener.port}\n"
         irregular = [(0, 900), (900, 1000), (1900, 1100)]
         send_all(listener.port, [packet(1, size, at, bytes(length)) for at, length in irregular])
-        line = said.readline()
+        line = messages.readline()
         assert "irregular lengths; waiting for other senders" in line, line
         unrelated.connect(("127.0.0.1", listener.port))
         for number in range(110_000):

@@ -12,7 +12,7 @@ import pytest
 from requirements import NETWORK_TOOLS, need_root
 from scapy.utils import RawPcapReader
 from senders.faults import Faults
-from senders.listen import ExpectedBytes, Listener, no_drops_but, spead2_sends
+from senders.listen import ExpectedBytes, Listener, check_drops, send_with_spead2
 from senders.roce import (
     ROCE_PORT,
     Bridge,
@@ -106,7 +106,7 @@ def test_counters_match_exactly_what_scapy_sent(cable, wire, tmp_path, family, s
 
     faults = Faults(seed, loss=0.04, duplicate=0.04, reorder=0.04, corrupt=0.04, spare=sender.packets, damage=damage)
     shots = [list(sender.frames(FIRST + number)) for number in range(40)]
-    frames = faults.of([frame for shot in shots[:-1] for frame in shot]) + shots[-1]
+    frames = faults.apply([frame for shot in shots[:-1] for frame in shot]) + shots[-1]
     with listener(cable, "ud", path, *shape(sender), *keys(sender), "--window", 8, family=family) as recorder:
         wire.send(frames)
         ended = recorder.wait_for_packets(len(frames)).interrupt().succeeded()
@@ -115,7 +115,7 @@ def test_counters_match_exactly_what_scapy_sent(cable, wire, tmp_path, family, s
     recording = Recording(path)
     oracle.check(recording, sender)
     assert ended["packets"] == len(frames), ended
-    no_drops_but(ended, repeated=oracle.repeated, bad_icrc=oracle.damaged)
+    check_drops(ended, repeated=oracle.repeated, bad_icrc=oracle.damaged)
     assert ended["packets_missing"] == faults.lost + faults.corrupted, ended
     doubled = int(recording.tables[0]["duplicate"].sum())
     assert doubled == ended["packet_drops"].get("duplicate", 0), "each must be counted in the row of its shot"
@@ -141,7 +141,7 @@ def test_packets_with_a_wrong_key_or_queue_pair_are_dropped(cable, wire, tmp_pat
         ended = recorder.wait_for_packets(len(frames)).interrupt().succeeded()
     recording = Recording(path)
     assert recording.numbers() == list(range(10)) and ended["shots_complete"] == 10, ended
-    no_drops_but(ended, unknown_stream=2 * 10 * right.packets)
+    check_drops(ended, unknown_stream=2 * 10 * right.packets)
     balanced(ended, recording)
     verify(path)
 
@@ -162,7 +162,7 @@ def test_a_second_sender_with_the_right_keys_is_dropped(cable, wire, tmp_path, f
     ExpectedUdPackets([f for number in range(10) for f in first.frames(number)], (), 0, first.packets).check(
         recording, first
     )
-    no_drops_but(ended, unknown_stream=10 * first.packets)
+    check_drops(ended, unknown_stream=10 * first.packets)
     balanced(ended, recording)
     verify(path)
 
@@ -228,7 +228,7 @@ def test_a_tcpdump_capture_of_spead2_gives_the_same_recording(cable, wire, tmp_p
         try:
             assert "listening on cable" in tcpdump.stderr.readline()
             with listener(cable, "spead", paths[0], port=port) as recorder:
-                spead2_sends(port, host=host, netns=cable.names[0], size=size, packet=8972, heaps=20)
+                send_with_spead2(port, host=host, netns=cable.names[0], size=size, packet=8972, heaps=20)
                 ended = recorder.end().succeeded()
             until(lambda: len(list(RawPcapReader(str(capture)))) >= ended["packets"], what="the whole capture")
         finally:
@@ -336,7 +336,7 @@ def test_a_ring_is_joined_within_a_frame(captured, tmp_path):
     for row, (_, data, stamp, _) in enumerate(written):
         assert np.array_equal(recording.rf[0][row].reshape(-1), data)
         assert recording.tables[0][row]["stamp_tai_ns"] == stamp
-    no_drops_but(ended, before_start=5)
+    check_drops(ended, before_start=5)
     verify(path)
 
 
@@ -349,7 +349,7 @@ def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
         return wrong
 
     faults = Faults(seed, loss=0.03, duplicate=0.03, reorder=0.03, corrupt=0.02, spare=5 * packets, damage=damage)
-    sent = faults.of(frames)
+    sent = faults.apply(frames)
     first = Written(frames[:1]).places[0][0]
     metadata = {end: at for at, (end, *_) in enumerate(Written(frames).ends)}
     assert len(metadata) == len(frames) // packets
@@ -368,7 +368,7 @@ def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
     oracle = ExpectedBytes([(start + number, *rest) for number, *rest in pieces], size)
     oracle.check(recording, packets)
     assert ended["packets"] == len(sent) and ended["icrc"]["bad"] == bad == faults.corrupted, ended
-    no_drops_but(ended, repeated=oracle.repeated, bad_icrc=bad)
+    check_drops(ended, repeated=oracle.repeated, bad_icrc=bad)
     assert ended["packets_missing"] == faults.lost + faults.corrupted == oracle.missing(packets), ended
     for row, (_, _, stamp, _) in enumerate(Written(frames).frames()):
         whole = recording.presence(0)[row][-1]

@@ -27,7 +27,7 @@ class Run(Recorder):
         super().__init__(probe, *flags, *arguments, "--out", self.path)
 
 
-def proven(path, ended):
+def check_valid(path, ended):
     recording = Recording(path)
     balanced(ended, recording)
     assert run("verify", path, "--json").succeeded()["verified"]
@@ -40,7 +40,7 @@ def test_a_fast_enough_drive_loses_nothing(fault_drive, in_flight):
     shots, flags = 320, ("--in-flight", in_flight, "--pool", "16MiB")
     with Probe(*SHAPE) as probe, Run(probe, fault_drive, 240, 300, "--shots", shots, *flags) as recorder:
         ended = recorder.end().succeeded()
-    recording = proven(recorder.path, ended)
+    recording = check_valid(recorder.path, ended)
     assert "sink_busy" not in ended["drops"] and "no_buffer" not in ended["drops"], ended
     # Packets that the machine itself lost on the way are not the drive's fault.
     assert ended["shots_complete"] + ended["shots_partial"] + ended["drops"].get("wire_gap", 0) == shots, ended
@@ -57,7 +57,7 @@ def test_a_slow_drive_stores_what_it_can_and_names_the_rest(fault_drive, in_flig
         progress.wait_for("rows", progress.latest("rows") + 40)
         progress.wait_for("shots_dropped", progress.latest("shots_dropped") + 40)
         ended = recorder.interrupt().succeeded()
-    recording = proven(recorder.path, ended)
+    recording = check_valid(recorder.path, ended)
     assert ended["drops"]["sink_busy"] >= 80, ended
     named = Counter()
     for _, cause, _, count in recording.losses:

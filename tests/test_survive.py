@@ -61,7 +61,7 @@ def from_the_beginning(silent):
     """Starts them with the first test, so that they have finished when their own tests come."""
 
 
-def all_good(recording, rows_with_faults=()):
+def check_complete(recording, rows_with_faults=()):
     """Checks that no row lacks a packet, and that every value is right."""
     for link in range(len(recording.links)):
         missing = {shot for shot, _ in recording.missing(link)}
@@ -124,7 +124,7 @@ def test_an_interrupted_recorder_stores_everything_received(tmp_path, number):
     recording = Recording(path)
     assert recording.numbers() == list(range(report["next_shot"]))
     balanced(ended, recording)
-    all_good(recording)
+    check_complete(recording)
     verify(path)
     assert path.stat().st_size < 1.2 * len(recording.numbers()) * 2 * SLOT + (4 << 20), "unused space was not released"
 
@@ -181,7 +181,7 @@ def test_a_new_recorder_takes_over_from_a_killed_one(tmp_path):
     assert ended["shots_complete"] == 100 and not ended["drops"], ended
     recording = Recording(second)
     assert recording.numbers()[0] > Recording(first).numbers()[-1]
-    all_good(recording)
+    check_complete(recording)
     verify(second)
     verify(first, finished=False)
 
@@ -503,7 +503,7 @@ def test_a_second_sender_changes_only_the_counters(tmp_path):
                 forger.raw(random_bytes(30))
                 forger.raw(random_bytes(number % 16))
                 forger.raw(b"")
-        ended = behind_the_last(path, recorder)
+        ended = interrupt_when_drained(path, recorder)
     assert ended["shots_sent"] == ended["shots_complete"] and not ended["drops"], ended
     assert ended["packets"] == ended["shots_sent"] * PACKETS + 12 * rounds, "every foreign packet must be counted"
     drops = ended["packet_drops"]
@@ -512,11 +512,11 @@ def test_a_second_sender_changes_only_the_counters(tmp_path):
     assert set(drops) == {"unknown_stream", "bad_icrc", "malformed"}, drops
     recording = Recording(path)
     balanced(ended, recording)
-    all_good(recording)
+    check_complete(recording)
     verify(path)
 
 
-def behind_the_last(path, recorder):
+def interrupt_when_drained(path, recorder):
     """Interrupts a recorder when it has read what is in its socket now, so that later shots are in the file."""
     wait_for_rows(path, visible(path) + 40)
     return recorder.interrupt().succeeded()
@@ -535,11 +535,11 @@ def test_plain_udp_from_a_second_sender_changes_only_counters(tmp_path):
                     forger.plain(stream, number, 0, shot_bytes=BYTES)
                 forger.raw(b"SHPK" + bytes(number % 28))
                 forger.raw(b"")
-        ended = behind_the_last(path, recorder)
+        ended = interrupt_when_drained(path, recorder)
     assert ended["shots_complete"] == ended["shots_sent"] and not ended["drops"], ended
     assert ended["packets"] == ended["shots_sent"] * PACKETS + 5 * rounds
     assert ended["packet_drops"] == {"unknown_stream": 3 * rounds, "malformed": 2 * rounds}, ended
-    all_good(Recording(path))
+    check_complete(Recording(path))
     verify(path)
 
 

@@ -113,14 +113,14 @@ def test_lost_triggers_are_counted_and_never_retransmitted(wait):
         return len(sent) not in (3, 25)  # one of them during the warm-up
 
     with Probe() as target, Relay(target, on_request=lose) as between:
-        (point,), said = measure(between, "--samples", 125, "--framing", "ud", "--wait", wait)
+        (point,), messages = measure(between, "--samples", 125, "--framing", "ud", "--wait", wait)
         report = target.report()
     accounted(point)
     assert len(set(sent)) == len(sent) == point["triggers"] == COUNT + WARM_UP, "each must be sent once"
     assert point["unanswered"] == 2 and point["complete"] == report["next_shot"] == COUNT + WARM_UP - 2, point
     assert point["complete_us"]["count"] == COUNT - 1 and point["packets_missing"] == 0
     assert report["pace"]["missed"] == 2, "the probe must see the skipped numbers"
-    assert "2 triggers brought neither an answer nor a shot" in said, said
+    assert "2 triggers brought neither an answer nor a shot" in messages, messages
 
 
 def test_lost_answers_are_counted_apart_from_lost_triggers():
@@ -133,10 +133,10 @@ def test_lost_answers_are_counted_apart_from_lost_triggers():
         return True
 
     with Probe() as target, Relay(target, on_reply=lose) as between:
-        (point,), said = measure(between, "--samples", 125, "--framing", "ud", "--wait", "sleep")
+        (point,), messages = measure(between, "--samples", 125, "--framing", "ud", "--wait", "sleep")
     accounted(point)
     assert point["answers_lost"] == 2 and point["complete"] == point["triggers"], point
-    assert "2 triggers were not answered, but their shots came" in said
+    assert "2 triggers were not answered, but their shots came" in messages
 
 
 def test_commands_with_lost_answers_are_counted():
@@ -157,26 +157,26 @@ def test_commands_with_lost_answers_are_counted():
 @pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
 def test_shots_with_lost_packets_are_not_timed(framing):
     with Probe("--loss", 0.02, "--seed", 5) as target:
-        (point,), said = measure(target, "--samples", 125, "--framing", framing, "--wait", "sleep")
+        (point,), messages = measure(target, "--samples", 125, "--framing", framing, "--wait", "sleep")
         report = target.report()
     accounted(point)
     lost = report["links"][0]["faults"]["lost"]
     assert lost > 0 and point["packets_missing"] == lost, (point, report)
     assert point["partial"] > 0 and point["triggers"] == report["next_shot"] == COUNT + WARM_UP
     assert point["complete"] == point["triggers"] - point["partial"] - point["shots_lost"]
-    assert "triggers brought shots that lack packets" in said
+    assert "triggers brought shots that lack packets" in messages
 
 
 def test_lost_shots_are_counted_apart_from_lost_triggers():
     # One packet a shot: a lost packet is a lost shot.
     with Probe("--loss", 0.1, "--seed", 7) as target:
-        (point,), said = measure(target, "--samples", 20, "--framing", "ud", "--wait", "sleep")
+        (point,), messages = measure(target, "--samples", 20, "--framing", "ud", "--wait", "sleep")
         report = target.report()
     accounted(point)
     assert point["packets_per_shot"] == 1
     assert point["shots_lost"] == report["links"][0]["faults"]["lost"] > 0, (point, report)
     assert point["complete"] == point["triggers"] - point["shots_lost"]
-    assert "triggers were accepted, but no shot came" in said
+    assert "triggers were accepted, but no shot came" in messages
 
 
 def test_a_recording_probe_is_used_only_with_take_over(tmp_path):

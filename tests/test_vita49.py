@@ -23,25 +23,25 @@ def test_tshark_decodes_data_and_context_packets_as_encoded(tmp_path):
     ran = subprocess.run([EXAMPLE], check=True, capture_output=True, text=True, timeout=PATIENCE)
     lines = ran.stdout.splitlines()
     assert len(lines) == PACKETS
-    packets, meant = zip(*(line.split(" ", 1) for line in lines), strict=True)
-    meant = [dict(field.split("=") for field in said.split()) for said in meant]
+    packets, expected = zip(*(line.split(" ", 1) for line in lines), strict=True)
+    expected = [dict(field.split("=") for field in encoded.split()) for encoded in expected]
     capture = tmp_path / "vita49.pcap"
     frames = [IP(dst="127.0.0.1") / UDP(sport=PORT, dport=PORT) / bytes.fromhex(packet) for packet in packets]
     wrpcap(str(capture), frames)
 
-    names = sorted({name for said in meant for name in said} | {"_ws.malformed"})
+    names = sorted({name for encoded in expected for name in encoded} | {"_ws.malformed"})
     command = ["tshark", "-r", capture, "-d", f"udp.port=={PORT},vrt", "-T", "fields", "-E", "separator=|"]
     command += [word for name in names for word in ("-e", name)]
     out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout.splitlines()
     assert len(out) == PACKETS
-    for line, said in zip(out, meant, strict=True):
+    for line, encoded in zip(out, expected, strict=True):
         read = {name: value for name, value in zip(names, line.split("|"), strict=True) if value}
         assert "_ws.malformed" not in read, line
-        for name, value in said.items():
-            assert number(read.get(name)) == number(value), (name, read, said)
+        for name, value in encoded.items():
+            assert number(read.get(name)) == number(value), (name, read, encoded)
         # No other field may be present, except those that a kind always has.
-        if said["vrt.type"] != "4":
-            assert set(read) == set(said), (read, said)
+        if encoded["vrt.type"] != "4":
+            assert set(read) == set(encoded), (read, encoded)
 
 
 def number(text):

@@ -242,7 +242,7 @@ def test_every_sample_of_the_emulated_digitizer_is_recorded(tmp_path, payload):
         assert np.array_equal(np.load(out)[0], noise[skipped])
 
 
-# --- as captures, and sent again ---------------------------------------------------------------------
+# --- captures and replays ----------------------------------------------------------------------------
 
 
 def payloads(capture):
@@ -285,7 +285,7 @@ def test_a_vita49_stream_is_recorded_as_a_capture(tmp_path):
     assert all(everything[stamp] == data for stamp, data in found.items())
 
 
-def five_blocks_at_once(*arguments):
+def record_burst_of_five_blocks(*arguments):
     """Returns the outcome of a run that receives five blocks while its process is stopped."""
     with Listener("vita49", *arguments, *PATIENT, "--pool", "64MiB") as listener:
         sender = Sender(listener)
@@ -301,7 +301,7 @@ def five_blocks_at_once(*arguments):
 )
 def test_a_burst_of_shots_does_not_exceed_the_requested_count(tmp_path, flags):
     path, *flags = tmp_path / flags[0], *flags[1:]
-    ended = five_blocks_at_once("--out", path, "--shots", 2, *flags).succeeded()
+    ended = record_burst_of_five_blocks("--out", path, "--shots", 2, *flags).succeeded()
     assert ended["shots_recorded"] == ended["rows"] == 2, ended
     assert ended["ended"]["cause"] == "shots" and not ended["ended"]["early"], ended
     # Shots that had arrived after them by then are named.
@@ -311,7 +311,7 @@ def test_a_burst_of_shots_does_not_exceed_the_requested_count(tmp_path, flags):
 
 
 def test_a_burst_of_shots_beyond_the_capacity_fills_the_file(tmp_path):
-    ended = five_blocks_at_once("--out", tmp_path / "run.h5", "--shots", 3, "--capacity", 2).cut_off("full")
+    ended = record_burst_of_five_blocks("--out", tmp_path / "run.h5", "--shots", 3, "--capacity", 2).cut_off("full")
     assert ended["shots_recorded"] == ended["rows"] == 2 and set(ended["drops"]) == {"sink_full"}, ended
     assert ended["ended"]["shots_without_room"] == ended["ended"]["after_shots"] - 2, ended
     balanced(ended, Recording(tmp_path / "run.h5"))
@@ -340,8 +340,8 @@ def test_a_vita49_replay_sends_samples_with_their_stamps(tmp_path):
     settings = ("--samples", BLOCK, "--sample-rate-hz", RATE)
     with Listener("vita49", "--out", again, *settings, *PATIENT, "--pool", "64MiB") as listener:
         to = ("--to", f"127.0.0.1:{listener.port}", "--rate-hz", 200, "--loop", 3)
-        said = run("replay", tmp_path / "run.h5", *to, "--json")
-        assert said.code == 0 and "--sample-rate-hz" in said.stderr, said.stderr
+        outcome = run("replay", tmp_path / "run.h5", *to, "--json")
+        assert outcome.code == 0 and "--sample-rate-hz" in outcome.stderr, outcome.stderr
         until(lambda: stamp(again) > 0, what="a shot in the file")
         listener.signal(signal.SIGINT)
         listener.end().succeeded()
@@ -364,5 +364,5 @@ def shots_of(path):
 def test_only_a_vita49_recording_is_replayed_as_vita49(tmp_path):
     np.save(tmp_path / "rf.npy", np.zeros((3, 64, 2), np.int16))
     run("import", tmp_path / "rf.npy", tmp_path / "run.h5", "--rate-hz", RATE, "--json").succeeded()
-    said = run("replay", tmp_path / "run.h5", "--to", "127.0.0.1:9", "--framing", "vita49", "--max").refused()
-    assert "cannot be sent as vita49" in said, said
+    outcome = run("replay", tmp_path / "run.h5", "--to", "127.0.0.1:9", "--framing", "vita49", "--max").refused()
+    assert "cannot be sent as vita49" in outcome, outcome

@@ -21,8 +21,8 @@ def near(cable, v4):
 
 def received(cable):
     """Returns the frames received at the receiver's end of the cable, coalesced ones counted once."""
-    said = command("ip", "-n", cable.names[1], "-json", "-statistics", "link", "show", "dev", "cable")
-    return json.loads(said)[0]["stats64"]["rx"]["packets"]
+    message = command("ip", "-n", cable.names[1], "-json", "-statistics", "link", "show", "dev", "cable")
+    return json.loads(message)[0]["stats64"]["rx"]["packets"]
 
 
 # Each path over both address families and with each framing that differs there.
@@ -93,7 +93,7 @@ def test_a_killed_recorder_leaves_a_usable_interface(tmp_path, cable):
 
 
 @pytest.mark.parametrize(
-    ("way", "said"),
+    ("way", "message"),
     [
         ("xdp:eth77", "ip link lists"),
         ("xdp:cable,queues=77", "queue 77 of cable"),
@@ -101,11 +101,11 @@ def test_a_killed_recorder_leaves_a_usable_interface(tmp_path, cable):
         ("packet:eth77", "the interface must be up"),
     ],
 )
-def test_an_unusable_interface_is_refused_with_a_remedy(tmp_path, cable, way, said):
+def test_an_unusable_interface_is_refused_with_a_remedy(tmp_path, cable, way, message):
     path = tmp_path / "run.h5"
     flags = ("--samples", 100, "--shots", 10, "--transport", way, "--out", path)
     with Probe(listen=near(cable, True), netns=cable.names[0]) as probe:
-        assert said in record(probe, *flags, bind=far(cable, True), netns=cable.names[1]).refused()
+        assert message in record(probe, *flags, bind=far(cable, True), netns=cable.names[1]).refused()
     assert not path.exists()
 
 

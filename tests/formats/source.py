@@ -40,7 +40,7 @@ class Source(Recording):
         mask[self.tables[link]["state"] == 0] = True
         return mask.reshape(-1, self.samples, self.channels)
 
-    def every(self, link):
+    def iterate_shots(self, link):
         """Yields (number, stamp, samples, missing, state) of every row."""
         mask, table = self.missing_mask(link), self.tables[link]
         for row, number in enumerate(self.numbers(link)):
@@ -50,7 +50,7 @@ class Source(Recording):
         """Returns number -> (samples, missing) over all links; a link without the shot is missing entirely."""
         out = {}
         for link in range(len(self.links)):
-            for number, _, samples, missing, _ in self.every(link):
+            for number, _, samples, missing, _ in self.iterate_shots(link):
                 nothing = np.zeros((self.samples, self.channels * len(self.links)), np.int16)
                 both, lack = out.setdefault(number, (nothing, np.ones_like(nothing, bool)))
                 part = np.s_[:, link * self.channels : (link + 1) * self.channels]

@@ -37,15 +37,15 @@ class Faults:
             out = [self.damage(packet, self.random)]
         else:
             out = [packet]
-        out += [late for due, late in self.waiting if due <= self.count]
-        self.waiting = [(due, late) for due, late in self.waiting if due > self.count]
+        out += [late for when, late in self.waiting if when <= self.count]
+        self.waiting = [(when, late) for when, late in self.waiting if when > self.count]
         return out
 
-    def rest(self):
+    def drain(self):
         """Returns the packets that are still delayed."""
         waiting, self.waiting = self.waiting, []
         return [late for _, late in waiting]
 
-    def of(self, packets):
+    def apply(self, packets):
         """Returns all packets that arrive of these packets."""
-        return [onward for packet in packets for onward in self(packet)] + self.rest()
+        return [onward for packet in packets for onward in self(packet)] + self.drain()

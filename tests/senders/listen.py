@@ -72,12 +72,12 @@ def spead2_sender(port, host="127.0.0.1", netns=None, **wanted):
         process.communicate()
 
 
-def spead2_sends(port, host="127.0.0.1", netns=None, **wanted):
+def send_with_spead2(port, host="127.0.0.1", netns=None, **wanted):
     """Sends with spead2 until everything is sent."""
     if netns:
         with spead2_sender(port, host, netns, **wanted) as process:
-            said, errors = process.communicate(timeout=PATIENCE)
-            assert said == "sent\n", errors
+            output, errors = process.communicate(timeout=PATIENCE)
+            assert output == "sent\n", errors
         return
     if not spead2_server:
         spead2_server.append(subprocess.Popen(SPEAD2, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
@@ -130,7 +130,7 @@ class ExpectedBytes:
             assert bool(entry["record_good"]) == (len(self.shots[number]) == packets), entry
 
 
-def no_drops_but(ended, **expected):
+def check_drops(ended, **expected):
     """Checks the dropped packets cause by cause."""
     drops = dict(ended["packet_drops"])
     assert set(drops) <= set(CAUSES), drops

@@ -23,15 +23,15 @@ class Piece:
         magic, version, id_bytes, address_bytes, _, items = struct.unpack_from(">BBBBHH", datagram)
         assert (magic, version, id_bytes + address_bytes) == (0x53, 4, 8)
         bits = 8 * address_bytes
-        said, control = {}, False
+        fields, control = {}, False
         for item in struct.unpack_from(f">{items}Q", datagram, 8):
             number, value = (item & ~(1 << 63)) >> bits, item & ((1 << bits) - 1)
             control |= number in (DESCRIPTOR, STREAM_CONTROL)
             if item >> 63:
-                said[number] = value
+                fields[number] = value
         data = datagram[8 + 8 * items :]
-        assert said[PAYLOAD_LENGTH] == len(data)
-        return cls(said[HEAP_COUNTER], said[HEAP_SIZE], said[HEAP_OFFSET], data, control)
+        assert fields[PAYLOAD_LENGTH] == len(data)
+        return cls(fields[HEAP_COUNTER], fields[HEAP_SIZE], fields[HEAP_OFFSET], data, control)
 
 
 def packet(heap, size, offset, data, flavour=48, items=()):
@@ -46,7 +46,7 @@ def through_faults(faults):
     """Returns a treatment that applies faults to data; descriptors and stop heaps pass, after all earlier packets."""
 
     def treat(datagram):
-        return [*faults.rest(), datagram] if Piece.of(datagram).control else faults(datagram)
+        return [*faults.drain(), datagram] if Piece.of(datagram).control else faults(datagram)
 
     return treat
 

@@ -77,14 +77,14 @@ def send(host, port, **wanted):
 
 
 def send_and_leave(wanted):
-    said = "not sent"
+    status = "not sent"
     try:
         send(**json.loads(wanted))
-        said = "sent"
+        status = "sent"
     finally:
-        if said != "sent":
+        if status != "sent":
             traceback.print_exc()
-        print(said, flush=True)
+        print(status, flush=True)
         os._exit(0)
 
 
