@@ -46,7 +46,7 @@ class Carrier:
                 return "xdp" in command("ip", "-n", self.netns[0], "link", "show", "cable")
             return f":{int(self.to.rsplit(':', 1)[1]):04X} " in Path("/proc/net/udp").read_text()
 
-        until(listens, what="what carries packets")
+        until(listens, what="the transport of the receiver")
 
 
 def udp():

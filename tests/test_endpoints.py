@@ -222,7 +222,10 @@ def test_a_shared_memory_target_has_an_owner_only_socket(tmp_path):
         assert "token" in run("perf", "read", *flags, *wrong).refused()
         long = ("--transport", "shm", "--size", "4K", "--seconds", 1000, "--to", path, "--token", target.token)
         with Process("perf", "write", *long) as victim:
-            until(lambda: any(report["control"]["welcomed"] == 3 for report in target.reports()), what="its connection")
+            until(
+                lambda: any(report["control"]["welcomed"] == 3 for report in target.reports()),
+                what="the connection to the target",
+            )
             victim.signal(signal.SIGKILL)
         assert perf(target, "write", *flags).succeeded()["operations"] > 0
         report = target.end_report()

@@ -415,7 +415,7 @@ def test_a_ring_killed_while_a_part_is_reused_is_recovered(tmp_path, lap):
         # A part exists for some tenths of a second: a late look finds a later one.
         until(lambda: max(map(part_number, tmp_path.glob("run-*.h5")), default=0) >= 8 + lap, what="the second lap")
         # From the removal of the old name until the file has the new one.
-        until(lambda: not list(tmp_path.glob(".run-*.new")), what="a moment between")
+        until(lambda: not list(tmp_path.glob(".run-*.new")), what="the end of the reuse in progress")
         end = time.monotonic() + PATIENCE
         while not list(tmp_path.glob(".run-*.new")):
             assert time.monotonic() < end, "no part was reused"
@@ -488,7 +488,7 @@ def test_flag_triggers_record_exactly_the_configured_window(tmp_path, roll):
 
 def test_a_signal_records_the_pre_trigger_shots(tmp_path):
     path = tmp_path / "run.h5"
-    # All shots are within the minute before and the minute after the signal.
+    # All shots lie within the windows before and after the signal.
     flags = [*TINY, "--rate-hz", 100, "--capacity", 10_000, "--pre-trigger", 50, "--post-trigger", 50]
     flags += ["--progress", "--pool", "64MiB", "--out", path]
     with Probe() as probe, Recorder(probe, *flags) as recorder:

@@ -194,7 +194,7 @@ def test_a_stopped_recorder_names_the_shots_it_missed(tmp_path):
         recorder.signal(signal.SIGSTOP)
         # The buffer holds some hundreds of packets, and 800 shots of two links have 6400.
         awake = next_shot(probe)
-        until(lambda: next_shot(probe) > awake + 800, what="shots that the recorder sleeps through")
+        until(lambda: next_shot(probe) > awake + 800, what="shots sent while the recorder is stopped")
         recorder.signal(signal.SIGCONT)
         wait_for_rows(path, visible(path) + 100)
         ended = recorder.interrupt().succeeded()

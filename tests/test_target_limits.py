@@ -183,7 +183,8 @@ def test_initiator_memory_is_limited_and_returned(offer):
                 assert "8388608 bytes of all" in sum_refusal["words"], sum_refusal
                 assert "larger --memory" in sum_refusal["words"], sum_refusal
             until(
-                lambda: (report := target.reports()[-1:]) and not report[0]["memory"]["held_bytes"], what="its return"
+                lambda: (report := target.reports()[-1:]) and not report[0]["memory"]["held_bytes"],
+                what="the return of the memory",
             )
         assert target.end_report()["memory"]["refused"] == 4
 
@@ -226,7 +227,7 @@ def test_a_target_with_unread_reports_serves_and_ends():
     words = [word for n in range(9) for word in ("--region", f"{n}{'a' * 60}=4K")]
     words += ["--bind", "127.0.0.1:0", "--listen", "127.0.0.1:0"]
     with Process("target", *words, "--every", 0.01, "--seconds", 1, pipesize=4096) as target:
-        until(lambda: target.popen.poll() is not None, what="its end")
+        until(lambda: target.popen.poll() is not None, what="the end of the target")
         assert "balance" in target.popen.stdout.read()
 
 

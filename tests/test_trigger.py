@@ -204,7 +204,7 @@ def test_an_interrupted_measurement_reports_and_stops_the_probe():
         flags = ["--samples", 125, "--framing", "ud", "--wait", "sleep", "--count", 1000]
         # Commands come first: seconds of them have passed when the first shot arrives.
         with Process("trigger", "--probe", target.address, "--json", *flags) as process:
-            until(lambda: status()["next_shot"] > 2 * WARM_UP, what="shots that count")
+            until(lambda: status()["next_shot"] > 2 * WARM_UP, what="timed shots")
             process.signal(signal.SIGINT)
             end = process.end()
         assert not status()["running"]
