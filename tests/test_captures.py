@@ -17,7 +17,7 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 from scapy.utils import PcapNgWriter, PcapReader, PcapWriter
 from senders.listen import Listener, free_port
-from test_replay import CAPTURES, PATIENT, SMALL, check_same, of_probe, sent
+from test_replay import CAPTURES, LONG_TIMEOUT, SMALL, check_same, of_probe, sent
 
 from common import PATIENCE, Probe, Recorder, Recording, balanced, record, run, until
 
@@ -231,7 +231,7 @@ def scapy_seals(path):
 def test_wireshark_scapy_and_replay_read_a_recorded_capture(loopback_netns, tmp_path, framing):
     capture, again = tmp_path / "run.pcapng", tmp_path / "again.h5"
     with Probe(*SMALL, "--pace", "500hz", "--loss", 0.02, "--seed", 5, netns=loopback_netns) as probe:
-        flags = ("--samples", 700, "--shots", 40, "--framing", framing, *PATIENT)
+        flags = ("--samples", 700, "--shots", 40, "--framing", framing, *LONG_TIMEOUT)
         # The port by which other programs recognise RoCE.
         bind = "[::1]:47911" if framing == "udp" else "[::1]:4791"
         ended = record(probe, *flags, "--out", capture, bind=bind, netns=loopback_netns).succeeded()
@@ -251,7 +251,7 @@ def test_wireshark_scapy_and_replay_read_a_recorded_capture(loopback_netns, tmp_
     # The first of the two links: their queue pairs are random, so they are not adjacent.
     flow = min(inspected["flows"], key=lambda flow: flow.get("stream", flow["source"]))
     keys = ("--queue-pair", flow["dest_qp"], "--q-key", 0x11111111) if framing == "ud" else ()
-    shape = ("--channels", 16, "--samples", 700, "--progress", *PATIENT)
+    shape = ("--channels", 16, "--samples", 700, "--progress", *LONG_TIMEOUT)
     with Listener(framing, "--out", again, *shape, *keys) as recorder:
         assert sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)["datagrams"] == ended["packets"]
         report = recorder.wait_for_packets(ended["packets"]).interrupt().succeeded()
@@ -282,7 +282,18 @@ def test_an_exported_capture_replays_to_the_same_recording(holes, tmp_path):
     (_, recording, capture), again = holes, tmp_path / "again.h5"
     packets = packets_of(recording)
     assert scapy_seals(capture) == packets
-    shape = ("--links", 2, "--channels", 16, "--samples", 700, "--sample-rate-hz", 40_000_000, "--progress", *PATIENT)
+    shape = (
+        "--links",
+        2,
+        "--channels",
+        16,
+        "--samples",
+        700,
+        "--sample-rate-hz",
+        40_000_000,
+        "--progress",
+        *LONG_TIMEOUT,
+    )
     keys = ("--queue-pair", 0x100, "--q-key", 0x11111111)
     with Listener("ud", "--out", again, *shape, *keys) as recorder:
         sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)
@@ -293,7 +304,7 @@ def test_an_exported_capture_replays_to_the_same_recording(holes, tmp_path):
 def test_interface_statistics_count_received_and_dropped_packets(tmp_path):
     capture = tmp_path / "run.pcapng"
     with Probe(*SMALL, "--pace", "500hz", "--loss", 0.02, "--corrupt", 0.02, "--seed", 5) as probe:
-        flags = ("--samples", 700, "--shots", 100, *PATIENT, "--out", capture)
+        flags = ("--samples", 700, "--shots", 100, *LONG_TIMEOUT, "--out", capture)
         ended = record(probe, *flags).succeeded()
     blocks = list(blocks_of(capture))
     assert [kind for kind, _ in blocks[:3]] == [0x0A0D0D0A, 1, 1]
@@ -338,7 +349,7 @@ def options_of(data):
 
 def test_a_killed_recorder_leaves_a_readable_capture(tmp_path):
     capture = tmp_path / "run.pcapng"
-    flags = ("--samples", 700, "--out", capture, *PATIENT)
+    flags = ("--samples", 700, "--out", capture, *LONG_TIMEOUT)
     with Probe(*SMALL, "--pace", "500hz") as probe, Recorder(probe, *flags) as recorder:
         until(lambda: capture.exists() and capture.stat().st_size > 3_000_000, what="some megabytes")
         recorder.signal(signal.SIGKILL)
@@ -355,7 +366,7 @@ def test_capture_addresses_are_those_of_the_sockets(loopback_netns, tmp_path):
     for host, bind in (("127.0.0.1", "127.0.0.2"), ("[::1]", "[::1]")):
         capture = tmp_path / f"run{len(host)}.pcapng"
         with Probe(*SMALL, "--pace", "500hz", listen=f"{host}:0", netns=loopback_netns) as probe:
-            flags = ("--samples", 700, "--shots", 10, "--out", capture, *PATIENT)
+            flags = ("--samples", 700, "--shots", 10, "--out", capture, *LONG_TIMEOUT)
             ended = record(probe, *flags, bind=f"{bind}:4791", netns=loopback_netns).succeeded()
         assert scapy_seals(capture) == ended["packets"]
         flows = run("inspect", capture, "--json").succeeded()["flows"]
@@ -366,7 +377,7 @@ def test_capture_addresses_are_those_of_the_sockets(loopback_netns, tmp_path):
 def test_a_full_disk_leaves_whole_capture_blocks_and_an_error(drive, tmp_path):
     capture = drive(4) / "run.pcapng"
     with Probe(*SMALL, "--pace", "2000hz") as probe:
-        flags = ("--samples", 700, "--shots", 2000, "--out", capture, *PATIENT)
+        flags = ("--samples", 700, "--shots", 2000, "--out", capture, *LONG_TIMEOUT)
         end = record(probe, *flags)
     ended = end.cut_off("recorder-failed")
     assert ended["shots_complete"] + ended["drops"]["sink_error"] == ended["shots_sent"], ended

@@ -32,7 +32,7 @@ ULTRASOUND = ROOT.parent / "shared" / "data" / "ultrasound"
 SAMPLES = 500
 # So slow that no socket overflows, and small enough for the pool: only injected losses occur.
 SLOW = ("--gbps", "0.2", "--samples", SAMPLES)
-CALM = ("--timeout-ms", 60_000)
+LONG_TIMEOUT = ("--timeout-ms", 60_000)
 FEW_BITS = ("--bits", 6)  # noise in which half of a sample's bits are equal
 WHOLE_RUN = 0xFFFFFFFF
 BITSHUFFLE, NBIT = 32008, 5
@@ -65,7 +65,7 @@ def totals(path):
 def test_h5py_with_hdf5plugin_reads_every_sample_of_two_links(tmp_path, codec, packing):
     path = tmp_path / "run.h5"
     with Probe(*FEW_BITS, *packing) as probe:
-        ended = record(probe, "--shots", 40, *SLOW, *CALM, "--out", path, "--compress", codec).succeeded()
+        ended = record(probe, "--shots", 40, *SLOW, *LONG_TIMEOUT, "--out", path, "--compress", codec).succeeded()
     assert ended["shots_complete"] == 80 and not ended["drops"], ended
     with h5py.File(path) as file:
         plist = file["rf"].id.get_create_plist()
@@ -93,7 +93,7 @@ def test_h5py_with_hdf5plugin_reads_every_sample_of_two_links(tmp_path, codec, p
 @pytest.mark.parametrize("codec", ZSTD)
 def test_odd_sized_noise_without_set_up_is_stored_exactly(tmp_path, codec):
     path, size, heaps = tmp_path / "run.h5", 100_003, 12
-    with Listener("spead", "--out", path, *CALM, "--compress", codec) as listener:
+    with Listener("spead", "--out", path, *LONG_TIMEOUT, "--compress", codec) as listener:
         send_with_spead2(listener.port, size=size, heaps=heaps)
         ended = listener.end().succeeded()
     assert ended["shots_complete"] == heaps, ended
@@ -126,7 +126,19 @@ def test_real_ultrasound_data_shrinks_and_reads_back(tmp_path):
     for codec in ["none", *CODECS]:
         files[codec] = tmp_path / f"{codec}.h5"
         with Probe("--input", source) as probe:
-            flags = ["--shots", 8, "--samples", 1400, "--gbps", 0.3, *CALM, "--out", files[codec], "--compress", codec]
+            flags = [
+                "--shots",
+                8,
+                "--samples",
+                1400,
+                "--gbps",
+                0.3,
+                *LONG_TIMEOUT,
+                "--out",
+                files[codec],
+                "--compress",
+                codec,
+            ]
             record(probe, *flags).succeeded()
     plain = Recording(files["none"])
     for codec in CODECS:
@@ -145,7 +157,7 @@ def test_real_ultrasound_data_shrinks_and_reads_back(tmp_path):
 def test_incompressible_noise_is_stored_uncompressed(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
-        record(probe, "--shots", 20, *SLOW, *CALM, "--out", path, "--compress", "lz4").succeeded()
+        record(probe, "--shots", 20, *SLOW, *LONG_TIMEOUT, "--out", path, "--compress", "lz4").succeeded()
     assert set(masks(path)) == {RAW}
     check_samples(Recording(path))
     verify(path)
@@ -154,7 +166,7 @@ def test_incompressible_noise_is_stored_uncompressed(tmp_path):
 def test_without_threads_every_shot_is_stored_and_counted_raw(tmp_path):
     path = tmp_path / "run.h5"
     with Probe(*FEW_BITS) as probe:
-        flags = ["--shots", 20, *SLOW, *CALM, "--out", path, "--compress", "zstd", "--compress-threads", 0]
+        flags = ["--shots", 20, *SLOW, *LONG_TIMEOUT, "--out", path, "--compress", "zstd", "--compress-threads", 0]
         ended = record(probe, *flags).succeeded()
     assert ended["shots_complete"] == 40 and ended["chunks"]["uncompressed"] == 40, ended
     assert set(masks(path)) == {RAW}
@@ -165,7 +177,7 @@ def test_a_slow_codec_loses_no_shot_and_all_chunks_read_back(tmp_path):
     """Runs one thread at a level that takes a tenth of a second for a shot: most shots are stored raw."""
     path = tmp_path / "run.h5"
     with Probe(*FEW_BITS) as probe:
-        flags = ["--compress", "zstd", "--compress-level", 22, "--compress-threads", 1, *CALM]
+        flags = ["--compress", "zstd", "--compress-level", 22, "--compress-threads", 1, *LONG_TIMEOUT]
         # Much faster than the codec can be, into a pool that holds all shots.
         flags += ["--gbps", 2, "--samples", SAMPLES, "--pool", "128MiB"]
         ended = record(probe, "--shots", 100, "--out", path, *flags).succeeded()
@@ -185,7 +197,19 @@ def test_a_slow_codec_loses_no_shot_and_all_chunks_read_back(tmp_path):
 @pytest.mark.parametrize("durable", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_killed_recorder_leaves_a_valid_compressed_file(tmp_path, durable):
     path = tmp_path / "run.h5"
-    flags = ["--rate-hz", 200, "--samples", SAMPLES, *CALM, "--capacity", 2000, "--out", path, "--compress", "lz4"]
+    flags = [
+        "--rate-hz",
+        200,
+        "--samples",
+        SAMPLES,
+        *LONG_TIMEOUT,
+        "--capacity",
+        2000,
+        "--out",
+        path,
+        "--compress",
+        "lz4",
+    ]
     with Probe(*FEW_BITS) as probe, Recorder(probe, *flags, *["--durable"] * durable) as recorder:
         wait_for_rows(path, 20)
         assert run("verify", path, "--json").succeeded()["verified"], "a reader may open the file at any time"

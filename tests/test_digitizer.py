@@ -20,7 +20,7 @@ SMALL = ("--decimation", 1, "--sample-rate", RATE, "--block", 4 * SAMPLES, "--di
 BLOCKS = 30
 # Unlimited, at the rate of the link: none is lost because the board was full.
 ENDLESS = (*SMALL, "--rate", "max", "--link-rate", 7e7)
-PATIENT = ("--timeout-ms", 60_000)
+LONG_TIMEOUT = ("--timeout-ms", 60_000)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def carrier(request, tmp_path):
 
 
 class Receiver(Process):
-    def __init__(self, carrier, *arguments, patience=PATIENT, pool="64MiB"):
+    def __init__(self, carrier, *arguments, patience=LONG_TIMEOUT, pool="64MiB"):
         listen = ("--listen", carrier.to, "--framing", "digitizer", *patience, "--pool", pool)
         super().__init__("record", "--json", *carrier.receiver, *listen, *arguments, netns=carrier.netns[0])
 
@@ -239,7 +239,7 @@ def test_a_drive_stall_longer_than_the_idle_time_ends_no_run(tmp_path, order):
     with FaultDrive(path.parent) as drive:
         # The packets in flight make the recorder wait for the drive; the pool holds a part of the blocks.
         flags = ("--out", path, *order, "--policy", "block", "--capacity", 1000, "--in-flight", 1)
-        with Receiver(carrier, *flags, patience=(*PATIENT, "--idle-s", 3), pool="4MiB") as receiver:
+        with Receiver(carrier, *flags, patience=(*LONG_TIMEOUT, "--idle-s", 3), pool="4MiB") as receiver:
             carrier.until_listening(receiver)
             with emulate(carrier, *SMALL, "--rate", "max", "--blocks", 1000) as sender:
                 until(lambda: drive.counts()[0] > 50, what="blocks on the drive")

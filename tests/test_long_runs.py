@@ -34,11 +34,11 @@ from common import (
     verify,
 )
 
-CALM = ("--timeout-ms", 60_000)  # no shot times out because its probe had no processor
-SHORT = ("--samples", 100, "--rate-hz", 500, *CALM)
-FAST = ("--samples", 100, "--rate-hz", 1000, *CALM)
+LONG_TIMEOUT = ("--timeout-ms", 60_000)  # no shot times out because its probe had no processor
+SHORT = ("--samples", 100, "--rate-hz", 500, *LONG_TIMEOUT)
+FAST = ("--samples", 100, "--rate-hz", 1000, *LONG_TIMEOUT)
 SLOT = 16_384  # per shot of 100 samples of 96 channels at 12 bit
-TINY, TINY_SLOT = ("--samples", 8, *CALM), 4096  # a shot of one packet
+TINY, TINY_SLOT = ("--samples", 8, *LONG_TIMEOUT), 4096  # a shot of one packet
 
 
 def parts(master):
@@ -295,7 +295,7 @@ def test_a_full_drive_is_dropped_and_the_run_continues(tmp_path):
 
 
 # The last ones have all arrived before the recorder finds the drive full.
-@pytest.mark.parametrize("asked", [SHORT, ("--samples", 100, "--rate-hz", 100_000, "--shots", 600, *CALM)])
+@pytest.mark.parametrize("asked", [SHORT, ("--samples", 100, "--rate-hz", 100_000, "--shots", 600, *LONG_TIMEOUT)])
 def test_a_run_ends_in_order_when_every_drive_is_full(tmp_path, asked):
     need_root("mount")
     folder = tmp_path / "small"

@@ -20,7 +20,7 @@ SMALL = ("--links", 2, "--channels", 16, "--samples", 700)  # 5 packets a shot
 TINY = ("--links", 2, "--channels", 16, "--samples", 100)
 FRAMINGS = pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
 # A timeout so long that only the tested event closes a shot.
-PATIENT = ("--timeout-ms", 1000 * PATIENCE)
+LONG_TIMEOUT = ("--timeout-ms", 1000 * PATIENCE)
 SHOTS = 80
 
 
@@ -38,7 +38,7 @@ class Replay(Process):
 def replayed(path, out, *arguments, framing="ud", pace=("--gbps", 1), samples=700):
     """Records a replay to its end; returns (report of the replay, report of the recorder, recording)."""
     with Replay(path, *pace, *arguments) as replay:
-        flags = ("--samples", samples, "--framing", framing, "--out", out, *PATIENT)
+        flags = ("--samples", samples, "--framing", framing, "--out", out, *LONG_TIMEOUT)
         ended = record(replay, *flags).succeeded()
         report = replay.interrupt().succeeded()
     recording = Recording(out)
@@ -55,7 +55,7 @@ def of_probe(path, *probe, shots=SHOTS, flags=()):
     """Records an emulated probe."""
     shape = [value for name, value in zip(probe[::2], probe[1::2]) if name == "--samples"]
     with Probe("--pace", "500hz", "--seed", 5, *probe) as source:
-        arguments = ("--samples", shape[0], "--shots", shots, "--out", path, *PATIENT, *flags)
+        arguments = ("--samples", shape[0], "--shots", shots, "--out", path, *LONG_TIMEOUT, *flags)
         ended = record(source, *arguments).succeeded()
     return ended, Recording(path)
 
@@ -142,7 +142,7 @@ def test_every_packing_and_number_of_links_is_replayed(tmp_path, shape):
     probe = [value for value in shape if value != "--int16"] + ["--loss", 0.03]
     with Probe("--pace", "500hz", "--seed", 7, *probe, *(["--int16"] if "--int16" in shape else [])) as source:
         samples = shape[shape.index("--samples") + 1]
-        record(source, "--samples", samples, "--shots", 50, "--out", path, *PATIENT).succeeded()
+        record(source, "--samples", samples, "--shots", 50, "--out", path, *LONG_TIMEOUT).succeeded()
     original = Recording(path)
     _, _, again = replayed(path, tmp_path / "again.h5", samples=samples)
     check_same(again, original)
@@ -209,7 +209,9 @@ def test_the_receiver_may_choose_the_rate_and_how_many(holes, tmp_path):
     path, original = holes
     out = tmp_path / "again.h5"
     with Replay(path) as replay:
-        ended = record(replay, "--samples", 700, "--rate-hz", 100, "--shots", 20, "--out", out, *PATIENT).succeeded()
+        ended = record(
+            replay, "--samples", 700, "--rate-hz", 100, "--shots", 20, "--out", out, *LONG_TIMEOUT
+        ).succeeded()
         replay.interrupt().succeeded()
     assert ended["seconds"] > 0.15, ended
     again = Recording(out)
@@ -222,7 +224,7 @@ def test_triggers_replay_one_shot_each(holes, tmp_path):
     path, original = holes
     out = tmp_path / "again.h5"
     with Replay(path) as replay:
-        flags = ("--samples", 700, "--external-trigger", "--shots", 4, "--out", out, *PATIENT)
+        flags = ("--samples", 700, "--external-trigger", "--shots", 4, "--out", out, *LONG_TIMEOUT)
         with Recorder(replay, *flags) as recorder:
             until(lambda: run("probe", "status", replay.address, "--json").succeeded()["running"], what="the start")
             for sequence in range(4):
@@ -266,7 +268,7 @@ def test_stamps_may_be_send_times(holes, tmp_path):
 def test_a_replay_with_once_ends_with_its_receiver(holes, tmp_path):
     path, _ = holes
     with Replay(path, "--once", "--max") as replay:
-        record(replay, "--samples", 700, "--out", tmp_path / "again.h5", *PATIENT).succeeded()
+        record(replay, "--samples", 700, "--out", tmp_path / "again.h5", *LONG_TIMEOUT).succeeded()
         assert replay.end().succeeded()["next_shot"] == SHOTS
 
 
@@ -274,7 +276,7 @@ def test_successive_receivers_each_receive_everything(holes, tmp_path):
     path, original = holes
     with Replay(path, "--gbps", 1) as replay:
         for name in ("one.h5", "two.h5"):
-            record(replay, "--samples", 700, "--out", tmp_path / name, *PATIENT).succeeded()
+            record(replay, "--samples", 700, "--out", tmp_path / name, *LONG_TIMEOUT).succeeded()
             check_same(Recording(tmp_path / name), original)
         assert replay.interrupt().succeeded()["next_shot"] == SHOTS
 
@@ -282,12 +284,12 @@ def test_successive_receivers_each_receive_everything(holes, tmp_path):
 def test_a_vanished_receiver_is_replaced_by_a_take_over(holes, tmp_path):
     path, original = holes
     with Replay(path, "--speed", 0.02) as replay:
-        with Recorder(replay, "--samples", 700, "--out", tmp_path / "gone.h5", *PATIENT) as first:
+        with Recorder(replay, "--samples", 700, "--out", tmp_path / "gone.h5", *LONG_TIMEOUT) as first:
             until(lambda: h5rows(tmp_path / "gone.h5") > 3, what="the first shots")
             first.signal(signal.SIGKILL)
         refused = record(replay, "--samples", 700, "--out", tmp_path / "no.h5").refused()
         assert "another" in refused, refused
-        flags = ("--samples", 700, "--take-over", "--rate-hz", 1000, "--out", tmp_path / "again.h5", *PATIENT)
+        flags = ("--samples", 700, "--take-over", "--rate-hz", 1000, "--out", tmp_path / "again.h5", *LONG_TIMEOUT)
         ended = record(replay, *flags).succeeded()
     check_same(Recording(tmp_path / "again.h5"), original)
     balanced(ended, Recording(tmp_path / "again.h5"))
@@ -298,7 +300,7 @@ def test_a_receiver_that_is_taken_over_ends_with_a_warning(holes, tmp_path):
     path, _ = holes
     with (
         Replay(path, "--speed", 0.02) as replay,
-        Recorder(replay, "--samples", 700, "--out", tmp_path / "first.h5", *PATIENT) as first,
+        Recorder(replay, "--samples", 700, "--out", tmp_path / "first.h5", *LONG_TIMEOUT) as first,
     ):
         until(lambda: h5rows(tmp_path / "first.h5") > 3, what="the first shots")
         flags = ("--samples", 700, "--take-over", "--shots", 5, "--rate-hz", 1000, "--out", tmp_path / "second.h5")
@@ -324,7 +326,7 @@ def test_a_replay_reports_a_damaged_recording(holes, tmp_path):
 
 def listened(path, out, framing, *listener, replay=()):
     """Records a replay that is sent without set-up."""
-    with Listener(framing, "--out", out, *PATIENT, "--progress", *listener) as recorder:
+    with Listener(framing, "--out", out, *LONG_TIMEOUT, "--progress", *listener) as recorder:
         report = sent(path, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 0.5, *replay)
         ended = recorder.wait_for_packets(sum(link["packets"] for link in report["links"])).interrupt().succeeded()
     recording = Recording(out)
@@ -348,7 +350,7 @@ def test_a_listener_records_a_replay_without_set_up(holes, tmp_path, framing):
 def heaps(tmp_path_factory):
     """Heaps from spead2, whose first packet is shorter than the others."""
     path = tmp_path_factory.mktemp("heaps") / "spead.h5"
-    with Listener("spead", "--out", path, *PATIENT) as listener:
+    with Listener("spead", "--out", path, *LONG_TIMEOUT) as listener:
         send_with_spead2(listener.port, size=50_000, heaps=30, immediates=3)
         listener.end().succeeded()
     recording = Recording(path)
@@ -414,7 +416,7 @@ def bridge(name):
 def test_a_captured_bridge_survives_record_replay_and_record(tmp_path, name):
     capture = bridge(name)
     first, second, third = [tmp_path / f"{count}.h5" for count in ("first", "second", "third")]
-    with Listener("hsb", "--out", first, *PATIENT, "--progress") as recorder:
+    with Listener("hsb", "--out", first, *LONG_TIMEOUT, "--progress") as recorder:
         report = sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 0.5)
         ended = recorder.wait_for_packets(report["datagrams"]).interrupt().succeeded()
     original = Recording(first)
@@ -436,8 +438,8 @@ def test_each_link_may_have_its_own_receiver(holes, tmp_path):
     path, original = holes
     outs = [tmp_path / f"link{link}.h5" for link in range(2)]
     with (
-        Listener("spead", "--out", outs[0], "--progress", *PATIENT) as one,
-        Listener("spead", "--out", outs[1], "--progress", *PATIENT) as two,
+        Listener("spead", "--out", outs[0], "--progress", *LONG_TIMEOUT) as one,
+        Listener("spead", "--out", outs[1], "--progress", *LONG_TIMEOUT) as two,
     ):
         to = ("--to", f"127.0.0.1:{one.port},127.0.0.1:{two.port}")
         report = sent(path, *to, "--framing", "spead", "--gbps", 0.2)

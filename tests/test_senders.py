@@ -15,12 +15,12 @@ from senders.spead2_send import heap_data
 from common import PATIENCE, Process, Progress, Recording, balanced, run, until, verify
 
 # A timeout so long that only the tested event closes a shot.
-PATIENT = ("--timeout-ms", 1000 * PATIENCE)
+LONG_TIMEOUT = ("--timeout-ms", 1000 * PATIENCE)
 
 
 def record(path, *arguments, **sender):
     """Records what spead2 sends until its stop heap; returns (report, recording)."""
-    with Listener("spead", "--out", path, *PATIENT, *arguments) as listener:
+    with Listener("spead", "--out", path, *LONG_TIMEOUT, *arguments) as listener:
         send_with_spead2(listener.port, **sender)
         ended = listener.end().succeeded()
     recording = Recording(path)
@@ -116,7 +116,7 @@ def test_heaps_have_the_configured_sample_format(tmp_path):
 def test_a_run_ends_after_its_shots_while_the_sender_continues(tmp_path):
     path = tmp_path / "run.h5"
     with (
-        Listener("spead", "--out", path, "--shots", 5, *PATIENT) as listener,
+        Listener("spead", "--out", path, "--shots", 5, *LONG_TIMEOUT) as listener,
         spead2_sender(listener.port, heaps=100_000, rate=2e6),
     ):
         ended = listener.end().succeeded()
@@ -129,7 +129,7 @@ def test_a_run_ends_after_its_shots_while_the_sender_continues(tmp_path):
 @pytest.mark.parametrize("asked", [("--shots", 5), ("--seconds", 3600)])
 def test_a_sender_that_stops_early_cuts_the_run_off(tmp_path, asked):
     path = tmp_path / "run.h5"
-    with Listener("spead", "--out", path, "--capacity", 10, *asked, *PATIENT) as listener:
+    with Listener("spead", "--out", path, "--capacity", 10, *asked, *LONG_TIMEOUT) as listener:
         send_with_spead2(listener.port, heaps=3)
         ended = listener.end().cut_off("sender-stopped")
     assert ended["ended"]["after_shots"] == ended["rows"] == 3, ended
@@ -145,7 +145,7 @@ def test_counters_match_injected_loss_duplication_and_delay(tmp_path, seed):
     size, packets = [(30_000, 21), (100_000, 70), (900, 1), (200_000, 23), (5_000, 4), (64_000, 45)][seed]
     whole = 9000 if seed == 3 else 1472
     faults = Faults(seed, loss=0.03, duplicate=0.03, reorder=0.03, spare=packets)
-    flags = ("--out", path, "--window", 8, *PATIENT)
+    flags = ("--out", path, "--window", 8, *LONG_TIMEOUT)
     with Listener("spead", *flags) as listener, Relay(listener.port, through_faults(faults)) as relay:
         send_with_spead2(relay.port, size=size, heaps=40, packet=whole, groups=1 + seed % 2)
         ended = listener.end().succeeded()
@@ -171,7 +171,7 @@ def test_loss_while_learning_the_sender_is_reported(tmp_path):
         return [] if treat.count - 1 in lost else [datagram]
 
     treat.count = 0
-    with Listener("spead", "--out", path, *PATIENT) as listener, Relay(listener.port, treat) as relay:
+    with Listener("spead", "--out", path, *LONG_TIMEOUT) as listener, Relay(listener.port, treat) as relay:
         send_with_spead2(relay.port, size=30_000, heaps=10)
         ended = listener.end().succeeded()
     oracle = ExpectedBytes(relay.pieces(30_000), 30_000)
@@ -190,7 +190,7 @@ def test_a_sender_that_vanishes_within_a_heap_ends_the_run(tmp_path):
         for heaps in (1, 4):
             most, path = 21 * heaps + 10, tmp_path / f"run{heaps}.h5"
             packets = [packet(number, 30_000, *piece) for number in range(1, 7) for piece in pieces(30_000)][:most]
-            listener = stack.enter_context(Listener("spead", "--out", path, "--idle-s", 1, *PATIENT))
+            listener = stack.enter_context(Listener("spead", "--out", path, "--idle-s", 1, *LONG_TIMEOUT))
             send_all(listener.port, packets)
             runs.append((listener, path, packets))
         for listener, path, packets in runs:
@@ -258,7 +258,7 @@ def test_unrelated_packets_change_only_the_counters(tmp_path):
         return []
 
     treat.count = 0
-    with unrelated, Listener("spead", "--out", path, *PATIENT) as listener, Relay(listener.port, treat) as relay:
+    with unrelated, Listener("spead", "--out", path, *LONG_TIMEOUT) as listener, Relay(listener.port, treat) as relay:
         disturb(listener.port)
         send_with_spead2(relay.port, size=size, heaps=heaps)
         ended = listener.end().succeeded()
@@ -391,7 +391,7 @@ def test_a_recorder_reports_when_it_listens(tmp_path, framing):
 @pytest.mark.parametrize("framing", ["spead", "udp"])
 def test_a_run_without_packets_ends_by_its_idle_time(tmp_path, framing):
     """With and without learning: the idle time counts from when it listens, and the error names the address."""
-    with Listener(framing, "--out", tmp_path / "run.h5", "--idle-s", 0.2, *PATIENT) as listener:
+    with Listener(framing, "--out", tmp_path / "run.h5", "--idle-s", 0.2, *LONG_TIMEOUT) as listener:
         ended = listener.end()
     assert ended.code == 1, ended
     assert f"127.0.0.1:{listener.port}" in ended.stderr and "is the sender on" in ended.stderr, ended.stderr
@@ -456,7 +456,7 @@ def test_forged_senders_do_not_prevent_learning_the_real_one(tmp_path):
     """Each of them sends only the beginning of a heap."""
     size, shots = 3000, 3
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(Listener("spead", "--out", tmp_path / "run.h5", "--shots", shots, *PATIENT))
+        listener = stack.enter_context(Listener("spead", "--out", tmp_path / "run.h5", "--shots", shots, *LONG_TIMEOUT))
         to = ("127.0.0.1", listener.port)
         for number in range(100):
             forged = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -475,7 +475,7 @@ def test_unrelated_senders_do_not_end_the_wait_for_a_sender(tmp_path):
     size, shots = 3000, 3
     path = tmp_path / "run.h5"
     with (
-        Listener("spead", "--out", path, "--shots", shots, *PATIENT, json=False) as listener,
+        Listener("spead", "--out", path, "--shots", shots, *LONG_TIMEOUT, json=False) as listener,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unrelated,
     ):
         messages = listener.popen.stderr

@@ -30,7 +30,7 @@ from common import PATIENCE, ROOT, Namespaces, Recording, balanced, command, unt
 
 CAPTURES = ROOT.parent / "shared" / "data" / "roce" / "hsb"
 # A timeout so long that only the tested event closes a shot; a run ends when everything sent has arrived.
-PATIENT = ("--timeout-ms", 1000 * PATIENCE, "--progress")
+LONG_TIMEOUT = ("--timeout-ms", 1000 * PATIENCE, "--progress")
 FIRST = (1 << 20) - 5  # the shot number in the immediate wraps
 
 BOTH = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
@@ -50,7 +50,7 @@ def endpoint(cable, wire, family, port=49443, source=None):
 
 def listener(cable, framing, path, *arguments, family=4, port=ROCE_PORT):
     host = (cable.ipv4 if family == 4 else cable.ipv6)[1]
-    flags = ("--out", path, *PATIENT, *arguments)
+    flags = ("--out", path, *LONG_TIMEOUT, *arguments)
     return Listener(framing, *flags, host=host, port=port, netns=cable.names[1])
 
 

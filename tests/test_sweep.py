@@ -13,7 +13,7 @@ from common import PATIENCE, ROOT, Probe, Process, command, run
 
 SPREAD = {"mean", "std", "min", "max"}
 TINY = ("--pool", "16MiB", "--seconds", 0.1)
-ALIVE = ("--pool", "16MiB", "--seconds", 3)  # longer than a machine stalls, so that shots arrive
+LONG_ENOUGH = ("--pool", "16MiB", "--seconds", 3)  # longer than a machine stalls, so that shots arrive
 
 
 def lines(ended):
@@ -127,7 +127,7 @@ def test_default_frequencies_follow_from_the_device_and_shape(points):
 def test_losses_are_counted_with_a_self_timed_probe():
     with Probe("--loss", 0.02, "--seed", 7, "--links", 1) as probe:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--by", "rate", "--samples", 500, "--framing", "ud"]
-        found = lines(run("sweep", "network", *flags, *ALIVE, "--f-ext", 200, "--repeats", 1, "--json"))
+        found = lines(run("sweep", "network", *flags, *LONG_ENOUGH, "--f-ext", 200, "--repeats", 1, "--json"))
         sent = probe.report()["links"][0]
     assert not found["header"][0]["emulated"] and found["header"][0]["by"] == "rate"
     for point in found["point"]:

@@ -16,7 +16,7 @@ from senders.listen import Listener
 
 from common import Process, Recording, balanced, run, until, verify
 
-PATIENT = ("--timeout-ms", 60_000)
+LONG_TIMEOUT = ("--timeout-ms", 60_000)
 IQ16 = 0x2000_03CF_0000_0000
 RATE, CENTRE = 1_000_000, 1.3e9
 GPS = 1_447_000_000  # seconds since 1980, an afternoon in November 2025
@@ -86,7 +86,7 @@ def record(path, send, *arguments, last=None, cause=None):
 
     It ends when a shot is visible that begins with sample `last` or a later one, or when a cause cuts the run off.
     """
-    with Listener("vita49", "--out", path, *PATIENT, "--pool", "64MiB", *arguments) as listener:
+    with Listener("vita49", "--out", path, *LONG_TIMEOUT, "--pool", "64MiB", *arguments) as listener:
         sender = Sender(listener)
         send(sender)
         if last is not None:
@@ -190,7 +190,7 @@ def test_a_changed_sample_rate_ends_the_recording(tmp_path):
 
 
 def test_packets_with_a_trailer_are_refused_with_the_reason():
-    with Listener("vita49", "--discard", *PATIENT) as listener:
+    with Listener("vita49", "--discard", *LONG_TIMEOUT) as listener:
         sender = Sender(listener)
         sender.context(0)
         word = 1 << 28 | 1 << 26 | 2 << 22 | 2 << 20 | 5 + 11
@@ -202,7 +202,7 @@ def test_packets_with_a_trailer_are_refused_with_the_reason():
 def test_every_sample_of_the_emulated_digitizer_is_recorded(tmp_path, payload):
     path, noise = tmp_path / "run.h5", np.random.default_rng(4).integers(-32768, 32768, (40, 16384, 2), dtype="<i2")
     noise.tofile(tmp_path / "noise.ci16")
-    with Listener("vita49", "--out", path, *PATIENT) as listener:
+    with Listener("vita49", "--out", path, *LONG_TIMEOUT) as listener:
         source = (
             "--file",
             tmp_path / "noise.ci16",
@@ -274,7 +274,7 @@ def test_an_exported_capture_has_the_received_packets(tmp_path):
 
 def test_a_vita49_stream_is_recorded_as_a_capture(tmp_path):
     path = tmp_path / "run.pcapng"
-    with Listener("vita49", "--out", path, "--shots", 5, *PATIENT, "--pool", "64MiB") as listener:
+    with Listener("vita49", "--out", path, "--shots", 5, *LONG_TIMEOUT, "--pool", "64MiB") as listener:
         sender = Sender(listener)
         number = iter(range(200))
         until(lambda: sender.block(next(number)) or listener.popen.poll() is not None, what="five blocks")
@@ -287,7 +287,7 @@ def test_a_vita49_stream_is_recorded_as_a_capture(tmp_path):
 
 def record_burst_of_five_blocks(*arguments):
     """Returns the outcome of a run that receives five blocks while its process is stopped."""
-    with Listener("vita49", *arguments, *PATIENT, "--pool", "64MiB") as listener:
+    with Listener("vita49", *arguments, *LONG_TIMEOUT, "--pool", "64MiB") as listener:
         sender = Sender(listener)
         listener.signal(signal.SIGSTOP)
         for number in range(5):
@@ -319,7 +319,7 @@ def test_a_burst_of_shots_beyond_the_capacity_fills_the_file(tmp_path):
 
 def test_a_last_shot_beyond_the_capacity_fills_a_stopped_file(tmp_path):
     path, rows = tmp_path / "run.h5", 8
-    with Listener("vita49", "--out", path, "--capacity", rows, *PATIENT, "--pool", "64MiB") as listener:
+    with Listener("vita49", "--out", path, "--capacity", rows, *LONG_TIMEOUT, "--pool", "64MiB") as listener:
         sender = Sender(listener)
         for number in range(5):
             sender.block(number)
@@ -338,7 +338,7 @@ def test_a_vita49_replay_sends_samples_with_their_stamps(tmp_path):
     record(tmp_path / "run.h5", lambda s: [s.block(n) for n in range(9)], last=8 * BLOCK)
     again = tmp_path / "again.h5"
     settings = ("--samples", BLOCK, "--sample-rate-hz", RATE)
-    with Listener("vita49", "--out", again, *settings, *PATIENT, "--pool", "64MiB") as listener:
+    with Listener("vita49", "--out", again, *settings, *LONG_TIMEOUT, "--pool", "64MiB") as listener:
         to = ("--to", f"127.0.0.1:{listener.port}", "--rate-hz", 200, "--loop", 3)
         outcome = run("replay", tmp_path / "run.h5", *to, "--json")
         assert outcome.code == 0 and "--sample-rate-hz" in outcome.stderr, outcome.stderr
