@@ -10,7 +10,7 @@ from rdma_cm import DREQ, REJ, ROCE, RTU, CmPeer, address_number, forge_requests
 
 from common import Process, run
 
-HERE, HONEST = "127.93.0.1", "127.93.0.2"
+HERE, INITIATOR = "127.93.0.1", "127.93.0.2"
 FORGED = 10_000
 PERFTEST = 18515
 COUNT = 20
@@ -26,7 +26,7 @@ def cm_target(*arguments):
 
 def rping():
     """Runs a valid initiator: whole round trips, each a READ and a WRITE of its memory."""
-    done = run("perf", "--rdma-cm", "rping", "--to", HERE, "--bind", HONEST, "--count", COUNT, "--json").succeeded()
+    done = run("perf", "--rdma-cm", "rping", "--to", HERE, "--bind", INITIATOR, "--count", COUNT, "--json").succeeded()
     assert done["operations"] == COUNT, done
 
 
@@ -63,12 +63,12 @@ def test_slots_of_silent_initiators_are_reused():
 
 
 def test_the_last_slots_go_only_to_addresses_without_one():
-    with cm_target("--initiators", "4") as target, CmPeer(HERE, address_number(5), ROCE) as many:
+    with cm_target("--initiators", "4") as target, CmPeer(HERE, address_number(5), ROCE) as peer:
         for _ in range(3):
-            many.connect()
-            many.new_connection()
-        many.request_connection()
-        assert int.from_bytes(many.receive_message(REJ)[10:12]) == NO_RESOURCES
+            peer.connect()
+            peer.new_connection()
+        peer.request_connection()
+        assert int.from_bytes(peer.receive_message(REJ)[10:12]) == NO_RESOURCES
         rping()
         counts = target.end_report()["rdma_cm"]
     assert (counts["established"], counts["crowded"], counts["no_resources"]) == (4, 1, 1), counts
@@ -77,19 +77,19 @@ def test_the_last_slots_go_only_to_addresses_without_one():
 @contextlib.contextmanager
 def perftest():
     """A peer whose introduction connection a target has accepted."""
-    with cm_target("--rdma-cm", f"perftest:{PERFTEST}") as target, CmPeer(HERE, address_number(5), ROCE) as own:
-        own.connect(PERFTEST)
-        yield target, own
+    with cm_target("--rdma-cm", f"perftest:{PERFTEST}") as target, CmPeer(HERE, address_number(5), ROCE) as peer:
+        peer.connect(PERFTEST)
+        yield target, peer
 
 
 def test_a_forged_request_does_not_take_perftests_measured_qp():
-    with perftest() as (target, own):
-        key, address = own.exchange_introductions()
-        with CmPeer(HERE, own.address) as forged:
+    with perftest() as (target, peer):
+        key, address = peer.exchange_introductions()
+        with CmPeer(HERE, peer.address) as forged:
             forged.request_connection(PERFTEST)
-        own.new_connection()
-        own.connect(PERFTEST)
-        assert own.is_write_acknowledged(key, address, b"measured"), (
+        peer.new_connection()
+        peer.connect(PERFTEST)
+        assert peer.is_write_acknowledged(key, address, b"measured"), (
             "the write must belong to the introduced queue pair"
         )
         counts = target.end_report()["rdma_cm"]
@@ -97,15 +97,15 @@ def test_a_forged_request_does_not_take_perftests_measured_qp():
 
 
 def test_a_perftest_has_one_measured_queue_pair():
-    with perftest() as (target, own):
-        key, address = own.exchange_introductions()
-        own.new_connection()
-        own.request_connection(PERFTEST)
-        own.wait_for_reply()
-        late = copy.copy(own)
-        own.new_connection()
-        own.connect(PERFTEST)
-        assert own.is_write_acknowledged(key, address, b"measured")
+    with perftest() as (target, peer):
+        key, address = peer.exchange_introductions()
+        peer.new_connection()
+        peer.request_connection(PERFTEST)
+        peer.wait_for_reply()
+        late = copy.copy(peer)
+        peer.new_connection()
+        peer.connect(PERFTEST)
+        assert peer.is_write_acknowledged(key, address, b"measured")
         late.confirm()
         assert int.from_bytes(late.receive_message(DREQ)[4:8]) == late.name
         counts = target.end_report()["rdma_cm"]

@@ -66,9 +66,9 @@ def test_ten_thousand_idle_connections_do_not_lock_out_others():
             end.bind((f"127.94.{number >> 8}.{number & 255}", 0))
             end.settimeout(PATIENCE)
             end.connect(split(target.address))
-        honest = stack.enter_context(Control(target.address))
-        assert honest.hello(target.token)["type"] == "welcome"
-        assert honest.request(type="regions")["regions"][0]["name"] == "a"
+        initiator = stack.enter_context(Control(target.address))
+        assert initiator.hello(target.token)["type"] == "welcome"
+        assert initiator.request(type="regions")["regions"][0]["name"] == "a"
         control = target.end_report()["control"]
     assert control["begun"] == connections + 1 and control["welcomed"] == 1, control
     assert control["displaced"] >= connections - 100, control
