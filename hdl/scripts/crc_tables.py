@@ -2,7 +2,7 @@
 """Writes the matrices of the CRC engines as rtl/crc_tables.svh.
 
 A CRC is linear over GF(2), so the contribution of 64 bytes to the state is a matrix of 32 rows and 512 columns. Half of its
-entries are ones, and as trees of six-input XORs it would take some 1640 LUTs. Two steps take fewer. First the leading 320 bits
+entries are ones, so trees of six-input XORs would take some 1640 LUTs. Two steps take fewer. First the leading 320 bits
 of a word are folded onto the last 192: a power of x is congruent, modulo the polynomial, to a sum of a few much lower powers
 (`FOLDS`), and the same sum holds for 64 consecutive powers, so the fold is an XOR of shifted slices. The matrix then has
 only 192 columns.
@@ -22,7 +22,7 @@ WORD_BITS = 512
 FOLDED_BITS = 192
 BLOCK_BITS = 64
 # x^e = the sum of x^a modulo the polynomial, for the lowest power e of each block that is folded; all a are at most
-# FOLDED_BITS - BLOCK_BITS, so that what is folded needs no folding again. Found by meeting in the middle: of all sums of
+# FOLDED_BITS - BLOCK_BITS, so that one folding step is enough. Found by a meet-in-the-middle search: of all sums of
 # three such powers, pairs that differ by x^e. Sums of seven are the shortest for 448, of six for the others.
 FOLDS = {
     192: (2, 9, 14, 71, 89, 124),
@@ -34,7 +34,7 @@ FOLDS = {
 
 
 def register(state: int, data: bytes) -> int:
-    """The register, least significant bit first, run over `data`."""
+    """Returns the CRC register, least significant bit first, after `data`."""
     for byte in data:
         state ^= byte
         for _ in range(8):
@@ -43,14 +43,14 @@ def register(state: int, data: bytes) -> int:
 
 
 def step_back(state: int, count: int) -> int:
-    """The register `count` zero bytes earlier."""
+    """Returns the CRC register before the last `count` zero bytes."""
     for _ in range(8 * count):
         state = ((state ^ REFLECTED) << 1 | 1) if state >> 31 else state << 1
     return state
 
 
 def power(exponent: int) -> int:
-    """x^exponent modulo the polynomial, bit i for x^i."""
+    """Returns x^exponent modulo the polynomial, bit i for x^i."""
     value = 1
     for _ in range(exponent):
         value <<= 1
@@ -59,7 +59,7 @@ def power(exponent: int) -> int:
 
 
 def check_folds() -> None:
-    """Raises ValueError unless every fold is an identity modulo the polynomial and stays where it must."""
+    """Raises ValueError unless every fold is an identity modulo the polynomial and within the allowed powers."""
     if sorted(FOLDS) != list(range(FOLDED_BITS, WORD_BITS, BLOCK_BITS)):
         raise ValueError("the folds do not cover a word")
     for exponent, sums in FOLDS.items():
@@ -96,7 +96,7 @@ def sum_function(part: int) -> list[str]:
 
 
 def fold_function() -> list[str]:
-    """Returns the fold. A bit of power p is bit 511 - p of the word and bit 191 - p of the folded word."""
+    """Returns the folding function. A bit of power p is bit 511 - p of the word and bit 191 - p of the folded word."""
     lines = [f"function automatic logic [{FOLDED_BITS - 1}:0] crc_fold(input logic [{WORD_BITS - 1}:0] word);"]
     terms = [f"word[{WORD_BITS - 1}:{WORD_BITS - FOLDED_BITS}]"]
     for exponent, sums in FOLDS.items():

@@ -1,8 +1,8 @@
-"""Shots framed by the RTL, recorded and proven (`make demo-rtl`).
+"""Records shots that the RTL frames, and verifies every sample (`make demo-rtl`).
 
-The emulated probe has the RTL for its link, as Verilator has compiled it; the recorder is the one for any probe. In the
-end there are a recording, a capture of the frames as they left the RTL, the waveform of its ports (.vcd for a viewer, .svg
-to look at), and the last line says whether every sample of the recording is right.
+The emulated probe uses the RTL, as compiled by Verilator, for its link; the recorder is the same as for any probe. The
+results are a recording, a capture of the frames that left the RTL, and the waveform of its ports (.vcd for a viewer, .svg
+as a picture). The last line of output says if every sample of the recording is right.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from diagrams import draw, read_vcd, sample, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OUT = ROOT / "target" / "rtl"
-LIMIT = 120
+TIMEOUT_S = 120
 FIELDS = {
     "frame": "frame.number",
     "bytes": "frame.len",
@@ -72,8 +72,8 @@ def main():
             ended = shotline(args.program, "record", "--probe", line.split()[-1], *flags)
         finally:
             probe.send_signal(2)
-            told = json.loads(probe.communicate(timeout=LIMIT)[0])
-    print(f"sent by the RTL: {told['links'][0]['packets']} frames of {args.shots} shots")
+            sent = json.loads(probe.communicate(timeout=TIMEOUT_S)[0])
+    print(f"sent by the RTL: {sent['links'][0]['packets']} frames of {args.shots} shots")
     print(f"recorded: {ended['shots_complete']} shots whole, {ended['packets_missing']} packets missing", end="")
     print(f", ICRC good {ended['icrc']['good']} of {ended['packets']}")
     print_frames(capture)
@@ -93,16 +93,16 @@ def default_program():
 
 
 def shotline(program, command, *words):
-    """The JSON object of a command."""
+    """Runs a command and returns its JSON object."""
     words = [program, command, *map(str, words), *(["--json"] if command == "verify" else [])]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:
         sys.exit(f"demo-rtl: {command}: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 
 def print_frames(capture, count=5):
-    """The first frames, as tshark reads them."""
+    """Prints the first frames as tshark decodes them."""
     tshark = shutil.which("tshark")
     if not tshark:
         print("no tshark here: scripts/setup.sh test, or open the capture in Wireshark")
@@ -111,13 +111,13 @@ def print_frames(capture, count=5):
 
     def read(*words):
         words = [tshark, "-r", capture, "-c", str(count), "-T", "fields", *words]
-        return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+        return subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
-    # The recorder has taken any port that was free.
+    # The recorder listens on any free port.
     port = read("-e", "udp.dstport").stdout.split()[0]
     done = read("-o", f"infiniband.rroce.port:{port}", *fields)
     rows = [list(FIELDS), *(line.split("\t") for line in done.stdout.splitlines())]
-    # Some fields are shown twice, raw and by their meaning.
+    # tshark shows some fields twice, raw and decoded.
     rows = [[cell.split(",")[0] for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(FIELDS))]
     print(f"the first frames, as {tshark} reads them:")
@@ -126,7 +126,7 @@ def print_frames(capture, count=5):
 
 
 def waveform(vcd):
-    """The first frame's way through the RTL, as a diagram."""
+    """Returns the ports of the RTL during the first frame as a WaveJSON diagram."""
     sampled = sample(read_vcd(vcd, {"clk", *BITS, *BUSES}), "clk")
     first = next(cycle for cycle, value in enumerate(sampled["s_axis_tvalid"]) if value == "1")
     out = next(cycle for cycle, value in enumerate(sampled["m_axis_tvalid"]) if value == "1")
@@ -135,7 +135,7 @@ def waveform(vcd):
         windows = [(windows[0][0], out + 12 - windows[0][0])]
 
     def head(value):
-        """The first bytes on the wire: lane 0 first."""
+        """Returns the first bytes on the wire: lane 0 first."""
         return int(value or "0", 2).to_bytes(64, "little")[:3].hex()
 
     def lanes(value):

@@ -1,6 +1,6 @@
-"""Timing diagrams: a WaveJSON subset (WaveDrom's notation), drawn as SVG; and a VCD trace, cut down to it.
+"""Draws timing diagrams in a WaveJSON subset (WaveDrom's notation) as SVG, and converts VCD traces to it.
 
-    python3 diagrams.py [--check] hdl/timing/*.json        beside each a .svg
+    python3 diagrams.py [--check] hdl/timing/*.json        writes a .svg next to each
 
 Waves: `p` a clock, `0`, `1`, `x` unknown, `=` a value of `data`, `.` as before, `|` as before with time left out.
 """
@@ -20,7 +20,7 @@ STYLE = (
 
 
 def draw(diagram):
-    """The SVG of a WaveJSON object."""
+    """Returns the SVG of a WaveJSON object."""
     lanes = diagram["signal"]
     cycles = max(len(lane.get("wave", "")) for lane in lanes)
     left = 16 + 7.3 * max(len(lane.get("name", "")) for lane in lanes)
@@ -48,7 +48,7 @@ def draw(diagram):
 
 
 def paths(wave, data, left, top):
-    """The drawing of one lane."""
+    """Returns the SVG elements of one lane."""
     data = iter(data.split() if isinstance(data, str) else data)
     pieces, gaps = [], []
     for cycle, mark in enumerate(wave):
@@ -89,7 +89,10 @@ def paths(wave, data, left, top):
 
 
 def read_vcd(path, wanted):
-    """Value changes of the wanted signals (by their last name, the outermost of that name): {name: [(time, text)]}."""
+    """Returns the value changes of the wanted signals: {name: [(time, text)]}.
+
+    A signal is found by its name without scopes; of several with the same name the outermost counts.
+    """
     names, found, depth, now = {}, {}, 0, 0
     with open(path) as file:
         for line in file:
@@ -121,7 +124,7 @@ def read_vcd(path, wanted):
 
 
 def sample(changes, clock):
-    """The values of each signal just before every rising edge of the clock."""
+    """Returns the values of each signal just before every rising edge of the clock."""
     edges = [
         time for (time, value), (_, last) in zip(changes[clock][1:], changes[clock]) if (last, value) == ("0", "1")
     ]
@@ -138,8 +141,11 @@ def sample(changes, clock):
 
 
 def trace(sampled, lanes, windows):
-    """WaveJSON lanes of some windows (first cycle, cycles), time left out between them. `lanes`: (name, how to show a bus,
-    or none for a bit, valid: shown only while that is 1)."""
+    """Returns WaveJSON lanes of some windows (first cycle, cycles), with a gap between them.
+
+    `lanes` has tuples of a name, a function that formats a bus (None for a bit), and the signal that validates it: the
+    value is shown only while that is 1.
+    """
     out = [{"name": "clk", "wave": "|".join("p" + "." * (cycles - 1) for _, cycles in windows)}]
     for name, show, valid in lanes:
         waves, kept = [], []
@@ -164,7 +170,7 @@ def trace(sampled, lanes, windows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
-    parser.add_argument("diagrams", nargs="+", type=Path, help="WaveJSON files; each gets an SVG beside it")
+    parser.add_argument("diagrams", nargs="+", type=Path, help="WaveJSON files; each gets an SVG next to it")
     args = parser.parse_args()
     stale = []
     for path in args.diagrams:

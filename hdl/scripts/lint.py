@@ -1,7 +1,7 @@
-"""Verilator's lint, all warnings on, of every module of hdl/rtl by itself: no warning may be left.
+"""Runs Verilator's lint with all warnings on every module of hdl/rtl; fails on any warning.
 
-Each is a top by itself: its parameters then have their defaults, and whatever it uses is found by name. A module whose files
-had no warning before is not looked at again.
+Each module is linted as the top, with default parameters; submodules are found by name. A module whose files had no warning
+before is not linted again.
 """
 
 import os
@@ -28,7 +28,7 @@ def main():
 
 
 def lint(module, verilator):
-    """Whether the module was found clean before; None if it has warnings, which are printed."""
+    """Returns `True` if the module's clean result was cached, None if it has warnings, which are printed."""
 
     def run(_):
         subprocess.run([*WORDS, "--top-module", module, str(RTL / f"{module}.sv")], check=True)

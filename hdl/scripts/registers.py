@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the register map of `registers.toml` as SystemVerilog, as Rust and as a page of the documentation.
 
-With --check nothing is written: the exit status says whether what is committed is what would be written.
+With --check nothing is written; the exit status is 1 if a committed file differs from the generated one.
 """
 
 import argparse
@@ -20,7 +20,7 @@ ACCESS = {"rw": "read, write", "ro": "read", "w1": "write 1", "ct": "counter"}
 
 @dataclass
 class Field:
-    """Some bits of a register."""
+    """A bit field of a register."""
 
     name: str
     high: int
@@ -34,7 +34,7 @@ class Field:
 
 @dataclass
 class Register:
-    """One register, or several alike behind each other."""
+    """One register, or an array of `count` registers at consecutive addresses."""
 
     name: str
     address: int
@@ -66,7 +66,7 @@ def parse_field(raw: dict) -> Field:
 
 
 def parse(text: str) -> list[Block]:
-    """The blocks of a map; raises ValueError if registers or fields overlap."""
+    """Returns the blocks of a map; raises ValueError if registers or fields overlap."""
     blocks = []
     taken: dict[int, str] = {}
     for raw in tomllib.loads(text)["block"]:
@@ -186,7 +186,7 @@ def markdown(blocks: list[Block]) -> str:
 
 
 def outputs() -> dict[Path, str]:
-    """Every file that is made, with what belongs in it."""
+    """Returns every generated file with its text."""
     blocks = parse(SOURCE.read_text())
     return {
         ROOT / "hdl/rtl/registers.svh": verilog(blocks),

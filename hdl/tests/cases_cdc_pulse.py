@@ -1,4 +1,4 @@
-"""Cases of cdc_pulse: as many pulses come out as went in, at several ratios of the clocks."""
+"""Test cases of cdc_pulse: every pulse crosses exactly once, at several ratios of the clocks."""
 
 import random
 
@@ -24,16 +24,16 @@ async def every_pulse_crosses_once(dut, ratio):
     dut.s_rst.value = 0
     await FallingEdge(dut.m_clk)
     dut.m_rst.value = 0
-    came = [0]
+    pulses = [0]
 
     async def count():
         while True:
             await FallingEdge(dut.m_clk)
             await ReadOnly()
-            came[0] += int(dut.m_pulse.value)
+            pulses[0] += int(dut.m_pulse.value)
 
     cocotb.start_soon(count())
-    # As close as they may be, and further apart.
+    # At the minimum distance, and further apart.
     closest = -(-2 * m_ps // s_ps) + 1
     for _ in range(60):
         await FallingEdge(dut.s_clk)
@@ -42,4 +42,4 @@ async def every_pulse_crosses_once(dut, ratio):
             await FallingEdge(dut.s_clk)
             dut.s_pulse.value = 0
     await Timer(6 * max(ratio), "ps")
-    assert came[0] == 60
+    assert pulses[0] == 60

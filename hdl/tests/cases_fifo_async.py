@@ -1,4 +1,4 @@
-"""Cases of fifo_async at several ratios and phases of its clocks."""
+"""Test cases of fifo_async at several ratios and phases of its clocks."""
 
 import random
 
@@ -42,19 +42,19 @@ async def write(dut, words, offer):
 
 
 async def read(dut, count, take):
-    came = []
+    words = []
     for _ in range(60 * count):
         await FallingEdge(dut.m_clk)
         ready = random.random() < take
         dut.m_ready.value = int(ready)
         await ReadOnly()
         if ready and int(dut.m_valid.value):
-            came.append(int(dut.m_data.value))
-            if len(came) == count:
+            words.append(int(dut.m_data.value))
+            if len(words) == count:
                 break
     await FallingEdge(dut.m_clk)
     dut.m_ready.value = 0
-    return came
+    return words
 
 
 @case()
@@ -66,7 +66,7 @@ async def words_cross_in_order_at_every_ratio(dut, ratio):
         writer = cocotb.start_soon(write(dut, words, offer))
         assert await read(dut, len(words), take) == words
         await writer
-    # Empty, and nothing comes of nothing.
+    # An empty FIFO outputs no word.
     dut.m_ready.value = 1
     for _ in range(10):
         await FallingEdge(dut.m_clk)

@@ -1,4 +1,4 @@
-"""Cases of fifo_sync: data and order kept under every mix of stalls, full and empty reached, one word a clock."""
+"""Test cases of fifo_sync: data and order under every mix of stalls, full and empty, one word per clock."""
 
 import random
 
@@ -19,43 +19,46 @@ async def start(dut):
 
 
 async def run(dut, words, offer, take):
-    """Sends `words`, offering with probability `offer` and taking with `take`; the words that came, and the clocks."""
-    sent, came, clocks, highest = 0, [], 0, 0
-    while len(came) < len(words):
+    """Sends `words`, with `s_valid` of probability `offer` and `m_ready` of `take`.
+
+    Returns the words received, the number of clocks, and the maximum level.
+    """
+    sent, received, clocks, highest = 0, [], 0, 0
+    while len(received) < len(words):
         dut.s_valid.value = int(sent < len(words) and random.random() < offer)
         dut.s_data.value = words[min(sent, len(words) - 1)]
         dut.m_ready.value = int(random.random() < take)
         await RisingEdge(dut.clk)
-        # Values as they were before the edge, which are those that the module saw.
+        # The values from before the edge are those that the module samples.
         sent += int(dut.s_valid.value) and int(dut.s_ready.value)
         if int(dut.m_valid.value) and int(dut.m_ready.value):
-            came.append(int(dut.m_data.value))
+            received.append(int(dut.m_data.value))
         highest = max(highest, int(dut.level.value))
         clocks += 1
         await FallingEdge(dut.clk)
-    return came, clocks, highest
+    return received, clocks, highest
 
 
 @case()
-async def words_come_out_as_they_went_in(dut):
+async def words_keep_their_data_and_order(dut):
     await start(dut)
     for offer, take in [(1, 1), (0.5, 1), (1, 0.5), (0.9, 0.1), (0.1, 0.9), (0.5, 0.5)]:
         words = [random.getrandbits(len(dut.s_data)) for _ in range(400)]
-        came, _, _ = await run(dut, words, offer, take)
-        assert came == words
+        received, _, _ = await run(dut, words, offer, take)
+        assert received == words
 
 
 @case()
-async def it_moves_a_word_every_clock(dut):
+async def throughput_is_one_word_per_clock(dut):
     await start(dut)
     words = [index % 2 ** len(dut.s_data) for index in range(300)]
-    came, clocks, _ = await run(dut, words, 1, 1)
-    assert came == words
+    received, clocks, _ = await run(dut, words, 1, 1)
+    assert received == words
     assert clocks <= len(words) + 3
 
 
 @case()
-async def a_full_one_refuses_and_loses_nothing(dut):
+async def full_fifo_refuses_words_and_loses_none(dut):
     await start(dut)
     depth = 2 ** (len(dut.level) - 1)
     words = [index % 2 ** len(dut.s_data) for index in range(depth * 3)]
@@ -70,12 +73,12 @@ async def a_full_one_refuses_and_loses_nothing(dut):
     assert taken == depth + 1, "the memory and the output register"
     assert int(dut.level.value) == depth + 1
     dut.s_valid.value = 0
-    came = []
+    received = []
     for _ in range(depth + 4):
         dut.m_ready.value = 1
         await RisingEdge(dut.clk)
         if int(dut.m_valid.value):
-            came.append(int(dut.m_data.value))
+            received.append(int(dut.m_data.value))
         await FallingEdge(dut.clk)
-    assert came == words[:taken]
+    assert received == words[:taken]
     assert int(dut.level.value) == 0

@@ -1,4 +1,4 @@
-"""Cases of the CMAC-FIFO: frames leave whole and without a gap, however they came in."""
+"""Test cases of the CMAC-FIFO: frames leave complete and without a gap, for any gaps at its input."""
 
 import random
 

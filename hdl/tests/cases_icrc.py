@@ -1,4 +1,4 @@
-"""Corner cases of `icrc`: lengths around every few words up to 8191 bytes, back to back and with gaps."""
+"""Corner cases of `icrc`: lengths around word boundaries up to 8191 bytes, back to back and with gaps."""
 
 import random
 import struct
@@ -13,7 +13,7 @@ LATENCY = 9
 
 
 def packet(rng: random.Random, covered: int, ipv6: bool) -> bytes:
-    """A frame of which the ICRC covers `covered` bytes, with random contents: only the IP version matters."""
+    """Returns a frame whose ICRC covers `covered` bytes, with random contents except for the IP version."""
     data = bytearray(rng.randbytes(14 + covered))
     data[14] = 0x60 | data[14] & 0xF if ipv6 else 0x45
     return bytes(data)
@@ -29,8 +29,8 @@ async def start(dut) -> None:
 
 
 async def check(dut, packets: list[tuple[bytes, bool]], gap: float, rng: random.Random) -> None:
-    """Sends packets, and expects each ICRC in its clock and no other."""
-    due = {}
+    """Sends packets, and expects each ICRC in its clock and none in another."""
+    expected = {}
     clock = 0
     seen = 0
 
@@ -38,9 +38,9 @@ async def check(dut, packets: list[tuple[bytes, bool]], gap: float, rng: random.
         nonlocal clock, seen
         await FallingEdge(dut.clk)
         clock += 1
-        if clock in due:
+        if clock in expected:
             assert dut.out_valid.value == 1, f"nothing in clock {clock}"
-            assert int(dut.out_icrc.value) == due.pop(clock)
+            assert int(dut.out_icrc.value) == expected.pop(clock)
             seen += 1
         else:
             assert dut.out_valid.value == 0
@@ -58,17 +58,17 @@ async def check(dut, packets: list[tuple[bytes, bool]], gap: float, rng: random.
             dut.in_bytes.value = len(word) % 64
             dut.in_ipv6.value = ipv6
             if at + 64 >= len(data):
-                due[clock + LATENCY] = struct.unpack("<I", wire.icrc(data))[0]
+                expected[clock + LATENCY] = struct.unpack("<I", wire.icrc(data))[0]
             await step()
     dut.in_valid.value = 0
     for _ in range(LATENCY + 2):
         await step()
-    assert (seen, due) == (len(packets), {})
+    assert (seen, expected) == (len(packets), {})
 
 
 @case()
 async def every_length_modulo_a_word_back_to_back(dut) -> None:
-    """All lengths of up to three words: one ICRC a packet, nine clocks behind its last word, with no clock between."""
+    """All lengths of up to three words: one ICRC per packet, nine clocks after its last word, packets without gaps."""
     rng = random.Random(1)
     await start(dut)
     lengths = list(range(49, 49 + 130))
@@ -80,7 +80,7 @@ async def every_length_modulo_a_word_back_to_back(dut) -> None:
 
 @case()
 async def lengths_around_words_up_to_8191(dut) -> None:
-    """The longest packets that the module is for."""
+    """The longest packets that the module supports."""
     rng = random.Random(2)
     await start(dut)
     lengths = [64 * words + extra for words in (4, 33, 65, 66, 127) for extra in (-15, -14, -13, 0, 50)] + [8190, 8191]
@@ -89,7 +89,7 @@ async def lengths_around_words_up_to_8191(dut) -> None:
 
 @case()
 async def gaps_change_nothing(dut) -> None:
-    """A word in some clocks only."""
+    """Words with idle clocks between them."""
     rng = random.Random(3)
     await start(dut)
     await check(dut, [(packet(rng, 80 + 7 * n, n % 3 == 0), n % 3 == 0) for n in range(40)], 0.5, rng)

@@ -1,4 +1,4 @@
-"""The de-interleaver: every sample at its channel's place, frames with pauses, and what is out of step."""
+"""Test cases of jesd_deinterleave: every sample at its channel's position, frames with pauses, framing errors."""
 
 import os
 import random
@@ -13,7 +13,7 @@ AFES, LANES, ADJACENT = (PARAMETERS[name] for name in ("AFES", "LANES", "ADJACEN
 
 
 def octets(channels):
-    """What the lanes carry of one instant: three words of one octet a lane."""
+    """Returns the lanes' octets of one instant: three words of one octet per lane."""
     lanes = [b"", b"", b""]
     for afe in range(AFES):
         for lane in range(LANES):
@@ -23,7 +23,7 @@ def octets(channels):
                 channels[afe * 2 * LANES + (first + 1 if ADJACENT else LANES + lane)],
             )
             frame = (a << 12 | b).to_bytes(3, "big")
-            lanes = [have + frame[i : i + 1] for i, have in enumerate(lanes)]
+            lanes = [lane_octets + frame[i : i + 1] for i, lane_octets in enumerate(lanes)]
     return [int.from_bytes(lane, "little") for lane in lanes]
 
 
@@ -34,7 +34,7 @@ async def start(dut):
     for _ in range(3):
         await FallingEdge(dut.clk)
     dut.rst.value = 0
-    came, errors = [], []
+    beats, errors = [], []
 
     async def watch():
         while True:
@@ -43,10 +43,10 @@ async def start(dut):
             errors.append(int(dut.m_error.value))
             if int(dut.m_valid.value):
                 data, flags = int(dut.m_data.value), (int(dut.m_first.value), int(dut.m_last.value))
-                came.append(([data >> 12 * i & 0xFFF for i in range(2 * LANES)], flags, int(dut.m_time.value)))
+                beats.append(([data >> 12 * i & 0xFFF for i in range(2 * LANES)], flags, int(dut.m_time.value)))
 
     cocotb.start_soon(watch())
-    return came, errors
+    return beats, errors
 
 
 async def drive(dut, place, data, tai, pause=0.0):
@@ -77,8 +77,8 @@ def expected(instants):
 
 
 @case()
-async def every_sample_is_at_its_channels_place(dut):
-    came, errors = await start(dut)
+async def every_sample_is_at_its_channels_position(dut):
+    beats, errors = await start(dut)
     instants = []
     for number in range(60):
         channels = [random.getrandbits(12) for _ in range(2 * AFES * LANES)]
@@ -86,13 +86,13 @@ async def every_sample_is_at_its_channels_place(dut):
         for place, data in enumerate(octets(channels)):
             await drive(dut, place, data, 1000 * number + place, pause=0.0 if number < 30 else 0.3)
     await end(dut)
-    assert came == expected(instants)
+    assert beats == expected(instants)
     assert not any(errors)
 
 
 @case()
-async def octets_out_of_step_are_reported_and_shift_no_sample(dut):
-    came, errors = await start(dut)
+async def framing_errors_are_reported_and_shift_no_sample(dut):
+    beats, errors = await start(dut)
     instants, wrong = [], 0
     for number in range(80):
         channels = [random.getrandbits(12) for _ in range(2 * AFES * LANES)]
@@ -104,11 +104,11 @@ async def octets_out_of_step_are_reported_and_shift_no_sample(dut):
             words += [(3, random.getrandbits(8 * AFES * LANES))] * random.choice([1, 2])
         if fault != "cut":
             instants.append((number, channels))
-        # A frame cut short is found by the next start, an octet too many at once.
+        # A frame cut short is detected at the next start of frame, an extra octet immediately.
         wrong += {None: 0, "cut": 1, "long": len(words) - 3}[fault]
         for place, data in words:
             await drive(dut, place, data, number)
     await end(dut)
-    # The last frame (of an odd number) may be cut: then there is no next start.
-    assert came == expected(instants)
+    # The last frame (of an odd number) may be cut: then no next start detects it.
+    assert beats == expected(instants)
     assert wrong - 1 <= sum(errors) <= wrong

@@ -1,4 +1,4 @@
-"""The packer against numbers packed by Python: every length, every stall, every fill of the last word."""
+"""Test cases of sample_packer, compared with samples packed in Python: all lengths, stalls and fills of the last word."""
 
 import os
 import random
@@ -12,7 +12,7 @@ SAMPLES = eval(os.environ["SHOTLINE_PARAMETERS"])["SAMPLES"]
 
 
 def pack(samples):
-    """Packing 1 of docs/wire-formats.md: two samples in three bytes, most significant bit first."""
+    """Returns samples in packing 1 of docs/wire-formats.md: two samples in three bytes, most significant bit first."""
     pairs = zip(samples[0::2], samples[1::2], strict=True)
     return b"".join((a << 12 | b).to_bytes(3, "big") for a, b in pairs)
 
@@ -31,7 +31,7 @@ async def start(dut, ready):
 
 
 async def send(dut, samples, bad, pause):
-    """Sends a shot; returns the clocks in which it waited."""
+    """Sends a shot; returns the number of clocks in which `s_ready` was low."""
     waited = 0
     for at in range(0, len(samples), SAMPLES):
         while random.random() < pause:
@@ -77,10 +77,10 @@ async def shots_of_every_length_are_packed_despite_stalls(dut):
 
 
 @case()
-async def it_takes_a_beat_every_clock(dut):
+async def throughput_is_one_beat_per_clock(dut):
     sink = await start(dut, lambda: True)
     waited = 0
     for _ in range(3):
         waited += await send(dut, [0xABC] * SAMPLES * 64, False, 0.0)
     await finish(dut, sink, 3)
-    assert waited <= 2, "one clock behind a shot that spills over, no other"
+    assert waited <= 2, "one clock after a shot that spills over, no other"

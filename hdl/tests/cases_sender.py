@@ -1,4 +1,4 @@
-"""Corner cases of `roce_ud_tx`: lengths around words, reconfiguration between shots, pauses on both sides."""
+"""Corner cases of `roce_ud_tx`: lengths around word boundaries, reconfiguration between shots, pauses on both sides."""
 
 import random
 from dataclasses import replace
@@ -95,7 +95,7 @@ class Bench:
             dut.s_axis_tdata.value = int.from_bytes(word.ljust(64, b"\xa5"), "little")
             dut.s_axis_tkeep.value = (1 << len(word)) - 1
             dut.s_axis_tlast.value = at + 64 >= len(payload)
-            dut.s_axis_tuser.value = at + 64 < len(payload)  # counts with the last word only
+            dut.s_axis_tuser.value = at + 64 < len(payload)  # evaluated with the last word only
             dut.s_axis_tvalid.value = 1
             first = at == 0
             dut.s_shot_number.value = shot.number if first else 0
@@ -128,7 +128,7 @@ class Bench:
 
 @case()
 async def lengths_around_words_in_every_framing(dut) -> None:
-    """Packets that end around a word, and around the place where the ICRC is cut by a word's end."""
+    """Packets that end around a word boundary, and whose ICRC crosses a word boundary."""
     bench = await Bench(dut, 1).start()
     psn = 0xFFFFF0
     for framing in (wire.UD, wire.COUNTED, wire.UDP):
@@ -148,7 +148,7 @@ async def lengths_around_words_in_every_framing(dut) -> None:
 
 @case()
 async def shots_with_new_configurations_between_them(dut) -> None:
-    """Framing, addresses, MTU and shape change between shots, without waiting; sequence numbers go on."""
+    """Framing, addresses, MTU and shape change between shots, without waiting; sequence numbers continue."""
     bench = await Bench(dut, 2).start()
     psn = 100
     expected = []
@@ -167,7 +167,7 @@ async def shots_with_new_configurations_between_them(dut) -> None:
 
 @case()
 async def pauses_on_both_sides(dut) -> None:
-    """A MAC and a source that pause by chance."""
+    """A MAC and a source that pause at random."""
     bench = await Bench(dut, 3, pause=0.4).start()
     link = wire.Link(samples=500, mtu=192).over_ipv6()
     await bench.configure(link, 0)
@@ -181,8 +181,8 @@ async def pauses_on_both_sides(dut) -> None:
 
 
 @case()
-async def a_packet_leaves_27_clocks_behind_its_last_word(dut) -> None:
-    """The latency of store and forward, from the word taken to the word offered."""
+async def a_packet_leaves_27_clocks_after_its_last_word(dut) -> None:
+    """The store-and-forward latency, from the last word accepted to the first word valid."""
     bench = await Bench(dut, 4).start()
     link = wire.Link(packet_mode=True)
     await bench.configure(link, 0)
@@ -190,7 +190,7 @@ async def a_packet_leaves_27_clocks_behind_its_last_word(dut) -> None:
         await FallingEdge(dut.clk)
     shot = wire.Shot(number=1)
     await bench.send(shot, bytes(200))
-    # `send` returns half a clock behind the edge that took the last word.
+    # `send` returns half a clock after the edge that accepted the last word.
     clocks = 1
     while dut.m_axis_tvalid.value != 1:
         await FallingEdge(dut.clk)
@@ -201,15 +201,15 @@ async def a_packet_leaves_27_clocks_behind_its_last_word(dut) -> None:
 
 @case()
 async def a_reset_within_a_frame_clears_everything(dut) -> None:
-    """Half a shot taken, half a frame sent: after the reset it is as if nothing had been."""
+    """After half a shot in and half a frame out, a reset restores the initial state."""
     bench = await Bench(dut, 5).start()
     link = wire.Link(samples=6000)
     for clocks in (0, 40, 75, 80):
         await bench.configure(link, 0)
-        taking = cocotb.start_soon(bench.send(wire.Shot(number=1), bench.rng.randbytes(6000)))
+        sending = cocotb.start_soon(bench.send(wire.Shot(number=1), bench.rng.randbytes(6000)))
         for _ in range(30 + clocks):
             await FallingEdge(dut.clk)
-        taking.cancel()
+        sending.cancel()
         dut.rst.value = 1
         dut.s_axis_tvalid.value = 0
         for _ in range(3):

@@ -1,6 +1,6 @@
-"""The packetizer end to end: octets of the lanes in, frames out, decoded and compared sample by sample.
+"""Test cases of the whole packetizer: lane octets in, frames out, decoded and compared sample by sample.
 
-The three clocks come from the environment (periods in picoseconds), so one build runs at several ratios.
+The environment variable SHOTLINE_CLOCKS sets the three periods in picoseconds, so one build runs at several ratios.
 """
 
 import os
@@ -18,15 +18,15 @@ AFE_LANES = PARAMETERS.get("LANES", 16)
 LANES = PARAMETERS.get("AFES", 3) * AFE_LANES
 ADJACENT = PARAMETERS.get("ADJACENT", 1)
 CHANNELS = 2 * LANES
-STAMP, STEP = 1_700_000_000_000_000_000, 25  # time of instant 0, and from one to the next
+STAMP, STEP = 1_700_000_000_000_000_000, 25  # time of instant 0, and time between instants, in nanoseconds
 OWN_MAC = b"\x02\x00\x00\x00\x00\x01"
 
 
 def packed(octets: list[bytes]) -> bytes:
-    """An instant in packing 1, from the three octets of each lane.
+    """Returns an instant in packing 1, from the three octets of each lane.
 
-    Lane l of a front end has a[11:4], a[3:0] b[11:8], b[7:0] of its channels a and b: 2l and 2l + 1, or, not adjacent, l
-    and as many lanes further.
+    Lane l of a front end has a[11:4], a[3:0] b[11:8], b[7:0] of its channels a and b: 2l and 2l + 1 if `ADJACENT`, else l
+    and `AFE_LANES` + l.
     """
     pairs = [int.from_bytes(bytes(octet[lane] for octet in octets), "big") for lane in range(LANES)]
     if not ADJACENT:
@@ -37,14 +37,14 @@ def packed(octets: list[bytes]) -> bytes:
 
 
 class Bench:
-    """A packetizer with converters in front and a MAC behind."""
+    """A packetizer between emulated converters and a MAC."""
 
     def __init__(self, dut, ready=lambda: True) -> None:
         self.dut = dut
         self.axil = AxiLite(dut)
         self.sink = Sink(dut, dut.mac_clk, "m_axis", ready)
-        self.instants: list[bytes] = []  # as packing 1 has them
-        self.fault = None  # "skip", "short" or "silent": what goes wrong at the next instants
+        self.instants: list[bytes] = []  # in packing 1
+        self.fault = None  # "short" or "silent": fault injected at the next instants
         self.seen = 0
 
     async def begin(self) -> None:
@@ -63,7 +63,7 @@ class Bench:
         cocotb.start_soon(self.sink.run())
 
     async def convert(self) -> None:
-        """Drives random samples: three octets a lane and instant, channel pairs as the lanes carry them."""
+        """Drives random samples: three octets per lane and instant."""
         dut, random_bytes = self.dut, random.Random(7).randbytes
         while True:
             octets = [random_bytes(LANES) for _ in range(3)]
@@ -81,7 +81,7 @@ class Bench:
     async def configure(
         self, samples: int, *, mode: int = 0, shots: int = 0, first: int | None = None, ipv6=False
     ) -> None:
-        """Writes both blocks and begins a run."""
+        """Writes both register blocks and starts a run."""
         sample_bytes = samples * CHANNELS * 3 // 2
         for name, value in {
             "sender.format": 1 << 16 | int(ipv6) << 4,
@@ -121,16 +121,16 @@ class Bench:
         assert await self.axil.write("packetizer.control", 1 | flags) == 0
 
     async def rest(self, microseconds: int = 400) -> None:
-        """Waits until no run and no shot is under way, and all frames have left."""
+        """Waits until no run and no shot is in progress, and all frames have left."""
         for _ in range(microseconds):
             if await self.axil.read("packetizer.status") & 3 == 0:
                 await Timer(2, "us")
                 return
             await Timer(1, "us")
-        raise AssertionError("it never came to rest")
+        raise AssertionError("the packetizer is still busy")
 
     def check(self, samples: int, *, damaged: tuple[int, ...] = ()) -> list:
-        """Decodes all frames that came since the last check, and compares every sample with what was converted."""
+        """Decodes all frames received since the last check, and compares every sample with the converters' output."""
         found = shots(self.sink.frames[self.seen :])
         self.seen = len(self.sink.frames)
         for shot in found:
@@ -141,7 +141,7 @@ class Bench:
             if shot.number in damaged:
                 assert not shot.good, "a receiver must see that samples are missing"
                 right = next((i for i in range(len(truth)) if truth[i] != shot.data[i]), len(truth))
-                assert shot.data[right:].strip(b"\0") == b"", "behind the gap nothing but zeros"
+                assert shot.data[right:].strip(b"\0") == b"", "nothing but zeros after the gap"
             else:
                 assert shot.good and shot.data == truth
         return found
@@ -181,7 +181,7 @@ async def shots_arrive_with_every_sample_at_its_offset(dut):
     assert [shot.number for shot in found] == [0x1_2345_FFFF, 0x1_2346_0000, 0x1_2346_0001]
     assert all(shot.flags == 1 for shot in found), "locked, and no trigger"
     assert await bench.counts("shots", "missed", "damaged", "next_number") == (3, 0, 0, 0x1_2346_0002)
-    # Of another shape, over IPv6: one sample of each channel, and no word full at the end.
+    # Another shape, over IPv6: one sample of each channel, and a partial last word.
     dut.afe_locked.value = 0
     await bench.configure(1, shots=2, ipv6=True)
     await bench.rest()
@@ -206,7 +206,7 @@ async def triggers_during_a_shot_are_missed_and_counted(dut):
             await Timer(500, "ns")
             if not int(dut.busy.value):
                 break
-    assert await bench.axil.write("packetizer.control", 1) != 0, "no start while a run is under way"
+    assert await bench.axil.write("packetizer.control", 1) != 0, "no start while a run is in progress"
     assert await bench.axil.write("packetizer.control", 2) == 0
     await bench.rest()
     found = bench.check(40)
@@ -224,13 +224,13 @@ async def trigger_commands_act_once_and_gaps_count_as_missed(dut):
     bench = Bench(dut)
     await bench.begin()
     await bench.configure(2, mode=2 | 1 << 5, first=100)
-    # A number, its repetition, two left out, an old one, one that only asks, one that comes with another while busy.
+    # A number, its repetition, two skipped, an old one, a command-only one, one received together with another while busy.
     for sequence, flags in [(5, 0), (5, 0), (8, 1), (6, 0), (9, 2), (9, 3), (9, 0)]:
         await bench.receive(udp_frame(trigger_datagram(sequence, flags)))
         await Timer(3, "us")
     await bench.receive(udp_frame(trigger_datagram(10)))
     await bench.receive(udp_frame(trigger_datagram(11)))
-    # None of these is for us, or none is whole.
+    # Frames that are damaged, truncated, or for another port.
     await Timer(3, "us")
     good = udp_frame(trigger_datagram(12))
     await bench.receive(good, user=1)
@@ -246,7 +246,7 @@ async def trigger_commands_act_once_and_gaps_count_as_missed(dut):
     await Timer(3, "us")
     assert await bench.axil.write("packetizer.control", 2) == 0
     await bench.rest()
-    assert [shot.number for shot in bench.check(2)] == [104], "a new run knows no numbers"
+    assert [shot.number for shot in bench.check(2)] == [104], "a new run accepts any first number"
 
 
 @case()
@@ -321,7 +321,7 @@ async def a_reset_within_a_shot_clears_everything(dut):
     await bench.configure(100, first=3)
     await Timer(6, "us")
     assert int(dut.busy.value) == 1
-    # The frame that is leaving is cut off, which a MAC notices.
+    # The frame being sent is truncated, which a MAC detects.
     bench.sink.gaps = True
     dut.async_rst.value = 1
     await Timer(50, "ns")

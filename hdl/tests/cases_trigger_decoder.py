@@ -1,4 +1,4 @@
-"""The trigger decoder: what is a trigger starts one, and nothing else does."""
+"""Test cases of trigger_decoder: valid trigger commands are decoded, all other frames are ignored."""
 
 import random
 import struct
@@ -83,8 +83,8 @@ async def a_frame_with_any_bit_flipped_is_no_trigger(dut):
             flipped[bit // 8] ^= 1 << bit % 8
             await send(dut, bytes(flipped))
         await settle(dut)
-        # The sender's Ethernet address and the group bit of ours are free, and over IPv6 what its checksums leave out:
-        # traffic class, flow label and hop limit.
+        # The source Ethernet address and the group bit of the destination are not checked, and over IPv6 neither are the
+        # fields that no checksum covers: traffic class, flow label and hop limit.
         free = 6 * 8 + 1 + (28 + 8 if ipv6 else 0)
         assert found == [(77, 0)] * free
 
@@ -105,7 +105,7 @@ async def every_other_length_is_refused(dut):
 
 
 def with_ip(frame, at, value):
-    """An IPv4 frame with other bytes in its header, and a header checksum that is right."""
+    """Returns an IPv4 frame with other bytes in its header, and a correct header checksum."""
     frame = bytearray(frame)
     frame[at : at + len(value)] = value
     frame[24:26] = b"\0\0"
@@ -125,7 +125,7 @@ async def well_formed_frames_for_other_hosts_are_ignored(dut):
         udp_frame(good, port=47911),
         udp_frame(good, mac=b"\x02\x00\x00\x00\x00\x02"),
         udp_frame(good, destination=bytes([192, 168, 0, 2])),
-        udp_frame(good, ipv6=True),  # our address is IPv4
+        udp_frame(good, ipv6=True),  # the configured address is IPv4
         udp_frame(good[:4] + b"\x02" + good[5:]),  # version
         udp_frame(b"SHTQ" + good[4:]),
         udp_frame(trigger_datagram(9, 0x80)),  # an answer
@@ -145,7 +145,7 @@ async def well_formed_frames_for_other_hosts_are_ignored(dut):
     dut.cfg_enable.value = 1
     await settle(dut)
     assert found == []
-    # Not one too many: the same datagram without harm, to a group, and from a sender that set nothing but DF.
+    # These are accepted: the plain datagram, one without DF, a broadcast, and a multicast.
     await send(dut, plain)
     await send(dut, with_ip(plain, 20, b"\x00\x00"))
     await send(dut, udp_frame(good, mac=b"\xff" * 6, destination=b"\xff" * 4))
@@ -157,7 +157,7 @@ async def well_formed_frames_for_other_hosts_are_ignored(dut):
     await send(dut, plain)
     await settle(dut)
     assert len(found) == 4
-    # Over IPv6 a datagram without a checksum is to be dropped (RFC 8200, 8.1); any address if told so.
+    # Over IPv6 a datagram without a checksum must be dropped (RFC 8200, 8.1); `any_address` accepts any destination.
     found = await start(dut, ipv6=True, any_address=1)
     await send(dut, udp_frame(good, ipv6=True, checksum=False))
     await send(dut, udp_frame(good, mac=b"\x02\x00\x00\x00\x00\x07", destination=bytes([10, 0, 0, 2])))

@@ -1,4 +1,4 @@
-"""Where modules lie that tests and cases import, and what the summary says of kept verdicts."""
+"""Import path of tests and cases, the `simulate` fixture, and the summary of cached verdicts."""
 
 import sys
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-# The simulated cases get this path, too.
+# The simulator processes use this path, too.
 sys.path[:0] = [path for path in (str(TESTS), str(TESTS.parent / "scripts")) if path not in sys.path]
 
 
 @pytest.fixture
 def simulate(record_property):
-    """`runner.simulate`, which tells how many cocotb tests ran, or did so before for the same content."""
+    """`runner.simulate`, reduced to the number of cocotb tests that ran or whose results were cached."""
     import runner
 
     def run(*args, **options):
@@ -31,5 +31,5 @@ def pytest_terminal_summary(terminalreporter):
         for test in kept:
             terminalreporter.line(f"CACHED {test}")
         terminalreporter.line(
-            f"{len(kept)} verdicts are kept for the same content; without target/hdl and .cache/synth they are made anew"
+            f"{len(kept)} verdicts are cached for the same content; remove target/hdl and .cache/synth to compute them again"
         )

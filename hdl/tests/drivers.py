@@ -1,7 +1,7 @@
-"""Drivers for cocotb: AXI-Lite, AXI-Stream words, register names.
+"""Cocotb drivers: AXI4-Lite, AXI4-Stream words, register names.
 
-All drive at the falling edge and look after it, when everything has settled: what they see then is what the module's
-registers take at the rising edge.
+All drive signals at the falling edge and sample them after it, when they have settled: these are the values that the
+module's registers load at the rising edge.
 """
 
 import functools
@@ -25,12 +25,12 @@ COUNTERS = {
     if register["access"] == "ct"
 }
 
-# A cocotb test. The longest takes 52 us of simulated time; one that waits for what does not come fails at the limit.
+# A cocotb test. The longest takes 52 us of simulated time; one that waits for an event that never occurs fails at the limit.
 case = functools.partial(cocotb.test, timeout_time=1, timeout_unit="ms")
 
 
 class AxiLite:
-    """A master for ports `s_axil_*` in the domain of `dut.clk`."""
+    """An AXI4-Lite master for ports `s_axil_*` in the domain of `dut.clk`."""
 
     def __init__(self, dut) -> None:
         self.dut = dut
@@ -48,10 +48,10 @@ class AxiLite:
                 return
             await FallingEdge(self.dut.clk)
             await ReadOnly()
-        raise AssertionError(f"{[str(signal._name) for signal in signals]} never came")
+        raise AssertionError(f"{[str(signal._name) for signal in signals]} never set")
 
     async def write(self, name: str | int, value: int) -> int:
-        """Writes a register; the answer's code, 0 if all is well."""
+        """Writes a register; returns the response, 0 for OKAY."""
         dut = self.dut
         await FallingEdge(dut.clk)
         dut.s_axil_awaddr.value = REGISTERS[name] if isinstance(name, str) else name
@@ -68,7 +68,7 @@ class AxiLite:
         return code
 
     async def read(self, name: str | int) -> int:
-        """Reads a register; a counter with both its words."""
+        """Reads a register; of a counter both words."""
         address = REGISTERS[name] if isinstance(name, str) else name
         value = await self._read(address)
         return value | (await self._read(address + 4)) << 32 if name in COUNTERS else value
@@ -88,15 +88,15 @@ class AxiLite:
 
 
 def words(frame: bytes) -> list[tuple[int, int, int]]:
-    """A frame as 64-byte words: data, keep, last."""
+    """Returns a frame as 64-byte words: data, keep, last."""
     parts = [frame[at : at + 64] for at in range(0, len(frame), 64)]
     return [(int.from_bytes(p, "little"), (1 << len(p)) - 1, int(i == len(parts) - 1)) for i, p in enumerate(parts)]
 
 
 class Sink:
-    """Takes frames from `<prefix>_t*`; `ready()` says in each clock whether a word is taken.
+    """Receives frames from `<prefix>_t*`; `ready()` gives the value of `tready` in each clock.
 
-    A frame that has begun must not pause: a MAC would abort it. `gaps=True` allows it.
+    `tvalid` must not fall within a frame: a MAC would abort it. `gaps=True` allows it.
     """
 
     def __init__(self, dut, clock, prefix: str, ready: Callable[[], bool] = lambda: True, gaps: bool = False) -> None:
@@ -105,18 +105,18 @@ class Sink:
         self.ready = ready
         self.gaps = gaps
         self.frames: list[bytes] = []
-        self.frame = b""  # what has come of the next one
+        self.frame = b""  # bytes received of the next one
         self.users: list[int] = []
         self.user = getattr(dut, f"{prefix}_tuser", None)
 
     async def run(self) -> None:
-        signals, was = self.signals, None
+        signals, previous = self.signals, None
         while True:
             await FallingEdge(self.clock)
             ready = self.ready()
-            if ready != was:
+            if ready != previous:
                 signals["ready"].value = int(ready)
-                was = ready
+                previous = ready
             await ReadOnly()
             if not int(signals["valid"].value):
                 assert self.gaps or not self.frame, "a frame paused"

@@ -1,5 +1,6 @@
-"""Frames and shots read in Python, and frames for the receiver's side, from docs/wire-formats.md: independent of both the
-RTL and the Rust crates.
+"""Parser of frames and shots, and generator of trigger frames, written from docs/wire-formats.md.
+
+It is independent of both the RTL and the Rust crates.
 """
 
 import struct
@@ -9,17 +10,17 @@ from dataclasses import dataclass
 import wire
 
 TRIGGER_PORT = 47910
-GOOD_SHOT = 0xDEBB20E3  # CRC register over a whole shot
+GOOD_SHOT = 0xDEBB20E3  # CRC register after a complete shot
 
 
 def crc_register(data: bytes) -> int:
-    """Ethernet's CRC-32 register before the last inversion."""
+    """Returns Ethernet's CRC-32 register before the final inversion."""
     return zlib.crc32(data) ^ 0xFFFFFFFF
 
 
 @dataclass
 class Packet:
-    """What a frame of framing `ud` says."""
+    """The fields of a frame of framing `ud`."""
 
     shot: int  # modulo 2^20
     index: int
@@ -31,7 +32,7 @@ class Packet:
 
 
 def parse_ud(frame: bytes) -> Packet:
-    """Reads a frame of framing `ud` and checks every field and both checksums; AssertionError where one is wrong."""
+    """Parses a frame of framing `ud`; raises AssertionError if a field or a checksum is wrong."""
     kind = struct.unpack_from(">H", frame, 12)[0]
     if kind == 0x0800:
         ip, udp_at = frame[14:34], 34
@@ -57,7 +58,7 @@ def parse_ud(frame: bytes) -> Packet:
 
 @dataclass
 class Shot:
-    """A whole shot, with what its record says."""
+    """A complete shot with the fields of its record."""
 
     number: int
     time: int
@@ -70,7 +71,10 @@ class Shot:
 
 
 def parse_shot(packets: list[Packet], mtu: int = 4096) -> Shot:
-    """Puts packets, in order and complete, together; AssertionError where anything but the record's CRC is wrong."""
+    """Assembles a shot's packets, which must be complete and in order.
+
+    Raises AssertionError if anything but the record's CRC is wrong; `good` says if the CRC is right.
+    """
     for index, packet in enumerate(packets):
         last = index == len(packets) - 1
         assert packet.index == index and packet.last == last and (last or len(packet.payload) == mtu)
@@ -90,7 +94,7 @@ def parse_shot(packets: list[Packet], mtu: int = 4096) -> Shot:
 
 
 def shots(frames: list[bytes], mtu: int = 4096) -> list[Shot]:
-    """All shots of the frames, which must be whole and behind one another; sequence numbers go on through all."""
+    """Returns all shots of the frames, which must be complete, in order, with consecutive sequence numbers."""
     whole, packets, previous = [], [], None
     for frame in frames:
         packet = parse_ud(frame)
@@ -105,7 +109,7 @@ def shots(frames: list[bytes], mtu: int = 4096) -> list[Shot]:
 
 
 def trigger_datagram(sequence: int, flags: int = 0) -> bytes:
-    """The 64 bytes of a trigger command."""
+    """Returns the 64 bytes of a trigger command."""
     return struct.pack(">4sBBBBIIQQ", b"SHTR", 1, flags, 0, 0, sequence, 0, 0x1797_9D06_D389_3200, 0) + bytes(32)
 
 
@@ -118,7 +122,7 @@ def udp_frame(
     destination: bytes | None = None,
     checksum: bool = True,
 ) -> bytes:
-    """An Ethernet frame with a UDP datagram, as an operating system would send it."""
+    """Returns an Ethernet frame with a UDP datagram, as an operating system would send it."""
     if ipv6:
         source = bytes.fromhex("fd00000000000000000000000000000a")
         destination = destination or bytes.fromhex("fd000000000000000000000000000001")

