@@ -1,4 +1,4 @@
-//! Makes the model of the sender where its feature is on; nothing otherwise.
+//! Builds the model of the sender if the feature `model` is enabled.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -18,8 +18,8 @@ mod model {
     const TOP: &str = "shotline_roce_ud_tx";
     const NAME: &str = "shotline_rtl";
 
-    /// Links the model. It is kept in the profile's folder by its content, because every set of features, and `cargo clippy`
-    /// beside `cargo test`, has an `OUT_DIR` of its own.
+    /// Links the model. It is cached by content in the profile's folder, because each set of features, and `cargo clippy`
+    /// and `cargo test`, have different `OUT_DIR`s.
     pub fn build() {
         let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"));
         let root = here.ancestors().nth(2).expect("the crate lies in crates/rtl");
@@ -49,7 +49,7 @@ mod model {
         if !model.is_file() {
             make(compiler, &verilator, &rtl, &here, &out);
             fs::create_dir_all(&shared).expect("the profile's folder can be written");
-            // Under its name when it is complete.
+            // Renamed when complete, so that a concurrent build never links a partial file.
             let part = shared.join(format!("{}.part", std::process::id()));
             fs::copy(out.join(&archive), &part).and_then(|_| fs::rename(&part, &model)).expect("the model can be kept");
         }
@@ -59,17 +59,17 @@ mod model {
         println!("cargo::rustc-link-lib=stdc++");
     }
 
-    /// Whether this build is for speed. One for tests has the RTL's assertions, and takes half the time to compile; its model
-    /// simulates a test's clocks in a second.
-    fn for_speed() -> bool {
+    /// Returns `true` in the release profile. Other builds enable the RTL's assertions and take half the time to compile;
+    /// their model simulates a test's clocks in a second.
+    fn is_release() -> bool {
         env::var("PROFILE").is_ok_and(|profile| profile == "release")
     }
 
     fn compiler() -> cc::Build {
         let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").opt_level(if for_speed() { 3 } else { 1 });
+        build.cpp(true).std("c++17").opt_level(if is_release() { 3 } else { 1 });
         build.define("VL_USER_STOP", None).warnings(false).debug(false).cargo_metadata(false);
-        // Parities are what the model computes most.
+        // The model mostly computes parities.
         if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
             build.flag("-mpopcnt");
         }
@@ -79,14 +79,14 @@ mod model {
         build
     }
 
-    /// Makes the model in `OUT_DIR`.
+    /// Builds the model in `OUT_DIR`.
     fn make(mut compiler: cc::Build, verilator: &Path, rtl: &Path, here: &Path, out: &Path) {
         let made = out.join("verilated");
-        // What an earlier version of the RTL left must not be compiled.
+        // Files of an earlier version of the RTL must not be compiled.
         let _ = fs::remove_dir_all(&made);
         let mut command = Command::new(verilator);
-        let assertions = if for_speed() { "--no-assert" } else { "--assert" };
-        // Registers begin with random values (--x-initial unique), as nothing resets most of them.
+        let assertions = if is_release() { "--no-assert" } else { "--assert" };
+        // Most registers have no reset, so they start with random values (--x-initial unique).
         command
             .args(["--cc", assertions, "-Wall", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--no-timing"])
             .args(["--quiet", "--prefix", "Vsender", "--top-module", TOP])
@@ -98,7 +98,7 @@ mod model {
             .arg(rtl.join(TOP).with_extension("sv"));
         run(&mut command);
 
-        // One file: most of what a compiler does for each of them is to read Verilator's headers.
+        // One file, because small ones spend most of their compile time on Verilator's headers.
         let parts =
             files(&made, &["cpp"]).iter().map(|part| format!("#include \"{}\"\n", part.display())).collect::<String>();
         let whole = out.join("model.cpp");
@@ -110,7 +110,7 @@ mod model {
         compiler.compile(NAME);
     }
 
-    /// What a program prints.
+    /// Runs a program and returns its standard output.
     fn run(command: &mut Command) -> String {
         let program = command.get_program().to_owned();
         let done = command.output().unwrap_or_else(|error| panic!("{} does not run: {error}", program.display()));
@@ -118,15 +118,15 @@ mod model {
         String::from_utf8_lossy(&done.stdout).trim().into()
     }
 
-    /// `VERILATOR`, the repository's virtual environment, then the path.
+    /// Finds Verilator: `VERILATOR`, the repository's virtual environment, then `PATH`.
     fn find(root: &Path) -> PathBuf {
-        let asked = env::var_os("VERILATOR").map(PathBuf::from);
+        let configured = env::var_os("VERILATOR").map(PathBuf::from);
         let local = Some(root.join(".venv/bin/verilator"));
         let packages = fs::read_dir(root.join(".venv/lib")).ok().into_iter().flatten().flatten();
         let installed = packages.map(|python| python.path().join("site-packages/verilator/bin/verilator"));
         let paths = env::var_os("PATH").unwrap_or_default();
         let on_path = env::split_paths(&paths).map(|folder| folder.join("verilator")).collect::<Vec<_>>();
-        asked.into_iter().chain(local).chain(installed).chain(on_path).find(|path| path.is_file()).unwrap_or_else(
+        configured.into_iter().chain(local).chain(installed).chain(on_path).find(|path| path.is_file()).unwrap_or_else(
             || {
                 panic!(
                     "the feature `model` needs Verilator 5: run scripts/setup.sh rtl, or name it in the environment \
@@ -136,16 +136,16 @@ mod model {
         )
     }
 
-    /// Where Verilator's own C++ is.
+    /// Returns the folder of Verilator's C++ runtime.
     fn include(verilator: &Path) -> PathBuf {
-        let told = PathBuf::from(run(Command::new(verilator).args(["--getenv", "VERILATOR_ROOT"])));
+        let root = PathBuf::from(run(Command::new(verilator).args(["--getenv", "VERILATOR_ROOT"])));
         let roots =
-            [told, verilator.canonicalize().ok().and_then(|v| Some(v.parent()?.parent()?.into())).unwrap_or_default()];
+            [root, verilator.canonicalize().ok().and_then(|v| Some(v.parent()?.parent()?.into())).unwrap_or_default()];
         let found = roots.iter().map(|root| root.join("include")).find(|path| path.join("verilated.cpp").is_file());
         found.unwrap_or_else(|| panic!("no verilated.cpp beside {}", verilator.display()))
     }
 
-    /// The files of a folder with these extensions, sorted.
+    /// Returns the files of a folder with these extensions, sorted.
     fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut files = entries.map(|entry| entry.expect("the folder can be read").path()).collect::<Vec<_>>();

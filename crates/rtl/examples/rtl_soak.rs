@@ -1,5 +1,5 @@
-//! Random packets through the RTL's model: `rtl_soak [FRAMES] [SEED]`. Every frame is compared with what the wire crate
-//! makes. The last line is JSON: frames, clocks, seconds, and clocks per second of processor time.
+//! Soak test of the RTL's model with random packets: `rtl_soak [FRAMES] [SEED]`. Every frame is compared with that of the
+//! wire crate. The last line is JSON: frames, clocks, seconds, and clocks per second of processor time.
 
 use shotline_rtl::soak;
 use std::env;
@@ -12,11 +12,11 @@ fn main() -> ExitCode {
     let seed = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(1);
     let begin = Instant::now();
     let processor = processor_seconds();
-    let mut told = 0;
+    let mut millions = 0;
     let done = soak::run(seed, frames, |summary| {
-        if summary.frames / 1_000_000 > told {
-            told = summary.frames / 1_000_000;
-            eprintln!("{told} million frames, {} configurations", summary.configurations);
+        if summary.frames / 1_000_000 > millions {
+            millions = summary.frames / 1_000_000;
+            eprintln!("{millions} million frames, {} configurations", summary.configurations);
         }
     });
     let seconds = begin.elapsed().as_secs_f64();
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Seconds that this process has computed, where the system tells them (Linux: fields 14 and 15, in hundredths).
+/// Returns the CPU time of this process in seconds, on Linux (fields 14 and 15 of `stat`, in hundredths).
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);

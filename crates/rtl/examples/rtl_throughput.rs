@@ -1,13 +1,14 @@
-//! Clocks that the RTL takes for a packet of every length: packets one behind the other, offered as fast as they are taken,
-//! to a MAC that always takes. `rtl_throughput [STEP]`; a line of JSON for each framing and IP version, with rows of payload
-//! bytes, frame bytes, clocks (for [`PACKETS`] packets).
+//! Measures the RTL's clocks per packet at every length, with consecutive packets and without back-pressure:
+//! `rtl_throughput [STEP]`. Prints a line of JSON for each framing and IP version, with rows of payload bytes, frame bytes,
+//! clocks (for [`PACKETS`] packets).
 
 use shotline_rtl::{Config, Framing, Limits, Sender, Shot};
 use shotline_wire::icrc::{Flow, Network};
 
-/// Packets whose clocks are counted, and those before them until all is full.
+/// Packets whose clocks are counted.
 const PACKETS: usize = 32;
-const BEFORE: usize = 48;
+/// Packets before those, which fill the pipeline.
+const WARM_UP: usize = 48;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let step = std::env::args().nth(1).map_or(Ok(1), |text| text.parse())?;
@@ -22,13 +23,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             sender.configure(&config)?;
             let rows = (1..=4096).rev().step_by(step).map(|len| {
                 let payload = vec![0x5A; len];
-                (0..BEFORE + PACKETS).for_each(|_| sender.send(&Shot::default(), &payload));
+                (0..WARM_UP + PACKETS).for_each(|_| sender.send(&Shot::default(), &payload));
                 sender.run(Limits::default());
                 let ends: Vec<u64> = sender.frames().map(|frame| frame.clock).collect();
                 let bytes = sender.frames().next().map_or(0, |frame| frame.bytes.len());
                 sender.forget(ends.len());
-                let clocks = ends.last().zip(ends.get(BEFORE - 1)).map_or(0, |(last, first)| last - first);
-                assert_eq!((ends.len(), bytes), (BEFORE + PACKETS, config.frame_len(len)), "packets of {len} bytes");
+                let clocks = ends.last().zip(ends.get(WARM_UP - 1)).map_or(0, |(last, first)| last - first);
+                assert_eq!((ends.len(), bytes), (WARM_UP + PACKETS, config.frame_len(len)), "packets of {len} bytes");
                 format!("[{len},{bytes},{clocks}]")
             });
             let rows = rows.collect::<Vec<_>>().join(",");

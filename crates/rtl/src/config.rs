@@ -1,4 +1,4 @@
-//! What a sender is told, and the registers that say it.
+//! Configuration of a sender, and the register writes for it.
 
 use crate::registers::sender as register;
 use shotline_wire::framing::{self, Link};
@@ -6,15 +6,15 @@ use shotline_wire::icrc::{Flow, Network};
 use shotline_wire::shot::Geometry;
 use shotline_wire::{bth, udp};
 
-/// How packets say where their payload belongs (`docs/wire-formats.md`, section 3).
+/// Packet format, which encodes the destination of a payload (`docs/wire-formats.md`, section 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Framing {
     /// RoCEv2 with an immediate.
     #[default]
     Ud = 0,
-    /// RoCEv2 without.
+    /// RoCEv2 without an immediate.
     Counted = 1,
-    /// Plain UDP with a header of our own.
+    /// Plain UDP with Shotline's own header.
     Udp = 2,
 }
 
@@ -22,7 +22,7 @@ impl Framing {
     /// All three, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Ud, Self::Counted, Self::Udp];
 
-    /// The same in `shotline_wire`.
+    /// Returns the corresponding framing of `shotline_wire`.
     pub fn on_the_wire(self) -> &'static dyn framing::Framing {
         match self {
             Self::Ud => &framing::Ud,
@@ -31,7 +31,7 @@ impl Framing {
         }
     }
 
-    /// The sender's number for a framing; none if the sender does not speak it.
+    /// Returns the sender's number of a framing, `None` if the sender does not support it.
     pub fn of(kind: framing::Kind) -> Option<Self> {
         use framing::Kind;
         match kind {
@@ -43,7 +43,7 @@ impl Framing {
     }
 }
 
-/// What is told with a shot's first word.
+/// Metadata of a shot, passed with its first word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shot {
     /// Shot number.
@@ -58,7 +58,7 @@ pub struct Shot {
     pub flags: u8,
 }
 
-/// One link, as its sender is configured for it.
+/// Configuration of the sender of one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Framing.
@@ -69,7 +69,7 @@ pub struct Config {
     pub mtu: u32,
     /// Receiver's Ethernet address.
     pub destination_mac: [u8; 6],
-    /// Our Ethernet address.
+    /// Sender's Ethernet address.
     pub source_mac: [u8; 6],
     /// Type of service, or traffic class.
     pub class: u8,
@@ -77,22 +77,22 @@ pub struct Config {
     pub hop_limit: u8,
     /// IP addresses and UDP ports. The IPv4 identification is always sent as 0.
     pub flow: Flow,
-    /// Queue pairs and queue key. Its stream is not used.
+    /// Queue pairs and queue key. [`Link::stream`] is not used.
     pub link: Link,
     /// Partition key.
     pub partition_key: u16,
-    /// The stream of all shots; otherwise each shot says its own.
+    /// Stream of all shots; if `None`, [`Shot::stream`] is sent.
     pub stream: Option<u32>,
-    /// The shape of all shots, for the record; packets need none.
+    /// Shape of all shots, for the record; not needed in packet mode.
     pub geometry: Option<Geometry>,
-    /// Sequence number of the next packet; otherwise it goes on.
+    /// Sequence number of the next packet; if `None`, the sequence continues.
     pub psn: Option<u32>,
-    /// Payload is taken.
+    /// Payload is accepted.
     pub enable: bool,
 }
 
 impl Default for Config {
-    /// Framing `ud` over IPv4 to nobody.
+    /// Framing `ud` over IPv4, with all addresses 0.
     fn default() -> Self {
         let network = Network::V4 { src: [0; 4], dst: [0; 4], id: 0 };
         Self {
@@ -115,32 +115,32 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether it is over IPv6.
+    /// Returns `true` if the link uses IPv6.
     pub fn is_ipv6(&self) -> bool {
         matches!(self.flow.network, Network::V6 { .. })
     }
 
-    /// Bytes of a frame in front of its payload.
+    /// Returns the bytes of a frame before its payload.
     pub fn header_len(&self) -> usize {
         let ip = if self.is_ipv6() { 40 } else { 20 };
         14 + ip + 8 + self.framing.on_the_wire().header_len(&[])
     }
 
-    /// Bytes of the frame of a packet with `payload` bytes, without FCS.
+    /// Returns the bytes of the frame of a packet with `payload` bytes, without FCS.
     pub fn frame_len(&self, payload: usize) -> usize {
-        let sealed = self.framing.on_the_wire().has_icrc();
-        let behind = if sealed { payload.next_multiple_of(4) + 4 } else { payload };
-        self.header_len() + behind
+        let sealed = self.framing.on_the_wire().sealed();
+        let padded = if sealed { payload.next_multiple_of(4) + 4 } else { payload };
+        self.header_len() + padded
     }
 
-    /// Words of the bus that this frame takes, and clocks, as there is never one without a word: the headers, the
-    /// padding and the ICRC rounded up with the payload.
+    /// Returns the 64-byte words of this frame, headers, padding and ICRC included. It is also the number of clocks,
+    /// because a frame has no gap.
     pub fn frame_words(&self, payload: usize) -> usize {
         self.frame_len(payload).div_ceil(64)
     }
 
-    /// The writes that bring it about, in their order: address on the AXI-Lite port, and value. The last one takes
-    /// all of it over, once what is under way has left.
+    /// Returns the register writes for this configuration, in order: address on the AXI4-Lite port, and value. The last
+    /// one applies them all, as soon as the frames in flight have left.
     pub fn writes(&self) -> Vec<(u16, u32)> {
         let flag = |set: bool, bit: u32| if set { bit } else { 0 };
         let format = self.framing as u32
@@ -189,12 +189,12 @@ impl Config {
     }
 }
 
-/// An Ethernet address in two registers.
+/// Returns an Ethernet address as two registers.
 fn mac([a, b, c, d, e, f]: [u8; 6]) -> [u32; 2] {
     [u32::from_be_bytes([0, 0, a, b]), u32::from_be_bytes([c, d, e, f])]
 }
 
-/// An IPv6 address in four.
+/// Returns an IPv6 address as four registers.
 fn words(address: [u8; 16]) -> [u32; 4] {
     let value = u128::from_be_bytes(address);
     [96, 64, 32, 0].map(|shift| (value >> shift) as u32)

@@ -1,4 +1,4 @@
-//! The frames that a sender must send, put together by `shotline_wire`.
+//! Reference frames for the sender, made by `shotline_wire`.
 
 use crate::{Config, Shot};
 use arrayvec::ArrayVec;
@@ -8,8 +8,10 @@ use shotline_wire::record::{self, Record};
 use shotline_wire::shot::{Geometry, PAD_BYTES, Packetization, Trailer};
 use shotline_wire::{bth, crc, ethernet, icrc, ipv4, ipv6, udp};
 
-/// The frames of one shot of `samples`, without FCS, and the sequence number behind them. None if the configuration
-/// has no geometry, or another one than the samples', or shots of more packets than there can be.
+/// Returns the frames of one shot of `samples`, without FCS, and the next sequence number.
+///
+/// Returns `None` if the configuration has no geometry, one of another size than the samples, or one that needs more
+/// packets than a shot can have.
 pub fn shot(config: &Config, psn: u32, shot: &Shot, samples: &[u8]) -> Option<(Vec<Vec<u8>>, u32)> {
     let geometry = config.geometry?.sent_as(Trailer::Record, Packetization::uniform(config.mtu)).ok()?;
     if geometry.sample_bytes() as usize != samples.len() {
@@ -27,14 +29,14 @@ pub fn shot(config: &Config, psn: u32, shot: &Shot, samples: &[u8]) -> Option<(V
     Some((frames, next))
 }
 
-/// The frame of one packet in packet mode.
+/// Returns the frame of one packet in packet mode.
 pub fn packet(config: &Config, psn: u32, shot: &Shot, payload: &[u8]) -> Vec<u8> {
     let len = payload.len() as u32;
     let packet = Packet { psn, shot: shot.number, index: 0, offset: 0, len, shot_bytes: len, last: true };
     frame(config, shot, &packet, payload)
 }
 
-/// Samples, padding and record.
+/// Returns samples, padding and record.
 fn shot_bytes(config: &Config, geometry: &Geometry, shot: &Shot, samples: &[u8]) -> Vec<u8> {
     let mut bytes = samples.to_vec();
     bytes.resize(samples.len().next_multiple_of(PAD_BYTES as usize), 0);
@@ -52,14 +54,14 @@ fn shot_bytes(config: &Config, geometry: &Geometry, shot: &Shot, samples: &[u8])
     bytes
 }
 
-/// One frame, from the Ethernet header to the ICRC.
+/// Returns one frame, from the Ethernet header to the ICRC.
 fn frame(config: &Config, shot: &Shot, packet: &Packet, payload: &[u8]) -> Vec<u8> {
     let framing = config.framing.on_the_wire();
     let link = Link { stream: config.stream.unwrap_or(shot.stream), ..config.link };
     let mut header = ArrayVec::<u8, MAX_HEADER>::new();
     framing.emit(&link, packet, &mut header);
-    if framing.has_icrc() {
-        // The partition key is the link's affair, and not known to a framing.
+    if framing.sealed() {
+        // A framing always writes the default partition key.
         header[2..4].copy_from_slice(&config.partition_key.to_be_bytes());
         debug_assert!(config.partition_key != bth::DEFAULT_P_KEY || header[2..4] == [0xFF, 0xFF]);
     }
@@ -109,8 +111,8 @@ fn frame(config: &Config, shot: &Shot, packet: &Packet, payload: &[u8]) -> Vec<u
     frame.extend(ip);
     frame.extend(datagram.emit());
     frame.extend(transport);
-    if framing.has_icrc() {
-        let icrc = icrc::of_ip_packet(&frame[ethernet::Header::LEN..]).expect("an IP packet of ours");
+    if framing.sealed() {
+        let icrc = icrc::of_ip_packet(&frame[ethernet::Header::LEN..]).expect("the IP header was written above");
         frame.extend(icrc.to_le_bytes());
     }
     frame

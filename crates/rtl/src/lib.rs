@@ -1,14 +1,14 @@
-//! The FPGA's sender (`hdl/`): its registers, how a link's configuration is written to them, which frames it must then
-//! send; and, with the feature `model`, the RTL itself as a model that runs (`Sender`).
+//! Control of the FPGA's sender (`hdl/`): its register map, the register writes for a link's configuration, and the frames
+//! that it must send. With the feature `model`, `Sender` simulates the RTL.
 //!
-//! [`registers`] is made from `hdl/registers.toml`, as the RTL's own constants are. [`Config::writes`] says what to
-//! write over whatever bus leads to the FPGA. [`expected`] puts together the frames of a shot from `shotline_wire`: the
-//! definition that the RTL is checked against.
+//! [`registers`] is generated from `hdl/registers.toml`, as are the RTL's constants. [`Config::writes`] returns the writes
+//! for any bus that leads to the FPGA. [`expected`] makes the frames of a shot with `shotline_wire`: the reference that
+//! the RTL is checked against.
 //!
 //! ```
 //! use shotline_rtl::{Config, registers};
 //! let writes = Config::default().writes();
-//! // All configuration is taken over at once, by the last write.
+//! // The last write applies the whole configuration.
 //! assert_eq!(writes.last().map(|write| write.0), Some(registers::sender::CONTROL));
 //! ```
 
@@ -16,7 +16,7 @@ mod config;
 pub mod expected;
 #[cfg(feature = "model")]
 mod model;
-// The words of the map are the map's.
+// Generated, and compared with the committed file.
 #[rustfmt::skip]
 pub mod registers;
 #[cfg(feature = "model")]
@@ -26,6 +26,6 @@ mod sys;
 
 pub use config::{Config, Framing, Shot};
 #[cfg(feature = "model")]
-pub use model::{Frame, Refused, Sender, Side};
+pub use model::{Frame, Sender, Side, WriteError};
 #[cfg(feature = "model")]
 pub use sys::Limits;

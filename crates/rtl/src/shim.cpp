@@ -1,4 +1,4 @@
-// The model behind a C interface, at the level of whole frames: the loop over clocks is here.
+// C interface of the model, at the level of whole frames; it contains the loop over clocks.
 #include "Vsender.h"
 #include "vcd.h"
 #include "verilated.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t WORD = 64;
 
-// Assertions of the RTL that failed on this thread. The model tells only by calling vl_stop.
+// Assertions of the RTL that failed on this thread. The model reports them only by calling vl_stop.
 thread_local uint64_t failures = 0;
 
 struct Shot {
@@ -29,7 +29,7 @@ struct Input {
     std::vector<uint8_t> bytes;
 };
 
-// When the far side of a port does nothing: by chance (of 65536), and in one stretch of clocks.
+// Clocks in which the other side of a port is idle: random (a probability of `chance` in 65536), and one range.
 struct Pauses {
     uint32_t chance = 0;
     uint64_t from = 0;
@@ -40,7 +40,7 @@ struct Pauses {
 
 void vl_stop(const char*, int, const char*) VL_MT_UNSAFE { failures++; }
 
-// Registers without a reset begin with random values of this seed.
+// Registers without a reset start with random values of this seed.
 static VerilatedContext* randomized(VerilatedContext& context, uint64_t seed) {
     context.randReset(2);
     context.randSeed(static_cast<int>(seed & 0x7FFFFFFF) | 1);
@@ -55,19 +55,19 @@ struct Sender {
     Pauses input_pauses, output_pauses;
 
     std::deque<Input> inputs;
-    size_t sent = 0;  // bytes of the oldest input that have been taken
+    size_t sent = 0;  // bytes of the oldest input that were accepted
     bool offering = false;
     uint64_t input_words = 0;
 
-    std::vector<uint8_t> bytes;    // frames, one behind the other
-    std::vector<uint64_t> ends;    // where each ends
-    std::vector<uint64_t> clocks;  // when its last word left
+    std::vector<uint8_t> bytes;    // concatenated frames
+    std::vector<uint64_t> ends;    // offset of each frame's end
+    std::vector<uint64_t> clocks;  // clock in which its last word left
     uint64_t output_words = 0;
     uint64_t last_output = 0;
     std::unique_ptr<Vcd> trace;
 
     explicit Sender(uint64_t seed) : top{randomized(context, seed)}, random(seed * 2 + 1) {
-        // Inputs begin with random values like everything else.
+        // Inputs start with random values, too.
         top.s_axil_awvalid = 0;
         top.s_axil_wvalid = 0;
         top.s_axil_arvalid = 0;
@@ -77,7 +77,7 @@ struct Sender {
         for (int clock = 0; clock < 4; clock++) tick();
         top.rst = 0;
         tick();
-        failures = 0;  // before the reset registers are random
+        failures = 0;  // those before the reset, with random registers, do not count
     }
 
     uint32_t chance() {
@@ -98,14 +98,14 @@ struct Sender {
         const bool first = sent == 0;
         std::memcpy(&top.s_axis_tdata, input.bytes.data() + sent, now);
         if (now < WORD) {
-            // Lanes that are not kept hold anything.
+            // Lanes without `tkeep` may have any value.
             for (size_t lane = now; lane < WORD; lane++)
                 reinterpret_cast<uint8_t*>(&top.s_axis_tdata)[lane] = static_cast<uint8_t>(chance());
         }
         top.s_axis_tkeep = now == WORD ? ~uint64_t{0} : (uint64_t{1} << now) - 1;
         top.s_axis_tlast = left <= WORD;
-        top.s_axis_tuser = left > WORD;  // whether a shot is damaged is told with its last word alone
-        // What is known of a shot is only told with its first word.
+        top.s_axis_tuser = left > WORD;  // only valid with the last word: must be ignored before
+        // The shot's metadata is only valid with its first word.
         top.s_shot_number = first ? input.shot.number : ~input.shot.number;
         top.s_shot_time = first ? input.shot.time : ~input.shot.time;
         top.s_shot_stream = first ? input.shot.stream : ~input.shot.stream;
@@ -159,7 +159,7 @@ Sender* shotline_rtl_new(uint64_t seed) {
 
 void shotline_rtl_free(Sender* sender) { delete sender; }
 
-// Writes all that is on the ports from now on into a file; 0 if there can be none.
+// Starts to trace the ports to a file; returns 0 if it cannot be created.
 int shotline_rtl_trace(Sender* sender, const char* path) {
     Vsender& top = sender->top;
     auto trace = std::make_unique<Vcd>(path);
@@ -189,8 +189,8 @@ void shotline_rtl_send(Sender* sender, const Shot* shot, const uint8_t* bytes, s
     sender->inputs.push_back(Input{*shot, std::vector<uint8_t>(bytes, bytes + length)});
 }
 
-// Runs until `cycles` have passed, `frames` frames are there, nothing has left for `quiet` clocks, or, if asked,
-// all inputs have been taken.
+// Runs for `cycles` clocks, until `frames` frames are stored, no word has left for `quiet` clocks, or, if `taken` is set,
+// all inputs have been accepted.
 void shotline_rtl_run(Sender* sender, uint64_t cycles, size_t frames, uint64_t quiet, int taken) {
     const uint64_t end = sender->cycles + cycles;
     const uint64_t begin = sender->cycles;
@@ -209,7 +209,7 @@ uint32_t shotline_rtl_write(Sender* sender, uint16_t address, uint32_t value) {
     top.s_axil_wstrb = 0xF;
     top.s_axil_awvalid = 1;
     top.s_axil_wvalid = 1;
-    sender->tick();  // nothing is under way, so it is taken at once
+    sender->tick();  // no other write is outstanding, so it is accepted at once
     top.s_axil_awvalid = 0;
     top.s_axil_wvalid = 0;
     while (!top.s_axil_bvalid) sender->tick();
@@ -240,13 +240,13 @@ uint64_t shotline_rtl_output_words(const Sender* sender) { return sender->output
 size_t shotline_rtl_waiting(const Sender* sender) { return sender->inputs.size(); }
 uint64_t shotline_rtl_failures(void) { return failures; }
 
-// The frames that have left; the pointers hold until the next call that is not one of these.
+// The frames that were sent; the pointers are valid until the next call of another function.
 size_t shotline_rtl_frames(const Sender* sender) { return sender->ends.size(); }
 const uint8_t* shotline_rtl_bytes(const Sender* sender) { return sender->bytes.data(); }
 const uint64_t* shotline_rtl_ends(const Sender* sender) { return sender->ends.data(); }
 const uint64_t* shotline_rtl_clocks(const Sender* sender) { return sender->clocks.data(); }
 
-// Forgets the oldest `count` frames.
+// Discards the oldest `count` frames.
 void shotline_rtl_forget(Sender* sender, size_t count) {
     if (count == 0) return;
     const uint64_t cut = sender->ends[count - 1];

@@ -1,8 +1,7 @@
-//! Random shots and packets through the model, every frame compared with [`expected`].
+//! Constrained-random test of the model with shots and packets; every frame is compared with [`expected`].
 //!
-//! Constrained-random: configurations, lengths and pauses are drawn so that corners come often (lengths around words,
-//! packets that end in the middle of an ICRC's word, a MAC that never waits and one that nearly always does), and
-//! [`Coverage`] tells which corners did.
+//! Configurations, lengths and pauses are drawn so that corner cases are frequent (lengths around word boundaries, an ICRC
+//! that crosses a word boundary, a MAC without and with nearly permanent back-pressure), and [`Coverage`] counts them.
 
 use crate::{Config, Framing, Limits, Sender, Shot, Side, expected};
 use shotline_wire::framing::Link;
@@ -12,20 +11,20 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::AddAssign;
 
-/// What a run has done.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Frames compared, all of them right.
     pub frames: u64,
     /// Clocks simulated.
     pub clocks: u64,
-    /// Configurations.
+    /// Configurations applied.
     pub configurations: u64,
-    /// Corners that came.
+    /// Corner cases reached.
     pub coverage: Coverage,
 }
 
-/// How often each corner came: by framing, IP version and mode, and by the bytes of a frame's last word.
+/// Number of frames for each corner case: framing, IP version, mode, and bytes of a frame's last word.
 #[derive(Clone, Debug)]
 pub struct Coverage {
     tails: [[u64; 64]; 12],
@@ -46,20 +45,20 @@ impl AddAssign<&Coverage> for Coverage {
 }
 
 impl Coverage {
-    fn note(&mut self, config: &Config, frame: &[u8]) {
+    fn count(&mut self, config: &Config, frame: &[u8]) {
         let kind = config.framing as usize * 4 + usize::from(config.is_ipv6()) * 2 + usize::from(config.packets);
         self.tails[kind][frame.len() % 64] += 1;
     }
 
-    /// Corners that can come and did not: framing, whether IPv6, whether packet mode, bytes of the last word (0 for
-    /// 64).
+    /// Returns the possible corner cases that no frame reached: framing, IPv6, packet mode, bytes of the last word (0
+    /// for 64).
     pub fn holes(&self) -> Vec<(Framing, bool, bool, usize)> {
         let mut holes = Vec::new();
         for (kind, tails) in self.tails.iter().enumerate() {
             let (framing, ipv6, packets) = (Framing::ALL[kind / 4], kind & 2 != 0, kind & 1 != 0);
             for (tail, &count) in tails.iter().enumerate() {
                 let config = Config { framing, flow: flow(ipv6, [0; 32], 0, 0), ..Config::default() };
-                // A shot's payloads are multiples of 64; RoCE's of 4, when padded.
+                // A shot's payloads are multiples of 64; those of RoCE are padded to multiples of 4.
                 let unit = if packets { 1 } else { 64 };
                 let possible = (unit..=4096).step_by(unit).any(|payload| config.frame_len(payload) % 64 == tail);
                 if possible && count == 0 {
@@ -71,7 +70,7 @@ impl Coverage {
     }
 }
 
-/// The first thing that went wrong.
+/// The first error of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch(String);
 
@@ -83,8 +82,11 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// Sends at least `frames` frames of shots and packets that `seed` decides, and compares each. `progress` is called
-/// with what has been done after each configuration.
+/// Sends at least `frames` frames of random shots and packets, and compares each. `progress` is called after each
+/// configuration.
+///
+/// # Errors
+/// At the first frame that is wrong, missing or unexpected, and if an assertion of the RTL failed.
 pub fn run(seed: u64, frames: u64, mut progress: impl FnMut(&Summary)) -> Result<Summary, Mismatch> {
     let mut random = Random::new(seed);
     let mut sender = Sender::new(seed);
@@ -99,8 +101,8 @@ pub fn run(seed: u64, frames: u64, mut progress: impl FnMut(&Summary)) -> Result
             psn = random.bits(24);
         }
         let config = configuration(&mut random, load.then_some(psn));
-        // Frames of the configuration before may still be on their way.
-        sender.configure(&config).map_err(|refused| Mismatch(refused.to_string()))?;
+        // Frames of the previous configuration may still be in flight.
+        sender.configure(&config).map_err(|error| Mismatch(error.to_string()))?;
         summary.configurations += 1;
         for side in [Side::Input, Side::Output] {
             let chance = if random.one_in(64) { 0xF000 } else { [0, 0, 0, 0x1000, 0x8000][random.below(5)] };
@@ -117,13 +119,13 @@ pub fn run(seed: u64, frames: u64, mut progress: impl FnMut(&Summary)) -> Result
             sender.send(&shot, bytes);
             if config.packets {
                 let frame = expected::packet(&config, psn, &shot, bytes);
-                summary.coverage.note(&config, &frame);
+                summary.coverage.count(&config, &frame);
                 expected.push_back(frame);
                 psn = (psn + 1) & 0xFF_FFFF;
             } else {
                 let made = expected::shot(&config, psn, &shot, bytes);
                 let (made, next) = made.ok_or_else(|| Mismatch("a shot that cannot be".into()))?;
-                made.iter().for_each(|frame| summary.coverage.note(&config, frame));
+                made.iter().for_each(|frame| summary.coverage.count(&config, frame));
                 expected.extend(made);
                 psn = next;
             }
@@ -148,7 +150,7 @@ pub fn run(seed: u64, frames: u64, mut progress: impl FnMut(&Summary)) -> Result
     Ok(summary)
 }
 
-/// Compares the frames that are there with the oldest expected.
+/// Compares the frames that were sent with the oldest expected ones, and discards both.
 fn compare(
     seed: u64,
     sender: &mut Sender,
@@ -213,11 +215,11 @@ fn flow(ipv6: bool, addresses: [u8; 32], src_port: u16, dst_port: u16) -> Flow {
     Flow { network, src_port, dst_port }
 }
 
-/// Shots of up to some dozen packets, most of them small.
+/// Returns the shape of shots of up to about a dozen packets, most of them small.
 fn geometry(random: &mut Random, mtu: u32) -> Geometry {
     loop {
-        let most = (mtu as usize * 12).min(40_000);
-        let bytes = if random.one_in(4) { 1 + random.below(most) } else { 1 + random.below(700) };
+        let max_bytes = (mtu as usize * 12).min(40_000);
+        let bytes = if random.one_in(4) { 1 + random.below(max_bytes) } else { 1 + random.below(700) };
         let packing = [Packing::Int16Le, Packing::Packed12, Packing::Uint8][random.below(3)];
         let channels = if random.one_in(2) { 1 } else { 1 + random.below(96) };
         let samples = bytes * 8 / packing.bits_per_sample() as usize / channels;
@@ -228,7 +230,7 @@ fn geometry(random: &mut Random, mtu: u32) -> Geometry {
     }
 }
 
-/// A packet's payload: often short, often around a word, sometimes full.
+/// Returns the bytes of a packet's payload: often short, often around a word boundary, sometimes full.
 fn length(random: &mut Random, mtu: usize) -> usize {
     let length = match random.below(8) {
         0..=2 => 1 + random.below(130),
@@ -245,7 +247,7 @@ fn shot(random: &mut Random) -> Shot {
     Shot { number, time, stream: random.bits(32), event: random.bits(32), flags: random.bits(2) as u8 }
 }
 
-/// Marsaglia's xorshift: the same everywhere for a seed.
+/// Marsaglia's xorshift generator; the same sequence on every platform.
 struct Random(u64);
 
 impl Random {

@@ -1,31 +1,31 @@
-//! The C interface of the model (`shim.cpp`), safe: a [`Model`] owns one simulation.
+//! Safe wrapper of the model's C interface (`shim.cpp`): a [`Model`] owns one simulation.
 
 use crate::Shot;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 use std::slice;
 
-/// When [`Sender::run`](crate::Sender::run) ends, whatever comes first.
+/// Limits of [`Sender::run`](crate::Sender::run), which returns when the first is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// So many clocks have passed.
+    /// Maximum number of clocks.
     pub clocks: u64,
-    /// So many frames are there to be looked at.
+    /// Number of frames that are stored.
     pub frames: usize,
-    /// Nothing has left for this number of clocks.
+    /// Clocks without an output word.
     pub quiet: u64,
-    /// All input frames have been taken.
+    /// If set, returns when all input frames have been accepted.
     pub taken: bool,
 }
 
 impl Default for Limits {
-    /// Until nothing has left for 1000 clocks.
+    /// Runs until no word has left for 1000 clocks.
     fn default() -> Self {
         Self { clocks: u64::MAX >> 1, frames: usize::MAX, quiet: 1000, taken: false }
     }
 }
 
-/// A shot's data as the shim lays it out.
+/// Metadata of a shot in the layout of the shim.
 #[repr(C)]
 struct RawShot {
     number: u64,
@@ -35,7 +35,7 @@ struct RawShot {
     flags: u8,
 }
 
-/// The shim's simulation, known only by its address.
+/// Opaque type of the shim's simulation.
 #[repr(C)]
 struct Raw {
     _private: [u8; 0],
@@ -62,67 +62,67 @@ unsafe extern "C" {
     fn shotline_rtl_forget(model: *mut Raw, count: usize);
 }
 
-/// One simulation. Failed assertions are counted by thread, so it stays on the thread that made it.
+/// One simulation. Failed assertions are counted per thread, so it must stay on the thread that created it.
 #[derive(Debug)]
 pub(crate) struct Model(NonNull<Raw>);
 
 impl Model {
     pub(crate) fn new(seed: u64) -> Self {
-        // SAFETY: no arguments that could be wrong; `new` in C++ does not return null.
+        // SAFETY: every seed is valid; `new` in C++ does not return null.
         let raw = unsafe { shotline_rtl_new(seed) };
         Self(NonNull::new(raw).expect("C++'s new returns an address"))
     }
 
-    /// Whether the file could be made.
+    /// Returns `true` if the file was created.
     pub(crate) fn trace(&mut self, path: &CStr) -> bool {
-        // SAFETY: the model is ours, and the text is read only within the call.
+        // SAFETY: `self` owns the model, and the path is read only within the call.
         unsafe { shotline_rtl_trace(self.0.as_ptr(), path.as_ptr()) == 1 }
     }
 
     pub(crate) fn send(&mut self, shot: &Shot, bytes: &[u8]) {
         let Shot { number, time, stream, event, flags } = *shot;
         let raw = RawShot { number, time, stream, event, flags };
-        // SAFETY: the model is ours, and both pointers are read only within the call, for as long as they say.
+        // SAFETY: `self` owns the model; both pointers are valid, and read only within the call.
         unsafe { shotline_rtl_send(self.0.as_ptr(), &raw, bytes.as_ptr(), bytes.len()) }
     }
 
     pub(crate) fn run(&mut self, Limits { clocks, frames, quiet, taken }: Limits) {
-        // SAFETY: the model is ours.
+        // SAFETY: `self` owns the model.
         unsafe { shotline_rtl_run(self.0.as_ptr(), clocks, frames, quiet, taken.into()) }
     }
 
     pub(crate) fn write(&mut self, address: u16, value: u32) -> u32 {
-        // SAFETY: the model is ours.
+        // SAFETY: `self` owns the model.
         unsafe { shotline_rtl_write(self.0.as_ptr(), address, value) }
     }
 
     pub(crate) fn read(&mut self, address: u16) -> u32 {
-        // SAFETY: the model is ours.
+        // SAFETY: `self` owns the model.
         unsafe { shotline_rtl_read(self.0.as_ptr(), address) }
     }
 
     pub(crate) fn pause(&mut self, output: bool, chance: u32, from: u64, until: u64) {
-        // SAFETY: the model is ours.
+        // SAFETY: `self` owns the model.
         unsafe { shotline_rtl_pause(self.0.as_ptr(), output.into(), chance, from, until) }
     }
 
     pub(crate) fn cycles(&self) -> u64 {
-        // SAFETY: the model is ours.
+        // SAFETY: `self` owns the model.
         unsafe { shotline_rtl_cycles(self.0.as_ptr()) }
     }
 
     pub(crate) fn input_words(&self) -> u64 {
-        // SAFETY: the model is ours.
+        // SAFETY: `self` owns the model.
         unsafe { shotline_rtl_input_words(self.0.as_ptr()) }
     }
 
     pub(crate) fn output_words(&self) -> u64 {
-        // SAFETY: the model is ours.
+        // SAFETY: `self` owns the model.
         unsafe { shotline_rtl_output_words(self.0.as_ptr()) }
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        // SAFETY: the model is ours.
+        // SAFETY: `self` owns the model.
         unsafe { shotline_rtl_waiting(self.0.as_ptr()) }
     }
 
@@ -131,11 +131,11 @@ impl Model {
         unsafe { shotline_rtl_failures() }
     }
 
-    /// All frames' bytes, the end of each, and the clock in which each ended.
+    /// Returns the bytes of all frames, the offset of each frame's end, and the clock in which each ended.
     pub(crate) fn frames(&self) -> (&[u8], &[u64], &[u64]) {
         let model = self.0.as_ptr();
-        // SAFETY: the model is ours. It holds `count` ends and clocks, and as many bytes as the last end says; none of
-        // it moves while `self` is borrowed, because whatever changes it takes `&mut self`.
+        // SAFETY: `self` owns the model. It stores `count` ends and clocks, and as many bytes as the last end; none of
+        // them moves while `self` is borrowed, because all methods that change them take `&mut self`.
         unsafe {
             let count = shotline_rtl_frames(model);
             if count == 0 {
@@ -148,9 +148,9 @@ impl Model {
         }
     }
 
-    /// Forgets the oldest `count` frames, or all if there are fewer.
+    /// Discards the oldest `count` frames, or all if there are fewer.
     pub(crate) fn forget(&mut self, count: usize) {
-        // SAFETY: the model is ours, and no more frames are forgotten than there are.
+        // SAFETY: `self` owns the model, and `count` is at most the number of frames.
         unsafe {
             let count = count.min(shotline_rtl_frames(self.0.as_ptr()));
             shotline_rtl_forget(self.0.as_ptr(), count);
@@ -160,7 +160,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // SAFETY: made by `shotline_rtl_new`, and freed nowhere else.
+        // SAFETY: created by `shotline_rtl_new`, and freed only here.
         unsafe { shotline_rtl_free(self.0.as_ptr()) }
     }
 }

@@ -1,5 +1,4 @@
-// The ports of the model over time, in the format that every waveform viewer reads (IEEE 1364-2005, clause 18). The clock
-// runs at 200 MHz here.
+// Writer of the model's ports as a VCD file (IEEE 1364-2005, clause 18). The clock has 200 MHz in it.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,10 @@ class Vcd {
     Vcd& operator=(const Vcd&) = delete;
     bool is_open() const { return file != nullptr; }
 
-    // A port of `bits` bits, whose value stays at this address. All before the first sample.
+    // Adds a port of `bits` bits, whose value is at this address. Must be called before the first sample.
     void port(const char* name, unsigned bits, const void* at) { ports.push_back(Port{name, bits, at, {}}); }
 
-    // The values before a rising edge of the clock, and the edge.
+    // Writes the values before a rising edge of the clock, and the edge.
     void sample(uint64_t cycle) {
         if (!begun) begin();
         std::fprintf(file, "#%llu\n0!\n", static_cast<unsigned long long>(cycle * 10));
@@ -36,7 +35,7 @@ class Vcd {
         const void* at;
         std::vector<uint8_t> last;
 
-        // Bytes are the value's from its least significant one on.
+        // The least significant byte is first.
         void write(std::FILE* file, size_t index) {
             const auto* bytes = static_cast<const uint8_t*>(at);
             const size_t size = (bits + 7) / 8;

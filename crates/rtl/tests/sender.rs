@@ -1,8 +1,8 @@
-//! The RTL against `shotline_wire`, frame by frame.
+//! Tests of the RTL's model against `shotline_wire`, frame by frame.
 
 use shotline_rtl::registers::sender as register;
 use shotline_rtl::soak::Coverage;
-use shotline_rtl::{Config, Framing, Limits, Refused, Sender, Shot, Side, expected, soak};
+use shotline_rtl::{Config, Framing, Limits, Sender, Shot, Side, WriteError, expected, soak};
 use shotline_testing::seeds;
 use shotline_wire::framing::Link;
 use shotline_wire::icrc::{Flow, Network};
@@ -28,7 +28,7 @@ fn config(framing: Framing, ipv6: bool) -> Config {
     }
 }
 
-/// The shape of a shot of so many bytes.
+/// Returns the shape of a shot of `count` bytes.
 fn bytes(count: u32) -> Option<Geometry> {
     Geometry::new(1, count, 8, Packing::Uint8, 40_000_000).ok()
 }
@@ -56,7 +56,7 @@ fn assert_frames(sender: &Sender, expected: &[Vec<u8>], what: &str) {
 }
 
 #[test]
-fn one_packet_of_ud_over_ipv4_is_what_the_wire_crate_makes() {
+fn ud_packet_over_ipv4_matches_the_wire_crate() {
     let mut sender = Sender::new(1);
     let config = Config { packets: true, ..config(Framing::Ud, false) };
     sender.configure(&config).unwrap();
@@ -67,7 +67,7 @@ fn one_packet_of_ud_over_ipv4_is_what_the_wire_crate_makes() {
 }
 
 #[test]
-fn shots_of_all_framings_are_what_the_wire_crate_makes() {
+fn shots_of_all_framings_match_the_wire_crate() {
     for framing in Framing::ALL {
         for ipv6 in [false, true] {
             for count in [1, 63, 64, 65, 4031, 4032, 4033, 4096, 10_000] {
@@ -85,7 +85,7 @@ fn shots_of_all_framings_are_what_the_wire_crate_makes() {
 }
 
 #[test]
-fn every_length_leaves_right_and_without_a_clock_between() {
+fn packets_of_every_length_are_right_and_back_to_back() {
     for framing in Framing::ALL {
         for ipv6 in [false, true] {
             let config = Config { packets: true, ..config(framing, ipv6) };
@@ -100,7 +100,7 @@ fn every_length_leaves_right_and_without_a_clock_between() {
             }
             sender.run(Limits::default());
             assert_frames(&sender, &frames, &format!("{framing:?} {ipv6}"));
-            // A frame's last word leaves as many clocks behind the last word before it as the frame has words.
+            // The distance from one frame's last word to the next frame's is the number of words of the latter.
             let clocks = sender.frames().map(|frame| frame.clock).collect::<Vec<_>>();
             for (index, pair) in clocks.windows(2).enumerate() {
                 let length = index + 2;
@@ -112,13 +112,13 @@ fn every_length_leaves_right_and_without_a_clock_between() {
 }
 
 #[test]
-fn full_packets_take_66_words_and_short_ones_among_long_ones_cost_no_clock() {
+fn short_packets_before_long_ones_cost_no_clock() {
     let config = Config { packets: true, ..config(Framing::Ud, false) };
     assert_eq!(config.frame_words(4096), 66);
     let mut sender = Sender::new(8);
     sender.configure(&config).unwrap();
     let noise = noise(4, 4096);
-    // Runs of the shortest fill the queue of packets, then comes the longest.
+    // Runs of the shortest packets fill the descriptor FIFO before the longest packet.
     let lengths = (0..40).flat_map(|run| std::iter::repeat_n(1 + run, 100).chain([4096, 4095, 3])).collect::<Vec<_>>();
     for &length in &lengths {
         sender.send(&SHOT, &noise[..length]);
@@ -132,7 +132,7 @@ fn full_packets_take_66_words_and_short_ones_among_long_ones_cost_no_clock() {
 }
 
 #[test]
-fn shots_one_behind_the_other_leave_without_a_clock_between() {
+fn consecutive_shots_leave_back_to_back() {
     for count in [1, 64, 65, 4032, 4096, 20_000] {
         let config = Config { geometry: bytes(count), ..config(Framing::Ud, true) };
         let mut sender = Sender::new(9);
@@ -158,13 +158,13 @@ fn shots_one_behind_the_other_leave_without_a_clock_between() {
 #[test]
 fn a_pause_at_any_clock_changes_no_frame() {
     for (framing, ipv6) in [(Framing::Ud, false), (Framing::Counted, false), (Framing::Udp, true)] {
-        // Three packets; the ICRC of the second kind is cut by the end of a word.
+        // Three packets; the ICRC of the second framing crosses a word boundary.
         let config = Config { geometry: bytes(333), mtu: 192, ..config(framing, ipv6) };
         let mut sender = Sender::new(10);
         sender.configure(&config).unwrap();
         let samples = noise(6, 333);
         let mut psn = 0xFF_FFFF;
-        let mut turn = |side, from: u64, clocks: u64| {
+        let mut send_paused = |side, from: u64, clocks: u64| {
             let (frames, next) = expected::shot(&config, psn, &SHOT, &samples).unwrap();
             let begin = sender.clocks();
             sender.pause(side, 0, begin + from..begin + from + clocks);
@@ -176,19 +176,19 @@ fn a_pause_at_any_clock_changes_no_frame() {
             sender.forget(frames.len());
             last.unwrap()
         };
-        let whole = turn(Side::Output, 0, 0);
+        let whole = send_paused(Side::Output, 0, 0);
         assert!(whole > 20 && whole < 100, "{whole} clocks");
         for from in 0..=whole {
             for clocks in [1, 2, 100] {
-                turn(Side::Output, from, clocks);
-                turn(Side::Input, from, clocks);
+                send_paused(Side::Output, from, clocks);
+                send_paused(Side::Input, from, clocks);
             }
         }
     }
 }
 
 #[test]
-fn a_new_configuration_holds_from_the_next_shot_on() {
+fn a_new_configuration_takes_effect_with_the_next_shot() {
     let mut sender = Sender::new(11);
     let old = Config { geometry: bytes(9000), ..config(Framing::Ud, false) };
     let new = Config { geometry: bytes(500), psn: None, mtu: 256, stream: Some(9), ..config(Framing::Udp, true) };
@@ -204,12 +204,12 @@ fn a_new_configuration_holds_from_the_next_shot_on() {
     let (mut frames, psn) = expected::shot(&old, 0xFF_FFFF, &SHOT, &samples).unwrap();
     frames.extend(expected::shot(&new, psn, &SHOT, &few).unwrap().0);
     assert_frames(&sender, &frames, "old, then new");
-    // Framing udp counts packets, too, though it does not send the number.
+    // Framing `udp` counts packets, too, though it does not send the sequence number.
     assert_eq!(u64::from(sender.read(register::NEXT_PSN)), (0xFF_FFFF + frames.len() as u64) & 0xFF_FFFF);
 }
 
 #[test]
-fn registers_are_what_was_written_and_nothing_is_taken_before_it_is_enabled() {
+fn registers_read_back_and_enable_gates_the_input() {
     let mut sender = Sender::new(12);
     assert_eq!(sender.read(register::ID), register::ID_RESET);
     assert_eq!(sender.read(register::MTU), register::MTU_RESET);
@@ -224,8 +224,8 @@ fn registers_are_what_was_written_and_nothing_is_taken_before_it_is_enabled() {
             assert_eq!(sender.read(address), value, "{address:#x}");
         }
     }
-    assert_eq!(sender.write(register::ID, 0), Err(Refused { address: register::ID }));
-    assert_eq!(sender.write(0x7FC, 0), Err(Refused { address: 0x7FC }));
+    assert_eq!(sender.write(register::ID, 0), Err(WriteError { address: register::ID }));
+    assert_eq!(sender.write(0x7FC, 0), Err(WriteError { address: 0x7FC }));
     sender.run(Limits::default());
     assert_eq!((sender.waiting(), sender.frames().len()), (0, 1));
     // Disabled again.
@@ -252,10 +252,10 @@ fn counters_match_frames_bytes_shots_stalls_length_errors() {
     assert_eq!(sender.counter(register::SHOTS), 5);
     assert_eq!(sender.counter(register::STALL_MAC), 0);
     assert_eq!(sender.counter(register::LENGTH_ERRORS), 0);
-    assert!(sender.counter(register::STALL_PAYLOAD) >= 100, "it waited for payload that did not come");
+    assert!(sender.counter(register::STALL_PAYLOAD) >= 100, "clocks without payload count as stalls");
     assert_eq!(sender.read(register::STATUS), 0);
 
-    // A MAC that stops for 500 clocks, payload that does not stop: the FIFO fills in 128 of them and 30 more.
+    // The MAC stops for 500 clocks while payload continues: the FIFO is full after 128 clocks plus 30.
     sender.write(register::CONTROL, register::CONTROL_CLEAR_COUNTERS).unwrap();
     assert_eq!(sender.counter(register::FRAMES), 0);
     let begin = sender.clocks() + 200;
@@ -268,7 +268,7 @@ fn counters_match_frames_bytes_shots_stalls_length_errors() {
     let full = sender.counter(register::STALL_FIFO);
     assert!((350..520).contains(&full), "{full}");
 
-    // Other sizes than the registers say.
+    // Sizes that differ from `sample_bytes`.
     for wrong in [9999, 10_001, 9984, 10_048, 64] {
         let before = sender.counter(register::LENGTH_ERRORS);
         sender.send(&SHOT, &noise(1, wrong));
@@ -290,12 +290,12 @@ fn an_input_longer_than_a_packet_is_cut_and_counted() {
     assert_eq!(sender.counter(register::LENGTH_ERRORS), 1);
 }
 
-/// Seeds for a commit: together they leave no corner out, others may by chance.
+/// Seeds of every run: together they reach all corner cases, others may miss some.
 const COMMIT: Range<u64> = 0..16;
 const FRAMES: u64 = 1000;
 
 #[test]
-fn random_shots_and_packets_are_right_and_no_corner_is_left_out() {
+fn random_shots_and_packets_cover_every_corner_case() {
     let mut coverage = Coverage::default();
     let mut done = Vec::new();
     for seed in seeds(COMMIT) {
@@ -310,14 +310,14 @@ fn random_shots_and_packets_are_right_and_no_corner_is_left_out() {
 }
 
 #[test]
-fn headers_are_what_their_bytes_say() {
+fn header_bytes_match_the_wire_format() {
     let mut sender = Sender::new(15);
     let config = Config { geometry: bytes(200), ..config(Framing::Ud, false) };
     sender.configure(&config).unwrap();
     sender.send(&SHOT, &noise(1, 200));
     sender.run(Limits::default());
     let frame = sender.frames().next().unwrap().bytes;
-    // Read by hand from docs/wire-formats.md, not by the crate that the other tests compare with.
+    // Written by hand from docs/wire-formats.md, independent of the crate that the other tests compare with.
     assert_eq!(frame[..14], [2, 0x11, 0x22, 0x33, 0x44, 0x55, 2, 0x66, 0x77, 0x88, 0x99, 0xAA, 8, 0]);
     assert_eq!(frame[14..16], [0x45, 0x2E]);
     assert_eq!(frame[34..38], [0xC1, 0x23, 0x12, 0xB7]);
