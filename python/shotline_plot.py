@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Draws what `shotline sweep` measured, as figures 5 to 7 of the ultrasound probe's paper do.
+"""Plots the results of `shotline sweep` in the style of figures 5 to 7 of the ultrasound probe's paper.
 
     shotline_plot.py FILE.jsonl... --out DIR [--svg]
 
-Writes sweep-roce.png, sweep-udp.png and sweep-disk.png into DIR, whichever the files have points for. Several
-files are drawn together: one for each setting of a generator, say. What the paper's text states is drawn beside
-it, from paper0.json.
+Writes those of sweep-roce.png, sweep-udp.png and sweep-disk.png into DIR for which the files have points. Several
+files are plotted together, for example one for each setting of a generator. Values stated in the paper's text are plotted
+for comparison, from paper0.json.
 """
 
 import argparse
@@ -25,14 +25,19 @@ KHZ = 1e-3
 
 
 class Unreadable(Exception):
-    """A file that is not the output of a sweep, with the reason."""
+    """Raised with the reason if a file is not the output of a sweep."""
 
 
-# --- what was measured -------------------------------------------------------------------------------
+# --- measurements ------------------------------------------------------------------------------------
 
 
 def read(paths):
-    """Points by sweep ("network" or "disk"), each with the header of its file."""
+    """Returns the points by sweep ("network" or "disk"), each with the header of its file.
+
+    Raises:
+        Unreadable: If a file is not the output of a sweep.
+        OSError: If a file cannot be read.
+    """
     points = {"network": [], "disk": []}
     for path in paths:
         header = None
@@ -52,8 +57,11 @@ def read(paths):
 
 
 def ideal(header, samples, measured):
-    """Frequencies in kHz over the range measured, and the shots a second of a device that is busy for N_s / sample
-    rate + 1.85 us: above its highest rate every second trigger is missed, then two of three, and so on."""
+    """Returns frequencies in kHz over the range measured, and the shots per second of an ideal device.
+
+    It is busy for N_s / sample rate + 1.85 us per shot: above its highest rate it misses every second trigger, then two
+    of three, and so on.
+    """
     busy = samples / (header["sample_rate_hz"] or math.inf) + header["shot_overhead_s"]
     first, last = measured[0], measured[-1]
     fine = [first * (last / first) ** (step / 400) for step in range(401)]
@@ -61,7 +69,7 @@ def ideal(header, samples, measured):
 
 
 def curves(points):
-    """Points of one curve each, by number of samples and link, in the order of their frequencies."""
+    """Returns the points of each curve, by number of samples and link, in the order of their frequencies."""
     found = {}
     for point in sorted(points, key=lambda point: point["f_ext_hz"]):
         found.setdefault((point["samples"], point["link"]), []).append(point)
@@ -72,7 +80,7 @@ def curves(points):
 
 
 def spread(axes, hz, values, color, label):
-    """A thick mean, a shaded standard deviation, crosses for the extremes."""
+    """Plots the mean as a thick line, the standard deviation as a shaded area, the extremes as crosses."""
     khz = [f * KHZ for f in hz]
     mean = [value["mean"] for value in values]
     axes.plot(khz, mean, color=color, linewidth=2.5, label=label)
@@ -84,11 +92,12 @@ def spread(axes, hz, values, color, label):
 
 
 def scaled(values, factor):
+    """Returns statistics multiplied by a factor."""
     return [{name: number * factor for name, number in value.items()} for value in values]
 
 
 def draw_network(points, framing):
-    """Figures 5 and 6: frame rate on the left, bandwidth on the right, one colour for each N_s."""
+    """Returns figure 5 or 6: frame rate on the left, bandwidth on the right, one colour for each N_s."""
     header = points[0]["header"]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     colors = {}
@@ -125,7 +134,7 @@ def draw_network(points, framing):
 
 
 def draw_disk(points):
-    """Figure 7: written bandwidth (blue, left) and dropped shots (red, right)."""
+    """Returns figure 7: written bandwidth (blue, left) and dropped shots (red, right)."""
     header = points[0]["header"]
     figure, left = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
     right = left.twinx()
@@ -153,7 +162,7 @@ def draw_disk(points):
 
 
 def dropped(points):
-    """Shots of all links that were taken and are not in the file, over the runs of a point."""
+    """Returns statistics, over the runs of a point, of the shots of all links that were started and not recorded."""
     runs = zip(*(point["runs"] for point in points))
     counts = [sum(sum(link["shots_dropped"].values()) for link in run) for run in runs]
     mean = sum(counts) / len(counts)
@@ -162,7 +171,7 @@ def dropped(points):
 
 
 def plain_ticks(axes):
-    """Numbers on a logarithmic scale as people write them."""
+    """Labels a logarithmic scale with plain numbers instead of powers of ten."""
     scales = [(axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())]
     for axis in (axis for axis, scale in scales if scale == "log"):
         axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
@@ -171,12 +180,13 @@ def plain_ticks(axes):
 
 
 def under(header):
+    """Returns the subtitle: probe, processor and length of the runs."""
     probe = "emulated probe over loopback" if header["emulated"] else header["probe"]
     return f"{probe}, {header['cores']} cores, {header['cpu']}, runs of {header['seconds']:g} s"
 
 
 def draw(points):
-    """All figures that the points are enough for, by name."""
+    """Returns the figures for which there are points, by name."""
     figures = {}
     for framing in NAMES:
         if chosen := [point for point in points["network"] if point["framing"] == framing]:
@@ -187,6 +197,7 @@ def draw(points):
 
 
 def main():
+    """Parses the arguments and writes the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--out", type=Path, default=Path("."), metavar="DIR", help="where the figures go")

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """Verifies a Shotline recording with h5py and numpy alone.
 
-It shares no code with the recorder: samples are read as any user reads them (HDF5 unpacks them), the
-end-of-shot records are checked with zlib's CRC-32 over the raw chunks, and test patterns are made from their
-definition. The file format is in docs/file-format.md. Compressed recordings need hdf5plugin too.
+It shares no code with the recorder: samples are read with HDF5's own filters, the end-of-shot records are checked
+with zlib's CRC-32 over the raw chunks, and test patterns are generated from their definition. The file format is in
+docs/file-format.md. Compressed recordings need hdf5plugin, too.
 
     shotline_verify.py FILE [--no-pattern] [--rows N]
 
-FILE is one file, or the master of a run of several: then every part is looked at, through the master.
+FILE is one file, or the master of a run of several files, which verifies every part through the master.
 
-Prints one JSON object; the exit code is 0 if nothing contradicts anything, 1 if something does, 2 if the
-file cannot be read.
+Prints one JSON object; the exit code is 0 if the file is consistent, 1 if it is not, 2 if it cannot be read.
 """
 
 import argparse
@@ -28,16 +27,16 @@ LOST, PARTIAL, COMPLETE = 0, 1, 2
 NEVER_ARRIVED = ("wire_gap", "overrun")
 NO_NUMBER = 2**64 - 1
 WHOLE_RUN = 0xFFFFFFFF
-DESCRIPTION_BYTES = 192  # what a digitizer says of its block, before the end-of-shot record
+DESCRIPTION_BYTES = 192  # a digitizer's description of its block, before the end-of-shot record
 RECORD = struct.Struct(">4sBBBBQQIIIIHHI12s")
 MASK = (1 << 64) - 1
 BITSHUFFLE = 32008
-BATCH_BYTES = 8 << 20  # of samples that are read at once
+BATCH_BYTES = 8 << 20  # of samples per read
 
 
 @lru_cache(maxsize=256)
 def prbs(stream, pattern, channels, samples, bits):
-    """The test pattern of one shot: (samples, channels) int16. Those made last are kept."""
+    """Returns the test pattern of one shot: (samples, channels) int16. The most recent ones are cached."""
     state = np.empty(channels, np.uint32)
     for channel in range(channels):
         s = (stream * 0xBF58476D1CE4E5B9 + pattern * 0x9E3779B97F4A7C15 + channel * 0x94D049BB133111EB) & MASK
@@ -56,11 +55,11 @@ def prbs(stream, pattern, channels, samples, bits):
 
 
 def cut(about):
-    """Where each packet of a shot begins and ends: `first` bytes, then pieces of `packet_bytes`, the last what is left.
+    """Returns the begin and end of each packet of a shot: `first` bytes, then pieces of `packet_bytes`, then the rest.
 
-    A trailer that travels apart stands in a packet of its own, behind padding that nobody sends.
+    A trailer with `apart` has its own packet, after padding that is not sent.
     """
-    # What packets of context said is put behind the samples by the receiver: no packet carries it.
+    # The receiver writes the contents of context packets after the samples: no data packet has them.
     end = about["sample_bytes"] if about["apart"] or about["trailer"] == "context" else about["shot_bytes"]
     begins = [0, *range(about["first"], end, about["packet_bytes"])]
     pieces = [(begin, min(after, end)) for begin, after in zip(begins, [*begins[1:], end], strict=True)]
@@ -68,7 +67,7 @@ def cut(about):
 
 
 def packets_of_samples(about):
-    """The packets that carry the first and the last bit of each sample."""
+    """Returns the numbers of the packets with the first and the last bit of each sample."""
     width = (16, 12, 8, 16)[about["packing"]]
     bit = np.arange(about["samples"] * about["channels"], dtype=np.int64) * width
     begins = np.array([begin for begin, _ in about["cut"]])
@@ -76,13 +75,13 @@ def packets_of_samples(about):
 
 
 def filters(dataset):
-    """The numbers of a dataset's filters, the first first."""
+    """Returns the ids of a dataset's filters in their order."""
     plist = dataset.id.get_create_plist()
     return [plist.get_filter(index)[0] for index in range(plist.get_nfilters())]
 
 
 def packed(samples, packing):
-    """Samples as the wire has them."""
+    """Returns samples in the packing of the wire."""
     if packing == 0:
         return samples.astype("<i2").tobytes()
     if packing == 3:
@@ -95,7 +94,7 @@ def packed(samples, packing):
 
 
 def behind_samples(raw, samples, element):
-    """What follows the samples in a compressed chunk: here the blocks are only counted."""
+    """Returns the bytes after the samples in a compressed chunk, skipping its blocks without decompressing them."""
     at = 12
     block = struct.unpack(">I", raw[8:12])[0] // element
     whole = samples - samples % 8
@@ -105,7 +104,7 @@ def behind_samples(raw, samples, element):
 
 
 class Verifier:
-    """Collects what contradicts the file's own claims."""
+    """Verifies one recording and collects the mismatches."""
 
     def __init__(self, file, pattern, rows):
         self.file = file
@@ -113,35 +112,43 @@ class Verifier:
         self.described = []
         self.period = int(file.attrs.get("test_pattern_period", 0)) if pattern else 0
         self.limit = rows
-        # A run of several files: its datasets are virtual, and each row has its place in a part.
+        # The master of a run of several files: its datasets are virtual, and each row is stored in a part.
         self.is_master = "parts" in file.attrs
         self.places = {}
         self.opened = {}
         self.datasets = {}  # of samples, by link
-        self.codecs = {}  # whether the chunks of a dataset are compressed
-        # Packets of the other framings had no CRC of their own.
+        self.codecs = {}  # True for each dataset with compressed chunks
+        # Packets of the other framings have no CRC.
         self.sealed = file.attrs.get("framing") not in ("udp", "spead", "digitizer", "vita49")
 
     def wrong(self, text):
+        """Counts a mismatch, and keeps the text of the first 20."""
         self.mismatches += 1
         if len(self.described) < 20:
             self.described.append(text)
 
     def run(self):
+        """Verifies the file and returns the verdict.
+
+        Raises:
+            ValueError: If the file is not a recording, or hdf5plugin is missing.
+            KeyError: If a dataset or an attribute is missing.
+            OSError: If the file cannot be read.
+        """
         file = self.file
         if file.attrs.get("format") != "shotline" or file.attrs.get("format_version") != 1:
             raise ValueError("expected the attributes format = shotline and format_version = 1")
         try:
-            import hdf5plugin  # noqa: F401  (it makes HDF5 read compressed chunks, those of a master's parts too)
+            import hdf5plugin  # noqa: F401  (registers the filters with HDF5)
         except ImportError:
             if BITSHUFFLE in filters(file["rf"] if "rf" in file else file["link0/rf"]):
                 raise ValueError("its chunks are compressed: pip install hdf5plugin") from None
         links = [self.link(index) for index in range(int(file.attrs["links"]))]
         shown = {link["rows"] for link in links} | ({file["rf"].shape[0]} if "rf" in file else set())
-        # While a run goes on, its drives are not equally far: a master may show rows that are not there yet.
+        # While a run is in progress, a master may show rows that one of its drives has not written yet.
         if len(shown) != 1 and not (self.is_master and not file["books"].shape[0]):
             self.wrong("/rf has another number of rows than the links")
-        self.books(links)
+        self.counters(links)
         if self.is_master and not self.limit:
             self.parts()
         for part in self.opened.values():
@@ -157,6 +164,7 @@ class Verifier:
         }
 
     def link(self, index):
+        """Verifies the rows of a link and returns their counts."""
         group = self.file[f"link{index}"]
         about = {
             name: int(group.attrs[name])
@@ -174,7 +182,7 @@ class Verifier:
                 "packet_bytes",
             )
         }
-        # Files of earlier versions do not say how shots are cut and closed: then it is as our probes do it.
+        # Files of earlier versions lack the attributes of packets and trailers: the defaults are those of Shotline's probes.
         about["first"] = int(group.attrs.get("first_packet_bytes", about["packet_bytes"]))
         about["apart"] = bool(group.attrs.get("trailer_apart", 0))
         about["trailer"] = group.attrs.get("trailer", "record")
@@ -212,10 +220,10 @@ class Verifier:
         return found
 
     def row_crcs(self, link, table):
-        """Each row's CRC-32 is that of the run's id and all of the row but its last field."""
+        """Checks each row's CRC-32, which covers the run's id and all fields of the row but the last."""
         if "row_crc32" not in table.dtype.names:
             return
-        plain = np.zeros(len(table), table.dtype)  # padding between fields is zero in the file, and anything in memory
+        plain = np.zeros(len(table), table.dtype)  # padding between fields is zero in the file, but undefined in memory
         for name in table.dtype.names:
             plain[name] = table[name]
         end = table.dtype.fields["row_crc32"][1]
@@ -225,7 +233,7 @@ class Verifier:
                 self.wrong(f"row {row} of link {link}: the CRC-32 of its table row does not hold")
 
     def samples(self, link, view, rows):
-        """The samples of each row, of several read at once; none of a row that HDF5 cannot read."""
+        """Yields the samples of each row, reading several rows at once; None for a row that HDF5 cannot read."""
         batch = max(1, BATCH_BYTES // max(1, view.dtype.itemsize * int(np.prod(view.shape[1:]))))
         for first in range(0, rows, batch):
             last = min(first + batch, rows)
@@ -235,6 +243,7 @@ class Verifier:
                 yield from (self.samples_of(link, view, row) for row in range(first, last))
 
     def samples_of(self, link, view, row):
+        """Returns the samples of one row, None if HDF5 cannot read it."""
         try:
             return view[row]
         except OSError as error:
@@ -242,6 +251,7 @@ class Verifier:
             return None
 
     def row(self, link, about, samples, row, entry, found):
+        """Verifies one row against its bytes, samples and table entry, and counts it in `found`."""
         where = f"row {row} of link {link}, shot {entry['number']}"
         state = int(entry["state"])
         if state not in (LOST, PARTIAL, COMPLETE):
@@ -278,16 +288,19 @@ class Verifier:
             self.record(where, about, chunk, entry, found)
         elif good and about["trailer"] == "hsb_metadata":
             self.metadata(where, about, chunk, entry, found)
-        # Without a CRC for each packet only a record that holds vouches for their bytes.
+        # If the packets have no CRC, only a valid record proves their bytes.
         if self.period and (good or (self.sealed and not present.all())):
             self.compare(where, about, samples, present, int(entry["number"]) % self.period, found)
 
     def chunk(self, link, about, row, samples):
-        """The raw bytes of a slot. Those of a compressed chunk are made again from the samples that HDF5 has read, and
-        from what the chunk has behind them."""
+        """Returns the raw bytes of a slot, None if the chunk has an unexpected size.
+
+        For a compressed chunk they are packed again from the samples that HDF5 has read, followed by the bytes that the
+        chunk has after them.
+        """
         dataset, row_there, channel = self.stored(link, about, row)
         mask, raw = dataset.id.read_direct_chunk((row_there, 0, channel))
-        # Of the filters bitshuffle and n-bit a compressed chunk has skipped the second, another one the first.
+        # Of the filters bitshuffle and n-bit, the second is skipped for a compressed chunk, the first for any other.
         if dataset not in self.codecs:
             self.codecs[dataset] = BITSHUFFLE in filters(dataset)
         has_codec = self.codecs[dataset]
@@ -305,7 +318,7 @@ class Verifier:
         return np.frombuffer(raw, np.uint8)
 
     def stored(self, link, about, row):
-        """The dataset that stores a row of a link, the row there, and the first channel there."""
+        """Returns the dataset that stores a row of a link, and the row and the first channel there."""
         if link not in self.datasets:
             name, channel = ("rf", link * about["channels"]) if "rf" in self.file else (f"link{link}/rf", 0)
             self.datasets[link] = name, self.file[name], channel
@@ -313,15 +326,15 @@ class Verifier:
         return (*self.place(name, row), channel) if self.is_master else (dataset, row, channel)
 
     def part(self, name):
-        """A file of the run, by its name in the master: where HDF5 looks for it."""
+        """Returns a file of the run, by its name in the master, found as HDF5 finds it."""
         if name not in self.opened:
-            beside = Path(self.file.filename).parent
-            path = beside / name
-            self.opened[name] = h5py.File(path if path.exists() else beside / Path(name).name, "r")
+            folder = Path(self.file.filename).parent
+            path = folder / name
+            self.opened[name] = h5py.File(path if path.exists() else folder / Path(name).name, "r")
         return self.opened[name]
 
     def place(self, name, row):
-        """The dataset of a part that holds a row of the master, and the row there."""
+        """Returns the dataset of a part that stores a row of the master, and the row there."""
         if name not in self.places:
             of_rows = {}
             for source in self.file[name].virtual_sources():
@@ -333,7 +346,7 @@ class Verifier:
                 else:
                     if source.src_space.get_select_npoints() != source.vspace.get_select_npoints():
                         self.wrong(f"{name}: {source.file_name} is shown with another number of rows than it gives")
-                    if count == 1:  # HDF5 joins rows that touch into one block
+                    if count == 1:  # HDF5 merges adjacent rows into one block
                         count, every = block, 1
                 for turn in range(count):
                     of_rows[first + turn * every] = (dataset, first_there + turn)
@@ -341,7 +354,7 @@ class Verifier:
         return self.places[name][row]
 
     def parts(self):
-        """Each file is of this run and counts its own rows right; each part lies behind the one before it."""
+        """Checks that each file belongs to this run and counts its rows correctly, and that the parts are in order."""
         names, last = {}, -1
         for entry in self.file["parts"][...]:
             name = entry["file"].decode()
@@ -363,6 +376,7 @@ class Verifier:
                 last = int(entry["last"])
 
     def record(self, where, about, chunk, entry, found):
+        """Checks the end-of-shot record and counts it in `found`."""
         at = about["record_offset"]
         raw = chunk[at : at + 64].tobytes()
         (crc,) = struct.unpack("<I", raw[60:])
@@ -408,7 +422,7 @@ class Verifier:
             found["records"] += 1
 
     def metadata(self, where, about, chunk, entry, found):
-        """The end-of-frame metadata of a sensor bridge, behind the frame at the next multiple of 128."""
+        """Checks the end-of-frame metadata of a sensor bridge, after the frame at the next multiple of 128."""
         at = about["record_offset"]
         flags, seconds, nanoseconds, valid = struct.unpack(">I8xQIQ", chunk[at : at + 32].tobytes())
         said = (flags & 1, seconds * 10**9 + nanoseconds, valid)
@@ -419,9 +433,10 @@ class Verifier:
             found["records"] += 1
 
     def compare(self, where, about, samples, present, number, found):
+        """Compares the samples of the packets received with the test pattern."""
         pattern = prbs(about["stream"], number, about["channels"], about["samples"], about["bits"])
-        # A sample counts if every packet that has a bit of it arrived; without its packets it may be anything.
-        differs = samples != pattern.astype(samples.dtype, copy=False)  # those of 8 bits are kept without a sign
+        # Only samples of which all packets arrived are compared.
+        differs = samples != pattern.astype(samples.dtype, copy=False)  # 8-bit samples are stored unsigned
         if not present.all():
             if "packets_of_samples" not in about:
                 about["packets_of_samples"] = packets_of_samples(about)
@@ -437,35 +452,36 @@ class Verifier:
             )
 
     def account(self, stream, table):
-        """Every number from the first to the last is in one row or one loss; a lost row may have a loss too."""
+        """Checks that every number from first to last is in one row or one loss; a lost row may have a loss, too."""
         losses = [
             (int(loss["first"]), int(loss["count"])) for loss in self.file["losses"][...] if loss["stream"] == stream
         ]
         lost = np.concatenate(
             [np.arange(first, first + count, dtype=np.uint64) for first, count in losses] or [np.empty(0, np.uint64)]
         )
-        # Where rows join shots by their stamps, nobody knows the number of a shot that a link does not have.
+        # If rows are aligned by time stamps, the number of a link's missing shot is unknown.
         table = table[(table["state"] != LOST) | (table["number"] != NO_NUMBER)]
         numbers = table["number"]
         if not self.file["books"].shape[0]:
-            # The run goes on or broke off: what was before a loss may not be visible yet, but before a row all is.
+            # The run is in progress or was interrupted: shots before a loss may not be visible yet, those before a row are.
             lost = lost[lost <= numbers.max()] if len(numbers) else lost[:0]
         held = numbers[table["state"] != LOST]
         removed = self.file.attrs.get("ring_removed_last")
         if removed is not None:
-            # What a bounded run has removed was accounted for while it was there.
+            # Losses in removed parts of a bounded run were checked before the removal.
             lost = lost[lost > removed]
         if len(np.unique(numbers)) != len(numbers) or len(np.unique(lost)) != len(lost):
             self.wrong(f"stream {stream}: a shot is in two rows or two losses")
         if len(np.intersect1d(held, lost)):
             self.wrong(f"stream {stream}: a shot is in a row with data and in /losses")
         if int(self.file.attrs.get("stripes", 1)) > 1 and not self.is_master:
-            return  # the numbers between are in the files beside this one
+            return  # the numbers in between are in the other files of the run
         every = np.union1d(numbers, lost)
         if len(every) and int(every[-1]) - int(every[0]) + 1 != len(every):
             self.wrong(f"stream {stream}: not every shot from {every[0]} to {every[-1]} is in a row or in /losses")
 
-    def books(self, links):
+    def counters(self, links):
+        """Checks the run's counters against each other and against the rows."""
         streams = {}
         for entry in self.file["books"][...]:
             streams.setdefault(int(entry["stream"]), {})[entry["name"].decode()] = int(entry["value"])
@@ -496,6 +512,7 @@ class Verifier:
 
 
 def main():
+    """Parses the arguments, prints the verdict and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file")
     parser.add_argument("--no-pattern", action="store_true", help="do not compare with test patterns")

@@ -1,4 +1,4 @@
-"""Recordings of Shotline as numpy arrays: lazy, fast, and honest about what was lost.
+"""Access to recordings of Shotline as numpy arrays: lazy, fast, and with complete information about losses.
 
     import shotline
 
@@ -8,9 +8,9 @@
         block = run.samples[100:200, :, 3]  # only these shots are read
         print(run.losses)
 
-Nothing is read before it is asked for, and a run may still go on: `run.refresh()` looks for more shots. 12-bit
-samples are unpacked by the package itself, by several threads and without the interpreter's lock. Missing packets
-and lost shots read as zeros: tell a zero from a sample by `state` and `presence`, never by its value.
+Data is read only when it is accessed. A run may still be recording: `run.refresh()` makes new shots visible. 12-bit
+samples are unpacked by the package itself, on several threads and with the interpreter's lock released. Missing packets
+and lost shots read as zeros: use `state` and `presence`, not the value, to distinguish them from samples.
 """
 
 from ._kernels import pack12, unpack12

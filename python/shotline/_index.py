@@ -1,4 +1,4 @@
-"""numpy's way to index, split into what has to be read and what is then taken of it."""
+"""Parsing of numpy indices into the range to read and the index to apply to the result."""
 
 import operator
 from typing import Any, NamedTuple
@@ -8,27 +8,34 @@ from numpy.typing import NDArray
 
 
 class Axis(NamedTuple):
-    """`count` elements of one dimension, from `start`, `step` apart."""
+    """A range of one dimension: `count` elements from `start`, `step` apart."""
 
     start: int
     step: int
     count: int
 
 
-class Wanted(NamedTuple):
-    """What an index asks for."""
+class Selection(NamedTuple):
+    """The part of an array of (shot, sample, channel) to read, and the index to apply to it."""
 
     rows: NDArray[np.uint64]
     samples: Axis
     channels: Axis
-    rest: tuple[Any, ...]  # an index into what was read
+    rest: tuple[Any, ...]  # numpy index into the array that was read
 
 
-def parse(index: Any, shape: tuple[int, int, int]) -> Wanted:
+def parse(index: Any, shape: tuple[int, int, int]) -> Selection:
     """Splits an index of (shot, sample, channel).
 
-    Integers, slices, an ellipsis, and arrays of integers or truths are understood, as numpy understands them: what
-    is read is then indexed by numpy itself with `rest`.
+    Args:
+        index: Integers, slices, an ellipsis, and arrays of integers or booleans, with numpy's meaning.
+        shape: Shape of the array that is indexed.
+
+    Returns:
+        What to read. The result is then indexed by numpy with `rest`.
+
+    Raises:
+        IndexError: If the index is out of bounds, has too many dimensions, or has an unsupported type.
     """
     keys = [*index] if isinstance(index, tuple) else [index]
     dots = [at for at, key in enumerate(keys) if key is Ellipsis]
@@ -40,17 +47,17 @@ def parse(index: Any, shape: tuple[int, int, int]) -> Wanted:
     fill = [slice(None)] * (len(shape) - len(keys) + len(dots))
     keys[at : at + len(dots)] = fill
     (rows, first), *others = (_axis(key, extent, name) for key, extent, name in zip(keys, shape, NAMES, strict=True))
-    (samples, second), (channels, third) = (_cover(picked, rest) for picked, rest in others)
+    (samples, second), (channels, third) = (_covering_range(picked, rest) for picked, rest in others)
     if isinstance(rows, Axis):
         rows = np.arange(rows.count, dtype=np.int64) * rows.step + rows.start
-    return Wanted(rows.astype(np.uint64), samples, channels, (first, second, third))
+    return Selection(rows.astype(np.uint64), samples, channels, (first, second, third))
 
 
 NAMES = ("shot", "sample", "channel")
 
 
 def _axis(key: Any, extent: int, name: str) -> tuple[Axis | NDArray[np.int64], Any]:
-    """The elements of one dimension, and what is left of the key once they have been read."""
+    """Returns the elements of one dimension to read, and the key to apply to them."""
     if isinstance(key, slice):
         start, stop, step = key.indices(extent)
         count = len(range(start, stop, step))
@@ -64,7 +71,7 @@ def _axis(key: Any, extent: int, name: str) -> tuple[Axis | NDArray[np.int64], A
 
 
 def picks(key: Any, extent: int, name: str) -> NDArray[np.int64]:
-    """An array of integers or truths as an array of elements that are there."""
+    """Converts an array of integers or booleans to an array of element numbers, bounds-checked and not negative."""
     array = np.asarray(key)
     if array.dtype == bool and array.ndim == 1:
         if len(array) != extent:
@@ -89,8 +96,8 @@ def _integer(key: Any) -> int | None:
         return None
 
 
-def _cover(picked: Axis | NDArray[np.int64], rest: Any) -> tuple[Axis, Any]:
-    """A stride that holds all that was picked, and the index into it."""
+def _covering_range(picked: Axis | NDArray[np.int64], rest: Any) -> tuple[Axis, Any]:
+    """Returns a range that contains all elements picked, and the index into it."""
     if isinstance(picked, Axis):
         return picked, rest
     if picked.size == 0:

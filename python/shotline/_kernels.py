@@ -1,4 +1,4 @@
-"""12-bit samples to and from bytes, without a recording."""
+"""Conversion of 12-bit samples to and from packed bytes."""
 
 from typing import Any
 
@@ -9,11 +9,20 @@ from . import _native
 
 
 def unpack12(data: Any, out: NDArray[np.int16] | None = None) -> NDArray[np.int16]:
-    """Unpacks 12-bit samples, most significant bit first, and extends their sign.
+    """Unpacks 12-bit samples, most significant bit first, with sign extension.
 
-    Two samples lie in three bytes, `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]`, as on the wire and in a recording's slots.
-    `data` is anything with a buffer (bytes, memoryview, an array); its bytes are a multiple of three. `out`, if
-    given, takes the samples and is returned. One thread, with the interpreter's lock released.
+    Two samples are in three bytes, `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]`, as on the wire and in a recording's slots.
+    Uses one thread, with the interpreter's lock released.
+
+    Args:
+        data: An object with the buffer interface (bytes, memoryview, an array) of a multiple of three bytes.
+        out: Contiguous array for the samples; allocated if None.
+
+    Returns:
+        The samples, which is `out` if given.
+
+    Raises:
+        ValueError: If the sizes of `data` and `out` do not match, or `out` is not contiguous and writeable.
     """
     packed = np.frombuffer(data, np.uint8)
     if out is None:
@@ -23,7 +32,18 @@ def unpack12(data: Any, out: NDArray[np.int16] | None = None) -> NDArray[np.int1
 
 
 def pack12(samples: ArrayLike, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """Packs the low 12 bits of an even number of samples: the inverse of `unpack12`."""
+    """Packs the low 12 bits of each sample: the inverse of `unpack12`.
+
+    Args:
+        samples: An even number of samples.
+        out: Contiguous array for the bytes; allocated if None.
+
+    Returns:
+        Three bytes for each pair of samples, which is `out` if given.
+
+    Raises:
+        ValueError: If the sizes of `samples` and `out` do not match, or `out` is not contiguous and writeable.
+    """
     samples = np.ascontiguousarray(samples, np.int16).reshape(-1)
     if out is None:
         out = np.empty(samples.size // 2 * 3, np.uint8)
@@ -32,7 +52,11 @@ def pack12(samples: ArrayLike, out: NDArray[np.uint8] | None = None) -> NDArray[
 
 
 def flat(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory in one dimension; refuses memory with gaps, of which that would be a copy."""
+    """Returns a one-dimensional view of an array.
+
+    Raises:
+        ValueError: If the array is not contiguous, so that the result would be a copy, or not writeable.
+    """
     if not array.flags.c_contiguous or not array.flags.writeable:
         raise ValueError("expected a writable array whose elements lie one behind the other: np.empty(shape, dtype)")
     return array.reshape(-1)

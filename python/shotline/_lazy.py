@@ -1,4 +1,4 @@
-"""Runs as dask and xarray see them. Both are optional."""
+"""Conversion of runs to dask and xarray, which are optional dependencies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK_BYTES = 64 << 20
 
 
 def to_dask(shots: Shots, shots_per_chunk: int | None) -> Any:
-    """See `Shots.to_dask`."""
+    """Implements `Shots.to_dask`."""
     import dask.array
 
     samples = shots.samples
@@ -26,7 +26,7 @@ def to_dask(shots: Shots, shots_per_chunk: int | None) -> Any:
 
 
 def to_xarray(shots: Shots) -> Any:
-    """See `Shots.to_xarray`."""
+    """Implements `Shots.to_xarray`."""
     import xarray
 
     run = shots.run
@@ -47,7 +47,7 @@ def to_xarray(shots: Shots) -> Any:
 
 
 def _wrapped(samples: Samples) -> Any:
-    """Samples that xarray itself reads when they are needed."""
+    """Returns samples that xarray reads lazily."""
     from xarray.backends import BackendArray
     from xarray.core import indexing
 

@@ -1,6 +1,6 @@
-"""What the native part offers (crates/python). Arrays are one-dimensional and without gaps.
+"""Interface of the native extension (crates/python). Arrays are one-dimensional and contiguous.
 
-An axis is (start, step, count). Errors are OSError and its kinds, or ValueError, with the reason and the remedy.
+An axis is (start, step, count). Errors are OSError and its subclasses, or ValueError, with the reason and the remedy.
 """
 
 from pathlib import Path

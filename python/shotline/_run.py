@@ -1,4 +1,4 @@
-"""A run: a recording that is open for reading."""
+"""Runs: recordings that are open for reading."""
 
 from __future__ import annotations
 
@@ -26,15 +26,25 @@ LOSS = np.dtype(
 def open(path: str | os.PathLike[str], *, threads: int = 0) -> Run:
     """Opens a recording, finished or still being written.
 
-    A few kilobytes are read, however long the run was. `threads` is how many may read samples at once (0: as many as
-    pay). FileNotFoundError and its kinds tell that there is no such file, ValueError that it is no recording.
+    Reads only a few kilobytes, for any length of the run.
+
+    Args:
+        path: The recording, or the master of a run of several files.
+        threads: Maximum number of threads that read samples, 0 for an automatic choice.
+
+    Returns:
+        The run, which is a context manager.
+
+    Raises:
+        OSError: If the file cannot be opened, for example FileNotFoundError.
+        ValueError: If the file is not a recording, or `threads` is negative.
     """
     return Run(path, threads=threads)
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The shape of a link's shots, and where their parts are in a slot."""
+    """The shape of a link's shots, and the layout of a slot."""
 
     channels: int
     samples: int
@@ -42,13 +52,13 @@ class Geometry:
     bits: int
     """Resolution of a sample."""
     packing: str
-    """How samples lie in a slot: int16_le, int16_be, packed12_msb_first, uint8."""
+    """Format of samples in a slot: int16_le, int16_be, packed12_msb_first, uint8."""
     sample_rate_hz: int
-    """0: unknown."""
+    """Samples per second of each channel; 0 if unknown."""
     packets: int
-    """Packets of a whole shot."""
+    """Packets of a complete shot."""
     trailer: str
-    """What closes a shot: record, hsb_metadata, none."""
+    """Data after the samples: record, hsb_metadata, none."""
     sample_bytes: int
     trailer_offset: int
     shot_bytes: int
@@ -56,7 +66,7 @@ class Geometry:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the unpacked samples."""
+        """Type of the unpacked samples."""
         return np.dtype(np.uint8 if self.packing == "uint8" else np.int16)
 
 
@@ -72,12 +82,12 @@ class Link:
 
     @property
     def shots(self) -> Shots:
-        """Its shots, as many as are visible now."""
+        """The link's shots that are visible now."""
         return Shots(self.run, (self.index,), range(self.run.rows))
 
     @property
     def samples(self) -> Samples:
-        """(shot, sample, channel); read when indexed."""
+        """The link's samples, of shape (shot, sample, channel); read when indexed."""
         return self.shots.samples
 
     def __repr__(self) -> str:
@@ -86,7 +96,10 @@ class Link:
 
 
 class Run:
-    """A run. `shotline.open` makes one; it is also a context manager, and may be used by several threads."""
+    """A recording that is open for reading, opened by `shotline.open`.
+
+    It is a context manager, and may be used by several threads.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, threads: int = 0) -> None:
         if threads < 0:
@@ -98,9 +111,9 @@ class Run:
         self.native = _native.Recording(self.path)
         about = json.loads(self.native.about())
         self.info: dict[str, Any] = about["run"]
-        """What was known of the run before its first shot: `run_id`, `software`, `instrument`, `config`, ..."""
+        """Metadata written before the first shot: `run_id`, `software`, `instrument`, `config`, ..."""
         self.links: tuple[Link, ...] = tuple(self._link(index, link) for index, link in enumerate(about["links"]))
-        # What the recorder's clocks said. Where the kernel was not told the leap seconds, TAI was UTC.
+        # By the recorder's clocks: if its kernel had no TAI offset configured, TAI equals UTC.
         self._tai_minus_utc_ns = round((self.info["start_tai_ns"] - self.info["start_utc_ns"]) / 1e9) * 10**9
         self._maps: dict[Path, NDArray[np.uint8]] = {}
 
@@ -112,26 +125,37 @@ class Run:
 
     @property
     def rows(self) -> int:
-        """Rows that are visible: those that were at the last look."""
+        """Number of rows visible since the run was opened or refreshed."""
         return self.native.rows()
 
     def refresh(self) -> int:
-        """Looks for more shots of a run that goes on, and returns how many are visible now."""
+        """Makes new shots of a run in progress visible.
+
+        Returns:
+            The number of rows that are visible now.
+
+        Raises:
+            OSError: If the file cannot be read.
+        """
         return self.native.refresh()
 
     @property
     def shots(self) -> Shots:
-        """The shots of all links side by side, as many as are visible now."""
+        """The shots of all links side by side that are visible now."""
         return Shots(self, tuple(range(len(self.links))), range(self.rows))
 
     @property
     def samples(self) -> Samples:
-        """(shot, sample, channel), the links side by side; read when indexed."""
+        """Samples of shape (shot, sample, channel), the channels of all links side by side; read when indexed.
+
+        Raises:
+            ValueError: If the links' shots differ in shape.
+        """
         return self.shots.samples
 
     @property
     def events(self) -> NDArray[Any]:
-        """A row for each number: `number`, `stamp_tai_ns`, and `state` of every link."""
+        """One row per shot number: `number`, `stamp_tai_ns`, and `state` of every link."""
         shots = self.shots
         events = np.empty(len(shots), [("number", "u8"), ("stamp_tai_ns", "u8"), ("state", "u1", (len(self.links),))])
         events["number"], events["stamp_tai_ns"] = shots.numbers, shots.stamps
@@ -141,7 +165,10 @@ class Run:
 
     @property
     def losses(self) -> NDArray[Any]:
-        """Runs of shots that are in no row (or in a row as lost), and why: `stream`, `cause`, `first`, `count`."""
+        """Ranges of shot numbers that were lost, with the drop cause: `stream`, `cause`, `first`, `count`.
+
+        Such shots have no row, or one with the state `State.LOST`.
+        """
         losses = self.native.losses()
         return np.array([(stream, CAUSES[cause], first, count) for stream, cause, first, count in losses], LOSS)
 
@@ -149,42 +176,65 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether it ended in order. If not, it goes on, or it broke off."""
+        """True if the run was closed properly; False if it is in progress or was interrupted."""
         return self.native.ended() is not None
 
     @property
     def books(self) -> dict[int, dict[str, int]]:
-        """The counts of each stream, by name; empty before the run has ended."""
+        """Counters of each stream, by name; empty before the run has ended."""
         ended = self.native.ended()
         return ended[0] if ended else {}
 
     @property
     def totals(self) -> dict[str, int]:
-        """The counts of the whole run, by name; empty before it has ended."""
+        """Counters of the whole run, by name; empty before it has ended."""
         ended = self.native.ended()
         return ended[1] if ended else {}
 
     @property
     def geometry(self) -> Geometry:
-        """The shape of a shot, the same for every link; where they differ, each link has its own."""
+        """The shape of a shot, if it is the same for every link.
+
+        Raises:
+            ValueError: If the links' shots differ in shape; use `Link.geometry` then.
+        """
         if any(link.geometry != self.links[0].geometry for link in self.links):
             raise ValueError("the links' shots differ in shape: take run.links[k].geometry")
         return self.links[0].geometry
 
     @property
     def time_axis(self) -> NDArray[np.float64] | None:
-        """Seconds from a shot's first sample to each of its samples; none if the sample rate is unknown."""
+        """Seconds from a shot's first sample to each of its samples; None if the sample rate is unknown."""
         geometry = self.geometry
         return np.arange(geometry.samples) / geometry.sample_rate_hz if geometry.sample_rate_hz else None
 
     def utc(self, stamps: NDArray[np.uint64]) -> NDArray[np.datetime64]:
-        """TAI nanoseconds as UTC, by the offset that the recorder's clocks had; NaT for 0."""
+        """Converts TAI nanoseconds to UTC.
+
+        Args:
+            stamps: TAI nanoseconds since 1970, 0 for an unknown time.
+
+        Returns:
+            The times in UTC by the offset of the recorder's clocks, NaT for 0.
+        """
         utc = (stamps.astype(np.int64) - self._tai_minus_utc_ns).view("datetime64[ns]")
         utc[stamps == 0] = np.datetime64("NaT")
         return utc
 
     def raw(self, row: int, link: int) -> NDArray[np.uint8]:
-        """A read-only view of one slot in the file; of one that is compressed there, an unpacked copy."""
+        """Returns the bytes of one slot.
+
+        Args:
+            row: Row in the file.
+            link: Index of the link.
+
+        Returns:
+            A read-only view of the file; for a compressed slot, a decompressed copy.
+
+        Raises:
+            ValueError: If the file was truncated.
+            OSError: If the file cannot be read.
+        """
         path, at, length = self.native.stored(row, link)
         if length != self.links[link].geometry.slot_bytes:
             return np.frombuffer(self.native.slot(row, link), np.uint8)
@@ -197,19 +247,18 @@ class Run:
             raise ValueError(f"{path} ends at byte {len(view)}, its row {row} at {at + length}: it was cut short")
         return view[at : at + length]
 
-    # --- elsewhere -----------------------------------------------------------------------------------
+    # --- conversion ----------------------------------------------------------------------------------
 
     def to_dask(self, shots_per_chunk: int | None = None) -> Any:
-        """A dask array of (shot, sample, channel), some 64 MiB in a chunk; needs dask."""
+        """Returns a dask array of shape (shot, sample, channel). Needs dask; see `Shots.to_dask`."""
         return self.shots.to_dask(shots_per_chunk)
 
     def to_xarray(self) -> Any:
-        """An xarray data set: `samples` over (shot, sample, channel), with the coordinates `time`, `number`,
-        `stamp` and `state`; lazy, by dask where that is installed. Needs xarray."""
+        """Returns an xarray data set of all shots. Needs xarray; see `Shots.to_xarray`."""
         return self.shots.to_xarray()
 
     def close(self) -> None:
-        """Gives the file back. Arrays that were read, and views of raw bytes, stay good."""
+        """Closes the file. Arrays that were read, and views of raw bytes, stay valid."""
         self.native.close()
         self._maps.clear()
 
@@ -220,12 +269,12 @@ class Run:
         self.close()
 
     def __reduce__(self) -> Any:
-        return _again, (self.path, self.threads)
+        return _reopen, (self.path, self.threads)
 
     def __repr__(self) -> str:
         return f"<run {self.path.name}: {self.rows} shots of {len(self.links)} links>"
 
 
-def _again(path: Path, threads: int) -> Run:
-    """Opens a run in another process."""
+def _reopen(path: Path, threads: int) -> Run:
+    """Opens a run that was pickled, in another process."""
     return Run(path, threads=threads)

@@ -1,4 +1,4 @@
-"""The samples of many shots as one array that is read when it is indexed."""
+"""Lazy array of the samples of many shots."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._index import Axis, Wanted, parse
+from ._index import Axis, Selection, parse
 from ._kernels import flat
 
 if TYPE_CHECKING:
     from ._shots import Shots
 
-BLOCK_BYTES = 16 << 20  # of samples that an iteration holds at once
+BLOCK_BYTES = 16 << 20  # of samples that an iteration reads at once
 
 
 class Samples:
-    """(shot, sample, channel) of some shots, all their links side by side.
+    """Lazy array of shape (shot, sample, channel), with the channels of all links side by side.
 
-    It is indexed like a numpy array, and gives one: `samples[10:20, :, 3]`, `samples[[1, 5], ::2]`, `samples[-1]`.
-    Only the shots that an index names are read, each once, and unpacked straight into the result.
+    Indexing it like a numpy array returns a numpy array: `samples[10:20, :, 3]`, `samples[[1, 5], ::2]`,
+    `samples[-1]`. Only the selected shots are read, each once, and unpacked directly into the result.
     """
 
     ndim = 3
@@ -39,41 +39,52 @@ class Samples:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return self.shape[0] * self.shape[1] * self.shape[2]
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the whole would take in memory."""
+        """Size in bytes when read into memory."""
         return self.size * self.dtype.itemsize
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        wanted = parse(index, self.shape)
-        shape = (len(wanted.rows), wanted.samples.count, wanted.channels.count)
+        selection = parse(index, self.shape)
+        shape = (len(selection.rows), selection.samples.count, selection.channels.count)
         out = np.empty(shape, self.dtype)
-        self._read(wanted, out)
-        return out[wanted.rest]
+        self._read(selection, out)
+        return out[selection.rest]
 
     def read(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """All of it, into `out` if that is given: a loop over blocks needs no new memory for each."""
+        """Reads all samples.
+
+        Args:
+            out: Contiguous array of this shape and type, which a loop over blocks can reuse; allocated if None.
+
+        Returns:
+            The samples, which is `out` if given.
+
+        Raises:
+            ValueError: If `out` has another shape or type, or is not contiguous and writeable.
+            OSError: If the file cannot be read.
+        """
         if out is None:
             out = np.empty(self.shape, self.dtype)
         elif out.shape != self.shape or out.dtype != self.dtype:
             raise ValueError(f"expected an array of {self.shape} {self.dtype}, found {out.shape} {out.dtype}")
         every, samples, channels = self.shape
         rows = np.arange(every, dtype=np.uint64)
-        self._read(Wanted(rows, Axis(0, 1, samples), Axis(0, 1, channels), ()), out)
+        self._read(Selection(rows, Axis(0, 1, samples), Axis(0, 1, channels), ()), out)
         return out
 
-    def _read(self, wanted: Wanted, out: NDArray[Any]) -> None:
+    def _read(self, selection: Selection, out: NDArray[Any]) -> None:
         run = self._shots.run
-        rows = self._shots.rows_at(wanted.rows)
+        rows = self._shots.rows_at(selection.rows)
         native = run.native
         read = native.read_int16 if self.dtype == np.int16 else native.read_uint8
-        read(rows, [*self._shots.links], wanted.samples, wanted.channels, flat(out), run.threads)
+        read(rows, [*self._shots.links], selection.samples, selection.channels, flat(out), run.threads)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:

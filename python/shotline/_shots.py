@@ -1,4 +1,4 @@
-"""Shots: one, and many."""
+"""Shots: single ones, and sequences of them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ._samples import Samples
 if TYPE_CHECKING:
     from ._run import Run
 
-TABLE_ROWS = 4096  # table rows that are read at once
+TABLE_ROWS = 4096  # maximum table rows per read
 CAUSES = tuple(_native.causes())
 
 
 class State(enum.IntEnum):
-    """What is in the file of a shot."""
+    """State of a shot in the file."""
 
     LOST = 0
-    """Nothing: its samples read as zeros."""
+    """The shot was not recorded: its samples read as zeros."""
     PARTIAL = 1
-    """Some packets are missing and read as zeros, or the end-of-shot record does not prove the rest."""
+    """Some packets are missing and read as zeros, or the end-of-shot record does not validate the rest."""
     COMPLETE = 2
-    """Every byte, and proven as far as the shot's trailer can."""
+    """All bytes are recorded, and validated as far as the shot's trailer allows."""
 
 
 class Shots:
-    """Some shots of a run: a sequence that reads nothing before it is asked.
+    """Lazy sequence of some shots of a run.
 
-    `shots[3]` is one `Shot`; `shots[10:20]`, `shots[shots.complete]` and `shots[[1, 5]]` are fewer shots. Where a run
-    has several links, a shot of `run.shots` is that of all links with one number (an event); `run.links[k].shots`
-    has those of one link.
+    `shots[3]` is one `Shot`; `shots[10:20]`, `shots[shots.complete]` and `shots[[1, 5]]` are `Shots`. If a run
+    has several links, a shot of `run.shots` comprises those of all links with the same number (an event);
+    `run.links[k].shots` has those of one link.
     """
 
     def __init__(self, run: Run, links: tuple[int, ...], rows: range | NDArray[np.uint64]) -> None:
@@ -68,7 +68,17 @@ class Shots:
                 yield Shot(self.run, self.links, int(row), tuple(table[at] for table in tables))
 
     def blocks(self, shots: int) -> Iterator[Shots]:
-        """Runs of at most so many shots, to go through a long run in little memory."""
+        """Iterates over consecutive parts, to process a long run in little memory.
+
+        Args:
+            shots: Maximum number of shots of a part.
+
+        Yields:
+            Parts of `shots` shots, the last of the rest.
+
+        Raises:
+            ValueError: If `shots` is less than 1.
+        """
         if shots < 1:
             raise ValueError(f"expected blocks of 1 shot or more, found {shots}")
         for first in range(0, len(self), shots):
@@ -76,12 +86,20 @@ class Shots:
 
     @property
     def samples(self) -> Samples:
-        """(shot, sample, channel), the links side by side; read when indexed."""
+        """Samples of shape (shot, sample, channel), the channels of all links side by side; read when indexed.
+
+        Raises:
+            ValueError: If the links' shots differ in shape.
+        """
         return Samples(self)
 
     @property
     def table(self) -> NDArray[Any]:
-        """The rows of a link's table, with the field names of the file; `presence` is bits, lowest first."""
+        """The rows of a link's table, with the field names of the file; `presence` is a bit map, lowest bit first.
+
+        Raises:
+            ValueError: If these are the shots of several links.
+        """
         return self._table(self._one_link("a table"))
 
     @property
@@ -93,7 +111,7 @@ class Shots:
     def stamps(self) -> NDArray[np.uint64]:
         """TAI nanoseconds since 1970 of the first samples, by the sender's clock; 0: unknown."""
         stamps = self._columns(self.links[0], ("stamp_tai_ns",))["stamp_tai_ns"]
-        for link in self.links[1:]:  # where a link has no record, another may have one
+        for link in self.links[1:]:  # if one link has no record, another may have one
             if stamps.all():
                 break
             other = self._columns(link, ("stamp_tai_ns",))["stamp_tai_ns"]
@@ -102,47 +120,58 @@ class Shots:
 
     @property
     def times(self) -> NDArray[np.datetime64]:
-        """The same in UTC; NaT: unknown."""
+        """Times of the first samples in UTC; NaT: unknown."""
         return self.run.utc(self.stamps)
 
     @property
     def states(self) -> NDArray[np.uint8]:
-        """The `State` of each shot. Of several links: complete if all are, lost if all are, else partial."""
+        """The `State` of each shot. With several links: complete if all are, lost if all are, else partial."""
         return joined(np.stack([self._columns(link, ("state",))["state"] for link in self.links]))
 
     @property
     def complete(self) -> NDArray[np.bool_]:
-        """Which shots are complete: `shots[shots.complete]` has no zeros that are no samples."""
+        """Mask of the complete shots: in `shots[shots.complete]` every zero is a sample."""
         return self.states == State.COMPLETE
 
     @property
     def presence(self) -> NDArray[np.bool_]:
-        """(shot, packet): which packets are there; those of several links one behind the other."""
+        """Mask of the packets received, of shape (shot, packet); the packets of several links are concatenated."""
         every = [bits(self._columns(link, ("presence",))["presence"], self.run, link) for link in self.links]
         return np.concatenate(every, axis=1)
 
-    def rows_at(self, places: NDArray[Any]) -> NDArray[np.uint64]:
-        """The rows of the file in which the shots at these places are."""
+    def rows_at(self, indices: NDArray[Any]) -> NDArray[np.uint64]:
+        """Returns the rows in the file of the shots at these indices of the sequence."""
         if isinstance(self._rows, range):
-            rows = places.astype(np.int64) * self._rows.step + self._rows.start
+            rows = indices.astype(np.int64) * self._rows.step + self._rows.start
             return rows.astype(np.uint64)
-        return self._rows[places.astype(np.int64)]
+        return self._rows[indices.astype(np.int64)]
 
     def to_dask(self, shots_per_chunk: int | None = None) -> Any:
-        """A dask array of (shot, sample, channel), some 64 MiB in a chunk; needs dask."""
+        """Converts to a dask array. Needs dask.
+
+        Args:
+            shots_per_chunk: Shots of a chunk; by default as many as make about 64 MiB.
+
+        Returns:
+            A lazy array of shape (shot, sample, channel).
+        """
         from ._lazy import to_dask
 
         return to_dask(self, shots_per_chunk)
 
     def to_xarray(self) -> Any:
-        """An xarray data set: `samples` over (shot, sample, channel), with the coordinates `time`, `number`,
-        `stamp` and `state`; lazy, by dask where that is installed. Needs xarray."""
+        """Converts to an xarray data set. Needs xarray; uses dask if it is installed.
+
+        Returns:
+            A lazy data set with the variable `samples` over (shot, sample, channel), and the coordinates `time`,
+            `number`, `stamp` and `state`.
+        """
         from ._lazy import to_xarray
 
         return to_xarray(self)
 
     def token(self) -> tuple[Any, ...]:
-        """What these shots are, for caches: equal tokens have equal samples."""
+        """Returns a key for caches: shots with equal tokens have equal samples."""
         rows = self._rows if isinstance(self._rows, range) else self._rows.tobytes()
         return (str(self.run.path), self.run.info["run_id"], self.links, rows)
 
@@ -158,7 +187,7 @@ class Shots:
         return self.links[0]
 
     def _columns(self, link: int, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-        """Columns of a link's table, read in blocks, so that rows far apart or in any order cost little memory."""
+        """Reads columns of a link's table in blocks, so that distant or unordered rows need little memory."""
         rows = np.asarray(self._rows, np.uint64)
         order = np.argsort(rows, kind="stable") if not _ascends(self._rows) else None
         rows = rows if order is None else rows[order]
@@ -213,18 +242,18 @@ FIELDS = (
 
 
 class Shot:
-    """One shot: of one link, or of all links that share its number."""
+    """One shot of one link, or the shots of all links with the same number."""
 
     def __init__(self, run: Run, links: tuple[int, ...], row: int, entries: tuple[Any, ...]) -> None:
         self.run = run
         self.row = row
-        """Its row in the file."""
+        """Row in the file."""
         self._links = links
         self._entries = entries
 
     @property
     def number(self) -> int:
-        """Its number, unwrapped to 64 bits."""
+        """Shot number, extended to 64 bits across wrap-arounds."""
         return int(self._entries[0]["number"])
 
     @property
@@ -234,38 +263,38 @@ class Shot:
 
     @property
     def arrived_tai_ns(self) -> int:
-        """When the kernel received the first packet, in TAI nanoseconds by the recorder's clock; 0: unknown."""
+        """Time at which the kernel received the first packet, in TAI nanoseconds by the recorder's clock; 0: unknown."""
         return min((int(entry["arrived_tai_ns"]) for entry in self._entries if entry["arrived_tai_ns"]), default=0)
 
     @property
     def completed_tai_ns(self) -> int:
-        """When it was complete, or given up, by the same clock; 0: unknown."""
+        """Time at which the shot was complete or its assembly was stopped, by the same clock; 0: unknown."""
         return max(int(entry["completed_tai_ns"]) for entry in self._entries)
 
     @property
     def time(self) -> np.datetime64:
-        """The time of the first sample in UTC; NaT: unknown."""
+        """Time of the first sample in UTC; NaT: unknown."""
         return self.run.utc(np.array([self.stamp_tai_ns], np.uint64))[0]
 
     @property
     def state(self) -> State:
-        """Of several links: complete if all are, lost if all are, else partial."""
+        """State of the shot. With several links: complete if all are, lost if all are, else partial."""
         return State(int(joined(np.array([[entry["state"]] for entry in self._entries]))[0]))
 
     @property
     def is_complete(self) -> bool:
-        """Every byte is there and proven."""
+        """True if the state is `State.COMPLETE`."""
         return self.state == State.COMPLETE
 
     @property
     def presence(self) -> NDArray[np.bool_]:
-        """Which packets are there; those of several links one behind the other."""
+        """Mask of the packets received; the packets of several links are concatenated."""
         every = zip(self._links, self._entries, strict=True)
         return np.concatenate([bits(entry["presence"][None], self.run, link)[0] for link, entry in every])
 
     @property
     def drops(self) -> dict[str, int]:
-        """Packets of this shot that were dropped, by cause."""
+        """Number of packets of this shot that were dropped, by cause."""
         counts = {cause: sum(int(entry[cause]) for entry in self._entries) for cause in CAUSES}
         return {cause: count for cause, count in counts.items() if count}
 
@@ -277,16 +306,20 @@ class Shot:
 
     @cached_property
     def samples(self) -> NDArray[Any]:
-        """(sample, channel), the links side by side; read when first asked for."""
+        """Samples of shape (sample, channel), the channels of all links side by side; read at the first access."""
         samples: NDArray[Any] = Shots(self.run, self._links, range(self.row, self.row + 1)).samples.read()
         return samples[0]
 
     @property
     def raw(self) -> NDArray[np.uint8]:
-        """The shot's bytes as they were on the wire, one slot: samples, padding, trailer, zeros.
+        """The bytes of the shot's slot as on the wire: samples, padding, trailer, zeros.
 
-        A read-only view of the file itself: nothing is copied, and pages are read when they are touched. It stays
-        good when the run is closed, but not if someone cuts the file short. Of a shot that was compressed it is a copy.
+        A read-only view of the memory-mapped file, without a copy; for a compressed shot, a decompressed copy. The
+        view stays valid when the run is closed, but not if the file is truncated.
+
+        Raises:
+            ValueError: If this is the shot of several links, or the file was truncated.
+            OSError: If the file cannot be read.
         """
         if len(self._links) > 1:
             raise ValueError(f"each of the {len(self._links)} links has bytes of its own: take shot.links[k].raw")
@@ -297,13 +330,13 @@ class Shot:
 
 
 def joined(states: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The states of events, from (link, shot)."""
+    """Returns the states of events, from an array of states of shape (link, shot)."""
     same = (states == states[0]).all(axis=0)
     return np.where(same, states[0], np.uint8(State.PARTIAL)).astype(np.uint8)
 
 
 def bits(presence: NDArray[np.uint8], run: Run, link: int) -> NDArray[np.bool_]:
-    """(shot, packet) from the bytes of presence maps."""
+    """Converts the bytes of presence maps to booleans of shape (shot, packet)."""
     packets = run.links[link].geometry.packets
     return np.unpackbits(presence, axis=1, bitorder="little", count=packets).astype(np.bool_)
 
