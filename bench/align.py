@@ -1,7 +1,7 @@
-"""Events a second that four sources are put into on one core (`make bench-align`).
+"""Measures the events per second that the aligner joins from four sources on one core (`make bench-align`).
 
-No peer does the same work: the figures stand beside the bar that the aligner is held to. The slowest of four cases counts:
-by number and by stamp, everything in order, and with 1 % lost and 1 % out of order.
+No peer does the same work, so the figures are compared with the target. The slowest of four cases counts: by number and by
+stamp, each with everything in order and with 1 % lost and 1 % out of order.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from common import HERE, TIME_LIMIT, json_of, ratio, say
 
-BAR = 1.0  # million events a second
+TARGET = 1.0  # million events per second
 
 
 def main():
@@ -31,8 +31,8 @@ def main():
             say(f"  by {by}, {how}: {rates[-1]:.2f} Mevent/s, {whole:.2f} % complete, {report['late']} items late")
             if how == "clean" and report["complete"] < 0.999 * args.events:
                 sys.exit(f"by {by}: only {report['complete']} of {args.events} events are complete")
-    ratio("align/million", min(rates), "bar", BAR, "Mevent/s")
-    sys.exit(0 if min(rates) >= BAR else 1)
+    ratio("align/million", min(rates), "bar", TARGET, "Mevent/s")
+    sys.exit(0 if min(rates) >= TARGET else 1)
 
 
 def rate(report):

@@ -1,10 +1,10 @@
-"""Shotline as it is beside Shotline before a change, pair by pair (`make bench-before REV=COMMIT`).
+"""Compares Shotline with its build before a change, in pairs of runs (`make bench-before REV=COMMIT`).
 
-Takes Shotline's own contenders of `bench-receive`, `bench-record` and `bench-rdma`. Their ratios have the same peers in
-both builds, so a ratio here is by how much a change moves one there. A pair is one run of each build, one straight
-after the other, the first of them in turn; a ratio is the median over all pairs, because what disturbs a machine for
-longer than a pair disturbs both of its runs. Between the bounds after `interval` lies the true median with 95 %. `best`
-compares the best run of each build: what disturbs a run only makes it slower.
+Runs Shotline's own contenders of `bench-receive`, `bench-record` and `bench-rdma`. The peers are the same for both
+builds, so a ratio here is the factor by which a change moves the ratio there. A pair is one run of each build, one
+directly after the other, in alternating order; the ratio is the median over all pairs, because a disturbance that lasts
+longer than a pair affects both of its runs. `interval` is the 95 % confidence interval of the median. `best` compares
+the best run of each build, because a disturbance can only make a run slower.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=15, help="pairs of runs")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a run")
     parser.add_argument(
-        "--only", nargs="+", default=[""], metavar="START", help="figures that begin so: receive rdma/shm"
+        "--only", nargs="+", default=[""], metavar="START", help="figures with this prefix: receive rdma/shm"
     )
     parser.add_argument("--dir", type=Path, default=HERE.parent / "target", help="a folder on the disk to record to")
     args = parser.parse_args()
@@ -53,7 +53,7 @@ def main():
 
 @dataclass
 class Figure:
-    """One figure of Shotline's, of both builds."""
+    """One figure, measured for both builds."""
 
     name: str
     unit: str
@@ -62,7 +62,7 @@ class Figure:
     pairs: list = field(default_factory=list)  # (new, before)
 
     def pair(self, targets, number):
-        """Runs each build once. A pair of which one failed does not count."""
+        """Runs each build once. If a run fails, the pair does not count."""
         order = list(targets) if number % 2 == 0 else list(targets)[::-1]
         values = {}
         try:
@@ -92,7 +92,7 @@ class Figure:
 
 
 def interval(ordered):
-    """The bounds between which the true median lies with 95 %, by the binomial distribution of the ranks."""
+    """Returns the 95 % confidence interval of the median, by the binomial distribution of the ranks."""
     count, below, rank = len(ordered), 0.0, 0
     while below + math.comb(count, rank) / 2**count <= 0.025:
         below += math.comb(count, rank) / 2**count
@@ -116,7 +116,7 @@ def wanted(args, folder):
 
 
 def received(samples, framing, seconds):
-    """At full speed, where shots may be lost on the way: the rate of what has come."""
+    """Returns a function that measures the receive rate at full speed, at which shots may be lost."""
     return lambda: run_shotline(samples, seconds, None, framing)[0].gbps
 
 

@@ -1,6 +1,6 @@
-"""What the benchmarks share: running Shotline and its peers, lossless medians, the printed lines.
+"""Shared code of the benchmarks: running Shotline and its peers, medians of lossless runs, output.
 
-The command lines of `shotline` and the keys of its JSON are named here and nowhere else.
+Command lines of `shotline` and keys of its JSON that several benchmarks need are only here.
 """
 
 import contextlib
@@ -20,17 +20,17 @@ MIB = 1 << 20
 POOL_MIB = 256
 PROBE_PORT, LOOP_PORT, SPEAD2_PORT = 14791, 14792, 14793
 SOCKET_BUFFER = 256 * MIB
-ATTEMPTS = 4  # runs tried at most for each lossless run wanted
-TIME_LIMIT = 120  # for any one run, in seconds: far more than any needs
+ATTEMPTS = 4  # maximum runs for each lossless run wanted
+TIME_LIMIT = 120  # seconds for one run: far more than any needs
 
 
 class Failed(Exception):
-    """A run that gave no figures, with the reason."""
+    """Raised with the reason if a run gave no figures."""
 
 
 @dataclass
 class Run:
-    """One run's figures. `gbps` is payload that arrived, in 10^9 bit/s."""
+    """Figures of one run. `gbps` is the payload received, in 10^9 bit/s."""
 
     gbps: float
     packets: int
@@ -45,7 +45,7 @@ class Run:
 
 
 def shot_bytes(samples):
-    """A shot of one link on the wire: 96 channels of 12 bits padded to 64 bytes, and the 64-byte record."""
+    """Returns the bytes of a shot of one link on the wire: 96 channels of 12 bits padded to 64 bytes, and the record."""
     return -(-samples * 96 * 12 // 8 // 64) * 64 + 64
 
 
@@ -54,8 +54,10 @@ def slot_bytes(samples):
 
 
 def pattern_shots(samples):
-    """Distinct shots that the probe prepares: as many as the receiver's pool has slots, less one, so that
-    the two counts are coprime and no buffer ever meets the shot that it held before."""
+    """Returns the number of distinct shots that the probe prepares: one fewer than the receiver's pool has slots.
+
+    The two counts are then coprime, so no buffer receives the same shot twice in a row.
+    """
     return POOL_MIB * MIB // slot_bytes(samples) - 1
 
 
@@ -81,11 +83,11 @@ def shotline_record(samples, seconds, pace, framing="ud", out=None):
 
 
 def run_shotline(samples, seconds, pace, framing="ud", out=None):
-    """Probe and receiver as two processes; returns the run's figures and the receiver's whole report."""
+    """Runs probe and receiver as two processes; returns the run's figures and the receiver's whole report."""
     with background(shotline_probe(samples)) as probe:
         wait_for_port("udp6", PROBE_PORT, probe)
         report = json_of(foreground(shotline_record(samples, seconds, pace, framing, out)))
-        probe.send_signal(2)  # Ctrl-C: it sums up and leaves
+        probe.send_signal(2)  # Ctrl-C: it prints its summary and exits
         sent = json_of(probe.communicate(timeout=TIME_LIMIT)[0])
     run = Run(
         gbps=report["receive_gbps"],
@@ -104,7 +106,7 @@ def run_shotline(samples, seconds, pace, framing="ud", out=None):
 
 
 def program():
-    """Where cargo put the release build."""
+    """Returns the path of the release build."""
     target = os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")
     path = Path(target) / "release" / "shotline"
     if not path.exists():
@@ -123,7 +125,7 @@ def build_socket_loop(folder):
 
 @contextlib.contextmanager
 def socket_loop(binary, seconds, pace):
-    """Starts receiver and sender; the caller gets a function that waits for their figures."""
+    """Starts receiver and sender; yields a function that waits for their figures."""
     with background([binary, "recv", str(LOOP_PORT), str(RECEIVE_CPU), str(POOL_MIB)]) as receiver:
         wait_for_port("udp6", LOOP_PORT, receiver)
         sender = [binary, "send", LOOP_PORT, SEND_CPU, POOL_MIB, seconds, pace or 0]
@@ -150,7 +152,7 @@ def run_socket_loop(binary, seconds, pace):
 
 
 def run_spead2(samples):
-    """spead2's own benchmark, which searches for its highest rate without loss. Heaps have a shot's size."""
+    """Runs spead2's own benchmark, which searches for the highest rate without loss. Heaps have a shot's size."""
     bench = str(Path(sys.executable).parent / "spead2_bench.py")
     with background([sys.executable, bench, "agent", str(SPEAD2_PORT)]) as agent:
         wait_for_port("tcp", SPEAD2_PORT, agent)
@@ -174,7 +176,7 @@ def run_spead2(samples):
 
 @contextlib.contextmanager
 def background(command):
-    """A process that is gone when the block ends. Its standard error is shown only if it fails."""
+    """Runs a process, and kills it when the block ends. Its standard error is shown only if the block fails."""
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
@@ -182,8 +184,8 @@ def background(command):
         except Exception as error:
             process.kill()
             errors.seek(0)
-            said = errors.read().strip()
-            raise Failed(f"{type(error).__name__}: {error}\n{said}".strip()) from error
+            output = errors.read().strip()
+            raise Failed(f"{type(error).__name__}: {error}\n{output}".strip()) from error
         finally:
             process.kill()
             process.wait()
@@ -200,16 +202,16 @@ def foreground(command):
 
 
 def json_of(text):
-    """The last JSON object that a program printed, one to a line."""
+    """Returns the last JSON object that a program printed, one per line."""
     lines = [line for line in text.splitlines() if line.startswith("{")]
     if not lines:
         raise Failed(f"no JSON in {text.strip()!r}")
     return json.loads(lines[-1])
 
 
-def wait_for_port(protocol, port, process, patience=20):
-    """Until somebody has bound the port; asking the kernel's table disturbs nobody."""
-    deadline = time.monotonic() + patience
+def wait_for_port(protocol, port, process, timeout=20):
+    """Waits until a process has bound the port, by the kernel's table, which sends nothing to it."""
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         rows = Path(f"/proc/net/{protocol}").read_text().splitlines()[1:]
         if any(int(row.split()[1].rsplit(":", 1)[1], 16) == port for row in rows):
@@ -217,13 +219,15 @@ def wait_for_port(protocol, port, process, patience=20):
         if process.poll() is not None:
             raise Failed(f"{Path(process.args[0]).name} ended with status {process.returncode}")
         time.sleep(0.02)
-    raise Failed(f"nobody bound {protocol} port {port} within {patience} s")
+    raise Failed(f"no process bound {protocol} port {port} within {timeout} s")
 
 
 @contextlib.contextmanager
 def wide_socket_buffers():
-    """Lets every contender have the receive buffer that it asks for; root only, restored afterwards.
-    Without root all are held to the same sysctl limits."""
+    """Raises the limits of socket buffers during the block, which only root can do.
+
+    Every contender then gets the receive buffer that it requests. Without root the same limits apply to all.
+    """
     paths = [Path("/proc/sys/net/core/rmem_max"), Path("/proc/sys/net/core/wmem_max")]
     before = [path.read_text() for path in paths]
     try:
@@ -245,9 +249,11 @@ def wide_socket_buffers():
 
 @dataclass
 class Contender:
-    """Runs something until it has enough lossless runs. Starts at full speed or at a given pace; after two
-    lossy runs in a row it goes on 3 % below the rate that last got through, so the search ends near the
-    highest pace without loss. What sets its own pace (`paced` false) is only run again."""
+    """A program that is run until it has enough lossless runs.
+
+    It starts at full speed or at a given pace. After two lossy runs in a row it continues 3 % below the rate last
+    received, so the search ends near the highest pace without loss. With `paced` false it is only run again.
+    """
 
     name: str
     run: object  # pace in Gbit/s (None: full speed) -> Run
@@ -258,7 +264,7 @@ class Contender:
     tried: int = 0
     lossy_in_a_row: int = 0
 
-    def wants_more(self):
+    def is_unfinished(self):
         return len(self.good) < self.wanted and self.tried < ATTEMPTS * self.wanted
 
     def step(self):
@@ -281,18 +287,20 @@ class Contender:
         say(f"  ok     {self.name}{at}: {run.gbps:.2f} Gbit/s")
 
     def median(self):
-        """The lossless run whose rate is the median; nothing when too few runs were lossless."""
+        """Returns the lossless run with the median rate, None if too few runs were lossless."""
         if len(self.good) < self.wanted:
             return None
         return sorted(self.good, key=lambda run: run.gbps)[len(self.good) // 2]
 
 
 def interleave(contenders):
-    """Rounds in which each contender in turn gets one more lossless run, so that what disturbs the machine
-    disturbs all of them. True when each got the runs it wanted."""
+    """Runs rounds in which each contender gets one more lossless run, so that disturbances affect all of them.
+
+    Returns `True` if each has as many lossless runs as wanted.
+    """
     for number in range(max(c.wanted for c in contenders)):
         for contender in contenders:
-            while len(contender.good) <= number and contender.wants_more():
+            while len(contender.good) <= number and contender.is_unfinished():
                 contender.step()
     short = [c for c in contenders if c.median() is None]
     for c in short:

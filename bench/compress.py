@@ -1,10 +1,10 @@
-"""Compression while recording, side by side with h5py and hdf5plugin (`make bench-compress`).
+"""Compares compression while recording with h5py and hdf5plugin (`make bench-compress`).
 
-The same shots, in the same chunks, on the same tmpfs. Ours is the recorder itself, fed from memory, with two threads that
-compress; theirs is two processes, each of which writes half of the shots through `hdf5plugin.Bitshuffle` with the same
-codec at the same level. GB/s are bytes of the samples as h5py sees them (16 bits for 12-bit samples too), from the first
-shot until the file is closed. What each wrote is read back with h5py and compared. The ratio that counts is the least of
-all data.
+Both write the same shots in the same chunks to the same tmpfs. `ours` is the recorder, fed from memory, with two
+compressor threads; `theirs` is two processes, each of which writes half of the shots through `hdf5plugin.Bitshuffle` with
+the same codec at the same level. GB/s are bytes of the samples as h5py reads them (16 bits for 12-bit samples, too), from
+the first shot until the file is closed. The files are read back with h5py and compared. The result is the lowest ratio
+over all data sets.
 """
 
 import argparse
@@ -31,7 +31,7 @@ INT16, PACKED12, BYTES = range(3)
 
 @dataclass
 class Data:
-    """Shots: (shot, sample, channel)."""
+    """A data set; `shots` has the shape (shot, sample, channel)."""
 
     name: str
     shots: numpy.ndarray
@@ -40,7 +40,7 @@ class Data:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dir", type=Path, default=Path("/dev/shm"), help="a folder on a tmpfs with room for it all")
+    parser.add_argument("--dir", type=Path, default=Path("/dev/shm"), help="a folder on a tmpfs with enough space")
     parser.add_argument("--runs", type=int, default=5, help="runs of each contender")
     parser.add_argument("--mib", type=int, default=384, help="samples of one run, in MiB")
     parser.add_argument("--level", type=int, default=1, help="level of zstd, for both")
@@ -70,7 +70,7 @@ def main():
 
 
 def measure(folder, data, codec, args):
-    """Runs both in turn; the medians of their GB/s."""
+    """Runs both alternately; returns the medians of their GB/s."""
     count = max(2, args.mib * MIB // data.shots[0].nbytes) // PROCESSES * PROCESSES
     rates = {"ours": [], "hdf5plugin": []}
     for run in range(args.runs):
@@ -106,7 +106,7 @@ def ours(folder, data, codec, level, count):
 
 
 def theirs(folder, data, codec, level, count):
-    """Two processes, which begin together."""
+    """Runs two processes, which start together."""
     files = [folder / f"theirs{part}.h5" for part in range(PROCESSES)]
     shape = "x".join(map(str, data.shots.shape))
     each = [str(word) for word in (folder / "samples", shape, data.shots.dtype.str, codec, level, count // PROCESSES)]
@@ -121,7 +121,7 @@ def theirs(folder, data, codec, level, count):
     ]
     try:
         for process in peers:
-            process.stdout.readline()  # it has its samples
+            process.stdout.readline()  # its samples are loaded
         for process in peers:
             process.stdin.write("go\n")
             process.stdin.flush()
@@ -135,7 +135,7 @@ def theirs(folder, data, codec, level, count):
 
 
 def peer(samples, shape, dtype, codec, level, rest):
-    """One of the two processes."""
+    """Runs as one of the two processes."""
     count, part, file = rest.split(":", 2)
     count, part = int(count), int(part)
     shots = numpy.fromfile(samples, dtype).reshape([int(extent) for extent in shape.split("x")])
@@ -157,7 +157,7 @@ def peer(samples, shape, dtype, codec, level, rest):
 
 
 def check(files, data, count):
-    """Some rows of what was written are what was to be written."""
+    """Compares some rows of the files with the shots."""
     row = 0
     for file in files:
         with h5py.File(file) as h5:
@@ -176,7 +176,7 @@ def check(files, data, count):
 
 def every_data():
     rf = ultrasound()
-    # The upper 12 of its 15 bits, as a 12-bit converter would have them.
+    # The upper 12 of its 15 bits, as from a 12-bit converter.
     yield Data("rf12", (rf >> 3).clip(-2048, 2047), PACKED12)
     yield Data("rf16", rf, INT16)
     yield Data("iq", tones(), INT16)
@@ -192,7 +192,7 @@ def every_data():
 
 
 def ultrasound():
-    """(64, 2000, 96) int16: real RF of a muscle, or else echoes made up."""
+    """Returns (64, 2000, 96) int16: real RF of a muscle if the file exists, else synthetic echoes."""
     source = SHARED / "ultrasound" / "muscle_rf_real_192ch.hdf5"
     if not source.exists():
         say(f"{source} is not here: RF is made up")
@@ -206,7 +206,7 @@ def ultrasound():
 
 
 def echoes():
-    """(64, 2000, 96) int16: scatterers' echoes that decay with depth, and noise."""
+    """Returns (64, 2000, 96) int16: scatterers' echoes that decay with depth, and noise."""
     random = numpy.random.default_rng(1)
     pulse = numpy.sin(numpy.arange(24) * 2 * numpy.pi / 8) * numpy.hanning(24)
     decay = 4000 * numpy.exp(-numpy.arange(2000) / 400)[:, None]
@@ -219,7 +219,7 @@ def echoes():
 
 
 def tones():
-    """(64, 65536, 2) int16: three tones and noise of a receiver with 16-bit samples, 256 KiB to a chunk."""
+    """Returns (64, 65536, 2) int16: three tones and noise of a receiver with 16-bit samples, 256 KiB per chunk."""
     random = numpy.random.default_rng(2)
     time_axis = numpy.arange(64 * 65536)
     signal = sum(a * numpy.exp(2j * numpy.pi * f * time_axis) for a, f in ((900, 0.0371), (250, 0.1213), (60, -0.2017)))

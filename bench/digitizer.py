@@ -1,13 +1,13 @@
-"""A digitizer's 16 Gbit/s from its DMA through a memif into HDF5, and what pipelining gains (`make bench-digitizer`).
+"""Measures 16 Gbit/s from a digitizer's DMA through a memif into HDF5, and the gain of pipelining (`make bench-digitizer`).
 
-Two processes, the emulated digitizer and the recorder, joined by DPDK's memif, whose client (the digitizer) lends its
-frames. In real time every block that is made must be whole in the file, but the first, which only tells what the blocks
-are, and none may be late: from the board over DMA and link into the recorder's memory are four stages, each of which
-has one period for a block.
+The emulated digitizer and the recorder are two processes connected by DPDK's memif, whose client (the digitizer) shares
+its frames. In real time every block must be complete in the file, except the first, which only describes the stream, and
+none may be late: board, DMA, link and reception into the recorder's memory are four stages, each with one period per
+block.
 
-Then each stage runs alone: DMA without sending; the link without DMA into a receiver that discards (nobody sends without
-a receiver: this is both); storing from memory (`store_bench`). Then all together, then one after the other, as the
-paper's host did.
+Then each stage runs alone: DMA without sending; the link without DMA into a receiver that discards (sending cannot be
+measured without a receiver, so this is both); storing from memory (`store_bench`). Then all run in a pipeline, and then
+sequentially, as on the paper's host.
 """
 
 import argparse
@@ -27,23 +27,25 @@ SAMPLE_RATE = 500e6
 TARGET_GBPS = SAMPLE_RATE * 32 / 1e9
 PERIOD_MS = BLOCK_MIB * 2**20 / 4 / SAMPLE_RATE * 1e3
 BLOCK_GBIT = BLOCK_MIB * 2**20 * 8e-9
-STAGES = 4  # board, DMA, link, receiving: a block that takes more than a period in each is late
+STAGES = 4  # board, DMA, link, receiving: a block is late if it takes longer than one period for each
 PAPER = {"dma": 25.5, "dma with lists": 20.7, "link": 23.0, "store": 17.5}  # Gbit/s
 PAPER_BLOCK_MS = 76.3
-# A shot of store_bench is 144 bytes a sample and its record: nearly a block.
+# A shot of store_bench has 144 bytes per sample and a record: nearly a block.
 STORE_SAMPLES = 466_000
-# A ring of files: three parts and some room.
+# A ring of files: three parts and some spare space.
 RING = ["--roll-size", "2GiB", "--keep", "8GiB", "--pool", "3GiB"]
-RING_BLOCKS = 8  # of the board
+RING_BLOCKS = 8  # blocks of the board's ring
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="length of the run in real time")
     parser.add_argument("--stage-seconds", type=float, default=6, help="length of every other run")
-    parser.add_argument("--rounds", type=int, default=2, help="rounds in which the other runs have their turn")
-    parser.add_argument("--disk", default=".", help="folder on a drive, beside /dev/shm")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="START", help="ratios that begin so: digitizer/real")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of the other runs")
+    parser.add_argument("--disk", default=".", help="folder on a drive, used in addition to /dev/shm")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="START", help="ratios with this prefix: digitizer/real"
+    )
     args = parser.parse_args()
     wanted = lambda name: f"digitizer/{name}".startswith(tuple(args.only))
     failed = False
@@ -80,49 +82,49 @@ def main():
 
 
 def realtime(where, folder, seconds):
-    """Every block of a run in real time must be in the file, and none late."""
-    sent, got = run(["--seconds", f"{seconds:g}"], RING, folder)
+    """Runs in real time and checks that every block is in the file and none was late."""
+    sent, recorded = run(["--seconds", f"{seconds:g}"], RING, folder)
     stream = sent["streams"][0]
-    made, whole = stream["blocks_made"], got["shots_complete"]
-    lost = dict(got["drops"], overruns=stream["overruns"], partial=got["shots_partial"])
+    made, whole = stream["blocks_made"], recorded["shots_complete"]
+    lost = dict(recorded["drops"], overruns=stream["overruns"], partial=recorded["shots_partial"])
     lost = {cause: count for cause, count in lost.items() if count}
-    latency = {name: us / 1e3 for name, us in got["latency_from_sender"].items() if name.endswith("_us")}
+    latency = {name: us / 1e3 for name, us in recorded["latency_from_sender"].items() if name.endswith("_us")}
     say(
         f"real time on {where}: {made} blocks of {BLOCK_MIB} MiB made, one each {PERIOD_MS:.2f} ms; {whole} whole in "
         f"HDF5; lost: {lost or 'none'}; from a block's first sample until all of it was received "
         f"{latency['p50_us']:.1f} ms (99 %: {latency['p99_us']:.1f}, most {latency['max_us']:.1f})"
     )
-    say(f"  {busy(sent, got)}")
+    say(f"  {busy(sent, recorded)}")
     say(f"  the paper: {PAPER_BLOCK_MS} ms a block that is made every 33.7 ms")
     late = latency["p99_us"] > STAGES * PERIOD_MS or latency["max_us"] > RING_BLOCKS * PERIOD_MS
-    due = made - 1  # the first block tells what the stream is
-    in_time = min(whole, due) * BLOCK_GBIT / (due * PERIOD_MS * 1e-3)
+    expected = made - 1  # the first block only describes the stream
+    in_time = min(whole, expected) * BLOCK_GBIT / (expected * PERIOD_MS * 1e-3)
     name = f"digitizer/realtime{'' if where == 'disk' else '-tmpfs'}"
     ratio(name, 0.0 if late else in_time, "real time", TARGET_GBPS, "Gbit/s")
-    if lost or whole < due:
-        raise Failed(f"{due - whole} of {due} blocks are not in the file: {lost}")
+    if lost or whole < expected:
+        raise Failed(f"{expected - whole} of {expected} blocks are not in the file: {lost}")
     if late:
         raise Failed(f"blocks were late: {STAGES} periods are allowed for 99 % of them, {RING_BLOCKS} for any")
 
 
 def stages(folder, seconds):
-    """Gbit/s of each stage alone, of all together, and of one after the other."""
-    most = ["--rate", "max", "--seconds", f"{seconds:g}"]
-    alone = emulate([*most, "--no-send", "--to", "127.0.0.1:9"])["streams"][0]
+    """Returns the Gbit/s of each stage alone, of all in a pipeline, and of all sequentially."""
+    full_speed = ["--rate", "max", "--seconds", f"{seconds:g}"]
+    alone = emulate([*full_speed, "--no-send", "--to", "127.0.0.1:9"])["streams"][0]
     figures = {"dma": alone["dma_gbit_s"], "dma with lists": alone["dma_with_list_gbit_s"]}
-    _, got = run([*most, "--no-dma"], ["--discard"], folder)
-    figures["link"] = got["receive_gbps"]
+    _, received = run([*full_speed, "--no-dma"], ["--discard"], folder)
+    figures["link"] = received["receive_gbps"]
     figures["store"] = store(folder)
-    _, got = run(most, [*RING, "--policy", "block"], folder)
-    figures["pipelined"] = got["receive_gbps"]
-    _, got = run([*most, "--sequential"], [*RING, "--policy", "block", "--sequential"], folder)
-    figures["sequential"] = got["receive_gbps"]
+    _, recorded = run(full_speed, [*RING, "--policy", "block"], folder)
+    figures["pipelined"] = recorded["receive_gbps"]
+    _, recorded = run([*full_speed, "--sequential"], [*RING, "--policy", "block", "--sequential"], folder)
+    figures["sequential"] = recorded["receive_gbps"]
     say("  " + ", ".join(f"{name} {value:.1f}" for name, value in figures.items()) + " Gbit/s")
     return figures
 
 
 def store(folder):
-    """A file of 4 GiB, of blocks that lie in memory."""
+    """Writes a file of 4 GiB from blocks in memory; returns Gbit/s."""
     example = Path(program()).parent / "examples" / "store_bench"
     if not example.exists():
         raise Failed(f"no {example}: cargo build --release --package shotline-store --example store_bench")
@@ -135,7 +137,7 @@ def store(folder):
 
 
 def run(sender, recorder, folder):
-    """The two programs, joined by a memif. Returns what each said."""
+    """Runs digitizer and recorder, connected by a memif. Returns the report of each."""
     with (
         tempfile.TemporaryDirectory(dir=folder, prefix="bench-digitizer-") as place,
         tempfile.TemporaryDirectory() as short,
@@ -167,7 +169,7 @@ def emulate(flags):
 
 
 class background:
-    """A process that is ended with the block."""
+    """A process that is interrupted when the block ends."""
 
     def __init__(self, words):
         self.words = words
@@ -200,13 +202,13 @@ def wait_for(path, recorder):
 # --- figures -----------------------------------------------------------------------------------------
 
 
-def busy(sent, got):
+def busy(sent, recorded):
     of_sender = [
         f"{stage['name']} {100 * stage['busy_s'] / sent['run_s']:.0f} %"
         for stage in sent["streams"][0]["stages"]
         if stage["name"] != "board"
     ]
-    of_recorder = [f"{stage['stage']} {100 * stage['busy']:.0f} %" for stage in got["stages"]]
+    of_recorder = [f"{stage['stage']} {100 * stage['busy']:.0f} %" for stage in recorded["stages"]]
     list_ms = 1e3 * sent["streams"][0]["dma_list_s"] / max(1, sent["streams"][0]["blocks_sent"])
     return f"busy: {', '.join(of_sender + of_recorder)}; making the DMA's lists takes {list_ms:.2f} ms a block"
 

@@ -1,9 +1,9 @@
-"""Down-conversion and a spectrum beside scipy and numpy (`make bench-dsp`), on one core, single-threaded.
+"""Compares down-conversion and a spectrum with scipy and numpy (`make bench-dsp`), on one core, single-threaded.
 
-Both take the same int16 samples in memory through the same filter (the same taps, oscillator and decimation) and the
-same windowed transforms, and find the same peaks, which is checked. scipy and numpy get the fastest of several ways
-to say each of the two steps, in the best of several block sizes, in single precision and with the oscillator made
-before. What is handed from one step to the other is int16, rounded, as it would be sent. Rates are input samples.
+Both process the same int16 samples in memory with the same filter (the same taps, oscillator and decimation) and the
+same windowed transforms, and must find the same peaks. For scipy and numpy the fastest of several implementations of each
+step counts, in the best of several block sizes, in single precision and with a precomputed oscillator. The data between
+the steps is int16, rounded, as it would be sent. Rates are input samples.
 """
 
 import argparse
@@ -23,15 +23,15 @@ from common import Failed, ratio, say
 
 RATE = 4e9  # S/s of the paper's digitizer; 8 down is its 500 MS/s of IQ
 DECIMATION, TAPS, FFT = 8, 200, 4096
-CYCLES, PERIOD = 1001, 4096  # the oscillator's cycles in so many samples
+CYCLES, PERIOD = 1001, 4096  # the oscillator's cycles per number of samples
 FLOOR = 5
-UNITS, BINS, DECIBELS = 2, 0.02, 0.05  # how far apart the answers may be
+UNITS, BINS, DECIBELS = 2, 0.02, 0.05  # tolerances of the comparison
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=7, help="runs of each, of which the median counts")
-    parser.add_argument("--seconds", type=float, default=0.4, help="least length of a run")
+    parser.add_argument("--seconds", type=float, default=0.4, help="minimum length of a run")
     parser.add_argument("--msamples", type=float, default=8, help="samples in a block, in units of 2^20")
     args = parser.parse_args()
 
@@ -69,7 +69,7 @@ def main():
 
     steps = {"down": ours_down, "spectrum": ours_spectrum, "ours": all_ours, "theirs": all_theirs}
     rates = {name: [] for name in steps}
-    for _ in range(args.runs):  # in turn, so that what disturbs the machine disturbs all
+    for _ in range(args.runs):  # interleaved, so that disturbances affect all
         for name, way in steps.items():
             rates[name].append(rate(way, count, args.seconds))
     medians = {name: sorted(found)[len(found) // 2] for name, found in rates.items()}
@@ -80,7 +80,7 @@ def main():
 
 
 def made(count):
-    """Five tones around the oscillator's frequency, far from it another, and noise."""
+    """Returns five tones around the oscillator's frequency, another far from it, and noise."""
     rng = np.random.default_rng(1)
     time_axis = np.arange(count)
     samples = rng.normal(0, 100, count)
@@ -95,7 +95,7 @@ def ours(samples, taps):
     spectrum = dsp.Spectrum(FFT, RATE / DECIMATION, iq=True)
 
     def down():
-        # A new one for each block, so that every run begins from the same state as the others do.
+        # A new one for each block, so that every run starts from the same state as the peers.
         ddc = dsp.DownConverter(CYCLES / PERIOD * RATE, RATE, DECIMATION, taps=taps)
         return ddc(samples, out)
 
@@ -103,14 +103,14 @@ def ours(samples, taps):
 
 
 def converters(samples, taps):
-    """Ways to down-convert, with the results of all in one array."""
+    """Returns peers' implementations of the down-conversion, each of which returns one array."""
     count = len(samples)
     oscillator = np.exp(-2j * np.pi * (np.arange(count) * CYCLES % PERIOD) / PERIOD).astype(np.complex64)
     slow = oscillator[::DECIMATION].copy()
     low = (2 * taps).astype(np.float32)
     band = (2 * taps * np.exp(2j * np.pi * CYCLES / PERIOD * np.arange(TAPS))).astype(np.complex64)
     rows = TAPS // DECIMATION
-    # Row m of the samples, with D of them, times this is what they add to outputs m, m + 1, m + 2 and so on.
+    # The product of row m of D samples with this matrix is their contribution to the outputs m, m + 1, m + 2 and so on.
     folded = np.concatenate([band, np.zeros(DECIMATION, np.complex64)])
     polyphase = np.empty((DECIMATION, 2 * (rows + 1)), np.float32)
     for late in range(rows + 1):
@@ -120,7 +120,7 @@ def converters(samples, taps):
         polyphase[:, 2 * late], polyphase[:, 2 * late + 1] = column.real, column.imag
 
     def pieces(block, one):
-        """One call of `one` for each block, with the samples before it that the filter still sees."""
+        """Calls `one` for each block, with the samples before it that the filter needs."""
         out = np.empty((count // DECIMATION, 2), np.int16)
         before = (rows + 1) * DECIMATION
         for begin in range(0, count, block):
@@ -136,7 +136,7 @@ def converters(samples, taps):
         ]
 
     def resampled(first, end):
-        # Its own centre is taken out of the delay; a filter with as many zeros in front has none left.
+        # resample_poly removes the delay of the filter's centre; leading zeros in the filter compensate for it.
         padded = np.concatenate([np.zeros(TAPS - 1, np.float32), low])
         return signal.resample_poly(samples[first:end] * oscillator[first:end], 1, DECIMATION, window=padded)
 
@@ -172,7 +172,7 @@ def converters(samples, taps):
 
 
 def transforms(iq, window):
-    """Ways to the five strongest peaks of averaged powers."""
+    """Returns peers' implementations that find the five strongest peaks of averaged powers."""
     weights = (window / window.sum() / 32768).astype(np.float32)
     segments = iq.reshape(-1, FFT, 2)
     pairs = weights[:, None]
@@ -181,7 +181,7 @@ def transforms(iq, window):
         return np.multiply(segments[begin : begin + step], pairs, dtype=np.float32).view(np.complex64)[:, :, 0]
 
     def peaks(power):
-        """By the parabola through the logarithms, which for this window is right to a hundredth of a bin."""
+        """Interpolates by a parabola through the logarithms, which for this window is exact to a hundredth of a bin."""
         level = 10 * np.log10(np.concatenate([power[-1:], power, power[:1]]))
         at, _ = signal.find_peaks(level, height=np.median(level) + 13, distance=4)
         at = at[np.argsort(level[at])[::-1][:5]]
@@ -251,7 +251,7 @@ def fastest(ways, count, args):
 
 
 def rate(way, count, seconds):
-    """Millions of input samples in a second of the core."""
+    """Returns millions of input samples per second of CPU time."""
     way()
     runs, start = 0, time.process_time()
     while (spent := time.process_time() - start) < seconds:

@@ -1,8 +1,8 @@
-"""Receiving from a memif beside dpdk-testpmd, and a probe's shots through one (`make bench-memif`).
+"""Compares receiving from a memif with dpdk-testpmd, and receives a probe's shots through one (`make bench-memif`).
 
-Two processes, one core each. The sender of the frames is dpdk-testpmd in both turns; the receivers are its own rxonly,
-which looks at no byte, and ours, which copies every payload into registered memory. The probe is ours, ICRC made and
-checked, payloads of 4096 bytes into contiguous shot buffers.
+Two processes, one core each. The sender of the frames is dpdk-testpmd for both contenders; the receivers are testpmd's
+rxonly, which reads no byte of them, and Shotline's, which copies every payload into registered memory. The probe is
+Shotline's, ICRC computed and checked, with payloads of 4096 bytes into contiguous shot buffers.
 """
 
 import argparse
@@ -22,17 +22,17 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "dpdk_throughput"
 PAPER_GBPS = 90.5  # the probe's paper, table I: 84.26 in units of 2^30 bit/s
 FRAMES = [4096, 9000]
-LONGEST = 10240  # bytes that one buffer of a memif holds here, at both sides
+BUFFER_BYTES = 10240  # of one buffer of a memif, at both ends
 HUGE_PAGES = 512
 RATE = re.compile(r"Rx-pps:\s+(\d+)\s+Rx-bps:\s+(\d+)")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds in which each contender has its turn")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, with one run of each contender")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a run")
-    parser.add_argument("--pool", type=int, default=32, metavar="MIB", help="memory that our receivers go round in")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="START", help="ratios that begin so: memif-probe")
+    parser.add_argument("--pool", type=int, default=32, metavar="MIB", help="memory that our receivers cycle through")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="START", help="ratios with this prefix: memif-probe")
     args = parser.parse_args()
 
     runs = {}
@@ -70,11 +70,11 @@ def testpmd(frame, seconds, huge):
     with socket() as path:
         receiver = [*pmd("rx", RECEIVE_CPU, memif("server", path), huge), "--forward-mode=rxonly"]
         with background(receiver) as process, sending(path, frame, huge):
-            time.sleep(seconds + 5)  # both have to start first
+            time.sleep(seconds + 5)  # includes the start of both
             process.terminate()
-            said = process.stdout.read()
-    # The first and the last second are not whole ones.
-    rates = [int(bits) * 1e-9 for _, bits in RATE.findall(said) if int(bits) > 0][1:-1]
+            output = process.stdout.read()
+    # The first and the last second are incomplete.
+    rates = [int(bits) * 1e-9 for _, bits in RATE.findall(output) if int(bits) > 0][1:-1]
     if not rates:
         raise Failed("testpmd received nothing")
     return median(rates)
@@ -107,7 +107,7 @@ def sending(path, frame, huge):
 
 @contextlib.contextmanager
 def sender_later(path, start):
-    """A sender that starts once the receiver listens: in the background, because the receiver runs in front."""
+    """Starts the sender in a thread once the receiver listens, because the receiver runs in the foreground."""
     stop, failed = threading.Event(), []
 
     def run():
@@ -141,13 +141,13 @@ def pmd(name, cpu, device, huge):
     return [
         *("dpdk-testpmd", *pages, "--no-pci", "--no-telemetry", f"--file-prefix=shotline-bench-{name}"),
         *(f"--lcores=0@(0,1),1@{cpu}", "--vdev", device, "--"),
-        # With a period it runs until it is told to end, rather than until its standard input does.
-        *(f"--mbuf-size={LONGEST + 128}", "--total-num-mbufs=4096", "--stats-period=1"),
+        # With a period it runs until it gets a signal, not until the end of its standard input.
+        *(f"--mbuf-size={BUFFER_BYTES + 128}", "--total-num-mbufs=4096", "--stats-period=1"),
     ]
 
 
 def memif(role, path):
-    return f"net_memif_{role},role={role},id=0,socket={path},socket-abstract=no,bsize={LONGEST}"
+    return f"net_memif_{role},role={role},id=0,socket={path},socket-abstract=no,bsize={BUFFER_BYTES}"
 
 
 @contextlib.contextmanager
@@ -158,7 +158,7 @@ def socket():
 
 @contextlib.contextmanager
 def huge_pages():
-    """Some huge pages for as long as the block lasts, where they can be had."""
+    """Reserves huge pages during the block if possible; yields `True` if there are enough."""
     setting = Path("/proc/sys/vm/nr_hugepages")
     before = setting.read_text()
     try:

@@ -1,10 +1,10 @@
-"""Writes of 128 KiB by NVMe passthrough beside fio's io_uring_cmd engine (`make bench-passthrough`).
+"""Compares writes of 128 KiB by NVMe passthrough with fio's io_uring_cmd engine (`make bench-passthrough`).
 
-In the QEMU guest, whose driver is Linux's own and whose drive is emulated: times mean nothing there, so that what is
-counted is instructions (valgrind's callgrind: those of the program, not the kernel's) and system calls (strace). Each
-contender writes a few hundred times and then more often; what counts is the difference, divided by the writes, so that no
-start or end is in it. Ours is the whole recorder, with its rows and commits; fio's is its own best of two: as it comes,
-and with registered buffers and files and without its own clock readings.
+Runs in the QEMU guest, with Linux's own driver and an emulated drive. Times are meaningless there, so instructions
+(valgrind's callgrind: those of the program, not the kernel's) and system calls (strace) are counted. Each contender has a
+short and a long run; the figure is the difference divided by the additional writes, which excludes start and end. Ours is
+the whole recorder, with its rows and commits; fio's is the better of two: with its defaults, and with registered buffers
+and files and without reading the clock.
 """
 
 import argparse
@@ -35,7 +35,7 @@ BEST = " --fixedbufs --registerfiles --gtod_reduce=1"
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--depth", type=int, default=16, help="writes under way")
+    parser.add_argument("--depth", type=int, default=16, help="writes in flight")
     parser.add_argument("--few", type=int, default=512, help="writes of the short run")
     parser.add_argument("--many", type=int, default=1536, help="writes of the long run")
     parser.add_argument("--ours", type=Path, default=EXAMPLE, help="the example raw_writes")
@@ -53,7 +53,7 @@ def main():
     try:
         with Guest(["/usr/bin/strace"], memory=2048, drives=[Drive(file, "BENCH", mdts=5)]) as guest:
             bring(guest, args.ours)
-            # Ours first: a drive that fio has written is not free.
+            # Ours first, because it refuses a drive that fio has written to.
             for name in reversed(contenders):
                 found[name] = each(guest, contenders[name], args)
                 say(f"{name}: {found[name][0]:.0f} instructions, {found[name][1]:.2f} system calls a write")
@@ -67,7 +67,7 @@ def main():
 
 
 def bring(guest, ours):
-    """The programs, without what only debuggers need."""
+    """Copies the programs to the guest, without debug information."""
     for program, name in ((ours, "raw_writes"), ("/usr/bin/fio", "fio"), ("/usr/bin/valgrind.bin", "valgrind.bin")):
         guest.put(program)
         subprocess.run(["strip", "-o", guest.share / "bin" / name, program], check=True)
@@ -77,7 +77,7 @@ def bring(guest, ours):
 
 
 def each(guest, command, args):
-    """Instructions and system calls of a write."""
+    """Returns instructions and system calls per write."""
     counts = []
     for writes in (args.few, args.many):
         words = command(writes)

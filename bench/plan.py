@@ -1,6 +1,6 @@
-"""Time of a plan by formulas, and packets a second of the simulation (`make bench-plan`).
+"""Measures the time of a plan by formulas, and packets per second of the simulation (`make bench-plan`).
 
-No peer does the same work: both figures stand beside the limits that the planner is held to.
+No peer does the same work, so both figures are compared with the planner's targets.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from common import HERE, TIME_LIMIT, json_of, program, ratio, say
 
 PLANS = HERE.parent / "examples" / "plans"
 PLAN_LIMIT_MS = 50
-SIMULATION_FLOOR = 1.0  # million packets of simulated traffic a second of wall time, one thread
+SIMULATION_FLOOR = 1.0  # million packets of simulated traffic per second of wall time, one thread
 
 
 def main():
@@ -35,7 +35,7 @@ def main():
 
 
 def wall_ms(plan):
-    """The whole program, from its start to its end."""
+    """Returns the wall time of the whole program."""
     start = time.perf_counter()
     subprocess.run([program(), "plan", plan], check=True, capture_output=True, timeout=TIME_LIMIT)
     return (time.perf_counter() - start) * 1e3

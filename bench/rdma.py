@@ -1,4 +1,4 @@
-"""Writes, reads and messages beside UCX and libfabric, and the figures of the one-sided paper (`make bench-rdma`)."""
+"""Compares writes, reads and messages with UCX, libfabric and the one-sided paper (`make bench-rdma`)."""
 
 import argparse
 import itertools
@@ -18,19 +18,21 @@ POST_NS = 50
 FEW, MANY = 4, 1000  # queue pairs to one target
 LOSS = 0.001
 OURS = "shotline "
-ports = itertools.cycle(range(14800, 15800))  # a port that was closed is not free at once
+ports = itertools.cycle(range(14800, 15800))  # a closed port stays unavailable for some time
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds in which each contender has its turn")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, with one run of each contender")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a run")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="START", help="ratios that begin so: udp-write shm")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="START", help="ratios with this prefix: udp-write shm"
+    )
     parser.add_argument("--peers", action="store_true", help="the peers alone, without ratios")
     args = parser.parse_args()
 
     ratios = [ratio for ratio in wanted_ratios(args) if ratio.name.startswith(tuple(args.only))]
-    contenders = {}  # each once, whatever the number of ratios that it is in
+    contenders = {}  # each once, also if it is in several ratios
     for ratio in ratios:
         for contender in [*ratio.peers, ratio.ours]:
             if not (args.peers and contender.name.startswith(OURS)):
@@ -52,7 +54,7 @@ def main():
 
 @dataclass
 class Contender:
-    """One figure a round."""
+    """A program that gives one figure per round."""
 
     name: str
     unit: str
@@ -76,7 +78,7 @@ class Contender:
 
 @dataclass
 class Ratio:
-    """Ours beside the best of several peers, or a figure that was set. Above 1 is better than they."""
+    """Ratio of ours to the best of several peers, or to a target. Above 1, ours is better."""
 
     name: str
     ours: Contender
@@ -134,8 +136,8 @@ def label(size):
 
 
 def our_rate(transport, verb, size, args, *more):
-    """Single operations, as many under way as the peer's stream of them has, unless `more` says otherwise."""
-    # UCX uses one hot buffer. Over shared memory an operation is done when it is posted, so one at a time is that.
+    """Returns a contender of single operations, with as many in flight as the peer has, unless `more` overrides it."""
+    # UCX uses one cached buffer. Over shared memory an operation completes when it is posted, so depth 1 is equivalent.
     words = more or ("--depth", 1 if transport == "shm" else max(4, MIB // size))
 
     def run():
@@ -145,7 +147,7 @@ def our_rate(transport, verb, size, args, *more):
 
 
 def our_latency(transport, of, args):
-    """Half of a round trip, the median."""
+    """Returns a contender that measures the median of half a round trip."""
 
     def run():
         words = ["--of", of, "--size", LATENCY_BYTES, "--seconds", args.seconds]
@@ -155,7 +157,7 @@ def our_latency(transport, of, args):
 
 
 def our_posting(args):
-    """Processor time of posting and completing an operation, without what lies between."""
+    """Returns a contender that measures the CPU time of posting and completing an operation."""
 
     def run():
         words = ["--size", 4 << 10, "--group", GROUP, "--seconds", args.seconds, "--post-only"]
@@ -166,7 +168,7 @@ def our_posting(args):
 
 
 def perf(verb, transport, *words):
-    """One run of `shotline perf`, which starts a target of its own."""
+    """Runs `shotline perf`, which starts its own target process."""
     command = [*(program(), "perf", verb, "--json", "--transport", transport), *map(str, words)]
     return json_of(foreground([*command, "--cpu", str(SEND_CPU), "--target-cpu", str(RECEIVE_CPU)]))
 
@@ -175,8 +177,10 @@ def perf(verb, transport, *words):
 
 
 def ucx_rate(transport, test, size, seconds):
-    """The rate of many transfers from one buffer. Every run says how many will fill the next one's time; the first
-    only does that."""
+    """Returns a contender that measures the rate of many transfers from one buffer.
+
+    The rate of each run determines the number of transfers of the next; the first run is only for that.
+    """
     bytes_per_s = []
 
     def measure():
@@ -194,7 +198,7 @@ def ucx_rate(transport, test, size, seconds):
 
 
 def ucx_latency(transport, test):
-    """Half of a round trip, the median."""
+    """Returns a contender that measures the median of half a round trip."""
     transfers = {"tcp": 20_000, "posix": 500_000}[transport]
 
     def run():
@@ -204,7 +208,7 @@ def ucx_latency(transport, test):
 
 
 def ucx(transport, test, size, transfers):
-    """One run of ucx_perftest between two processes: its last line of figures, by column."""
+    """Runs ucx_perftest between two processes; returns its last line of figures, by column."""
     port = str(next(ports))
     environment = {"UCX_TLS": UCX_TLS[transport], "UCX_NET_DEVICES": "lo", "UCX_WARN_UNUSED_ENV_VARS": "n"}
     words = ["env", *(f"{name}={value}" for name, value in environment.items()), "ucx_perftest", "-p", port]
@@ -219,7 +223,7 @@ def ucx(transport, test, size, transfers):
 
 
 def fi_latency(provider):
-    """libfabric's ping-pong: half of a round trip on average, which is all it prints."""
+    """Returns a contender that runs libfabric's ping-pong: the mean of half a round trip, its only figure."""
 
     def run():
         port = next(ports)

@@ -1,4 +1,4 @@
-"""Probe to discarded shots, side by side with a bare socket loop and with spead2 (`make bench-receive`)."""
+"""Compares receiving from a probe, shots discarded, with a bare socket loop and with spead2 (`make bench-receive`)."""
 
 import argparse
 import sys
@@ -68,7 +68,7 @@ def print_table(medians):
         for name, run in row.items():
             if run is None:
                 say(f"| {samples} | {name} | no lossless median | | | | |")
-            elif not run.packets:  # spead2 says its rate only
+            elif not run.packets:  # spead2 reports only its rate
                 say(f"| {samples} | {name} | {run.gbps:.2f} | | | | |")
             else:
                 copies = f"{run.copies:.2f}" if run.copies == run.copies else ""

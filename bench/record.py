@@ -1,11 +1,10 @@
-"""Probe to a file on a disk, side by side with what allows it: the receive rate and fio; and with h5py
-writing the same shots (`make bench-record`).
+"""Compares recording a probe to disk with its limits, receive rate and fio, and with h5py (`make bench-record`).
 
-The recorder's limit is the lower of two rates. One is Shotline's own receive rate with shots discarded.
-The other is fio's O_DIRECT io_uring rate into a fresh preallocated file while the bare socket loop runs
-beside it, because a recorder has to receive while it writes. That loop is paced at the rate which a
-perfect recorder would sustain, the lower of the receive rate and fio alone: unpaced it would take more
-processor and memory bandwidth than any recording does, and make the limit too easy to reach.
+The recorder's limit is the lower of two rates. One is Shotline's own receive rate with shots discarded. The other is
+fio's O_DIRECT io_uring rate into a new preallocated file while the bare socket loop runs, because a recorder has to
+receive while it writes. That loop is paced at the rate which a perfect recorder would sustain, the lower of the receive
+rate and fio alone: without pacing it would use more CPU time and memory bandwidth than any recording, and make the limit
+too easy to reach. h5py writes the same shots.
 """
 
 import argparse
@@ -93,7 +92,7 @@ def measure(folder, args):
 
 
 def record(file, seconds, pace):
-    """Ours into the file; the rate is of bytes in the file, up to the end of the last fsync."""
+    """Records to the file; the rate is of bytes in the file, until the end of the last fsync."""
     with fresh(file):
         run, report = run_shotline(SAMPLES, seconds, pace, out=file)
         run.gbps = report["write_gbps"]
@@ -115,12 +114,12 @@ def fio(file, mib):
 def fio_beside_loop(file, mib, loop, pace, seconds):
     with socket_loop(loop, 1.5 * seconds + 0.5, pace) as figures:
         rate = fio(file, mib)
-        figures()  # the loop is load only; how many packets it lost says nothing about fio
+        figures()  # the loop only generates load; its lost packets do not matter for fio
     return Run(gbps=rate, packets=0, lost=0, seconds=0)
 
 
 def h5py_run(file, mib):
-    """The same shots out of a pool of the same size, one chunk each, written as they are."""
+    """Writes the same shots from a pool of the same size as direct chunks, one per shot."""
     size = shot_bytes(SAMPLES)
     pool = numpy.full((POOL_MIB * MIB // slot_bytes(SAMPLES), size), 7, numpy.uint8)
     shots = mib * MIB // size
@@ -139,7 +138,7 @@ def h5py_run(file, mib):
 
 @contextlib.contextmanager
 def fresh(file):
-    """A file that is not there before the block nor after it, on a disk that has nothing left to write."""
+    """Removes the file before and after the block, and flushes the disk before it."""
     file.unlink(missing_ok=True)
     os.sync()
     try:

@@ -1,10 +1,10 @@
-"""What the RTL of hdl/ carries and costs (`make bench-rtl`). All but the soak's speed is deterministic.
+"""Measures throughput and resource usage of the RTL of hdl/ (`make bench-rtl`). Only the soak's speed is not deterministic.
 
-Clocks come from the model that Verilator makes of the sender (`crates/rtl`), which is the RTL to the bit; LUTs from the
-committed table of synthesis (hdl/synth, `make synth`). `--write` puts the table over packet lengths into docs/rtl.md.
+Clocks come from Verilator's cycle-accurate model of the sender (`crates/rtl`); LUTs from the committed table of synthesis
+(hdl/synth, `make synth`). `--write` writes the table over packet lengths to docs/rtl.md.
 
-The limit of a length is its frame on a bus of 64 bytes: one word a clock, the last one perhaps not full. On 100 Gbit/s
-Ethernet a frame has 24 bytes more: preamble, FCS, gap. What the link carries is the less of the two.
+The limit of a length is its frame on a bus of 64 bytes: one word per clock, the last one possibly partial. On 100 Gbit/s
+Ethernet a frame has 24 bytes more: preamble, FCS, gap. The throughput of the link is the lower of the two.
 """
 
 import argparse
@@ -24,12 +24,12 @@ BEGIN, END = "<!-- begin: throughput (python3 bench/rtl.py --write) -->", "<!-- 
 BUS, AROUND, LINK_GBPS = 64, 24, 100
 SHOWN = [1, 16, 18, 64, 128, 256, 512, 1024, 1500, 2048, 3000, 4032, 4096]
 CLOCKS_MHZ = (160, 200)
-LIMIT = 3000
+TIMEOUT_S = 3000
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--step", type=int, default=1, help="every so many payload lengths")
+    parser.add_argument("--step", type=int, default=1, help="step between payload lengths")
     parser.add_argument("--frames", type=int, default=300_000, help="of the soak; 10 million are minutes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="the table into docs/rtl.md")
@@ -58,9 +58,12 @@ def main():
     ratio("rtl-words/limit-worst", worst, f"the limit ({clocks.name}, {length} bytes)", 1.0, "words a clock")
 
     figures = json.loads(FIGURES.read_text())
-    for module, name, most in (("shotline_icrc", "icrc-lut/3400", 3400), ("shotline_roce_ud_tx", "sender-lut/12000", 12000)):
+    for module, name, most in (
+        ("shotline_icrc", "icrc-lut/3400", 3400),
+        ("shotline_roce_ud_tx", "sender-lut/12000", 12000),
+    ):
         luts, levels = figures[module]["generic"]["LUT6"], figures[module]["generic"]["levels"]
-        # The fewer the better.
+        # Fewer is better, so the ratio is inverted.
         say(f"RATIO {name} {most / luts:.3f} (ours {luts} LUT6 and {levels} levels of logic, allowed {most} LUT6)")
 
     soak = json.loads(run("rtl_soak", args.frames, args.seed).splitlines()[-1])
@@ -70,7 +73,7 @@ def main():
 
 
 class Clocks:
-    """Clocks that packets of each length took, in one framing over one IP version."""
+    """Clocks per packet of each length, in one framing over one IP version."""
 
     def __init__(self, framing, ip, packets, rows):
         self.name, self.packets = f"{framing} over IPv{ip}", packets
@@ -80,19 +83,19 @@ class Clocks:
         return -(-self.rows[length][0] // BUS)
 
     def worst(self):
-        """The length that is furthest from its limit, and how near it is: 1 is the limit."""
-        near = {length: self.words(length) / clocks for length, (_, clocks) in self.rows.items()}
-        length = min(near, key=near.get)
-        return length, near[length]
+        """Returns the length furthest from its limit, and its fraction of the limit."""
+        fractions = {length: self.words(length) / clocks for length, (_, clocks) in self.rows.items()}
+        length = min(fractions, key=fractions.get)
+        return length, fractions[length]
 
     def gbps(self, length, mhz):
-        """Payload that a 100G link carries."""
+        """Returns the payload rate over a 100G link."""
         frame, clocks = self.rows[length]
         return min(length * 8 * mhz / 1e3 / clocks, LINK_GBPS * length / (frame + AROUND))
 
 
 def table(runs):
-    """Lengths over framings `ud` and `udp`, over IPv4, beside their limits."""
+    """Returns the table of lengths and their limits for framing `ud`, over IPv4 and IPv6."""
     lines = []
     for clocks in (run for run in runs if run.name in ("ud over IPv4", "ud over IPv6")):
         lines += [f"`{clocks.name.split()[0]}` {clocks.name.split(' ', 1)[1]}:", ""]
@@ -118,12 +121,12 @@ def table(runs):
 
 
 def run(example, *arguments):
-    """An example's standard output."""
+    """Runs an example and returns its standard output."""
     path = EXAMPLES / example
     if not path.exists():
         sys.exit(f"{path} is missing: cargo build --release --package shotline-rtl --features model --examples")
     words = [str(path), *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:
         raise Failed(f"{example}: {done.stderr.strip()}")
     return done.stdout

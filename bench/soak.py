@@ -1,5 +1,7 @@
-"""Receives for minutes at half the loss-free rate and watches the receiver's memory: it must stay what the
-pool made it, and nothing may be dropped. Exit status 1 if either is not so."""
+"""Receives for minutes at half the loss-free rate and samples the receiver's resident memory.
+
+The memory must not grow after the pool is allocated, and nothing may be dropped; otherwise the exit status is 1.
+"""
 
 import argparse
 import json
@@ -24,8 +26,8 @@ from common import (
 )
 
 SAMPLES = 4000
-SETTLED_S = 10  # by then every page is there that will be
-ALLOWED_GROWTH = 4 * MIB  # allocator's slack; a leak of one shot's metadata a second would be far more
+SETTLED_S = 10  # by then all pages are resident
+ALLOWED_GROWTH = 4 * MIB  # allocator's slack; a leak of one shot's metadata per second would be far more
 
 
 def resident(pid):

@@ -1,12 +1,12 @@
-// A bare UDP loop with segmentation (GSO) on the sender and aggregation (GRO) on the receiver: what the
-// kernel's sockets can carry when nobody checks, assembles or names anything. Packets have the size of
-// Shotline's RoCEv2 packets: a 24-byte header, 4096 bytes of payload, a 4-byte trailer. Payloads come from
-// and go to pools much larger than the caches, as real shots do.
+// A bare UDP loop with segmentation (GSO) on the sender and aggregation (GRO) on the receiver: the throughput
+// of the kernel's sockets without checks or assembly. Packets have the size of Shotline's RoCEv2 packets: a
+// 24-byte header, 4096 bytes of payload, a 4-byte trailer. Payloads are read from and written to pools much
+// larger than the caches, as with real shots.
 //
 //   socket_loop recv PORT CPU POOL_MIB               prints "ready", later one JSON line
 //   socket_loop send PORT CPU POOL_MIB SECONDS GBPS  GBPS 0: as fast as possible; prints one JSON line
 //
-// Both ends use ::1. Losses are known exactly: the sender's last words are how many packets it sent.
+// Both ends use ::1. Losses are exact: the sender's last message is the number of packets that it sent.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -34,8 +34,8 @@ enum {
     PAYLOAD = 4096,
     TRAILER = 4,
     PACKET = HEADER + PAYLOAD + TRAILER,
-    BATCH = 15,   // packets that fit into one 64 KiB datagram before segmentation
-    MESSAGES = 8, // such batches a system call
+    BATCH = 15,   // packets per 64 KiB datagram before segmentation
+    MESSAGES = 8, // such batches per system call
     PIECES = 3,   // header, payload, trailer
     HUGE_PAGE = 2 << 20,
     SOCKET_BUFFER = 256 << 20,
@@ -69,7 +69,7 @@ static void pin(int cpu) {
     if (sched_setaffinity(0, sizeof set, &set)) die("sched_setaffinity");
 }
 
-// A touched pool, so that page faults are not part of the measurement.
+// Allocates a pool and writes to it, so that page faults are not part of the measurement.
 static struct ring *ring(size_t pool_mib) {
     size_t bytes = pool_mib << 20;
     char *map = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -135,12 +135,12 @@ static void run_sender(struct sockaddr_in6 to, struct ring *r, double limit, dou
             done += n;
         }
         sent += MESSAGES * BATCH;
-        double due = gbps > 0 ? sent * PAYLOAD * 8e-9 / gbps : 0;
-        while ((took = now() - start) < due) {}
+        double deadline = gbps > 0 ? sent * PAYLOAD * 8e-9 / gbps : 0;
+        while ((took = now() - start) < deadline) {}
     } while (took < limit);
     report("send", sent, 0, took, &from);
 
-    // The last words are shorter than any packet; said often, after the receiver's queue has drained.
+    // The last message is shorter than any packet; it is repeated, after the receiver's queue has drained.
     segment = 0;
     setsockopt(s, SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
     for (int i = 0; i < 10; i++) {
@@ -151,9 +151,9 @@ static void run_sender(struct sockaddr_in6 to, struct ring *r, double limit, dou
 
 static void run_receiver(struct sockaddr_in6 at, struct ring *r) {
     int s = udp_socket(SO_RCVBUFFORCE, SO_RCVBUF), one = 1;
-    struct timeval patience = {.tv_sec = 10};
+    struct timeval timeout = {.tv_sec = 10};
     if (setsockopt(s, SOL_UDP, UDP_GRO, &one, sizeof one)) die("UDP_GRO");
-    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     if (bind(s, (void *)&at, sizeof at)) die("bind");
     puts("ready");
     fflush(stdout);

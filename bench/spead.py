@@ -1,4 +1,4 @@
-"""SPEAD heaps from spead2's sender into spead2's receivers and into `shotline record --listen` (`make bench-spead`)."""
+"""Compares `shotline record --listen` with spead2's receivers, on heaps from spead2's sender (`make bench-spead`)."""
 
 import argparse
 import subprocess
@@ -34,29 +34,31 @@ PEER = HERE / "spead2_peer.py"
 
 @dataclass
 class Run:
-    """Heaps that arrived of those that were sent, and what they cost the receiving process."""
+    """Heaps received and lost, and the CPU time of the receiving process."""
 
-    packets: int  # heaps, which are what is lost here
+    packets: int  # heaps, the unit of loss here
     lost: int
     gbps: float
     gb_per_cpu_s: float
 
 
 def send(gbps, seconds):
-    """spead2's sender, whoever receives."""
+    """Runs spead2's sender, for any receiver."""
     words = ["send", SPEAD2_PORT, SEND_CPU, gbps, seconds]
     return json_of(foreground([sys.executable, str(PEER), *map(str, words)]))
 
 
 def cpu_so_far(pid):
-    """Seconds that all threads of a process have run."""
+    """Returns the CPU seconds of all threads of a process."""
     stats = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(stat.read_text().split()[0]) for stat in stats) * 1e-9
 
 
 def measured(command, gbps, seconds):
-    """Receives what is sent for some seconds; `command` prints one JSON object when the stop heap has come. What
-    was sent, that object, and the CPU seconds that the receiver took before anything came."""
+    """Runs the receiver `command` against spead2's sender; it prints one JSON object after the stop heap.
+
+    Returns the sender's report, that object, and the receiver's CPU seconds before the first heap.
+    """
     with background(command) as receiver:
         wait_for_port("udp6", SPEAD2_PORT, receiver)
         before = cpu_so_far(receiver.pid)
@@ -88,11 +90,11 @@ def run_shotline(gbps, seconds):
 def run_spead2(kind, gbps, seconds, *more):
     command = [sys.executable, str(PEER), kind, str(SPEAD2_PORT), str(RECEIVE_CPU), *more]
     sent, report, _ = measured(command, gbps, seconds)
-    return run(sent, report["heaps"], report["cpu_s"])  # counted from its own readiness on
+    return run(sent, report["heaps"], report["cpu_s"])  # measured from `ready` on
 
 
 def median(contender):
-    """The lossless run in the middle by what it cost."""
+    """Returns the lossless run with the median payload per CPU second."""
     if len(contender.good) < contender.wanted:
         return None
     return sorted(contender.good, key=lambda run: run.gb_per_cpu_s)[contender.wanted // 2]

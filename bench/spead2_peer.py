@@ -1,11 +1,11 @@
-"""spead2's sender and its receivers as processes of their own, each pinned to one core.
+"""Runs spead2's sender or one of its receivers, pinned to one core.
 
     spead2_peer.py send PORT CPU GBPS SECONDS         one JSON object: heaps sent
     spead2_peer.py ring PORT CPU                      heaps through a ring to the caller, out of a memory pool
     spead2_peer.py chunk PORT CPU LIBRARY             into chunks of the caller's, placed by LIBRARY (spead2_place.c)
 
-A receiver says `ready`, and when the stop heap has come one JSON object: heaps that were whole, and the CPU time that
-it took from `ready` on, so without what Python needs to start.
+A receiver prints `ready`, and after the stop heap one JSON object: complete heaps, and the CPU time since `ready`, which
+excludes Python's start.
 """
 
 import ctypes
@@ -23,18 +23,18 @@ HEAP = 1 << 20
 PAYLOAD = 8192
 HEADER = 8 + 4 * 8
 ITEM = 0x3300
-POOL = 256  # heaps that sender and receiver each have in memory: more than the caches hold
+POOL = 256  # heaps in memory of sender and receiver each: larger than the caches
 BATCH = 32
 
 
 def send(port, cpu, gbps, seconds):
-    # spead2's rate counts whole packets, without those of IP and UDP.
+    # spead2's rate counts packets with the SPEAD header, but without those of IP and UDP.
     rate = gbps * 1e9 / 8 * (PAYLOAD + HEADER) / PAYLOAD
     config = spead2.send.StreamConfig(max_packet_size=PAYLOAD + HEADER, rate=rate, max_heaps=2 * BATCH)
     pool = spead2.ThreadPool(1, [cpu])
     stream = spead2.send.UdpStream(pool, [("::1", port)], config, buffer_size=8 << 20)
     heaps, random = [], np.random.default_rng(1)
-    for _ in range(POOL - 1):  # so that no buffer ever meets the heap that it held before
+    for _ in range(POOL - 1):  # so that no buffer receives the same heap twice in a row
         group = spead2.send.ItemGroup(flavour=spead2.Flavour(4, 64, 48, 0))
         group.add_item(ITEM, "data", "", shape=(HEAP,), dtype=np.uint8, value=random.bytes(HEAP))
         group[ITEM].value = np.frombuffer(random.bytes(HEAP), np.uint8)
@@ -49,7 +49,7 @@ def send(port, cpu, gbps, seconds):
 
 
 def receiver(port, cpu, stream):
-    """Begins to receive; what is told in the end."""
+    """Starts to receive; returns a function that prints the report."""
     stream.add_udp_reader(port, max_size=PAYLOAD + HEADER, buffer_size=256 << 20, bind_hostname="::1")
     print("ready", flush=True)
     before = time.process_time()  # of all threads, user and system
@@ -74,7 +74,7 @@ def chunk(port, cpu, library):
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     signature = b"void (void *, size_t)"
-    # What scipy's LowLevelCallable is made of.
+    # The tuple that scipy.LowLevelCallable consists of.
     callback = (new(ctypes.cast(place, ctypes.c_void_p), signature, None), None, None)
     free, data = spead2.recv.ChunkRingbuffer(POOL), spead2.recv.ChunkRingbuffer(POOL)
     chunks = spead2.recv.ChunkStreamConfig(
@@ -100,4 +100,4 @@ if __name__ == "__main__":
         send(int(port), int(cpu), *map(float, rest))
     else:
         {"ring": ring, "chunk": chunk}[what](int(port), int(cpu), *rest)
-    os._exit(0)  # spead2's tidying up may hang
+    os._exit(0)  # spead2's clean-up may hang

@@ -1,4 +1,4 @@
-/* Where spead2's chunk receiver puts a heap: each into a chunk of its own, in the order of their counters. */
+/* Placement callback of spead2's chunk receiver: one chunk per heap, in the order of their counters. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +18,7 @@ void place(void *data, size_t bytes)
 {
     struct place *place = data;
     if (bytes < sizeof *place || place->items[1] != HEAP_BYTES)
-        return; /* stop heaps and the like have no chunk */
+        return; /* heaps without data, such as stop heaps, have no chunk */
     place->chunk_id = place->items[0];
     place->heap_index = 0;
     place->heap_offset = 0;

@@ -1,15 +1,15 @@
-"""Bytes to a drive, beside what its users would use instead (`make bench-store`).
+"""Compares writing to a drive with its alternatives (`make bench-store`).
 
-Four comparisons, each with its contenders in turn, several rounds, medians:
+Four comparisons, each the median of several rounds with the contenders interleaved:
 
 - 64 MiB blocks (rows of four links, 16 MiB each) and shots of one link (288 kB of samples in slots of 290,816
-  bytes), each beside fio's best of several block sizes and depths: O_DIRECT, io_uring, registered buffers and
+  bytes), each compared with fio's best of several block sizes and depths: O_DIRECT, io_uring, registered buffers and
   files. Every file is new and preallocated. h5py (contiguous, and direct chunks), zarr-python and numpy.tofile
-  write the same shots, each followed by an fsync; ours ends with one too.
-- Processor time: user and system seconds of the whole process for each GB of shots, fio's over ours.
-- Warm memory: a file on tmpfs that is there already is written anew, by h5py into its contiguous dataset and its
-  chunks, by ours with --recycle.
-- What compression and unpacking take: bench/compress.py and bench/unpack.py, run from here with --all.
+  write the same shots, each followed by an fsync; ours ends with one, too.
+- CPU time: user and system seconds of the whole process per GB of shots, fio's over ours.
+- Warm memory: an existing file on tmpfs is overwritten, by h5py into its contiguous dataset and its chunks, by ours
+  with --recycle.
+- Compression and unpacking: bench/compress.py and bench/unpack.py, run from here with --all.
 """
 
 import argparse
@@ -85,12 +85,12 @@ def drive(folder, args):
     ratio("store-shot/fio", shot_rates["ours"][rate], "fio", shot_rates["fio"][rate], "GB/s")
     for name in others:
         ratio(f"store-shot/{name.replace(' ', '-')}", shot_rates["ours"][rate], name, shot_rates[name][rate], "GB/s")
-    # GB for each second, so that more is better on both sides: the quotient is fio's seconds over ours.
+    # GB per second, so that more is better: the ratio is fio's seconds over ours.
     ratio("store-cpu/fio", 1 / shot_rates["ours"][cpu], "fio", 1 / shot_rates["fio"][cpu], "GB per CPU second")
 
 
 def best_fio(folder, kind, gib):
-    """The block size and depth at which fio is fastest: the shot's or block's own, and sizes known to be good."""
+    """Returns the block size and depth at which fio is fastest, of the shot's or block's size and generally fast sizes."""
     own = SLOT if kind == "shot" else 64 * MIB
     tries = [(own, depth) for depth in DEPTHS[kind]] + [(MIB, 8), (MIB, 16)]
     rates = {choice: statistics.median(fio(folder, gib / 2, *choice)[0] for _ in range(2)) for choice in tries}
@@ -100,7 +100,7 @@ def best_fio(folder, kind, gib):
 
 
 def fio(folder, gib, block, depth):
-    """Rate, and processor seconds for each GB."""
+    """Returns the rate, and CPU seconds per GB."""
     file = folder / "fio"
     with fresh(file):
         size = int(gib * 1024 * MIB) // block * block
@@ -143,7 +143,7 @@ def example():
 
 
 def pool():
-    """Random shots of a pool of ours' size, so that memory is as cold as it is for ours."""
+    """Returns random shots of a pool as large as ours, so that memory is equally cold."""
     return numpy.random.default_rng(1).integers(0, 256, (POOL // SLOT, SLOT), numpy.uint8)
 
 
@@ -193,7 +193,7 @@ def numpy_tofile(path, shots):
 
 
 def memory(folder, args):
-    """Each writes its file once before the clock counts: all pages are there, and warm."""
+    """Compares overwriting files on tmpfs. Each is written once before the measurement, so all pages are resident."""
     say("\nwarm files on tmpfs")
     gib = min(args.gib, 2)
     shots = int(gib * 1024 * MIB) // SLOT
@@ -232,11 +232,11 @@ def memory(folder, args):
     ratio("store-tmpfs/h5py", rates["ours"][0], best, rates[best][0], "GB/s")
 
 
-# --- help --------------------------------------------------------------------------------------------
+# --- helpers -----------------------------------------------------------------------------------------
 
 
 def rounds(contenders, count):
-    """Medians of rate and processor seconds for each GB, contenders in turn."""
+    """Returns the medians of rate and CPU seconds per GB, with the contenders interleaved."""
     found = {name: [] for name in contenders}
     for _ in range(count):
         for name, run in contenders.items():
@@ -252,7 +252,7 @@ def rounds(contenders, count):
 
 @contextlib.contextmanager
 def fresh(path):
-    """Nothing there before the block nor after it, on a drive that has nothing left to write."""
+    """Removes a path before and after the block, and flushes the drive before it."""
     remove(path)
     os.sync()
     try:

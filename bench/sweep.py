@@ -1,4 +1,4 @@
-"""The sweeps of docs/sweep.md at a size of about five minutes, and their figures (`make bench-sweep`)."""
+"""Runs the sweeps of docs/sweep.md in about five minutes, and plots their figures (`make bench-sweep`)."""
 
 import argparse
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from common import HERE, RECEIVE_CPU, SEND_CPU, program, say, wide_socket_buffers
 
 ROOT = HERE.parent
-MOST_BYTES = 150_000  # of a figure: they are kept in the repository
+MAX_FIGURE_BYTES = 150_000  # because figures are committed
 
 
 def main():
@@ -24,15 +24,15 @@ def main():
     with wide_socket_buffers():
         files = [
             sweep(args.dir, "network", *points, args.seconds),
-            # A small pool, so that short runs show the disk and not the pool.
+            # A small pool, so that short runs measure the disk and not the pool.
             sweep(args.dir, "disk", "--dir", args.dir, "--pool", "64MiB", *points, 2 * args.seconds),
         ]
         sweep(args.dir, "search", "--discard", "--trials", 40)
     plot = [sys.executable, ROOT / "python" / "shotline_plot.py", *files, "--out", args.img]
     subprocess.run(plot, check=True)
     for figure in args.img.glob("sweep-*.png"):
-        if figure.stat().st_size > MOST_BYTES:
-            sys.exit(f"{figure} has {figure.stat().st_size} bytes, more than {MOST_BYTES}")
+        if figure.stat().st_size > MAX_FIGURE_BYTES:
+            sys.exit(f"{figure} has {figure.stat().st_size} bytes, more than {MAX_FIGURE_BYTES}")
 
 
 def sweep(folder, name, *arguments):

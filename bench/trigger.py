@@ -1,4 +1,4 @@
-"""From the trigger command to the whole shot, beside a bare UDP ping-pong of 64 bytes (`make bench-trigger`)."""
+"""Compares the latency from trigger command to complete shot with a bare UDP ping-pong (`make bench-trigger`)."""
 
 import argparse
 import json
@@ -33,11 +33,11 @@ def main():
     parser.add_argument("--samples", type=int, nargs="+", default=[125, 250, 500, 1000, 2000, 4000], metavar="N")
     parser.add_argument("--framings", nargs="+", default=["ud", "udp"], metavar="NAME")
     parser.add_argument("--count", type=int, default=2000, help="triggers, and commands, of each setting and round")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds in which each contender has its turn")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds, with one run of each contender")
     args = parser.parse_args()
 
     pings = {wait: [] for wait in WAITS}
-    ours = {wait: [] for wait in WAITS}  # a round each: a list of settings
+    ours = {wait: [] for wait in WAITS}  # for each round a list of settings
     with tempfile.TemporaryDirectory() as folder:
         pingpong = build(folder)
         for number in range(args.rounds):
@@ -78,7 +78,7 @@ def run_pingpong(binary, wait, count):
 
 
 def run_trigger(args, wait):
-    """Every setting with this way of waiting; the judged one first."""
+    """Runs every setting with this way of waiting, the one for the ratios first."""
     samples = sorted(args.samples, key=lambda n: n != JUDGED_SAMPLES)
     lines = foreground(
         [
@@ -90,11 +90,11 @@ def run_trigger(args, wait):
     return [json.loads(line) for line in lines.splitlines()]
 
 
-# --- what is printed ---------------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------------
 
 
 def middle(rounds, index, time, quantile="p50"):
-    """The median over the rounds of a setting's quantile."""
+    """Returns the median over the rounds of a setting's quantile."""
     return median(rows[index][time][quantile] for rows in rounds if rows[index][time])
 
 

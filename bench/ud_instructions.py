@@ -1,13 +1,13 @@
-"""Instructions per packet of receiving datagrams through an RDMA device, beside perftest's ib_send_bw.
+"""Compares the instructions per datagram received through an RDMA device with those of perftest's ib_send_bw.
 
-Both run in a QEMU guest on Linux's Soft-RoCE under valgrind, which counts what a program and its libraries execute, the
-driver in user space included, and not the kernel. Counted is the loop that receives, with all that it calls: valgrind
-tells every function's share, and the loop of ib_send_bw, which has no symbols, is the function of its own that calls the
-driver most. What a packet costs is the difference between a long and a short run, so that no constant is in it.
+Both run in a QEMU guest on Linux's Soft-RoCE under valgrind, which counts the instructions of a program and its
+libraries, including the user-space driver, but not the kernel's. Only the receive loop counts, with everything that it
+calls: valgrind reports each function's share, and the loop of ib_send_bw, which has no symbols, is its function that
+calls the driver most often. The figure is the difference between a long and a short run, which excludes constant costs.
 
-Packets come in bursts that fit the receive queue, with pauses in which a receiver under valgrind catches up. Both post
-each receive again, and sleep between bursts. Ours also places each packet and checks what its completion tells; the CRC
-over payloads, which a recording needs to prove the record of a shot, is a pass over the payload of its own and not
+Packets arrive in bursts that fit the receive queue, with pauses in which a receiver under valgrind catches up. Both
+repost each receive, and sleep between bursts. Ours also places each packet and checks the fields of its completion; the
+CRC over payloads, which a recording needs to validate a shot's record, is a separate pass over the payload and not
 counted.
 """
 
@@ -26,26 +26,26 @@ from attacker import send_datagrams
 from image import Missing
 from machine import GUEST, GUEST_TOO, HOST, Guest, Refused
 
-DEPTH = 256  # receives that are posted; more packets than that, or nobody posts them again
+DEPTH = 256  # receives posted; runs have more packets, so that receives are reposted
 SHORT, LONG = 512, 2560
-BURST, PAUSE = 64, 1  # perftest wants whole bursts a second
+BURST, PAUSE = 64, 1  # perftest requires a whole number of bursts per second
 LIMIT = 240
 VALGRIND = Path("/usr/libexec/valgrind")
-BAR = 0.67  # the peer's instructions over ours
+MIN_RATIO = 0.67  # of the peer's instructions to ours
 
 
 class Failed(Exception):
-    """A run that gave no figure: a packet was lost, or a program did not come to its end."""
+    """Raised if a run gave no figure: a packet was lost, or a program did not finish."""
 
 
 def counted(command):
-    """A command under valgrind."""
+    """Returns a command that runs under valgrind."""
     tool = "VALGRIND_LIB=/share/valgrind valgrind.bin --tool=callgrind --callgrind-out-file=/share/counts"
     return f"{tool} --read-inline-info=no $(which {command.split()[0]}) {' '.join(command.split()[1:])}"
 
 
 class Counts:
-    """What valgrind has counted: instructions of each function itself, and of those it calls; calls by library."""
+    """Valgrind's counts: instructions of each function with those that it calls, and calls by library."""
 
     NAME = re.compile(r"c?(ob|fn)=\((\d+)\)(?: (.*))?")
 
@@ -66,14 +66,14 @@ class Counts:
                 self.calls[tuple(here), callee[0]] += called
                 callee[0] = here[0]
             elif re.match(r"[\d+*-]", line):
-                # Of a call: what it took with all that was called there.
+                # After `calls=`: the inclusive instructions of that call.
                 self.instructions[tuple(here)] += int(line.split()[-1])
 
     def of(self, name):
         return sum(count for (_, function), count in self.instructions.items() if name in function)
 
     def loop(self, program, driver):
-        """The function of a program that calls the driver most."""
+        """Returns the instructions of a program's function that calls the driver most often."""
         found = [
             (count, here)
             for (here, there), count in self.calls.items()
@@ -92,11 +92,11 @@ def counts(guest, packets, said):
 
 def ours(guest, packets):
     job = guest.spawn(counted(f"ibverbs_ud rxe0 {GUEST} {packets}"), LIMIT)
-    while not (told := re.search(r"^(\d+) (\d+)$", job.output(), re.MULTILINE)):
+    while not (address := re.search(r"^(\d+) (\d+)$", job.output(), re.MULTILINE)):
         if job.ended():
             raise Failed(job.output())
         guest.listen(0.2)
-    sender = [sys.executable, __file__, "--send", told[1], told[2], str(packets)]
+    sender = [sys.executable, __file__, "--send", address[1], address[2], str(packets)]
     subprocess.run(guest.on_host(*sender), check=True, timeout=LIMIT)
     said = job.end()
     if f"{packets} placed, 0 not" not in said.output:
@@ -118,8 +118,10 @@ def theirs(guest, packets, options):
 
 
 def per_packet(run, tries):
-    """What one packet more costs. The least of each length counts: a wake-up more or a packet that was lost costs more,
-    never less."""
+    """Returns the instructions of one additional packet.
+
+    The minimum of each length counts, because additional wake-ups and lost packets only add instructions.
+    """
     least, failures = [], []
     for packets in (SHORT, LONG):
         found = []
@@ -163,7 +165,7 @@ def main():
     print(
         f"RATIO ud-instructions/ib_send_bw {peer / mine:.2f} (ours {mine:.0f} instructions/packet, peer {peer:.0f} instructions/packet)"
     )
-    return 0 if peer / mine >= BAR else 1
+    return 0 if peer / mine >= MIN_RATIO else 1
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-// A bare UDP ping-pong of 64 bytes over ::1: what a round trip costs when nobody reads what is in it.
+// A bare UDP ping-pong of 64 bytes over ::1: the time of a round trip without any processing.
 //
 //   udp_pingpong serve PORT CPU poll|sleep         answers until it is killed
 //   udp_pingpong ping PORT CPU poll|sleep COUNT    prints one JSON line
 //
-// poll: both ask again and again without waiting. sleep: both wait in recvfrom. The server answers whoever
-// asks; the client's socket has one peer.
+// poll: both busy-poll the socket. sleep: both block in recvfrom. The server answers any sender; the client's
+// socket is connected.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

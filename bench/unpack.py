@@ -1,7 +1,7 @@
-"""12-bit unpacking beside numpy, and the time to open a run of a million shots (`make bench-unpack`).
+"""Compares 12-bit unpacking with numpy, and measures opening a run of a million shots (`make bench-unpack`).
 
-Both unpack the same bytes, those of one shot, on one thread of one process, into memory that was there before. numpy
-gets the fastest of several ways to say it. Rates are those of the output, 16-bit samples.
+Both unpack the same bytes, those of one shot, on one thread of one process, into preallocated memory. For numpy the
+fastest of several implementations counts. Rates are those of the output, 16-bit samples.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main():
         if not np.array_equal(out, expected):
             raise Failed(f"{name} unpacks other samples")
     rates = {name: [] for name in ways}
-    for _ in range(args.runs):  # in turn, so that what disturbs the machine disturbs all
+    for _ in range(args.runs):  # interleaved, so that disturbances affect all
         for name, way in ways.items():
             rates[name].append(rate(way, out.nbytes, args.seconds))
     medians = {name: sorted(found)[len(found) // 2] for name, found in rates.items()}
@@ -58,7 +58,7 @@ def main():
 
 
 def rate(way, size, seconds):
-    """GB/s of output."""
+    """Returns GB/s of output."""
     count, start = 0, time.perf_counter()
     while (spent := time.perf_counter() - start) < seconds:
         for _ in range(4):
@@ -68,7 +68,7 @@ def rate(way, size, seconds):
 
 
 def numpy_ways(packed, out):
-    """Whole-array expressions without loops, with as little new memory as they allow."""
+    """Returns numpy's implementations: whole-array expressions without loops, with minimal allocations."""
     triples, pairs = packed.reshape(-1, 3), out.reshape(-1, 2)
     half = np.empty(len(triples), np.int16)
     words = np.empty((len(triples), 4), np.uint8)
@@ -76,7 +76,7 @@ def numpy_ways(packed, out):
     bytes_of = out.view(np.uint8).reshape(-1, 4)
 
     def columns():
-        """Each sample out of its two bytes."""
+        """Computes each sample from its two bytes."""
         first, second = pairs[:, 0], pairs[:, 1]
         np.left_shift(triples[:, 0].view(np.int8), 4, out=first, dtype=np.int16)
         np.right_shift(triples[:, 1], 4, out=half, casting="unsafe")
@@ -86,20 +86,20 @@ def numpy_ways(packed, out):
         np.bitwise_or(half, triples[:, 2], out=second)
 
     def gather():
-        """The bytes put in order, as our kernel does it, then shifts of 16-bit numbers."""
+        """Reorders the bytes, as Shotline's kernel does, then shifts 16-bit numbers."""
         np.take(triples, (1, 0, 2, 1), axis=1, out=bytes_of, mode="clip")
         np.left_shift(pairs[:, 1], 4, out=pairs[:, 1])
         np.right_shift(out, 4, out=out)
 
     def slices():
-        """The same order by strided copies."""
+        """Reorders the bytes by strided copies."""
         bytes_of[:, 0::3], bytes_of[:, 1] = triples[:, 1, None], triples[:, 0]
         bytes_of[:, 2] = triples[:, 2]
         np.left_shift(pairs[:, 1], 4, out=pairs[:, 1])
         np.right_shift(out, 4, out=out)
 
     def numbers():
-        """Each pair as one 32-bit number."""
+        """Processes each pair as one 32-bit number."""
         words[:, 1:] = triples[:, ::-1]
         number = words.view(np.int32)[:, 0]
         np.right_shift(number, 20, out=shifted)
@@ -111,7 +111,7 @@ def numpy_ways(packed, out):
     first_of, second_of = (np.ndarray(len(triples), ">i2", packed, offset, (3,)) for offset in (0, 1))
 
     def views():
-        """Both samples as overlapping big-endian numbers."""
+        """Reads both samples as overlapping big-endian numbers."""
         np.right_shift(first_of, 4, out=pairs[:, 0])
         np.left_shift(second_of, 4, out=half)
         np.right_shift(half, 4, out=pairs[:, 1])
@@ -120,7 +120,7 @@ def numpy_ways(packed, out):
 
 
 def open_million(folder, runs):
-    """Milliseconds to open a run of a million shots and to know how many there are."""
+    """Returns the milliseconds to open a run of a million shots and get their number."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         path = Path(scratch) / "million.h5"
@@ -136,8 +136,11 @@ def open_million(folder, runs):
 
 
 def make_million(path):
-    """Lays out a million small slots, records some, kills the recorder, and makes all rows visible by the markers
-    that docs/file-format.md names: what is read on opening is what a whole run has."""
+    """Creates a run of a million visible rows.
+
+    It records some of a million small slots, kills the recorder, and sets the markers of docs/file-format.md that make all
+    rows visible: opening it reads the same data as for a complete run.
+    """
     probe = [program(), "emulate", "probe", "--listen", f"[::1]:{PORT}", "--links", "1", "--channels", "1"]
     record = [program(), "record", "--json", "--probe", f"[::1]:{PORT}", "--samples", "4", "--shots", str(MILLION)]
     with background([*probe, "--samples", "4"]) as device:

@@ -1,9 +1,9 @@
-"""Receiving from a cable by AF_XDP beside dpdk-testpmd with net_af_xdp, and by AF_PACKET (`make bench-xdp`).
+"""Compares receiving from a cable by AF_XDP with dpdk-testpmd's net_af_xdp, and by AF_PACKET (`make bench-xdp`).
 
-The sender is the same in both turns: a socket in another network namespace, pinned to one core, whose datagrams the
-kernel cuts. The receivers are testpmd rxonly, which looks at no byte, and ours, which copies every payload into
-registered memory; each on the other core. By AF_PACKET through a ring and by calls, the kernel leaves frames uncut, and the
-receiver sleeps where there is nothing: its processor time a packet is what counts. Needs root, ip and dpdk-testpmd.
+The sender is the same for both contenders: a socket in another network namespace, pinned to one core, whose datagrams the
+kernel segments. The receivers are testpmd rxonly, which reads no byte, and ours, which copies every payload into
+registered memory; each on the other core. With AF_PACKET, through a ring and by system calls, the kernel does not segment
+frames, and the receiver sleeps when idle, so its CPU time per packet is the figure. Needs root, ip and dpdk-testpmd.
 """
 
 import argparse
@@ -22,13 +22,13 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "xdp_throughput"
 ADDRESSES = ["10.91.6.1", "10.91.6.2"]
 PORT = 4791
-MTU = 3400  # net_af_xdp's program is refused where packets may not fit one chunk
+MTU = 3400  # the kernel refuses net_af_xdp's program if packets may exceed one chunk
 RATE = re.compile(r"Rx-pps:\s+(\d+)\s+Rx-bps:\s+(\d+)")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds in which each contender has its turn")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, with one run of each contender")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a run")
     parser.add_argument("--bytes", type=int, default=2048, help="payload; net_af_xdp takes frames of one chunk only")
     args = parser.parse_args()
@@ -68,19 +68,19 @@ def testpmd(spaces, seconds, size):
         *("dpdk-testpmd", "--no-huge", "--no-shconf", "-m", "512", "--no-pci", "--no-telemetry"),
         *("--file-prefix=shotline-bench-xdp", f"--lcores=0@(0,1),1@{RECEIVE_CPU}"),
         *("--vdev", "net_af_xdp0,iface=cable", "--"),
-        # With a period it runs until it is told to end, rather than until its standard input does.
+        # With a period it runs until it gets a signal, not until the end of its standard input.
         *("--mbuf-size=3456", "--total-num-mbufs=16384", "--stats-period=1", "--forward-mode=rxonly"),
     ]
     with background(within(spaces[1], receiver)) as process:
-        time.sleep(2)  # it has to start first
+        time.sleep(2)  # until it has started
         foreground(sender(spaces[0], seconds, size))
         time.sleep(1)
         process.terminate()
-        said = process.stdout.read()
-    rates = [int(bits) * 1e-9 for _, bits in RATE.findall(said) if int(bits) > 0]
+        output = process.stdout.read()
+    rates = [int(bits) * 1e-9 for _, bits in RATE.findall(output) if int(bits) > 0]
     if len(rates) < 3:
-        raise Failed(f"testpmd received nothing: {said[-3000:]}")
-    return median(rates[1:-1])  # the first and the last second are not whole ones
+        raise Failed(f"testpmd received nothing: {output[-3000:]}")
+    return median(rates[1:-1])  # the first and the last second are incomplete
 
 
 def ours(spaces, seconds, size, how="xdp"):
@@ -89,10 +89,10 @@ def ours(spaces, seconds, size, how="xdp"):
         time.sleep(1)
         foreground(sender(spaces[0], seconds, size))
         process.wait(timeout=30)
-        said = process.stdout.read()
-    lines = [line for line in said.splitlines() if line.startswith("{")]
+        output = process.stdout.read()
+    lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:
-        raise Failed(said[-300:])
+        raise Failed(output[-300:])
     figures = json_of(lines[-1])
     say(f"    {figures['cpu_s'] / figures['packets'] * 1e9:.0f} ns of a processor a packet, {figures['lost']} lost")
     return figures["gbps"]
@@ -112,7 +112,7 @@ def within(space, words):
 
 @contextlib.contextmanager
 def cable():
-    """Two network namespaces joined by a cable of one queue."""
+    """Creates two network namespaces connected by a veth pair with one queue."""
     spaces = [f"shotbench{os.getpid()}{end}" for end in "ab"]
     try:
         for space in spaces:
@@ -125,7 +125,7 @@ def cable():
             ip("-n", space, "address", "add", f"{address}/24", "dev", "cable")
             ip("-n", space, "link", "set", "cable", "up")
             macs.append(ip("-n", space, "-brief", "link", "show", "cable").split()[2])
-        # A receiver that takes every frame answers nobody's question for its address.
+        # A receiver that takes every frame from the kernel does not answer ARP requests.
         ip("-n", spaces[0], "neigh", "replace", ADDRESSES[1], "lladdr", macs[1], "dev", "cable")
         yield spaces
     finally:
