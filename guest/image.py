@@ -1,7 +1,7 @@
-"""The guest's kernel and initial file system, made of Debian packages and kept in .cache/guest.
+"""Builds the guest's kernel and initial file system from Debian packages, and caches them in .cache/guest.
 
-The kernel package is downloaded and unpacked, not installed: this machine's own boot is left alone. The programs and
-their libraries are this machine's, installed by `scripts/setup.sh guest`.
+The kernel package is downloaded and unpacked, but not installed, so the host's own boot is not affected. The programs and
+their libraries are copied from the host, where `scripts/setup.sh guest` installs them.
 """
 
 import fcntl
@@ -16,9 +16,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent / ".cache" / "guest"
-KERNEL = "linux-image-amd64"  # names the package of the present kernel; the one for clouds has no Soft-RoCE
+KERNEL = "linux-image-amd64"  # depends on the package of the current kernel; the cloud kernel has no Soft-RoCE
 
-FINGERPRINT = 16  # characters that name a folder with an image
+FINGERPRINT = 16  # characters in the name of an image's folder
 
 PACKAGES = ["busybox-static", "kmod", "iproute2", "ethtool", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils"]
 PACKAGES += ["perftest", "nvme-cli", "libibverbs1", "librdmacm1", "e2fsprogs"]
@@ -37,11 +37,11 @@ INSTALL = "scripts/setup.sh guest installs what is needed"
 
 
 class Missing(Exception):
-    """Something that the guest is made of is not on this machine."""
+    """Raised if a program, package or file that the guest needs is not on the host."""
 
 
 def output(*words, **options):
-    """What a program says; `Missing` if it is not there or fails."""
+    """Runs a program and returns its standard output; raises `Missing` if it is not installed or fails."""
     try:
         return subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True, **options).stdout
     except OSError as error:
@@ -51,10 +51,10 @@ def output(*words, **options):
 
 
 def image():
-    """The kernel and the initial file system, made anew only if what they are made of has changed."""
+    """Returns the kernel and the initial file system; builds them only if their inputs have changed."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests may run beside each other
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests may run concurrently
         package, version = kernel_package()
         folder = CACHE / fingerprint(package, version)
         if not folder.exists():
@@ -67,7 +67,7 @@ def image():
 
 
 def kernel_package():
-    """Name and version of the kernel's package: the present one, or the one that is in the cache already."""
+    """Returns name and version of the kernel's package: the current one, or the one in the cache."""
     try:
         named = re.search(r"Depends: (linux-image-\S+)", output("apt-cache", "depends", KERNEL))
         package = named.group(1)
@@ -79,7 +79,7 @@ def kernel_package():
 
 
 def fingerprint(package, version):
-    """Of everything that the image is made of."""
+    """Returns a hash of all inputs of the image."""
     versions = output("dpkg-query", "-W", "-f=${Package} ${Version}\n", *PACKAGES)
     sources = [(HERE / name).read_text() for name in ("image.py", "init.sh")]
     return hashlib.sha256("\n".join([package, version, versions, *sources]).encode()).hexdigest()[:FINGERPRINT]
@@ -105,11 +105,11 @@ def make(package, version, work):
 
 
 def deb(package, version):
-    """The file of a package's version, downloaded if it is not here yet; those of other versions are removed."""
+    """Returns the file of a package's version, downloaded if it is not cached; removes those of other versions."""
     name = f"{package}_{version.replace(':', '%3a')}_*.deb"
     if found := list(CACHE.glob(name)):
         return found[0]
-    with tempfile.TemporaryDirectory(dir=CACHE) as work:  # what is there under its name is there as a whole
+    with tempfile.TemporaryDirectory(dir=CACHE) as work:  # renamed when complete
         output("apt-get", "download", f"{package}={version}", cwd=work)
         whole = only(Path(work), name)
         for old in CACHE.glob("linux-image-*.deb"):
@@ -118,7 +118,7 @@ def deb(package, version):
 
 
 def only(folder, pattern):
-    """The one file of a folder with such a name."""
+    """Returns the only file of a folder that matches a pattern."""
     found = list(folder.glob(pattern))
     if len(found) != 1:
         raise Missing(f"expected one {pattern} in {folder}, found {len(found)}; {INSTALL}")
@@ -126,7 +126,7 @@ def only(folder, pattern):
 
 
 def unpacked(kernel):
-    """The ELF program inside a bzImage, which starts sooner (Documentation/x86/boot.rst: setup_sects, payload)."""
+    """Returns the ELF file in a bzImage, which boots faster (Documentation/x86/boot.rst: setup_sects, payload)."""
     setup = (kernel[0x1F1] + 1) * 512
     offset, length = struct.unpack_from("<II", kernel, 0x248)
     payload = kernel[setup + offset : setup + offset + length]
@@ -136,7 +136,7 @@ def unpacked(kernel):
 
 
 def put_modules(tree, version, to):
-    """The modules with those that they need, and the order to load them in."""
+    """Copies the modules with their dependencies, and writes the order in which to load them."""
     to.mkdir()
     output("/sbin/depmod", "-b", tree, version)
     order = []
@@ -159,7 +159,7 @@ def put_programs(root):
         shutil.copy(path, root / "usr" / "bin" / name)
     provider = only(Path("/usr/lib"), "*/libibverbs/librxe-*.so")
     driver = Path("/etc/libibverbs.d/rxe.driver")
-    unwinder = only(Path("/lib"), "*-linux-gnu/libgcc_s.so.1")  # the C library loads it when a thread ends
+    unwinder = only(Path("/lib"), "*-linux-gnu/libgcc_s.so.1")  # loaded by the C library when a thread ends
     for file in {provider, driver, unwinder, *map(Path, libraries([*found.values(), provider]))}:
         to = root / file.relative_to("/")
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -167,6 +167,6 @@ def put_programs(root):
 
 
 def libraries(programs):
-    """The shared libraries that programs need, and the loader."""
+    """Returns the shared libraries that programs need, and the loader."""
     found = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False).stdout
     return sorted(set(re.findall(r"(/\S+) \(0x", found)))

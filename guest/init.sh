@@ -1,7 +1,7 @@
 #!/bin/busybox sh
-# The guest's first process: modules, network, Soft-RoCE; then it runs what comes over the serial port `jobs`.
-# A line "NAME LIMIT" means: run /share/NAME.sh for at most LIMIT seconds; its output goes to /share/NAME.out, its exit
-# code to /share/NAME.code, and "NAME" comes back when it has ended. Several may run at once.
+# The guest's first process: sets up modules, network and Soft-RoCE, then runs jobs from the serial port `jobs`.
+# A line "NAME LIMIT" runs /share/NAME.sh for at most LIMIT seconds; its output goes to /share/NAME.out, its exit code to
+# /share/NAME.code, and the line "NAME" is sent back when it has ended. Several jobs may run at once.
 export PATH=/usr/bin:/usr/sbin:/bin:/sbin
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -12,22 +12,22 @@ mkdir -p /dev/shm
 mount -t tmpfs shm /dev/shm
 while read -r module; do insmod "/modules/$module" || echo "cannot load $module"; done </modules/order
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share /share || echo "cannot mount /share"
-cp -r /share/bin /share/lib /tmp & # from /share a program is read anew, and slowly, each time that it starts
+cp -r /share/bin /share/lib /tmp & # because /share is slow, and would be read at each start of a program
 copied=$!
 ulimit -l unlimited
 
-ip() { /usr/bin/ip "$@"; } # this shell would take BusyBox's own
+ip() { /usr/bin/ip "$@"; } # not BusyBox's applet, which this shell prefers
 setting() { sed -n "s/.*shotline\.$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 ip link set lo up
 ip link set eth0 mtu "$(setting mtu)" up
 for address in $(setting addresses | tr , ' '); do ip address add "$address" dev eth0 nodad 2>/dev/null; done
 for peer in $(setting peers | tr , ' '); do
-    ip neighbour replace "$peer" lladdr "$(setting peer-mac)" dev eth0 # none to wait for
+    ip neighbour replace "$peer" lladdr "$(setting peer-mac)" dev eth0 # no ARP
 done
 rdma link add rxe0 type rxe netdev eth0
 gids=/sys/class/infiniband/rxe0/ports/1/gids
 count=$(setting addresses | tr , '\n' | wc -l)
-# One more, which the device has of itself.
+# The device has one more GID of its own.
 until [ "$(cat $gids/? 2>/dev/null | tr -d :0 | grep -c .)" -gt "$count" ]; do sleep 0.05; done
 wait $copied
 export PATH=/tmp/bin:/share/bin:$PATH LD_LIBRARY_PATH=/tmp/lib:/share/lib

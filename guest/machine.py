@@ -1,14 +1,14 @@
-"""A QEMU guest with Linux's RDMA stack, on a cable of its own.
+"""Runs a QEMU guest with Linux's RDMA stack, connected to the host by a virtual cable.
 
-Guest and cable live in a network namespace that needs no privileges: a user namespace beside it gives what it takes to
-make a tap device (where there are none for users, root does without). What runs on the host's end of the cable is
-started by `Guest.on_host`. Instructions are translated, so rates mean nothing. The cable loses nothing: QEMU takes a
-packet only when the guest has room for it, and the others wait in the tap device's queue. The guest has one processor:
-where it has two, one that the host does not run makes the other wait, and booting on a busy host takes half as long again.
+Guest and cable are in a network namespace that needs no privileges: a user namespace gives the right to create a tap
+device (if users cannot create one, root works without it). `Guest.on_host` starts programs at the host's end of the cable.
+Instructions are translated, so rates are meaningless. The cable is lossless: QEMU takes a packet only if the guest has a
+buffer for it, and the others wait in the tap device's queue. The guest has one processor: with two, one that the host does
+not schedule would block the other, and booting on a busy host takes half as long again.
 
-KVM is not used. Not all machines have it, and a /dev/kvm proves little: that of a virtual machine may be made for guests
-that know of it (pagetable virtual machines, kvm_pvm), and then QEMU 7.2 ends at once with `-cpu host` (it cannot set MSR
-0x10a), and with `-cpu qemu64` Debian's kernel never starts.
+KVM is not used. Not all machines have it, and the presence of /dev/kvm proves little: in a virtual machine it may support
+only special guests (pagetable virtual machines, kvm_pvm), and then QEMU 7.2 exits at once with `-cpu host` (it cannot set
+MSR 0x10a), and with `-cpu qemu64` Debian's kernel never starts.
 """
 
 import os
@@ -28,18 +28,18 @@ GUEST, GUEST_TOO, GUEST_THREE, GUEST6 = "10.77.0.2", "10.77.0.3", "10.77.0.4", "
 HOST_MAC, GUEST_MAC = "52:54:00:77:00:01", "52:54:00:77:00:02"
 MTU = 4300  # 4096 bytes of payload and all headers
 LIMIT = 120  # seconds that a command may take
-GRACE = 60  # seconds more until the guest has to have said that it ended a command
+GRACE = 60  # additional seconds for the guest to report the end of a command
 BOOT_LIMIT = 180  # seconds; some ten on an idle machine
-QUEUE = 10_000  # packets that wait on the cable for the guest: more than any program has under way
+QUEUE = 10_000  # packets queued on the cable for the guest: more than any program has in flight
 TOOLS = ("qemu-system-x86_64", "unshare", "nsenter", "setpriv", "ip")
 
 
 class Refused(Exception):
-    """The guest did what it should not, or nothing at all; with what it said."""
+    """Raised with the guest's output if the guest fails or does not respond."""
 
 
 class Done:
-    """What a command in the guest has left behind."""
+    """The result of a command in the guest."""
 
     def __init__(self, command, code, output):
         self.command, self.code, self.output = command, code, output
@@ -56,7 +56,7 @@ class Job:
         self.guest, self.name, self.command, self.limit = guest, name, command, end
 
     def output(self):
-        """What it has said so far."""
+        """Returns the output so far."""
         file = self.guest.share / f"{self.name}.out"
         return file.read_text(errors="replace") if file.exists() else ""
 
@@ -65,35 +65,35 @@ class Job:
         return self.name in self.guest.ended
 
     def end(self, tell=None):
-        """Waits for its end. `tell` is given its output as it comes."""
-        told = 0
+        """Waits until the command ends. `tell` is called with its output as it is produced."""
+        shown = 0
         while True:
             over = self.name in self.guest.ended
             if tell:
                 text = self.output()
-                tell(text[told:])
-                told = len(text)
+                tell(text[shown:])
+                shown = len(text)
             if over:
                 code = int((self.guest.share / f"{self.name}.code").read_text())
                 return Done(self.command, code, self.output())
-            if time.monotonic() > self.limit + GRACE:  # the guest ends it itself at its limit
+            if time.monotonic() > self.limit + GRACE:  # the guest itself enforces the limit
                 raise Refused(f"the guest does not answer any more: {self.command}\n{self.guest.last_words()}")
             self.guest.listen(0.2 if tell else 1)
 
 
 @dataclass
 class Drive:
-    """An NVMe drive of the guest: nvme0, nvme1, ... in their order. What is written to it stays in `file`."""
+    """An NVMe drive of the guest: nvme0, nvme1, ... in their order, with its contents in `file`."""
 
     file: Path
     serial: str
     block: int = 512  # bytes of a logical block
     mdts: int = 7  # a command has at most 4096 << mdts bytes
     faults: str = ""  # rules of QEMU's blkdebug driver: which commands fail, and how
-    bytes_per_second: int = 0  # 0: as fast as it is
+    bytes_per_second: int = 0  # 0: unlimited
 
     def words(self, name, folder):
-        """Of QEMU's command line."""
+        """Returns the arguments of QEMU's command line."""
         file = self.file
         if self.faults:
             rules = folder / f"{name}.rules"
@@ -106,8 +106,11 @@ class Drive:
 
 
 class Guest:
-    """A guest that has booted, or with `wait=False` boots until `booted` returns. It does not outlive its `with`, and
-    neither does `share`, what it has left in /share. `limit`: seconds that a command may take."""
+    """A running guest, which with `wait=False` may still be booting until `booted` returns.
+
+    The end of the `with` block kills it and removes `share`, the folder of its /share. `limit` is the default time limit
+    of a command in seconds.
+    """
 
     def __init__(self, programs=(), memory=1024, drives=(), limit=LIMIT, wait=True):
         if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
@@ -120,7 +123,7 @@ class Guest:
             (self.share / name).mkdir(parents=True)
         for program in programs:
             self.put(program)
-        self.jobs, self.ended, self.said, self.limit = 0, set(), b"", limit
+        self.jobs, self.ended, self.unread, self.limit = 0, set(), b"", limit
         self.process = self.port = None
         try:
             self.start(kernel, initrd, memory, drives)
@@ -131,7 +134,7 @@ class Guest:
             raise
 
     def take(self, folder):
-        """Copies what is in the guest's /share to a folder of this machine, except for what is there for our own use."""
+        """Copies the contents of the guest's /share to a folder of the host, except for files of this module."""
         ours = {"bin", "lib"}
         ours |= {f"job{number}.{kind}" for number in range(1, self.jobs + 1) for kind in ("sh", "out", "code")}
 
@@ -144,9 +147,9 @@ class Guest:
             raise Refused(f"what was left in /share cannot be copied to {folder}: {error}") from None
 
     def put(self, program):
-        """Makes a program of this machine one of the guest's, with its libraries."""
+        """Copies a program of the host with its libraries to the guest."""
         here = shutil.copy(program, self.share / "bin")
-        if strip := shutil.which("strip"):  # what is for debuggers takes long to load
+        if strip := shutil.which("strip"):  # because debug information is slow to load
             subprocess.run([strip, "--strip-debug", here], check=False, capture_output=True)
         for library in libraries([program]):
             shutil.copy(library, self.share / "lib")
@@ -154,11 +157,11 @@ class Guest:
     def start(self, kernel, initrd, memory, drives):
         addresses = ",".join([*(f"{address}/24" for address in (GUEST, GUEST_TOO, GUEST_THREE)), f"{GUEST6}/64"])
         words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr"]
-        # The guest measures its processors' counter when it boots, and a busy host makes it measure wrongly: its seconds
-        # have then been some thirty times too short. QEMU keeps the HPET at this machine's own time.
+        # The guest calibrates its TSC at boot, which fails on a busy host: its seconds were then some thirty times too
+        # short. QEMU derives the HPET from the host's clock.
         words += ["tsc=reliable", "clocksource=hpet"]
-        # The same makes it find its timer broken, and panic. And once in some forty boots a timer that was set for one
-        # tick never came: one that ticks by itself does not depend on that.
+        # For the same reason its check of the timer may fail with a panic. Also, once in some forty boots a one-shot timer
+        # never fired: a periodic tick does not depend on it.
         words += ["no_timer_check", "nohz=off", "highres=off"]
         words += [f"shotline.mtu={MTU}", f"shotline.addresses={addresses}"]
         words += [f"shotline.peers={HOST},{HOST6}", f"shotline.peer-mac={HOST_MAC}"]
@@ -181,7 +184,7 @@ class Guest:
             f"ip address add {HOST}/24 dev cable",
             f"ip address add {HOST6}/64 dev cable nodad",
             f"for peer in {GUEST} {GUEST_TOO} {GUEST_THREE} {GUEST6}",
-            f"do ip neighbour replace $peer lladdr {GUEST_MAC} dev cable; done",  # none is ever asked for
+            f"do ip neighbour replace $peer lladdr {GUEST_MAC} dev cable; done",  # no ARP
             'exec setpriv --pdeathsig KILL "$@"',
         ]
         command = [*self.unshare(), "sh", "-ec", "\n".join(cable), "sh", *map(str, qemu)]
@@ -213,12 +216,12 @@ class Guest:
             raise Refused(f"the guest did not boot within {BOOT_LIMIT} s\n{self.last_words()}")
 
     def last_words(self):
-        """The end of what the guest's kernel and QEMU itself have said."""
+        """Returns the last output of the guest's kernel and of QEMU."""
         files = [self.path / "qemu", self.path / "console"]
         return "\n".join(file.read_text(errors="replace")[-3000:] for file in files if file.exists())
 
     def on_host(self, *command):
-        """The words of a command for this machine's end of the cable."""
+        """Returns the arguments that run a command at the host's end of the cable."""
         of = f"/proc/{self.process.pid}/ns"
         enter = ["nsenter", f"--net={of}/net"]
         if os.geteuid() != 0:
@@ -239,42 +242,41 @@ class Guest:
         return self.spawn(command, limit).end(tell)
 
     def listen(self, seconds):
-        """Hears which commands have ended."""
+        """Receives the names of commands that have ended, for at most `seconds`."""
         self.port.settimeout(max(seconds, 0.001))
         try:
-            heard = self.port.recv(4096)
+            received = self.port.recv(4096)
         except (TimeoutError, BlockingIOError):
             return
         except ConnectionError:
-            heard = b""
-        if not heard:
+            received = b""
+        if not received:
             raise Refused(f"the guest has gone\n{self.last_words()}")
-        *lines, self.said = (self.said + heard).split(b"\n")
+        *lines, self.unread = (self.unread + received).split(b"\n")
         self.ended |= {line.decode() for line in lines}
 
     def cut(self, drive):
-        """A drive's bytes as they would be left if the power went now: QEMU, with all that it has not written yet, stands
-        still while its file is read."""
+        """Returns a drive's bytes as after a power failure now: QEMU, with its unwritten data, is stopped for the read."""
         try:
             while True:
                 self.process.send_signal(signal.SIGSTOP)
-                before = self.standing()
+                before = self.stopped_times()
                 found = drive.file.read_bytes() if before else b""
-                if before and before == self.standing():  # whoever stops and continues processes may have woken it
+                if before and before == self.stopped_times():  # scripts/stress.py may have continued it
                     return found
                 time.sleep(0.001)
         finally:
             self.process.send_signal(signal.SIGCONT)
 
-    def standing(self):
-        """How long each of QEMU's threads has run, if all of them are stopped."""
+    def stopped_times(self):
+        """Returns the CPU time of each of QEMU's threads, None unless all of them are stopped."""
         tasks = list(Path(f"/proc/{self.process.pid}/task").iterdir())
         if all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks):
             return {task.name: (task / "schedstat").read_text() for task in tasks}
         return None
 
     def gid(self, address=GUEST):
-        """The place of an address in the table of rxe0."""
+        """Returns the index of an address in the GID table of rxe0."""
         raw = socket.inet_pton(socket.AF_INET6, address if ":" in address else f"::ffff:{address}").hex()
         words = ":".join(raw[at : at + 4] for at in range(0, 32, 4))
         folder = "/sys/class/infiniband/rxe0/ports/1/gids"
@@ -285,7 +287,7 @@ class Guest:
         if self.port:
             self.port.close()
         if self.process and self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)  # nothing in it is to be kept
+            self.process.send_signal(signal.SIGKILL)  # it has no state worth keeping
             self.process.wait()
         self.folder.cleanup()
 

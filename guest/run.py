@@ -56,7 +56,7 @@ def main():
 
 
 def end(process):
-    """Lets a process that is about to end say what it has to say, and ends all others."""
+    """Waits briefly for a process to exit by itself, then terminates it."""
     try:
         process.wait(2)
     except subprocess.TimeoutExpired:

