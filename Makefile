@@ -1,4 +1,4 @@
-# `make` lists the targets. Each installs what it needs by itself, once (scripts/setup.sh says what).
+# `make` lists the targets. Each installs its dependencies at the first call (scripts/setup.sh).
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
@@ -15,27 +15,27 @@ demo: ## record an emulated probe into an HDF5 file and verify every sample
 	cargo build --release --locked --package shotline
 	cargo run --release --locked --quiet --package shotline -- demo
 
-python: ## the Python package, into .venv, from this tree: import shotline
+python: ## build the Python package from this tree into .venv: import shotline
 	@$(SETUP) build package
 	maturin develop --release --locked --quiet
 
-test: ## every check and test of the repository; the last line is the sum
+test: ## run every check and test of the repository; the last line is the total
 	@$(SETUP) $(TEST_SETUP)
 	@python3 scripts/test.py $(ARGS)
 
-test-long: ## what `make test` samples, at length: soaks, thousands of seeds, whole matrices; MINUTES=60
+test-long: ## run long tests: soaks, thousands of seeds, whole matrices; MINUTES=60
 	@$(SETUP) $(TEST_SETUP)
 	@python3 scripts/test_long.py --minutes $(or $(MINUTES),60) $(ARGS)
 
-test-stress: ## the suite while all of it is stopped and continued at random, under load; N=1 runs
+test-stress: ## run the suite under load, stopped and continued at random; N=1 runs
 	@$(SETUP) $(TEST_SETUP)
 	@python3 scripts/stress.py --runs $(or $(N),1) -- $(ARGS)
 
-coverage: ## line and branch coverage of the Rust code by the whole suite
+coverage: ## measure line and branch coverage of the Rust code by the whole suite
 	@$(SETUP) coverage $(TEST_SETUP)
 	@python3 scripts/coverage.py
 
-guest: ## run a command in a QEMU guest that has Linux's RDMA stack: make guest CMD='ibv_devinfo -v'
+guest: ## run a command in a QEMU guest with Linux's RDMA stack: make guest CMD='ibv_devinfo -v'
 	@$(SETUP) guest
 	@python3 guest/run.py $(or $(CMD),ibv_devinfo)
 
@@ -45,40 +45,40 @@ fmt: ## format Rust and Python
 	ruff format .
 	ruff check --fix .
 
-lint: ## clippy and ruff, warnings denied
+lint: ## run clippy and ruff, warnings denied
 	@$(SETUP) build python test
 	cargo clippy --workspace --all-targets -- -D warnings
 	ruff check .
 
-deny: ## licences, sources and advisories of the dependencies
+deny: ## check licences, sources and advisories of the dependencies
 	@$(SETUP) test
 	cargo deny check
 
-lint-rtl: ## every module of hdl/rtl by Verilator, all warnings on
+lint-rtl: ## lint every module of hdl/rtl with Verilator, all warnings enabled
 	@$(SETUP) rtl
 	python3 hdl/scripts/lint.py
 
-synth: ## LUTs, flip-flops, memories and logic levels of every module of hdl/rtl into hdl/synth/table.md; ARGS=--check
+synth: ## write LUTs, flip-flops, memories and logic levels of every RTL module to hdl/synth/table.md; ARGS=--check
 	@$(SETUP) rtl
 	python3 hdl/synth/synth.py $(ARGS)
 
-demo-rtl: ## record shots that the RTL has framed, verify them, draw its waveform, print its frames
+demo-rtl: ## record shots framed by the RTL, verify them, draw its waveform, print its frames
 	@$(SETUP) build python plot rtl
 	cargo build --locked --package shotline --features rtl
 	python3 hdl/scripts/demo.py $(ARGS)
 
-doc: ## the book (docs/book) and the crates' documentation
+doc: ## build the book (docs/book) and the crates' documentation
 	@$(SETUP) build doc
 	cargo doc --workspace --no-deps
 	mdbook build docs
 
-fuzz: ## every fuzz target for FUZZ_SECONDS (needs a nightly toolchain)
+fuzz: ## run every fuzz target for FUZZ_SECONDS (needs a nightly toolchain)
 	@$(SETUP) build fuzz
 	for target in $$(cargo +nightly fuzz list); do \
 	    cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
-bench-before: ## Shotline as it is beside the build of a commit before, pair by pair; REV=COMMIT, ARGS=... for its options
+bench-before: ## compare Shotline with the build of an earlier commit, in pairs of runs; REV=COMMIT, ARGS=... for its options
 	@$(SETUP) build python
 	test -d target/before/src || git clone --quiet --shared . target/before/src
 	git -C target/before/src fetch --quiet && git -C target/before/src checkout --quiet --detach $(REV)
@@ -86,109 +86,109 @@ bench-before: ## Shotline as it is beside the build of a commit before, pair by 
 	cargo build --release --locked --package shotline
 	python3 bench/before.py target/before --name $(REV) $(ARGS)
 
-bench-receive: ## receive rate beside a bare socket loop and spead2; ARGS=... for its options
+bench-receive: ## compare the receive rate with a bare socket loop and spead2; ARGS=... for its options
 	@$(SETUP) build python bench
 	cargo build --release --locked --package shotline
 	python3 bench/receive.py $(ARGS)
 
-bench-record: ## recording rate beside fio and h5py; ARGS=... for its options
+bench-record: ## compare the recording rate with fio and h5py; ARGS=... for its options
 	@$(SETUP) build python bench
 	cargo build --release --locked --package shotline
 	python3 bench/record.py $(ARGS)
 
-bench-soak: ## ten minutes at half rate: no growth, no drop; ARGS=... for its options
+bench-soak: ## receive for ten minutes at half rate, without memory growth or drops; ARGS=... for its options
 	@$(SETUP) build python bench
 	cargo build --release --locked --package shotline
 	python3 bench/soak.py $(ARGS)
 
-bench-trigger: ## trigger to whole shot, beside a bare UDP ping-pong; ARGS=... for its options
+bench-trigger: ## compare the latency from trigger to complete shot with a bare UDP ping-pong; ARGS=... for its options
 	@$(SETUP) build python
 	cargo build --release --locked --package shotline
 	python3 bench/trigger.py $(ARGS)
 
-bench-rdma: ## writes, reads and messages beside UCX and libfabric; ARGS=... for its options
+bench-rdma: ## compare writes, reads and messages with UCX and libfabric; ARGS=... for its options
 	@$(SETUP) build rdma
 	cargo build --release --locked --package shotline
 	python3 bench/rdma.py $(ARGS)
 
-bench-memif: ## receiving from a memif beside dpdk-testpmd, a probe's shots through one; ARGS=... for its options
+bench-memif: ## compare receiving from a memif with dpdk-testpmd, receive a probe's shots through one; ARGS=...
 	@$(SETUP) build dpdk
 	cargo build --release --locked --package shotline-transport --features dpdk --example dpdk_throughput
 	python3 bench/memif.py $(ARGS)
 
-bench-xdp: ## receiving from a cable by AF_XDP beside dpdk-testpmd; needs root; ARGS=... for its options
+bench-xdp: ## compare receiving from a cable by AF_XDP with dpdk-testpmd; needs root; ARGS=... for its options
 	@$(SETUP) build dpdk
 	cargo build --release --locked --package shotline-transport --example xdp_throughput
 	python3 bench/xdp.py $(ARGS)
 
-bench-passthrough: ## instructions and system calls of a write by NVMe passthrough beside fio, in the guest; ARGS=...
+bench-passthrough: ## compare instructions and system calls per write by NVMe passthrough with fio, in the guest; ARGS=...
 	@$(SETUP) build python guest counts
 	cargo build --release --locked --package shotline-store --example raw_writes
 	python3 bench/passthrough.py $(ARGS)
 
-bench-ud-instructions: ## instructions per datagram through an RDMA device, beside ib_send_bw, in the guest
+bench-ud-instructions: ## compare instructions per datagram through an RDMA device with ib_send_bw, in the guest
 	@$(SETUP) build guest bench
 	cargo build --release --locked --package shotline-verbs --example ibverbs_ud
 	python3 bench/ud_instructions.py $(ARGS)
 
-bench-digitizer: ## 16 Gbit/s from a digitizer's DMA through a memif into HDF5; ARGS=... for its options
+bench-digitizer: ## record 16 Gbit/s from a digitizer's DMA through a memif into HDF5; ARGS=... for its options
 	@$(SETUP) build dpdk
 	cargo build --release --locked --package shotline --features dpdk
 	cargo build --release --locked --package shotline-store --example store_bench
 	python3 bench/digitizer.py $(ARGS)
 
-bench-rtl: ## payload rate, words a clock, LUTs and soak of the RTL; ARGS=... for its options
+bench-rtl: ## measure payload rate, words per clock, LUTs and soak speed of the RTL; ARGS=... for its options
 	@$(SETUP) build rtl
 	cargo build --release --locked --package shotline-rtl --features model --examples
 	python3 bench/rtl.py $(ARGS)
 
-bench-plan: ## time of a plan, packets a second of its simulation; ARGS=... for its options
+bench-plan: ## measure the time of a plan and packets per second of its simulation; ARGS=... for its options
 	@$(SETUP) build python
 	cargo build --release --locked --package shotline
 	python3 bench/plan.py $(ARGS)
 
-bench-align: ## events of four sources a second on one core; ARGS=... for its options
+bench-align: ## measure events per second aligned from four sources on one core; ARGS=... for its options
 	@$(SETUP) build python
 	cargo build --release --locked --package shotline-acquire --example align_throughput
 	python3 bench/align.py $(ARGS)
 
-bench-sweep: ## frame rate, bandwidth and losses over the trigger frequency, drawn into docs/img; ARGS=...
+bench-sweep: ## plot frame rate, bandwidth and losses over the trigger frequency into docs/img; ARGS=...
 	@$(SETUP) build python plot
 	cargo build --release --locked --package shotline
 	python3 bench/sweep.py $(ARGS)
 
-plots: ## draw what `shotline sweep --out FILE` measured: make plots FILE=network.jsonl [DIR=plots]
+plots: ## plot the results of `shotline sweep --out FILE`: make plots FILE=network.jsonl [DIR=plots]
 	@$(SETUP) python plot
 	python3 python/shotline_plot.py $(FILE) --out $(or $(DIR),plots)
 
-bench-spead: ## SPEAD heaps beside spead2's own receivers; ARGS=... for its options
+bench-spead: ## compare receiving SPEAD heaps with spead2's own receivers; ARGS=... for its options
 	@$(SETUP) build python bench
 	cargo build --release --locked --package shotline
 	python3 bench/spead.py $(ARGS)
 
-bench-store: ## bytes to a drive beside fio, h5py, zarr and numpy, with compression and unpacking; ARGS=...
+bench-store: ## compare writing to a drive, compression and unpacking with fio, h5py, zarr and numpy; ARGS=...
 	@$(SETUP) build python package bench
 	cargo build --release --locked --package shotline
 	cargo build --release --locked --package shotline-store --examples
 	maturin develop --release --locked --quiet
 	python3 bench/store.py --all $(ARGS)
 
-bench-compress: ## compression while recording beside h5py with hdf5plugin; ARGS=... for its options
+bench-compress: ## compare compression while recording with h5py and hdf5plugin; ARGS=... for its options
 	@$(SETUP) build python bench
 	cargo build --release --locked --package shotline-store --examples
 	python3 bench/compress.py $(ARGS)
 
-bench-unpack: ## 12-bit unpacking beside numpy; opening a run of a million shots; ARGS=... for its options
+bench-unpack: ## compare 12-bit unpacking with numpy, measure opening a run of a million shots; ARGS=... for its options
 	@$(SETUP) build python package
 	cargo build --release --locked --package shotline
 	maturin develop --release --locked --quiet
 	python3 bench/unpack.py $(ARGS)
 
-bench-dsp: ## down-conversion and spectra beside scipy and numpy, on one core; ARGS=... for its options
+bench-dsp: ## compare down-conversion and spectra with scipy and numpy, on one core; ARGS=... for its options
 	@$(SETUP) build package bench
 	maturin develop --release --locked --quiet
 	python3 bench/dsp.py $(ARGS)
 
-clean: ## remove what was built and installed here
+clean: ## remove build outputs and installed dependencies
 	cargo clean
 	rm -rf .venv .cache docs/book python/shotline/*.so fuzz/target fuzz/artifacts

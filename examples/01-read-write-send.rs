@@ -2,8 +2,8 @@
 //!
 //! `cargo run --package shotline-verbs --example 01-read-write-send`
 //!
-//! Both endpoints are in this one program, so that it is short; each would be the same in a program of its own. What
-//! they would tell each other over a connection of their own (`shotline target` has one) is `Peer` here.
+//! Both endpoints are in this one program to keep it short; in two programs the code is the same. They would then exchange
+//! the contents of `Peer` over a separate connection (as `shotline target` does).
 
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_transport::udp::UdpIo;
@@ -29,7 +29,7 @@ struct Side {
     qp: Qp,
 }
 
-/// What an endpoint must know of its peer.
+/// The attributes of an endpoint that its peer needs to connect.
 #[derive(Clone, Copy)]
 struct Peer {
     address: SocketAddr,
@@ -39,30 +39,30 @@ struct Peer {
 
 impl Side {
     fn open(address: &str) -> Result<Self, Box<dyn Error>> {
-        // 1. An endpoint owns an address. Port 0 is any that is free; the port of RoCEv2 is 4791.
+        // 1. An endpoint has an address. Port 0 selects any free port; the port of RoCEv2 is 4791.
         let mut endpoint = SoftEndpoint::udp(address.parse()?, UdpOptions::default())?;
-        // 2. Memory gets keys within a protection domain.
+        // 2. Memory is registered in a protection domain, which gives it keys.
         let pd = endpoint.alloc_pd()?;
         let memory = Region::host(2 * MEBIBYTE as usize)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let mr = endpoint.reg_mr(pd, &memory, 0, 2 * u64::from(MEBIBYTE), access, Addressing::ZeroBased)?;
-        // 3. A reliable connection's end, and the queue where its requests complete.
+        // 3. A queue pair of a reliable connection, and the completion queue of its requests.
         let cq = endpoint.create_cq(16)?;
         let qp = endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq))?;
         Ok(Self { endpoint, memory, mr, cq, qp })
     }
 
-    fn tell(&self) -> Peer {
+    fn attributes(&self) -> Peer {
         Peer { address: self.endpoint.address(), qp: self.qp.0, memory: self.mr }
     }
 
-    /// 4. The connection: what the peer may do, who it is, how long to wait for its answers.
+    /// 4. Connects the queue pair: access rights, address and queue pair of the peer, timeouts.
     fn connect(&mut self, peer: Peer) -> Result<(), Box<dyn Error>> {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
         let receive = ReadyToReceive {
             peer: Some((peer.address, peer.qp)),
             mtu: Mtu::B4096,
-            psn: 0, // a random one where others could guess at it
+            psn: 0, // should be random on a network with untrusted hosts
             max_dest_rd_atomic: 4,
             min_rnr_timer: RnrTimer::from_code(12).ok_or("codes are 0 to 31")?, // 0.64 ms
             ack_every: 0,
@@ -84,7 +84,7 @@ impl Side {
         self.endpoint.post_send(self.qp, &[request]).map_err(|(_, error)| error.into())
     }
 
-    /// The next completion. Endpoints work when they are called, so the other one is called, too.
+    /// Polls for the next completion. Endpoints make progress only when they are called, so the other one is called, too.
     fn next(&mut self, other: &mut Self) -> Result<Completion, Box<dyn Error>> {
         let mut out = [Completion::default()];
         while self.endpoint.poll_cq(self.cq, &mut out)? == 0 {
@@ -99,13 +99,14 @@ impl Side {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut a, mut b) = (Side::open("127.0.0.2:0")?, Side::open("127.0.0.3:0")?);
-    let (known_to_a, known_to_b) = (b.tell(), a.tell());
-    a.connect(known_to_a)?;
-    b.connect(known_to_b)?;
-    let remote = |offset| Remote { address: known_to_a.memory.address + offset, rkey: known_to_a.memory.rkey };
+    let (attributes_of_a, attributes_of_b) = (a.attributes(), b.attributes());
+    a.connect(attributes_of_b)?;
+    b.connect(attributes_of_a)?;
+    let memory = attributes_of_b.memory;
+    let remote = |offset| Remote { address: memory.address + offset, rkey: memory.rkey };
     let (here, there) = (a.endpoint.address().ip(), b.endpoint.address().ip());
 
-    // SEND: b says where the message may land, a what it is.
+    // SEND: b posts a receive, which is the destination of a's message.
     let into = b.element(0, 100);
     b.endpoint.post_recv(b.qp, &[RecvWr { id: 1, elements: &into }]).map_err(|(_, error)| error)?;
     a.memory.write(0, b"a message for a receive");
@@ -116,15 +117,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     b.memory.read(0, &mut text);
     println!("SEND: {there} received {} bytes: {:?}", received.bytes, String::from_utf8_lossy(&text));
 
-    // WRITE: into b's memory by b's key; b's program takes no part.
+    // WRITE: into b's memory with b's key, without a receive or a completion at b.
     let bytes: Vec<u8> = (0..MEBIBYTE).map(|at| (at % 251) as u8).collect();
     a.memory.write(0, &bytes);
     a.post(Operation::Write(remote(500)), a.element(0, MEBIBYTE))?;
     a.next(&mut b)?;
-    let heard = b.endpoint.poll_cq(b.cq, &mut [Completion::default()])?;
-    println!("WRITE: {there} has {MEBIBYTE} bytes more, and heard {}", if heard == 0 { "nothing" } else { "of it" });
+    let polled = b.endpoint.poll_cq(b.cq, &mut [Completion::default()])?;
+    println!("WRITE: {there} has {MEBIBYTE} bytes more, and heard {}", if polled == 0 { "nothing" } else { "of it" });
 
-    // READ: the same bytes back, to another place.
+    // READ: the same bytes back, to another offset.
     a.post(Operation::Read(remote(500)), a.element(MEBIBYTE.into(), MEBIBYTE))?;
     let read = a.next(&mut b)?;
     let mut back = vec![0; bytes.len()];

@@ -1,9 +1,9 @@
-//! 02: Record an instrument whose packets have a header of their own, without a change of any crate.
+//! 02: Record an instrument whose packets have a custom header, without changing any crate.
 //!
 //! `cargo run --package shotline-acquire --example 02-record-your-own-framing -- 127.0.0.1:47999 camera.h5`
 //!
 //! Each packet of this camera begins with a frame number and a byte offset, 32 bits each, little-endian. A frame has
-//! 64 x 128 pixels of 16 bits, in packets of 4096 bytes. The recording is like any other: try `shotline inspect`.
+//! 64 x 128 pixels of 16 bits, in packets of 4096 bytes. All commands accept the recording, for example `shotline inspect`.
 
 use arrayvec::ArrayVec;
 use shotline_acquire::config::Settings;
@@ -19,7 +19,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 #[derive(Debug)]
 struct Camera;
 
-impl NoExtras for Camera {} // its packets tell nothing but their places
+impl NoExtras for Camera {} // its packets contain only number and offset
 
 #[rustfmt::skip]
 impl Framing for Camera {
@@ -32,7 +32,7 @@ impl Framing for Camera {
         let truncated = ParseError::Truncated { what: "camera header", needed: 8, found: header.len() };
         let word = u64::from_le_bytes(header.try_into().map_err(|_| truncated)?);
         let (number, offset) = (word & 0xffff_ffff, (word >> 32) as u32);
-        let packet = Packet::at(g, 0, number, offset)?; // refuses an offset at which no packet begins
+        let packet = Packet::at(g, 0, number, offset)?; // an error if no packet begins at this offset
         packet.expect_len(payload_len)?;
         Ok(Placement { position: Position::Shot { number, bits: 32, offset, last: packet.last }, len: payload_len })
     }
@@ -42,7 +42,7 @@ impl Framing for Camera {
     }
 }
 
-/// Records as settings say.
+/// Records the camera with these settings.
 pub fn record(settings: &Settings) -> Result<Outcome, Box<dyn Error>> {
     let (pixels, lines, cut) = (128, 64, Packetization::uniform(4096));
     let geometry = Geometry::with_packetization((pixels, lines), (16, Packing::Int16Le), 0, Trailer::None, cut)?;

@@ -2,7 +2,7 @@
 
 use shotline_store::pcapng::{datagram, network, read_frames};
 
-// Whatever a capture says, it is read without a panic, and no frame has more bytes than the file.
+// Any capture is read without a panic, and no frame has more bytes than the file.
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let _ = read_frames(data, |frame| {
         assert!(frame.data.len() <= data.len());

@@ -1,4 +1,4 @@
-//! What must hold for any bytes of a compressed chunk. (Apart from the others, which need no HDF5 to build.)
+//! Invariants of arbitrary bytes of a compressed chunk. Separate from the other targets, which build without HDF5.
 
 use shotline_memory::{Pool, Registrar};
 use shotline_store::codec::{Codec, Decoder, Encoder};
@@ -7,7 +7,7 @@ use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 /// Bytes before the chunk: codec, packing, trailer, channels, samples (u16).
 pub const HEAD: usize = 6;
 
-/// What the first bytes say of the others.
+/// Decodes codec and geometry from the first bytes of the input.
 pub fn shape(head: &[u8; HEAD]) -> Option<(Codec, Geometry)> {
     let [codec, packing, trailer, channels, samples @ ..] = *head;
     let codec = if codec % 2 == 0 { Codec::Lz4 } else { Codec::Zstd(1) };
@@ -18,7 +18,7 @@ pub fn shape(head: &[u8; HEAD]) -> Option<(Codec, Geometry)> {
     Some((codec, geometry.sent_as(trailer, Packetization::default()).ok()?))
 }
 
-/// A chunk either is refused or gives a slot whose padding is zeros, and which compresses to one that gives it again.
+/// A chunk is either refused or decompresses to a slot with zero padding, which survives a round trip through the codec.
 pub fn chunk(data: &[u8]) {
     let Some((head, chunk)) = data.split_first_chunk::<HEAD>() else { return };
     let Some((codec, geometry)) = shape(head) else { return };

@@ -1,4 +1,4 @@
-//! What must hold for any packets that come to a queue pair, and for any calls of its user.
+//! Invariants of a queue pair under arbitrary packets, and under arbitrary calls of its user.
 
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_verbs::api::{
@@ -11,10 +11,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The sequence number with which both directions begin, just before they wrap.
+/// First sequence number of both directions, just before the wrap-around.
 const PSN: u32 = 0xFF_FFFC;
 const KINDS: [QpType; 3] = [QpType::Rc, QpType::Uc, QpType::Ud];
-/// Registered bytes: for local use, for peers, and for peers to read. What is between them must never change.
+/// Registered ranges: for local use, for all accesses of peers, for reads of peers. Bytes between them must not change.
 const AREAS: [(u64, Access); 3] = [(0x400, Access::LOCAL_WRITE), (0x1C00, Access::ALL), (0x3400, Access::REMOTE_READ)];
 const LEN: u64 = 0x1400;
 const CHECKED: usize = 0x4C00;
@@ -47,13 +47,13 @@ fn is_guarded(pair: &Pair, at: usize) {
     let mut start = 0;
     for (offset, end) in AREAS[..2].iter().map(|(offset, _)| (*offset, offset + LEN)).chain([(CHECKED as u64, 0)]) {
         let between = &bytes[start..offset as usize];
-        assert!(between == &[UNTOUCHED; CHECKED][..between.len()], "bytes that nobody may write were written");
+        assert!(between == &[UNTOUCHED; CHECKED][..between.len()], "bytes outside the registered ranges were written");
         start = end as usize;
     }
 }
 
-/// Packets for a queue pair with work under way: kind, flags and work (one byte each), then packets, each of a byte
-/// with flags, a length and as many bytes from the BTH on; the ICRC is made right.
+/// Packets for a queue pair with outstanding work: kind, flags and work (one byte each), then packets, each with a byte
+/// of flags, a length and that many bytes starting with the BTH; the ICRC is computed.
 pub fn endpoint_packets(data: &[u8]) {
     let Some((&[kind, flags, work], mut packets)) = data.split_first_chunk::<3>() else { return };
     let options = Options {
@@ -69,7 +69,7 @@ pub fn endpoint_packets(data: &[u8]) {
     let [(qp, cq), _] = pair.connect(KINDS[usize::from(kind) % 3], &options).expect("attributes that fit");
     let mrs = register(&mut pair, 0);
     pair.node_mut(0).steers = flags & 16 == 0;
-    // What the queue pair sends is lost: all that it hears comes from the input.
+    // All packets that the queue pair sends are lost: it receives only those of the input.
     pair.set_links(Link::CUT);
     let mut posted = HashSet::new();
     for id in 0..8 {
@@ -122,10 +122,10 @@ fn is_receive(completed: CompletionKind) -> bool {
     matches!(completed, CompletionKind::Recv | CompletionKind::RecvWriteImm)
 }
 
-/// A packet from the peer, with what cannot be guessed put in where its flags say so.
+/// A packet from the peer, with valid queue pair, PSN and keys inserted if its flags say so: the fuzzer cannot guess them.
 fn forged(control: u8, bytes: &[u8], qp: u32, mrs: &[Mr; 3], mtu: Mtu) -> Datagram {
     let source = Pair::address(usize::from(control & 64 == 0));
-    // The parser wants an ICRC behind it.
+    // The parser expects an ICRC at the end.
     let whole = [bytes, &[0; 4]].concat();
     let Ok(packet) = Packet::parse(&whole) else { return seal(source, Pair::address(0), bytes, &[]) };
     let (mut bth, mut extensions) = (packet.bth, packet.extensions);
@@ -156,7 +156,7 @@ fn forged(control: u8, bytes: &[u8], qp: u32, mrs: &[Mr; 3], mtu: Mtu) -> Datagr
     Datagram { marked: control & 16 != 0, ..seal(source, Pair::address(0), &extensions.emit(&bth), &payload) }
 }
 
-/// Calls on two nodes, four bytes each: what, which, and two arguments.
+/// Calls on two nodes, four bytes each: function, object, and two arguments.
 pub fn verbs_calls(data: &[u8]) {
     let mut user = User {
         pair: nodes(data.len() as u64),
@@ -185,9 +185,9 @@ struct User {
     srqs: Vec<Srq>,
     mrs: [Vec<Mr>; 2],
     id: u64,
-    /// Signalled requests that must complete once, by queue pair.
+    /// Signalled requests that must complete exactly once, by queue pair.
     open: [HashSet<(u32, u64)>; 2],
-    /// Of queue pairs that were reset: they may have completed before.
+    /// Requests of queue pairs that were reset, which may have completed before.
     forgotten: [HashSet<(u32, u64)>; 2],
 }
 
@@ -319,7 +319,7 @@ impl User {
         }
     }
 
-    /// Puts every queue pair in its error state: then all that was posted has completed.
+    /// Moves every queue pair to its error state, after which all posted requests must have completed.
     fn end(&mut self) {
         self.pair.run(1_000_000);
         for at in 0..2 {

@@ -1,10 +1,10 @@
-//! What must hold for any bytes of an Ethernet frame that a raw socket or a port of DPDK's hands over.
+//! Invariants of arbitrary bytes of an Ethernet frame from a raw socket or a DPDK port.
 
-#[allow(dead_code, missing_docs, reason = "the parser as it stands in its crate, which keeps it to itself")]
+#[allow(dead_code, missing_docs, reason = "the parser is private in its crate")]
 #[path = "../../crates/transport/src/frame.rs"]
 pub mod frame;
 
-/// A frame is refused, or its payload and its IP packet are parts of it.
+/// A frame is either refused, or its payload and its IP packet are slices of it.
 pub fn frame(data: &[u8]) {
     let Ok(datagram) = frame::parse(data) else { return };
     let inside = |part: &[u8]| data.as_ptr_range().contains(&part.as_ptr()) || part.is_empty();

@@ -1,6 +1,6 @@
-//! What must hold for any bytes from a wire, one function per parser.
+//! Invariants of arbitrary bytes from a network, one function per parser.
 //!
-//! The fuzz targets call these, and so does `crates/wire/tests/integration/seeds.rs` with the committed seeds.
+//! The fuzz targets call these functions, and `crates/wire/tests/integration/seeds.rs` with the committed seeds.
 
 use arrayvec::ArrayVec;
 use shotline_wire::block::{self, Description};
@@ -24,7 +24,7 @@ pub fn roce_packet(data: &[u8]) {
     }
     let Ok(packet) = roce::Packet::parse(data) else { return };
     assert_eq!(packet.wire_len(), data.len());
-    // The header's reserved bits may be gone; nothing else may.
+    // Only reserved bits of the header may be lost.
     let mut again = data.to_vec();
     let header = packet.emit_header();
     again[..header.len()].copy_from_slice(&header);
@@ -35,7 +35,7 @@ pub fn roce_packet(data: &[u8]) {
 pub fn ip_packet(data: &[u8]) {
     let _ = (icrc::verify_frame(data), icrc::verify_grh_packet(data), icrc::of_ip_packet(data));
     let Ok(verdict) = icrc::verify_ip_packet(data) else { return };
-    // A packet that a socket could have sent has the same ICRC when it is put together from its parts.
+    // For a packet that a socket could have sent, the ICRC computed from its parts must be the same.
     let Some((flow, payload)) = socket_packet(data) else { return };
     let Some((covered, stored)) = payload.split_last_chunk::<4>() else { return };
     let stored = u32::from_le_bytes(*stored);
@@ -53,7 +53,7 @@ pub fn ip_packet(data: &[u8]) {
     }
 }
 
-/// Flow and UDP payload of an IP packet with nothing in it that a socket would not send.
+/// Flow and UDP payload of an IP packet, if a socket could have sent it.
 fn socket_packet(data: &[u8]) -> Option<(Flow, &[u8])> {
     let (network, rest) = match ipv4::Header::parse(data) {
         Ok((ip, rest)) if ip.dont_fragment && data[0] == 0x45 && data[6] == 0x40 => {
@@ -65,7 +65,7 @@ fn socket_packet(data: &[u8]) -> Option<(Flow, &[u8])> {
         }
     };
     let (udp, payload) = udp::Header::parse(rest).ok()?;
-    // A datagram shorter than its packet is legal, but no socket sends it.
+    // A datagram shorter than its packet is legal, but never sent by a socket.
     (payload.len() + udp::Header::LEN == rest.len())
         .then_some((Flow { network, src_port: udp.source, dst_port: udp.destination }, payload))
 }
@@ -102,8 +102,8 @@ fn place(framing: &dyn Framing, data: &[u8]) {
     same_place_again(framing, &g, number, offset, Placement { position, len });
 }
 
-/// A packet that was placed has the same place when it is sent again.
-fn same_place_again(framing: &dyn Framing, g: &Geometry, number: u64, offset: u32, place: Placement) {
+/// A packet that was placed has the same destination when it is emitted again.
+fn same_place_again(framing: &dyn Framing, g: &Geometry, number: u64, offset: u32, place: Place) {
     let packet = Packet::at(g, 0, number, offset).expect("a place is a packet of the shot");
     assert_eq!(packet.len, place.len);
     let mut again = ArrayVec::new();
@@ -131,7 +131,7 @@ pub fn framing_spead(data: &[u8]) {
 }
 
 /// Frame, payload, pages and step (2 bytes each), payload length (2 bytes) and a header for [`framing::Hsb`]; odd
-/// pages choose metadata in a packet of their own.
+/// pages select metadata in a separate packet.
 pub fn framing_hsb(data: &[u8]) {
     let Some(([samples, payload, pages, step, len], header)) = words(data) else { return };
     let framing = Hsb { base: 0x1000_0000, step: step.max(1).into(), pages: pages.max(1).into(), r_key: 0x1234 };
@@ -177,7 +177,7 @@ pub fn framing_digitizer(data: &[u8]) {
 pub fn block_description(data: &[u8]) {
     let Some(bytes) = data.first_chunk::<{ block::LEN }>() else { return };
     let Ok(description) = Description::parse(bytes) else { return };
-    // Not compared as numbers: what is unknown is NaN.
+    // Compared as bytes, because unknown values are NaN.
     let emitted = description.emit();
     assert_eq!(Description::parse(&emitted).map(|again| again.emit()), Ok(emitted));
 }
@@ -212,7 +212,7 @@ pub fn framing_vita49(data: &[u8]) {
     assert_eq!(packet.len, len);
 }
 
-/// Five numbers and what is behind them.
+/// Five numbers and the remaining bytes.
 fn words(data: &[u8]) -> Option<([u16; 5], &[u8])> {
     let (words, rest) = data.split_first_chunk::<10>()?;
     Some((core::array::from_fn(|at| u16::from_be_bytes([words[2 * at], words[2 * at + 1]])), rest))

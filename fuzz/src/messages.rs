@@ -1,4 +1,4 @@
-//! What must hold for any bytes of a message to a connection manager, ours or RDMA's, or from it.
+//! Invariants of arbitrary messages of a connection manager, Shotline's or RDMA's.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,10 +9,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A message is refused, or says the same when it is written and read again.
+/// A message is either refused or unchanged after it is serialised and parsed again.
 pub fn cm_message(data: &[u8]) {
-    if data.len() > MAX_MESSAGE_BYTES {
-        return; // refused by its length alone
+    if data.len() > LONGEST {
+        return; // refused because of its length
     }
     fn again<T: DeserializeOwned + Serialize>(data: &[u8]) {
         let Ok(message) = parse::<T>(data) else { return };
@@ -26,7 +26,7 @@ pub fn cm_message(data: &[u8]) {
     again::<Welcome>(data);
 }
 
-/// Names connections 1, 2, 3, so that a corpus can know them.
+/// Deterministic hasher that numbers connections 1, 2, 3, so that a corpus can refer to them.
 #[derive(Default)]
 struct Counted(u64);
 
@@ -39,8 +39,8 @@ impl Hasher for Counted {
     }
 }
 
-/// Management datagrams, each behind a byte that says when it comes and what this side does then. A datagram is refused,
-/// or says the same when it is written and read again; and a connection manager says only what can be read.
+/// Management datagrams, each after a byte with its time and the reaction of this side. A datagram is either refused or
+/// unchanged after it is serialised and parsed again, and a connection manager sends only datagrams that can be parsed.
 pub fn rdma_cm(data: &[u8]) {
     let peer = IpAddr::from([10, 0, 0, 2]);
     let mut manager = Manager::with_hasher(BuildHasherDefault::<Counted>::default());
@@ -53,7 +53,7 @@ pub fn rdma_cm(data: &[u8]) {
         if let Some(datagram) = Datagram::parse(mad) {
             assert_eq!(Datagram::parse(&datagram.emit()).as_ref(), Some(&datagram));
             if let (0x80.., Message::Req(request)) = (what[0], datagram.message) {
-                manager.connect(now, peer, *request); // this side asks for the same
+                manager.connect(now, peer, *request); // a simultaneous request of this side
             }
         }
         manager.receive(now, peer, mad);
@@ -82,7 +82,7 @@ pub fn rdma_cm(data: &[u8]) {
             assert!(to == peer && Datagram::parse(&mad).is_some());
         }
     }
-    // Nobody answers any more: at the end there is nothing left to do.
+    // Without further answers all timers must expire.
     for _ in 0..100 {
         now += Duration::from_secs(1);
         manager.expire(now);
