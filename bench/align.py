@@ -1,7 +1,7 @@
 """Measures the events per second that the aligner joins from four sources on one core (`make bench-align`).
 
-No peer does the same work, so the figures are compared with the target. The slowest of four cases counts: by number and by
-stamp, each with everything in order and with 1 % lost and 1 % out of order.
+No peer does the same work, so the figures are compared with the target. The slowest of four cases counts: by number and
+by stamp, each with everything in order and with 1 % lost and 1 % out of order.
 """
 
 import argparse

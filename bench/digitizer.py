@@ -1,4 +1,4 @@
-"""Measures 16 Gbit/s from a digitizer's DMA through a memif into HDF5, and the gain of pipelining (`make bench-digitizer`).
+"""Records 16 Gbit/s from a digitizer's DMA through a memif, and measures the gain by pipelining (`make bench-digitizer`).
 
 The emulated digitizer and the recorder are two processes connected by DPDK's memif, whose client (the digitizer) shares
 its frames. In real time every block must be complete in the file, except the first, which only describes the stream, and

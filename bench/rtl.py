@@ -1,6 +1,6 @@
-"""Measures throughput and resource usage of the RTL of hdl/ (`make bench-rtl`). Only the soak's speed is not deterministic.
+"""Measures throughput and resource usage of the RTL of hdl/ (`make bench-rtl`).
 
-Clocks come from Verilator's cycle-accurate model of the sender (`crates/rtl`); LUTs from the committed table of synthesis
+All figures but the soak's speed are deterministic. Clocks come from Verilator's cycle-accurate model of the sender (`crates/rtl`); LUTs from the committed table of synthesis
 (hdl/synth, `make synth`). `--write` writes the table over packet lengths to docs/rtl.md.
 
 The limit of a length is its frame on a bus of 64 bytes: one word per clock, the last one possibly partial. On 100 Gbit/s

@@ -90,7 +90,7 @@ def drive(folder, args):
 
 
 def best_fio(folder, kind, gib):
-    """Returns the block size and depth at which fio is fastest, of the shot's or block's size and generally fast sizes."""
+    """Returns fio's fastest block size and depth, of the shot's or block's own size and generally fast ones."""
     own = SLOT if kind == "shot" else 64 * MIB
     tries = [(own, depth) for depth in DEPTHS[kind]] + [(MIB, 8), (MIB, 16)]
     rates = {choice: statistics.median(fio(folder, gib / 2, *choice)[0] for _ in range(2)) for choice in tries}

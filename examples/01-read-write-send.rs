@@ -2,8 +2,8 @@
 //!
 //! `cargo run --package shotline-verbs --example 01-read-write-send`
 //!
-//! Both endpoints are in this one program to keep it short; in two programs the code is the same. They would then exchange
-//! the contents of `Peer` over a separate connection (as `shotline target` does).
+//! Both endpoints are in this one program to keep it short; in two programs the code is the same. They would then
+//! exchange the contents of `Peer` over a separate connection (as `shotline target` does).
 
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_transport::udp::UdpIo;
@@ -84,7 +84,8 @@ impl Side {
         self.endpoint.post_send(self.qp, &[request]).map_err(|(_, error)| error.into())
     }
 
-    /// Polls for the next completion. Endpoints make progress only when they are called, so the other one is called, too.
+    /// Polls for the next completion. Endpoints make progress only when they are called, so the other one is called,
+    /// too.
     fn next(&mut self, other: &mut Self) -> Result<Completion, Box<dyn Error>> {
         let mut out = [Completion::default()];
         while self.endpoint.poll_cq(self.cq, &mut out)? == 0 {

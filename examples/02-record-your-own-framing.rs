@@ -3,7 +3,8 @@
 //! `cargo run --package shotline-acquire --example 02-record-your-own-framing -- 127.0.0.1:47999 camera.h5`
 //!
 //! Each packet of this camera begins with a frame number and a byte offset, 32 bits each, little-endian. A frame has
-//! 64 x 128 pixels of 16 bits, in packets of 4096 bytes. All commands accept the recording, for example `shotline inspect`.
+//! 64 x 128 pixels of 16 bits, in packets of 4096 bytes. All commands accept the recording, for example `shotline
+//! inspect`.
 
 use arrayvec::ArrayVec;
 use shotline_acquire::config::Settings;

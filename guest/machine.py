@@ -1,14 +1,14 @@
 """Runs a QEMU guest with Linux's RDMA stack, connected to the host by a virtual cable.
 
 Guest and cable are in a network namespace that needs no privileges: a user namespace gives the right to create a tap
-device (if users cannot create one, root works without it). `Guest.on_host` starts programs at the host's end of the cable.
-Instructions are translated, so rates are meaningless. The cable is lossless: QEMU takes a packet only if the guest has a
-buffer for it, and the others wait in the tap device's queue. The guest has one processor: with two, one that the host does
-not schedule would block the other, and booting on a busy host takes half as long again.
+device (if users cannot create one, root works without it). `Guest.on_host` starts programs at the host's end of the
+cable. Instructions are translated, so rates are meaningless. The cable is lossless: QEMU takes a packet only if the
+guest has a buffer for it, and the others wait in the tap device's queue. The guest has one processor: with two, one
+that the host does not schedule would block the other, and booting on a busy host takes half as long again.
 
-KVM is not used. Not all machines have it, and the presence of /dev/kvm proves little: in a virtual machine it may support
-only special guests (pagetable virtual machines, kvm_pvm), and then QEMU 7.2 exits at once with `-cpu host` (it cannot set
-MSR 0x10a), and with `-cpu qemu64` Debian's kernel never starts.
+KVM is not used. Not all machines have it, and the presence of /dev/kvm proves little: in a virtual machine it may
+support only special guests (pagetable virtual machines, kvm_pvm), and then QEMU 7.2 exits at once with `-cpu host` (it
+cannot set MSR 0x10a), and with `-cpu qemu64` Debian's kernel never starts.
 """
 
 import os
@@ -108,8 +108,8 @@ class Drive:
 class Guest:
     """A running guest, which with `wait=False` may still be booting until `booted` returns.
 
-    The end of the `with` block kills it and removes `share`, the folder of its /share. `limit` is the default time limit
-    of a command in seconds.
+    The end of the `with` block kills it and removes `share`, the folder of its /share. `limit` is the default time
+    limit of a command in seconds.
     """
 
     def __init__(self, programs=(), memory=1024, drives=(), limit=LIMIT, wait=True):
@@ -160,8 +160,8 @@ class Guest:
         # The guest calibrates its TSC at boot, which fails on a busy host: its seconds were then some thirty times too
         # short. QEMU derives the HPET from the host's clock.
         words += ["tsc=reliable", "clocksource=hpet"]
-        # For the same reason its check of the timer may fail with a panic. Also, once in some forty boots a one-shot timer
-        # never fired: a periodic tick does not depend on it.
+        # For the same reason its check of the timer may fail with a panic. Also, once in some forty boots a one-shot
+        # timer never fired: a periodic tick does not depend on it.
         words += ["no_timer_check", "nohz=off", "highres=off"]
         words += [f"shotline.mtu={MTU}", f"shotline.addresses={addresses}"]
         words += [f"shotline.peers={HOST},{HOST6}", f"shotline.peer-mac={HOST_MAC}"]
@@ -256,7 +256,7 @@ class Guest:
         self.ended |= {line.decode() for line in lines}
 
     def cut(self, drive):
-        """Returns a drive's bytes as after a power failure now: QEMU, with its unwritten data, is stopped for the read."""
+        """Returns a drive's bytes as after a power failure: QEMU is stopped, with its unwritten data, for the read."""
         try:
             while True:
                 self.process.send_signal(signal.SIGSTOP)

@@ -182,7 +182,8 @@ class Verifier:
                 "packet_bytes",
             )
         }
-        # Files of earlier versions lack the attributes of packets and trailers: the defaults are those of Shotline's probes.
+        # Files of earlier versions lack the attributes of packets and trailers: the defaults are those of Shotline's
+        # probes.
         about["first"] = int(group.attrs.get("first_packet_bytes", about["packet_bytes"]))
         about["apart"] = bool(group.attrs.get("trailer_apart", 0))
         about["trailer"] = group.attrs.get("trailer", "record")
@@ -463,7 +464,8 @@ class Verifier:
         table = table[(table["state"] != LOST) | (table["number"] != NO_NUMBER)]
         numbers = table["number"]
         if not self.file["books"].shape[0]:
-            # The run is in progress or was interrupted: shots before a loss may not be visible yet, those before a row are.
+            # The run is in progress or was interrupted: shots before a loss may not be visible yet, those before a row
+            # are.
             lost = lost[lost <= numbers.max()] if len(numbers) else lost[:0]
         held = numbers[table["state"] != LOST]
         removed = self.file.attrs.get("ring_removed_last")

@@ -1,7 +1,7 @@
 """Library of `scripts/test.py`: results of tests, running programs, parsing reports, and the summary.
 
-A `Test` has a name, an outcome, a duration, and the reason of a skip or failure. A step is a list of them. Failed tests are
-not repeated. In CI a skip counts as a failure, unless its reason is in `scripts/allowed_skips.txt`.
+A `Test` has a name, an outcome, a duration, and the reason of a skip or failure. A step is a list of them. Failed tests
+are not repeated. In CI a skip counts as a failure, unless its reason is in `scripts/allowed_skips.txt`.
 """
 
 import json

@@ -18,8 +18,8 @@ mod model {
     const TOP: &str = "shotline_roce_ud_tx";
     const NAME: &str = "shotline_rtl";
 
-    /// Links the model. It is cached by content in the profile's folder, because each set of features, and `cargo clippy`
-    /// and `cargo test`, have different `OUT_DIR`s.
+    /// Links the model. It is cached by content in the profile's folder, because each set of features, and `cargo
+    /// clippy` and `cargo test`, have different `OUT_DIR`s.
     pub fn build() {
         let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"));
         let root = here.ancestors().nth(2).expect("the crate lies in crates/rtl");
@@ -59,8 +59,8 @@ mod model {
         println!("cargo::rustc-link-lib=stdc++");
     }
 
-    /// Returns `true` in the release profile. Other builds enable the RTL's assertions and take half the time to compile;
-    /// their model simulates a test's clocks in a second.
+    /// Returns `true` in the release profile. Other builds enable the RTL's assertions and take half the time to
+    /// compile; their model simulates a test's clocks in a second.
     fn is_release() -> bool {
         env::var("PROFILE").is_ok_and(|profile| profile == "release")
     }

@@ -18,7 +18,8 @@ pub fn shape(head: &[u8; HEAD]) -> Option<(Codec, Geometry)> {
     Some((codec, geometry.sent_as(trailer, Packetization::default()).ok()?))
 }
 
-/// A chunk is either refused or decompresses to a slot with zero padding, which survives a round trip through the codec.
+/// A chunk is either refused or decompresses to a slot with zero padding, which survives a round trip through the
+/// codec.
 pub fn chunk(data: &[u8]) {
     let Some((head, chunk)) = data.split_first_chunk::<HEAD>() else { return };
     let Some((codec, geometry)) = shape(head) else { return };

@@ -122,7 +122,8 @@ fn is_receive(completed: CompletionKind) -> bool {
     matches!(completed, CompletionKind::Recv | CompletionKind::RecvWriteImm)
 }
 
-/// A packet from the peer, with valid queue pair, PSN and keys inserted if its flags say so: the fuzzer cannot guess them.
+/// A packet from the peer, with valid queue pair, PSN and keys inserted if its flags say so: the fuzzer cannot guess
+/// them.
 fn forged(control: u8, bytes: &[u8], qp: u32, mrs: &[Mr; 3], mtu: Mtu) -> Datagram {
     let source = Pair::address(usize::from(control & 64 == 0));
     // The parser expects an ICRC at the end.

@@ -1,8 +1,8 @@
 """Records shots that the RTL frames, and verifies every sample (`make demo-rtl`).
 
 The emulated probe uses the RTL, as compiled by Verilator, for its link; the recorder is the same as for any probe. The
-results are a recording, a capture of the frames that left the RTL, and the waveform of its ports (.vcd for a viewer, .svg
-as a picture). The last line of output says if every sample of the recording is right.
+results are a recording, a capture of the frames that left the RTL, and the waveform of its ports (.vcd for a viewer,
+.svg as a picture). The last line of output says if every sample of the recording is right.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Test cases of sample_packer, compared with samples packed in Python: all lengths, stalls and fills of the last word."""
+"""Test cases of sample_packer against samples packed in Python: all lengths, stalls and fills of the last word."""
 
 import os
 import random

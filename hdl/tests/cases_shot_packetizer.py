@@ -25,8 +25,8 @@ OWN_MAC = b"\x02\x00\x00\x00\x00\x01"
 def packed(octets: list[bytes]) -> bytes:
     """Returns an instant in packing 1, from the three octets of each lane.
 
-    Lane l of a front end has a[11:4], a[3:0] b[11:8], b[7:0] of its channels a and b: 2l and 2l + 1 if `ADJACENT`, else l
-    and `AFE_LANES` + l.
+    Lane l of a front end has a[11:4], a[3:0] b[11:8], b[7:0] of its channels a and b: 2l and 2l + 1 if `ADJACENT`, else
+    l and `AFE_LANES` + l.
     """
     pairs = [int.from_bytes(bytes(octet[lane] for octet in octets), "big") for lane in range(LANES)]
     if not ADJACENT:
@@ -224,7 +224,8 @@ async def trigger_commands_act_once_and_gaps_count_as_missed(dut):
     bench = Bench(dut)
     await bench.begin()
     await bench.configure(2, mode=2 | 1 << 5, first=100)
-    # A number, its repetition, two skipped, an old one, a command-only one, one received together with another while busy.
+    # A number, its repetition, two skipped, an old one, a command-only one, one received together with another while
+    # busy.
     for sequence, flags in [(5, 0), (5, 0), (8, 1), (6, 0), (9, 2), (9, 3), (9, 0)]:
         await bench.receive(udp_frame(trigger_datagram(sequence, flags)))
         await Timer(3, "us")

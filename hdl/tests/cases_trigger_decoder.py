@@ -83,8 +83,8 @@ async def a_frame_with_any_bit_flipped_is_no_trigger(dut):
             flipped[bit // 8] ^= 1 << bit % 8
             await send(dut, bytes(flipped))
         await settle(dut)
-        # The source Ethernet address and the group bit of the destination are not checked, and over IPv6 neither are the
-        # fields that no checksum covers: traffic class, flow label and hop limit.
+        # The source Ethernet address and the group bit of the destination are not checked, and over IPv6 neither are
+        # the fields that no checksum covers: traffic class, flow label and hop limit.
         free = 6 * 8 + 1 + (28 + 8 if ipv6 else 0)
         assert found == [(77, 0)] * free
 

@@ -31,5 +31,5 @@ def pytest_terminal_summary(terminalreporter):
         for test in kept:
             terminalreporter.line(f"CACHED {test}")
         terminalreporter.line(
-            f"{len(kept)} verdicts are cached for the same content; remove target/hdl and .cache/synth to compute them again"
+            f"{len(kept)} verdicts are cached for the same content; remove target/hdl and .cache/synth to clear them"
         )

@@ -25,7 +25,8 @@ COUNTERS = {
     if register["access"] == "ct"
 }
 
-# A cocotb test. The longest takes 52 us of simulated time; one that waits for an event that never occurs fails at the limit.
+# A cocotb test. The longest takes 52 us of simulated time; one that waits for an event that never occurs fails at the
+# limit.
 case = functools.partial(cocotb.test, timeout_time=1, timeout_unit="ms")
 
 

@@ -1,13 +1,13 @@
 """Builds a module of hdl/rtl in a simulator and runs cocotb tests on it.
 
-A pytest test calls `simulate` once for each set of parameters and environment; the cocotb tests are the `@cocotb.test()`
-coroutines of a `cases_*.py` module in this folder, a name that pytest does not collect. All of them must pass. Modules that
-the top instantiates are found by their name (one module per file), so there are no lists of sources. Models and results of
-simulations are cached by content (`content.once`).
+A pytest test calls `simulate` once for each set of parameters and environment; the cocotb tests are the
+`@cocotb.test()` coroutines of a `cases_*.py` module in this folder, a name that pytest does not collect. All of them
+must pass. Modules that the top instantiates are found by their name (one module per file), so there are no lists of
+sources. Models and results of simulations are cached by content (`content.once`).
 
 Verilator is the default simulator: it is fast and checks the assertions in the RTL. Icarus ("icarus") is an independent
-second simulator: event-driven, with X states. SHOTLINE_WAVES=1 disables the cache of simulations and writes a waveform of each
-to its folder in target/hdl/runs; SHOTLINE_SEED=n changes the random numbers (default 1).
+second simulator: event-driven, with X states. SHOTLINE_WAVES=1 disables the cache of simulations and writes a waveform
+of each to its folder in target/hdl/runs; SHOTLINE_SEED=n changes the random numbers (default 1).
 """
 
 import functools
@@ -30,11 +30,11 @@ TESTS = HDL / "tests"
 RESULTS = "results.xml"
 
 VERILATOR_ARGS = ["--assert", "-Wall", "-O3", "--x-assign", "unique", "--x-initial", "unique"]
-# Only the top's ports and signals are visible to cocotb, so Verilator can optimize the rest. One file of C++, because small
-# files spend most of their compile time on Verilator's headers.
+# Only the top's ports and signals are visible to cocotb, so Verilator can optimize the rest. One file of C++, because
+# small files spend most of their compile time on Verilator's headers.
 VERILATOR_ARGS += ["--no-public-flat-rw", "--public-depth", "1", "--output-split", "0"]
-# cocotb takes most of a simulation's time, so half the compile time is worth more than a faster model. The wheel's makefile
-# has the path of the Python on the machine where it was built, hence PYTHON3.
+# cocotb takes most of a simulation's time, so half the compile time is worth more than a faster model. The wheel's
+# makefile has the path of the Python on the machine where it was built, hence PYTHON3.
 MAKEFLAGS = f"PYTHON3={sys.executable} OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0"
 # Verilator's runtime library, which is the same in every model: compiled once, then copied.
 RUNTIME = ["verilated.o", "verilated_dpi.o", "verilated_vpi.o", "verilated_threads.o"]
@@ -127,8 +127,8 @@ def simulate(
 
     `parameters` are the top's; `only` names the tests to run instead of all; `env` is added to the simulation's
     environment, where the cases read it. Returns the number of tests, and `True` if their result was cached: all random
-    values come from the seed, so the same content has the same result. Raises AssertionError if a test fails, none runs,
-    or the simulator stops early.
+    values come from the seed, so the same content has the same result. Raises AssertionError if a test fails, none
+    runs, or the simulator stops early.
     """
     assert available(simulator), f"{simulator} is not installed: scripts/setup.sh rtl"
     parameters, env = dict(parameters or {}), dict(env or {})

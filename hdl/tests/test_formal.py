@@ -1,6 +1,7 @@
 """Runs the proofs of hdl/formal: each must pass, reach its cover statements, and refute a broken module.
 
-Verdicts are cached in target/hdl/formal by the content of all files that the proof reads; the summary lists cached ones.
+Verdicts are cached in target/hdl/formal by the content of all files that the proof reads; the summary lists cached
+ones.
 """
 
 import re

@@ -263,12 +263,12 @@ class Shot:
 
     @property
     def arrived_tai_ns(self) -> int:
-        """Time at which the kernel received the first packet, in TAI nanoseconds by the recorder's clock; 0: unknown."""
+        """Time at which the kernel received the first packet, in TAI nanoseconds of the recorder; 0: unknown."""
         return min((int(entry["arrived_tai_ns"]) for entry in self._entries if entry["arrived_tai_ns"]), default=0)
 
     @property
     def completed_tai_ns(self) -> int:
-        """Time at which the shot was complete or its assembly was stopped, by the same clock; 0: unknown."""
+        """Time at which the shot was complete or its assembly stopped, in TAI nanoseconds of the recorder; 0: unknown."""
         return max(int(entry["completed_tai_ns"]) for entry in self._entries)
 
     @property

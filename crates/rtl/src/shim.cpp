@@ -189,8 +189,8 @@ void shotline_rtl_send(Sender* sender, const Shot* shot, const uint8_t* bytes, s
     sender->inputs.push_back(Input{*shot, std::vector<uint8_t>(bytes, bytes + length)});
 }
 
-// Runs for `cycles` clocks, until `frames` frames are stored, no word has left for `quiet` clocks, or, if `taken` is set,
-// all inputs have been accepted.
+// Runs for `cycles` clocks, until `frames` frames are stored, no word has left for `quiet` clocks, or, if `taken` is
+// set, all inputs have been accepted.
 void shotline_rtl_run(Sender* sender, uint64_t cycles, size_t frames, uint64_t quiet, int taken) {
     const uint64_t end = sender->cycles + cycles;
     const uint64_t begin = sender->cycles;

@@ -1,7 +1,8 @@
 //! Constrained-random test of the model with shots and packets; every frame is compared with [`expected`].
 //!
-//! Configurations, lengths and pauses are drawn so that corner cases are frequent (lengths around word boundaries, an ICRC
-//! that crosses a word boundary, a MAC without and with nearly permanent back-pressure), and [`Coverage`] counts them.
+//! Configurations, lengths and pauses are drawn so that corner cases are frequent (lengths around word boundaries, an
+//! ICRC that crosses a word boundary, a MAC without and with nearly permanent back-pressure), and [`Coverage`] counts
+//! them.
 
 use crate::{Config, Framing, Limits, Sender, Shot, Side, expected};
 use shotline_wire::framing::Link;
