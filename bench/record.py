@@ -132,8 +132,8 @@ def h5py_run(file, mib):
         descriptor = os.open(file, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
-        took = time.monotonic() - start
-    return Run(gbps=shots * size * 8e-9 / took, packets=0, lost=0, seconds=took)
+        elapsed = time.monotonic() - start
+    return Run(gbps=shots * size * 8e-9 / elapsed, packets=0, lost=0, seconds=elapsed)
 
 
 @contextlib.contextmanager

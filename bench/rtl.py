@@ -104,11 +104,11 @@ def table(runs):
         )
         lines.append("|" + "---:|" * 8)
         for length in (length for length in SHOWN if length in clocks.rows):
-            frame, took = clocks.rows[length]
+            frame, used = clocks.rows[length]
             words = clocks.words(length)
             rates = [f"{clocks.gbps(length, mhz):.1f}" for mhz in CLOCKS_MHZ]
             ethernet = LINK_GBPS * length / (frame + AROUND)
-            cells = [length, frame, words, f"{took:g}", f"{words / took:.3f}", *rates, f"{ethernet:.1f}"]
+            cells = [length, frame, words, f"{used:g}", f"{words / used:.3f}", *rates, f"{ethernet:.1f}"]
             lines.append(f"| {' | '.join(map(str, cells))} |")
         length, worst = clocks.worst()
         least = f"the least is {worst:.3f} words a clock, at {length} bytes" if worst < 1 else "each takes its limit"

@@ -104,12 +104,12 @@ static int udp_socket(int force, int plain) {
     return s;
 }
 
-static void report(const char *role, uint64_t packets, int64_t lost, double took, const struct rusage *from) {
+static void report(const char *role, uint64_t packets, int64_t lost, double elapsed, const struct rusage *from) {
     struct rusage to;
     getrusage(RUSAGE_SELF, &to);
     printf("{\"role\": \"%s\", \"gbps\": %.3f, \"packets\": %lu, \"lost\": %ld, \"seconds\": %.3f, "
            "\"cpu_user_s\": %.3f, \"cpu_sys_s\": %.3f}\n",
-           role, packets * PAYLOAD * 8e-9 / took, (unsigned long)packets, (long)lost, took,
+           role, packets * PAYLOAD * 8e-9 / elapsed, (unsigned long)packets, (long)lost, elapsed,
            seconds(to.ru_utime) - seconds(from->ru_utime), seconds(to.ru_stime) - seconds(from->ru_stime));
 }
 
@@ -121,7 +121,7 @@ static void run_sender(struct sockaddr_in6 to, struct ring *r, double limit, dou
     struct rusage from;
     getrusage(RUSAGE_SELF, &from);
     uint64_t sent = 0;
-    double start = now(), took;
+    double start = now(), elapsed;
     do {
         aim(r);
         for (int i = 0; i < MESSAGES; i++)
@@ -136,9 +136,9 @@ static void run_sender(struct sockaddr_in6 to, struct ring *r, double limit, dou
         }
         sent += MESSAGES * BATCH;
         double deadline = gbps > 0 ? sent * PAYLOAD * 8e-9 / gbps : 0;
-        while ((took = now() - start) < deadline) {}
-    } while (took < limit);
-    report("send", sent, 0, took, &from);
+        while ((elapsed = now() - start) < deadline) {}
+    } while (elapsed < limit);
+    report("send", sent, 0, elapsed, &from);
 
     // The last message is shorter than any packet; it is repeated, after the receiver's queue has drained.
     segment = 0;

@@ -157,9 +157,9 @@ def peer(folder, gib, write):
         cpu, start = own_cpu(), time.monotonic()
         write(path, shots)
         os.sync()
-        took, cpu = time.monotonic() - start, own_cpu() - cpu
+        elapsed, cpu = time.monotonic() - start, own_cpu() - cpu
     gigabytes = shots * SLOT / 1e9
-    return gigabytes / took, cpu / gigabytes
+    return gigabytes / elapsed, cpu / gigabytes
 
 
 def h5py_contiguous(path, shots):
@@ -209,9 +209,9 @@ def memory(folder, args):
             for shot in range(shots):
                 put(data, shot)
             file.flush()
-            took, cpu = time.monotonic() - start, own_cpu() - cpu
+            elapsed, cpu = time.monotonic() - start, own_cpu() - cpu
         gigabytes = shots * SLOT / 1e9
-        return gigabytes / took, cpu / gigabytes
+        return gigabytes / elapsed, cpu / gigabytes
 
     def contiguous_put(data, shot):
         data.write_direct(SHOTS, numpy.s_[shot % len(SHOTS)], numpy.s_[shot])

@@ -66,8 +66,8 @@ static int by_value(const void *a, const void *b) {
 }
 
 static void ping(int fd, const struct sockaddr_in6 *address, int flags, size_t count) {
-    uint64_t *took = calloc(count, sizeof *took);
-    if (!took || !count)
+    uint64_t *times = calloc(count, sizeof *times);
+    if (!times || !count)
         die("calloc");
     if (connect(fd, (const struct sockaddr *)address, sizeof *address))
         die("connect");
@@ -78,12 +78,12 @@ static void ping(int fd, const struct sockaddr_in6 *address, int flags, size_t c
             die("send");
         receive(fd, message, NULL, flags);
         if (round >= WARM_UP)
-            took[round - WARM_UP] = now_ns() - begun;
+            times[round - WARM_UP] = now_ns() - begun;
     }
-    qsort(took, count, sizeof *took, by_value);
-    printf("{\"count\": %zu, \"p50_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f}\n", count, took[count / 2] / 1e3,
-           took[(size_t)(count * 0.99)] / 1e3, took[count - 1] / 1e3);
-    free(took);
+    qsort(times, count, sizeof *times, by_value);
+    printf("{\"count\": %zu, \"p50_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f}\n", count, times[count / 2] / 1e3,
+           times[(size_t)(count * 0.99)] / 1e3, times[count - 1] / 1e3);
+    free(times);
 }
 
 int main(int argc, char **argv) {
