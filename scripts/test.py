@@ -73,6 +73,8 @@ def form():
         *check("rustfmt", "cargo fmt --all --check"),
         *check("ruff", "ruff check ."),
         *check("ruff format", "ruff format --check ."),
+        *check("spelling", "typos"),
+        *check("names of tests, subjects of commits", "python3 scripts/language.py --only tests --only subjects"),
     ]
 
 
