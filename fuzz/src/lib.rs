@@ -103,7 +103,7 @@ fn place(framing: &dyn Framing, data: &[u8]) {
 }
 
 /// A packet that was placed has the same destination when it is emitted again.
-fn same_place_again(framing: &dyn Framing, g: &Geometry, number: u64, offset: u32, place: Place) {
+fn same_place_again(framing: &dyn Framing, g: &Geometry, number: u64, offset: u32, place: Placement) {
     let packet = Packet::at(g, 0, number, offset).expect("a place is a packet of the shot");
     assert_eq!(packet.len, place.len);
     let mut again = ArrayVec::new();

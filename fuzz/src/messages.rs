@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A message is either refused or unchanged after it is serialised and parsed again.
 pub fn cm_message(data: &[u8]) {
-    if data.len() > LONGEST {
+    if data.len() > MAX_MESSAGE_BYTES {
         return; // refused because of its length
     }
     fn again<T: DeserializeOwned + Serialize>(data: &[u8]) {

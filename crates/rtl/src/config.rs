@@ -128,7 +128,7 @@ impl Config {
 
     /// Returns the bytes of the frame of a packet with `payload` bytes, without FCS.
     pub fn frame_len(&self, payload: usize) -> usize {
-        let sealed = self.framing.on_the_wire().sealed();
+        let sealed = self.framing.on_the_wire().has_icrc();
         let padded = if sealed { payload.next_multiple_of(4) + 4 } else { payload };
         self.header_len() + padded
     }

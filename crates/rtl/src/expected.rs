@@ -60,7 +60,7 @@ fn frame(config: &Config, shot: &Shot, packet: &Packet, payload: &[u8]) -> Vec<u
     let link = Link { stream: config.stream.unwrap_or(shot.stream), ..config.link };
     let mut header = ArrayVec::<u8, MAX_HEADER>::new();
     framing.emit(&link, packet, &mut header);
-    if framing.sealed() {
+    if framing.has_icrc() {
         // A framing always writes the default partition key.
         header[2..4].copy_from_slice(&config.partition_key.to_be_bytes());
         debug_assert!(config.partition_key != bth::DEFAULT_P_KEY || header[2..4] == [0xFF, 0xFF]);
@@ -111,7 +111,7 @@ fn frame(config: &Config, shot: &Shot, packet: &Packet, payload: &[u8]) -> Vec<u
     frame.extend(ip);
     frame.extend(datagram.emit());
     frame.extend(transport);
-    if framing.sealed() {
+    if framing.has_icrc() {
         let icrc = icrc::of_ip_packet(&frame[ethernet::Header::LEN..]).expect("the IP header was written above");
         frame.extend(icrc.to_le_bytes());
     }
