@@ -38,7 +38,7 @@ impl End {
             ack_every: 0,
         };
         let timeout = Duration::from_millis(50);
-        let send = ReadyToSend { psn: 0, timeout, retries: 7, rnr_retries: 7, max_rd_atomic: 4 };
+        let send = ReadyToSend { psn: 0, timeout, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 4 };
         self.endpoint.modify_qp(self.qp, Modify::Init { access: Access::ALL, q_key: 0 })?;
         self.endpoint.modify_qp(self.qp, Modify::ReadyToReceive(receive))?;
         self.endpoint.modify_qp(self.qp, Modify::ReadyToSend(send))

@@ -94,12 +94,12 @@ impl Backend for Dpdk {
     }
 
     #[cfg(not(feature = "dpdk"))]
-    fn open(&self, _: &Wanted, _: &Options, _: &Regions) -> Result<Opened<Never>, IoError> {
+    fn open(&self, _: &ReceiverParameters, _: &Options, _: &Regions) -> Result<OpenedReceiver<Never>, IoError> {
         Err(IoError::Config(not_built(&Self::ABOUT, &self.0)))
     }
 
     #[cfg(not(feature = "dpdk"))]
-    fn open_sender(&self, _: &Sending, _: &Options, _: &Regions) -> Result<Outgoing<Never>, IoError> {
+    fn open_sender(&self, _: &SenderParameters, _: &Options, _: &Regions) -> Result<OpenedSender<Never>, IoError> {
         Err(IoError::Config(not_built(&Self::ABOUT, &self.0)))
     }
 }

@@ -221,12 +221,12 @@ mod model {
             let writer = loom::thread::spawn(move || {
                 let mut writer = RingWriter::new(2);
                 for value in 1..=3 {
-                    while !writer.has_room(&other.head, 1).unwrap() {
+                    while !writer.has_space(&other.head, 1).unwrap() {
                         loom::thread::yield_now();
                     }
                     // SAFETY: the space is free, so the reader no longer accesses the cell.
                     other.cells[writer.offset() as usize].with_mut(|cell| unsafe { *cell = value });
-                    writer.wrote(1);
+                    writer.advance(1);
                     writer.publish(&other.tail);
                 }
             });
@@ -252,7 +252,7 @@ mod model {
             let other = Arc::clone(&shared);
             let writer = loom::thread::spawn(move || {
                 let mut writer = RingWriter::new(2);
-                writer.wrote(1);
+                writer.advance(1);
                 writer.publish(&other.tail);
                 requested_wakeup(&other.wake_requested) == 1
             });

@@ -22,8 +22,8 @@
 //! let tuning = Tuning::hz(1.0e9, 4.0e9)?;
 //! let mut ddc = Ddc::<i16>::new(&DdcConfig { decimation: 8, ..DdcConfig::tuned(tuning) })?;
 //! let input: Vec<i16> = (0..16_000).map(|n| [10_000, 0, -10_000, 0][n % 4]).collect();
-//! let mut iq = vec![[0; 2]; ddc.outputs(input.len())];
-//! assert_eq!(ddc.run(&input, &mut iq), 2000);
+//! let mut iq = vec![[0; 2]; ddc.output_len(input.len())];
+//! assert_eq!(ddc.process(&input, &mut iq), 2000);
 //! assert_eq!(iq[1000..], [[10_000, 0]; 1000]);
 //! # Ok(()) }
 //! ```
