@@ -49,7 +49,7 @@ pub struct SpectrumConfig {
 
 impl SpectrumConfig {
     /// Returns a configuration with adjacent segments, the Blackman-Harris window and a threshold of 13 dB, which noise
-    /// exceeds in one bin of 300000 of a single segment.
+    /// exceeds in one bin of a million of a single segment.
     pub fn new(fft: usize, sample_rate_hz: f64) -> Self {
         Self { fft, hop: fft, window: Window::default(), sample_rate_hz, threshold_db: 13.0 }
     }

@@ -22,7 +22,7 @@ pub struct Peak {
 pub struct Summary {
     peaks: [Peak; MAX_PEAKS],
     count: usize,
-    /// Ratio of the strongest peak to everything except DC, in dB; NaN if there is no peak.
+    /// Ratio of the strongest peak to everything else except DC, in dB; NaN if there is no peak.
     pub sinad_db: f64,
     /// Like SINAD, with the harmonics of real samples excluded, in dB; NaN if there is no peak.
     pub snr_db: f64,

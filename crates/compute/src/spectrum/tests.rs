@@ -168,8 +168,7 @@ fn dc_of_real_samples_is_neither_signal_nor_noise() {
 
 #[test]
 fn a_complex_tone_near_zero_frequency_is_found() {
-    let summary = Spectrum::new(&config(256, Window::Hann)).unwrap();
-    let mut spectrum = summary;
+    let mut spectrum = Spectrum::new(&config(256, Window::Hann)).unwrap();
     let summary = spectrum.analyse(&iq(&[(-0.2, 1000.0)], 256, 4096, 5.0, 2)).unwrap();
     assert!((summary.peaks()[0].frequency_hz + 0.2).abs() < 0.03, "{summary:?}");
 }

@@ -78,7 +78,7 @@ impl Window {
 
     /// Returns the magnitude at a distance of `bins` from a tone, relative to that at the tone.
     ///
-    /// Valid for long transforms, where Dirichlet's kernel is a sinc; the error at 64 points is one in a thousand.
+    /// Valid for long transforms, where Dirichlet's kernel is a sinc; the error at 64 points is one part in a thousand.
     pub fn response(self, bins: f64) -> f64 {
         let [first, rest @ ..] = self.terms() else { return sinc(bins) };
         let sides = rest.iter().zip(1..).map(|(size, term)| {
