@@ -1,12 +1,12 @@
-//! How fast a recorder compresses shots from memory, for `bench/compress.py`, which runs h5py with hdf5plugin beside it.
+//! Measures how fast a recorder compresses shots from memory. `bench/compress.py` compares it with h5py and hdf5plugin.
 //!
 //! ```text
 //! cargo run --release --example compress_throughput -- SAMPLES FILE CHANNELS COUNT PACKING CODEC LEVEL THREADS SHOTS
 //! ```
 //!
-//! `SAMPLES` has shots one behind the other, as 16-bit little-endian integers (packings 0 and 1) or bytes (2), `COUNT`
-//! samples per channel each; they are recorded in turn until there are `SHOTS`. A shot is handed in only when the last
-//! ones are on their way, so that none is stored as it came for want of time. Prints one JSON object.
+//! `SAMPLES` is a file of consecutive shots of `COUNT` samples per channel, as 16-bit little-endian integers (packings
+//! 0 and 1) or bytes (2). They are recorded repeatedly, `SHOTS` in total. A shot is offered only when the compression
+//! queue has space, so that none is stored uncompressed because compression could not keep up. Prints one JSON object.
 
 use shotline_compute::pack12;
 use shotline_memory::{Buffer, Pool, Registrar};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const WAIT: Option<Duration> = Some(Duration::from_millis(10));
-/// Bytes of shots that are kept in memory, at most.
+/// Maximum size of the shot buffers, in bytes.
 const POOL_BYTES: u32 = 512 << 20;
 
 fn main() -> Outcome<()> {
@@ -32,7 +32,7 @@ fn main() -> Outcome<()> {
     };
     let packing = Packing::from_u8(packing.parse()?).ok_or("expected packing 0, 1 or 2")?;
     let bits = packing.bits_per_sample() as u8;
-    // Without a record, as chunks of h5py's have none either.
+    // Without an end-of-shot record, because chunks written by h5py have none.
     let geometry = Geometry::new(channels.parse()?, count.parse()?, bits, packing, 0)?;
     let geometry = geometry.sent_as(Trailer::None, geometry.packetization())?;
     let codec = match (codec.parse::<Codec>()?, level.parse()?) {
@@ -47,11 +47,11 @@ fn main() -> Outcome<()> {
     let run =
         RunInfo { codec: Some(codec), ..RunInfo::new(vec![LinkInfo { name: "bench".into(), stream: 0, geometry }]) };
     let config = RecorderConfig { overwrite: true, compress_threads: Some(threads), ..RecorderConfig::new(rows) };
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut recorder = Recorder::create(Path::new(output), &config, &run, &registrar.finish())?;
-    let laid_out = begun.elapsed().as_secs_f64();
+    let create_s = started.elapsed().as_secs_f64();
 
-    let begun = Instant::now();
+    let started = Instant::now();
     for number in 0..rows {
         while recorder.pending() >= codec::max_held_buffers(threads).max(1) {
             recorder.poll(WAIT)?;
@@ -68,12 +68,12 @@ fn main() -> Outcome<()> {
         recorder.poll(WAIT)?;
     }
     let report = recorder.finish(&RunCounters::default())?;
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     println!(
         "{}",
         serde_json::json!({
             "seconds": seconds,
-            "laid_out_s": laid_out,
+            "laid_out_s": create_s,
             "file_bytes": report.file_bytes,
             "chunks": report.chunks,
             "warnings": report.warnings,
@@ -82,7 +82,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// The shots of a file in buffers, as they would come from the wire.
+/// Loads the shots of a file into buffers, packed as on the wire.
 fn load(bytes: &[u8], geometry: &Geometry, take: impl Fn() -> Option<Buffer>) -> Outcome<Vec<Buffer>> {
     let samples = usize::from(geometry.channels()) * geometry.samples() as usize;
     let shot_bytes = if geometry.packing() == Packing::Uint8 { samples } else { 2 * samples };

@@ -1,10 +1,11 @@
-//! Our side of `make bench-passthrough`: so many shots of 128 KiB to a raw device, by the recorder, from memory.
+//! Shotline's part of `make bench-passthrough`: records `WRITES` shots of 128 KiB from memory to a raw device.
 //!
 //! ```text
 //! raw_writes nvme:/dev/ng0n1 WRITES DEPTH
 //! ```
 //!
-//! Rows become visible every 512 shots, which is what a commit each 20 ms makes at 3 GB/s: here time is no measure.
+//! Rows are committed every 512 shots, about as often as the default interval of 20 ms does at 3 GB/s, so that the
+//! number of commits does not depend on the speed of the device.
 
 use shotline_memory::{Pool, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};

@@ -1,9 +1,9 @@
-//! The other process of tests in `crates/store/tests/integration`: it records until it is killed.
+//! Recorder process for the tests in `crates/store/tests/integration`, which kill it.
 //!
 //! ```sh
-//! record_until_killed PATH ROWS plain|durable     # shots of which some are partial or lost
-//! record_until_killed PATH ROWS whole             # whole shots, and losses
-//! record_until_killed PATH ROWS finish EVENTS     # so many; it finishes when it reads a line from standard input
+//! record_until_killed PATH ROWS plain|durable     # shots, some of them partial or lost
+//! record_until_killed PATH ROWS whole             # complete shots, and losses
+//! record_until_killed PATH ROWS finish EVENTS     # complete events; finishes on a line from standard input
 //! ```
 
 #[path = "../tests/integration/common/shots.rs"]

@@ -1,14 +1,14 @@
-//! Our side of `make bench-store`: shots from memory through the recorder, and verification.
+//! Shotline's part of `make bench-store`: recording of shots from memory, and verification.
 //!
 //! ```text
-//! store_bench write FILE GIB SAMPLES LINKS DEPTH [recycle]    record, and print what it took
-//! store_bench layout FILE ROWS                                how long laying out takes
-//! store_bench verify FILE GIB                                 record test patterns and prove them
-//! store_bench ring FILE GIB PARTS LAPS                        record into a bounded run, so often around
+//! store_bench write FILE GIB SAMPLES LINKS DEPTH [recycle]    record, and print time and processor time
+//! store_bench layout FILE ROWS                                time to create a recording
+//! store_bench verify FILE GIB                                 record test patterns and verify them
+//! store_bench ring FILE GIB PARTS LAPS                        record LAPS times the bound of a bounded run
 //! ```
 //!
-//! Shots are those of 96 channels of 12 bits, random bytes in a pool of 256 MiB that is filled before the clock
-//! starts. Prints one JSON object.
+//! A shot has 96 channels of 12 bits; its bytes are random, in a pool of 256 MiB that is filled before the measurement.
+//! Prints one JSON object, or one for each lap.
 
 use rustix::time::{ClockId, clock_gettime};
 use shotline_compute::prbs;
@@ -42,7 +42,7 @@ fn main() -> Outcome<()> {
             write(path, argument(2)?.parse()?, geometry, argument(4)?.parse()?, argument(5)?.parse()?, recycle)
         }
         "layout" => layout(path, argument(2)?.parse()?),
-        "verify" => prove(path, argument(2)?.parse()?),
+        "verify" => verify_patterns(path, argument(2)?.parse()?),
         "ring" => ring(path, argument(2)?.parse()?, argument(3)?.parse()?, argument(4)?.parse()?),
         other => Err(format!("no mode {other}").into()),
     }
@@ -56,14 +56,14 @@ fn rows(gib: f64, geometry: Geometry, links: u32) -> u64 {
     (gib * (1_u64 << 30) as f64 / (f64::from(geometry.slot_bytes()) * f64::from(links))) as u64
 }
 
-/// Every packet there.
+/// Returns a presence map with all packets present.
 fn whole(geometry: Geometry) -> Presence {
     let mut presence = Presence::empty(geometry.packets());
     (0..geometry.packets()).for_each(|index| assert!(presence.insert(index)));
     presence
 }
 
-/// Offers one event, as soon as there are buffers and room for it.
+/// Offers one event, waiting for buffers and for space in the queue.
 fn offer(
     recorder: &mut Recorder,
     pool: &Arc<Pool>,
@@ -140,8 +140,8 @@ fn layout(path: &Path, rows: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Records test patterns and proves them, from the disk and then from the page cache.
-fn prove(path: &Path, gib: f64) -> Outcome<()> {
+/// Records test patterns and verifies them, from the disk and then from the page cache.
+fn verify_patterns(path: &Path, gib: f64) -> Outcome<()> {
     const PERIOD: u64 = 16;
     let geometry = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000)?;
     let mut run = run(geometry, 1);
@@ -178,7 +178,7 @@ fn prove(path: &Path, gib: f64) -> Outcome<()> {
     Ok(())
 }
 
-/// Records into a bounded run of so many parts: the first lap's parts are new, later ones are what it makes of them.
+/// Records into a bounded run of `parts` parts. The parts of the first lap are new files; later laps reuse them.
 fn ring(path: &Path, gib: f64, parts: u64, laps: u32) -> Outcome<()> {
     let geometry = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000)?;
     let mut registrar = Registrar::new();
@@ -188,7 +188,7 @@ fn ring(path: &Path, gib: f64, parts: u64, laps: u32) -> Outcome<()> {
         outs: vec![path.to_owned()],
         recorder: RecorderConfig { overwrite: true, ..RecorderConfig::new(lap) },
         roll: Roll { rows: Some(lap / parts), ..Roll::default() },
-        // Room for what ends the parts, too.
+        // Also space for ending the parts.
         keep: Some(((gib + 0.1) * (1_u64 << 30) as f64) as u64),
         rows: None,
     };
@@ -206,9 +206,9 @@ fn ring(path: &Path, gib: f64, parts: u64, laps: u32) -> Outcome<()> {
         presence: Arc::new(presence.clone()),
         drops: DropCounters::default(),
     };
-    for of in 0..u64::from(laps) {
+    for index in 0..u64::from(laps) {
         let (cpu, started) = (processor_seconds(), Instant::now());
-        for number in of * lap..(of + 1) * lap {
+        for number in index * lap..(index + 1) * lap {
             let buffer = loop {
                 match pool.take() {
                     Some(buffer) => break buffer,
@@ -224,13 +224,13 @@ fn ring(path: &Path, gib: f64, parts: u64, laps: u32) -> Outcome<()> {
         }
         let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_seconds() - cpu);
         let bytes = lap * u64::from(geometry.slot_bytes());
-        println!("{}", serde_json::json!({ "lap": of, "bytes": bytes, "seconds": seconds, "cpu_s": cpu }));
+        println!("{}", serde_json::json!({ "lap": index, "bytes": bytes, "seconds": seconds, "cpu_s": cpu }));
     }
     set.abandon();
     Ok(())
 }
 
-/// Of all threads of this process.
+/// Returns the processor time of all threads of this process, in seconds.
 fn processor_seconds() -> f64 {
     let clock = clock_gettime(ClockId::ProcessCPUTime);
     clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9
