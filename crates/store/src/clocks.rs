@@ -25,7 +25,7 @@ pub struct ClockSample {
     pub offset_ns: i64,
     /// Drift in parts per 10^9, positive if the clock runs fast.
     pub drift_ppb: i64,
-    /// Median distance of the comparisons from the fitted line.
+    /// Median distance of the comparisons from the fitted line, in nanoseconds.
     pub residual_ns: u64,
     /// Number of jumps of the clock so far.
     pub jumps: u64,
@@ -85,19 +85,20 @@ impl ClockSample {
 #[derive(Debug)]
 pub(crate) struct ClockLog {
     /// File offset of the first row.
-    at: u64,
+    offset: u64,
     rows: Vec<[u8; CLOCK_BYTES]>,
     /// Every `stride`th sample is written; doubles each time the table is full.
     stride: u64,
+    /// Number of samples so far, including those that were not written.
     samples: u64,
 }
 
 impl ClockLog {
-    pub(crate) fn new(at: u64) -> Self {
-        Self { at, rows: Vec::with_capacity(CLOCK_ROWS), stride: 1, samples: 0 }
+    pub(crate) fn new(offset: u64) -> Self {
+        Self { offset, rows: Vec::with_capacity(CLOCK_ROWS), stride: 1, samples: 0 }
     }
 
-    pub(crate) fn enter(&mut self, file: &Medium, sample: &ClockSample) -> Result<(), Errno> {
+    pub(crate) fn push(&mut self, file: &Medium, sample: &ClockSample) -> Result<(), Errno> {
         self.samples += 1;
         if !(self.samples - 1).is_multiple_of(self.stride) {
             return Ok(());
@@ -107,11 +108,11 @@ impl ClockLog {
             self.stride *= 2;
             let mut all = self.rows.concat();
             all.resize(CLOCK_ROWS * CLOCK_BYTES, 0);
-            file.write_all(self.at, &all)?;
+            file.write_all(self.offset, &all)?;
         }
-        let at = self.at + (self.rows.len() * CLOCK_BYTES) as u64;
+        let offset = self.offset + (self.rows.len() * CLOCK_BYTES) as u64;
         self.rows.push(sample.row());
-        file.write_all(at, &sample.row())
+        file.write_all(offset, &sample.row())
     }
 }
 
@@ -137,7 +138,7 @@ mod tests {
         for (second, unused) in [(0, 255), (255, 0), (256, 127), (257, 127), (258, 126), (5000, 99)] {
             while log.samples <= second {
                 let next = log.samples;
-                log.enter(&opened.file, &sample(next)).unwrap();
+                log.push(&opened.file, &sample(next)).unwrap();
             }
             let mut bytes = vec![0; CLOCK_ROWS * CLOCK_BYTES];
             assert_eq!(crate::layout::read_at(&opened.file, clocks[1], &mut bytes), bytes.len());

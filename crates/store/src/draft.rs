@@ -45,7 +45,7 @@ impl Replace {
 /// A file or folder that is being written. It is removed if dropped before [`Self::finish`].
 #[derive(Debug)]
 pub(crate) struct Draft {
-    to: PathBuf,
+    final_path: PathBuf,
     /// `.NAME.partial`, which is locked while the draft exists.
     folder: PathBuf,
     /// Holds the lock.
@@ -71,7 +71,7 @@ impl Draft {
         }
         let folder = to.with_file_name(format!(".{}.partial", name.to_string_lossy()));
         let locked = lock_folder(to, &folder)?;
-        let draft = Self { to: to.to_owned(), locked, path: folder.join(name), folder, replace };
+        let draft = Self { final_path: to.to_owned(), locked, path: folder.join(name), folder, replace };
         // Remains of a program that was killed.
         draft.clear().map_err(StoreError::io("remove", &draft.path))?;
         Ok(draft)
@@ -95,18 +95,18 @@ impl Draft {
 
     /// Renames the draft to its final name. Fails if another program has created or locked that name in the meantime.
     pub fn finish(self) -> Result<(), StoreError> {
-        if self.path.is_dir() || self.to.is_dir() {
+        if self.path.is_dir() || self.final_path.is_dir() {
             self.exchange()?;
         } else {
-            layout::put_in_place(&self.path, &self.to, self.replace.is_allowed())?;
+            layout::put_in_place(&self.path, &self.final_path, self.replace.is_allowed())?;
         }
-        layout::sync_directory(&self.to)
+        layout::sync_directory(&self.final_path)
     }
 
     /// Exchanges the draft with an existing folder: a folder cannot be renamed over one that is not empty. The old one
     /// is removed with the draft.
     fn exchange(&self) -> Result<(), StoreError> {
-        let to = &self.to;
+        let to = &self.final_path;
         let there = to.symlink_metadata().is_ok();
         if there && !self.replace.is_allowed() {
             return Err(StoreError::Exists { path: to.clone() });
@@ -263,7 +263,7 @@ mod tests {
         let first = Draft::new(&to, REPLACE).unwrap();
         fs::write(first.path(), "first").unwrap();
         assert!(matches!(Draft::new(&to, REPLACE), Err(StoreError::InUse { path }) if path == to));
-        assert_eq!(fs::read_to_string(first.path()).unwrap(), "first", "what the first makes stays");
+        assert_eq!(fs::read_to_string(first.path()).unwrap(), "first", "the first draft is unchanged");
         first.finish().unwrap();
         drop(Draft::new(&to, REPLACE).unwrap());
         assert_eq!(fs::read_to_string(&to).unwrap(), "first");

@@ -333,12 +333,12 @@ impl LinkInfo {
         let trailer = Trailer::by_name(&trailer)
             .ok_or_else(|| StoreError::format(path, format!("expected a known trailer, found {trailer:?}")))?;
         let rest = read_number(group, "packet_bytes").unwrap_or(PACKET_BYTES);
-        let cut = Packetization {
+        let packetization = Packetization {
             first: read_number(group, "first_packet_bytes").unwrap_or(rest),
             rest,
             separate_trailer: read_number::<u8>(group, "trailer_apart").is_ok_and(|apart| apart != 0),
         };
-        let geometry = Geometry::with_packetization((channels, samples), (bits, packing), rate, trailer, cut)
+        let geometry = Geometry::with_packetization((channels, samples), (bits, packing), rate, trailer, packetization)
             .map_err(|error| StoreError::format(path, error.to_string()))?;
         Ok(Self { name, stream, geometry })
     }

@@ -126,7 +126,12 @@ pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
         seconds: latest.saturating_sub(earliest) as f64 / 1e9,
         links,
         losses: recording.losses()?.iter().map(loss).collect(),
-        books: ended.books.streams.iter().map(|books| (books.stream, books.entries().into_iter().collect())).collect(),
+        books: ended
+            .books
+            .streams
+            .iter()
+            .map(|counters| (counters.stream, counters.entries().into_iter().collect()))
+            .collect(),
         chunks: Chunks::of_totals(&ended.totals),
         parts: recording.parts().to_vec(),
         removed: recording.removed(),

@@ -72,10 +72,10 @@ pub(crate) fn release(file: &File) {
 }
 
 fn take(file: &File, path: &Path, how: FlockOperation) -> Result<(), StoreError> {
-    let until = Instant::now() + LOCK_TIMEOUT;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match rustix::fs::flock(file, how) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
             Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse { path: path.to_owned() }),
             // The file system has no locks, so other programs are not excluded either.
             _ => return Ok(()),

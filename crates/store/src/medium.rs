@@ -1,5 +1,4 @@
-//! Storage of a recording's bytes: a file, or an extent of a raw device ([`crate::nvme`]). Callers use the two in the
-//! same way.
+//! Storage of a recording's bytes: a file, or an extent of a raw device ([`crate::nvme`]), with one interface.
 
 use crate::confined_path::open_regular;
 use crate::nvme::Extent;
@@ -11,7 +10,7 @@ use std::io;
 use std::path::Path;
 
 /// Bytes per write when zeroing by writes.
-const ZEROS: u64 = 1 << 20;
+const ZERO_BLOCK_BYTES: u64 = 1 << 20;
 
 /// A file or an extent of a raw device.
 #[derive(Debug)]
@@ -29,10 +28,10 @@ impl From<File> for Medium {
 }
 
 impl ReadAt for Medium {
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> usize {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> usize {
         match self {
-            Self::File(file) => ReadAt::read_at(file, offset, to),
-            Self::Extent(extent) => extent.read_at(offset, to),
+            Self::File(file) => ReadAt::read_at(file, offset, buf),
+            Self::Extent(extent) => extent.read_at(offset, buf),
         }
     }
 }
@@ -72,10 +71,10 @@ impl Medium {
                 return Ok(());
             }
         }
-        let zeros = vec![0; len.min(ZEROS) as usize];
+        let zeros = vec![0; len.min(ZERO_BLOCK_BYTES) as usize];
         let mut done = 0;
         while done < len {
-            let count = (len - done).min(ZEROS);
+            let count = (len - done).min(ZERO_BLOCK_BYTES);
             self.write_all(at + done, &zeros[..count as usize])?;
             done += count;
         }
@@ -105,14 +104,14 @@ impl Medium {
         }
     }
     /// Truncates to `end` bytes and makes the new length durable.
-    pub(crate) fn cut(&self, end: u64) -> Result<(), Errno> {
+    pub(crate) fn truncate(&self, end: u64) -> Result<(), Errno> {
         match self {
             _ if self.bytes() <= end => Ok(()),
             Self::File(file) => {
                 rustix::fs::ftruncate(file, end)?;
                 rustix::fs::fsync(file)
             }
-            Self::Extent(extent) => extent.cut(end),
+            Self::Extent(extent) => extent.truncate(end),
         }
     }
 }

@@ -6,24 +6,25 @@ use std::os::unix::fs::FileExt;
 
 /// Reads at a byte offset.
 pub trait ReadAt {
-    /// Reads into `to` from `offset` and returns the number of bytes read, which is less than `to.len()` at the end.
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> usize;
+    /// Reads into `buf` from `offset` and returns the number of bytes read, which is less than `buf.len()` at the end
+    /// or after an error.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> usize;
 }
 
 impl ReadAt for [u8] {
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> usize {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> usize {
         let rest = usize::try_from(offset).ok().and_then(|start| self.get(start..)).unwrap_or(&[]);
-        let count = rest.len().min(to.len());
-        to[..count].copy_from_slice(&rest[..count]);
+        let count = rest.len().min(buf.len());
+        buf[..count].copy_from_slice(&rest[..count]);
         count
     }
 }
 
 impl ReadAt for File {
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> usize {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> usize {
         let mut done = 0;
-        while done < to.len() {
-            match FileExt::read_at(self, &mut to[done..], offset + done as u64) {
+        while done < buf.len() {
+            match FileExt::read_at(self, &mut buf[done..], offset + done as u64) {
                 Ok(0) | Err(_) => break,
                 Ok(count) => done += count,
             }

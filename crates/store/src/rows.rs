@@ -36,6 +36,7 @@ impl State {
     }
 }
 
+/// Byte offsets of the fields that every row has.
 const NUMBER: usize = 0;
 const STAMP: usize = 8;
 const VALID_BYTES: usize = 16;
@@ -154,7 +155,7 @@ impl RowFormat {
         let seed = crc::register(u32::MAX, run_id.as_bytes());
         Self { packets, causes: DropCause::ALL.len(), version: Version::Checked, seed }
     }
-    /// Returns the format of a file's table; `None` if it is no known version, or has unknown causes.
+    /// Returns the format of a file's table; `None` if its version or one of its drop causes is unknown.
     pub fn of(packets: u32, run_id: &str, row: &TypeDescriptor) -> Option<Self> {
         let TypeDescriptor::Compound(compound) = row else { return None };
         let format = |version: Version| {
@@ -164,31 +165,32 @@ impl RowFormat {
         };
         [Version::Checked, Version::Timed, Version::Untimed].into_iter().find_map(format)
     }
-    /// Returns `true` if rows have a CRC, and one of the shot where no end-of-shot record proves it.
+    /// Returns `true` if rows have the two CRCs: of the row, and of a shot that no end-of-shot record proves.
     pub fn is_checked(self) -> bool {
         self.version >= Version::Checked
     }
     /// Maps a cause to one that this file has a field for: older files have fewer.
-    pub fn known(self, cause: DropCause) -> DropCause {
+    pub fn recordable_cause(self, cause: DropCause) -> DropCause {
         if (cause as usize) < self.causes { cause } else { DropCause::SinkError }
     }
-    fn drops(self) -> usize {
+    /// Offset of the drop counters.
+    fn drops_offset(self) -> usize {
         (PRESENCE + self.presence_bytes()).next_multiple_of(4)
     }
     fn presence_bytes(self) -> usize {
         self.packets.div_ceil(8) as usize
     }
     /// Offset of the two times.
-    fn times(self) -> usize {
-        (self.drops() + 4 * self.causes).next_multiple_of(8)
+    fn times_offset(self) -> usize {
+        (self.drops_offset() + 4 * self.causes).next_multiple_of(8)
     }
     /// Offset of the two CRCs.
-    fn checks(self) -> usize {
-        self.times() + if self.version >= Version::Timed { TIMES_BYTES } else { 0 }
+    fn checks_offset(self) -> usize {
+        self.times_offset() + if self.version >= Version::Timed { TIMES_BYTES } else { 0 }
     }
     /// Bytes of a row.
     pub fn bytes(self) -> usize {
-        self.checks() + if self.version >= Version::Checked { CHECKS_BYTES } else { 0 }
+        self.checks_offset() + if self.version >= Version::Checked { CHECKS_BYTES } else { 0 }
     }
     /// Appends the row of a shot that is in the file. `slot_crc32` is the CRC-32 of its bytes if its record does not
     /// prove them, else 0.
@@ -201,14 +203,14 @@ impl RowFormat {
         self.push_as(number, None, State::Lost, &DropCounters::default(), 0, out);
     }
     /// Changes a row to that of a lost shot, and counts its packets as dropped for this cause: its write failed.
-    pub fn lose(self, row: &mut [u8], cause: DropCause) {
+    pub fn mark_lost(self, row: &mut [u8], cause: DropCause) {
         let (placed, valid) = (u32_at(row, PLACED), VALID_BYTES..VALID_BYTES + 4);
         row[valid].fill(0);
         row[PLACED..][..4].fill(0);
         (row[STATE], row[RECORD_GOOD]) = (State::Lost as u8, 0);
         row[PRESENCE..][..self.presence_bytes()].fill(0);
         if (cause as usize) < self.causes {
-            let at = self.drops() + 4 * cause as usize;
+            let at = self.drops_offset() + 4 * cause as usize;
             let count = u32_at(row, at).saturating_add(placed.max(1));
             row[at..][..4].copy_from_slice(&count.to_le_bytes());
         }
@@ -250,11 +252,11 @@ impl RowFormat {
             // Files of earlier versions have no fields for later causes.
             for (cause, count) in drops.iter().filter(|(cause, _)| (*cause as usize) < self.causes) {
                 let count = u32::try_from(count).unwrap_or(u32::MAX);
-                row[self.drops() + 4 * cause as usize..][..4].copy_from_slice(&count.to_le_bytes());
+                row[self.drops_offset() + 4 * cause as usize..][..4].copy_from_slice(&count.to_le_bytes());
             }
         }
         if let Some(meta) = meta.filter(|_| self.version >= Version::Timed) {
-            let times = &mut row[self.times()..][..TIMES_BYTES];
+            let times = &mut row[self.times_offset()..][..TIMES_BYTES];
             times[..8].copy_from_slice(&meta.arrived_tai_ns.to_le_bytes());
             times[8..].copy_from_slice(&meta.completed_tai_ns.to_le_bytes());
         }
@@ -264,16 +266,16 @@ impl RowFormat {
     /// Writes the two CRCs.
     fn seal(self, slot_crc32: u32, row: &mut [u8]) {
         if self.version >= Version::Checked {
-            let checks = self.checks();
-            row[checks..][..4].copy_from_slice(&slot_crc32.to_le_bytes());
+            let offset = self.checks_offset();
+            row[offset..][..4].copy_from_slice(&slot_crc32.to_le_bytes());
             let check = self.check(row);
-            row[checks + 4..][..4].copy_from_slice(&check.to_le_bytes());
+            row[offset + 4..][..4].copy_from_slice(&check.to_le_bytes());
         }
     }
 
     /// Computes the CRC-32 of the run id and a row without its last field.
     fn check(self, row: &[u8]) -> u32 {
-        !crc::register(self.seed, &row[..self.checks() + 4])
+        !crc::register(self.seed, &row[..self.checks_offset() + 4])
     }
 
     /// Parses a row of [`Self::bytes`] bytes; `None` if it is too short or its state is invalid.
@@ -282,7 +284,7 @@ impl RowFormat {
         let u64_at = |at: usize| row.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
         let mut drops = [0; DropCause::ALL.len()];
         for (index, count) in drops.iter_mut().take(self.causes).enumerate() {
-            *count = u32_at(self.drops() + 4 * index)?;
+            *count = u32_at(self.drops_offset() + 4 * index)?;
         }
         let state = usize::from(*row.get(STATE)?);
         let row = row.get(..self.bytes())?;
@@ -290,8 +292,8 @@ impl RowFormat {
         Some(Row {
             number: u64_at(NUMBER)?,
             stamp_tai_ns: u64_at(STAMP)?,
-            arrived_tai_ns: if self.version >= Version::Timed { u64_at(self.times())? } else { 0 },
-            completed_tai_ns: if self.version >= Version::Timed { u64_at(self.times() + 8)? } else { 0 },
+            arrived_tai_ns: if self.version >= Version::Timed { u64_at(self.times_offset())? } else { 0 },
+            completed_tai_ns: if self.version >= Version::Timed { u64_at(self.times_offset() + 8)? } else { 0 },
             valid_bytes: u32_at(VALID_BYTES)?,
             packets: u32_at(PACKETS)?,
             placed: u32_at(PLACED)?,
@@ -300,8 +302,8 @@ impl RowFormat {
             flags: *row.get(FLAGS)?,
             record_good: *row.get(RECORD_GOOD)? != 0,
             presence: row.get(PRESENCE..PRESENCE + self.presence_bytes())?.to_vec(),
-            slot_crc32: if checked { u32_at(self.checks())? } else { 0 },
-            sound: !checked || u32_at(self.checks() + 4)? == self.check(row),
+            slot_crc32: if checked { u32_at(self.checks_offset())? } else { 0 },
+            sound: !checked || u32_at(self.checks_offset() + 4)? == self.check(row),
         })
     }
 
@@ -319,14 +321,14 @@ impl RowFormat {
             field("presence", TypeDescriptor::FixedArray(Box::new(U8), self.presence_bytes()), PRESENCE),
         ];
         let causes = DropCause::ALL.into_iter().take(self.causes);
-        fields.extend(causes.map(|cause| field(cause.name(), U32, self.drops() + 4 * cause as usize)));
+        fields.extend(causes.map(|cause| field(cause.name(), U32, self.drops_offset() + 4 * cause as usize)));
         if self.version >= Version::Timed {
-            fields.push(field("arrived_tai_ns", U64, self.times()));
-            fields.push(field("completed_tai_ns", U64, self.times() + 8));
+            fields.push(field("arrived_tai_ns", U64, self.times_offset()));
+            fields.push(field("completed_tai_ns", U64, self.times_offset() + 8));
         }
         if self.version >= Version::Checked {
-            fields.push(field("slot_crc32", U32, self.checks()));
-            fields.push(field("row_crc32", U32, self.checks() + 4));
+            fields.push(field("slot_crc32", U32, self.checks_offset()));
+            fields.push(field("row_crc32", U32, self.checks_offset() + 4));
         }
         compound(fields, self.bytes())
     }
@@ -528,7 +530,7 @@ mod tests {
             assert_eq!(RowFormat::of(70, "", &old.descriptor()), Some(narrower), "as many bytes");
             assert_eq!(RowFormat::of(64, "", &old.descriptor()), None);
             let mut bytes = vec![0; old.bytes()];
-            bytes[old.drops() + 4 * 4] = 9;
+            bytes[old.drops_offset() + 4 * 4] = 9;
             let row = old.parse(&bytes).unwrap();
             assert_eq!((row.drops[4], row.drops[5..].iter().sum::<u32>()), (9, 0));
             assert_eq!(row.sound, version < Version::Checked);
@@ -555,7 +557,7 @@ mod tests {
         let mut bytes = Vec::new();
         format.push(&meta, 0x1234, &mut bytes);
         assert_eq!(RowFormat::state(&bytes), State::Partial);
-        format.lose(&mut bytes, DropCause::SinkError);
+        format.mark_lost(&mut bytes, DropCause::SinkError);
         let row = format.parse(&bytes).unwrap();
         assert_eq!((row.state, row.placed, row.valid_bytes, row.record_good), (State::Lost, 0, 0, false));
         assert_eq!((row.number, row.stamp_tai_ns, row.arrived_tai_ns, row.completed_tai_ns), (5, 7, 8, 9));

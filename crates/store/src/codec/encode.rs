@@ -141,15 +141,15 @@ impl Encoder {
 ///
 /// The statistics of the planes differ and zstd has one entropy table per block. A plane of noise is stored raw, a
 /// plane of zeros as a single byte.
-fn compress_planes(context: &mut CCtx<'_>, planes: &[u8], row: usize, to: &mut [u8]) -> Option<usize> {
+fn compress_planes(context: &mut CCtx<'_>, planes: &[u8], plane_bytes: usize, to: &mut [u8]) -> Option<usize> {
     let mut out = OutBuffer::around(to);
     let mut compress = || {
         context.set_pledged_src_size(Some(planes.len() as u64)).ok()?;
-        let last = planes.len() / row - 1;
-        for (index, plane) in planes.chunks_exact(row).enumerate() {
-            let then = if index == last { ZSTD_e_end } else { ZSTD_e_flush };
+        let last = planes.len() / plane_bytes - 1;
+        for (index, plane) in planes.chunks_exact(plane_bytes).enumerate() {
+            let directive = if index == last { ZSTD_e_end } else { ZSTD_e_flush };
             // The output buffer holds incompressible data, so a flush always completes.
-            (context.compress_stream2(&mut out, &mut InBuffer::around(plane), then) == Ok(0)).then_some(())?;
+            (context.compress_stream2(&mut out, &mut InBuffer::around(plane), directive) == Ok(0)).then_some(())?;
         }
         Some(())
     };

@@ -110,9 +110,9 @@ impl Workers {
 
     /// Returns the shots that have completed since the last call.
     pub fn drain_completed(&mut self) -> Vec<CompletedShot> {
-        let made = std::mem::take(&mut *lock(&self.shared.completed));
-        self.in_flight -= made.len();
-        made
+        let completed = std::mem::take(&mut *lock(&self.shared.completed));
+        self.in_flight -= completed.len();
+        completed
     }
 }
 
@@ -147,11 +147,11 @@ fn worker_loop(shared: &Shared, encoders: Vec<Encoder>, wake: &Wake) {
             encoders[link] = None;
             None
         });
-        let made = match encoded {
+        let completed = match encoded {
             Some(bytes) => CompletedShot { tag, buffer: out, compressed: Some(bytes) },
             None => CompletedShot { tag, buffer: shot, compressed: None },
         };
-        lock(&shared.completed).push(made);
+        lock(&shared.completed).push(completed);
         wake.wake();
     }
 }

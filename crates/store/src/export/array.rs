@@ -88,7 +88,7 @@ impl Frames {
     }
 
     /// Returns the frame and transmission of a shot.
-    pub fn place(&self, number: u64) -> (usize, usize) {
+    pub fn locate(&self, number: u64) -> (usize, usize) {
         let at = (number - self.span.first) as usize;
         (at / self.waves, at % self.waves)
     }

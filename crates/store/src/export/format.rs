@@ -81,8 +81,8 @@ impl Format {
 
     /// Returns the format implied by the extension of a file name.
     pub fn implied_by(to: &Path) -> Option<Self> {
-        let ending = to.extension()?.to_str()?;
-        Self::ALL.iter().copied().find(|format| format.about().extensions.contains(&ending))
+        let extension = to.extension()?.to_str()?;
+        Self::ALL.iter().copied().find(|format| format.about().extensions.contains(&extension))
     }
 }
 
@@ -93,15 +93,15 @@ pub const HEADER: [&str; 7] = ["format", "names", "what it is", "makes", "option
 /// feature required for object stores.
 pub fn rows() -> Vec<[String; 7]> {
     let row = |format: &Format| {
-        let About { name, summary, extensions: endings, option_kind: takes, target, losses, feature } = *format.about();
-        let endings: Vec<_> = endings.iter().map(|ending| format!(".{ending}")).collect();
+        let About { name, summary, extensions, option_kind: kind, target, losses, feature } = *format.about();
+        let extensions: Vec<_> = extensions.iter().map(|extension| format!(".{extension}")).collect();
         let losses: Vec<_> = losses.iter().map(|losses| losses.name()).collect();
         [
             name.to_owned(),
-            endings.join(" "),
+            extensions.join(" "),
             summary.to_owned(),
             target.name().to_owned(),
-            takes.name().to_owned(),
+            kind.name().to_owned(),
             losses.join(", "),
             feature.unwrap_or_default().to_owned(),
         ]
@@ -117,8 +117,8 @@ mod tests {
     fn names_and_extensions_are_unique() {
         for format in Format::ALL.iter().copied() {
             assert_eq!(Format::named(format.name()), Some(format));
-            for ending in format.about().extensions {
-                assert_eq!(Format::implied_by(Path::new(&format!("a.b.{ending}"))), Some(format), "{ending}");
+            for extension in format.about().extensions {
+                assert_eq!(Format::implied_by(Path::new(&format!("a.b.{extension}"))), Some(format), "{extension}");
             }
         }
         assert_eq!(Format::implied_by(Path::new("uff")), None);

@@ -40,8 +40,8 @@ pub enum Options {
 
 impl Options {
     /// Returns the default options of a kind.
-    pub fn of(takes: OptionKind) -> Self {
-        match takes {
+    pub fn of(kind: OptionKind) -> Self {
+        match kind {
             OptionKind::Nothing => Self::Nothing,
             OptionKind::Array => Self::Array(Array::default()),
             OptionKind::Radio => Self::Radio(Radio::default()),

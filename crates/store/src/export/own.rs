@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 pub(super) fn find_foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
     let root = Folder::open(folder)?;
     let node = folder.join("zarr.json");
-    let arrays = node.symlink_metadata().is_ok();
-    if arrays {
+    let is_zarr = node.symlink_metadata().is_ok();
+    if is_zarr {
         // The file is untrusted, so its size is limited.
         let objects = Objects::open(folder).and_then(|objects| objects.get("zarr.json", MAX_NODE_BYTES));
         if !objects.is_ok_and(|node| node.is_some_and(|node| zarr::is_own(&node))) {
             return Ok(Some(node));
         }
     }
-    let patterns = if arrays { zarr::path_patterns() } else { digital_rf::path_patterns() };
+    let patterns = if is_zarr { zarr::path_patterns() } else { digital_rf::path_patterns() };
     let is_own = |name: &str, is_folder: bool| match is_folder {
         true => patterns.iter().any(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))),
         false => patterns.iter().any(|known| known == name),
@@ -39,7 +39,7 @@ pub(super) fn find_foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
             return Ok(Some(folder.join(path)));
         }
         if metadata.is_dir() {
-            if !arrays && path.components().count() == 1 && marked(&path).is_none() {
+            if !is_zarr && path.components().count() == 1 && marked(&path).is_none() {
                 let channel = folder.join(path);
                 let properties = channel.join(digital_rf::PROPERTIES);
                 return Ok(Some(if properties.symlink_metadata().is_ok() { properties } else { channel }));

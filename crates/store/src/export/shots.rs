@@ -9,7 +9,7 @@ use shotline_compute::pack12;
 use shotline_wire::shot::{Geometry, Packing};
 use std::ops::{ControlFlow, Range};
 
-/// Progress callback, called with the shots done and the total. Returns whether to continue.
+/// Progress callback, called with the shots done and the total. Returns [`ControlFlow::Break`] to stop.
 pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 
 /// Table rows read at a time.
@@ -122,7 +122,7 @@ impl<'a> Shots<'a> {
         let Selection { from, shots, links } = self.selection;
         from.is_some() || shots.is_some() || !links.is_empty()
     }
-    /// Reports progress. Returns whether to continue.
+    /// Reports progress and returns the result of the callback.
     pub fn progress(&self, done: u64, total: u64) -> ControlFlow<()> {
         (self.progress)(done, total)
     }

@@ -40,8 +40,8 @@ pub(super) fn write(
     let data = channel_data(&file, shots, array, &frames).map_err(failed())?;
     let (channels, samples) = (usize::from(frames.geometry.channels()), frames.geometry.samples() as usize);
     let mut transposed = vec![0.0_f32; channels * samples];
-    for (place, link) in shots.links().to_vec().into_iter().enumerate() {
-        let elements = place * channels..(place + 1) * channels;
+    for (position, link) in shots.links().to_vec().into_iter().enumerate() {
+        let elements = position * channels..(position + 1) * channels;
         shots.each(link, |shot| {
             if shot.row.state == State::Lost {
                 return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn write(
             for at in shot.missing.iter().cloned().flatten() {
                 transposed[at % channels * samples + at / channels] = f32::NAN;
             }
-            let (frame, wave) = frames.place(shot.row.number);
+            let (frame, wave) = frames.locate(shot.row.number);
             ArrayView2::from_shape((channels, samples), &transposed)
                 .map_err(|error| hdf5::Error::from(error.to_string()))
                 .and_then(|view| data.write_slice(view, (frame, wave, elements.clone(), ..)))

@@ -53,11 +53,11 @@ pub(super) fn write(
     let file = File::create_excl(draft.path()).map_err(failed())?;
     let mut datasets = skeleton(&file, shots, array, &frames).map_err(failed())?;
     let channels = usize::from(frames.geometry.channels());
-    for (place, link) in shots.links().to_vec().into_iter().enumerate() {
-        let first = place * channels;
+    for (position, link) in shots.links().to_vec().into_iter().enumerate() {
+        let first = position * channels;
         shots.each(link, |shot| {
-            let (frame, wave) = frames.place(shot.row.number);
-            let at = (frame, wave, place);
+            let (frame, wave) = frames.locate(shot.row.number);
+            let at = (frame, wave, position);
             datasets.state(at, shot.row.state, shot.row.stamp_tai_ns).map_err(failed())?;
             if shot.row.state == State::Lost {
                 return Ok(());
@@ -170,34 +170,34 @@ fn chunk(shape: (usize, usize, usize)) -> (usize, usize, usize) {
 }
 
 fn probe(at: &Group, array: &Array, elements: usize) -> hdf5::Result<()> {
-    words(at, "name", "generic", "Probe model name/identifier.")?;
-    words(at, "type", "linear", "Probe geometry type (linear, phased, curved, ...).")?;
-    single(at, "probe_center_frequency", array.centre_hz, "Hz", "Probe nominal centre frequency.")?;
+    string_dataset(at, "name", "generic", "Probe model name/identifier.")?;
+    string_dataset(at, "type", "linear", "Probe geometry type (linear, phased, curved, ...).")?;
+    scalar_dataset(at, "probe_center_frequency", array.centre_hz, "Hz", "Probe nominal centre frequency.")?;
     let xyz: Vec<f32> = array.x_m(elements).into_iter().flat_map(|x| [x as f32, 0.0, 0.0]).collect();
     let about = "Element positions (x, y, z) per element, shape (n_el, 3).";
-    several(at, "probe_geometry", (elements, 3), &xyz, "m", about)?;
-    single(at, "element_width", array.width_m, "m", "Width of a single transducer element.")?;
-    single(at, "element_height", array.height_m, "m", "Height of a single transducer element.")
+    array_dataset(at, "probe_geometry", (elements, 3), &xyz, "m", about)?;
+    scalar_dataset(at, "element_width", array.width_m, "m", "Width of a single transducer element.")?;
+    scalar_dataset(at, "element_height", array.height_m, "m", "Height of a single transducer element.")
 }
 
 fn scan(at: &Group, array: &Array, frames: &Frames) -> hdf5::Result<()> {
     let (waves, elements) = (frames.waves, frames.elements);
-    single(at, "sampling_frequency", frames.rate.into(), "Hz", "Sampling frequency.")?;
-    single(at, "center_frequency", array.centre_hz, "Hz", "Center frequency of the transmit pulse.")?;
-    single(at, "demodulation_frequency", array.centre_hz, "Hz", "Demodulation frequency.")?;
-    single(at, "sound_speed", array.sound_speed_m_s, "m/s", "Speed of sound.")?;
+    scalar_dataset(at, "sampling_frequency", frames.rate.into(), "Hz", "Sampling frequency.")?;
+    scalar_dataset(at, "center_frequency", array.centre_hz, "Hz", "Center frequency of the transmit pulse.")?;
+    scalar_dataset(at, "demodulation_frequency", array.centre_hz, "Hz", "Demodulation frequency.")?;
+    scalar_dataset(at, "sound_speed", array.sound_speed_m_s, "m/s", "Speed of sound.")?;
     let every = |value: f32| vec![value; waves];
     let starts = every(array.initial_time_s as f32);
-    several(at, "initial_times", waves, &starts, "s", "A/D converter start times per transmit.")?;
+    array_dataset(at, "initial_times", waves, &starts, "s", "A/D converter start times per transmit.")?;
     let about = "Transmit focus distances; infinite: plane wave.";
-    several(at, "focus_distances", waves, &every(f32::INFINITY), "m", about)?;
+    array_dataset(at, "focus_distances", waves, &every(f32::INFINITY), "m", about)?;
     let angles: Vec<f32> = array.angles_rad.iter().map(|angle| *angle as f32).collect();
-    several(at, "polar_angles", waves, &angles, "rad", "Polar angles of transmit beams.")?;
-    several(at, "azimuth_angles", waves, &every(0.0), "rad", "Azimuthal angles of transmit beams.")?;
+    array_dataset(at, "polar_angles", waves, &angles, "rad", "Polar angles of transmit beams.")?;
+    array_dataset(at, "azimuth_angles", waves, &every(0.0), "rad", "Azimuthal angles of transmit beams.")?;
     let origins = vec![0.0; waves * 3];
-    several(at, "transmit_origins", (waves, 3), &origins, "m", "Transmit beam origins (x, y, z).")?;
+    array_dataset(at, "transmit_origins", (waves, 3), &origins, "m", "Transmit beam origins (x, y, z).")?;
     let ones = vec![1.0; waves * elements];
-    several(at, "tx_apodizations", (waves, elements), &ones, "–", "Transmit apodization per element.")?;
+    array_dataset(at, "tx_apodizations", (waves, elements), &ones, "–", "Transmit apodization per element.")?;
     let mut delays = Vec::with_capacity(waves * elements);
     for angle in &array.angles_rad {
         let path = |x: f64| x * angle.sin() / array.sound_speed_m_s;
@@ -205,7 +205,7 @@ fn scan(at: &Group, array: &Array, frames: &Frames) -> hdf5::Result<()> {
         let first = x.iter().map(|x| path(*x)).fold(f64::INFINITY, f64::min);
         delays.extend(x.iter().map(|x| (path(*x) - first) as f32));
     }
-    several(at, "t0_delays", (waves, elements), &delays, "s", "Transmit delays per element.")?;
+    array_dataset(at, "t0_delays", (waves, elements), &delays, "s", "Transmit delays per element.")?;
     // Only the mean of the timestamps, stored as fill value: custom/stamp_tai_ns has the individual times.
     match frames.span.rate_hz() {
         Some(hz) => {
@@ -223,13 +223,13 @@ fn scan(at: &Group, array: &Array, frames: &Frames) -> hdf5::Result<()> {
     }
 }
 
-fn single(at: &Group, name: &str, value: f64, unit: &str, about: &str) -> hdf5::Result<()> {
+fn scalar_dataset(at: &Group, name: &str, value: f64, unit: &str, about: &str) -> hdf5::Result<()> {
     let dataset = at.new_dataset::<f32>().create(name)?;
     dataset.write_scalar(&(value as f32))?;
     describe(&dataset, unit, about)
 }
 
-fn several<T: H5Type, S: Into<Extents>>(
+fn array_dataset<T: H5Type, S: Into<Extents>>(
     at: &Group,
     name: &str,
     shape: S,
@@ -242,9 +242,9 @@ fn several<T: H5Type, S: Into<Extents>>(
     describe(&dataset, unit, about)
 }
 
-fn words(at: &Group, name: &str, words: &str, about: &str) -> hdf5::Result<()> {
+fn string_dataset(at: &Group, name: &str, value: &str, about: &str) -> hdf5::Result<()> {
     let dataset = at.new_dataset::<VarLenUnicode>().create(name)?;
-    dataset.write_scalar(&VarLenUnicode::from_str(words).map_err(|error| hdf5::Error::from(error.to_string()))?)?;
+    dataset.write_scalar(&VarLenUnicode::from_str(value).map_err(|error| hdf5::Error::from(error.to_string()))?)?;
     describe(&dataset, "–", about)
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Option that only some formats use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum ImportOption {
     /// [`ImportOptions::samples`].
     Samples,
     /// [`ImportOptions::rate_hz`].
@@ -20,7 +20,7 @@ pub enum Takes {
     Pauses,
 }
 
-impl Takes {
+impl ImportOption {
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ pub struct About {
     /// For HDF5 formats: the expected contents of the file.
     pub hdf5: Option<&'static str>,
     /// Options that the format uses.
-    pub takes: &'static [Takes],
+    pub used_options: &'static [ImportOption],
     /// Feature of this crate that object stores require.
     pub feature: Option<&'static str>,
 }

@@ -1,6 +1,6 @@
 //! Digital RF: a channel of a folder, with the blocks listed in the indexes of its files.
 
-use super::about::{About, Candidate, Takes};
+use super::about::{About, Candidate, ImportOption};
 use super::blocks::{Block, Blocks, MAX_INDEX, count_shots, samples_per_shot, set_start};
 use super::bounds::{TAI_MINUS_UTC_S, bounded, time};
 use super::error::ImportError;
@@ -19,7 +19,7 @@ pub(super) const ABOUT: About = About {
     name: "digital-rf",
     source: "a folder of Digital RF",
     hdf5: None,
-    takes: &[Takes::Samples, Takes::Channel, Takes::Pauses],
+    used_options: &[ImportOption::Samples, ImportOption::Channel, ImportOption::Pauses],
     feature: None,
 };
 const FORMAT: &str = ABOUT.name;

@@ -3,7 +3,7 @@
 //! A format is a module with its description `ABOUT` and its functions `recognizes` and `open`, and a line in the table
 //! below.
 
-use super::about::{About, Candidate, Takes};
+use super::about::{About, Candidate, ImportOption};
 use super::error::ImportError;
 use super::options::ImportOptions;
 use super::source::Source;
@@ -86,8 +86,8 @@ impl Format {
 
     /// Refuses options that the format does not use.
     pub(super) fn check(self, from: &Path, options: &ImportOptions) -> Result<(), ImportError> {
-        let About { name, takes, .. } = self.about();
-        match Takes::given(options).find(|option| !takes.contains(option)) {
+        let About { name, used_options, .. } = self.about();
+        match ImportOption::given(options).find(|option| !used_options.contains(option)) {
             Some(option) => Err(ImportError::format(from, format!("{name} has no {}: leave it out", option.name()))),
             None => Ok(()),
         }
@@ -101,9 +101,9 @@ pub const HEADER: [&str; 4] = ["format", "source", "options", "feature"];
 /// stores.
 pub fn rows() -> Vec<[String; 4]> {
     let row = |format: &Format| {
-        let About { name, source, hdf5: _, takes, feature } = *format.about();
-        let takes: Vec<_> = takes.iter().map(|option| option.name()).collect();
-        [name.to_owned(), source.to_owned(), takes.join(" "), feature.unwrap_or_default().to_owned()]
+        let About { name, source, hdf5: _, used_options, feature } = *format.about();
+        let used_options: Vec<_> = used_options.iter().map(|option| option.name()).collect();
+        [name.to_owned(), source.to_owned(), used_options.join(" "), feature.unwrap_or_default().to_owned()]
     };
     Format::ALL.iter().map(row).collect()
 }

@@ -1,7 +1,7 @@
 //! Import of foreign formats as recordings. [`Format`] lists the formats.
 //!
-//! The result is a normal recording with a record after every shot; it can be replayed, verified and exported.
-//! [`import`] reads shot by shot, so its memory does not grow with the input.
+//! The result is a normal recording with an end-of-shot record after every shot; it can be replayed, verified and
+//! exported. [`import`] reads shot by shot, so its memory does not grow with the input.
 
 mod about;
 mod blocks;
@@ -20,7 +20,7 @@ mod write;
 mod zarr;
 mod zea;
 
-pub use about::{About, Takes};
+pub use about::{About, ImportOption};
 pub use error::ImportError;
 pub use format::{Format, HEADER, rows};
 pub use options::ImportOptions;

@@ -2,7 +2,7 @@
 //!
 //! In exports of this crate, the metadata contains the length and number of the shots and their missing samples.
 
-use super::about::{About, Candidate, Takes};
+use super::about::{About, Candidate, ImportOption};
 use super::blocks::{Block, Blocks, MAX_INDEX, count_shots, samples_per_shot, set_start};
 use super::bounds::{TAI_MINUS_UTC_S, optional, time};
 use super::error::ImportError;
@@ -29,7 +29,7 @@ pub(super) const ABOUT: About = About {
     name: "sigmf",
     source: "SigMF (.sigmf-meta)",
     hdf5: None,
-    takes: &[Takes::Samples, Takes::RateHz, Takes::Pauses],
+    used_options: &[ImportOption::Samples, ImportOption::RateHz, ImportOption::Pauses],
     feature: None,
 };
 const FORMAT: &str = ABOUT.name;
@@ -40,7 +40,7 @@ struct Kind {
     complex: bool,
     letter: char,
     width: usize,
-    big: bool,
+    big_endian: bool,
 }
 
 impl Kind {
@@ -51,7 +51,7 @@ impl Kind {
         let (form, letter, bits) = (letters.next()?, letters.next()?, letters.as_str().parse::<usize>().ok()?);
         let known = matches!((letter, bits), ('f', 32 | 64) | ('i' | 'u', 8 | 16 | 32));
         let fits = known && matches!(form, 'c' | 'r') && matches!(order, "le" | "be");
-        fits.then_some(Self { complex: form == 'c', letter, width: bits / 8, big: order == "be" })
+        fits.then_some(Self { complex: form == 'c', letter, width: bits / 8, big_endian: order == "be" })
     }
 
     fn numbers(self) -> NumberRange {
@@ -125,7 +125,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
         let mut values: Vec<f64> = bytes
             .chunks_exact_mut(kind.width)
             .map(|number| {
-                if kind.big {
+                if kind.big_endian {
                     number.reverse();
                 }
                 value(kind.letter, number)
@@ -233,8 +233,8 @@ mod tests {
     #[test]
     fn datatypes_are_read() {
         let of = |datatype| Kind::of(datatype);
-        assert_eq!(of("ci16_be"), Some(Kind { complex: true, letter: 'i', width: 2, big: true }));
-        assert_eq!(of("ru8"), Some(Kind { complex: false, letter: 'u', width: 1, big: false }));
+        assert_eq!(of("ci16_be"), Some(Kind { complex: true, letter: 'i', width: 2, big_endian: true }));
+        assert_eq!(of("ru8"), Some(Kind { complex: false, letter: 'u', width: 1, big_endian: false }));
         assert_eq!((of("ci12"), of("xf32"), of(""), of("cf32_me")), (None, None, None, None));
     }
 }

@@ -15,7 +15,7 @@ use ndarray::Array2;
 use std::path::Path;
 
 pub(super) const ABOUT: About =
-    About { name: "uff", source: "UFF (HDF5)", hdf5: Some("channel_data of UFF"), takes: &[], feature: None };
+    About { name: "uff", source: "UFF (HDF5)", hdf5: Some("channel_data of UFF"), used_options: &[], feature: None };
 const FORMAT: &str = ABOUT.name;
 
 /// Finds the channel data of a file: the root group, or a member of it.

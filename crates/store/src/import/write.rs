@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of events being written.
+/// Maximum number of events in flight.
 const IN_FLIGHT: u32 = 8;
+/// Timeout of a poll of the recorder.
 const WAIT: Option<Duration> = Some(Duration::from_millis(50));
 
 /// Report of an import.
@@ -50,7 +51,7 @@ pub struct ImportReport {
     pub notes: Vec<String>,
 }
 
-/// Progress callback, called with the shots done and the total. Returns whether to continue.
+/// Progress callback, called with the shots done and the total. Returns [`ControlFlow::Break`] to stop.
 pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 
 pub(super) fn write(

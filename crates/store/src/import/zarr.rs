@@ -17,8 +17,13 @@ use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS, PACKET_BYTES, Packing}
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-pub(super) const ABOUT: About =
-    About { name: "zarr", source: "a folder or object store of Zarr", hdf5: None, takes: &[], feature: Some("s3") };
+pub(super) const ABOUT: About = About {
+    name: "zarr",
+    source: "a folder or object store of Zarr",
+    hdf5: None,
+    used_options: &[],
+    feature: Some("s3"),
+};
 const FORMAT: &str = ABOUT.name;
 
 /// A Zarr group exported by this crate.
@@ -37,7 +42,7 @@ struct Link {
     samples: Samples,
     geometry: Geometry,
     /// Packets have the default sizes, so the presence maps remain valid.
-    default_cut: bool,
+    default_packets: bool,
     columns: Vec<Column>,
     presence: Column,
     /// Ranges of missing samples by row, for senders with other packet sizes.
@@ -155,7 +160,7 @@ impl Source for Zarr {
                 if number == NO_NUMBER && links.last().is_some_and(Option::is_none) {
                     continue;
                 }
-                let field = &link.columns[0].at;
+                let field = &link.columns[0].prefix;
                 if let Some(other) = known.filter(|other| *other != number) {
                     let found =
                         format!("{field}: expected {other} in row {row}, as another link has it, found {number}");
@@ -193,17 +198,17 @@ impl Link {
             u32::try_from(number("sample_rate_hz")).unwrap_or(0),
         )
         .map_err(|source| ImportError::Geometry { path: store.path.clone(), source })?;
-        let default_cut = attributes["trailer"] == "record"
+        let default_packets = attributes["trailer"] == "record"
             && attributes["packet_bytes"] == PACKET_BYTES
             && attributes["first_packet_bytes"] == PACKET_BYTES;
         let name = link["name"].as_str().unwrap_or_default().to_owned();
         let stream = link["stream"].as_u64().and_then(|stream| u32::try_from(stream).ok()).unwrap_or(0);
         let column = |name: &str| Column::open(store, &format!("{at}/{name}"));
-        let missing = if default_cut { Vec::new() } else { column("missing")?.read_all()? };
+        let missing = if default_packets { Vec::new() } else { column("missing")?.read_all()? };
         let mut this = Self {
             samples: Samples::open(store, &format!("{at}/rf"), &geometry)?,
             geometry,
-            default_cut,
+            default_packets,
             columns: COLUMNS.into_iter().map(column).collect::<Result<_, _>>()?,
             presence: column("presence")?,
             missing: missing.as_chunks::<3>().0.to_vec(),
@@ -237,7 +242,7 @@ impl Link {
             arrived_tai_ns,
             completed_tai_ns,
         };
-        Ok((number, Some(LinkShot { samples, stamp_tai_ns, table: self.default_cut.then_some(table) })))
+        Ok((number, Some(LinkShot { samples, stamp_tai_ns, table: self.default_packets.then_some(table) })))
     }
 }
 
@@ -261,7 +266,8 @@ impl Store {
 /// Sample array of a link.
 struct Samples {
     store: Rc<Store>,
-    at: String,
+    /// Key prefix of the array.
+    prefix: String,
     shape: Shape,
     chunk: [usize; 3],
     /// Chunks per shard in each dimension.
@@ -306,7 +312,7 @@ impl Samples {
         bounded(&store.path, &format!("{at}: shape"), &shots, Some(shots), 0..=MAX_SHOTS)?;
         Ok(Self {
             store: Rc::clone(store),
-            at: at.to_owned(),
+            prefix: at.to_owned(),
             shape: Shape { channels, samples, shots, rate_hz: 0, numbers },
             chunk: chunk.map(|n| n as usize),
             shard: [0, 1, 2].map(|d| (shard[d] / chunk[d]) as usize),
@@ -337,13 +343,13 @@ impl Samples {
             // Compressed data may be slightly longer than its contents.
             let chunks: usize = self.shard.iter().product();
             let max_bytes = 2 * (chunks * shots * samples * channels * self.width) as u64 + 64 * chunks as u64 + 64;
-            self.cached = Some((index, self.store.objects.get(&format!("{}/c/{index}/0/0", self.at), max_bytes)?));
+            self.cached = Some((index, self.store.objects.get(&format!("{}/c/{index}/0/0", self.prefix), max_bytes)?));
         }
         // The last chunk may extend beyond the array.
         let present = self.shape.shots.saturating_sub(group * shots as u64).min(shots as u64) as usize;
         let mut values = vec![0.0; present * all_samples * all_channels];
         let Some((_, Some(bytes))) = &self.cached else { return Ok(values) };
-        let wrong = || self.store.wrong(&format!("{}/c/{index}/0/0", self.at), "a shard with a good index");
+        let wrong = || self.store.wrong(&format!("{}/c/{index}/0/0", self.prefix), "a shard with a good index");
         let chunks = split(bytes, self.shard.iter().product()).ok_or_else(wrong)?;
         let first = (group % self.shard[0] as u64) as usize * self.shard[1] * self.shard[2];
         for (at, chunk) in chunks[first..first + self.shard[1] * self.shard[2]].iter().enumerate() {
@@ -366,7 +372,8 @@ impl Samples {
 /// Array of a table column, or of ranges.
 struct Column {
     store: Rc<Store>,
-    at: String,
+    /// Key prefix of the array.
+    prefix: String,
     rows: u64,
     width: usize,
     /// Rows are arrays rather than scalars.
@@ -393,7 +400,7 @@ impl Column {
         let store = Rc::clone(store);
         Ok(Self {
             store,
-            at: at.to_owned(),
+            prefix: at.to_owned(),
             rows,
             width: width as usize,
             nested: shape[1].is_u64(),
@@ -407,7 +414,7 @@ impl Column {
         let index = row / self.chunk;
         if self.cached.as_ref().is_none_or(|(cached, _)| *cached != index) {
             let tail = if self.nested { "/0" } else { "" };
-            let key = format!("{}/c/{index}{tail}", self.at);
+            let key = format!("{}/c/{index}{tail}", self.prefix);
             let max_bytes = self.chunk.saturating_mul((self.width * self.item) as u64);
             let bytes = self.store.objects.get(&key, max_bytes)?.ok_or_else(|| self.store.wrong(&key, "a chunk"))?;
             self.cached = Some((index, bytes));
@@ -415,7 +422,7 @@ impl Column {
         let bytes = self.width * self.item;
         let at = (row % self.chunk).saturating_mul(bytes as u64) as usize;
         let found = self.cached.as_ref().and_then(|(_, cached)| cached.get(at..)?.get(..bytes));
-        let found = found.ok_or_else(|| self.store.wrong(&self.at, "chunks as long as it says"))?;
+        let found = found.ok_or_else(|| self.store.wrong(&self.prefix, "chunks as long as it says"))?;
         Ok(found.chunks_exact(self.item).map(unsigned).collect())
     }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub(super) const ABOUT: About =
-    About { name: "zea", source: "zea (HDF5)", hdf5: Some("raw_data of zea"), takes: &[], feature: None };
+    About { name: "zea", source: "zea (HDF5)", hdf5: Some("raw_data of zea"), used_options: &[], feature: None };
 const FORMAT: &str = ABOUT.name;
 /// Paths of the data and the scan in files with tracks, and in files of older versions without.
 const PATHS: [(&str, &str); 2] = [("tracks/track_0/data/raw_data", "tracks/track_0/scan"), ("data/raw_data", "scan")];

@@ -3,14 +3,14 @@
 //! A description is part of the block's slot ([`shotline_wire::block`]), so this table has no data of its own: its
 //! chunks refer to those bytes. A compressed run has no such table, because its slots are not in the file uncompressed.
 
-use super::datasets::Marks;
+use super::datasets::HeaderOffsets;
 use crate::info::RunInfo;
 
 /// A table whose rows are inside the slots of a link's shots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockTable {
-    /// Offsets of the fields that are patched.
-    pub marks: Marks,
+    /// Offsets of the header fields that are patched.
+    pub header: HeaderOffsets,
     /// Index of the link.
     pub link: usize,
     /// Offset of the row in a slot.

@@ -17,7 +17,7 @@ const COMPRESSED: u32 = 0b10;
 /// Filter mask of an uncompressed slot: the first filter was skipped.
 const UNCOMPRESSED: u32 = 0b01;
 /// Number of entries per read.
-const BLOCK: u64 = 1024;
+const BLOCK_ENTRIES: u64 = 1024;
 
 /// Offset and length of a stored shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,9 +101,9 @@ pub(super) fn write(file: &Medium, layout: &Layout, first: u64, stored: &[Stored
         let mut entries = entries.peekable();
         while entries.peek().is_some() {
             // Entries are contiguous within a leaf.
-            let (at, most) = shape.entry_at(data.leaves, index);
+            let (at, leaf_entries) = shape.entry_at(data.leaves, index);
             out.clear();
-            entries.by_ref().take(most as usize).for_each(|entry| tree::push_entry(shape, &mut out, &entry));
+            entries.by_ref().take(leaf_entries as usize).for_each(|entry| tree::push_entry(shape, &mut out, &entry));
             file.write_all(at, &out)?;
             index += (out.len() / shape.entry_bytes()) as u64;
         }
@@ -111,7 +111,7 @@ pub(super) fn write(file: &Medium, layout: &Layout, first: u64, stored: &[Stored
     Ok(())
 }
 
-/// Resets the entry of a lost shot to the zeros.
+/// Resets the entry of a lost shot to the slot of zeros.
 pub(super) fn clear(file: &Medium, layout: &Layout, row: u64, link: usize) -> Result<(), Errno> {
     let (data, shape) = (layout.data_of(link), layout.data_shape());
     let (at, _) = shape.entry_at(data.leaves, data.index(row, link));
@@ -149,8 +149,8 @@ impl Iterator for Entries<'_> {
             return None;
         }
         if self.consumed == self.block.len() {
-            let (at, most) = shape.entry_at(self.data.leaves, self.next);
-            let entries = most.min(self.count - self.next).min(BLOCK) as usize;
+            let (at, leaf_entries) = shape.entry_at(self.data.leaves, self.next);
+            let entries = leaf_entries.min(self.count - self.next).min(BLOCK_ENTRIES) as usize;
             (self.block, self.consumed) = (vec![0; entries * shape.entry_bytes()], 0);
             if self.file.read_at(at, &mut self.block) < self.block.len() {
                 self.failed = Some(Errno::IO);

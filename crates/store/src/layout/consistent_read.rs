@@ -17,7 +17,7 @@ const MAX_ATTEMPTS: usize = 8;
 /// Reads the current roots of the indexes and the end of the file.
 fn pointers(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<(Vec<u64>, u64), StoreError> {
     let at = |at| bytes(file, at, 8).map(|bytes| u64_at(&bytes, 0));
-    let roots = layout.indexes().map(|marks| at(marks.tree_at)).collect::<Result<_, _>>();
+    let roots = layout.indexes().map(|header| at(header.tree_at)).collect::<Result<_, _>>();
     let both = roots.and_then(|roots| Ok((roots, at(layout.end_at)?)));
     both.map_err(|error| StoreError::format(path, error.to_string()))
 }
@@ -56,13 +56,13 @@ pub(crate) fn read_consistently<T>(
 ) -> Result<T, StoreError> {
     let mut attempts = 0;
     loop {
-        let now = Arc::clone(&layout.read().unwrap_or_else(PoisonError::into_inner));
-        let outcome = read(&now);
+        let current = Arc::clone(&layout.read().unwrap_or_else(PoisonError::into_inner));
+        let outcome = read(&current);
         attempts += 1;
-        if attempts == MAX_ATTEMPTS || is_current(file, &now, path)? {
+        if attempts == MAX_ATTEMPTS || is_current(file, &current, path)? {
             return outcome;
         }
-        let mut moved = Layout::clone(&now);
+        let mut moved = Layout::clone(&current);
         find(file, &mut moved, path)?;
         *layout.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(moved);
     }
@@ -80,10 +80,11 @@ mod tests {
     const ROWS: u64 = 300;
     const WRITTEN_ROWS: u64 = 7;
 
-    /// A file whose recorder ends before the n-th read.
+    /// A file whose recorder ends the run before the n-th read.
     struct Ending {
         opened: RefCell<Opened>,
         losses: usize,
+        /// Number of reads before the run ends.
         left: Cell<usize>,
     }
 
@@ -91,9 +92,9 @@ mod tests {
         fn end(&self) {
             let Opened { file, layout, .. } = &mut *self.opened.borrow_mut();
             let losses = vec![3; self.losses * LOSS_BYTES];
-            let books = vec![5; layout.counters.row_bytes as usize];
+            let counters = vec![5; layout.counters.row_bytes as usize];
             let data_end = layout.data_end(WRITTEN_ROWS);
-            let contents = Contents { rows: WRITTEN_ROWS, losses: &losses, books: &books, data_end };
+            let contents = Contents { rows: WRITTEN_ROWS, losses: &losses, counters: &counters, data_end };
             assert_eq!(finish(file, layout, contents), Ok(None));
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Offsets of the object header fields of a chunked dataset that are patched in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks {
+pub struct HeaderOffsets {
     /// Offset of the current first dimension, the commit marker.
     pub extent_at: u64,
     /// Offset of the address of the chunk index.
@@ -14,8 +14,8 @@ pub struct Marks {
 /// A sample dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// Offsets of the fields that are patched.
-    pub marks: Marks,
+    /// Offsets of the header fields that are patched.
+    pub header: HeaderOffsets,
     /// Links whose slots are the chunks of the dataset.
     pub links: Range<usize>,
     /// Offset of the first leaf of the chunk index.
@@ -32,8 +32,8 @@ impl Data {
 /// A table. Its chunks are contiguous, and therefore its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Offsets of the fields that are patched.
-    pub marks: Marks,
+    /// Offsets of the header fields that are patched.
+    pub header: HeaderOffsets,
     /// Bytes of a row.
     pub row_bytes: u32,
     /// Rows per chunk, a power of two.

@@ -2,7 +2,7 @@
 
 use super::block_tables::{self, BlockTable};
 use super::consistent_read;
-use super::datasets::{Data, Marks, Table};
+use super::datasets::{Data, HeaderOffsets, Table};
 use super::structure::Layout;
 use crate::StoreError;
 use crate::info::{RunInfo, read_number};
@@ -98,7 +98,7 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
         (run, recycled, data_start, formats, clocks, (data, tables))
     };
     let broken = |error: HeaderError| StoreError::format(path, error.to_string());
-    let (data, tables) = read_marks(file, &headers.0, &headers.1, &run, &formats, path)?;
+    let (data, tables) = read_headers(file, &headers.0, &headers.1, &run, &formats, path)?;
     let superblock = Superblock::read(file).map_err(broken)?;
     let mut layout = assemble(&run, superblock, data, tables, formats);
     layout.recycled = recycled;
@@ -109,7 +109,7 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
 }
 
 /// Parses the object headers of the sample datasets and tables, and checks their chunk shapes.
-pub(super) fn read_marks(
+pub(super) fn read_headers(
     file: &(impl ReadAt + ?Sized),
     data: &[u64],
     tables: &[u64],
@@ -120,29 +120,29 @@ pub(super) fn read_marks(
     let read = |address: &u64| DatasetHeader::read(file, *address).map_err(|e| StoreError::format(path, e.to_string()));
     let data: Vec<DatasetHeader> = data.iter().map(read).collect::<Result<_, _>>()?;
     let tables: Vec<DatasetHeader> = tables.iter().map(read).collect::<Result<_, _>>()?;
-    for (index, place) in data.iter().enumerate() {
+    for (index, header) in data.iter().enumerate() {
         let g = run.links[index].geometry;
         let element = if g.packing() == Packing::Uint8 { 1 } else { 2 };
         let expected = [1, g.samples(), u32::from(g.channels()), element];
-        if place.chunk != expected {
+        if header.chunk != expected {
             return Err(StoreError::format(
                 path,
-                format!("expected sample chunks of {expected:?}, found {:?}", place.chunk),
+                format!("expected sample chunks of {expected:?}, found {:?}", header.chunk),
             ));
         }
     }
-    for (index, place) in tables.iter().enumerate() {
+    for (index, header) in tables.iter().enumerate() {
         let expected = match index.checked_sub(run.links.len()) {
             None => formats[index].bytes(),
             Some(0) => LOSS_BYTES,
             Some(1) => COUNTER_BYTES,
             Some(_) => block::LEN,
         } as u32;
-        let whole = index < run.links.len() + 2 || place.chunk[0] == 1;
-        if place.chunk.len() != 2 || place.chunk[1] != expected || !place.chunk[0].is_power_of_two() || !whole {
+        let whole = index < run.links.len() + 2 || header.chunk[0] == 1;
+        if header.chunk.len() != 2 || header.chunk[1] != expected || !header.chunk[0].is_power_of_two() || !whole {
             return Err(StoreError::format(
                 path,
-                format!("expected table rows of {expected} bytes, found chunks of {:?}", place.chunk),
+                format!("expected table rows of {expected} bytes, found chunks of {:?}", header.chunk),
             ));
         }
     }
@@ -157,7 +157,7 @@ pub(super) fn assemble(
     tables: Vec<DatasetHeader>,
     formats: Vec<RowFormat>,
 ) -> Layout {
-    let marks = |place: &DatasetHeader| Marks { extent_at: place.extent_at, tree_at: place.tree_at };
+    let offsets = |header: &DatasetHeader| HeaderOffsets { extent_at: header.extent_at, tree_at: header.tree_at };
     let mut row_bytes = 0;
     let mut slots = Vec::new();
     for link in &run.links {
@@ -166,27 +166,27 @@ pub(super) fn assemble(
     }
     let links = run.links.len();
     let data = data.iter().enumerate();
-    let data = data.map(|(i, place)| Data {
-        marks: marks(place),
+    let data = data.map(|(i, header)| Data {
+        header: offsets(header),
         links: if run.joined() { 0..links } else { i..i + 1 },
         leaves: 0,
     });
     let described = block_tables::links(run).zip(tables.iter().skip(links + 2));
-    let described = described.map(|(link, place)| BlockTable {
-        marks: marks(place),
+    let described = described.map(|(link, header)| BlockTable {
+        header: offsets(header),
         link,
         at: run.links[link].geometry.trailer_offset(),
     });
     let mut tables: Vec<Table> = (tables.iter().take(links + 2))
-        .map(|place| Table {
-            marks: marks(place),
-            row_bytes: place.chunk[1],
-            chunk_rows: place.chunk[0],
+        .map(|header| Table {
+            header: offsets(header),
+            row_bytes: header.chunk[1],
+            chunk_rows: header.chunk[0],
             start: 0,
             capacity: 0,
         })
         .collect();
-    let (losses, books) = (tables[links], tables[links + 1]);
+    let (losses, counters) = (tables[links], tables[links + 1]);
     tables.truncate(links);
     Layout {
         rows: 0,
@@ -199,7 +199,7 @@ pub(super) fn assemble(
         shots: tables,
         formats,
         losses,
-        counters: books,
+        counters,
         clocks: Vec::new(),
         described: described.collect(),
         chunk_k: superblock.chunk_k,

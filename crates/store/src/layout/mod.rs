@@ -37,10 +37,10 @@ use crate::{StoreError, lock};
 pub use block_tables::BlockTable;
 pub use chunks::StoredChunk;
 pub(crate) use consistent_read::read_consistently;
-pub use datasets::{Data, Marks, Table};
+pub use datasets::{Data, HeaderOffsets, Table};
 pub use locate::locate;
 pub(crate) use locate::locate_in;
-use locate::{assemble, locate_locked, read_marks};
+use locate::{assemble, locate_locked, read_headers};
 pub use pending::{CreateOptions, check_target, folder};
 use pending::{PendingRecording, Size};
 pub(crate) use pending::{
@@ -55,8 +55,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use structure::MAX_BYTES;
 pub use structure::{ALIGN, Layout};
-use tail::Counts;
-pub(crate) use tail::{Contents, cut, finish};
+use tail::RowCounts;
+pub(crate) use tail::{Contents, finish, truncate};
 
 /// Unit that a drive writes atomically, in bytes.
 const SECTOR: u64 = 512;
@@ -120,13 +120,13 @@ fn lay_out(pending: &mut PendingRecording, path: &Path, run: &RunInfo, rows: u64
     // Flat trees: three levels for 16 million chunks, with nodes of 12 kB.
     let chunk_k = rows.saturating_mul(run.links.len() as u64).div_ceil(2).clamp(32, 128) as u16;
     let recycled = pending.recycled();
-    let made = |padding, data_start| {
+    let create_image = |padding, data_start| {
         let shape = skeleton::Shape { tables: &shapes, chunk_k, recycled, data_start, padding };
         let (image, headers) = skeleton::create(run, &shape).map_err(StoreError::hdf5("lay out", path))?;
-        let (data, tables) = read_marks(&image[..], &headers.data, &headers.tables, run, &formats, path)?;
+        let (data, tables) = read_headers(&image[..], &headers.data, &headers.tables, run, &formats, path)?;
         Ok(Image { bytes: image, data, tables, clocks: headers.clocks })
     };
-    let Image { bytes: image, data, tables, clocks } = without_torn_fields(made)?;
+    let Image { bytes: image, data, tables, clocks } = without_torn_fields(create_image)?;
     let superblock = Superblock::read(&image[..]).map_err(|e| StoreError::format(path, e.to_string()))?;
     let mut layout = assemble(run, superblock, data, tables, formats);
     if rows.checked_mul(layout.row_bytes).is_none_or(|bytes| bytes > MAX_BYTES) {
@@ -140,9 +140,9 @@ fn lay_out(pending: &mut PendingRecording, path: &Path, run: &RunInfo, rows: u64
     layout.clocks = clocks;
     layout.data_start = data_start(&image);
     let losses = (rows * run.links.len() as u64).clamp(LOSS_ROWS.0, LOSS_ROWS.1);
-    let counts = Counts { rows, losses, books: COUNTER_ROWS };
+    let counts = RowCounts { rows, losses, counters: COUNTER_ROWS };
     let tail_start = layout.data_end(rows);
-    let end = tail::place(&mut layout, tail_start, counts);
+    let end = tail::assign_offsets(&mut layout, tail_start, counts);
 
     let mut warnings = Vec::new();
     let size = Size { rows, head: layout.data_start, tail: end - tail_start, end };
@@ -160,7 +160,7 @@ fn lay_out(pending: &mut PendingRecording, path: &Path, run: &RunInfo, rows: u64
         .map_err(StoreError::io("write the chunk indexes of", path))?;
     let written = file
         .write_all(0, &image)
-        .and_then(|()| tail::point(file, &layout))
+        .and_then(|()| tail::write_roots(file, &layout))
         .and_then(|()| file.write_all(layout.end_at, &layout.end.to_le_bytes()));
     written.map_err(StoreError::io("write the metadata of", path))?;
     Ok(Opened { file: medium, path: pending.path(path), layout, warnings })
@@ -176,15 +176,16 @@ struct Image {
 
 /// Creates an image in which every field that is patched later lies within one sector, so that a power cut cannot tear
 /// it. libhdf5 puts the address of a chunk index at an odd offset; padding among the attributes moves it.
-fn without_torn_fields(made: impl Fn(usize, u64) -> Result<Image, StoreError>) -> Result<Image, StoreError> {
+fn without_torn_fields(create_image: impl Fn(usize, u64) -> Result<Image, StoreError>) -> Result<Image, StoreError> {
     let tears = |at: u64| at % SECTOR > SECTOR - 8;
     let mut padding = 0;
     loop {
-        let image = made(padding, 0)?;
-        let torn = image.data.iter().chain(&image.tables).any(|place| tears(place.extent_at) || tears(place.tree_at));
+        let image = create_image(padding, 0)?;
+        let torn =
+            image.data.iter().chain(&image.tables).any(|header| tears(header.extent_at) || tears(header.tree_at));
         if !torn || padding == MAX_PADDING_WORDS {
             // Create it again with `data_start`, which depends on the length of the image.
-            return made(padding, data_start(&image.bytes));
+            return create_image(padding, data_start(&image.bytes));
         }
         padding += 1;
     }
@@ -254,7 +255,7 @@ pub(crate) fn write_chunk_entries(
     chunks::write(file, layout, first, stored)
 }
 
-/// Resets the index entry of a lost shot of a compressed run to the zeros.
+/// Resets the index entry of a lost shot of a compressed run to the slot of zeros.
 pub(crate) fn clear_chunk(file: &Medium, layout: &Layout, row: u64, link: usize) -> Result<(), Errno> {
     chunks::clear(file, layout, row, link)
 }
@@ -269,8 +270,8 @@ pub(crate) fn end_of_chunks(file: &Medium, layout: &Layout, rows: u64, path: &Pa
 }
 
 /// Reads the current first dimension of a dataset from the file.
-pub fn visible(file: &(impl ReadAt + ?Sized), marks: Marks, path: &Path) -> Result<u64, StoreError> {
-    let bytes = header::bytes(file, marks.extent_at, 8).map_err(|e| StoreError::format(path, e.to_string()))?;
+pub fn visible(file: &(impl ReadAt + ?Sized), header: HeaderOffsets, path: &Path) -> Result<u64, StoreError> {
+    let bytes = header::bytes(file, header.extent_at, 8).map_err(|e| StoreError::format(path, e.to_string()))?;
     Ok(header::u64_at(&bytes, 0))
 }
 
@@ -295,7 +296,7 @@ impl Opened {
 pub fn visible_rows(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<u64, StoreError> {
     let mut rows = layout.rows;
     for data in &layout.data {
-        rows = rows.min(visible(file, data.marks, path)?);
+        rows = rows.min(visible(file, data.header, path)?);
     }
     Ok(rows)
 }
@@ -324,6 +325,6 @@ pub fn table_rows(
 
 /// Returns the visible rows of a table, as bytes.
 pub fn table_bytes(file: &(impl ReadAt + ?Sized), table: Table, path: &Path) -> Result<Vec<u8>, StoreError> {
-    let rows = visible(file, table.marks, path)?;
+    let rows = visible(file, table.header, path)?;
     table_rows(file, table, 0..rows, path)
 }

@@ -25,7 +25,8 @@ pub struct CreateOptions<'a> {
     pub overwrite: bool,
     /// With `overwrite`: discard the old file at once and reuse its blocks for the new one.
     pub recycle: bool,
-    /// Use the file that `reserve_for_reuse` has put there, with its blocks, unless it is still being read.
+    /// Use the file that `reserve_for_reuse` has renamed to the hidden name, with its blocks, unless a reader has it
+    /// open.
     pub reuse_reserved: bool,
     /// Serial number of the raw device whose contents may be discarded ([`crate::nvme`]).
     pub serial: Option<&'a str>,
@@ -57,8 +58,8 @@ impl PendingRecording {
         match Target::of(path) {
             Some(target) => {
                 let CreateOptions { overwrite, recycle, serial, .. } = options;
-                let claim = nvme::ReplacePolicy { overwrite, recycle, serial };
-                nvme::PendingRun::begin(target, claim).map(|pending| Self::Extent(Box::new(pending)))
+                let policy = nvme::ReplacePolicy { overwrite, recycle, serial };
+                nvme::PendingRun::begin(target, policy).map(|pending| Self::Extent(Box::new(pending)))
             }
             None => HiddenFile::begin(path, options).map(Self::File),
         }
@@ -121,9 +122,9 @@ impl HiddenFile {
     fn begin(path: &Path, options: CreateOptions<'_>) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Create { path: path.to_owned(), source };
         let hidden = hidden(path);
-        let reuse_reserved = if options.reuse_reserved { Self::inherit(path, &hidden)? } else { None };
+        let reserved = if options.reuse_reserved { Self::open_reserved(path, &hidden)? } else { None };
         check_target(path, options.overwrite)?;
-        if let Some(pending) = reuse_reserved {
+        if let Some(pending) = reserved {
             return Ok(pending);
         }
         // Remains of a program that was killed during allocation; a running one would hold a lock.
@@ -151,9 +152,9 @@ impl HiddenFile {
         Ok(pending)
     }
 
-    /// Opens the file that [`reserve_for_reuse`] has put there. `None` if it must not be overwritten, because a reader
-    /// has it open or it has a second hard link.
-    fn inherit(path: &Path, hidden: &Path) -> Result<Option<Self>, StoreError> {
+    /// Opens the file that [`reserve_for_reuse`] has renamed to the hidden name. `None` if it must not be overwritten,
+    /// because a reader has it open or it has a second hard link.
+    fn open_reserved(path: &Path, hidden: &Path) -> Result<Option<Self>, StoreError> {
         // `open_own` does not follow a symbolic link in its place.
         let file = open_own(hidden, OFlags::RDWR).ok().flatten();
         let Some(file) = file.filter(|file| has_one_name(file) && is_alone(file)) else {

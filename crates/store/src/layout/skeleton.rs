@@ -67,7 +67,7 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
     let links = run.links.len();
     let joined = run.joined();
     if joined {
-        let rf = real(&file, "rf", run.links[0].geometry, links, run.codec)?;
+        let rf = sample_dataset(&file, "rf", run.links[0].geometry, links, run.codec)?;
         describe(&rf, &run.links[0].geometry)?;
         text(&rf, "channel_order", &channel_order(run))?;
         headers.data.push(header_address(&rf)?);
@@ -79,13 +79,13 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
         // A soft link, so that a walk over the file's objects visits each once.
         entry.link_soft(&format!("/link{index}"), &format!("link{index}"))?;
         if !joined {
-            let rf = real(&group, "rf", link.geometry, 1, run.codec)?;
+            let rf = sample_dataset(&group, "rf", link.geometry, 1, run.codec)?;
             describe(&rf, &link.geometry)?;
             headers.data.push(header_address(&rf)?);
         } else if links == 1 {
             file.link_hard("/rf", "/link0/rf")?;
         } else {
-            describe(&view(&group, link, index, links)?, &link.geometry)?;
+            describe(&sample_view(&group, link, index, links)?, &link.geometry)?;
         }
         let format = RowFormat::new(link.geometry.packets(), &run.run_id);
         let shots = table(&group, "shots", &format.descriptor(), &tables[index])?;
@@ -103,14 +103,14 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
         "runs of shots that are in no row, or in a row as lost, and why: stream, cause, first number, count of consecutive numbers",
     )?;
     headers.tables.push(header_address(&losses)?);
-    let books = table(&file, "books", &rows::counter_descriptor(), &tables[links + 1])?;
+    let counters = table(&file, "books", &rows::counter_descriptor(), &tables[links + 1])?;
     text(
-        &books,
+        &counters,
         "description",
         "counts of the run by stream, written when it ends: packets_in = packets_placed + packets_CAUSE (but wire_gap and overrun, which never arrived); shots_seen = shots_complete + shots_partial + shots_CAUSE",
     )?;
-    text(&books, "whole_run", "stream 4294967295 stands for the whole run")?;
-    headers.tables.push(header_address(&books)?);
+    text(&counters, "whole_run", "stream 4294967295 stands for the whole run")?;
+    headers.tables.push(header_address(&counters)?);
     for link in block_tables::links(run) {
         let shape = TableShape { row_bytes: block::LEN as u32, chunk_rows: 1 };
         let blocks = table(&file, &format!("link{link}/blocks"), &blocks::descriptor(), &shape)?;
@@ -182,7 +182,13 @@ pub(crate) fn channel_order(run: &RunInfo) -> String {
 /// format and does not change 16-bit integers and bytes. A filtered chunk may be longer than its samples need, so the
 /// padding and the end-of-shot record stay in the chunk and readers skip them. In a compressed run the filter mask of
 /// each chunk says which filter applies: bitshuffle or n-bit.
-fn real(at: &Group, name: &str, geometry: Geometry, links: usize, codec: Option<Codec>) -> hdf5::Result<Dataset> {
+fn sample_dataset(
+    at: &Group,
+    name: &str,
+    geometry: Geometry,
+    links: usize,
+    codec: Option<Codec>,
+) -> hdf5::Result<Dataset> {
     let (samples, channels) = (geometry.samples() as usize, usize::from(geometry.channels()));
     let (datatype, extents) = (sample_type(geometry.packing())?, extents(samples, links * channels));
     if let Some(codec) = codec {
@@ -195,15 +201,15 @@ fn real(at: &Group, name: &str, geometry: Geometry, links: usize, codec: Option<
 
 /// Creates a virtual dataset of one link's channels of `/rf`. It has a single source, so its extent follows that of
 /// `/rf`.
-fn view(group: &Group, link: &LinkInfo, index: usize, links: usize) -> hdf5::Result<Dataset> {
+fn sample_view(group: &Group, link: &LinkInfo, index: usize, links: usize) -> hdf5::Result<Dataset> {
     let (samples, channels) = (link.geometry.samples() as usize, usize::from(link.geometry.channels()));
     let source = Mapping {
         file: c".",
         dataset: c"/rf",
         extents: &extents(samples, links * channels),
-        from: &[0, 0, (index * channels) as u64],
-        at: 0,
-        every: 1,
+        source_start: &[0, 0, (index * channels) as u64],
+        row: 0,
+        stride: 1,
         rows: None,
     };
     create_virtual(group, c"rf", &sample_type(link.geometry.packing())?, &extents(samples, channels), &[source])
@@ -266,9 +272,9 @@ mod tests {
             run.config = "x".repeat(8 * words);
             let options = CreateOptions { rows: 1, overwrite: true, ..CreateOptions::default() };
             let layout = create(&folder.path().join("a.h5"), &run, options).unwrap().layout.clone();
-            let tables = layout.shots.iter().chain([&layout.losses, &layout.counters]).map(|table| table.marks);
-            for marks in tables.chain(layout.data.iter().map(|data| data.marks)) {
-                assert!(marks.extent_at % 512 <= 504 && marks.tree_at % 512 <= 504, "{words} words: {marks:?}");
+            let tables = layout.shots.iter().chain([&layout.losses, &layout.counters]).map(|table| table.header);
+            for header in tables.chain(layout.data.iter().map(|data| data.header)) {
+                assert!(header.extent_at % 512 <= 504 && header.tree_at % 512 <= 504, "{words} words: {header:?}");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Offsets of everything in a recording.
 
 use super::block_tables::BlockTable;
-use super::datasets::{Data, Marks, Table};
+use super::datasets::{Data, HeaderOffsets, Table};
 use crate::codec::Codec;
 use crate::metadata::tree::Shape;
 use crate::rows::RowFormat;
@@ -74,15 +74,15 @@ impl Layout {
     pub(super) fn data_of(&self, link: usize) -> &Data {
         self.data.iter().find(|data| data.links.contains(&link)).expect("every link has a dataset")
     }
-    /// Returns the marks of the tables that have one row per shot.
-    pub(crate) fn row_marks(&self) -> impl Iterator<Item = Marks> + '_ {
-        self.shots.iter().map(|table| table.marks).chain(self.described.iter().map(|table| table.marks))
+    /// Returns the header offsets of the tables that have one row per shot.
+    pub(crate) fn row_headers(&self) -> impl Iterator<Item = HeaderOffsets> + '_ {
+        self.shots.iter().map(|table| table.header).chain(self.described.iter().map(|table| table.header))
     }
-    /// Returns the marks of every index, in the order of `roots`.
-    pub(super) fn indexes(&self) -> impl Iterator<Item = Marks> + '_ {
-        let tables = self.shots.iter().chain([&self.losses, &self.counters]).map(|table| table.marks);
-        let described = self.described.iter().map(|table| table.marks);
-        self.data.iter().map(|data| data.marks).chain(described).chain(tables)
+    /// Returns the header offsets of every index, in the order of `roots`.
+    pub(super) fn indexes(&self) -> impl Iterator<Item = HeaderOffsets> + '_ {
+        let tables = self.shots.iter().chain([&self.losses, &self.counters]).map(|table| table.header);
+        let described = self.described.iter().map(|table| table.header);
+        self.data.iter().map(|data| data.header).chain(described).chain(tables)
     }
     pub(super) fn data_shape(&self) -> Shape {
         Shape { rank: 3, k: self.chunk_k }

@@ -11,21 +11,24 @@ use crate::positioned::ReadAt;
 use rustix::io::Errno;
 use shotline_wire::block;
 
-const BLOCK: usize = 1 << 20;
+/// Bytes per write when copying or zeroing.
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// Number of rows that a tail must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct RowCounts {
     /// Rows of shots.
     pub rows: u64,
     /// Rows of `/losses`.
     pub losses: u64,
     /// Rows of `/books`.
-    pub books: u64,
+    pub counters: u64,
 }
 
-const TABLE: usize = 1;
-const DATA: usize = 3;
+/// Number of dimensions of a table.
+const TABLE_RANK: usize = 1;
+/// Number of dimensions of a sample dataset.
+const DATA_RANK: usize = 3;
 
 fn shape(layout: &Layout, rank: usize) -> Shape {
     Shape { rank, k: layout.chunk_k }
@@ -35,25 +38,25 @@ fn tables(layout: &mut Layout) -> impl Iterator<Item = &mut Table> {
     layout.shots.iter_mut().chain([&mut layout.losses, &mut layout.counters])
 }
 
-fn capacity(layout: &Layout, index: usize, counts: Counts) -> u64 {
+fn capacity(layout: &Layout, index: usize, counts: RowCounts) -> u64 {
     match index.checked_sub(layout.shots.len()) {
         None => counts.rows,
         Some(0) => counts.losses,
-        Some(_) => counts.books,
+        Some(_) => counts.counters,
     }
 }
 
 /// Assigns the offset of every table in a tail at `start` and returns the end of the tail. The indexes come first.
-pub(super) fn place(layout: &mut Layout, start: u64, counts: Counts) -> u64 {
-    let (mut at, shape_of_data) = (start, layout.data_shape());
+pub(super) fn assign_offsets(layout: &mut Layout, start: u64, counts: RowCounts) -> u64 {
+    let (mut at, data_shape) = (start, layout.data_shape());
     for data in &mut layout.data {
         data.leaves = at;
-        at += shape_of_data.tree_bytes(counts.rows * data.links.len() as u64);
+        at += data_shape.tree_bytes(counts.rows * data.links.len() as u64);
     }
     at += layout.described.len() as u64 * layout.described_shape().tree_bytes(counts.rows);
     for index in 0..layout.shots.len() + 2 {
         let capacity = capacity(layout, index, counts);
-        let shape = shape(layout, TABLE);
+        let shape = shape(layout, TABLE_RANK);
         let table = tables(layout).nth(index).expect("an index below the number of tables");
         let chunks = capacity.div_ceil(u64::from(table.chunk_rows));
         at += shape.tree_bytes(chunks);
@@ -65,9 +68,9 @@ pub(super) fn place(layout: &mut Layout, start: u64, counts: Counts) -> u64 {
     layout.end
 }
 
-/// Writes the indexes of a tail that was placed at `start`; returns their roots, in the order of [`place`]. The rows of
-/// the tables are not written. The entries of a compressed run are copied from the existing tail `from`; without one
-/// they refer to the zeros.
+/// Writes the indexes of a tail whose offsets were assigned from `start` on; returns their roots, in the order of
+/// [`assign_offsets`]. The rows of the tables are not written. The entries of a compressed run are copied from the
+/// existing tail `from`; without one they refer to the slot of zeros.
 pub(super) fn write(
     file: &Medium,
     layout: &Layout,
@@ -76,7 +79,7 @@ pub(super) fn write(
     rows: u64,
 ) -> Result<Vec<u64>, Errno> {
     let mut roots = Vec::new();
-    let mut out = Sequential { file, start, pending: Vec::with_capacity(2 * BLOCK) };
+    let mut out = Sequential { file, start, pending: Vec::with_capacity(2 * BLOCK_BYTES) };
     for (index, data) in layout.data.iter().enumerate() {
         let (shape, at, count) = (layout.data_shape(), out.at(), rows * data.links.len() as u64);
         if let (Some(from), Some(_)) = (from, layout.codec) {
@@ -107,7 +110,7 @@ pub(super) fn write(
             filter_mask: 0,
         });
         let at = out.at();
-        roots.push(tree::write(shape(layout, TABLE), at, chunks, entries, |node| out.push(node))?);
+        roots.push(tree::write(shape(layout, TABLE_RANK), at, chunks, entries, |node| out.push(node))?);
         out.flush()?;
         out.start = table.start + chunks * table.chunk_bytes();
     }
@@ -116,7 +119,7 @@ pub(super) fn write(
 
 /// Zeroes the rows of every table, so that reused blocks keep no rows of the previous file.
 pub(super) fn clear_tables(file: &Medium, layout: &Layout) -> Result<(), Errno> {
-    let zeros = vec![0; BLOCK];
+    let zeros = vec![0; BLOCK_BYTES];
     layout.shots.iter().chain([&layout.losses, &layout.counters]).try_for_each(|table| clear(file, table, 0, &zeros))
 }
 
@@ -132,9 +135,9 @@ fn clear(file: &Medium, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Er
 }
 
 /// Writes the root addresses of the indexes into the object headers.
-pub(super) fn point(file: &Medium, layout: &Layout) -> Result<(), Errno> {
-    for (marks, root) in layout.indexes().zip(&layout.roots) {
-        file.write_all(marks.tree_at, &root.to_le_bytes())?;
+pub(super) fn write_roots(file: &Medium, layout: &Layout) -> Result<(), Errno> {
+    for (header, root) in layout.indexes().zip(&layout.roots) {
+        file.write_all(header.tree_at, &root.to_le_bytes())?;
     }
     Ok(())
 }
@@ -147,7 +150,7 @@ pub(crate) struct Contents<'a> {
     /// Encoded rows of `/losses`.
     pub losses: &'a [u8],
     /// Encoded rows of `/books`.
-    pub books: &'a [u8],
+    pub counters: &'a [u8],
     /// End of the data: after the last slot, or the last chunk of a compressed run.
     pub data_end: u64,
 }
@@ -158,52 +161,60 @@ pub(crate) struct Contents<'a> {
 /// If the file cannot be truncated (a full disk on a copy-on-write file system), losses and counters are written
 /// nevertheless, and the error is returned as `Ok(Some(_))`.
 pub(crate) fn finish(file: &Medium, layout: &mut Layout, contents: Contents<'_>) -> Result<Option<Errno>, Errno> {
-    let counts = Counts {
+    let counts = RowCounts {
         rows: contents.rows,
         losses: contents.losses.len() as u64 / u64::from(layout.losses.row_bytes),
-        books: contents.books.len() as u64 / u64::from(layout.counters.row_bytes),
+        counters: contents.counters.len() as u64 / u64::from(layout.counters.row_bytes),
     };
-    let fits = |layout: &Layout| counts.losses <= layout.losses.capacity && counts.books <= layout.counters.capacity;
+    let fits = |layout: &Layout| counts.losses <= layout.losses.capacity && counts.counters <= layout.counters.capacity;
     if contents.data_end == layout.tail_start() && fits(layout) {
-        enter(file, layout, contents, counts)?;
-        return Ok(cut(file, layout).err());
+        write_in_place(file, layout, contents, counts)?;
+        return Ok(truncate(file, layout).err());
     }
     // The markers are updated after the tail is moved, so a power cut may leave the old ones: the new tail must have
     // space for the rows that they show.
-    let most = |table: &Table, count: u64| Ok(count.max(shown(file, table)?.min(table.capacity)));
-    let capacity =
-        Counts { losses: most(&layout.losses, counts.losses)?, books: most(&layout.counters, counts.books)?, ..counts };
-    match release_unused(file, layout, contents, capacity).and_then(|()| mark_and_cut(file, layout, counts)) {
+    let needed = |table: &Table, count: u64| Ok(count.max(visible(file, table)?.min(table.capacity)));
+    let capacity = RowCounts {
+        losses: needed(&layout.losses, counts.losses)?,
+        counters: needed(&layout.counters, counts.counters)?,
+        ..counts
+    };
+    match release_unused(file, layout, contents, capacity).and_then(|()| mark_and_truncate(file, layout, counts)) {
         Ok(()) => Ok(None),
-        Err(errno) if fits(layout) => enter(file, layout, contents, counts).map(|()| Some(errno)),
+        Err(errno) if fits(layout) => write_in_place(file, layout, contents, counts).map(|()| Some(errno)),
         Err(errno) => Err(errno),
     }
 }
 
 /// Returns the number of visible rows of a table.
-fn shown(file: &Medium, table: &Table) -> Result<u64, Errno> {
-    bytes(file, table.marks.extent_at, 8).map(|extent| u64_at(&extent, 0)).map_err(|_| Errno::IO)
+fn visible(file: &Medium, table: &Table) -> Result<u64, Errno> {
+    bytes(file, table.header.extent_at, 8).map(|extent| u64_at(&extent, 0)).map_err(|_| Errno::IO)
 }
 
-fn release_unused(file: &Medium, layout: &mut Layout, contents: Contents<'_>, capacity: Counts) -> Result<(), Errno> {
+fn release_unused(
+    file: &Medium,
+    layout: &mut Layout,
+    contents: Contents<'_>,
+    capacity: RowCounts,
+) -> Result<(), Errno> {
     let old_start = layout.tail_start();
     let new_start = contents.data_end;
-    if place(&mut layout.clone(), new_start, capacity) > old_start {
+    if assign_offsets(&mut layout.clone(), new_start, capacity) > old_start {
         // The new tail would overlap the old one, so the old one is first moved out of the way.
         move_tail(file, layout, layout.end, contents, capacity)?;
     }
     move_tail(file, layout, new_start, contents, capacity)
 }
 
-fn mark_and_cut(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
+fn mark_and_truncate(file: &Medium, layout: &Layout, counts: RowCounts) -> Result<(), Errno> {
     mark(file, layout, counts)?;
     file.sync_data()?;
-    cut(file, layout)
+    truncate(file, layout)
 }
 
 /// Truncates a file to its end; nothing refers to the bytes after it.
-pub(crate) fn cut(file: &Medium, layout: &Layout) -> Result<(), Errno> {
-    file.cut(layout.end)
+pub(crate) fn truncate(file: &Medium, layout: &Layout) -> Result<(), Errno> {
+    file.truncate(layout.end)
 }
 
 /// Writes a tail at `start` and points the datasets to it. The writes are ordered by flushes, so that after a power cut
@@ -213,13 +224,13 @@ fn move_tail(
     layout: &mut Layout,
     start: u64,
     contents: Contents<'_>,
-    capacity: Counts,
+    capacity: RowCounts,
 ) -> Result<(), Errno> {
     let mut moved = layout.clone();
-    place(&mut moved, start, capacity);
+    assign_offsets(&mut moved, start, capacity);
     file.grow(moved.end)?;
     moved.roots = write(file, &moved, Some(layout), start, capacity.rows)?;
-    let zeros = vec![0; BLOCK];
+    let zeros = vec![0; BLOCK_BYTES];
     for (from, to) in layout.shots.iter().zip(&moved.shots) {
         copy(file, from.start, to.start, capacity.rows * u64::from(from.row_bytes))?;
         // This range held slots of the file, and may hold tables of an earlier part.
@@ -228,13 +239,13 @@ fn move_tail(
     clear(file, &moved.losses, 0, &zeros)?;
     clear(file, &moved.counters, 0, &zeros)?;
     file.write_all(moved.losses.start, contents.losses)?;
-    file.write_all(moved.counters.start, contents.books)?;
+    file.write_all(moved.counters.start, contents.counters)?;
     file.sync_data()?;
     if moved.end > layout.end {
         file.write_all(moved.end_at, &moved.end.to_le_bytes())?;
         file.sync_data()?;
     }
-    point(file, &moved)?;
+    write_roots(file, &moved)?;
     file.sync_data()?;
     if moved.end < layout.end {
         file.write_all(moved.end_at, &moved.end.to_le_bytes())?;
@@ -246,20 +257,20 @@ fn move_tail(
 }
 
 /// Writes losses and counters, then the markers of every table.
-fn enter(file: &Medium, layout: &Layout, contents: Contents<'_>, counts: Counts) -> Result<(), Errno> {
+fn write_in_place(file: &Medium, layout: &Layout, contents: Contents<'_>, counts: RowCounts) -> Result<(), Errno> {
     file.write_all(layout.losses.start, contents.losses)?;
-    file.write_all(layout.counters.start, contents.books)?;
+    file.write_all(layout.counters.start, contents.counters)?;
     file.sync_data()?;
     mark(file, layout, counts)
 }
 
 /// Writes the markers (current first dimension) of every table.
-fn mark(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
-    for marks in layout.row_marks() {
-        file.write_all(marks.extent_at, &counts.rows.to_le_bytes())?;
+fn mark(file: &Medium, layout: &Layout, counts: RowCounts) -> Result<(), Errno> {
+    for header in layout.row_headers() {
+        file.write_all(header.extent_at, &counts.rows.to_le_bytes())?;
     }
-    file.write_all(layout.losses.marks.extent_at, &counts.losses.to_le_bytes())?;
-    file.write_all(layout.counters.marks.extent_at, &counts.books.to_le_bytes())
+    file.write_all(layout.losses.header.extent_at, &counts.losses.to_le_bytes())?;
+    file.write_all(layout.counters.header.extent_at, &counts.counters.to_le_bytes())
 }
 
 /// Finds row counts and offsets from the first and last chunk of each index, which must be where a layout puts them.
@@ -271,7 +282,7 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result
     let (described_roots, table_roots) = rest.split_at(layout.described.len());
     for (index, root) in data_roots.iter().enumerate() {
         let data = layout.data[index].clone();
-        let ends = tree::ends(file, shape(layout, DATA), *root)?;
+        let ends = tree::ends(file, shape(layout, DATA_RANK), *root)?;
         let Some([(leaves, first), (last_leaf, last)]) = ends else {
             continue;
         };
@@ -291,7 +302,7 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result
     }
     for (index, root) in table_roots.iter().enumerate() {
         let table = *tables(layout).nth(index).expect("an index below the number of tables");
-        let ends = tree::ends(file, shape(layout, TABLE), *root)?;
+        let ends = tree::ends(file, shape(layout, TABLE_RANK), *root)?;
         let Some([(_, first), (_, last)]) = ends else { continue };
         let chunks = last.first[0] / u64::from(table.chunk_rows) + 1;
         expect_chunk(&table, first.address, 0, &first)?;
@@ -315,8 +326,8 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result
 pub(super) fn check(file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<(), HeaderError> {
     for data in &layout.data {
         let (mut count, links) = (0, data.links.len() as u64);
-        let visible = u64_at(&bytes(file, data.marks.extent_at, 8)?, 0);
-        walk(file, layout, data.marks.tree_at, DATA, &mut |chunk| {
+        let visible = u64_at(&bytes(file, data.header.extent_at, 8)?, 0);
+        walk(file, layout, data.header.tree_at, DATA_RANK, &mut |chunk| {
             let (row, link) = (count / links, data.links.start + (count % links) as usize);
             count += 1;
             match layout.codec {
@@ -328,23 +339,23 @@ pub(super) fn check(file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<()
         })?;
         if count != layout.rows * links {
             let found = format!("{count} chunks");
-            return Err(HeaderError::at(data.marks.tree_at, &format!("an index of {} rows", layout.rows), &found));
+            return Err(HeaderError::at(data.header.tree_at, &format!("an index of {} rows", layout.rows), &found));
         }
     }
     for table in &layout.described {
-        let (mut row, root) = (0, u64_at(&bytes(file, table.marks.tree_at, 8)?, 0));
+        let (mut row, root) = (0, u64_at(&bytes(file, table.header.tree_at, 8)?, 0));
         tree::walk(file, layout.described_shape(), root, &mut |chunk| {
             row += 1;
             layout.expect_described(table, row - 1, &chunk)
         })?;
         if row != layout.rows {
             let found = format!("{row} chunks");
-            return Err(HeaderError::at(table.marks.tree_at, &format!("an index of {} rows", layout.rows), &found));
+            return Err(HeaderError::at(table.header.tree_at, &format!("an index of {} rows", layout.rows), &found));
         }
     }
     for table in layout.shots.iter().chain([&layout.losses, &layout.counters]) {
         let mut index = 0;
-        walk(file, layout, table.marks.tree_at, TABLE, &mut |chunk| {
+        walk(file, layout, table.header.tree_at, TABLE_RANK, &mut |chunk| {
             index += 1;
             expect_chunk(table, table.start, index - 1, &chunk)
         })?;
@@ -439,10 +450,10 @@ fn walk(
 }
 
 fn copy(file: &Medium, from: u64, to: u64, len: u64) -> Result<(), Errno> {
-    let mut block = vec![0; BLOCK.min(len as usize)];
+    let mut block = vec![0; BLOCK_BYTES.min(len as usize)];
     let mut done = 0;
     while done < len {
-        let count = (len - done).min(BLOCK as u64) as usize;
+        let count = (len - done).min(BLOCK_BYTES as u64) as usize;
         if file.read_at(from + done, &mut block[..count]) < count {
             return Err(Errno::IO);
         }
@@ -465,7 +476,7 @@ impl Sequential<'_> {
     }
     fn push(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         self.pending.extend_from_slice(bytes);
-        if self.pending.len() >= BLOCK { self.flush() } else { Ok(()) }
+        if self.pending.len() >= BLOCK_BYTES { self.flush() } else { Ok(()) }
     }
     fn flush(&mut self) -> Result<(), Errno> {
         self.file.write_all(self.start, &self.pending)?;

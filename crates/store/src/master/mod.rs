@@ -101,7 +101,7 @@ pub struct Master {
     /// Parts and rows that are removed.
     pub removed: Removed,
     /// Encoded rows of `/books`, the counters; empty until the run ends.
-    pub books: Vec<u8>,
+    pub counters: Vec<u8>,
 }
 
 /// Description of `/linkN/shots` of a master, written as an HDF5 attribute.
@@ -110,6 +110,7 @@ const SHOTS: &str = "one row for each shot of this link, in the order of rf's fi
 /// Maximum number of rows of a file; the sum over all files fits 64 bits.
 const MAX_ROWS: u64 = 1 << 40;
 
+/// Byte offsets of the fields of a row of `/parts`.
 const PART: usize = 0;
 const STRIPE: usize = 4;
 const ROWS: usize = 8;
@@ -216,23 +217,23 @@ impl Master {
             let table = c_string(&format!("/link{index}/shots"))?;
             let row =
                 Datatype::from_descriptor(&RowFormat::new(link.geometry.packets(), &self.run.run_id).descriptor())?;
-            let shots = rows.create(&group, c"shots", &row, &endless(), (&table, &endless(), 0))?;
+            let shots = rows.create(&group, c"shots", &row, &unlimited(), (&table, &unlimited(), 0))?;
             text(&shots, "description", SHOTS)?;
             if block_tables::links(&self.run).any(|described| described == index) {
                 let (table, row) =
                     (c_string(&format!("/link{index}/blocks"))?, Datatype::from_descriptor(&blocks::descriptor())?);
-                describe_blocks(&rows.create(&group, c"blocks", &row, &endless(), (&table, &endless(), 0))?)?;
+                describe_blocks(&rows.create(&group, c"blocks", &row, &unlimited(), (&table, &unlimited(), 0))?)?;
             }
         }
         let losses = View { names: &names, pieces: self.loss_pieces() };
         let row = Datatype::from_descriptor(&rows::loss_descriptor())?;
-        let losses = losses.create(&file, c"losses", &row, &endless(), (c"/losses", &endless(), 0))?;
+        let losses = losses.create(&file, c"losses", &row, &unlimited(), (c"/losses", &unlimited(), 0))?;
         text(
             &losses,
             "description",
             "runs of shots that are in no row, or in a row as lost, and why; a count of 0 is nothing",
         )?;
-        table(&file, "books", &rows::counter_descriptor(), &self.books)?;
+        table(&file, "books", &rows::counter_descriptor(), &self.counters)?;
         let width = self.files.iter().map(|entry| entry.file.len()).max().unwrap_or(0).next_multiple_of(8).max(8);
         let files: Vec<u8> = self.files.iter().flat_map(|entry| push_file(entry, width)).collect();
         let files = table(&file, "parts", &file_descriptor(width), &files)?;
@@ -242,12 +243,17 @@ impl Master {
 
     /// Maps the rows of each file to rows of the run.
     fn row_pieces(&self) -> Vec<Piece> {
-        let (mut pieces, mut at, mut index) = (Vec::new(), 0, 0);
+        let (mut pieces, mut row, mut index) = (Vec::new(), 0, 0);
         for files in self.parts() {
             let count = files.len();
             if files.iter().any(|entry| entry.state == State::Live) {
-                let piece =
-                    |file| Piece { file: index + file, at: at + file as u64, every: count as u64, from: 0, rows: None };
+                let piece = |file| Piece {
+                    file: index + file,
+                    row: row + file as u64,
+                    stride: count as u64,
+                    source_row: 0,
+                    rows: None,
+                };
                 pieces.extend((0..count).map(piece));
             } else {
                 let counts: Vec<u64> = files.iter().map(|entry| entry.rows).collect();
@@ -255,14 +261,14 @@ impl Master {
                     for (turn, file) in (0..).zip(&stretch.files) {
                         pieces.push(Piece {
                             file: index + file,
-                            at: at + stretch.first + turn,
-                            every: stretch.files.len() as u64,
-                            from: stretch.from,
-                            rows: Some(stretch.each),
+                            row: row + stretch.first + turn,
+                            stride: stretch.files.len() as u64,
+                            source_row: stretch.first_in_file,
+                            rows: Some(stretch.rows_per_file),
                         });
                     }
                 }
-                at += counts.iter().sum::<u64>();
+                row += counts.iter().sum::<u64>();
             }
             index += count;
         }
@@ -272,16 +278,22 @@ impl Master {
     /// Maps the losses of each file to rows of the run's: first those of ended files, consecutively, then those of live
     /// files, interleaved.
     fn loss_pieces(&self) -> Vec<Piece> {
-        let (mut pieces, mut at) = (Vec::new(), 0);
+        let (mut pieces, mut row) = (Vec::new(), 0);
         for (file, entry) in
             self.files.iter().enumerate().filter(|(_, entry)| entry.losses > 0 && entry.state != State::Live)
         {
-            pieces.push(Piece { file, at, every: 1, from: 0, rows: Some(entry.losses) });
-            at += entry.losses;
+            pieces.push(Piece { file, row, stride: 1, source_row: 0, rows: Some(entry.losses) });
+            row += entry.losses;
         }
         let live: Vec<usize> = (0..self.files.len()).filter(|file| self.files[*file].state == State::Live).collect();
-        let every = live.len() as u64;
-        pieces.extend((0..).zip(live).map(|(turn, file)| Piece { file, at: at + turn, every, from: 0, rows: None }));
+        let stride = live.len() as u64;
+        pieces.extend((0..).zip(live).map(|(turn, file)| Piece {
+            file,
+            row: row + turn,
+            stride,
+            source_row: 0,
+            rows: None,
+        }));
         pieces
     }
 
@@ -304,11 +316,11 @@ impl Master {
             return Ok(None);
         }
         let run = RunInfo::read(file, plain, path)?;
-        let bytes = |name: &str, least: usize| -> hdf5::Result<(Vec<u8>, usize)> {
+        let bytes = |name: &str, min_bytes: usize| -> hdf5::Result<(Vec<u8>, usize)> {
             let dataset = file.dataset(name)?;
             let row = dataset.dtype()?.size();
-            if row < least {
-                Err(format!("expected rows of {least} bytes in /{name}, found {row}").into())
+            if row < min_bytes {
+                Err(format!("expected rows of {min_bytes} bytes in /{name}, found {row}").into())
             } else {
                 Ok((read_bytes(&dataset)?, row))
             }
@@ -316,7 +328,7 @@ impl Master {
         let read = || -> hdf5::Result<_> {
             Ok((bytes("parts", NAME)?, bytes("books", rows::COUNTER_BYTES)?.0, read_number(file, "stripes")?))
         };
-        let ((files, row), books, stripes) = read().map_err(StoreError::hdf5("read the list of parts in", path))?;
+        let ((files, row), counters, stripes) = read().map_err(StoreError::hdf5("read the list of parts in", path))?;
         let files: Option<Vec<FileEntry>> = files.chunks_exact(row).map(parse_file).collect();
         let files = files.ok_or_else(|| StoreError::format(path, "expected known states in /parts, found others"))?;
         if let Some(entry) = files.iter().find(|entry| entry.rows.max(entry.losses) > MAX_ROWS) {
@@ -329,7 +341,7 @@ impl Master {
             first: read_number(file, "ring_removed_first").unwrap_or(0),
             last: read_number(file, "ring_removed_last").unwrap_or(0),
         };
-        Ok(Some(Self { run, stripes, files, removed, books }))
+        Ok(Some(Self { run, stripes, files, removed, counters }))
     }
 }
 
@@ -359,10 +371,15 @@ fn check_signature(file: &std::fs::File, path: &Path) -> Result<(), StoreError> 
 /// Mapping of rows of a file to rows of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
+    /// Index of the file.
     file: usize,
-    at: u64,
-    every: u64,
-    from: u64,
+    /// Row of the run to which the first row is mapped.
+    row: u64,
+    /// Rows of the run per row of the file.
+    stride: u64,
+    /// First mapped row of the file.
+    source_row: u64,
+    /// Number of mapped rows; `None`: unlimited, including rows added later.
     rows: Option<u64>,
 }
 
@@ -385,20 +402,20 @@ impl View<'_> {
             let name = name.to_str().unwrap_or_default();
             return at.new_dataset_builder().empty_as(datatype).shape(view.clone()).chunk(chunk(view)).create(name);
         }
-        let place = |piece: &Piece| {
-            let mut from = vec![0; extents.ndim()];
-            from[0] = piece.from;
-            from.iter_mut().skip(2).for_each(|first| *first = channel);
-            from
+        let source_start = |piece: &Piece| {
+            let mut start = vec![0; extents.ndim()];
+            start[0] = piece.source_row;
+            start.iter_mut().skip(2).for_each(|first| *first = channel);
+            start
         };
-        let froms: Vec<Vec<u64>> = self.pieces.iter().map(place).collect();
+        let starts: Vec<Vec<u64>> = self.pieces.iter().map(source_start).collect();
         let mut mappings = Vec::new();
-        for (piece, from) in self.pieces.iter().zip(&froms) {
-            let Piece { file, at, every, rows, .. } = *piece;
-            mappings.push(Mapping { file: &self.names[file], dataset, extents, from, at, every, rows });
+        for (piece, source_start) in self.pieces.iter().zip(&starts) {
+            let Piece { file, row, stride, rows, .. } = *piece;
+            mappings.push(Mapping { file: &self.names[file], dataset, extents, source_start, row, stride, rows });
         }
         let fixed =
-            |piece: &Piece| piece.rows.filter(|rows| *rows > 0).map(|rows| piece.at + (rows - 1) * piece.every + 1);
+            |piece: &Piece| piece.rows.filter(|rows| *rows > 0).map(|rows| piece.row + (rows - 1) * piece.stride + 1);
         let rows = self.pieces.iter().filter_map(fixed).max().unwrap_or(0);
         let mut dimensions = view.to_vec();
         dimensions[0] = Extent::new(rows as usize, None);
@@ -406,7 +423,7 @@ impl View<'_> {
     }
 }
 
-fn endless() -> SimpleExtents {
+fn unlimited() -> SimpleExtents {
     SimpleExtents::from_vec(vec![Extent::new(0, None)])
 }
 

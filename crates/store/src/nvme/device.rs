@@ -62,8 +62,8 @@ struct Block {
 impl Block {
     /// Returns the block device of a path; `None` if it is not one.
     fn of(path: &Path) -> Option<Self> {
-        let there = path.metadata().ok().filter(|there| there.file_type().is_block_device())?;
-        let (major, minor) = (rustix::fs::major(there.rdev()), rustix::fs::minor(there.rdev()));
+        let metadata = path.metadata().ok().filter(|metadata| metadata.file_type().is_block_device())?;
+        let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
         Self::at(Path::new(&format!("/sys/dev/block/{major}:{minor}")))
     }
     fn at(link: &Path) -> Option<Self> {
@@ -98,9 +98,9 @@ impl Device {
     /// Opens a device. For writing this fails if it is held by a mount, swap, LVM or md.
     pub(super) fn open(target: &Target, access: Access) -> Result<Self, StoreError> {
         let path = target.device.as_path();
-        let there = path.metadata().map_err(|error| io_error("open", path, &error))?;
+        let metadata = path.metadata().map_err(|error| io_error("open", path, &error))?;
         match target.method {
-            AccessMethod::Passthrough => Self::passthrough(path, there.file_type().is_char_device(), access),
+            AccessMethod::Passthrough => Self::passthrough(path, metadata.file_type().is_char_device(), access),
             AccessMethod::Block => Self::direct(path, access),
         }
         .and_then(Self::checked)
@@ -123,8 +123,8 @@ impl Device {
         let not_nvme = || StoreError::NotNvme { path: path.to_owned() };
         let (character, block_path, block) = if is_character {
             // sysfs finds the block device by number, whatever the name of the node and even without a block node.
-            let there = real.metadata().map_err(|error| io_error("open", path, &error))?;
-            let numbers = (rustix::fs::major(there.rdev()), rustix::fs::minor(there.rdev()));
+            let metadata = real.metadata().map_err(|error| io_error("open", path, &error))?;
+            let numbers = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
             let folder = Path::new(&format!("/sys/dev/char/{}:{}", numbers.0, numbers.1)).canonicalize();
             let folder = folder.map_err(|_| not_nvme())?;
             let name = folder.file_name().unwrap_or_default().to_string_lossy();
@@ -138,7 +138,7 @@ impl Device {
             (real.with_file_name(format!("ng{numbers}")), real.clone(), Some(block))
         };
         let exclusive = match (&block, access) {
-            (Some(_), Access::Write) => Some(hold(&block_path)?),
+            (Some(_), Access::Write) => Some(open_exclusive(&block_path)?),
             _ => None,
         };
         let flags = if access == Access::Write { OFlags::RDWR } else { OFlags::RDONLY };
@@ -182,7 +182,7 @@ impl Device {
             }
             let file = rustix::fs::open(path, access_flags | OFlags::CLOEXEC, Mode::empty());
             let file: File = file.map_err(StoreError::io("open", path))?.into();
-            let bytes = file.metadata().map_or(0, |there| there.len()) & !511;
+            let bytes = file.metadata().map_or(0, |metadata| metadata.len()) & !511;
             let identity = Identity {
                 serial: name,
                 block: 512,
@@ -195,7 +195,7 @@ impl Device {
             let backend = Backend::Direct(file);
             return Ok(Self { path: path.to_owned(), identity, backend, base: 0, handle, _exclusive: None });
         };
-        let exclusive = if access == Access::Write { Some(hold(path)?) } else { None };
+        let exclusive = if access == Access::Write { Some(open_exclusive(path)?) } else { None };
         let file = rustix::fs::open(path, access_flags | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty());
         let file: File = file.map_err(StoreError::io("open", path))?.into();
         let serials = ["device/serial", "../device/serial", "serial", "../serial", "device/wwid", "../device/wwid"];
@@ -222,10 +222,10 @@ impl Device {
 
     /// Reads whole blocks.
     pub(super) fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
-        self.inside(at, to.len())?;
+        self.check_range(at, to.len())?;
         let max_transfer = self.identity.max_transfer as usize;
         for (at, piece) in (at..).step_by(max_transfer).zip(to.chunks_mut(max_transfer)) {
-            again(|| match &self.backend {
+            retry(|| match &self.backend {
                 Backend::Passthrough(namespace) => namespace.read(self.base + at, piece),
                 Backend::Direct(file) => direct(piece, |piece| {
                     let mut done = 0;
@@ -246,10 +246,10 @@ impl Device {
 
     /// Writes whole blocks.
     pub(super) fn write(&self, at: u64, from: &[u8]) -> Result<(), Errno> {
-        self.inside(at, from.len())?;
+        self.check_range(at, from.len())?;
         let max_transfer = self.identity.max_transfer as usize;
         for (at, piece) in (at..).step_by(max_transfer).zip(from.chunks(max_transfer)) {
-            again(|| match &self.backend {
+            retry(|| match &self.backend {
                 Backend::Passthrough(namespace) => namespace.write(self.base + at, piece),
                 Backend::Direct(file) => {
                     let mut piece = piece.to_vec();
@@ -264,12 +264,12 @@ impl Device {
     pub(super) fn flush(&self) -> Result<(), Errno> {
         match &self.backend {
             _ if !self.identity.volatile => Ok(()),
-            Backend::Passthrough(namespace) => again(|| namespace.flush()),
+            Backend::Passthrough(namespace) => retry(|| namespace.flush()),
             Backend::Direct(file) => rustix::fs::fdatasync(file),
         }
     }
 
-    fn inside(&self, at: u64, len: usize) -> Result<(), Errno> {
+    fn check_range(&self, at: u64, len: usize) -> Result<(), Errno> {
         let Identity { block, bytes, .. } = self.identity;
         let whole = at.is_multiple_of(u64::from(block)) && (len as u64).is_multiple_of(u64::from(block));
         let inside = at.checked_add(len as u64).is_some_and(|end| end <= bytes);
@@ -295,7 +295,7 @@ impl Device {
 }
 
 /// Retries an operation on transient errors.
-fn again(mut what: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+fn retry(mut what: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     let mut result = what();
     for _ in 1..MAX_ATTEMPTS {
         match result {
@@ -321,7 +321,7 @@ fn direct(piece: &mut [u8], what: impl FnOnce(&mut [u8]) -> Result<(), Errno>) -
 }
 
 /// Opens a block device with `O_EXCL`, as a mount does. Fails if it is held.
-fn hold(path: &Path) -> Result<File, StoreError> {
+fn open_exclusive(path: &Path) -> Result<File, StoreError> {
     match rustix::fs::open(path, OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Ok(file.into()),
         Err(Errno::BUSY) => Err(StoreError::DeviceBusy { path: path.to_owned() }),

@@ -125,8 +125,8 @@ impl Directory {
                 Ok(Some(copy)) if best.as_ref().is_none_or(|best| best.sequence < copy.sequence) => best = Some(copy),
                 Ok(_) => {}
                 // This version cannot tell which copy of a later version is valid.
-                Err(Wrong::Version(found)) => return Ok(Lookup::Other(found)),
-                Err(Wrong::Damaged(found)) => other = Some(found),
+                Err(InvalidCopy::Version(found)) => return Ok(Lookup::Other(found)),
+                Err(InvalidCopy::Damaged(found)) => other = Some(found),
             }
         }
         let Identity { serial, block, bytes, .. } = &device.identity;
@@ -141,11 +141,13 @@ impl Directory {
             return Ok(Lookup::Other(format!("{later}, written over a directory of Shotline's")));
         }
         Ok(match (best, other) {
-            (Some(one), _) if (&one.serial, one.block, one.bytes) == (serial, *block, *bytes) => match one.wrong() {
-                // Before its first change there is one copy.
-                None => Lookup::Ours(Self { single_copy: whole < COPIES.len() && one.sequence > 1, ..one }),
-                Some(wrong) => Lookup::Other(format!("a directory of Shotline's in which {wrong}")),
-            },
+            (Some(one), _) if (&one.serial, one.block, one.bytes) == (serial, *block, *bytes) => {
+                match one.first_invalid() {
+                    // Before its first change there is one copy.
+                    None => Lookup::Ours(Self { single_copy: whole < COPIES.len() && one.sequence > 1, ..one }),
+                    Some(wrong) => Lookup::Other(format!("a directory of Shotline's in which {wrong}")),
+                }
+            }
             (Some(one), _) => Lookup::Other(format!(
                 "a directory of Shotline's for the drive {} of {} bytes in blocks of {}",
                 one.serial, one.bytes, one.block
@@ -156,7 +158,7 @@ impl Directory {
     }
 
     /// Describes the first invalid entry, `None` if all are valid.
-    fn wrong(&self) -> Option<String> {
+    fn first_invalid(&self) -> Option<String> {
         let mut runs: Vec<&Entry> = self.runs.iter().collect();
         runs.sort_by_key(|run| run.at);
         let mut free = EXTENT_ALIGN;
@@ -221,7 +223,7 @@ impl Directory {
         gaps
     }
     /// Returns the offset of the first free extent of at least `bytes` bytes.
-    pub(super) fn place(&self, device: &Device, bytes: u64) -> Option<u64> {
+    pub(super) fn find_free(&self, device: &Device, bytes: u64) -> Option<u64> {
         self.gaps(device).into_iter().find(|(_, len)| *len >= bytes).map(|(at, _)| at)
     }
     pub(super) fn largest_gap(&self, device: &Device) -> u64 {
@@ -233,10 +235,10 @@ impl Directory {
         format!("run-{}", numbers.max().unwrap_or(0).saturating_add(1))
     }
 
-    pub(super) fn listing(&self, device: &Device, written: &Path) -> Listing {
+    pub(super) fn listing(&self, device: &Device, given: &Path) -> Listing {
         let Identity { serial, model, block, bytes, max_transfer, volatile } = device.identity.clone();
         Listing {
-            device: written.to_owned(),
+            device: given.to_owned(),
             serial,
             model,
             block_bytes: block,
@@ -245,16 +247,16 @@ impl Directory {
             command_bytes: max_transfer,
             volatile_cache: volatile,
             runs: self.runs.clone(),
-            warnings: self.warning(written).into_iter().collect(),
+            warnings: self.warning(given).into_iter().collect(),
         }
     }
 
     /// Returns a warning if a copy is damaged.
-    pub(super) fn warning(&self, written: &Path) -> Option<String> {
+    pub(super) fn warning(&self, given: &Path) -> Option<String> {
         self.single_copy.then(|| {
             format!(
                 "one of the two copies of {}'s directory is damaged: a power cut while it was written, or a drive that fails; the next recording writes it anew",
-                written.display()
+                given.display()
             )
         })
     }
@@ -267,13 +269,13 @@ fn text_end(bytes: &[u8]) -> usize {
 }
 
 /// Description of an invalid copy.
-enum Wrong {
+enum InvalidCopy {
     Version(String),
     Damaged(String),
 }
 
 /// Parses a copy; `None` if there is no magic number.
-fn parse(bytes: &[u8]) -> Result<Option<Directory>, Wrong> {
+fn parse(bytes: &[u8]) -> Result<Option<Directory>, InvalidCopy> {
     if !bytes.starts_with(MAGIC) {
         return Ok(None);
     }
@@ -282,9 +284,9 @@ fn parse(bytes: &[u8]) -> Result<Option<Directory>, Wrong> {
     let (version, len) = (u32_at(8), u32_at(12) as usize);
     if version != VERSION {
         let found = format!("a directory of Shotline's, version {version}: use the version of Shotline that wrote it");
-        return Err(Wrong::Version(found));
+        return Err(InvalidCopy::Version(found));
     }
-    let damaged = || Wrong::Damaged("a directory of Shotline's that is damaged".into());
+    let damaged = || InvalidCopy::Damaged("a directory of Shotline's that is damaged".into());
     let whole = bytes.get(..HEAD.saturating_add(len)).ok_or_else(damaged)?;
     let crc = crc32c::crc32c_append(crc32c::crc32c(&whole[..CRC]), &[0; 4]);
     if crc32c::crc32c_append(crc, &whole[CRC + 4..]) != u32_at(CRC) {
@@ -312,7 +314,7 @@ pub(super) fn check_name(target: &Target, name: &str) -> Result<(), StoreError> 
     if !is_name(name) {
         return Err(StoreError::Run(format!(
             "expected the name of a run on {} in at most {} bytes, without control characters, found {name:?}",
-            target.written.display(),
+            target.given.display(),
             MAX_NAME_BYTES
         )));
     }

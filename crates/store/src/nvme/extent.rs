@@ -106,13 +106,13 @@ impl Extent {
             cached.retain(|(at, _)| !(to..to + len as u64).contains(at));
             return self.0.device.write(to, bytes);
         }
-        let (last, is_cut) = (len - block, before + bytes.len() < len);
+        let (last, ends_in_block) = (len - block, before + bytes.len() < len);
         let mut blocks = vec![0; len];
         let mut cached = self.0.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if before > 0 {
             self.fill(&cached, to, &mut blocks[..block])?;
         }
-        if is_cut && (before == 0 || last > 0) {
+        if ends_in_block && (before == 0 || last > 0) {
             self.fill(&cached, to + last as u64, &mut blocks[last..])?;
         }
         blocks[before..before + bytes.len()].copy_from_slice(bytes);
@@ -122,11 +122,11 @@ impl Extent {
         if before > 0 {
             cached.push((to, blocks[..block].to_vec()));
         }
-        if is_cut && (before == 0 || last > 0) {
+        if ends_in_block && (before == 0 || last > 0) {
             cached.push((to + last as u64, blocks[last..].to_vec()));
         }
-        let many = cached.len().saturating_sub(CACHED_BLOCKS);
-        cached.drain(..many);
+        let excess = cached.len().saturating_sub(CACHED_BLOCKS);
+        cached.drain(..excess);
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Extent {
     }
 
     /// Truncates the extent to `end` bytes, in the directory.
-    pub(crate) fn cut(&self, end: u64) -> Result<(), Errno> {
+    pub(crate) fn truncate(&self, end: u64) -> Result<(), Errno> {
         let block = u64::from(self.0.device.identity.block);
         let bytes = end.next_multiple_of(block).min(self.bytes());
         directory::update(&self.0.device, &self.0.name, self.0.at, |entry| entry.bytes = bytes)?;

@@ -52,7 +52,7 @@ pub(crate) fn open(target: &Target, access: Access) -> Result<Extent, StoreError
         let names: Vec<_> = directory.runs.iter().map(|entry| entry.name.as_str()).collect();
         let found = if names.is_empty() { "none".into() } else { names.join(", ") };
         StoreError::format(
-            &target.written,
+            &target.given,
             format!("expected a run {}, found {found}", target.run.as_deref().unwrap_or("of any name")),
         )
     })?;
@@ -62,14 +62,14 @@ pub(crate) fn open(target: &Target, access: Access) -> Result<Extent, StoreError
 /// Lists the contents of a device.
 pub fn list(target: &Target) -> Result<Listing, StoreError> {
     let device = Device::open(target, Access::Read)?;
-    Ok(Directory::of(&device)?.listing(&device, &target.written))
+    Ok(Directory::of(&device)?.listing(&device, &target.given))
 }
 
 /// Returns a warning about the device of a recording, if it has one; `None` for a file.
 pub fn warning(path: &Path) -> Option<String> {
     let target = Target::of(path)?;
     let device = Device::open(&target, Access::Read).ok()?;
-    Directory::of(&device).ok()?.warning(&target.written)
+    Directory::of(&device).ok()?.warning(&target.given)
 }
 
 /// Checks that a device can take a recording.

@@ -47,9 +47,9 @@ pub(crate) struct PendingRun {
 
 impl PendingRun {
     /// Opens the device and checks that the run may be written.
-    pub(crate) fn begin(target: Target, how: ReplacePolicy<'_>) -> Result<Self, StoreError> {
+    pub(crate) fn begin(target: Target, policy: ReplacePolicy<'_>) -> Result<Self, StoreError> {
         let mut discard_foreign = false;
-        let (device, found) = claim(&target, how.overwrite, how.serial)?;
+        let (device, found) = claim(&target, policy.overwrite, policy.serial)?;
         let mut directory = match found {
             DeviceContents::Ours(directory) => directory,
             DeviceContents::Free => Directory::new(&device),
@@ -59,7 +59,7 @@ impl PendingRun {
             }
         };
         let name = target.run.clone().unwrap_or_else(|| directory.next_name());
-        if how.overwrite && how.recycle && directory.runs.iter().any(|run| run.name == name) {
+        if policy.overwrite && policy.recycle && directory.runs.iter().any(|run| run.name == name) {
             directory.runs.retain(|run| run.name != name);
             directory.write(&device)?;
         }
@@ -74,8 +74,8 @@ impl PendingRun {
     /// Allocates an extent.
     pub(crate) fn allocate(&mut self, run_id: &str, request: SpaceRequest) -> Result<Extent, StoreError> {
         let needed = (request.bytes + EXTENT_ALIGN).next_multiple_of(EXTENT_ALIGN);
-        let at = self.directory.place(&self.device, needed).ok_or_else(|| StoreError::DeviceFull {
-            path: self.target.written.clone(),
+        let at = self.directory.find_free(&self.device, needed).ok_or_else(|| StoreError::DeviceFull {
+            path: self.target.given.clone(),
             rows: request.rows,
             needed,
             free: self.directory.largest_gap(&self.device),
@@ -95,7 +95,7 @@ impl PendingRun {
         self.directory.runs.retain(|run| run.name != self.name);
         self.directory.runs.extend(self.entry.take());
         self.directory.write(&self.device)?;
-        lock::share(self.device.handle(), &self.target.written)
+        lock::share(self.device.handle(), &self.target.given)
     }
 }
 
@@ -107,10 +107,10 @@ pub(super) fn claim(
     serial: Option<&str>,
 ) -> Result<(Device, DeviceContents), StoreError> {
     let device = Device::open(target, Access::Write)?;
-    lock::claim(device.handle(), &target.written)?;
+    lock::claim(device.handle(), &target.given)?;
     let own = device.identity.serial.as_str();
     if let Some(typed) = serial.filter(|typed| *typed != own) {
-        let (path, found) = (target.written.clone(), own.to_owned());
+        let (path, found) = (target.given.clone(), own.to_owned());
         return Err(StoreError::Serial { path, typed: typed.to_owned(), found });
     }
     let foreign = match Directory::find(&device)? {
@@ -135,7 +135,7 @@ pub(super) fn claim(
         Some(_) if overwrite && serial.is_some() => Ok((device, DeviceContents::Discard)),
         Some(found) => {
             let serial = own.to_owned();
-            Err(StoreError::ForeignData { path: target.written.clone(), found, serial })
+            Err(StoreError::ForeignData { path: target.given.clone(), found, serial })
         }
     }
 }

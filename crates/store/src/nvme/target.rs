@@ -20,7 +20,7 @@ pub struct Target {
     pub(super) device: PathBuf,
     pub(super) run: Option<String>,
     /// Path as given by the user, without the run.
-    pub(super) written: PathBuf,
+    pub(super) given: PathBuf,
 }
 
 impl Target {
@@ -45,17 +45,17 @@ impl Target {
             }
             _ => (named, None),
         };
-        let written = PathBuf::from(format!("{prefix}{}", device.display()));
-        Some(Self { method, device, run, written })
+        let given = PathBuf::from(format!("{prefix}{}", device.display()));
+        Some(Self { method, device, run, given })
     }
 
     /// Returns the path of a run on this device.
     pub(super) fn path_of(&self, run: &str) -> PathBuf {
-        self.written.join(run)
+        self.given.join(run)
     }
     /// Returns the path, with the run if it has one.
     pub(super) fn path(&self) -> PathBuf {
-        self.run.as_ref().map_or_else(|| self.written.clone(), |run| self.path_of(run))
+        self.run.as_ref().map_or_else(|| self.given.clone(), |run| self.path_of(run))
     }
     /// Returns the name of the run, if given.
     pub fn run(&self) -> Option<&str> {

@@ -23,8 +23,8 @@ pub struct ExportedCapture {
 
 /// Writes rows of a recording to a new file as the packets in which they arrived.
 ///
-/// `progress` is called with the rows written and the total, and returns whether to continue. The interface statistics
-/// are those of the whole run, if it has ended.
+/// `progress` is called with the rows written and the total; [`ControlFlow::Break`] stops the export. The interface
+/// statistics are those of the whole run, if it has ended.
 ///
 /// Headers are not recorded. They are rebuilt with documentation addresses, queue pairs from 0x100 on and queue key
 /// 0x11111111, and the capture's comment says so. All packets of a shot have the time at which the kernel received its
@@ -50,13 +50,13 @@ pub fn export(
     let first = if rows.is_empty() { 0 } else { recording.row(rows.start, 0)?.number };
     let mut links = Vec::new();
     for (index, link) in run.links.iter().enumerate() {
-        let of =
+        let capture =
             LinkCapture::new((run, link, index), first, first_stamp(recording, &rows, index)?, Endpoints::default());
-        let of = of.ok_or_else(|| {
+        let capture = capture.ok_or_else(|| {
             StoreError::format(recording.path(), format!("expected a known framing, found {:?}", run.framing))
         })?;
-        writer.interface(&of.interface).map_err(failed)?;
-        links.push(of);
+        writer.interface(&capture.interface).map_err(failed)?;
+        links.push(capture);
     }
     let mut slots = recording.slot_reader();
     let mut exported = ExportedCapture::default();

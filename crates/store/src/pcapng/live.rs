@@ -23,7 +23,7 @@ pub struct Live {
     run: RunInfo,
     ends: Vec<Endpoints>,
     writer: Writer<File>,
-    /// Created with the first event, whose number is the first of the sequence numbers.
+    /// Created again with the first event, because sequence numbers count from its shot number.
     links: Vec<LinkCapture>,
     bytes: Vec<u8>,
     losses: BTreeMap<&'static str, u64>,
@@ -119,14 +119,12 @@ impl Live {
     }
 
     /// Closes the capture with the statistics of each link.
-    pub fn finish(mut self, books: &RunCounters) -> Result<Report, StoreError> {
-        let unassigned = books.streams.iter().find(|counters| counters.stream == WHOLE_RUN);
+    pub fn finish(mut self, counters: &RunCounters) -> Result<Report, StoreError> {
+        let unassigned = counters.streams.iter().find(|stream| stream.stream == WHOLE_RUN);
         let unassigned = unassigned.map(StreamRunCounters::entries).unwrap_or_default();
         for (index, (link, info)) in self.links.iter().zip(&self.run.links).enumerate() {
-            let counters = books.streams.iter().find(|counters| counters.stream == info.stream);
-            self.writer
-                .statistics(index as u32, &link.statistics(counters, &unassigned))
-                .map_err(failed(&self.path))?;
+            let stream = counters.streams.iter().find(|stream| stream.stream == info.stream);
+            self.writer.statistics(index as u32, &link.statistics(stream, &unassigned)).map_err(failed(&self.path))?;
         }
         self.flush()?;
         self.file.sync_data().map_err(failed(&self.path))?;

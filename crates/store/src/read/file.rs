@@ -31,9 +31,9 @@ impl RecordingFile {
         };
         let (run, layout) = layout::locate_in(path, &file)?;
         let layout = RwLock::new(Arc::new(layout));
-        let one = Self { path: path.to_owned(), file, run, layout, rows: AtomicU64::new(0) };
-        one.refresh()?;
-        Ok(one)
+        let file = Self { path: path.to_owned(), file, run, layout, rows: AtomicU64::new(0) };
+        file.refresh()?;
+        Ok(file)
     }
 
     /// Returns the last known layout. The recorder moves indexes and tables when it ends the run.
@@ -50,7 +50,7 @@ impl RecordingFile {
             // The samples' marker is read before those of the tables, so a row that is visible here has its table rows.
             let rows = layout::visible_rows(&self.file, layout, &self.path)?;
             for table in &layout.shots {
-                let found = layout::visible(&self.file, table.marks, &self.path)?;
+                let found = layout::visible(&self.file, table.header, &self.path)?;
                 if found < rows {
                     let found = format!("expected {rows} rows in every table, found {found}");
                     return Err(StoreError::format(&self.path, found));
@@ -100,7 +100,7 @@ impl RecordingFile {
         losses.ok_or_else(|| StoreError::format(&self.path, "expected known causes in /losses, found others"))
     }
 
-    pub(super) fn ended(&self) -> Result<Option<FinalCounters>, StoreError> {
+    pub(super) fn final_counters(&self) -> Result<Option<FinalCounters>, StoreError> {
         Ok(parse_counters(&self.read(|layout| layout::table_bytes(&self.file, layout.counters, &self.path))?))
     }
 

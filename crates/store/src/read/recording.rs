@@ -65,8 +65,8 @@ impl Recording {
         match &self.source {
             Source::File(file) => file.refresh(),
             Source::Run(run) => {
-                let again = Self::open(&run.path)?;
-                *self = again;
+                let reopened = Self::open(&run.path)?;
+                *self = reopened;
                 Ok(self.rows())
             }
         }
@@ -98,7 +98,7 @@ impl Recording {
         match &self.source {
             Source::File(file) => file.layout().rows,
             // Only files that were opened before are read here, so this does not fail in practice.
-            Source::Run(run) => run.laid_out().unwrap_or(run.rows),
+            Source::Run(run) => run.allocated_rows().unwrap_or(run.rows),
         }
     }
     /// Returns the total size of the files, in bytes.
@@ -195,8 +195,8 @@ impl Recording {
     /// Reads the final counters; `None` while the run continues, or if it was interrupted.
     pub fn final_counters(&self) -> Result<Option<FinalCounters>, StoreError> {
         match &self.source {
-            Source::File(file) => file.ended(),
-            Source::Run(run) => Ok(parse_counters(&run.master.books)),
+            Source::File(file) => file.final_counters(),
+            Source::Run(run) => Ok(parse_counters(&run.master.counters)),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::file::{RecordingFile, row_out_of_range};
 use crate::StoreError;
 use crate::info::RunInfo;
-use crate::master::interleaving::{Stretch, share, stretches, unbroken};
+use crate::master::interleaving::{Stretch, rows_before_gap, share, stretches};
 use crate::master::{FileEntry, Master, State, resolve};
 use crate::rows::Row;
 use crate::shot::Loss;
@@ -48,7 +48,7 @@ impl Run {
             let mut rows: Vec<u64> = part.iter().map(|entry| entry.rows).collect();
             if part.iter().any(|entry| entry.state == State::Live) {
                 let seen = (file..file + part.len()).map(|file| Ok(run.file(file)?.rows()));
-                let seen = unbroken(&seen.collect::<Result<Vec<_>, StoreError>>()?);
+                let seen = rows_before_gap(&seen.collect::<Result<Vec<_>, StoreError>>()?);
                 let files = part.len() as u64;
                 rows = (0..files).map(|turn| share(seen, turn, files)).collect();
             }
@@ -101,7 +101,7 @@ impl Run {
         let found = self.parts.get(part).and_then(|part| {
             let at = row - part.first;
             let stretch = part.stretches.iter().find(|stretch| at < stretch.first + stretch.rows())?;
-            let (file, row) = stretch.place(at);
+            let (file, row) = stretch.locate(at);
             Some((part.file + file, row))
         });
         found.ok_or_else(|| row_out_of_range(&self.path, row, self.rows))
@@ -147,7 +147,7 @@ impl Run {
     }
 
     /// Returns the number of rows for which space is allocated.
-    pub(super) fn laid_out(&self) -> Result<u64, StoreError> {
+    pub(super) fn allocated_rows(&self) -> Result<u64, StoreError> {
         let allocated = self.master.files.iter().enumerate().map(|(index, entry)| match entry.state {
             State::Live => Ok(self.file(index)?.layout().rows),
             _ => Ok(entry.rows),

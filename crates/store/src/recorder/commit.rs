@@ -29,14 +29,16 @@ enum Sync {
 pub(super) struct Committer {
     opened: Opened,
     durable: bool,
-    every: Duration,
+    /// Maximum time between two commits.
+    commit_interval: Duration,
+    /// Maximum number of rows between two commits.
     batch: u64,
     /// Encoded rows of each link's table from `written` on, including those whose shots are still in flight.
     staged: Vec<Vec<u8>>,
     /// Chunks of these rows in a run with a codec: those of all links of a row, then those of the next.
     chunks: Vec<StoredChunk>,
     /// Number of rows whose data is written.
-    entered: u64,
+    completed: u64,
     /// Of these, rows whose table rows are written.
     written: u64,
     /// Of these, visible rows.
@@ -48,7 +50,7 @@ pub(super) struct Committer {
     losses_changed: usize,
     /// Number of losses written.
     losses_written: u64,
-    last: Instant,
+    last_commit: Instant,
     sync: Sync,
 }
 
@@ -58,18 +60,18 @@ impl Committer {
         Self {
             opened,
             durable: config.durable,
-            every: config.commit_every,
+            commit_interval: config.commit_every,
             batch: config.commit_rows.max(1),
             staged,
             chunks: Vec::new(),
-            entered: 0,
+            completed: 0,
             written: 0,
             visible: 0,
             safe: 0,
             losses: Vec::new(),
             losses_changed: 0,
             losses_written: 0,
-            last: Instant::now(),
+            last_commit: Instant::now(),
             sync: Sync::Idle,
         }
     }
@@ -85,8 +87,8 @@ impl Committer {
         if self.durable { self.safe } else { self.visible }
     }
 
-    /// Returns the buffer to which the next row of a link's table must be appended. Call [`Self::entered`] once the
-    /// shots of the row are written.
+    /// Returns the buffer to which the next row of a link's table must be appended. Call [`Self::complete_row`] once
+    /// the shots of the row are written.
     pub(super) fn stage(&mut self, link: usize) -> &mut Vec<u8> {
         &mut self.staged[link]
     }
@@ -105,9 +107,9 @@ impl Committer {
         &mut self.chunks[(row - self.written) as usize * self.opened.layout.slots.len() + link]
     }
     /// Marks the shots of the next row as written; returns the number of the row.
-    pub(super) fn entered(&mut self) -> u64 {
-        self.entered += 1;
-        self.entered - 1
+    pub(super) fn complete_row(&mut self) -> u64 {
+        self.completed += 1;
+        self.completed - 1
     }
 
     /// Adds a loss, or extends the stream's last one if it is adjacent.
@@ -125,24 +127,25 @@ impl Committer {
         self.losses.push(loss);
     }
 
-    fn dirty(&self) -> bool {
+    fn is_dirty(&self) -> bool {
         let unsafe_rows = self.durable && self.safe < self.visible;
-        self.entered > self.written || self.losses_changed < self.losses.len() || unsafe_rows
+        self.completed > self.written || self.losses_changed < self.losses.len() || unsafe_rows
     }
 
     /// Returns the time until the next commit; `None` if there is nothing to commit.
     pub(super) fn next_commit_in(&self) -> Option<Duration> {
-        (self.dirty() && self.sync == Sync::Idle).then(|| self.every.saturating_sub(self.last.elapsed()))
+        (self.is_dirty() && self.sync == Sync::Idle)
+            .then(|| self.commit_interval.saturating_sub(self.last_commit.elapsed()))
     }
 
     /// Commits pending rows and losses if the batch is full or the commit interval has passed.
     pub(super) fn step(&mut self, drive: &mut dyn Drive) -> Result<(), Errno> {
         match self.sync {
-            Sync::Idle if self.dirty() => {
-                if self.entered - self.written < self.batch && self.last.elapsed() < self.every {
+            Sync::Idle if self.is_dirty() => {
+                if self.completed - self.written < self.batch && self.last_commit.elapsed() < self.commit_interval {
                     return Ok(());
                 }
-                self.last = Instant::now();
+                self.last_commit = Instant::now();
                 self.write_rows()?;
                 if !self.durable {
                     self.show_tables(self.written)?;
@@ -178,7 +181,7 @@ impl Committer {
 
     fn write_rows(&mut self) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
-        let count = (self.entered - self.written) as usize;
+        let count = (self.completed - self.written) as usize;
         for (table, rows) in layout.shots.iter().zip(&self.staged) {
             file.write_all(table.at(self.written), &rows[..count * table.row_bytes as usize])?;
         }
@@ -189,7 +192,7 @@ impl Committer {
             rows.drain(..count * table.row_bytes as usize);
         }
         self.chunks.drain(..chunks);
-        self.written = self.entered;
+        self.written = self.completed;
         // Losses beyond the capacity of the table are written at the end of the run.
         let shown = self.losses.len().min(layout.losses.capacity as usize);
         if self.losses_changed < shown {
@@ -205,9 +208,9 @@ impl Committer {
     /// Writes the markers of `/losses` and of the tables.
     fn show_tables(&mut self, rows: u64) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
-        file.write_all(layout.losses.marks.extent_at, &self.losses_written.to_le_bytes())?;
-        for marks in layout.row_marks().filter(|_| rows > self.visible) {
-            file.write_all(marks.extent_at, &rows.to_le_bytes())?;
+        file.write_all(layout.losses.header.extent_at, &self.losses_written.to_le_bytes())?;
+        for header in layout.row_headers().filter(|_| rows > self.visible) {
+            file.write_all(header.extent_at, &rows.to_le_bytes())?;
         }
         Ok(())
     }
@@ -216,7 +219,7 @@ impl Committer {
     fn show_data(&mut self, rows: u64) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
         for data in layout.data.iter().filter(|_| rows > self.visible) {
-            file.write_all(data.marks.extent_at, &rows.to_le_bytes())?;
+            file.write_all(data.header.extent_at, &rows.to_le_bytes())?;
         }
         self.visible = rows;
         Ok(())
@@ -230,7 +233,7 @@ impl Committer {
     /// last row). Returns the size of the file, and the error if it could not be truncated.
     pub(super) fn finish(
         &mut self,
-        books: &[(u32, String, u64)],
+        counters: &[(u32, String, u64)],
         data_end: Option<u64>,
     ) -> Result<(u64, Option<Errno>), Errno> {
         self.write_rows()?;
@@ -240,9 +243,9 @@ impl Committer {
         self.show_data(self.written)?;
         let (mut losses, mut entries) = (Vec::new(), Vec::new());
         self.losses.iter().for_each(|loss| push_loss(loss, &mut losses));
-        books.iter().for_each(|(stream, name, value)| push_counter(*stream, name, *value, &mut entries));
+        counters.iter().for_each(|(stream, name, value)| push_counter(*stream, name, *value, &mut entries));
         let data_end = data_end.unwrap_or_else(|| self.opened.layout.data_end(self.written));
-        let contents = layout::Contents { rows: self.written, losses: &losses, books: &entries, data_end };
+        let contents = layout::Contents { rows: self.written, losses: &losses, counters: &entries, data_end };
         let uncut = layout::finish(&self.opened.file, &mut self.opened.layout, contents)?;
         self.opened.file.sync()?;
         Ok((self.opened.layout.end, uncut))

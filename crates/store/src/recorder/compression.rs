@@ -101,7 +101,7 @@ impl Compression {
     }
 
     /// Allocates the next chunk.
-    pub fn place(&mut self, compressed: Option<u32>, slot_bytes: u32) -> StoredChunk {
+    pub fn allocate(&mut self, compressed: Option<u32>, slot_bytes: u32) -> StoredChunk {
         let bytes = compressed.unwrap_or(slot_bytes);
         let stored = StoredChunk { at: self.end, bytes, compressed: compressed.is_some() };
         self.end = stored.end();
@@ -117,7 +117,7 @@ impl Compression {
     }
 
     /// Counts a shot that was written.
-    pub fn stored(&mut self, stored: StoredChunk, slot_bytes: u32) {
+    pub fn count_stored(&mut self, stored: StoredChunk, slot_bytes: u32) {
         let chunks = &mut self.chunks;
         *(if stored.compressed { &mut chunks.compressed } else { &mut chunks.uncompressed }) += 1;
         chunks.bytes_raw += u64::from(slot_bytes);

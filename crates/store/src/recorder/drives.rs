@@ -28,7 +28,7 @@ pub(super) fn drive(
     warnings: &mut Vec<String>,
 ) -> Result<Box<dyn Drive>, StoreError> {
     let path = &opened.path;
-    let (made, refused): (Box<dyn Drive>, _) = match &opened.file {
+    let (drive, refused): (Box<dyn Drive>, _) = match &opened.file {
         Medium::Extent(extent) => extent.drive(depth, regions).map_err(|source| StoreError::Ring { source })?,
         Medium::File(file) => {
             let file = same_file(file, path, direct, warnings)?;
@@ -43,7 +43,7 @@ pub(super) fn drive(
             "cannot register {bytes} bytes of shot buffers with io_uring ({error}): every write pins its pages anew; raise the locked-memory limit (ulimit -l) above that, or take a smaller pool"
         ));
     }
-    Ok(made)
+    Ok(drive)
 }
 
 /// Opens a file again, with direct I/O where available.

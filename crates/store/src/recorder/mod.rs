@@ -205,7 +205,7 @@ impl Recorder {
         })
     }
 
-    /// Features that are not available, with the consequence of each.
+    /// Returns the features that are not available, with the consequence of each.
     pub fn warnings(&self) -> &[String] {
         &self.report.warnings
     }
@@ -267,7 +267,7 @@ impl Recorder {
             // Cloning the buffer handle is cheaper than moving the whole shot.
             match self.store(row, link, meta, buffer.clone()) {
                 Ok(()) => writing += 1,
-                Err(Unwritten) => self.failed(row, link, Errno::INVAL),
+                Err(Unwritten) => self.fail_shot(row, link, Errno::INVAL),
             }
         }
         self.pending.push_back(writing);
@@ -276,7 +276,7 @@ impl Recorder {
             self.submit();
         }
         if writing == 0 {
-            self.enter_ready();
+            self.complete_ready_rows();
         }
         Ok(())
     }
@@ -315,7 +315,7 @@ impl Recorder {
                 Ok(()) => return Ok(()),
                 Err(back) => buffer = back,
             }
-            stored = compression.place(None, len);
+            stored = compression.allocate(None, len);
             *self.committer.chunk(row, link) = stored;
         }
         self.drive.write(buffer, (stored.end() - stored.at) as u32, stored.at, tag).map_err(|_| Unwritten)
@@ -325,12 +325,13 @@ impl Recorder {
     fn write_compressed(&mut self) {
         let Some(compression) = &mut self.compression else { return };
         while self.drive.available() > 0
-            && let Some(made) = compression.next()
+            && let Some(completed) = compression.next()
         {
-            let (row, link) = (made.tag / MAX_LINKS as u64, (made.tag % MAX_LINKS as u64) as usize);
-            let stored = compression.place(made.compressed, self.committer.layout().slots[link].1);
+            let (row, link) = (completed.tag / MAX_LINKS as u64, (completed.tag % MAX_LINKS as u64) as usize);
+            let stored = compression.allocate(completed.compressed, self.committer.layout().slots[link].1);
             *self.committer.chunk(row, link) = stored;
-            let queued = self.drive.write(made.buffer, (stored.end() - stored.at) as u32, stored.at, made.tag);
+            let queued =
+                self.drive.write(completed.buffer, (stored.end() - stored.at) as u32, stored.at, completed.tag);
             queued.expect("the ring has a free slot, as was just checked");
         }
         self.submit();
@@ -345,7 +346,7 @@ impl Recorder {
     /// Records a sample of a link's clock, about once per second. Write errors are ignored.
     pub fn clock(&mut self, link: usize, sample: &ClockSample) {
         if let Some(log) = self.clocks.get_mut(link) {
-            let _ = log.enter(self.committer.file(), sample);
+            let _ = log.push(self.committer.file(), sample);
         }
     }
 
@@ -374,7 +375,7 @@ impl Recorder {
         let (mut synced, bytes) = (Ok(()), self.report.bytes);
         for entry in done.drain(..) {
             match entry {
-                Done::Write { tag, result } => self.written(tag, result),
+                Done::Write { tag, result } => self.on_write_completion(tag, result),
                 Done::Sync(result) => synced = self.committer.synced(result),
                 Done::Woken => {}
             }
@@ -383,20 +384,20 @@ impl Recorder {
         if self.report.bytes > bytes {
             self.last_write = Some(Instant::now());
         }
-        self.enter_ready();
+        self.complete_ready_rows();
         polled.map_err(|source| StoreError::Ring { source })?;
         synced.map_err(StoreError::io("flush", &self.report.path))
     }
 
     /// Passes the oldest rows whose writes have all completed to the committer.
-    fn enter_ready(&mut self) {
+    fn complete_ready_rows(&mut self) {
         while self.pending.front() == Some(&0) {
             self.pending.pop_front();
-            self.enter();
+            self.complete_row();
         }
     }
 
-    fn written(&mut self, tag: u64, result: Result<(), Errno>) {
+    fn on_write_completion(&mut self, tag: u64, result: Result<(), Errno>) {
         let (row, link) = (tag / MAX_LINKS as u64, (tag % MAX_LINKS as u64) as usize);
         let front = self.next_row - self.pending.len() as u64;
         let Some(writing) = self.pending.get_mut((row - front) as usize) else { return };
@@ -411,11 +412,11 @@ impl Recorder {
                 self.failures = 0;
                 self.report.bytes += stored.end() - stored.at;
                 if let Some(compression) = &mut self.compression {
-                    compression.stored(stored, bytes);
+                    compression.count_stored(stored, bytes);
                 }
             }
             Err(errno) => {
-                self.failed(row, link, errno);
+                self.fail_shot(row, link, errno);
                 self.report.not_zeroed += u64::from(self.zero(stored.at, stored.end() - stored.at).is_err());
             }
         }
@@ -445,7 +446,7 @@ impl Recorder {
     }
 
     /// Counts a shot as lost with the cause `sink_error` and updates its row; the first one adds a warning.
-    fn failed(&mut self, row: u64, link: usize, errno: Errno) {
+    fn fail_shot(&mut self, row: u64, link: usize, errno: Errno) {
         self.failures += 1;
         self.last_failure = Some(errno);
         if self.report.sink_error == 0 {
@@ -454,15 +455,15 @@ impl Recorder {
             ));
         }
         self.report.sink_error += 1;
-        self.formats[link].lose(self.committer.row(row, link), DropCause::SinkError);
+        self.formats[link].mark_lost(self.committer.row(row, link), DropCause::SinkError);
         if self.compression.is_some() {
             *self.committer.chunk(row, link) = self.committer.layout().zeros(link);
         }
     }
 
     /// Counts the next row, whose writes have all completed.
-    fn enter(&mut self) {
-        let row = self.committer.entered();
+    fn complete_row(&mut self) {
+        let row = self.committer.complete_row();
         for link in 0..self.formats.len() {
             let count = match RowFormat::state(self.committer.row(row, link)) {
                 State::Complete => &mut self.report.complete,
@@ -475,7 +476,7 @@ impl Recorder {
 
     /// Ends the recording: waits for its writes, makes every row visible, writes losses and counters, and truncates the
     /// file.
-    pub fn finish(mut self, books: &RunCounters) -> Result<Report, StoreError> {
+    pub fn finish(mut self, counters: &RunCounters) -> Result<Report, StoreError> {
         while !self.pending.is_empty() {
             self.reap(Some(Duration::from_secs(1)))?;
             self.write_compressed();
@@ -486,7 +487,7 @@ impl Recorder {
         self.report.chunks = self.compression.as_ref().map(|compression| compression.chunks);
         self.report.losses = self.losses.iter().map(|(cause, count)| (cause.name().to_owned(), count)).collect();
         let mut entries: Vec<(u32, String, u64)> = Vec::new();
-        for stream in &books.streams {
+        for stream in &counters.streams {
             entries.extend(stream.entries().into_iter().map(|(name, value)| (stream.stream, name, value)));
         }
         let report = &self.report;

@@ -6,8 +6,8 @@ use crate::info::RunInfo;
 use crate::inspect::LossSummary;
 use crate::layout::Layout;
 use crate::rows::{Row, RowFormat, State};
-use crate::runs::{Run, minus, push, union};
 use crate::shot::Loss;
+use crate::shot_ranges::{ShotRange, minus, push, union};
 use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS};
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SiblingFiles<'a> {
     /// Numbers accounted for by files on other drives.
-    pub taken: &'a [Run],
+    pub taken: &'a [ShotRange],
     /// Number after the last one of the previous part.
     pub begins: Option<u64>,
     /// Another file records the losses that no file accounts for.
@@ -49,13 +49,13 @@ pub(super) struct Accounting {
     formats: Vec<RowFormat>,
     geometries: Vec<Geometry>,
     /// Numbers in the losses of any stream, or in other files of the run.
-    claimed: Vec<Run>,
+    claimed: Vec<ShotRange>,
     /// Numbers of rows so far that were read from a valid row or record.
-    known: Vec<Run>,
+    known: Vec<ShotRange>,
     /// Numbers of all rows so far.
-    rows: Vec<Run>,
+    rows: Vec<ShotRange>,
     /// For each link, the numbers whose shots are in the file.
-    present: Vec<Vec<Run>>,
+    present: Vec<Vec<ShotRange>>,
     /// Latest rows without a known number: row, visible, shots.
     holes: Vec<(u64, bool, Vec<ExaminedShot>)>,
     changes: Vec<RowChange>,
@@ -68,7 +68,7 @@ pub(super) struct Accounting {
 impl Accounting {
     pub(super) fn new(run: &RunInfo, layout: &Layout, losses: &[Loss], others: SiblingFiles<'_>) -> Self {
         let claimed = losses.iter().map(|loss| (loss.first, loss.first.saturating_add(loss.count)));
-        let claimed: Vec<Run> = claimed.chain(others.taken.iter().copied()).collect();
+        let claimed: Vec<ShotRange> = claimed.chain(others.taken.iter().copied()).collect();
         Self {
             streams: run.links.iter().map(|link| link.stream).collect(),
             formats: layout.formats.clone(),
@@ -157,7 +157,7 @@ impl Accounting {
 
     /// Counts a row that stays unchanged.
     fn keep(&mut self, link: usize, entry: &Row) {
-        if claims(entry.state) {
+        if has_shot(entry.state) {
             push(&mut self.present[link], entry.number);
         }
         if entry.state == State::Complete {
@@ -181,7 +181,7 @@ impl Accounting {
         let format = self.formats[link];
         let mut bytes = Vec::with_capacity(format.bytes());
         format.push_lost(number, &mut bytes);
-        format.lose(&mut bytes, format.known(DropCause::PowerCut));
+        format.mark_lost(&mut bytes, format.recordable_cause(DropCause::PowerCut));
         bytes
     }
 
@@ -215,7 +215,7 @@ impl Accounting {
             }
             let all_accounted = union(&[&accounted[..], &rows, others.taken].concat());
             for (first, end) in minus(whole, &all_accounted) {
-                let cause = self.formats[link].known(DropCause::PowerCut);
+                let cause = self.formats[link].recordable_cause(DropCause::PowerCut);
                 losses.push(Loss { stream, cause, first, count: end - first });
             }
         }
@@ -245,13 +245,13 @@ fn note(runs: &mut Vec<LossSummary>, stream: u32, cause: DropCause, first: u64, 
 }
 
 /// Returns the lowest `count` unclaimed numbers of a range; the lowest of all if there are too few.
-fn first_numbers(range: Run, count: usize, claimed: &[Run]) -> Vec<u64> {
+fn first_numbers(range: ShotRange, count: usize, claimed: &[ShotRange]) -> Vec<u64> {
     let free: Vec<u64> = minus(range, claimed).into_iter().flat_map(|run| run.0..run.1).take(count).collect();
     if free.len() == count { free } else { (range.0..).take(count).collect() }
 }
 
 /// Returns the highest `count` unclaimed numbers of a range, ascending; the highest of all if there are too few.
-fn last_numbers(range: Run, count: usize, claimed: &[Run]) -> Vec<u64> {
+fn last_numbers(range: ShotRange, count: usize, claimed: &[ShotRange]) -> Vec<u64> {
     let free = minus(range, claimed).into_iter().rev().flat_map(|run| (run.0..run.1).rev());
     let mut last: Vec<u64> = free.take(count).collect();
     last.reverse();
@@ -259,7 +259,7 @@ fn last_numbers(range: Run, count: usize, claimed: &[Run]) -> Vec<u64> {
 }
 
 /// Returns `true` if a shot of this state is in the file.
-fn claims(state: State) -> bool {
+fn has_shot(state: State) -> bool {
     state != State::Lost
 }
 

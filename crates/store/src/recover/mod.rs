@@ -6,9 +6,9 @@
 //!
 //! - a row is valid if its CRC holds, and its shot is complete if the CRC of the end-of-shot record holds over it, or,
 //!   without a record, the CRC in the row (`examine`);
-//! - a shot whose record holds is complete even if its row is not: the row is rebuilt. Not in a recycled file, whose
-//!   slots hold shots of an older run; in one that reuses an earlier part of the same run, only shots of higher
-//!   numbers;
+//! - a shot whose record holds is complete even if its row is not: the row is rebuilt. This excludes a recycled
+//!   file, whose slots hold shots of an older run; in a file that reuses an earlier part of the same run it applies to
+//!   shots of higher numbers only;
 //! - everything else becomes a row of state lost, with zeros and the cause `power_cut`, and numbers that are then in no
 //!   row are losses of that cause (`account`).
 //!
@@ -66,10 +66,10 @@ pub(crate) fn recover_among(
     }
     // A number that is missing on one of several drives may be on another.
     others.filled_elsewhere |= others.taken.is_empty() && run.part.is_some_and(|part| part.stripes > 1);
-    let (visible, most) = visible_rows(opened)?;
+    let (visible, max_visible) = visible_rows(opened)?;
     let losses = old_losses(opened)?;
     let account = examine_rows(run, opened, (visible, &losses), others, progress)?;
-    let books = opened.table_bytes(opened.layout.counters)?;
+    let counters = opened.table_bytes(opened.layout.counters)?;
     let laid_out = opened.layout.rows;
     let mut found = account.end(run, losses, others);
     let recovered = &mut found.recovered;
@@ -80,7 +80,7 @@ pub(crate) fn recover_among(
     recovered.losses = found.losses.len() as u64;
     // The counters describe the unrepaired file: if it changes they are removed, and the run reads as interrupted.
     let rows = recovered.rows;
-    let unchanged = found.changes.is_empty() && (rows, rows) == (visible, most) && !found.losses_changed;
+    let unchanged = found.changes.is_empty() && (rows, rows) == (visible, max_visible) && !found.losses_changed;
     let cut = rows < laid_out || opened.file.bytes() > opened.layout.end;
     let changes = [(!unchanged, Change::Repaired), (cut, Change::Cut)];
     recovered.changes.extend(changes.into_iter().filter(|(applies, _)| *applies).map(|(_, change)| change));
@@ -90,30 +90,30 @@ pub(crate) fn recover_among(
     }
     let mut bytes = Vec::with_capacity(found.losses.len() * LOSS_BYTES);
     found.losses.iter().for_each(|loss| rows::push_loss(loss, &mut bytes));
-    repair(opened, &found.changes, rows, (visible, most)).map_err(StoreError::io("repair", path))?;
+    repair(opened, &found.changes, rows, (visible, max_visible)).map_err(StoreError::io("repair", path))?;
     if rows < laid_out || !unchanged {
         let data_end = match opened.layout.codec {
             None => opened.layout.data_end(rows),
             Some(_) => layout::end_of_chunks(&opened.file, &opened.layout, rows, path)?,
         };
-        let contents = Contents { rows, losses: &bytes, books: if unchanged { &books } else { &[] }, data_end };
+        let contents = Contents { rows, losses: &bytes, counters: if unchanged { &counters } else { &[] }, data_end };
         let uncut = layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("cut", path))?;
         uncut.map_or(Ok(()), Err).map_err(StoreError::io("cut", path))?;
     }
     // A run that was interrupted just before its truncation needs nothing else.
-    layout::cut(&opened.file, &opened.layout).map_err(StoreError::io("cut", path))?;
+    layout::truncate(&opened.file, &opened.layout).map_err(StoreError::io("cut", path))?;
     found.recovered.file_bytes = opened.layout.end;
     Ok(found.recovered)
 }
 
 /// Returns the minimum and maximum of the visible rows over all datasets. After a power cut they may differ.
 fn visible_rows(opened: &Opened) -> Result<(u64, u64), StoreError> {
-    let (mut least, mut most) = (u64::MAX, 0);
-    for marks in opened.layout.data.iter().map(|data| data.marks).chain(opened.layout.row_marks()) {
-        let rows = layout::visible(&opened.file, marks, &opened.path)?;
-        (least, most) = (least.min(rows), most.max(rows));
+    let (mut min, mut max) = (u64::MAX, 0);
+    for header in opened.layout.data.iter().map(|data| data.header).chain(opened.layout.row_headers()) {
+        let rows = layout::visible(&opened.file, header, &opened.path)?;
+        (min, max) = (min.min(rows), max.max(rows));
     }
-    Ok((least.min(opened.layout.rows), most))
+    Ok((min.min(opened.layout.rows), max))
 }
 
 /// Reads the valid entries of `/losses`.
@@ -168,9 +168,9 @@ fn examine_rows(
 }
 
 /// Writes the changes, each step durable before the next.
-fn repair(opened: &Opened, changes: &[RowChange], rows: u64, (visible, most): (u64, u64)) -> Result<(), Errno> {
+fn repair(opened: &Opened, changes: &[RowChange], rows: u64, (visible, max_visible): (u64, u64)) -> Result<(), Errno> {
     let (file, layout) = (&opened.file, &opened.layout);
-    if changes.is_empty() && (rows, rows) == (visible, most) {
+    if changes.is_empty() && (rows, rows) == (visible, max_visible) {
         return Ok(());
     }
     // Slots of released rows are not touched: after a power cut, a new tail may be there, to which some tables point.
@@ -192,12 +192,12 @@ fn repair(opened: &Opened, changes: &[RowChange], rows: u64, (visible, most): (u
     }
     file.sync_data()?;
     let mark = |at: u64| file.write_all(at, &rows.to_le_bytes());
-    let mark_data = || layout.data.iter().try_for_each(|data| mark(data.marks.extent_at));
-    if rows < most {
+    let mark_data = || layout.data.iter().try_for_each(|data| mark(data.header.extent_at));
+    if rows < max_visible {
         mark_data()?;
         file.sync_data()?;
     }
-    layout.row_marks().try_for_each(|marks| mark(marks.extent_at))?;
+    layout.row_headers().try_for_each(|header| mark(header.extent_at))?;
     file.sync_data()?;
     mark_data()?;
     file.sync_data()

@@ -1,7 +1,7 @@
 //! Result of a recovery.
 
 use crate::inspect::LossSummary;
-use crate::runs::Run;
+use crate::shot_ranges::ShotRange;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub struct Recovered {
     pub changes: Vec<Change>,
     /// Shot numbers that valid rows and losses account for.
     #[serde(skip)]
-    pub(crate) numbers: Vec<Run>,
+    pub(crate) numbers: Vec<ShotRange>,
     /// Number of entries in `/losses`.
     #[serde(skip)]
     pub(crate) losses: u64,

@@ -1,7 +1,7 @@
 //! Files of a run, as recovery finds them: beneath the master's folder and the folders that the user gives for runs
 //! over several drives. Each file is identified by its own attributes.
 
-use super::plan::{canonical, hidden_parts_beside, parts_beside};
+use super::plan::{canonical, hidden_part_files, part_files};
 use crate::StoreError;
 use crate::confined_path::Folder;
 use crate::info::{PartInfo, RunInfo};
@@ -37,7 +37,7 @@ pub(super) struct Files {
 /// A file of the run, open for writing. Its run id was read from this descriptor.
 #[derive(Debug)]
 pub(super) struct RunFile {
-    pub(super) place: PartInfo,
+    pub(super) position: PartInfo,
     pub(super) run: RunInfo,
     pub(super) opened: Opened,
     /// Name to enter in the master.
@@ -137,7 +137,8 @@ impl Files {
             let path = self.folders[folder].path().join(&name);
             let named = NamedFile { folder, name: name.clone(), path, part: entry.part.into() };
             let found = self.open(&named)?;
-            let found = found.filter(|found| (found.place.part, found.place.stripe) == (entry.part, entry.stripe));
+            let found =
+                found.filter(|found| (found.position.part, found.position.stripe) == (entry.part, entry.stripe));
             if found.is_some() {
                 return Ok(found);
             }
@@ -154,20 +155,20 @@ impl Files {
             Err(error @ StoreError::InUse { .. }) => return Err(error),
             Err(_) => return Ok(None),
         };
-        let position = run.part.filter(|place| run.run_id == self.run_id && place.stripes == self.stripes);
+        let position = run.part.filter(|part| run.run_id == self.run_id && part.stripes == self.stripes);
         let name = if named.folder == 0 { named.name.clone() } else { canonical(folder.path()).join(&named.name) };
         let name = name.to_string_lossy().into_owned();
-        Ok(position.map(|place| RunFile { place, run, opened, name }))
+        Ok(position.map(|position| RunFile { position, run, opened, name }))
     }
 
     /// Lists entries with the name of a part, in all folders.
     pub(super) fn named(&self) -> Result<Vec<NamedFile>, StoreError> {
-        self.entries(parts_beside)
+        self.entries(part_files)
     }
 
     /// Lists entries with the hidden name of a part.
     pub(super) fn hidden(&self) -> Result<Vec<NamedFile>, StoreError> {
-        self.entries(hidden_parts_beside)
+        self.entries(hidden_part_files)
     }
 
     fn entries(&self, list: fn(&Path) -> PartPaths) -> Result<Vec<NamedFile>, StoreError> {

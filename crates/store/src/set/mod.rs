@@ -2,9 +2,9 @@
 //! one recording.
 //!
 //! [`Set`] has the interface of [`Recorder`] and uses one recorder for each file. A [`Set`] of one file that does not
-//! roll is exactly that recorder. Otherwise a background thread (`keeper`) allocates the next part while the current
-//! one is written, and ends the last one, so that the recording thread waits for neither. A part that is not ready in
-//! time makes the recorder busy, like a slow drive.
+//! roll is exactly that recorder. Otherwise a background thread (`part_manager`) allocates the next part while the
+//! current one is written, and ends the last one, so that the recording thread waits for neither. A part that is not
+//! ready in time makes the recorder busy, like a slow drive.
 //!
 //! - Row `i` of a part goes to drive `i mod n`. If a drive fails, the part ends; rows of that drive that are not
 //!   visible yet become losses with the cause `sink_error`, and the next part is allocated on the remaining drives.
@@ -107,17 +107,18 @@ pub struct Set {
     /// Drives in use; failed ones are removed.
     drives: Vec<usize>,
     /// Losses after the last row, not entered yet.
-    waiting: Vec<Loss>,
+    pending_losses: Vec<Loss>,
     unrecorded: Vec<UnrecordedShots>,
-    notes: Vec<(String, u64)>,
+    /// Counters of the whole run from [`Self::add_counter`].
+    run_counters: Vec<(String, u64)>,
     offered: u64,
     /// Visible rows of parts that were handed to the background thread.
     settled: u64,
     first_offer: Option<Instant>,
     /// Start of the current wait for the next part.
-    short_since: Option<Instant>,
+    waiting_since: Option<Instant>,
     /// Total time spent waiting for the next part.
-    short: Duration,
+    waited: Duration,
     waker: Waker,
     warnings: Vec<String>,
 }
@@ -179,20 +180,20 @@ impl Set {
             current,
             draining: VecDeque::new(),
             next: Next::NotRequested,
-            waiting: Vec::new(),
+            pending_losses: Vec::new(),
             unrecorded: Vec::new(),
-            notes: Vec::new(),
+            run_counters: Vec::new(),
             offered: 0,
             settled: 0,
             first_offer: None,
-            short_since: None,
-            short: Duration::ZERO,
+            waiting_since: None,
+            waited: Duration::ZERO,
             waker,
             warnings,
         }
     }
 
-    /// Features that are not available, with the consequence of each.
+    /// Returns the features that are not available, with the consequence of each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -219,7 +220,7 @@ impl Set {
     }
     /// Adds a counter of the whole run.
     pub fn add_counter(&mut self, name: String, value: u64) {
-        self.notes.push((name, value));
+        self.run_counters.push((name, value));
     }
 
     /// Starts writing an event as the next row.
@@ -232,7 +233,7 @@ impl Set {
         }
         // Shot numbers of different links are not comparable if rows join shots by time stamp: enter all known losses.
         let up_to = if self.plan.run.by_stamp { u64::MAX - 1 } else { event.number };
-        self.current.offer(event, up_to, &mut self.waiting)?;
+        self.current.offer(event, up_to, &mut self.pending_losses)?;
         self.first_offer.get_or_insert_with(Instant::now);
         self.offered += 1;
         Ok(())
@@ -240,11 +241,11 @@ impl Set {
 
     /// Records consecutive shots that are in no row, or in a row as lost.
     pub fn loss(&mut self, loss: Loss) {
-        let recent = self.waiting.len().saturating_sub(2 * MAX_LINKS);
-        let last = self.waiting[recent..].iter_mut().rev().find(|last| last.stream == loss.stream);
+        let recent = self.pending_losses.len().saturating_sub(2 * MAX_LINKS);
+        let last = self.pending_losses[recent..].iter_mut().rev().find(|last| last.stream == loss.stream);
         match last.filter(|last| last.cause == loss.cause && last.first + last.count == loss.first) {
             Some(last) => last.count += loss.count,
-            None => self.waiting.push(loss),
+            None => self.pending_losses.push(loss),
         }
     }
 
@@ -276,7 +277,7 @@ impl Set {
     /// Returns `true` if the time limit of the current part has passed.
     fn is_over(&self) -> bool {
         let after = self.plan.config.roll.after;
-        after.zip(self.current.begun).is_some_and(|(after, begun)| begun.elapsed() >= after)
+        after.zip(self.current.first_offer).is_some_and(|(after, begun)| begun.elapsed() >= after)
     }
 
     /// Switches to the next part, if it is ready.
@@ -284,11 +285,11 @@ impl Set {
         if !matches!(self.next, Next::Ready(_)) {
             // A part that is only past its time limit continues until the next one is ready.
             if self.current.is_closed() && !matches!(self.next, Next::None) {
-                self.short_since.get_or_insert_with(Instant::now);
+                self.waiting_since.get_or_insert_with(Instant::now);
             }
             return;
         }
-        self.short += self.short_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.waited += self.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         let Next::Ready(part) = std::mem::replace(&mut self.next, Next::NotRequested) else { return };
         self.draining.push_back(std::mem::replace(&mut self.current, *part));
         self.waker.set(&self.current);
@@ -327,7 +328,7 @@ impl Set {
             failed.extend(part.poll(None).err());
         }
         self.settle();
-        let busy = !self.draining.is_empty() || self.current.stripes.len() != 1 || self.short_since.is_some();
+        let busy = !self.draining.is_empty() || self.current.stripes.len() != 1 || self.waiting_since.is_some();
         let wait = if busy { wait.map(|wait| wait.min(POLL_INTERVAL)) } else { wait };
         if let Some(wait) = wait.filter(|_| self.current.stripes.is_empty()) {
             std::thread::sleep(wait);
@@ -400,7 +401,7 @@ impl Set {
                 unseen.iter().map(|summary| summary.shots.iter().flatten().count()).sum::<usize>()
             ));
         }
-        losses.into_iter().for_each(|loss| self.waiting.push(loss));
+        losses.into_iter().for_each(|loss| self.pending_losses.push(loss));
         unseen.iter().for_each(|summary| self.lose(summary, DropCause::SinkError));
         if let Next::Ready(part) = &mut self.next {
             let number = part.number;
@@ -416,13 +417,13 @@ impl Set {
     }
 
     /// Ends the run: waits for its writes, makes every row visible, writes losses and counters, and ends the files.
-    /// Offered shots that could not be recorded are first subtracted from `books`.
-    pub fn finish(mut self, mut books: RunCounters) -> Result<Finished, StoreError> {
+    /// Offered shots that could not be recorded are first subtracted from `counters`.
+    pub fn finish(mut self, mut counters: RunCounters) -> Result<Finished, StoreError> {
         if self.manager.is_none() {
-            self.waiting.drain(..).for_each(|loss| self.current.loss(loss));
-            self.subtract_unrecorded(&mut books);
+            self.pending_losses.drain(..).for_each(|loss| self.current.loss(loss));
+            self.subtract_unrecorded(&mut counters);
             let Some(stripe) = self.current.stripes.pop() else { return Err(no_part()) };
-            let report = stripe.recorder.finish(&books)?;
+            let report = stripe.recorder.finish(&counters)?;
             return Ok(Finished {
                 report,
                 unrecorded: std::mem::take(&mut self.unrecorded),
@@ -442,16 +443,16 @@ impl Set {
             self.poll(Some(POLL_INTERVAL))?;
         }
         let seconds = self.first_offer.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
-        self.waiting.drain(..).for_each(|loss| self.current.loss(loss));
-        self.subtract_unrecorded(&mut books);
+        self.pending_losses.drain(..).for_each(|loss| self.current.loss(loss));
+        self.subtract_unrecorded(&mut counters);
         let Some(manager) = self.close() else { return Err(no_part()) };
         let current = std::mem::replace(&mut self.current, Part::new(0, Vec::new(), false));
-        let (mut report, removed) = manager.end(current, &books)?;
+        let (mut report, removed) = manager.end(current, &counters)?;
         report.seconds = seconds;
-        if !self.short.is_zero() {
+        if !self.waited.is_zero() {
             self.warnings.push(format!(
                 "the next part was waited for during {:.3} s in all: larger parts, or a faster drive, would mend that",
-                self.short.as_secs_f64()
+                self.waited.as_secs_f64()
             ));
         }
         let mut warnings = std::mem::take(&mut self.warnings);
@@ -461,21 +462,21 @@ impl Set {
     }
 
     /// Moves shots that could not be recorded to the drop counters, and adds the counters of the whole run.
-    fn subtract_unrecorded(&mut self, books: &mut RunCounters) {
+    fn subtract_unrecorded(&mut self, counters: &mut RunCounters) {
         for given in &self.unrecorded {
             let stream = self.plan.run.links[given.link].stream;
-            let Some(books) = books.streams.iter_mut().find(|books| books.stream == stream) else { continue };
-            books.shots_complete = books.shots_complete.saturating_sub(given.complete);
-            books.shots_partial = books.shots_partial.saturating_sub(given.partial);
-            books.shot_drops.add(given.cause, given.complete + given.partial);
+            let Some(stream) = counters.streams.iter_mut().find(|counters| counters.stream == stream) else { continue };
+            stream.shots_complete = stream.shots_complete.saturating_sub(given.complete);
+            stream.shots_partial = stream.shots_partial.saturating_sub(given.partial);
+            stream.shot_drops.add(given.cause, given.complete + given.partial);
         }
-        if !self.notes.is_empty() {
-            let whole = books.streams.iter_mut().find(|books| books.stream == recorder::WHOLE_RUN);
+        if !self.run_counters.is_empty() {
+            let whole = counters.streams.iter_mut().find(|counters| counters.stream == recorder::WHOLE_RUN);
             match whole {
-                Some(whole) => whole.more.append(&mut self.notes),
-                None => books.streams.push(StreamRunCounters {
+                Some(whole) => whole.more.append(&mut self.run_counters),
+                None => counters.streams.push(StreamRunCounters {
                     stream: recorder::WHOLE_RUN,
-                    more: std::mem::take(&mut self.notes),
+                    more: std::mem::take(&mut self.run_counters),
                     ..StreamRunCounters::default()
                 }),
             }

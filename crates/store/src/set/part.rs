@@ -39,8 +39,8 @@ pub(super) struct Stripe {
 }
 
 impl Stripe {
-    fn loss(&mut self, loss: Loss, remembers: bool) {
-        if remembers {
+    fn loss(&mut self, loss: Loss, retain_unseen: bool) {
+        if retain_unseen {
             self.losses.push(loss);
         }
         self.recorder.loss(loss);
@@ -91,17 +91,18 @@ pub(super) struct Part {
     pub(super) highest: Option<u64>,
     /// Shots of each link, without lost ones.
     pub(super) shots: [u64; MAX_LINKS],
-    pub(super) begun: Option<Instant>,
+    /// Time of the first row.
+    pub(super) first_offer: Option<Instant>,
     /// Rows and losses are kept until visible, so that a failed drive's can be entered elsewhere.
-    remembers: bool,
+    retain_unseen: bool,
 }
 
 impl Part {
-    pub(super) fn new(number: u32, recorders: Vec<(usize, Recorder)>, remembers: bool) -> Self {
-        let least = recorders.iter().map(|(_, recorder)| recorder.remaining()).min().unwrap_or(0);
+    pub(super) fn new(number: u32, recorders: Vec<(usize, Recorder)>, retain_unseen: bool) -> Self {
+        let min_rows = recorders.iter().map(|(_, recorder)| recorder.remaining()).min().unwrap_or(0);
         // Files that come later in a turn may have one row less.
-        let turn = recorders.iter().take_while(|(_, recorder)| recorder.remaining() > least).count() as u64;
-        let capacity = least * recorders.len() as u64 + turn;
+        let turn = recorders.iter().take_while(|(_, recorder)| recorder.remaining() > min_rows).count() as u64;
+        let capacity = min_rows * recorders.len() as u64 + turn;
         let stripe =
             |(drive, recorder)| Stripe { drive, recorder, offered: 0, unseen: VecDeque::new(), losses: Vec::new() };
         Self {
@@ -113,8 +114,8 @@ impl Part {
             numbers: None,
             highest: None,
             shots: [0; MAX_LINKS],
-            begun: None,
-            remembers,
+            first_offer: None,
+            retain_unseen,
         }
     }
 
@@ -134,17 +135,17 @@ impl Part {
         let summary = RowSummary::of(&event);
         // Losses are entered first, so that a reader that sees the row finds every number before it. If the event is
         // returned, they are already in the right file.
-        split_off(losses, up_to).into_iter().for_each(|loss| stripe.loss(loss, self.remembers));
+        split_off(losses, up_to).into_iter().for_each(|loss| stripe.loss(loss, self.retain_unseen));
         stripe.recorder.offer(event)?;
         stripe.offered += 1;
-        self.begun.get_or_insert_with(Instant::now);
+        self.first_offer.get_or_insert_with(Instant::now);
         self.offered += 1;
         self.numbers = Some((self.numbers.map_or(summary.number, |(first, _)| first), summary.number));
         self.highest = self.highest.max(Some(summary.number));
         for (count, shot) in self.shots.iter_mut().zip(&summary.shots) {
             *count += u64::from(shot.is_some());
         }
-        if self.remembers {
+        if self.retain_unseen {
             stripe.unseen.push_back(summary);
         }
         Ok(())
@@ -153,7 +154,7 @@ impl Part {
     /// Enters a loss that is not followed by an event.
     pub(super) fn loss(&mut self, loss: Loss) {
         if let Some(stripe) = self.stripes.first_mut() {
-            stripe.loss(loss, self.remembers);
+            stripe.loss(loss, self.retain_unseen);
         }
     }
 
@@ -192,13 +193,13 @@ impl Part {
         self.stripes.iter().all(|stripe| stripe.recorder.visible() == stripe.offered)
     }
 
-    /// Number of visible rows.
+    /// Returns the number of visible rows.
     pub(super) fn visible(&self) -> u64 {
         let failed: u64 = self.failed.iter().map(|(_, rows)| rows).sum();
         self.stripes.iter().map(|stripe| stripe.recorder.visible()).sum::<u64>() + failed
     }
 
-    /// Number of offered rows whose data is not written yet.
+    /// Returns the number of offered rows whose data is not written yet.
     pub(super) fn pending(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.recorder.pending()).sum()
     }

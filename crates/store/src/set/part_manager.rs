@@ -128,7 +128,7 @@ pub(super) struct ManagerThread {
     removed_shots: [u64; MAX_LINKS],
     /// Highest shot number of the removed parts.
     stale_to: Option<u64>,
-    /// Number of files allocated in those of evicted parts.
+    /// Number of files that reuse the blocks of evicted parts.
     reused: u64,
     /// Counters of the removed parts.
     removed: Report,
@@ -146,9 +146,9 @@ impl ManagerThread {
             stripes: plan.drives() as u32,
             files: Vec::new(),
             removed: Removed::default(),
-            books: Vec::new(),
+            counters: Vec::new(),
         };
-        begin(&mut master, &plan, 0, drives);
+        add_live_part(&mut master, &plan, 0, drives);
         let lock = master.write(plan.config.master(), replaces)?;
         Ok(Self {
             plan,
@@ -295,7 +295,7 @@ impl ManagerThread {
             *entry = FileEntry { state: *state, rows: *rows, losses: *losses, first, last, bytes, ..entry.clone() };
         }
         if let Some((part, drives)) = next {
-            begin(&mut self.master, &self.plan, *part, drives);
+            add_live_part(&mut self.master, &self.plan, *part, drives);
         }
         if let Err(error) = self.write() {
             self.warn(format!("{error}; the parts are whole by themselves"));
@@ -369,7 +369,7 @@ impl ManagerThread {
     }
 
     /// Ends the run with its last part, and writes the counters into the master.
-    pub(super) fn end(mut self, part: Part, books: &RunCounters) -> Result<(Report, Removed), StoreError> {
+    pub(super) fn end(mut self, part: Part, counters: &RunCounters) -> Result<(Report, Removed), StoreError> {
         self.list(&part, None);
         self.end_part(part);
         let mut report = Report { path: self.plan.config.master().to_owned(), ..Report::default() };
@@ -378,13 +378,13 @@ impl ManagerThread {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        for stream in &books.streams {
+        for stream in &counters.streams {
             for (name, value) in stream.entries() {
-                push_counter(stream.stream, &name, value, &mut self.master.books);
+                push_counter(stream.stream, &name, value, &mut self.master.counters);
             }
         }
         for (link, shots) in self.plan.run.links.iter().zip(self.removed_shots).filter(|(_, shots)| *shots > 0) {
-            push_counter(link.stream, REMOVED_SHOTS, shots, &mut self.master.books);
+            push_counter(link.stream, REMOVED_SHOTS, shots, &mut self.master.counters);
         }
         let removed = self.master.removed;
         let totals = [
@@ -403,10 +403,10 @@ impl ManagerThread {
             ("finished_tai_ns", info::now_tai_ns()),
         ];
         let shown = totals.into_iter().filter(|(name, _)| removed.parts > 0 || !name.starts_with("ring_"));
-        shown.for_each(|(name, value)| push_counter(WHOLE_RUN, name, value, &mut self.master.books));
+        shown.for_each(|(name, value)| push_counter(WHOLE_RUN, name, value, &mut self.master.counters));
         if let Some(chunks) = report.chunks {
             let stored = chunks.entries().into_iter();
-            stored.for_each(|(name, value)| push_counter(WHOLE_RUN, name, value, &mut self.master.books));
+            stored.for_each(|(name, value)| push_counter(WHOLE_RUN, name, value, &mut self.master.counters));
         }
         self.write()?;
         // The report includes the parts that were recorded and removed since.
@@ -418,7 +418,7 @@ impl ManagerThread {
 }
 
 /// Lists a part that is about to be written as live.
-fn begin(master: &mut Master, plan: &Plan, part: u32, drives: &[usize]) {
+fn add_live_part(master: &mut Master, plan: &Plan, part: u32, drives: &[usize]) {
     for drive in drives {
         master.files.push(FileEntry {
             part,

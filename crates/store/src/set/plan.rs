@@ -97,7 +97,7 @@ impl SetConfig {
     fn earlier(&self, master: Option<&Master>) -> Result<Vec<PathBuf>, StoreError> {
         let mut old = Vec::new();
         for out in &self.outs {
-            for (_, part) in parts_beside(out)? {
+            for (_, part) in part_files(out)? {
                 check_target(&part, self.recorder.overwrite)?;
                 let replaced = |master: &Master| part_info(&part, &master.run.run_id).is_some();
                 if !master.is_some_and(replaced) {
@@ -262,8 +262,8 @@ impl Plan {
 
     /// Returns the metadata of a file. `stale_to` is the highest shot number removed before it was created.
     pub(super) fn info(&self, part: u32, drive: usize, stale_to: Option<u64>) -> RunInfo {
-        let place = PartInfo { part, stripe: drive as u32, stripes: self.drives() as u32, stale_to };
-        RunInfo { part: Some(place), ..self.run.clone() }
+        let position = PartInfo { part, stripe: drive as u32, stripes: self.drives() as u32, stale_to };
+        RunInfo { part: Some(position), ..self.run.clone() }
     }
 
     /// Returns an upper bound of the size of a part of `rows` rows, in bytes.
@@ -290,11 +290,11 @@ fn file_bound(run: &RunInfo, rows: u64) -> u64 {
     let row = |packets| RowFormat::new(packets, "").bytes() as u64 + 1;
     let tables: u64 = run.links.iter().map(|link| rows.next_multiple_of(chunk) * row(link.geometry.packets())).sum();
     let losses = (rows * links).clamp(256, 1 << 18).next_multiple_of(256) * LOSS_BYTES as u64;
-    let books = 256 * COUNTER_BYTES as u64;
+    let counters = 256 * COUNTER_BYTES as u64;
     let head = (128 << 10) + run.config.len() as u64 + run.notes.len() as u64;
     // A compressed run has a row of zeros before the data.
     let rows = rows + u64::from(run.codec.is_some());
-    (rows * data + index + tables + losses + books + head + (96 << 10)).next_multiple_of(ALIGN)
+    (rows * data + index + tables + losses + counters + head + (96 << 10)).next_multiple_of(ALIGN)
 }
 
 /// Returns the maximum number of rows of a file of `bytes` bytes.
@@ -337,12 +337,12 @@ pub(super) fn canonical(folder: &Path) -> PathBuf {
 }
 
 /// Lists files that have the name of a part of this run, with the part number in the name.
-pub(super) fn parts_beside(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+pub(super) fn part_files(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     parts_named(out, |name| Some(name))
 }
 
 /// Lists hidden files of parts that were being allocated when their program was killed.
-pub(super) fn hidden_parts_beside(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+pub(super) fn hidden_part_files(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     parts_named(out, |name| name.strip_prefix('.')?.strip_suffix(".new"))
 }
 
@@ -416,7 +416,7 @@ mod tests {
         for name in of_run.iter().chain(&others) {
             File::create(folder.path().join(name)).unwrap();
         }
-        let found = parts_beside(&folder.path().join("run.h5")).unwrap();
+        let found = part_files(&folder.path().join("run.h5")).unwrap();
         let numbers: Vec<u64> = found.iter().map(|(part, _)| *part).collect();
         assert_eq!(numbers, [0, 1, 123_456], "{found:?}");
     }

@@ -8,11 +8,11 @@ use super::files::{Files, NamedFile, Removable, RunFile};
 use crate::StoreError;
 use crate::layout::{self, Opened};
 use crate::lock::FileLock;
-use crate::master::interleaving::{share, there, unbroken};
+use crate::master::interleaving::{file_rows_before_gap, rows_before_gap, share};
 use crate::master::{FileEntry, Master, State};
 use crate::nvme::Target;
 use crate::recover::{self as file, Progress, Recovered, SiblingFiles};
-use crate::runs::Run;
+use crate::shot_ranges::ShotRange;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ pub fn recover(
 }
 
 /// Returns the losses of a part with numbers below its first row: those of a drive that failed in the previous part.
-fn losses_before(files: &Files, part: &[FileEntry]) -> Result<Vec<Run>, StoreError> {
+fn losses_before(files: &Files, part: &[FileEntry]) -> Result<Vec<ShotRange>, StoreError> {
     let (mut runs, mut first) = (Vec::new(), u64::MAX);
     for entry in part {
         let Some(RunFile { opened, .. }) = files.find(entry)? else { continue };
@@ -125,7 +125,7 @@ fn losses_before(files: &Files, part: &[FileEntry]) -> Result<Vec<Run>, StoreErr
         }
         runs.extend(file::old_losses(&opened)?.iter().map(|l| (l.first, l.first.saturating_add(l.count))));
     }
-    Ok(runs.iter().map(|run: &Run| (run.0, run.1.min(first))).filter(|run| run.0 < run.1).collect())
+    Ok(runs.iter().map(|run: &ShotRange| (run.0, run.1.min(first))).filter(|run| run.0 < run.1).collect())
 }
 
 /// Reads the shot number of a row; `None` if the row is invalid.
@@ -153,7 +153,7 @@ fn recover_part(
         }
     }
     let all_there = found.len() == part.len();
-    let mut numbers: Vec<Vec<Run>> = Vec::new();
+    let mut numbers: Vec<Vec<ShotRange>> = Vec::new();
     if found.len() > 1 {
         for RunFile { run, opened, .. } in &mut found {
             numbers.push(file::recover_among(run, opened, true, progress, SiblingFiles::default())?.numbers);
@@ -162,7 +162,7 @@ fn recover_part(
     let (mut seen, mut end) = (Vec::new(), None);
     for (index, RunFile { run, opened, .. }) in found.iter_mut().enumerate() {
         let others = numbers.iter().enumerate().filter(|(other, _)| *other != index);
-        let taken: Vec<Run> = others.flat_map(|(_, runs)| runs).chain(among.taken).copied().collect();
+        let taken: Vec<ShotRange> = others.flat_map(|(_, runs)| runs).chain(among.taken).copied().collect();
         // Numbers that no file accounts for may be in a missing file.
         let others = SiblingFiles { taken: &taken, filled_elsewhere: index > 0 || !all_there, ..among };
         let one = file::recover_among(run, opened, dry_run, progress, others)?;
@@ -180,13 +180,13 @@ fn recover_part(
 /// Updates the master's entries of a part to what its files hold. Returns the number of rows after a gap.
 fn enter(part: &mut [FileEntry], found: &[RunFile], seen: &[Recovered], dry_run: bool) -> Result<u64, StoreError> {
     let listed: Vec<u64> = part.iter().map(|entry| entry.rows).collect();
-    let there_are: Vec<u64> = seen.iter().map(|one| one.rows).collect();
+    let found_rows: Vec<u64> = seen.iter().map(|one| one.rows).collect();
     let live = part.iter().any(|entry| entry.state == State::Live);
     let rows = if live {
-        let (rows, files) = (unbroken(&there_are), part.len() as u64);
+        let (rows, files) = (rows_before_gap(&found_rows), part.len() as u64);
         (0..files).map(|turn| share(rows, turn, files)).collect()
     } else {
-        there(&listed, &there_are)
+        file_rows_before_gap(&listed, &found_rows)
     };
     let (mut first, mut last, mut all) = (u64::MAX, 0, 0);
     for (index, (entry, one)) in part.iter_mut().zip(seen).enumerate() {
@@ -206,27 +206,27 @@ fn enter(part: &mut [FileEntry], found: &[RunFile], seen: &[Recovered], dry_run:
     Ok(all)
 }
 
-/// Files that are not listed in a run.
+/// Files of a run that its master does not list.
 #[derive(Debug, Default)]
-struct OthersOfRun {
+struct UnlistedFiles {
     remove: Vec<Removable>,
     left: Vec<PathBuf>,
 }
 
 /// Enters unlisted parts that have rows into the master, unless a bounded run had evicted them. Returns the other
 /// files.
-fn enter_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> Result<OthersOfRun, StoreError> {
-    let mut others = OthersOfRun::default();
+fn enter_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> Result<UnlistedFiles, StoreError> {
+    let mut others = UnlistedFiles::default();
     let listed: BTreeSet<u32> = master.files.iter().map(|entry| entry.part).collect();
     let Some(oldest) = listed.first().copied() else { return Ok(others) };
     let is_listed = |part: u64| u32::try_from(part).is_ok_and(|part| listed.contains(&part));
     let mut parts: BTreeMap<u32, Vec<(FileEntry, Removable)>> = BTreeMap::new();
     for named in files.named()?.into_iter().filter(|named| !is_listed(named.part)) {
-        let Some(mut file) = files.open(&named)?.filter(|file| !is_listed(file.place.part.into())) else { continue };
-        let RunFile { place, run, opened, name } = &mut file;
+        let Some(mut file) = files.open(&named)?.filter(|file| !is_listed(file.position.part.into())) else { continue };
+        let RunFile { position, run, opened, name } = &mut file;
         // Shots may have been written before their rows became visible.
         let rows = file::recover_among(run, opened, true, progress, SiblingFiles::default())?.rows;
-        let (part, stripe, bytes) = (place.part, place.stripe, opened.file.bytes());
+        let (part, stripe, bytes) = (position.part, position.stripe, opened.file.bytes());
         let file_name = std::mem::take(name);
         let entry =
             FileEntry { part, stripe, state: State::Live, rows, losses: 0, first: 0, last: 0, bytes, file: file_name };

@@ -77,8 +77,8 @@ pub fn open_image(bytes: &[u8]) -> hdf5::Result<File> {
         if status < 0 {
             return Err(hdf5::Error::query()?);
         }
-        // SAFETY: a string that ends in zero, the id of a live property list, the library's lock held; the new id goes
-        // to an owner at once, and only if it is one. No such file is looked for: there is an image.
+        // SAFETY: the string ends in zero, the id is that of a live property list, and the library's lock is held. The
+        // new id is checked, then owned by the returned value. No file is opened, because the list has an image.
         unsafe {
             let id = H5Fopen(name.as_ptr(), H5F_ACC_RDONLY, plist.id());
             if id < 0 { Err(hdf5::Error::query()?) } else { hdf5::from_id(id) }
@@ -102,7 +102,7 @@ pub fn create_filtered(
     sync(|| {
         // SAFETY: a query; the library's lock is held, here and below.
         let own = if unsafe { H5Zfilter_avail(*filter) } > 0 { &parameters[3..] } else { &parameters[..] };
-        // SAFETY: the id is that of a live property list, and each array has as many elements as the call is told.
+        // SAFETY: the id is that of a live property list, and the length of each array is passed with it.
         let status = unsafe {
             [
                 H5Pset_chunk(plist.id(), chunk.len() as _, chunk.as_ptr()),
@@ -125,8 +125,8 @@ fn create(
     space: &Dataspace,
     plist: &DatasetCreate,
 ) -> hdf5::Result<Dataset> {
-    // SAFETY: ids of live objects, a string that ends in zero, the library's lock held by the caller; the new id goes
-    // to an owner at once, and only if it is one.
+    // SAFETY: the ids are those of live objects, the string ends in zero, and the caller holds the library's lock. The
+    // new id is checked, then owned by the returned value.
     unsafe {
         let id = H5Dcreate2(at.id(), name.as_ptr(), datatype.id(), space.id(), H5P_DEFAULT, plist.id(), H5P_DEFAULT);
         if id < 0 { Err(hdf5::Error::query()?) } else { hdf5::from_id(id) }
@@ -143,11 +143,11 @@ pub struct Mapping<'a> {
     /// Extents of the source.
     pub extents: &'a SimpleExtents,
     /// First mapped element of the source, in each dimension.
-    pub from: &'a [u64],
+    pub source_start: &'a [u64],
     /// Row of the virtual dataset to which it is mapped.
-    pub at: u64,
+    pub row: u64,
     /// Stride in rows of the virtual dataset per row of the source.
-    pub every: u64,
+    pub stride: u64,
     /// Number of mapped rows; `None`: unlimited, including rows added later.
     pub rows: Option<u64>,
 }
@@ -168,14 +168,14 @@ pub fn create_virtual(
     for mapping in mappings {
         let source_space = Dataspace::try_new(mapping.extents.clone())?;
         let mut start = vec![0; block.len()];
-        start[0] = mapping.at;
+        start[0] = mapping.row;
         let mut stride = vec![1; block.len()];
-        select(&source_space, mapping.from, &stride, mapping.rows, &block)?;
-        stride[0] = mapping.every;
+        select(&source_space, mapping.source_start, &stride, mapping.rows, &block)?;
+        stride[0] = mapping.stride;
         select(&space, &start, &stride, mapping.rows, &block)?;
         sync(|| {
             let (file, dataset) = (mapping.file.as_ptr(), mapping.dataset.as_ptr());
-            // SAFETY: ids of live objects, strings that end in zero, the library's lock held.
+            // SAFETY: the ids are those of live objects, the strings end in zero, and the library's lock is held.
             let status = unsafe { H5Pset_virtual(plist.id(), space.id(), file, dataset, source_space.id()) };
             if status < 0 { Err(hdf5::Error::query()?) } else { Ok(()) }
         })?;
@@ -205,8 +205,8 @@ pub fn write_bytes(dataset: &Dataset, bytes: &[u8]) -> hdf5::Result<()> {
     if bytes.len() != dataset.size() * datatype.size() {
         return Err(format!("expected {} elements, found {} bytes", dataset.size(), bytes.len()).into());
     }
-    // SAFETY: the buffer holds every element of the dataset in the dataset's own type (checked above; types of fixed
-    // size only are made here), ids are those of live objects, and the library's lock is held.
+    // SAFETY: the buffer holds every element of the dataset in the dataset's own type (checked above; only types of
+    // fixed size are created here), ids are those of live objects, and the library's lock is held.
     let status =
         sync(|| unsafe { H5Dwrite(dataset.id(), datatype.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.as_ptr().cast()) });
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(()) }

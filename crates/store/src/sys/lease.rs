@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 const F_SETSIG: libc::c_int = 10;
 
 /// Returns `true` if this descriptor is the only open one of its file in any process, and no mapping exists: the kernel
-/// grants a write lease only then. A lock cannot show this: readers need not take one, and a mapping keeps none.
+/// grants a write lease only then. A lock cannot show this: readers need not take one, and a mapping holds none.
 /// Returns `false` if the file system does not support leases.
 pub fn is_alone(file: &File) -> bool {
     let fd = file.as_raw_fd();

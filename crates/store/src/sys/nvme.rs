@@ -25,7 +25,7 @@ const PAGE: u32 = 4096;
 /// Maximum transfer size in bytes for a drive that reports no limit.
 const DEFAULT_MAX_TRANSFER: u32 = 1 << 20;
 
-/// `struct nvme_passthru_cmd`, and `struct nvme_uring_cmd` but for the name of its last field.
+/// `struct nvme_passthru_cmd`; `struct nvme_uring_cmd` differs only in the name of its last field.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Command {
@@ -168,7 +168,7 @@ pub(super) fn status(result: i32) -> Result<(), Errno> {
     match result {
         0 => Ok(()),
         ..0 => Err(Errno::from_raw_os_error(-result)),
-        // Status code type and status code; more bits say whether to try again (figures 93 to 97 of the base
+        // Status code type and status code; other bits tell whether a retry may succeed (figures 93 to 97 of the base
         // specification 2.0).
         _ => Err(match result & 0x7FF {
             0x02 => Errno::INVAL,
@@ -183,10 +183,10 @@ pub(super) fn status(result: i32) -> Result<(), Errno> {
 /// Status bit Do Not Retry (DNR).
 const DO_NOT_RETRY: i32 = 0x4000;
 
-fn identify(file: &File, namespace: u32, what: u32) -> io::Result<Vec<u8>> {
+fn identify(file: &File, namespace: u32, cns: u32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; IDENTIFY_BYTES];
     let (address, len) = (bytes.as_mut_ptr() as u64, IDENTIFY_BYTES as u32);
-    let mut command = Command { opcode: IDENTIFY, namespace, address, len, cdw10: what, ..Command::default() };
+    let mut command = Command { opcode: IDENTIFY, namespace, address, len, cdw10: cns, ..Command::default() };
     // SAFETY: the drive fills the bytes of `bytes`, which live until the call returns.
     status(unsafe { pass(file, IOCTL_ADMIN, &mut command) })?;
     Ok(bytes)
@@ -195,16 +195,16 @@ fn identify(file: &File, namespace: u32, what: u32) -> io::Result<Vec<u8>> {
 /// Parses Identify Controller data; `shift` and `bytes` are those of the namespace.
 fn controller_identity(data: &[u8], shift: u32, bytes: u64) -> Identity {
     let text = |from: usize, to: usize| String::from_utf8_lossy(&data[from..to]).trim().to_owned();
-    let most = match data[77] {
+    let max_transfer = match data[77] {
         0 => DEFAULT_MAX_TRANSFER,
-        power => PAGE.checked_shl(power.into()).filter(|most| *most > 0).unwrap_or(DEFAULT_MAX_TRANSFER),
+        power => PAGE.checked_shl(power.into()).filter(|bytes| *bytes > 0).unwrap_or(DEFAULT_MAX_TRANSFER),
     };
     Identity {
         serial: text(4, 24),
         model: text(24, 64),
         block: 1 << shift,
         bytes,
-        max_transfer: most.min(DEFAULT_MAX_TRANSFER),
+        max_transfer: max_transfer.min(DEFAULT_MAX_TRANSFER),
         volatile: data[525] & 1 != 0,
     }
 }
@@ -212,7 +212,8 @@ fn controller_identity(data: &[u8], shift: u32, bytes: u64) -> Identity {
 /// Parses Identify Namespace data; returns the base-2 logarithm of the block size, and the capacity in bytes.
 fn format(data: &[u8]) -> io::Result<(u32, u64)> {
     let blocks = u64::from_le_bytes(data[..8].try_into().expect("eight bytes"));
-    // FLBAS: bits 0 to 3 of the format index, and in bits 5 and 6 its upper bits if there are more than 16 formats.
+    // FLBAS: bits 3:0 are the lower bits of the format index; bits 6:5 are the upper ones if there are more than 16
+    // formats.
     let number = usize::from(data[26] & 0x0F | (data[26] & 0x60) >> 1);
     let at = 128 + 4 * number;
     let (metadata, shift) = (u16::from_le_bytes([data[at], data[at + 1]]), u32::from(data[at + 2]));
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(status(0), Ok(()));
         assert_eq!(status(-libc::EACCES), Err(Errno::ACCESS));
         assert_eq!(status(0x280), Err(Errno::IO), "a write fault");
-        assert_eq!(status(0x4280), Err(Errno::REMOTEIO), "one that the drive says is for good");
+        assert_eq!(status(0x4280), Err(Errno::REMOTEIO), "a write fault with Do Not Retry");
         assert_eq!(status(0x4080), Err(Errno::NOSPC), "past its end");
     }
 }

@@ -106,7 +106,7 @@ impl Target for FileTarget {
     }
 }
 
-/// A write: a request for each stretch of `max_bytes` bytes of registered memory that it touches.
+/// A write: one request for each registered buffer that its bytes touch.
 #[derive(Debug)]
 struct Write {
     /// Held until the last request has completed.
@@ -127,7 +127,7 @@ struct Write {
 
 /// Identity of a request, encoded in its user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct RequestId {
     /// Index of the write.
     slot: u16,
     /// Number of retries so far.
@@ -136,7 +136,7 @@ struct Piece {
     done: u32,
 }
 
-impl Piece {
+impl RequestId {
     fn user(self) -> u64 {
         u64::from(self.done) << 32 | u64::from(self.retries) << 16 | u64::from(self.slot)
     }
@@ -161,7 +161,7 @@ struct Writes {
     slots: Vec<Option<Write>>,
     free: Vec<u16>,
     /// Requests to retry, or to continue after a short write.
-    retry_queue: Vec<Piece>,
+    retry_queue: Vec<RequestId>,
 }
 
 // SAFETY: the addresses are those of memory that the buffers of the writes keep alive; this type does not access it.
@@ -180,18 +180,18 @@ impl Writes {
     }
 
     /// Handles the completion of a request; returns the result of the write after its last request.
-    fn on_completion<T: Target>(&mut self, target: &T, piece: Piece, result: i32) -> Option<Done> {
-        let slot = usize::from(piece.slot);
+    fn on_completion<T: Target>(&mut self, target: &T, id: RequestId, result: i32) -> Option<Done> {
+        let slot = usize::from(id.slot);
         let write = self.slots[slot].as_mut()?;
-        let len = write.request(piece.done, target.max_request_bytes()).len;
+        let len = write.request(id.done, target.max_request_bytes()).len;
         match target.on_completion(result, len) {
             RequestResult::Written(count) if count < len => {
-                self.retry_queue.push(Piece { done: piece.done + count, ..piece });
+                self.retry_queue.push(RequestId { done: id.done + count, ..id });
                 return None;
             }
             RequestResult::Written(_) => {}
-            RequestResult::Transient(_) if piece.retries < T::MAX_RETRIES && write.failed.is_none() => {
-                self.retry_queue.push(Piece { retries: piece.retries + 1, ..piece });
+            RequestResult::Transient(_) if id.retries < T::MAX_RETRIES && write.failed.is_none() => {
+                self.retry_queue.push(RequestId { retries: id.retries + 1, ..id });
                 return None;
             }
             RequestResult::Transient(errno) | RequestResult::Failed(errno) => write.failed = Some(errno),
@@ -202,7 +202,7 @@ impl Writes {
         }
         let (tag, result) = (write.tag, write.failed.map_or(Ok(()), Err));
         self.slots[slot] = None;
-        self.free.push(piece.slot);
+        self.free.push(id.slot);
         Some(Done::Write { tag, result })
     }
 }
@@ -214,9 +214,9 @@ enum Sync {
     /// In flight, with the number of retries.
     InFlight(u8),
     /// To be retried, with the number of retries.
-    Again(u8),
+    Retry(u8),
     /// Completed at once, because the target needs no sync.
-    Nothing,
+    NotNeeded,
 }
 
 /// An io_uring for writes. See the module.
@@ -274,15 +274,15 @@ impl<T: Target> Ring<T> {
     }
 
     /// Returns the number of writes in flight.
-    pub fn writing(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.writes.in_flight()
     }
 
     /// Queues a request again.
-    fn resubmit(&mut self, piece: Piece) {
-        if let Some(write) = &self.writes.slots[usize::from(piece.slot)] {
-            let request = write.request(piece.done, self.target.max_request_bytes());
-            self.push(self.target.write(&request), piece.user());
+    fn resubmit(&mut self, id: RequestId) {
+        if let Some(write) = &self.writes.slots[usize::from(id.slot)] {
+            let request = write.request(id.done, self.target.max_request_bytes());
+            self.push(self.target.write(&request), id.user());
         }
     }
 
@@ -309,7 +309,7 @@ impl<T: Target> Ring<T> {
                 self.push(entry, USER_SYNC);
                 Sync::InFlight(retries)
             }
-            None => Sync::Nothing,
+            None => Sync::NotNeeded,
         };
     }
 
@@ -324,7 +324,7 @@ impl<T: Target> Ring<T> {
 
     /// Submits queued entries and blocks for at most `wait` for a completion.
     fn wait(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        let waiting = wait.filter(|_| self.uring.completion().is_empty() && self.sync != Sync::Nothing);
+        let waiting = wait.filter(|_| self.uring.completion().is_empty() && self.sync != Sync::NotNeeded);
         ignore_transient(match waiting {
             Some(wait) => {
                 let time = Timespec::from(wait);
@@ -337,7 +337,7 @@ impl<T: Target> Ring<T> {
     /// Reports all completions.
     fn reap(&mut self, on_done: &mut dyn FnMut(Done)) {
         let Self { uring, target, wake, wake_armed, sync, writes, .. } = self;
-        if *sync == Sync::Nothing {
+        if *sync == Sync::NotNeeded {
             *sync = Sync::Idle;
             on_done(Done::Sync(Ok(())));
         }
@@ -358,7 +358,7 @@ impl<T: Target> Ring<T> {
                     };
                     match (result, *sync) {
                         (RequestResult::Transient(_), Sync::InFlight(retries)) if retries < T::MAX_RETRIES => {
-                            *sync = Sync::Again(retries + 1);
+                            *sync = Sync::Retry(retries + 1);
                             None
                         }
                         (RequestResult::Transient(errno) | RequestResult::Failed(errno), _) => {
@@ -371,7 +371,7 @@ impl<T: Target> Ring<T> {
                         }
                     }
                 }
-                user => writes.on_completion(target, Piece::of(user), entry.result()),
+                user => writes.on_completion(target, RequestId::of(user), entry.result()),
             };
             done.into_iter().for_each(&mut *on_done);
         }
@@ -396,7 +396,7 @@ impl<T: Target> Drive for Ring<T> {
         let mut done = 0;
         while done < len {
             let request = write.request(done, self.target.max_request_bytes());
-            self.push(self.target.write(&request), Piece { slot, retries: 0, done }.user());
+            self.push(self.target.write(&request), RequestId { slot, retries: 0, done }.user());
             write.in_flight += 1;
             done += request.len;
         }
@@ -425,10 +425,10 @@ impl<T: Target> Drive for Ring<T> {
         }
         self.wait(wait)?;
         self.reap(on_done);
-        while let Some(piece) = self.writes.retry_queue.pop() {
-            self.resubmit(piece);
+        while let Some(id) = self.writes.retry_queue.pop() {
+            self.resubmit(id);
         }
-        if let Sync::Again(retries) = self.sync {
+        if let Sync::Retry(retries) = self.sync {
             self.push_sync(retries);
         }
         self.submit()
@@ -437,7 +437,7 @@ impl<T: Target> Drive for Ring<T> {
 
 impl<T: Target> Drop for Ring<T> {
     fn drop(&mut self) {
-        while self.writing() > 0 {
+        while self.in_flight() > 0 {
             if self.poll(Some(Duration::from_secs(1)), &mut |_| ()).is_err() {
                 // The kernel may still read these buffers, so they are leaked rather than reused.
                 std::mem::forget(std::mem::take(&mut self.writes.slots));
@@ -449,7 +449,7 @@ impl<T: Target> Drop for Ring<T> {
 
 impl<T: Target> std::fmt::Debug for Ring<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (writing, depth, fixed) = (self.writing(), self.writes.slots.len(), self.fixed.is_some());
+        let (writing, depth, fixed) = (self.in_flight(), self.writes.slots.len(), self.fixed.is_some());
         write!(f, "Ring({writing} of {depth} writes in flight to {:?}, fixed: {fixed})", self.target)
     }
 }

@@ -5,9 +5,9 @@ use super::verdict::LinkVerdict;
 use crate::StoreError;
 use crate::read::{FinalCounters, Recording};
 use crate::rows::{NO_NUMBER, State};
-use crate::runs::{Run, push, union, union_with_overlaps};
 use crate::set::part_manager::REMOVED_SHOTS;
 use crate::shot::Loss;
+use crate::shot_ranges::{ShotRange, push, union, union_with_overlaps};
 use std::path::Path;
 
 pub(super) fn check(
@@ -33,7 +33,8 @@ pub(super) fn check(
             push(if entry.state == State::Lost { &mut lost } else { &mut present }, entry.number);
         }
         let losses = all_losses.iter().filter(|loss| loss.stream == link.stream);
-        let mut losses: Vec<Run> = losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
+        let mut losses: Vec<ShotRange> =
+            losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
         if ended.is_none() {
             // The run continues or was interrupted: shots before a loss may not be visible, but all shots before a row
             // are.
@@ -86,7 +87,14 @@ fn check_part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
 /// which gives the cause.
 ///
 /// Gaps are checked only in a `whole` recording: the shot numbers between the rows of a stripe are in other files.
-fn check_numbers(stream: u32, present: &[Run], lost: &[Run], losses: &[Run], whole: bool, mismatches: &Mismatches) {
+fn check_numbers(
+    stream: u32,
+    present: &[ShotRange],
+    lost: &[ShotRange],
+    losses: &[ShotRange],
+    whole: bool,
+    mismatches: &Mismatches,
+) {
     let rows = union_with_overlaps(&[present, lost].concat(), |at| {
         mismatches.add(|| format!("stream {stream}: shot {at} is in two rows"));
     });
@@ -139,7 +147,7 @@ fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], misma
 mod tests {
     use super::*;
 
-    fn described(present: &[Run], lost: &[Run], losses: &[Run]) -> Vec<String> {
+    fn described(present: &[ShotRange], lost: &[ShotRange], losses: &[ShotRange]) -> Vec<String> {
         let mismatches = Mismatches::default();
         check_numbers(7, present, lost, losses, true, &mismatches);
         mismatches.described.into_inner().unwrap()

@@ -5,8 +5,8 @@
 //! test patterns, every packet that arrived must match its pattern. Rows and losses together must account for every
 //! shot number from the first to the last, and the counters must balance.
 //!
-//! The chunk indexes (walked by [`layout`](crate::layout) on opening) are verified too: the chunk of each row is at the
-//! offset where raw reading expects it, so HDF5 readers read the same bytes.
+//! The chunk indexes are walked too ([`Recording::check_index`]): the chunk of each row is at the offset where raw
+//! reading expects it, so HDF5 readers read the same bytes.
 
 mod account;
 mod mismatches;

@@ -303,7 +303,7 @@ fn both_verifiers_find_damage() {
     assert!(sample[1].contains("packet 0 is not pattern 1"), "{sample:?}");
     let stale = damage("stale", &|l| l.slot(3, 0) + 4096 + 9, 1);
     assert!(stale[0].contains("CRC-32") && stale[1].contains("packet 1 is missing"), "{stale:?}");
-    damage("behind", &|l| l.slot(0, 0) + u64::from(g.shot_bytes()), 1);
+    damage("after the shot", &|l| l.slot(0, 0) + u64::from(g.shot_bytes()), 1);
     damage("number", &|l| l.shots[0].at(2), 99);
     damage("state", &|l| l.shots[0].at(2) + 28, State::Partial as u8);
     damage("totals", &|l| l.counters.at(1), 99);
@@ -340,17 +340,17 @@ fn wakers_end_a_wait() {
     let g = small(Packing::Packed12);
     let mut recording = Recording::new(run(&[g]), |config| config.rows = 1);
     // Longer than the timeout of the test runner.
-    let endless = Some(Duration::from_secs(3600));
+    let long = Some(Duration::from_secs(3600));
     let (waker, sleeper) = (recording.recorder.waker(), rustix::thread::gettid().as_raw_nonzero().get());
     let thread = std::thread::spawn(move || {
         wait_until_asleep(sleeper);
         waker.wake();
     });
-    recording.recorder.poll(endless).unwrap();
+    recording.recorder.poll(long).unwrap();
     thread.join().unwrap();
     // A wake-up before the wait counts.
     recording.recorder.waker().wake();
-    recording.recorder.poll(endless).unwrap();
+    recording.recorder.poll(long).unwrap();
 }
 
 #[test]

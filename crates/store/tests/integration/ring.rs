@@ -86,8 +86,8 @@ fn files_of_removed_parts_are_reused() {
     assert_eq!(numbers(&outs[0]), (finished.removed.last + 1..300).collect::<Vec<_>>());
     assert!(inspect(&outs[0]).unwrap().totals["ring_reused_files"] > 10);
     for file in files(&outs[0]) {
-        let place = Recording::open(&file).unwrap().run().part.unwrap();
-        assert!(place.stale_to.is_some_and(|stale| stale < numbers(&file)[0]), "{place:?}");
+        let position = Recording::open(&file).unwrap().run().part.unwrap();
+        assert!(position.stale_to.is_some_and(|stale| stale < numbers(&file)[0]), "{position:?}");
     }
 }
 
@@ -128,9 +128,9 @@ fn parts_that_are_open_or_linked_are_not_reused() {
     }
     std::fs::rename(&third, &moved).unwrap();
     std::os::unix::fs::symlink(&moved, &third).unwrap();
-    let behind_link = std::fs::read(&moved).unwrap();
+    let linked = std::fs::read(&moved).unwrap();
     (35..200).for_each(|number| bench.event(number).unwrap());
-    assert!(std::fs::read(&moved).unwrap() == behind_link && third.symlink_metadata().is_err());
+    assert!(std::fs::read(&moved).unwrap() == linked && third.symlink_metadata().is_err());
     assert!(!first.exists() && !second.exists());
     let mut bytes = vec![0; before[0].len()];
     std::os::unix::fs::FileExt::read_exact_at(&reading, &mut bytes, 0).unwrap();
@@ -162,10 +162,10 @@ fn recovery_of_a_ring_ignores_stale_rows() {
                 let rows = layout::table_rows(&opened.file, *table, 5..table.capacity, &live).unwrap();
                 assert!(rows.iter().all(|byte| *byte == 0), "no row of the previous part is left");
             }
-            let marks = tables.map(|table| table.marks).chain(opened.layout.data.iter().map(|data| data.marks));
-            let marks = marks.chain(opened.layout.described.iter().map(|table| table.marks));
-            for marks in marks {
-                opened.file.write_all(marks.extent_at, &10_u64.to_le_bytes()).unwrap();
+            let headers = tables.map(|table| table.header).chain(opened.layout.data.iter().map(|data| data.header));
+            let headers = headers.chain(opened.layout.described.iter().map(|table| table.header));
+            for header in headers {
+                opened.file.write_all(header.extent_at, &10_u64.to_le_bytes()).unwrap();
             }
         }
         let recovered = set::recover(&master, &[], false, &|_, _| ()).unwrap();
@@ -193,9 +193,9 @@ fn shots_without_a_table_row_are_found_by_their_record() {
             let row = vec![0; table.row_bytes as usize];
             opened.file.write_all(table.at(4), &row).unwrap();
         }
-        let marks = opened.layout.shots.iter().map(|table| table.marks);
-        for marks in marks.chain(opened.layout.data.iter().map(|data| data.marks)) {
-            opened.file.write_all(marks.extent_at, &2_u64.to_le_bytes()).unwrap();
+        let headers = opened.layout.shots.iter().map(|table| table.header);
+        for header in headers.chain(opened.layout.data.iter().map(|data| data.header)) {
+            opened.file.write_all(header.extent_at, &2_u64.to_le_bytes()).unwrap();
         }
     }
     let recovered = set::recover(&master, &[], false, &|_, _| ()).unwrap();
@@ -213,10 +213,10 @@ fn both_verifiers_find_stale_rows() {
     let mut bench = Bench::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
     (0..15).for_each(|number| bench.event(number).unwrap());
     let first_rows = |file: &Path| -> Vec<Vec<u8>> {
-        let file_there = std::fs::File::open(file).unwrap();
-        let (_, layout) = layout::locate(file, &file_there).unwrap();
+        let opened = std::fs::File::open(file).unwrap();
+        let (_, layout) = layout::locate(file, &opened).unwrap();
         let tables = layout.shots.iter();
-        tables.map(|table| layout::table_rows(&file_there, *table, 0..1, file).unwrap()).collect()
+        tables.map(|table| layout::table_rows(&opened, *table, 0..1, file).unwrap()).collect()
     };
     let rows = first_rows(&folder.path().join("a-00000.h5"));
     (15..95).for_each(|number| bench.event(number).unwrap());

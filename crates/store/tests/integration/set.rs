@@ -185,10 +185,10 @@ fn a_failing_drive_loses_its_last_shots_and_is_left_out() {
         }
         let finished = bench.finish();
         assert!(finished.report.warnings.iter().any(|text| text.contains("goes on without drive 1")), "{finished:#?}");
-        let given_up: u64 = finished.unrecorded.iter().map(|given| given.complete).sum();
-        assert!(finished.unrecorded.iter().all(|given| given.cause == DropCause::SinkError), "{finished:#?}");
+        let unrecorded: u64 = finished.unrecorded.iter().map(|shots| shots.complete).sum();
+        assert!(finished.unrecorded.iter().all(|shots| shots.cause == DropCause::SinkError), "{finished:#?}");
         let verdict = proven(&outs[0]);
-        assert_eq!(verdict.links.iter().map(|link| link.complete + link.sink_error).sum::<u64>() + given_up, 2 * 589);
+        assert_eq!(verdict.links.iter().map(|link| link.complete + link.sink_error).sum::<u64>() + unrecorded, 2 * 589);
         let summary = inspect(&outs[0]).unwrap();
         let states: Vec<State> = summary.parts.iter().filter(|entry| entry.stripe == 1).map(|e| e.state).collect();
         assert_eq!(states, [State::Failed], "{:#?}", summary.parts);
@@ -273,7 +273,7 @@ fn recovery_adds_parts_with_rows_but_not_removed_ones() {
     master.files.pop();
     master.files.remove(0);
     master.removed = set::Removed { parts: 1, rows: 10, first: 0, last: 9 };
-    master.books.clear();
+    master.counters.clear();
     master.files[1].rows += 3;
     master.write(&outs[0], true).unwrap();
     let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();

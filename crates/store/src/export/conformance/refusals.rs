@@ -56,10 +56,10 @@ fn empty_recording(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 }
 
 fn foreign_options(stage: &Stage<'_>) -> Result<Outcome, Failure> {
-    let takes = stage.format.about().option_kind;
+    let expected = stage.format.about().option_kind;
     for kind in [OptionKind::Nothing, OptionKind::Array, OptionKind::Radio, OptionKind::Zarr]
         .into_iter()
-        .filter(|kind| *kind != takes)
+        .filter(|kind| *kind != expected)
     {
         let what = (stage.format, &Options::of(kind));
         let refused = export(&stage.recording, &stage.selection(), what, &stage.to(), false, &go_on);

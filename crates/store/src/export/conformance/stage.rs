@@ -68,7 +68,7 @@ impl<'a> Stage<'a> {
     pub(super) fn options(&self) -> Options {
         match self.format.about().option_kind {
             OptionKind::Array => Options::Array(Array { angles_rad: vec![-0.1, 0.0, 0.1], ..Array::default() }),
-            takes @ (OptionKind::Nothing | OptionKind::Radio | OptionKind::Zarr) => Options::of(takes),
+            kind @ (OptionKind::Nothing | OptionKind::Radio | OptionKind::Zarr) => Options::of(kind),
         }
     }
 

@@ -133,7 +133,7 @@ pub(super) fn path_patterns() -> Vec<String> {
     let columns = COLUMNS.iter().map(|(name, ..)| format!("link#/{name}"));
     let arrays = columns.map(|at| (at, "c/#")).chain(runs.map(|at| (at.to_owned(), "c/#/#")));
     let arrays = arrays.chain([("link#/rf".to_owned(), "c/#/#/#")]);
-    let files = arrays.flat_map(|(at, chunk)| [format!("{at}/zarr.json"), format!("{at}/{chunk}")]);
+    let files = arrays.flat_map(|(prefix, chunk)| [format!("{prefix}/zarr.json"), format!("{prefix}/{chunk}")]);
     files.chain(["zarr.json", "losses/zarr.json", "link#/zarr.json"].map(str::to_owned)).collect()
 }
 
@@ -152,8 +152,8 @@ impl ObjectWriter {
         self.keys.push(key.to_owned());
         Ok(())
     }
-    fn node(&mut self, at: &str, node: &Value) -> Result<(), ObjectError> {
-        let key = if at.is_empty() { "zarr.json".to_owned() } else { format!("{at}/zarr.json") };
+    fn node(&mut self, prefix: &str, node: &Value) -> Result<(), ObjectError> {
+        let key = if prefix.is_empty() { "zarr.json".to_owned() } else { format!("{prefix}/zarr.json") };
         self.put(&key, format!("{node:#}\n").as_bytes())
     }
 }
@@ -197,10 +197,10 @@ fn write_link(
     let g = shots.link(link).geometry;
     let grid = Grid::of(&g, options)?;
     let codec = options.zstd.map_or(Codec::Plain, Codec::Zstd);
-    let at = format!("link{link}");
+    let prefix = format!("link{link}");
     let rows = shots.rows();
     let mut samples = SampleWriter {
-        at: format!("{at}/rf"),
+        prefix: format!("{prefix}/rf"),
         grid,
         codec,
         g,
@@ -211,7 +211,7 @@ fn write_link(
         shard: Shard::default(),
     };
     let chunk = (rows.end - rows.start).min(MAX_COLUMN_ROWS) as usize;
-    let mut columns = TableWriter::new(&at, chunk, g.packets().div_ceil(8) as usize);
+    let mut columns = TableWriter::new(&prefix, chunk, g.packets().div_ceil(8) as usize);
     // Shot numbers are ascending.
     let (mut row, mut first, mut last) = (0_u64, None, None);
     shots.each(link, |shot| {
@@ -242,7 +242,7 @@ fn write_link(
         "first_packet_bytes": g.packetization().first,
         "trailer": g.trailer().name(),
     });
-    out.node(&at, &json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}))?;
+    out.node(&prefix, &json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}))?;
     let start = if rows.start == 0 { 0 } else { first.unwrap_or(u64::MAX) };
     let whole = rows.end == shots.recording().rows();
     let end = if whole { u64::MAX } else { last.map_or(0, |last: u64| last.saturating_add(1)) };
@@ -251,7 +251,8 @@ fn write_link(
 
 /// Writer of the samples of a link.
 struct SampleWriter {
-    at: String,
+    /// Key prefix of the array.
+    prefix: String,
     grid: Grid,
     codec: Codec,
     g: Geometry,
@@ -281,8 +282,9 @@ impl SampleWriter {
         let whole = (samples, channels) == (self.g.samples() as usize, usize::from(self.g.channels()));
         // Shots beyond the end of the array are the fill value.
         self.group.resize(shots * self.g.samples() as usize * row, 0);
-        let failed =
-            |source| ExportError::Objects(ObjectError::File { what: "compress", path: self.at.clone().into(), source });
+        let failed = |source| {
+            ExportError::Objects(ObjectError::File { what: "compress", path: self.prefix.clone().into(), source })
+        };
         if !self.any_received {
             for _ in 0..self.grid.shard[1] * self.grid.shard[2] {
                 self.shard.push(None, self.codec).map_err(failed)?;
@@ -323,7 +325,7 @@ impl SampleWriter {
 
     fn close(&mut self, out: &mut ObjectWriter) -> Result<(), ExportError> {
         if let Some(bytes) = self.shard.take(self.grid.chunks()) {
-            out.put(&format!("{}/c/{}/0/0", self.at, self.shards), &bytes)?;
+            out.put(&format!("{}/c/{}/0/0", self.prefix, self.shards), &bytes)?;
         }
         self.shards += 1;
         Ok(())
@@ -359,7 +361,7 @@ impl SampleWriter {
             "attributes": attributes,
             "dimension_names": ["shot", "sample", "channel"],
         });
-        out.node(&self.at, &node)?;
+        out.node(&self.prefix, &node)?;
         Ok(())
     }
 }
@@ -384,14 +386,14 @@ struct TableWriter {
 }
 
 impl TableWriter {
-    fn new(at: &str, chunk: usize, presence_bytes: usize) -> Self {
+    fn new(prefix: &str, chunk: usize, presence_bytes: usize) -> Self {
         let numbers =
-            COLUMNS.map(|(name, kind, bytes, about)| ColumnWriter::new(at, name, kind, (chunk, 0, bytes), about));
+            COLUMNS.map(|(name, kind, bytes, about)| ColumnWriter::new(prefix, name, kind, (chunk, 0, bytes), about));
         let about = "bit i % 8 of byte i / 8: packet i is in its place";
-        let presence = ColumnWriter::new(at, "presence", "uint8", (chunk, presence_bytes, 1), about);
+        let presence = ColumnWriter::new(prefix, "presence", "uint8", (chunk, presence_bytes, 1), about);
         let about = "runs of samples of partial shots that were not received and are 0 in rf: row, first sample counted \
                      through all channels and then through time, count";
-        let missing = ColumnWriter::new(at, "missing", "uint64", (RUN_ROWS, 3, 8), about);
+        let missing = ColumnWriter::new(prefix, "missing", "uint64", (RUN_ROWS, 3, 8), about);
         Self { numbers: numbers.into(), presence, missing }
     }
 
@@ -421,7 +423,8 @@ impl TableWriter {
 
 /// Writer of an array to which rows are appended.
 struct ColumnWriter {
-    at: String,
+    /// Key prefix of the array.
+    prefix: String,
     kind: &'static str,
     chunk: usize,
     width: usize,
@@ -436,14 +439,14 @@ impl ColumnWriter {
     /// Creates a writer of chunks of `chunk` rows of `width` numbers of `item` bytes. With a `width` of 0, rows are
     /// scalars.
     fn new(
-        at: &str,
+        prefix: &str,
         name: &str,
         kind: &'static str,
         (chunk, width, item): (usize, usize, usize),
         about: &'static str,
     ) -> Self {
-        let at = format!("{at}/{name}");
-        Self { at, kind, chunk, width, about, rows: 0, chunks: 0, bytes: Vec::new(), item }
+        let prefix = format!("{prefix}/{name}");
+        Self { prefix, kind, chunk, width, about, rows: 0, chunks: 0, bytes: Vec::new(), item }
     }
 
     fn push(&mut self, row: &[u8], out: &mut ObjectWriter) -> Result<(), ObjectError> {
@@ -456,7 +459,7 @@ impl ColumnWriter {
         // The last chunk is padded to its full length.
         self.bytes.resize(self.chunk * self.width.max(1) * self.item, 0);
         let tail = if self.width > 0 { "/0" } else { "" };
-        out.put(&format!("{}/c/{}{tail}", self.at, self.chunks), &self.bytes)?;
+        out.put(&format!("{}/c/{}{tail}", self.prefix, self.chunks), &self.bytes)?;
         self.bytes.clear();
         self.chunks += 1;
         Ok(())
@@ -472,7 +475,7 @@ impl ColumnWriter {
             chunk.push(self.width);
             names.push(Value::Null);
         }
-        if self.at.ends_with("/missing") || self.at.starts_with("losses") {
+        if self.prefix.ends_with("/missing") || self.prefix.starts_with("losses") {
             names[0] = json!("run");
         }
         let node = json!({
@@ -487,7 +490,7 @@ impl ColumnWriter {
             "attributes": {"description": self.about},
             "dimension_names": names,
         });
-        out.node(&self.at, &node)
+        out.node(&self.prefix, &node)
     }
 }
 
