@@ -42,8 +42,8 @@ impl Folder {
 
     /// Removes a file that was opened by this name. Fails with `ESTALE` if the name now belongs to another file.
     pub(crate) fn remove(&self, name: &Path, file: &File) -> Result<(), Errno> {
-        let there = rustix::fs::statat(&self.open, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if identity(&there) != identity(&rustix::fs::fstat(file)?) {
+        let stat = rustix::fs::statat(&self.open, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if identity(&stat) != identity(&rustix::fs::fstat(file)?) {
             return Err(Errno::STALE);
         }
         rustix::fs::unlinkat(&self.open, name, AtFlags::empty())

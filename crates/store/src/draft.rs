@@ -107,8 +107,8 @@ impl Draft {
     /// is removed with the draft.
     fn exchange(&self) -> Result<(), StoreError> {
         let to = &self.final_path;
-        let there = to.symlink_metadata().is_ok();
-        if there && !self.replace.is_allowed() {
+        let exists = to.symlink_metadata().is_ok();
+        if exists && !self.replace.is_allowed() {
             return Err(StoreError::Exists { path: to.clone() });
         }
         if !to.is_dir() {
@@ -116,7 +116,7 @@ impl Draft {
         } else {
             self.replace.check_folder(to)?;
         }
-        let flags = if there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
+        let flags = if exists { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         match rustix::fs::renameat_with(CWD, &self.path, CWD, to, flags) {
             Err(Errno::EXIST) => Err(StoreError::Exists { path: to.clone() }),
             // The file system does not support these flags.
@@ -173,16 +173,16 @@ fn errno(error: io::Error) -> Errno {
 
 fn remove(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
-        Ok(there) if there.is_dir() => fs::remove_dir_all(path),
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
         Err(_) => Ok(()),
     }
 }
 
 fn size(path: &Path) -> u64 {
-    let Ok(there) = path.symlink_metadata() else { return 0 };
-    if !there.is_dir() {
-        return there.len();
+    let Ok(metadata) = path.symlink_metadata() else { return 0 };
+    if !metadata.is_dir() {
+        return metadata.len();
     }
     fs::read_dir(path).map_or(0, |entries| entries.flatten().map(|entry| size(&entry.path())).sum())
 }

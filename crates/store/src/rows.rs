@@ -109,8 +109,8 @@ pub struct Row {
     pub presence: Vec<u8>,
     /// CRC-32 of the shot as written, if its end-of-shot record does not prove it; 0 otherwise, and in older files.
     pub slot_crc32: u32,
-    /// The CRC of the row holds. Rows of older files have no CRC and count as sound.
-    pub sound: bool,
+    /// The CRC of the row holds. Rows of older files have no CRC and count as valid.
+    pub crc_valid: bool,
 }
 
 impl Row {
@@ -303,7 +303,7 @@ impl RowFormat {
             record_good: *row.get(RECORD_GOOD)? != 0,
             presence: row.get(PRESENCE..PRESENCE + self.presence_bytes())?.to_vec(),
             slot_crc32: if checked { u32_at(self.checks_offset())? } else { 0 },
-            sound: !checked || u32_at(self.checks_offset() + 4)? == self.check(row),
+            crc_valid: !checked || u32_at(self.checks_offset() + 4)? == self.check(row),
         })
     }
 
@@ -512,11 +512,11 @@ mod tests {
         assert_eq!((row.arrived_tai_ns, row.completed_tai_ns), (456, 789));
         assert_eq!((row.packets, row.placed, row.drops[0], row.drops[1]), (71, presence.received(), 20, 4));
         assert!((0..80).all(|index| row.contains(index) == presence.contains(index)));
-        assert_eq!((row.slot_crc32, row.sound), (0x1234, true));
-        assert!(!RowFormat::new(71, "another run").parse(&bytes).unwrap().sound, "a row of another run");
+        assert_eq!((row.slot_crc32, row.crc_valid), (0x1234, true));
+        assert!(!RowFormat::new(71, "another run").parse(&bytes).unwrap().crc_valid, "a row of another run");
         for at in (0..bytes.len()).filter(|at| *at != STATE) {
             bytes[at] ^= 1;
-            assert!(!format.parse(&bytes).unwrap().sound, "byte {at} was changed");
+            assert!(!format.parse(&bytes).unwrap().crc_valid, "byte {at} was changed");
             bytes[at] ^= 1;
         }
     }
@@ -533,7 +533,7 @@ mod tests {
             bytes[old.drops_offset() + 4 * 4] = 9;
             let row = old.parse(&bytes).unwrap();
             assert_eq!((row.drops[4], row.drops[5..].iter().sum::<u32>()), (9, 0));
-            assert_eq!(row.sound, version < Version::Checked);
+            assert_eq!(row.crc_valid, version < Version::Checked);
         }
     }
 
@@ -561,13 +561,13 @@ mod tests {
         let row = format.parse(&bytes).unwrap();
         assert_eq!((row.state, row.placed, row.valid_bytes, row.record_good), (State::Lost, 0, 0, false));
         assert_eq!((row.number, row.stamp_tai_ns, row.arrived_tai_ns, row.completed_tai_ns), (5, 7, 8, 9));
-        assert_eq!((row.slot_crc32, row.sound), (0, true));
+        assert_eq!((row.slot_crc32, row.crc_valid), (0, true));
         assert_eq!(row.drops[DropCause::SinkError as usize], 3);
         assert!(!row.contains(0));
         bytes.clear();
         format.push_lost(6, &mut bytes);
         let row = format.parse(&bytes).unwrap();
-        assert_eq!((row.number, row.state, row.drops.iter().sum::<u32>(), row.sound), (6, State::Lost, 0, true));
+        assert_eq!((row.number, row.state, row.drops.iter().sum::<u32>(), row.crc_valid), (6, State::Lost, 0, true));
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl ChannelWriter {
         let subchannels = if radio.iq { channels / 2 } else { channels };
         let properties = Properties { rate: rate.into(), cadence_ms, subchannels, complex: radio.iq, packing };
         let path = folder.join(PROPERTIES);
-        let made = || -> hdf5::Result<()> {
+        let create = || -> hdf5::Result<()> {
             let file = File::create_excl(&path)?;
             properties.write(&file)?;
             let run = shots.run();
@@ -181,7 +181,7 @@ impl ChannelWriter {
                 None => Ok(()),
             }
         };
-        made().map_err(ExportError::hdf5(&path))?;
+        create().map_err(ExportError::hdf5(&path))?;
         let run = shots.run();
         let start_utc_s = run.start_utc_ns / 1_000_000_000;
         Ok(Self { folder, properties, channels, open: None, files: 0, start_utc_s, uuid: run.run_id.clone() })
@@ -214,7 +214,7 @@ impl ChannelWriter {
         let folder = self.folder.join(hour_folder(seconds / SUBDIR_SECONDS * SUBDIR_SECONDS));
         fs::create_dir_all(&folder).map_err(ExportError::io("create", &folder))?;
         let path = folder.join(format!("rf@{seconds}.{:03}.h5", ms % 1000));
-        let made = || -> hdf5::Result<OpenFile> {
+        let create = || -> hdf5::Result<OpenFile> {
             let file = File::create_excl(&path)?;
             let samples = first(ms)..first(ms + cadence);
             let data = self.properties.dataset(&file, (samples.end - samples.start) as usize)?;
@@ -225,7 +225,7 @@ impl ChannelWriter {
             text(&data, "uuid_str", &self.uuid)?;
             Ok(OpenFile { path: path.clone(), samples, data, file, rows: 0, blocks: Vec::new() })
         };
-        let open = made().map_err(ExportError::hdf5(&path))?;
+        let open = create().map_err(ExportError::hdf5(&path))?;
         self.files += 1;
         Ok(open)
     }

@@ -38,8 +38,8 @@ pub(super) fn write(
     if shots.are_selected() {
         return Err(unfit("it is copied whole: leave out --from, --shots and --links"));
     }
-    let one = recording.on_device().ok_or_else(|| unfit("it is in HDF5 already: copy its files"))?;
-    let laid_out = &*one.layout();
+    let source_file = recording.on_device().ok_or_else(|| unfit("it is in HDF5 already: copy its files"))?;
+    let laid_out = &*source_file.layout();
     let draft = to.draft()?;
     let failed = |what: &'static str| ExportError::io(what, to.path);
     let file = File::options().read(true).write(true).create_new(true).open(draft.path()).map_err(failed("create"))?;
@@ -49,20 +49,20 @@ pub(super) fn write(
         _ => file.set_len(laid_out.end).map_err(failed("extend"))?,
     }
     let progress = |done| shots.progress(done, laid_out.end);
-    let copy = |range: Range<u64>| copy(&one.file, &file, range, &progress, to.path);
+    let copy = |range: Range<u64>| copy(&source_file.file, &file, range, &progress, to.path);
     copy(0..laid_out.data_start)?;
     // All rows that the copied header declares visible were written before the header was read.
     let rows = layout::visible_rows(&file, laid_out, recording.path())?;
     let data_end = match laid_out.codec {
         None => laid_out.data_end(rows),
-        Some(_) => layout::end_of_chunks(&one.file, laid_out, rows, recording.path())?,
+        Some(_) => layout::end_of_chunks(&source_file.file, laid_out, rows, recording.path())?,
     };
     copy(laid_out.data_start..data_end)?;
     copy(laid_out.tail_start().max(data_end)..laid_out.end)?;
     file.sync_all().map_err(failed("flush"))?;
-    let same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == *laid_out);
-    let still = layout::locate_in(recording.path(), &one.file).is_ok_and(|(_, layout)| layout == *laid_out);
-    if !same || !still || !recording.is_current() {
+    let is_same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == *laid_out);
+    let unchanged = layout::locate_in(recording.path(), &source_file.file).is_ok_and(|(_, layout)| layout == *laid_out);
+    if !is_same || !unchanged || !recording.is_current() {
         return Err(unfit("the run ended, or was replaced, while it was copied: export it once more"));
     }
     shots.count_all()?;

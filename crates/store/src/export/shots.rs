@@ -54,9 +54,9 @@ pub(super) struct Span {
     /// Last shot number.
     pub last: u64,
     /// Number and timestamp of the first shot with a timestamp.
-    stamped: Option<(u64, u64)>,
+    first_stamped: Option<(u64, u64)>,
     /// Number and timestamp of the last shot with a timestamp.
-    stamped_last: Option<(u64, u64)>,
+    last_stamped: Option<(u64, u64)>,
     /// Number of rows that are not lost.
     pub recorded: u64,
 }
@@ -69,7 +69,7 @@ impl Span {
 
     /// Returns the shot rate from the timestamps, if known.
     pub fn rate_hz(&self) -> Option<f64> {
-        let ((first, since), (last, until)) = (self.stamped?, self.stamped_last?);
+        let ((first, since), (last, until)) = (self.first_stamped?, self.last_stamped?);
         (until > since && last > first).then(|| (last - first) as f64 * 1e9 / (until - since) as f64)
     }
 }
@@ -186,8 +186,8 @@ impl<'a> Shots<'a> {
             }
             span.recorded += u64::from(row.state != State::Lost);
             if row.stamp_tai_ns > 0 {
-                span.stamped_last = Some((row.number, row.stamp_tai_ns));
-                span.stamped = span.stamped.or(span.stamped_last);
+                span.last_stamped = Some((row.number, row.stamp_tai_ns));
+                span.first_stamped = span.first_stamped.or(span.last_stamped);
             }
             Ok(())
         })?;
@@ -336,7 +336,7 @@ mod tests {
             record_good: false,
             presence,
             slot_crc32: 0,
-            sound: true,
+            crc_valid: true,
         }
     }
 

@@ -57,8 +57,12 @@ pub(super) fn write(
 
 /// Returns the path without a SigMF extension.
 fn base(to: &Path) -> PathBuf {
-    let ending = to.extension().and_then(|extension| extension.to_str());
-    if ending.is_some_and(|ending| ABOUT.extensions.contains(&ending)) { to.with_extension("") } else { to.to_owned() }
+    let extension = to.extension().and_then(|extension| extension.to_str());
+    if extension.is_some_and(|extension| ABOUT.extensions.contains(&extension)) {
+        to.with_extension("")
+    } else {
+        to.to_owned()
+    }
 }
 
 fn suffixed(path: &Path, suffix: &str) -> PathBuf {

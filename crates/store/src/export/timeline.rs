@@ -104,7 +104,7 @@ mod tests {
             record_good: true,
             presence,
             slot_crc32: 0,
-            sound: true,
+            crc_valid: true,
         }
     }
 

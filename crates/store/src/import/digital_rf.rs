@@ -57,25 +57,26 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let folder = Folder::open(&channel).map_err(|errno| open_error(&channel, errno))?;
     let file = open_below(&folder, Path::new(PROPERTIES))?;
     let number = |name: &str| file.attr(name).and_then(|attribute| attribute.read_raw::<f64>());
-    let one = |name: &str| number(name).map(|values| values.first().copied().unwrap_or(0.0));
+    let scalar = |name: &str| number(name).map(|values| values.first().copied().unwrap_or(0.0));
     // Versions before 2.3 have a single number.
-    let (numerator, denominator) = match one("sample_rate_numerator") {
-        Ok(numerator) => (numerator, one("sample_rate_denominator").map_err(failed())?),
-        Err(_) => (one("samples_per_second").map_err(failed())?, 1.0),
+    let (numerator, denominator) = match scalar("sample_rate_numerator") {
+        Ok(numerator) => (numerator, scalar("sample_rate_denominator").map_err(failed())?),
+        Err(_) => (scalar("samples_per_second").map_err(failed())?, 1.0),
     };
     if !((1.0..=MAX_NUMERATOR).contains(&numerator) && (1.0..=MAX_DENOMINATOR).contains(&denominator)) {
         let found = format!("expected a sample rate of up to 2^53/2^32, found {numerator}/{denominator}");
         return Err(ImportError::format(&properties, found));
     }
-    let complex = one("is_complex").map_err(failed())? != 0.0;
-    let subchannels = one("num_subchannels").map_err(failed())?;
+    let complex = scalar("is_complex").map_err(failed())? != 0.0;
+    let subchannels = scalar("num_subchannels").map_err(failed())?;
     let max = f64::from(u16::MAX);
     let subchannels = bounded(&properties, "num_subchannels", &subchannels, Some(subchannels), 1.0..=max)? as u64;
     let channels = subchannels * if complex { 2 } else { 1 };
     let (files, segments) = index(&folder, subchannels)?;
     let numbers = numbers(&folder, &files[0])?;
     let blocks = merge(&segments);
-    let exported = one("shotline_samples_per_shot").ok().map(|samples| samples as u32).filter(|samples| *samples > 0);
+    let exported =
+        scalar("shotline_samples_per_shot").ok().map(|samples| samples as u32).filter(|samples| *samples > 0);
     let samples = samples_per_shot(&channel, &blocks, channels, options.samples.or(exported))?;
     let mut notes = Vec::new();
     let rate_hz = whole_rate(numerator / denominator, &mut notes);
@@ -91,7 +92,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     };
     let field = "shotline_tai_minus_utc_s";
     let tai_minus_utc =
-        one(field).ok().map(|seconds| bounded(&properties, field, &seconds, Some(seconds as i64), TAI_MINUS_UTC_S));
+        scalar(field).ok().map(|seconds| bounded(&properties, field, &seconds, Some(seconds as i64), TAI_MINUS_UTC_S));
     let first = starts.first().map(|start| time(&channel, "the first sample", utc_ns(*start))).transpose()?;
     let tai_minus_utc_ns = i128::from(set_start(&mut info.run, tai_minus_utc.transpose()?, first));
     let stamp = {

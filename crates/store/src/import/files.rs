@@ -49,15 +49,15 @@ mod tests {
     fn files_are_read_from_the_folder_as_opened() {
         let outside = tempfile::tempdir().unwrap();
         let (named, moved) = (outside.path().join("named"), outside.path().join("moved"));
-        let made = |folder: &Path, number: u32| {
+        let create = |folder: &Path, number: u32| {
             std::fs::create_dir(folder).unwrap();
             let file = hdf5::File::create(folder.join("a.h5")).unwrap();
             file.new_dataset_builder().with_data(&[number]).create("data").unwrap();
         };
-        made(&named, 1);
+        create(&named, 1);
         let folder = Folder::open(&named).unwrap();
         std::fs::rename(&named, &moved).unwrap();
-        made(&named, 2);
+        create(&named, 2);
         let file = open_below(&folder, Path::new("a.h5")).unwrap();
         let data = file.dataset("data").unwrap();
         assert_eq!(data.read_raw::<u32>().unwrap(), [1]);

@@ -14,7 +14,7 @@ pub struct BlockTable {
     /// Index of the link.
     pub link: usize,
     /// Offset of the row in a slot.
-    pub at: u32,
+    pub slot_offset: u32,
 }
 
 /// Returns the links of a run that have such a table.

@@ -23,7 +23,7 @@ const BLOCK_ENTRIES: u64 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredChunk {
     /// File offset, a multiple of 4096.
-    pub at: u64,
+    pub offset: u64,
     /// Length in bytes.
     pub bytes: u32,
     /// The bytes are a compressed chunk; else an uncompressed slot.
@@ -33,21 +33,21 @@ pub struct StoredChunk {
 impl StoredChunk {
     /// Returns the end of the chunk, rounded up to a multiple of 4096.
     pub fn end(&self) -> u64 {
-        (self.at + u64::from(self.bytes)).next_multiple_of(ALIGN)
+        (self.offset + u64::from(self.bytes)).next_multiple_of(ALIGN)
     }
 }
 
 impl Layout {
     /// Returns the slot of zeros that stands for a lost shot of a compressed run.
     pub fn zeros(&self, link: usize) -> StoredChunk {
-        StoredChunk { at: self.data_start + self.slots[link].0, bytes: self.slots[link].1, compressed: false }
+        StoredChunk { offset: self.data_start + self.slots[link].0, bytes: self.slots[link].1, compressed: false }
     }
 
     /// Returns the index entry of a chunk.
     pub(super) fn entry(&self, data: &Data, row: u64, link: usize, stored: StoredChunk) -> Chunk {
         Chunk {
             first: [row, 0, (link - data.links.start) as u64 * self.channels[link]],
-            address: stored.at,
+            address: stored.offset,
             bytes: stored.bytes,
             filter_mask: match (self.codec, stored.compressed) {
                 (None, _) => 0,
@@ -60,11 +60,15 @@ impl Layout {
     /// Parses and checks an entry of a compressed run's index.
     pub(super) fn parse(&self, data: &Data, row: u64, link: usize, entry: &Chunk) -> Result<StoredChunk, HeaderError> {
         let compressed = entry.filter_mask == COMPRESSED;
-        let stored = StoredChunk { at: entry.address, bytes: entry.bytes, compressed };
+        let stored = StoredChunk { offset: entry.address, bytes: entry.bytes, compressed };
         let slot = self.slots[link].1;
         let length_valid = if compressed { (1..=slot).contains(&stored.bytes) } else { stored.bytes == slot };
-        let inside = (self.data_start..self.end.min(MAX_BYTES)).contains(&stored.at) && stored.end() <= self.end;
-        if length_valid && inside && stored.at.is_multiple_of(ALIGN) && *entry == self.entry(data, row, link, stored) {
+        let inside = (self.data_start..self.end.min(MAX_BYTES)).contains(&stored.offset) && stored.end() <= self.end;
+        if length_valid
+            && inside
+            && stored.offset.is_multiple_of(ALIGN)
+            && *entry == self.entry(data, row, link, stored)
+        {
             return Ok(stored);
         }
         Err(HeaderError::at(

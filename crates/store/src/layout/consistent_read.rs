@@ -115,7 +115,7 @@ mod tests {
         let opened = create(&folder.join("a.h5"), &RunInfo::new(vec![link(0), link(1)]), options).unwrap();
         for table in &opened.layout.shots {
             let rows: Vec<u8> = (0..WRITTEN_ROWS).flat_map(|row| vec![row as u8; table.row_bytes as usize]).collect();
-            opened.file.write_all(table.at(0), &rows).unwrap();
+            opened.file.write_all(table.row_offset(0), &rows).unwrap();
         }
         Ending { opened: RefCell::new(opened), losses, left: Cell::new(usize::MAX) }
     }

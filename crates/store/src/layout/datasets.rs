@@ -46,7 +46,7 @@ pub struct Table {
 
 impl Table {
     /// Returns the offset of a row.
-    pub fn at(&self, row: u64) -> u64 {
+    pub fn row_offset(&self, row: u64) -> u64 {
         self.start + row * u64::from(self.row_bytes)
     }
     pub(super) fn chunk_bytes(&self) -> u64 {

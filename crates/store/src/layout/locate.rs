@@ -175,7 +175,7 @@ pub(super) fn assemble(
     let described = described.map(|(link, header)| BlockTable {
         header: offsets(header),
         link,
-        at: run.links[link].geometry.trailer_offset(),
+        slot_offset: run.links[link].geometry.trailer_offset(),
     });
     let mut tables: Vec<Table> = (tables.iter().take(links + 2))
         .map(|header| Table {

@@ -241,7 +241,7 @@ pub fn stored(
     if layout.codec.is_some() {
         return chunks::read(file, layout, row, link).map_err(|error| StoreError::format(path, error.to_string()));
     }
-    Ok(StoredChunk { at: layout.slot(row, link), bytes: layout.slots[link].1, compressed: false })
+    Ok(StoredChunk { offset: layout.slot(row, link), bytes: layout.slots[link].1, compressed: false })
 }
 
 /// Writes the chunk index entries of a compressed run from row `first` on: those of all links, row by row. Readers use
@@ -301,9 +301,9 @@ pub fn visible_rows(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path)
     Ok(rows)
 }
 
-/// Reads into `to` from an offset; returns the number of bytes read.
-pub(crate) fn read_at(file: &Medium, at: u64, to: &mut [u8]) -> usize {
-    file.read_at(at, to)
+/// Reads into `buf` from an offset; returns the number of bytes read.
+pub(crate) fn read_at(file: &Medium, offset: u64, buf: &mut [u8]) -> usize {
+    file.read_at(offset, buf)
 }
 
 /// Returns rows of a table as bytes, visible or not.
@@ -320,7 +320,7 @@ pub fn table_rows(
         ));
     }
     let len = (rows.end - rows.start).saturating_mul(u64::from(table.row_bytes)) as usize;
-    header::bytes(file, table.at(rows.start), len).map_err(|error| StoreError::format(path, error.to_string()))
+    header::bytes(file, table.row_offset(rows.start), len).map_err(|error| StoreError::format(path, error.to_string()))
 }
 
 /// Returns the visible rows of a table, as bytes.

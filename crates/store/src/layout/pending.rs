@@ -114,7 +114,7 @@ pub(crate) struct HiddenFile {
     file: File,
     hidden: PathBuf,
     recycled: bool,
-    named: bool,
+    renamed: bool,
 }
 
 impl HiddenFile {
@@ -147,7 +147,7 @@ impl HiddenFile {
             None => (File::options().read(true).write(true).create_new(true).open(&hidden).map_err(failed)?, false),
         };
         lock::share(&file, path)?;
-        let pending = Self { file, hidden, recycled, named: false };
+        let pending = Self { file, hidden, recycled, renamed: false };
         pending.check_own(path)?;
         Ok(pending)
     }
@@ -162,7 +162,7 @@ impl HiddenFile {
             return Ok(None);
         };
         lock::share(&file, path)?;
-        let pending = Self { file, hidden: hidden.to_owned(), recycled: true, named: false };
+        let pending = Self { file, hidden: hidden.to_owned(), recycled: true, renamed: false };
         pending.check_own(path)?;
         Ok(Some(pending))
     }
@@ -181,7 +181,7 @@ impl HiddenFile {
         rustix::fs::fsync(&self.file).map_err(StoreError::io("flush", path))?;
         self.check_own(path)?;
         put_in_place(&self.hidden, path, overwrite)?;
-        self.named = true;
+        self.renamed = true;
         sync_directory(path)
     }
 }
@@ -197,13 +197,13 @@ pub(crate) fn put_in_place(hidden: &Path, path: &Path, overwrite: bool) -> Resul
 
 /// Fails if a file of this name is locked by another program.
 pub(crate) fn check_unused(path: &Path) -> Result<(), StoreError> {
-    open_own(path, OFlags::RDONLY)?.map_or(Ok(()), |there| lock::claim(&there, path))
+    open_own(path, OFlags::RDONLY)?.map_or(Ok(()), |file| lock::claim(&file, path))
 }
 
 impl Drop for HiddenFile {
     fn drop(&mut self) {
         // An unfinished file is useless.
-        if !self.named && self.check_own(&self.hidden).is_ok() {
+        if !self.renamed && self.check_own(&self.hidden).is_ok() {
             let _ = std::fs::remove_file(&self.hidden);
         }
     }
@@ -270,7 +270,7 @@ pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
     }
     let failed = |source| StoreError::Create { path: path.to_owned(), source };
     match path.symlink_metadata() {
-        Ok(there) if !there.is_file() => {
+        Ok(metadata) if !metadata.is_file() => {
             Err(failed(std::io::Error::other("something is there that is no regular file, and stays")))
         }
         Ok(_) if !overwrite => Err(StoreError::Exists { path: path.to_owned() }),

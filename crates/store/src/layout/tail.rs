@@ -90,7 +90,7 @@ pub(super) fn write(
         }
         let stored = |row, link: usize| match layout.codec {
             Some(_) => layout.zeros(link),
-            None => StoredChunk { at: layout.slot(row, link), bytes: layout.slots[link].1, compressed: false },
+            None => StoredChunk { offset: layout.slot(row, link), bytes: layout.slots[link].1, compressed: false },
         };
         let entries = (0..rows)
             .flat_map(|row| data.links.clone().map(move |link| layout.entry(data, row, link, stored(row, link))));
@@ -125,7 +125,7 @@ pub(super) fn clear_tables(file: &Medium, layout: &Layout) -> Result<(), Errno> 
 
 /// Zeroes the rows of a table from row `from` on.
 fn clear(file: &Medium, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Errno> {
-    let (mut at, end) = (table.at(from), table.at(table.capacity));
+    let (mut at, end) = (table.row_offset(from), table.row_offset(table.capacity));
     while at < end {
         let count = zeros.len().min((end - at) as usize);
         file.write_all(at, &zeros[..count])?;
@@ -410,7 +410,7 @@ impl Layout {
     fn described_entry(&self, table: &BlockTable, row: u64) -> Chunk {
         Chunk {
             first: [row, 0, 0],
-            address: self.slot(row, table.link).wrapping_add(table.at.into()),
+            address: self.slot(row, table.link).wrapping_add(table.slot_offset.into()),
             bytes: block::LEN as u32,
             filter_mask: 0,
         }

@@ -117,9 +117,9 @@ mod tests {
         #[test]
         fn interrupted_part_is_read_up_to_the_first_gap(seen in proptest::collection::vec(0_u64..9, 1..5)) {
             let files = seen.len() as u64;
-            let there = |row: u64| row / files < seen[(row % files) as usize];
+            let exists = |row: u64| row / files < seen[(row % files) as usize];
             let rows = rows_before_gap(&seen);
-            prop_assert!((0..rows).all(there) && !there(rows));
+            prop_assert!((0..rows).all(exists) && !exists(rows));
         }
     }
 }

@@ -138,13 +138,13 @@ impl Master {
     pub(crate) fn check_draft(path: &Path) -> Result<Option<PathBuf>, StoreError> {
         let draft = Self::draft(path);
         match draft.symlink_metadata() {
-            Ok(there) if there.is_dir() => Err(StoreError::Create {
+            Ok(metadata) if metadata.is_dir() => Err(StoreError::Create {
                 path: draft,
                 source: std::io::Error::other(
                     "expected nothing there, where the new master is made, found a folder: move it away",
                 ),
             }),
-            there => Ok(there.is_ok().then_some(draft)),
+            metadata => Ok(metadata.is_ok().then_some(draft)),
         }
     }
 

@@ -261,11 +261,11 @@ mod tests {
     #[test]
     fn header_continuation_block_is_read() {
         let file = header_in_two_blocks();
-        let place = DatasetHeader::read(&file[..], 0).unwrap();
-        assert_eq!((place.dims.as_slice(), place.chunk.as_slice()), ([7, 40].as_slice(), [1, 40, 2].as_slice()));
-        assert_eq!(place.tree, 0x1234);
-        assert_eq!(u64_at(&file, place.extent_at as usize), 7);
-        assert_eq!(u64_at(&file, place.tree_at as usize), 0x1234);
+        let header = DatasetHeader::read(&file[..], 0).unwrap();
+        assert_eq!((header.dims.as_slice(), header.chunk.as_slice()), ([7, 40].as_slice(), [1, 40, 2].as_slice()));
+        assert_eq!(header.tree, 0x1234);
+        assert_eq!(u64_at(&file, header.extent_at as usize), 7);
+        assert_eq!(u64_at(&file, header.tree_at as usize), 0x1234);
     }
 
     #[test]

@@ -54,12 +54,12 @@ pub(crate) struct Device {
 }
 
 /// A block device in sysfs.
-struct Block {
+struct BlockDevice {
     name: String,
     folder: PathBuf,
 }
 
-impl Block {
+impl BlockDevice {
     /// Returns the block device of a path; `None` if it is not one.
     fn of(path: &Path) -> Option<Self> {
         let metadata = path.metadata().ok().filter(|metadata| metadata.file_type().is_block_device())?;
@@ -129,9 +129,9 @@ impl Device {
             let folder = folder.map_err(|_| not_nvme())?;
             let name = folder.file_name().unwrap_or_default().to_string_lossy();
             let block = format!("nvme{}", name.strip_prefix("ng").ok_or_else(not_nvme)?);
-            (real.clone(), real.with_file_name(&block), Block::at(&folder.with_file_name(&block)))
+            (real.clone(), real.with_file_name(&block), BlockDevice::at(&folder.with_file_name(&block)))
         } else {
-            let block = Block::of(&real).ok_or_else(not_nvme)?;
+            let block = BlockDevice::of(&real).ok_or_else(not_nvme)?;
             let whole = block.folder.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
             let whole = if block.is_partition() { whole.into_owned() } else { block.name.clone() };
             let numbers = whole.strip_prefix("nvme").ok_or_else(not_nvme)?;
@@ -160,7 +160,7 @@ impl Device {
         if identity.serial.is_empty() {
             identity.serial = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         }
-        let extent = block.filter(Block::is_partition).and_then(|block| block.extent());
+        let extent = block.filter(BlockDevice::is_partition).and_then(|block| block.extent());
         let (base, bytes) = extent.unwrap_or((0, identity.bytes));
         if !base.is_multiple_of(u64::from(identity.block)) || base.saturating_add(bytes) > identity.bytes {
             return Err(StoreError::format(
@@ -176,7 +176,7 @@ impl Device {
     fn direct(path: &Path, access: Access) -> Result<Self, StoreError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let access_flags = if access == Access::Write { OFlags::RDWR } else { OFlags::RDONLY };
-        let Some(block) = Block::of(path) else {
+        let Some(block) = BlockDevice::of(path) else {
             if !path.is_file() {
                 return Err(StoreError::format(path, "expected a block device, found something else"));
             }
@@ -221,10 +221,10 @@ impl Device {
     }
 
     /// Reads whole blocks.
-    pub(super) fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
-        self.check_range(at, to.len())?;
+    pub(super) fn read(&self, at: u64, buf: &mut [u8]) -> Result<(), Errno> {
+        self.check_range(at, buf.len())?;
         let max_transfer = self.identity.max_transfer as usize;
-        for (at, piece) in (at..).step_by(max_transfer).zip(to.chunks_mut(max_transfer)) {
+        for (at, piece) in (at..).step_by(max_transfer).zip(buf.chunks_mut(max_transfer)) {
             retry(|| match &self.backend {
                 Backend::Passthrough(namespace) => namespace.read(self.base + at, piece),
                 Backend::Direct(file) => direct(piece, |piece| {
@@ -245,10 +245,10 @@ impl Device {
     }
 
     /// Writes whole blocks.
-    pub(super) fn write(&self, at: u64, from: &[u8]) -> Result<(), Errno> {
-        self.check_range(at, from.len())?;
+    pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.check_range(at, bytes.len())?;
         let max_transfer = self.identity.max_transfer as usize;
-        for (at, piece) in (at..).step_by(max_transfer).zip(from.chunks(max_transfer)) {
+        for (at, piece) in (at..).step_by(max_transfer).zip(bytes.chunks(max_transfer)) {
             retry(|| match &self.backend {
                 Backend::Passthrough(namespace) => namespace.write(self.base + at, piece),
                 Backend::Direct(file) => {

@@ -141,16 +141,20 @@ impl Directory {
             return Ok(Lookup::Other(format!("{later}, written over a directory of Shotline's")));
         }
         Ok(match (best, other) {
-            (Some(one), _) if (&one.serial, one.block, one.bytes) == (serial, *block, *bytes) => {
-                match one.first_invalid() {
+            (Some(directory), _)
+                if (&directory.serial, directory.block, directory.bytes) == (serial, *block, *bytes) =>
+            {
+                match directory.first_invalid() {
                     // Before its first change there is one copy.
-                    None => Lookup::Ours(Self { single_copy: whole < COPIES.len() && one.sequence > 1, ..one }),
+                    None => {
+                        Lookup::Ours(Self { single_copy: whole < COPIES.len() && directory.sequence > 1, ..directory })
+                    }
                     Some(wrong) => Lookup::Other(format!("a directory of Shotline's in which {wrong}")),
                 }
             }
-            (Some(one), _) => Lookup::Other(format!(
+            (Some(directory), _) => Lookup::Other(format!(
                 "a directory of Shotline's for the drive {} of {} bytes in blocks of {}",
-                one.serial, one.bytes, one.block
+                directory.serial, directory.bytes, directory.block
             )),
             (None, Some(other)) => Lookup::Other(other),
             (None, None) => Lookup::Nothing,

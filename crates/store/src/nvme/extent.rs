@@ -32,8 +32,11 @@ struct Inner {
     device: Arc<Device>,
     name: String,
     run_id: String,
+    /// Device offset in bytes.
     at: u64,
+    /// Bytes before the data.
     head: u64,
+    /// Length in bytes.
     bytes: AtomicU64,
     /// Blocks that were written in part, by device offset; the latest is last.
     cached: Mutex<Vec<(u64, Vec<u8>)>>,
@@ -69,22 +72,22 @@ impl Extent {
         Ok((self.0.at + first, (end.next_multiple_of(block) - first) as usize, (at - first) as usize))
     }
 
-    /// Reads exactly `to.len()` bytes.
-    pub(crate) fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
-        let (from, len, before) = self.blocks(at, to.len())?;
-        if (len, before) == (to.len(), 0) {
-            return self.0.device.read(from, to);
+    /// Reads exactly `buf.len()` bytes.
+    pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> Result<(), Errno> {
+        let (from, len, before) = self.blocks(at, buf.len())?;
+        if (len, before) == (buf.len(), 0) {
+            return self.0.device.read(from, buf);
         }
         let mut blocks = vec![0; len];
         self.0.device.read(from, &mut blocks)?;
-        to.copy_from_slice(&blocks[before..before + to.len()]);
+        buf.copy_from_slice(&blocks[before..before + buf.len()]);
         Ok(())
     }
 
-    /// Reads into `to` up to the end of the extent; returns the number of bytes read.
-    pub(crate) fn read_at(&self, at: u64, to: &mut [u8]) -> usize {
-        let there = self.bytes().saturating_sub(at).min(to.len() as u64) as usize;
-        if self.read(at, &mut to[..there]).is_ok() { there } else { 0 }
+    /// Reads into `buf` up to the end of the extent; returns the number of bytes read.
+    pub(crate) fn read_at(&self, at: u64, buf: &mut [u8]) -> usize {
+        let len = self.bytes().saturating_sub(at).min(buf.len() as u64) as usize;
+        if self.read(at, &mut buf[..len]).is_ok() { len } else { 0 }
     }
 
     /// Writes all bytes.

@@ -85,7 +85,7 @@ fn at_end(edge: &[u8]) -> Option<String> {
 }
 
 fn named<'a>(table: impl Iterator<Item = (Option<usize>, &'a [u8], &'a str)>, edge: &[u8]) -> Option<String> {
-    let there = |at: Option<usize>, magic: &[u8]| edge.get(at?..)?.starts_with(magic).then_some(());
-    let mut found = table.filter(|(at, magic, _)| there(*at, magic).is_some());
+    let matches = |at: Option<usize>, magic: &[u8]| edge.get(at?..)?.starts_with(magic).then_some(());
+    let mut found = table.filter(|(at, magic, _)| matches(*at, magic).is_some());
     found.next().map(|(_, _, name)| name.to_owned())
 }

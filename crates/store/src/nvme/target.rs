@@ -34,8 +34,8 @@ impl Target {
         };
         let named = PathBuf::from(std::ffi::OsString::from_vec(bytes[prefix.len()..].to_vec()));
         let is_device = |path: &Path| {
-            path.metadata().is_ok_and(|there| {
-                let kind = there.file_type();
+            path.metadata().is_ok_and(|metadata| {
+                let kind = metadata.file_type();
                 kind.is_char_device() || kind.is_block_device() || kind.is_file()
             })
         };

@@ -67,15 +67,15 @@ impl LinkCapture {
         (run, link, index): (&RunInfo, &LinkInfo, usize),
         first: u64,
         stamp: (u64, u64),
-        ends: Endpoints,
+        endpoints: Endpoints,
     ) -> Option<Self> {
         let kind = run.framing_kind()?;
         let port = kind.description().port_of(index as u16);
-        let destination = ends.destination.unwrap_or((RECEIVER, port).into());
+        let destination = endpoints.destination.unwrap_or((RECEIVER, port).into());
         let sender: IpAddr = if destination.is_ipv4() { SENDER.0.into() } else { SENDER.1.into() };
-        let known = ends.source.filter(|source| source.is_ipv4() == destination.is_ipv4());
+        let known = endpoints.source.filter(|source| source.is_ipv4() == destination.is_ipv4());
         let source = known.unwrap_or((sender, SOURCE_PORT + index as u16).into());
-        let dest_qp = ends.dest_qp.unwrap_or(QUEUE_PAIR + index as u32);
+        let dest_qp = endpoints.dest_qp.unwrap_or(QUEUE_PAIR + index as u32);
         let keys = Link { dest_qp, src_qp: dest_qp, q_key: Q_KEY, stream: link.stream };
         let framing = framing(kind, &link.geometry, first, stamp);
         let pair = format!(", queue pair {dest_qp:#x}, queue key {Q_KEY:#x}");

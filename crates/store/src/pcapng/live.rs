@@ -21,7 +21,7 @@ pub struct Live {
     path: PathBuf,
     file: File,
     run: RunInfo,
-    ends: Vec<Endpoints>,
+    endpoints: Vec<Endpoints>,
     writer: Writer<File>,
     /// Created again with the first event, because sequence numbers count from its shot number.
     links: Vec<LinkCapture>,
@@ -32,11 +32,11 @@ pub struct Live {
 }
 
 impl Live {
-    /// Creates the file with a description of each link. `ends` are the known endpoints of each link.
-    pub fn create(path: &Path, overwrite: bool, run: RunInfo, ends: Vec<Endpoints>) -> Result<Self, StoreError> {
+    /// Creates the file with a description of each link. `endpoints` are the known ones of each link.
+    pub fn create(path: &Path, overwrite: bool, run: RunInfo, endpoints: Vec<Endpoints>) -> Result<Self, StoreError> {
         layout::check_target(path, overwrite)?;
         // Invalid runs are rejected before the file is created.
-        let links = links_of(&run, &ends, None)?;
+        let links = links_of(&run, &endpoints, None)?;
         let created = |source| StoreError::Create { path: path.to_owned(), source };
         // The target may have changed since the check: links are not followed, and files that another program writes
         // are not truncated.
@@ -56,7 +56,7 @@ impl Live {
             path: path.to_owned(),
             file,
             run,
-            ends,
+            endpoints,
             writer: writer.map_err(failed(path))?,
             links,
             bytes: Vec::new(),
@@ -74,7 +74,7 @@ impl Live {
     /// Writes the packets of the shots of an event.
     pub fn offer(&mut self, event: &Event) -> Result<(), StoreError> {
         if self.report.rows == 0 {
-            self.links = links_of(&self.run, &self.ends, Some(event))?;
+            self.links = links_of(&self.run, &self.endpoints, Some(event))?;
         }
         self.started.get_or_insert_with(Instant::now);
         for (index, shot) in event.shots.iter().enumerate() {
@@ -143,13 +143,13 @@ impl Live {
 }
 
 /// Creates the links of a run that starts with this event.
-fn links_of(run: &RunInfo, ends: &[Endpoints], event: Option<&Event>) -> Result<Vec<LinkCapture>, StoreError> {
+fn links_of(run: &RunInfo, endpoints: &[Endpoints], event: Option<&Event>) -> Result<Vec<LinkCapture>, StoreError> {
     let link = |(index, link)| {
         let shots = event.map_or(&[][..], |event| &event.shots);
         let own = shots.get(index).into_iter().chain(shots).flatten().find(|shot| shot.meta.stamp_tai_ns > 0);
         let stamp = own.map_or((0, 0), |shot| (shot.meta.number, shot.meta.stamp_tai_ns));
-        let ends = ends.get(index).copied().unwrap_or_default();
-        LinkCapture::new((run, link, index), event.map_or(0, |event| event.number), stamp, ends)
+        let endpoints = endpoints.get(index).copied().unwrap_or_default();
+        LinkCapture::new((run, link, index), event.map_or(0, |event| event.number), stamp, endpoints)
     };
     let links = run.links.iter().enumerate().map(link).collect::<Option<_>>();
     links.ok_or_else(|| StoreError::Run(format!("the framing {:?} is not known", run.framing)))

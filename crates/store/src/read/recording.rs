@@ -117,7 +117,7 @@ impl Recording {
     }
     /// Returns `false` if another run has replaced the recording on its raw device since it was opened.
     pub(crate) fn is_current(&self) -> bool {
-        self.on_device().is_none_or(|one| matches!(&one.file, Medium::Extent(extent) if extent.is_current()))
+        self.on_device().is_none_or(|file| matches!(&file.file, Medium::Extent(extent) if extent.is_current()))
     }
     /// Returns the files of a run; empty if the recording is a single file.
     pub fn parts(&self) -> &[FileEntry] {
@@ -181,7 +181,7 @@ impl Recording {
                 (&run.files[file], run.file(file)?.stored(row, link)?)
             }
         };
-        Ok(StoredShot { path, offset: stored.at, bytes: stored.bytes, compressed: stored.compressed })
+        Ok(StoredShot { path, offset: stored.offset, bytes: stored.bytes, compressed: stored.compressed })
     }
 
     /// Reads the ranges of shots that are in no row, or in a row as lost.

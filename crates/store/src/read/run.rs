@@ -73,15 +73,15 @@ impl Run {
                 return Ok(found.1);
             }
         }
-        let one = Arc::new(RecordingFile::open(&self.files[index])?);
-        if one.run.run_id != self.master.run.run_id {
+        let file = Arc::new(RecordingFile::open(&self.files[index])?);
+        if file.run.run_id != self.master.run.run_id {
             return Err(StoreError::format(
                 &self.files[index],
-                format!("expected a part of run {}, found one of run {}", self.master.run.run_id, one.run.run_id),
+                format!("expected a part of run {}, found one of run {}", self.master.run.run_id, file.run.run_id),
             ));
         }
         let shapes = |run: &RunInfo| run.links.iter().map(|link| (link.stream, link.geometry)).collect::<Vec<_>>();
-        if shapes(&one.run) != shapes(&self.master.run) {
+        if shapes(&file.run) != shapes(&self.master.run) {
             return Err(StoreError::format(
                 &self.files[index],
                 "expected shots of the shape that the master says, found another",
@@ -91,8 +91,8 @@ impl Run {
         if open.len() >= MAX_OPEN_FILES {
             open.remove(0);
         }
-        open.push((index, Arc::clone(&one)));
-        Ok(one)
+        open.push((index, Arc::clone(&file)));
+        Ok(file)
     }
 
     /// Returns the index of the file that holds a row, and the row within that file.

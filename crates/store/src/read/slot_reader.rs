@@ -73,7 +73,8 @@ impl FileSlots {
         let (stored, path) = (self.file.stored(row, link)?, &self.file.path);
         // Chunks are aligned for direct reads, so the file extends to the next alignment boundary.
         let len = (stored.bytes as usize).next_multiple_of(ALIGN as usize);
-        let bytes = self.raw.read(&self.file.file, stored.at, len).map_err(StoreError::io("read a shot of", path))?;
+        let bytes =
+            self.raw.read(&self.file.file, stored.offset, len).map_err(StoreError::io("read a shot of", path))?;
         let bytes = &bytes[..stored.bytes as usize];
         if !stored.compressed {
             return Ok(bytes);

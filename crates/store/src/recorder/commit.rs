@@ -183,7 +183,7 @@ impl Committer {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
         let count = (self.completed - self.written) as usize;
         for (table, rows) in layout.shots.iter().zip(&self.staged) {
-            file.write_all(table.at(self.written), &rows[..count * table.row_bytes as usize])?;
+            file.write_all(table.row_offset(self.written), &rows[..count * table.row_bytes as usize])?;
         }
         // Empty without a codec.
         let chunks = (count * layout.slots.len()).min(self.chunks.len());
@@ -198,7 +198,7 @@ impl Committer {
         if self.losses_changed < shown {
             let mut bytes = Vec::with_capacity((shown - self.losses_changed) * LOSS_BYTES);
             self.losses[self.losses_changed..shown].iter().for_each(|loss| push_loss(loss, &mut bytes));
-            file.write_all(layout.losses.at(self.losses_changed as u64), &bytes)?;
+            file.write_all(layout.losses.row_offset(self.losses_changed as u64), &bytes)?;
             self.losses_written = shown as u64;
         }
         self.losses_changed = self.losses.len();

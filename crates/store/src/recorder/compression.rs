@@ -103,7 +103,7 @@ impl Compression {
     /// Allocates the next chunk.
     pub fn allocate(&mut self, compressed: Option<u32>, slot_bytes: u32) -> StoredChunk {
         let bytes = compressed.unwrap_or(slot_bytes);
-        let stored = StoredChunk { at: self.end, bytes, compressed: compressed.is_some() };
+        let stored = StoredChunk { offset: self.end, bytes, compressed: compressed.is_some() };
         self.end = stored.end();
         stored
     }
@@ -121,7 +121,7 @@ impl Compression {
         let chunks = &mut self.chunks;
         *(if stored.compressed { &mut chunks.compressed } else { &mut chunks.uncompressed }) += 1;
         chunks.bytes_raw += u64::from(slot_bytes);
-        chunks.bytes_stored += stored.end() - stored.at;
+        chunks.bytes_stored += stored.end() - stored.offset;
     }
 
     /// Returns the end of the data.

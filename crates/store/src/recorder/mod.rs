@@ -309,7 +309,7 @@ impl Recorder {
         if !fits {
             return Err(Unwritten);
         }
-        let mut stored = StoredChunk { at, bytes: len, compressed: false };
+        let mut stored = StoredChunk { offset: at, bytes: len, compressed: false };
         if let Some(compression) = &mut self.compression {
             match compression.submit(tag, link, buffer) {
                 Ok(()) => return Ok(()),
@@ -318,7 +318,7 @@ impl Recorder {
             stored = compression.allocate(None, len);
             *self.committer.chunk(row, link) = stored;
         }
-        self.drive.write(buffer, (stored.end() - stored.at) as u32, stored.at, tag).map_err(|_| Unwritten)
+        self.drive.write(buffer, (stored.end() - stored.offset) as u32, stored.offset, tag).map_err(|_| Unwritten)
     }
 
     /// Queues writes of compressed shots, as many as the ring accepts.
@@ -331,7 +331,7 @@ impl Recorder {
             let stored = compression.allocate(completed.compressed, self.committer.layout().slots[link].1);
             *self.committer.chunk(row, link) = stored;
             let queued =
-                self.drive.write(completed.buffer, (stored.end() - stored.at) as u32, stored.at, completed.tag);
+                self.drive.write(completed.buffer, (stored.end() - stored.offset) as u32, stored.offset, completed.tag);
             queued.expect("the ring has a free slot, as was just checked");
         }
         self.submit();
@@ -405,19 +405,19 @@ impl Recorder {
         let (at, bytes) = self.committer.layout().slot_of(row, link);
         let stored = match self.compression {
             Some(_) => *self.committer.chunk(row, link),
-            None => StoredChunk { at, bytes, compressed: false },
+            None => StoredChunk { offset: at, bytes, compressed: false },
         };
         match result {
             Ok(()) => {
                 self.failures = 0;
-                self.report.bytes += stored.end() - stored.at;
+                self.report.bytes += stored.end() - stored.offset;
                 if let Some(compression) = &mut self.compression {
                     compression.count_stored(stored, bytes);
                 }
             }
             Err(errno) => {
                 self.fail_shot(row, link, errno);
-                self.report.not_zeroed += u64::from(self.zero(stored.at, stored.end() - stored.at).is_err());
+                self.report.not_zeroed += u64::from(self.zero(stored.offset, stored.end() - stored.offset).is_err());
             }
         }
     }

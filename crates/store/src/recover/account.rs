@@ -17,7 +17,7 @@ pub(crate) struct SiblingFiles<'a> {
     /// Numbers accounted for by files on other drives.
     pub taken: &'a [ShotRange],
     /// Number after the last one of the previous part.
-    pub begins: Option<u64>,
+    pub min_number: Option<u64>,
     /// Another file records the losses that no file accounts for.
     pub filled_elsewhere: bool,
 }
@@ -61,7 +61,7 @@ pub(super) struct Accounting {
     changes: Vec<RowChange>,
     next: u64,
     /// Lowest possible number: the one after the previous part.
-    begins: u64,
+    min_number: u64,
     recovered: Recovered,
 }
 
@@ -80,7 +80,7 @@ impl Accounting {
             holes: Vec::new(),
             changes: Vec::new(),
             next: 0,
-            begins: others.begins.unwrap_or(0),
+            min_number: others.min_number.unwrap_or(0),
             recovered: Recovered::default(),
         }
     }
@@ -92,21 +92,21 @@ impl Accounting {
     /// Adds the next row.
     pub(super) fn row(&mut self, row: u64, visible: bool, shots: Vec<ExaminedShot>) {
         let known = |seen: &ShotState| match seen {
-            ShotState::Sound(entry) => Some(entry.number),
+            ShotState::Valid(entry) => Some(entry.number),
             ShotState::Rebuilt(number, _) => Some(*number),
             ShotState::Torn(_) | ShotState::Nothing => None,
         };
         let torn = |seen: &ShotState| if let ShotState::Torn(number) = seen { *number } else { None };
-        let sound = shots.iter().find_map(|shot| known(&shot.seen));
-        let number = sound.or_else(|| shots.iter().find_map(|shot| torn(&shot.seen)));
+        let valid_number = shots.iter().find_map(|shot| known(&shot.seen));
+        let number = valid_number.or_else(|| shots.iter().find_map(|shot| torn(&shot.seen)));
         // Rows that were not visible must continue after the others.
         let after = self.last().map_or(0, |last| last + 1) + self.holes.len() as u64;
-        let number = number.filter(|number| visible || sound.is_some() && *number >= after);
+        let number = number.filter(|number| visible || valid_number.is_some() && *number >= after);
         match number {
             Some(number) => {
                 push(&mut self.known, number);
                 self.fill_holes(number);
-                self.enter(row, visible, number, shots);
+                self.assign(row, visible, number, shots);
             }
             None => self.holes.push((row, visible, shots)),
         }
@@ -118,17 +118,18 @@ impl Accounting {
         let holes = std::mem::take(&mut self.holes);
         let numbers = match self.last() {
             Some(last) => first_numbers((last + 1, before), holes.len(), &self.claimed),
-            None => last_numbers((self.begins.min(before), before), holes.len(), &self.claimed),
+            None => last_numbers((self.min_number.min(before), before), holes.len(), &self.claimed),
         };
         for ((row, visible, shots), number) in holes.into_iter().zip(numbers) {
-            self.enter(row, visible, number, shots);
+            self.assign(row, visible, number, shots);
         }
     }
 
-    fn enter(&mut self, row: u64, visible: bool, number: u64, shots: Vec<ExaminedShot>) {
+    /// Assigns a number to a row, and makes each shot that does not have it a lost one.
+    fn assign(&mut self, row: u64, visible: bool, number: u64, shots: Vec<ExaminedShot>) {
         for (link, shot) in shots.into_iter().enumerate() {
             let (table_row, zero) = match shot.seen {
-                ShotState::Sound(entry) if entry.number == number => {
+                ShotState::Valid(entry) if entry.number == number => {
                     self.keep(link, &entry);
                     (None, shot.zero)
                 }
@@ -198,7 +199,7 @@ impl Accounting {
         let all = union(&[&rows, others.taken].concat());
         let whole = match (all.first(), all.last()) {
             (Some(first), Some(last)) if !others.filled_elsewhere => {
-                (others.begins.map_or(first.0, |begins| begins.min(first.0)), last.1)
+                (others.min_number.map_or(first.0, |min_number| min_number.min(first.0)), last.1)
             }
             _ => (0, 0),
         };

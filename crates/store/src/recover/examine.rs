@@ -16,7 +16,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ShotState {
     /// Row and slot are valid.
-    Sound(Box<Row>),
+    Valid(Box<Row>),
     /// The slot holds a complete shot that the row does not describe: its number, and a rebuilt row.
     Rebuilt(u64, Vec<u8>),
     /// The shot is incomplete or damaged; its number, if the row is valid.
@@ -67,7 +67,10 @@ impl<'a> Examiner<'a> {
         let bytes = layout::table_rows(&self.opened.file, layout.shots[link], row..row + 1, path)?;
         // Rows of older files have no CRC: visible ones count as valid, others do not.
         let entry = format.parse(&bytes).filter(|entry| {
-            entry.sound && (visible || format.is_checked()) && entry.number < MAX_SHOTS && entry.packets == g.packets()
+            entry.crc_valid
+                && (visible || format.is_checked())
+                && entry.number < MAX_SHOTS
+                && entry.packets == g.packets()
         });
         let len = layout.slots[link].1;
         let fresh = self.fresh();
@@ -89,10 +92,10 @@ impl<'a> Examiner<'a> {
         Ok(match (entry, own) {
             (Some(entry), _) if entry.state == State::Lost => {
                 let dirty = slot.iter().any(|byte| *byte != 0);
-                ExaminedShot { seen: ShotState::Sound(Box::new(entry)), zero: dirty.then_some(0..len) }
+                ExaminedShot { seen: ShotState::Valid(Box::new(entry)), zero: dirty.then_some(0..len) }
             }
             (Some(entry), own) if agrees(&entry, slot, g, format, own.as_ref()) => {
-                ExaminedShot { seen: ShotState::Sound(Box::new(entry)), zero: trailing }
+                ExaminedShot { seen: ShotState::Valid(Box::new(entry)), zero: trailing }
             }
             (_, Some(record)) if fresh.contains(&record.shot) => {
                 let rebuilt = rebuild(&record, link_info.stream, g, format);
@@ -109,7 +112,8 @@ impl<'a> Examiner<'a> {
         let (layout, path) = (&self.opened.layout, &self.opened.path);
         let Ok(stored) = layout::stored(&self.opened.file, layout, row, link, path) else { return Ok(None) };
         let len = (stored.bytes as usize).next_multiple_of(layout::ALIGN as usize);
-        let bytes = self.raw.read(&self.opened.file, stored.at, len).map_err(StoreError::io("read a shot of", path))?;
+        let bytes =
+            self.raw.read(&self.opened.file, stored.offset, len).map_err(StoreError::io("read a shot of", path))?;
         if !stored.compressed {
             return Ok(Some(&bytes[..stored.bytes as usize]));
         }
@@ -124,7 +128,7 @@ impl<'a> Examiner<'a> {
         let Some(record_at) = g.record_offset().filter(|_| !self.fresh().is_empty()) else { return Ok(false) };
         if layout.codec.is_some() {
             let stored = layout::stored(file, layout, row, link, path);
-            return Ok(stored.is_ok_and(|stored| stored.at != layout.zeros(link).at));
+            return Ok(stored.is_ok_and(|stored| stored.offset != layout.zeros(link).offset));
         }
         let mut bytes = [0; record::LEN];
         let read = layout::read_at(file, layout.slot(row, link) + u64::from(record_at), &mut bytes);

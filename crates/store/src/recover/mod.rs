@@ -182,12 +182,12 @@ fn repair(opened: &Opened, changes: &[RowChange], rows: u64, (visible, max_visib
         }
         // Only uncompressed slots have bytes after the shot.
         let stored = layout::stored(file, layout, change.row, change.link, &opened.path).map_err(|_| Errno::IO)?;
-        file.write_all(stored.at + u64::from(range.start), &vec![0; (range.end - range.start) as usize])?;
+        file.write_all(stored.offset + u64::from(range.start), &vec![0; (range.end - range.start) as usize])?;
     }
     file.sync_data()?;
     for change in kept {
         if let Some(bytes) = &change.table_row {
-            file.write_all(layout.shots[change.link].at(change.row), bytes)?;
+            file.write_all(layout.shots[change.link].row_offset(change.row), bytes)?;
         }
     }
     file.sync_data()?;

@@ -31,7 +31,7 @@ pub(super) struct Files {
     /// The master's folder comes first.
     folders: Vec<Folder>,
     /// Names from which the names of the parts are derived.
-    outs: BTreeSet<PathBuf>,
+    base_names: BTreeSet<PathBuf>,
 }
 
 /// A file of the run, open for writing. Its run id was read from this descriptor.
@@ -99,7 +99,7 @@ impl Files {
             run_id: master.run.run_id.clone(),
             stripes: master.stripes,
             folders: folders.collect::<Result<_, _>>()?,
-            outs: master.files.iter().filter_map(out).collect(),
+            base_names: master.files.iter().filter_map(base_name).collect(),
         };
         let mut outside = BTreeSet::new();
         for entry in &master.files {
@@ -173,8 +173,10 @@ impl Files {
 
     fn entries(&self, list: fn(&Path) -> PartPaths) -> Result<Vec<NamedFile>, StoreError> {
         let mut all = Vec::new();
-        for (folder, out) in (0..self.folders.len()).flat_map(|folder| self.outs.iter().map(move |out| (folder, out))) {
-            let found = list(&self.folders[folder].path().join(out))?.into_iter();
+        for (folder, base_name) in
+            (0..self.folders.len()).flat_map(|folder| self.base_names.iter().map(move |base_name| (folder, base_name)))
+        {
+            let found = list(&self.folders[folder].path().join(base_name))?.into_iter();
             all.extend(found.filter_map(|(part, path)| {
                 Some(NamedFile { folder, name: PathBuf::from(path.file_name()?), path, part })
             }));
@@ -233,12 +235,12 @@ fn is_blank(file: &File) -> io::Result<bool> {
 }
 
 /// Returns the name from which the name of a part was derived.
-fn out(entry: &FileEntry) -> Option<PathBuf> {
+fn base_name(entry: &FileEntry) -> Option<PathBuf> {
     let name = Path::new(&entry.file);
     let stem = name.file_stem()?.to_string_lossy().into_owned();
     let (stem, _) = stem.rsplit_once(&format!("-{:05}", entry.part))?;
-    let ending = name.extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default();
-    Some(PathBuf::from(format!("{stem}{ending}")))
+    let extension = name.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
+    Some(PathBuf::from(format!("{stem}{extension}")))
 }
 
 #[cfg(test)]
@@ -256,7 +258,7 @@ mod tests {
             run_id: run_id.clone(),
             stripes: 1,
             folders: vec![Folder::open(folder.path()).unwrap()],
-            outs: BTreeSet::new(),
+            base_names: BTreeSet::new(),
         };
         let candidate = || {
             std::fs::write(&path, &run_id).unwrap();

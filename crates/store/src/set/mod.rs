@@ -26,7 +26,7 @@ pub use crate::master::{FileEntry, Master, Removed, State};
 use crate::recorder::{self, Recorder, Report};
 use crate::shot::{Event, Loss, MAX_LINKS, RunCounters, StreamRunCounters};
 use part::{Failed, Part, RowSummary};
-use part_manager::{LaidOut, ManagerThread, Notice, PartManager, ReusedFiles};
+use part_manager::{ManagerThread, Notice, PartManager, PartRecorders, ReusedFiles};
 use plan::Plan;
 pub use plan::{Roll, SetConfig};
 pub use recover::{RecoveredRun, recover};
@@ -263,13 +263,13 @@ impl Set {
         for (link, (complete, number)) in summary.shots.iter().zip(&summary.numbers).enumerate() {
             let (Some(complete), Some(info)) = (complete, self.plan.run.links.get(link)) else { continue };
             let stream = info.stream;
-            let known = self.unrecorded.iter().position(|given| given.link == link && given.cause == cause);
+            let known = self.unrecorded.iter().position(|entry| entry.link == link && entry.cause == cause);
             let index = known.unwrap_or_else(|| {
                 self.unrecorded.push(UnrecordedShots { link, cause, complete: 0, partial: 0 });
                 self.unrecorded.len() - 1
             });
-            let given = &mut self.unrecorded[index];
-            *if *complete { &mut given.complete } else { &mut given.partial } += 1;
+            let entry = &mut self.unrecorded[index];
+            *if *complete { &mut entry.complete } else { &mut entry.partial } += 1;
             self.loss(Loss { stream, cause, first: *number, count: 1 });
         }
     }
@@ -353,7 +353,7 @@ impl Set {
         }
     }
 
-    fn take_next(&mut self, number: u32, (recorders, refused): LaidOut) {
+    fn take_next(&mut self, number: u32, (recorders, refused): PartRecorders) {
         let (usable, dropped): (Vec<_>, Vec<_>) =
             recorders.into_iter().partition(|(drive, _)| self.drives.contains(drive));
         remove(&self.plan, number, dropped.iter().map(|(drive, _)| *drive));
@@ -463,12 +463,12 @@ impl Set {
 
     /// Moves shots that could not be recorded to the drop counters, and adds the counters of the whole run.
     fn subtract_unrecorded(&mut self, counters: &mut RunCounters) {
-        for given in &self.unrecorded {
-            let stream = self.plan.run.links[given.link].stream;
+        for entry in &self.unrecorded {
+            let stream = self.plan.run.links[entry.link].stream;
             let Some(stream) = counters.streams.iter_mut().find(|counters| counters.stream == stream) else { continue };
-            stream.shots_complete = stream.shots_complete.saturating_sub(given.complete);
-            stream.shots_partial = stream.shots_partial.saturating_sub(given.partial);
-            stream.shot_drops.add(given.cause, given.complete + given.partial);
+            stream.shots_complete = stream.shots_complete.saturating_sub(entry.complete);
+            stream.shots_partial = stream.shots_partial.saturating_sub(entry.partial);
+            stream.shot_drops.add(entry.cause, entry.complete + entry.partial);
         }
         if !self.run_counters.is_empty() {
             let whole = counters.streams.iter_mut().find(|counters| counters.stream == recorder::WHOLE_RUN);

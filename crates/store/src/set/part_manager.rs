@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 const MAX_WARNINGS: usize = 20;
 
 /// Recorders of a part by drive, and drives on which none could be created.
-pub(super) type LaidOut = (Vec<(usize, Recorder)>, Vec<(usize, StoreError)>);
+pub(super) type PartRecorders = (Vec<(usize, Recorder)>, Vec<(usize, StoreError)>);
 
 /// Files of evicted parts that the next part of a bounded run can reuse.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ enum Request {
 #[derive(Debug)]
 pub(super) enum Notice {
     /// The next part is allocated, on the drives where that succeeded.
-    Ready(u32, LaidOut),
+    Ready(u32, PartRecorders),
     /// The master lists this part, so its rows may become visible.
     Listed(u32),
 }
@@ -183,7 +183,7 @@ impl ManagerThread {
     }
 
     /// Allocates a part on every drive with enough free space.
-    fn lay_out(&mut self, part: u32, drives: &[usize], rows: u64) -> LaidOut {
+    fn lay_out(&mut self, part: u32, drives: &[usize], rows: u64) -> PartRecorders {
         let mut reused = ReusedFiles::default();
         if let Err(error) = self.free_space(self.plan.part_bound(rows), (part, drives), &mut reused) {
             drives.iter().for_each(|drive| reused.discard(&self.plan.path(part, *drive), *drive));
@@ -438,7 +438,7 @@ fn add_live_part(master: &mut Master, plan: &Plan, part: u32, drives: &[usize]) 
 pub(crate) const REMOVED_SHOTS: &str = "ring_removed_shots";
 
 /// Allocates a part on these drives.
-pub(super) fn lay_out(plan: &Plan, (part, drives): (u32, &[usize]), rows: u64, reused: &ReusedFiles) -> LaidOut {
+pub(super) fn lay_out(plan: &Plan, (part, drives): (u32, &[usize]), rows: u64, reused: &ReusedFiles) -> PartRecorders {
     let (mut recorders, mut refused) = (Vec::new(), Vec::new());
     for (turn, drive) in (0..).zip(drives) {
         let path = plan.path(part, *drive);

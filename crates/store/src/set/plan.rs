@@ -126,7 +126,7 @@ impl SetConfig {
         for part in &parts {
             drop(FileLock::exclusive(part)?);
         }
-        Ok(EarlierRun { parts, master: master.map(|held| (name.to_owned(), held)) })
+        Ok(EarlierRun { parts, master: master.map(|lock| (name.to_owned(), lock)) })
     }
 
     /// Returns a warning if two drives are the same file system.
@@ -166,7 +166,7 @@ impl EarlierRun {
     }
     /// Removes the master too, whose parts are removed, if no new one follows.
     pub(super) fn discard(self) {
-        let _ = self.master.filter(|(path, held)| has_name(held.file(), path)).map(|(path, _)| remove(&path));
+        let _ = self.master.filter(|(path, lock)| has_name(lock.file(), path)).map(|(path, _)| remove(&path));
     }
 }
 
@@ -248,8 +248,9 @@ impl Plan {
         let out = &self.config.outs[drive];
         let stem = out.file_stem().unwrap_or_default().to_string_lossy();
         let stripe = if self.drives() > 1 { format!("-s{drive}") } else { String::new() };
-        let ending = out.extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default();
-        out.with_file_name(format!("{stem}-{part:05}{stripe}{ending}"))
+        let extension =
+            out.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
+        out.with_file_name(format!("{stem}-{part:05}{stripe}{extension}"))
     }
 
     /// Returns a file's name in the master: relative if both are in one folder, so that the folder can be moved.
@@ -348,14 +349,14 @@ pub(super) fn hidden_part_files(out: &Path) -> Result<Vec<(u64, PathBuf)>, Store
 
 fn parts_named(out: &Path, shown: impl Fn(&str) -> Option<&str>) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let failed = |source| StoreError::Create { path: out.to_owned(), source };
-    let (stem, ending) = (out.file_stem().unwrap_or_default(), out.extension());
+    let (stem, extension) = (out.file_stem().unwrap_or_default(), out.extension());
     let stem = format!("{}-", stem.to_string_lossy());
     let part_of = |path: &Path| {
         let name = Path::new(shown(path.file_name()?.to_str()?)?);
         let rest = name.file_stem()?.to_str()?.strip_prefix(&stem)?;
         let (number, stripe) = rest.split_once("-s").unwrap_or((rest, "0"));
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let named = name.extension() == ending && number.len() >= 5 && is_number(number) && is_number(stripe);
+        let named = name.extension() == extension && number.len() >= 5 && is_number(number) && is_number(stripe);
         number.parse().ok().filter(|_| named)
     };
     let mut parts = Vec::new();

@@ -56,9 +56,9 @@ pub fn recover(
     progress: &Progress<'_>,
 ) -> Result<RecoveredRun, StoreError> {
     if Target::of(path).is_some() || Master::read(path)?.is_none() {
-        let one = file::recover(path, dry_run, progress)?;
-        let rows = one.rows;
-        return Ok(RecoveredRun { files: vec![one], rows, dry_run, ..RecoveredRun::default() });
+        let recovered = file::recover(path, dry_run, progress)?;
+        let rows = recovered.rows;
+        return Ok(RecoveredRun { files: vec![recovered], rows, dry_run, ..RecoveredRun::default() });
     }
     // Read again under the lock, which keeps other programs from changing the master or the run.
     let claimed = FileLock::exclusive(path)?;
@@ -67,10 +67,10 @@ pub fn recover(
     let draft = Master::check_draft(path)?;
     let files = Files::of(path, &master, drives)?;
     let before = master.files.clone();
-    let mut others = enter_unlisted(&files, &mut master, progress)?;
+    let mut others = add_unlisted(&files, &mut master, progress)?;
     let mut done =
         RecoveredRun { master: Some(path.to_owned()), dry_run, left: others.left, ..RecoveredRun::default() };
-    let (mut begins, mut part_before) = (None, None);
+    let (mut min_number, mut part_before) = (None, None);
     let ends: Vec<usize> = master
         .parts()
         .scan(0, |end, part| {
@@ -85,13 +85,13 @@ pub fn recover(
         let following = losses_before(&files, following)?;
         // Shot numbers of a part that is neither listed nor found are not losses of this one.
         let number = part.first().map(|entry| entry.part);
-        begins = begins.filter(|_| number == part_before.map(|before: u32| before + 1));
+        min_number = min_number.filter(|_| number == part_before.map(|before: u32| before + 1));
         part_before = number;
-        let among = SiblingFiles { taken: &following, begins, filled_elsewhere: false };
+        let siblings = SiblingFiles { taken: &following, min_number, filled_elsewhere: false };
         let skipped = done.skipped.len();
-        let end_number = recover_part(&files, part, (dry_run, progress), among, &mut done)?;
+        let end_number = recover_part(&files, part, (dry_run, progress), siblings, &mut done)?;
         // Shot numbers of a missing file are not losses, so the next part's do not start after them.
-        begins = if done.skipped.len() == skipped { end_number.or(begins) } else { None };
+        min_number = if done.skipped.len() == skipped { end_number.or(min_number) } else { None };
         first = end;
     }
     done.rows = master.files.iter().map(|entry| entry.rows).sum();
@@ -139,7 +139,7 @@ fn recover_part(
     files: &Files,
     part: &mut [FileEntry],
     (dry_run, progress): (bool, &Progress<'_>),
-    among: SiblingFiles<'_>,
+    siblings: SiblingFiles<'_>,
     done: &mut RecoveredRun,
 ) -> Result<Option<u64>, StoreError> {
     let mut found = Vec::new();
@@ -162,25 +162,30 @@ fn recover_part(
     let (mut seen, mut end) = (Vec::new(), None);
     for (index, RunFile { run, opened, .. }) in found.iter_mut().enumerate() {
         let others = numbers.iter().enumerate().filter(|(other, _)| *other != index);
-        let taken: Vec<ShotRange> = others.flat_map(|(_, runs)| runs).chain(among.taken).copied().collect();
+        let taken: Vec<ShotRange> = others.flat_map(|(_, runs)| runs).chain(siblings.taken).copied().collect();
         // Numbers that no file accounts for may be in a missing file.
-        let others = SiblingFiles { taken: &taken, filled_elsewhere: index > 0 || !all_there, ..among };
-        let one = file::recover_among(run, opened, dry_run, progress, others)?;
-        end = end.max(one.numbers.last().map(|run| run.1));
-        seen.push(one);
+        let others = SiblingFiles { taken: &taken, filled_elsewhere: index > 0 || !all_there, ..siblings };
+        let recovered = file::recover_among(run, opened, dry_run, progress, others)?;
+        end = end.max(recovered.numbers.last().map(|run| run.1));
+        seen.push(recovered);
     }
     // A missing drive may only be disconnected: then the master's entries stay.
     if all_there {
-        done.behind_gaps += enter(part, &found, &seen, dry_run)?;
+        done.behind_gaps += update_entries(part, &found, &seen, dry_run)?;
     }
     done.files.extend(seen);
     Ok(end)
 }
 
 /// Updates the master's entries of a part to what its files hold. Returns the number of rows after a gap.
-fn enter(part: &mut [FileEntry], found: &[RunFile], seen: &[Recovered], dry_run: bool) -> Result<u64, StoreError> {
+fn update_entries(
+    part: &mut [FileEntry],
+    found: &[RunFile],
+    seen: &[Recovered],
+    dry_run: bool,
+) -> Result<u64, StoreError> {
     let listed: Vec<u64> = part.iter().map(|entry| entry.rows).collect();
-    let found_rows: Vec<u64> = seen.iter().map(|one| one.rows).collect();
+    let found_rows: Vec<u64> = seen.iter().map(|recovered| recovered.rows).collect();
     let live = part.iter().any(|entry| entry.state == State::Live);
     let rows = if live {
         let (rows, files) = (rows_before_gap(&found_rows), part.len() as u64);
@@ -188,12 +193,12 @@ fn enter(part: &mut [FileEntry], found: &[RunFile], seen: &[Recovered], dry_run:
     } else {
         file_rows_before_gap(&listed, &found_rows)
     };
-    let (mut first, mut last, mut all) = (u64::MAX, 0, 0);
-    for (index, (entry, one)) in part.iter_mut().zip(seen).enumerate() {
+    let (mut first, mut last, mut after_gap) = (u64::MAX, 0, 0);
+    for (index, (entry, recovered)) in part.iter_mut().zip(seen).enumerate() {
         entry.rows = rows[index];
         if entry.state != State::Failed {
-            (entry.state, entry.losses) = (State::Ended, one.losses);
-            all += one.rows - entry.rows.min(one.rows);
+            (entry.state, entry.losses) = (State::Ended, recovered.losses);
+            after_gap += recovered.rows - entry.rows.min(recovered.rows);
         }
         if entry.rows > 0 && !dry_run {
             first = number(&found[index].opened, 0)?.map_or(first, |number| first.min(number));
@@ -203,7 +208,7 @@ fn enter(part: &mut [FileEntry], found: &[RunFile], seen: &[Recovered], dry_run:
     if live || rows != listed {
         part.iter_mut().for_each(|entry| (entry.first, entry.last) = (first.min(last), last));
     }
-    Ok(all)
+    Ok(after_gap)
 }
 
 /// Files of a run that its master does not list.
@@ -215,7 +220,7 @@ struct UnlistedFiles {
 
 /// Enters unlisted parts that have rows into the master, unless a bounded run had evicted them. Returns the other
 /// files.
-fn enter_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> Result<UnlistedFiles, StoreError> {
+fn add_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> Result<UnlistedFiles, StoreError> {
     let mut others = UnlistedFiles::default();
     let listed: BTreeSet<u32> = master.files.iter().map(|entry| entry.part).collect();
     let Some(oldest) = listed.first().copied() else { return Ok(others) };

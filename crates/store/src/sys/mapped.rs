@@ -55,8 +55,9 @@ impl Mapped {
     fn copy_in(&self, buffer: &Buffer, len: u32, at: u64) -> Result<(), Errno> {
         let (from, bytes) = (self.regions.address(buffer.sge(0, len)).cast_const(), len as usize);
         let inside = usize::try_from(at).is_ok_and(|at| at.checked_add(bytes).is_some_and(|end| end <= self.len));
-        let there = || cached_bytes(self.file.as_fd(), at, u64::from(len)).is_some_and(|there| there >= u64::from(len));
-        if inside && there() {
+        let is_cached =
+            || cached_bytes(self.file.as_fd(), at, u64::from(len)).is_some_and(|bytes| bytes >= u64::from(len));
+        if inside && is_cached() {
             // SAFETY: `from` is `len` bytes of a pool buffer that is held here and no longer written; `at` and `len`
             // are within the mapping, as was just checked; a pool's region and a file's mapping never overlap.
             unsafe { stream_copy(from, self.base.add(at as usize), bytes) };

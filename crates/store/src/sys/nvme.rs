@@ -126,17 +126,17 @@ impl Namespace {
     }
 
     /// Reads whole blocks with one command.
-    pub fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
-        let mut command = self.transfer(READ, at, to.len())?;
-        command.address = to.as_mut_ptr() as u64;
-        // SAFETY: the drive fills the `len` bytes of `to`, which is exclusively borrowed until the call returns.
+    pub fn read(&self, at: u64, buf: &mut [u8]) -> Result<(), Errno> {
+        let mut command = self.transfer(READ, at, buf.len())?;
+        command.address = buf.as_mut_ptr() as u64;
+        // SAFETY: the drive fills the `len` bytes of `buf`, which is exclusively borrowed until the call returns.
         status(unsafe { pass(&self.file, IOCTL_IO, &mut command) })
     }
     /// Writes whole blocks with one command.
-    pub fn write(&self, at: u64, from: &[u8]) -> Result<(), Errno> {
-        let mut command = self.transfer(WRITE, at, from.len())?;
-        command.address = from.as_ptr() as u64;
-        // SAFETY: the drive only reads the `len` bytes of `from`, which is borrowed until the call returns.
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let mut command = self.transfer(WRITE, at, bytes.len())?;
+        command.address = bytes.as_ptr() as u64;
+        // SAFETY: the drive only reads the `len` bytes of `bytes`, which is borrowed until the call returns.
         status(unsafe { pass(&self.file, IOCTL_IO, &mut command) })
     }
     /// Makes written data durable.
@@ -168,7 +168,7 @@ pub(super) fn status(result: i32) -> Result<(), Errno> {
     match result {
         0 => Ok(()),
         ..0 => Err(Errno::from_raw_os_error(-result)),
-        // Status code type and status code; other bits tell whether a retry may succeed (figures 93 to 97 of the base
+        // Status code type and status code; other bits indicate whether a retry may succeed (figures 93 to 97 of the base
         // specification 2.0).
         _ => Err(match result & 0x7FF {
             0x02 => Errno::INVAL,

@@ -52,7 +52,7 @@ impl<'a> Checker<'a> {
 
     pub(super) fn check(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mut mismatch: impl FnMut(String)) {
         let g = self.geometry;
-        if !row.sound {
+        if !row.crc_valid {
             mismatch("its table row is not as it was written: row_crc32 does not hold".into());
         }
         let placed = (0..g.packets()).filter(|index| row.contains(*index)).count() as u32;

@@ -304,9 +304,9 @@ fn both_verifiers_find_damage() {
     let stale = damage("stale", &|l| l.slot(3, 0) + 4096 + 9, 1);
     assert!(stale[0].contains("CRC-32") && stale[1].contains("packet 1 is missing"), "{stale:?}");
     damage("after the shot", &|l| l.slot(0, 0) + u64::from(g.shot_bytes()), 1);
-    damage("number", &|l| l.shots[0].at(2), 99);
-    damage("state", &|l| l.shots[0].at(2) + 28, State::Partial as u8);
-    damage("totals", &|l| l.counters.at(1), 99);
+    damage("number", &|l| l.shots[0].row_offset(2), 99);
+    damage("state", &|l| l.shots[0].row_offset(2) + 28, State::Partial as u8);
+    damage("totals", &|l| l.counters.row_offset(1), 99);
 }
 
 #[test]

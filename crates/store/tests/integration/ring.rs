@@ -191,7 +191,7 @@ fn shots_without_a_table_row_are_found_by_their_record() {
         let (_, opened) = layout::open(&live).unwrap();
         for table in &opened.layout.shots {
             let row = vec![0; table.row_bytes as usize];
-            opened.file.write_all(table.at(4), &row).unwrap();
+            opened.file.write_all(table.row_offset(4), &row).unwrap();
         }
         let headers = opened.layout.shots.iter().map(|table| table.header);
         for header in headers.chain(opened.layout.data.iter().map(|data| data.header)) {
@@ -224,7 +224,7 @@ fn both_verifiers_find_stale_rows() {
     let newest = files(&outs[0]).pop().unwrap();
     let (_, opened) = layout::open(&newest).unwrap();
     for (table, row) in opened.layout.shots.iter().zip(rows) {
-        opened.file.write_all(table.at(0), &row).unwrap();
+        opened.file.write_all(table.row_offset(0), &row).unwrap();
     }
     drop(opened);
     for file in [&outs[0], &newest] {

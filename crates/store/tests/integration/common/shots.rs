@@ -21,8 +21,8 @@ pub fn small(packing: Packing) -> Geometry {
 
 /// Geometry of digitizer blocks: I and Q in frames of 1536 bytes.
 pub fn blocks() -> Geometry {
-    let cut = Packetization::uniform(1536);
-    Geometry::with_packetization((2, 2000), (16, Packing::Int16Le), 500_000_000, Trailer::Block, cut).unwrap()
+    let packetization = Packetization::uniform(1536);
+    Geometry::with_packetization((2, 2000), (16, Packing::Int16Le), 500_000_000, Trailer::Block, packetization).unwrap()
 }
 
 pub fn run(geometries: &[Geometry]) -> RunInfo {
