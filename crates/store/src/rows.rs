@@ -16,9 +16,9 @@ use shotline_wire::shot::{DropCause, DropCounters, Presence};
 pub enum State {
     /// The shot is not in the file; its samples read as zeros.
     Lost = 0,
-    /// Packets are missing or not proven by the end-of-shot record; missing packets read as zeros.
+    /// Packets are missing or not verified by the end-of-shot record; missing packets read as zeros.
     Partial = 1,
-    /// Every byte is present and proven by the CRC of the end-of-shot record.
+    /// Every byte is present and verified by the CRC of the end-of-shot record.
     Complete = 2,
 }
 
@@ -107,7 +107,7 @@ pub struct Row {
     pub record_good: bool,
     /// Presence map: bit `i % 8` of byte `i / 8` is packet `i`.
     pub presence: Vec<u8>,
-    /// CRC-32 of the shot as written, if its end-of-shot record does not prove it; 0 otherwise, and in older files.
+    /// CRC-32 of the shot as written, if no valid end-of-shot record covers it; 0 otherwise, and in older files.
     pub slot_crc32: u32,
     /// The CRC of the row holds. Rows of older files have no CRC and count as valid.
     pub crc_valid: bool,
@@ -165,7 +165,7 @@ impl RowFormat {
         };
         [Version::Checked, Version::Timed, Version::Untimed].into_iter().find_map(format)
     }
-    /// Returns `true` if rows have the two CRCs: of the row, and of a shot that no end-of-shot record proves.
+    /// Returns `true` if rows have the two CRCs: of the row, and of a shot that no end-of-shot record covers.
     pub fn is_checked(self) -> bool {
         self.version >= Version::Checked
     }
@@ -192,8 +192,8 @@ impl RowFormat {
     pub fn bytes(self) -> usize {
         self.checks_offset() + if self.version >= Version::Checked { CHECKS_BYTES } else { 0 }
     }
-    /// Appends the row of a shot that is in the file. `slot_crc32` is the CRC-32 of its bytes if its record does not
-    /// prove them, else 0.
+    /// Appends the row of a shot that is in the file. `slot_crc32` is the CRC-32 of its bytes if no valid record
+    /// covers them, else 0.
     pub fn push(self, meta: &ShotMeta, slot_crc32: u32, out: &mut Vec<u8>) {
         let state = if meta.is_complete() { State::Complete } else { State::Partial };
         self.push_as(meta.number, Some(meta), state, &meta.drops, slot_crc32, out);

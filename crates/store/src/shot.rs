@@ -37,7 +37,7 @@ pub struct ShotMeta {
 }
 
 impl ShotMeta {
-    /// Returns `true` if every byte arrived and the trailer proves them.
+    /// Returns `true` if every byte arrived and the trailer is valid.
     pub fn is_complete(&self) -> bool {
         self.record_good && self.presence.is_complete()
     }

@@ -48,7 +48,7 @@ pub struct ExportReport {
     pub links: usize,
     /// Complete shots.
     pub complete: u64,
-    /// Shots that are incomplete or unproven.
+    /// Shots that are incomplete or not verified.
     pub partial: u64,
     /// Lost shots between the first and the last.
     pub lost: u64,

@@ -304,7 +304,7 @@ impl Recorder {
         let tag = row * MAX_LINKS as u64 + link as u64;
         let (at, len) = self.committer.layout().slot_of(row, link);
         let fits = buffer.len() >= len;
-        let crc32 = if fits && !self.is_proven(link, meta) { self.crc32(link, &buffer) } else { 0 };
+        let crc32 = if fits && !self.has_valid_record(link, meta) { self.crc32(link, &buffer) } else { 0 };
         self.formats[link].push(meta, crc32, self.committer.stage(link));
         if !fits {
             return Err(Unwritten);
@@ -422,12 +422,12 @@ impl Recorder {
         }
     }
 
-    /// Returns `true` if a shot's end-of-shot record proves it.
-    fn is_proven(&self, link: usize, meta: &ShotMeta) -> bool {
+    /// Returns `true` if a shot has a valid end-of-shot record, whose CRC covers it.
+    fn has_valid_record(&self, link: usize, meta: &ShotMeta) -> bool {
         meta.is_complete() && self.geometries[link].trailer().has_record()
     }
 
-    /// Computes the CRC-32 of a shot that no end-of-shot record proves.
+    /// Computes the CRC-32 of a shot that no end-of-shot record covers.
     fn crc32(&mut self, link: usize, buffer: &Buffer) -> u32 {
         let bytes = self.geometries[link].shot_bytes();
         let (mut state, mut at) = (u32::MAX, 0);

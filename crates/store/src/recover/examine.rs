@@ -146,7 +146,7 @@ impl<'a> Examiner<'a> {
     }
 }
 
-/// Returns the record of a slot, if it matches the geometry and proves the whole shot.
+/// Returns the record of a slot, if it matches the geometry and its CRC is valid over the whole shot.
 fn record_of(slot: &[u8], g: Geometry) -> Option<Record> {
     let bytes = slot.get(g.record_offset()? as usize..)?.first_chunk::<{ record::LEN }>()?;
     let record = Record::parse(bytes).ok().filter(|record| record.describes(&g))?;

@@ -20,7 +20,7 @@ pub struct Recovered {
     pub adopted: u64,
     /// Table rows rebuilt from end-of-shot records.
     pub rebuilt: u64,
-    /// Complete shots, proven by a CRC.
+    /// Complete shots, verified by a CRC.
     pub whole: u64,
     /// Shots received with missing packets, valid as written.
     pub partial: u64,

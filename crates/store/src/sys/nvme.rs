@@ -168,8 +168,8 @@ pub(super) fn status(result: i32) -> Result<(), Errno> {
     match result {
         0 => Ok(()),
         ..0 => Err(Errno::from_raw_os_error(-result)),
-        // Status code type and status code; other bits indicate whether a retry may succeed (figures 93 to 97 of the base
-        // specification 2.0).
+        // Status code type and status code; other bits indicate whether a retry may succeed (figures 93 to 97 of the
+        // base specification 2.0).
         _ => Err(match result & 0x7FF {
             0x02 => Errno::INVAL,
             0x20 => Errno::ROFS,

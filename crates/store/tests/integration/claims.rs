@@ -1,7 +1,7 @@
 //! Concurrent access to a run by several recorders and recoveries.
 
 use crate::common::needs_python;
-use crate::common::runs::{Bench, config, numbers, proven, two_links};
+use crate::common::runs::{TestRun, assert_verified, config, numbers, two_links};
 use shotline_store::recover::recover;
 use shotline_store::{SetConfig, StoreError, set};
 use shotline_testing::or_skip;
@@ -23,23 +23,23 @@ fn a_live_run_is_neither_recovered_nor_replaced() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let master = folder.path().join("a.h5");
-    let mut bench = Bench::new(&config(std::slice::from_ref(&master), Some(10)));
+    let mut test_run = TestRun::new(&config(std::slice::from_ref(&master), Some(10)));
     let mut rows = 0;
     std::thread::scope(|scope| {
         let others = [
             scope.spawn(|| (0..3).for_each(|_| expect_in_use(set::recover(&master, &[], false, &|_, _| ())))),
-            scope.spawn(|| (0..3).for_each(|_| expect_in_use(Bench::try_new(&replacing(&master), two_links())))),
+            scope.spawn(|| (0..3).for_each(|_| expect_in_use(TestRun::try_new(&replacing(&master), two_links())))),
         ];
         // Parts end continually, so that no file of the run stays locked for long.
         while others.iter().any(|other| !other.is_finished()) {
-            bench.event(rows).unwrap();
+            test_run.event(rows).unwrap();
             rows += 1;
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     });
-    bench.finish();
+    test_run.finish();
     assert_eq!(numbers(&master), (0..rows).collect::<Vec<_>>());
-    assert!(proven(&master).finished);
+    assert!(assert_verified(&master).finished);
 }
 
 #[test]
@@ -51,17 +51,17 @@ fn one_of_two_replacing_recorders_is_refused() {
         let both = Barrier::new(2);
         let begin = || {
             both.wait();
-            Bench::try_new(&replacing(&master), two_links())
+            TestRun::try_new(&replacing(&master), two_links())
         };
         let begun = std::thread::scope(|scope| [scope.spawn(begin), scope.spawn(begin)].map(|one| one.join().unwrap()));
-        let mut begun: Vec<Bench> = begun.into_iter().flatten().collect();
+        let mut begun: Vec<TestRun> = begun.into_iter().flatten().collect();
         assert_eq!(begun.len(), 1, "round {round}");
-        let mut bench = begun.remove(0);
-        (0..25).for_each(|number| bench.event(number).unwrap());
-        bench.finish();
+        let mut test_run = begun.remove(0);
+        (0..25).for_each(|number| test_run.event(number).unwrap());
+        test_run.finish();
         assert_eq!(numbers(&master), (0..25).collect::<Vec<_>>(), "round {round}");
     }
-    proven(&master);
+    assert_verified(&master);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_delayed_recovery_reads_the_final_state() {
     for round in 0..5 {
         let mut single = config(std::slice::from_ref(&path), None);
         single.recorder.overwrite = true;
-        let mut bench = Bench::new(&single);
+        let mut test_run = TestRun::new(&single);
         std::thread::scope(|scope| {
             let recovery = scope.spawn(|| {
                 loop {
@@ -81,8 +81,8 @@ fn a_delayed_recovery_reads_the_final_state() {
                     }
                 }
             });
-            (0..40).for_each(|number| bench.event(number).unwrap());
-            bench.finish();
+            (0..40).for_each(|number| test_run.event(number).unwrap());
+            test_run.finish();
             let recovered = recovery.join().unwrap();
             assert_eq!((recovered.rows, recovered.changes.len()), (40, 0), "round {round}");
         });

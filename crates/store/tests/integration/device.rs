@@ -65,7 +65,7 @@ fn to_hdf5(from: &Path, to: &Path) {
     assert_eq!(exported.bytes, to.metadata().unwrap().len());
 }
 
-fn proven(path: &Path) -> shotline_store::Verdict {
+fn assert_verified(path: &Path) -> shotline_store::Verdict {
     let verdict = verify(path, &VerifyOptions::default()).unwrap();
     assert!(verdict.verified, "{verdict:#?}");
     verdict
@@ -81,10 +81,10 @@ fn device_runs_read_like_files_and_export_to_files() {
         let path = named(&device, name);
         let summary = inspect(&path).unwrap();
         assert_eq!((summary.rows, summary.finished, summary.links[0].complete * 2), (rows, true, complete));
-        assert_eq!(proven(&path).rows, rows);
+        assert_eq!(assert_verified(&path).rows, rows);
         let copy = folder.path().join(format!("{name}.h5"));
         to_hdf5(&path, &copy);
-        proven(&copy);
+        assert_verified(&copy);
         python_verdict(&copy, true);
     }
     let listing = runs(&device);
@@ -104,10 +104,10 @@ fn compressed_device_runs_export_to_files() {
     let mut recording = Recording::of(tempfile::tempdir().unwrap(), path.clone(), info, |config| config.rows = 40);
     (0..25).for_each(|number| recording.whole(number));
     recording.finish(&RunCounters::default());
-    proven(&path);
+    assert_verified(&path);
     let copy = folder.path().join("copy.h5");
     to_hdf5(&path, &copy);
-    assert_eq!(proven(&copy).rows, 25);
+    assert_eq!(assert_verified(&copy).rows, 25);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn readers_follow_a_live_device_run() {
         (reader.rows()..rows).for_each(|number| recording.whole(number));
         recording.settle();
         assert_eq!(reader.refresh().unwrap(), rows);
-        assert!(!proven(&path).finished);
+        assert!(!assert_verified(&path).finished);
     }
     let refused =
         Recorder::create(&named(&device, "other"), &RecorderConfig::new(1), &run(&[g]), &common::pool(1, 4096).1);
@@ -171,7 +171,7 @@ fn foreign_data_is_kept_without_force_and_serial_number() {
         let mut there = [0; 1];
         file.read_exact_at(&mut there, at).unwrap();
         assert!(at < 1 << 19 || there == [0], "the signature is overwritten");
-        assert_eq!(proven(&named(&device, "a")).rows, 5);
+        assert_eq!(assert_verified(&named(&device, "a")).rows, 5);
     }
 }
 
@@ -199,7 +199,7 @@ fn names_are_unique_and_full_devices_report_free_space() {
     record(&device, "a", 50..53, |config| config.overwrite = true);
     let listing = runs(&device);
     assert_eq!(listing.runs.len(), 1);
-    assert_eq!(proven(&named(&device, "a")).rows, 3);
+    assert_eq!(assert_verified(&named(&device, "a")).rows, 3);
     // The old run is removed first, and its space is reused.
     record(&device, "a", 60..64, |config| (config.overwrite, config.recycle) = (true, true));
     assert_eq!(inspect(&named(&device, "a")).unwrap().first, Some(60));
@@ -240,7 +240,7 @@ fn directory_survives_the_loss_of_either_copy() {
         record(&device, "c", 0..3, |_| {});
         assert_eq!(runs(&device).warnings, Vec::<String>::new(), "the damaged copy is the first to be written");
         for name in ["a", "b", "c"] {
-            assert_eq!(proven(&named(&device, name)).rows, 3);
+            assert_eq!(assert_verified(&named(&device, name)).rows, 3);
         }
     }
 }
@@ -256,7 +256,7 @@ fn a_run_replaced_during_verification_is_not_verified() {
     };
     let verdict = verify_with_progress(&named(&device, "a"), &VerifyOptions::default(), &replace);
     assert!(verdict.unwrap_err().to_string().contains("found another in its place"));
-    assert_eq!(proven(&named(&device, "a")).rows, 3);
+    assert_eq!(assert_verified(&named(&device, "a")).rows, 3);
 }
 
 #[test]
@@ -280,18 +280,18 @@ fn a_killed_run_is_recovered_from_reused_space() {
     child.kill();
     let before = inspect(&path).unwrap();
     assert!(!before.finished && before.rows >= seen);
-    proven(&path);
+    assert_verified(&path);
     let dry = recover(&path, true, &|_, _| ()).unwrap();
     let done = recover(&path, false, &|_, _| ()).unwrap();
     assert_eq!((dry.rows, dry.whole), (done.rows, done.whole));
     assert!(done.rows >= before.rows && done.lost == 0, "{done:?}");
-    let verdict = proven(&path);
+    let verdict = assert_verified(&path);
     assert_eq!(verdict.rows, done.rows);
     let listing = runs(&device);
     assert!(listing.runs[0].bytes < 100 * MIB, "the rest is freed: {listing:?}");
     let copy = folder.path().join("copy.h5");
     to_hdf5(&path, &copy);
-    assert_eq!(proven(&copy).rows, done.rows);
+    assert_eq!(assert_verified(&copy).rows, done.rows);
     python_verdict(&copy, true);
     let again = recover(&path, false, &|_, _| ()).unwrap();
     assert_eq!((again.rows, again.adopted, again.shed), (done.rows, 0, 0));

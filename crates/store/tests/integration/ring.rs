@@ -1,6 +1,6 @@
 //! Bounded runs (rings): the oldest parts are removed and their files reused.
 
-use crate::common::runs::{Bench, WAIT, config, copied, files, numbers, proven, two_links};
+use crate::common::runs::{TestRun, WAIT, assert_verified, config, copied, files, numbers, two_links};
 use crate::common::{blocks, needs_python, python_verdict, run, small};
 use shotline_store::info::RunInfo;
 use shotline_store::read::Recording;
@@ -15,21 +15,21 @@ fn bounded_runs_keep_their_bound_and_report_removals() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
     let keep = 6 << 20;
-    let mut bench = Bench::new(&SetConfig { keep: Some(keep), ..config(&outs, Some(10)) });
+    let mut test_run = TestRun::new(&SetConfig { keep: Some(keep), ..config(&outs, Some(10)) });
     let mut max_used = 0;
     for number in 100..500 {
         if number % 7 == 0 {
-            bench.lose(number)
+            test_run.lose(number)
         } else {
-            bench.event(number).unwrap()
+            test_run.event(number).unwrap()
         }
         max_used = max_used.max(used(folder.path()));
     }
-    let finished = bench.finish();
+    let finished = test_run.finish();
     max_used = max_used.max(used(folder.path()));
     assert!(max_used <= keep, "{max_used} bytes of {keep}");
     assert!(max_used > keep / 2, "the bound is used: {max_used} bytes of {keep}");
-    let verdict = proven(&outs[0]);
+    let verdict = assert_verified(&outs[0]);
     assert_eq!((finished.report.rows, finished.removed.first), (343, 100));
     assert_eq!(verdict.rows + finished.removed.rows, 343);
     let numbers = numbers(&outs[0]);
@@ -46,13 +46,13 @@ fn used(folder: &Path) -> u64 {
 }
 
 /// Records a ring of parts of ten rows that has wrapped around several times.
-fn wrapped_ring(outs: &[PathBuf], run: RunInfo, keep: u64) -> Bench {
-    let mut bench = Bench::try_new(&SetConfig { keep: Some(keep), ..config(outs, Some(10)) }, run).unwrap();
-    (0..95).for_each(|number| bench.event(number).unwrap());
-    while bench.set.visible() < 95 {
-        bench.set.poll(WAIT).unwrap();
+fn wrapped_ring(outs: &[PathBuf], run: RunInfo, keep: u64) -> TestRun {
+    let mut test_run = TestRun::try_new(&SetConfig { keep: Some(keep), ..config(outs, Some(10)) }, run).unwrap();
+    (0..95).for_each(|number| test_run.event(number).unwrap());
+    while test_run.set.visible() < 95 {
+        test_run.set.poll(WAIT).unwrap();
     }
-    bench
+    test_run
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn files_of_removed_parts_are_reused() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
-    let mut bench = Bench::new(&SetConfig { keep: Some(6 << 20), ..config(&outs, Some(20)) });
+    let mut test_run = TestRun::new(&SetConfig { keep: Some(6 << 20), ..config(&outs, Some(20)) });
     let mut inodes = std::collections::BTreeMap::new();
     for number in 0..300 {
-        bench.event(number).unwrap();
+        test_run.event(number).unwrap();
         // By name only, because open files are not reused.
         for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
             let (name, metadata) = (entry.file_name().to_string_lossy().into_owned(), entry.metadata());
@@ -80,9 +80,9 @@ fn files_of_removed_parts_are_reused() {
     for (stripe, names) in inodes.values() {
         assert!(names.iter().all(|name| name.contains("-s1") == *stripe), "a file stays on its drive: {names:?}");
     }
-    let finished = bench.finish();
+    let finished = test_run.finish();
     assert!(finished.removed.parts > 5, "{finished:#?}");
-    assert_eq!(proven(&outs[0]).rows + finished.removed.rows, 300);
+    assert_eq!(assert_verified(&outs[0]).rows + finished.removed.rows, 300);
     assert_eq!(numbers(&outs[0]), (finished.removed.last + 1..300).collect::<Vec<_>>());
     assert!(inspect(&outs[0]).unwrap().totals["ring_reused_files"] > 10);
     for file in files(&outs[0]) {
@@ -110,34 +110,34 @@ fn parts_that_are_open_or_linked_are_not_reused() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
-    (0..25).for_each(|number| bench.event(number).unwrap());
+    let mut test_run = TestRun::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
+    (0..25).for_each(|number| test_run.event(number).unwrap());
     // The first part is open in a reader without a lock, the second has another hard link, and the third is moved and
     // replaced by a symbolic link.
     let (first, second) = (folder.path().join("a-00000.h5"), folder.path().join("a-00001.h5"));
     let (reading, kept) = (std::fs::File::open(&first).unwrap(), folder.path().join("kept"));
     std::fs::hard_link(&second, &kept).unwrap();
     while [&first, &kept].iter().any(|part| Recording::open(part).unwrap().final_counters().unwrap().is_none()) {
-        bench.set.poll(WAIT).unwrap();
+        test_run.set.poll(WAIT).unwrap();
     }
     let before = [std::fs::read(&first).unwrap(), std::fs::read(&kept).unwrap()];
-    (25..35).for_each(|number| bench.event(number).unwrap());
+    (25..35).for_each(|number| test_run.event(number).unwrap());
     let (third, moved) = (folder.path().join("a-00002.h5"), folder.path().join("moved"));
     while Recording::open(&third).unwrap().final_counters().unwrap().is_none() {
-        bench.set.poll(WAIT).unwrap();
+        test_run.set.poll(WAIT).unwrap();
     }
     std::fs::rename(&third, &moved).unwrap();
     std::os::unix::fs::symlink(&moved, &third).unwrap();
     let linked = std::fs::read(&moved).unwrap();
-    (35..200).for_each(|number| bench.event(number).unwrap());
+    (35..200).for_each(|number| test_run.event(number).unwrap());
     assert!(std::fs::read(&moved).unwrap() == linked && third.symlink_metadata().is_err());
     assert!(!first.exists() && !second.exists());
     let mut bytes = vec![0; before[0].len()];
     std::os::unix::fs::FileExt::read_exact_at(&reading, &mut bytes, 0).unwrap();
     assert!(bytes == before[0], "files open in a reader are unchanged");
     assert!(std::fs::read(&kept).unwrap() == before[1], "files with another link are unchanged");
-    bench.finish();
-    proven(&outs[0]);
+    test_run.finish();
+    assert_verified(&outs[0]);
     python_verdict(&kept, true);
 }
 
@@ -148,9 +148,9 @@ fn recovery_of_a_ring_ignores_stale_rows() {
     for geometry in geometries {
         let folder = tempfile::tempdir().unwrap();
         let outs = [folder.path().join("a.h5")];
-        let bench = wrapped_ring(&outs, run(&[geometry, geometry]), 4 << 20);
+        let test_run = wrapped_ring(&outs, run(&[geometry, geometry]), 4 << 20);
         let copy = copied(folder.path());
-        drop(bench);
+        drop(test_run);
         let master = copy.path().join("a.h5");
         // As after a power cut, the markers of the live part claim all rows, but its tables have five.
         let live = files(&master).pop().unwrap();
@@ -170,7 +170,7 @@ fn recovery_of_a_ring_ignores_stale_rows() {
         }
         let recovered = set::recover(&master, &[], false, &|_, _| ()).unwrap();
         assert_eq!(recovered.files.last().unwrap().rows, 5, "{recovered:#?}");
-        proven(&master);
+        assert_verified(&master);
         let numbers = numbers(&master);
         assert!(numbers.last() == Some(&94) && numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
     }
@@ -181,9 +181,9 @@ fn shots_without_a_table_row_are_found_by_their_record() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let bench = wrapped_ring(&outs, two_links(), 4 << 20);
+    let test_run = wrapped_ring(&outs, two_links(), 4 << 20);
     let copy = copied(folder.path());
-    drop(bench);
+    drop(test_run);
     let master = copy.path().join("a.h5");
     let live = files(&master).pop().unwrap();
     {
@@ -201,7 +201,7 @@ fn shots_without_a_table_row_are_found_by_their_record() {
     let recovered = set::recover(&master, &[], false, &|_, _| ()).unwrap();
     let last = recovered.files.last().unwrap();
     assert_eq!((last.rows_before, last.rows, last.rebuilt), (2, 5, 2), "{last:#?}");
-    proven(&master);
+    assert_verified(&master);
     assert_eq!(numbers(&master).last(), Some(&94));
 }
 
@@ -210,8 +210,8 @@ fn both_verifiers_find_stale_rows() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
-    (0..15).for_each(|number| bench.event(number).unwrap());
+    let mut test_run = TestRun::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
+    (0..15).for_each(|number| test_run.event(number).unwrap());
     let first_rows = |file: &Path| -> Vec<Vec<u8>> {
         let opened = std::fs::File::open(file).unwrap();
         let (_, layout) = layout::locate(file, &opened).unwrap();
@@ -219,8 +219,8 @@ fn both_verifiers_find_stale_rows() {
         tables.map(|table| layout::table_rows(&opened, *table, 0..1, file).unwrap()).collect()
     };
     let rows = first_rows(&folder.path().join("a-00000.h5"));
-    (15..95).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    (15..95).for_each(|number| test_run.event(number).unwrap());
+    test_run.finish();
     let newest = files(&outs[0]).pop().unwrap();
     let (_, opened) = layout::open(&newest).unwrap();
     for (table, row) in opened.layout.shots.iter().zip(rows) {

@@ -1,6 +1,6 @@
 //! Runs of several files: parts, stripes, failing drives, and recovery.
 
-use crate::common::runs::{Bench, WAIT, config, copied, files, numbers, proven, two_links};
+use crate::common::runs::{TestRun, WAIT, assert_verified, config, copied, files, numbers, two_links};
 use crate::common::{Drive, needs_python, python_verdict, run, shot};
 use shotline_store::info::RunInfo;
 use shotline_store::read::Recording;
@@ -15,9 +15,9 @@ use std::path::PathBuf;
 fn recorded(shots: u64) -> (tempfile::TempDir, [PathBuf; 1]) {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, Some(10)));
-    (0..shots).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let mut test_run = TestRun::new(&config(&outs, Some(10)));
+    (0..shots).for_each(|number| test_run.event(number).unwrap());
+    test_run.finish();
     (folder, outs)
 }
 
@@ -26,12 +26,12 @@ fn parts_on_three_drives_read_as_one_recording() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs: Vec<PathBuf> = ["a.h5", "b.h5", "c.h5"].map(|name| folder.path().join(name)).to_vec();
-    let mut bench = Bench::new(&config(&outs, Some(7)));
+    let mut test_run = TestRun::new(&config(&outs, Some(7)));
     for number in 0..100 {
-        if number % 9 == 4 { bench.lose(number) } else { bench.event(number).unwrap() }
+        if number % 9 == 4 { test_run.lose(number) } else { test_run.event(number).unwrap() }
     }
-    let finished = bench.finish();
-    let verdict = proven(&outs[0]);
+    let finished = test_run.finish();
+    let verdict = assert_verified(&outs[0]);
     assert_eq!((verdict.rows, verdict.finished, finished.report.rows), (89, true, 89));
     assert_eq!(verdict.lost_shots, 22);
     assert_eq!(numbers(&outs[0]), (0..100).filter(|number| number % 9 != 4).collect::<Vec<_>>());
@@ -60,9 +60,9 @@ fn parts_on_three_drives_read_as_one_recording() {
 fn a_run_of_one_file_has_no_master() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, None));
-    (0..10).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let mut test_run = TestRun::new(&config(&outs, None));
+    (0..10).for_each(|number| test_run.event(number).unwrap());
+    test_run.finish();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     assert!(inspect(&outs[0]).unwrap().parts.is_empty());
     assert!(verify(&outs[0], &VerifyOptions::default()).unwrap().verified);
@@ -72,7 +72,7 @@ fn a_run_of_one_file_has_no_master() {
 fn impossible_bounds_are_refused_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let refused = |config: &SetConfig| Bench::try_new(config, two_links()).err().unwrap().to_string();
+    let refused = |config: &SetConfig| TestRun::try_new(config, two_links()).err().unwrap().to_string();
     let small = refused(&SetConfig { keep: Some(1 << 20), ..config(&outs, Some(100)) });
     assert!(small.contains("--keep") && small.contains("1048576"), "{small}");
     let none = refused(&SetConfig { keep: Some(1 << 16), ..config(&outs, None) });
@@ -89,9 +89,9 @@ fn parts_of_an_earlier_run_need_overwrite() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, Some(3)));
-    (0..20).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let mut test_run = TestRun::new(&config(&outs, Some(3)));
+    (0..20).for_each(|number| test_run.event(number).unwrap());
+    test_run.finish();
     let before = std::fs::read_dir(folder.path()).unwrap().count();
     let away = folder.path().join("away");
     std::fs::rename(&outs[0], &away).unwrap();
@@ -99,7 +99,7 @@ fn parts_of_an_earlier_run_need_overwrite() {
     replacing.recorder.overwrite = true;
     // Without the master, the run of these parts is unknown.
     for config in [&config(&outs, Some(3)), &replacing] {
-        let error = Bench::try_new(config, two_links()).err().unwrap();
+        let error = TestRun::try_new(config, two_links()).err().unwrap();
         assert!(error.to_string().contains("a-00000.h5"), "{error}");
         let is_foreign = error.to_string().contains("is none of the run that is replaced");
         assert!(matches!(&error, StoreError::Exists { .. }) || is_foreign, "{error}");
@@ -107,26 +107,26 @@ fn parts_of_an_earlier_run_need_overwrite() {
     std::fs::rename(&away, &outs[0]).unwrap();
     // Another recording with the name of a part.
     let other = folder.path().join("a-20250101.h5");
-    let mut single = Bench::new(&config(std::slice::from_ref(&other), None));
+    let mut single = TestRun::new(&config(std::slice::from_ref(&other), None));
     single.event(1).unwrap();
     single.finish();
-    let error = Bench::try_new(&replacing, two_links()).err().unwrap();
+    let error = TestRun::try_new(&replacing, two_links()).err().unwrap();
     assert!(matches!(&error, StoreError::Create { path, .. } if *path == other), "{error}");
     std::fs::remove_file(&other).unwrap();
     // Refused configurations leave the earlier run unchanged.
     let huge = SetConfig { keep: Some(1 << 50), ..replacing.clone() };
-    let error = Bench::try_new(&huge, two_links()).err().unwrap();
+    let error = TestRun::try_new(&huge, two_links()).err().unwrap();
     assert!(matches!(&error, StoreError::KeepNoSpace { .. }), "{error}");
     let mut recycling = replacing.clone();
     recycling.recorder.recycle = true;
-    let error = Bench::try_new(&recycling, two_links()).err().unwrap().to_string();
+    let error = TestRun::try_new(&recycling, two_links()).err().unwrap().to_string();
     assert!(error.contains("--recycle"), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), before);
-    let mut bench = Bench::new(&replacing);
-    (0..5).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let mut test_run = TestRun::new(&replacing);
+    (0..5).for_each(|number| test_run.event(number).unwrap());
+    test_run.finish();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the earlier run is removed");
-    proven(&outs[0]);
+    assert_verified(&outs[0]);
 }
 
 #[test]
@@ -137,9 +137,9 @@ fn compressed_runs_of_several_files_report_chunks() {
     let geometry = shotline_wire::shot::Geometry::new(16, 1000, 6, Packing::Int16Le, 40_000_000).unwrap();
     let codec = Some(shotline_store::codec::Codec::Lz4);
     let compressed = RunInfo { codec, ..run(&[geometry, geometry]) };
-    let mut bench = Bench::try_new(&config(&outs, Some(10)), compressed).unwrap();
-    (0..45).for_each(|number| bench.event(number).unwrap());
-    let chunks = bench.finish().report.chunks.unwrap();
+    let mut test_run = TestRun::try_new(&config(&outs, Some(10)), compressed).unwrap();
+    (0..45).for_each(|number| test_run.event(number).unwrap());
+    let chunks = test_run.finish().report.chunks.unwrap();
     assert_eq!(
         (chunks.compressed + chunks.uncompressed, chunks.bytes_raw),
         (90, 90 * u64::from(geometry.slot_bytes()))
@@ -156,8 +156,8 @@ fn compressed_runs_of_several_files_report_chunks() {
 fn an_abandoned_run_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
-    let bench = Bench::new(&config(&outs, Some(3)));
-    bench.set.abandon();
+    let test_run = TestRun::new(&config(&outs, Some(3)));
+    test_run.set.abandon();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -169,25 +169,25 @@ fn a_failing_drive_loses_its_last_shots_and_is_left_out() {
         let _ = std::fs::remove_file(drive.filler());
         let name = format!("run{}.h5", roll.unwrap_or(0));
         let outs = [folder.path().join(&name), drive.path().join(&name)];
-        let mut bench = Bench::new(&config(&outs, roll));
-        (0..40).for_each(|number| bench.event(number).unwrap());
+        let mut test_run = TestRun::new(&config(&outs, roll));
+        (0..40).for_each(|number| test_run.event(number).unwrap());
         let failing = drive.path().join(name.replace(".h5", "-00000-s1.h5"));
         if roll.is_some() {
             // The next part is allocated on this drive before the drive is full.
             let next = drive.path().join(name.replace(".h5", "-00001-s1.h5"));
             while !inspect(&next).is_ok_and(|summary| summary.laid_out > 0) {
-                bench.set.poll(WAIT).unwrap();
+                test_run.set.poll(WAIT).unwrap();
             }
         }
         drive.deallocate(&failing, 60..u64::MAX);
         for number in 40..600 {
-            if number % 50 == 0 { bench.lose(number) } else { bench.event(number).unwrap() }
+            if number % 50 == 0 { test_run.lose(number) } else { test_run.event(number).unwrap() }
         }
-        let finished = bench.finish();
+        let finished = test_run.finish();
         assert!(finished.report.warnings.iter().any(|text| text.contains("goes on without drive 1")), "{finished:#?}");
         let unrecorded: u64 = finished.unrecorded.iter().map(|shots| shots.complete).sum();
         assert!(finished.unrecorded.iter().all(|shots| shots.cause == DropCause::SinkError), "{finished:#?}");
-        let verdict = proven(&outs[0]);
+        let verdict = assert_verified(&outs[0]);
         assert_eq!(verdict.links.iter().map(|link| link.complete + link.sink_error).sum::<u64>() + unrecorded, 2 * 589);
         let summary = inspect(&outs[0]).unwrap();
         let states: Vec<State> = summary.parts.iter().filter(|entry| entry.stripe == 1).map(|e| e.state).collect();
@@ -203,14 +203,14 @@ fn a_full_drive_gets_no_further_parts() {
     or_skip!(needs_python());
     let (folder, drive) = (tempfile::tempdir().unwrap(), or_skip!(Drive::new(8)));
     let outs = [folder.path().join("a.h5"), drive.path().join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, Some(40)));
-    (0..30).for_each(|number| bench.event(number).unwrap());
+    let mut test_run = TestRun::new(&config(&outs, Some(40)));
+    (0..30).for_each(|number| test_run.event(number).unwrap());
     drive.fill();
-    (30..300).for_each(|number| bench.event(number).unwrap());
-    let finished = bench.finish();
+    (30..300).for_each(|number| test_run.event(number).unwrap());
+    let finished = test_run.finish();
     assert!(finished.unrecorded.is_empty(), "{finished:#?}");
     assert!(finished.report.warnings.iter().any(|text| text.contains("goes on without it")), "{finished:#?}");
-    assert_eq!(proven(&outs[0]).links[0].complete, 300);
+    assert_eq!(assert_verified(&outs[0]).links[0].complete, 300);
     assert_eq!(numbers(&outs[0]), (0..300).collect::<Vec<_>>());
 }
 
@@ -220,14 +220,14 @@ fn interrupted_runs_are_readable_and_recovered() {
     for rows in [1, 5, 23, 50] {
         let folder = tempfile::tempdir().unwrap();
         let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
-        let mut bench = Bench::new(&config(&outs, Some(20)));
-        (0..rows).for_each(|number| bench.event(number).unwrap());
-        while bench.set.visible() < rows {
-            bench.set.poll(WAIT).unwrap();
+        let mut test_run = TestRun::new(&config(&outs, Some(20)));
+        (0..rows).for_each(|number| test_run.event(number).unwrap());
+        while test_run.set.visible() < rows {
+            test_run.set.poll(WAIT).unwrap();
         }
         // State after a kill: no part has ended, and the part prepared in advance remains.
         let copy = copied(folder.path());
-        drop(bench);
+        drop(test_run);
         let master = copy.path().join("a.h5");
         let broken = verify(&master, &VerifyOptions::default()).unwrap();
         assert!(broken.verified && !broken.finished && broken.rows == rows, "{broken:#?}");
@@ -236,7 +236,7 @@ fn interrupted_runs_are_readable_and_recovered() {
         assert_eq!((recovered.rows, recovered.behind_gaps), (rows, 0), "{recovered:#?}");
         let size: u64 = files(&master).iter().map(|file| file.metadata().unwrap().len()).sum();
         assert!(size < (rows + 20) * 40_000 + (1 << 20), "{size} bytes for {rows} rows");
-        assert_eq!(proven(&master).rows, rows);
+        assert_eq!(assert_verified(&master).rows, rows);
         assert_eq!(numbers(&master), (0..rows).collect::<Vec<_>>());
         let left = std::fs::read_dir(copy.path()).unwrap().count();
         assert_eq!(left, 1 + files(&master).len(), "the part prepared in advance is removed");
@@ -249,7 +249,7 @@ fn recovery_skips_files_of_other_runs() {
     let (folder, outs) = recorded(35);
     let foreign = folder.path().join("a-00001.h5");
     std::fs::remove_file(&foreign).unwrap();
-    let mut other = Bench::new(&config(std::slice::from_ref(&foreign), None));
+    let mut other = TestRun::new(&config(std::slice::from_ref(&foreign), None));
     other.event(3).unwrap();
     other.finish();
     let removed = folder.path().join("a-00002.h5");
@@ -281,7 +281,7 @@ fn recovery_adds_parts_with_rows_but_not_removed_ones() {
     assert_eq!((recovered.rows, recovered.left), (25, vec![folder.path().join("a-00000.h5")]));
     assert!(recovered.removed.is_empty(), "{:?}", recovered.removed);
     assert!(verify(&folder.path().join("a-00000.h5"), &VerifyOptions::default()).unwrap().verified);
-    assert_eq!(proven(&outs[0]).rows, 25);
+    assert_eq!(assert_verified(&outs[0]).rows, 25);
     assert_eq!(numbers(&outs[0]), (10..35).collect::<Vec<_>>());
 }
 
@@ -305,7 +305,7 @@ fn recovery_adds_missing_parts_in_order() {
     for (part, was) in [0, 2, 3].into_iter().zip(parts) {
         assert!(std::fs::read(folder.path().join(format!("a-0000{part}.h5"))).unwrap() == was, "part {part}");
     }
-    proven(&outs[0]);
+    assert_verified(&outs[0]);
 }
 
 #[test]
@@ -330,9 +330,9 @@ fn recovery_follows_no_link_and_keeps_foreign_files() {
     std::fs::create_dir(&inside).unwrap();
     std::fs::write(&precious, "mine").unwrap();
     let outs = [inside.join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, Some(10)));
-    (0..35).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let mut test_run = TestRun::new(&config(&outs, Some(10)));
+    (0..35).for_each(|number| test_run.event(number).unwrap());
+    test_run.finish();
     let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
     master.files[3].state = State::Live;
     master.write(&outs[0], true).unwrap();
@@ -389,29 +389,29 @@ fn discarded_events_become_losses_in_the_counters() {
     let folder = tempfile::tempdir().unwrap();
     for (name, roll) in [("a.h5", None), ("b.h5", Some(4))] {
         let outs = [folder.path().join(name)];
-        let mut bench = Bench::new(&config(&outs, roll));
+        let mut test_run = TestRun::new(&config(&outs, roll));
         for number in 0..30 {
             if number % 3 == 0 {
-                bench.event(number).unwrap();
+                test_run.event(number).unwrap();
                 continue;
             }
-            let links = bench.run.links.clone();
+            let links = test_run.run.links.clone();
             let shots = links.iter().map(|link| {
-                Some(shot(bench.pool.take().unwrap(), link.stream, number, link.geometry, |packet| {
+                Some(shot(test_run.pool.take().unwrap(), link.stream, number, link.geometry, |packet| {
                     number % 2 == 0 || packet > 0
                 }))
             });
             let event = Event { number, shots: shots.collect() };
-            bench.set.discard(&event, DropCause::NotTriggered);
-            bench.seen += 1;
+            test_run.set.discard(&event, DropCause::NotTriggered);
+            test_run.seen += 1;
         }
         // The receiver has counted these shots as delivered.
-        let mut counters = bench.counters();
+        let mut counters = test_run.counters();
         for stream in &mut counters.streams {
-            (stream.shots_complete, stream.shots_partial) = (bench.seen - 10, 10);
+            (stream.shots_complete, stream.shots_partial) = (test_run.seen - 10, 10);
             stream.shot_drops = Default::default();
         }
-        bench.set.finish(counters).unwrap();
+        test_run.set.finish(counters).unwrap();
         let verdict = verify(&outs[0], &VerifyOptions::default()).unwrap();
         assert!(verdict.verified && verdict.lost_shots == 40, "{verdict:#?}");
         assert_eq!(inspect(&outs[0]).unwrap().books[&7]["shots_not_triggered"], 20);

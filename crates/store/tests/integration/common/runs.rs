@@ -15,7 +15,7 @@ use std::time::Duration;
 pub const WAIT: Option<Duration> = Some(Duration::from_millis(5));
 
 /// A run that is being recorded.
-pub struct Bench {
+pub struct TestRun {
     pub set: Set,
     pub run: RunInfo,
     pub pool: Arc<Pool>,
@@ -38,7 +38,7 @@ pub fn two_links() -> RunInfo {
     run(&[g, g])
 }
 
-impl Bench {
+impl TestRun {
     pub fn new(config: &SetConfig) -> Self {
         Self::try_new(config, two_links()).unwrap()
     }
@@ -102,7 +102,7 @@ impl Bench {
 }
 
 /// Asserts that both verifiers accept the run as a whole and each file alone.
-pub fn proven(master: &Path) -> Verdict {
+pub fn assert_verified(master: &Path) -> Verdict {
     let verdict = verify(master, &VerifyOptions::default()).unwrap();
     assert!(verdict.verified, "{verdict:#?}");
     python_verdict(master, true);
