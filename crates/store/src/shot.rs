@@ -100,7 +100,7 @@ pub struct StreamRunCounters {
 
 impl StreamRunCounters {
     /// Returns `true` if packets in = placed + dropped, and shots seen = complete + partial + dropped.
-    pub fn balance(&self) -> bool {
+    pub fn is_balanced(&self) -> bool {
         self.packets_in == self.packets_placed + self.packet_drops.arrived()
             && self.shots_seen == self.shots_complete + self.shots_partial + self.shot_drops.total()
     }

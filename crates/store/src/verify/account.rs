@@ -112,7 +112,7 @@ fn check_numbers(
 
 fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], mismatches: &Mismatches) {
     for stream in &ended.books.streams {
-        if !stream.balance() {
+        if !stream.is_balanced() {
             mismatches.add(|| format!("the books of stream {} do not balance: {:?}", stream.stream, stream.entries()));
         }
         let Some(link) = links.iter().find(|link| link.stream == stream.stream) else { continue };
