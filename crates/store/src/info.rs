@@ -89,7 +89,7 @@ pub struct RunInfo {
     pub clock: ClockInfo,
     /// Position of this file in a run of several files ([`crate::set`]).
     pub part: Option<PartInfo>,
-    /// Rows join shots by time stamp, so the shot numbers of a row differ between links.
+    /// Rows join shots by timestamp, so the shot numbers of a row differ between links.
     pub by_stamp: bool,
 }
 
@@ -108,7 +108,7 @@ pub struct PartInfo {
     pub stale_to: Option<u64>,
 }
 
-/// Quality of the recorder's own time stamps.
+/// Quality of the recorder's own timestamps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClockInfo {
     /// Clock source: `system` or `ptp:/dev/ptpN`; empty if unknown.

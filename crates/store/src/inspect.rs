@@ -31,7 +31,7 @@ pub struct Summary {
     pub first: Option<u64>,
     /// Shot number of the last row.
     pub last: Option<u64>,
-    /// Seconds from the first known time stamp to the last.
+    /// Seconds from the first known timestamp to the last.
     pub seconds: f64,
     /// Summaries of the links.
     pub links: Vec<LinkSummary>,

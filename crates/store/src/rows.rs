@@ -53,7 +53,7 @@ const TIMES_BYTES: usize = 16;
 /// Bytes of the two CRC fields at the end of a row.
 const CHECKS_BYTES: usize = 8;
 
-/// Shot number of a lost row whose shot is unknown, in a run that is aligned by time stamps.
+/// Shot number of a lost row whose shot is unknown, in a run that is aligned by timestamps.
 pub const NO_NUMBER: u64 = u64::MAX;
 
 /// Returns the first of `rows` rows whose shot number is `number` or higher, by binary search. Numbers ascend from row

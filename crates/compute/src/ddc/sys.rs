@@ -16,12 +16,12 @@ static KERNELS: [(fn() -> bool, Kernel); 2] = [
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512vl")
         },
-        // SAFETY: `available` hands these out only where all features were detected.
+        // SAFETY: `available` returns these only if all features were detected.
         |words, step, rows, rotations, out| unsafe { vnni(words, step, rows, rotations, out) },
     ),
     (
         || is_x86_feature_detected!("avx2"),
-        // SAFETY: `available` hands these out only where AVX2 was detected.
+        // SAFETY: `available` returns these only if AVX2 was detected.
         |words, step, rows, rotations, out| unsafe { avx2(words, step, rows, rotations, out) },
     ),
 ];

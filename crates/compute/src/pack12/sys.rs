@@ -46,14 +46,14 @@ pub(super) struct Kernels {
 static KERNELS: [Kernels; 2] = [
     Kernels {
         needs: || is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512bw"),
-        // SAFETY: `available` hands these out only where both features were detected.
+        // SAFETY: `available` returns these only if both features were detected.
         pack: |samples, out| unsafe { pack_vbmi(samples, out) },
         // SAFETY: as above.
         unpack: |bytes, out| unsafe { unpack_vbmi(bytes, out) },
     },
     Kernels {
         needs: || is_x86_feature_detected!("avx2"),
-        // SAFETY: `available` hands these out only where AVX2 was detected.
+        // SAFETY: `available` returns these only if AVX2 was detected.
         pack: |samples, out| unsafe { pack_avx2(samples, out) },
         // SAFETY: as above.
         unpack: |bytes, out| unsafe { unpack_avx2(bytes, out) },

@@ -8,7 +8,7 @@ static LOOPS: [(fn() -> bool, Loops); 2] = [
     (
         || is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq"),
         Loops {
-            // SAFETY: `available` hands these out only where both features were detected.
+            // SAFETY: `available` returns these only if both features were detected.
             apply_window_real: |words, weights, out| unsafe { avx512::apply_window_real(words, weights, out) },
             // SAFETY: as above.
             apply_window_iq: |words, weights, out| unsafe { avx512::apply_window_iq(words, weights, out) },
@@ -19,7 +19,7 @@ static LOOPS: [(fn() -> bool, Loops); 2] = [
     (
         || is_x86_feature_detected!("avx2"),
         Loops {
-            // SAFETY: `available` hands these out only where AVX2 was detected.
+            // SAFETY: `available` returns these only if AVX2 was detected.
             apply_window_real: |words, weights, out| unsafe { avx2::apply_window_real(words, weights, out) },
             // SAFETY: as above.
             apply_window_iq: |words, weights, out| unsafe { avx2::apply_window_iq(words, weights, out) },

@@ -2,15 +2,15 @@
 //! (bitshuffle).
 //!
 //! ```text
-//! 0   bytes of the samples when unpacked, u64 big-endian
-//! 8   bytes of a block when unpacked, u32 big-endian
+//! 0   decompressed bytes of the samples, u64 big-endian
+//! 8   decompressed bytes of a block, u32 big-endian
 //! 12  blocks: compressed length u32 big-endian, compressed bit planes (the last block may be short)
 //!     the samples beyond a multiple of 8, little-endian
 //!     the shot's trailer, uncompressed; the filter does not read it
 //! ```
 //!
-//! A chunk decompresses to exactly the bytes of its slot, so the CRC of the shot record stays valid. A slot that a
-//! chunk cannot represent (nonzero bytes in the padding) is not compressed.
+//! A chunk decompresses to exactly the bytes of its slot, so the CRC of the end-of-shot record stays valid. A slot that
+//! a chunk cannot represent (nonzero bytes in the padding) is not compressed.
 
 mod decode;
 mod encode;

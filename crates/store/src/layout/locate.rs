@@ -46,7 +46,7 @@ pub(super) fn locate_locked_file(path: &Path, file: &File) -> Result<(RunInfo, L
 }
 
 fn locate_in_extent(path: &Path, medium: &Medium, extent: &Extent) -> Result<(RunInfo, Layout), StoreError> {
-    // libhdf5 gets the bytes before the data as a complete file image, with the end-of-file address adjusted.
+    // libhdf5 receives the bytes before the data as a complete file image, with the end-of-file address adjusted.
     let mut head = extent.read_head().map_err(StoreError::io("read", path))?;
     let superblock = Superblock::read(&head[..]).map_err(|error| StoreError::format(path, error.to_string()))?;
     let len = head.len() as u64;
@@ -91,7 +91,7 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
             tables.push(address(&format!("link{link}/blocks"))?);
         }
         let recycled = read_number::<u8>(hdf5, "recycled").is_ok_and(|recycled| recycled != 0);
-        // Older files have no such attribute; there the first chunk's address gives it.
+        // Older files have no such attribute: the offset follows from the address of the first chunk.
         let data_start = read_number(hdf5, "data_start").unwrap_or(0);
         let clock = |link| hdf5.dataset(&format!("link{link}/clock")).ok()?.offset();
         let clocks = (0..run.links.len()).map_while(clock).collect();

@@ -13,9 +13,9 @@
 //!   └───────────┘
 //! ```
 //!
-//! A target is written `nvme:DEVICE` or `nvme:DEVICE/NAME`. A namespace's character device (`/dev/ng0n1`), a namespace
-//! or a partition of one (`/dev/nvme0n1p3`) are written by NVMe commands, which the kernel passes through.
-//! `block:DEVICE` is the same by `O_DIRECT`, on any block device; and on a plain file, to try things out.
+//! A target has the form `nvme:DEVICE` or `nvme:DEVICE/NAME`, where `DEVICE` is the character device of a namespace
+//! (`/dev/ng0n1`), a namespace or a partition of one (`/dev/nvme0n1p3`); it is accessed by NVMe passthrough commands.
+//! `block:DEVICE` uses `O_DIRECT` on any block device. It also accepts a plain file, without `O_DIRECT`, for tests.
 
 mod device;
 mod directory;

@@ -80,8 +80,8 @@ impl FileSlots {
             return Ok(bytes);
         }
         self.slot.resize(self.file.run.links[link].geometry.slot_bytes() as usize, 0);
-        let unpacked = self.decoders[link].decode(bytes, &mut self.slot);
-        unpacked.map_err(|source| StoreError::Chunk { path: path.clone(), row, link, source })?;
+        let decompressed = self.decoders[link].decode(bytes, &mut self.slot);
+        decompressed.map_err(|source| StoreError::Chunk { path: path.clone(), row, link, source })?;
         Ok(&self.slot)
     }
 }

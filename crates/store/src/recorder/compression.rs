@@ -1,7 +1,7 @@
 //! Compression of a recorder: its worker threads, and the allocation of chunks.
 //!
-//! The recorder never waits for the workers. If their queue is full, the shot is written uncompressed, which the filter
-//! mask of its chunk says.
+//! The recorder never waits for the workers. If their queue is full, the shot is written uncompressed, as recorded in
+//! the filter mask of its chunk.
 
 use super::config::RecorderConfig;
 use crate::StoreError;

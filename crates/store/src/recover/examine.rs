@@ -44,7 +44,7 @@ pub(super) struct Examiner<'a> {
     opened: &'a Opened,
     raw: RawReader,
     decoders: Vec<Decoder>,
-    unpacked: Vec<u8>,
+    decompressed: Vec<u8>,
 }
 
 impl<'a> Examiner<'a> {
@@ -52,7 +52,7 @@ impl<'a> Examiner<'a> {
         let largest = opened.layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) as usize;
         let raw = RawReader::new(&opened.file, largest);
         let decoders = Decoder::for_links(opened.layout.codec, run.links.iter().map(|link| link.geometry));
-        Self { run, opened, raw, decoders, unpacked: Vec::new() }
+        Self { run, opened, raw, decoders, decompressed: Vec::new() }
     }
 
     /// Examines each link's shot of a row. A visible row is damaged if invalid; one after the last marker may be empty.
@@ -117,9 +117,9 @@ impl<'a> Examiner<'a> {
         if !stored.compressed {
             return Ok(Some(&bytes[..stored.bytes as usize]));
         }
-        self.unpacked.resize(layout.slots[link].1 as usize, 0);
-        let unpacked = self.decoders[link].decode(&bytes[..stored.bytes as usize], &mut self.unpacked);
-        Ok(unpacked.is_ok().then_some(&self.unpacked))
+        self.decompressed.resize(layout.slots[link].1 as usize, 0);
+        let decompressed = self.decoders[link].decode(&bytes[..stored.bytes as usize], &mut self.decompressed);
+        Ok(decompressed.is_ok().then_some(&self.decompressed))
     }
 
     /// Checks quickly whether a slot can hold a shot with a valid end-of-shot record.

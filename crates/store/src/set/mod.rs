@@ -231,7 +231,7 @@ impl Set {
         if self.manager.is_some() && (self.current.is_closed() || self.is_over()) {
             self.advance();
         }
-        // Shot numbers of different links are not comparable if rows join shots by time stamp: enter all known losses.
+        // Shot numbers of different links are not comparable if rows join shots by timestamp: enter all known losses.
         let up_to = if self.plan.run.by_stamp { u64::MAX - 1 } else { event.number };
         self.current.offer(event, up_to, &mut self.pending_losses)?;
         self.first_offer.get_or_insert_with(Instant::now);

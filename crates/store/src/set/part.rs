@@ -13,7 +13,7 @@ pub(super) struct RowSummary {
     pub(super) number: u64,
     /// For each link, `Some(true)` if its shot was complete; `None` without a shot.
     pub(super) shots: ArrayVec<Option<bool>, MAX_LINKS>,
-    /// Shot numbers by link, all equal unless rows join shots by time stamp.
+    /// Shot numbers by link, all equal unless rows join shots by timestamp.
     pub(super) numbers: ArrayVec<u64, MAX_LINKS>,
 }
 

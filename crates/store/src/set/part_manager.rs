@@ -34,7 +34,7 @@ pub(super) type PartRecorders = (Vec<(usize, Recorder)>, Vec<(usize, StoreError)
 pub(super) struct ReusedFiles {
     /// Drives with a file reserved for the part ([`layout::reserve_for_reuse`]).
     drives: Vec<usize>,
-    /// Highest shot number that was removed, if any; `None` if rows join shots by time stamp.
+    /// Highest shot number that was removed, if any; `None` if rows join shots by timestamp.
     stale_to: Option<u64>,
 }
 

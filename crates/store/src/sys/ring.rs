@@ -1,4 +1,4 @@
-//! An io_uring that writes pool buffers to a [`Target`]: a file, or a drive by its own commands.
+//! An io_uring that writes pool buffers to a [`Target`]: a file, or a drive by NVMe passthrough commands.
 //!
 //! The kernel reads a buffer between the submission and the completion of its write. The ring therefore owns every
 //! buffer until its last completion is reaped, and is not dropped before its last write has completed.
@@ -290,7 +290,7 @@ impl<T: Target> Ring<T> {
         entry.set_user_data(user);
         loop {
             // SAFETY: the entry is a poll or a sync, which name no memory, or a write. The memory of a write is that of
-            // a `Buffer` that `self.writes` owns until all its requests have completed, or is about to (nothing in
+            // a `Buffer` that `self.writes` owns until all its requests have completed, or will own (nothing in
             // between unwinds), in a region that `self.regions` keeps mapped; `drop` waits for them. A buffer is not
             // written after it was passed to the recorder. The descriptors live as long as the ring.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {

@@ -1,5 +1,5 @@
-//! Recordings on a raw device. A plain file stands in for the device, so neither a drive nor privileges are needed;
-//! `tests/` has the same on NVMe namespaces in a guest.
+//! Recordings on a raw device. The device is a plain file, so neither a drive nor privileges are needed; `tests/`
+//! covers NVMe namespaces in a virtual machine.
 
 use crate::common::{self, Recording, needs_python, python_verdict, run, shot, small};
 use shotline_store::codec::Codec;
