@@ -21,7 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 enum EndSpec {
+    /// An RDMA device.
     Device(DeviceSelector),
+    /// A software endpoint in a network namespace.
     Soft { namespace: String, address: SocketAddr },
 }
 
@@ -38,8 +40,8 @@ impl FromStr for EndSpec {
 impl EndSpec {
     fn open(&self) -> Result<End, String> {
         match self {
-            Self::Device(choice) => {
-                let endpoint = IbverbsEndpoint::open(choice).map_err(|error| error.to_string())?;
+            Self::Device(selector) => {
+                let endpoint = IbverbsEndpoint::open(selector).map_err(|error| error.to_string())?;
                 let address = endpoint.address();
                 Ok(End { provider: Box::new(endpoint), address })
             }

@@ -37,12 +37,12 @@ impl Steer for Check {
         [0; 2]
     }
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
-        for done in batch {
-            let PayloadLocation::Slot(id) = done.landed else { continue };
-            let imm = Completed::parse(done.header).and_then(|completed| completed.imm);
-            let is_right = imm == Some(self.next) && done.len == PACKET_BYTES && done.icrc == Icrc::Device;
-            self.placed += u64::from(is_right);
-            self.wrong += u64::from(!is_right);
+        for packet in batch {
+            let PayloadLocation::Slot(id) = packet.landed else { continue };
+            let imm = Completed::parse(packet.header).and_then(|completed| completed.imm);
+            let is_correct = imm == Some(self.next) && packet.len == PACKET_BYTES && packet.icrc == Icrc::Device;
+            self.placed += u64::from(is_correct);
+            self.wrong += u64::from(!is_correct);
             self.next = imm.map_or(self.next, |imm| imm.wrapping_add(1));
             self.repost.push(slot(self.region, id));
         }

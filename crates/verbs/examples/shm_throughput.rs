@@ -87,7 +87,7 @@ impl Side {
         let step = if slots == 1 { 0 } else { size };
         let (mut done, mut posted, mut slot) = (0_u64, 0_u64, 0_u64);
         let mut out = [Completion::default(); GROUP];
-        let (begin, spent) = (Instant::now(), processor_time());
+        let (begin, cpu_start) = (Instant::now(), cpu_time());
         while begin.elapsed().as_secs_f64() < seconds {
             for _ in 0..(1 << 20) / (size * group).max(1 << 14) + 1 {
                 let elements: [Element; GROUP] = std::array::from_fn(|index| {
@@ -111,22 +111,22 @@ impl Side {
                 }
             }
         }
-        let passed = processor_time() - spent;
-        Ok(((done * size) as f64 / passed / f64::from(1 << 30), passed * 1e9 / done as f64))
+        let elapsed = cpu_time() - cpu_start;
+        Ok(((done * size) as f64 / elapsed / f64::from(1 << 30), elapsed * 1e9 / done as f64))
     }
 
     /// Returns GiB/s of a plain copy in this process's memory, the upper bound of the throughput.
     fn copy_rate(&self, size: u64, spread: u64, seconds: f64) -> f64 {
         let slots = (spread / 2 / size).max(1);
-        let (mut done, begin, spent) = (0_u64, Instant::now(), processor_time());
+        let (mut done, begin, cpu_start) = (0_u64, Instant::now(), cpu_time());
         while begin.elapsed().as_secs_f64() < seconds {
             for _ in 0..(1 << 20) / size.max(1 << 14) * 4 + 1 {
-                let at = (done % slots * size) as usize;
-                self.region.copy_from(MEMORY as usize / 2 + at, &self.region, at, size as usize);
+                let offset = (done % slots * size) as usize;
+                self.region.copy_from(MEMORY as usize / 2 + offset, &self.region, offset, size as usize);
                 done += 1;
             }
         }
-        (done * size) as f64 / (processor_time() - spent) / f64::from(1 << 30)
+        (done * size) as f64 / (cpu_time() - cpu_start) / f64::from(1 << 30)
     }
 
     /// Writes an 8-byte counter to the peer's memory, and polls the completion.
@@ -148,12 +148,12 @@ impl Side {
 }
 
 /// Returns the CPU time of this thread in seconds.
-fn processor_time() -> f64 {
+fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn on_processor(number: usize) {
+fn pin_to_cpu(number: usize) {
     let mut set = CpuSet::new();
     set.set(number);
     let _ = sched_setaffinity(None, &set);
@@ -175,7 +175,7 @@ fn main() -> AnyResult<()> {
     }
     let argument = |index: usize, default: f64| arguments.get(index).map_or(Ok(default), |text| text.parse());
     let seconds = argument(1, 1.0)?;
-    on_processor(argument(3, 1.0)? as usize);
+    pin_to_cpu(argument(3, 1.0)? as usize);
     let path = std::env::temp_dir().join(format!("shm-throughput-{}", std::process::id()));
     let listener = ShmListener::bind(&path)?;
     let mut target = Command::new(std::env::current_exe()?)
@@ -220,7 +220,7 @@ fn main() -> AnyResult<()> {
 
 /// The target: sleeps, then answers each ping.
 fn serve(path: &str, processor: usize) -> AnyResult<()> {
-    on_processor(processor);
+    pin_to_cpu(processor);
     let mut side = Side::new(ShmEndpoint::connect(path)?)?;
     println!("{}", side.qp.0);
     let mut from = std::io::stdin().lock();

@@ -66,7 +66,7 @@ impl Side {
         let into = [Element { address: 0, len, lkey: self.mr.lkey }];
         let receives = vec![RecvWr { id: 0, elements: &into }; count];
         let qp = self.qps[0];
-        self.endpoint.post_recv(qp, &receives).expect("room for receives");
+        self.endpoint.post_recv(qp, &receives).expect("space for receives");
     }
 }
 

@@ -18,7 +18,7 @@ pub mod cm;
 pub mod conformance;
 mod dial;
 pub mod engine;
-mod handed;
+mod fd_passing;
 pub mod ibverbs;
 pub mod pair;
 pub mod provider;

@@ -26,7 +26,7 @@ pub enum ProviderKind {
 }
 
 impl ProviderKind {
-    /// Returns every provider; for devices, the default choice.
+    /// Returns every provider; for devices, with the default selector.
     pub fn all() -> [Self; 3] {
         [Self::Soft, Self::Shm, Self::Ibverbs(DeviceSelector::default())]
     }
@@ -130,7 +130,7 @@ impl fmt::Display for ProviderKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
-            Self::Ibverbs(choice) if *choice != DeviceSelector::default() => write!(f, ":{choice}"),
+            Self::Ibverbs(selector) if *selector != DeviceSelector::default() => write!(f, ":{selector}"),
             Self::Soft | Self::Shm | Self::Ibverbs(_) => Ok(()),
         }
     }
@@ -140,10 +140,10 @@ impl FromStr for ProviderKind {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || format!("expected {}, found {text}", Self::forms());
-        let (name, words) = text.split_once(':').map_or((text, None), |(name, words)| (name, Some(words)));
+        let (name, options) = text.split_once(':').map_or((text, None), |(name, options)| (name, Some(options)));
         let kind = Self::all().into_iter().find(|kind| kind.name() == name).ok_or_else(expected)?;
-        match (kind, words) {
-            (Self::Ibverbs(_), Some(words)) => words.parse().map(Self::Ibverbs),
+        match (kind, options) {
+            (Self::Ibverbs(_), Some(options)) => options.parse().map(Self::Ibverbs),
             (Self::Soft | Self::Shm, Some(_)) => Err(expected()),
             (kind @ (Self::Soft | Self::Shm | Self::Ibverbs(_)), None) => Ok(kind),
         }
@@ -176,9 +176,9 @@ mod tests {
             assert_eq!(kind.to_string(), kind.name());
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        let choice = DeviceSelector { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
+        let selector = DeviceSelector { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
         let text = "ibverbs:mlx5_0,port=2,gid=3";
-        assert_eq!(text.parse(), Ok(ProviderKind::Ibverbs(choice)));
+        assert_eq!(text.parse(), Ok(ProviderKind::Ibverbs(selector)));
         assert_eq!(text.parse::<ProviderKind>().unwrap().to_string(), text);
         assert_eq!("ibverbs:".parse(), Ok(ProviderKind::Ibverbs(DeviceSelector::default())));
     }

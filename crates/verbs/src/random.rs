@@ -5,7 +5,7 @@ use shotline_transport::IoError;
 
 /// Range of usable queue pair numbers: 0 and 1 are the management queue pairs, 0xFFFFFF is for multicast groups (IBTA
 /// volume 1, 3.5.10).
-const NUMBERS: std::ops::Range<u32> = 2..0x00FF_FFFF;
+const QP_NUMBERS: std::ops::Range<u32> = 2..0x00FF_FFFF;
 
 /// Returns bytes of the operating system's random source.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], IoError> {
@@ -23,8 +23,8 @@ pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], IoError> {
 }
 
 /// Returns a random 24-bit queue pair number that is not in use.
-pub(crate) fn fresh_number(taken: impl Fn(u32) -> bool) -> Result<u32, IoError> {
-    first_free(bytes, taken)
+pub(crate) fn fresh_number(is_used: impl Fn(u32) -> bool) -> Result<u32, IoError> {
+    first_free(bytes, is_used)
 }
 
 /// Returns a random Q_Key with its high bit clear: that bit is for privileged queue pairs (IBTA volume 1, 3.5.3).
@@ -33,11 +33,14 @@ pub(crate) fn fresh_q_key() -> Result<u32, IoError> {
 }
 
 /// Draws numbers until one is valid and not in use.
-fn first_free(mut draw: impl FnMut() -> Result<[u8; 3], IoError>, taken: impl Fn(u32) -> bool) -> Result<u32, IoError> {
+fn first_free(
+    mut draw: impl FnMut() -> Result<[u8; 3], IoError>,
+    is_used: impl Fn(u32) -> bool,
+) -> Result<u32, IoError> {
     loop {
         let [a, b, c] = draw()?;
         let number = u32::from_be_bytes([0, a, b, c]);
-        if NUMBERS.contains(&number) && !taken(number) {
+        if QP_NUMBERS.contains(&number) && !is_used(number) {
             return Ok(number);
         }
     }
@@ -63,7 +66,7 @@ mod tests {
     #[test]
     fn fresh_numbers_and_keys_are_in_range() {
         for _ in 0..100 {
-            assert!(NUMBERS.contains(&fresh_number(|_| false).unwrap()));
+            assert!(QP_NUMBERS.contains(&fresh_number(|_| false).unwrap()));
             assert!(fresh_q_key().unwrap() >> 31 == 0);
         }
     }

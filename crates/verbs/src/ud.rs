@@ -53,7 +53,7 @@ impl Completed {
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
-        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |offset: usize| u32::from_be_bytes([0, 1, 2, 3].map(|index| bytes[offset + index]));
         Some(Self { dest_qp: word(0), src_qp: word(4), imm: (bytes[12] != 0).then(|| word(8)) })
     }
 }
@@ -87,7 +87,7 @@ impl<P: PacketIo> Ud<P> {
         Ok(pair)
     }
 
-    /// Adds a queue pair whose number and key were agreed elsewhere, for senders without connection set-up.
+    /// Adds a queue pair with a number and key chosen by the caller, for senders without connection set-up.
     pub fn attach(&mut self, pair: QueuePair) {
         if !self.pairs.contains(&pair) {
             self.pairs.push(pair);
@@ -129,9 +129,9 @@ impl<S> Demultiplexer<'_, S> {
 impl<S: Steer> Steer for Demultiplexer<'_, S> {
     delegate_steer!(steer; except pick, around, landed);
 
-    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]) {
-        if self.accepts(seen.first).is_ok() {
-            self.steer.pick(seen, picks);
+    fn pick(&mut self, batch: &BatchInfo<'_>, picks: &mut [Pick]) {
+        if self.accepts(batch.first).is_ok() {
+            self.steer.pick(batch, picks);
         }
     }
 
@@ -143,10 +143,10 @@ impl<S: Steer> Steer for Demultiplexer<'_, S> {
 
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
         let mut checked = ArrayVec::<RxPacket<'_>, MAX_BATCH>::new();
-        for done in batch {
+        for packet in batch {
             // A bad ICRC has priority: no field of such a header can be trusted.
-            let fault = done.fault.or_else(|| self.accepts(done.header).err());
-            checked.push(RxPacket { fault, ..*done });
+            let fault = packet.fault.or_else(|| self.accepts(packet.header).err());
+            checked.push(RxPacket { fault, ..*packet });
         }
         self.steer.landed(&checked);
     }

@@ -69,6 +69,6 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// The sender's address and queue pair (UD).
     pub source: Option<(SocketAddr, u32)>,
-    /// The peer requested a solicited event, or it is an error.
+    /// The peer requested a solicited event, or the status is an error.
     pub solicited: bool,
 }

@@ -14,7 +14,7 @@ pub struct Description {
     pub summary: &'static str,
     /// Location of its peers.
     pub reach: Reach,
-    /// Whether it needs an RDMA device.
+    /// Requires an RDMA device.
     pub needs_device: bool,
     /// Command-line flags that it uses; others are rejected when it is chosen.
     pub flags: &'static [Flag],
@@ -31,7 +31,7 @@ impl Description {
     }
 }
 
-/// A flag of a command line that only some providers use.
+/// Command-line flag that only some providers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
     /// `--bind`: local address of the packets.
@@ -40,7 +40,7 @@ pub enum Flag {
     Mtu,
     /// `--lax`: packets of any UDP port and any IPv4 identification ([`QpConfig::lax`](super::QpConfig::lax)).
     Lax,
-    /// `--receive-buffer`: receive buffer to ask the kernel for.
+    /// `--receive-buffer`: receive buffer to request from the kernel, in bytes.
     ReceiveBuffer,
     /// `--loss`: probability of losing a packet that is sent.
     Loss,

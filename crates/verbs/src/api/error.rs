@@ -35,7 +35,7 @@ pub enum PostError {
     /// Longer than an operation may be (2^31 bytes; a datagram: the MTU; an atomic operation: exactly 8).
     #[error("{found} bytes, where an operation takes {most}")]
     Length {
-        /// The limit.
+        /// Maximum length in bytes.
         most: u64,
         /// Bytes posted.
         found: u64,

@@ -25,10 +25,10 @@ pub struct RemoteAccess {
 pub trait Notices {
     /// Starts or stops reporting every one-sided operation of a peer on this memory ([`Self::next_access`]).
     fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError>;
-    /// Returns the next one-sided operation on watched memory. If more than some thousand are pending, further ones are
-    /// lost, and counted.
+    /// Returns the next one-sided operation on watched memory. A provider queues a limited number of them (`soft`:
+    /// 4096); further ones are lost and counted.
     fn next_access(&mut self) -> Option<RemoteAccess>;
-    /// Returns the usage of registered memory by peers so far.
+    /// Returns the counters of peers' operations on this registration.
     fn mr_usage(&self, mr: &Mr) -> Result<RegistrationCounters, VerbsError>;
 }
 

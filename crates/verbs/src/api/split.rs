@@ -48,11 +48,11 @@ pub fn split(operation: Operation, elements: &[Element], max: u64) -> Vec<(Opera
 
 /// Returns the part of an operation that starts `offset` bytes after its beginning.
 fn at_offset(operation: Operation, offset: u64, last: bool) -> Operation {
-    let from = |remote: Remote| Remote { address: remote.address.wrapping_add(offset), ..remote };
+    let advance = |remote: Remote| Remote { address: remote.address.wrapping_add(offset), ..remote };
     match operation {
-        Operation::WriteImm(remote, imm) if last => Operation::WriteImm(from(remote), imm),
-        Operation::Write(remote) | Operation::WriteImm(remote, _) => Operation::Write(from(remote)),
-        Operation::Read(remote) => Operation::Read(from(remote)),
+        Operation::WriteImm(remote, imm) if last => Operation::WriteImm(advance(remote), imm),
+        Operation::Write(remote) | Operation::WriteImm(remote, _) => Operation::Write(advance(remote)),
+        Operation::Read(remote) => Operation::Read(advance(remote)),
         other => other,
     }
 }

@@ -84,7 +84,7 @@ pub struct SendWr<'a> {
     pub operation: Operation,
     /// Local data.
     pub data: Data<'a>,
-    /// Whether a completion is posted on success. The slot of an unsignalled request is freed when a later signalled
+    /// Posts a completion on success. The slot of an unsignalled request is freed when a later signalled
     /// one completes; errors always post a completion.
     pub signalled: bool,
     /// Raises a solicited event with the peer's completion.

@@ -91,7 +91,7 @@ pub struct QpRequest {
 }
 
 impl QpRequest {
-    /// Parameters for this queue pair, without receives at the target.
+    /// Returns parameters for this queue pair, without receives at the target.
     pub fn new(config: QpConfig) -> Self {
         Self {
             config,
@@ -114,7 +114,7 @@ impl Client {
         let placeholder =
             Welcome { version: VERSION, provider: String::new(), max_queue_pairs: 0, max_operation: 0, plays: false };
         let mut client = Self { stream, input: Vec::new(), welcome: placeholder };
-        match client.ask(&Request::Hello(Hello { version: VERSION, token }))? {
+        match client.call(&Request::Hello(Hello { version: VERSION, token }))? {
             Answer::Welcome(welcome) => client.welcome = welcome,
             _ => return Err(ClientError::UnexpectedAnswer),
         }
@@ -126,9 +126,9 @@ impl Client {
         &self.welcome
     }
 
-    /// Requests the regions of the target.
+    /// Returns the regions of the target.
     pub fn regions(&mut self) -> Result<Regions, ClientError> {
-        match self.ask(&Request::Regions)? {
+        match self.call(&Request::Regions)? {
             Answer::Regions(regions) => Ok(regions),
             _ => Err(ClientError::UnexpectedAnswer),
         }
@@ -174,7 +174,7 @@ impl Client {
             receives: request.receives,
             sends: request.sends,
         };
-        let accept = match self.ask(&Request::Connect(offer))? {
+        let accept = match self.call(&Request::Connect(offer))? {
             Answer::Accept(accept) => accept,
             _ => return Err(ClientError::UnexpectedAnswer),
         };
@@ -192,9 +192,9 @@ impl Client {
         Ok(accept)
     }
 
-    /// Starts a role of the target's queue pair in a measurement.
+    /// Assigns the target's queue pair a role in a measurement.
     pub fn play(&mut self, qp: Bits24, part: Play) -> Result<(), ClientError> {
-        match self.ask(&Request::Play(Playing { qp, part }))? {
+        match self.call(&Request::Play(Playing { qp, part }))? {
             Answer::Playing => Ok(()),
             _ => Err(ClientError::UnexpectedAnswer),
         }
@@ -202,15 +202,15 @@ impl Client {
 
     /// Destroys the target's queue pair with this number.
     pub fn disconnect(&mut self, qp: Bits24) -> Result<(), ClientError> {
-        match self.ask(&Request::Disconnect(Disconnect { qp }))? {
+        match self.call(&Request::Disconnect(Disconnect { qp }))? {
             Answer::Disconnected => Ok(()),
             _ => Err(ClientError::UnexpectedAnswer),
         }
     }
 
-    /// Requests the counters of the target.
+    /// Returns the counters of the target.
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
-        match self.ask(&Request::Statistics)? {
+        match self.call(&Request::Statistics)? {
             Answer::Statistics(statistics) => Ok(statistics),
             _ => Err(ClientError::UnexpectedAnswer),
         }
@@ -218,7 +218,7 @@ impl Client {
 
     /// Closes the connection in order: the target has destroyed its queue pairs when this returns.
     pub fn goodbye(mut self) -> Result<(), ClientError> {
-        match self.ask(&Request::Goodbye)? {
+        match self.call(&Request::Goodbye)? {
             Answer::Goodbye => Ok(()),
             _ => Err(ClientError::UnexpectedAnswer),
         }
@@ -237,7 +237,8 @@ impl Client {
         !matches!(poll(&mut fds, Some(&zero)), Ok(1..))
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+    /// Sends a request and waits for its answer.
+    fn call(&mut self, request: &Request) -> Result<Answer, ClientError> {
         self.stream.write_all(&framed(request)).map_err(ClientError::Gone)?;
         self.read_answer()
     }

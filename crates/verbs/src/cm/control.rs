@@ -1,9 +1,9 @@
 //! Sockets of control connections: one listener and one epoll instance, without a thread.
 
 use super::Token;
-use super::conversation::{Conversation, Counts, Host, Progress, SessionId, Times};
+use super::conversation::{Conversation, Counts, Host, Progress, SessionId, Timeouts};
 use crate::engine::Nanos;
-use crate::handed;
+use crate::fd_passing;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 pub struct Limits {
     /// Maximum concurrent initiators; further connections are closed immediately.
     pub sessions: usize,
-    /// Maximum connections that have not presented the token; one more displaces the oldest.
-    pub strangers: usize,
+    /// Maximum connections that have not presented the token; a newer one displaces the oldest.
+    pub max_unauthenticated: usize,
     /// Timeout for a whole message once it has begun, and for reading an answer.
     pub message: Duration,
     /// Delay before a wrong token is answered.
@@ -32,7 +32,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let (message, wrong_token) = (Duration::from_secs(5), Duration::from_millis(500));
-        Self { sessions: 256, strangers: 32, message, wrong_token }
+        Self { sessions: 256, max_unauthenticated: 32, message, wrong_token }
     }
 }
 
@@ -73,7 +73,7 @@ pub struct Control {
     began: Instant,
     token: Token,
     limits: Limits,
-    times: Times,
+    timeouts: Timeouts,
     next: SessionId,
     connections: HashMap<SessionId, Connection>,
     counts: Counts,
@@ -92,9 +92,9 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// The listener's id in epoll; sessions count from 1.
+/// epoll data of the listener; session ids start at 1.
 const LISTENER: u64 = 0;
-/// Backlog of the listener: a connection beyond it would be retried only after a second.
+/// Backlog of the listener: a SYN beyond it is dropped, and retransmitted only after a second.
 const BACKLOG: i32 = 4096;
 /// Connections accepted per call, so that other work is not delayed.
 const MAX_ACCEPTS: usize = 64;
@@ -123,7 +123,7 @@ impl Control {
         };
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, listener.as_fd(), EventData::new_u64(LISTENER), EventFlags::IN)?;
-        let times = Times { message: nanos(limits.message), wrong: nanos(limits.wrong_token) };
+        let timeouts = Timeouts { message: nanos(limits.message), wrong_token: nanos(limits.wrong_token) };
         let (began, connections, counts) = (Instant::now(), HashMap::new(), Counts::default());
         Ok(Self {
             listener,
@@ -132,7 +132,7 @@ impl Control {
             began,
             token,
             limits,
-            times,
+            timeouts,
             next: 1,
             connections,
             counts,
@@ -168,7 +168,7 @@ impl Control {
         let deadline = self
             .connections
             .values()
-            .filter_map(|connection| connection.conversation.deadline(&self.times))
+            .filter_map(|connection| connection.conversation.deadline(&self.timeouts))
             .chain(self.accept_paused_until)
             .min()?;
         Some(Duration::from_nanos(deadline.saturating_sub(self.now())))
@@ -240,7 +240,7 @@ impl Control {
         }
         let unauthenticated =
             || self.connections.iter().filter(|(_, connection)| !connection.conversation.is_welcome());
-        if unauthenticated().count() >= self.limits.strangers
+        if unauthenticated().count() >= self.limits.max_unauthenticated
             && let Some(oldest) = unauthenticated().map(|(id, _)| *id).min()
             && let Some(mut connection) = self.connections.remove(&oldest)
         {
@@ -259,10 +259,10 @@ impl Control {
 
     fn serve(&mut self, id: SessionId, broken: bool, now: Nanos, host: &mut impl Host) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let access = Access { token: &self.token, times: &self.times };
+        let auth = Authentication { token: &self.token, timeouts: &self.timeouts };
         let open = !broken
             && connection.write(now)
-            && connection.read(now, &access, &mut self.counts, host)
+            && connection.read(now, &auth, &mut self.counts, host)
             && connection.write(now)
             && connection.watch(&self.epoll, now);
         if !open && let Some(mut connection) = self.connections.remove(&id) {
@@ -271,14 +271,15 @@ impl Control {
     }
 
     fn expire(&mut self, now: Nanos, host: &mut impl Host) {
-        let times = self.times;
-        let has_expired =
-            |connection: &Connection| connection.conversation.deadline(&times).is_some_and(|deadline| deadline <= now);
+        let timeouts = self.timeouts;
+        let has_expired = |connection: &Connection| {
+            connection.conversation.deadline(&timeouts).is_some_and(|deadline| deadline <= now)
+        };
         let expired: Vec<_> =
             self.connections.iter().filter(|(_, connection)| has_expired(connection)).map(|(id, _)| *id).collect();
         for id in expired {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            let progress = connection.conversation.expire(now, &times, &mut self.counts);
+            let progress = connection.conversation.expire(now, &timeouts, &mut self.counts);
             if progress == Progress::Open && connection.write(now) && connection.watch(&self.epoll, now) {
                 continue;
             }
@@ -289,9 +290,10 @@ impl Control {
     }
 }
 
-struct Access<'a> {
+/// Token and timeouts, borrowed for the processing of one connection.
+struct Authentication<'a> {
     token: &'a Token,
-    times: &'a Times,
+    timeouts: &'a Timeouts,
 }
 
 impl Connection {
@@ -315,7 +317,7 @@ impl Connection {
     }
 
     /// Reads once and processes the input. Returns `true` if the connection stays open.
-    fn read(&mut self, now: Nanos, access: &Access<'_>, counts: &mut Counts, host: &mut impl Host) -> bool {
+    fn read(&mut self, now: Nanos, auth: &Authentication<'_>, counts: &mut Counts, host: &mut impl Host) -> bool {
         if !self.conversation.accepts_input() {
             return true;
         }
@@ -324,8 +326,8 @@ impl Connection {
             Stream::Tcp(stream) => stream.read(&mut bytes),
             Stream::Unix(stream) => {
                 // Unauthenticated peers may not pass sockets.
-                let wanted = |fd: BorrowedFd<'_>| self.conversation.is_welcome() && handed::is_link(fd);
-                handed::receive(stream, &mut bytes, wanted).map_err(io::Error::from).map(|(read, socket)| {
+                let wanted = |fd: BorrowedFd<'_>| self.conversation.is_welcome() && fd_passing::is_link(fd);
+                fd_passing::receive(stream, &mut bytes, wanted).map_err(io::Error::from).map(|(read, socket)| {
                     socket.into_iter().for_each(|socket| self.conversation.pass_socket(socket));
                     read
                 })
@@ -339,7 +341,7 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             Err(_) => return false,
         };
-        self.conversation.receive(&bytes[..count], now, access.token, access.times, counts, host) == Progress::Open
+        self.conversation.receive(&bytes[..count], now, auth.token, auth.timeouts, counts, host) == Progress::Open
     }
 
     /// Updates the epoll interest.
@@ -375,7 +377,7 @@ impl Listener {
             }
             Self::Unix(listener, _) => {
                 let stream = Stream::Unix(listener.accept()?.0);
-                // The mode of the socket file has the same effect, except before it was set.
+                // The mode of the socket file excludes other users as well, but only once it is set.
                 if sockopt::socket_peercred(stream.as_fd())?.uid != rustix::process::geteuid() {
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }
@@ -398,7 +400,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Self::Unix(stream) = self {
-            handed::drain(stream);
+            fd_passing::drain(stream);
         }
     }
 }
@@ -446,7 +448,7 @@ fn nanos(time: Duration) -> Nanos {
 mod tests {
     use super::super::conversation::tests::TestHost;
     use super::*;
-    use crate::handed::tests::{LINGERS, hand, lingering};
+    use crate::fd_passing::tests::{LINGER_TIME, lingering, send_fd};
 
     #[test]
     fn unauthenticated_lingering_socket_does_not_block() {
@@ -459,7 +461,7 @@ mod tests {
         for count in 1..=2 {
             let client = UnixStream::connect(&path).unwrap();
             let (fd, peer) = lingering();
-            hand(&client, fd);
+            send_fd(&client, fd);
             if count == 2 {
                 client.shutdown(std::net::Shutdown::Both).unwrap(); // closed unread
             }
@@ -471,7 +473,7 @@ mod tests {
             control.progress(&mut TestHost::default()).unwrap();
         }
         drop(control);
-        assert!(began.elapsed() < LINGERS / 2);
+        assert!(began.elapsed() < LINGER_TIME / 2);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::message::{
     Request, Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::engine::Nanos;
-use crate::handed;
+use crate::fd_passing;
 use rustix::fd::OwnedFd;
 use std::net::IpAddr;
 
@@ -65,11 +65,11 @@ pub struct Counts {
 
 /// Timeouts and delays of a control connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct Timeouts {
     /// Timeout for the first message, for a whole message once it has begun, and for reading an answer.
     pub message: Nanos,
     /// Delay before a wrong token is answered.
-    pub wrong: Nanos,
+    pub wrong_token: Nanos,
 }
 
 /// State of the connection after a call.
@@ -87,8 +87,8 @@ enum State {
     Unauthenticated,
     /// The token has been presented.
     Authenticated,
-    /// A refusal is sent at this time, and the connection closed after it.
-    Refused { at: Nanos },
+    /// A refusal is sent at this time; then the connection is closed.
+    Refused { send_at: Nanos },
     /// The remaining output is sent before the connection is closed.
     Ending,
     /// The connection must be closed.
@@ -106,7 +106,7 @@ pub struct Conversation {
     output: Vec<u8>,
     /// The last socket that the initiator has passed.
     socket: Option<OwnedFd>,
-    /// Start of the wait for a message, or for the peer to read an answer.
+    /// Start of the current timeout: the wait for a message, or for the peer to read an answer.
     since: Nanos,
 }
 
@@ -140,7 +140,7 @@ impl Conversation {
     /// Returns the output to send now.
     pub fn output(&self, now: Nanos) -> &[u8] {
         match self.state {
-            State::Refused { at } if now < at => &[],
+            State::Refused { send_at } if now < send_at => &[],
             _ => &self.output,
         }
     }
@@ -155,20 +155,20 @@ impl Conversation {
     }
 
     /// Returns when [`Self::expire`] must be called. `None`: an authenticated initiator may be idle without limit.
-    pub(super) fn deadline(&self, times: &Times) -> Option<Nanos> {
+    pub(super) fn deadline(&self, timeouts: &Timeouts) -> Option<Nanos> {
         match self.state {
-            State::Refused { at } if self.since <= at => Some(at),
+            State::Refused { send_at } if self.since <= send_at => Some(send_at),
             State::Authenticated if self.input.is_empty() && self.output.is_empty() => None,
-            _ => Some(self.since.saturating_add(times.message)),
+            _ => Some(self.since.saturating_add(timeouts.message)),
         }
     }
 
     /// Closes the connection if a timeout has expired.
-    pub(super) fn expire(&mut self, now: Nanos, times: &Times, counts: &mut Counts) -> Progress {
+    pub(super) fn expire(&mut self, now: Nanos, timeouts: &Timeouts, counts: &mut Counts) -> Progress {
         match self.state {
             // The delay of the refusal is over: the peer must read it now.
-            State::Refused { at } if self.since <= at && now >= at => self.since = now.max(at + 1),
-            _ if self.deadline(times).is_some_and(|deadline| now >= deadline) => {
+            State::Refused { send_at } if self.since <= send_at && now >= send_at => self.since = now.max(send_at + 1),
+            _ if self.deadline(timeouts).is_some_and(|deadline| now >= deadline) => {
                 if self.state == State::Unauthenticated {
                     counts.slow += 1;
                 }
@@ -181,7 +181,7 @@ impl Conversation {
 
     /// Stores a socket that was passed with the input.
     pub(super) fn pass_socket(&mut self, socket: OwnedFd) {
-        handed::discard(self.socket.replace(socket).into_iter().collect());
+        fd_passing::discard(self.socket.replace(socket).into_iter().collect());
     }
 
     /// Processes received bytes.
@@ -190,7 +190,7 @@ impl Conversation {
         bytes: &[u8],
         now: Nanos,
         token: &Token,
-        times: &Times,
+        timeouts: &Timeouts,
         counts: &mut Counts,
         host: &mut impl Host,
     ) -> Progress {
@@ -207,9 +207,9 @@ impl Conversation {
                     self.output = framed(&answer);
                     self.since = now;
                 }
-                Ok(Some(message)) => self.receive_hello(&message, now, token, times, counts, host),
+                Ok(Some(message)) => self.receive_hello(&message, now, token, timeouts, counts, host),
                 Err(error) if self.welcomed => self.end(Refusal::new(Cause::Message, error.to_string()), now),
-                Err(_) => self.refuse_token(now, times, counts, |counts| &mut counts.malformed),
+                Err(_) => self.refuse_token(now, timeouts, counts, |counts| &mut counts.malformed),
             }
         }
         self.progress()
@@ -222,13 +222,13 @@ impl Conversation {
         message: &[u8],
         now: Nanos,
         token: &Token,
-        times: &Times,
+        timeouts: &Timeouts,
         counts: &mut Counts,
         host: &mut impl Host,
     ) {
         match parse::<Request>(message) {
             Ok(Request::Hello(hello)) if !token.matches(&hello.token) => {
-                self.refuse_token(now, times, counts, |counts| &mut counts.wrong_token);
+                self.refuse_token(now, timeouts, counts, |counts| &mut counts.wrong_token);
             }
             Ok(Request::Hello(hello)) if hello.version != VERSION => {
                 counts.wrong_version += 1;
@@ -240,7 +240,7 @@ impl Conversation {
                 (self.welcomed, self.state, self.since) = (true, State::Authenticated, now);
                 self.output = framed(&Answer::Welcome(host.welcome()));
             }
-            _ => self.refuse_token(now, times, counts, |counts| &mut counts.malformed),
+            _ => self.refuse_token(now, timeouts, counts, |counts| &mut counts.malformed),
         }
     }
 
@@ -266,7 +266,7 @@ impl Conversation {
             Request::Statistics => Ok(Answer::Statistics(host.statistics(id))),
             Request::Goodbye => {
                 self.state = State::Ending;
-                self.leave(host);
+                self.end_session(host);
                 Ok(Answer::Goodbye)
             }
         };
@@ -279,7 +279,7 @@ impl Conversation {
             counts.hung_up += 1;
         }
         self.state = State::Over;
-        self.leave(host);
+        self.end_session(host);
     }
 
     /// Closes an unauthenticated connection in favour of a newer one.
@@ -290,16 +290,22 @@ impl Conversation {
         self.state = State::Over;
     }
 
-    fn leave(&mut self, host: &mut impl Host) {
+    fn end_session(&mut self, host: &mut impl Host) {
         if std::mem::take(&mut self.welcomed) {
             host.session_ended(self.id);
         }
     }
 
-    fn refuse_token(&mut self, now: Nanos, times: &Times, counts: &mut Counts, count: fn(&mut Counts) -> &mut u64) {
+    fn refuse_token(
+        &mut self,
+        now: Nanos,
+        timeouts: &Timeouts,
+        counts: &mut Counts,
+        count: fn(&mut Counts) -> &mut u64,
+    ) {
         *count(counts) += 1;
         self.end(Refusal::new(Cause::Token, "this is not its token"), now);
-        self.state = State::Refused { at: now.saturating_add(times.wrong) };
+        self.state = State::Refused { send_at: now.saturating_add(timeouts.wrong_token) };
     }
 
     fn end(&mut self, refusal: Refusal, now: Nanos) {
@@ -314,11 +320,12 @@ impl Conversation {
 
 impl Drop for Conversation {
     fn drop(&mut self) {
-        handed::discard(self.socket.take().into_iter().collect());
+        fd_passing::discard(self.socket.take().into_iter().collect());
     }
 }
 
-/// Checks that packets are sent only to the address that requests them.
+/// Checks that the queue pair's address is that of the control connection, so that packets cannot be directed at a
+/// third party.
 fn same_address(peer: Option<IpAddr>, offer: &Offer) -> Result<(), Refusal> {
     match (peer, offer.address) {
         (Some(peer), Some(address)) if peer.to_canonical() != address.ip().to_canonical() => {
@@ -342,12 +349,12 @@ pub(super) mod tests {
     use crate::api::Mtu;
     use proptest::prelude::*;
 
-    const TIMES: Times = Times { message: 5_000, wrong: 500 };
+    const TIMEOUTS: Timeouts = Timeouts { message: 5_000, wrong_token: 500 };
 
     #[derive(Default)]
     pub(in crate::cm) struct TestHost {
         connected: Vec<SessionId>,
-        left: Vec<SessionId>,
+        ended: Vec<SessionId>,
     }
 
     impl Host for TestHost {
@@ -376,7 +383,7 @@ pub(super) mod tests {
             Statistics::default()
         }
         fn session_ended(&mut self, session: SessionId) {
-            self.left.push(session);
+            self.ended.push(session);
         }
     }
 
@@ -394,7 +401,7 @@ pub(super) mod tests {
             Self { token, counts: Counts::default(), host: TestHost::default(), conversation }
         }
         fn send(&mut self, bytes: &[u8], now: Nanos) -> Progress {
-            self.conversation.receive(bytes, now, &self.token, &TIMES, &mut self.counts, &mut self.host)
+            self.conversation.receive(bytes, now, &self.token, &TIMEOUTS, &mut self.counts, &mut self.host)
         }
         fn ask(&mut self, request: &Request, now: Nanos) -> Option<Answer> {
             self.send(&framed(request), now);
@@ -407,7 +414,7 @@ pub(super) mod tests {
             answer
         }
         fn expire(&mut self, now: Nanos) -> Progress {
-            self.conversation.expire(now, &TIMES, &mut self.counts)
+            self.conversation.expire(now, &TIMEOUTS, &mut self.counts)
         }
     }
 
@@ -442,7 +449,7 @@ pub(super) mod tests {
         assert!(matches!(harness.ask(&Request::Goodbye, 2), Some(Answer::Goodbye)));
         assert_eq!(harness.conversation.progress(), Progress::Over);
         harness.conversation.close(&mut harness.counts, &mut harness.host);
-        assert_eq!((harness.host.connected, harness.host.left), (vec![7], vec![7]), "reported once");
+        assert_eq!((harness.host.connected, harness.host.ended), (vec![7], vec![7]), "reported once");
         assert_eq!(harness.counts, Counts { welcomed: 1, ..Counts::default() });
     }
 
@@ -453,14 +460,14 @@ pub(super) mod tests {
         bytes.extend(framed(&hello("00112233445566778899aabbccddeeff"))); // a second guess is not processed
         assert_eq!(harness.send(&bytes, 10), Progress::Open);
         assert!(harness.take_answer(509).is_none(), "not before its delay");
-        assert_eq!(harness.conversation.deadline(&TIMES), Some(510));
+        assert_eq!(harness.conversation.deadline(&TIMEOUTS), Some(510));
         assert_eq!(harness.expire(510), Progress::Open);
         let Some(Answer::Refused(refusal)) = harness.take_answer(510) else { panic!("a refusal") };
         assert_eq!(refusal.cause, Cause::Token);
         assert_eq!(harness.conversation.progress(), Progress::Over);
         harness.conversation.close(&mut harness.counts, &mut harness.host);
         assert_eq!(harness.counts, Counts { wrong_token: 1, ..Counts::default() });
-        assert!(harness.host.left.is_empty());
+        assert!(harness.host.ended.is_empty());
     }
 
     #[test]
@@ -496,11 +503,11 @@ pub(super) mod tests {
         assert_eq!(harness.counts, Counts { slow: 1, ..Counts::default() });
 
         let mut harness = welcomed();
-        assert_eq!(harness.conversation.deadline(&TIMES), None, "an initiator may be silent");
+        assert_eq!(harness.conversation.deadline(&TIMEOUTS), None, "an initiator may be silent");
         harness.send(&[0, 0], 10_000);
         assert_eq!((harness.expire(14_999), harness.expire(15_000)), (Progress::Open, Progress::Over));
         harness.conversation.close(&mut harness.counts, &mut harness.host);
-        assert_eq!(harness.host.left, [7]);
+        assert_eq!(harness.host.ended, [7]);
     }
 
     #[test]
@@ -514,7 +521,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn packets_are_sent_to_the_own_address_only() {
+    fn queue_pair_address_must_be_that_of_the_control_connection() {
         let mut harness = welcomed();
         for address in ["127.0.0.2:9", "[::1]:9", "10.0.0.1:4791"] {
             let Some(Answer::Refused(refusal)) = harness.ask(&offer(address), 0) else { panic!("{address}") };
@@ -563,7 +570,7 @@ pub(super) mod tests {
             harness.conversation.close(&mut harness.counts, &mut harness.host);
             let Counts { wrong_token, malformed, hung_up, .. } = harness.counts;
             prop_assert_eq!(wrong_token + malformed + hung_up, 1);
-            prop_assert!(harness.host.left.is_empty());
+            prop_assert!(harness.host.ended.is_empty());
         }
     }
 }

@@ -14,7 +14,7 @@ pub trait Endpoint: Provider {
     /// Returns the counters of a queue pair.
     fn counters_of(&self, qp: Qp) -> EndpointCounters;
     /// Returns the counters of the endpoint: `refused` are packets dropped before they reached a queue pair, and
-    /// `packets_in` is the sum over all queue pairs, past ones included, and these.
+    /// `packets_in` is the sum over all queue pairs, destroyed ones included, plus these packets.
     fn total_counters(&self) -> EndpointCounters;
 }
 

@@ -1,6 +1,6 @@
 //! Exported memory of a provider: the resources of a target behind its control connections.
 
-use super::account::{MemoryBudget, Reservation};
+use super::budget::{MemoryBudget, Reservation};
 use super::conversation::{Host, SessionId};
 use super::endpoint::{Endpoint, EndpointCounters};
 use super::message::{
@@ -30,7 +30,7 @@ pub struct Export {
     pub rights: Access,
 }
 
-/// Returns the number of all operations of peers.
+/// Returns the total number of peers' one-sided operations.
 pub fn operations(usage: &RegistrationCounters) -> u64 {
     usage.writes + usage.reads + usage.atomics
 }
@@ -50,20 +50,20 @@ pub struct Initiator {
     /// IP address; `None`: on this machine, not by IP.
     pub peer: Option<IpAddr>,
     pd: Pd,
-    /// One registration per export, so that its keys are its own.
+    /// One registration per export, so that no two initiators have the same keys.
     keys: Vec<Mr>,
     pairs: Vec<Pair>,
     /// Counters of its destroyed queue pairs.
     past: EndpointCounters,
-    /// Memory of its keys.
-    _loan: Reservation,
+    /// Reserved memory of its keys.
+    _reservation: Reservation,
 }
 
 #[derive(Debug)]
 struct Pair {
     qp: Qp,
     cq: Cq,
-    _loan: Reservation,
+    _reservation: Reservation,
 }
 
 impl Initiator {
@@ -171,7 +171,8 @@ impl<P: Endpoint> Exports<P> {
     pub fn provider(&self) -> &P {
         &self.provider
     }
-    /// Returns the provider, to drive it and to post to its queue pairs; objects created here are destroyed here.
+    /// Returns the provider, to drive it and to post to its queue pairs. Queue pairs, completion queues and
+    /// registrations that the exports created must not be destroyed through it.
     pub fn provider_mut(&mut self) -> &mut P {
         &mut self.provider
     }
@@ -241,7 +242,8 @@ impl<P: Endpoint> Exports<P> {
         if self.initiators.contains_key(&session) {
             return Ok(());
         }
-        let loan = self.account.reserve(session, (self.exports.len() as u64).saturating_mul(KEY_BYTES), "keys")?;
+        let reservation =
+            self.account.reserve(session, (self.exports.len() as u64).saturating_mul(KEY_BYTES), "keys")?;
         let pd = self.provider.alloc_pd().map_err(failed)?;
         let mut keys = Vec::with_capacity(self.exports.len());
         for export in &self.exports {
@@ -256,7 +258,7 @@ impl<P: Endpoint> Exports<P> {
             }
         }
         let (pairs, past) = (Vec::new(), EndpointCounters::default());
-        self.initiators.insert(session, Initiator { peer, pd, keys, pairs, past, _loan: loan });
+        self.initiators.insert(session, Initiator { peer, pd, keys, pairs, past, _reservation: reservation });
         Ok(())
     }
 
@@ -295,8 +297,8 @@ impl<P: Endpoint> Exports<P> {
         }
         let q_key = fresh_q_key().map_err(|_| no_random())?;
         let pd = initiator.pd;
-        let loan = self.account.reserve(session, pair_bytes(offer), "a queue pair and its queues")?;
-        let pair = self.create_pair(pd, offer, psn, q_key, loan).map_err(failed)?;
+        let reservation = self.account.reserve(session, pair_bytes(offer), "a queue pair and its queues")?;
+        let pair = self.create_pair(pd, offer, psn, q_key, reservation).map_err(failed)?;
         let number = Bits24::new(pair.qp.0).ok_or_else(|| Refusal::new(Cause::Failed, "no number of 24 bits"));
         let infos: Vec<_> = self.infos().collect();
         let (address, max_mtu) = (self.provider.address(), self.mtu());
@@ -322,7 +324,7 @@ impl<P: Endpoint> Exports<P> {
         offer: &Offer,
         psn: Bits24,
         q_key: u32,
-        _loan: Reservation,
+        _reservation: Reservation,
     ) -> Result<Pair, VerbsError> {
         let max_mtu = self.mtu();
         let provider = &mut self.provider;
@@ -359,15 +361,15 @@ impl<P: Endpoint> Exports<P> {
             let _ = provider.destroy_cq(cq);
             return Err(error);
         }
-        Ok(Pair { qp, cq, _loan })
+        Ok(Pair { qp, cq, _reservation })
     }
 
     fn destroy_pair(provider: &mut P, pair: &Pair) -> EndpointCounters {
-        let tally = provider.counters_of(pair.qp);
-        // Both exist and are not used elsewhere.
+        let counters = provider.counters_of(pair.qp);
+        // These cannot fail: both objects exist, and nothing else uses them.
         let _ = provider.destroy_qp(pair.qp);
         let _ = provider.destroy_cq(pair.cq);
-        tally
+        counters
     }
 }
 
@@ -461,14 +463,14 @@ impl<P: Endpoint> Host for Exports<P> {
 
     fn statistics(&mut self, session: SessionId) -> Statistics {
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        let tally = self.initiators.get(&session).map(|initiator| self.tally(initiator)).unwrap_or_default();
+        let counters = self.initiators.get(&session).map(|initiator| self.tally(initiator)).unwrap_or_default();
         Statistics {
             cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 * 1e-9,
-            packets_in: tally.packets_in,
-            packets_out: tally.packets_out,
-            retransmitted: tally.retransmitted,
-            timeouts: tally.timeouts,
-            refused: tally.refused.values().sum(),
+            packets_in: counters.packets_in,
+            packets_out: counters.packets_out,
+            retransmitted: counters.retransmitted,
+            timeouts: counters.timeouts,
+            refused: counters.refused.values().sum(),
             ..Statistics::default()
         }
     }

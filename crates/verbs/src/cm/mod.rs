@@ -16,7 +16,7 @@
 //! that can read the network traffic gets the token, and with it access to the regions (`docs/endpoints.md` describes
 //! countermeasures).
 
-mod account;
+mod budget;
 mod client;
 mod control;
 mod conversation;
@@ -26,7 +26,7 @@ mod fields;
 pub mod message;
 mod token;
 
-pub use account::{MemoryBudget, MemoryBudgetState, MemoryLimit, Reservation};
+pub use budget::{MemoryBudget, MemoryBudgetState, MemoryLimit, Reservation};
 pub use client::{Client, ClientError, QpRequest};
 pub use control::{Control, Limits, Listen};
 pub use conversation::{Conversation, Counts, Host, Progress, SessionId};

@@ -82,7 +82,7 @@ impl FromStr for Token {
         }
         let mut bytes = [0; BYTES];
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or_else(wrong);
+            let digit = |index: usize| char::from(pair[index]).to_digit(16).ok_or_else(wrong);
             *byte = (digit(0)? << 4 | digit(1)?) as u8;
         }
         Ok(Self(bytes))

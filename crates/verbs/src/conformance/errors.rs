@@ -162,22 +162,22 @@ fn destinations(s: &mut Harness<'_>) -> Result<(), Failure> {
 fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     let most = s.end(0).capabilities().max_operation;
-    // Uses the maximum number of elements of a queue pair, so that they need little memory.
+    // The elements share one region: with as many elements as a queue pair allows, it needs little memory.
     let mut created = Err("a queue pair takes no list of elements".into());
-    let mut pieces = 2048;
-    while created.is_err() && pieces > 1 {
-        pieces /= 2;
-        let config = QpConfig { max_sge: pieces + 1, ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
+    let mut element_count = 2048;
+    while created.is_err() && element_count > 1 {
+        element_count /= 2;
+        let config = QpConfig { max_sge: element_count + 1, ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
         created = s.end(0).create_qp(&config).map_err(failed("make a queue pair"));
     }
     let qa = created?;
     s.bring_up(0, qa, (s.ends[1].address, 77), QpOptions::new(QpType::Rc))?;
-    let region = s.fixture.region((most / u64::from(pieces)) as usize)?;
+    let region = s.fixture.region((most / u64::from(element_count)) as usize)?;
     let (all, zero) = (Access::ALL, Addressing::ZeroBased);
     let mr = s.end(0).reg_mr(a.pd, &region, 0, region.len() as u64, all, zero).map_err(failed("register memory"))?;
-    let piece = Element { address: mr.address, len: (most / u64::from(pieces)) as u32, lkey: mr.lkey };
-    let mut elements = vec![piece; pieces as usize];
-    elements.push(Element { len: (most % u64::from(pieces)) as u32 + 1, ..piece });
+    let piece = Element { address: mr.address, len: (most / u64::from(element_count)) as u32, lkey: mr.lkey };
+    let mut elements = vec![piece; element_count as usize];
+    elements.push(Element { len: (most % u64::from(element_count)) as u32 + 1, ..piece });
     let remote = Remote { address: 0, rkey: 1 };
     let send = SendWr::new(1, Operation::Write(remote), Data::Elements(&elements));
     let refused = Err((0, PostError::Length { most, found: most + 1 }));

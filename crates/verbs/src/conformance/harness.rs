@@ -37,19 +37,19 @@ pub trait Fixture {
     fn unreliable_bytes(&self) -> usize {
         64 << 10
     }
-    /// Returns the idle time after which nothing more is expected, for providers whose packets are not handled by
-    /// [`Provider::progress`].
+    /// Returns the time without work after which the endpoints count as idle, for providers whose packets are not
+    /// handled by [`Provider::progress`].
     fn idle_time(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// Timeout of a wait in a check. It is no measurement, and only ends a check that hangs.
+/// Timeout of a wait in a check; long, because it only ends a check that hangs.
 pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(120);
-/// Number of idle rounds after which nothing more is expected.
+/// Number of rounds without work after which the endpoints count as idle.
 const IDLE_ROUNDS: usize = 200;
 
-/// First sequence number, near 2^24, so that most checks wrap around.
+/// Initial PSN, near 2^24, so that most checks wrap around.
 const FIRST_PSN: u32 = 0x00FF_FFF0;
 
 /// Endpoints for one check.
@@ -60,7 +60,7 @@ pub struct Harness<'a> {
     pub ends: Vec<End>,
 }
 
-/// Objects of one end of a check: a domain, memory, a completion queue.
+/// Objects created at one end for a check: a protection domain, memory, a completion queue.
 #[derive(Clone)]
 pub struct Side {
     /// Index of the end.
@@ -76,7 +76,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Returns bytes of its memory as an element.
+    /// Returns an element for bytes of its memory.
     pub fn element(&self, offset: u64, len: u32) -> Element {
         Element { address: self.mr.address + offset, len, lkey: self.mr.lkey }
     }
@@ -98,7 +98,7 @@ impl Side {
 
 /// Returns bytes that differ from their neighbours and from those of another seed.
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ (at >> 16) as u8 ^ seed).collect()
+    (0..len).map(|index| (index as u8).wrapping_mul(31) ^ (index >> 8) as u8 ^ (index >> 16) as u8 ^ seed).collect()
 }
 
 /// Options for creating and connecting two queue pairs; checks override individual fields.
@@ -116,21 +116,21 @@ pub struct QpOptions {
     pub config: fn(&mut QpConfig),
     /// [`ReadyToSend::timeout`].
     pub timeout: Duration,
-    /// [`ReadyToSend::retries`].
-    pub retries: u8,
-    /// [`ReadyToSend::rnr_retries`].
-    pub rnr_retries: u8,
+    /// [`ReadyToSend::retry_cnt`].
+    pub retry_cnt: u8,
+    /// [`ReadyToSend::rnr_retry`].
+    pub rnr_retry: u8,
 }
 
 impl QpOptions {
     /// Returns options with all access rights, the largest MTU, a timeout of 100 ms, and 7 retries.
     pub fn new(kind: QpType) -> Self {
         let (mtu, access, strict, timeout) = (Mtu::B4096, Access::ALL, false, Duration::from_millis(100));
-        Self { kind, mtu, access, strict, config: |_| (), timeout, retries: 7, rnr_retries: 7 }
+        Self { kind, mtu, access, strict, config: |_| (), timeout, retry_cnt: 7, rnr_retry: 7 }
     }
     /// Returns options for requests that are expected to fail: a timeout of 5 ms, and 2 retries.
     pub fn short_timeouts(kind: QpType) -> Self {
-        Self { timeout: Duration::from_millis(5), retries: 2, rnr_retries: 2, ..Self::new(kind) }
+        Self { timeout: Duration::from_millis(5), retry_cnt: 2, rnr_retry: 2, ..Self::new(kind) }
     }
 }
 
@@ -193,8 +193,8 @@ impl<'a> Harness<'a> {
 
     /// Brings a queue pair from `Reset` to `ReadyToSend`.
     pub fn bring_up(&mut self, end: usize, qp: Qp, peer: (SocketAddr, u32), options: QpOptions) -> Result<(), Failure> {
-        let QpOptions { kind, mtu, access, timeout, retries, rnr_retries, .. } = options;
-        // Where packets are not handled by `progress`, a response may take as long as the idle time.
+        let QpOptions { kind, mtu, access, timeout, retry_cnt, rnr_retry, .. } = options;
+        // If `progress` does not handle packets, a response may take as long as the idle time.
         let timeout = timeout.max(3 * self.fixture.idle_time());
         let min_rnr_timer = RnrTimer::from_code(1).unwrap_or_else(|| unreachable!("codes are 0 to 31"));
         let changes = [
@@ -207,13 +207,7 @@ impl<'a> Harness<'a> {
                 min_rnr_timer,
                 ack_every: 0,
             }),
-            Modify::ReadyToSend(ReadyToSend {
-                psn: FIRST_PSN,
-                timeout,
-                retry_cnt: retries,
-                rnr_retry: rnr_retries,
-                max_rd_atomic: 4,
-            }),
+            Modify::ReadyToSend(ReadyToSend { psn: FIRST_PSN, timeout, retry_cnt, rnr_retry, max_rd_atomic: 4 }),
         ];
         changes.into_iter().try_for_each(|change| self.end(end).modify_qp(qp, change)).map_err(failed("connect"))
     }

@@ -60,7 +60,7 @@ pub fn run(fixture: &dyn Fixture, filter: &str) -> Findings {
         let outcome = match (lacking, Harness::open(fixture)) {
             (Some(reason), _) => Outcome::not_run(reason),
             (None, Err(reason)) => Outcome::Failed(format!("cannot open endpoints: {reason}")),
-            (None, Ok(mut stage)) => Outcome::of((check.run)(&mut stage)),
+            (None, Ok(mut harness)) => Outcome::of((check.run)(&mut harness)),
         };
         (check.name, outcome)
     };

@@ -163,10 +163,11 @@ fn order(s: &mut Harness<'_>) -> Result<(), Failure> {
         a.fill(10_000, 9000, round ^ 0x55);
         let elements = [a.element(0, 9000), a.element(20_000, 9000), a.element(10_000, 9000), a.element(30_000, 9000)];
         let (write, read) = (Operation::Write(b.remote(0)), Operation::Read(b.remote(0)));
-        let at = |index: usize| Data::Elements(&elements[index..=index]);
+        let data = |index: usize| Data::Elements(&elements[index..=index]);
         // The fence keeps the second WRITE from overtaking the READ before it (IBTA 10.8.3.3).
-        let second = SendWr { fence: true, ..SendWr::new(3, write, at(2)) };
-        let group = [SendWr::new(1, write, at(0)), SendWr::new(2, read, at(1)), second, SendWr::new(4, read, at(3))];
+        let second = SendWr { fence: true, ..SendWr::new(3, write, data(2)) };
+        let group =
+            [SendWr::new(1, write, data(0)), SendWr::new(2, read, data(1)), second, SendWr::new(4, read, data(3))];
         s.post(0, qa, &group)?;
         ensure_eq!(s.successes(&a, 4)?.iter().map(|c| c.id).collect::<Vec<_>>(), [1, 2, 3, 4], "completions");
         ensure!(a.bytes(20_000, 9000) == pattern(9000, round), "the first READ did not see the first WRITE alone");
@@ -232,8 +233,8 @@ fn two_initiators(s: &mut Harness<'_>) -> Result<(), Failure> {
     for (index, initiator) in initiators.iter().enumerate() {
         initiator.fill(0, 1 << 20, index as u8 + 1);
         for piece in 0..16_u64 {
-            let at = index as u64 * (2 << 20) + piece * 65_536;
-            write(s, qps[index], initiator, (piece * 65_536, 65_536), target.remote(at))?;
+            let offset = index as u64 * (2 << 20) + piece * 65_536;
+            write(s, qps[index], initiator, (piece * 65_536, 65_536), target.remote(offset))?;
         }
     }
     for initiator in &initiators {

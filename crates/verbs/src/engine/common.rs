@@ -133,16 +133,16 @@ impl Common {
         grant.map_err(Refusal::Memory)
     }
 
-    /// Returns the report of a completed one-sided operation.
-    pub fn accessed(&self, grant: &Grant, kind: CompletionKind) -> RemoteAccess {
+    /// Returns the notice of a completed one-sided operation of the peer.
+    pub fn remote_access(&self, grant: &Grant, kind: CompletionKind) -> RemoteAccess {
         RemoteAccess { qp: self.number, rkey: grant.key(), kind, address: grant.address, len: grant.sge.len }
     }
 
     /// Returns a completion without optional fields.
-    pub fn completion(&self, id: u64, status: Status, completed: CompletionKind) -> Completion {
+    pub fn completion(&self, id: u64, status: Status, kind: CompletionKind) -> Completion {
         let solicited = status != Status::Success;
         let (bytes, imm, invalidated, source) = (0, None, None, None);
-        Completion { id, status, kind: completed, qp: self.number, bytes, imm, invalidated, source, solicited }
+        Completion { id, status, kind, qp: self.number, bytes, imm, invalidated, source, solicited }
     }
 
     /// Removes the oldest send request from its queue, and posts a completion if it is signalled or failed.
@@ -150,7 +150,7 @@ impl Common {
         let Some(request) = sends.retire(ctx.protection) else { return };
         if request.signalled || status != Status::Success {
             let bytes = if request.has_response() { request.len } else { 0 };
-            let completion = Completion { bytes, ..self.completion(request.id, status, request.completed()) };
+            let completion = Completion { bytes, ..self.completion(request.id, status, request.completion_kind()) };
             ctx.completions.push(self.config.send_cq, completion);
         }
     }
@@ -163,7 +163,7 @@ impl Common {
     }
 
     /// Releases all requests, and a receive in which a message had begun, without completing them.
-    pub fn forget(&self, ctx: &mut Context<'_>, sends: &mut SendQueue, slot: Option<Slot>) {
+    pub fn discard(&self, ctx: &mut Context<'_>, sends: &mut SendQueue, slot: Option<Slot>) {
         while sends.retire(ctx.protection).is_some() {}
         if let Some(slot) = slot {
             ctx.receives.finish(ctx.protection, slot);

@@ -16,7 +16,7 @@
 //! An increase happens every 55 µs and every 10 MB. Until the first notification, and again once the rate is back at
 //! line rate, nothing is limited and nothing is computed.
 //!
-//! Notifications carry no sequence number: an attacker that knows a queue pair's number and can send from its peer's
+//! Notifications carry no sequence number: an attacker that has a queue pair's number and can send from its peer's
 //! address can slow it down. Therefore the rate is cut at most every 50 µs and never below [`Congestion::MIN_RATE`].
 
 use super::Nanos;
@@ -30,7 +30,7 @@ const CNP_INTERVAL: Nanos = 50_000;
 const PERIOD: Nanos = 55_000;
 /// Bytes between two rate increases of the byte counter (DCQCN's B).
 const BYTE_PERIOD: u64 = 10_000_000;
-/// Number of fast recovery steps (DCQCN's F).
+/// Number of fast-recovery steps (DCQCN's F).
 const FAST_RECOVERY_STEPS: u32 = 5;
 /// Weight of the latest notification in alpha (DCQCN's g).
 const GAIN: f64 = 1.0 / 256.0;
@@ -125,7 +125,7 @@ impl Congestion {
         self.limit.as_ref().is_none_or(|limit| limit.next_send() <= now)
     }
 
-    /// Returns when the next packet may be sent, if that is not now.
+    /// Returns the time at which the next packet may be sent, or `None` if that is now.
     #[inline]
     pub fn next(&self, now: Nanos) -> Option<Nanos> {
         self.limit.as_ref().map(|limit| limit.next_send()).filter(|next| *next > now)

@@ -45,7 +45,7 @@ pub struct IncomingPacket<'a> {
     pub bth: Bth,
     /// Extended transport headers of the opcode.
     pub extensions: &'a Extensions,
-    /// Location of the payload.
+    /// Location of the received payload.
     pub landed: PayloadLocation,
     /// Payload bytes, padding included ([`Bth::pad`] of them at the end).
     pub len: u32,
@@ -55,7 +55,7 @@ pub struct IncomingPacket<'a> {
     pub source: SocketAddr,
 }
 
-/// Headers and lengths of a batch before its payloads are copied. Nothing of it is verified.
+/// Headers and lengths of a batch before its payloads are copied. None of them is validated.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchHead<'a> {
     /// Base transport header of the first packet.

@@ -1,4 +1,4 @@
-//! Congestion control of one connection: pacing of its packets, and notifications due to its peer.
+//! Congestion control of one connection: pacing of its packets, and pending notifications to its peer.
 
 use super::common::Common;
 use super::congestion::{Congestion, Notifier, notification};
@@ -25,7 +25,7 @@ impl Flow {
     pub fn is_ready(&self, now: Nanos) -> bool {
         self.congestion.next(now).is_none()
     }
-    /// Returns when the next packet may be sent, if a rate limit is active.
+    /// Returns the time at which pacing allows the next packet, if a rate limit is active.
     pub fn deadline(&self) -> Option<Nanos> {
         self.congestion.next(0)
     }

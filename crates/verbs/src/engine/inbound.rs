@@ -15,15 +15,16 @@ use shotline_wire::bth::Bth;
 const BTH_BYTES: u32 = Bth::LEN as u32;
 const BTH_IMM_BYTES: u32 = BTH_BYTES + 4;
 
-/// Message in progress.
+/// Message in progress, with the receive slot and the bytes received so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     None,
-    TxPacket {
+    /// SEND.
+    Send {
         slot: Slot,
         offset: u32,
     },
-    /// `grant` is `None` if the message has no bytes.
+    /// WRITE; `grant` is `None` if the message has no bytes.
     Write {
         grant: Option<Grant>,
         offset: u32,
@@ -54,7 +55,7 @@ impl Inbound {
         if !begins || !self.in_progress() {
             return None;
         }
-        if let Message::TxPacket { slot, .. } = self.message {
+        if let Message::Send { slot, .. } = self.message {
             self.spare = Some(slot);
         }
         Some(std::mem::replace(&mut self.message, Message::None))
@@ -63,7 +64,7 @@ impl Inbound {
     /// Resumes the message that was set aside, because the other one was rejected.
     pub fn put_back(&mut self, message: Option<Message>) {
         if let Some(message) = message {
-            if let Message::TxPacket { .. } = message {
+            if let Message::Send { .. } = message {
                 self.spare = None;
             }
             self.message = message;
@@ -116,7 +117,7 @@ impl Inbound {
         receive: Option<Slot>,
     ) -> Result<(), Refusal> {
         let (slot, offset) = match (self.message, receive) {
-            (Message::TxPacket { slot, offset }, _) => (slot, offset),
+            (Message::Send { slot, offset }, _) => (slot, offset),
             (Message::None, Some(slot)) => (slot, 0),
             _ => return Err(Refusal::Opcode),
         };
@@ -141,7 +142,7 @@ impl Inbound {
             self.message = Message::None;
             self.complete(ctx, common, packet, slot, CompletionKind::Recv, end as u32);
         } else {
-            self.message = Message::TxPacket { slot, offset: end as u32 };
+            self.message = Message::Send { slot, offset: end as u32 };
         }
         Ok(())
     }
@@ -193,7 +194,7 @@ impl Inbound {
                 usage.writes += 1;
                 usage.bytes_in += u64::from(total_len);
             }
-            ctx.completions.on_remote_access(common.accessed(&grant, CompletionKind::Write));
+            ctx.completions.on_remote_access(common.remote_access(&grant, CompletionKind::Write));
         }
         if let (true, Some(slot)) = (segment.imm, if segment.imm { self.take(ctx) } else { None }) {
             self.complete(ctx, common, packet, slot, CompletionKind::RecvWriteImm, total_len);
@@ -211,7 +212,7 @@ impl Inbound {
         common: &Common,
         packet: &IncomingPacket<'_>,
         slot: Slot,
-        completed: CompletionKind,
+        kind: CompletionKind,
         bytes: u32,
     ) {
         let id = ctx.receives.finish(ctx.protection, slot);
@@ -220,7 +221,7 @@ impl Inbound {
             imm: packet.extensions.imm.map(|imm| imm.0),
             invalidated: packet.extensions.invalidate.map(|key| key.0),
             solicited: packet.bth.solicited,
-            ..common.completion(id, Status::Success, completed)
+            ..common.completion(id, Status::Success, kind)
         };
         ctx.completions.push(common.config.recv_cq, completion);
     }
@@ -235,7 +236,7 @@ impl Inbound {
         &self,
         protection: &Protection,
         receives: &RecvQueue,
-        ahead: &BatchHead<'_>,
+        head: &BatchHead<'_>,
         segment: Segment,
         mtu: u32,
         picks: &mut [Pick],
@@ -245,13 +246,13 @@ impl Inbound {
         }
         match (segment.write, self.message) {
             (true, Message::Write { grant: Some(grant), offset, len }) if protection.is_valid(&grant) => {
-                pick_write(ahead, &grant, offset, len, mtu, picks);
+                pick_write(head, &grant, offset, len, mtu, picks);
             }
             // The packets after the first packet of a WRITE have shorter headers.
             (true, Message::None) if !segment.last => {
                 picks.iter_mut().skip(1).for_each(|pick| pick.header_len = Some(BTH_BYTES as u16));
             }
-            (false, _) => self.pick_send(receives, ahead, segment, picks),
+            (false, _) => self.pick_send(receives, head, segment, picks),
             _ => {}
         }
     }
@@ -260,19 +261,19 @@ impl Inbound {
     /// far ahead can be moved back, because the bytes there have been moved before; one written too early could overlap
     /// another that has not been processed. So a batch of single-packet messages uses one receive per packet, and in
     /// any other batch one message continues to the end of its receive and not beyond.
-    fn pick_send(&self, receives: &RecvQueue, ahead: &BatchHead<'_>, segment: Segment, picks: &mut [Pick]) {
-        if ahead.bth.pad != 0 {
+    fn pick_send(&self, receives: &RecvQueue, head: &BatchHead<'_>, segment: Segment, picks: &mut [Pick]) {
+        if head.bth.pad != 0 {
             return;
         }
         let mut following = self.spare.into_iter().chain((0..picks.len()).filter_map(|nth| receives.peek(nth)));
         let (mut slot, mut offset) = match self.message {
-            Message::TxPacket { slot, offset } => (Some(slot), offset),
+            Message::Send { slot, offset } => (Some(slot), offset),
             _ => (following.next(), 0),
         };
-        let header = ahead.bth.opcode.header_len() as u32;
+        let header = head.bth.opcode.header_len() as u32;
         let count = picks.len();
         for (index, pick) in picks.iter_mut().enumerate() {
-            let (Some(current), Some(payload)) = (slot, total_len(ahead, index, count).checked_sub(header)) else {
+            let (Some(current), Some(payload)) = (slot, total_len(head, index, count).checked_sub(header)) else {
                 return;
             };
             pick.destination = sge_range(receives.elements(current), offset, payload).destination();
@@ -285,13 +286,13 @@ impl Inbound {
     }
 }
 
-fn pick_write(ahead: &BatchHead<'_>, grant: &Grant, mut offset: u32, len: u32, mtu: u32, picks: &mut [Pick]) {
+fn pick_write(head: &BatchHead<'_>, grant: &Grant, mut offset: u32, len: u32, mtu: u32, picks: &mut [Pick]) {
     let count = picks.len();
     for (index, pick) in picks.iter_mut().enumerate() {
         let expected = (len - offset).min(mtu);
-        let total_len = total_len(ahead, index, count);
+        let total_len = total_len(head, index, count);
         let header = if index == 0 {
-            ahead.bth.opcode.header_len() as u32
+            head.bth.opcode.header_len() as u32
         } else if total_len == BTH_IMM_BYTES + expected.next_multiple_of(4) {
             pick.header_len = Some(BTH_IMM_BYTES as u16);
             BTH_IMM_BYTES
@@ -310,8 +311,8 @@ fn pick_write(ahead: &BatchHead<'_>, grant: &Grant, mut offset: u32, len: u32, m
 }
 
 /// Returns the bytes after UDP, without the ICRC, of a packet of a batch.
-fn total_len(ahead: &BatchHead<'_>, index: usize, count: usize) -> u32 {
-    if index + 1 == count { ahead.last } else { ahead.segment }
+fn total_len(head: &BatchHead<'_>, index: usize, count: usize) -> u32 {
+    if index + 1 == count { head.last } else { head.segment }
 }
 
 /// Returns the payload length of a packet without padding, if it is valid for the packet's position in its message.

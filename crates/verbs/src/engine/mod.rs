@@ -11,7 +11,7 @@
 //! called.
 //!
 //! Requirements on an endpoint:
-//! - It provides registered, zeroed buffer_bytes of [`Engine::buffer_bytes`] bytes for the lifetime of the engine: padding and
+//! - It provides [`Engine::buffer_bytes`] bytes of registered, zeroed memory for the lifetime of the engine: padding and
 //!   inline data are gathered from it.
 //! - It sends or discards a whole burst before it calls the engine again. UD and UC requests complete in the call of
 //!   [`Engine::transmit`] after the one that emitted their last packet, and their memory may be reused from then on.
@@ -71,10 +71,10 @@ macro_rules! each {
 impl Engine {
     /// Returns the number of bytes of registered, zeroed memory that an engine with this configuration needs.
     pub fn buffer_bytes(config: &QpConfig) -> u32 {
-        sends::SendQueue::memory(config)
+        sends::SendQueue::buffer_bytes(config)
     }
 
-    /// Creates a queue pair in state [`QpState::Reset`]. `buffer` is zeroed buffer_bytes of [`Self::buffer_bytes`] bytes in a
+    /// Creates a queue pair in state [`QpState::Reset`]. `buffer` is zeroed memory of [`Self::buffer_bytes`] bytes in a
     /// region of the endpoint's [`Protection`]; nothing else may write to it.
     pub fn new(number: u32, config: &QpConfig, buffer: Sge) -> Self {
         match config.kind {
@@ -152,8 +152,8 @@ impl Engine {
     }
     /// Chooses destinations for the payloads of a batch (`picks` has one entry per packet, all unset) before any of it
     /// is verified: only memory that the next expected packets are written to.
-    pub fn pick(&self, protection: &Protection, receives: &RecvQueue, ahead: &BatchHead<'_>, picks: &mut [Pick]) {
-        each!(self, inner => inner.pick(protection, receives, ahead, picks));
+    pub fn pick(&self, protection: &Protection, receives: &RecvQueue, head: &BatchHead<'_>, picks: &mut [Pick]) {
+        each!(self, inner => inner.pick(protection, receives, head, picks));
     }
     /// Processes a received packet.
     pub fn receive(&mut self, ctx: &mut Context<'_>, packet: &IncomingPacket<'_>) {
@@ -171,8 +171,8 @@ impl Engine {
     pub fn has_packets_to_send(&self, now: Nanos) -> bool {
         each!(self, inner => inner.has_packets_to_send(now))
     }
-    /// Returns the next time at which [`Self::expire`] must be called, or [`Self::transmit`] because pacing or an RNR
-    /// delay is over.
+    /// Returns the next time at which [`Self::expire`] must be called, or [`Self::transmit`] because a pacing or RNR
+    /// delay ends.
     pub fn deadline(&self) -> Option<Nanos> {
         each!(self, inner => inner.deadline())
     }

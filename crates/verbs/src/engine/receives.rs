@@ -54,8 +54,8 @@ impl RecvQueue {
         if found > self.max_sge as usize {
             return Err(PostError::TooManyElements { most: self.max_sge, found });
         }
-        let &place = self.free.last().ok_or(PostError::Full)?;
-        let start = place as usize * self.max_sge as usize;
+        let &slot = self.free.last().ok_or(PostError::Full)?;
+        let start = slot as usize * self.max_sge as usize;
         let mut bytes = 0;
         for (index, element) in wr.elements.iter().enumerate() {
             bytes += u64::from(element.len);
@@ -67,8 +67,8 @@ impl RecvQueue {
             self.pins[start + index] = protection.pin(element.lkey);
         }
         self.free.pop();
-        self.receives[place as usize] = Receive { id: wr.id, count: found as u32, bytes };
-        self.posted.push_back(place);
+        self.receives[slot as usize] = Receive { id: wr.id, count: found as u32, bytes };
+        self.posted.push_back(slot);
         Ok(())
     }
 

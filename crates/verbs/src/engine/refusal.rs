@@ -27,15 +27,15 @@ pub(super) enum Refusal {
 
 impl Refusal {
     /// Counts the rejected packet.
-    pub fn count(self, refused: &mut QpDropCounters) {
+    pub fn count(self, counters: &mut QpDropCounters) {
         match self {
-            Self::Opcode => refused.bad_opcode += 1,
-            Self::Sequence => refused.bad_psn += 1,
-            Self::Length | Self::TooLong => refused.bad_length += 1,
-            Self::NoReceive => refused.no_receive += 1,
-            Self::TooMany => refused.too_many += 1,
-            Self::Access => refused.bad_rights += 1,
-            Self::Memory(why) => refused.count(why),
+            Self::Opcode => counters.bad_opcode += 1,
+            Self::Sequence => counters.bad_psn += 1,
+            Self::Length | Self::TooLong => counters.bad_length += 1,
+            Self::NoReceive => counters.no_receive += 1,
+            Self::TooMany => counters.too_many += 1,
+            Self::Access => counters.bad_rights += 1,
+            Self::Memory(error) => counters.count(error),
         }
     }
     /// Returns the NAK code that IBTA prescribes. (A missing receive is answered with an RNR NAK instead.)

@@ -38,7 +38,7 @@ pub(super) fn packet_count(len: u32, mtu: u32) -> u32 {
 /// Position and kind of a SEND or WRITE packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
-    /// SgeRange of a WRITE, otherwise of a SEND.
+    /// Part of a WRITE, otherwise of a SEND.
     pub write: bool,
     pub first: bool,
     pub last: bool,

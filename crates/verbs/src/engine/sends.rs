@@ -38,7 +38,7 @@ impl Request {
     };
 
     /// Returns the kind of its completion.
-    pub fn completed(&self) -> CompletionKind {
+    pub fn completion_kind(&self) -> CompletionKind {
         match self.operation {
             Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => CompletionKind::Send,
             Operation::Write(_) | Operation::WriteImm(..) => CompletionKind::Write,
@@ -97,11 +97,11 @@ pub(super) struct SendQueue {
 
 impl SendQueue {
     /// Returns the bytes of registered memory needed for zeros and inline data.
-    pub fn memory(config: &QpConfig) -> u32 {
+    pub fn buffer_bytes(config: &QpConfig) -> u32 {
         PADDING_BYTES + inline_stride(config.max_inline) * config.max_send_wr.max(1).next_power_of_two()
     }
 
-    /// Creates an empty queue. `buffer` is zeroed memory of [`Self::memory`] bytes.
+    /// Creates an empty queue. `buffer` is zeroed memory of [`Self::buffer_bytes`] bytes.
     pub fn new(config: &QpConfig, buffer: Sge) -> Self {
         let slots = config.max_send_wr.max(1).next_power_of_two() as usize;
         let stride = config.max_sge.max(1) as usize;
@@ -111,7 +111,7 @@ impl SendQueue {
             pd: config.pd,
             depth: config.max_send_wr,
             max_sge: config.max_sge,
-            max_inline: if buffer.len >= Self::memory(config) { config.max_inline } else { 0 },
+            max_inline: if buffer.len >= Self::buffer_bytes(config) { config.max_inline } else { 0 },
             stride,
             requests: vec![Request::NONE; slots].into(),
             elements: vec![Sge::EMPTY; slots * stride].into(),
@@ -170,7 +170,7 @@ impl SendQueue {
         let writes_local = wr.operation.has_response();
         let count = match wr.data {
             Data::Elements(elements) => self.resolve(protection, slot, elements, writes_local)?,
-            Data::Inline(bytes) => self.copy(protection, slot, bytes, writes_local)?,
+            Data::Inline(bytes) => self.copy_inline(protection, slot, bytes, writes_local)?,
         };
         if let Some(destination) = self.destinations.get_mut(slot) {
             *destination = wr.destination;
@@ -219,7 +219,7 @@ impl SendQueue {
     }
 
     /// Copies inline bytes to the buffer. Returns the number of elements used.
-    fn copy(
+    fn copy_inline(
         &mut self,
         protection: &Protection,
         slot: usize,

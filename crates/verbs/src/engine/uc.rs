@@ -54,7 +54,7 @@ impl Uc {
             Modify::ReadyToSend(attributes) => self.psn = attributes.psn,
             Modify::Error => self.flush(ctx),
             Modify::Reset => {
-                self.common.forget(ctx, &mut self.sends, self.inbound.take_receive());
+                self.common.discard(ctx, &mut self.sends, self.inbound.take_receive());
                 (self.cursor, self.index, self.flow) = (self.sends.end(), 0, Flow::default());
             }
         }
@@ -75,17 +75,11 @@ impl Uc {
         Ok(())
     }
 
-    pub(super) fn pick(
-        &self,
-        protection: &Protection,
-        receives: &RecvQueue,
-        ahead: &BatchHead<'_>,
-        picks: &mut [Pick],
-    ) {
-        let Some(segment) = Segment::of(ahead.bth.opcode) else { return };
-        let is_next = ahead.bth.psn == self.epsn && self.common.can_receive();
-        if is_next && ahead.bth.opcode.service() == Service::UnreliableConnection {
-            self.inbound.pick(protection, receives, ahead, segment, self.common.mtu, picks);
+    pub(super) fn pick(&self, protection: &Protection, receives: &RecvQueue, head: &BatchHead<'_>, picks: &mut [Pick]) {
+        let Some(segment) = Segment::of(head.bth.opcode) else { return };
+        let is_next = head.bth.psn == self.epsn && self.common.can_receive();
+        if is_next && head.bth.opcode.service() == Service::UnreliableConnection {
+            self.inbound.pick(protection, receives, head, segment, self.common.mtu, picks);
         }
     }
 

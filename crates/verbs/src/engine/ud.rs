@@ -71,7 +71,7 @@ impl Ud {
                 self.pending_cnp = None;
             }
             Modify::Reset => {
-                self.common.forget(ctx, &mut self.sends, None);
+                self.common.discard(ctx, &mut self.sends, None);
                 self.sent = self.sends.end();
                 (self.congestion, self.notifier, self.pending_cnp) = Default::default();
             }
@@ -92,13 +92,13 @@ impl Ud {
     }
 
     /// Assigns the posted receives in order.
-    pub(super) fn pick(&self, _: &Protection, receives: &RecvQueue, ahead: &BatchHead<'_>, picks: &mut [Pick]) {
-        let q_key_matches = ahead.extensions.deth.is_some_and(|deth| deth.q_key == self.q_key);
+    pub(super) fn pick(&self, _: &Protection, receives: &RecvQueue, head: &BatchHead<'_>, picks: &mut [Pick]) {
+        let q_key_matches = head.extensions.deth.is_some_and(|deth| deth.q_key == self.q_key);
         if !q_key_matches || !self.common.can_receive() {
             return;
         }
-        let (first, count) = (ahead.first, picks.len());
-        let last = if count > 1 { (first + ahead.last).saturating_sub(ahead.segment) } else { first };
+        let (first, count) = (head.first, picks.len());
+        let last = if count > 1 { (first + head.last).saturating_sub(head.segment) } else { first };
         for (nth, pick) in picks.iter_mut().enumerate() {
             let Some(slot) = receives.peek(nth) else { return };
             let len = if nth + 1 < count { first } else { last };
@@ -117,13 +117,13 @@ impl Ud {
                 self.congestion.on_cnp(ctx.now);
             }
             (Service::UnreliableDatagram, Some(deth)) if deth.q_key != self.q_key => refused.bad_q_key += 1,
-            (Service::UnreliableDatagram, Some(deth)) => self.take(ctx, packet, deth.src_qp),
+            (Service::UnreliableDatagram, Some(deth)) => self.accept(ctx, packet, deth.src_qp),
             _ => refused.bad_opcode += 1,
         }
     }
 
     /// Accepts a datagram for this queue pair.
-    fn take(&mut self, ctx: &mut Context<'_>, packet: &IncomingPacket<'_>, src_qp: u32) {
+    fn accept(&mut self, ctx: &mut Context<'_>, packet: &IncomingPacket<'_>, src_qp: u32) {
         if packet.congested && self.notifier.marked(ctx.now) {
             self.pending_cnp = Some((packet.source, src_qp));
         }

@@ -55,7 +55,7 @@ pub(super) fn supports(kind: QpType, operation: &Operation) -> bool {
 }
 
 /// Returns the completion type of an operation.
-pub(super) fn completed(operation: &Operation) -> CompletionKind {
+pub(super) fn completion_kind(operation: &Operation) -> CompletionKind {
     match operation {
         Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => CompletionKind::Send,
         Operation::Write(_) | Operation::WriteImm(..) => CompletionKind::Write,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn mtus_map_to_the_header_s_codes() {
+    fn mtu_codes_match_the_c_header() {
         assert_eq!([256, 4096].map(mtu), [IBV_MTU_256, IBV_MTU_4096]);
     }
 

@@ -1,10 +1,10 @@
 //! The endpoint: a device's port and address, with everything created on it.
 
-use super::choice::{DeviceSelector, OpenPort};
 use super::convert::{self, GRH_BYTES};
 use super::memory::Memory;
 use super::pair::{Pair, Port};
 use super::queues::{MAX_RECEIVES, QueueKind, ReceiveQueue, parse_wr_id};
+use super::selector::{DeviceSelector, OpenPort};
 use super::sys::abi::*;
 use super::sys::{self, AsyncEvent as DeviceEvent, Channel, Context, Gid, RecvList, SendList};
 use crate::api::{AsyncEvent, Completion, CompletionKind, Cq, Mtu, PostError, Qp, QpState, Srq, Status, VerbsError};
@@ -27,7 +27,7 @@ pub(super) struct CompletionQueue {
     pub(super) cq: Arc<sys::Cq>,
     /// The overrun was reported.
     pub(super) overrun: bool,
-    /// Completions polled from the device and not yet returned to the application.
+    /// Completions polled from the device but not returned to the application.
     pub(super) stash: VecDeque<Completion>,
 }
 
@@ -106,8 +106,8 @@ impl IbverbsEndpoint {
     ///
     /// # Errors
     /// If the library, the device or an address is missing; the error says what exists and what to do.
-    pub fn open(choice: &DeviceSelector) -> Result<Self, VerbsError> {
-        Self::from_open_port(choice.open()?)
+    pub fn open(selector: &DeviceSelector) -> Result<Self, VerbsError> {
+        Self::from_open_port(selector.open()?)
     }
 
     /// Creates an endpoint on an open device. The endpoint reads the device's asynchronous events, so nothing else may.
@@ -189,7 +189,7 @@ impl IbverbsEndpoint {
             let found = queue.cq.poll(&mut self.wcs[..limit])?;
             for index in 0..found {
                 let wc = self.wcs[index];
-                if let Some(completion) = self.completed(&wc) {
+                if let Some(completion) = self.process_completion(&wc) {
                     out[count] = completion;
                     count += 1;
                 }
@@ -229,7 +229,7 @@ impl IbverbsEndpoint {
     }
 
     #[inline]
-    fn completed(&mut self, wc: &ibv_wc) -> Option<Completion> {
+    fn process_completion(&mut self, wc: &ibv_wc) -> Option<Completion> {
         let (handle, kind, number) = parse_wr_id(wc.wr_id);
         let status = convert::status(wc.status, kind != QueueKind::Send);
         let mut completion =
@@ -237,7 +237,7 @@ impl IbverbsEndpoint {
         match kind {
             QueueKind::Send => {
                 let sent = self.pairs.get_mut(handle)?.sends.complete(&mut self.memory, number)?;
-                (completion.id, completion.kind) = (sent.id, sent.completed);
+                (completion.id, completion.kind) = (sent.id, sent.kind);
                 if status == Status::Success {
                     completion.bytes = sent.bytes;
                 }

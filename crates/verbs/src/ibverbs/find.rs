@@ -1,6 +1,6 @@
 //! Search for the device that has an address.
 
-use super::choice::{DeviceSelector, OpenPort};
+use super::selector::{DeviceSelector, OpenPort};
 use super::sys::devices;
 use shotline_transport::IoError;
 use std::net::IpAddr;

@@ -32,7 +32,6 @@
 //! | datagrams alone, as a [`PacketIo`](shotline_transport::PacketIo) | [`ud`] |
 //! | safe wrappers of the library | [`sys`] |
 
-mod choice;
 mod cm_endpoint;
 mod convert;
 pub mod counters;
@@ -42,9 +41,10 @@ mod memory;
 mod pair;
 mod provider;
 mod queues;
+mod selector;
 pub mod sys;
 pub mod ud;
 
-pub use choice::{DeviceSelector, OpenPort};
 pub use endpoint::IbverbsEndpoint;
 pub use provider::DESCRIPTION;
+pub use selector::{DeviceSelector, OpenPort};

@@ -100,7 +100,7 @@ impl Pair {
 
     /// Returns the current state of the queue pair in the device.
     pub(super) fn query_state(&self) -> Result<QpState, VerbsError> {
-        // The device leaves all other states on its own.
+        // Only the other states can change without a request.
         if matches!(self.state, QpState::Reset | QpState::Init | QpState::Error) {
             return Ok(self.state);
         }

@@ -1,8 +1,8 @@
 //! Outstanding requests: their ids, and the memory that they use.
 //!
-//! A device may hold more requests than a queue was created for, its completion of a failed request contains neither
-//! the operation nor the queue pair's id for it, and unsignaled requests complete silently. So both queues are also
-//! kept here, and a request's number in them is its `wr_id`.
+//! Both queues are also kept here, and a request's number in them is part of its `wr_id`, for three reasons: a device
+//! may hold more requests than a queue was created for, the completion of a failed request does not contain its
+//! operation, and unsignaled requests complete silently.
 
 use super::convert;
 use super::memory::Memory;
@@ -17,7 +17,7 @@ const KIND_SHIFT: u32 = 30;
 /// Mask of a request's number.
 const NUMBER_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
-/// Kind of the queue of a completion.
+/// Kind of the queue that a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueKind {
     /// A queue pair's send queue.
@@ -49,15 +49,15 @@ pub(super) fn parse_wr_id(wr_id: u64) -> (u32, QueueKind, u32) {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PostedSend {
     pub(super) id: u64,
-    pub(super) completed: CompletionKind,
-    /// Bytes that the operation brings in.
+    pub(super) kind: CompletionKind,
+    /// Bytes written to local memory (READ, atomic operations).
     pub(super) bytes: u32,
     count: u32,
 }
 
 /// A queue pair's send queue.
 pub(super) struct SendQueue {
-    datagrams: bool,
+    is_ud: bool,
     pd: Pd,
     depth: u32,
     max_sge: u32,
@@ -75,10 +75,10 @@ pub(super) struct SendQueue {
 impl SendQueue {
     pub(super) fn new(config: &QpConfig, max_operation: u64) -> Self {
         let depth = config.max_send_wr.next_power_of_two() as usize;
-        let none = PostedSend { id: 0, completed: CompletionKind::Send, bytes: 0, count: 0 };
-        let datagrams = config.kind == QpType::Ud;
+        let none = PostedSend { id: 0, kind: CompletionKind::Send, bytes: 0, count: 0 };
+        let is_ud = config.kind == QpType::Ud;
         Self {
-            datagrams,
+            is_ud,
             pd: config.pd,
             depth: config.max_send_wr,
             max_sge: config.max_sge,
@@ -86,7 +86,7 @@ impl SendQueue {
             max_operation,
             requests: vec![none; depth].into(),
             mr_indices: vec![0; depth * config.max_sge as usize].into(),
-            ahs: vec![None; if datagrams { depth } else { 0 }].into(),
+            ahs: vec![None; if is_ud { depth } else { 0 }].into(),
             first: 0,
             len: 0,
         }
@@ -104,12 +104,12 @@ impl SendQueue {
         if self.len >= self.depth {
             return Err(PostError::Full);
         }
-        if wr.destination.is_some() != self.datagrams {
+        if wr.destination.is_some() != self.is_ud {
             return Err(PostError::Destination);
         }
-        let completed = convert::completed(&wr.operation);
-        let is_atomic = matches!(completed, CompletionKind::CompareSwap | CompletionKind::FetchAdd);
-        let is_incoming = is_atomic || completed == CompletionKind::Read;
+        let kind = convert::completion_kind(&wr.operation);
+        let is_atomic = matches!(kind, CompletionKind::CompareSwap | CompletionKind::FetchAdd);
+        let writes_local = is_atomic || kind == CompletionKind::Read;
         let total = match wr.data {
             Data::Elements(elements) => elements.iter().map(|element| u64::from(element.len)).sum(),
             Data::Inline(bytes) => bytes.len() as u64,
@@ -122,27 +122,27 @@ impl SendQueue {
             return Err(PostError::Element { index: 0, refused: AccessError::Misaligned });
         }
         let number = self.first.wrapping_add(self.len) & NUMBER_MASK;
-        let at = self.at(number);
+        let index = self.index_of(number);
         elements.clear();
         let count = match wr.data {
             Data::Elements(list) => {
-                let needed = if is_incoming { Access::LOCAL_WRITE } else { Access::NONE };
-                let mr_indices = &mut self.mr_indices[at * self.max_sge as usize..][..self.max_sge as usize];
+                let needed = if writes_local { Access::LOCAL_WRITE } else { Access::NONE };
+                let mr_indices = &mut self.mr_indices[index * self.max_sge as usize..][..self.max_sge as usize];
                 acquire(memory, self.pd, list, needed, mr_indices, elements)?
             }
             Data::Inline(bytes) => {
-                let most = if is_incoming { 0 } else { self.max_inline };
+                let most = if writes_local { 0 } else { self.max_inline };
                 if bytes.len() > most as usize {
                     return Err(PostError::Inline { most, found: bytes.len() });
                 }
                 0
             }
         };
-        if let Some(slot_ah) = self.ahs.get_mut(at) {
+        if let Some(slot_ah) = self.ahs.get_mut(index) {
             *slot_ah = ah.cloned();
         }
-        self.requests[at] =
-            PostedSend { id: wr.id, completed, bytes: if is_incoming { total as u32 } else { 0 }, count };
+        self.requests[index] =
+            PostedSend { id: wr.id, kind, bytes: if writes_local { total as u32 } else { 0 }, count };
         self.len += 1;
         Ok(number)
     }
@@ -151,8 +151,8 @@ impl SendQueue {
     pub(super) fn retract(&mut self, memory: &mut Memory, count: u32) {
         for _ in 0..count.min(self.len) {
             self.len -= 1;
-            let at = self.at(self.first.wrapping_add(self.len) & NUMBER_MASK);
-            memory.release(self.mr_indices(at));
+            let index = self.index_of(self.first.wrapping_add(self.len) & NUMBER_MASK);
+            memory.release(self.mr_indices(index));
         }
     }
 
@@ -164,12 +164,12 @@ impl SendQueue {
             return None;
         }
         for offset in 0..=before {
-            let at = self.at(self.first.wrapping_add(offset) & NUMBER_MASK);
-            memory.release(self.mr_indices(at));
+            let index = self.index_of(self.first.wrapping_add(offset) & NUMBER_MASK);
+            memory.release(self.mr_indices(index));
         }
         self.first = number.wrapping_add(1) & NUMBER_MASK;
         self.len -= before + 1;
-        Some(self.requests[self.at(number)])
+        Some(self.requests[self.index_of(number)])
     }
 
     /// Removes all requests.
@@ -180,12 +180,12 @@ impl SendQueue {
     }
 
     #[inline]
-    fn at(&self, number: u32) -> usize {
+    fn index_of(&self, number: u32) -> usize {
         number as usize & (self.requests.len() - 1)
     }
     #[inline]
-    fn mr_indices(&self, at: usize) -> &[u32] {
-        &self.mr_indices[at * self.max_sge as usize..][..self.requests[at].count as usize]
+    fn mr_indices(&self, index: usize) -> &[u32] {
+        &self.mr_indices[index * self.max_sge as usize..][..self.requests[index].count as usize]
     }
 }
 
@@ -315,12 +315,12 @@ mod tests {
 
     #[test]
     fn wr_id_round_trips() {
-        for parts_of in [
+        for parts in [
             (0, QueueKind::Send, 0),
             (u32::MAX, QueueKind::SharedReceive, NUMBER_MASK),
             (7 << 16 | 3, QueueKind::Receive, 9),
         ] {
-            assert_eq!(parse_wr_id(wr_id(parts_of.0, parts_of.1, parts_of.2)), parts_of);
+            assert_eq!(parse_wr_id(wr_id(parts.0, parts.1, parts.2)), parts);
         }
     }
 

@@ -1,5 +1,5 @@
 //! Reception of unreliable datagrams through a device, as in Cossettini et al., "A RDMA Interface for Ultra-Fast
-//! Ultrasound Data-Streaming over an Optical Link" (paper 0): [`UdIo`].
+//! Ultrasound Data-Streaming over an Optical Link": [`UdIo`].
 //!
 //! Each posted slot is one receive work request: 40 bytes for the global route header, then the payload, which the
 //! device writes to its destination without a copy. The header's bytes go to a null memory region where the device has
@@ -18,8 +18,8 @@
 //! that has its number and key can cause this, so it is not fatal: the queue pair is reset, all receives are posted
 //! again, and the error is counted ([`DeviceCounters::queue_pair_errors`]). Packets that arrive meanwhile are lost.
 
-use super::choice::{DeviceSelector, OpenPort};
 use super::convert::{GRH_BYTES, sender};
+use super::selector::{DeviceSelector, OpenPort};
 use super::sys::abi::*;
 use super::sys::{AsyncEvent, Channel, Context, Cq, Mr, Pd, Qp, QpConfig, RecvList, remainder};
 use crate::random::fresh_q_key;
@@ -56,7 +56,7 @@ pub struct UdConfig {
     pub keep_headers: bool,
 }
 
-/// A receiving UD queue pair of a device.
+/// UD queue pair of a device that only receives.
 pub struct UdIo {
     // Dropped in this order: the queue pair first, so that the device no longer writes when the memory is released.
     pair: Qp,
@@ -78,9 +78,10 @@ pub struct UdIo {
     /// Number of completions that were polled while preparing to sleep.
     prefetched: usize,
     remainders: bool,
-    counts: DeviceCounters,
-    before: Vec<(String, u64)>,
-    /// Error of a call that could not return it; the next poll does.
+    counters: DeviceCounters,
+    /// Hardware counters when the queue pair was opened.
+    initial_counters: Vec<(String, u64)>,
+    /// Error of a call that could not return it; the next poll returns it.
     pending_error: Option<IoError>,
 }
 
@@ -130,7 +131,7 @@ impl UdIo {
         let headers = GrhBuffers::new(&pd, config)?;
         let mut memory = Memory { pd, regions: regions.clone(), keys: Vec::new(), headers };
         memory.register(regions)?;
-        let before = super::counters::read(&context.sysfs(port));
+        let initial_counters = super::counters::read(&context.sysfs(port));
         let mut io = Self {
             pair,
             cq,
@@ -147,8 +148,8 @@ impl UdIo {
             headers: Box::new([[0; Completed::LEN]; MAX_BATCH]),
             prefetched: 0,
             remainders: config.remainders,
-            counts: DeviceCounters::default(),
-            before,
+            counters: DeviceCounters::default(),
+            initial_counters,
             pending_error: None,
         };
         io.bring_up()?;
@@ -170,10 +171,10 @@ impl UdIo {
         self.pair.modify(&to(IBV_QPS_RTS), IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 
-    /// Posts the receives that the device had, in order.
+    /// Posts the receives in `posted` again, in order.
     fn repost(&mut self) -> Result<(), IoError> {
-        for at in 0..self.posted.len() {
-            let id = self.posted[at];
+        for index in 0..self.posted.len() {
+            let id = self.posted[index];
             self.memory.push(&mut self.list, id, self.slots[id as usize]);
             if self.list.is_full() {
                 self.flush()?;
@@ -228,15 +229,15 @@ impl UdIo {
 
     /// Resets the queue pair after an error, and posts its receives again.
     fn recover(&mut self) -> Result<(), IoError> {
-        self.counts.queue_pair_errors += 1;
+        self.counters.queue_pair_errors += 1;
         self.pair.modify(&ibv_qp_attr { qp_state: IBV_QPS_RESET, ..Default::default() }, IBV_QP_STATE)?;
         // The remaining completions are flushed receives, into which nothing was written.
         while self.cq.poll(&mut self.completions[..])? > 0 {}
         self.bring_up()
     }
 
-    /// Passes the first `count` completions, all successful, to the steer.
-    fn land<S: Steer>(&mut self, steer: &mut S, count: usize) {
+    /// Passes the packets of the first `count` completions, all successful, to the steer.
+    fn deliver<S: Steer>(&mut self, steer: &mut S, count: usize) {
         self.posted.drain(..count.min(self.posted.len()));
         let mut batch = ArrayVec::<RxPacket<'_>, MAX_BATCH>::new();
         for (wc, header) in self.completions[..count].iter().zip(self.headers.iter_mut()) {
@@ -264,11 +265,11 @@ impl UdIo {
 
 impl PacketIo for UdIo {
     fn device_counters(&self) -> DeviceCounters {
-        self.counts
+        self.counters
     }
 
     fn counters(&self) -> Vec<(String, u64)> {
-        super::counters::since(&self.before, &self.context.sysfs(self.port))
+        super::counters::since(&self.initial_counters, &self.context.sysfs(self.port))
     }
 
     fn queue_pair(&self) -> Option<(u32, u32)> {
@@ -314,7 +315,7 @@ impl PacketIo for UdIo {
             }
             let good = self.completions[..count].iter().take_while(|wc| wc.status == IBV_WC_SUCCESS).count();
             if good > 0 {
-                self.land(steer, good);
+                self.deliver(steer, good);
             }
             landed += good;
             if good < count {
@@ -356,10 +357,10 @@ impl Memory {
     fn register(&mut self, regions: &Regions) -> Result<(), IoError> {
         let mut keys: Vec<Option<(Arc<Region>, Mr)>> = Vec::new();
         for (id, region) in regions.iter().filter(|(_, region)| region.is_mapped() && region.is_writable()) {
-            let at = usize::from(id.0);
-            keys.resize_with(keys.len().max(at + 1), || None);
-            let before = self.keys.get_mut(at).and_then(|key| key.take_if(|(known, _)| Arc::ptr_eq(known, region)));
-            keys[at] = Some(match before {
+            let index = usize::from(id.0);
+            keys.resize_with(keys.len().max(index + 1), || None);
+            let before = self.keys.get_mut(index).and_then(|key| key.take_if(|(known, _)| Arc::ptr_eq(known, region)));
+            keys[index] = Some(match before {
                 Some(key) => key,
                 None => {
                     let mr = Mr::new(&self.pd, region, 0, region.len() as u64, Access::LOCAL_WRITE)?;
@@ -426,7 +427,7 @@ impl GrhBuffers {
     }
 }
 
-/// Refuses a port whose MTU is too small for the probe's packets.
+/// Rejects a port whose MTU is too small for the probe's packets (4096 bytes).
 fn check_mtu(opened: &OpenPort) -> Result<(), IoError> {
     let OpenPort { context, port, attributes, gid } = opened;
     if attributes.active_mtu >= IBV_MTU_4096 {

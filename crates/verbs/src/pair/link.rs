@@ -154,20 +154,20 @@ impl LinkState {
             }
         }
         let late = happens(random, link.reorder);
-        let mut at = start + link.delay + random.below(link.jitter + 1);
+        let mut arrival = start + link.delay + random.below(link.jitter + 1);
         if late {
             counters.reordered += 1;
-            at += random.below(8 * (link.delay + 1));
+            arrival += random.below(8 * (link.delay + 1));
         } else {
-            at = at.max(self.last_in_order);
-            self.last_in_order = at;
+            arrival = arrival.max(self.last_in_order);
+            self.last_in_order = arrival;
         }
-        let at = at.next_multiple_of(link.coalesce.max(1));
+        let arrival = arrival.next_multiple_of(link.coalesce.max(1));
         if happens(random, link.duplicate) {
             counters.duplicated += 1;
-            arrive(at + random.below(2 * link.delay + 1), packet.clone());
+            arrive(arrival + random.below(2 * link.delay + 1), packet.clone());
         }
-        arrive(at, packet);
+        arrive(arrival, packet);
     }
 }
 

@@ -75,7 +75,7 @@ pub struct Options {
     pub rnr_retries: u8,
     /// RNR NAK delay that a peer requests, as a code.
     pub rnr_timer: u8,
-    /// Bytes after which a requester asks for an acknowledgement ([`ReadyToReceive::ack_every`]).
+    /// Bytes after which a requester requests an acknowledgement ([`ReadyToReceive::ack_every`]).
     pub ack_every: u32,
     /// Queue depth in work requests.
     pub depth: u32,
@@ -102,7 +102,7 @@ impl Default for Options {
     }
 }
 
-/// Nodes and the links between them.
+/// Simulated network: two or more nodes, and an outgoing link of each.
 pub struct Pair {
     now: Nanos,
     /// Random source of this run.
@@ -122,7 +122,7 @@ pub struct Pair {
 impl Pair {
     /// Creates nodes with the given bytes of memory, at 10.0.0.1 and following, connected by perfect links.
     pub fn new(seed: u64, memory: &[usize]) -> Result<Self, VerbsError> {
-        let nodes = memory.iter().enumerate().map(|(at, bytes)| Node::new(Self::address(at), *bytes));
+        let nodes = memory.iter().enumerate().map(|(index, bytes)| Node::new(Self::address(index), *bytes));
         Ok(Self::with_nodes(seed, nodes.collect::<Result<_, _>>()?))
     }
 
@@ -142,56 +142,56 @@ impl Pair {
     }
 
     /// Returns the address of the node with this index.
-    pub fn address(at: usize) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::new(10, 0, 0, at as u8 + 1), ROCE_PORT))
+    pub fn address(index: usize) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::new(10, 0, 0, index as u8 + 1), ROCE_PORT))
     }
 
     /// Returns the simulated time.
     pub fn now(&self) -> Nanos {
         self.now
     }
-    /// Returns a node.
-    pub fn node(&self, at: usize) -> &Node {
-        &self.nodes[at]
+    /// Returns the node with this index.
+    pub fn node(&self, node: usize) -> &Node {
+        &self.nodes[node]
     }
-    /// Returns a node.
-    pub fn node_mut(&mut self, at: usize) -> &mut Node {
-        &mut self.nodes[at]
+    /// Returns the node with this index.
+    pub fn node_mut(&mut self, node: usize) -> &mut Node {
+        &mut self.nodes[node]
     }
     /// Replaces the outgoing link of a node.
-    pub fn set_link(&mut self, at: usize, link: Link) {
-        self.links[at].link = link;
+    pub fn set_link(&mut self, node: usize, link: Link) {
+        self.links[node].link = link;
     }
     /// Replaces the outgoing links of all nodes.
     pub fn set_links(&mut self, link: Link) {
         self.links.iter_mut().for_each(|state| state.link = link);
     }
     /// Returns the counters of a node's outgoing link.
-    pub fn link_counters(&self, at: usize) -> &LinkCounters {
-        &self.links[at].counters
+    pub fn link_counters(&self, node: usize) -> &LinkCounters {
+        &self.links[node].counters
     }
 
     /// Creates a queue pair on each of the first two nodes, with one completion queue each, and connects them.
     pub fn connect(&mut self, kind: QpType, options: &Options) -> Result<[(u32, Cq); 2], VerbsError> {
-        let ends = [0, 1].map(|at| {
-            let node = &mut self.nodes[at];
+        let ends = [0, 1].map(|index| {
+            let node = &mut self.nodes[index];
             let cq = node.create_cq();
             let depth = options.depth;
             let base = QpConfig::new(kind, node.pd(), cq, cq);
             let config = QpConfig { max_send_wr: depth, max_recv_wr: depth, strict: options.strict, ..base };
             (node.create_qp(&config), cq)
         });
-        for (at, (qp, _)) in ends.iter().enumerate() {
-            let peer = (self.nodes[1 - at].address(), ends[1 - at].0);
-            self.bring_up(at, *qp, Some(peer), options, options.psn[at], options.psn[1 - at])?;
+        for (node, (qp, _)) in ends.iter().enumerate() {
+            let peer = (self.nodes[1 - node].address(), ends[1 - node].0);
+            self.bring_up(node, *qp, Some(peer), options, options.psn[node], options.psn[1 - node])?;
         }
         Ok(ends)
     }
 
-    /// Takes a queue pair from `Reset` to `ReadyToSend`.
+    /// Brings a queue pair from `Reset` to `ReadyToSend`.
     pub fn bring_up(
         &mut self,
-        at: usize,
+        node: usize,
         qp: u32,
         peer: Option<(SocketAddr, u32)>,
         options: &Options,
@@ -199,7 +199,7 @@ impl Pair {
         receive_psn: u32,
     ) -> Result<(), VerbsError> {
         let ready_to_receive = ReadyToReceive {
-            peer: peer.filter(|_| self.nodes[at].engine(qp).is_some_and(|engine| engine.config().kind != QpType::Ud)),
+            peer: peer.filter(|_| self.nodes[node].engine(qp).is_some_and(|engine| engine.config().kind != QpType::Ud)),
             mtu: options.mtu,
             psn: receive_psn,
             max_dest_rd_atomic: options.rd_atomic,
@@ -215,22 +215,22 @@ impl Pair {
         };
         let init = Modify::Init { access: options.access, q_key: options.q_key };
         for change in [init, Modify::ReadyToReceive(ready_to_receive), Modify::ReadyToSend(ready_to_send)] {
-            self.modify(at, qp, &change)?;
+            self.modify(node, qp, &change)?;
         }
         Ok(())
     }
 
     /// Changes a queue pair's state.
-    pub fn modify(&mut self, at: usize, qp: u32, change: &Modify) -> Result<(), VerbsError> {
-        self.nodes[at].modify(self.now, qp, change)
+    pub fn modify(&mut self, node: usize, qp: u32, change: &Modify) -> Result<(), VerbsError> {
+        self.nodes[node].modify(self.now, qp, change)
     }
     /// Posts a send work request. The packets leave in the next step.
-    pub fn post_send(&mut self, at: usize, qp: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.nodes[at].post_send(self.now, qp, wr)
+    pub fn post_send(&mut self, node: usize, qp: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.nodes[node].post_send(self.now, qp, wr)
     }
     /// Posts a receive.
-    pub fn post_recv(&mut self, at: usize, qp: u32, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        self.nodes[at].post_recv(self.now, qp, wr)
+    pub fn post_recv(&mut self, node: usize, qp: u32, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.nodes[node].post_recv(self.now, qp, wr)
     }
 
     /// Injects a packet, as an attacker that can forge any source address: it bypasses the links and arrives in the
@@ -278,11 +278,11 @@ impl Pair {
         let mut sent = std::mem::take(&mut self.sent);
         loop {
             let mut any = false;
-            for at in 0..self.nodes.len() {
+            for node in 0..self.nodes.len() {
                 let max = self.random.choose(&[1, 2, 7, 16, 64]);
-                any |= self.nodes[at].transmit(self.now, max, &mut sent);
+                any |= self.nodes[node].transmit(self.now, max, &mut sent);
                 for packet in sent.drain(..) {
-                    self.dispatch(at, packet);
+                    self.dispatch(node, packet);
                 }
             }
             if !any {
@@ -292,13 +292,13 @@ impl Pair {
         self.sent = sent;
     }
 
-    fn dispatch(&mut self, from: usize, packet: Datagram) {
+    fn dispatch(&mut self, node: usize, packet: Datagram) {
         if let Some(captured) = &mut self.captured {
             captured.push((self.now, packet.clone()));
         }
         let mut arrivals = Vec::with_capacity(2);
         let arrive = &mut |at, packet| arrivals.push((at, packet));
-        self.links[from].carry(self.now, &mut self.random, packet, arrive);
+        self.links[node].carry(self.now, &mut self.random, packet, arrive);
         arrivals.into_iter().for_each(|(at, packet)| self.schedule(at, packet));
     }
 

@@ -39,14 +39,15 @@ pub struct Node {
     address: SocketAddr,
     memory: Arc<Region>,
     scratch: Sge,
-    /// Start of the engine buffers; they are allocated downwards, to `free`.
+    /// Start of the engine buffers, which are allocated downwards, and its lower bound: the end of the memory that
+    /// applications may use.
     buffers: u64,
-    free: u64,
+    min_buffers: u64,
     pd: Pd,
     /// Keys and registrations.
     pub protection: Protection,
-    /// Whether payloads are copied to the destinations that engines pick, or all to scratch memory, as with a transport
-    /// that cannot look ahead.
+    /// Payloads are copied to the destinations that engines pick; otherwise all go to scratch memory, as with a
+    /// transport that does not steer.
     pub steers: bool,
     /// Packet counters.
     pub books: NodeCounters,
@@ -93,13 +94,13 @@ impl Node {
         // Keeps the region in the table while other registrations of it come and go.
         let own = protection.allocate();
         protection.register(own, &memory, 0, 0, Access::NONE, Addressing::ZeroBased)?;
-        let free = (memory.len() - NODE_BYTES as usize) as u64;
+        let min_buffers = (memory.len() - NODE_BYTES as usize) as u64;
         Ok(Self {
             address,
             memory,
             scratch,
             buffers: scratch.offset,
-            free,
+            min_buffers,
             pd,
             protection,
             steers: true,
@@ -156,7 +157,7 @@ impl Node {
         let number = Self::FIRST_QP + self.pairs.len() as u32;
         let Srq(receives) = config.srq.unwrap_or_else(|| self.create_srq(config.max_recv_wr, config.max_sge));
         self.buffers -= u64::from(Engine::buffer_bytes(config));
-        assert!(self.buffers >= self.free, "no memory left for another queue pair");
+        assert!(self.buffers >= self.min_buffers, "no memory left for another queue pair");
         let buffer = Sge { region: self.scratch.region, offset: self.buffers, len: Engine::buffer_bytes(config) };
         self.memory.zero(buffer.offset as usize, buffer.len as usize);
         let engine = Engine::new(number, config, buffer);
@@ -166,7 +167,10 @@ impl Node {
     /// Destroys a queue pair: its requests release their memory and do not complete, and packets to it are dropped.
     pub fn destroy_qp(&mut self, now: Nanos, qp: u32) -> Result<(), VerbsError> {
         self.modify(now, qp, &Modify::Reset)?;
-        index(qp).and_then(|at| self.pairs.get_mut(at)?.take()).map(|_| ()).ok_or(VerbsError::NoSuch("queue pair"))
+        index(qp)
+            .and_then(|index| self.pairs.get_mut(index)?.take())
+            .map(|_| ())
+            .ok_or(VerbsError::NoSuch("queue pair"))
     }
 
     /// Changes a queue pair's state.
@@ -197,7 +201,7 @@ impl Node {
     }
     /// Returns the numbers of all queue pairs, destroyed ones included.
     pub fn queue_pairs(&self) -> impl Iterator<Item = u32> + use<> {
-        (0..self.pairs.len() as u32).map(|at| Self::FIRST_QP + at)
+        (0..self.pairs.len() as u32).map(|index| Self::FIRST_QP + index)
     }
 
     fn with<T>(&mut self, now: Nanos, qp: u32, act: impl FnOnce(&mut Engine, &mut Context<'_>) -> T) -> Option<T> {
@@ -236,18 +240,18 @@ impl Node {
             self.with(now, qp, |engine, ctx| {
                 if engine.has_packets_to_send(now) {
                     engine.transmit(ctx, &mut burst, max);
-                    assert!(burst.len() <= max, "asked for at most {max} packets, got {}", burst.len());
+                    assert!(burst.len() <= max, "requested at most {max} packets, found {}", burst.len());
                     let is_idle = !engine.has_packets_to_send(now);
-                    assert!(!burst.is_empty() || is_idle, "wants to send at {now} and sends nothing: {engine:?}");
+                    assert!(!burst.is_empty() || is_idle, "has packets to send at {now} and sends none: {engine:?}");
                 }
             });
             for outgoing in &burst.packets {
                 let mut payload = Vec::new();
                 for sge in burst.elements(outgoing) {
-                    let at = payload.len();
-                    payload.resize(at + sge.len as usize, 0);
+                    let start = payload.len();
+                    payload.resize(start + sge.len as usize, 0);
                     let region = self.protection.regions().get(sge.region);
-                    region.read(sge.offset as usize, &mut payload[at..]);
+                    region.read(sge.offset as usize, &mut payload[start..]);
                 }
                 out.push(packet::seal(self.address, outgoing.to, &outgoing.header, &payload));
             }
@@ -276,16 +280,17 @@ impl Node {
         }
     }
 
-    /// Lets the queue pair of the first packet pick destinations. Returns the length of the first packet's header.
+    /// Picks destinations through the engine of the first packet's queue pair. Returns the length of the first packet's
+    /// header.
     fn pick(&self, batch: &[Datagram], picks: &mut [Pick]) -> usize {
         let [first, ..] = batch else { return 0 };
         let Ok(packet) = Packet::parse(&first.bytes) else { return 0 };
         let header = packet.bth.opcode.header_len();
         if let Some(pair) =
-            index(packet.bth.dest_qp).and_then(|at| self.pairs.get(at)?.as_ref()).filter(|_| self.steers)
+            index(packet.bth.dest_qp).and_then(|index| self.pairs.get(index)?.as_ref()).filter(|_| self.steers)
         {
             let covered = |packet: &Datagram| (packet.bytes.len() - ICRC_LEN) as u32;
-            let ahead = BatchHead {
+            let head = BatchHead {
                 bth: packet.bth,
                 extensions: &packet.extensions,
                 first: covered(first) - header as u32,
@@ -293,7 +298,7 @@ impl Node {
                 last: batch.last().map_or(0, covered),
                 source: first.source,
             };
-            pair.engine.pick(&self.protection, &self.receives[pair.receives], &ahead, picks);
+            pair.engine.pick(&self.protection, &self.receives[pair.receives], &head, picks);
         }
         header
     }
@@ -339,7 +344,7 @@ impl Node {
         // The batch was split at the header length of its first packet; if that was wrong, the payload is extracted
         // again.
         let landed = if split == header { landed } else { self.land(PayloadDestination::Scratch, payload, scratch) };
-        let arrived = IncomingPacket {
+        let incoming = IncomingPacket {
             bth: packet.bth,
             extensions: &packet.extensions,
             landed,
@@ -347,7 +352,7 @@ impl Node {
             congested: datagram.marked,
             source: datagram.source,
         };
-        match self.with(now, packet.bth.dest_qp, |engine, ctx| engine.receive(ctx, &arrived)) {
+        match self.with(now, packet.bth.dest_qp, |engine, ctx| engine.receive(ctx, &incoming)) {
             Some(()) => self.books.delivered += 1,
             None => self.books.unknown_qp += 1,
         }

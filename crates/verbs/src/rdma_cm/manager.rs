@@ -2,7 +2,7 @@
 //! outputs.
 
 use super::MAD_LEN;
-use super::counts::Counts;
+use super::counters::Counts;
 use super::message::{Datagram, Message, Reply, Request, reason};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -55,7 +55,7 @@ impl fmt::Display for Event {
 enum State {
     /// REQ sent; waiting for the REP.
     ReqSent,
-    /// REP received; this side is not ready yet.
+    /// REP received; this side is not ready.
     RepReceived,
     /// REQ received; this side has not decided.
     ReqReceived,
@@ -102,7 +102,7 @@ const MAX_REQUEST_TRIES: u32 = 20;
 /// Retransmissions of a REP or DREQ, each after twice the previous interval, 12.4 s in all. They go to an address that
 /// an attacker may have forged.
 const MAX_REPLY_TRIES: u32 = 4;
-/// Time for which an ended connection is kept.
+/// Time for which an ended connection is kept, to answer duplicates.
 const ENDED_LIFETIME: Duration = Duration::from_secs(10);
 /// Default limit of established connections ([`Manager::serve`]).
 const DEFAULT_ESTABLISHED: usize = 1024;
@@ -133,11 +133,11 @@ pub struct Manager<S = RandomState> {
     services: Vec<u64>,
     out: VecDeque<(IpAddr, [u8; MAD_LEN])>,
     events: VecDeque<Event>,
-    /// Secret hash key: IDs are hashes of `begun`, so that they cannot be guessed from each other.
+    /// Secret hash key: IDs are hashes of `ids_tried`, so that they cannot be guessed from each other.
     secret: S,
     /// Number of IDs tried so far.
-    begun: u64,
-    counts: Counts,
+    ids_tried: u64,
+    counters: Counts,
 }
 
 impl Manager {
@@ -168,17 +168,17 @@ impl<S: BuildHasher> Manager<S> {
             out: VecDeque::new(),
             events: VecDeque::new(),
             secret,
-            begun: 0,
-            counts: Counts::default(),
+            ids_tried: 0,
+            counters: Counts::default(),
         }
     }
 
     /// Returns the counters of connection requests.
     pub fn counters(&self) -> Counts {
-        Counts { half_open: self.half_open().count() as u64, ..self.counts }
+        Counts { half_open: self.half_open().count() as u64, ..self.counters }
     }
 
-    /// Sets the limit of established connections.
+    /// Sets the maximum number of established connections.
     pub fn set_max_established(&mut self, established: usize) {
         self.max_connections = established.saturating_add(MAX_OTHERS);
     }
@@ -208,7 +208,7 @@ impl<S: BuildHasher> Manager<S> {
     /// Rejects a request, for a [`reason`].
     pub fn reject(&mut self, now: Duration, connection: Connection, reason: u16) {
         if self.change(connection, State::ReqReceived, State::Disconnected) {
-            *self.counts.refused(reason) += 1;
+            *self.counters.refused(reason) += 1;
             self.send_message(now, connection.0, Message::Rej(reason), true); // if the REJ is lost, the REQ is retransmitted
             if let Some(entry) = self.connections.get_mut(&connection.0) {
                 entry.timer = now + ENDED_LIFETIME;
@@ -227,7 +227,7 @@ impl<S: BuildHasher> Manager<S> {
     pub fn disconnect(&mut self, now: Duration, connection: Connection) {
         let Some(entry) = self.connections.get_mut(&connection.0) else { return };
         if matches!(entry.state, State::Established | State::RepSent) {
-            self.counts.withdrawn += u64::from(entry.state == State::RepSent);
+            self.counters.withdrawn += u64::from(entry.state == State::RepSent);
             entry.state = State::DreqSent;
             let message = Message::Dreq(entry.remote_qp);
             self.send_message(now, connection.0, message, true);
@@ -235,18 +235,18 @@ impl<S: BuildHasher> Manager<S> {
     }
 
     /// Processes a received datagram.
-    pub fn receive(&mut self, now: Duration, from: IpAddr, mad: &[u8; MAD_LEN]) {
+    pub fn receive(&mut self, now: Duration, source: IpAddr, mad: &[u8; MAD_LEN]) {
         let Some(datagram) = Datagram::parse(mad) else {
-            self.counts.malformed += 1;
+            self.counters.malformed += 1;
             return;
         };
         if let Message::Req(request) = datagram.message {
-            return self.receive_request(now, from, datagram.transaction, datagram.local, request);
+            return self.receive_request(now, source, datagram.transaction, datagram.local, request);
         }
         // Only the peer of the connection may send messages for it.
         let id = datagram.remote;
-        let Some(entry) = self.connections.get_mut(&id).filter(|entry| entry.peer == from) else {
-            return self.stray(from, &datagram);
+        let Some(entry) = self.connections.get_mut(&id).filter(|entry| entry.peer == source) else {
+            return self.stray(source, &datagram);
         };
         let known = entry.remote == datagram.local;
         match (entry.state, datagram.message) {
@@ -259,7 +259,7 @@ impl<S: BuildHasher> Manager<S> {
             (State::Established, Message::Rep(_)) if known => self.send_message(now, id, Message::Rtu, false),
             (State::ReqSent | State::RepSent, Message::Mra) => entry.tries = 0,
             (state @ (State::ReqSent | State::RepSent | State::RepReceived), Message::Rej(reason)) => {
-                self.counts.withdrawn += u64::from(state == State::RepSent);
+                self.counters.withdrawn += u64::from(state == State::RepSent);
                 self.events.push_back(Event::Rejected(Connection(id), reason));
                 self.end(now, id);
             }
@@ -270,13 +270,13 @@ impl<S: BuildHasher> Manager<S> {
             }
             (State::RepSent, Message::Rtu) if known => {
                 (entry.state, entry.last_message) = (State::Established, None);
-                self.counts.established += 1;
+                self.counters.established += 1;
                 self.events.push_back(Event::Established(Connection(id)));
             }
             (state, Message::Dreq(_)) if known => {
                 self.send_message(now, id, Message::Drep, false);
                 if state != State::Disconnected {
-                    self.counts.withdrawn += u64::from(state.is_half_open());
+                    self.counters.withdrawn += u64::from(state.is_half_open());
                     self.events.push_back(Event::Disconnected(Connection(id)));
                     self.end(now, id);
                 }
@@ -290,8 +290,8 @@ impl<S: BuildHasher> Manager<S> {
     }
 
     /// Handles a message of an unknown connection, or from the wrong address.
-    fn stray(&mut self, from: IpAddr, datagram: &Datagram) {
-        self.counts.stray += 1;
+    fn stray(&mut self, source: IpAddr, datagram: &Datagram) {
+        self.counters.stray += 1;
         // This side may have removed or displaced the connection: without an answer the peer would wait for its
         // timeout.
         let answer = match datagram.message {
@@ -300,7 +300,7 @@ impl<S: BuildHasher> Manager<S> {
             _ => return,
         };
         let Datagram { transaction, local: remote, remote: local, .. } = *datagram;
-        self.send(from, &Datagram { transaction, local, remote, message: answer });
+        self.send(source, &Datagram { transaction, local, remote, message: answer });
     }
 
     /// Handles expired timers.
@@ -321,7 +321,7 @@ impl<S: BuildHasher> Manager<S> {
                     self.send_message(now, id, message, true);
                 }
                 (state, Some(_)) => {
-                    self.counts.unconfirmed += u64::from(state == State::RepSent);
+                    self.counters.unconfirmed += u64::from(state == State::RepSent);
                     self.events.push_back(Event::Unreachable(Connection(id)));
                     self.remove(id);
                 }
@@ -350,22 +350,22 @@ impl<S: BuildHasher> Manager<S> {
         self.events.pop_front()
     }
 
-    fn receive_request(&mut self, now: Duration, from: IpAddr, transaction: u64, remote: u32, request: Box<Request>) {
-        let known = self.requests.get(&(from, remote, transaction)).copied();
+    fn receive_request(&mut self, now: Duration, source: IpAddr, transaction: u64, remote: u32, request: Box<Request>) {
+        let known = self.requests.get(&(source, remote, transaction)).copied();
         if let Some((id, entry)) = known.and_then(|id| Some((id, self.connections.get(&id)?))) {
-            // A retransmission, because the answer was lost or is not available yet. It does not extend a timeout:
+            // A retransmission, because the answer was lost or is still pending. It does not extend a timeout:
             // otherwise a request that is retransmitted forever would keep its connection forever.
             if let Some(message) = entry.last_message.clone() {
                 self.send_message(now, id, message, false);
             }
             return;
         }
-        self.counts.asked += 1;
-        let to_displace = self.to_displace(from);
+        self.counters.asked += 1;
+        let to_displace = self.to_displace(source);
         let is_young =
             to_displace.and_then(|id| self.connections.get(&id)).is_some_and(|old| now < old.created_at + GRACE);
         if self.undecided >= MAX_UNDECIDED || is_young {
-            self.counts.unanswered += 1;
+            self.counters.unanswered += 1;
             return;
         }
         let rejection = if !self.services.contains(&request.service) {
@@ -374,24 +374,25 @@ impl<S: BuildHasher> Manager<S> {
             (!self.make_space(to_displace)).then_some(reason::NO_RESOURCES)
         };
         if let Some(reason) = rejection {
-            *self.counts.refused(reason) += 1;
-            return self.send(from, &Datagram { transaction, local: 0, remote, message: Message::Rej(reason) });
+            *self.counters.refused(reason) += 1;
+            return self.send(source, &Datagram { transaction, local: 0, remote, message: Message::Rej(reason) });
         }
         let id = self.new_id();
-        self.insert(now, id, State::ReqReceived, from, (transaction, remote, request.qp));
-        self.requests.insert((from, remote, transaction), id);
+        self.insert(now, id, State::ReqReceived, source, (transaction, remote, request.qp));
+        self.requests.insert((source, remote, transaction), id);
         self.undecided += 1;
-        self.events.push_back(Event::Requested(Connection(id), from, request));
+        self.events.push_back(Event::Requested(Connection(id), source, request));
     }
 
     fn half_open(&self) -> impl Iterator<Item = (&u32, &Entry)> + Clone {
         self.connections.iter().filter(|(_, entry)| entry.state.is_half_open())
     }
 
-    /// Returns the half-open connection that one more of this source displaces: the oldest.
-    fn to_displace(&self, from: IpAddr) -> Option<u32> {
-        let of_one = self.half_open().filter(|(_, entry)| entry.peer == from);
-        oldest(of_one, MAX_HALF_OPEN_PER_SOURCE).or_else(|| oldest(self.half_open(), MAX_HALF_OPEN))
+    /// Returns the half-open connection that a new one from this source displaces: the oldest of the source or of all,
+    /// if the respective limit is reached.
+    fn to_displace(&self, source: IpAddr) -> Option<u32> {
+        let of_source = self.half_open().filter(|(_, entry)| entry.peer == source);
+        oldest(of_source, MAX_HALF_OPEN_PER_SOURCE).or_else(|| oldest(self.half_open(), MAX_HALF_OPEN))
     }
 
     /// Makes space for one more connection. Returns `false` if there is none. If necessary, the oldest ended one is
@@ -399,7 +400,7 @@ impl<S: BuildHasher> Manager<S> {
     /// is answered as a stray.
     fn make_space(&mut self, to_displace: Option<u32>) -> bool {
         if let Some(id) = to_displace {
-            self.counts.displaced += 1;
+            self.counters.displaced += 1;
             self.remove(id);
             self.events.push_back(Event::Displaced(Connection(id)));
         }
@@ -439,8 +440,8 @@ impl<S: BuildHasher> Manager<S> {
     /// Returns an unused local communication ID, never 0.
     fn new_id(&mut self) -> u32 {
         loop {
-            self.begun += 1;
-            let id = self.secret.hash_one(self.begun) as u32;
+            self.ids_tried += 1;
+            let id = self.secret.hash_one(self.ids_tried) as u32;
             if id != 0 && !self.connections.contains_key(&id) {
                 return id;
             }
@@ -471,7 +472,7 @@ impl<S: BuildHasher> Manager<S> {
         if self.out.len() < MAX_OUT {
             self.out.push_back((to, datagram.emit()));
         } else {
-            self.counts.unsent += 1;
+            self.counters.unsent += 1;
         }
     }
 

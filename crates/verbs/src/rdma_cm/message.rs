@@ -137,10 +137,10 @@ impl Addresses {
         let mut bytes = [0; Self::LEN];
         bytes[1] = if self.of[0].is_ipv4() { 4 << 4 } else { 6 << 4 };
         bytes[2..4].copy_from_slice(&self.port.to_be_bytes());
-        for (ip, at) in self.of.into_iter().zip([4, 20]) {
+        for (ip, offset) in self.of.into_iter().zip([4, 20]) {
             match ip {
-                IpAddr::V4(ip) => bytes[at + 12..at + 16].copy_from_slice(&ip.octets()),
-                IpAddr::V6(ip) => bytes[at..at + 16].copy_from_slice(&ip.octets()),
+                IpAddr::V4(ip) => bytes[offset + 12..offset + 16].copy_from_slice(&ip.octets()),
+                IpAddr::V6(ip) => bytes[offset..offset + 16].copy_from_slice(&ip.octets()),
             }
         }
         bytes
@@ -212,21 +212,22 @@ impl Datagram {
 
 impl Request {
     fn parse(mad: &[u8; MAD_LEN]) -> Option<Self> {
-        let [service, reliable] = [43, 51].map(|at| get::<1>(mad, at)[0]);
+        let [service, reliable] = [43, 51].map(|offset| get::<1>(mad, offset)[0]);
         // Only plain reliable connections are supported.
         if service >> 1 & 3 != 0 || reliable & 7 != 0 {
             return None;
         }
-        let [answers, begins, retries, path] = [35, 39, 47, 50].map(|at| get::<1>(mad, at)[0]);
+        let [responder_resources, initiator_depth, retries, path] =
+            [35, 39, 47, 50].map(|offset| get::<1>(mad, offset)[0]);
         Some(Self {
             service: u64::from_be_bytes(get(mad, 8)),
             qp: get24(mad, 32),
             psn: get24(mad, 44),
-            reads: RdAtomicLimits { responder_resources: answers, initiator_depth: begins },
+            reads: RdAtomicLimits { responder_resources, initiator_depth },
             mtu: *Mtu::ALL.get(usize::from(path >> 4).checked_sub(1)?)?,
             retries: retries & 7,
             rnr_retries: path & 7,
-            path: [56, 72].map(|at| IpAddr::from(get::<16>(mad, at)).to_canonical()),
+            path: [56, 72].map(|offset| IpAddr::from(get::<16>(mad, offset)).to_canonical()),
             private: get(mad, 140),
         })
     }
@@ -253,11 +254,11 @@ impl Request {
 
 impl Reply {
     fn parse(mad: &[u8; MAD_LEN]) -> Self {
-        let [answers, begins, rnr] = [24, 25, 27].map(|at| get::<1>(mad, at)[0]);
+        let [responder_resources, initiator_depth, rnr] = [24, 25, 27].map(|offset| get::<1>(mad, offset)[0]);
         Self {
             qp: get24(mad, 12),
             psn: get24(mad, 20),
-            reads: RdAtomicLimits { responder_resources: answers, initiator_depth: begins },
+            reads: RdAtomicLimits { responder_resources, initiator_depth },
             rnr_retries: rnr >> 5,
             private: get(mad, 36),
         }
@@ -337,8 +338,8 @@ mod tests {
 
     #[test]
     fn invalid_datagrams_are_refused() {
-        let sound = Datagram { transaction: 1, local: 2, remote: 0, message: Message::Req(Box::new(request())) }.emit();
-        for (at, value) in [
+        let valid = Datagram { transaction: 1, local: 2, remote: 0, message: Message::Req(Box::new(request())) }.emit();
+        for (offset, value) in [
             (0, 2),
             (1, 3),
             (3, 1),
@@ -347,9 +348,9 @@ mod tests {
             (HEADER_BYTES + 50, 0),
             (HEADER_BYTES + 50, 0x60),
         ] {
-            let mut mad = sound;
-            mad[at] = value;
-            assert_eq!(Datagram::parse(&mad), None, "byte {at}");
+            let mut mad = valid;
+            mad[offset] = value;
+            assert_eq!(Datagram::parse(&mad), None, "byte {offset}");
         }
         assert_eq!(Datagram::parse(&[0; MAD_LEN]), None);
     }

@@ -22,13 +22,13 @@
 //! A program listens on a *service ID*, which contains a port ([`message::service_id`]); the private data of a REQ
 //! starts with the addresses of both sides ([`message::Addresses`]; Linux `drivers/infiniband/core/cma.c`).
 
-mod counts;
+mod counters;
 mod fields;
 mod manager;
 pub mod message;
 mod services;
 
-pub use counts::Counts;
+pub use counters::Counts;
 pub use manager::{Connection, Event, Manager};
 pub use services::Services;
 

@@ -19,19 +19,19 @@ pub(super) const RING_BYTES: u64 = 1 << 20;
 /// Identifies the memory as a board, and its version.
 const MAGIC: u64 = u64::from_be_bytes(*b"shtlShm1");
 
-// Offsets of the parts, in bytes. Frequently written words have a cache line each.
+// Offsets of the parts, in bytes, and sizes. Frequently written words have a cache line each.
 const TAIL: usize = 64;
 const HEAD: usize = 128;
 const WAKE: usize = 192;
 const CHANGES: usize = 256;
 const PAIRS: usize = 4096;
-const PAIR: usize = 64;
-const RECEIVES: usize = PAIRS + MAX_QUEUES * PAIR;
+const PAIR_BYTES: usize = 64;
+const RECEIVES: usize = PAIRS + MAX_QUEUES * PAIR_BYTES;
 const LIVE: usize = RECEIVES + MAX_QUEUES * 4;
-const BYTES: usize = (LIVE + MAX_KEYS * 4).next_multiple_of(4096);
-const ALL: usize = BYTES + RING_BYTES as usize;
+const BOARD_BYTES: usize = (LIVE + MAX_KEYS * 4).next_multiple_of(4096);
+const TOTAL_BYTES: usize = BOARD_BYTES + RING_BYTES as usize;
 
-/// Words of a queue pair's line on the board.
+/// Words of a queue pair's line (64 bytes) on the board.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub(super) enum Word {
@@ -76,7 +76,7 @@ unsafe impl Send for Board {}
 impl Board {
     /// Creates the board of this side.
     pub(super) fn new() -> Result<Self, MemoryError> {
-        let region = Region::memfd("shotline-board", ALL)?;
+        let region = Region::memfd("shotline-board", TOTAL_BYTES)?;
         // From now on it cannot be mapped for writing; our own mapping exists already.
         region.seal(true)?;
         let board = Self::over(region);
@@ -87,12 +87,12 @@ impl Board {
     /// Maps the peer's board. Returns `None` if the memory is not a board.
     pub(super) fn of_peer(fd: OwnedFd) -> Option<Self> {
         let region = Region::from_fd(fd, false).ok()?;
-        let board = (region.len() == ALL).then(|| Self::over(region))?;
+        let board = (region.len() == TOTAL_BYTES).then(|| Self::over(region))?;
         (board.long(0).load(Ordering::Relaxed) == MAGIC).then_some(board)
     }
 
     fn over(region: Arc<Region>) -> Self {
-        let base = NonNull::new(region.address(0, ALL)).expect("a mapping is not at 0");
+        let base = NonNull::new(region.address(0, TOTAL_BYTES)).expect("a mapping is not at 0");
         Self { base, region }
     }
 
@@ -102,18 +102,18 @@ impl Board {
     }
 
     #[inline]
-    fn word(&self, at: usize) -> &AtomicU32 {
-        debug_assert!(at + 4 <= BYTES);
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        debug_assert!(offset + 4 <= BOARD_BYTES);
         // SAFETY: the callers' offsets are constants plus checked indices, so in bounds and aligned; the mapping lives
         // as long as `self`. A peer's board is only loaded from, four or eight bytes at once (`long`): on the 64-bit
         // targets that this builds for, both are plain loads, which read-only memory allows.
-        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
     #[inline]
-    fn long(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at + 8 <= BYTES);
+    fn long(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset + 8 <= BOARD_BYTES);
         // SAFETY: as for `word`.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
     /// Returns the position of this side's writer in its ring.
@@ -126,7 +126,7 @@ impl Board {
     pub(super) fn head(&self) -> &AtomicU64 {
         self.long(HEAD)
     }
-    /// Returns the wake-up word: odd while the owner asks for a wake-up, once per value.
+    /// Returns the wake-up word: odd while the owner requests a wake-up, at most one per value.
     #[inline]
     pub(super) fn wake(&self) -> &AtomicU32 {
         self.word(WAKE)
@@ -139,9 +139,9 @@ impl Board {
     #[inline]
     pub(super) fn pair(&self, slot: usize, word: Word) -> &AtomicU32 {
         assert!(slot < MAX_QUEUES);
-        self.word(PAIRS + slot * PAIR + 4 * word as usize)
+        self.word(PAIRS + slot * PAIR_BYTES + 4 * word as usize)
     }
-    /// Returns the number of messages that a receive queue has taken plus those it could take now, since its creation,
+    /// Returns the number of messages that a receive queue has taken since its creation plus those that it can take now,
     /// modulo 2^32.
     #[inline]
     pub(super) fn receives(&self, slot: usize) -> &AtomicU32 {
@@ -166,6 +166,6 @@ impl Board {
     #[inline]
     pub(super) fn ring(&self, offset: u64) -> (&Region, usize, usize) {
         let offset = (offset & (RING_BYTES - 1)) as usize;
-        (&self.region, BYTES + offset, RING_BYTES as usize - offset)
+        (&self.region, BOARD_BYTES + offset, RING_BYTES as usize - offset)
     }
 }

@@ -19,8 +19,8 @@ impl Endpoint for ShmEndpoint {
     }
     /// Counts messages as packets; those that arrived in sequence are not counted.
     fn total_counters(&self) -> EndpointCounters {
-        let Counters { stray, refused, malformed: nonsense, wakes: _ } = self.counters();
-        let causes = [("stray", stray), ("refused", refused), ("nonsense", nonsense)];
+        let Counters { stray, refused, malformed, wakes: _ } = self.counters();
+        let causes = [("stray", stray), ("refused", refused), ("nonsense", malformed)];
         let refused = causes.into_iter().filter(|(_, count)| *count > 0).collect();
         EndpointCounters {
             packets_in: causes.iter().map(|(_, count)| count).sum(),

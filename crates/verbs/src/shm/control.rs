@@ -5,7 +5,7 @@
 //! eventfd can make it block, and with it every writer.
 
 use super::board::MAX_KEYS;
-use crate::handed;
+use crate::fd_passing;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -17,7 +17,7 @@ use std::mem::MaybeUninit;
 const MESSAGE_BYTES: usize = 128;
 /// Maximum length of a name in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 64;
-/// Maximum number of queued messages: more than all keys and names need.
+/// Maximum number of queued messages, which is more than all keys and names need.
 const MAX_QUEUED: usize = 4 * MAX_KEYS;
 
 /// A remote key with its memory range and access rights.
@@ -44,7 +44,7 @@ pub(super) enum Message {
     Ended { slot: u32, rkey: u32 },
     /// Gives a key a name.
     Named { rkey: u32, name: Vec<u8> },
-    /// Reports an invalid operation on a queue pair with strict rules.
+    /// Reports an invalid operation on a strict queue pair.
     Fault { qp: u32, from: u32 },
     /// Wakes the peer, which then reads the board.
     Wake,
@@ -63,8 +63,8 @@ impl ControlMessage {
         bytes[0] = kind;
         Self { bytes, fd }
     }
-    fn put(mut self, at: usize, bytes: &[u8]) -> Self {
-        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    fn put(mut self, offset: usize, bytes: &[u8]) -> Self {
+        self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
         self
     }
 }
@@ -94,8 +94,8 @@ impl From<Message> for ControlMessage {
 impl ControlMessage {
     /// Decodes the message. Returns `None` if it is malformed.
     fn decode(self) -> Option<Message> {
-        let word = |at: usize| u32::from_le_bytes(self.bytes[at..at + 4].try_into().unwrap_or_default());
-        let long = |at: usize| u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap_or_default());
+        let word = |offset: usize| u32::from_le_bytes(self.bytes[offset..offset + 4].try_into().unwrap_or_default());
+        let long = |offset: usize| u64::from_le_bytes(self.bytes[offset..offset + 8].try_into().unwrap_or_default());
         Some(match self.bytes[0] {
             1 => Message::Hello(self.fd?),
             2 => {
@@ -181,7 +181,7 @@ impl Control {
             return Received::Disconnected;
         }
         let mut bytes = [0; MESSAGE_BYTES];
-        match handed::receive(&self.socket, &mut bytes, handed::is_memory) {
+        match fd_passing::receive(&self.socket, &mut bytes, fd_passing::is_memory) {
             Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
             // A read of 0 bytes is the end of the connection: all messages have 128.
             Err(_) | Ok((0, _)) => Received::Disconnected,
@@ -195,7 +195,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        handed::drain(&self.socket);
+        fd_passing::drain(&self.socket);
     }
 }
 

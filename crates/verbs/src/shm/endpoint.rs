@@ -65,7 +65,7 @@ pub struct ShmEndpoint {
     /// Elements of the request that is being posted.
     pub(super) scratch: Vec<shotline_memory::Sge>,
     pub(super) counters: Counters,
-    /// Wake-up word on our board: odd while we ask for a wake-up.
+    /// Wake-up word on our board: odd while this side requests a wake-up.
     wake: u32,
     /// Value of the peer's wake-up word that was answered last.
     answered_wake: u32,
@@ -116,7 +116,7 @@ impl ShmEndpoint {
     pub fn counters(&self) -> Counters {
         self.counters
     }
-    /// Returns `true` until this side has detected that the peer's process is gone.
+    /// Returns `true` until this side has detected that the peer's process has exited.
     pub fn is_linked(&self) -> bool {
         !self.is_disconnected
     }
@@ -202,7 +202,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Fails a queue pair with strict rules after an invalid operation of the peer.
+    /// Fails a strict queue pair after an invalid operation of the peer.
     fn peer_fault(&mut self, qp: u32, from: u32) {
         let Some(slot) = self.numbers.get(&qp).map(|slot| *slot as usize) else { return };
         let Some(pair) = self.pairs[slot].as_ref() else { return };
@@ -211,7 +211,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Wakes the peer if it asked for a wake-up that was not sent yet.
+    /// Wakes the peer if it has requested a wake-up that was not sent.
     pub(super) fn notify_peer(&mut self) {
         self.must_notify = false;
         let wanted = requested_wakeup(self.theirs.wake());
@@ -222,12 +222,12 @@ impl ShmEndpoint {
         }
     }
 
-    /// Advances the wake-up word: `by` 1 to ask for a wake-up or cancel that, 2 to ask for another.
+    /// Advances the wake-up word: `by` 1 to request a wake-up or to cancel the request, 2 to request another one.
     fn advance_wake(&mut self, by: u32) {
         self.wake = self.wake.wrapping_add(by);
         request_wakeup(self.mine.wake(), self.wake);
     }
-    /// Asks the peer for wake-ups from now on.
+    /// Requests wake-ups from the peer from now on.
     pub(super) fn request_wake(&mut self) {
         if self.wake.is_multiple_of(2) {
             self.advance_wake(1);

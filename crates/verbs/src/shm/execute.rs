@@ -12,6 +12,7 @@ use shotline_memory::{Access, AccessError, InvalidPosition, Regions, Sge};
 const MAX_FRAGMENT_BYTES: u64 = 32 << 10;
 /// Minimum payload, in bytes, of a record that is published at once instead of with the doorbell.
 const MIN_EARLY_PUBLISH_BYTES: u64 = 4 << 10;
+
 /// Local data of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Payload<'a> {
@@ -21,9 +22,13 @@ pub(super) enum Payload<'a> {
 
 /// Result of executing a request.
 pub(super) enum Outcome {
+    /// A one-sided operation was executed.
     Done,
+    /// The message with this sequence number is in the ring.
     Sent(u32),
+    /// It cannot continue now; this many bytes of its message are in the ring.
     Waiting(WaitReason, u64),
+    /// It failed.
     Failed(Status),
 }
 
@@ -34,6 +39,7 @@ impl From<WaitReason> for Outcome {
 }
 
 impl ShmEndpoint {
+    /// Executes a request, or continues it: `progress` bytes of its message are in the ring already.
     #[inline]
     pub(super) fn execute(
         &mut self,
@@ -82,8 +88,8 @@ impl ShmEndpoint {
                     (Operation::Write(_), payload) => copy_to_peer(regions, key, offset, payload),
                     (Operation::Read(_), Payload::Elements(elements)) => copy_from_peer(regions, key, offset, elements),
                     (Operation::CompareSwap { compare, swap, .. }, Payload::Elements(elements)) => {
-                        let was = key.region.compare_swap(offset, *compare, *swap);
-                        scatter(regions, elements, &was.to_ne_bytes());
+                        let original = key.region.compare_swap(offset, *compare, *swap);
+                        scatter(regions, elements, &original.to_ne_bytes());
                     }
                     (Operation::FetchAdd { add, .. }, Payload::Elements(elements)) => {
                         scatter(regions, elements, &key.region.fetch_add(offset, *add).to_ne_bytes());
@@ -111,7 +117,7 @@ impl ShmEndpoint {
         self.rechecked
     }
 
-    /// Refuses an operation on behalf of the peer, and reports it if the peer's queue pair has strict rules.
+    /// Refuses an operation on behalf of the peer, and reports it to the peer if its queue pair is strict.
     #[cold]
     fn refused(&mut self, slot: usize, peer: usize, reason: AccessError) -> Outcome {
         if Board::load(self.theirs.pair(peer, Word::Strict)) == 1
@@ -156,8 +162,8 @@ impl ShmEndpoint {
         len: u64,
         needed: Access,
     ) -> Result<(&PeerKey, usize), AccessError> {
-        let through = Access::from_bits(Board::load(self.theirs.pair(peer, Word::Access)) as u8);
-        if !through.allows(needed) {
+        let pair_access = Access::from_bits(Board::load(self.theirs.pair(peer, Word::Access)) as u8);
+        if !pair_access.allows(needed) {
             return Err(AccessError::Rights);
         }
         let key = self.keys.theirs.get(&remote.rkey).ok_or(AccessError::UnknownKey)?;
@@ -318,8 +324,8 @@ impl ShmEndpoint {
             fragment: fragment as u32,
         };
         // Records are 64-byte aligned, so a header is contiguous.
-        let (board, at, _) = self.mine.ring(self.writer.offset());
-        board.write(at, &header.bytes());
+        let (board, offset, _) = self.mine.ring(self.writer.offset());
+        board.write(offset, &header.bytes());
     }
 
     /// Copies `len` bytes of a payload, starting at `skip`, after the header.
@@ -329,9 +335,9 @@ impl ShmEndpoint {
             Payload::Inline(bytes) => {
                 let mut rest = &bytes[skip as usize..][..len as usize];
                 while !rest.is_empty() {
-                    let (board, at, left) = self.mine.ring(to);
+                    let (board, offset, left) = self.mine.ring(to);
                     let (now, later) = rest.split_at(left.min(rest.len()));
-                    board.write(at, now);
+                    board.write(offset, now);
                     (rest, to) = (later, to + now.len() as u64);
                 }
             }
@@ -340,10 +346,10 @@ impl ShmEndpoint {
                     let mut from = skip.min(u64::from(sge.len));
                     skip -= from;
                     while from < u64::from(sge.len) && len > 0 {
-                        let (board, at, left) = self.mine.ring(to);
+                        let (board, offset, left) = self.mine.ring(to);
                         let piece = (u64::from(sge.len) - from).min(len).min(left as u64);
                         let source = self.protection.regions().get(sge.region);
-                        board.copy_from(at, source, (sge.offset + from) as usize, piece as usize);
+                        board.copy_from(offset, source, (sge.offset + from) as usize, piece as usize);
                         (from, len, to) = (from + piece, len - piece, to + piece);
                     }
                 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) struct PeerKey {
     pub(super) offer: KeyOffer,
     pub(super) region: Arc<Region>,
-    _loan: Option<Reservation>,
+    _reservation: Option<Reservation>,
 }
 
 /// Charged kernel memory of a mapping, in bytes: its VMA and page tables, if no other mapping shares them; plus one
@@ -59,8 +59,8 @@ pub(super) struct PeerKeys {
     pub(super) slot_of: KeyMap<u32>,
     pub(super) free: Vec<u32>,
     pub(super) next: u32,
-    /// Account that the peer's memory is charged to.
-    pub(super) account: Option<(MemoryBudget, SessionId)>,
+    /// Budget that the peer's memory is charged to.
+    pub(super) budget: Option<(MemoryBudget, SessionId)>,
     /// Reason for the last refusal to map memory of the peer.
     pub(super) refusal: Option<Refusal>,
 }
@@ -75,20 +75,20 @@ impl PeerKeys {
             slot_of: KeyMap::default(),
             free: Vec::new(),
             next: 0,
-            account: None,
+            budget: None,
             refusal: None,
         }
     }
 
-    /// Charges a mapping to the peer's account, if there is one.
+    /// Charges a mapping to the peer's budget, if there is one.
     fn charge(&self, bytes: u64) -> Result<Option<Reservation>, Refusal> {
-        let Some((account, session)) = &self.account else { return Ok(None) };
-        account
+        let Some((budget, session)) = &self.budget else { return Ok(None) };
+        budget
             .reserve(*session, MAPPING_BYTES + bytes / PAGES_PER_TABLE, "a mapping of an initiator's memory")
             .map(Some)
     }
 
-    /// Maps memory that the peer offers. Returns `false` if the offer is invalid; memory that does not fit the account
+    /// Maps memory that the peer offers. Returns `false` if the offer is invalid; memory that does not fit the budget
     /// is refused, but valid.
     pub(super) fn insert(&mut self, offer: KeyOffer, memory: OwnedFd) -> bool {
         let Ok(region) = Region::from_fd(memory, offer.access.is_remote_change()) else { return false };
@@ -96,8 +96,8 @@ impl PeerKeys {
         if !fits || offer.rkey == 0 || self.theirs.contains_key(&offer.rkey) {
             return false;
         }
-        let loan = match self.charge(region.len() as u64) {
-            Ok(loan) => loan,
+        let reservation = match self.charge(region.len() as u64) {
+            Ok(reservation) => reservation,
             Err(refusal) => {
                 self.refusal = Some(refusal);
                 return true;
@@ -111,7 +111,7 @@ impl PeerKeys {
         if self.theirs.remove(&before).is_some() {
             self.names.retain(|_, named| *named != before);
         }
-        self.theirs.insert(offer.rkey, PeerKey { offer, region, _loan: loan });
+        self.theirs.insert(offer.rkey, PeerKey { offer, region, _reservation: reservation });
         true
     }
     /// Removes a key that the peer deregistered.

@@ -42,7 +42,7 @@ pub(super) struct Incoming {
     pub(super) total: u64,
     pub(super) filled: u64,
     /// Index of the element for the next byte, and the offset in it.
-    pub(super) at: (usize, u32),
+    pub(super) cursor: (usize, u32),
 }
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub(super) struct QueuePair {
     pub(super) active: bool,
 
     pub(super) timeout: Option<Duration>,
-    pub(super) rnr_retries: u8,
+    pub(super) rnr_retry: u8,
     /// Reason and deadline of the first waiting request.
     pub(super) deadline: Option<(WaitReason, Instant)>,
 }
@@ -111,7 +111,7 @@ impl QueuePair {
             incoming: None,
             active: false,
             timeout: None,
-            rnr_retries: 7,
+            rnr_retry: 7,
             deadline: None,
         }
     }

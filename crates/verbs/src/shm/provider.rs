@@ -32,7 +32,7 @@ impl ShmEndpoint {
         self.cqs.get_mut(cq.0).ok_or(VerbsError::NoSuch("completion queue"))
     }
 
-    /// Publishes the posted records, and wakes the peer if it asked for that.
+    /// Publishes the posted records, and wakes the peer if it has requested that.
     #[inline]
     fn doorbell(&mut self) {
         if self.writer.publish(self.mine.tail()) {
@@ -96,7 +96,7 @@ impl ShmEndpoint {
         pair.next = ready.psn;
         let attempts = u32::from(ready.retry_cnt) + 1;
         pair.timeout = (!ready.timeout.is_zero()).then(|| ready.timeout.saturating_mul(attempts));
-        pair.rnr_retries = ready.rnr_retry;
+        pair.rnr_retry = ready.rnr_retry;
         pair.state = QpState::ReadyToSend;
     }
 
@@ -106,7 +106,7 @@ impl ShmEndpoint {
         pairs.filter_map(|pair| pair.deadline.map(|(_, end)| end)).min()
     }
 
-    /// Asks the peer for wake-ups, so that the descriptor of [`Provider::fd`] becomes readable when there is work.
+    /// Requests wake-ups from the peer, so that the descriptor of [`Provider::fd`] becomes readable when there is work.
     /// Returns `true` if there is work already.
     fn prepare_sleep(&mut self) -> bool {
         self.request_wake();

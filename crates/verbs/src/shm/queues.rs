@@ -16,7 +16,7 @@ pub(super) struct Entry {
     /// Immediate data, or an invalidated key.
     pub(super) word: u32,
     pub(super) status: Status,
-    pub(super) completed: CompletionKind,
+    pub(super) kind: CompletionKind,
     pub(super) flags: u8,
 }
 
@@ -27,9 +27,9 @@ impl Entry {
 
     /// Creates a successful completion without bytes.
     #[inline]
-    pub(super) fn new(id: u64, completed: CompletionKind, qp: u32, slot: usize) -> Self {
+    pub(super) fn new(id: u64, kind: CompletionKind, qp: u32, slot: usize) -> Self {
         let status = Status::Success;
-        Self { id, qp, slot: slot as u32, number: 0, bytes: 0, word: 0, status, completed, flags: 0 }
+        Self { id, qp, slot: slot as u32, number: 0, bytes: 0, word: 0, status, kind, flags: 0 }
     }
     /// Changes the status to an error. Errors count as solicited events.
     pub(super) fn failed(self, status: Status) -> Self {
@@ -43,14 +43,14 @@ impl Entry {
     /// Returns `true` for completions of the send queue.
     #[inline]
     pub(super) fn is_send(&self) -> bool {
-        !matches!(self.completed, CompletionKind::Recv | CompletionKind::RecvWriteImm)
+        !matches!(self.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm)
     }
     #[inline]
     pub(super) fn completion(&self) -> Completion {
         Completion {
             id: self.id,
             status: self.status,
-            kind: self.completed,
+            kind: self.kind,
             qp: self.qp,
             bytes: self.bytes,
             imm: (self.flags & Self::IMM != 0).then_some(self.word),
@@ -88,7 +88,7 @@ impl CompletionQueue {
         Self { ring, head: 0, len: 0, depth, armed: Armed::No, overrun: false }
     }
     pub(super) fn arm(&mut self, solicited_only: bool) {
-        // The wider request wins (IBTA 11.4.2.2).
+        // A request for all completions is not narrowed by one for solicited ones (IBTA 11.4.2.2).
         if self.armed != Armed::Any {
             self.armed = if solicited_only { Armed::Solicited } else { Armed::Any };
         }
@@ -104,8 +104,8 @@ impl CompletionQueue {
             return false;
         }
         let event = self.armed == Armed::Any || self.armed == Armed::Solicited && entry.flags & Entry::SOLICITED != 0;
-        let at = (self.head + self.len) & (self.ring.len() - 1);
-        self.ring[at] = entry;
+        let index = (self.head + self.len) & (self.ring.len() - 1);
+        self.ring[index] = entry;
         self.len += 1;
         if event {
             self.armed = Armed::No;
@@ -116,9 +116,9 @@ impl CompletionQueue {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<&Entry> {
         self.len = self.len.checked_sub(1)?;
-        let at = self.head;
-        self.head = (at + 1) & (self.ring.len() - 1);
-        Some(&self.ring[at])
+        let index = self.head;
+        self.head = (index + 1) & (self.ring.len() - 1);
+        Some(&self.ring[index])
     }
 }
 

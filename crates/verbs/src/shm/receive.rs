@@ -59,10 +59,10 @@ impl ShmEndpoint {
     /// Processes one record. Returns its length, or `None` if it is invalid.
     fn take_record(&mut self, available: u64) -> Option<u64> {
         let mut bytes = [0; HEADER as usize];
-        let (board, at, _) = self.theirs.ring(self.reader.offset());
+        let (board, offset, _) = self.theirs.ring(self.reader.offset());
         // All checks use one private copy, which the peer cannot change. (It is contiguous: records are 64-byte
         // aligned, and so is the reader's position, regardless of what the peer writes.)
-        board.read(at, &mut bytes);
+        board.read(offset, &mut bytes);
         let header = Header::parse(&bytes);
         let len = record_len(u64::from(header.fragment));
         if len > available {
@@ -114,8 +114,8 @@ impl ShmEndpoint {
         }
     }
 
-    /// A dropped message was counted by the sender against a receive queue. Gives the credit back to the queue that has
-    /// this slot now, even if there is none.
+    /// Returns the credit of a dropped message, which the sender counted against a receive queue, to the queue that has
+    /// this slot now, or to the slot if there is none.
     fn return_credit(&mut self, header: &Header) {
         let index = usize::from(header.queue);
         let Some(taken) = self.taken.get_mut(index) else {
@@ -153,12 +153,12 @@ impl ShmEndpoint {
             self.too_long(slot, queue, header, receive);
             return false;
         }
-        pair.incoming = Some(Incoming { receive, total, filled: 0, at: (0, 0) });
+        pair.incoming = Some(Incoming { receive, total, filled: 0, cursor: (0, 0) });
         true
     }
 
-    /// Handles a message longer than its receive. By the standard, the receive completes with an error; without strict
-    /// rules it is kept for the next message.
+    /// Handles a message longer than its receive. If the queue pair is strict, the receive completes with an error, as
+    /// the standard requires; otherwise it is kept for the next message.
     fn too_long(&mut self, slot: usize, queue: u32, header: &Header, receive: Receive) {
         let Some(pair) = self.pairs[slot].as_deref() else { return };
         let (strict, cq, qp) = (pair.config.strict, pair.config.recv_cq, pair.number);
@@ -174,7 +174,7 @@ impl ShmEndpoint {
         self.refuse(slot, header.message, Refusal::TooLong);
     }
 
-    /// Publishes to the sender that a message is refused. By the standard's rules, the queue pair then fails.
+    /// Publishes to the sender that a message is refused. A strict queue pair then fails, as the standard requires.
     fn refuse(&mut self, slot: usize, message: u32, reason: Refusal) {
         self.counters.refused += 1;
         // The first refusal decides the sender's status; later messages are out of sequence.
@@ -203,19 +203,19 @@ impl ShmEndpoint {
         let Some(incoming) = self.pairs[slot].as_deref_mut().and_then(|pair| pair.incoming.as_mut()) else { return };
         let mut from = self.reader.offset() + HEADER;
         incoming.filled += len;
-        let (mut index, mut at) = incoming.at;
+        let (mut index, mut offset) = incoming.cursor;
         while len > 0 {
             let Some(sge) = incoming.receive.pinned.elements.get(index) else { break };
             let (ring, start, left) = self.theirs.ring(from);
-            let piece = u64::from(sge.len - at).min(len).min(left as u64);
+            let piece = u64::from(sge.len - offset).min(len).min(left as u64);
             let target = self.protection.regions().get(sge.region);
-            target.copy_from((sge.offset + u64::from(at)) as usize, ring, start, piece as usize);
-            (from, len, at) = (from + piece, len - piece, at + piece as u32);
-            if at == sge.len {
-                (index, at) = (index + 1, 0);
+            target.copy_from((sge.offset + u64::from(offset)) as usize, ring, start, piece as usize);
+            (from, len, offset) = (from + piece, len - piece, offset + piece as u32);
+            if offset == sge.len {
+                (index, offset) = (index + 1, 0);
             }
         }
-        incoming.at = (index, at);
+        incoming.cursor = (index, offset);
     }
 
     /// Completes a message whose last fragment was copied.
@@ -234,8 +234,8 @@ impl ShmEndpoint {
         let Some(incoming) = pair.incoming.take() else { return };
         pair.expected = pair.expected.wrapping_add(1);
         self.mine.pair(slot, Word::Expected).store(pair.expected, Ordering::Release);
-        let completed = if header.has(Header::WRITE) { CompletionKind::RecvWriteImm } else { CompletionKind::Recv };
-        let mut entry = Entry::new(incoming.receive.id, completed, qp, slot);
+        let kind = if header.has(Header::WRITE) { CompletionKind::RecvWriteImm } else { CompletionKind::Recv };
+        let mut entry = Entry::new(incoming.receive.id, kind, qp, slot);
         (entry.bytes, entry.word) = (incoming.total as u32, header.word);
         let flags = [
             (Header::IMM, Entry::IMM),

@@ -36,13 +36,13 @@ impl Header {
         let mut bytes = [0; HEADER as usize];
         let flags = u32::from(self.flags) | u32::from(self.queue) << 16;
         let words = [self.to_slot, self.to, self.from, self.message, flags, self.word, self.total, self.fragment];
-        bytes.chunks_exact_mut(4).zip(words).for_each(|(at, word)| at.copy_from_slice(&word.to_le_bytes()));
+        bytes.chunks_exact_mut(4).zip(words).for_each(|(chunk, word)| chunk.copy_from_slice(&word.to_le_bytes()));
         bytes
     }
     #[inline]
     pub(super) fn parse(bytes: &[u8; HEADER as usize]) -> Self {
         let mut words = [0_u32; 8];
-        words.iter_mut().zip(bytes.as_chunks::<4>().0).for_each(|(word, at)| *word = u32::from_le_bytes(*at));
+        words.iter_mut().zip(bytes.as_chunks::<4>().0).for_each(|(word, chunk)| *word = u32::from_le_bytes(*chunk));
         let [to_slot, to, from, message, flags, word, total, fragment] = words;
         Self { to_slot, to, from, message, flags: flags as u16, queue: (flags >> 16) as u16, word, total, fragment }
     }

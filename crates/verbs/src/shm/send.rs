@@ -44,18 +44,18 @@ impl ShmEndpoint {
 
     /// Checks the local side of a request, and resolves its elements. Returns its length.
     #[inline]
-    fn check(&self, slot: usize, wr: &SendWr<'_>, found: &mut Vec<Sge>) -> Result<u64, PostError> {
+    fn check(&self, slot: usize, wr: &SendWr<'_>, resolved: &mut Vec<Sge>) -> Result<u64, PostError> {
         let Some(pair) = self.pairs[slot].as_deref() else { return Err(PostError::NoQueue) };
-        found.clear();
-        let (is_incoming, is_atomic) = match wr.operation {
+        resolved.clear();
+        let (writes_local, is_atomic) = match wr.operation {
             Operation::Read(_) => (true, false),
             Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => (true, true),
             _ => (false, false),
         };
         let len = match wr.data {
             Data::Inline(bytes) => {
-                let most = if is_incoming { 0 } else { pair.config.max_inline };
-                if is_incoming || bytes.len() > most as usize {
+                let most = if writes_local { 0 } else { pair.config.max_inline };
+                if writes_local || bytes.len() > most as usize {
                     return Err(PostError::Inline { most, found: bytes.len() });
                 }
                 bytes.len() as u64
@@ -64,11 +64,11 @@ impl ShmEndpoint {
                 if elements.len() > pair.config.max_sge as usize {
                     return Err(PostError::TooManyElements { most: pair.config.max_sge, found: elements.len() });
                 }
-                let needed = if is_incoming { Access::LOCAL_WRITE } else { Access::NONE };
+                let needed = if writes_local { Access::LOCAL_WRITE } else { Access::NONE };
                 let mut len = 0;
                 for (index, element) in elements.iter().enumerate() {
                     let sge = self.protection.local(pair.config.pd, element.lkey, element.address, element.len, needed);
-                    found.push(sge.map_err(|refused| PostError::Element { index, refused })?);
+                    resolved.push(sge.map_err(|refused| PostError::Element { index, refused })?);
                     len += u64::from(element.len);
                 }
                 len
@@ -110,7 +110,7 @@ impl ShmEndpoint {
         if stage == Stage::Done && pair.requests.is_empty() {
             if wr.signalled {
                 let entry = Entry::new(wr.id, kind(&wr.operation), qp, slot).freeing(number);
-                self.complete(cq, Entry { bytes: incoming_bytes(&wr.operation, len), ..entry });
+                self.complete(cq, Entry { bytes: local_bytes(&wr.operation, len), ..entry });
             }
             return;
         }
@@ -182,11 +182,11 @@ impl ShmEndpoint {
     fn advance(&mut self, slot: usize, left: &mut u64) -> bool {
         let mut done = self.retire(slot);
         while let Some(pair) = self.pairs[slot].as_deref_mut() {
-            let at = pair.executed;
-            if pair.has_failed_request() || at >= pair.requests.len() || *left == 0 {
+            let index = pair.executed;
+            if pair.has_failed_request() || index >= pair.requests.len() || *left == 0 {
                 break;
             }
-            let request = &mut pair.requests[at];
+            let request = &mut pair.requests[index];
             let Stage::Waiting(before) = request.stage else { break };
             let pinned = std::mem::take(&mut request.pinned);
             let inline = std::mem::take(&mut request.inline);
@@ -198,18 +198,18 @@ impl ShmEndpoint {
             if matches!(outcome, Outcome::Done) {
                 *left = left.saturating_sub(len);
             }
-            if !self.apply_outcome(slot, at, outcome, pinned, inline) {
+            if !self.apply_outcome(slot, index, outcome, pinned, inline) {
                 break;
             }
         }
         self.retire(slot) || done
     }
 
-    /// Stores the outcome of the request at position `at` of the queue. Returns `true` if the next one may be executed.
+    /// Stores the outcome of the request at this index of the queue. Returns `true` if the next one may be executed.
     fn apply_outcome(
         &mut self,
         slot: usize,
-        at: usize,
+        index: usize,
         outcome: Outcome,
         mut pinned: PinnedElements,
         inline: Vec<u8>,
@@ -220,7 +220,7 @@ impl ShmEndpoint {
         };
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return false };
         // If the queue pair failed meanwhile (invalid ring), its requests were flushed.
-        let Some(request) = pair.requests.get_mut(at) else {
+        let Some(request) = pair.requests.get_mut(index) else {
             pinned.unpin_all(&mut self.protection);
             return false;
         };
@@ -246,10 +246,10 @@ impl ShmEndpoint {
         let pair = self.pairs[slot].as_deref_mut()?;
         let timeout = match reason {
             WaitReason::RingSpace => None,
-            WaitReason::Receive if pair.rnr_retries == 7 => None,
+            WaitReason::Receive if pair.rnr_retry == 7 => None,
             WaitReason::Receive => {
                 let timer = pair.peer_slot.map_or(0, |peer| Board::load(self.theirs.pair(peer, Word::RnrTimer)));
-                Some(Duration::from_nanos(u64::from(timer)) * u32::from(pair.rnr_retries))
+                Some(Duration::from_nanos(u64::from(timer)) * u32::from(pair.rnr_retry))
             }
             WaitReason::Peer => pair.timeout,
         };
@@ -293,13 +293,13 @@ impl ShmEndpoint {
             let cq = pair.config.send_cq;
             let entry = Entry::new(request.id, kind(&request.operation), pair.number, slot).freeing(request.number);
             let entry = match status {
-                Status::Success => Entry { bytes: incoming_bytes(&request.operation, request.len), ..entry },
+                Status::Success => Entry { bytes: local_bytes(&request.operation, request.len), ..entry },
                 _ => entry.failed(status),
             };
             request.pinned.unpin_all(&mut self.protection);
-            let is_signaled = request.signalled || status != Status::Success;
+            let posts_completion = request.signalled || status != Status::Success;
             pair.spare.push(request);
-            if is_signaled {
+            if posts_completion {
                 self.complete(cq, entry);
             }
             if status != Status::Success {
@@ -346,9 +346,9 @@ fn message_status(theirs: &Board, pair: &QueuePair, message: u32) -> Option<Stat
     (code != 0 && Board::load(theirs.pair(peer, Word::Refused)) == message).then(|| refusal_status(code))
 }
 
-/// Returns the number of bytes that the operation brings in.
+/// Returns the number of bytes that the operation writes to local memory.
 #[inline]
-fn incoming_bytes(operation: &Operation, len: u64) -> u32 {
+fn local_bytes(operation: &Operation, len: u64) -> u32 {
     match operation {
         Operation::Read(_) | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => len as u32,
         _ => 0,

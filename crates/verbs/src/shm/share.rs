@@ -83,9 +83,9 @@ impl ShmEndpoint {
         Ok(())
     }
 
-    /// Charges memory that the peer registers from now on to an account.
-    pub fn charge(&mut self, account: MemoryBudget, session: SessionId) {
-        self.keys.account = Some((account, session));
+    /// Charges memory that the peer registers from now on to a budget.
+    pub fn charge(&mut self, budget: MemoryBudget, session: SessionId) {
+        self.keys.budget = Some((budget, session));
     }
 
     /// Returns the reason if memory of the peer was refused since the last call.

@@ -65,7 +65,7 @@ fn connect(side: &mut Honest, peer: u32) {
 }
 
 /// Publishes a connected queue pair on the attacker's board, so that many attacks pass the first checks.
-fn look_connected(attacker: &mut ShmEndpoint, memory: &Region, own: (u32, u32), peer: u32) {
+fn publish_fake_connection(attacker: &mut ShmEndpoint, memory: &Region, own: (u32, u32), peer: u32) {
     let words = [(Word::Number, own.1), (Word::Peer, peer), (Word::Access, 31), (Word::Domain, 0), (Word::State, 1)];
     words.iter().for_each(|(word, value)| attacker.mine.pair(0, *word).store(*value, Ordering::Release));
     attacker.mine.changes().fetch_add(1, Ordering::Release);
@@ -167,7 +167,7 @@ fn malicious_peer_harms_only_its_own_link() {
         let (own, mut tail) = ((0, 77), 0);
         for round in 0..300 {
             if round % 10 == 0 {
-                look_connected(&mut attacker, &memory, own, a.qp.0);
+                publish_fake_connection(&mut attacker, &memory, own, a.qp.0);
                 connect(&mut a, own.1);
             }
             attack(&mut attacker, &mut random, (0, a.qp.0), own, &memory, &mut tail);
@@ -195,8 +195,8 @@ fn malicious_peer_harms_only_its_own_link() {
         let mut guard = vec![0; HALF];
         a.region.read(HALF, &mut guard);
         assert!(guard.iter().all(|byte| *byte == 0x5A), "seed {seed}: memory outside all requests was written");
-        let Counters { stray, refused, malformed: nonsense, .. } = a.shm.counters();
-        counts.iter_mut().zip([stray, refused, nonsense]).for_each(|(sum, count)| *sum += count);
+        let Counters { stray, refused, malformed, .. } = a.shm.counters();
+        counts.iter_mut().zip([stray, refused, malformed]).for_each(|(sum, count)| *sum += count);
     }
     // Not everything was refused at the first check: requests and messages got through, and each kind of refusal
     // occurred.

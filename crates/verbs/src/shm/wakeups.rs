@@ -51,15 +51,16 @@ impl Wakeups {
         }
     }
     /// Sets the time of the next wake-up. A late or early wake-up is harmless.
-    pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
-        if self.timer_at == at {
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        if self.timer_at == deadline {
             return;
         }
         // 0 would disarm the timer.
-        let after = at.map(|at| at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
+        let after =
+            deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
         let value = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(after.unwrap_or_default()) };
         if rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value).is_ok() {
-            self.timer_at = at;
+            self.timer_at = deadline;
         }
     }
     /// Sleeps until the descriptor is readable, or for `timeout`.

@@ -43,8 +43,8 @@ impl Completions for Sinks {
     fn push(&mut self, cq: Cq, completion: Completion) {
         self.queues.push(cq, completion);
     }
-    fn on_remote_access(&mut self, accessed: RemoteAccess) {
-        self.watch.push(accessed);
+    fn on_remote_access(&mut self, access: RemoteAccess) {
+        self.watch.push(access);
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Core {
     pub(super) sinks: Sinks,
     pub(super) timers: Timers,
     pub(super) counters: EndpointCounters,
-    /// Limit of `in_flight`: what a receive buffer holds.
+    /// Limit of `in_flight`: the capacity of a receive buffer, in packets.
     max_in_flight: u32,
     /// Packets in flight of all reliable connections.
     in_flight: u32,
@@ -159,7 +159,7 @@ impl Core {
             }
         }
         // In the future, so that the loop over expired timers ends.
-        let deadline = pair.engine.deadline().map(|at| at.max(self.now + 1));
+        let deadline = pair.engine.deadline().map(|deadline| deadline.max(self.now + 1));
         self.timers.set(index, &mut pair.alarm, deadline);
         if !pair.failed && pair.engine.state() == QpState::Error {
             pair.failed = true;
@@ -211,7 +211,7 @@ impl Core {
                 self.reschedule(index);
             } else if let Some(pair) = self.pairs.get_mut(index) {
                 // It was scheduled but could not send: its deadline is the time of the next attempt.
-                let deadline = pair.engine.deadline().map(|at| at.max(self.now + 1));
+                let deadline = pair.engine.deadline().map(|deadline| deadline.max(self.now + 1));
                 self.timers.set(index, &mut pair.alarm, deadline);
             }
         }

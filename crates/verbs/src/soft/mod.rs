@@ -75,7 +75,7 @@ struct EndpointMemory {
     scratch: Sge,
     /// The packet whose header and payload are separated again.
     realign: Sge,
-    /// Payloads that the transport has not accepted yet.
+    /// Payloads that the transport has not accepted.
     backlog: Sge,
     /// Copies of outgoing payloads that the transport cannot read, or that may change during transmission.
     bounce: Sge,

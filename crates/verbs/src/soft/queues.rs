@@ -33,7 +33,7 @@ pub(super) struct CompletionQueues {
     events: VecDeque<Cq>,
     /// Number of armed queues.
     armed: usize,
-    /// Overrun queues whose queue pairs are not in the error state yet.
+    /// Overrun queues whose queue pairs have not been moved to the error state.
     overruns: Vec<Cq>,
     /// Completions lost by overruns.
     pub(super) lost: u64,

@@ -3,7 +3,7 @@
 //! A packet must be complete for its opcode, its queue pair must exist and be of the opcode's transport service, and
 //! its ICRC must be good. Otherwise it is dropped here without a response, and counted by the first check that failed
 //! ([`Drops`]). Then the queue pair's engine checks that its state allows receiving, that the source is its peer, and
-//! that the partition keys match, and counts what it refuses in its [`crate::engine::Books`]. (Linux `rxe_recv.c`
+//! that the partition keys match, and counts what it refuses in its [`crate::engine::QpCounters`]. (Linux `rxe_recv.c`
 //! checks the ICRC last, because it computes it there; here the transport has computed it already. The same packets are
 //! dropped.) An ICRC that is [`Icrc::Good`], [`Icrc::Solved`] or [`Icrc::Device`] is good; one that could not be
 //! checked ([`Icrc::Unverified`], [`Icrc::Absent`]) never is: an unvalidated packet may change nothing. One-sided
@@ -68,18 +68,18 @@ impl<'a> EndpointSteer<'a> {
         Ok(index)
     }
 
-    fn receive(&mut self, done: &RxPacket<'_>) -> Result<(), DropCounter> {
+    fn receive(&mut self, rx: &RxPacket<'_>) -> Result<(), DropCounter> {
         let malformed: DropCounter = |drops| &mut drops.malformed;
-        if done.fault.is_some_and(|fault| fault != DropCause::BadIcrc) {
+        if rx.fault.is_some_and(|fault| fault != DropCause::BadIcrc) {
             return Err(malformed);
         }
-        let opcode = done.header.first().copied().and_then(Opcode::from_u8).ok_or(malformed)?;
-        let (mut landed, mut len) = (done.landed, done.len);
-        let mut whole = ArrayVec::<u8, MAX_HEADER_LEN>::new();
-        let mut header = done.header;
+        let opcode = rx.header.first().copied().and_then(Opcode::from_u8).ok_or(malformed)?;
+        let (mut landed, mut len) = (rx.landed, rx.len);
+        let mut complete = ArrayVec::<u8, MAX_HEADER_LEN>::new();
+        let mut header = rx.header;
         if header.len() != opcode.header_len() {
-            (landed, len) = self.realign(done, opcode.header_len(), &mut whole).ok_or(malformed)?;
-            header = &whole;
+            (landed, len) = self.realign(rx, opcode.header_len(), &mut complete).ok_or(malformed)?;
+            header = &complete;
         }
         let (bth, extensions) = roce::header(header).map_err(|_| malformed)?;
         if len < u32::from(bth.pad) {
@@ -87,14 +87,14 @@ impl<'a> EndpointSteer<'a> {
         }
         let index = self.admit(&bth)?;
         let lax = || self.core.pairs.get(index).is_some_and(|pair| pair.engine.config().lax);
-        match done.icrc {
+        match rx.icrc {
             Icrc::Good | Icrc::Solved { is_in_sequence: true } | Icrc::Device => {}
             Icrc::Solved { is_in_sequence: false } if !bth.opcode.is_one_sided() || lax() => {}
             Icrc::Solved { .. } => return Err(|drops| &mut drops.unverified),
             Icrc::Bad => return Err(|drops| &mut drops.bad_icrc),
             Icrc::Unverified | Icrc::Absent => return Err(|drops| &mut drops.unverified),
         }
-        let (congested, source) = (done.congested, done.source);
+        let (congested, source) = (rx.congested, rx.source);
         let packet = IncomingPacket { bth, extensions: &extensions, landed, len, congested, source };
         self.core.with(index, |engine, context| engine.receive(context, &packet));
         Ok(())
@@ -105,28 +105,28 @@ impl<'a> EndpointSteer<'a> {
     /// header.
     fn realign(
         &mut self,
-        done: &RxPacket<'_>,
+        rx: &RxPacket<'_>,
         needed: usize,
         header: &mut ArrayVec<u8, MAX_HEADER_LEN>,
     ) -> Option<(PayloadLocation, u32)> {
         let Core { regions, realign, counters, .. } = &mut *self.core;
-        let pieces = match done.landed {
+        let pieces = match rx.landed {
             PayloadLocation::Memory(sges) => sges,
             PayloadLocation::Scratch(sge) => [sge, Sge::EMPTY],
             PayloadLocation::Slot(_) => return None, // no buffers are posted to the transport
         };
         let mut bytes = [0; MAX_HEADER_LEN];
-        let known = done.header.len().min(needed);
-        bytes[..known].copy_from_slice(&done.header[..known]);
+        let known = rx.header.len().min(needed);
+        bytes[..known].copy_from_slice(&rx.header[..known]);
         // Payload bytes that were taken for header, and header bytes that were taken for payload.
-        let surplus = &done.header[known..];
+        let surplus = &rx.header[known..];
         let missing = needed - known;
-        let mut left = done.len as usize;
+        let mut left = rx.len as usize;
         if missing > left || surplus.len() + left > realign.len as usize {
             return None;
         }
         regions.get(realign.region).write(realign.offset as usize, surplus);
-        let (mut at, mut to) = (known, surplus.len());
+        let (mut header_len, mut payload_len) = (known, surplus.len());
         for piece in pieces {
             let len = (piece.len as usize).min(left);
             if len == 0 {
@@ -134,19 +134,19 @@ impl<'a> EndpointSteer<'a> {
             }
             left -= len;
             let from = regions.get(piece.region);
-            let head = (needed - at).min(len);
-            from.read(piece.offset as usize, &mut bytes[at..at + head]);
-            at += head;
+            let head = (needed - header_len).min(len);
+            from.read(piece.offset as usize, &mut bytes[header_len..header_len + head]);
+            header_len += head;
             let (begin, rest) = (piece.offset as usize + head, len - head);
-            regions.get(realign.region).copy_from(realign.offset as usize + to, from, begin, rest);
-            to += rest;
+            regions.get(realign.region).copy_from(realign.offset as usize + payload_len, from, begin, rest);
+            payload_len += rest;
         }
         if left > 0 {
             return None;
         }
         header.try_extend_from_slice(&bytes[..needed]).ok()?;
-        counters.bytes_moved += to as u64;
-        Some((PayloadLocation::Scratch(Sge { len: to as u32, ..*realign }), to as u32))
+        counters.bytes_moved += payload_len as u64;
+        Some((PayloadLocation::Scratch(Sge { len: payload_len as u32, ..*realign }), payload_len as u32))
     }
 }
 
@@ -178,21 +178,21 @@ fn separate_overlaps(picks: &mut [Pick]) {
 }
 
 impl Steer for EndpointSteer<'_> {
-    fn header_len(&mut self, seen: &BatchInfo<'_>) -> usize {
-        seen.first.first().copied().and_then(Opcode::from_u8).map_or(Bth::LEN, Opcode::header_len)
+    fn header_len(&mut self, batch: &BatchInfo<'_>) -> usize {
+        batch.first.first().copied().and_then(Opcode::from_u8).map_or(Bth::LEN, Opcode::header_len)
     }
 
-    fn pick(&mut self, seen: &BatchInfo<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, batch: &BatchInfo<'_>, picks: &mut [Pick]) {
         let bare = |bytes: u32| bytes.saturating_sub(ICRC_LEN as u32);
         // An acknowledgement after a request in one batch is shorter than the request's header: all of it is header.
-        if let Some(last) = picks.last_mut().filter(|_| bare(seen.last) < self.header_len(seen) as u32) {
-            last.header_len = u16::try_from(bare(seen.last)).ok();
+        if let Some(last) = picks.last_mut().filter(|_| bare(batch.last) < self.header_len(batch) as u32) {
+            last.header_len = u16::try_from(bare(batch.last)).ok();
         }
-        let Ok((bth, extensions)) = roce::header(seen.first) else { return };
+        let Ok((bth, extensions)) = roce::header(batch.first) else { return };
         let Ok(index) = self.admit(&bth) else { return };
         let Some(pair) = self.core.pairs.get(index) else { return };
         // A payload from another source must not reach the connection's memory.
-        if !pair.engine.is_from_peer(seen.source) {
+        if !pair.engine.is_from_peer(batch.source) {
             return;
         }
         let receives = match pair.srq() {
@@ -202,15 +202,15 @@ impl Steer for EndpointSteer<'_> {
             },
             None => &pair.receives,
         };
-        let ahead = BatchHead {
+        let head = BatchHead {
             bth,
             extensions: &extensions,
-            first: bare(seen.segment).saturating_sub(bth.opcode.header_len() as u32),
-            segment: bare(seen.segment),
-            last: bare(seen.last),
-            source: seen.source,
+            first: bare(batch.segment).saturating_sub(bth.opcode.header_len() as u32),
+            segment: bare(batch.segment),
+            last: bare(batch.last),
+            source: batch.source,
         };
-        pair.engine.pick(&self.core.protection, receives, &ahead, picks);
+        pair.engine.pick(&self.core.protection, receives, &head, picks);
         separate_overlaps(picks);
         if self.core.has_shared_regions {
             // The transport cannot write device memory: the payload goes to scratch memory, from where the engine
@@ -240,8 +240,8 @@ impl Steer for EndpointSteer<'_> {
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
         self.core.counters.batches_in += 1;
         self.core.counters.packets_in += batch.len() as u64;
-        for done in batch {
-            if let Err(cause) = self.receive(done) {
+        for rx in batch {
+            if let Err(cause) = self.receive(rx) {
                 *cause(&mut self.core.counters.drops) += 1;
             }
         }

@@ -22,8 +22,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Retransmission timeout.
-const SHORT: Duration = Duration::from_millis(20);
+/// Acknowledgement timeout of the tests.
+const RETRANSMIT_TIMEOUT: Duration = Duration::from_millis(20);
 const MEMORY: u64 = 1 << 16;
 
 fn address(host: u8) -> SocketAddr {
@@ -38,7 +38,7 @@ fn scratch() -> (Regions, Sge) {
 
 /// An endpoint with memory and a UC queue pair, and an attacker at the other end of the wire, which can send any
 /// packet.
-struct Attacked {
+struct Victim {
     endpoint: SoftEndpoint<InprocIo>,
     wire: InprocIo,
     payload: Sge,
@@ -68,7 +68,7 @@ impl Steer for PacketCounter {
     }
 }
 
-impl Attacked {
+impl Victim {
     fn new(sealed: bool) -> Self {
         let (regions, payload) = scratch();
         regions.get(RegionId(0)).write(0, &(0..=255).collect::<Vec<u8>>());
@@ -85,7 +85,7 @@ impl Attacked {
         let mr = endpoint.reg_mr(pd, &region, 0, MEMORY, Access::ALL, Addressing::ZeroBased).unwrap();
         let cq = endpoint.create_cq(64).unwrap();
         let qp = endpoint.create_qp(&QpConfig::new(QpType::Uc, pd, cq, cq)).unwrap();
-        bring_up(&mut endpoint, qp, (address(2), 77), SHORT);
+        bring_up(&mut endpoint, qp, (address(2), 77), RETRANSMIT_TIMEOUT);
         Self { endpoint, wire: wire.unwrap(), payload, region, pd, mr, cq, qp }
     }
 
@@ -145,44 +145,44 @@ fn bring_up<P: PacketIo>(endpoint: &mut SoftEndpoint<P>, qp: Qp, peer: (SocketAd
 
 #[test]
 fn packets_for_no_queue_pair_are_counted_and_unanswered() {
-    let mut attacked = Attacked::new(true);
-    let unknown = (attacked.qp.0 ^ 1).clamp(2, 0x00FF_FFFE);
-    let write = attacked.write(0, 8);
-    attacked.send(&[(Bth::new(Opcode::UcWriteOnly, unknown, 0), write, 8)], Seal::Compute);
-    assert_eq!(attacked.drops(), Drops { unknown_qp: 1, ..Drops::default() });
+    let mut victim = Victim::new(true);
+    let unknown = (victim.qp.0 ^ 1).clamp(2, 0x00FF_FFFE);
+    let write = victim.write(0, 8);
+    victim.send(&[(Bth::new(Opcode::UcWriteOnly, unknown, 0), write, 8)], Seal::Compute);
+    assert_eq!(victim.drops(), Drops { unknown_qp: 1, ..Drops::default() });
     // For an existing queue pair of another transport service.
-    attacked.send(&[(attacked.bth(Opcode::RcWriteOnly, 0), write, 8)], Seal::Compute);
-    assert_eq!(attacked.drops(), Drops { unknown_qp: 1, wrong_service: 1, ..Drops::default() });
-    assert_eq!((attacked.bytes(0, 8), attacked.answers()), (vec![0; 8], 0));
+    victim.send(&[(victim.bth(Opcode::RcWriteOnly, 0), write, 8)], Seal::Compute);
+    assert_eq!(victim.drops(), Drops { unknown_qp: 1, wrong_service: 1, ..Drops::default() });
+    assert_eq!((victim.bytes(0, 8), victim.answers()), (vec![0; 8], 0));
 }
 
 #[test]
 fn packet_with_wrong_icrc_changes_nothing() {
-    let mut attacked = Attacked::new(true);
-    let write = attacked.write(0, 8);
+    let mut victim = Victim::new(true);
+    let write = victim.write(0, 8);
     // Other values may match by chance: for 2^-16 of them there is an identification that fits.
-    attacked.send(&[(attacked.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Forced(0x1234_5678));
-    let drops = attacked.drops();
+    victim.send(&[(victim.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Forced(0x1234_5678));
+    let drops = victim.drops();
     assert_eq!((drops.bad_icrc, drops.total()), (1, 1), "{drops:?}");
-    assert_eq!((attacked.bytes(0, 8), attacked.answers()), (vec![0; 8], 0));
-    attacked.send(&[(attacked.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Compute);
-    assert_eq!(attacked.bytes(0, 8), [0, 1, 2, 3, 4, 5, 6, 7], "the same with its own ICRC");
+    assert_eq!((victim.bytes(0, 8), victim.answers()), (vec![0; 8], 0));
+    victim.send(&[(victim.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Compute);
+    assert_eq!(victim.bytes(0, 8), [0, 1, 2, 3, 4, 5, 6, 7], "the same with its own ICRC");
 }
 
 #[test]
 fn write_with_solved_icrc_needs_a_following_identification() {
-    let mut attacked = Attacked::new(true);
-    let (write, payload) = (attacked.write(0, 8), [0, 1, 2, 3, 4, 5, 6, 7]);
+    let mut victim = Victim::new(true);
+    let (write, payload) = (victim.write(0, 8), [0, 1, 2, 3, 4, 5, 6, 7]);
     let mut send = |psn, id, opcode, extensions: Extensions| {
-        let bth = attacked.bth(opcode, psn);
+        let bth = victim.bth(opcode, psn);
         let header = extensions.emit(&bth);
         let network = icrc::Network::V4 { src: [10, 0, 0, 2], dst: [10, 0, 0, 1], id };
         let prefix = icrc::Flow { network, src_port: 4791, dst_port: 4791 }.prefix((header.len() + 8 + 4) as u16);
         let sealed = icrc::seal(icrc::after_header(prefix, &header), 8_u64, crc::remainder(&payload));
-        attacked.send(&[(bth, extensions, 8)], Seal::Forced(sealed));
-        let written = attacked.bytes(0, 8) == payload;
-        attacked.region.zero(0, 8);
-        (written, attacked.drops().unverified)
+        victim.send(&[(bth, extensions, 8)], Seal::Forced(sealed));
+        let written = victim.bytes(0, 8) == payload;
+        victim.region.zero(0, 8);
+        (written, victim.drops().unverified)
     };
     let sends = Extensions::default();
     assert_eq!(send(0, 1000, Opcode::UcWriteOnly, write), (true, 0), "the first from there");
@@ -194,50 +194,50 @@ fn write_with_solved_icrc_needs_a_following_identification() {
 
 #[test]
 fn unsealed_packets_are_never_accepted() {
-    let mut attacked = Attacked::new(false);
-    let write = attacked.write(0, 8);
-    attacked.send(&[(attacked.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::None);
-    assert_eq!(attacked.drops(), Drops { unverified: 1, ..Drops::default() });
-    assert_eq!(attacked.bytes(0, 8), [0; 8]);
+    let mut victim = Victim::new(false);
+    let write = victim.write(0, 8);
+    victim.send(&[(victim.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::None);
+    assert_eq!(victim.drops(), Drops { unverified: 1, ..Drops::default() });
+    assert_eq!(victim.bytes(0, 8), [0; 8]);
 }
 
 #[test]
 fn runts_and_unknown_opcodes_are_malformed() {
-    let mut attacked = Attacked::new(true);
+    let mut victim = Victim::new(true);
     for header in [&[][..], &[0x2A], &[0xFF; 12], &[0x2A, 0x40, 0xFF, 0xFF, 0, 0, 0, 9, 0, 0, 0, 0]] {
-        attacked.wire.send(address(1), &[TxPacket { header, gather: &[], seal: Seal::Compute }]).unwrap();
+        victim.wire.send(address(1), &[TxPacket { header, gather: &[], seal: Seal::Compute }]).unwrap();
     }
-    while attacked.endpoint.progress().unwrap() {}
-    assert_eq!(attacked.drops(), Drops { malformed: 4, ..Drops::default() });
+    while victim.endpoint.progress().unwrap() {}
+    assert_eq!(victim.drops(), Drops { malformed: 4, ..Drops::default() });
     // More padding than payload.
-    let bth = Bth { pad: 3, ..attacked.bth(Opcode::UcSendOnly, 0) };
-    attacked.send(&[(bth, Extensions::default(), 2)], Seal::Compute);
-    assert_eq!(attacked.drops().malformed, 5);
+    let bth = Bth { pad: 3, ..victim.bth(Opcode::UcSendOnly, 0) };
+    victim.send(&[(bth, Extensions::default(), 2)], Seal::Compute);
+    assert_eq!(victim.drops().malformed, 5);
 }
 
 #[test]
 fn header_of_unpredicted_length_costs_only_a_copy() {
-    let mut attacked = Attacked::new(true);
-    let qp = attacked.qp;
+    let mut victim = Victim::new(true);
+    let qp = victim.qp;
     for address in [1000, 2000] {
-        let into = [Element { address, len: 100, lkey: attacked.mr.lkey }];
-        attacked.endpoint.post_recv(qp, &[RecvWr { id: address, elements: &into }]).unwrap();
+        let into = [Element { address, len: 100, lkey: victim.mr.lkey }];
+        victim.endpoint.post_recv(qp, &[RecvWr { id: address, elements: &into }]).unwrap();
     }
-    let (send, write) = (Extensions::default(), attacked.write(0, 24));
+    let (send, write) = (Extensions::default(), victim.write(0, 24));
     let [first, second, third, fourth] = [
-        (attacked.bth(Opcode::UcSendOnly, 0), send, 40),
-        (attacked.bth(Opcode::UcWriteOnly, 1), write, 24),
-        (attacked.bth(Opcode::UcWriteOnly, 2), attacked.write(200, 24), 24),
-        (attacked.bth(Opcode::UcSendOnly, 3), send, 40),
+        (victim.bth(Opcode::UcSendOnly, 0), send, 40),
+        (victim.bth(Opcode::UcWriteOnly, 1), write, 24),
+        (victim.bth(Opcode::UcWriteOnly, 2), victim.write(200, 24), 24),
+        (victim.bth(Opcode::UcSendOnly, 3), send, 40),
     ];
     let bytes: Vec<u8> = (0..40).collect();
-    attacked.send(&[first, second], Seal::Compute); // the second header is longer
-    assert_eq!((attacked.bytes(1000, 40), attacked.bytes(0, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
-    attacked.send(&[third, fourth], Seal::Compute); // the second header is shorter
-    assert_eq!((attacked.bytes(2000, 40), attacked.bytes(200, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
-    assert_eq!(attacked.endpoint.counters().bytes_moved, 24 + 40);
+    victim.send(&[first, second], Seal::Compute); // the second header is longer
+    assert_eq!((victim.bytes(1000, 40), victim.bytes(0, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
+    victim.send(&[third, fourth], Seal::Compute); // the second header is shorter
+    assert_eq!((victim.bytes(2000, 40), victim.bytes(200, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
+    assert_eq!(victim.endpoint.counters().bytes_moved, 24 + 40);
     assert_eq!(
-        (attacked.endpoint.poll_cq(attacked.cq, &mut [Completion::default(); 4]).unwrap(), attacked.drops().total()),
+        (victim.endpoint.poll_cq(victim.cq, &mut [Completion::default(); 4]).unwrap(), victim.drops().total()),
         (2, 0)
     );
 }
@@ -254,9 +254,9 @@ fn backlog_survives_reuse_of_completed_requests_memory() {
         let qp = endpoint.create_qp(&QpConfig::new(QpType::Uc, pd, cq, cq)).unwrap();
         ends.push((region, mr, cq, qp));
     }
-    bring_up(&mut a, ends[0].3, (address(2), ends[1].3.0), SHORT);
-    bring_up(&mut b, ends[1].3, (address(1), ends[0].3.0), SHORT);
-    let bytes: Vec<u8> = (0..1_u32 << 18).map(|at| (at >> 5) as u8 ^ at as u8).collect();
+    bring_up(&mut a, ends[0].3, (address(2), ends[1].3.0), RETRANSMIT_TIMEOUT);
+    bring_up(&mut b, ends[1].3, (address(1), ends[0].3.0), RETRANSMIT_TIMEOUT);
+    let bytes: Vec<u8> = (0..1_u32 << 18).map(|index| (index >> 5) as u8 ^ index as u8).collect();
     let (here, mine, cq, qp) = &ends[0];
     here.write(0, &bytes);
     let from = [Element { address: 0, len: 1 << 18, lkey: mine.lkey }];
@@ -281,17 +281,17 @@ fn backlog_survives_reuse_of_completed_requests_memory() {
 #[test]
 fn descriptor_becomes_readable_for_a_retransmission() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut attacked = Attacked::new(true);
-    let pd = attacked.endpoint.alloc_pd().unwrap();
-    let qp = attacked.endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, attacked.cq, attacked.cq)).unwrap();
-    bring_up(&mut attacked.endpoint, qp, (address(2), 77), SHORT); // a peer that never answers
-    attacked.endpoint.post_send(qp, &[SendWr::new(1, Operation::Send, Data::Inline(b"no reply"))]).unwrap();
+    let mut victim = Victim::new(true);
+    let pd = victim.endpoint.alloc_pd().unwrap();
+    let qp = victim.endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, victim.cq, victim.cq)).unwrap();
+    bring_up(&mut victim.endpoint, qp, (address(2), 77), RETRANSMIT_TIMEOUT); // a peer that never answers
+    victim.endpoint.post_send(qp, &[SendWr::new(1, Operation::Send, Data::Inline(b"no reply"))]).unwrap();
     for times in 1..=3 {
-        while attacked.endpoint.progress().unwrap() {}
+        while victim.endpoint.progress().unwrap() {}
         // More than one if the timer expired again before the poll.
-        assert!(attacked.answers() > 0, "not sent in round {times}");
+        assert!(victim.answers() > 0, "not sent in round {times}");
         let patience = Timespec { tv_sec: WAIT_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
-        let woken = poll(&mut [PollFd::new(&attacked.endpoint.fd(), PollFlags::IN)], Some(&patience)).unwrap();
+        let woken = poll(&mut [PollFd::new(&victim.endpoint.fd(), PollFlags::IN)], Some(&patience)).unwrap();
         assert_eq!(woken, 1, "no wake-up for the retransmission");
     }
 }
@@ -331,9 +331,9 @@ fn device_memory_takes_writes_reads_and_sends() {
     let [mut a, mut b] = SoftEndpoint::pair(64, [address(1), address(2)]).unwrap();
     let (here, _, mine, cq, qa) = device_end(&mut a);
     let (there, _, theirs, other_cq, qb) = device_end(&mut b);
-    bring_up(&mut a, qa, (address(2), qb.0), SHORT);
-    bring_up(&mut b, qb, (address(1), qa.0), SHORT);
-    let bytes: Vec<u8> = (0..300_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
+    bring_up(&mut a, qa, (address(2), qb.0), RETRANSMIT_TIMEOUT);
+    bring_up(&mut b, qb, (address(1), qa.0), RETRANSMIT_TIMEOUT);
+    let bytes: Vec<u8> = (0..300_000_u32).map(|index| ((index * 7) >> 3) as u8).collect();
     here.write(0, &bytes);
     let element = |mr: &Mr, address, len| [Element { address, len, lkey: mr.lkey }];
     let (from, into) = (element(&mine, 0, 300_000), element(&mine, 500_000, 300_000));
@@ -384,8 +384,8 @@ fn acknowledgement_after_a_longer_header_in_a_batch_is_accepted() {
         (mr, cq, endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap(), region)
     };
     let ((mine, cq, qa, here), (theirs, other_cq, qb, there)) = (end(&mut a), end(&mut b));
-    bring_up(&mut a, qa, (address(2), qb.0), SHORT);
-    bring_up(&mut b, qb, (address(1), qa.0), SHORT);
+    bring_up(&mut a, qa, (address(2), qb.0), RETRANSMIT_TIMEOUT);
+    bring_up(&mut b, qb, (address(1), qa.0), RETRANSMIT_TIMEOUT);
     let write = |from: &mut SoftEndpoint<InprocIo>, qp: Qp, to: &Mr, word: u64| {
         let remote = Remote { address: 0, rkey: to.rkey };
         let word = word.to_le_bytes();
@@ -420,37 +420,35 @@ fn acknowledgement_after_a_longer_header_in_a_batch_is_accepted() {
 
 #[test]
 fn memory_is_kept_until_the_batch_that_fills_it_is_done() {
-    let mut attacked = Attacked::new(true);
-    let qp = attacked.qp;
-    let receive = |attacked: &mut Attacked, id: u64, len: u32| {
+    let mut victim = Victim::new(true);
+    let qp = victim.qp;
+    let receive = |victim: &mut Victim, id: u64, len: u32| {
         let region = Region::heap(len as usize).unwrap();
-        let pd = attacked.pd;
-        let mr = attacked
-            .endpoint
-            .reg_mr(pd, &region, 0, u64::from(len), Access::LOCAL_WRITE, Addressing::ZeroBased)
-            .unwrap();
+        let pd = victim.pd;
+        let mr =
+            victim.endpoint.reg_mr(pd, &region, 0, u64::from(len), Access::LOCAL_WRITE, Addressing::ZeroBased).unwrap();
         let elements = [Element { address: 0, len, lkey: mr.lkey }];
-        attacked.endpoint.post_recv(qp, &[RecvWr { id, elements: &elements }]).unwrap();
+        victim.endpoint.post_recv(qp, &[RecvWr { id, elements: &elements }]).unwrap();
         (region, mr)
     };
     // The first receive is longer than its message: the third payload is steered as a part of that message, and is
     // copied there first.
-    let (first, mr) = receive(&mut attacked, 1, 3 * 4096);
-    let (second, _) = receive(&mut attacked, 2, 4096);
-    attacked.endpoint.dereg_mr(&mr).unwrap();
+    let (first, mr) = receive(&mut victim, 1, 3 * 4096);
+    let (second, _) = receive(&mut victim, 2, 4096);
+    victim.endpoint.dereg_mr(&mr).unwrap();
     let plain = Extensions::default();
     let packets = [Opcode::UcSendFirst, Opcode::UcSendLast, Opcode::UcSendOnly];
-    let packets: Vec<_> = (0..).zip(packets).map(|(psn, code)| (attacked.bth(code, psn), plain, 4096)).collect();
-    attacked.send(&packets, Seal::Compute);
+    let packets: Vec<_> = (0..).zip(packets).map(|(psn, code)| (victim.bth(code, psn), plain, 4096)).collect();
+    victim.send(&packets, Seal::Compute);
     let mut out = [Completion::default(); 4];
-    let cq = attacked.cq;
-    assert_eq!(attacked.endpoint.poll_cq(cq, &mut out).unwrap(), 2);
+    let cq = victim.cq;
+    assert_eq!(victim.endpoint.poll_cq(cq, &mut out).unwrap(), 2);
     assert!(out[..2].iter().all(|done| done.status == Status::Success), "{out:?}");
     let (mut found, mut sent) = ([0; 4096], [0; 4096]);
     second.read(0, &mut found);
     first.read(0, &mut sent);
     assert_eq!(found, sent, "both messages begin with the same bytes");
-    let _ = attacked.endpoint.progress().unwrap();
+    let _ = victim.endpoint.progress().unwrap();
     assert_eq!(Arc::strong_count(&first), 1, "released after the batch");
 }
 
@@ -469,9 +467,9 @@ fn few_bytes_of_a_long_operation_are_copied_twice() {
     bring_up(&mut b, qb, (address(1), qa.0), WAIT_TIMEOUT);
     let (from, to) = ([Element { address: 0, len: LEN, lkey: mine.lkey }], Remote { address: 0, rkey: theirs.rkey });
     let slot = [Element { address: 0, len: LEN, lkey: theirs.lkey }];
-    // Per 16 packets: the first of a WRITE carries the address, and the destinations of its batch are chosen before it
-    // is validated; all other destinations are known before.
-    for (operation, most) in [(Operation::Write(to), 2), (Operation::Send, 0), (Operation::Read(to), 0)] {
+    // Payloads copied out of 16: the first packet of a WRITE carries the address, and the destinations of its batch are
+    // chosen before it is validated; all other destinations are known before.
+    for (operation, max_sixteenths) in [(Operation::Write(to), 2), (Operation::Send, 0), (Operation::Read(to), 0)] {
         let before = [(&a, qa), (&b, qb)].map(|(endpoint, qp)| *endpoint.qp_counters(qp).unwrap());
         for _ in 0..50 {
             if operation == Operation::Send {
@@ -486,6 +484,6 @@ fn few_bytes_of_a_long_operation_are_copied_twice() {
         let copied: u64 =
             before.iter().zip(&after).map(|(before, after)| after.bytes_copied - before.bytes_copied).sum();
         let bytes = 50 * u64::from(LEN);
-        assert!(copied * 16 <= bytes * most, "{operation:?}: {copied} of {bytes}");
+        assert!(copied * 16 <= bytes * max_sixteenths, "{operation:?}: {copied} of {bytes}");
     }
 }

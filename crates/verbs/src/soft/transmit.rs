@@ -15,7 +15,7 @@ pub(super) const BURST_BYTES: u32 = MAX_BURST_PACKETS as u32 * MAX_PAYLOAD_BYTES
 const MAX_BURSTS: usize = 4;
 
 /// Maximum payload, in bytes, whose additional copy is cheaper than a system call.
-const MAX_SMALL_PAYLOAD: u32 = 512;
+const MAX_SMALL_PAYLOAD_BYTES: u32 = 512;
 
 /// Returns `true` if a packet may share a batch with the first one. A receiver sees only the first header of a batch
 /// and chooses destinations for one queue pair, so payloads for others are copied again. For small packets that is
@@ -24,16 +24,16 @@ fn fits_batch(burst: &Burst, first: &OutgoingPacket, packet: &OutgoingPacket) ->
     /// Bytes of the destination queue pair in the BTH.
     const DEST_QP: std::ops::Range<usize> = 5..8;
     packet.header.get(DEST_QP) == first.header.get(DEST_QP)
-        || burst.elements(packet).iter().map(|sge| sge.len).sum::<u32>() <= MAX_SMALL_PAYLOAD
+        || burst.elements(packet).iter().map(|sge| sge.len).sum::<u32>() <= MAX_SMALL_PAYLOAD_BYTES
 }
 
-/// Moves acknowledgements after a small request to the same queue pair: the segments of one system call have equal
-/// lengths except the last, which may be shorter. The two belong to opposite directions, so their order does not
-/// matter.
-fn acknowledge_last(packets: &mut [OutgoingPacket]) {
+/// Moves an acknowledgement after the small request that follows it to the same address: the segments of one system
+/// call have equal lengths except the last, which may be shorter. The two belong to opposite directions, so their order
+/// does not matter.
+fn move_acks_last(packets: &mut [OutgoingPacket]) {
     let opcode = |packet: &OutgoingPacket| packet.header.first().copied().and_then(Opcode::from_u8);
-    for at in 1..packets.len() {
-        let [first, second] = &packets[at - 1..=at] else { continue };
+    for index in 1..packets.len() {
+        let [first, second] = &packets[index - 1..=index] else { continue };
         let small = matches!(
             opcode(second),
             Some(
@@ -45,7 +45,7 @@ fn acknowledge_last(packets: &mut [OutgoingPacket]) {
             )
         );
         if small && opcode(first) == Some(Opcode::RcAcknowledge) && first.to == second.to {
-            packets.swap(at - 1, at);
+            packets.swap(index - 1, index);
         }
     }
 }
@@ -78,7 +78,7 @@ impl Transmitter {
                 self.burst.clear();
                 self.next = 0;
                 core.fill(&mut self.burst);
-                acknowledge_last(&mut self.burst.packets);
+                move_acks_last(&mut self.burst.packets);
                 self.copy_unstable(core);
             }
             if self.burst.is_empty() {
@@ -141,7 +141,7 @@ impl Transmitter {
     /// For memory of this process, a change shows only as a retransmission.
     fn copy_unstable(&mut self, core: &mut Core) {
         let Burst { packets, gather } = &mut self.burst;
-        let mut at = 0;
+        let mut offset = 0;
         for packet in packets {
             let elements = &mut gather[packet.elements.0 as usize..][..packet.elements.1 as usize];
             let is_shared = |element: &Sge| core.regions.get(element.region).is_shared();
@@ -152,13 +152,13 @@ impl Transmitter {
             }
             core.counters.packets_copied += 1;
             for element in elements {
-                let to = Sge { offset: self.bounce.offset + at, len: element.len, ..self.bounce };
-                at += u64::from(element.len);
+                let to = Sge { offset: self.bounce.offset + offset, len: element.len, ..self.bounce };
+                offset += u64::from(element.len);
                 core.regions.copy(*element, to);
                 *element = to;
             }
         }
-        core.counters.bytes_moved += at;
+        core.counters.bytes_moved += offset;
     }
 
     /// Copies the payloads of packets that were not accepted.
@@ -168,15 +168,15 @@ impl Transmitter {
         }
         self.has_backlog = true;
         let Burst { packets, gather } = &mut self.burst;
-        let mut at = 0;
+        let mut offset = 0;
         for packet in &packets[self.next..] {
             for element in &mut gather[packet.elements.0 as usize..][..packet.elements.1 as usize] {
-                let to = Sge { offset: self.memory.offset + at, len: element.len, ..self.memory };
-                at += u64::from(element.len);
+                let to = Sge { offset: self.memory.offset + offset, len: element.len, ..self.memory };
+                offset += u64::from(element.len);
                 core.regions.copy(*element, to);
                 *element = to;
             }
         }
-        core.counters.bytes_moved += at;
+        core.counters.bytes_moved += offset;
     }
 }

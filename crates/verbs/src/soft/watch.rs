@@ -30,12 +30,12 @@ impl Watch {
     }
 
     /// Queues a notice if the key of a peer's completed operation is watched.
-    pub(super) fn push(&mut self, accessed: RemoteAccess) {
-        if self.keys.is_empty() || !self.keys.contains(&accessed.rkey) {
+    pub(super) fn push(&mut self, access: RemoteAccess) {
+        if self.keys.is_empty() || !self.keys.contains(&access.rkey) {
             return;
         }
         if self.notices.len() < MAX_NOTICES {
-            self.notices.push_back(accessed);
+            self.notices.push_back(access);
         } else {
             self.lost += 1;
         }

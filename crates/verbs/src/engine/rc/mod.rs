@@ -51,7 +51,7 @@ impl Rc {
                 self.flush(ctx);
             }
             Modify::Reset => {
-                self.common.forget(ctx, &mut self.requester.sends, self.responder.take_receive());
+                self.common.discard(ctx, &mut self.requester.sends, self.responder.take_receive());
                 self.responder.stop();
                 self.requester.stop();
                 self.flow = Flow::default();
@@ -86,15 +86,15 @@ impl Rc {
         &self,
         protection: &Protection,
         receives: &RecvQueue,
-        ahead: &BatchHead<'_>,
+        head: &BatchHead<'_>,
         picks: &mut [Pick],
     ) {
-        if !self.common.can_receive() || ahead.bth.opcode.service() != Service::ReliableConnection {
+        if !self.common.can_receive() || head.bth.opcode.service() != Service::ReliableConnection {
             return;
         }
-        match Segment::of(ahead.bth.opcode) {
-            Some(segment) => self.responder.pick(protection, receives, ahead, segment, self.common.mtu, picks),
-            None => self.requester.pick(ahead, self.common.mtu, picks),
+        match Segment::of(head.bth.opcode) {
+            Some(segment) => self.responder.pick(protection, receives, head, segment, self.common.mtu, picks),
+            None => self.requester.pick(head, self.common.mtu, picks),
         }
     }
 

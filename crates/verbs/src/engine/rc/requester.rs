@@ -23,7 +23,7 @@ const MIN_CWND: u32 = 4;
 /// it is retransmitted when one packet is lost: with 64 KiB messages and 0.1 % loss, 87 to 90 % of the link rate remain
 /// with this value, and 81 % with twice as much.
 const DEFAULT_CWND_BYTES: u32 = 1 << 19;
-/// Number of READ requests that a window is divided into, so that the next is requested while one is being received.
+/// Number of READ requests that fill one window, so that the next is requested while one is being received.
 const READS_PER_CWND: u32 = 4;
 /// Maximum exponent of the retransmission back-off: the timeout is `initial << n`, n <= 3.
 const MAX_BACKOFF: u32 = 3;
@@ -59,7 +59,7 @@ pub(super) struct Requester {
     cwnd: u32,
     max_cwnd: u32,
     cwnd_bytes: u32,
-    /// Acknowledged packets that have not widened the window yet.
+    /// Acknowledged packets that have not widened the window so far (0 to 7).
     credit: u32,
     /// Packets and bytes sent since the last acknowledgement request.
     unsignaled: u32,
@@ -120,7 +120,7 @@ impl Requester {
         self.set_window(self.cwnd_bytes, mtu);
     }
 
-    /// Cancels all transmissions and timers.
+    /// Stops all transmissions and timers.
     pub fn stop(&mut self) {
         (self.cursor, self.rd_atomic) = (self.sends.end(), 0);
         (self.timer, self.rnr_deadline) = (None, None);
@@ -150,7 +150,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Returns what may be sent next: the number of PSNs that it uses, and whether it has a response.
+    /// Returns the number of PSNs of the next packet that may be sent, and `true` if it has a response; `None` if the
+    /// window or a limit allows no packet.
     fn sendable(&self, common: &Common) -> Option<(u32, bool)> {
         if !self.has_work(common) {
             return None;
@@ -291,13 +292,13 @@ impl Requester {
             return Ok(false);
         }
         match (packet.bth.opcode, packet.extensions.aeth) {
-            (Opcode::RcAcknowledge, Some(aeth)) => self.acknowledgement(ctx, common, psn, aeth),
+            (Opcode::RcAcknowledge, Some(aeth)) => self.on_acknowledgement(ctx, common, psn, aeth),
             (Opcode::RcAcknowledge, None) => Ok(false),
-            (_, aeth) => self.response(ctx, common, packet, psn, aeth),
+            (_, aeth) => self.on_response(ctx, common, packet, psn, aeth),
         }
     }
 
-    fn acknowledgement(
+    fn on_acknowledgement(
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
@@ -349,7 +350,7 @@ impl Requester {
     }
 
     /// Processes a READ response or an atomic acknowledgement. It acknowledges everything before it.
-    fn response(
+    fn on_response(
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
@@ -406,8 +407,8 @@ impl Requester {
 
     /// Writes the original value of an atomic operation to the request's elements, in native byte order.
     fn write_original(&self, ctx: &Context<'_>, packet: &IncomingPacket<'_>) -> bool {
-        let Some(answer) = packet.extensions.atomic_ack.filter(|_| packet.len == 0) else { return false };
-        let bytes = answer.original.to_ne_bytes();
+        let Some(atomic_ack) = packet.extensions.atomic_ack.filter(|_| packet.len == 0) else { return false };
+        let bytes = atomic_ack.original.to_ne_bytes();
         let mut rest = bytes.as_slice();
         for piece in sge_range(self.sends.elements(self.sends.first()), 0, 8) {
             let (head, tail) = rest.split_at(piece.len.min(8) as usize);
@@ -494,8 +495,8 @@ impl Requester {
     }
 
     /// Chooses destinations for READ responses, if the first packet is the next expected response.
-    pub fn pick(&self, ahead: &BatchHead<'_>, mtu: u32, picks: &mut [Pick]) {
-        let mut psn = expand_psn(ahead.bth.psn, self.snd_una);
+    pub fn pick(&self, head: &BatchHead<'_>, mtu: u32, picks: &mut [Pick]) {
+        let mut psn = expand_psn(head.bth.psn, self.snd_una);
         if psn < self.snd_una || psn >= self.snd_max {
             return;
         }
@@ -519,7 +520,7 @@ impl Requester {
             }
             let offset = (psn - request.psn) as u32 * mtu;
             let expected = (request.len - offset).min(mtu);
-            let total = if index + 1 == count { ahead.last } else { ahead.segment };
+            let total = if index + 1 == count { head.last } else { head.segment };
             let header = total.wrapping_sub(expected.next_multiple_of(4)) as usize;
             // Headers with an AETH, or without.
             if header != Opcode::RcReadResponseOnly.header_len() && header != Opcode::RcReadResponseMiddle.header_len()

@@ -20,12 +20,12 @@ use std::collections::VecDeque;
 /// Minimum time between two sequence error NAKs, so that an attacker cannot make the responder send many.
 const NAK_INTERVAL: Nanos = 20_000;
 
-/// Result of a request.
+/// Outcome of processing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It was executed, now or before.
+    /// The request was executed, now or before.
     Accepted,
-    /// It was dropped.
+    /// It was dropped; from [`Responder::transmit`]: pacing stopped the transmission.
     Dropped,
     /// It was rejected, and IBTA requires the queue pair to fail.
     Fatal,
@@ -38,8 +38,8 @@ struct Response {
     packets: u32,
     /// Packets sent so far.
     sent: u32,
-    /// It repeats a response that was sent before. If the requester no longer waits for it, the network has duplicated
-    /// the request.
+    /// It repeats a response that was sent before. It may be dropped to make space: if the requester has received the
+    /// first one, the network has duplicated the request.
     is_repeated: bool,
     /// It was requested before, whether or not all of it had been sent: the packets sent did not all arrive.
     is_requested_again: bool,
@@ -122,7 +122,7 @@ impl Responder {
         };
     }
 
-    /// Returns `true` if this is the PSN of the next request.
+    /// Returns `true` if this is the expected PSN.
     pub fn is_expected(&self, psn: u32) -> bool {
         psn == self.epsn
     }
@@ -142,19 +142,19 @@ impl Responder {
         &self,
         protection: &Protection,
         receives: &RecvQueue,
-        ahead: &BatchHead<'_>,
+        head: &BatchHead<'_>,
         segment: Segment,
         mtu: u32,
         picks: &mut [Pick],
     ) {
-        if ahead.bth.psn == self.epsn {
-            self.inbound.pick(protection, receives, ahead, segment, mtu, picks);
+        if head.bth.psn == self.epsn {
+            self.inbound.pick(protection, receives, head, segment, mtu, picks);
         }
     }
 
     pub fn receive(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Verdict {
         match psn_diff(packet.bth.psn, self.epsn) {
-            0 => self.request(ctx, common, packet),
+            0 => self.execute(ctx, common, packet),
             1.. => {
                 ctx.counters.out_of_sequence += 1;
                 self.on_gap(ctx);
@@ -174,7 +174,7 @@ impl Responder {
     }
 
     /// Executes the expected request.
-    fn request(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Verdict {
+    fn execute(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Verdict {
         let (extensions, opcode) = (packet.extensions, packet.bth.opcode);
         let outcome = match (Segment::of(opcode), opcode, extensions.reth, extensions.atomic) {
             (Some(segment), ..) => self.inbound.accept(ctx, common, packet, segment).map(|last| (1, last)),
@@ -304,7 +304,7 @@ impl Responder {
                 usage.reads += 1;
                 usage.bytes_out += u64::from(len);
             }
-            ctx.completions.on_remote_access(common.accessed(&grant, CompletionKind::Read));
+            ctx.completions.on_remote_access(common.remote_access(&grant, CompletionKind::Read));
         }
         Ok((response.packets, true))
     }
@@ -358,7 +358,7 @@ impl Responder {
         }
         let (psn, opcode) = (packet.bth.psn, packet.bth.opcode);
         let kind = if opcode == Opcode::RcCompareSwap { CompletionKind::CompareSwap } else { CompletionKind::FetchAdd };
-        ctx.completions.on_remote_access(common.accessed(&grant, kind));
+        ctx.completions.on_remote_access(common.remote_access(&grant, kind));
         if self.atomics.len() >= self.max_dest_rd_atomic {
             self.atomics.pop_front();
         }

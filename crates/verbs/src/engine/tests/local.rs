@@ -87,7 +87,7 @@ fn error_flushes_all_in_order_and_reset_discards_all() {
         let to = ends.b.remote(0);
         ends.a.post_recv(7, &[(0, 600)]);
         ends.a.post_recv(8, &[(0, 600)]);
-        let first = Wire::new(Opcode::RcSendFirst, &ends.a, 7000, &[1; 256]);
+        let first = TestPacket::new(Opcode::RcSendFirst, &ends.a, 7000, &[1; 256]);
         ends.arrive_at_a(&[first]);
         let wr = SendWr::new(1, Operation::Write(to), Data::Inline(&[1]));
         ends.a.send(&SendWr { signalled: false, ..wr }).unwrap();
@@ -129,7 +129,7 @@ fn posted_request_pins_memory_after_its_key_is_deregistered() {
     assert!(
         burst.packets.iter().all(|packet| !a.protection.regions().get(burst.elements(packet)[0].region).is_empty())
     );
-    let ack = Wire::answer(&ends.a, 102, Syndrome::ACK);
+    let ack = TestPacket::answer(&ends.a, 102, Syndrome::ACK);
     ends.arrive_at_a(&[ack]);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
     drop(ends.a.protection.take_changed());
@@ -149,7 +149,7 @@ fn shared_receives_survive_the_failure_of_a_queue_pair() {
     for id in [5, 6] {
         ends.b.receives.post(&mut ends.b.protection, &RecvWr { id, elements: &elements }).unwrap();
     }
-    let first = Wire::new(Opcode::RcSendFirst, &ends.b, 100, &[1; 256]);
+    let first = TestPacket::new(Opcode::RcSendFirst, &ends.b, 100, &[1; 256]);
     ends.arrive_at_b(&[first]);
     ends.b.modify(Modify::Error).unwrap();
     assert_eq!((ends.b.completed(), ends.b.receives.len()), (vec![(5, Status::Flushed)], 1));

@@ -35,16 +35,16 @@ impl Completions for Collected {
     }
 }
 
-/// Packet in flight.
+/// Packet between the two engines, with its payload.
 #[derive(Clone, Debug)]
-struct Wire {
+struct TestPacket {
     bth: Bth,
     extensions: Extensions,
     /// Payload with its padding.
     payload: Vec<u8>,
 }
 
-impl Wire {
+impl TestPacket {
     fn new(opcode: Opcode, to: &Side, psn: u32, payload: &[u8]) -> Self {
         let pad = payload.len().wrapping_neg() & 3;
         let bth = Bth { pad: pad as u8, ..Bth::new(opcode, to.engine.number(), psn) };
@@ -96,8 +96,8 @@ struct Options {
     psn: [u32; 2],
     access: Access,
     max_rd_atomic: u8,
-    retries: u8,
-    rnr_retries: u8,
+    retry_cnt: u8,
+    rnr_retry: u8,
     max_sge: u32,
 }
 
@@ -109,8 +109,8 @@ const RC: Options = Options {
     psn: [100, 7000],
     access: Access::ALL,
     max_rd_atomic: 2,
-    retries: 3,
-    rnr_retries: 2,
+    retry_cnt: 3,
+    rnr_retry: 2,
     max_sge: 4,
 };
 const UC: Options = Options { kind: QpType::Uc, ..RC };
@@ -168,8 +168,8 @@ impl Side {
         self.modify(Modify::ReadyToSend(ReadyToSend {
             psn: send,
             timeout: Duration::from_nanos(TIMEOUT),
-            retry_cnt: options.retries,
-            rnr_retry: options.rnr_retries,
+            retry_cnt: options.retry_cnt,
+            rnr_retry: options.rnr_retry,
             max_rd_atomic: options.max_rd_atomic,
         }))
         .unwrap();
@@ -192,11 +192,11 @@ impl Side {
         Remote { address, rkey: self.mr.rkey }
     }
 
-    fn transmit(&mut self, max: usize) -> Vec<Wire> {
+    fn transmit(&mut self, max: usize) -> Vec<TestPacket> {
         let mut burst = Burst::default();
         let has_packets_to_send = self.engine.has_packets_to_send(self.now);
         self.with(|engine, ctx| engine.transmit(ctx, &mut burst, max));
-        assert!(has_packets_to_send || burst.is_empty(), "wants_to_send returned false");
+        assert!(has_packets_to_send || burst.is_empty(), "has_packets_to_send returned false");
         assert!(burst.len() <= max);
         let packet = |outgoing: &OutgoingPacket| {
             let mut bytes = outgoing.header.to_vec();
@@ -208,21 +208,21 @@ impl Side {
             bytes.extend([0; 4]);
             let packet = Packet::parse(&bytes).unwrap();
             let payload = bytes[packet.bth.opcode.header_len()..bytes.len() - 4].to_vec();
-            Wire { bth: packet.bth, extensions: packet.extensions, payload }
+            TestPacket { bth: packet.bth, extensions: packet.extensions, payload }
         };
         burst.packets.iter().map(packet).collect()
     }
     /// Delivers a packet whose payload is in scratch memory.
-    fn receive(&mut self, from: SocketAddr, wire: &Wire) {
+    fn receive(&mut self, from: SocketAddr, wire: &TestPacket) {
         self.memory.write(SCRATCH as usize, &wire.payload);
         let region = RegionId(0);
         let landed = PayloadLocation::Scratch(Sge { region, offset: SCRATCH, len: wire.payload.len() as u32 });
         self.receive_landed(from, wire, landed, false);
     }
-    fn receive_landed(&mut self, source: SocketAddr, wire: &Wire, landed: PayloadLocation, congested: bool) {
+    fn receive_landed(&mut self, source: SocketAddr, wire: &TestPacket, landed: PayloadLocation, congested: bool) {
         let (bth, extensions, len) = (wire.bth, &wire.extensions, wire.payload.len() as u32);
-        let arrived = IncomingPacket { bth, extensions, landed, len, congested, source };
-        self.with(|engine, ctx| engine.receive(ctx, &arrived));
+        let packet = IncomingPacket { bth, extensions, landed, len, congested, source };
+        self.with(|engine, ctx| engine.receive(ctx, &packet));
     }
     fn expire_at(&mut self, now: Nanos) {
         self.now = now;
@@ -251,14 +251,14 @@ impl Ends {
         a.bring_up((b.address, 3), &options, options.psn[0], options.psn[1]);
         b.bring_up((a.address, 2), &options, options.psn[1], options.psn[0]);
         // Pattern from which the origin of a byte can be recognised.
-        let pattern: Vec<u8> = (0..SCRATCH / 2).map(|at| (at % 251) as u8).collect();
+        let pattern: Vec<u8> = (0..SCRATCH / 2).map(|index| (index % 251) as u8).collect();
         a.memory.write(0, &pattern);
         Self { a, b }
     }
-    fn arrive_at_b(&mut self, packets: &[Wire]) {
+    fn arrive_at_b(&mut self, packets: &[TestPacket]) {
         packets.iter().for_each(|packet| self.b.receive(self.a.address, packet));
     }
-    fn arrive_at_a(&mut self, packets: &[Wire]) {
+    fn arrive_at_a(&mut self, packets: &[TestPacket]) {
         packets.iter().for_each(|packet| self.a.receive(self.b.address, packet));
     }
     /// Delivers packets in both directions until neither side sends any.
@@ -274,9 +274,9 @@ impl Ends {
     }
 }
 
-fn opcodes(packets: &[Wire]) -> Vec<Opcode> {
+fn opcodes(packets: &[TestPacket]) -> Vec<Opcode> {
     packets.iter().map(|packet| packet.bth.opcode).collect()
 }
-fn psns(packets: &[Wire]) -> Vec<u32> {
+fn psns(packets: &[TestPacket]) -> Vec<u32> {
     packets.iter().map(|packet| packet.bth.psn).collect()
 }

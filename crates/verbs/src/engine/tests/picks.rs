@@ -4,10 +4,10 @@ use super::*;
 use Opcode::*;
 
 /// Delivers a batch to a side: picks destinations, writes every payload to its pick, then processes the packets.
-fn batch(from: SocketAddr, side: &mut Side, packets: &[Wire]) -> Vec<Pick> {
-    let total = |wire: &Wire| (wire.bth.opcode.header_len() + wire.payload.len()) as u32;
+fn batch(from: SocketAddr, side: &mut Side, packets: &[TestPacket]) -> Vec<Pick> {
+    let total = |wire: &TestPacket| (wire.bth.opcode.header_len() + wire.payload.len()) as u32;
     let (first, last) = (&packets[0], &packets[packets.len() - 1]);
-    let ahead = BatchHead {
+    let head = BatchHead {
         bth: first.bth,
         extensions: &first.extensions,
         first: first.payload.len() as u32,
@@ -16,7 +16,7 @@ fn batch(from: SocketAddr, side: &mut Side, packets: &[Wire]) -> Vec<Pick> {
         source: from,
     };
     let mut picks = vec![Pick::default(); packets.len()];
-    side.engine.pick(&side.protection, &side.receives, &ahead, &mut picks);
+    side.engine.pick(&side.protection, &side.receives, &head, &mut picks);
     let mut scratch = SCRATCH;
     let mut landed = vec![];
     for (wire, pick) in packets.iter().zip(&picks) {
@@ -98,7 +98,7 @@ fn unexpected_or_forbidden_packets_get_no_destination() {
     for (opcode, psn) in
         [(RcWriteMiddle, 102), (RcWriteMiddle, 100), (RcSendFirst, 101), (RcSendOnly, 102), (UcSendOnly, 101)]
     {
-        let forged = Wire::new(opcode, &ends.b, psn, &[0xEE; 256]);
+        let forged = TestPacket::new(opcode, &ends.b, psn, &[0xEE; 256]);
         assert_eq!(in_place(&batch(from, &mut ends.b, &[forged])), 0, "{opcode:?} {psn}");
     }
     assert_eq!(ends.b.read(0x1000, 4096), before);
@@ -169,7 +169,7 @@ fn unrequested_response_gets_no_destination() {
     ends.a.post(2, Operation::Read(remote), 0x8_0000, 3 * MTU).unwrap();
     ends.a.transmit(64);
     for psn in [99, 101, 103, 5000] {
-        let forged = Wire::new(RcReadResponseMiddle, &ends.a, psn, &[0xEE; 256]);
+        let forged = TestPacket::new(RcReadResponseMiddle, &ends.a, psn, &[0xEE; 256]);
         assert_eq!(in_place(&batch(ends.b.address, &mut ends.a, &[forged])), 0, "{psn}");
     }
     assert_eq!(ends.a.read(0x8_0000, 768), [0; 768]);

@@ -82,7 +82,7 @@ fn message_of_2_gib_is_sent_and_a_longer_one_refused() {
         count += burst.len() as u64;
         psn = Bth::parse(&last.header).unwrap().0.psn;
         burst.clear();
-        let ack = Wire::answer(&ends.a, psn, Syndrome::ACK);
+        let ack = TestPacket::answer(&ends.a, psn, Syndrome::ACK);
         ends.arrive_at_a(&[ack]);
     }
     assert_eq!(count, (1 << 31) / 4096);
@@ -113,12 +113,12 @@ fn ack_of_unsent_or_old_psn_is_ignored() {
     // The second packet (101) was posted, but not sent.
     for psn in [101, 102, 5000, 100 + (1 << 23) - 1] {
         for syndrome in [Syndrome::ACK, Syndrome::Nak(NakCode::RemoteAccessError)] {
-            let forged = Wire::answer(&ends.a, psn, syndrome);
+            let forged = TestPacket::answer(&ends.a, psn, syndrome);
             ends.arrive_at_a(&[forged]);
         }
     }
     for psn in [99, 0, 100_u32.wrapping_sub(1 << 23) & 0xFF_FFFF] {
-        let old = Wire::answer(&ends.a, psn, Syndrome::ACK);
+        let old = TestPacket::answer(&ends.a, psn, Syndrome::ACK);
         ends.arrive_at_a(&[old]);
     }
     assert_eq!((ends.a.counters.refused.bad_ack, ends.a.counters.duplicates), (8, 3));
@@ -134,7 +134,7 @@ fn sequence_error_goes_back_once_and_acks_what_precedes() {
     ends.a.post(1, Operation::Write(to), 0, MTU).unwrap();
     ends.a.post(2, Operation::Write(to), 0, 4 * MTU).unwrap();
     assert_eq!(psns(&ends.a.transmit(64)), [100, 101, 102, 103, 104]);
-    let nak = Wire::answer(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
+    let nak = TestPacket::answer(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
     ends.arrive_at_a(&[nak.clone(), nak]);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
     let retransmitted = ends.a.transmit(64);
@@ -142,7 +142,7 @@ fn sequence_error_goes_back_once_and_acks_what_precedes() {
         (psns(&retransmitted), opcodes(&retransmitted)),
         (vec![102, 103, 104], vec![RcWriteMiddle, RcWriteMiddle, RcWriteLast])
     );
-    let old = Wire::answer(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
+    let old = TestPacket::answer(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
     ends.arrive_at_a(&[old]);
     assert_eq!((ends.a.transmit(64).len(), ends.a.counters.retransmitted), (0, 3));
 }
@@ -169,7 +169,7 @@ fn timeout_retransmits_with_back_off_until_retries_are_used_up() {
 #[test]
 fn rnr_nak_is_retried_rnr_retry_times() {
     for endless in [false, true] {
-        let mut ends = Ends::new(Options { rnr_retries: if endless { 7 } else { 2 }, ..RC });
+        let mut ends = Ends::new(Options { rnr_retry: if endless { 7 } else { 2 }, ..RC });
         ends.a.post(1, Operation::Send, 0, 600).unwrap();
         for _ in 0..if endless { 50 } else { 2 } {
             let packets = ends.a.transmit(64);
@@ -212,7 +212,7 @@ fn remote_error_nak_fails_the_request_and_the_connection() {
         let to = ends.b.remote(0);
         (1..4).for_each(|id| ends.a.post(id, Operation::Write(to), 0, 8).unwrap());
         assert_eq!(ends.a.transmit(64).len(), 3);
-        let nak = Wire::answer(&ends.a, 101, Syndrome::Nak(code));
+        let nak = TestPacket::answer(&ends.a, 101, Syndrome::Nak(code));
         ends.arrive_at_a(&[nak]);
         assert_eq!(ends.a.completed(), [(1, Status::Success), (2, status), (3, Status::Flushed)]);
         assert_eq!(ends.a.engine.state(), QpState::Error);
@@ -229,7 +229,7 @@ fn ack_past_a_read_makes_it_requested_again() {
     ends.a.post(2, Operation::Read(remote), 0, 2 * MTU).unwrap();
     ends.a.post(3, Operation::Write(remote), 0, 8).unwrap();
     assert_eq!(psns(&ends.a.transmit(64)), [100, 101, 103]);
-    let ack = Wire::answer(&ends.a, 103, Syndrome::ACK);
+    let ack = TestPacket::answer(&ends.a, 103, Syndrome::ACK);
     ends.arrive_at_a(&[ack.clone(), ack]);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
     let retransmitted = ends.a.transmit(64);
@@ -240,7 +240,7 @@ fn ack_past_a_read_makes_it_requested_again() {
 fn read_is_requested_again_from_the_first_missing_response() {
     let mut ends = Ends::new(RC);
     let remote = ends.b.remote(0);
-    let bytes: Vec<u8> = (0..1000).map(|at| (at % 247) as u8).collect();
+    let bytes: Vec<u8> = (0..1000).map(|index| (index % 247) as u8).collect();
     ends.b.memory.write(0, &bytes);
     ends.a.post(1, Operation::Read(remote), 0x8_0000, 1000).unwrap();
     let request = ends.a.transmit(64);
@@ -279,7 +279,7 @@ fn outstanding_reads_are_limited_and_a_fence_waits_for_all() {
     assert_eq!(ends.a.transmit(64).len(), 0);
     ends.arrive_at_a(&answers[1..]);
     assert_eq!(ends.a.transmit(64).len(), 0, "one READ is still outstanding");
-    let last = Wire::new(RcReadRequest, &ends.b, 102, &[]).reth(remote, 8);
+    let last = TestPacket::new(RcReadRequest, &ends.b, 102, &[]).reth(remote, 8);
     ends.arrive_at_b(&[last]);
     let answers = ends.b.transmit(64);
     ends.arrive_at_a(&answers);
@@ -314,7 +314,7 @@ fn wrong_read_response_is_dropped_or_fatal_in_strict_mode() {
         let remote = ends.b.remote(0);
         ends.a.post(1, Operation::Read(remote), 0, 8).unwrap();
         ends.a.transmit(64);
-        let mut short = Wire::new(RcReadResponseOnly, &ends.a, 100, &[1; 4]);
+        let mut short = TestPacket::new(RcReadResponseOnly, &ends.a, 100, &[1; 4]);
         short.extensions.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
         ends.arrive_at_a(std::slice::from_ref(&short));
         assert_eq!(ends.a.counters.refused.bad_length, 1);
@@ -374,7 +374,7 @@ fn window_narrows_on_loss_and_widens_on_acks() {
         ends.a.post(1, Operation::Write(to), 0, 1 << 19).unwrap();
         let sent = ends.a.transmit(4096);
         if let Some(missing) = answer {
-            let nak = Wire::answer(&ends.a, sent[0].bth.psn + missing, Syndrome::Nak(NakCode::PsnSequenceError));
+            let nak = TestPacket::answer(&ends.a, sent[0].bth.psn + missing, Syndrome::Nak(NakCode::PsnSequenceError));
             ends.arrive_at_a(&[nak]);
         } else {
             let deadline = ends.a.engine.deadline().unwrap();
@@ -395,7 +395,7 @@ fn window_narrows_on_loss_and_widens_on_acks() {
     let deadline = ends.a.engine.deadline().unwrap();
     ends.a.expire_at(deadline);
     let retransmitted = ends.a.transmit(4096);
-    let ack = Wire::answer(&ends.a, retransmitted[retransmitted.len() - 1].bth.psn, Syndrome::ACK);
+    let ack = TestPacket::answer(&ends.a, retransmitted[retransmitted.len() - 1].bth.psn, Syndrome::ACK);
     ends.arrive_at_a(&[ack]);
     assert_eq!(ends.a.transmit(4096).len(), 512 + 512 / 8);
 }

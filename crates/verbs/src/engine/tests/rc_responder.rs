@@ -1,8 +1,9 @@
 use super::*;
 use Opcode::*;
 
-fn write(ends: &Ends, psn: u32, address: u64, payload: &[u8]) -> Wire {
-    let mut wire = Wire::new(RcWriteOnly, &ends.b, psn, payload).reth(ends.b.remote(address), payload.len() as u32);
+fn write(ends: &Ends, psn: u32, address: u64, payload: &[u8]) -> TestPacket {
+    let mut wire =
+        TestPacket::new(RcWriteOnly, &ends.b, psn, payload).reth(ends.b.remote(address), payload.len() as u32);
     wire.bth.ack_request = true;
     wire
 }
@@ -10,7 +11,7 @@ fn write(ends: &Ends, psn: u32, address: u64, payload: &[u8]) -> Wire {
 #[test]
 fn batch_is_acknowledged_once() {
     let mut ends = Ends::new(RC);
-    let packets: Vec<_> = (0..10).map(|at| write(&ends, 100 + at, 0, &[at as u8; 8])).collect();
+    let packets: Vec<_> = (0..10).map(|index| write(&ends, 100 + index, 0, &[index as u8; 8])).collect();
     ends.arrive_at_b(&packets);
     let answers = ends.b.transmit(64);
     assert_eq!((psns(&answers), answers[0].syndrome()), (vec![109], Some(Syndrome::ACK)));
@@ -70,7 +71,7 @@ fn duplicate_write_is_acknowledged_and_not_written() {
 fn duplicate_atomic_is_answered_from_the_saved_result() {
     let mut ends = Ends::new(RC);
     ends.b.memory.write(8, &40_u64.to_ne_bytes());
-    let add = |psn| Wire::new(RcFetchAdd, &ends.b, psn, &[]).atomic(ends.b.remote(8), 0, 2);
+    let add = |psn| TestPacket::new(RcFetchAdd, &ends.b, psn, &[]).atomic(ends.b.remote(8), 0, 2);
     let requests = [add(100), add(101), add(102)];
     for (request, original) in requests.iter().zip([40, 42, 44]) {
         for _ in 0..3 {
@@ -82,7 +83,7 @@ fn duplicate_atomic_is_answered_from_the_saved_result() {
     }
     assert_eq!(ends.b.read(8, 8), 46_u64.to_ne_bytes());
     // Two may be outstanding, so the first cannot be a duplicate any more; the other operation was never requested.
-    let other = Wire::new(RcCompareSwap, &ends.b, 101, &[]).atomic(ends.b.remote(8), 0, 2);
+    let other = TestPacket::new(RcCompareSwap, &ends.b, 101, &[]).atomic(ends.b.remote(8), 0, 2);
     ends.arrive_at_b(&[requests[0].clone(), other]);
     assert_eq!((ends.b.transmit(64).len(), ends.b.counters.refused.bad_psn), (0, 2));
     assert_eq!(ends.b.read(8, 8), 46_u64.to_ne_bytes());
@@ -91,7 +92,7 @@ fn duplicate_atomic_is_answered_from_the_saved_result() {
 #[test]
 fn duplicate_read_is_answered_within_the_original_range() {
     let mut ends = Ends::new(RC);
-    let read = |psn, address, len| Wire::new(RcReadRequest, &ends.b, psn, &[]).reth(ends.b.remote(address), len);
+    let read = |psn, address, len| TestPacket::new(RcReadRequest, &ends.b, psn, &[]).reth(ends.b.remote(address), len);
     let (whole, part, beyond) = (read(100, 0, 1000), read(102, 512, 488), read(102, 512, 800));
     ends.arrive_at_b(std::slice::from_ref(&whole));
     assert_eq!(psns(&ends.b.transmit(64)), [100, 101, 102, 103]);
@@ -113,8 +114,8 @@ fn duplicate_read_is_answered_within_the_original_range() {
 #[test]
 fn responses_keep_request_order_and_the_ack_comes_last() {
     let mut ends = Ends::new(RC);
-    let read = Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 3 * MTU);
-    let add = Wire::new(RcFetchAdd, &ends.b, 103, &[]).atomic(ends.b.remote(8), 0, 2);
+    let read = TestPacket::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 3 * MTU);
+    let add = TestPacket::new(RcFetchAdd, &ends.b, 103, &[]).atomic(ends.b.remote(8), 0, 2);
     let packets = [read, add, write(&ends, 104, 64, &[1; 8])];
     ends.arrive_at_b(&packets);
     assert_eq!(psns(&ends.b.transmit(2)), [100, 101]);
@@ -126,7 +127,7 @@ fn responses_keep_request_order_and_the_ack_comes_last() {
 #[test]
 fn read_responses_do_not_starve_own_requests() {
     let mut ends = Ends::new(RC);
-    let read = Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 1 << 19);
+    let read = TestPacket::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 1 << 19);
     ends.arrive_at_b(&[read]);
     let to = ends.a.remote(0);
     ends.b.post(1, Operation::Write(to), 0, 8 * MTU).unwrap();
@@ -172,7 +173,7 @@ fn send_with_invalidate_revokes_a_key() {
     ends.a.post(1, Operation::SendInvalidate(other.rkey), 0, 8).unwrap();
     ends.settle();
     assert_eq!(ends.b.done.0[0].invalidated, Some(other.rkey));
-    let wire = Wire::new(RcWriteOnly, &ends.b, 101, &[1; 8]).reth(Remote { address: 0, rkey: other.rkey }, 8);
+    let wire = TestPacket::new(RcWriteOnly, &ends.b, 101, &[1; 8]).reth(Remote { address: 0, rkey: other.rkey }, 8);
     ends.arrive_at_b(&[wire]);
     assert_eq!((ends.b.counters.refused.bad_key, ends.b.counters.bytes_in), (1, 8));
 }
@@ -192,7 +193,7 @@ fn deregistered_key_stops_write_and_read_in_flight() {
 
     for strict in [false, true] {
         let mut ends = Ends::new(Options { strict, ..RC });
-        let read = Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 4 * MTU);
+        let read = TestPacket::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 4 * MTU);
         ends.arrive_at_b(&[read]);
         assert_eq!(ends.b.transmit(2).len(), 2);
         let lkey = ends.b.mr.lkey;

@@ -7,7 +7,7 @@ use Opcode::*;
 type Cause = fn(&QpDropCounters) -> u64;
 
 /// Returns invalid requests with the counter of their drop cause and the standard NAK code.
-fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
+fn invalid_requests(ends: &mut Ends) -> Vec<(&'static str, TestPacket, Cause, NakCode)> {
     use NakCode::{InvalidRequest, RemoteAccessError};
     let full = ends.b.remote(0);
     let other = ends.b.protection.allocate();
@@ -22,7 +22,7 @@ fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
     let high = register(ends.b.pd, Access::ALL, Addressing::Virtual(u64::MAX - 4096));
     let unknown = Remote { address: 0, rkey: full.rkey ^ 1 };
     let at = |remote: Remote, address| Remote { address, ..remote };
-    let packet = |opcode, len: usize| Wire::new(opcode, &ends.b, 100, &vec![0xEE; len]);
+    let packet = |opcode, len: usize| TestPacket::new(opcode, &ends.b, 100, &vec![0xEE; len]);
     let write = |remote, len: usize| packet(RcWriteOnly, len).reth(remote, len as u32);
     let read = |remote, len| packet(RcReadRequest, 0).reth(remote, len);
     let add = |remote| packet(RcFetchAdd, 0).atomic(remote, 0, 1);
@@ -39,14 +39,19 @@ fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
         ("a READ of what may be written", read(write_only, 8), |r| r.bad_rights, RemoteAccessError),
         ("an atomic operation on what may be written", add(write_only), |r| r.bad_rights, RemoteAccessError),
         ("a byte past the end", write(at(full, SCRATCH - 7), 8), |r| r.bad_bounds, RemoteAccessError),
-        ("far beyond the end", write(at(full, u64::MAX), 8), |r| r.bad_bounds, RemoteAccessError),
+        ("an address far past the end", write(at(full, u64::MAX), 8), |r| r.bad_bounds, RemoteAccessError),
         ("an address that wraps", read(at(high, u64::MAX - 3), 8), |r| r.bad_bounds, RemoteAccessError),
-        ("before the beginning", read(at(high, high.address - 1), 8), |r| r.bad_bounds, RemoteAccessError),
-        ("more than there is", read(full, 1 << 31), |r| r.bad_bounds, RemoteAccessError),
-        ("an atomic operation astride", add(at(full, 4)), |r| r.bad_bounds, InvalidRequest),
-        ("an atomic operation on the last bytes but one", add(at(full, SCRATCH)), |r| r.bad_bounds, RemoteAccessError),
-        ("more than an operation may have", read(full, (1 << 31) + 1), |r| r.bad_length, InvalidRequest),
-        ("the longest length", packet(RcWriteFirst, 256).reth(full, u32::MAX), |r| r.bad_length, InvalidRequest),
+        ("an address before the beginning", read(at(high, high.address - 1), 8), |r| r.bad_bounds, RemoteAccessError),
+        ("a length past the end", read(full, 1 << 31), |r| r.bad_bounds, RemoteAccessError),
+        ("an unaligned atomic operation", add(at(full, 4)), |r| r.bad_bounds, InvalidRequest),
+        ("an atomic operation past the end", add(at(full, SCRATCH)), |r| r.bad_bounds, RemoteAccessError),
+        ("more than 2^31 bytes", read(full, (1 << 31) + 1), |r| r.bad_length, InvalidRequest),
+        (
+            "the maximum of the length field",
+            packet(RcWriteFirst, 256).reth(full, u32::MAX),
+            |r| r.bad_length,
+            InvalidRequest,
+        ),
         ("a payload longer than the MTU", write(full, 260), |r| r.bad_length, InvalidRequest),
         ("a payload shorter than its WRITE", packet(RcWriteOnly, 8).reth(full, 12), |r| r.bad_length, InvalidRequest),
         ("a payload longer than its WRITE", packet(RcWriteOnly, 8).reth(full, 4), |r| r.bad_length, InvalidRequest),
@@ -56,23 +61,28 @@ fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
             |r| r.bad_length,
             InvalidRequest,
         ),
-        ("a first packet that is all", packet(RcWriteFirst, 256).reth(full, 256), |r| r.bad_length, InvalidRequest),
+        (
+            "a first packet with the whole message",
+            packet(RcWriteFirst, 256).reth(full, 256),
+            |r| r.bad_length,
+            InvalidRequest,
+        ),
         ("a payload that is not padded", unpadded, |r| r.bad_length, InvalidRequest),
-        ("padding of nothing", padded_beyond, |r| r.bad_length, InvalidRequest),
+        ("padding without a payload", padded_beyond, |r| r.bad_length, InvalidRequest),
         ("a READ with a payload", packet(RcReadRequest, 8).reth(full, 8), |r| r.bad_length, InvalidRequest),
-        ("a middle of nothing", packet(RcWriteMiddle, 256), |r| r.bad_opcode, InvalidRequest),
-        ("an end of nothing", packet(RcSendLast, 8), |r| r.bad_opcode, InvalidRequest),
+        ("a middle packet without a first one", packet(RcWriteMiddle, 256), |r| r.bad_opcode, InvalidRequest),
+        ("a last packet without a first one", packet(RcSendLast, 8), |r| r.bad_opcode, InvalidRequest),
         ("an unsupported operation", packet(RcFlush, 0).reth(full, 8), |r| r.bad_opcode, InvalidRequest),
         ("an atomic write", packet(RcAtomicWrite, 8).reth(full, 8), |r| r.bad_opcode, InvalidRequest),
     ]
 }
 
-fn honest_write_arrives(ends: &mut Ends, why: &str) {
+fn valid_write_succeeds(ends: &mut Ends, name: &str) {
     let to = ends.b.remote(0x800);
     ends.a.post(1, Operation::Write(to), 0, 600).unwrap();
     ends.settle();
-    assert_eq!(ends.a.completed(), [(1, Status::Success)], "after {why}");
-    assert_eq!(ends.b.read(0x800, 600), ends.a.read(0, 600), "after {why}");
+    assert_eq!(ends.a.completed(), [(1, Status::Success)], "after {name}");
+    assert_eq!(ends.b.read(0x800, 600), ends.a.read(0, 600), "after {name}");
 }
 
 #[test]
@@ -80,30 +90,30 @@ fn invalid_request_is_counted_and_changes_nothing() {
     let mut ends = Ends::new(RC);
     ends.b.memory.write(0, &[0x55; 4096]);
     let before = ends.b.read(0, SCRATCH as usize);
-    for (why, wire, cause, _) in wrong(&mut ends) {
+    for (name, wire, cause, _) in invalid_requests(&mut ends) {
         let counted = ends.b.counters.refused;
         ends.arrive_at_b(&[wire]);
-        assert_eq!(cause(&ends.b.counters.refused), cause(&counted) + 1, "{why}");
-        assert_eq!((ends.b.transmit(64).len(), ends.b.engine.state()), (0, QpState::ReadyToSend), "{why}");
-        assert_eq!(ends.b.counters.bytes_in, 0, "{why}");
-        assert!(ends.b.read(0, SCRATCH as usize) == before, "{why}");
+        assert_eq!(cause(&ends.b.counters.refused), cause(&counted) + 1, "{name}");
+        assert_eq!((ends.b.transmit(64).len(), ends.b.engine.state()), (0, QpState::ReadyToSend), "{name}");
+        assert_eq!(ends.b.counters.bytes_in, 0, "{name}");
+        assert!(ends.b.read(0, SCRATCH as usize) == before, "{name}");
     }
-    honest_write_arrives(&mut ends, "all of them");
+    valid_write_succeeds(&mut ends, "all of them");
 }
 
 #[test]
 fn strict_mode_naks_an_invalid_request_and_fails() {
-    let count = wrong(&mut Ends::new(RC)).len();
+    let count = invalid_requests(&mut Ends::new(RC)).len();
     for index in 0..count {
         let mut ends = Ends::new(Options { strict: true, ..RC });
         ends.b.post_recv(9, &[(0, 8)]);
-        let (why, wire, _, code) = wrong(&mut ends).swap_remove(index);
+        let (name, wire, _, code) = invalid_requests(&mut ends).swap_remove(index);
         ends.arrive_at_b(&[wire]);
-        assert_eq!((ends.b.engine.state(), ends.b.completed()), (QpState::Error, vec![(9, Status::Flushed)]), "{why}");
+        assert_eq!((ends.b.engine.state(), ends.b.completed()), (QpState::Error, vec![(9, Status::Flushed)]), "{name}");
         let answers = ends.b.transmit(64);
-        assert_eq!((psns(&answers), answers[0].syndrome()), (vec![100], Some(Syndrome::Nak(code))), "{why}");
-        assert_eq!(ends.b.counters.bytes_in, 0, "{why}");
-        assert!(!ends.b.engine.has_packets_to_send(ends.b.now), "{why}");
+        assert_eq!((psns(&answers), answers[0].syndrome()), (vec![100], Some(Syndrome::Nak(code))), "{name}");
+        assert_eq!(ends.b.counters.bytes_in, 0, "{name}");
+        assert!(!ends.b.engine.has_packets_to_send(ends.b.now), "{name}");
     }
 }
 
@@ -113,9 +123,9 @@ fn queue_pair_rights_restrict_memory_rights() {
         let mut ends = Ends::new(Options { access: Access::NONE, strict, ..RC });
         let full = ends.b.remote(0);
         for wire in [
-            Wire::new(RcWriteOnly, &ends.b, 100, &[1; 8]).reth(full, 8),
-            Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(full, 8),
-            Wire::new(RcFetchAdd, &ends.b, 100, &[]).atomic(full, 0, 8),
+            TestPacket::new(RcWriteOnly, &ends.b, 100, &[1; 8]).reth(full, 8),
+            TestPacket::new(RcReadRequest, &ends.b, 100, &[]).reth(full, 8),
+            TestPacket::new(RcFetchAdd, &ends.b, 100, &[]).atomic(full, 0, 8),
         ] {
             ends.arrive_at_b(&[wire]);
         }
@@ -129,7 +139,8 @@ fn reads_beyond_max_dest_rd_atomic_are_rejected() {
     for strict in [false, true] {
         let mut ends = Ends::new(Options { strict, ..RC });
         let full = ends.b.remote(0);
-        let reads: Vec<_> = (100..103).map(|psn| Wire::new(RcReadRequest, &ends.b, psn, &[]).reth(full, 8)).collect();
+        let reads: Vec<_> =
+            (100..103).map(|psn| TestPacket::new(RcReadRequest, &ends.b, psn, &[]).reth(full, 8)).collect();
         ends.arrive_at_b(&reads);
         assert_eq!(ends.b.counters.refused.too_many, 1);
         let answers = ends.b.transmit(64);
@@ -168,10 +179,10 @@ fn invalid_packet_does_not_disturb_a_message_in_progress() {
     for (opcode, len) in
         [(RcSendOnly, 8), (RcSendMiddle, 100), (RcSendLast, 0), (RcWriteMiddle, 256), (RcSendFirst, 256)]
     {
-        let wire = Wire::new(opcode, &ends.b, 101, &vec![0xEE; len]);
+        let wire = TestPacket::new(opcode, &ends.b, 101, &vec![0xEE; len]);
         ends.arrive_at_b(&[wire]);
     }
-    let read = Wire::new(RcReadRequest, &ends.b, 101, &[]).reth(ends.b.remote(0), 8);
+    let read = TestPacket::new(RcReadRequest, &ends.b, 101, &[]).reth(ends.b.remote(0), 8);
     ends.arrive_at_b(&[read]);
     assert_eq!((ends.b.counters.refused.bad_opcode, ends.b.counters.refused.bad_length), (4, 2));
     ends.arrive_at_b(&packets[1..]);
@@ -182,7 +193,7 @@ fn invalid_packet_does_not_disturb_a_message_in_progress() {
 #[test]
 fn wrong_source_partition_service_or_state_is_dropped() {
     let mut ends = Ends::new(RC);
-    let packet = Wire::new(RcWriteOnly, &ends.b, 100, &[1; 8]).reth(ends.b.remote(0), 8);
+    let packet = TestPacket::new(RcWriteOnly, &ends.b, 100, &[1; 8]).reth(ends.b.remote(0), 8);
     ends.b.receive(SocketAddr::from(([10, 0, 0, 9], 4791)), &packet);
     let mut partition = packet.clone();
     partition.bth.p_key = 0x7FFE;
@@ -201,8 +212,8 @@ fn wrong_source_partition_service_or_state_is_dropped() {
 fn empty_write_and_read_need_no_key_and_any_source_port() {
     let mut ends = Ends::new(RC);
     let nowhere = Remote { address: u64::MAX, rkey: 0 };
-    let write = Wire::new(RcWriteOnly, &ends.b, 100, &[]).reth(nowhere, 0);
-    let read = Wire::new(RcReadRequest, &ends.b, 101, &[]).reth(nowhere, 0);
+    let write = TestPacket::new(RcWriteOnly, &ends.b, 100, &[]).reth(nowhere, 0);
+    let read = TestPacket::new(RcReadRequest, &ends.b, 101, &[]).reth(nowhere, 0);
     let port = SocketAddr::new(ends.a.address.ip(), 50_000);
     ends.b.receive(port, &write);
     ends.b.receive(port, &read);
@@ -217,9 +228,9 @@ fn source_port_of_the_first_executed_packet_is_learnt() {
         let mut ends = Ends::new(Options { lax, ..options });
         let [peer, other] = [50_000, 50_001].map(|port| SocketAddr::new(ends.a.address.ip(), port));
         let remote = ends.b.remote(0);
-        let packet = |psn, byte| Wire::new(write, &ends.b, psn, &[byte; 8]).reth(remote, 8);
+        let packet = |psn, byte| TestPacket::new(write, &ends.b, psn, &[byte; 8]).reth(remote, 8);
         let [first, old, second] = [packet(100, 1), packet(99, 2), packet(101, 3)];
-        let wrong = Wire::new(write, &ends.b, 100, &[9; 8]).reth(Remote { rkey: !remote.rkey, ..remote }, 8);
+        let wrong = TestPacket::new(write, &ends.b, 100, &[9; 8]).reth(Remote { rkey: !remote.rkey, ..remote }, 8);
         ends.b.receive(other, &wrong); // rejected: its port is not learnt
         if options.kind == QpType::Rc {
             ends.b.receive(other, &old); // only acknowledged again
@@ -228,7 +239,7 @@ fn source_port_of_the_first_executed_packet_is_learnt() {
         ends.b.receive(other, &second);
         let refused = ends.b.counters.refused.bad_source;
         assert_eq!((refused, ends.b.read(0, 1)), if lax { (0, vec![3]) } else { (1, vec![1]) }, "{write:?}");
-        let notification = Wire::new(CongestionNotification, &ends.b, 0, &[0; 16]);
+        let notification = TestPacket::new(CongestionNotification, &ends.b, 0, &[0; 16]);
         ends.b.receive(other, &notification);
         assert_eq!((ends.b.counters.refused.bad_source, ends.b.counters.cnps_in), (refused, 1));
         ends.b.receive(peer, &second);

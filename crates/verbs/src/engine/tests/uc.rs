@@ -41,13 +41,13 @@ fn forged_packets_do_not_disturb_a_message_in_progress() {
     let full = ends.b.remote(0);
     ends.arrive_at_b(&packets[..1]);
     let forged = [
-        Wire::new(UcSendMiddle, &ends.b, 5000, &[0xEE; 256]),
-        Wire::new(UcSendLast, &ends.b, 101, &[]),
-        Wire::new(UcWriteMiddle, &ends.b, 101, &[0xEE; 256]),
-        Wire::new(UcWriteOnly, &ends.b, 101, &[0xEE; 8]).reth(Remote { rkey: full.rkey ^ 1, ..full }, 8),
-        Wire::new(UcWriteOnly, &ends.b, 9, &[0xEE; 8]).reth(Remote { address: SCRATCH - 7, ..full }, 8),
-        Wire::new(UcSendOnly, &ends.b, 9, &[0xEE; 260]),
-        Wire::new(RcSendOnly, &ends.b, 101, &[0xEE; 8]),
+        TestPacket::new(UcSendMiddle, &ends.b, 5000, &[0xEE; 256]),
+        TestPacket::new(UcSendLast, &ends.b, 101, &[]),
+        TestPacket::new(UcWriteMiddle, &ends.b, 101, &[0xEE; 256]),
+        TestPacket::new(UcWriteOnly, &ends.b, 101, &[0xEE; 8]).reth(Remote { rkey: full.rkey ^ 1, ..full }, 8),
+        TestPacket::new(UcWriteOnly, &ends.b, 9, &[0xEE; 8]).reth(Remote { address: SCRATCH - 7, ..full }, 8),
+        TestPacket::new(UcSendOnly, &ends.b, 9, &[0xEE; 260]),
+        TestPacket::new(RcSendOnly, &ends.b, 101, &[0xEE; 8]),
     ];
     ends.arrive_at_b(&forged);
     ends.arrive_at_b(&packets[1..]);
@@ -61,10 +61,10 @@ fn forged_packets_do_not_disturb_a_message_in_progress() {
 fn new_message_replaces_the_one_in_progress() {
     let mut ends = Ends::new(UC);
     ends.b.post_recv(7, &[(0x1000, 600)]);
-    let first = Wire::new(UcSendFirst, &ends.b, 100, &[1; 256]);
-    let other = Wire::new(UcWriteOnly, &ends.b, 4000, &[2; 8]).reth(ends.b.remote(0), 8);
-    let rest = Wire::new(UcSendLast, &ends.b, 101, &[1; 8]);
-    let next = Wire::new(UcSendOnly, &ends.b, 4001, &[3; 8]);
+    let first = TestPacket::new(UcSendFirst, &ends.b, 100, &[1; 256]);
+    let other = TestPacket::new(UcWriteOnly, &ends.b, 4000, &[2; 8]).reth(ends.b.remote(0), 8);
+    let rest = TestPacket::new(UcSendLast, &ends.b, 101, &[1; 8]);
+    let next = TestPacket::new(UcSendOnly, &ends.b, 4001, &[3; 8]);
     ends.arrive_at_b(&[first, other, rest, next]);
     assert_eq!((ends.b.completed(), ends.b.counters.abandoned), (vec![(7, Status::Success)], 1));
     assert_eq!((ends.b.read(0, 8), ends.b.read(0x1000, 8)), (vec![2; 8], vec![3; 8]));
@@ -76,7 +76,7 @@ fn send_too_long_is_dropped_or_fatal_in_strict_mode() {
         let mut ends = Ends::new(Options { strict, ..UC });
         ends.b.post_recv(7, &[(0x1000, 100)]);
         ends.b.post_recv(8, &[(0x1000, 100)]);
-        let long = Wire::new(UcSendOnly, &ends.b, 100, &[1; 200]);
+        let long = TestPacket::new(UcSendOnly, &ends.b, 100, &[1; 200]);
         ends.arrive_at_b(&[long]);
         assert_eq!(ends.b.counters.refused.bad_length, 1);
         let expected = [(7, Status::LocalLength), (8, Status::Flushed)];

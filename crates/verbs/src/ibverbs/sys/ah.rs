@@ -1,4 +1,4 @@
-//! Address handles: routes of datagrams to a peer.
+//! Address handles: routes to peers, for datagrams.
 
 use super::abi::*;
 use super::check_pointer;

@@ -99,10 +99,12 @@ impl Cq {
         let (Some(poll), Some(arm)) = (ops.poll_cq, ops.req_notify_cq) else {
             return Err(IoError::Config(format!("the driver of {} has no completion queues", context.name())));
         };
-        let at = channel.map_or(std::ptr::null_mut(), |channel| channel.channel.as_ptr());
+        let channel_pointer = channel.map_or(std::ptr::null_mut(), |channel| channel.channel.as_ptr());
         let entries = i32::try_from(depth).unwrap_or(i32::MAX);
         // SAFETY: context and channel live; the cookie is only returned, never dereferenced.
-        let cq = unsafe { (context.library.create_cq)(context.context.as_ptr(), entries, cookie as *mut _, at, 0) };
+        let cq = unsafe {
+            (context.library.create_cq)(context.context.as_ptr(), entries, cookie as *mut _, channel_pointer, 0)
+        };
         let what = || format!("making a completion queue of {depth} entries on {}", context.name());
         let cq = check_pointer(cq, what, "; ibv_devinfo -v shows its max_cqe")?;
         Ok(Arc::new(Self { context: Arc::clone(context), cq, _channel: channel.cloned(), poll, arm }))

@@ -246,12 +246,12 @@ impl Context {
 
     /// Adds the attributes of a GID from sysfs.
     fn gid(&self, port: u8, index: u8, raw: RawGid) -> Gid {
-        let at = |what: &str| {
+        let attribute = |what: &str| {
             let file = self.sysfs(port).join("gid_attrs").join(what).join(index.to_string());
             Some(std::fs::read_to_string(file).ok()?.trim().to_owned())
         };
-        let netdev = at("ndevs");
-        let kind = match at("types").as_deref() {
+        let netdev = attribute("ndevs");
+        let kind = match attribute("types").as_deref() {
             Some("RoCE v2") => GidKind::RoceV2,
             Some("IB/RoCE v1") if netdev.is_some() => GidKind::RoceV1,
             Some("IB/RoCE v1") => GidKind::InfiniBand,

@@ -99,8 +99,8 @@ impl<R: Request> List<R> {
 
 /// Copies elements and returns their number.
 #[inline]
-fn copy(elements: &[ibv_sge], to: &mut [ibv_sge]) -> usize {
-    to[..elements.len()].copy_from_slice(elements);
+fn copy(elements: &[ibv_sge], slots: &mut [ibv_sge]) -> usize {
+    slots[..elements.len()].copy_from_slice(elements);
     elements.len()
 }
 
@@ -111,7 +111,7 @@ impl RecvList {
     /// If the list is full or was created for fewer elements: an error of the caller.
     #[inline]
     pub fn push(&mut self, wr_id: u64, elements: &[ibv_sge]) {
-        self.push_with(wr_id, |to| copy(elements, to));
+        self.push_with(wr_id, |slots| copy(elements, slots));
     }
 
     /// Like [`Self::push`], with the elements that `fill` writes, and whose number it returns.
@@ -125,7 +125,7 @@ impl RecvList {
 pub struct SendList {
     list: List<ibv_send_wr>,
     inline: Vec<u8>,
-    handles: Vec<Option<Arc<Ah>>>,
+    ahs: Vec<Option<Arc<Ah>>>,
     max_inline: usize,
 }
 
@@ -143,56 +143,56 @@ impl SendList {
             // Inline data is one element.
             list: List::new(capacity, max_sge.max(1)),
             inline: vec![0; capacity * max_inline],
-            handles: vec![None; capacity],
+            ahs: vec![None; capacity],
             max_inline,
         }
     }
 
     /// Appends a request with these elements, in order. Its pointers are set here, including a datagram's address
-    /// handle from `to`; the flag `IBV_SEND_INLINE` is cleared.
+    /// handle `ah`; the flag `IBV_SEND_INLINE` is cleared.
     ///
     /// # Panics
     /// If the list is full or was created for fewer elements, or for an opcode that needs a window: errors of the
     /// caller.
     #[inline]
-    pub fn push(&mut self, request: ibv_send_wr, elements: &[ibv_sge], to: Option<&Arc<Ah>>) {
-        self.append(request, request.send_flags & !IBV_SEND_INLINE, elements, to);
+    pub fn push(&mut self, request: ibv_send_wr, elements: &[ibv_sge], ah: Option<&Arc<Ah>>) {
+        self.append(request, request.send_flags & !IBV_SEND_INLINE, elements, ah);
     }
 
     /// Appends a request with inline data: the bytes need not be registered, and are copied here.
     ///
     /// # Panics
     /// If the list is full or was created for fewer bytes: an error of the caller.
-    pub fn push_inline(&mut self, request: ibv_send_wr, bytes: &[u8], to: Option<&Arc<Ah>>) {
+    pub fn push_inline(&mut self, request: ibv_send_wr, bytes: &[u8], ah: Option<&Arc<Ah>>) {
         assert!(bytes.len() <= self.max_inline, "{} inline bytes in a list for {}", bytes.len(), self.max_inline);
-        let at = self.list.filled * self.max_inline;
-        self.inline[at..at + bytes.len()].copy_from_slice(bytes);
-        let addr = self.inline.as_ptr().wrapping_add(at) as u64;
+        let offset = self.list.filled * self.max_inline;
+        self.inline[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let addr = self.inline.as_ptr().wrapping_add(offset) as u64;
         let element = ibv_sge { addr, length: bytes.len() as u32, lkey: 0 };
-        self.append(request, request.send_flags | IBV_SEND_INLINE, &[element], to);
+        self.append(request, request.send_flags | IBV_SEND_INLINE, &[element], ah);
     }
 
     #[inline]
-    fn append(&mut self, mut request: ibv_send_wr, flags: u32, elements: &[ibv_sge], to: Option<&Arc<Ah>>) {
+    fn append(&mut self, mut request: ibv_send_wr, flags: u32, elements: &[ibv_sge], ah: Option<&Arc<Ah>>) {
         assert!(
             request.opcode != IBV_WR_BIND_MW && request.opcode <= IBV_WR_SEND_WITH_INV,
             "opcode {}",
             request.opcode
         );
         request.send_flags = flags;
-        if let Some(to) = to {
+        if let Some(ah) = ah {
             // SAFETY: the three members of the union are plain integers and pointers, for which every bit pattern is
             // valid; the handle is set before it is read.
             let peer = unsafe { request.wr.ud };
-            request.wr.ud = RemotePair { ah: to.ah.as_ptr(), ..peer };
+            request.wr.ud = RemotePair { ah: ah.ah.as_ptr(), ..peer };
         }
-        self.handles[self.list.filled] = to.cloned();
-        self.list.append(request, |to| copy(elements, to));
+        self.ahs[self.list.filled] = ah.cloned();
+        self.list.append(request, |slots| copy(elements, slots));
     }
 
     /// Returns the index of the first request without an address handle.
     pub(super) fn unaddressed(&self) -> Option<usize> {
-        self.handles[..self.list.filled].iter().position(Option::is_none)
+        self.ahs[..self.list.filled].iter().position(Option::is_none)
     }
 
     /// Removes all requests.

@@ -30,7 +30,7 @@ fn reply() -> Reply {
 struct Network {
     sides: [Manager; 2],
     now: Duration,
-    turn: usize,
+    datagrams: usize,
     lost: fn(usize) -> bool,
     events: Vec<Event>,
 }
@@ -39,7 +39,7 @@ impl Network {
     fn new(lost: fn(usize) -> bool) -> Self {
         let mut sides = [Manager::new(), Manager::new()];
         sides[1].listen(service_id(7174));
-        Self { sides, now: Duration::ZERO, turn: 0, lost, events: Vec::new() }
+        Self { sides, now: Duration::ZERO, datagrams: 0, lost, events: Vec::new() }
     }
 
     /// Runs for a time; each side accepts every request.
@@ -53,8 +53,8 @@ impl Network {
             for side in 0..2 {
                 self.sides[side].expire(self.now);
                 while let Some((_, mad)) = self.sides[side].next_out() {
-                    self.turn += 1;
-                    if !(self.lost)(self.turn) {
+                    self.datagrams += 1;
+                    if !(self.lost)(self.datagrams) {
                         self.sides[1 - side].receive(self.now, ip(side as u8 + 1), &mad);
                     }
                 }
@@ -76,23 +76,23 @@ impl Network {
 fn connection_is_set_up_and_ended_despite_loss() {
     let cases: [fn(usize) -> bool; 7] = [
         |_| false,
-        |turn| turn == 1,
-        |turn| turn == 2,
-        |turn| turn == 3,
-        |turn| turn == 4,
-        |turn| turn == 5,
-        |turn| turn < 7,
+        |datagrams| datagrams == 1,
+        |datagrams| datagrams == 2,
+        |datagrams| datagrams == 3,
+        |datagrams| datagrams == 4,
+        |datagrams| datagrams == 5,
+        |datagrams| datagrams < 7,
     ];
     for (nth, lost) in cases.into_iter().enumerate() {
         let mut network = Network::new(lost);
         let active = network.sides[0].connect(network.now, ip(2), request(7174));
         network.run(5);
-        let [Event::Requested(passive, from, _), Event::Accepted(agreed, answer), Event::Established(ready)] =
+        let [Event::Requested(passive, from, _), Event::Accepted(accepted, answer), Event::Established(ready)] =
             &network.events[..]
         else {
             panic!("case {nth}: {:?}", network.events)
         };
-        assert_eq!((*from, *agreed, answer.qp, ready), (ip(1), active, 0x22, passive));
+        assert_eq!((*from, *accepted, answer.qp, ready), (ip(1), active, 0x22, passive));
         let passive = *passive;
         network.sides[0].disconnect(network.now, active);
         network.run(5);
@@ -112,11 +112,11 @@ fn request_for_an_unknown_service_is_rejected() {
 fn passive_with(count: u32) -> Manager {
     let mut passive = Manager::new();
     passive.listen(service_id(7174));
-    (0..count).for_each(|peer| ask(&mut passive, Duration::ZERO, peer));
+    (0..count).for_each(|peer| send_request(&mut passive, Duration::ZERO, peer));
     passive
 }
 
-fn ask(passive: &mut Manager, now: Duration, peer: u32) {
+fn send_request(passive: &mut Manager, now: Duration, peer: u32) {
     let message = Message::Req(Box::new(request(7174)));
     let mad = Datagram { transaction: peer.into(), local: peer, remote: 0, message }.emit();
     passive.receive(now, ip(1), &mad);
@@ -135,7 +135,7 @@ fn lost_rejection_is_repeated_with_the_same_reason() {
     passive.reject(Duration::ZERO, connection, 28);
     for seconds in 0..5 {
         assert_eq!(sent_messages(&mut passive), [(0, Message::Rej(28))]);
-        ask(&mut passive, Duration::from_secs(seconds), 0);
+        send_request(&mut passive, Duration::from_secs(seconds), 0);
         passive.expire(Duration::from_secs(seconds));
     }
     assert_eq!(passive.next_event(), None, "the request is reported once");
@@ -218,7 +218,7 @@ fn one_address_displaces_its_own_connections_only() {
     forge(&mut passive, Duration::ZERO, 77);
     for peer in 0..3 * MAX_HALF_OPEN_PER_SOURCE as u32 {
         let now = peer * GRACE;
-        ask(&mut passive, now, peer);
+        send_request(&mut passive, now, peer);
         accept_all(&mut passive, now);
     }
     let of = |from: IpAddr| passive.connections.values().filter(|entry| entry.peer == from).count();
@@ -291,7 +291,7 @@ fn unread_events_are_limited() {
     for round in 0..10 {
         let now = round * Manager::DECISION;
         passive.expire(now);
-        (0..passive.max_connections as u32).for_each(|peer| ask(&mut passive, now, (round << 16) + peer));
+        (0..passive.max_connections as u32).for_each(|peer| send_request(&mut passive, now, (round << 16) + peer));
     }
     assert!(passive.events.len() <= 2 * passive.max_connections);
     assert!(passive.connections.len() <= passive.max_connections && passive.requests.len() <= passive.max_connections);
@@ -317,7 +317,7 @@ fn established_connections_reach_the_limit() {
 
 /// Establishes a connection, and disconnects it once its address is proven.
 fn connect_and_disconnect(passive: &mut Manager, now: Duration, peer: u32) {
-    ask(passive, now, peer);
+    send_request(passive, now, peer);
     accept_all(passive, now);
     let [(_, Message::Rep(_))] = &sent_messages(passive)[..] else { panic!("{peer} is not accepted") };
     let id = passive.requests[&(ip(1), peer, peer.into())];
@@ -344,17 +344,17 @@ fn unanswered_dreq_does_not_block_new_connections() {
 fn repeated_request_extends_no_timeout() {
     let mut passive = passive_with(0);
     connect_and_disconnect(&mut passive, Duration::ZERO, 0);
-    ask(&mut passive, Duration::ZERO, 1);
+    send_request(&mut passive, Duration::ZERO, 1);
     accept_all(&mut passive, Duration::ZERO);
-    let (mut now, mut silent) = (Duration::ZERO, 0);
+    let (mut now, mut unreachable) = (Duration::ZERO, 0);
     while now < ENDED_LIFETIME + Duration::from_secs(3) {
-        (0..2).for_each(|peer| ask(&mut passive, now, peer));
+        (0..2).for_each(|peer| send_request(&mut passive, now, peer));
         passive.expire(now);
-        silent +=
+        unreachable +=
             std::iter::from_fn(|| passive.next_event()).filter(|event| matches!(event, Event::Unreachable(_))).count();
         now += Duration::from_millis(100);
     }
-    assert_eq!((silent, passive.counters().unconfirmed), (2, 1), "12.4 s after it was sent first");
+    assert_eq!((unreachable, passive.counters().unconfirmed), (2, 1), "12.4 s after it was sent first");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Memory that changes between the computation of a packet's ICRC and the kernel's copy.
 
-use super::{MEMORY, SHORT, address, bring_up};
+use super::{MEMORY, RETRANSMIT_TIMEOUT, address, bring_up};
 use crate::api::{Completion, Cq, Data, Element, Operation, Provider, Qp, QpConfig, QpType, Remote, SendWr, Status};
 use crate::soft::SoftEndpoint;
 use shotline_memory::{Access, Addressing, Mr, Region, Regions};
@@ -15,13 +15,13 @@ use std::time::Instant;
 type ChangingMemory = Arc<Mutex<Option<Arc<Region>>>>;
 
 /// A transport that seals a packet before it copies the payload, like sockets; the memory changes in between.
-struct Changing {
+struct ChangingIo {
     io: InprocIo,
     regions: Regions,
     changing: ChangingMemory,
 }
 
-impl PacketIo for Changing {
+impl PacketIo for ChangingIo {
     shotline_transport::delegate_packet_io!(io; except register, send);
 
     fn register(&mut self, regions: &Regions) {
@@ -43,7 +43,7 @@ impl PacketIo for Changing {
 }
 
 struct End {
-    endpoint: SoftEndpoint<Changing>,
+    endpoint: SoftEndpoint<ChangingIo>,
     region: Arc<Region>,
     changing: ChangingMemory,
     mr: Mr,
@@ -56,7 +56,7 @@ fn ends(memory: [Arc<Region>; 2]) -> [End; 2] {
     let mut far = None;
     let mut open = |host: u8, memory: Arc<Region>| {
         let changing = ChangingMemory::default();
-        let over = |regions: &Regions, scratch| {
+        let open_io = |regions: &Regions, scratch| {
             let config = |host| InprocConfig { address: address(host), sealed: true, capacity: 0, scratch };
             // Each end has its scratch memory in its own table, at the same position.
             let io = far.take().unwrap_or_else(|| {
@@ -64,9 +64,9 @@ fn ends(memory: [Arc<Region>; 2]) -> [End; 2] {
                 far = Some(b);
                 a
             });
-            Ok(Changing { io, regions: regions.clone(), changing: Arc::clone(&changing) })
+            Ok(ChangingIo { io, regions: regions.clone(), changing: Arc::clone(&changing) })
         };
-        let mut endpoint = SoftEndpoint::with_transport(address(host), over).unwrap();
+        let mut endpoint = SoftEndpoint::with_transport(address(host), open_io).unwrap();
         let pd = endpoint.alloc_pd().unwrap();
         let mr = endpoint.reg_mr(pd, &memory, 0, MEMORY, Access::ALL, Addressing::ZeroBased).unwrap();
         let cq = endpoint.create_cq(64).unwrap();
@@ -75,8 +75,8 @@ fn ends(memory: [Arc<Region>; 2]) -> [End; 2] {
     };
     let [first, second] = memory;
     let (mut a, mut b) = (open(1, first), open(2, second));
-    bring_up(&mut a.endpoint, a.qp, (address(2), b.qp.0), SHORT);
-    bring_up(&mut b.endpoint, b.qp, (address(1), a.qp.0), SHORT);
+    bring_up(&mut a.endpoint, a.qp, (address(2), b.qp.0), RETRANSMIT_TIMEOUT);
+    bring_up(&mut b.endpoint, b.qp, (address(1), a.qp.0), RETRANSMIT_TIMEOUT);
     [a, b]
 }
 

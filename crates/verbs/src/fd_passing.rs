@@ -22,7 +22,7 @@ pub(crate) fn receive(
     bytes: &mut [u8],
     wanted: impl Fn(BorrowedFd<'_>) -> bool,
 ) -> Result<(usize, Option<OwnedFd>), Errno> {
-    let (received, mut all) = take(socket, bytes)?;
+    let (received, mut all) = receive_all(&socket, bytes)?;
     let first = all.iter().position(|fd| wanted(fd.as_fd()));
     let first = first.map(|first| all.swap_remove(first));
     discard(all);
@@ -31,7 +31,7 @@ pub(crate) fn receive(
 
 /// Reads and discards the pending messages of a Unix socket that is about to be closed. Nothing more can be sent to it.
 pub(crate) fn drain(socket: impl AsFd) {
-    discard(queued(socket));
+    discard(take_queued(socket));
 }
 
 /// Closes received descriptors, and those pending in their queues.
@@ -39,28 +39,28 @@ pub(crate) fn discard(mut all: Vec<OwnedFd>) {
     while let Some(fd) = all.pop() {
         let _ = sockopt::set_socket_linger(&fd, None); // fails for other descriptors, which do not linger
         if sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX) && all.len() < MAX_QUEUED {
-            all.extend(queued(&fd));
+            all.extend(take_queued(&fd));
         }
     }
 }
 
-/// Returns `true` if a descriptor can be an endpoint of a link.
+/// Returns `true` if a descriptor is a `SOCK_SEQPACKET` Unix socket, as a shared-memory link needs.
 pub(crate) fn is_link(fd: BorrowedFd<'_>) -> bool {
     sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
 }
 
-/// Returns `true` if a descriptor is shared memory: only that has seals.
+/// Returns `true` if a descriptor is shared memory: only a memfd has seals.
 pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok()
 }
 
-fn queued(socket: impl AsFd) -> Vec<OwnedFd> {
+fn take_queued(socket: impl AsFd) -> Vec<OwnedFd> {
     let _ = shutdown(&socket, Shutdown::Both);
     let is_stream = sockopt::socket_type(&socket) == Ok(SocketType::STREAM);
     let (mut all, mut bytes) = (Vec::new(), [0; 4096]);
     for _ in 0..MAX_QUEUED {
         // A packet may be empty.
-        match take(&socket, &mut bytes) {
+        match receive_all(&socket, &mut bytes) {
             Ok((0, _)) if is_stream => break,
             Ok((_, fds)) => all.extend(fds),
             Err(_) => break,
@@ -69,7 +69,7 @@ fn queued(socket: impl AsFd) -> Vec<OwnedFd> {
     all
 }
 
-fn take(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+fn receive_all(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -90,7 +90,7 @@ pub(crate) mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
-    pub(crate) const LINGERS: Duration = Duration::from_secs(20);
+    pub(crate) const LINGER_TIME: Duration = Duration::from_secs(20);
 
     /// Returns a connection whose close blocks because its peer does not read.
     pub(crate) fn lingering() -> (OwnedFd, TcpStream) {
@@ -99,7 +99,7 @@ pub(crate) mod tests {
         let (other, _) = listener.accept().unwrap();
         one.set_nonblocking(true).unwrap();
         while one.write(&[0; 1 << 16]).is_ok() {}
-        sockopt::set_socket_linger(&one, Some(LINGERS)).unwrap();
+        sockopt::set_socket_linger(&one, Some(LINGER_TIME)).unwrap();
         (one.into(), other)
     }
 
@@ -108,12 +108,12 @@ pub(crate) mod tests {
     }
 
     /// Sends a descriptor and closes the local copy.
-    pub(crate) fn hand(over: impl AsFd, fd: OwnedFd) {
+    pub(crate) fn send_fd(socket: impl AsFd, fd: OwnedFd) {
         let fds = [fd.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&fds));
-        sendmsg(over, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+        sendmsg(socket, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
     }
 
     #[test]
@@ -125,12 +125,12 @@ pub(crate) mod tests {
                     let (fd, _peer) = lingering();
                     let fd = if nested {
                         let (inner, outer) = pair(kind);
-                        hand(&inner, fd);
+                        send_fd(&inner, fd);
                         outer
                     } else {
                         fd
                     };
-                    hand(&theirs, fd);
+                    send_fd(&theirs, fd);
                     let began = Instant::now();
                     if read {
                         assert!(matches!(receive(&ours, &mut [0; 9], is_memory), Ok((1, None))));
@@ -138,7 +138,7 @@ pub(crate) mod tests {
                         drain(&ours);
                     }
                     drop(ours);
-                    assert!(began.elapsed() < LINGERS / 2, "{kind:?}, nested: {nested}, read: {read}");
+                    assert!(began.elapsed() < LINGER_TIME / 2, "{kind:?}, nested: {nested}, read: {read}");
                 }
             }
         }
@@ -147,9 +147,9 @@ pub(crate) mod tests {
     #[test]
     fn first_wanted_descriptor_is_kept() {
         let (theirs, ours) = pair(SocketType::SEQPACKET);
-        hand(&theirs, std::fs::File::open("/dev/null").unwrap().into());
-        hand(&theirs, rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap());
-        hand(&theirs, pair(SocketType::SEQPACKET).0);
+        send_fd(&theirs, std::fs::File::open("/dev/null").unwrap().into());
+        send_fd(&theirs, rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap());
+        send_fd(&theirs, pair(SocketType::SEQPACKET).0);
         let kept = || receive(&ours, &mut [0; 9], |fd| is_memory(fd) || is_link(fd)).unwrap().1;
         assert_eq!([kept().is_some(), kept().is_some(), kept().is_some()], [false, true, true]);
     }

@@ -9,8 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Selects a device, port and address; parsed from `DEVICE[,port=N][,gid=INDEX]`. Omitted parts are chosen: the first
-/// active port, and the first IPv4 address of RoCE version 2 in its GID table, or else the first IPv6 address that is
-/// not link-local.
+/// active port, and the preferred RoCE version 2 address of its GID table: IPv4, then global IPv6, then link-local IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSelector {
     /// Name of the device; `None` selects the first one that has an active port with an address.
@@ -35,19 +34,19 @@ impl FromStr for DeviceSelector {
         let expected = || format!("expected DEVICE[,port=N][,gid=INDEX] such as mlx5_0,gid=3, found {text:?}");
         let mut parts = text.split(',');
         let device = parts.next().filter(|device| !device.contains('=')).ok_or_else(expected)?;
-        let mut choice = Self { device: (!device.is_empty()).then(|| device.to_owned()), ..Self::default() };
+        let mut selector = Self { device: (!device.is_empty()).then(|| device.to_owned()), ..Self::default() };
         for part in parts {
             let (name, number) = part.split_once('=').ok_or_else(expected)?;
             let field = match name {
-                "port" => &mut choice.port,
-                "gid" => &mut choice.gid,
+                "port" => &mut selector.port,
+                "gid" => &mut selector.gid,
                 _ => return Err(expected()),
             };
             if field.replace(number.parse().map_err(|_| expected())?).is_some() {
                 return Err(expected());
             }
         }
-        Ok(choice)
+        Ok(selector)
     }
 }
 
@@ -65,15 +64,15 @@ pub struct OpenPort {
 }
 
 impl DeviceSelector {
-    /// Opens the device and selects the port and address that were left open.
+    /// Opens the device and chooses the port and address that are not given.
     ///
     /// # Errors
-    /// Returns an error that lists what exists if there is no such device, port or address.
+    /// If there is no such device, port or address; the error lists the existing ones.
     pub fn open(&self) -> Result<OpenPort, IoError> {
         self.open_where(None)
     }
 
-    /// Like [`Self::open`], with this address unless the selection has a GID index.
+    /// Like [`Self::open`], with this address unless the selector has a GID index.
     ///
     /// # Errors
     /// See [`Self::open`].
@@ -160,11 +159,11 @@ mod tests {
     use std::net::Ipv6Addr;
 
     #[test]
-    fn choice_is_parsed_and_printed() {
-        let choice = |device: &str, port, gid| DeviceSelector { device: Some(device.into()), port, gid };
-        assert_eq!("rxe0".parse(), Ok(choice("rxe0", None, None)));
-        assert_eq!("mlx5_0,gid=3,port=2".parse(), Ok(choice("mlx5_0", Some(2), Some(3))));
-        assert_eq!(choice("mlx5_0", Some(2), Some(3)).to_string(), "mlx5_0,port=2,gid=3");
+    fn selector_is_parsed_and_printed() {
+        let selector = |device: &str, port, gid| DeviceSelector { device: Some(device.into()), port, gid };
+        assert_eq!("rxe0".parse(), Ok(selector("rxe0", None, None)));
+        assert_eq!("mlx5_0,gid=3,port=2".parse(), Ok(selector("mlx5_0", Some(2), Some(3))));
+        assert_eq!(selector("mlx5_0", Some(2), Some(3)).to_string(), "mlx5_0,port=2,gid=3");
         assert_eq!("".parse(), Ok(DeviceSelector::default()));
         for text in ["gid=1", "rxe0,gid", "rxe0,gid=x", "rxe0,gid=1,gid=2", "rxe0,gid=256", "rxe0,lid=1"] {
             assert!(text.parse::<DeviceSelector>().is_err(), "{text}");

@@ -44,7 +44,7 @@ pub struct MemoryBudgetState {
 /// Reserved bytes; dropping it releases them.
 #[derive(Debug)]
 pub struct Reservation {
-    account: MemoryBudget,
+    budget: MemoryBudget,
     session: SessionId,
     bytes: u64,
 }
@@ -60,22 +60,22 @@ impl MemoryBudget {
     pub fn reserve(&self, session: SessionId, bytes: u64, what: &str) -> Result<Reservation, Refusal> {
         let mut ledger = self.ledger();
         let held = ledger.held.get(&session).copied().unwrap_or(0);
-        let sides = [("one initiator", self.each, held), ("all initiators", self.all, ledger.sum)];
-        let full = sides.into_iter().find(|(_, bound, held)| bytes > bound.bytes.saturating_sub(*held));
-        if let Some((whose, bound, held)) = full {
+        let limits = [("one initiator", self.each, held), ("all initiators", self.all, ledger.sum)];
+        let full = limits.into_iter().find(|(_, limit, held)| bytes > limit.bytes.saturating_sub(*held));
+        if let Some((whose, limit, held)) = full {
             ledger.refused += 1;
             let words = format!(
                 "{what}: expected at most {} bytes, found {bytes}: {held} of the {} bytes of {whose} are taken; start the \
                  target with a larger {}",
-                bound.bytes.saturating_sub(held),
-                bound.bytes,
-                bound.option
+                limit.bytes.saturating_sub(held),
+                limit.bytes,
+                limit.option
             );
             return Err(Refusal::new(Cause::Limit, words));
         }
         *ledger.held.entry(session).or_default() += bytes;
         ledger.sum += bytes;
-        Ok(Reservation { account: self.clone(), session, bytes })
+        Ok(Reservation { budget: self.clone(), session, bytes })
     }
 
     /// Returns the reserved bytes and the number of refusals.
@@ -99,7 +99,7 @@ impl Default for MemoryBudget {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut ledger = self.account.ledger();
+        let mut ledger = self.budget.ledger();
         ledger.sum -= self.bytes;
         if let Some(held) = ledger.held.get_mut(&self.session) {
             *held -= self.bytes;
@@ -114,32 +114,32 @@ impl Drop for Reservation {
 mod tests {
     use super::*;
 
-    fn account() -> MemoryBudget {
+    fn budget() -> MemoryBudget {
         MemoryBudget::new(MemoryLimit { bytes: 100, option: "--one" }, MemoryLimit { bytes: 150, option: "--all" })
     }
 
     #[test]
     fn limits_apply_per_initiator_and_in_total() {
-        let account = account();
-        let first = account.reserve(1, 80, "a queue pair").unwrap();
-        let words = account.reserve(1, 21, "a queue pair").unwrap_err().words;
+        let budget = budget();
+        let first = budget.reserve(1, 80, "a queue pair").unwrap();
+        let words = budget.reserve(1, 21, "a queue pair").unwrap_err().words;
         assert!(words.contains("at most 20 bytes, found 21") && words.contains("--one"), "{words}");
-        let second = account.reserve(2, 70, "messages").unwrap();
-        let words = account.reserve(2, 1, "messages").unwrap_err().words;
+        let second = budget.reserve(2, 70, "messages").unwrap();
+        let words = budget.reserve(2, 1, "messages").unwrap_err().words;
         assert!(words.contains("150 bytes of all") && words.contains("--all"), "{words}");
         drop(first);
-        assert_eq!(account.state(), MemoryBudgetState { held_bytes: 70, most_bytes: 150, refused: 2 });
-        assert!(account.clone().reserve(2, 30, "messages").is_ok(), "released bytes are available at once");
+        assert_eq!(budget.state(), MemoryBudgetState { held_bytes: 70, most_bytes: 150, refused: 2 });
+        assert!(budget.clone().reserve(2, 30, "messages").is_ok(), "released bytes are available at once");
         drop(second);
-        assert_eq!(account.state().held_bytes, 0);
-        assert!(account.ledger().held.is_empty(), "sessions without reservations are removed");
+        assert_eq!(budget.state().held_bytes, 0);
+        assert!(budget.ledger().held.is_empty(), "sessions without reservations are removed");
     }
 
     #[test]
     fn reservation_does_not_overflow() {
-        let account = account();
-        let _held = account.reserve(1, 100, "messages").unwrap();
-        assert!(account.reserve(1, u64::MAX, "messages").is_err());
-        assert!(account.reserve(2, u64::MAX, "messages").is_err());
+        let budget = budget();
+        let _held = budget.reserve(1, 100, "messages").unwrap();
+        assert!(budget.reserve(1, u64::MAX, "messages").is_err());
+        assert!(budget.reserve(2, u64::MAX, "messages").is_err());
     }
 }

@@ -2,7 +2,8 @@
 
 use super::message::reason;
 
-/// Counters of connection requests and their outcomes: `asked` is the sum of all fields up to `half_open`.
+/// Counters of connection requests and their outcomes: `asked` is the sum of the fields from `established` to
+/// `half_open`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// REQs, without retransmissions.
