@@ -79,7 +79,7 @@ impl Fixture for Shm {
 /// Software endpoints over raw frames, on a veth pair between two network namespaces created for the test.
 struct Frames {
     names: [String; 2],
-    spaces: [OwnedFd; 2],
+    namespaces: [OwnedFd; 2],
 }
 
 impl Frames {
@@ -103,8 +103,8 @@ impl Frames {
             ip(&words.replace("FIRST", first).replace("SECOND", second)).unwrap();
         }
         let open = |name: &String| rustix::fs::open(format!("/run/netns/{name}"), OFlags::CLOEXEC, Mode::empty());
-        let spaces = [open(first).unwrap(), open(second).unwrap()];
-        Ok(Self { names, spaces })
+        let namespaces = [open(first).unwrap(), open(second).unwrap()];
+        Ok(Self { names, namespaces })
     }
 }
 
@@ -123,7 +123,7 @@ impl Fixture for Frames {
             |space: &OwnedFd| move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         let home = rustix::fs::open("/proc/thread-self/ns/net", OFlags::CLOEXEC, Mode::empty()).unwrap();
         let open = |end: usize| {
-            enter(&self.spaces[end]);
+            enter(&self.namespaces[end]);
             let address = SocketAddr::from(([10, 91, 9, end as u8 + 1], 4791));
             let peer = Some([2, 0, 0, 0, 0, 2 - end as u8]);
             let endpoint = SoftEndpoint::frames("cable", address, peer, UdpOptions::default());

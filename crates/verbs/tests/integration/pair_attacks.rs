@@ -2,7 +2,7 @@
 //! list: Rothenberger et al., USENIX Security 2021). An attacker that sees the packets cannot be rejected without
 //! encryption, which RoCE does not have.
 
-use crate::model::Work;
+use crate::model::Workload;
 use shotline_memory::{Access, Addressing};
 use shotline_random::SplitMix64;
 use shotline_testing::seeds;
@@ -153,12 +153,12 @@ fn cases(target: &Target) -> Vec<Case> {
         ("write, stale key", write(target.stale, 0, 8), |r| r.bad_key, Some(Denied)),
         ("write, key of another domain", write(target.foreign, 0, 8), |r| r.bad_key, Some(Denied)),
         ("write, window of another queue pair", write(target.others, 0, 8), |r| r.bad_key, Some(Denied)),
-        ("write, window whose time is over", write(target.expired, 0, 8), |r| r.bad_key, Some(Denied)),
-        ("write, memory to read", write(target.read_only, 0, 8), |r| r.bad_rights, Some(Denied)),
+        ("write, expired window", write(target.expired, 0, 8), |r| r.bad_key, Some(Denied)),
+        ("write, read-only memory", write(target.read_only, 0, 8), |r| r.bad_rights, Some(Denied)),
         ("write, one byte past the end", write(full, last + 1, 8), |r| r.bad_bounds, Some(Denied)),
         ("write, an address that wraps", write(full, u64::MAX - 3, 8), |r| r.bad_bounds, Some(Denied)),
-        ("write, more than it says", write(full, 0, 4), |r| r.bad_length, Some(Invalid)),
-        ("write, less than it says", write(full, 0, 12), |r| r.bad_length, Some(Invalid)),
+        ("write, payload longer than its length", write(full, 0, 4), |r| r.bad_length, Some(Invalid)),
+        ("write, payload shorter than its length", write(full, 0, 12), |r| r.bad_length, Some(Invalid)),
         (
             "write, over 2^31 bytes",
             Attack::new(Op::RcWriteFirst, &[1; MTU]).to(full, 0, (1 << 31) + 1),
@@ -183,8 +183,18 @@ fn cases(target: &Target) -> Vec<Case> {
             |r| r.bad_length,
             Some(Invalid),
         ),
-        ("write, a middle of nothing", Attack::new(Op::RcWriteMiddle, &[1; MTU]), |r| r.bad_opcode, Some(Invalid)),
-        ("send, an end of nothing", Attack::new(Op::RcSendLast, &[1; 4]), |r| r.bad_opcode, Some(Invalid)),
+        (
+            "write, a middle packet without a first one",
+            Attack::new(Op::RcWriteMiddle, &[1; MTU]),
+            |r| r.bad_opcode,
+            Some(Invalid),
+        ),
+        (
+            "send, a last packet without a first one",
+            Attack::new(Op::RcSendLast, &[1; 4]),
+            |r| r.bad_opcode,
+            Some(Invalid),
+        ),
         ("read, unknown key", read(full ^ 2, 0, 8), |r| r.bad_key, Some(Denied)),
         ("read, one byte past the end", read(full, 1, LEN as u32), |r| r.bad_bounds, Some(Denied)),
         ("read, an address that wraps", read(full, u64::MAX, 2), |r| r.bad_bounds, Some(Denied)),
@@ -192,7 +202,7 @@ fn cases(target: &Target) -> Vec<Case> {
         ("atomic, misaligned", Attack::atomic(Op::RcFetchAdd, full, 4), |r| r.bad_bounds, Some(Invalid)),
         ("atomic, past the end", Attack::atomic(Op::RcFetchAdd, full, LEN), |r| r.bad_bounds, Some(Denied)),
         (
-            "atomic, memory to read",
+            "atomic, read-only memory",
             Attack::atomic(Op::RcCompareSwap, target.read_only, 0),
             |r| r.bad_rights,
             Some(Denied),
@@ -200,16 +210,26 @@ fn cases(target: &Target) -> Vec<Case> {
         ("flush, which is unsupported", Attack::new(Op::RcFlush, &[]).to(full, 0, 8), |r| r.bad_opcode, Some(Invalid)),
         ("an unreliable opcode", Attack::new(Op::UcWriteOnly, &[1; 8]).to(full, 0, 8), |r| r.bad_opcode, None),
         ("a datagram", Attack::new(Op::UdSendOnly, &[1; 8]), |r| r.bad_opcode, None),
-        ("an acknowledgement of nothing", Attack::answer(Op::RcAcknowledge, Syndrome::ACK, 0x77), |r| r.bad_ack, None),
-        ("a refusal of nothing", Attack::answer(Op::RcAcknowledge, Syndrome::Nak(Denied), 0x77), |r| r.bad_ack, None),
         (
-            "a read response to nothing",
+            "an acknowledgement without a request",
+            Attack::answer(Op::RcAcknowledge, Syndrome::ACK, 0x77),
+            |r| r.bad_ack,
+            None,
+        ),
+        (
+            "a NAK without a request",
+            Attack::answer(Op::RcAcknowledge, Syndrome::Nak(Denied), 0x77),
+            |r| r.bad_ack,
+            None,
+        ),
+        (
+            "a read response without a request",
             Attack::answer(Op::RcReadResponseOnly, Syndrome::ACK, 0x77),
             |r| r.bad_psn,
             None,
         ),
         (
-            "an atomic response to nothing",
+            "an atomic response without a request",
             Attack::answer(Op::RcAtomicAcknowledge, Syndrome::ACK, 0x77),
             |r| r.bad_psn,
             None,
@@ -339,7 +359,7 @@ fn transfer_under_attack_is_undisturbed() {
             timeout: Duration::from_millis(1),
             ..Options::default()
         };
-        let mut work = Work::new(QpType::Rc, seed, &options);
+        let mut work = Workload::new(QpType::Rc, seed, &options);
         (0..2).for_each(|from| work.plan(from, 12));
         let link = Link::random_lossless(&mut work.pair.random);
         work.pair.set_links(link);
@@ -381,7 +401,7 @@ fn transfer_under_attack_is_undisturbed() {
 }
 
 /// Returns a packet with the peer's address: a replay, or one whose PSN is far from the expected one.
-fn forge(work: &mut Work, victim: usize) -> Datagram {
+fn forge(work: &mut Workload, victim: usize) -> Datagram {
     let address = |at: usize| work.pair.node(at).address();
     let (from, to, qp) = (address(1 - victim), address(victim), work.sides[victim].qp);
     let random = &mut work.pair.random;

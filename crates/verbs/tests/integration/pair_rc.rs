@@ -1,6 +1,6 @@
 //! Tests of reliable connections over the simulated network, against a reference model.
 
-use crate::model::Work;
+use crate::model::Workload;
 use shotline_memory::Access;
 use shotline_random::SplitMix64;
 use shotline_testing::seeds;
@@ -30,8 +30,8 @@ fn options(seed: u64) -> Options {
     }
 }
 
-fn work(seed: u64, max: u64) -> Work {
-    let mut work = Work::new(QpType::Rc, seed, &options(seed));
+fn work(seed: u64, max: u64) -> Workload {
+    let mut work = Workload::new(QpType::Rc, seed, &options(seed));
     work.pair.node_mut(0).steers = work.pair.random.chance(0.7);
     work.pair.node_mut(1).steers = work.pair.random.chance(0.7);
     for from in 0..2 {
@@ -58,7 +58,7 @@ fn loss_free_link_needs_no_retransmission() {
                 (counters.retransmitted, counters.timeouts, counters.duplicates, counters.out_of_sequence),
                 (0, 0, 0, 0)
             );
-            assert_eq!(counters.packets_in, side.accepts + counters.acks_in, "{counters:#?}");
+            assert_eq!(counters.packets_in, side.accepted_packets + counters.acks_in, "{counters:#?}");
             assert_eq!((counters.naks_in, counters.refused), Default::default());
         }
     }
@@ -81,7 +81,7 @@ fn every_request_is_executed_once_despite_faults() {
             let (naks, refused) = (counters.naks_in, counters.refused);
             let naks = naks.sequence + naks.receiver_not_ready;
             let dropped = counters.duplicates + counters.out_of_sequence + refused.no_receive;
-            assert_eq!(counters.packets_in, side.accepts + counters.acks_in + naks + dropped, "{counters:#?}");
+            assert_eq!(counters.packets_in, side.accepted_packets + counters.acks_in + naks + dropped, "{counters:#?}");
             // A conforming peer's packets are not rejected, and a suppressed NAK is not a packet. A late copy of an
             // atomic operation whose result has been discarded is a duplicate, too.
             let QpDropCounters { no_receive, naks_held, bad_psn, .. } = refused;
@@ -94,7 +94,7 @@ fn every_request_is_executed_once_despite_faults() {
 #[test]
 fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
     for seed in seeds(0..300) {
-        let mut work = Work::new(QpType::Rc, seed, &Options { retries: 3, ..options(seed) });
+        let mut work = Workload::new(QpType::Rc, seed, &Options { retries: 3, ..options(seed) });
         for from in 0..2 {
             work.plan(from, 12);
         }
@@ -149,7 +149,7 @@ fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
 #[test]
 fn rnr_retries_end_after_the_configured_number() {
     for rnr_retries in 0..7 {
-        let mut work = Work::new(QpType::Rc, 5, &Options { rnr_retries, ..Options::default() });
+        let mut work = Workload::new(QpType::Rc, 5, &Options { rnr_retries, ..Options::default() });
         while work.receives_planned(1) == 0 {
             work.plan(0, 1);
         }

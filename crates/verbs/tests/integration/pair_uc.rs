@@ -1,6 +1,6 @@
 //! Tests of unreliable connections over the simulated network.
 
-use crate::model::Work;
+use crate::model::Workload;
 use shotline_memory::Access;
 use shotline_testing::seeds;
 use shotline_verbs::api::{CompletionKind, Data, Element, Mtu, Operation, QpType, RecvWr, Remote, SendWr, Status};
@@ -10,7 +10,7 @@ use shotline_verbs::pair::{Link, Options, Pair};
 fn loss_free_link_delivers_everything() {
     for seed in seeds(0..300) {
         let options = Options { mtu: Mtu::ALL[seed as usize % 5], psn: [0xFF_FFFD, seed as u32], ..Options::default() };
-        let mut work = Work::new(QpType::Uc, seed, &options);
+        let mut work = Workload::new(QpType::Uc, seed, &options);
         work.pair.node_mut(1).steers = seed % 4 > 0;
         (0..2).for_each(|from| work.plan(from, 16));
         let link = Link::random_lossless(&mut work.pair.random);
@@ -19,7 +19,11 @@ fn loss_free_link_delivers_everything() {
         work.check_end();
         for side in 0..2 {
             let counters = work.pair.node(side).qp_books(work.sides[side].qp).unwrap();
-            assert_eq!((counters.packets_in, counters.out_of_sequence), (work.sides[side].accepts, 0), "{counters:#?}");
+            assert_eq!(
+                (counters.packets_in, counters.out_of_sequence),
+                (work.sides[side].accepted_packets, 0),
+                "{counters:#?}"
+            );
         }
     }
 }

@@ -73,9 +73,9 @@ impl Side {
         let found = self.shm.poll_cq(self.cq, &mut out).unwrap();
         out[..found].to_vec()
     }
-    fn read(&self, at: usize, len: usize) -> Vec<u8> {
+    fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
-        self.region.read(at, &mut out);
+        self.region.read(offset, &mut out);
         out
     }
     fn state(&self) -> QpState {
@@ -95,7 +95,7 @@ fn connected() -> (Side, Side) {
     (a, b)
 }
 
-fn at(address: u64, mr: &Mr) -> Remote {
+fn remote_at(address: u64, mr: &Mr) -> Remote {
     Remote { address, rkey: mr.rkey }
 }
 
@@ -115,18 +115,18 @@ fn settle(a: &mut Side, b: &mut Side) -> (Vec<Completion>, Vec<Completion>) {
 fn peer_memory_is_limited_by_its_budget() {
     let (mut a, mut b) = ShmEndpoint::pair().unwrap();
     let (one, all) = (MemoryLimit { bytes: 1 << 20, option: "--one" }, MemoryLimit { bytes: 1 << 30, option: "--all" });
-    let account = MemoryBudget::new(one, all);
-    a.charge(account.clone(), 7);
+    let budget = MemoryBudget::new(one, all);
+    a.charge(budget.clone(), 7);
     let pd = b.alloc_pd().unwrap();
     let region = Region::memfd("test", 1 << 20).unwrap();
     let mut open = || b.reg_mr(pd, &region, 0, 1 << 20, Access::ALL, Addressing::ZeroBased).unwrap();
     let keys: Vec<Mr> = (0..20).map(|_| open()).collect();
     let refusal = wait_until_some("a refusal", || a.refusal());
     assert!(refusal.words.contains("an initiator's memory") && refusal.words.contains("--one"), "{refusal}");
-    let state = account.state();
+    let state = budget.state();
     assert_eq!((state.held_bytes, state.refused), (7 * ((128 << 10) + 2048), 13));
     keys.iter().for_each(|mr| b.dereg_mr(mr).unwrap());
-    wait_until("release of the memory", || a.refusal().is_none() && account.state().held_bytes == 0);
+    wait_until("release of the memory", || a.refusal().is_none() && budget.state().held_bytes == 0);
     assert_eq!(a.counters().malformed, 0);
 }
 
@@ -136,11 +136,11 @@ fn one_sided_operations_need_no_target_cpu() {
     a.region.write(100, b"written");
     b.region.write(5000, b"to be read");
     b.region.write(8000, &40_u64.to_ne_bytes());
-    a.post(1, Operation::Write(at(200, &b.mr)), 100, 7).unwrap();
-    a.post(2, Operation::Read(at(5000, &b.mr)), 300, 10).unwrap();
-    a.post(3, Operation::FetchAdd { remote: at(8000, &b.mr), add: 2 }, 400, 8).unwrap();
-    a.post(4, Operation::CompareSwap { remote: at(8000, &b.mr), compare: 42, swap: 7 }, 408, 8).unwrap();
-    a.post(5, Operation::CompareSwap { remote: at(8000, &b.mr), compare: 42, swap: 8 }, 416, 8).unwrap();
+    a.post(1, Operation::Write(remote_at(200, &b.mr)), 100, 7).unwrap();
+    a.post(2, Operation::Read(remote_at(5000, &b.mr)), 300, 10).unwrap();
+    a.post(3, Operation::FetchAdd { remote: remote_at(8000, &b.mr), add: 2 }, 400, 8).unwrap();
+    a.post(4, Operation::CompareSwap { remote: remote_at(8000, &b.mr), compare: 42, swap: 7 }, 408, 8).unwrap();
+    a.post(5, Operation::CompareSwap { remote: remote_at(8000, &b.mr), compare: 42, swap: 8 }, 416, 8).unwrap();
     let done: Vec<_> = a.poll().iter().map(|done| (done.id, done.status, done.kind, done.bytes)).collect();
     let ok = Status::Success;
     let expected = [
@@ -159,7 +159,7 @@ fn one_sided_operations_need_no_target_cpu() {
 #[test]
 fn messages_of_every_length_arrive_whole_and_in_order() {
     let (mut a, mut b) = connected();
-    let bytes: Vec<u8> = (0..3_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes: Vec<u8> = (0..3_u32 << 20).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     a.region.write(0, &bytes);
     for (round, len) in [0, 1, 31, 32, 33, 4096, 32_768, 32_769, 1 << 20, 3 << 20, 100_000].into_iter().enumerate() {
         b.region.zero(0, b.region.len());
@@ -204,7 +204,7 @@ fn write_imm_completes_a_receive_after_its_bytes() {
     let (mut a, mut b) = connected();
     b.receive(5, 0, 0);
     a.region.write(0, b"payload");
-    a.post(1, Operation::WriteImm(at(700, &b.mr), 0xABCD), 0, 7).unwrap();
+    a.post(1, Operation::WriteImm(remote_at(700, &b.mr), 0xABCD), 0, 7).unwrap();
     let (of_a, of_b) = settle(&mut a, &mut b);
     assert_eq!((of_a[0].status, of_a[0].kind), (Status::Success, CompletionKind::Write));
     let done = of_b[0];
@@ -217,7 +217,7 @@ fn send_without_a_receive_blocks_later_requests() {
     let (mut a, mut b) = connected();
     a.region.write(0, b"first");
     a.post(1, Operation::Send, 0, 5).unwrap();
-    a.post(2, Operation::Write(at(900, &b.mr)), 0, 5).unwrap();
+    a.post(2, Operation::Write(remote_at(900, &b.mr)), 0, 5).unwrap();
     assert_eq!((settle(&mut a, &mut b), b.read(900, 5)), ((vec![], vec![]), vec![0; 5]));
     b.receive(3, 0, 5);
     let (of_a, of_b) = settle(&mut a, &mut b);
@@ -248,7 +248,7 @@ fn rnr_retries_run_out_without_a_receive() {
 fn request_to_a_reset_peer_fails_and_to_a_late_one_succeeds() {
     let (mut a, mut b) = sides(false);
     a.connect(b.qp.0, 7);
-    a.post(1, Operation::Write(at(0, &b.mr)), 0, 5).unwrap();
+    a.post(1, Operation::Write(remote_at(0, &b.mr)), 0, 5).unwrap();
     assert!(a.poll().is_empty());
     b.connect(a.qp.0, 7);
     let (of_a, _) = settle(&mut a, &mut b);
@@ -258,7 +258,7 @@ fn request_to_a_reset_peer_fails_and_to_a_late_one_succeeds() {
     a.connect_within(b.qp.0, 7, Duration::from_millis(2));
     b.connect(a.qp.0, 7);
     b.shm.modify_qp(b.qp, Modify::Reset).unwrap();
-    a.post(2, Operation::Read(at(0, &b.mr)), 0, 5).unwrap();
+    a.post(2, Operation::Read(remote_at(0, &b.mr)), 0, 5).unwrap();
     let done = wait_until_some("a completion", || Some(a.poll()).filter(|done| !done.is_empty()));
     assert_eq!((done[0].id, done[0].status, a.state()), (2, Status::RetryExceeded, QpState::Error));
 }
@@ -303,14 +303,14 @@ fn read_only_memory_is_sealed_against_writing() {
     let region = Region::memfd("test", 4096).unwrap();
     let mr = b.shm.reg_mr(b.pd, &region, 0, 4096, LOCAL | Access::REMOTE_READ, Addressing::ZeroBased).unwrap();
     region.write(0, b"look");
-    a.post(1, Operation::Read(at(0, &mr)), 0, 4).unwrap();
+    a.post(1, Operation::Read(remote_at(0, &mr)), 0, 4).unwrap();
     assert_eq!((a.poll()[0].status, a.read(0, 4)), (Status::Success, b"look".to_vec()));
     // The peer has only this descriptor.
     let fd = rustix::io::dup(region.fd().unwrap()).unwrap();
     assert!(matches!(Region::from_fd(fd, true), Err(MemoryError::Map { .. })));
     let fd = rustix::io::dup(region.fd().unwrap()).unwrap();
     assert!(rustix::io::pwrite(fd, b"x", 0).is_err());
-    a.post(2, Operation::Write(at(0, &mr)), 0, 4).unwrap();
+    a.post(2, Operation::Write(remote_at(0, &mr)), 0, 4).unwrap();
     assert_eq!(a.poll()[0].status, Status::RemoteAccess);
 }
 
@@ -368,22 +368,22 @@ fn send_with_invalidate_revokes_a_key_that_allows_it() {
     a.post(1, Operation::SendInvalidate(b.mr.rkey), 0, 4).unwrap();
     let (of_a, of_b) = settle(&mut a, &mut b);
     assert_eq!((of_a[0].status, of_b[0].invalidated), (Status::Success, Some(b.mr.rkey)));
-    a.post(2, Operation::Read(at(0, &b.mr)), 0, 4).unwrap();
+    a.post(2, Operation::Read(remote_at(0, &b.mr)), 0, 4).unwrap();
     assert_eq!(a.poll()[0].status, Status::RemoteAccess);
 }
 
 #[test]
 fn invalid_requests_are_not_posted() {
     let (mut a, b) = connected();
-    let write = Operation::Write(at(0, &b.mr));
-    let atomic = Operation::FetchAdd { remote: at(0, &b.mr), add: 1 };
+    let write = Operation::Write(remote_at(0, &b.mr));
+    let atomic = Operation::FetchAdd { remote: remote_at(0, &b.mr), add: 1 };
     assert_eq!(a.post(1, atomic, 0, 4), Err(PostError::Length { most: 8, found: 4 }));
     assert!(matches!(a.post(1, write, (4 << 20) - 3, 4), Err(PostError::Element { index: 0, .. })));
     assert!(matches!(a.post(1, write, u64::MAX, 4), Err(PostError::Element { index: 0, .. })));
     let bytes = [0; 65];
     let wr = SendWr::new(1, write, Data::Inline(&bytes));
     assert_eq!(a.shm.post_send(a.qp, &[wr]), Err((0, PostError::Inline { most: 64, found: 65 })));
-    let wr = SendWr::new(1, Operation::Read(at(0, &b.mr)), Data::Inline(&bytes[..8]));
+    let wr = SendWr::new(1, Operation::Read(remote_at(0, &b.mr)), Data::Inline(&bytes[..8]));
     assert_eq!(a.shm.post_send(a.qp, &[wr]), Err((0, PostError::Inline { most: 0, found: 8 })));
     let five = [a.element(0, 1); 5];
     let wr = SendWr::new(1, write, Data::Elements(&five));
@@ -407,7 +407,7 @@ fn invalid_requests_are_not_posted() {
 fn unsignalled_requests_are_freed_by_a_signalled_one() {
     let (mut a, b) = connected();
     let element = [a.element(0, 1)];
-    let mut wr = SendWr::new(1, Operation::Write(at(0, &b.mr)), Data::Elements(&element));
+    let mut wr = SendWr::new(1, Operation::Write(remote_at(0, &b.mr)), Data::Elements(&element));
     wr.signalled = false;
     a.shm.post_send(a.qp, &[wr; 15]).unwrap();
     assert!(a.poll().is_empty());

@@ -18,46 +18,46 @@ use std::collections::VecDeque;
 const SOURCE: (u64, u64) = (0, 0xFF00);
 const RESULT: (u64, u64) = (0x1_0000, 0x2_FF00);
 const EXPOSED: (u64, u64) = (0x4_0000, 0x7F00);
-const LIBRARY: (u64, u64) = (0x4_8000, 0x7F00);
+const READABLE: (u64, u64) = (0x4_8000, 0x7F00);
 const COUNTERS: (u64, u64) = (0x5_0000, 64);
 const INBOX: (u64, u64) = (0x5_1000, 0x2_FF00);
 const MEMORY: usize = 0x8_1000;
 
-pub struct Work {
+pub struct Workload {
     pub pair: Pair,
     pub sides: [Side; 2],
     mtu: u64,
     kind: QpType,
 }
 
-/// Initiator of one direction and target of the other.
+/// One node: initiator of one direction and target of the other.
 pub struct Side {
     pub qp: u32,
     pub cq: Cq,
     source: Mr,
     result: Mr,
     exposed: Mr,
-    library: Mr,
+    readable: Mr,
     counters: Mr,
     inbox: Mr,
     model: Vec<u8>,
     /// Bytes of receives after the end of their messages: padding may be written there, or payloads of a wrongly
     /// guessed batch.
     undefined: Vec<bool>,
-    result_at: u64,
-    inbox_at: u64,
+    result_next: u64,
+    inbox_next: u64,
     /// A READ of the exposed area may be outstanding: writes there must wait for it.
     read_pending: bool,
     unsignalled: u32,
     /// rkeys of this side that messages of the peer invalidate.
-    ended: Vec<u32>,
+    invalidated_keys: Vec<u32>,
     plan: VecDeque<Planned>,
     receives: VecDeque<(u64, Vec<Element>)>,
     /// Posted requests, oldest first.
     pub posted: VecDeque<Expected>,
     arriving: VecDeque<Expected>,
     /// Packets that this side must accept, and their payload bytes.
-    pub accepts: u64,
+    pub accepted_packets: u64,
     pub bytes: u64,
 }
 
@@ -86,13 +86,13 @@ impl Side {
     }
 }
 
-impl Work {
+impl Workload {
     pub fn new(kind: QpType, seed: u64, options: &Options) -> Self {
         let mut pair = Pair::new(seed, &[MEMORY; 2]).unwrap();
         let ends = pair.connect(kind, options).unwrap();
         let sides = [0, 1].map(|at| {
             let mut model = vec![0; MEMORY];
-            for (start, len) in [SOURCE, EXPOSED, LIBRARY, COUNTERS] {
+            for (start, len) in [SOURCE, EXPOSED, READABLE, COUNTERS] {
                 pair.random.fill_bytes(&mut model[start as usize..][..len as usize]);
             }
             let node = pair.node_mut(at);
@@ -105,21 +105,21 @@ impl Work {
                 source: register(SOURCE, Access::NONE),
                 result: register(RESULT, Access::LOCAL_WRITE),
                 exposed: register(EXPOSED, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ),
-                library: register(LIBRARY, Access::REMOTE_READ),
+                readable: register(READABLE, Access::REMOTE_READ),
                 counters: register(COUNTERS, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC),
                 inbox: register(INBOX, Access::LOCAL_WRITE),
                 model,
                 undefined: vec![false; MEMORY],
-                result_at: RESULT.0,
-                inbox_at: INBOX.0,
+                result_next: RESULT.0,
+                inbox_next: INBOX.0,
                 read_pending: false,
                 unsignalled: 0,
-                ended: Vec::new(),
+                invalidated_keys: Vec::new(),
                 plan: VecDeque::new(),
                 receives: VecDeque::new(),
                 posted: VecDeque::new(),
                 arriving: VecDeque::new(),
-                accepts: 0,
+                accepted_packets: 0,
                 bytes: 0,
             }
         });
@@ -145,12 +145,12 @@ impl Work {
         };
         let (mut inline, mut fence, solicited) = (None, random.chance(0.1), random.chance(0.3));
         let (mut filled, mut elements) = (Vec::new(), Vec::new());
-        let (operation, completed, len);
+        let (operation, kind, len);
         let mut pieces = random.between(1, 4);
         if choice < 7 {
             // SEND or WRITE.
             let is_write = choice >= 4;
-            let capacity = if is_write { EXPOSED.1 } else { (INBOX.0 + INBOX.1).saturating_sub(peer.inbox_at + 64) };
+            let capacity = if is_write { EXPOSED.1 } else { (INBOX.0 + INBOX.1).saturating_sub(peer.inbox_next + 64) };
             len = wanted_len.min(capacity);
             let mut message = vec![0; len as usize];
             if len <= 64 && random.chance(0.5) {
@@ -168,7 +168,7 @@ impl Work {
                 }
             }
             let imm = random.next_u64() as u32;
-            let mut arrives = None;
+            let mut completes = None;
             if is_write {
                 let start = EXPOSED.0 + random.below(EXPOSED.1 - len + 1);
                 peer.model[start as usize..][..len as usize].copy_from_slice(&message);
@@ -176,11 +176,11 @@ impl Work {
                 let remote = Remote { address: start, rkey: peer.exposed.rkey };
                 operation = if choice == 4 { Operation::WriteImm(remote, imm) } else { Operation::Write(remote) };
                 if choice == 4 {
-                    arrives = Some((CompletionKind::RecvWriteImm, Some(imm), None, len.min(8)));
+                    completes = Some((CompletionKind::RecvWriteImm, Some(imm), None, len.min(8)));
                     // Only these bytes are compared: later operations could overwrite others before this completion is
                     // checked.
                 }
-                completed = CompletionKind::Write;
+                kind = CompletionKind::Write;
             } else {
                 operation = match choice {
                     0 => Operation::SendImm(imm),
@@ -188,17 +188,17 @@ impl Work {
                     _ => Operation::Send,
                 };
                 let imm = (choice == 0).then_some(imm);
-                let ended = if let Operation::SendInvalidate(key) = operation { Some(key) } else { None };
-                peer.ended.extend(ended);
-                arrives = Some((CompletionKind::Recv, imm, ended, len));
-                completed = CompletionKind::Send;
+                let invalidated_keys = if let Operation::SendInvalidate(key) = operation { Some(key) } else { None };
+                peer.invalidated_keys.extend(invalidated_keys);
+                completes = Some((CompletionKind::Recv, imm, invalidated_keys, len));
+                kind = CompletionKind::Send;
             }
             let random = &mut self.pair.random;
-            if let Some((completed, imm, invalidated, capacity)) = arrives {
+            if let Some((kind, imm, invalidated, capacity)) = completes {
                 let capacity = capacity + random.below(32);
                 let lkey = peer.inbox.lkey;
-                let receive = allocate(random, &mut peer.inbox_at, lkey, capacity);
-                let filled = match completed {
+                let receive = allocate(random, &mut peer.inbox_next, lkey, capacity);
+                let filled = match kind {
                     CompletionKind::Recv => scatter(&receive, &message),
                     _ => Vec::new(),
                 };
@@ -211,18 +211,18 @@ impl Work {
                 apply(&mut peer.model, &filled);
                 let id = peer.receives.len() as u64 + peer.arriving.len() as u64 + 1000;
                 let completion =
-                    Completion { bytes: len as u32, imm, invalidated, solicited, ..completion(id, completed, peer.qp) };
+                    Completion { bytes: len as u32, imm, invalidated, solicited, ..completion(id, kind, peer.qp) };
                 peer.receives.push_back((id, receive));
                 peer.arriving.push_back(Expected { completion, signalled: true, filled });
             }
-            peer.accepts += len.div_ceil(self.mtu).max(1);
+            peer.accepted_packets += len.div_ceil(self.mtu).max(1);
             peer.bytes += len;
         } else {
             // READ or atomic operation.
             let read = choice < 9;
-            let capacity = (RESULT.0 + RESULT.1).saturating_sub(own.result_at + 64);
-            len = if read { wanted_len.min(capacity).min(LIBRARY.1) } else { 8 };
-            elements = allocate(random, &mut own.result_at, own.result.lkey, len);
+            let capacity = (RESULT.0 + RESULT.1).saturating_sub(own.result_next + 64);
+            len = if read { wanted_len.min(capacity).min(READABLE.1) } else { 8 };
+            elements = allocate(random, &mut own.result_next, own.result.lkey, len);
             let slot = COUNTERS.0 + 8 * random.below(COUNTERS.1 / 8);
             let counter = Remote { address: slot, rkey: peer.counters.rkey };
             let mut before = [0; 8];
@@ -230,9 +230,9 @@ impl Work {
             let before = u64::from_ne_bytes(before);
             let mut value = before.to_ne_bytes().to_vec();
             let mut after = before;
-            (operation, completed) = match choice {
+            (operation, kind) = match choice {
                 7 | 8 => {
-                    let (area, key) = random.choose(&[(LIBRARY, peer.library.rkey), (EXPOSED, peer.exposed.rkey)]);
+                    let (area, key) = random.choose(&[(READABLE, peer.readable.rkey), (EXPOSED, peer.exposed.rkey)]);
                     own.read_pending = (own.read_pending && !fence) || area == EXPOSED;
                     let start = area.0 + random.below(area.1 - len + 1);
                     value = peer.model[start as usize..][..len as usize].to_vec();
@@ -253,14 +253,14 @@ impl Work {
             peer.model[slot as usize..][..8].copy_from_slice(&after.to_ne_bytes());
             filled = scatter(&elements, &value);
             apply(&mut own.model, &filled);
-            peer.accepts += 1;
-            own.accepts += if read { len.div_ceil(self.mtu).max(1) } else { 1 };
+            peer.accepted_packets += 1;
+            own.accepted_packets += if read { len.div_ceil(self.mtu).max(1) } else { 1 };
             own.bytes += if read { len } else { 0 };
         }
         let signalled = last || own.unsignalled > 8 || self.pair.random.chance(0.5);
         own.unsignalled = if signalled { 0 } else { own.unsignalled + 1 };
-        let bytes = if completed == CompletionKind::Read { len as u32 } else { 0 };
-        let completion = Completion { bytes, ..completion(id, completed, own.qp) };
+        let bytes = if kind == CompletionKind::Read { len as u32 } else { 0 };
+        let completion = Completion { bytes, ..completion(id, kind, own.qp) };
         let expected = Expected { completion, signalled, filled };
         own.plan.push_back(Planned { operation, elements, inline, fence, solicited, expected });
     }
@@ -375,7 +375,7 @@ impl Work {
             self.check_memory(at);
             let (node, side) = (self.pair.node(at), &self.sides[at]);
             assert_eq!(node.engine(side.qp).unwrap().state(), QpState::ReadyToSend);
-            for key in &side.ended {
+            for key in &side.invalidated_keys {
                 assert!(node.protection.remote(node.pd(), *key, 0, 1, Access::NONE).is_err(), "the key is invalidated");
             }
             let (counters, link) = (node.books, self.pair.link_counters(1 - at));
@@ -438,12 +438,12 @@ fn apply(model: &mut [u8], filled: &[(u64, Vec<u8>)]) {
     }
 }
 
-fn completion(id: u64, completed: CompletionKind, qp: u32) -> Completion {
+fn completion(id: u64, kind: CompletionKind, qp: u32) -> Completion {
     let (status, solicited) = (Status::Success, false);
-    Completion { id, status, kind: completed, qp, bytes: 0, imm: None, invalidated: None, source: None, solicited }
+    Completion { id, status, kind, qp, bytes: 0, imm: None, invalidated: None, source: None, solicited }
 }
 
 /// Returns the key of an unused registration, for a message that invalidates it.
 fn extra_key(pair: &mut Pair, at: usize) -> u32 {
-    pair.node_mut(at).register(LIBRARY.0, 64, Access::REMOTE_READ | Access::REMOTE_INVALIDATE).unwrap().rkey
+    pair.node_mut(at).register(READABLE.0, 64, Access::REMOTE_READ | Access::REMOTE_INVALIDATE).unwrap().rkey
 }
