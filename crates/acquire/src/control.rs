@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 /// First timeout: a probe answers in microseconds, but an emulated one may be preparing shots.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
+/// Maximum number of times that a request is sent; each timeout is twice the one before.
 const MAX_TRIES: u32 = 6;
 /// Interval of checks for cancellation.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum silence of an owner that counts as alive.
+/// Silence of an owner above which it is reported as perhaps dead.
 const OWNER_ALIVE: Duration = Duration::from_secs(2);
 
 /// Error of controlling a probe.

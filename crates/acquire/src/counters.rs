@@ -46,17 +46,17 @@ pub struct Imbalance(Box<StreamCounters>);
 
 impl fmt::Display for Imbalance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let b = &self.0;
+        let counters = &self.0;
         write!(
             f,
             "the books do not balance: {} packets in, {} placed + {} dropped; {} shots, {} complete + {} partial + {} dropped",
-            b.packets,
-            b.placed,
-            b.packet_drops.total(),
-            b.shots,
-            b.complete,
-            b.partial,
-            b.shot_drops.total()
+            counters.packets,
+            counters.placed,
+            counters.packet_drops.total(),
+            counters.shots,
+            counters.complete,
+            counters.partial,
+            counters.shot_drops.total()
         )
     }
 }

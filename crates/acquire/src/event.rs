@@ -108,7 +108,7 @@ impl Joiner {
     }
 
     /// Returns the alignment status of the links.
-    pub fn step(&self) -> AlignmentStatus {
+    pub fn status(&self) -> AlignmentStatus {
         AlignmentStatus::of(&self.aligner, self.streams.len())
     }
 

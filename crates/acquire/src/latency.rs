@@ -3,8 +3,8 @@
 use shotline_store::shot::ShotMeta;
 
 /// Bins per octave: a percentile is accurate to an eighth.
-const BINS: u32 = 8;
-/// Number of octaves: up to 2^40 ns, 18 minutes.
+const BINS_PER_OCTAVE: u32 = 8;
+/// Number of octaves above 8 ns: up to 2^43 ns, 2.4 hours.
 const OCTAVES: u32 = 40;
 
 /// Histogram of durations in nanoseconds.
@@ -20,7 +20,7 @@ pub struct Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        let bins = vec![0; (BINS * (OCTAVES + 1)) as usize].into();
+        let bins = vec![0; (BINS_PER_OCTAVE * (OCTAVES + 1)) as usize].into();
         Self { bins, count: 0, min: u64::MAX, max: 0, negative: 0 }
     }
 }
@@ -101,16 +101,16 @@ impl ShotLatencies {
 
 /// Returns the bin of a duration. Below 8 ns each value has its bin; above, an octave has eight.
 fn bin(ns: u64) -> usize {
-    let octave = ns.max(1).ilog2().saturating_sub(BINS.ilog2());
-    ((octave * BINS) as u64 + (ns >> octave)) as usize
+    let octave = ns.max(1).ilog2().saturating_sub(BINS_PER_OCTAVE.ilog2());
+    ((octave * BINS_PER_OCTAVE) as u64 + (ns >> octave)) as usize
 }
 
 /// Returns the largest duration of a bin.
 fn end_of(bin: usize) -> u64 {
-    let (octave, within) = (bin as u32 / BINS, bin as u64 % u64::from(BINS));
+    let (octave, within) = (bin as u32 / BINS_PER_OCTAVE, bin as u64 % u64::from(BINS_PER_OCTAVE));
     match octave {
         0 => within,
-        _ => ((u64::from(BINS) + within + 1) << (octave - 1)) - 1,
+        _ => ((u64::from(BINS_PER_OCTAVE) + within + 1) << (octave - 1)) - 1,
     }
 }
 

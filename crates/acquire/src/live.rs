@@ -27,7 +27,7 @@ pub struct Live {
     pub(crate) receive: Stage,
     /// Stage from shot buffers into the file.
     pub(crate) store: Stage,
-    step: Mutex<AlignmentStatus>,
+    alignment: Mutex<AlignmentStatus>,
     listening: OnceLock<()>,
     on_notice: OnNotice,
 }
@@ -136,7 +136,7 @@ impl Live {
     /// Returns the current alignment status.
     pub fn alignment(&self) -> AlignmentStatus {
         // Plain numbers stay valid if a thread panics while it holds the lock.
-        self.step.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.alignment.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns a flag that a signal handler sets to trigger ([`crate::pretrigger`]).
@@ -172,7 +172,7 @@ impl Live {
     pub(crate) fn update(&self, counters: &StreamCounters, lost: u64) {
         self.packets.store(counters.packets, Relaxed);
         self.bytes.store(counters.placed_bytes, Relaxed);
-        self.receive.passed(counters.placed_bytes);
+        self.receive.set_bytes(counters.placed_bytes);
         self.packets_dropped.store(counters.packet_drops.total() + lost, Relaxed);
         self.complete.store(counters.complete, Relaxed);
         self.partial.store(counters.partial, Relaxed);
@@ -180,8 +180,8 @@ impl Live {
     }
 
     /// Updates the alignment status, some times a second.
-    pub(crate) fn set_step(&self, step: AlignmentStatus) {
-        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
+    pub(crate) fn set_alignment(&self, status: AlignmentStatus) {
+        *self.alignment.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
     pub(crate) fn set_written(&self, rows: u64) {

@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Allocates `bytes` for shots and starts a thread that populates the pages: [`Self::settle`] waits for it.
+    /// Allocates `bytes` for shots and starts a thread that populates the pages: [`Self::wait_populated`] waits for it.
     pub(crate) fn new(bytes: u64) -> Result<Self, MemoryError> {
         let mut registrar = Registrar::new();
         let region = Region::host_untouched(usize::try_from(bytes).unwrap_or(usize::MAX >> 1).max(1))?;
@@ -38,13 +38,13 @@ impl Memory {
         Ok(Self { regions: registrar.finish(), scratch, spare, shots, populating, stop })
     }
 
-    /// Returns `true` if populating has ended, with or without success.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Returns `true` if populating has ended, successfully or not.
+    pub(crate) fn is_populated(&self) -> bool {
         self.populating.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits until all pages are populated, so that no shot waits for page faults.
-    pub(crate) fn settle(&mut self) -> Result<(), MemoryError> {
+    pub(crate) fn wait_populated(&mut self) -> Result<(), MemoryError> {
         let Some(populating) = self.populating.take() else { return Ok(()) };
         populating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }

@@ -98,7 +98,7 @@ pub struct PreTrigger {
     triggers: Vec<Trigger>,
     /// Number of triggers; only the first ones are kept.
     count: u64,
-    /// The longest time that was buffered when an event had to be dropped for lack of space.
+    /// Shortest time span of the buffered events when one had to be dropped for lack of space, in ns.
     shortest_ns: Option<u64>,
 }
 
@@ -215,7 +215,7 @@ impl PreTrigger {
     pub fn count(&self) -> u64 {
         self.count
     }
-    /// Returns the shortest time that was buffered, if the configured time did not fit.
+    /// Returns the shortest time that was buffered in ns, if the configured time did not fit.
     pub fn shortest_ns(&self) -> Option<u64> {
         self.shortest_ns
     }

@@ -1,7 +1,7 @@
 //! Framings as a device's work completions show them: without sequence number and solicited event.
 //!
 //! A completion's contents replace the packet's header ([`Completed`]). For `ud` packets the immediate data is
-//! sufficient. Of `counted` packets it shows nothing: the receiver counts them, and detects a loss only by the
+//! sufficient. `counted` packets have none: the receiver counts them, and detects a loss only by the
 //! end-of-shot record.
 
 use arrayvec::ArrayVec;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Discard the new shot and reuse its buffer at once (paper 0).
+    /// Discard the new shot and reuse its buffer at once, as the receiver of Cossettini et al. does.
     #[default]
     DropNewest,
     /// Discard the oldest shot that the sink has not started.
@@ -36,7 +36,8 @@ impl FromStr for Policy {
 /// Queue between the receive thread and a sink's thread.
 ///
 /// Events pass without a lock. Losses pass separately, through a mutex that is held for a few instructions and only
-/// when something was lost: they need no queue slots, so none is ever delayed, and pending runs of losses grow.
+/// when something was lost: they need no queue slots, so a full queue never delays a loss, and consecutive losses
+/// merge.
 #[derive(Debug)]
 pub struct Queue {
     events: ArrayQueue<Box<Event>>,

@@ -45,7 +45,7 @@ impl Stage {
         add(&self.filled_ns, (ns as f64 * filled) as u64);
     }
     /// Sets the number of bytes that have passed.
-    pub(crate) fn passed(&self, bytes: u64) {
+    pub(crate) fn set_bytes(&self, bytes: u64) {
         self.bytes.store(bytes, Relaxed);
     }
 
@@ -128,7 +128,7 @@ mod tests {
         receive.add_time(StageState::Starved, second, 0.0);
         store.add_time(StageState::Busy, second / 2, 0.25);
         store.add_time(StageState::Starved, second, 0.0);
-        receive.passed(1 << 30);
+        receive.set_bytes(1 << 30);
         let read = || [receive.read("receive"), store.read("store")];
         assert_eq!(Bottleneck::of(&read()), Bottleneck::Sender);
         assert!((read()[0].gbps - 4.295).abs() < 0.01 && (read()[0].busy_gbps - 8.590).abs() < 0.01);

@@ -117,15 +117,15 @@ impl Clocks {
         match (stamp_ns, arrived_ns) {
             (0, 0) => None,
             // Only the arrival time is known.
-            (0, add_arrival) => Some(add_arrival.saturating_add_signed(self.lead_ns(add_arrival))),
+            (0, arrived_ns) => Some(arrived_ns.saturating_add_signed(self.lead_ns(arrived_ns))),
             (stamp, _) if source == 0 => Some(subtract(stamp, self.anchor_ns.unwrap_or(0))),
             (stamp, _) if pair.with_reference.is_reliable() => {
                 Some(subtract(pair.with_reference.reference_ns(stamp), self.anchor_ns.unwrap_or(0)))
             }
             (stamp, 0) => Some(subtract(stamp, self.anchor_ns.unwrap_or(0))),
-            (stamp, add_arrival) => {
-                let ahead = pair.with_receiver.offset_ns(add_arrival);
-                Some(subtract(stamp, ahead.saturating_sub(self.lead_ns(add_arrival))))
+            (stamp, arrived_ns) => {
+                let ahead = pair.with_receiver.offset_ns(arrived_ns);
+                Some(subtract(stamp, ahead.saturating_sub(self.lead_ns(arrived_ns))))
             }
         }
     }
@@ -133,7 +133,7 @@ impl Clocks {
     /// Adds an event with the stamps of these sources, in their order. `by_stamp`: the event was found by stamps, so a
     /// source that keeps missing the reference has a wrong clock estimate. `reference_present`: the first source has
     /// not stopped.
-    pub(super) fn event(&mut self, stamps: &[(usize, u64)], by_stamp: bool, reference_present: bool) {
+    pub(super) fn add_event(&mut self, stamps: &[(usize, u64)], by_stamp: bool, reference_present: bool) {
         let Some((carrier, stamp)) = stamps.first().copied() else { return };
         if by_stamp && reference_present {
             self.count_missed_references(stamps, carrier);
@@ -180,6 +180,7 @@ impl Clocks {
     }
 }
 
+/// Returns the lead of a stamp over another clock's time, in ns.
 fn ahead_ns(stamp_ns: u64, other_ns: u64) -> i64 {
     stamp_ns.wrapping_sub(other_ns) as i64
 }

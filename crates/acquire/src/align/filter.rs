@@ -229,7 +229,7 @@ impl Filter {
         self.points.push(point);
     }
 
-    /// Fits the line through the points: the median of the slopes, then the median of the remainders.
+    /// Fits the line through the points: the median of the slopes, then the median of the residuals.
     fn fit(&mut self) {
         let Some(last) = self.points.last().copied() else { return };
         let x = |point: &Point| point.at_ns.wrapping_sub(last.at_ns) as i64 as f64;

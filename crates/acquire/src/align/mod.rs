@@ -15,7 +15,7 @@
 //! the oldest. A source that was silent while an event waited that long has *stopped*, and no event waits for it until
 //! it comes back. Memory is therefore bounded, and events are delayed by `patience_ns` once, not permanently. Events do
 //! not wait either for a source that is active but lags by more than the ring's length (by stamp: by more than
-//! `patience_ns`): it counts from a new start, or its clock is off.
+//! `patience_ns`): its count has started again, or its clock is off.
 //!
 //! An item whose event was already decided is refused as [`RefusalReason::Late`], a second item of a source for one
 //! event as [`RefusalReason::Duplicate`] (for events decided longer ago than the ring is long, as late, too). Every
@@ -127,10 +127,10 @@ impl Source {
 #[derive(Debug)]
 pub struct Aligner<T> {
     config: Config,
-    /// 0 by number.
+    /// Current window in ns; 0 by number.
     window: u64,
-    /// Maximum lag of a source that events wait for, in keys.
-    reach: u64,
+    /// Maximum lag of a source for which events wait: in numbers, or in ns by stamp.
+    max_lag: u64,
     all: Mask,
     sources: ArrayVec<Source, MAX_SOURCES>,
     ring: Ring<T>,
@@ -153,7 +153,7 @@ impl<T> Aligner<T> {
         Self {
             config,
             window: if let AlignBy::Stamp { window_ns } = by { window_ns.unwrap_or(WINDOW_NS.0).max(1) } else { 0 },
-            reach: if let AlignBy::Number = by { capacity as u64 } else { config.patience_ns },
+            max_lag: if let AlignBy::Number = by { capacity as u64 } else { config.patience_ns },
             all: (1 << sources) - 1,
             sources: (0..sources).map(|_| Source::new()).collect(),
             ring: Ring::new(capacity, sources),
@@ -174,14 +174,14 @@ impl<T> Aligner<T> {
     /// If there is no such source.
     pub fn push(&mut self, source: usize, now_ns: u64, meta: ItemMeta, item: T) -> Result<(), RefusedItem<T>> {
         self.touch(source, now_ns, meta);
-        self.follow(source, meta.stamp_ns);
+        self.adapt_window(source, meta.stamp_ns);
         self.sources[source].counters.items += 1;
-        let find_event = self
+        let rank = self
             .key(source, meta)
             .ok_or(RefusalReason::Unstamped)
             .and_then(|key| self.find_event(source, key, meta, now_ns));
         let counters = &mut self.sources[source].counters;
-        let (count, result) = match find_event {
+        let (count, result) = match rank {
             Ok(rank) => {
                 self.ring.put(rank, source, Present { meta, item });
                 (&mut counters.waiting, Ok(()))
@@ -287,7 +287,7 @@ impl<T> Aligner<T> {
     }
 
     /// Adapts the window to the time between items, unless the configuration fixes it.
-    fn follow(&mut self, source: usize, stamp_ns: u64) {
+    fn adapt_window(&mut self, source: usize, stamp_ns: u64) {
         let before = std::mem::replace(&mut self.sources[source].stamp_ns, stamp_ns);
         if self.config.by == (AlignBy::Stamp { window_ns: None }) && before > 0 && stamp_ns > before {
             self.sources[source].intervals.add(stamp_ns - before);
@@ -316,10 +316,10 @@ impl<T> Aligner<T> {
         if let Some((last, present)) = self.history.last()
             && key <= last.saturating_add(window)
         {
-            let had = self.history.had(source, key, window);
+            let is_duplicate = self.history.contains(source, key, window);
             if key <= last {
-                self.sources[source].lagging = !had && last - key > self.reach;
-                return Err(if had { RefusalReason::Duplicate } else { RefusalReason::Late });
+                self.sources[source].lagging = !is_duplicate && last - key > self.max_lag;
+                return Err(if is_duplicate { RefusalReason::Duplicate } else { RefusalReason::Late });
             }
             // After the last decided event but within its window: a duplicate of its item, or a late item of it, unless
             // the source has one.
@@ -369,7 +369,7 @@ impl<T> Aligner<T> {
         let near =
             (from..self.ring.len()).take_while(|rank| self.ring.get(*rank).key <= key.saturating_add(self.window));
         near.into_iter().any(|rank| self.ring.get(rank).present & 1 << source != 0)
-            || self.history.had(source, key, self.window)
+            || self.history.contains(source, key, self.window)
     }
 
     /// Returns `true` if a source can no longer add an item to an event, or to one before it.
@@ -432,18 +432,18 @@ impl<T> Aligner<T> {
             _ if front.present == self.all => Verdict::Complete,
             _ => Verdict::Partial,
         };
-        let reason: ArrayVec<Missing, MAX_SOURCES> = (0..self.sources.len())
+        let reasons: ArrayVec<Missing, MAX_SOURCES> = (0..self.sources.len())
             .filter(|source| front.present & 1 << source == 0)
             .map(|source| self.reason(source, &front))
             .collect();
-        let mut reason = reason.into_iter();
+        let mut reasons = reasons.into_iter();
         let (mut parts, mut stamps) = (ArrayVec::new(), ArrayVec::<(usize, u64), MAX_SOURCES>::new());
         let sources = &mut self.sources;
         self.ring.take(|index, part| {
             let source = &mut sources[index];
             let Some(part) = part else {
                 source.counters.missing += 1;
-                return parts.extend(reason.next().map(Err));
+                return parts.extend(reasons.next().map(Err));
             };
             if part.meta.stamp_ns > 0 {
                 stamps.push((index, part.meta.stamp_ns));
@@ -458,7 +458,7 @@ impl<T> Aligner<T> {
             parts.push(Ok(part));
         });
         let by_stamp = matches!(self.config.by, AlignBy::Stamp { .. });
-        self.clocks.event(&stamps, by_stamp, !self.sources[0].stopped);
+        self.clocks.add_event(&stamps, by_stamp, !self.sources[0].stopped);
         if let (AlignBy::Number, Some((last, _))) = (self.config.by, self.history.last()) {
             self.counters.absent += front.key.saturating_sub(last).saturating_sub(1);
         }

@@ -116,7 +116,7 @@ impl History {
     }
 
     /// Returns `true` if the source was in an event that was decided with a key within `window` of this one.
-    pub(super) fn had(&self, source: usize, key: u64, window: u64) -> bool {
+    pub(super) fn contains(&self, source: usize, key: u64, window: u64) -> bool {
         let (mut from, mut to) = (self.count.saturating_sub(self.decided.len() as u64), self.count);
         let lowest = key.saturating_sub(window);
         while from < to {

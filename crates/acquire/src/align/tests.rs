@@ -263,19 +263,19 @@ proptest! {
             let mut arrivals: Vec<(u64, usize)> =
                 (0..clocks.len()).map(|source| (at + 5_000 + (faults[source].1 * window_ns as f64 / 8.0) as u64, source)).collect();
             arrivals.sort_unstable();
-            for (add_arrival, source) in arrivals {
+            for (arrived_ns, source) in arrivals {
                 let (offset, drift_ppb, _) = clocks[source];
                 let ahead = offset + (i128::from(at) * i128::from(drift_ppb) / 1_000_000_000) as i64;
                 numbers[source] += 1;
                 if faults[source].0 == 0 {
-                    aligner.lose(source, add_arrival, DropCause::WireGap, numbers[source], 1);
+                    aligner.lose(source, arrived_ns, DropCause::WireGap, numbers[source], 1);
                     continue;
                 }
                 let stamp_ns = (START_NS + at).saturating_add_signed(ahead);
-                let meta = ItemMeta { number: numbers[source], stamp_ns, arrived_ns: START_NS + add_arrival };
-                prop_assert!(aligner.push(source, add_arrival, meta, index).is_ok());
+                let meta = ItemMeta { number: numbers[source], stamp_ns, arrived_ns: START_NS + arrived_ns };
+                prop_assert!(aligner.push(source, arrived_ns, meta, index).is_ok());
                 taken += 1;
-                out.extend(std::iter::from_fn(|| aligner.pop(add_arrival)));
+                out.extend(std::iter::from_fn(|| aligner.pop(arrived_ns)));
             }
         }
         out.extend(std::iter::from_fn(|| aligner.flush()));

@@ -72,15 +72,17 @@ pub(super) mod text {
     use std::fmt::Display;
     use std::str::FromStr;
 
-    pub fn serialize<T: Display, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<T: Display, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
         match value {
-            Some(value) => to.collect_str(value),
-            None => to.serialize_none(),
+            Some(value) => serializer.collect_str(value),
+            None => serializer.serialize_none(),
         }
     }
 
-    pub fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
-        String::deserialize(from)?.parse().map(Some).map_err(Error::custom)
+    pub fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Some).map_err(Error::custom)
     }
 }
 

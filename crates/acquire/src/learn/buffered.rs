@@ -26,7 +26,7 @@ impl Packet {
     }
 }
 
-/// A `PacketIo` that first passes on its buffered packets, by way of the scratch memory. They have no CRC remainders,
+/// A `PacketIo` that first passes on its buffered packets, through the scratch memory. They have no CRC remainders,
 /// so shots with an end-of-shot record cannot be proven from them: such senders have set-up, and are not learned.
 #[derive(Debug)]
 pub struct BufferedIo<P> {

@@ -14,7 +14,7 @@ const MAX_FRAME_BYTES: u32 = (MAX_PACKETS * PACKET_BYTES) - Metadata::LEN as u32
 
 /// The last packet of a frame.
 #[derive(Clone, Copy, Debug)]
-struct Last {
+struct LastPacket {
     /// Start address of its page.
     address: u64,
     page: u32,
@@ -30,15 +30,15 @@ struct Last {
 pub(super) struct Bridge {
     hints: Hints,
     payload: u32,
-    before: Option<Last>,
+    before: Option<LastPacket>,
     step: Option<(u64, u32)>,
     pages: Option<u32>,
     frames: u32,
 }
 
 impl Bridge {
-    /// Parses the last packet of a frame; none if it does not end a whole one.
-    fn last(bth: &Bth, reth: &Reth, rest: &[u8]) -> Result<Option<Last>, String> {
+    /// Parses the last packet of a frame; none if it does not end a complete frame.
+    fn last(bth: &Bth, reth: &Reth, rest: &[u8]) -> Result<Option<LastPacket>, String> {
         let Ok((ImmDt(immediate), payload)) = ImmDt::parse(rest) else { return Ok(None) };
         if payload.len() as u64 != u64::from(reth.length) {
             return Ok(None);
@@ -63,11 +63,11 @@ impl Bridge {
         let Some(address) = end.and_then(|end| end.checked_sub(trailer_bytes)) else {
             return Err(format!("its metadata at {:#x} tell of {valid_bytes} bytes before them", reth.address));
         };
-        Ok(Some(Last { address, page, valid_bytes, separate: payload.len() == Metadata::LEN, psn: bth.psn }))
+        Ok(Some(LastPacket { address, page, valid_bytes, separate: payload.len() == Metadata::LEN, psn: bth.psn }))
     }
 
     /// Returns the number of packets of such a frame.
-    fn packets(&self, last: Last) -> u32 {
+    fn packets(&self, last: LastPacket) -> u32 {
         if self.payload == 0 {
             return 1; // no other packet than a frame's last has arrived
         }
@@ -77,7 +77,7 @@ impl Bridge {
     }
 
     /// Derives the distance of pages and the address of the first one from two pages.
-    fn compare_pages(&mut self, a: Last, b: Last) {
+    fn compare_pages(&mut self, a: LastPacket, b: LastPacket) {
         let (low, high) = if a.page < b.page { (a, b) } else { (b, a) };
         let pages = u64::from(high.page - low.page);
         let bytes = high.address.checked_sub(low.address);
@@ -132,7 +132,7 @@ impl Learner for Bridge {
         let (Some((base, step)), Some(pages)) = (self.step, self.pages) else { return Ok(None) };
         // A frame in one packet has no other, so its own length counts.
         let payload = if self.payload > 0 { self.payload } else { reth.length };
-        let Last { valid_bytes, separate, .. } = last;
+        let LastPacket { valid_bytes, separate, .. } = last;
         Ok(Some(LearnedStream {
             framing: Arc::new(Hsb { base, step, pages, r_key: reth.r_key }),
             key: bth.dest_qp,

@@ -4,7 +4,7 @@ use shotline_wire::framing::Framing;
 use shotline_wire::shot::{Packetization, Packing, Trailer};
 use std::sync::Arc;
 
-/// Learns one sender of a kind.
+/// Learns the format of one sender.
 pub(super) trait Learner {
     /// Set if examined packets are passed on to the receiver; otherwise they count as sent before the start.
     const KEEPS_PACKETS: bool = true;

@@ -159,10 +159,10 @@ mod tests {
 
     #[test]
     fn more_items_than_a_header_holds_are_refused() {
-        let mut of = packet(1, 10, 0, 10);
-        of[7] = 16;
-        of.splice(40..40, [[0x96, 0, 0, 0, 0, 0, 0, 0]; 12].concat());
-        assert!(Heaps::default().examine(&of).unwrap_err().contains("16 items, 15 can be read"));
+        let mut bytes = packet(1, 10, 0, 10);
+        bytes[7] = 16;
+        bytes.splice(40..40, [[0x96, 0, 0, 0, 0, 0, 0, 0]; 12].concat());
+        assert!(Heaps::default().examine(&bytes).unwrap_err().contains("16 items, 15 can be read"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Learns a VITA 49 stream: rate and format from a packet of context, blocks from the spacing of its packets.
+//! Learns a VITA 49 stream: rate and format from a context packet, blocks from the spacing of its packets.
 //!
-//! VITA 49 has no blocks. A block of a recording has the samples set by `--samples`; otherwise those between two
-//! packets of context, if whole packets fill them; otherwise as many whole packets as fit a mebibyte.
+//! VITA 49 has no blocks. A block of a recording has the samples set by `--samples`; otherwise those between two context
+//! packets, if whole packets fill them; otherwise as many whole packets as fit a mebibyte.
 
 use super::learner::{Hints, LearnedStream, Learner, Shape};
 use shotline_wire::framing::{MAX_HEADER, SampleContext, Vita49};
@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 /// Default bytes of a block.
 const DEFAULT_BLOCK_BYTES: u64 = 1 << 20;
-/// Maximum number of packets examined for a second packet of context: more than two blocks have.
-const MAX_PACKETS_KEPT: u64 = 2 * MAX_PACKETS as u64 + 2;
-/// Maximum number of seconds of samples examined for it.
+/// Maximum number of packets examined before a second context packet: more than two blocks have.
+const MAX_PACKETS_EXAMINED: u64 = 2 * MAX_PACKETS as u64 + 2;
+/// Maximum duration of the samples examined before a second context packet, in seconds.
 const MAX_SECONDS: u64 = 2;
 
 /// Learner of one stream.
@@ -30,7 +30,7 @@ pub(super) struct Stream {
     longest: u64,
     /// End of the newest packet, by its stamp and length.
     newest_end: u64,
-    /// Position of the newest packet of context, and the spacing of the packets since.
+    /// Position of the newest context packet, and the spacing of the packets since.
     edge: Option<(u64, Spacing)>,
 }
 
@@ -100,8 +100,8 @@ impl Stream {
             return Ok(None);
         }
         // The context was repeated without samples in between, or the block is too large: this is no edge of a block.
-        let many = spacing.bytes.div_ceil(spacing.each) > MAX_PACKETS.into();
-        if many { Ok(None) } else { self.learned(at, samples, spacing.each).map(Some) }
+        let is_too_large = spacing.bytes.div_ceil(spacing.each) > MAX_PACKETS.into();
+        if is_too_large { Ok(None) } else { self.learned(at, samples, spacing.each).map(Some) }
     }
 
     /// Returns the origin of positions, the rate and the bytes of an instant, as soon as they are known.
@@ -148,7 +148,7 @@ impl Stream {
             }
             Some(_) => Ok(None),
             None => {
-                let enough = self.seen > MAX_PACKETS_KEPT || at > MAX_SECONDS * rate;
+                let enough = self.seen > MAX_PACKETS_EXAMINED || at > MAX_SECONDS * rate;
                 let samples = (DEFAULT_BLOCK_BYTES / self.longest).clamp(1, MAX_PACKETS.into()) * each;
                 let spacing = follows && bytes == self.longest && enough;
                 if spacing { self.learned(self.newest_end, samples, self.longest).map(Some) } else { Ok(None) }

@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::counters::StreamCounters;
 use crate::latency::ShotLatencies;
-use crate::stream::{EndReason, Item, SPARES, Stream, StreamConfig, extra};
+use crate::stream::{EndReason, Item, SPARES, Stream, StreamConfig, queue_buffers};
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{IoError, PacketIo};
 use shotline_wire::framing::{Counted, Digitizer, Framing, Kind, Ud, Udp};
@@ -62,7 +62,7 @@ pub fn assembly_buffers(streams: &[StreamConfig]) -> usize {
 /// Returns the number of buffers that assembly holds in addition for a device that consumes receives in order, which
 /// only one stream can use.
 pub fn in_order_buffers(config: &StreamConfig) -> usize {
-    extra(&config.geometry)
+    queue_buffers(&config.geometry)
 }
 
 /// Returns a built-in framing for a [`ReceiverConfig`]; none if it has parameters that must be learned from a sender's

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Streams, and the state of steering that is kept between batches.
 pub(super) struct Steering {
     /// Bytes of ICRC after each payload.
-    trailer: u32,
+    icrc_len: u32,
     pub(super) streams: Vec<Stream>,
     pub(super) pool: Arc<Pool>,
     regions: Regions,
@@ -61,7 +61,7 @@ impl Steering {
         in_order: bool,
     ) -> Self {
         Self {
-            trailer: if framing.has_icrc() { ICRC_LEN as u32 } else { 0 },
+            icrc_len: if framing.has_icrc() { ICRC_LEN as u32 } else { 0 },
             streams,
             pool,
             regions,
@@ -78,8 +78,8 @@ impl Steering {
         }
     }
 
-    /// Notes that a receive's destination is filled by a copy, so that the receive is no longer needed.
-    fn use_up(&mut self, id: u32) {
+    /// Withdraws a receive whose destination is filled by a copy instead.
+    fn withdraw(&mut self, id: u32) {
         self.posts.retain(|receive| receive.id != id);
         self.withdraws.push(id);
     }
@@ -203,7 +203,7 @@ impl Framed<'_> {
             stream.counters.repaired += 1;
             stream.counters.repaired_bytes += payload.len() as u64;
             let id = stream.slots.id(target.entry, target.index);
-            self.steering.use_up(id);
+            self.steering.withdraw(id);
             self.steering.resplit.push(payload, to);
         }
     }
@@ -262,7 +262,7 @@ impl Steer for Framed<'_> {
         let Some(header) = seen.first.get(..header_len) else { return };
         let Some(index) = self.stream_of(header) else { return };
         let first = if seen.packets == 1 { seen.last } else { seen.segment };
-        let Some(payload) = first.checked_sub(header_len as u32 + self.steering.trailer) else { return };
+        let Some(payload) = first.checked_sub(header_len as u32 + self.steering.icrc_len) else { return };
         let stream = &mut self.steering.streams[index];
         let Ok(place) = self.framing.place(header, payload, &stream.config.geometry) else { return };
         let Ok((mut number, mut packet)) = stream.locate(&place) else { return };
@@ -337,7 +337,7 @@ impl Steer for Framed<'_> {
             }
             let Some(to) = stream.slots.destination(target.entry, target.index) else { continue };
             stream.counters.repaired += 1;
-            self.steering.use_up(id);
+            self.steering.withdraw(id);
             if matches!(done.landed, PayloadLocation::Slot(_)) {
                 self.steering.skip_predictions = PREDICTIONS_SKIPPED;
             }

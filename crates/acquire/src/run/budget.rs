@@ -8,7 +8,7 @@ use shotline_wire::setup::Mode;
 
 /// Minimum capacity of the queue to the recorder, in shots.
 const MIN_QUEUE: usize = 4;
-/// Four times the maximum number of events that wait for lagging links, regardless of the pool's size.
+/// Upper limit of the spare events of which a quarter may wait for lagging links: at most 4096 events wait.
 const MAX_WAITING: usize = 1 << 14;
 
 /// Division of a run's pool.

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Sleep of the sink while there is nothing to write.
-const REST: Duration = Duration::from_millis(1);
+const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
 /// Creates the file. `local` is the address that packets are sent to.
 pub(super) fn create(
@@ -58,7 +58,7 @@ pub(super) fn record(
             None => {
                 // Flush whenever nothing arrives, so that the file is complete.
                 capture.flush()?;
-                std::thread::sleep(REST);
+                std::thread::sleep(IDLE_SLEEP);
             }
         }
         unwritten.set_visible(capture.rows());

@@ -19,17 +19,17 @@ pub(super) const POST_TRIGGER_S: f64 = 1.0;
 const MAX_ROWS: u64 = 200_000;
 /// Divisor of the free space that a file is laid out for by default.
 const FREE_SPACE_DIVISOR: u64 = 2;
-/// The same where another file is laid out at the same time: a fifth.
+/// The same for a run of several parts, of which two are laid out at the same time.
 const PART_FREE_SPACE_DIVISOR: u64 = 5;
 
 /// Refuses files that cannot become recordings, before anything else is done.
 pub(super) fn check(resolved: &ResolvedSettings<'_>, outs: &[PathBuf]) -> Result<(), RunError> {
-    Ok(wanted(resolved, outs, 1).check()?)
+    Ok(recording_config(resolved, outs, 1).check()?)
 }
 
 /// Returns the configuration of the files, with this number of rows (those of the run, or of a part if only time ends
 /// it).
-fn wanted(resolved: &ResolvedSettings<'_>, outs: &[PathBuf], rows: u64) -> SetConfig {
+fn recording_config(resolved: &ResolvedSettings<'_>, outs: &[PathBuf], rows: u64) -> SetConfig {
     let ResolvedSettings { settings, in_flight, .. } = *resolved;
     let mut outs = outs.to_vec();
     // A folder stands for a file with the first one's name.
@@ -85,13 +85,16 @@ pub(super) fn lay_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf
     let laid_out = |rows| laid_out(prepared, clock, outs, rows);
     match requested_rows(prepared.resolved.settings) {
         Some(rows) => laid_out(rows),
-        None => with_what_fits(|| rows_that_fit(prepared, outs), laid_out),
+        None => retry_with_free_space(|| rows_that_fit(prepared, outs), laid_out),
     }
 }
 
 /// Lays out as many rows as fit. Fewer fit if another program has allocated the space since it was measured (a second
 /// recorder, started at the same time, takes half as well).
-fn with_what_fits<T>(fit: impl Fn() -> u64, lay_out: impl Fn(u64) -> Result<T, RunError>) -> Result<T, RunError> {
+fn retry_with_free_space<T>(
+    fit: impl Fn() -> u64,
+    lay_out: impl Fn(u64) -> Result<T, RunError>,
+) -> Result<T, RunError> {
     let mut rows = fit();
     loop {
         let result = lay_out(rows);
@@ -109,18 +112,18 @@ fn with_what_fits<T>(fit: impl Fn() -> u64, lay_out: impl Fn(u64) -> Result<T, R
 /// Lays out the file, or the first files, for this number of rows.
 fn laid_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf], rows: u64) -> Result<Set, RunError> {
     let ResolvedSettings { settings, codec, .. } = prepared.resolved;
-    let chosen = chosen(prepared, rows);
+    let effective = effective_settings(prepared, rows);
     let info = RunInfo {
         software: software(),
         notes: settings.notes.clone().unwrap_or_default(),
-        operator: chosen.operator.clone().unwrap_or_default(),
+        operator: effective.operator.clone().unwrap_or_default(),
         by_stamp: settings.align == Some(Align::Stamp),
-        config: toml::to_string(&chosen).unwrap_or_default(),
+        config: toml::to_string(&effective).unwrap_or_default(),
         codec,
         pattern_period: Some(u64::from(prepared.instrument.pattern_period)).filter(|period| *period > 0),
         ..run_info(prepared, clock)
     };
-    Ok(Set::create(&wanted(&prepared.resolved, outs, rows), &info, &prepared.regions)?)
+    Ok(Set::create(&recording_config(&prepared.resolved, outs, rows), &info, &prepared.regions)?)
 }
 
 /// Returns the run's description for any file.
@@ -155,7 +158,7 @@ fn software() -> String {
 }
 
 /// Returns the settings with the defaults that were chosen.
-fn chosen(prepared: &PreparedRun<'_>, rows: u64) -> Settings {
+fn effective_settings(prepared: &PreparedRun<'_>, rows: u64) -> Settings {
     let ResolvedSettings { settings, framing, pool_bytes, in_flight, .. } = prepared.resolved;
     let alignment = prepared.alignment();
     let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
@@ -197,7 +200,7 @@ mod tests {
     /// `times` times.
     fn with_another_recorder(space: u64, times: u64) -> Result<u64, RunError> {
         let (free, remaining) = (Cell::new(space), Cell::new(times));
-        with_what_fits(
+        retry_with_free_space(
             || (free.get() / FREE_SPACE_DIVISOR).max(1),
             |rows| {
                 if remaining.get() > 0 {

@@ -81,12 +81,13 @@ pub(super) fn described<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    memory.settle()?;
+    memory.wait_populated()?;
     let SenderDescription { framing, geometry, name } = sender;
     let (listen, links) = (resolved.sender.address(), resolved.settings.links.unwrap_or(1));
     let instrument = Instrument { name, pattern_period: 0 };
     let mut prepared = PreparedRun::new(resolved, &memory, framing, geometry, links, instrument)?;
-    let OpenedReceiver { io, receive_buffer, .. } = open(&prepared.wanted(&memory, listen), &memory.regions)?;
+    let OpenedReceiver { io, receive_buffer, .. } =
+        open(&prepared.receiver_parameters(&memory, listen), &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(
             "a device chooses its queue pair's number, and only set-up can tell it: record from a --probe, or with --transport udp".into(),
@@ -128,14 +129,14 @@ fn learned<P: PacketIo>(
     };
     // A small pool is populated quickly; packets that arrive while a large one is populated are examined and discarded.
     if resolved.pool_bytes <= SMALL_POOL {
-        memory.settle()?;
+        memory.wait_populated()?;
     }
     let OpenedReceiver { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {kind}")));
     }
     let (learned, io) = learn_sender(&resolved, &memory, kind, io, stop, live)?;
-    memory.settle()?;
+    memory.wait_populated()?;
     let (geometry, description) = common_shape(settings, &learned)?;
     let framing: Arc<dyn Framing> = Arc::clone(&learned[0].framing);
     let instrument = Instrument { name: format!("{kind} sender"), pattern_period: 0 };
@@ -179,7 +180,7 @@ fn learn_sender<P: PacketIo>(
     let hints = Hints { pages, samples, sample_rate_hz, streams: settings.links.unwrap_or(1).into() };
     // The port is open, and packets are examined, while the pool is still being populated.
     let ready = || {
-        let ready = memory.is_settled();
+        let ready = memory.is_populated();
         if ready {
             live.listens(listen);
             started.set(started.get().or_else(|| Some(Instant::now())));

@@ -103,9 +103,9 @@ impl Outcome {
         let discarded = finished.iter().flat_map(|finished| &finished.unrecorded).chain(&lost);
         let streams = 0..prepared.configs.len();
         let mut counters: Vec<StreamCounters> = streams.clone().map(|index| *receiver.counters(index)).collect();
-        for given in discarded {
-            lacked_space |= given.cause == DropCause::SinkFull;
-            counters[given.link].retract_all(given.complete, given.partial, given.cause);
+        for unrecorded in discarded {
+            lacked_space |= unrecorded.cause == DropCause::SinkFull;
+            counters[unrecorded.link].retract_all(unrecorded.complete, unrecorded.partial, unrecorded.cause);
         }
         let without_space =
             counters.iter().map(|counters| counters.shot_drops.get(DropCause::SinkFull)).max().unwrap_or(0);
@@ -114,7 +114,7 @@ impl Outcome {
         warnings.extend(finished.iter().flat_map(|finished| finished.report.warnings.iter().cloned()));
         warnings.extend(watch.warnings());
         warnings.extend(restarts(&receiver));
-        warnings.extend(events.as_ref().and_then(|step| incomplete(step, settings)));
+        warnings.extend(events.as_ref().and_then(|status| incomplete(status, settings)));
         let mut seen = HashSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
         let outcome = Self {
@@ -166,15 +166,15 @@ impl Outcome {
 }
 
 /// Returns a warning if more than one in [`INCOMPLETE_DIVISOR`] events lacks a link.
-fn incomplete(step: &AlignmentStatus, settings: &Settings) -> Option<String> {
-    let EventCounters { complete, partial, dropped, .. } = step.events;
+fn incomplete(status: &AlignmentStatus, settings: &Settings) -> Option<String> {
+    let EventCounters { complete, partial, dropped, .. } = status.events;
     let (all, lacking) = (complete + partial + dropped, partial + dropped);
     if lacking * INCOMPLETE_DIVISOR <= all {
         return None;
     }
-    let window = (step.window_ns > 0).then(|| {
+    let window = (status.window_ns > 0).then(|| {
         let by = if settings.align_window.is_some() { "as --align-window says" } else { "chosen: --align-window" };
-        format!("; stamps were put together within {:.1} us ({by})", step.window_ns as f64 / 1e3)
+        format!("; stamps were put together within {:.1} us ({by})", status.window_ns as f64 / 1e3)
     });
     Some(format!(
         "{lacking} of {all} events are incomplete, a link is missing in each: /books has events_missed of each link{}",

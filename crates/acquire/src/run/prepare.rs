@@ -130,7 +130,7 @@ impl<'a> PreparedRun<'a> {
     }
 
     /// Returns the requirements on a transport at this address.
-    pub(super) fn wanted(&self, memory: &Memory, bind: SocketAddr) -> ReceiverParameters {
+    pub(super) fn receiver_parameters(&self, memory: &Memory, bind: SocketAddr) -> ReceiverParameters {
         ReceiverParameters {
             bind,
             sealed: self.framing.has_icrc(),

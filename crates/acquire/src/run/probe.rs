@@ -34,7 +34,7 @@ pub(super) fn run<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    memory.settle()?;
+    memory.wait_populated()?;
     let settings = resolved.settings;
     let mut control = Control::open(resolved.sender.address(), settings.take_over.unwrap_or(false))?;
     control.set_cancel_flag(Some(stop));
@@ -43,7 +43,8 @@ pub(super) fn run<P: PacketIo>(
         Some(bind) => bind,
         None => SocketAddr::new(control.local_ip()?, kind.description().port),
     };
-    let OpenedReceiver { io, local, receive_buffer } = open(&prepared.wanted(&memory, bind), &memory.regions)?;
+    let OpenedReceiver { io, local, receive_buffer } =
+        open(&prepared.receiver_parameters(&memory, bind), &memory.regions)?;
     let origin = |control| Origin { control: Some(control), local, receive_buffer, learned: None };
     if let Some(queue_pair) = io.queue_pair() {
         configure_device(&mut prepared, &mut control, kind, local, queue_pair)?;

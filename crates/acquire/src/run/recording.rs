@@ -41,7 +41,7 @@ impl Recording<'_> {
         let mut started: Option<Instant> = None;
         let mut buffered: Option<Box<Event>> = None;
         let mut clocks_noted = Instant::now();
-        let mut last_turn = Instant::now();
+        let mut last_iteration = Instant::now();
         let (mut bytes, mut taken) = (0, 0);
         loop {
             let mut busy = buffered.is_some() || self.set.pending() > 0;
@@ -84,17 +84,17 @@ impl Recording<'_> {
                 // The stage counts as busy while the drive works.
                 stage.add_time(
                     if busy { StageState::Busy } else { StageState::Starved },
-                    now - last_turn,
+                    now - last_iteration,
                     self.shared.queue.filled(),
                 );
-                stage.passed(bytes);
+                stage.set_bytes(bytes);
             }
-            last_turn = now;
+            last_iteration = now;
         }
         self.note_clocks();
         self.shared.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
         let mut warnings = Vec::new();
-        let triggers = self.triggers.as_ref().map(|triggers| note(triggers, &mut self.set, &mut warnings));
+        let triggers = self.triggers.as_ref().map(|triggers| record_triggers(triggers, &mut self.set, &mut warnings));
         let counters = self.shared.counters.get().cloned().unwrap_or_default();
         let mut finished = self.set.finish(counters)?;
         finished.report.warnings.append(&mut warnings);
@@ -166,7 +166,7 @@ impl Recording<'_> {
 }
 
 /// Records the triggers in the counters, and warns if the configured time did not fit. Returns the number of triggers.
-fn note(triggers: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64 {
+fn record_triggers(triggers: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64 {
     set.add_counter("triggers".into(), triggers.count());
     for (index, trigger) in triggers.triggers().iter().enumerate() {
         set.add_counter(format!("trigger_{index}_shot"), trigger.number);

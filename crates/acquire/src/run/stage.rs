@@ -87,7 +87,7 @@ struct LoopState {
     /// Last time at which counters were shown, time was added for links, and the clock was refreshed.
     last_shown: Instant,
     last_polled: Instant,
-    timed: Instant,
+    last_refreshed: Instant,
     /// State in the last iteration, its start, and the time in each state that is not reported yet.
     activity: StageState,
     activity_since: Instant,
@@ -108,7 +108,7 @@ impl LoopState {
             last: started,
             last_shown: started,
             last_polled: started,
-            timed: started,
+            last_refreshed: started,
             activity: StageState::Starved,
             activity_since: started,
             spent: [Duration::ZERO; 3],
@@ -207,8 +207,8 @@ impl<'a, P: PacketIo> Stage<'a, P> {
     /// Updates the shown counters, and returns the cause once the run is over.
     fn check(&mut self, state: &mut LoopState, waits: bool, stop: &AtomicBool, watch: &Watch) -> Option<Cause> {
         let now = state.last_shown;
-        if now - state.timed > CLOCK_INTERVAL {
-            state.timed = now;
+        if now - state.last_refreshed > CLOCK_INTERVAL {
+            state.last_refreshed = now;
             self.clock.refresh();
         }
         let total = self.receiver.total();
@@ -239,7 +239,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
     /// Publishes the counters.
     fn show(&mut self, total: &StreamCounters) {
         self.output.live.update(total, self.receiver.io().device_counters().lost());
-        self.output.live.set_step(self.joiner.step());
+        self.output.live.set_alignment(self.joiner.status());
     }
 
     /// Reports the time spent in each state since the last call.
@@ -304,7 +304,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
             std::thread::sleep(Duration::from_millis(1));
             self.hand_on(true);
         }
-        self.output.live.set_step(self.joiner.step());
+        self.output.live.set_alignment(self.joiner.status());
     }
 
     /// Returns the number of events received.

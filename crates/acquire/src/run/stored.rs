@@ -14,7 +14,7 @@ use shotline_transport::PacketIo;
 pub(super) fn stored_counters<P: PacketIo>(
     receiver: &mut Receiver<P>,
     configs: &[StreamConfig],
-    step: &AlignmentStatus,
+    status: &AlignmentStatus,
 ) -> shotline_store::shot::RunCounters {
     let (device, counters) = (receiver.io().device_counters(), receiver.io().counters());
     let stored = |stream: u32, counters: &StreamCounters| StreamRunCounters {
@@ -43,7 +43,9 @@ pub(super) fn stored_counters<P: PacketIo>(
         let (mut stored, times) = (stored(config.stream, receiver.counters(index)), receiver.times(index));
         stored.more.extend(latencies("latency_from_sender", &times.from_sender));
         stored.more.extend(latencies("latency_from_kernel", &times.from_kernel));
-        stored.more.extend(step.links.get(index).filter(|_| configs.len() > 1).map(in_step).into_iter().flatten());
+        stored.more.extend(
+            status.links.get(index).filter(|_| configs.len() > 1).map(alignment_counters).into_iter().flatten(),
+        );
         all.push(stored);
     }
     let mut whole = stored(WHOLE_RUN, receiver.unknown());
@@ -51,8 +53,8 @@ pub(super) fn stored_counters<P: PacketIo>(
     whole.more.extend(lost.map(|(cause, count)| (format!("device_{cause}"), count)));
     whole.more.extend(counters.iter().map(|(name, count)| (format!("counter_{name}"), *count)));
     if configs.len() > 1 {
-        let EventCounters { complete, partial, dropped, forced, expired, .. } = step.events;
-        whole.more.extend((step.window_ns > 0).then(|| ("align_window_ns".to_owned(), step.window_ns)));
+        let EventCounters { complete, partial, dropped, forced, expired, .. } = status.events;
+        whole.more.extend((status.window_ns > 0).then(|| ("align_window_ns".to_owned(), status.window_ns)));
         let counts = [
             ("events_complete", complete),
             ("events_partial", partial),
@@ -67,7 +69,7 @@ pub(super) fn stored_counters<P: PacketIo>(
 }
 
 /// Returns the alignment counters of a link.
-fn in_step(link: &LinkStatus) -> [(String, u64); 3] {
+fn alignment_counters(link: &LinkStatus) -> [(String, u64); 3] {
     let counts = &link.counters;
     [("events_missed", counts.missing), ("link_stops", counts.stops), ("link_rejoins", counts.rejoins)]
         .map(|(name, count)| (name.to_owned(), count))

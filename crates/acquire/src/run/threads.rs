@@ -181,7 +181,7 @@ mod tests {
         live: &Live,
     ) -> Outcome {
         let mut memory = Memory::new(4 << 20).unwrap();
-        memory.settle().unwrap();
+        memory.wait_populated().unwrap();
         let instrument = Instrument { name: "test".into(), pattern_period: 0 };
         let resolved = settings.check_described(false).unwrap();
         let mut prepared =

@@ -77,7 +77,7 @@ fn links(event: &Event) -> Links {
 fn add(all: &mut Vec<UnrecordedShots>, links: &Links, cause: DropCause) {
     for (link, complete) in links.iter().enumerate() {
         let Some(complete) = complete else { continue };
-        let known = all.iter().position(|given| (given.link, given.cause) == (link, cause)).unwrap_or_else(|| {
+        let known = all.iter().position(|shots| (shots.link, shots.cause) == (link, cause)).unwrap_or_else(|| {
             all.push(UnrecordedShots { link, cause, complete: 0, partial: 0 });
             all.len() - 1
         });
@@ -118,7 +118,7 @@ mod tests {
         unwritten
             .into_discarded()
             .iter()
-            .map(|given| (given.link, given.cause, given.complete, given.partial))
+            .map(|shots| (shots.link, shots.cause, shots.complete, shots.partial))
             .collect()
     }
 

@@ -7,7 +7,7 @@
 use super::config::StreamConfig;
 use shotline_wire::shot::DropCause;
 
-/// Maximum distance by which packets may be out of order while a stream is joined.
+/// Maximum distance by which packets may be out of order while a stream is joined, in packets.
 const MAX_REORDER: u64 = 8;
 /// Maximum delay after which packets sent before the first one have arrived.
 const MAX_JOIN_NS: u64 = 20_000_000;
@@ -55,8 +55,8 @@ impl Joining {
     }
 
     /// Notes a packet. Returns the lowest shot that may begin the stream.
-    pub(super) fn note(&mut self, number: u64, index: u32, now_ns: u64) -> u64 {
-        let at = self.nth(number, index);
+    pub(super) fn note_packet(&mut self, number: u64, index: u32, now_ns: u64) -> u64 {
+        let at = self.position(number, index);
         let arrivals = self.arrivals.get_or_insert(Arrivals {
             first: at,
             since_ns: now_ns,
@@ -82,7 +82,7 @@ impl Joining {
     /// Packets before the returned position may have been sent before all that arrived. `open` is the number of shots
     /// under assembly.
     #[inline]
-    pub(super) fn is_ready(&self, now_ns: Option<u64>, open: usize) -> Option<u64> {
+    pub(super) fn start_position(&self, now_ns: Option<u64>, open: usize) -> Option<u64> {
         let arrivals = self.arrivals?;
         let is_stale = now_ns.is_none_or(|now| now.saturating_sub(arrivals.since_ns) > self.timeout_ns);
         let is_ready = is_stale || arrivals.count >= 2 * MAX_REORDER || open as u64 > self.window;
@@ -91,7 +91,7 @@ impl Joining {
 
     /// Returns `true` if a shot lacks a packet before this position.
     pub(super) fn lacks(&self, number: u64, mut missing: impl Iterator<Item = u32>, before: u64) -> bool {
-        missing.any(|index| self.nth(number, index) < before)
+        missing.any(|index| self.position(number, index) < before)
     }
 
     /// Returns the drop cause of packets of shots before the first one.
@@ -123,7 +123,7 @@ impl Joining {
 
     /// Returns the position of a packet from the stream's start, saturating: a sender may choose numbers whose
     /// positions exceed 64 bits, and such a stream is joined at a whole shot nevertheless.
-    fn nth(&self, number: u64, index: u32) -> u64 {
+    fn position(&self, number: u64, index: u32) -> u64 {
         number.saturating_mul(self.packets.into()).saturating_add(index.into())
     }
 }
@@ -140,18 +140,18 @@ mod tests {
     #[test]
     fn packets_in_order_begin_at_the_first() {
         let mut joining = joining();
-        assert!(!joining.has_packets() && joining.is_ready(None, 0).is_none());
-        assert_eq!(joining.note(100, 1, 5), 100 - MAX_REORDER);
-        assert_eq!(joining.is_ready(Some(5 + MAX_JOIN_NS), 1), None);
-        assert_eq!(joining.is_ready(Some(6 + MAX_JOIN_NS), 1), Some(301), "time has passed");
-        assert_eq!(joining.is_ready(Some(5), 5), Some(301), "the window is full");
-        assert_eq!(joining.is_ready(None, 1), Some(301));
+        assert!(!joining.has_packets() && joining.start_position(None, 0).is_none());
+        assert_eq!(joining.note_packet(100, 1, 5), 100 - MAX_REORDER);
+        assert_eq!(joining.start_position(Some(5 + MAX_JOIN_NS), 1), None);
+        assert_eq!(joining.start_position(Some(6 + MAX_JOIN_NS), 1), Some(301), "time has passed");
+        assert_eq!(joining.start_position(Some(5), 5), Some(301), "the window is full");
+        assert_eq!(joining.start_position(None, 1), Some(301));
         assert!(joining.lacks(100, [0].into_iter(), 301) && !joining.lacks(100, [1, 2].into_iter(), 301));
         for index in 0..2 * MAX_REORDER - 1 {
-            assert_eq!(joining.is_ready(Some(5), 1), None);
-            joining.note(101 + index, 0, 5);
+            assert_eq!(joining.start_position(Some(5), 1), None);
+            joining.note_packet(101 + index, 0, 5);
         }
-        assert_eq!(joining.is_ready(Some(5), 1), Some(301), "enough packets have arrived");
+        assert_eq!(joining.start_position(Some(5), 1), Some(301), "enough packets have arrived");
         assert_eq!(joining.begin(101), None);
         assert_eq!([100, 101].map(|number| joining.cause(number)), [DropCause::BeforeStart, DropCause::Late]);
     }
@@ -159,19 +159,19 @@ mod tests {
     #[test]
     fn reordered_packets_extend_the_discarded_range() {
         let mut joining = joining();
-        joining.note(100, 1, 5);
-        joining.note(100, 0, 5);
-        assert_eq!(joining.is_ready(None, 1), Some(301 + MAX_REORDER));
+        joining.note_packet(100, 1, 5);
+        joining.note_packet(100, 0, 5);
+        assert_eq!(joining.start_position(None, 1), Some(301 + MAX_REORDER));
     }
 
     #[test]
     fn a_restarted_sender_continues_with_the_next_number() {
         let mut joining = joining();
-        joining.note(100, 0, 5);
+        joining.note_packet(100, 0, 5);
         assert_eq!(joining.discard_cause(), DropCause::BeforeStart);
         joining.begin(100);
         joining.resume_from(150);
-        assert_eq!((joining.discard_cause(), joining.note(152, 0, 9)), (DropCause::SenderRestart, 150));
+        assert_eq!((joining.discard_cause(), joining.note_packet(152, 0, 9)), (DropCause::SenderRestart, 150));
         assert_eq!(joining.begin(152), Some(150));
         joining.resume_from(160);
         assert_eq!((joining.abandon(), joining.abandon()), (Some(160), None));
@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn numbers_of_64_bits_do_not_overflow() {
         let mut joining = joining();
-        joining.note(u64::MAX, 2, 0);
-        joining.note(u64::MAX - 1, 0, 0);
-        assert_eq!(joining.is_ready(None, 2), Some(u64::MAX));
+        joining.note_packet(u64::MAX, 2, 0);
+        joining.note_packet(u64::MAX - 1, 0, 0);
+        assert_eq!(joining.start_position(None, 2), Some(u64::MAX));
     }
 }

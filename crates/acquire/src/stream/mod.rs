@@ -48,7 +48,7 @@ mod trailer;
 pub use config::StreamConfig;
 pub use open_shots::Item;
 pub use signals::EndReason;
-pub(crate) use slots::{SPARES, extra};
+pub(crate) use slots::{SPARES, queue_buffers};
 
 /// A stream.
 ///
@@ -72,7 +72,7 @@ pub(crate) struct Stream {
     open_shots: OpenShots,
 }
 
-/// Properties of a packet besides its destination.
+/// Properties of a packet other than its destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     /// Position in its header.
@@ -194,13 +194,13 @@ impl Stream {
         if !self.joining.has_packets() {
             self.numbering.begin(number);
         }
-        self.joining.note(number, index, now_ns)
+        self.joining.note_packet(number, index, now_ns)
     }
 
     /// Notes a packet of a shot that has left.
     pub(crate) fn note_late(&mut self, position: Position, cause: DropCause, now_ns: u64) {
         // A sender with set-up loses its configuration at a restart, so it cannot continue.
-        if !self.sender.is_named() && self.open_shots.next().is_some() {
+        if !self.sender.is_configured() && self.open_shots.next().is_some() {
             self.restart.note_late(position, cause, self.sender.is_silent(now_ns));
         }
     }
@@ -353,7 +353,7 @@ impl Stream {
     /// Begins the stream with the first shot of which nothing was sent before: when enough packets have arrived, or
     /// time has passed. Without a time, now.
     fn begin(&mut self, now_ns: Option<u64>, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
-        let Some(begins) = self.joining.is_ready(now_ns, self.open_shots.len()) else { return };
+        let Some(begins) = self.joining.start_position(now_ns, self.open_shots.len()) else { return };
         let mut start = self.numbering.newest();
         while let Some(first) = self.open_shots.first().copied() {
             let began_before =
@@ -498,7 +498,7 @@ impl Stream {
                 };
                 (number, Proof::of_record(record.as_ref().filter(|record| record.shot == number), is_proven))
             }
-            Trailer::None => (number, Proof::of_none(presence)),
+            Trailer::None => (number, Proof::without_trailer(presence)),
             Trailer::Context => {
                 let meaning = self.signals.describe(number, &geometry, buffer);
                 let stamp_tai_ns = framing.stamp_tai_ns(number, &geometry);
@@ -515,15 +515,15 @@ impl Stream {
     }
 
     /// Corrects the number of a shot, and of all newer ones, by its proven record. Shots in between were lost.
-    fn anchor(&mut self, number: u64, truth: u64, out: &mut Vec<Item>) -> u64 {
-        let Some(correction) = self.numbering.anchor(number, truth) else { return number };
+    fn anchor(&mut self, number: u64, proven: u64, out: &mut Vec<Item>) -> u64 {
+        let Some(correction) = self.numbering.anchor(number, proven) else { return number };
         self.open_shots.raise(correction.ahead);
         if correction.is_first {
             self.joining.raise(correction.ahead);
         } else {
-            self.emit_loss(number, truth, DropCause::WireGap, out);
+            self.emit_loss(number, proven, DropCause::WireGap, out);
         }
-        truth
+        proven
     }
 
     /// Counts all packets of a shot that its record does not prove as dropped: where packets are counted, it is unknown

@@ -18,14 +18,14 @@ pub fn unwrap(wire: u64, bits: u32, reference: u64) -> u64 {
 
 /// A shot in a ring of pages whose number is known: the reference for those around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ring {
+pub struct RingReference {
     /// Number of the shot.
     pub number: u64,
     /// Sequence number of its first packet.
     pub first: u32,
 }
 
-impl Ring {
+impl RingReference {
     /// Returns the number of the shot in `page` whose first packet has the sequence number `first`: sequence numbers
     /// give the distance in shots, and the page corrects it where a shot was cut short. None before number 0.
     pub fn number_of(&self, page: u32, pages: u32, first: u32, bits: u32, packets: u32) -> Option<u64> {
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_page_and_a_sequence_number_identify_a_shot() {
         let packets = 47;
-        let ring = Ring { number: 1002, first: 0xF_FFF0 };
+        let ring = RingReference { number: 1002, first: 0xF_FFF0 };
         let at = |shots: i64, slip: i64| {
             let number = (1002 + shots) as u64;
             let first = (0xF_FFF0 + shots * i64::from(packets) + slip) & 0xF_FFFF;
@@ -83,14 +83,17 @@ mod tests {
                 assert_eq!(found, Some(number), "{shots} shots, {slip} packets");
             }
         }
-        assert_eq!(Ring { number: 1, first: 47 }.number_of(3, 4, 47 * 1000, 20, 47), Some(999 + 4 - 999 % 4 + 3 - 4));
-        assert_eq!(Ring { number: 0, first: 47 }.number_of(3, 4, 0, 20, 47), None, "before the first");
+        assert_eq!(
+            RingReference { number: 1, first: 47 }.number_of(3, 4, 47 * 1000, 20, 47),
+            Some(999 + 4 - 999 % 4 + 3 - 4)
+        );
+        assert_eq!(RingReference { number: 0, first: 47 }.number_of(3, 4, 0, 20, 47), None, "before the first");
     }
 
     #[test]
     fn a_shot_after_a_short_one_is_distinct_in_any_ring() {
         for pages in [1, 2, 4] {
-            let ring = Ring { number: 100, first: 1000 };
+            let ring = RingReference { number: 100, first: 1000 };
             assert_eq!(ring.number_of(100 % pages, pages, 1000, 20, 47), Some(100), "its own packets");
             assert_eq!(ring.number_of(101 % pages, pages, 1010, 20, 47), Some(101), "{pages} pages");
             assert_eq!(ring.number_of(99 % pages, pages, 990, 20, 47), Some(99), "{pages} pages");

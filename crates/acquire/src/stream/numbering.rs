@@ -7,8 +7,8 @@
 //! before, and it is unknown which. The count continues from the record.
 
 use super::config::StreamConfig;
-use super::number::{self, Ring};
-use super::restart::{MAX_SKIPPED, Run};
+use super::number::{self, RingReference};
+use super::restart::{LateRun, MAX_SKIPPED};
 use shotline_wire::framing::Position;
 use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS};
 
@@ -35,7 +35,7 @@ pub(super) struct Numbering {
     /// Offset added to the sender's numbers after a restart, because a run's numbers never repeat.
     shift: u64,
     /// Newest shot in a ring of pages, by its sender's number.
-    ring: Option<Ring>,
+    ring: Option<RingReference>,
     /// The last packet of a shot far ahead, which needs confirmation.
     suspect: Option<(u64, u32)>,
     /// Number of packets that arrived, where they have no position.
@@ -139,7 +139,7 @@ impl Numbering {
             && let number = number.wrapping_sub(self.shift)
             && self.ring.is_none_or(|ring| ring.number < number)
         {
-            self.ring = Some(Ring { number, first });
+            self.ring = Some(RingReference { number, first });
         }
     }
 
@@ -156,9 +156,9 @@ impl Numbering {
 
     /// Completes the bits of the shot number that the wire does not carry by a proven record: of the first shot, and of
     /// one after an outage so long that the number wrapped around. None if the record contradicts the wire.
-    pub(super) fn anchor(&mut self, number: u64, truth: u64) -> Option<Correction> {
+    pub(super) fn anchor(&mut self, number: u64, proven: u64) -> Option<Correction> {
         let bits = self.wire_bits;
-        let ahead = truth.checked_sub(number).filter(|_| bits < u64::BITS && truth < MAX_SHOTS)?;
+        let ahead = proven.checked_sub(number).filter(|_| bits < u64::BITS && proven < MAX_SHOTS)?;
         if ahead & ((1 << bits) - 1) != 0 {
             return None;
         }
@@ -168,7 +168,7 @@ impl Numbering {
     }
 
     /// Continues with this number after a restarted sender has begun with another.
-    pub(super) fn resume_from(&mut self, from: u64, run: &Run) {
+    pub(super) fn resume_from(&mut self, from: u64, run: &LateRun) {
         self.shift = from.wrapping_sub(run.first);
         self.newest = Some(from + (run.last - run.first));
         self.ring = run.ring;

@@ -5,7 +5,7 @@
 //! the restart.
 
 use super::config::StreamConfig;
-use super::number::{self, Ring};
+use super::number::{self, RingReference};
 use shotline_wire::framing::Position;
 use shotline_wire::shot::{DropCause, DropCounters};
 
@@ -18,10 +18,10 @@ const MIN_PACKETS: u32 = 2;
 
 /// Packets with old numbers that follow each other, by their sender's count.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct LateRun {
     pub(super) first: u64,
     pub(super) last: u64,
-    pub(super) ring: Option<Ring>,
+    pub(super) ring: Option<RingReference>,
     /// Number of these packets that arrived after the timeout without other packets.
     in_silence: u32,
     /// Drop causes under which they were counted.
@@ -51,8 +51,8 @@ pub(super) struct Restart {
     packets: u32,
     /// Maximum distance between packets of one run, in shots.
     near: u64,
-    /// Run of packets with old numbers, without any other since.
-    run: Option<Run>,
+    /// Current run of packets with old numbers; none after any other packet.
+    run: Option<LateRun>,
     frame: Option<Frame>,
 }
 
@@ -71,11 +71,11 @@ impl Restart {
                 let known = self.run.and_then(|run| run.ring);
                 let number = known.and_then(|ring| ring.number_of(page, pages, first, bits, self.packets));
                 let number = number.unwrap_or(u64::from(pages) * START_TURNS + u64::from(page));
-                (number, Some(Ring { number, first }))
+                (number, Some(RingReference { number, first }))
             }
             Position::Sequence { .. } => return,
         };
-        let new = Run { first: number, last: number, ring, in_silence: 0, drops: DropCounters::default() };
+        let new = LateRun { first: number, last: number, ring, in_silence: 0, drops: DropCounters::default() };
         let continued = self.run.filter(|run| (run.first..=run.last.saturating_add(self.near)).contains(&number));
         let run = self.run.insert(continued.unwrap_or(new));
         if number > run.last {
@@ -98,7 +98,7 @@ impl Restart {
     }
 
     /// Takes the packets that are evidence of a restart.
-    pub(super) fn take(&mut self) -> Option<Run> {
+    pub(super) fn take(&mut self) -> Option<LateRun> {
         self.run.take()
     }
 

@@ -10,7 +10,7 @@ const SENDER_GONE_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) struct Sender {
     /// Set if the configuration has the sender.
-    is_named: bool,
+    is_configured: bool,
     address: Option<SocketAddr>,
     /// Time of the last placed packet, by the receiver's monotonic clock; 0 until the first reading of the clock.
     last_placed_ns: u64,
@@ -20,12 +20,12 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(config: &StreamConfig) -> Self {
         let (address, timeout_ns) = (config.source, config.timeout_ns);
-        Self { is_named: address.is_some(), address, last_placed_ns: 0, timeout_ns }
+        Self { is_configured: address.is_some(), address, last_placed_ns: 0, timeout_ns }
     }
 
     /// Returns `true` if the configuration has the sender.
-    pub(super) fn is_named(&self) -> bool {
-        self.is_named
+    pub(super) fn is_configured(&self) -> bool {
+        self.is_configured
     }
 
     /// Returns `true` if a packet from this address is accepted. A stream without a configured sender follows the first
@@ -33,7 +33,7 @@ impl Sender {
     #[inline]
     pub(super) fn admits(&mut self, source: SocketAddr, now_ns: u64) -> bool {
         let is_gone = now_ns.saturating_sub(self.last_placed_ns) > SENDER_GONE_NS;
-        if self.address.is_none() || !self.is_named && is_gone {
+        if self.address.is_none() || !self.is_configured && is_gone {
             self.address = Some(source);
         }
         // A device that drops route headers identifies a sender only by the number that stands in for the port.

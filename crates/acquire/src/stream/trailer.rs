@@ -6,7 +6,7 @@ use shotline_wire::hsb::Metadata;
 use shotline_wire::record::Record;
 use shotline_wire::shot::{Geometry, Presence, RECORD_BYTES};
 
-/// Contents of a shot's trailer.
+/// Result of checking a shot's trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Proof {
     /// Set if the trailer is present and correct, and proves the shot as far as its kind can.
@@ -19,7 +19,7 @@ pub(super) struct Proof {
 
 impl Proof {
     /// Result for a shot without a trailer: it is good if all of its packets are present.
-    pub(super) fn of_none(presence: &Presence) -> Self {
+    pub(super) fn without_trailer(presence: &Presence) -> Self {
         Self { good: presence.is_complete(), ..Self::default() }
     }
 
@@ -32,7 +32,7 @@ impl Proof {
         })
     }
 
-    /// Result by packets of context. Such a shot is proven only by the presence of all packets.
+    /// Result by context packets. Such a shot is proven only by the presence of all packets.
     pub(super) fn of_context(
         meaning: SampleContext,
         stamp_tai_ns: u64,

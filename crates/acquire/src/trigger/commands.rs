@@ -21,8 +21,8 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// Opens a socket for commands with the fields of `like`.
-    pub(super) fn open(probe: SocketAddr, wait: Wait, clock: Clock, like: Trigger) -> Result<Self, TriggerError> {
+    /// Opens a socket for commands with the fields of `template`.
+    pub(super) fn open(probe: SocketAddr, wait: Wait, clock: Clock, template: Trigger) -> Result<Self, TriggerError> {
         let any: IpAddr = if probe.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let open = || {
             let socket = UdpSocket::bind((any, 0))?;
@@ -34,7 +34,7 @@ impl Commands {
             Ok(socket)
         };
         let socket = open().map_err(|source| TriggerError::Command { probe, source })?;
-        Ok(Self { socket, probe, clock, last: Trigger { acknowledge: true, ..like } })
+        Ok(Self { socket, probe, clock, last: Trigger { acknowledge: true, ..template } })
     }
 
     /// Returns the next trigger, which requests an acknowledgement. Its number is new, so that no late reply matches

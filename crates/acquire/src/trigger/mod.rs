@@ -40,11 +40,11 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// Times of one shot, in nanoseconds since just before its trigger was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShotTimes {
-    /// Its first packets had landed in their destinations, ICRC checked.
+    /// Landing of its first packets in their destinations, with the ICRC checked.
     pub first_ns: u64,
-    /// Its last packets had landed.
+    /// Landing of its last packets.
     pub last_ns: u64,
-    /// It was assembled and its CRC proven, on all links.
+    /// End of its assembly, with the CRC proven, on all links.
     pub complete_ns: u64,
 }
 
@@ -107,7 +107,8 @@ pub fn measure<P: PacketIo>(
         None => SocketAddr::new(control.local_ip()?, 0),
     };
     let mut prepared = PreparedMeasurement::new(settings, &mut control)?;
-    let OpenedReceiver { io, local, .. } = open(&prepared.wanted(bind, framing.has_icrc()), &prepared.memory.regions)?;
+    let OpenedReceiver { io, local, .. } =
+        open(&prepared.receiver_parameters(bind, framing.has_icrc()), &prepared.memory.regions)?;
     if framing.has_icrc() {
         let mut io = Ud::new(io);
         for (link, stream) in (0..).zip(&mut prepared.streams) {
@@ -136,7 +137,7 @@ struct Bench<'a, P> {
     /// Maximum wait for a shot, including its sampling.
     timeout_ns: u64,
     items: Vec<Item>,
-    point: Measurement,
+    measurement: Measurement,
 }
 
 impl<'a, P: PacketIo> Bench<'a, P> {
@@ -173,7 +174,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
             0 => 0,
             rate => u64::from(geometry.samples()) * 1_000_000_000 / u64::from(rate),
         };
-        let point = Measurement {
+        let measurement = Measurement {
             describe,
             geometry,
             commands_ns: Vec::with_capacity(settings.count as usize),
@@ -193,32 +194,32 @@ impl<'a, P: PacketIo> Bench<'a, P> {
             poll_time: PollTime::new(clock),
             timeout_ns: TIMEOUT.as_nanos() as u64 + sampling_ns,
             items: Vec::with_capacity(16),
-            point,
+            measurement,
         })
     }
 
     fn run(mut self, stop: &AtomicBool) -> Result<Measurement, TriggerError> {
-        let measured = self.all(stop);
+        let measured = self.measure_all(stop);
         // After an error, too, the probe must not keep waiting for triggers.
         let sent: Result<Vec<_>, _> = (0..self.settings.links).map(|link| self.control.stop(link)).collect();
         measured?;
-        self.point.sent = sent?;
-        let ends: Vec<_> = self.point.sent.iter().map(|report| Some(report.next_shot)).collect();
+        self.measurement.sent = sent?;
+        let ends: Vec<_> = self.measurement.sent.iter().map(|report| Some(report.next_shot)).collect();
         self.receiver.finish(&ends, &mut self.items);
-        self.point.counters = self.receiver.total();
-        self.point.counters.balance()?;
-        Ok(self.point)
+        self.measurement.counters = self.receiver.total();
+        self.measurement.counters.balance()?;
+        Ok(self.measurement)
     }
 
-    fn all(&mut self, stop: &AtomicBool) -> Result<(), TriggerError> {
+    fn measure_all(&mut self, stop: &AtomicBool) -> Result<(), TriggerError> {
         let stopped = || stop.load(Ordering::Relaxed);
         let rounds = self.settings.count + WARM_UP;
         for round in (0..rounds).take_while(|_| !stopped()) {
             match self.command()? {
-                Some(ns) if round >= WARM_UP => self.point.commands_ns.push(ns),
+                Some(ns) if round >= WARM_UP => self.measurement.commands_ns.push(ns),
                 Some(_) => {}
                 None => {
-                    self.point.commands_lost += 1;
+                    self.measurement.commands_lost += 1;
                     // A single command may be lost. If the probe is unreachable, all following commands would time out.
                     self.control.status(0)?;
                 }
@@ -227,7 +228,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         for round in (0..rounds).take_while(|_| !stopped()) {
             self.pause();
             if let Some(times) = self.shot()?.filter(|_| round >= WARM_UP) {
-                self.point.shots.push(times);
+                self.measurement.shots.push(times);
             }
         }
         Ok(())
@@ -254,7 +255,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         // Read the acknowledgement only now, so that waiting for the shot needs no further system call.
         let verdict = self.commands.answer(&trigger)?;
         let outcome = Outcome::of(verdict, received);
-        self.point.counts.count(outcome, verdict.is_none());
+        self.measurement.counts.count(outcome, verdict.is_none());
         if outcome != Outcome::Complete {
             self.resynchronise()?;
         }

@@ -51,12 +51,12 @@ impl PreparedMeasurement {
         let slots = receiver::assembly_buffers(&streams) + 2 * streams.len();
         let mut memory = Memory::new(slots as u64 * u64::from(geometry.slot_bytes()))?;
         // No measured latency must include a page fault.
-        memory.settle()?;
+        memory.wait_populated()?;
         let pool = memory.pool(geometry.slot_bytes())?;
         Ok(Self { describe, geometry, streams, pool, memory })
     }
 
-    pub(super) fn wanted(&self, bind: SocketAddr, sealed: bool) -> ReceiverParameters {
+    pub(super) fn receiver_parameters(&self, bind: SocketAddr, sealed: bool) -> ReceiverParameters {
         let capacity = receiver::capacity(&self.streams);
         ReceiverParameters {
             bind,

@@ -97,7 +97,7 @@ mod tests {
         let wrapper =
             Wrapper { name: "TimestampedIo", overrides: &["poll"], steer: Some(("TimestampedSteer", &["landed"])) };
         delegation::check(&wrapper, timestamped).unwrap();
-        // PayloadLocation packets are passed on as well.
+        // Landed packets are passed on, too.
         delegation::check(&Wrapper { overrides: &[], steer: Some(("TimestampedSteer", &[])), ..wrapper }, timestamped)
             .unwrap();
     }

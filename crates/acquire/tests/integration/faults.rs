@@ -1,4 +1,4 @@
-//! Every fault of a network, in all combinations and thousands of seeds, against an oracle that knows what was sent: no
+//! Every fault of a network, in all combinations and thousands of seeds, against an oracle of what was sent: no
 //! wrong byte in a complete shot, zeros where packets are missing, exact counters.
 
 use arrayvec::ArrayVec;
@@ -206,7 +206,7 @@ proptest! {
         let mut bench = Bench::new(framing, Some(0), 6);
         let mut plan = plan(shots, 0, &faults);
         if !bench.framing.has_icrc() {
-            plan.retain(|packet| !packet.corrupt); // plain UDP leaves that to the record's CRC, tested apart
+            plan.retain(|packet| !packet.corrupt); // plain UDP leaves that to the record's CRC
         }
         let mut items = Vec::new();
         for (burst, size) in plan.chunks(7).zip(polls.iter().cycle()) {
@@ -225,8 +225,8 @@ proptest! {
         prop_assert_eq!(total.packets, plan.len() as u64);
         prop_assert_eq!(total.packet_drops.get(DropCause::BadIcrc), corrupted);
         prop_assert_eq!(total.placed, good.len() as u64);
-        let doubles = total.packet_drops.get(DropCause::Duplicate) + total.packet_drops.get(DropCause::Late);
-        prop_assert_eq!(doubles, repeated);
+        let duplicates = total.packet_drops.get(DropCause::Duplicate) + total.packet_drops.get(DropCause::Late);
+        prop_assert_eq!(duplicates, repeated);
         prop_assert_eq!(total.shots, shots * u64::from(STREAMS));
         let packets = geometry().packets();
         for key in (0..STREAMS).flat_map(|stream| (0..shots).map(move |shot| (stream, shot))) {

@@ -1,4 +1,4 @@
-//! Senders of other vendors, with every fault of a network, against an oracle that knows what was sent: SPEAD heaps
+//! Senders of other vendors, with every fault of a network, against an oracle of what was sent: SPEAD heaps
 //! whose first packet has a different header, frames of a sensor bridge whose last packet has.
 //!
 //! Packets are of one size, so that batches extend beyond the ends of shots, and a loss within one shifts headers of
@@ -329,8 +329,8 @@ proptest! {
         prop_assert_eq!(total.packets, plan.len() as u64);
         prop_assert_eq!(total.packet_drops.get(DropCause::BadIcrc), corrupted);
         prop_assert_eq!(total.placed, good.len() as u64);
-        let doubles = total.packet_drops.get(DropCause::Duplicate) + total.packet_drops.get(DropCause::Late);
-        prop_assert_eq!(doubles, repeated);
+        let duplicates = total.packet_drops.get(DropCause::Duplicate) + total.packet_drops.get(DropCause::Late);
+        prop_assert_eq!(duplicates, repeated);
         prop_assert_eq!(total.shots, shots);
         let packets = kind.geometry().packets();
         for shot in 0..shots {

@@ -48,9 +48,14 @@ impl Device {
             self.dropped += 1;
             return;
         };
-        let place = receive.sge[0];
-        assert!(payload.len() <= place.len as usize, "{} bytes for a place of {}", payload.len(), place.len);
-        self.regions.get(place.region).write(place.offset as usize, payload);
+        let destination = receive.sge[0];
+        assert!(
+            payload.len() <= destination.len as usize,
+            "{} bytes for a destination of {}",
+            payload.len(),
+            destination.len
+        );
+        self.regions.get(destination.region).write(destination.offset as usize, payload);
         let header = Completed { dest_qp: PAIR, src_qp: 77, imm }.emit();
         self.completed.push_back((receive.id, header, payload.len() as u32, crc::remainder(payload), source));
     }
@@ -274,7 +279,7 @@ fn a_loss_shifts_payloads_until_the_queue_is_consumed() {
         assert!(straight > 0);
         (60..80).for_each(|shot| bench.whole_shot(shot));
         let total = bench.end(80);
-        assert_eq!(total.repaired, straight, "{channels} channels: nothing slides any more");
+        assert_eq!(total.repaired, straight, "{channels} channels: nothing is shifted any more");
         assert_eq!(total.packets_missing, lost.len() as u64);
         let touched: BTreeSet<u64> = lost.iter().map(|(shot, _)| *shot).collect();
         assert_eq!((total.complete, total.partial), (80 - touched.len() as u64, touched.len() as u64));
@@ -469,7 +474,7 @@ proptest! {
         }
         bench.pause();
         let total = bench.end(shots);
-        prop_assert!(total.placed > 0 || plan.len() < 20, "of so many packets some have a place");
+        prop_assert!(total.placed > 0 || plan.len() < 20, "some of this many packets are placed");
         // With buffers for all packets in flight the queue is never shorter than a burst.
         prop_assert!(slots < 140 || bench.receiver.io().dropped == 0);
     }

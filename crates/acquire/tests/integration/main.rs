@@ -1,4 +1,4 @@
-//! Receiver tests with every fault of a network, against oracles that know what was sent.
+//! Receiver tests with every fault of a network, against oracles of what was sent.
 
 mod faults;
 mod foreign;

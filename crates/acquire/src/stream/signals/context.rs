@@ -1,4 +1,4 @@
-//! Packets of context and packet counts: what samples mean, and which packets were never sent.
+//! Context packets and packet counts: what samples mean, and which packets were never sent.
 
 use shotline_memory::Buffer;
 use shotline_wire::block::Description;
@@ -14,7 +14,7 @@ const MAX_BLOCKS_AHEAD: u64 = 64;
 /// Modulus of packet counts.
 const MODULUS: u64 = 16;
 
-/// State of a stream from its packets of context and counts.
+/// State of a stream from its context packets and packet counts.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     /// Meaning of the block that was closed last.
@@ -38,7 +38,7 @@ impl Context {
         Self { meaning, ..Self::default() }
     }
 
-    /// Adds a packet of context, which applies from block `from` on. A stamp far ahead of all received packets is
+    /// Adds a context packet, which applies from block `from` on. A stamp far ahead of all received packets is
     /// invalid, and is ignored.
     pub(super) fn note_meaning(&mut self, from: u64, meaning: SampleContext, lost: bool) {
         if self.block.is_some_and(|newest| from > newest.saturating_add(MAX_BLOCKS_AHEAD)) {

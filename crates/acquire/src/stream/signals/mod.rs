@@ -1,5 +1,5 @@
-//! Messages of a sender other than samples: numbers that are no shots', its stop, what samples mean, which packets it
-//! never sent, and that another stream follows.
+//! Messages of a sender other than samples: numbers that belong to no shot, its stop, what samples mean,
+//! which packets it never sent, and the end of a stream whose format has changed.
 
 use super::config::StreamConfig;
 use context::Context;
@@ -13,7 +13,7 @@ mod context;
 
 /// Maximum number of shots missing before a sender's stop; a stop further ahead is ignored.
 const MAX_GAP_BEFORE_STOP: u64 = 1 << 16;
-/// Maximum number of pending numbers that are no shots'; more are counted as missing.
+/// Maximum number of pending numbers that belong to no shot; further ones are counted as missing shots.
 const MAX_NUMBERS: usize = 64;
 
 /// Reason why a stream has ended before its run.
@@ -43,7 +43,7 @@ pub(super) struct Signals {
     numbers: VecDeque<u64>,
     /// Number at which the sender stopped.
     stopped: Option<u64>,
-    /// Contents of packets of context, if these replace the trailer.
+    /// Contents of context packets, if these replace the trailer.
     context: Option<Context>,
     /// Set once the stream has ended.
     ended: Option<EndReason>,

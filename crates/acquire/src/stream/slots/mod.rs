@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 mod receive_queue;
 
-pub(crate) use receive_queue::{SPARES, extra};
+pub(crate) use receive_queue::{SPARES, queue_buffers};
 
 #[derive(Debug)]
 struct Entry {

@@ -30,7 +30,7 @@ fn extra_buffers(geometry: &Geometry) -> usize {
 }
 
 /// Returns the number of buffers in addition to those of the entries.
-pub(crate) fn extra(geometry: &Geometry) -> usize {
+pub(crate) fn queue_buffers(geometry: &Geometry) -> usize {
     extra_buffers(geometry) + 1
 }
 
@@ -65,7 +65,7 @@ pub(super) struct ReceiveQueue {
     /// Distance from the destination of the newest packet to where it landed, in receives.
     shift: i64,
     /// Receive id in which the current packet landed.
-    at: u32,
+    landed_id: u32,
     /// Entries that kept their buffers, to be appended again.
     to_append: VecDeque<usize>,
 }
@@ -93,13 +93,13 @@ impl ReceiveQueue {
             posted: 0,
             landed: 0,
             shift: 0,
-            at: 0,
+            landed_id: 0,
             to_append: VecDeque::with_capacity(entries),
         }
     }
 
     /// Takes buffers for spares, for parked payloads, and for one shot that must leave in another buffer; they are
-    /// kept. [`extra`] is the number that the pool should have for it.
+    /// kept. [`queue_buffers`] is the number that the pool should have for it.
     pub(super) fn take_buffers(&mut self) {
         let buffers = extra_buffers(&self.geometry);
         self.extra = (0..buffers).map_while(|_| self.pool.take()).collect();
@@ -213,7 +213,7 @@ impl ReceiveQueue {
         let position = id - self.base_id;
         self.is_posted[position as usize] = false;
         self.landed += 1;
-        self.at = id;
+        self.landed_id = id;
         if position < self.slots {
             self.posted_in[(position / self.geometry.packets()) as usize] -= 1;
         } else {
@@ -237,9 +237,9 @@ impl ReceiveQueue {
     pub(super) fn assign(&mut self, id: u32, destination: Sge) -> Option<Sge> {
         let slot = id - self.base_id;
         let (entry, index) = (slot / self.geometry.packets(), slot % self.geometry.packets());
-        let belongs = self.ordinals[entry as usize] * u64::from(self.geometry.packets()) + u64::from(index) + 1;
-        self.shift = belongs as i64 - self.landed as i64;
-        if id == self.at {
+        let expected = self.ordinals[entry as usize] * u64::from(self.geometry.packets()) + u64::from(index) + 1;
+        self.shift = expected as i64 - self.landed as i64;
+        if id == self.landed_id {
             return None;
         }
         if !self.is_posted[slot as usize] {
