@@ -54,8 +54,8 @@ pub(crate) struct Sent {
     /// Number of the link.
     pub(crate) link: u8,
     pub(crate) to: SocketAddr,
-    /// Send time by the test's clock.
-    pub(crate) at: u64,
+    /// Send time by the test's clock, in ns.
+    pub(crate) sent_ns: u64,
     /// UDP payload, with headers and ICRC.
     pub(crate) bytes: Vec<u8>,
     pub(crate) header_len: usize,
@@ -110,7 +110,7 @@ impl PacketIo for FakeLink {
             self.log.sent.borrow_mut().push(Sent {
                 link: self.link,
                 to,
-                at: self.log.now.get(),
+                sent_ns: self.log.now.get(),
                 bytes,
                 header_len,
                 remainder_is_correct,

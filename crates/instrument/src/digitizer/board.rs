@@ -268,9 +268,9 @@ impl Ring {
         let (mut overrun, mut reported) = (0, 0);
         let end = timing.first_block.saturating_add(blocks.unwrap_or(u64::MAX));
         for number in timing.first_block..end {
-            let go_on =
+            let may_continue =
                 if timing.unpaced { self.wait_for_slot(stop) } else { sleep_until(timing.done_ns(number), stop, &now) };
-            if !go_on {
+            if !may_continue {
                 break;
             }
             let (tai_ns, clock_offset_ns) = timing.stamp(number);
@@ -294,13 +294,13 @@ impl Ring {
     }
 }
 
-/// Sleeps until `due_ns`; returns `false` if `stop` was set.
-fn sleep_until(due_ns: u64, stop: &AtomicBool, now: impl Fn() -> u64) -> bool {
+/// Sleeps until `deadline_ns`; returns `false` if `stop` was set.
+fn sleep_until(deadline_ns: u64, stop: &AtomicBool, now: impl Fn() -> u64) -> bool {
     loop {
         if stop.load(Relaxed) {
             return false;
         }
-        let left = due_ns.saturating_sub(now());
+        let left = deadline_ns.saturating_sub(now());
         if left == 0 {
             return true;
         }

@@ -305,16 +305,16 @@ impl DmaStage<'_> {
             let taken = steady_ns();
             let Ok(buffer) = free.recv() else { return };
             let stalled_ns = steady_ns() - taken;
-            let turn =
+            let times =
                 BlockTimes { starved_ns: taken - begun, stalled_ns, waiting: waiting as u64, ..BlockTimes::default() };
-            if filled.send(self.fill(block, buffer, turn)).is_err() {
+            if filled.send(self.fill(block, buffer, times)).is_err() {
                 return;
             }
         }
     }
 
     /// Copies a block's samples into a buffer with the engine and frees its slot on board.
-    fn fill(&mut self, block: Block, buffer: usize, turn: BlockTimes) -> FilledBuffer {
+    fn fill(&mut self, block: Block, buffer: usize, times: BlockTimes) -> FilledBuffer {
         let begun = steady_ns();
         let mut pattern = self.memory.pattern(block.number);
         match self.patterns[buffer] {
@@ -330,7 +330,7 @@ impl DmaStage<'_> {
         }
         self.live.ring.release();
         let busy_ns = steady_ns() - begun;
-        self.live.dma.add(&BlockTimes { bytes: self.config.block_bytes.into(), busy_ns, ..turn });
+        self.live.dma.add(&BlockTimes { bytes: self.config.block_bytes.into(), busy_ns, ..times });
         FilledBuffer { buffer, block, pattern }
     }
 }
@@ -417,7 +417,7 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
 
     /// Writes a block's trailer and sends its frames. The buffer is reclaimed by a later call, once they have been
     /// read.
-    fn send(&mut self, filled: FilledBuffer, turn: BlockTimes, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
+    fn send(&mut self, filled: FilledBuffer, times: BlockTimes, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
         let begun = steady_ns();
         let FilledBuffer { buffer, block, pattern } = filled;
         let drift = self.config.clock_drift_ppb as f32;
@@ -439,7 +439,7 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
         self.live.unsent.fetch_add(more, Relaxed);
         self.live.abandoned.fetch_add(u64::from(!complete || more > 0), Relaxed);
         let busy_ns = steady_ns() - begun - paced_ns;
-        self.live.send.add(&BlockTimes { bytes: self.config.block_bytes.into(), busy_ns, paced_ns, ..turn });
+        self.live.send.add(&BlockTimes { bytes: self.config.block_bytes.into(), busy_ns, paced_ns, ..times });
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Frames that form an HDF5 file in place: "DMA = HDF5 = frame" in one step, as proposed in figure 7 of Ryoshi et al..
+//! Frames that form an HDF5 file in place: "DMA = HDF5 = frame" in one step, as proposed in figure 7 of Ryoshi et al.
 //!
 //! ```text
 //! | names, types, headers (libhdf5) | chunk indexes | frame: headers, payload | frame: headers, payload | …

@@ -4,11 +4,11 @@ use super::Config;
 use super::clock::Stamp;
 use super::error::ProbeError;
 use super::link::{Link, Target, framing_by_id};
-use super::outlet::{LinkRequest, LinkTransport};
 use super::pace::{Next, PaceCounters, Pacer, Timing};
 use super::patterns::Patterns;
 use super::shots::{ReadError, Route, ShotContext, Shots, Upcoming};
 use super::stats::{Failures, LinkReport, Stats};
+use super::transport::{LinkRequest, LinkTransport};
 use arrayvec::ArrayVec;
 use shotline_memory::{Regions, Registrar};
 use shotline_random::SplitMix64;
@@ -85,19 +85,19 @@ pub struct Probe<Io, Open, S = Patterns> {
 struct Port<Io> {
     link: Link,
     qp: u32,
-    outlet: Option<(LinkRequest, LinkTransport<Io>)>,
+    transport: Option<(LinkRequest, LinkTransport<Io>)>,
     target: Option<Target>,
     /// Counters at the last Start.
     started: LinkReport,
 }
 
 impl<Io> Port<Io> {
-    /// Returns the route of its packets if target and outlet are set.
+    /// Returns the route of its packets if target and transport are set.
     fn route(&self) -> Option<Route> {
-        let (Some(Target { to, framing, link: keys }), Some((_, outlet))) = (&self.target, &self.outlet) else {
+        let (Some(Target { to, framing, link: keys }), Some((_, transport))) = (&self.target, &self.transport) else {
             return None;
         };
-        let (source, ethernet, psn) = (outlet.source, outlet.ethernet, self.link.psn());
+        let (source, ethernet, psn) = (transport.source, transport.ethernet, self.link.psn());
         Some(Route { source, destination: *to, ethernet, framing: framing.clone(), keys: *keys, psn })
     }
 }
@@ -154,7 +154,7 @@ where
                 let qp = 2 + random.below(0xff_fffd) as u32;
                 let link = Link::new(index, random.below(1 << 24) as u32, seed, &config);
                 let started = LinkReport::of(&link);
-                Port { link, qp, outlet: None, target: None, started }
+                Port { link, qp, transport: None, target: None, started }
             })
             .collect();
         Ok(Self {
@@ -263,8 +263,8 @@ where
         run.left = run.left.map(|left| left.saturating_sub(1));
         let last = run.left == Some(0);
         for port in &mut self.ports {
-            let (Some(target), Some((_, outlet))) = (&port.target, &mut port.outlet) else { continue };
-            let sent = port.link.send_shot(shot, target, &mut self.shots, &mut outlet.io, retry);
+            let (Some(target), Some((_, transport))) = (&port.target, &mut port.transport) else { continue };
+            let sent = port.link.send_shot(shot, target, &mut self.shots, &mut transport.io, retry);
             if let Err(error) = sent {
                 run.running = false;
                 return Err(error.into());
@@ -396,7 +396,7 @@ where
         }
         let port = self.ports.get(usize::from(request.link)).ok_or(Refusal::Link)?;
         let wanted = LinkRequest { link: request.link, destination: to, sealed: framing.has_icrc() };
-        let opened = match &port.outlet {
+        let opened = match &port.transport {
             Some((current, _)) if *current == wanted => None,
             _ => Some((self.open)(&wanted, &self.regions).map_err(|_| Refusal::Destination)?),
         };
@@ -409,11 +409,11 @@ where
             self.next_shot = self.shots.begin(self.next_shot);
         }
         let port = &mut self.ports[usize::from(request.link)];
-        if let Some(outlet) = opened {
-            port.outlet = Some((wanted, outlet));
+        if let Some(transport) = opened {
+            port.transport = Some((wanted, transport));
         }
         let source = setup::Source {
-            address: port.outlet.as_ref().map_or(to, |(_, outlet)| outlet.source),
+            address: port.transport.as_ref().map_or(to, |(_, transport)| transport.source),
             qp: port.qp,
             first_psn: port.link.psn(),
             pattern_period: self.shots.pattern_period(),
@@ -439,9 +439,9 @@ where
         keys: framing::Link,
     ) -> Result<(), IoError> {
         let wanted = LinkRequest { link, destination: to, sealed: framing.has_icrc() };
-        let outlet = (self.open)(&wanted, &self.regions)?;
+        let transport = (self.open)(&wanted, &self.regions)?;
         let Some(port) = self.ports.get_mut(usize::from(link)) else { return Ok(()) };
-        port.outlet = Some((wanted, outlet));
+        port.transport = Some((wanted, transport));
         port.target = Some(Target { to, framing, link: framing::Link { src_qp: port.qp, ..keys } });
         if let Some(route) = port.route() {
             self.shots.set_route(link, &route);
@@ -527,8 +527,8 @@ where
             run.running = false;
         }
         for port in &mut self.ports {
-            if let (Some(target), Some((_, outlet))) = (&port.target, &mut port.outlet) {
-                port.link.flush(target, &mut self.shots, &mut outlet.io, retry)?;
+            if let (Some(target), Some((_, transport))) = (&port.target, &mut port.transport) {
+                port.link.flush(target, &mut self.shots, &mut transport.io, retry)?;
             }
         }
         Ok(())

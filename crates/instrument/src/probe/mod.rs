@@ -24,7 +24,6 @@ mod device;
 mod error;
 pub mod faults;
 mod link;
-mod outlet;
 pub mod pace;
 mod patterns;
 mod prebuilt;
@@ -37,15 +36,16 @@ pub(crate) mod shots;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod transport;
 
 pub use clock::{Skew, Stamp};
 pub use config::{Config, ConfigError, MAX_REORDER_DEPTH, MODEL};
 pub use device::{Answer, FireError, Probe, Step};
 pub use error::{ProbeError, SampleError};
 pub use link::LinkCounters;
-pub use outlet::{LinkRequest, LinkTransport};
 pub use patterns::Patterns;
 pub use rf::RfReport;
 pub use serve::{ServeError, Server};
 pub use shots::{CopyRing, Payload, ReadError, Route, ShotContext, Shots, Upcoming};
 pub use stats::{Failures, LinkReport, Stats};
+pub use transport::{LinkRequest, LinkTransport};

@@ -23,7 +23,7 @@ const LINGER_NS: u64 = 1_000_000_000;
 /// As [`LINGER_NS`], while no message has arrived since the last shot: the receiver may be slow.
 const FIRST_LINGER_NS: u64 = 10 * LINGER_NS;
 
-/// Reason why a server could not start or stopped.
+/// Reason why a server could not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The probe could not be created.
@@ -286,7 +286,7 @@ mod tests {
 
     /// Returns the time until the timer elapses if checked at this interval.
     fn elapses_after(timer: &mut LingerTimer, from: u64, every: u64) -> u64 {
-        (1..).map(|look| from + look * every).find(|now| timer.is_over(*now, true)).unwrap() - from
+        (1..).map(|check| from + check * every).find(|now| timer.is_over(*now, true)).unwrap() - from
     }
 
     #[test]

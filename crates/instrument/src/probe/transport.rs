@@ -25,7 +25,7 @@ pub struct LinkTransport<Io> {
 }
 
 impl<Io> LinkTransport<Io> {
-    /// Creates an outlet for a transport that builds its own frames or has none.
+    /// Creates the transport of a link from one that builds its own frames or has none.
     pub fn new(io: Io, source: SocketAddr) -> Self {
         Self { io, source, ethernet: [[0; 6]; 2] }
     }

@@ -239,7 +239,7 @@ mod tests {
             assert!(flow.send(&chunk, &mut wait, &mut || true).unwrap());
         }
         let counters = flow.counts();
-        (log.sent.take().into_iter().map(|sent| (sent.at, sent.bytes)).collect(), counters)
+        (log.sent.take().into_iter().map(|sent| (sent.sent_ns, sent.bytes)).collect(), counters)
     }
 
     fn datagrams(count: usize) -> Vec<(u64, Vec<u8>)> {

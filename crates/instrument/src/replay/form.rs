@@ -1,13 +1,13 @@
 //! Conversion of recorded shots: unchanged, or to the trailer of another framing.
 
-use super::tape::ShotMetadata;
+use super::recording::ShotMetadata;
 use shotline_wire::crc;
 use shotline_wire::framing::Kind;
 use shotline_wire::hsb::Metadata;
 use shotline_wire::record::{self, Record};
 use shotline_wire::shot::{Geometry, GeometryError, Packetization, Trailer};
 
-/// Reason why shots cannot be sent in a form.
+/// Reason why shots cannot be sent in a framing.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum FormError {
     /// The geometry is not valid for the framing.
@@ -136,33 +136,33 @@ mod tests {
 
     #[test]
     fn a_packet_is_sent_only_if_all_its_samples_are_present() {
-        let form = ShotConverter::new(heap(10_000, 900, 1000), Kind::Ud).unwrap();
-        assert_eq!((form.from.packets(), form.to.packets()), (11, 3));
+        let converter = ShotConverter::new(heap(10_000, 900, 1000), Kind::Ud).unwrap();
+        assert_eq!((converter.from.packets(), converter.to.packets()), (11, 3));
         for missing in 0..11 {
             let mut presence = [0xFF, 0xFF];
             presence[missing as usize / 8] &= !(1 << (missing % 8));
             let meta = ShotMetadata { presence: &presence, verified: false, stamp_tai_ns: 0, flags: 0 };
-            let (at, bytes) = (form.from.packet_offset(missing), form.from.packet_bytes(missing));
+            let (at, bytes) = (converter.from.packet_offset(missing), converter.from.packet_bytes(missing));
             for index in 0..3 {
                 let (first, end) = (index * 4096, (index * 4096 + 4096).min(10_000));
-                assert_eq!(form.contains(&meta, index), at >= end || at + bytes <= first, "{missing} {index}");
+                assert_eq!(converter.contains(&meta, index), at >= end || at + bytes <= first, "{missing} {index}");
             }
         }
     }
 
     #[test]
     fn an_unverified_shot_gets_a_record_that_does_not_verify() {
-        let form = ShotConverter::new(heap(5000, 1000, 1000), Kind::Udp).unwrap();
+        let converter = ShotConverter::new(heap(5000, 1000, 1000), Kind::Udp).unwrap();
         let slot: Vec<u8> = (0..8192).map(|at| at as u8).collect();
         let mut out = Vec::new();
         for proven in [true, false] {
             let meta = ShotMetadata { presence: &[0xFF], verified: proven, stamp_tai_ns: 42, flags: 1 };
-            form.convert(&meta, (1 << 40, 6), &slot, &mut out);
+            converter.convert(&meta, (1 << 40, 6), &slot, &mut out);
             assert_eq!(record::is_whole(crc::register(u32::MAX, &out)), proven);
             let record = Record::parse(out.last_chunk().unwrap()).unwrap();
             assert_eq!((record.shot, record.stream, record.tai_ns, record.clock_locked), (1 << 40, 6, 42, true));
             assert_eq!(out[..5000], slot[..5000]);
-            assert_eq!(out.len() as u32, form.to.shot_bytes());
+            assert_eq!(out.len() as u32, converter.to.shot_bytes());
         }
     }
 

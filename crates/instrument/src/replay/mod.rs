@@ -5,13 +5,14 @@
 //! recording are sent. A receiver therefore reproduces the recording, including its losses.
 //!
 //! ```text
-//!  Tape ─── reader threads ── buffer: one row, its bytes in the region, CRC remainders ──► Recorded ──► Probe
-//!  (a recording)   ▲                                                                          │
-//!                  └───────────────────────── free buffers ◄──────────────────────────────────┘
+//!  RecordingReader ── reader threads ──► row buffer ──────► RecordedShots ──► Probe
+//!                         ▲        (bytes in the region,         │
+//!                         │         CRC remainders)              │
+//!                         └───────────── free buffers ◄──────────┘
 //! ```
 //!
-//! This crate does not depend on the file format of recordings: the caller passes a [`RecordingReader`]. A replay therefore shares
-//! no code with the recorder whose files it sends, and tests can replay from memory.
+//! This crate does not depend on the file format of recordings: the caller passes a [`RecordingReader`]. A replay
+//! therefore shares no code with the recorder whose files it sends, and tests can replay from memory.
 //!
 //! [`flow`] sends the datagrams of a capture without interpreting shots.
 
@@ -20,10 +21,10 @@ mod form;
 mod patch;
 mod reader;
 mod recorded;
-mod tape;
+mod recording;
 #[cfg(test)]
 mod tests;
 
 pub use form::{FormError, ShotConverter};
 pub use recorded::{RecordedShots, ReplayError, StampSource};
-pub use tape::{RecordedLink, RecordingReader, ShotMetadata};
+pub use recording::{RecordedLink, RecordingReader, ShotMetadata};

@@ -1,7 +1,7 @@
 //! Read-ahead threads, so that a disk access does not delay sending: while one thread waits, the others read.
 
 use super::form::ShotConverter;
-use super::tape::{RecordingReader, ShotMetadata};
+use super::recording::{RecordingReader, ShotMetadata};
 use crate::probe::ReadError;
 use shotline_memory::Region;
 use shotline_wire::crc;
@@ -67,8 +67,8 @@ impl BufferLayout {
 
 /// State of a read-ahead thread.
 pub(super) struct Reader<T> {
-    pub(super) tape: T,
-    pub(super) forms: Vec<ShotConverter>,
+    pub(super) recording: T,
+    pub(super) converters: Vec<ShotConverter>,
     pub(super) region: Arc<Region>,
     pub(super) layout: BufferLayout,
     /// Passes over the rows; `None` for no limit.
@@ -92,20 +92,20 @@ impl<T: RecordingReader> Reader<T> {
 
     /// Reads all rows; returns `false` if the receiving end was dropped.
     fn read(&mut self) -> Result<bool, ReadError> {
-        let (rows, numbers) = (self.tape.rows(), self.tape.numbers());
+        let (rows, numbers) = (self.recording.rows(), self.recording.numbers());
         let count = rows.end.saturating_sub(rows.start);
         if count == 0 {
             return Ok(true);
         }
-        let first = self.tape.row(rows.start)?.1;
-        let last = self.tape.row(rows.end - 1)?.1.max(first);
+        let first = self.recording.row(rows.start)?.1;
+        let last = self.recording.row(rows.end - 1)?.1.max(first);
         // The gap between passes is the average gap between shots.
         let pass_ns = (last - first) + (last - first) / (count - 1).max(1);
         let (mut at, step) = self.stride;
         while self.passes.is_none_or(|passes| at / count < passes) {
             let (pass, row) = (at / count, rows.start + at % count);
             let Ok(mut buffer) = self.free.recv() else { return Ok(false) };
-            let (number, taken_ns) = self.tape.row(row)?;
+            let (number, taken_ns) = self.recording.row(row)?;
             buffer.number = number;
             buffer.number_offset = pass.wrapping_mul(numbers.end - numbers.start);
             buffer.taken_ns = if taken_ns > 0 { taken_ns.saturating_add(pass.saturating_mul(pass_ns)) } else { 0 };
@@ -122,25 +122,25 @@ impl<T: RecordingReader> Reader<T> {
 
     /// Reads one link's shot into a row buffer.
     fn shot(&mut self, row: u64, link: usize, buffer: &mut RowBuffer) -> Result<(), ReadError> {
-        let (form, number, stream) = (self.forms[link], buffer.number, self.tape.links()[link].stream);
+        let (converter, number, stream) = (self.converters[link], buffer.number, self.recording.links()[link].stream);
         let at = self.layout.slot(buffer.index, link) as usize;
         let region = &self.region;
         let loaded = &mut buffer.links[link];
         loaded.packets.clear();
         loaded.remainders.clear();
         let mut converted = Vec::new();
-        self.tape.shot(row, link, &mut |meta: &ShotMetadata<'_>, slot: &[u8]| {
-            let geometry = form.geometry();
-            let bytes = if form.is_same() {
+        self.recording.shot(row, link, &mut |meta: &ShotMetadata<'_>, slot: &[u8]| {
+            let geometry = converter.geometry();
+            let bytes = if converter.is_same() {
                 slot
             } else {
-                form.convert(meta, (number, stream), slot, &mut converted);
+                converter.convert(meta, (number, stream), slot, &mut converted);
                 &converted
             };
             region.write(at, &bytes[..geometry.shot_bytes() as usize]);
             for index in 0..geometry.packets() {
                 let first = geometry.packet_offset(index) as usize;
-                loaded.packets.push(form.contains(meta, index));
+                loaded.packets.push(converter.contains(meta, index));
                 loaded.remainders.push(crc::remainder(&bytes[first..first + geometry.packet_bytes(index) as usize]));
             }
         })

@@ -3,7 +3,7 @@
 use super::form::{FormError, ShotConverter};
 use super::patch::Patch;
 use super::reader::{BufferLayout, ReadResult, Reader, RowBuffer};
-use super::tape::RecordingReader;
+use super::recording::RecordingReader;
 use crate::probe::samples::{ReplayReport, SourceReport};
 use crate::probe::shots::COPY_RING_BYTES;
 use crate::probe::{CopyRing, Payload, ReadError, ShotContext, Shots, Upcoming};
@@ -61,9 +61,9 @@ pub enum ReplayError {
 
 /// Shot source of a probe that reads a recording. Rows are read ahead by several threads, round-robin.
 pub struct RecordedShots<T> {
-    tape: T,
+    recording: T,
     model: Model,
-    forms: Vec<ShotConverter>,
+    converters: Vec<ShotConverter>,
     /// Recorded and sent stream number of each link.
     streams: Vec<(u32, u32)>,
     stamps: StampSource,
@@ -111,22 +111,22 @@ impl<T: RecordingReader> RecordedShots<T> {
     /// # Errors
     /// If the recording is empty, its links differ, or it has no records for [`StampSource::Now`].
     pub fn new(
-        tape: T,
+        recording: T,
         name: &str,
-        forms: Vec<ShotConverter>,
+        converters: Vec<ShotConverter>,
         stamps: StampSource,
         passes: Option<u64>,
         registrar: &mut Registrar,
     ) -> Result<Self, ReplayError> {
-        let (rows, numbers) = (tape.rows(), tape.numbers());
-        let Some(first) = forms.first().filter(|_| !rows.is_empty()) else { return Err(ReplayError::Empty) };
-        if let Some(link) = forms.iter().position(|form| form.geometry() != first.geometry()) {
+        let (rows, numbers) = (recording.rows(), recording.numbers());
+        let Some(first) = converters.first().filter(|_| !rows.is_empty()) else { return Err(ReplayError::Empty) };
+        if let Some(link) = converters.iter().position(|converter| converter.geometry() != first.geometry()) {
             return Err(ReplayError::Shapes { link });
         }
         if stamps == StampSource::Now && !first.geometry().trailer().has_record() {
             return Err(ReplayError::Stamps);
         }
-        let layout = BufferLayout { links: forms.len(), slot_bytes: first.geometry().slot_bytes().into() };
+        let layout = BufferLayout { links: converters.len(), slot_bytes: first.geometry().slot_bytes().into() };
         let buffer_bytes = layout.slot(1, 0);
         let buffers = (AHEAD_BYTES / buffer_bytes).clamp(ROW_BUFFERS.0, ROW_BUFFERS.1);
         let copies_offset = buffers * buffer_bytes;
@@ -137,12 +137,12 @@ impl<T: RecordingReader> RecordedShots<T> {
         let model = &model[..model.len().min(Model::default().capacity())];
         // Receivers assign the streams 0, 1, ... to the links, and later passes have other shot numbers.
         let has_patterns =
-            passes == Some(1) && tape.links().iter().zip(0..).all(|(link, stream)| link.stream == stream);
+            passes == Some(1) && recording.links().iter().zip(0..).all(|(link, stream)| link.stream == stream);
         Ok(Self {
-            pattern_period: if has_patterns { tape.pattern_period() } else { 0 },
+            pattern_period: if has_patterns { recording.pattern_period() } else { 0 },
             model: Model::from(model).unwrap_or_default(),
-            streams: tape.links().iter().map(|link| (link.stream, link.stream)).collect(),
-            forms,
+            streams: recording.links().iter().map(|link| (link.stream, link.stream)).collect(),
+            converters,
             stamps,
             passes,
             copies: CopyRing::new(Arc::clone(&region), id, copies_offset),
@@ -152,7 +152,7 @@ impl<T: RecordingReader> RecordedShots<T> {
             buffers: buffers as usize,
             report: ReplayReport { rows: rows.end - rows.start, read_waits: 0 },
             numbers: (numbers.start, numbers.end - numbers.start),
-            tape,
+            recording,
             readers: Vec::new(),
             loaded: 0,
             current: None,
@@ -173,8 +173,8 @@ impl<T: RecordingReader> RecordedShots<T> {
                 let _ = free.send(RowBuffer::new(index, self.layout.links)); // the channel has capacity for all
             }
             let reader = Reader {
-                tape: self.tape.clone(),
-                forms: self.forms.clone(),
+                recording: self.recording.clone(),
+                converters: self.converters.clone(),
                 region: Arc::clone(&self.region),
                 layout: self.layout,
                 passes: self.passes,
@@ -201,7 +201,7 @@ impl<T: RecordingReader> RecordedShots<T> {
     /// Updates the records in a row buffer for sending now.
     fn patch(&self, buffer: &mut RowBuffer, context: &ShotContext) {
         for (link, loaded) in buffer.links.iter_mut().enumerate() {
-            let geometry = self.forms[link].geometry();
+            let geometry = self.converters[link].geometry();
             let (recorded, sent) = self.streams[link];
             let patch = Patch {
                 number_offset: buffer.number_offset,
@@ -297,7 +297,7 @@ impl<T: RecordingReader> Shots for RecordedShots<T> {
     }
 
     fn geometry_of(&self, link: u8) -> &Geometry {
-        self.forms[usize::from(link)].geometry()
+        self.converters[usize::from(link)].geometry()
     }
 
     fn contains(&self, link: u8, packet: u16) -> bool {
@@ -308,7 +308,7 @@ impl<T: RecordingReader> Shots for RecordedShots<T> {
     fn payload(&self, link: u8, _shot: u64, packet: u16) -> Payload {
         let (link, packet) = (usize::from(link), usize::from(packet));
         let Some(buffer) = &self.current else { return Payload { gather: [Sge::EMPTY; 2], remainder: 0 } };
-        let geometry = self.forms[link].geometry();
+        let geometry = self.converters[link].geometry();
         let offset = self.layout.slot(buffer.index, link) + u64::from(geometry.packet_offset(packet as u32));
         let sge = Sge { region: self.id, offset, len: geometry.packet_bytes(packet as u32) };
         let remainder = buffer.links[link].remainders.get(packet).copied().unwrap_or(0);
@@ -322,6 +322,9 @@ impl<T: RecordingReader> Shots for RecordedShots<T> {
 
 impl<T> Debug for RecordedShots<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorded").field("model", &self.model).field("forms", &self.forms).finish_non_exhaustive()
+        f.debug_struct("RecordedShots")
+            .field("model", &self.model)
+            .field("converters", &self.converters)
+            .finish_non_exhaustive()
     }
 }

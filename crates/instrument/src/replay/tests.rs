@@ -86,7 +86,7 @@ impl RecordingReader for Memory {
 const COMPLETE: Option<[bool; 3]> = Some([true; 3]);
 
 /// Numbers 10 to 19. 12 has no row, 14 has no shot of link 1, 16 lacks packet 1 of link 0, 19 lacks its last packet.
-fn tape() -> Memory {
+fn recording() -> Memory {
     let row = |number| {
         let first = match number {
             16 => Some([true, false, true]),
@@ -108,7 +108,7 @@ struct Bench {
     sequence: u32,
 }
 
-fn bench(tape: Memory, pace: Pace, stamps: StampSource, turns: Option<u64>) -> Bench {
+fn bench(recording: Memory, pace: Pace, stamps: StampSource, turns: Option<u64>) -> Bench {
     let log = Log::default();
     let link_log = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
@@ -116,8 +116,8 @@ fn bench(tape: Memory, pace: Pace, stamps: StampSource, turns: Option<u64>) -> B
         Ok(LinkTransport::new(io, SocketAddr::from(SOURCE)))
     });
     let mut registrar = Registrar::new();
-    let forms = tape.links.iter().map(|link| ShotConverter::new(link.geometry, Kind::Ud).unwrap()).collect();
-    let shots = RecordedShots::new(tape, "run.h5", forms, stamps, turns, &mut registrar).unwrap();
+    let converters = recording.links.iter().map(|link| ShotConverter::new(link.geometry, Kind::Ud).unwrap()).collect();
+    let shots = RecordedShots::new(recording, "run.h5", converters, stamps, turns, &mut registrar).unwrap();
     let config = Config { links: 2, free_running: pace, seed: Some(1), ..Config::default() };
     let probe = Probe::with(shots, registrar.finish(), config, open).unwrap();
     Bench { probe, log, sequence: 0 }
@@ -160,7 +160,7 @@ impl Bench {
         }
     }
 
-    /// Runs the replay until it is idle. Time does not advance while the tape is read.
+    /// Runs the replay until it is idle. Time does not advance while the recording is read.
     fn work(&mut self) {
         loop {
             let now = self.log.now.get();
@@ -215,13 +215,13 @@ fn every_framing_carries_exactly_the_recorded_packets() {
         [(Kind::Ud, &framing::Ud), (Kind::Counted, &framing::Counted), (Kind::Udp, &framing::Udp)];
     assert!(Kind::with_set_up().eq(framings.map(|(kind, _)| kind)));
     for (kind, framing) in framings {
-        let mut bench = bench(tape(), Pace::Max, StampSource::Original, Some(1));
+        let mut bench = bench(recording(), Pace::Max, StampSource::Original, Some(1));
         let begun = bench.start(1, kind, [0, 1], ALL);
         assert_eq!(begun.1, 10);
         bench.work();
         let shots = bench.shots(framing, begun);
         for (link, number) in [0, 1].into_iter().flat_map(|link| (10..21).map(move |number| (link, number))) {
-            let row = tape().rows.into_iter().find(|(other, _)| *other == number);
+            let row = recording().rows.into_iter().find(|(other, _)| *other == number);
             let present = row.and_then(|(_, shots)| shots[usize::from(link)]).unwrap_or_default();
             let expected: Packets = (0..PACKETS)
                 .filter(|packet| present[*packet as usize])
@@ -243,14 +243,14 @@ fn every_framing_carries_exactly_the_recorded_packets() {
 
 #[test]
 fn shots_keep_their_spacing_across_passes() {
-    let mut bench = bench(tape(), Pace::Recorded(2.0), StampSource::Original, Some(2));
+    let mut bench = bench(recording(), Pace::Recorded(2.0), StampSource::Original, Some(2));
     bench.log.now.set(77);
     let begun = bench.start(1, Kind::Udp, [0, 1], ALL);
     bench.work();
     let mut times = BTreeMap::new();
     for sent in bench.log.sent.borrow().iter().filter(|sent| sent.link == 1) {
         let number = u64::from_be_bytes(sent.bytes[12..20].try_into().unwrap());
-        times.insert(number, sent.at);
+        times.insert(number, sent.sent_ns);
     }
     // The gap between passes is the average gap: 59 us / 8.
     let pass_ns = 59_000 + 59_000 / 8;
@@ -269,7 +269,7 @@ fn shots_keep_their_spacing_across_passes() {
 
 #[test]
 fn changed_streams_and_times_are_in_valid_records() {
-    let mut bench = bench(tape(), Pace::Max, StampSource::Now, Some(1));
+    let mut bench = bench(recording(), Pace::Max, StampSource::Now, Some(1));
     let begun = bench.start(1, Kind::Ud, [40, 41], ALL);
     bench.work();
     let shots = bench.shots(&framing::Ud, begun);
@@ -284,7 +284,7 @@ fn changed_streams_and_times_are_in_valid_records() {
 
 #[test]
 fn a_new_receiver_rewinds_and_the_same_one_continues() {
-    let mut bench = bench(tape(), Pace::Max, StampSource::Original, Some(1));
+    let mut bench = bench(recording(), Pace::Max, StampSource::Original, Some(1));
     // Four numbers, one of which has no row.
     let begun = bench.start(1, Kind::Ud, [0, 1], Start { shots: 4, ..ALL });
     bench.work();
@@ -304,7 +304,7 @@ fn a_new_receiver_rewinds_and_the_same_one_continues() {
 
 #[test]
 fn geometry_and_events_of_a_recording_are_fixed() {
-    let mut bench = bench(tape(), Pace::Max, StampSource::Original, Some(1));
+    let mut bench = bench(recording(), Pace::Max, StampSource::Original, Some(1));
     let fewer = Geometry::new(10, 449, 16, Packing::Int16Le, 0).unwrap();
     let refusal = |reply| match reply {
         Reply::Refused { refusal, .. } => refusal,
@@ -323,9 +323,9 @@ fn geometry_and_events_of_a_recording_are_fixed() {
 #[test]
 fn a_pattern_period_is_announced_only_if_it_holds() {
     let period = |turns, streams: [u32; 2]| {
-        let mut tape = tape();
-        tape.links.iter_mut().zip(streams).for_each(|(link, stream)| link.stream = stream);
-        let mut bench = bench(tape, Pace::Max, StampSource::Original, turns);
+        let mut recording = recording();
+        recording.links.iter_mut().zip(streams).for_each(|(link, stream)| link.stream = stream);
+        let mut bench = bench(recording, Pace::Max, StampSource::Original, turns);
         match bench.ask(1, Request::Query) {
             Reply::Describe(describe) => describe.pattern_period,
             other => panic!("{other:?}"),
@@ -336,7 +336,7 @@ fn a_pattern_period_is_announced_only_if_it_holds() {
 
 #[test]
 fn a_read_error_is_returned_by_its_shot() {
-    let mut bench = bench(Memory { broken: Some(3), ..tape() }, Pace::Max, StampSource::Original, Some(1));
+    let mut bench = bench(Memory { broken: Some(3), ..recording() }, Pace::Max, StampSource::Original, Some(1));
     bench.start(1, Kind::Ud, [0, 1], ALL);
     let error = loop {
         if bench.probe.next(0) == Step::Fire
@@ -354,12 +354,13 @@ fn a_read_error_is_returned_by_its_shot() {
 
 #[test]
 fn empty_recordings_and_differing_links_are_refused() {
-    let made = |tape: Memory, stamps| {
-        let forms = tape.links.iter().map(|link| ShotConverter::new(link.geometry, Kind::Ud).unwrap()).collect();
-        RecordedShots::new(tape, "", forms, stamps, Some(1), &mut Registrar::new()).unwrap_err().to_string()
+    let made = |recording: Memory, stamps| {
+        let converters =
+            recording.links.iter().map(|link| ShotConverter::new(link.geometry, Kind::Ud).unwrap()).collect();
+        RecordedShots::new(recording, "", converters, stamps, Some(1), &mut Registrar::new()).unwrap_err().to_string()
     };
-    assert!(made(Memory { rows: Vec::new(), ..tape() }, StampSource::Original).contains("no shot to send"));
-    let mut other = tape();
+    assert!(made(Memory { rows: Vec::new(), ..recording() }, StampSource::Original).contains("no shot to send"));
+    let mut other = recording();
     other.links[1].geometry = Geometry::new(10, 401, 16, Packing::Int16Le, 0).unwrap();
     assert!(made(other, StampSource::Original).contains("link 1"));
 }
