@@ -267,11 +267,11 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
 fn kind_of(table: &mut Table, kind: &str) -> Result<Kind, PlanError> {
     match kind {
         "link" => {
-            let (bits_per_s, framing, ipv6) = line_of(table)?;
+            let (bits_per_s, framing, ipv6) = link_parameters(table)?;
             Ok(Kind::Link { bits_per_s, framing, ipv6 })
         }
         "switch" => {
-            let (bits_per_s, framing, ipv6) = line_of(table)?;
+            let (bits_per_s, framing, ipv6) = link_parameters(table)?;
             let ports = table.whole("ports", 1..=MAX_UNITS)?.unwrap_or(MAX_UNITS);
             Ok(Kind::Switch { bits_per_s, framing, ipv6, ports })
         }
@@ -309,7 +309,7 @@ fn rate_of(table: &mut Table, example: &str) -> Result<f64, PlanError> {
     Ok(table.required(rate, "rate", example)?.0)
 }
 
-fn line_of(table: &mut Table) -> Result<(f64, Framing, bool), PlanError> {
+fn link_parameters(table: &mut Table) -> Result<(f64, Framing, bool), PlanError> {
     let rate = rate_of(table, "\"100 Gbit/s\"")?;
     let framing = table.choice("framing", Framing::NAMES)?.unwrap_or(Framing::Shots(framing::Kind::Ud));
     let ipv6 = table.choice("ip", &[("v4", false), ("v6", true)])?.unwrap_or(false);

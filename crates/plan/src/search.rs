@@ -76,7 +76,7 @@ pub struct Estimate {
 /// unbounded. All thresholds in a cell predict the same for every trial, so the grid adds no error.
 #[derive(Debug)]
 pub struct Search {
-    question: SearchConfig,
+    config: SearchConfig,
     /// Logarithms of the rates to try.
     x: Vec<f64>,
     /// Pass probability for each shape, by the number of cells from the tried rate up to the threshold.
@@ -101,8 +101,8 @@ impl Search {
     ///
     /// # Errors
     /// Describes the first invalid parameter.
-    pub fn new(question: SearchConfig) -> Result<Self, String> {
-        let SearchConfig { from, to, precision, confidence, passing, trials } = question;
+    pub fn new(config: SearchConfig) -> Result<Self, String> {
+        let SearchConfig { from, to, precision, confidence, passing, trials } = config;
         let within = |what, value: f64, low: f64, high: f64| match (low..=high).contains(&value) {
             true => Ok(()),
             false => Err(format!("expected {what} of {low} to {high}, found {value}")),
@@ -125,7 +125,7 @@ impl Search {
             .map(|(width, spoilt)| shape(rates, step, width, spoilt, passing))
             .collect();
         let mut search = Self {
-            question,
+            config,
             x,
             likelihood: vec![vec![0.0; rates + 1]; shapes.len()],
             posterior: vec![vec![0.0; rates + 1]; shapes.len()],
@@ -149,11 +149,11 @@ impl Search {
 
     /// Returns the rate to try next, or `None` once the precision is reached or all trials have been made.
     pub fn next(&self) -> Option<f64> {
-        if self.trials_made >= self.question.trials || self.is_narrow() {
+        if self.trials_made >= self.config.trials || self.is_narrow() {
             return None;
         }
         let bisect =
-            !self.is_localized && f64::from(self.trials_made) < BISECTION_SHARE * f64::from(self.question.trials);
+            !self.is_localized && f64::from(self.trials_made) < BISECTION_SHARE * f64::from(self.config.trials);
         let index = if bisect { None } else { self.rate_to_rule_out() };
         Some(self.x[index.unwrap_or_else(|| self.median_neighbour())].exp())
     }
@@ -163,7 +163,7 @@ impl Search {
         let step = self.x[1] - self.x[0];
         let index = (((rate.ln() - self.x[0]) / step).round().max(0.0) as usize).min(self.x.len() - 1);
         self.trials_made += 1;
-        let (q, p) = (self.forecast(index), self.question.passing);
+        let (q, p) = (self.forecast(index), self.config.passing);
         let bet = q.clamp(RESERVE * p, 1.0 - RESERVE * (1.0 - p));
         let gain = if passed { bet / p } else { (1.0 - bet) / (1.0 - p) }.ln();
         let against = if q < p { index + 1..self.x.len() + 1 } else { 0..index + 1 };
@@ -197,7 +197,7 @@ impl Search {
 
     /// Returns the first and the last cell that are not ruled out.
     fn interval(&self) -> (usize, usize) {
-        let limit = -(1.0 - self.question.confidence).ln();
+        let limit = -(1.0 - self.config.confidence).ln();
         let open = |wealth: &f64| *wealth < limit;
         match (self.max_log_wealth.iter().position(open), self.max_log_wealth.iter().rposition(open)) {
             (Some(first), Some(last)) => (first, last),
@@ -260,7 +260,7 @@ impl Search {
     /// Returns a rate on one side of the median. The candidates are the nearest pair that the remaining trials can rule
     /// out or, if there is none, the nearest pair that costs little more than the cheapest.
     fn rate_to_rule_out(&self) -> Option<usize> {
-        let left = f64::from(self.question.trials - self.trials_made);
+        let left = f64::from(self.config.trials - self.trials_made);
         let offsets = std::iter::successors(Some(CELLS / 2), |offset| Some(offset + 1 + offset / 4));
         let pairs: Vec<[Side; 2]> = offsets
             .take_while(|offset| *offset <= self.x.len())
@@ -285,7 +285,7 @@ impl Search {
         if index >= high {
             return Side::DONE;
         }
-        let (q, p) = (self.forecast(index), self.question.passing);
+        let (q, p) = (self.forecast(index), self.config.passing);
         if q < p { self.side(index, q, index + 1..=high) } else { Side::unprovable(index) }
     }
 
@@ -296,13 +296,13 @@ impl Search {
             Some(index) if index >= low => index,
             _ => return Side::DONE,
         };
-        let (q, p) = (self.forecast(index), self.question.passing);
+        let (q, p) = (self.forecast(index), self.config.passing);
         if q > p { self.side(index, q, low..=index) } else { Side::unprovable(index) }
     }
 
     fn side(&self, index: usize, q: f64, cells: std::ops::RangeInclusive<usize>) -> Side {
-        let p = self.question.passing;
-        let limit = -(1.0 - self.question.confidence).ln();
+        let p = self.config.passing;
+        let limit = -(1.0 - self.config.confidence).ln();
         let wealth = self.log_wealth[cells].iter().fold(f64::INFINITY, |min, value| min.min(*value));
         // Expected gain per trial: the Kullback-Leibler divergence of the prediction from the bound.
         let gain = q * (q / p).ln() + (1.0 - q) * ((1.0 - q) / (1.0 - p)).ln();

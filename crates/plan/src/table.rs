@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 /// A value and its line number.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// LineNumber number.
+    /// Line number.
     pub line: LineNumber,
     /// The value.
     pub value: Value,
@@ -42,7 +42,7 @@ pub enum Value {
 pub struct Table {
     /// Name in messages.
     pub name: String,
-    /// LineNumber of its header.
+    /// Line number of its header.
     pub line: LineNumber,
     entries: BTreeMap<String, Entry>,
     known_keys: Vec<&'static str>,

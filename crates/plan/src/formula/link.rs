@@ -39,7 +39,7 @@ impl Framing {
         names
     };
 
-    /// Returns the line time of a packet with `payload` bytes, in bytes, over IPv6 or IPv4.
+    /// Returns the length on the line of a packet with `payload` bytes, in bytes: with headers, FCS, preamble and gap.
     pub fn line_bytes(self, payload: u32, ipv6: bool) -> u32 {
         let ip = if ipv6 { 40 } else { 20 };
         let above_ip = match self {

@@ -14,7 +14,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn passes(&self, rate: f64, chance: &mut Random) -> bool {
+    fn passes(&self, rate: f64, random: &mut Random) -> bool {
         let at_truth = self.passing / (1.0 - self.spoilt);
         let offset = (at_truth / (1.0 - at_truth)).ln();
         let above = (self.truth / rate).ln();
@@ -22,15 +22,15 @@ impl Machine {
             0.0 => f64::from(u8::from(above >= 0.0)),
             width => 1.0 / (1.0 + (-above / width - offset).exp()),
         };
-        chance.unit() < (1.0 - self.spoilt) * unspoilt
+        random.unit() < (1.0 - self.spoilt) * unspoilt
     }
 
-    fn search(&self, question: SearchConfig, seed: u64) -> (Estimate, u32) {
-        let mut chance = Random::new(seed);
-        let mut search = Search::new(question).unwrap();
+    fn search(&self, config: SearchConfig, seed: u64) -> (Estimate, u32) {
+        let mut random = Random::new(seed);
+        let mut search = Search::new(config).unwrap();
         while let Some(rate) = search.next() {
-            assert!(rate >= question.from * 0.999 && rate <= question.to * (1.0 + question.precision), "{rate}");
-            search.record(rate, self.passes(rate, &mut chance));
+            assert!(rate >= config.from * 0.999 && rate <= config.to * (1.0 + config.precision), "{rate}");
+            search.record(rate, self.passes(rate, &mut random));
         }
         (search.estimate(), search.made())
     }
@@ -41,15 +41,15 @@ const WIDE: SearchConfig =
 const QUICK: SearchConfig =
     SearchConfig { from: 1.0, to: 20.0, precision: 0.1, confidence: 0.95, passing: 0.5, trials: 60 };
 
-fn holds(answer: &Estimate, truth: f64) -> bool {
-    answer.low.is_none_or(|low| low <= truth) && answer.high.is_none_or(|high| truth <= high)
+fn holds(estimate: &Estimate, truth: f64) -> bool {
+    estimate.low.is_none_or(|low| low <= truth) && estimate.high.is_none_or(|high| truth <= high)
 }
 
 /// Returns machines with random thresholds, some outside the searched range.
 fn machines(width: f64, spoilt: f64, passing: f64) -> impl Iterator<Item = (u64, Machine)> {
     seeds(0..RUNS).map(move |seed| {
-        let mut chance = Random::new(seed ^ 0xABCD);
-        let truth = 0.8 * 30_f64.powf(chance.unit());
+        let mut random = Random::new(seed ^ 0xABCD);
+        let truth = 0.8 * 30_f64.powf(random.unit());
         (seed, Machine { truth, width, spoilt, passing })
     })
 }
@@ -58,10 +58,10 @@ fn machines(width: f64, spoilt: f64, passing: f64) -> impl Iterator<Item = (u64,
 const RUNS: u64 = 100;
 
 /// Returns the share of machines whose threshold is in the interval; 1 if there are too few machines.
-fn coverage(machines: impl Iterator<Item = (u64, Machine)>, question: SearchConfig) -> f64 {
+fn coverage(machines: impl Iterator<Item = (u64, Machine)>, config: SearchConfig) -> f64 {
     let (mut covered, mut all) = (0, 0);
     for (seed, machine) in machines {
-        covered += u64::from(holds(&machine.search(question, seed).0, machine.truth));
+        covered += u64::from(holds(&machine.search(config, seed).0, machine.truth));
         all += 1;
     }
     if all < RUNS { 1.0 } else { covered as f64 / all as f64 }
@@ -71,8 +71,8 @@ fn coverage(machines: impl Iterator<Item = (u64, Machine)>, question: SearchConf
 fn intervals_have_the_stated_coverage_on_every_machine() {
     for (width, spoilt) in [(0.0, 0.0), (0.01, 0.0), (0.05, 0.02), (0.3, 0.0), (0.02, 0.15), (0.1, 0.3)] {
         for confidence in [0.6, 0.95] {
-            let question = SearchConfig { confidence, ..QUICK };
-            let share = coverage(machines(width, spoilt, 0.5), question);
+            let config = SearchConfig { confidence, ..QUICK };
+            let share = coverage(machines(width, spoilt, 0.5), config);
             println!("width {width}, spoilt {spoilt}: {share:.3} of the intervals hold, {confidence} required");
             assert!(share >= confidence, "width {width}, spoilt {spoilt}: {share} of {confidence}");
         }
@@ -83,8 +83,8 @@ fn intervals_have_the_stated_coverage_on_every_machine() {
 fn intervals_hold_at_any_stop_and_pass_probability() {
     for passing in [0.3, 0.5, 0.8] {
         for trials in [1, 5, 12, 30] {
-            let question = SearchConfig { passing, trials, confidence: 0.8, ..QUICK };
-            let share = coverage(machines(0.05, 0.05, passing), question);
+            let config = SearchConfig { passing, trials, confidence: 0.8, ..QUICK };
+            let share = coverage(machines(0.05, 0.05, passing), config);
             assert!(share >= 0.8, "passing {passing}, {trials} trials: {share}");
         }
     }
@@ -94,10 +94,10 @@ fn intervals_hold_at_any_stop_and_pass_probability() {
 fn a_quiet_machine_needs_about_thirty_trials() {
     for truth in [0.35, 3.21, 12.0, 41.9, 77.7] {
         let machine = Machine { truth, width: 0.0, spoilt: 0.0, passing: 0.5 };
-        let (answer, made) = machine.search(WIDE, 1);
-        assert!(answer.is_precise && made <= 35, "{truth}: {made} trials, {answer:?}");
-        assert!(holds(&answer, truth) && (answer.rate / truth - 1.0).abs() < 0.02, "{truth}: {answer:?}");
-        assert!(answer.high.unwrap() / answer.low.unwrap() < 1.0201);
+        let (estimate, made) = machine.search(WIDE, 1);
+        assert!(estimate.is_precise && made <= 35, "{truth}: {made} trials, {estimate:?}");
+        assert!(holds(&estimate, truth) && (estimate.rate / truth - 1.0).abs() < 0.02, "{truth}: {estimate:?}");
+        assert!(estimate.high.unwrap() / estimate.low.unwrap() < 1.0201);
     }
 }
 
@@ -106,11 +106,11 @@ fn a_noisy_machine_gives_a_rate_and_its_interval() {
     let (mut runs, mut far) = (0, 0);
     for seed in seeds(0..20) {
         let machine = Machine { truth: 23.0, width: 0.02, spoilt: 0.1, passing: 0.5 };
-        let (answer, made) = machine.search(WIDE, seed);
-        assert!(answer.is_precise || made == 100, "{made} trials, {answer:?}");
-        (runs, far) = (runs + 1, far + u32::from((answer.rate / 23.0 - 1.0).abs() > 0.1));
-        let (low, high) = (answer.low.unwrap_or(0.1), answer.high.unwrap_or(100.0));
-        assert!(low < answer.rate && answer.rate < high, "{answer:?}");
+        let (estimate, made) = machine.search(WIDE, seed);
+        assert!(estimate.is_precise || made == 100, "{made} trials, {estimate:?}");
+        (runs, far) = (runs + 1, far + u32::from((estimate.rate / 23.0 - 1.0).abs() > 0.1));
+        let (low, high) = (estimate.low.unwrap_or(0.1), estimate.high.unwrap_or(100.0));
+        assert!(low < estimate.rate && estimate.rate < high, "{estimate:?}");
     }
     assert!(far <= runs / 100, "of {runs} rates {far} are wrong by a tenth");
 }
@@ -119,9 +119,9 @@ fn a_noisy_machine_gives_a_rate_and_its_interval() {
 fn a_rate_outside_the_range_is_reported_as_such() {
     for (truth, above) in [(1e-3, false), (1e6, true)] {
         let machine = Machine { truth, width: 0.0, spoilt: 0.0, passing: 0.5 };
-        let (answer, made) = machine.search(WIDE, 1);
-        assert!(answer.is_precise && made <= 40, "{made} trials, {answer:?}");
-        assert_eq!((answer.low.is_some(), answer.high.is_some()), (above, !above), "{answer:?}");
+        let (estimate, made) = machine.search(WIDE, 1);
+        assert!(estimate.is_precise && made <= 40, "{made} trials, {estimate:?}");
+        assert_eq!((estimate.low.is_some(), estimate.high.is_some()), (above, !above), "{estimate:?}");
     }
 }
 
@@ -133,16 +133,16 @@ fn the_same_results_give_the_same_search() {
 
 #[test]
 fn the_interval_is_unbounded_before_the_first_trial() {
-    let answer = Search::new(WIDE).unwrap().estimate();
-    assert_eq!((answer.low, answer.high, answer.is_precise), (None, None, false));
+    let estimate = Search::new(WIDE).unwrap().estimate();
+    assert_eq!((estimate.low, estimate.high, estimate.is_precise), (None, None, false));
 }
 
 #[test]
 fn invalid_parameters_are_refused() {
     let refused = |change: fn(&mut SearchConfig)| {
-        let mut question = WIDE;
-        change(&mut question);
-        Search::new(question).unwrap_err()
+        let mut config = WIDE;
+        change(&mut config);
+        Search::new(config).unwrap_err()
     };
     assert!(refused(|q| q.precision = 0.0).contains("precision"));
     assert!(refused(|q| q.precision = f64::NAN).contains("precision"));

@@ -25,12 +25,12 @@ const REPORT_EVERY: u64 = 1 << 18;
 /// Sending side of a stream: bursts that wait for the first stage.
 #[derive(Debug, Default)]
 struct Sender {
-    /// Sampling time and number of each burst.
+    /// Time at which each burst is sampled, and its number.
     waiting: VecDeque<(Time, u64)>,
     /// Packets of the first burst already sent.
     sent: u32,
     /// Number of the next burst.
-    made: u64,
+    next_number: u64,
     /// The sender has an entry in the heap.
     scheduled: bool,
 }
@@ -279,8 +279,8 @@ impl<'p> Engine<'p> {
             return;
         }
         let is_idle = sender.waiting.is_empty() && !sender.scheduled;
-        sender.waiting.push_back((ready, sender.made));
-        sender.made += 1;
+        sender.waiting.push_back((ready, sender.next_number));
+        sender.next_number += 1;
         if is_idle {
             sender.scheduled = true;
             self.schedule(ready, stream as usize);
@@ -290,9 +290,9 @@ impl<'p> Engine<'p> {
     /// Sends a stream's next packet to the first stage if its burst is ready; returns the time of the following packet.
     fn send(&mut self, now: Time, stream: u32) -> Option<Time> {
         let sender = &mut self.senders[stream as usize];
-        let (made, number) = sender.waiting.front().copied()?;
-        if made > now {
-            return Some(made);
+        let (sampled_at, number) = sender.waiting.front().copied()?;
+        if sampled_at > now {
+            return Some(sampled_at);
         }
         sender.sent += 1;
         let last = sender.sent == self.params.packets;
@@ -300,7 +300,7 @@ impl<'p> Engine<'p> {
             sender.sent = 0;
             sender.waiting.pop_front();
         }
-        let packet = Packet { made, number, stream, bytes: self.params.bytes[usize::from(last)], last };
+        let packet = Packet { sampled_at, number, stream, bytes: self.params.bytes[usize::from(last)], last };
         let mut next = now;
         if self.segments.is_empty() {
             self.assemble(now, packet);
@@ -372,7 +372,7 @@ impl<'p> Engine<'p> {
             self.counters.bursts.lost += packet.number - expected;
             let free = &mut self.free_slots[receiver];
             let state = if *free == 0 { AssemblyState::Refused } else { AssemblyState::Placed };
-            *assembly = Assembly { number: packet.number, made: packet.made, packets: 0, state };
+            *assembly = Assembly { number: packet.number, sampled_at: packet.sampled_at, packets: 0, state };
             if state == AssemblyState::Placed {
                 *free -= 1;
                 self.counters.min_free_slots = self.counters.min_free_slots.min(*free);
@@ -383,7 +383,7 @@ impl<'p> Engine<'p> {
             self.counters.no_buffer += 1;
         } else {
             assembly.packets += 1;
-            self.counters.packet_latency.add(now - packet.made);
+            self.counters.packet_latency.add(now - packet.sampled_at);
         }
         if packet.last {
             self.close(now, stream, receiver);
@@ -393,13 +393,13 @@ impl<'p> Engine<'p> {
     /// Ends the assembly of a burst.
     fn close(&mut self, now: Time, stream: usize, receiver: usize) {
         let assembly = &mut self.assemblies[stream];
-        let Assembly { number, made, packets, state } = *assembly;
+        let Assembly { number, sampled_at, packets, state } = *assembly;
         *assembly = Assembly { number: number + 1, ..Assembly::default() };
         match state {
             AssemblyState::Idle => {}
             AssemblyState::Refused => self.counters.bursts.dropped += 1,
             AssemblyState::Placed => {
-                let job = Job { made, packets, complete: packets == self.params.packets };
+                let job = Job { sampled_at, packets, complete: packets == self.params.packets };
                 self.forward(now, 0, receiver, job);
             }
         }
@@ -438,7 +438,7 @@ impl<'p> Engine<'p> {
         let counters = &mut self.counters;
         counters.delivered += u64::from(job.packets);
         *(if job.complete { &mut counters.bursts.complete } else { &mut counters.bursts.partial }) += 1;
-        counters.burst_latency.add(now - job.made);
+        counters.burst_latency.add(now - job.sampled_at);
         let interval = (now as u128 * INTERVALS as u128 / u128::from(self.end)) as usize;
         let share = f64::from(job.packets) / f64::from(self.params.packets);
         counters.intervals[interval.min(INTERVALS - 1)] += (self.params.burst_bytes as f64 * share) as u64;

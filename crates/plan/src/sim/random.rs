@@ -14,7 +14,7 @@ impl Random {
         Self(SplitMix64::new(seed))
     }
 
-    /// Returns a uniform value in (0, 1], which has a logarithm.
+    /// Returns a uniform value in (0, 1], whose logarithm is finite.
     pub(crate) fn unit(&mut self) -> f64 {
         self.0.next_f64() + STEP
     }

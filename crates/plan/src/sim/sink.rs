@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     /// Time at which the instrument had sampled it.
-    pub(super) made: Time,
+    pub(super) sampled_at: Time,
     /// Number of packets present.
     pub(super) packets: u32,
     /// All packets are present.
@@ -22,7 +22,7 @@ pub(super) struct Job {
 pub(super) struct Assembly {
     /// Number of the burst in assembly, or of the next burst if there is none.
     pub(super) number: u64,
-    pub(super) made: Time,
+    pub(super) sampled_at: Time,
     pub(super) packets: u32,
     pub(super) state: AssemblyState,
 }

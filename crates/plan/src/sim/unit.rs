@@ -13,7 +13,7 @@ pub const DEFAULT_BUFFER_BYTES: f64 = 67_108_864.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
     /// Time at which the instrument had sampled its burst.
-    pub(super) made: Time,
+    pub(super) sampled_at: Time,
     /// Number of its burst in its stream.
     pub(super) number: u64,
     pub(super) stream: u32,
