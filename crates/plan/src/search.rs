@@ -208,9 +208,9 @@ impl Search {
 
     fn is_narrow(&self) -> bool {
         let (low, high) = self.interval();
-        let ends = low == 0 || high == self.x.len();
+        let is_unbounded = low == 0 || high == self.x.len();
         // An unbounded cell cannot be narrowed further once all other cells are ruled out.
-        if ends { low == high } else { high - low < CELLS }
+        if is_unbounded { low == high } else { high - low < CELLS }
     }
 
     /// Normalises the likelihoods to a posterior and updates its quantiles.

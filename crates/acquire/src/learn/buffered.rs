@@ -42,7 +42,7 @@ impl<P> BufferedIo<P> {
     }
 
     /// Creates a `PacketIo` without buffered packets.
-    pub fn nothing(io: P, regions: &Regions, scratch: Sge) -> Self {
+    pub fn empty(io: P, regions: &Regions, scratch: Sge) -> Self {
         Self::new(io, regions, scratch, Vec::new())
     }
 
@@ -110,7 +110,7 @@ mod tests {
             fault: None,
         };
         let wrapper = Wrapper { name: "BufferedIo", overrides: &[], steer: None };
-        delegation::check(&wrapper, |io| BufferedIo::nothing(io, &memory.regions, memory.scratch)).unwrap();
+        delegation::check(&wrapper, |io| BufferedIo::empty(io, &memory.regions, memory.scratch)).unwrap();
         // A buffered packet is delivered first.
         let buffered = |io| BufferedIo::new(io, &memory.regions, memory.scratch, vec![packet()]);
         assert!(delegation::check(&wrapper, buffered).is_err_and(|reason| reason.contains("what arrives of wait")));
@@ -120,7 +120,7 @@ mod tests {
     fn buffered_io_conforms_like_the_transport_below() {
         let memory = Memory::new();
         let open = |memory: &Memory| {
-            let buffered = |io| BufferedIo::nothing(io, &memory.regions, memory.scratch);
+            let buffered = |io| BufferedIo::empty(io, &memory.regions, memory.scratch);
             Ok(EndpointPair::in_process(memory, true, buffered))
         };
         let capabilities = Capabilities { steers: true, credits: true };

@@ -273,9 +273,9 @@ impl Random {
         self.0 % end
     }
 
-    /// Reorders items: each may overtake others by up to `places` places.
-    pub(crate) fn reorder<T>(&mut self, sent: &mut Vec<T>, places: u64) {
-        let keys = (0..).zip(sent.drain(..)).map(|(at, item)| (at + self.below(places + 1), item));
+    /// Reorders items: each may overtake others by up to `distance` positions.
+    pub(crate) fn reorder<T>(&mut self, sent: &mut Vec<T>, distance: u64) {
+        let keys = (0..).zip(sent.drain(..)).map(|(at, item)| (at + self.below(distance + 1), item));
         let mut keyed: Vec<_> = keys.collect();
         keyed.sort_by_key(|(key, _)| *key);
         sent.extend(keyed.into_iter().map(|(_, item)| item));

@@ -176,7 +176,7 @@ impl Bench {
             send(kind, &mut sender, (&wire, wire_sge), planned);
         }
         let (framing, io, first_shot) = match before {
-            None => (kind.framing(), BufferedIo::nothing(io, &regions, scratch), None),
+            None => (kind.framing(), BufferedIo::empty(io, &regions, scratch), None),
             Some(_) => learned(kind, io, &regions, scratch),
         };
         let stream = StreamConfig {

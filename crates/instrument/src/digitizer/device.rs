@@ -159,9 +159,9 @@ impl Start {
         Self { steady_ns: self.steady_ns + (tai_ns - self.tai_ns), tai_ns, locked: self.locked }
     }
 
-    /// Returns the earliest start time for devices with this `begin`: the next whole second for triggers, else now.
-    pub fn soon(begin: BlockStart) -> Self {
-        match begin {
+    /// Returns the earliest start time: the next whole second for triggered blocks, else now.
+    pub fn soon(block_start: BlockStart) -> Self {
+        match block_start {
             BlockStart::Trigger(_) => Self::now().at_whole_second(),
             BlockStart::Continuous | BlockStart::Max => Self::now(),
         }

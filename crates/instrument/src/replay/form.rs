@@ -9,7 +9,7 @@ use shotline_wire::shot::{Geometry, GeometryError, Packetization, Trailer};
 
 /// Reason why shots cannot be sent in a framing.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum FormError {
+pub enum ConversionError {
     /// The geometry is not valid for the framing.
     #[error("these shots cannot be sent as {framing}: {source}")]
     Shape {
@@ -38,18 +38,18 @@ impl ShotConverter {
     ///
     /// # Errors
     /// If the framing cannot carry these shots.
-    pub fn new(from: Geometry, framing: Kind) -> Result<Self, FormError> {
+    pub fn new(from: Geometry, framing: Kind) -> Result<Self, ConversionError> {
         let trailer = framing.description().trailer;
         if from.trailer() == trailer {
             return Ok(Self { from, to: from });
         }
         if trailer.has_description() {
-            return Err(FormError::NoBlocks { framing });
+            return Err(ConversionError::NoBlocks { framing });
         }
         Geometry::new(from.channels(), from.samples(), from.bits(), from.packing(), from.sample_rate_hz())
             .and_then(|to| to.sent_as(trailer, Packetization::default()))
             .map(|to| Self { from, to })
-            .map_err(|source| FormError::Shape { framing, source })
+            .map_err(|source| ConversionError::Shape { framing, source })
     }
 
     /// Returns the geometry of the sent shots.

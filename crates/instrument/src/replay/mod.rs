@@ -25,6 +25,6 @@ mod recording;
 #[cfg(test)]
 mod tests;
 
-pub use form::{FormError, ShotConverter};
+pub use form::{ConversionError, ShotConverter};
 pub use recorded::{RecordedShots, ReplayError, StampSource};
 pub use recording::{RecordedLink, RecordingReader, ShotMetadata};

@@ -1,6 +1,6 @@
 //! Shot source of a probe that reads a recording.
 
-use super::form::{FormError, ShotConverter};
+use super::form::{ConversionError, ShotConverter};
 use super::patch::Patch;
 use super::reader::{BufferLayout, ReadResult, Reader, RowBuffer};
 use super::recording::RecordingReader;
@@ -39,7 +39,7 @@ pub enum StampSource {
 pub enum ReplayError {
     /// The shots cannot be converted to the framing.
     #[error(transparent)]
-    Form(#[from] FormError),
+    Form(#[from] ConversionError),
     /// The recording is empty.
     #[error("there is no shot to send: the recording has none in this range")]
     Empty,

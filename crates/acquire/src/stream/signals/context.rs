@@ -7,7 +7,7 @@ use shotline_wire::shot::Geometry;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Maximum number of pending meanings, and of ranges that were left out: the oldest are discarded.
+/// Maximum number of pending meanings, and of ranges of packets that were never sent: the oldest are discarded.
 const MAX_RANGES: usize = 64;
 /// Maximum number of blocks that a context may be ahead of its samples.
 const MAX_BLOCKS_AHEAD: u64 = 64;
@@ -70,8 +70,8 @@ impl Context {
     /// Adds a packet of samples: of `block`, at `position` in the stream, with this count.
     ///
     /// Positions follow from stamps: the distance from the newest packet gives the number of packets missing in
-    /// between. The counts give, modulo 16, how many of these were sent. If a multiple of 16 remains ambiguous, the
-    /// sender left it out if it reported lost samples there.
+    /// between. The counts give, modulo 16, how many of these were sent. Multiples of 16 packets are
+    /// ambiguous: they count as never sent if the sender reported lost samples there.
     pub(super) fn note_count(&mut self, block: u64, position: u64, count: u8) {
         self.block = self.block.max(Some(block));
         let Some((before, count_before)) = self.newest else {
@@ -82,9 +82,9 @@ impl Context {
         self.newest = Some((position, count));
         let missing = step - 1;
         let sent = u64::from(count.wrapping_sub(count_before).wrapping_sub(1)) % MODULUS;
-        let open = missing % MODULUS == sent;
+        let is_ambiguous = missing % MODULUS == sent;
         let unsent = match missing.checked_sub(sent) {
-            Some(unsent) if unsent > 0 && (!open || self.lost_before == Some(block)) => unsent,
+            Some(unsent) if unsent > 0 && (!is_ambiguous || self.lost_before == Some(block)) => unsent,
             _ => return,
         };
         // Packets that were sent and lost in the network are assumed to be the oldest.

@@ -30,13 +30,13 @@ struct Entry {
 /// Contents of an entry when its shot leaves it.
 #[derive(Debug)]
 pub(super) struct TakenShot {
-    /// The buffer with all packets; none if there was no other one for a copy.
+    /// Buffer of the shot; none if a copy was needed and no buffer was free.
     pub(super) buffer: Option<Buffer>,
     /// Shared from here on: a presence map is too large (2 KiB) to be passed on by value.
     pub(super) presence: Arc<Presence>,
     /// Packets of the shot that were dropped, by cause.
     pub(super) drops: DropCounters,
-    /// Bytes copied to a buffer of which the device owns nothing.
+    /// Bytes copied because the device owns receives of the entry's buffer.
     pub(super) copied_bytes: u64,
 }
 
