@@ -104,8 +104,8 @@ pub fn endpoint_packets(data: &[u8]) {
         }
     }
     pair.run(2_000_000);
-    let delivered = pair.node(0).books.delivered;
-    assert_eq!(pair.node(0).qp_books(qp).map(|books| books.packets_in), Some(delivered));
+    let delivered = pair.node(0).counters.delivered;
+    assert_eq!(pair.node(0).qp_counters(qp).map(|books| books.packets_in), Some(delivered));
     pair.modify(0, qp, &Modify::Error).expect("from any state");
     while let Some(done) = pair.node_mut(0).poll(cq) {
         assert!(is_receive(done.kind) || posted.remove(&done.id), "{done:?} completes what was done");
@@ -252,7 +252,7 @@ impl User {
             mtu: Mtu::ALL[usize::from(y & 7) % 5],
             rd_atomic: y >> 3 & 3,
             retries: x >> 3 & 3,
-            rnr_retries: y >> 5,
+            rnr_retry: y >> 5,
             timeout: Duration::from_micros(if x & 32 == 0 { 40 } else { 0 }),
             ..Options::default()
         };

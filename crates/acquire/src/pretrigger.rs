@@ -41,7 +41,7 @@ impl FromStr for TriggerBy {
 
 impl TriggerBy {
     /// Returns `true` if a signal counts as a trigger.
-    pub fn signal(self) -> bool {
+    pub fn accepts_signals(self) -> bool {
         self != Self::Flag
     }
     fn flag(self) -> bool {
@@ -163,8 +163,8 @@ impl PreTrigger {
 
     /// Handles a signal: records all buffered events and those that follow. A signal before any shot triggers at the
     /// first one.
-    pub fn signal(&mut self) {
-        if !self.window.by.signal() {
+    pub fn accepts_signals(&mut self) {
+        if !self.window.by.accepts_signals() {
             return;
         }
         if self.newest.is_none() {
@@ -322,7 +322,7 @@ mod tests {
     fn a_signal_records_buffered_and_following_events() {
         let mut bench = Bench::new(WINDOW);
         bench.shots(0..10, &[]);
-        bench.capture.signal();
+        bench.capture.accepts_signals();
         bench.drain();
         bench.shots(10..20, &[]);
         let (recorded, _) = bench.finish();
@@ -336,7 +336,7 @@ mod tests {
         assert!(bench.finish().0.is_empty());
         let mut bench = Bench::new(Window { by: TriggerBy::Flag, ..WINDOW });
         bench.shots(0..5, &[]);
-        bench.capture.signal();
+        bench.capture.accepts_signals();
         assert!(bench.finish().0.is_empty());
     }
 

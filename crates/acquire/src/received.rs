@@ -5,7 +5,7 @@
 //! end-of-shot record.
 
 use arrayvec::ArrayVec;
-use shotline_verbs::ud::Completed;
+use shotline_verbs::ud::UdCompletion;
 use shotline_wire::ParseError;
 use shotline_wire::framing::ud::{SHOT_BITS, split_immediate};
 use shotline_wire::framing::{
@@ -15,7 +15,7 @@ use shotline_wire::shot::Geometry;
 use std::sync::Arc;
 
 /// Returns a framing as a device shows its packets; none if it shows too little of them.
-pub fn of(kind: Kind) -> Option<Arc<dyn Framing>> {
+pub fn completion_framing(kind: Kind) -> Option<Arc<dyn Framing>> {
     match kind {
         Kind::Ud => Some(Arc::new(UD)),
         Kind::Counted => Some(Arc::new(COUNTED)),
@@ -45,7 +45,7 @@ impl Framing for CompletionFraming {
         self.sent.has_icrc()
     }
     fn header_len(&self, _first: &[u8]) -> usize {
-        Completed::LEN
+        UdCompletion::LEN
     }
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
         completed(header).map(|completion| completion.dest_qp)
@@ -80,9 +80,9 @@ impl Extras for CompletionFraming {
     }
 }
 
-fn completed(header: &[u8]) -> Result<Completed, ParseError> {
-    let truncated = ParseError::Truncated { what: "work completion", needed: Completed::LEN, found: header.len() };
-    Completed::parse(header).ok_or(truncated)
+fn completed(header: &[u8]) -> Result<UdCompletion, ParseError> {
+    let truncated = ParseError::Truncated { what: "work completion", needed: UdCompletion::LEN, found: header.len() };
+    UdCompletion::parse(header).ok_or(truncated)
 }
 
 fn by_immediate(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Placement, ParseError> {
@@ -122,8 +122,8 @@ mod tests {
         Geometry::new(96, 2000, 12, Packing::Packed12, 0).unwrap() // 71 packets, the last of 1344 bytes
     }
 
-    fn header(imm: Option<u32>) -> [u8; Completed::LEN] {
-        Completed { dest_qp: 17, src_qp: 3, imm }.emit()
+    fn header(imm: Option<u32>) -> [u8; UdCompletion::LEN] {
+        UdCompletion { dest_qp: 17, src_qp: 3, imm }.emit()
     }
 
     #[test]
@@ -134,10 +134,10 @@ mod tests {
                 Completions::Count => Some(format!("{COUNTED:?}")),
                 Completions::Unsupported => None,
             };
-            assert_eq!(of(kind).map(|framing| format!("{framing:?}")), shown, "{kind}");
-            assert!(of(kind).is_none_or(|framing| framing.name() == kind.name()), "{kind}");
+            assert_eq!(completion_framing(kind).map(|framing| format!("{framing:?}")), shown, "{kind}");
+            assert!(completion_framing(kind).is_none_or(|framing| framing.name() == kind.name()), "{kind}");
             let is_counted = kind.description().completions == Completions::Count;
-            assert!(of(kind).is_none_or(|framing| framing.is_counted() == is_counted), "{kind}");
+            assert!(completion_framing(kind).is_none_or(|framing| framing.is_counted() == is_counted), "{kind}");
         }
     }
 

@@ -61,7 +61,7 @@ impl Backend for Ibverbs {
     ) -> Result<OpenedReceiver<UdIo>, IoError> {
         let Self { choice, keep_headers } = self.clone();
         let (local, capacity) = (wanted.bind.ip(), wanted.capacity);
-        let io = UdIo::open(&UdConfig { choice, local, capacity, remainders: true, keep_headers }, regions)?;
+        let io = UdIo::open(&UdConfig { selector: choice, local, capacity, remainders: true, keep_headers }, regions)?;
         // The device buffers only what was posted.
         Ok(OpenedReceiver { local: io.local_addr(), receive_buffer: wanted.capacity * PACKET_BYTES as usize, io })
     }

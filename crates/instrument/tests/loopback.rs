@@ -1,6 +1,6 @@
 //! Tests of the probe on real sockets, with a receiver that uses only the wire formats.
 
-use shotline_instrument::probe::{Config, LinkTransport, Server, Stats, pace::Pace};
+use shotline_instrument::probe::{Config, LinkTransport, ProbeCounters, Server, pace::Pace};
 use shotline_memory::Sge;
 use shotline_testing::WAIT_TIMEOUT;
 use shotline_transport::udp::{UdpConfig, UdpIo};
@@ -15,11 +15,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs a probe at 127.0.0.2 together with `receiver` and returns the probe's counters.
-fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> Stats {
+fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> ProbeCounters {
     with_server(config, false, receiver)
 }
 
-fn with_server(config: Config, busy_poll: bool, receiver: impl FnOnce(Receiver)) -> Stats {
+fn with_server(config: Config, busy_poll: bool, receiver: impl FnOnce(Receiver)) -> ProbeCounters {
     let stop = AtomicBool::new(false);
     let server = Server::bind(config, ([127, 0, 0, 2], 0).into(), |wanted, regions| {
         let bind = SocketAddr::from(([127, 0, 0, 2], 0));

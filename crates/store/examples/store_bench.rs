@@ -17,7 +17,7 @@ use shotline_store::info::{LinkInfo, RunInfo};
 use shotline_store::layout::{CreateOptions, create};
 use shotline_store::set::Roll;
 use shotline_store::shot::{Event, RunCounters, Shot, ShotMeta};
-use shotline_store::{Recorder, RecorderConfig, Set, SetConfig, VerifyOptions, verify};
+use shotline_store::{Recorder, RecorderConfig, RunRecorder, RunRecorderConfig, VerifyOptions, verify};
 use shotline_wire::crc;
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCounters, Geometry, Packing, Presence};
@@ -184,7 +184,7 @@ fn ring(path: &Path, gib: f64, parts: u64, laps: u32) -> Outcome<()> {
     let mut registrar = Registrar::new();
     let pool = Pool::new(&mut registrar, POOL_BYTES / geometry.slot_bytes(), geometry.slot_bytes())?;
     let lap = rows(gib, geometry, 1);
-    let config = SetConfig {
+    let config = RunRecorderConfig {
         outs: vec![path.to_owned()],
         recorder: RecorderConfig { overwrite: true, ..RecorderConfig::new(lap) },
         roll: Roll { rows: Some(lap / parts), ..Roll::default() },
@@ -192,7 +192,7 @@ fn ring(path: &Path, gib: f64, parts: u64, laps: u32) -> Outcome<()> {
         keep: Some(((gib + 0.1) * (1_u64 << 30) as f64) as u64),
         rows: None,
     };
-    let mut set = Set::create(&config, &run(geometry, 1), &registrar.finish())?;
+    let mut set = RunRecorder::create(&config, &run(geometry, 1), &registrar.finish())?;
     let presence = whole(geometry);
     let meta = |number| ShotMeta {
         stream: 0,

@@ -61,5 +61,5 @@ pub use layout::folder;
 pub use medium::Medium;
 pub use positioned::ReadAt;
 pub use recorder::{Recorder, RecorderConfig, Report, Waker};
-pub use set::{Set, SetConfig};
+pub use set::{RunRecorder, RunRecorderConfig};
 pub use verify::{Verdict, VerifyOptions, verify, verify_with_progress};

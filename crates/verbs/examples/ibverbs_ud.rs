@@ -8,7 +8,7 @@
 use shotline_memory::{Region, RegionId, Registrar, Sge};
 use shotline_transport::{BatchInfo, Icrc, PacketIo, PayloadDestination, PayloadLocation, Pick, Recv, RxPacket, Steer};
 use shotline_verbs::ibverbs::ud::{UdConfig, UdIo};
-use shotline_verbs::ud::Completed;
+use shotline_verbs::ud::UdCompletion;
 use std::error::Error;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Steer for Check {
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
         for packet in batch {
             let PayloadLocation::Slot(id) = packet.landed else { continue };
-            let imm = Completed::parse(packet.header).and_then(|completed| completed.imm);
+            let imm = UdCompletion::parse(packet.header).and_then(|completed| completed.imm);
             let is_correct = imm == Some(self.next) && packet.len == PACKET_BYTES && packet.icrc == Icrc::Device;
             self.placed += u64::from(is_correct);
             self.wrong += u64::from(!is_correct);
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let region = registrar.add(Region::host((DEPTH * PACKET_BYTES) as usize)?);
     let regions = registrar.finish();
     let config = UdConfig {
-        choice: device.parse()?,
+        selector: device.parse()?,
         local: address.parse()?,
         capacity: DEPTH as usize,
         remainders: false,

@@ -25,7 +25,7 @@ pub struct QueuePair {
 
 /// Fields of a work completion of a datagram, encoded as bytes in place of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completed {
+pub struct UdCompletion {
     /// Receiving queue pair.
     pub dest_qp: u32,
     /// Sending queue pair.
@@ -34,7 +34,7 @@ pub struct Completed {
     pub imm: Option<u32>,
 }
 
-impl Completed {
+impl UdCompletion {
     /// Encoded length in bytes: two numbers, immediate data, and a flag for its presence.
     pub const LEN: usize = 13;
 
@@ -159,9 +159,9 @@ mod tests {
     #[test]
     fn completion_fields_round_trip() {
         for imm in [None, Some(0), Some(0xDEAD_BEEF)] {
-            let completed = Completed { dest_qp: 17, src_qp: 0xABCDEF, imm };
-            assert_eq!(Completed::parse(&completed.emit()), Some(completed));
-            assert_eq!(Completed::parse(&completed.emit()[1..]), None);
+            let completed = UdCompletion { dest_qp: 17, src_qp: 0xABCDEF, imm };
+            assert_eq!(UdCompletion::parse(&completed.emit()), Some(completed));
+            assert_eq!(UdCompletion::parse(&completed.emit()[1..]), None);
         }
     }
 }

@@ -179,7 +179,7 @@ impl<P: PacketIo> Receiver<P> {
     }
 
     /// Returns the latencies of a stream's shots.
-    pub fn times(&self, stream: usize) -> &ShotLatencies {
+    pub fn latencies(&self, stream: usize) -> &ShotLatencies {
         self.steering.streams[stream].times()
     }
 

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::stream::StreamConfig;
 use shotline_store::StoreError;
 use shotline_store::pcapng::{Endpoints, Live as Capture};
-use shotline_store::set::{Finished, Removed};
+use shotline_store::set::{Removed, RunResult};
 use shotline_store::shot::RunCounters;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -66,7 +66,7 @@ pub(super) fn record(
     }
     queue.take_losses().into_iter().for_each(|loss| capture.loss(loss));
     let report = capture.finish(counters.get().unwrap_or(&RunCounters::default()))?;
-    let finished = Finished { report, unrecorded: Vec::new(), removed: Removed::default() };
+    let finished = RunResult { report, unrecorded: Vec::new(), removed: Removed::default() };
     let seconds = started.map_or(0.0, |started| started.elapsed().as_secs_f64());
     Ok(RecordingResult { finished, seconds, triggers: None })
 }

@@ -8,7 +8,7 @@ use crate::stream::StreamConfig;
 use shotline_store::info::{ClockInfo, LinkInfo, RunInfo};
 use shotline_store::nvme::{self, Target};
 use shotline_store::set::Roll;
-use shotline_store::{RecorderConfig, Set, SetConfig, StoreError};
+use shotline_store::{RecorderConfig, RunRecorder, RunRecorderConfig, StoreError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) fn check(resolved: &ResolvedSettings<'_>, outs: &[PathBuf]) -> Result
 
 /// Returns the configuration of the files, with this number of rows (those of the run, or of a part if only time ends
 /// it).
-fn recording_config(resolved: &ResolvedSettings<'_>, outs: &[PathBuf], rows: u64) -> SetConfig {
+fn recording_config(resolved: &ResolvedSettings<'_>, outs: &[PathBuf], rows: u64) -> RunRecorderConfig {
     let ResolvedSettings { settings, in_flight, .. } = *resolved;
     let mut outs = outs.to_vec();
     // A folder stands for a file with the first one's name.
@@ -38,7 +38,7 @@ fn recording_config(resolved: &ResolvedSettings<'_>, outs: &[PathBuf], rows: u64
         others.iter_mut().filter(|out| out.is_dir()).for_each(|out| out.push(&name));
     }
     let after = settings.roll_seconds.map(Duration::from_secs_f64);
-    SetConfig {
+    RunRecorderConfig {
         outs,
         recorder: RecorderConfig {
             in_flight,
@@ -81,7 +81,7 @@ fn rows_that_fit(prepared: &PreparedRun<'_>, outs: &[PathBuf]) -> u64 {
 ///
 /// # Errors
 /// If one cannot be created: it exists and may not be replaced, or the drive is full.
-pub(super) fn lay_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf]) -> Result<Set, RunError> {
+pub(super) fn lay_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf]) -> Result<RunRecorder, RunError> {
     let laid_out = |rows| laid_out(prepared, clock, outs, rows);
     match requested_rows(prepared.resolved.settings) {
         Some(rows) => laid_out(rows),
@@ -110,7 +110,7 @@ fn retry_with_free_space<T>(
 }
 
 /// Lays out the file, or the first files, for this number of rows.
-fn laid_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf], rows: u64) -> Result<Set, RunError> {
+fn laid_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf], rows: u64) -> Result<RunRecorder, RunError> {
     let ResolvedSettings { settings, codec, .. } = prepared.resolved;
     let effective = effective_settings(prepared, rows);
     let info = RunInfo {
@@ -123,7 +123,7 @@ fn laid_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf], rows: u
         pattern_period: Some(u64::from(prepared.instrument.pattern_period)).filter(|period| *period > 0),
         ..run_info(prepared, clock)
     };
-    Ok(Set::create(&recording_config(&prepared.resolved, outs, rows), &info, &prepared.regions)?)
+    Ok(RunRecorder::create(&recording_config(&prepared.resolved, outs, rows), &info, &prepared.regions)?)
 }
 
 /// Returns the run's description for any file.

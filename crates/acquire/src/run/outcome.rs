@@ -132,7 +132,7 @@ impl Outcome {
             report: recorded.map(|recorded| recorded.finished.report),
             geometry: prepared.geometry,
             receive_buffer,
-            times: streams.map(|index| receiver.times(index).clone()).collect(),
+            times: streams.map(|index| receiver.latencies(index).clone()).collect(),
             clock: (clock.source().clone(), clock.refresh()),
             learned,
             pages: prepared.pool.region().pages(),

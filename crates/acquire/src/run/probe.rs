@@ -128,7 +128,7 @@ fn configure_device(
             "a device's queue pair receives one link: run one receiver for each, with --links 1".into(),
         ));
     }
-    let received = received::of(kind).ok_or_else(|| {
+    let received = received::completion_framing(kind).ok_or_else(|| {
         RunError::Settings(format!("an RDMA device receives datagrams (--framing ud or counted), not {kind}"))
     })?;
     prepared.in_order = receiver::in_order_buffers(&prepared.configs[0]);

@@ -6,9 +6,9 @@ use crate::align::ClockState;
 use crate::pretrigger::{Decision, PreTrigger};
 use crate::stages::StageState;
 use shotline_store::clocks::ClockSample;
-use shotline_store::set::Finished;
+use shotline_store::set::RunResult;
 use shotline_store::shot::Event;
-use shotline_store::{Set, StoreError};
+use shotline_store::{RunRecorder, StoreError};
 use shotline_wire::shot::DropCause;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const CLOCK_ROW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Result of a recording.
 pub(super) struct RecordingResult {
-    pub(super) finished: Finished,
+    pub(super) finished: RunResult,
     /// Time from the first event until everything was in the file.
     pub(super) seconds: f64,
     /// Number of triggers, for a pre-trigger capture.
@@ -26,7 +26,7 @@ pub(super) struct RecordingResult {
 
 /// The recorder, in its own thread.
 pub(super) struct Recording<'a> {
-    pub(super) set: Set,
+    pub(super) set: RunRecorder,
     /// Selection of the shots around triggers; none: all are recorded.
     pub(super) triggers: Option<PreTrigger>,
     pub(super) shared: Shared<'a>,
@@ -132,7 +132,7 @@ impl Recording<'_> {
                         continue;
                     }
                     None if self.shared.live.take_trigger() => {
-                        triggers.signal();
+                        triggers.accepts_signals();
                         continue;
                     }
                     None => {}
@@ -166,7 +166,7 @@ impl Recording<'_> {
 }
 
 /// Records the triggers in the counters, and warns if the configured time did not fit. Returns the number of triggers.
-fn record_triggers(triggers: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64 {
+fn record_triggers(triggers: &PreTrigger, set: &mut RunRecorder, warnings: &mut Vec<String>) -> u64 {
     set.add_counter("triggers".into(), triggers.count());
     for (index, trigger) in triggers.triggers().iter().enumerate() {
         set.add_counter(format!("trigger_{index}_shot"), trigger.number);

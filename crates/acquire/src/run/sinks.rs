@@ -12,7 +12,7 @@ use crate::config::{Settings, Sink};
 use crate::pretrigger::{PreTrigger, Window};
 use shotline_store::pcapng::Live as Capture;
 use shotline_store::set::Waker;
-use shotline_store::{Set, StoreError};
+use shotline_store::{RunRecorder, StoreError};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -26,7 +26,7 @@ enum Files<'a> {
     /// A packet capture.
     Capture(Box<Capture>, &'a Path),
     /// A recording, perhaps only of the shots around triggers.
-    Recording(Box<Set>, Option<PreTrigger>),
+    Recording(Box<RunRecorder>, Option<PreTrigger>),
 }
 
 /// Sink of a run.

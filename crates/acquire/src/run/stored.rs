@@ -40,7 +40,7 @@ pub(super) fn stored_counters<P: PacketIo>(
     };
     let mut all = Vec::new();
     for (index, config) in configs.iter().enumerate() {
-        let (mut stored, times) = (stored(config.stream, receiver.counters(index)), receiver.times(index));
+        let (mut stored, times) = (stored(config.stream, receiver.counters(index)), receiver.latencies(index));
         stored.more.extend(latencies("latency_from_sender", &times.from_sender));
         stored.more.extend(latencies("latency_from_kernel", &times.from_kernel));
         stored.more.extend(

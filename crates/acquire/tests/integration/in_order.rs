@@ -10,7 +10,7 @@ use shotline_testing::cases;
 use shotline_transport::{
     Capabilities, DeviceCounters, Icrc, IoError, MAX_BATCH, PacketIo, PayloadLocation, Recv, RxPacket, Steer, TxPacket,
 };
-use shotline_verbs::ud::Completed;
+use shotline_verbs::ud::UdCompletion;
 use shotline_wire::ParseError;
 use shotline_wire::crc;
 use shotline_wire::framing::{Extras, Framing, Kind, Link, MAX_HEADER, Packet, Placement, SampleContext, Signal, ud};
@@ -36,7 +36,7 @@ fn other_sender() -> SocketAddr {
 struct Device {
     regions: Regions,
     posted: VecDeque<Recv>,
-    completed: VecDeque<(u32, [u8; Completed::LEN], u32, u32, SocketAddr)>,
+    completed: VecDeque<(u32, [u8; UdCompletion::LEN], u32, u32, SocketAddr)>,
     /// Packets that arrived while no receive was posted.
     dropped: u64,
     capacity: usize,
@@ -56,7 +56,7 @@ impl Device {
             destination.len
         );
         self.regions.get(destination.region).write(destination.offset as usize, payload);
-        let header = Completed { dest_qp: PAIR, src_qp: 77, imm }.emit();
+        let header = UdCompletion { dest_qp: PAIR, src_qp: 77, imm }.emit();
         self.completed.push_back((receive.id, header, payload.len() as u32, crc::remainder(payload), source));
     }
 }
@@ -153,7 +153,7 @@ impl Bench {
     }
 
     fn framed(framing: Kind, channels: u16, slots: u32) -> Self {
-        Self::over(received::of(framing).unwrap(), channels, slots)
+        Self::over(received::completion_framing(framing).unwrap(), channels, slots)
     }
 
     fn over(framing: Arc<dyn Framing>, channels: u16, slots: u32) -> Self {
@@ -420,7 +420,7 @@ impl Extras for Namesake {
 
 #[test]
 fn a_framing_named_counted_keeps_packet_positions() {
-    let mut bench = Bench::over(Arc::new(Namesake(received::of(Kind::Ud).unwrap())), 8, 32);
+    let mut bench = Bench::over(Arc::new(Namesake(received::completion_framing(Kind::Ud).unwrap())), 8, 32);
     for shot in 0..20 {
         for index in (0..3).filter(|index| (shot, *index) != (5, 1)) {
             bench.arrives(shot, index, sender());

@@ -10,7 +10,7 @@ use crate::{Result, interop};
 use shotline_transport::lossy::Lossy;
 use shotline_transport::udp::UdpIo;
 use shotline_verbs::api::{Flag, Mtu};
-use shotline_verbs::cm::{Listen, Token};
+use shotline_verbs::cm::{ControlAddress, Token};
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
@@ -290,15 +290,15 @@ impl Args {
         Ok(words)
     }
 
-    pub fn target(&self) -> Result<Listen> {
+    pub fn target(&self) -> Result<ControlAddress> {
         use std::net::ToSocketAddrs as _;
         let to = self.to.as_deref().unwrap_or_default();
         if to.contains('/') {
-            return Ok(Listen::Unix(to.into()));
+            return Ok(ControlAddress::Unix(to.into()));
         }
         let found = to.to_socket_addrs().map_err(|error| format!("expected --to HOST:PORT, found {to}: {error}"))?;
         let address = found.into_iter().next().ok_or_else(|| format!("there is no address of {to}"))?;
-        Ok(Listen::Tcp(address))
+        Ok(ControlAddress::Tcp(address))
     }
 
     pub fn known_token(&self) -> Result<Token> {
@@ -310,11 +310,11 @@ impl Args {
     }
 
     /// Opens an endpoint on the address from which the target is reached.
-    pub fn soft(&self, to: &Listen) -> Result<SoftEndpoint<Lossy<UdpIo>>> {
+    pub fn soft(&self, to: &ControlAddress) -> Result<SoftEndpoint<Lossy<UdpIo>>> {
         let bind = match (self.bind, to) {
             (Some(bind), _) => bind,
-            (None, Listen::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
-            (None, Listen::Unix(_)) => return Err("a target with a path is reached by --transport shm".into()),
+            (None, ControlAddress::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
+            (None, ControlAddress::Unix(_)) => return Err("a target with a path is reached by --transport shm".into()),
         };
         Ok(SoftEndpoint::lossy_udp(bind, udp_options(self.receive_buffer), self.loss.unwrap_or(0.0), 1)?)
     }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use shotline_verbs::api::ControlSocket;
-use shotline_verbs::cm::{Listen, Token};
+use shotline_verbs::cm::{ControlAddress, Token};
 use shotline_verbs::provider::ProviderKind;
 use std::io::{BufRead, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub struct ChildTarget {
     child: Child,
     /// Address that it listens on.
-    pub listen: Listen,
+    pub listen: ControlAddress,
     /// Token that it accepts.
     pub token: Token,
     /// Folder of its socket, if the socket has a path.
@@ -55,7 +55,7 @@ impl ChildTarget {
             match line.split(' ').next() {
                 Some("token") => token = last.parse().ok(),
                 Some("target") => {
-                    listen = Some(last.parse().map_or_else(|_| Listen::Unix(last.into()), Listen::Tcp));
+                    listen = Some(last.parse().map_or_else(|_| ControlAddress::Unix(last.into()), ControlAddress::Tcp));
                 }
                 _ => {}
             }

@@ -5,7 +5,7 @@ use crate::interop::Service;
 use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Qp, QpConfig, Status};
-use shotline_verbs::cm::message::{Bits24, Play, Receives, RegionKey, RegisteredMemory, Rights};
+use shotline_verbs::cm::message::{Bits24, MeasurementRole, Receives, RegionKey, RegisteredMemory, Rights};
 use shotline_verbs::cm::{Client, Endpoint, EndpointCounters, QpRequest};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -180,7 +180,7 @@ impl<P: Endpoint> Connection<P> {
     }
 
     /// Has the target take a role on a queue pair.
-    pub fn play(&mut self, lane: &Lane, part: Play) -> Result {
+    pub fn play(&mut self, lane: &Lane, part: MeasurementRole) -> Result {
         Ok(self.client.play(lane.peer, part)?)
     }
 

@@ -10,7 +10,7 @@ use crate::Result;
 use shotline_memory::Access;
 use shotline_verbs::api::{Completion, CompletionKind, Data, Element, RecvWr, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
-use shotline_verbs::cm::message::{Play, Receives, RegisteredMemory};
+use shotline_verbs::cm::message::{MeasurementRole, Receives, RegisteredMemory};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -67,11 +67,11 @@ pub fn measure<P: Endpoint>(
     let own = connection.own_key();
     let back = u64::from(size.max(8));
     match kind {
-        LatencyKind::Send => connection.play(&lanes.all[0], Play::Echo)?,
+        LatencyKind::Send => connection.play(&lanes.all[0], MeasurementRole::Echo)?,
         LatencyKind::Ping => {
             let memory = RegisteredMemory { address: own.address + back, bytes: back, rkey: own.rkey };
             let region = lanes.region_index as u16;
-            connection.play(&lanes.all[0], Play::Ping { region, bytes: size, memory })?;
+            connection.play(&lanes.all[0], MeasurementRole::Ping { region, bytes: size, memory })?;
         }
         _ => {}
     }

@@ -11,7 +11,7 @@ pub use args::Args;
 use serde::Serialize;
 use shotline_acquire::config::queue_pair;
 use shotline_instrument::probe::pace::Pace;
-use shotline_instrument::probe::{Config, Probe, Server, Stats};
+use shotline_instrument::probe::{Config, Probe, ProbeCounters, Server};
 use shotline_instrument::replay::{RecordedShots, RecordingReader, ShotConverter};
 use shotline_memory::Registrar;
 use shotline_store::pcapng;
@@ -29,7 +29,7 @@ const DEFAULT_SAMPLES: u32 = 2000;
 #[derive(Serialize)]
 struct ReplayReport {
     #[serde(flatten)]
-    stats: Stats,
+    stats: ProbeCounters,
     /// Time from the first packet to the last, of a replay without set-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,

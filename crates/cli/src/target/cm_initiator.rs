@@ -10,7 +10,7 @@ use shotline_verbs::api::{
     Completion, CompletionKind, Data, Element, Operation, Provider as _, RecvWr, Remote, SendWr, VerbsError,
 };
 use shotline_verbs::cm::message::{Cause, Refusal};
-use shotline_verbs::cm::{Connected, Endpoint as _, Export, Exports, Reservation, SessionId};
+use shotline_verbs::cm::{ConnectedQp, Endpoint as _, Export, Exports, Reservation, SessionId};
 use shotline_verbs::soft::SoftEndpoint;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const PROBE_ID: u64 = u64::MAX;
 pub struct CmInitiator {
     pub from: IpAddr,
     pub session: SessionId,
-    pub connected: Connected,
+    pub connected: ConnectedQp,
     pub role: Role,
     /// The RTU has arrived. Until then the address may be forged.
     pub established: bool,
@@ -210,7 +210,7 @@ impl Memory {
     fn private<P: PacketIo>(
         exports: &mut Exports<SoftEndpoint<P>>,
         session: SessionId,
-        connected: Connected,
+        connected: ConnectedQp,
     ) -> std::result::Result<Self, Refusal> {
         let loan = exports.account.reserve(session, MEMORY_BYTES as u64, "a program's messages")?;
         let region = Region::heap(MEMORY_BYTES).map_err(|error| failed(error.into()))?;
@@ -246,7 +246,7 @@ impl Memory {
 fn measured_region<P: PacketIo>(exports: &Exports<SoftEndpoint<P>>, session: SessionId) -> Option<(&Export, Mr)> {
     let all = exports.exports();
     let index = all.iter().position(|export| export.rights.allows(Access::REMOTE_WRITE)).unwrap_or(0);
-    Some((all.get(index)?, *exports.keys(session).get(index)?))
+    Some((all.get(index)?, *exports.registrations(session).get(index)?))
 }
 
 fn peer_info<P: PacketIo>(exports: &Exports<SoftEndpoint<P>>, session: SessionId, qp: u32) -> PeerInfo {

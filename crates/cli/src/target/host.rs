@@ -4,7 +4,7 @@ use super::report::{CmCounters, InitiatorState, RegionState, State};
 use super::traffic::{Budget, TrafficPeer};
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
-use shotline_verbs::cm::message::{Accept, Cause, Offer, Playing, Refusal, Regions, Statistics, Welcome};
+use shotline_verbs::cm::message::{Accept, Cause, Offer, Refusal, Regions, RoleAssignment, Statistics, Welcome};
 use shotline_verbs::cm::{Endpoint, EndpointCounters, Exports, Host, SessionId};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -146,7 +146,7 @@ impl<P: Endpoint> TargetHost for EndpointHost<P> {
             usage: exports.total_usage(),
             initiators: initiators.collect(),
             queue_pairs: {
-                let mut sum = exports.total_tally();
+                let mut sum = exports.total_counters();
                 self.listener.iter().for_each(|listener| sum.add(&listener.qp_counters(exports)));
                 sum
             },
@@ -192,7 +192,7 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         self.exports.link(session, socket)
     }
 
-    fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal> {
+    fn play(&mut self, session: SessionId, playing: &RoleAssignment) -> Result<(), Refusal> {
         let exports = self.exports.exports().to_vec();
         let traffic_peers = self.traffic_peers.get_mut(&session).into_iter().flatten();
         let traffic_peer = traffic_peers.into_iter().find(|traffic_peer| traffic_peer.qp() == playing.qp.get());
@@ -230,7 +230,7 @@ mod tests {
     use shotline_verbs::api::{
         Modify, Mtu, Provider as _, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError,
     };
-    use shotline_verbs::cm::message::{Bits24, Kind, PathMtu, Play, Receives, RegisteredMemory};
+    use shotline_verbs::cm::message::{Bits24, Kind, MeasurementRole, PathMtu, Receives, RegisteredMemory};
     use shotline_verbs::shm::ShmEndpoint;
     use shotline_wire::aeth::RnrTimer;
     use std::time::Duration;
@@ -283,8 +283,8 @@ mod tests {
             let accept = host.connect(SESSION, None, &offer).unwrap();
             bring_up(&mut initiator, qp, accept.qp).unwrap();
             let memory = RegisteredMemory { address: mr.address, bytes: len, rkey: mr.rkey };
-            let part = Play::Stream { read: false, bytes: MIB as u32, group: GROUP, memory };
-            host.play(SESSION, &Playing { qp: accept.qp, part }).unwrap();
+            let part = MeasurementRole::Stream { read: false, bytes: MIB as u32, group: GROUP, memory };
+            host.play(SESSION, &RoleAssignment { qp: accept.qp, part }).unwrap();
         }
         for _ in 0..ROUNDS {
             assert!(host.progress().unwrap(), "there is always more to stream");

@@ -21,7 +21,9 @@ use rustix::time::Timespec;
 use shm_host::ShmHost;
 use shotline_memory::check_capacity;
 use shotline_verbs::api::{ControlSocket, Flag, Mtu, Reach};
-use shotline_verbs::cm::{Control, Endpoint, Export, Exports, Limits, Listen, MemoryBudget, MemoryLimit, Token};
+use shotline_verbs::cm::{
+    Control, ControlAddress, ControlLimits, Endpoint, Export, Exports, MemoryBudget, MemoryLimit, Token,
+};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::SoftEndpoint;
@@ -95,7 +97,7 @@ pub struct Args {
     #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',')]
     rdma_cm: Vec<cm_listener::ProgramPort>,
     /// Most initiators at once
-    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
+    #[arg(long, value_name = "N", default_value_t = ControlLimits::default().sessions)]
     initiators: usize,
     /// Most queue pairs of one initiator
     #[arg(long, value_name = "N", default_value_t = 1024)]
@@ -240,16 +242,16 @@ impl Args {
         }
     }
 
-    fn listen(&self) -> Result<Listen> {
+    fn listen(&self) -> Result<ControlAddress> {
         match (self.transport.description().control, &self.listen) {
-            (ControlSocket::Tcp, None) => Ok(Listen::Tcp(CONTROL)),
+            (ControlSocket::Tcp, None) => Ok(ControlAddress::Tcp(CONTROL)),
             (ControlSocket::Tcp, Some(listen)) => match listen.parse() {
-                Ok(address) => Ok(Listen::Tcp(address)),
+                Ok(address) => Ok(ControlAddress::Tcp(address)),
                 Err(_) => Err(format!("expected --listen ADDRESS:PORT, found {listen}").into()),
             },
             (ControlSocket::Unix, None) => Err("shared memory needs a --listen PATH".into()),
             (ControlSocket::Unix, Some(listen)) => match listen.parse::<SocketAddr>() {
-                Err(_) if listen.contains('/') => Ok(Listen::Unix(listen.into())),
+                Err(_) if listen.contains('/') => Ok(ControlAddress::Unix(listen.into())),
                 _ => Err(format!("expected --listen PATH with a '/' in it, found {listen}").into()),
             },
         }
@@ -260,7 +262,7 @@ impl Args {
 fn serve(args: &Args, host: &mut impl TargetHost, memory: Option<SocketAddr>, stop: &AtomicBool) -> Result<Report> {
     let (token, is_new) = args.token()?;
     let listen = args.listen()?;
-    let limits = Limits { sessions: args.initiators, ..Limits::default() };
+    let limits = ControlLimits { sessions: args.initiators, ..ControlLimits::default() };
     let mut control = Control::listen(&listen, token, limits)
         .map_err(|error| format!("cannot listen on {listen}: {error}; choose another with --listen"))?;
     if let Some(address) = memory {
@@ -276,7 +278,7 @@ fn serve(args: &Args, host: &mut impl TargetHost, memory: Option<SocketAddr>, st
 
     host.close()?;
     control.close(host);
-    Ok(reporter.report("end", host.state(), control.counts(), 0))
+    Ok(reporter.report("end", host.state(), control.counters(), 0))
 }
 
 /// Number of busy rounds between two checks of the control connections, and the maximum time between them.
@@ -318,7 +320,7 @@ fn run_loop(
             next = now + every;
             if prints {
                 let unauthenticated = control.unauthenticated() as u64;
-                let report = reporter.report("live", host.state(), control.counts(), unauthenticated);
+                let report = reporter.report("live", host.state(), control.counters(), unauthenticated);
                 if args.json {
                     output::STDOUT.try_queue(serde_json::to_string(&report)? + "\n");
                 } else {

@@ -6,7 +6,7 @@ use super::traffic::Budget;
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{
-    Accept, Cause, Offer, Playing, Refusal, RegionInfo, Regions, Rights, Statistics, VERSION, Welcome,
+    Accept, Cause, Offer, Refusal, RegionInfo, Regions, Rights, RoleAssignment, Statistics, VERSION, Welcome,
 };
 use shotline_verbs::cm::{EndpointCounters, Export, Exports, Host, MemoryBudget, Reservation, SessionId};
 use shotline_verbs::shm::{DESCRIPTION, ShmEndpoint};
@@ -124,7 +124,7 @@ impl Host for ShmHost {
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal> {
         self.link(session)?.connect(session, peer, offer)
     }
-    fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal> {
+    fn play(&mut self, session: SessionId, playing: &RoleAssignment) -> Result<(), Refusal> {
         let link = self.link(session)?;
         // Memory that exceeded the initiator's limit when it was opened is refused when it is used.
         link.provider_mut().refusal().map_or(Ok(()), Err)?;

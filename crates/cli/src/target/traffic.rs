@@ -4,8 +4,8 @@ use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_verbs::api::{
     Completion, CompletionKind, Cq, Data, Element, Operation, RecvWr, Remote, SendWr, Status, VerbsError,
 };
-use shotline_verbs::cm::message::{Cause, MAX_RECEIVES, Play, Receives, Refusal, RegisteredMemory};
-use shotline_verbs::cm::{Connected, Endpoint, Export, Reservation};
+use shotline_verbs::cm::message::{Cause, MAX_RECEIVES, MeasurementRole, Receives, Refusal, RegisteredMemory};
+use shotline_verbs::cm::{ConnectedQp, Endpoint, Export, Reservation};
 use std::sync::Arc;
 
 /// Page sizes of registered memory: huge pages are used from the second size on.
@@ -42,7 +42,7 @@ impl Budget {
 
 /// A queue pair with a role in a measurement.
 pub struct TrafficPeer {
-    connected: Connected,
+    connected: ConnectedQp,
     memory: Mr,
     region: Arc<Region>,
     _loan: Reservation,
@@ -84,7 +84,7 @@ impl TrafficPeer {
     /// Posts the receives of a queue pair, and allocates their memory.
     pub fn new<P: Endpoint>(
         provider: &mut P,
-        connected: Connected,
+        connected: ConnectedQp,
         receives: Receives,
         loan: Reservation,
     ) -> Result<Self, Refusal> {
@@ -139,13 +139,13 @@ impl TrafficPeer {
     pub fn set_role<P: Endpoint>(
         &mut self,
         provider: &mut P,
-        role: Play,
+        role: MeasurementRole,
         exports: &[Export],
         charge: impl FnOnce(u64) -> Result<Reservation, Refusal>,
     ) -> Result<(), Refusal> {
         self.role = match role {
-            Play::Echo => Role::Echo,
-            Play::Ping { region, bytes, memory } => {
+            MeasurementRole::Echo => Role::Echo,
+            MeasurementRole::Ping { region, bytes, memory } => {
                 // The initiator must be allowed to read what is sent back.
                 let open = Access::REMOTE_READ | Access::REMOTE_WRITE;
                 let fits = |export: &&Export| export.rights.allows(open) && (8..=export.bytes).contains(&bytes.into());
@@ -162,7 +162,7 @@ impl TrafficPeer {
                 let seen = last_word(&region, bytes);
                 Role::Ping { bytes, to: memory, watched: region, seen }
             }
-            Play::Stream { read, bytes, group, memory } => {
+            MeasurementRole::Stream { read, bytes, group, memory } => {
                 let most = memory.bytes.min(MOST_BYTES);
                 if u64::from(bytes) * u64::from(group) > most || group == 0 || group > MAX_RECEIVES {
                     let words = format!("a group of {group} operations of {bytes} bytes does not fit {most} bytes");

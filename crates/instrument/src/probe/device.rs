@@ -7,7 +7,7 @@ use super::link::{Link, Target, framing_by_id};
 use super::pace::{Next, PaceCounters, Pacer, Timing};
 use super::patterns::Patterns;
 use super::shots::{ReadError, Route, ShotContext, Shots, Upcoming};
-use super::stats::{Failures, LinkReport, Stats};
+use super::stats::{Failures, LinkReport, ProbeCounters};
 use super::transport::{LinkRequest, LinkTransport};
 use arrayvec::ArrayVec;
 use shotline_memory::{Regions, Registrar};
@@ -311,11 +311,11 @@ where
     }
 
     /// Returns the counters so far and drains the list of faults.
-    pub fn stats(&mut self) -> Stats {
+    pub fn stats(&mut self) -> ProbeCounters {
         let current = self.run.as_ref().map(|run| run.pacer.counters()).unwrap_or_default();
         let mut faults: Vec<_> = self.ports.iter_mut().flat_map(|port| port.link.take_faults()).collect();
         faults.sort_by_key(|fault| (fault.shot, fault.link, fault.packet));
-        Stats {
+        ProbeCounters {
             seed: self.seed,
             source: self.shots.report(),
             next_shot: self.next_shot,

@@ -47,5 +47,5 @@ pub use patterns::Patterns;
 pub use rf::RfReport;
 pub use serve::{ServeError, Server};
 pub use shots::{CopyRing, Payload, ReadError, Route, ShotContext, Shots, Upcoming};
-pub use stats::{Failures, LinkReport, Stats};
+pub use stats::{Failures, LinkReport, ProbeCounters};
 pub use transport::{LinkRequest, LinkTransport};

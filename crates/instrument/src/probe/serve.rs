@@ -2,7 +2,9 @@
 
 use super::clock::{Skew, stamp, steady_ns};
 use super::shots::{ReadError, Shots};
-use super::{Config, Failures, FireError, LinkRequest, LinkTransport, Patterns, Probe, ProbeError, Stamp, Stats, Step};
+use super::{
+    Config, Failures, FireError, LinkRequest, LinkTransport, Patterns, Probe, ProbeCounters, ProbeError, Stamp, Step,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
@@ -182,7 +184,7 @@ where
     ///
     /// # Errors
     /// If the set-up port fails or a shot cannot be read, or as above.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<Stats, ServeError> {
+    pub fn run(mut self, stop: &AtomicBool) -> Result<ProbeCounters, ServeError> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         let mut next_poll = 0;
         let mut failures = Failures::default();
@@ -231,7 +233,7 @@ where
             self.poll_messages()?;
             next_poll = now + MESSAGE_POLL_NS;
         }
-        Ok(Stats { failures, ..self.probe.stats() })
+        Ok(ProbeCounters { failures, ..self.probe.stats() })
     }
 
     /// Returns `true` if the last shot was sent and the linger time has elapsed.

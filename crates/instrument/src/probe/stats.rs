@@ -9,7 +9,7 @@ use shotline_transport::IoError;
 
 /// Counters and settings of a probe, for reports.
 #[derive(Clone, Debug, Serialize)]
-pub struct Stats {
+pub struct ProbeCounters {
     /// Seed of faults and random numbers.
     pub seed: u64,
     /// Source of the samples.

@@ -33,11 +33,11 @@ pub struct Mr {
 
 impl Mr {
     /// Returns a small number that is unique among the live registrations of the table, to index another table.
-    pub const fn place(&self) -> usize {
-        Self::place_of(self.lkey)
+    pub const fn index(&self) -> usize {
+        Self::index_of(self.lkey)
     }
     /// Like [`Self::place`], for a local key.
-    pub const fn place_of(lkey: u32) -> usize {
+    pub const fn index_of(lkey: u32) -> usize {
         (lkey >> SLOT_SHIFT) as usize
     }
 }

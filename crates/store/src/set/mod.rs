@@ -28,7 +28,7 @@ use crate::shot::{Event, Loss, MAX_LINKS, RunCounters, StreamRunCounters};
 use part::{Failed, Part, RowSummary};
 use part_manager::{ManagerThread, Notice, PartManager, PartRecorders, ReusedFiles};
 use plan::Plan;
-pub use plan::{Roll, SetConfig};
+pub use plan::{Roll, RunRecorderConfig};
 pub use recover::{RecoveredRun, recover};
 use shotline_memory::Regions;
 use shotline_wire::shot::DropCause;
@@ -55,7 +55,7 @@ pub struct UnrecordedShots {
 
 /// Result of a run.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct RunResult {
     /// Report over all files.
     pub report: Report,
     /// Shots that were offered and are in no row.
@@ -96,7 +96,7 @@ enum Next {
 
 /// Recorder of a run over one or more files. See the module.
 #[derive(Debug)]
-pub struct Set {
+pub struct RunRecorder {
     plan: Arc<Plan>,
     /// `None` for a run of one file.
     manager: Option<PartManager>,
@@ -123,12 +123,12 @@ pub struct Set {
     warnings: Vec<String>,
 }
 
-impl Set {
+impl RunRecorder {
     /// Allocates the first part on every drive. The buffers of later events must be from `regions`.
     ///
     /// # Errors
     /// Fails if any check of the configuration, the run or the drives fails; later calls fail only on I/O errors.
-    pub fn create(config: &SetConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
+    pub fn create(config: &RunRecorderConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
         let plan = Plan::new(config, run, regions)?;
         if config.is_single() {
             let recorder = Recorder::create(config.master(), &config.recorder, run, regions)?;
@@ -418,13 +418,13 @@ impl Set {
 
     /// Ends the run: waits for its writes, makes every row visible, writes losses and counters, and ends the files.
     /// Offered shots that could not be recorded are first subtracted from `counters`.
-    pub fn finish(mut self, mut counters: RunCounters) -> Result<Finished, StoreError> {
+    pub fn finish(mut self, mut counters: RunCounters) -> Result<RunResult, StoreError> {
         if self.manager.is_none() {
             self.pending_losses.drain(..).for_each(|loss| self.current.loss(loss));
             self.subtract_unrecorded(&mut counters);
             let Some(stripe) = self.current.stripes.pop() else { return Err(no_part()) };
             let report = stripe.recorder.finish(&counters)?;
-            return Ok(Finished {
+            return Ok(RunResult {
                 report,
                 unrecorded: std::mem::take(&mut self.unrecorded),
                 removed: Removed::default(),
@@ -458,7 +458,7 @@ impl Set {
         let mut warnings = std::mem::take(&mut self.warnings);
         warnings.append(&mut report.warnings);
         report.warnings = warnings;
-        Ok(Finished { report, unrecorded: std::mem::take(&mut self.unrecorded), removed })
+        Ok(RunResult { report, unrecorded: std::mem::take(&mut self.unrecorded), removed })
     }
 
     /// Moves shots that could not be recorded to the drop counters, and adds the counters of the whole run.
@@ -510,7 +510,7 @@ impl Set {
     }
 }
 
-impl Drop for Set {
+impl Drop for RunRecorder {
     fn drop(&mut self) {
         // After an interrupted run, written parts stay and parts that were only allocated are removed.
         self.close();

@@ -35,7 +35,7 @@ pub struct Roll {
 
 /// Configuration of a run's files.
 #[derive(Clone, Debug)]
-pub struct SetConfig {
+pub struct RunRecorderConfig {
     /// One path for each drive. A run of one file has that path. In a run of several the first is the master, and the
     /// parts have numbered names in the folder of each path.
     pub outs: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub struct SetConfig {
     pub rows: Option<u64>,
 }
 
-impl SetConfig {
+impl RunRecorderConfig {
     /// Returns `true` for a run of one file without parts.
     pub fn is_single(&self) -> bool {
         self.outs.len() == 1 && !self.rolls()
@@ -177,7 +177,7 @@ fn remove(file: &Path) -> Result<(), StoreError> {
 /// Names and sizes of the files of one run.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) config: SetConfig,
+    pub(super) config: RunRecorderConfig,
     pub(super) run: RunInfo,
     pub(super) regions: Regions,
     /// Rows of a part, over all its files.
@@ -185,7 +185,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(config: &SetConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
+    pub(super) fn new(config: &RunRecorderConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
         let drives = config.outs.len() as u64;
         let mut rows = config.recorder.rows;
         if config.rolls() {

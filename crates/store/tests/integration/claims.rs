@@ -3,12 +3,12 @@
 use crate::common::needs_python;
 use crate::common::runs::{TestRun, assert_verified, config, numbers, two_links};
 use shotline_store::recover::recover;
-use shotline_store::{SetConfig, StoreError, set};
+use shotline_store::{RunRecorderConfig, StoreError, set};
 use shotline_testing::or_skip;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
-fn replacing(master: &Path) -> SetConfig {
+fn replacing(master: &Path) -> RunRecorderConfig {
     let mut config = config(&[master.to_owned()], Some(10));
     config.recorder.overwrite = true;
     config

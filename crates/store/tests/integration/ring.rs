@@ -4,7 +4,7 @@ use crate::common::runs::{TestRun, WAIT, assert_verified, config, copied, files,
 use crate::common::{blocks, needs_python, python_verdict, run, small};
 use shotline_store::info::RunInfo;
 use shotline_store::read::Recording;
-use shotline_store::{SetConfig, VerifyOptions, inspect, layout, set, verify};
+use shotline_store::{RunRecorderConfig, VerifyOptions, inspect, layout, set, verify};
 use shotline_testing::or_skip;
 use shotline_wire::shot::Packing;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn bounded_runs_keep_their_bound_and_report_removals() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
     let keep = 6 << 20;
-    let mut test_run = TestRun::new(&SetConfig { keep: Some(keep), ..config(&outs, Some(10)) });
+    let mut test_run = TestRun::new(&RunRecorderConfig { keep: Some(keep), ..config(&outs, Some(10)) });
     let mut max_used = 0;
     for number in 100..500 {
         if number % 7 == 0 {
@@ -47,7 +47,8 @@ fn used(folder: &Path) -> u64 {
 
 /// Records a ring of parts of ten rows that has wrapped around several times.
 fn wrapped_ring(outs: &[PathBuf], run: RunInfo, keep: u64) -> TestRun {
-    let mut test_run = TestRun::try_new(&SetConfig { keep: Some(keep), ..config(outs, Some(10)) }, run).unwrap();
+    let mut test_run =
+        TestRun::try_new(&RunRecorderConfig { keep: Some(keep), ..config(outs, Some(10)) }, run).unwrap();
     (0..95).for_each(|number| test_run.event(number).unwrap());
     while test_run.set.visible() < 95 {
         test_run.set.poll(WAIT).unwrap();
@@ -60,7 +61,7 @@ fn files_of_removed_parts_are_reused() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
-    let mut test_run = TestRun::new(&SetConfig { keep: Some(6 << 20), ..config(&outs, Some(20)) });
+    let mut test_run = TestRun::new(&RunRecorderConfig { keep: Some(6 << 20), ..config(&outs, Some(20)) });
     let mut inodes = std::collections::BTreeMap::new();
     for number in 0..300 {
         test_run.event(number).unwrap();
@@ -110,7 +111,7 @@ fn parts_that_are_open_or_linked_are_not_reused() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let mut test_run = TestRun::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
+    let mut test_run = TestRun::new(&RunRecorderConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
     (0..25).for_each(|number| test_run.event(number).unwrap());
     // The first part is open in a reader without a lock, the second has another hard link, and the third is moved and
     // replaced by a symbolic link.
@@ -210,7 +211,7 @@ fn both_verifiers_find_stale_rows() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let mut test_run = TestRun::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
+    let mut test_run = TestRun::new(&RunRecorderConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
     (0..15).for_each(|number| test_run.event(number).unwrap());
     let first_rows = |file: &Path| -> Vec<Vec<u8>> {
         let opened = std::fs::File::open(file).unwrap();

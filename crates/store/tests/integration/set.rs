@@ -6,7 +6,7 @@ use shotline_store::info::RunInfo;
 use shotline_store::read::Recording;
 use shotline_store::set::{self, State};
 use shotline_store::shot::Event;
-use shotline_store::{SetConfig, StoreError, VerifyOptions, inspect, verify};
+use shotline_store::{RunRecorderConfig, StoreError, VerifyOptions, inspect, verify};
 use shotline_testing::or_skip;
 use shotline_wire::shot::{DropCause, Packing};
 use std::path::PathBuf;
@@ -72,12 +72,12 @@ fn a_run_of_one_file_has_no_master() {
 fn impossible_bounds_are_refused_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
-    let refused = |config: &SetConfig| TestRun::try_new(config, two_links()).err().unwrap().to_string();
-    let small = refused(&SetConfig { keep: Some(1 << 20), ..config(&outs, Some(100)) });
+    let refused = |config: &RunRecorderConfig| TestRun::try_new(config, two_links()).err().unwrap().to_string();
+    let small = refused(&RunRecorderConfig { keep: Some(1 << 20), ..config(&outs, Some(100)) });
     assert!(small.contains("--keep") && small.contains("1048576"), "{small}");
-    let none = refused(&SetConfig { keep: Some(1 << 16), ..config(&outs, None) });
+    let none = refused(&RunRecorderConfig { keep: Some(1 << 16), ..config(&outs, None) });
     assert!(none.contains("holds no shot"), "{none}");
-    let large = refused(&SetConfig { keep: Some(1 << 50), ..config(&outs, Some(10)) });
+    let large = refused(&RunRecorderConfig { keep: Some(1 << 50), ..config(&outs, Some(10)) });
     assert!(large.contains("free"), "{large}");
     let twice = refused(&config(&[outs[0].clone(), outs[0].clone()], None));
     assert!(twice.contains("twice"), "{twice}");
@@ -114,7 +114,7 @@ fn parts_of_an_earlier_run_need_overwrite() {
     assert!(matches!(&error, StoreError::Create { path, .. } if *path == other), "{error}");
     std::fs::remove_file(&other).unwrap();
     // Refused configurations leave the earlier run unchanged.
-    let huge = SetConfig { keep: Some(1 << 50), ..replacing.clone() };
+    let huge = RunRecorderConfig { keep: Some(1 << 50), ..replacing.clone() };
     let error = TestRun::try_new(&huge, two_links()).err().unwrap();
     assert!(matches!(&error, StoreError::KeepNoSpace { .. }), "{error}");
     let mut recycling = replacing.clone();

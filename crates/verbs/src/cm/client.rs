@@ -1,12 +1,12 @@
 //! Initiator side of a control connection.
 
 use super::Token;
-use super::control::{Listen, keep_alive};
+use super::control::{ControlAddress, keep_alive};
 use super::endpoint::Endpoint;
 use super::exports::{NOWHERE, PeerAttributes, bring_up};
 use super::message::{
-    Accept, Answer, Bits24, Disconnect, Hello, Kind, MAX_MESSAGE_BYTES, Malformed, Offer, PathMtu, Play, Playing,
-    Receives, Refusal, Regions, Request, Statistics, VERSION, Welcome, framed, parse, unframed,
+    Accept, Answer, Bits24, Disconnect, Hello, Kind, MAX_MESSAGE_BYTES, Malformed, MeasurementRole, Offer, PathMtu,
+    Receives, Refusal, Regions, Request, RoleAssignment, Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::api::{Mtu, Qp, QpConfig, QpType, VerbsError};
 use crate::dial;
@@ -34,7 +34,7 @@ pub enum ClientError {
     },
     /// The connection broke.
     #[error("the target has gone away: {0}")]
-    Gone(io::Error),
+    Disconnected(io::Error),
     /// The target refused the request.
     #[error("the target refuses: {0}")]
     Refused(Refusal),
@@ -83,11 +83,11 @@ pub struct QpRequest {
     /// Maximum path MTU.
     pub mtu: Mtu,
     /// Maximum outstanding READs and atomic operations.
-    pub rd_atomic: u8,
+    pub max_rd_atomic: u8,
     /// Acknowledgement timeout before retransmission.
     pub timeout: Duration,
     /// Maximum retransmissions.
-    pub retries: u8,
+    pub retry_cnt: u8,
 }
 
 impl QpRequest {
@@ -99,16 +99,16 @@ impl QpRequest {
             receives: Receives::default(),
             sends: 0,
             mtu: Mtu::B4096,
-            rd_atomic: 16,
+            max_rd_atomic: 16,
             timeout: Duration::from_millis(67),
-            retries: 7,
+            retry_cnt: 7,
         }
     }
 }
 
 impl Client {
     /// Connects to a target. `from` is the local address, also of the queue pairs opened later.
-    pub fn connect(to: &Listen, from: Option<IpAddr>, token: Token) -> Result<Self, ClientError> {
+    pub fn connect(to: &ControlAddress, from: Option<IpAddr>, token: Token) -> Result<Self, ClientError> {
         let unreachable = |source| ClientError::Unreachable { to: to.to_string(), source };
         let stream = Stream::open(to, from).map_err(unreachable)?;
         let placeholder =
@@ -142,7 +142,7 @@ impl Client {
         let (ours, theirs) = ShmEndpoint::sockets()?;
         // The offer must come first because the target does not wait for it.
         let offer = ShmEndpoint::offer(ours)?;
-        send_with_socket(stream, &framed(&Request::Link), theirs).map_err(ClientError::Gone)?;
+        send_with_socket(stream, &framed(&Request::Link), theirs).map_err(ClientError::Disconnected)?;
         match self.read_answer()? {
             Answer::Linked => Ok(offer.join()?),
             _ => Err(ClientError::UnexpectedAnswer),
@@ -169,8 +169,8 @@ impl Client {
             qp: Bits24::new(qp.0).ok_or(VerbsError::NoSuch("queue pair number"))?,
             psn,
             mtu: PathMtu(request.mtu.min(provider.mtu())),
-            max_dest_rd_atomic: request.rd_atomic,
-            max_rd_atomic: request.rd_atomic,
+            max_dest_rd_atomic: request.max_rd_atomic,
+            max_rd_atomic: request.max_rd_atomic,
             receives: request.receives,
             sends: request.sends,
         };
@@ -184,17 +184,17 @@ impl Client {
             mtu: accept.mtu.0.min(request.mtu).min(provider.mtu()),
             psn_in: accept.psn,
             psn_out: psn,
-            rd_atomic: (request.rd_atomic, accept.max_rd_atomic.min(request.rd_atomic)),
+            rd_atomic: (request.max_rd_atomic, accept.max_rd_atomic.min(request.max_rd_atomic)),
             timeout: request.timeout,
-            retries: request.retries,
+            retries: request.retry_cnt,
         };
         bring_up(provider, qp, request.access, accept.q_key, &attributes)?;
         Ok(accept)
     }
 
     /// Assigns the target's queue pair a role in a measurement.
-    pub fn play(&mut self, qp: Bits24, part: Play) -> Result<(), ClientError> {
-        match self.call(&Request::Play(Playing { qp, part }))? {
+    pub fn play(&mut self, qp: Bits24, part: MeasurementRole) -> Result<(), ClientError> {
+        match self.call(&Request::Play(RoleAssignment { qp, part }))? {
             Answer::Playing => Ok(()),
             _ => Err(ClientError::UnexpectedAnswer),
         }
@@ -239,7 +239,7 @@ impl Client {
 
     /// Sends a request and waits for its answer.
     fn call(&mut self, request: &Request) -> Result<Answer, ClientError> {
-        self.stream.write_all(&framed(request)).map_err(ClientError::Gone)?;
+        self.stream.write_all(&framed(request)).map_err(ClientError::Disconnected)?;
         self.read_answer()
     }
 
@@ -250,10 +250,10 @@ impl Client {
             }
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes) {
-                Ok(0) => return Err(ClientError::Gone(io::ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Err(ClientError::Disconnected(io::ErrorKind::UnexpectedEof.into())),
                 Ok(read) => self.input.extend_from_slice(&bytes[..read]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(ClientError::Gone(error)),
+                Err(error) => return Err(ClientError::Disconnected(error)),
             }
         };
         match parse(&message)? {
@@ -270,9 +270,9 @@ fn printable(refusal: Refusal) -> Refusal {
 }
 
 impl Stream {
-    fn open(to: &Listen, from: Option<IpAddr>) -> io::Result<Self> {
+    fn open(to: &ControlAddress, from: Option<IpAddr>) -> io::Result<Self> {
         match to {
-            Listen::Tcp(address) => {
+            ControlAddress::Tcp(address) => {
                 let stream = dial::tcp(*address, from.filter(|from| from.is_ipv4() == address.is_ipv4()), TIMEOUT)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(TIMEOUT))?;
@@ -280,7 +280,7 @@ impl Stream {
                 keep_alive(stream.as_fd())?;
                 Ok(Self::Tcp(stream))
             }
-            Listen::Unix(path) => {
+            ControlAddress::Unix(path) => {
                 let stream = UnixStream::from(dial::unix(path, SocketType::STREAM, TIMEOUT)?);
                 stream.set_read_timeout(Some(TIMEOUT))?;
                 stream.set_write_timeout(Some(TIMEOUT))?;

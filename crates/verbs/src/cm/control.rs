@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Limits and timeouts of control connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ControlLimits {
     /// Maximum concurrent initiators; further connections are closed immediately.
     pub sessions: usize,
     /// Maximum connections that have not presented the token; a newer one displaces the oldest.
@@ -29,7 +29,7 @@ pub struct Limits {
     pub wrong_token: Duration,
 }
 
-impl Default for Limits {
+impl Default for ControlLimits {
     fn default() -> Self {
         let (message, wrong_token) = (Duration::from_secs(5), Duration::from_millis(500));
         Self { sessions: 256, max_unauthenticated: 32, message, wrong_token }
@@ -38,14 +38,14 @@ impl Default for Limits {
 
 /// Address of a control socket.
 #[derive(Clone, Debug)]
-pub enum Listen {
+pub enum ControlAddress {
     /// A TCP port.
     Tcp(SocketAddr),
     /// A socket in the file system, for processes of the same user on this machine.
     Unix(PathBuf),
 }
 
-impl std::fmt::Display for Listen {
+impl std::fmt::Display for ControlAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
@@ -72,7 +72,7 @@ pub struct Control {
     epoll: OwnedFd,
     began: Instant,
     token: Token,
-    limits: Limits,
+    limits: ControlLimits,
     timeouts: Timeouts,
     next: SessionId,
     connections: HashMap<SessionId, Connection>,
@@ -107,15 +107,15 @@ const KEEPALIVE_EACH: Duration = Duration::from_secs(2);
 
 impl Control {
     /// Starts to listen. A Unix socket gets mode 0600, and replaces one that no process listens on.
-    pub fn listen(on: &Listen, token: Token, limits: Limits) -> io::Result<Self> {
+    pub fn listen(on: &ControlAddress, token: Token, limits: ControlLimits) -> io::Result<Self> {
         let listener = match on {
-            Listen::Tcp(address) => {
+            ControlAddress::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
                 rustix::net::listen(&listener, BACKLOG)?; // std uses 128
                 Listener::Tcp(listener)
             }
-            Listen::Unix(path) => {
+            ControlAddress::Unix(path) => {
                 let listener = bind_unix(path)?;
                 listener.set_nonblocking(true)?;
                 Listener::Unix(listener, path.clone())
@@ -151,7 +151,7 @@ impl Control {
         self.epoll.as_fd()
     }
     /// Returns the counters.
-    pub fn counts(&self) -> Counts {
+    pub fn counters(&self) -> Counts {
         self.counts
     }
     /// Returns the number of connections that have not presented the token.
@@ -455,7 +455,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let token = Token::random().unwrap();
-        let mut control = Control::listen(&Listen::Unix(path.clone()), token, Limits::default()).unwrap();
+        let mut control =
+            Control::listen(&ControlAddress::Unix(path.clone()), token, ControlLimits::default()).unwrap();
         let began = Instant::now();
         let (mut clients, mut peers) = (Vec::new(), Vec::new());
         for count in 1..=2 {
@@ -467,7 +468,7 @@ mod tests {
             }
             clients.push(client);
             peers.push(peer);
-            while control.counts().begun < count {
+            while control.counters().begun < count {
                 control.progress(&mut TestHost::default()).unwrap();
             }
             control.progress(&mut TestHost::default()).unwrap();

@@ -2,8 +2,8 @@
 
 use super::Token;
 use super::message::{
-    self, Accept, Answer, Cause, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, Malformed, Offer, Playing, Refusal, Regions,
-    Request, Statistics, VERSION, Welcome, framed, parse, unframed,
+    self, Accept, Answer, Cause, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, Malformed, Offer, Refusal, Regions, Request,
+    RoleAssignment, Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::engine::Nanos;
 use crate::fd_passing;
@@ -31,7 +31,7 @@ pub trait Host {
     ///
     /// # Errors
     /// [`Cause::Unsupported`] if the target serves memory only.
-    fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal>;
+    fn play(&mut self, session: SessionId, playing: &RoleAssignment) -> Result<(), Refusal>;
     /// Destroys the queue pair with this number, if it belongs to the session.
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal>;
     /// Returns the state of the target and of the session's queue pairs.
@@ -373,7 +373,7 @@ pub(super) mod tests {
         fn link(&mut self, _: SessionId, _: OwnedFd) -> Result<(), Refusal> {
             Err(Refusal::new(Cause::Unsupported, "no links"))
         }
-        fn play(&mut self, _: SessionId, _: &Playing) -> Result<(), Refusal> {
+        fn play(&mut self, _: SessionId, _: &RoleAssignment) -> Result<(), Refusal> {
             Err(Refusal::new(Cause::Unsupported, "no parts"))
         }
         fn disconnect(&mut self, _: SessionId, qp: u32) -> Result<(), Refusal> {

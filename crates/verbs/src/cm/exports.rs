@@ -4,8 +4,8 @@ use super::budget::{MemoryBudget, Reservation};
 use super::conversation::{Host, SessionId};
 use super::endpoint::{Endpoint, EndpointCounters};
 use super::message::{
-    Accept, Bits24, Cause, Kind, MAX_RD_ATOMIC, MAX_RECEIVES, MAX_REGIONS, Name, Offer, PathMtu, Playing, Refusal,
-    RegionInfo, RegionKey, Regions, Rights, Statistics, VERSION, Welcome,
+    Accept, Bits24, Cause, Kind, MAX_RD_ATOMIC, MAX_RECEIVES, MAX_REGIONS, Name, Offer, PathMtu, Refusal, RegionInfo,
+    RegionKey, Regions, Rights, RoleAssignment, Statistics, VERSION, Welcome,
 };
 use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
 use crate::random::fresh_q_key;
@@ -75,7 +75,7 @@ impl Initiator {
 
 /// Handles of an initiator's queue pair, for code that posts to it.
 #[derive(Clone, Copy, Debug)]
-pub struct Connected {
+pub struct ConnectedQp {
     /// Protection domain.
     pub pd: Pd,
     /// Queue pair.
@@ -208,20 +208,20 @@ impl<P: Endpoint> Exports<P> {
         sum
     }
     /// Returns the counters of all queue pairs since the start.
-    pub fn total_tally(&self) -> EndpointCounters {
+    pub fn total_counters(&self) -> EndpointCounters {
         let mut sum = self.past_counters.clone();
         self.initiators.values().for_each(|initiator| sum.add(&self.tally(initiator)));
         sum
     }
     /// Returns an initiator's registrations, in the order of the exports.
-    pub fn keys(&self, session: SessionId) -> &[Mr] {
+    pub fn registrations(&self, session: SessionId) -> &[Mr] {
         self.initiators.get(&session).map_or(&[], |initiator| &initiator.keys)
     }
     /// Returns the handles of an initiator's queue pair.
-    pub fn connected(&self, session: SessionId, qp: u32) -> Option<Connected> {
+    pub fn connected(&self, session: SessionId, qp: u32) -> Option<ConnectedQp> {
         let initiator = self.initiators.get(&session)?;
         let pair = initiator.pairs.iter().find(|pair| pair.qp.0 == qp)?;
-        Some(Connected { pd: initiator.pd, qp: pair.qp, cq: pair.cq })
+        Some(ConnectedQp { pd: initiator.pd, qp: pair.qp, cq: pair.cq })
     }
 
     fn mtu(&self) -> Mtu {
@@ -448,7 +448,7 @@ impl<P: Endpoint> Host for Exports<P> {
         Err(Refusal::new(Cause::Unsupported, "this target is not reached by shared memory"))
     }
 
-    fn play(&mut self, _: SessionId, _: &Playing) -> Result<(), Refusal> {
+    fn play(&mut self, _: SessionId, _: &RoleAssignment) -> Result<(), Refusal> {
         Err(Refusal::new(Cause::Unsupported, "this target does not take part in measurements"))
     }
 

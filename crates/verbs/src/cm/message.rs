@@ -39,7 +39,7 @@ pub enum Request {
     /// Connects a queue pair.
     Connect(Offer),
     /// Starts a role in a measurement.
-    Play(Playing),
+    Play(RoleAssignment),
     /// Destroys the target's queue pair with this number.
     Disconnect(Disconnect),
     /// Requests the counters of the target.
@@ -176,17 +176,17 @@ impl TryFrom<RawReceives> for Receives {
 /// Assignment of a role to a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Playing {
+pub struct RoleAssignment {
     /// The target's queue pair.
     pub qp: Bits24,
     /// Role.
-    pub part: Play,
+    pub part: MeasurementRole,
 }
 
 /// Role of a target in a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Play {
+pub enum MeasurementRole {
     /// Returns each message to its sender.
     Echo,
     /// Waits until the last 8 of the first `bytes` bytes of a region change, and writes these bytes to the initiator's

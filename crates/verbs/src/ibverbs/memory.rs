@@ -81,7 +81,7 @@ impl Memory {
         let device_mr = sys::Mr::with_iova(device, region, offset, len, access, first).inspect_err(|_| {
             self.protection.deregister(mr.lkey);
         })?;
-        let index = mr.place();
+        let index = mr.index();
         if self.registrations.len() <= index {
             self.registrations.resize_with(index + 1, || None);
         }
@@ -95,7 +95,7 @@ impl Memory {
         let matches =
             |found: &&mut Option<Registration>| found.as_ref().is_some_and(|found| found.mr.rkey() == mr.rkey);
         let found =
-            self.registrations.get_mut(mr.place()).filter(matches).ok_or(VerbsError::NoSuch("registered memory"))?;
+            self.registrations.get_mut(mr.index()).filter(matches).ok_or(VerbsError::NoSuch("registered memory"))?;
         if found.as_ref().is_some_and(|found| found.users > 0) {
             return Err(VerbsError::InUse { what: "registered memory", by: "a request that is posted" });
         }
@@ -117,7 +117,7 @@ impl Memory {
     ) -> Result<(u32, sys::abi::ibv_sge), AccessError> {
         let Element { address, len, lkey } = *element;
         self.protection.local(pd, lkey, address, len, needed)?;
-        let index = Mr::place_of(lkey);
+        let index = Mr::index_of(lkey);
         let found = self.registrations.get_mut(index).and_then(Option::as_mut).ok_or(AccessError::UnknownKey)?;
         found.users += 1;
         Ok((index as u32, sys::abi::ibv_sge { addr: address, length: len, lkey: found.lkey }))

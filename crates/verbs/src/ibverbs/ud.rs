@@ -23,7 +23,7 @@ use super::selector::{DeviceSelector, OpenPort};
 use super::sys::abi::*;
 use super::sys::{AsyncEvent, Channel, Context, Cq, Mr, Pd, Qp, QpConfig, RecvList, remainder};
 use crate::random::fresh_q_key;
-use crate::ud::{Completed, substitute_port};
+use crate::ud::{UdCompletion, substitute_port};
 use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::BorrowedFd;
@@ -45,7 +45,7 @@ const GRH_STRIDE: usize = 64;
 #[derive(Clone, Debug)]
 pub struct UdConfig {
     /// Device, port and address.
-    pub choice: DeviceSelector,
+    pub selector: DeviceSelector,
     /// Local address for packets, unless `choice` has one.
     pub local: IpAddr,
     /// Maximum number of posted receives, and upper bound of their ids.
@@ -74,7 +74,7 @@ pub struct UdIo {
     posted: VecDeque<u32>,
     completions: Box<[ibv_wc; MAX_BATCH]>,
     /// Headers made from the completions, for the layer above.
-    headers: Box<[[u8; Completed::LEN]; MAX_BATCH]>,
+    headers: Box<[[u8; UdCompletion::LEN]; MAX_BATCH]>,
     /// Number of completions that were polled while preparing to sleep.
     prefetched: usize,
     remainders: bool,
@@ -107,7 +107,7 @@ impl UdIo {
     /// # Errors
     /// If there is no library, device or address, or the port is down or its MTU too small; the error says what to do.
     pub fn open(config: &UdConfig, regions: &Regions) -> Result<Self, IoError> {
-        let opened = config.choice.open_at(config.local)?;
+        let opened = config.selector.open_at(config.local)?;
         check_mtu(&opened)?;
         let OpenPort { context, port, gid, .. } = opened;
         let local = gid.ip();
@@ -145,7 +145,7 @@ impl UdIo {
             slots: vec![[Sge::EMPTY; 2]; config.capacity],
             posted: VecDeque::with_capacity(config.capacity),
             completions: Box::new([ibv_wc::default(); MAX_BATCH]),
-            headers: Box::new([[0; Completed::LEN]; MAX_BATCH]),
+            headers: Box::new([[0; UdCompletion::LEN]; MAX_BATCH]),
             prefetched: 0,
             remainders: config.remainders,
             counters: DeviceCounters::default(),
@@ -242,7 +242,7 @@ impl UdIo {
         let mut batch = ArrayVec::<RxPacket<'_>, MAX_BATCH>::new();
         for (wc, header) in self.completions[..count].iter().zip(self.headers.iter_mut()) {
             let imm = (wc.wc_flags & IBV_WC_WITH_IMM != 0).then_some(u32::from_be(wc.imm_data));
-            *header = Completed { dest_qp: wc.qp_num, src_qp: wc.src_qp, imm }.emit();
+            *header = UdCompletion { dest_qp: wc.qp_num, src_qp: wc.src_qp, imm }.emit();
             let id = wc.wr_id as u32;
             let len = wc.byte_len.saturating_sub(GRH_BYTES);
             let payload_crc =

@@ -72,7 +72,7 @@ pub struct Options {
     /// Maximum retransmissions.
     pub retries: u8,
     /// Maximum retransmissions after an RNR NAK; 7: unlimited.
-    pub rnr_retries: u8,
+    pub rnr_retry: u8,
     /// RNR NAK delay that a peer requests, as a code.
     pub rnr_timer: u8,
     /// Bytes after which a requester requests an acknowledgement ([`ReadyToReceive::ack_every`]).
@@ -93,7 +93,7 @@ impl Default for Options {
             rd_atomic: 4,
             timeout: Duration::from_micros(500),
             retries: 7,
-            rnr_retries: 7,
+            rnr_retry: 7,
             rnr_timer: 1,
             ack_every: 0,
             depth: 64,
@@ -210,7 +210,7 @@ impl Pair {
             psn: send_psn,
             timeout: options.timeout,
             retry_cnt: options.retries,
-            rnr_retry: options.rnr_retries,
+            rnr_retry: options.rnr_retry,
             max_rd_atomic: options.rd_atomic,
         };
         let init = Modify::Init { access: options.access, q_key: options.q_key };

@@ -50,7 +50,7 @@ pub struct Node {
     /// transport that does not steer.
     pub steers: bool,
     /// Packet counters.
-    pub books: NodeCounters,
+    pub counters: NodeCounters,
     pairs: Vec<Option<Pair>>,
     receives: Vec<RecvQueue>,
     completions: Queues,
@@ -104,7 +104,7 @@ impl Node {
             pd,
             protection,
             steers: true,
-            books: NodeCounters::default(),
+            counters: NodeCounters::default(),
             pairs: Vec::new(),
             receives: Vec::new(),
             completions: Queues::default(),
@@ -196,7 +196,7 @@ impl Node {
         self.pairs.get(index(qp)?)?.as_ref().map(|pair| &pair.engine)
     }
     /// Returns the counters of a queue pair.
-    pub fn qp_books(&self, qp: u32) -> Option<&QpCounters> {
+    pub fn qp_counters(&self, qp: u32) -> Option<&QpCounters> {
         self.pairs.get(index(qp)?)?.as_ref().map(|pair| &pair.counters)
     }
     /// Returns the numbers of all queue pairs, destroyed ones included.
@@ -330,13 +330,13 @@ impl Node {
         landed: PayloadLocation,
         scratch: &mut Sge,
     ) {
-        self.books.arrived += 1;
+        self.counters.arrived += 1;
         if !packet::is_intact(datagram) {
-            self.books.bad_icrc += 1;
+            self.counters.bad_icrc += 1;
             return;
         }
         let Ok(packet) = Packet::parse(&datagram.bytes) else {
-            self.books.malformed += 1;
+            self.counters.malformed += 1;
             return;
         };
         let header = packet.bth.opcode.header_len();
@@ -353,8 +353,8 @@ impl Node {
             source: datagram.source,
         };
         match self.with(now, packet.bth.dest_qp, |engine, ctx| engine.receive(ctx, &incoming)) {
-            Some(()) => self.books.delivered += 1,
-            None => self.books.unknown_qp += 1,
+            Some(()) => self.counters.delivered += 1,
+            None => self.counters.unknown_qp += 1,
         }
     }
 }

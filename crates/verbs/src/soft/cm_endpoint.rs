@@ -1,6 +1,6 @@
 //! [`Endpoint`] of the connection manager for [`SoftEndpoint`].
 
-use super::{Drops, SoftEndpoint};
+use super::{SoftDropCounters, SoftEndpoint};
 use crate::api::{Mtu, Qp};
 use crate::cm::{Endpoint, EndpointCounters};
 use shotline_transport::PacketIo;
@@ -18,7 +18,7 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
     }
     fn total_counters(&self) -> EndpointCounters {
         let counters = self.counters();
-        let Drops { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = counters.drops;
+        let SoftDropCounters { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = counters.drops;
         let refused = [
             ("malformed", malformed),
             ("unknown_qp", unknown_qp),

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Packets dropped without a response before they reached a queue pair, by the first check that failed. Packets that a
 /// queue pair refuses are counted in its [`crate::engine::QpCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Drops {
+pub struct SoftDropCounters {
     /// Too short or truncated, or of an unknown opcode or version.
     pub malformed: u64,
     /// For a queue pair that does not exist.
@@ -19,7 +19,7 @@ pub struct Drops {
     pub unverified: u64,
 }
 
-impl Drops {
+impl SoftDropCounters {
     /// Returns the sum over all causes.
     pub fn total(&self) -> u64 {
         let Self { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = *self;
@@ -52,5 +52,5 @@ pub struct EndpointCounters {
     /// Notices of one-sided operations lost because the application did not take them.
     pub notices_lost: u64,
     /// Packets dropped.
-    pub drops: Drops,
+    pub drops: SoftDropCounters,
 }

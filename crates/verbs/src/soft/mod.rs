@@ -33,7 +33,7 @@ mod transmit;
 mod wakeups;
 mod watch;
 
-pub use counters::{Drops, EndpointCounters};
+pub use counters::{EndpointCounters, SoftDropCounters};
 pub use provider::DESCRIPTION;
 
 use self::core::Core;

@@ -12,7 +12,7 @@
 //! otherwise one of 65,536 corrupted packets would be accepted.
 
 use super::core::Core;
-use super::counters::Drops;
+use super::counters::SoftDropCounters;
 use crate::api::QpType;
 use crate::engine::{BatchHead, IncomingPacket};
 use arrayvec::ArrayVec;
@@ -23,7 +23,7 @@ use shotline_wire::roce::{self, ICRC_LEN, MAX_HEADER_LEN};
 use shotline_wire::shot::DropCause;
 
 /// Selects the counter of a drop cause.
-type DropCounter = fn(&mut Drops) -> &mut u64;
+type DropCounter = fn(&mut SoftDropCounters) -> &mut u64;
 
 /// The [`Steer`] of an endpoint, for one call.
 pub(super) struct EndpointSteer<'a> {

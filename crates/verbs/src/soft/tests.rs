@@ -2,7 +2,7 @@
 
 mod changing;
 
-use super::{Drops, SoftEndpoint};
+use super::{SoftDropCounters, SoftEndpoint};
 use crate::api::{
     Completion, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend,
     RecvWr, Remote, SendWr, Status, VerbsError,
@@ -107,7 +107,7 @@ impl Victim {
         Extensions { reth: Some(Reth { address: to, r_key: self.mr.rkey, length: len }), ..Extensions::default() }
     }
 
-    fn drops(&self) -> Drops {
+    fn drops(&self) -> SoftDropCounters {
         self.endpoint.counters().drops
     }
 
@@ -149,10 +149,10 @@ fn packets_for_no_queue_pair_are_counted_and_unanswered() {
     let unknown = (victim.qp.0 ^ 1).clamp(2, 0x00FF_FFFE);
     let write = victim.write(0, 8);
     victim.send(&[(Bth::new(Opcode::UcWriteOnly, unknown, 0), write, 8)], Seal::Compute);
-    assert_eq!(victim.drops(), Drops { unknown_qp: 1, ..Drops::default() });
+    assert_eq!(victim.drops(), SoftDropCounters { unknown_qp: 1, ..SoftDropCounters::default() });
     // For an existing queue pair of another transport service.
     victim.send(&[(victim.bth(Opcode::RcWriteOnly, 0), write, 8)], Seal::Compute);
-    assert_eq!(victim.drops(), Drops { unknown_qp: 1, wrong_service: 1, ..Drops::default() });
+    assert_eq!(victim.drops(), SoftDropCounters { unknown_qp: 1, wrong_service: 1, ..SoftDropCounters::default() });
     assert_eq!((victim.bytes(0, 8), victim.answers()), (vec![0; 8], 0));
 }
 
@@ -197,7 +197,7 @@ fn unsealed_packets_are_never_accepted() {
     let mut victim = Victim::new(false);
     let write = victim.write(0, 8);
     victim.send(&[(victim.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::None);
-    assert_eq!(victim.drops(), Drops { unverified: 1, ..Drops::default() });
+    assert_eq!(victim.drops(), SoftDropCounters { unverified: 1, ..SoftDropCounters::default() });
     assert_eq!(victim.bytes(0, 8), [0; 8]);
 }
 
@@ -208,7 +208,7 @@ fn runts_and_unknown_opcodes_are_malformed() {
         victim.wire.send(address(1), &[TxPacket { header, gather: &[], seal: Seal::Compute }]).unwrap();
     }
     while victim.endpoint.progress().unwrap() {}
-    assert_eq!(victim.drops(), Drops { malformed: 4, ..Drops::default() });
+    assert_eq!(victim.drops(), SoftDropCounters { malformed: 4, ..SoftDropCounters::default() });
     // More padding than payload.
     let bth = Bth { pad: 3, ..victim.bth(Opcode::UcSendOnly, 0) };
     victim.send(&[(bth, Extensions::default(), 2)], Seal::Compute);
@@ -413,7 +413,7 @@ fn acknowledgement_after_a_longer_header_in_a_batch_is_accepted() {
     }
     assert!(done >= 98, "{done} of 99 writes are acknowledged by the answers to them");
     for (endpoint, qp) in [(&a, qa), (&b, qb)] {
-        assert_eq!(endpoint.counters().drops, Drops::default());
+        assert_eq!(endpoint.counters().drops, SoftDropCounters::default());
         assert_eq!(endpoint.qp_counters(qp).unwrap().retransmitted, 0);
     }
 }

@@ -66,7 +66,7 @@ impl Target {
     }
 
     fn counters(&self) -> QpCounters {
-        *self.pair.node(1).qp_books(self.ends[1].0).unwrap()
+        *self.pair.node(1).qp_counters(self.ends[1].0).unwrap()
     }
     fn state(&self) -> QpState {
         self.pair.node(1).engine(self.ends[1].0).unwrap().state()
@@ -294,7 +294,7 @@ fn packets_with_a_wrong_address_or_queue_pair_are_dropped() {
     assert!(target.pair.run(1_000_000));
     let counters = target.counters();
     assert_eq!((counters.refused.bad_source, counters.packets_out), (1, 0));
-    assert_eq!(target.pair.node(1).books.unknown_qp, 1);
+    assert_eq!(target.pair.node(1).counters.unknown_qp, 1);
     assert!(target.is_untouched() && target.peer_write_succeeds());
 }
 
@@ -393,7 +393,7 @@ fn transfer_under_attack_is_undisturbed() {
             work.check_memory(at);
             let side = &work.sides[at];
             assert_eq!(work.pair.node(at).engine(side.qp).unwrap().state(), QpState::ReadyToSend);
-            let counters = work.pair.node(at).qp_books(side.qp).unwrap();
+            let counters = work.pair.node(at).qp_counters(side.qp).unwrap();
             assert_eq!(counters.bytes_in, side.bytes, "{counters:#?}");
             assert!(counters.naks_out.sequence <= 10 + injected / 10, "{} of {injected}", counters.naks_out.sequence);
         }

@@ -51,8 +51,8 @@ fn loss_free_link_needs_no_retransmission() {
         work.check_end();
         for at in 0..2 {
             let (side, node) = (&work.sides[at], work.pair.node(at));
-            let counters = node.qp_books(side.qp).unwrap();
-            let peer = work.pair.node(1 - at).qp_books(work.sides[1 - at].qp).unwrap();
+            let counters = node.qp_counters(side.qp).unwrap();
+            let peer = work.pair.node(1 - at).qp_counters(work.sides[1 - at].qp).unwrap();
             assert_eq!(counters.packets_in, peer.packets_out);
             assert_eq!(
                 (counters.retransmitted, counters.timeouts, counters.duplicates, counters.out_of_sequence),
@@ -77,7 +77,7 @@ fn every_request_is_executed_once_despite_faults() {
         work.check_end();
         for at in 0..2 {
             let side = &work.sides[at];
-            let counters = *work.pair.node(at).qp_books(side.qp).unwrap();
+            let counters = *work.pair.node(at).qp_counters(side.qp).unwrap();
             let (naks, refused) = (counters.naks_in, counters.refused);
             let naks = naks.sequence + naks.receiver_not_ready;
             let dropped = counters.duplicates + counters.out_of_sequence + refused.no_receive;
@@ -149,7 +149,7 @@ fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
 #[test]
 fn rnr_retries_end_after_the_configured_number() {
     for rnr_retries in 0..7 {
-        let mut work = Workload::new(QpType::Rc, 5, &Options { rnr_retries, ..Options::default() });
+        let mut work = Workload::new(QpType::Rc, 5, &Options { rnr_retry: rnr_retries, ..Options::default() });
         while work.receives_planned(1) == 0 {
             work.plan(0, 1);
         }
@@ -158,7 +158,7 @@ fn rnr_retries_end_after_the_configured_number() {
         let (qp, cq) = (work.sides[0].qp, work.sides[0].cq);
         let failed = std::iter::from_fn(|| work.pair.node_mut(0).poll(cq)).find(|done| done.status != Status::Success);
         assert_eq!(failed.map(|done| done.status), Some(Status::RnrRetryExceeded));
-        let counters = work.pair.node(0).qp_books(qp).unwrap();
+        let counters = work.pair.node(0).qp_counters(qp).unwrap();
         assert_eq!(counters.naks_in.receiver_not_ready, u64::from(rnr_retries) + 1);
     }
 }
@@ -182,7 +182,8 @@ fn congestion_marks_reduce_loss() {
         }
         assert!(pair.run(100_000_000_000));
         assert!((0..200).all(|id| pair.node_mut(0).poll(cq).is_some_and(|done| done.id == id)));
-        let (cnps_out, counters) = (pair.node(1).qp_books(b).unwrap().cnps_out, pair.node(0).qp_books(a).unwrap());
+        let (cnps_out, counters) =
+            (pair.node(1).qp_counters(b).unwrap().cnps_out, pair.node(0).qp_counters(a).unwrap());
         assert_eq!((counters.cnps_in, cnps_out > 0), (cnps_out, mark < u64::MAX));
         pair.link_counters(0).overflowed
     });
@@ -219,7 +220,7 @@ fn operations_longer_than_the_window_complete() {
         let received = pair.node_mut(1).poll(b_cq).map(|done| (done.id, u64::from(done.bytes)));
         assert_eq!(received, (operation == Operation::Send).then_some((1, LEN)));
         assert!(pair.node(1 - source).read(1 << 20, LEN as usize) == bytes);
-        let retransmitted = [(0, a), (1, b)].map(|(at, qp)| pair.node(at).qp_books(qp).unwrap().retransmitted);
+        let retransmitted = [(0, a), (1, b)].map(|(at, qp)| pair.node(at).qp_counters(qp).unwrap().retransmitted);
         assert!(loss > 0.0 || retransmitted == [0, 0], "{retransmitted:?}");
     }
 }

@@ -18,7 +18,7 @@ fn loss_free_link_delivers_everything() {
         work.run(false);
         work.check_end();
         for side in 0..2 {
-            let counters = work.pair.node(side).qp_books(work.sides[side].qp).unwrap();
+            let counters = work.pair.node(side).qp_counters(work.sides[side].qp).unwrap();
             assert_eq!(
                 (counters.packets_in, counters.out_of_sequence),
                 (work.sides[side].accepted_packets, 0),
@@ -76,7 +76,7 @@ fn completed_messages_are_whole_and_stay_unchanged() {
                 "it has changed since"
             );
         }
-        let (counters, link) = (pair.node(1).qp_books(b).unwrap(), pair.link_counters(0));
+        let (counters, link) = (pair.node(1).qp_counters(b).unwrap(), pair.link_counters(0));
         if link.lost + link.corrupted + link.reordered + link.duplicated == 0 && counters.refused.no_receive == 0 {
             assert!(whole.len() >= MESSAGES as usize, "{counters:#?}");
         }

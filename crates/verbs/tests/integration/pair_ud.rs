@@ -84,9 +84,9 @@ fn received_datagrams_are_intact_despite_faults() {
             assert_eq!(ends.pair.node(1).read(completion.id * 5000, completion.bytes as usize), *message);
             arrived += 1;
         }
-        let (counters, link) = (*ends.pair.node(1).qp_books(b).unwrap(), *ends.pair.link_counters(0));
+        let (counters, link) = (*ends.pair.node(1).qp_counters(b).unwrap(), *ends.pair.link_counters(0));
         assert_eq!(counters.packets_in, arrived + counters.refused.no_receive);
-        assert_eq!(ends.pair.node(1).books.arrived, link.sent - link.lost + link.duplicated);
+        assert_eq!(ends.pair.node(1).counters.arrived, link.sent - link.lost + link.duplicated);
         if link.lost + link.duplicated + link.corrupted == 0 {
             assert_eq!(arrived, 40);
         }
@@ -107,7 +107,7 @@ fn wrong_q_key_is_dropped_and_the_high_bit_means_the_own_key() {
     assert!(ends.pair.run(TIME));
     let completion = ends.pair.node_mut(1).poll(ends.ends[1].1).unwrap();
     assert_eq!((completion.id, completion.bytes, ends.pair.node(1).read(0, 1)), (1, 1, vec![3]));
-    let counters = ends.pair.node(1).qp_books(ends.ends[1].0).unwrap();
+    let counters = ends.pair.node(1).qp_counters(ends.ends[1].0).unwrap();
     assert_eq!((counters.refused.bad_q_key, counters.packets_out), (2, 0));
 }
 
@@ -123,7 +123,7 @@ fn datagram_longer_than_its_receive_is_dropped() {
     let completion = ends.pair.node_mut(1).poll(ends.ends[1].1).unwrap();
     assert_eq!((completion.id, completion.bytes), (7, 8));
     assert_eq!(ends.pair.node(1).read(100, 12), [2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0]);
-    assert_eq!(ends.pair.node(1).qp_books(ends.ends[1].0).unwrap().refused.bad_length, 1);
+    assert_eq!(ends.pair.node(1).qp_counters(ends.ends[1].0).unwrap().refused.bad_length, 1);
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn congestion_notifications_slow_the_sender() {
         }
     }
     assert!(ends.pair.run(TIME));
-    let (sender, link) = (*ends.pair.node(0).qp_books(ends.ends[0].0).unwrap(), ends.pair.link_counters(0));
-    let cnps_out = ends.pair.node(1).qp_books(ends.ends[1].0).unwrap().cnps_out;
+    let (sender, link) = (*ends.pair.node(0).qp_counters(ends.ends[0].0).unwrap(), ends.pair.link_counters(0));
+    let cnps_out = ends.pair.node(1).qp_counters(ends.ends[1].0).unwrap().cnps_out;
     assert!(cnps_out > 1 && sender.cnps_in == cnps_out, "{cnps_out} notifications sent, {} received", sender.cnps_in);
     assert!(link.overflowed == 0 && link.marked > 0 && link.marked < 1000, "{link:?}");
     // 16 MB take 16 ms.
@@ -209,9 +209,9 @@ fn forged_datagrams_have_no_effect() {
     send(valid, &[3; 2048]);
     send(UdHeader { pad: 3, ..valid }, &[4; 4]);
     assert!(ends.pair.run(TIME));
-    let counters = *ends.pair.node(1).qp_books(b).unwrap();
+    let counters = *ends.pair.node(1).qp_counters(b).unwrap();
     assert_eq!((counters.refused.bad_q_key, counters.refused.bad_length, counters.packets_out), (1, 1, 0));
-    assert_eq!(ends.pair.node(1).books.unknown_qp, 1);
+    assert_eq!(ends.pair.node(1).counters.unknown_qp, 1);
     // The last packet was valid: one byte.
     let completion = ends.pair.node_mut(1).poll(b_cq).unwrap();
     assert_eq!((completion.bytes, ends.pair.node(1).read(0, 2)[0]), (1, 4));

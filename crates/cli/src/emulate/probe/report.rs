@@ -3,13 +3,13 @@
 use crate::Result;
 use crate::output::{CpuTime, Report, print_report};
 use serde::Serialize;
-use shotline_instrument::probe::Stats;
+use shotline_instrument::probe::ProbeCounters;
 
 /// The JSON object of an emulated probe.
 #[derive(Serialize)]
 struct ProbeReport {
     #[serde(flatten)]
-    stats: Stats,
+    stats: ProbeCounters,
     #[serde(flatten)]
     cpu: CpuTime,
 }
@@ -27,6 +27,6 @@ impl Report for ProbeReport {
 }
 
 /// Prints the final report.
-pub(super) fn report(stats: Stats, json: bool) -> Result {
+pub(super) fn report(stats: ProbeCounters, json: bool) -> Result {
     print_report(json, &ProbeReport { stats, cpu: CpuTime::now() })
 }

@@ -4,7 +4,7 @@ use super::args::Probe;
 use super::report::report;
 use crate::Result;
 use shotline_backends::{OpenedSender, Role, SenderParameters};
-use shotline_instrument::probe::rtl::{Rtl, Tap, Whole};
+use shotline_instrument::probe::rtl::{Rtl, Tap, WholeFrameIo};
 use shotline_instrument::probe::{LinkRequest, LinkTransport, Probe as Emulated, Server};
 use shotline_memory::{Regions, Sge};
 use shotline_store::pcapng::{Interface, Writer};
@@ -49,7 +49,7 @@ fn serve<P: PrebuiltIo>(
     rtl: Rtl,
     regions: Regions,
     stop: &AtomicBool,
-    open: impl FnMut(&LinkRequest, &Regions) -> std::result::Result<LinkTransport<Whole<P>>, IoError>,
+    open: impl FnMut(&LinkRequest, &Regions) -> std::result::Result<LinkTransport<WholeFrameIo<P>>, IoError>,
 ) -> Result {
     let probe = Emulated::with(rtl, regions, args.config(), open)?;
     let server = Server::with_probe(probe, args.listen)?.busy_poll(args.busy_poll).skew(args.skew());
@@ -63,8 +63,8 @@ fn outlet<P: PrebuiltIo>(
     wanted: &LinkRequest,
     regions: &Regions,
     scratch: Sge,
-) -> std::result::Result<LinkTransport<Whole<P>>, IoError> {
-    let mut io = Whole::new(io);
+) -> std::result::Result<LinkTransport<WholeFrameIo<P>>, IoError> {
+    let mut io = WholeFrameIo::new(io);
     let ethernet = io.ethernet(wanted.destination, regions, scratch)?;
     Ok(LinkTransport { io, source, ethernet })
 }

@@ -16,7 +16,7 @@
 
 mod whole;
 
-pub use whole::Whole;
+pub use whole::WholeFrameIo;
 
 use super::clock::TAI_MINUS_UTC_NS;
 use super::samples::{Source, SourceReport};

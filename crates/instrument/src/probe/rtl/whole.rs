@@ -12,11 +12,11 @@ const PLACEHOLDER_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 /// Sends each packet's payload, which is a complete frame, without copying: the entire frame if the backend takes
 /// complete frames, else the bytes after the UDP header.
 #[derive(Debug)]
-pub struct Whole<P> {
+pub struct WholeFrameIo<P> {
     io: P,
 }
 
-impl<P: PrebuiltIo> Whole<P> {
+impl<P: PrebuiltIo> WholeFrameIo<P> {
     /// Wraps a backend, which must not add an ICRC.
     pub fn new(io: P) -> Self {
         Self { io }
@@ -47,7 +47,7 @@ impl<P: PrebuiltIo> Whole<P> {
     }
 }
 
-impl<P: PrebuiltIo> PacketIo for Whole<P> {
+impl<P: PrebuiltIo> PacketIo for WholeFrameIo<P> {
     shotline_transport::delegate_packet_io!(io; except send);
 
     fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn only_send_differs_from_the_wrapped_backend() {
         let wrapper = Wrapper { name: "Whole", overrides: &["send"], steer: None };
-        delegation::check(&wrapper, Whole::new).unwrap();
+        delegation::check(&wrapper, WholeFrameIo::new).unwrap();
     }
 
     #[test]

@@ -4,9 +4,11 @@ use super::{pool, python_verdict, run, shot, small};
 use shotline_memory::{Pool, Regions};
 use shotline_store::info::RunInfo;
 use shotline_store::read::Recording;
-use shotline_store::set::{Finished, Roll};
+use shotline_store::set::{Roll, RunResult};
 use shotline_store::shot::{Event, Loss, RunCounters, StreamRunCounters};
-use shotline_store::{RecorderConfig, Set, SetConfig, StoreError, Verdict, VerifyOptions, inspect, verify};
+use shotline_store::{
+    RecorderConfig, RunRecorder, RunRecorderConfig, StoreError, Verdict, VerifyOptions, inspect, verify,
+};
 use shotline_wire::shot::{DropCause, Packing};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +18,15 @@ pub const WAIT: Option<Duration> = Some(Duration::from_millis(5));
 
 /// A run that is being recorded.
 pub struct TestRun {
-    pub set: Set,
+    pub set: RunRecorder,
     pub run: RunInfo,
     pub pool: Arc<Pool>,
     pub seen: u64,
     pub complete: u64,
 }
 
-pub fn config(outs: &[PathBuf], roll_rows: Option<u64>) -> SetConfig {
-    SetConfig {
+pub fn config(outs: &[PathBuf], roll_rows: Option<u64>) -> RunRecorderConfig {
+    RunRecorderConfig {
         outs: outs.to_vec(),
         recorder: RecorderConfig { in_flight: 4, commit_every: Duration::from_millis(1), ..RecorderConfig::new(1000) },
         roll: Roll { rows: roll_rows, ..Roll::default() },
@@ -39,13 +41,13 @@ pub fn two_links() -> RunInfo {
 }
 
 impl TestRun {
-    pub fn new(config: &SetConfig) -> Self {
+    pub fn new(config: &RunRecorderConfig) -> Self {
         Self::try_new(config, two_links()).unwrap()
     }
 
-    pub fn try_new(config: &SetConfig, run: RunInfo) -> Result<Self, StoreError> {
+    pub fn try_new(config: &RunRecorderConfig, run: RunInfo) -> Result<Self, StoreError> {
         let (pool, regions): (_, Regions) = pool(24, run.links[0].geometry.slot_bytes());
-        Ok(Self { set: Set::create(config, &run, &regions)?, run, pool, seen: 0, complete: 0 })
+        Ok(Self { set: RunRecorder::create(config, &run, &regions)?, run, pool, seen: 0, complete: 0 })
     }
 
     pub fn event(&mut self, number: u64) -> Result<(), StoreError> {
@@ -93,7 +95,7 @@ impl TestRun {
         RunCounters { streams: self.run.links.iter().map(|link| stream(link.stream)).collect() }
     }
 
-    pub fn finish(self) -> Finished {
+    pub fn finish(self) -> RunResult {
         let counters = self.counters();
         let finished = self.set.finish(counters).unwrap();
         assert_eq!(self.pool.available(), 24, "all buffers are returned");

@@ -378,13 +378,13 @@ impl Workload {
             for key in &side.invalidated_keys {
                 assert!(node.protection.remote(node.pd(), *key, 0, 1, Access::NONE).is_err(), "the key is invalidated");
             }
-            let (counters, link) = (node.books, self.pair.link_counters(1 - at));
+            let (counters, link) = (node.counters, self.pair.link_counters(1 - at));
             assert_eq!(counters.arrived, link.sent - link.lost + link.duplicated);
             assert_eq!(
                 counters.arrived,
                 counters.bad_icrc + counters.malformed + counters.unknown_qp + counters.delivered
             );
-            let qp = node.qp_books(side.qp).unwrap();
+            let qp = node.qp_counters(side.qp).unwrap();
             assert_eq!(qp.packets_in, counters.delivered);
             assert_eq!(qp.bytes_in, side.bytes, "payload is accepted once: {qp:#?}");
         }
