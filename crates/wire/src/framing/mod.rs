@@ -20,7 +20,7 @@
 //! ```
 //! use arrayvec::ArrayVec;
 //! use shotline_wire::ParseError;
-//! use shotline_wire::framing::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position, conformance};
+//! use shotline_wire::framing::{Framing, Link, MAX_HEADER, NoExtras, Packet, Placement, Position, conformance};
 //! use shotline_wire::shot::Geometry;
 //!
 //! #[derive(Debug)]
@@ -34,7 +34,7 @@
 //!     fn header_len(&self, _first: &[u8]) -> usize { 8 }
 //!     fn key(&self, _header: &[u8]) -> Result<u32, ParseError> { Ok(0) } // one camera, one stream
 //!
-//!     fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+//!     fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
 //!         let truncated = ParseError::Truncated { what: "camera header", needed: 8, found: header.len() };
 //!         let Some(&[a, b, c, d, e, f, g_, h]) = header.first_chunk() else { return Err(truncated) };
 //!         let frame = u32::from_le_bytes([a, b, c, d]);
@@ -42,7 +42,7 @@
 //!         let packet = Packet::at(g, 0, frame.into(), offset)?; // fails if no packet begins at this offset
 //!         packet.expect_len(payload_len)?;
 //!         let position = Position::Shot { number: frame.into(), bits: 32, offset, last: packet.last };
-//!         Ok(Place { position, len: payload_len })
+//!         Ok(Placement { position, len: payload_len })
 //!     }
 //!
 //!     fn emit(&self, _link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
