@@ -40,7 +40,7 @@ macro_rules! delegate_packet_io {
         $crate::delegate_packet_io!(@methods (field $io) [$($($own)+)?]);
     };
     (@methods $to:tt $own:tt) => {
-        $crate::delegate_unless!(device $own {
+        $crate::delegate_unless!(device_counters $own {
             #[inline]
             fn device_counters(&self) -> $crate::DeviceCounters {
                 $crate::delegate_call!(self ref $to device_counters())
@@ -153,7 +153,7 @@ macro_rules! delegate_prebuilt_io {
                 $crate::delegate_call!(self mut $to frame_memory(bytes))
             }
         });
-        $crate::delegate_unless!(lent $own {
+        $crate::delegate_unless!(in_flight $own {
             #[inline]
             fn in_flight(&mut self) -> usize {
                 $crate::delegate_call!(self mut $to in_flight())
@@ -192,13 +192,13 @@ macro_rules! delegate_steer {
                 $crate::delegate_call!(self mut $to pick(seen, picks))
             }
         });
-        $crate::delegate_unless!(expect $own {
+        $crate::delegate_unless!(predict $own {
             #[inline]
             fn predict(&mut self, picks: &mut [$crate::Pick]) -> usize {
                 $crate::delegate_call!(self mut $to predict(picks))
             }
         });
-        $crate::delegate_unless!(around $own {
+        $crate::delegate_unless!(margins $own {
             #[inline]
             fn margins(&self, to: $crate::PayloadDestination) -> [u32; 2] {
                 $crate::delegate_call!(self ref $to margins(to))
@@ -241,7 +241,7 @@ macro_rules! delegate_call {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! delegate_unless {
-    (device [device $($rest:ident)*] $item:tt) => {};
+    (device_counters [device_counters $($rest:ident)*] $item:tt) => {};
     (counters [counters $($rest:ident)*] $item:tt) => {};
     (queue_pair [queue_pair $($rest:ident)*] $item:tt) => {};
     (capabilities [capabilities $($rest:ident)*] $item:tt) => {};
@@ -255,12 +255,12 @@ macro_rules! delegate_unless {
     (headroom [headroom $($rest:ident)*] $item:tt) => {};
     (prebuild [prebuild $($rest:ident)*] $item:tt) => {};
     (frame_memory [frame_memory $($rest:ident)*] $item:tt) => {};
-    (lent [lent $($rest:ident)*] $item:tt) => {};
+    (in_flight [in_flight $($rest:ident)*] $item:tt) => {};
     (send_prebuilt [send_prebuilt $($rest:ident)*] $item:tt) => {};
     (header_len [header_len $($rest:ident)*] $item:tt) => {};
     (pick [pick $($rest:ident)*] $item:tt) => {};
-    (expect [expect $($rest:ident)*] $item:tt) => {};
-    (around [around $($rest:ident)*] $item:tt) => {};
+    (predict [predict $($rest:ident)*] $item:tt) => {};
+    (margins [margins $($rest:ident)*] $item:tt) => {};
     (landed [landed $($rest:ident)*] $item:tt) => {};
     ($name:ident [$other:ident $($rest:ident)*] $item:tt) => {
         $crate::delegate_unless!($name [$($rest)*] $item);

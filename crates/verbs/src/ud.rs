@@ -127,7 +127,7 @@ impl<S> Demultiplexer<'_, S> {
 }
 
 impl<S: Steer> Steer for Demultiplexer<'_, S> {
-    delegate_steer!(steer; except pick, around, landed);
+    delegate_steer!(steer; except pick, margins, landed);
 
     fn pick(&mut self, batch: &BatchInfo<'_>, picks: &mut [Pick]) {
         if self.accepts(batch.first).is_ok() {

@@ -38,7 +38,7 @@ pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(RecordingIo) 
     let mut io = wrap(RecordingIo { log: Rc::clone(&log), fd: null });
     log.borrow_mut().calls.clear();
     let delegated = |call: &str, returned: bool| wrapper.delegated(&log, call, returned);
-    delegated("device", io.device_counters() == DEVICE)?;
+    delegated("device_counters", io.device_counters() == DEVICE)?;
     delegated("counters", io.counters() == [("recording".to_owned(), 12)])?;
     delegated("queue_pair", io.queue_pair() == Some((13, 14)))?;
     delegated("capabilities", io.capabilities() == CAPABILITIES)?;
@@ -83,7 +83,7 @@ pub fn check_prebuilt<W: PrebuiltIo>(
     let frame = Sge { len: 31, ..Sge::EMPTY };
     delegated("prebuild [::1]:18 31", matches!(io.prebuild(ADDRESS, frame), Err(IoError::Disconnected)))?;
     delegated("frame_memory 32", matches!(io.frame_memory(32), Err(IoError::Disconnected)))?;
-    delegated("lent", io.in_flight() == 30)?;
+    delegated("in_flight", io.in_flight() == 30)?;
     let frames = FrameRun { region: Sge::EMPTY.region, offset: 0, stride: 64, len: 64, count: 3 };
     delegated("send_prebuilt [::1]:18 3", matches!(io.send_prebuilt(ADDRESS, frames), Ok(33)))
 }
@@ -111,8 +111,8 @@ const DEVICE: DeviceCounters =
 const STEERED: [(&str, &str, &str); 5] = [
     ("header_len", "header_len of 20 bytes", "header_len gave 21"),
     ("pick", "pick of 1", "pick gave 22"),
-    ("expect", "expect of 1", "expect gave 23"),
-    ("around", "around Posted(26)", "around gave [24, 25]"),
+    ("predict", "predict of 1", "predict gave 23"),
+    ("margins", "margins Posted(26)", "margins gave [24, 25]"),
     ("landed", "landed Slot(27)", ""),
 ];
 
@@ -140,7 +140,7 @@ impl RecordingIo {
 
 impl PacketIo for RecordingIo {
     fn device_counters(&self) -> DeviceCounters {
-        self.record("device");
+        self.record("device_counters");
         DEVICE
     }
     fn counters(&self) -> Vec<(String, u64)> {
@@ -174,8 +174,8 @@ impl PacketIo for RecordingIo {
         returned(format!("header_len gave {}", steer.header_len(&seen)));
         steer.pick(&seen, &mut picks);
         returned(format!("pick gave {}", picks[0].header_len.unwrap_or_default()));
-        returned(format!("expect gave {}", steer.predict(&mut picks)));
-        returned(format!("around gave {:?}", steer.margins(PayloadDestination::Posted(26))));
+        returned(format!("predict gave {}", steer.predict(&mut picks)));
+        returned(format!("margins gave {:?}", steer.margins(PayloadDestination::Posted(26))));
         steer.landed(&[RxPacket {
             landed: PayloadLocation::Slot(27),
             header: &header,
@@ -217,7 +217,7 @@ impl PrebuiltIo for RecordingIo {
         Err(IoError::Disconnected)
     }
     fn in_flight(&mut self) -> usize {
-        self.record("lent");
+        self.record("in_flight");
         30
     }
     fn send_prebuilt(&mut self, to: SocketAddr, frames: FrameRun) -> Result<usize, IoError> {
@@ -245,11 +245,11 @@ impl Steer for RecordingSteer {
         picks.iter_mut().for_each(|pick| pick.header_len = Some(22));
     }
     fn predict(&mut self, picks: &mut [Pick]) -> usize {
-        self.record(format!("expect of {}", picks.len()));
+        self.record(format!("predict of {}", picks.len()));
         23
     }
     fn margins(&self, to: PayloadDestination) -> [u32; 2] {
-        self.record(format!("around {to:?}"));
+        self.record(format!("margins {to:?}"));
         [24, 25]
     }
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     impl<S: Steer> Steer for NoPrediction<'_, S> {
-        delegate_steer!(steer; except expect);
+        delegate_steer!(steer; except predict);
 
         fn predict(&mut self, _picks: &mut [Pick]) -> usize {
             0
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn missing_delegation_is_found() {
         let wrapper =
-            |changes| Wrapper { name: "Forgetful", overrides: changes, steer: Some(("NoPrediction", &["expect"])) };
+            |changes| Wrapper { name: "Forgetful", overrides: changes, steer: Some(("NoPrediction", &["predict"])) };
         let wrap = |io| Forgetful { io };
         assert!(check(&wrapper(&["poll"]), wrap).unwrap_err().contains("what arrives of queue_pair"));
         check(&wrapper(&["queue_pair", "poll"]), wrap).unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     impl<P: PrebuiltIo> PrebuiltIo for Careless<P> {
-        delegate_prebuilt_io!(0; except lent);
+        delegate_prebuilt_io!(0; except in_flight);
 
         fn in_flight(&mut self) -> usize {
             0
@@ -359,7 +359,7 @@ mod tests {
     fn missing_delegation_of_prebuilt_io_is_found() {
         let wrapper = |changes| Wrapper { name: "Careless", overrides: changes, steer: None };
         check_prebuilt(&wrapper(&[]), OneSender::Only).unwrap();
-        check_prebuilt(&wrapper(&["lent"]), Careless).unwrap();
+        check_prebuilt(&wrapper(&["in_flight"]), Careless).unwrap();
         assert!(check_prebuilt(&wrapper(&[]), Careless).unwrap_err().contains("what arrives of lent"));
     }
 }

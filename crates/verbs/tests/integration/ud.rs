@@ -81,7 +81,7 @@ fn wrong_number_key_or_opcode_is_dropped_with_its_cause() {
 #[test]
 fn ud_delegates_unchanged_methods() {
     let wrapper =
-        Wrapper { name: "Ud", overrides: &["poll"], steer: Some(("Demultiplexer", &["pick", "around", "landed"])) };
+        Wrapper { name: "Ud", overrides: &["poll"], steer: Some(("Demultiplexer", &["pick", "margins", "landed"])) };
     delegation::check(&wrapper, Ud::new).unwrap();
 }
 
