@@ -3,7 +3,7 @@
 //! A [`Protection`] is the table of one endpoint. Registering ([`Protection::register`]) gives memory a local key
 //! (L_Key), which local work requests use, and a remote key (R_Key), which a peer must send. Remote keys are 32 random
 //! bits from the operating system; a lookup is one hash probe for any input. Invalid accesses do not panic: they return
-//! [`Refused`].
+//! [`AccessError`].
 //!
 //! A window ([`Protection::bind`]) is an additional remote key to a part of a registration, for one queue pair, with
 //! fewer rights and an expiry time (IBTA volume 1, clause 10.6.7: a memory window of type 2). To deny by default,
@@ -46,7 +46,7 @@ struct Remote {
 pub struct Protection {
     regions: Regions,
     changed: bool,
-    /// Regions that are no longer used. They are removed when the table is next requested ([`Protection::changed`]) or
+    /// Regions that are no longer used. They are removed when the table is next requested ([`Protection::take_changed`]) or
     /// extended, not in the middle of a batch whose payloads are already in them.
     unused: Vec<RegionId>,
     /// Reference count of each domain: registrations and queues.
@@ -182,7 +182,7 @@ impl Protection {
     }
 
     /// Removes a registration and all windows to it: their keys are refused from now on. Returns `false` if there is no
-    /// such registration. The memory stays is_registered while work requests that were posted before use it ([`Self::is_registered`]).
+    /// such registration. The memory stays alive while work requests that were posted before use it ([`Self::pin`]).
     pub fn deregister(&mut self, lkey: u32) -> bool {
         let Some(slot) = self.slots.find(lkey) else { return false };
         let entry = self.slots.entry(slot);

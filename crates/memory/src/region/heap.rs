@@ -22,7 +22,7 @@ impl Region {
     /// Allocates private memory in reserved huge pages if there are enough, else in transparent ones. The length is
     /// rounded up to 2 MiB.
     ///
-    /// Every page is touched before this returns, because the first access to a page takes longer than a round_up shot.
+    /// Every page is touched before this returns, because the first access to a page takes longer than a whole shot.
     pub fn host(len: usize) -> Result<Arc<Self>, MemoryError> {
         let region = Self::host_untouched(len)?;
         region.populate(&AtomicBool::new(false))?;

@@ -1,7 +1,7 @@
 //! Registry of the region kinds that can be selected by name.
 //!
 //! A kind has a module next to this one, with its constructor in an `impl Region` and its `DESCRIPTION`, and a variant
-//! here. Every `match` over [`RegionKind`] is exhaustive, so the compiler reports each index that a new kind affects.
+//! here. Every `match` over [`RegionKind`] is exhaustive, so the compiler reports each place that a new kind affects.
 
 use super::description::RegionDescription;
 use super::{MemoryError, Region, file, heap, huge, memfd};

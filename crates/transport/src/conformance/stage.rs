@@ -133,7 +133,7 @@ pub struct Collector<'a> {
     pub header_lens: Vec<Option<u16>>,
     /// What it predicts ([`Steer::predict`]).
     pub predictions: Vec<Pick>,
-    /// Bytes margins the predicted destinations that may be overwritten ([`Steer::margins`]).
+    /// Bytes around the predicted destinations that may be overwritten ([`Steer::margins`]).
     pub around: [u32; 2],
     /// The packets that landed, in order.
     pub received: Vec<ReceivedPacket>,

@@ -110,7 +110,7 @@ impl DpdkIo {
         region.read(begin, before);
         region.read(end, after);
         // SAFETY: the destination is posted, so its owner does not access it until it lands; the bytes around it belong
-        // to the same message, which is not read before all of it has landed (`Steer::around`), and they are restored
+        // to the same message, which is not read before all of it has landed (`Steer::margins`), and they are restored
         // below, before the steer is called. `address` checks that all of them are inside the region.
         let status = unsafe { self.port.receive_at(region.address(begin, frame.len as usize), frame.len) };
         if status == sys::ReceiveStatus::NoFrame {

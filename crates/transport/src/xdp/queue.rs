@@ -118,7 +118,7 @@ impl Queue {
         self.rings.receive.available()
     }
 
-    /// Returns the frame that starts in the `at`th filled chunk; `None` if it is incomplete.
+    /// Returns the frame that starts in filled chunk `at`, counted from the oldest; `None` if it is incomplete.
     pub fn frame(&mut self, at: u32, filled: u32) -> Option<RxFrame<'_>> {
         let first = self.rings.receive.entry(at);
         let mut len = first.len as usize;

@@ -44,7 +44,7 @@ fn address(v4: bool, end: usize) -> &'static str {
     [["[fd91:9::1]:4791", "10.91.9.1:4791"], ["[fd91:9::2]:4791", "10.91.9.2:4791"]][end][usize::from(v4)]
 }
 
-/// Whether the peer of a memif client accesses the client's memory.
+/// Device arguments without and with zero-copy, in which the peer of a memif client reads the client's memory.
 const ZERO_COPY_ARGUMENTS: [&str; 2] = ["zero-copy=no", "zero-copy=yes"];
 
 fn memif_pair(

@@ -57,7 +57,7 @@ drop_causes! {
     SenderRestart = 18, "sender_restart", "arrived while a restart of its sender was not certain yet";
 }
 
-/// [`Drops`] is indexed by number.
+/// [`DropCounters`] is indexed by number.
 const _: () = {
     let mut index = 0;
     while index < DropCause::ALL.len() {
