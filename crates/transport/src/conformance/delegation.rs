@@ -325,7 +325,7 @@ mod tests {
         assert!(check(&wrapper(&["poll"]), wrap).unwrap_err().contains("what arrives of queue_pair"));
         check(&wrapper(&["queue_pair", "poll"]), wrap).unwrap();
         let changes = Wrapper { steer: None, ..wrapper(&["queue_pair", "poll"]) };
-        assert!(check(&changes, wrap).unwrap_err().contains("steer's expect"));
+        assert!(check(&changes, wrap).unwrap_err().contains("steer's predict"));
     }
 
     enum OneSender {
@@ -360,6 +360,6 @@ mod tests {
         let wrapper = |changes| Wrapper { name: "Careless", overrides: changes, steer: None };
         check_prebuilt(&wrapper(&[]), OneSender::Only).unwrap();
         check_prebuilt(&wrapper(&["in_flight"]), Careless).unwrap();
-        assert!(check_prebuilt(&wrapper(&[]), Careless).unwrap_err().contains("what arrives of lent"));
+        assert!(check_prebuilt(&wrapper(&[]), Careless).unwrap_err().contains("what arrives of in_flight"));
     }
 }

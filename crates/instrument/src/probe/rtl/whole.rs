@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn only_send_differs_from_the_wrapped_backend() {
-        let wrapper = Wrapper { name: "Whole", overrides: &["send"], steer: None };
+        let wrapper = Wrapper { name: "WholeFrameIo", overrides: &["send"], steer: None };
         delegation::check(&wrapper, WholeFrameIo::new).unwrap();
     }
 
