@@ -46,7 +46,7 @@ def read(paths):
                 line = json.loads(text)
                 kind = line["kind"]
             except (json.JSONDecodeError, KeyError, TypeError):
-                raise Unreadable(f"{path}, line {number}: no line of shotline sweep: {text[:60]!r}") from None
+                raise Unreadable(f"{path}, line {number}: expected a line of shotline sweep, found {text[:60]!r}") from None
             if kind == "header":
                 header = line
             elif kind == "point" and header is None:
@@ -200,8 +200,8 @@ def main():
     """Parses the arguments and writes the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
-    parser.add_argument("--out", type=Path, default=Path("."), metavar="DIR", help="where the figures go")
-    parser.add_argument("--svg", action="store_true", help="write SVG besides PNG")
+    parser.add_argument("--out", type=Path, default=Path("."), metavar="DIR", help="folder of the figures")
+    parser.add_argument("--svg", action="store_true", help="write SVG in addition to PNG")
     args = parser.parse_args()
     try:
         figures = draw(read(args.files))

@@ -231,7 +231,7 @@ class Verifier:
         seed = zlib.crc32(self.file.attrs["run_id"].encode())
         for row in range(min(len(table), self.limit or len(table))):
             if zlib.crc32(plain[row].tobytes()[:end], seed) != table[row]["row_crc32"]:
-                self.wrong(f"row {row} of link {link}: the CRC-32 of its table row does not hold")
+                self.wrong(f"row {row} of link {link}: the CRC-32 of its table row does not match")
 
     def samples(self, link, view, rows):
         """Yields the samples of each row, reading several rows at once; None for a row that HDF5 cannot read."""
@@ -256,7 +256,7 @@ class Verifier:
         where = f"row {row} of link {link}, shot {entry['number']}"
         state = int(entry["state"])
         if state not in (LOST, PARTIAL, COMPLETE):
-            self.wrong(f"{where}: its state is none that is known")
+            self.wrong(f"{where}: its state is unknown")
             return
         found[("lost", "partial", "complete")[state]] += 1
         if state == LOST and entry["sink_error"]:
@@ -268,9 +268,9 @@ class Verifier:
             return
         present = np.unpackbits(entry["presence"], bitorder="little")[: about["packets"]].astype(bool)
         if entry["packets"] != about["packets"] or entry["placed"] != present.sum():
-            self.wrong(f"{where}: its counts of packets are not those of its presence map")
+            self.wrong(f"{where}: its packet counts do not match its presence map")
         if chunk[about["shot_bytes"] :].any():
-            self.wrong(f"{where}: bytes behind the shot that are not zero")
+            self.wrong(f"{where}: bytes after the shot that are not zero")
         if state == LOST:
             if chunk.any() or samples.any():
                 self.wrong(f"{where}: it is lost, but not all zeros")
@@ -281,7 +281,7 @@ class Verifier:
                 self.wrong(f"{where}: packet {packet} is missing, but not all zeros")
         crc = entry["slot_crc32"] if "slot_crc32" in entry.dtype.names else 0
         if crc and zlib.crc32(chunk[: about["shot_bytes"]].tobytes()) != crc:
-            self.wrong(f"{where}: the CRC-32 of its bytes does not hold")
+            self.wrong(f"{where}: the CRC-32 of its bytes does not match")
         good = bool(entry["record_good"])
         if (state == COMPLETE) != (bool(present.all()) and good):
             self.wrong(f"{where}: its state contradicts its packets and record")
@@ -309,7 +309,7 @@ class Verifier:
             closing = behind_samples(raw, samples.size, samples.dtype.itemsize)
             slot = packed(samples, about["packing"]).ljust(about["trailer_offset"], b"\0") + closing
             if len(slot) != about["shot_bytes"]:
-                self.wrong(f"row {row} of link {link}: {len(closing)} bytes behind the samples of its chunk")
+                self.wrong(f"row {row} of link {link}: {len(closing)} bytes after the samples of its chunk")
                 return None
             return np.frombuffer(slot.ljust(about["slot_bytes"], b"\0"), np.uint8)
         if mask != int(has_codec) or len(raw) != about["slot_bytes"]:
@@ -346,7 +346,7 @@ class Verifier:
                     count = len(dataset) - first_there
                 else:
                     if source.src_space.get_select_npoints() != source.vspace.get_select_npoints():
-                        self.wrong(f"{name}: {source.file_name} is shown with another number of rows than it gives")
+                        self.wrong(f"{name}: {source.file_name} is mapped with another number of rows than it has")
                     if count == 1:  # HDF5 merges adjacent rows into one block
                         count, every = block, 1
                 for turn in range(count):
@@ -364,16 +364,16 @@ class Verifier:
             if part.attrs["run_id"] != self.file.attrs["run_id"]:
                 self.wrong(f"{name} is of another run")
             if (int(part.attrs["part"]), int(part.attrs["stripe"])) != (int(entry["part"]), int(entry["stripe"])):
-                self.wrong(f"{name} is not the part that the master takes it for")
+                self.wrong(f"{name} is not the part that the master names")
             tables = [part[f"link{index}/shots"]["state"] for index in range(int(part.attrs["links"]))]
             totals = {row["name"].decode(): int(row["value"]) for row in part["books"][...]}
             for state, word in enumerate(("lost", "partial", "complete")):
                 found = sum(int((table == state).sum()) for table in tables)
                 if totals and totals[f"rows_{word}"] != found:
-                    self.wrong(f"the books of {name} and its rows disagree about rows_{word}")
+                    self.wrong(f"the counters of {name} and its rows disagree about rows_{word}")
             if int(entry["rows"]) and int(entry["stripe"]) == 0:
                 if int(entry["first"]) <= last:
-                    self.wrong(f"{name} does not lie behind the part before it")
+                    self.wrong(f"{name} does not follow the part before it")
                 last = int(entry["last"])
 
     def record(self, where, about, chunk, entry, found):
@@ -382,7 +382,7 @@ class Verifier:
         raw = chunk[at : at + 64].tobytes()
         (crc,) = struct.unpack("<I", raw[60:])
         if zlib.crc32(chunk[: at + 60].tobytes()) != crc:
-            self.wrong(f"{where}: the CRC-32 of its record does not hold")
+            self.wrong(f"{where}: the CRC-32 of its record does not match")
             return
         (
             magic,
@@ -506,11 +506,11 @@ class Verifier:
             for link in links if not self.limit else ():
                 held = link["complete"] + link["partial"] + link["sink_error"] + counts.get("ring_removed_shots", 0)
                 if link["stream"] == stream and counts["shots_complete"] + counts["shots_partial"] != held:
-                    self.wrong(f"stream {stream}: the books and the rows disagree about the shots recorded")
+                    self.wrong(f"stream {stream}: the counters and the rows disagree about the shots recorded")
         if totals is not None and not self.limit:
             for name in ("complete", "partial", "lost"):
                 if totals[f"rows_{name}"] != sum(link[name] for link in links):
-                    self.wrong(f"the books and the rows disagree about rows_{name}")
+                    self.wrong(f"the counters and the rows disagree about rows_{name}")
 
 
 def main():
@@ -518,7 +518,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file")
     parser.add_argument("--no-pattern", action="store_true", help="do not compare with test patterns")
-    parser.add_argument("--rows", type=int, default=0, help="look at the first N rows only")
+    parser.add_argument("--rows", type=int, default=0, help="check only the first N rows")
     arguments = parser.parse_args()
     try:
         with h5py.File(arguments.file, "r") as file:

@@ -75,13 +75,13 @@ def picks(key: Any, extent: int, name: str) -> NDArray[np.int64]:
     array = np.asarray(key)
     if array.dtype == bool and array.ndim == 1:
         if len(array) != extent:
-            raise IndexError(f"expected a truth for each {name}, {extent} in all, found {len(array)}")
+            raise IndexError(f"expected a boolean for each {name}, {extent} in total, found {len(array)}")
         return np.flatnonzero(array)
     if array.size == 0 and isinstance(key, (list, tuple)):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu" or key is None:
         raise IndexError(
-            f"expected integers, slices, an ellipsis or arrays of integers or truths for {name}, found {key!r}"
+            f"expected integers, slices, an ellipsis or arrays of integers or booleans for {name}, found {key!r}"
         )
     out = array.astype(np.int64)
     if out.size and not (-extent <= out.min() and out.max() < extent):

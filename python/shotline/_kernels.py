@@ -58,5 +58,5 @@ def flat(array: NDArray[Any]) -> NDArray[Any]:
         ValueError: If the array is not contiguous, so that the result would be a copy, or not writeable.
     """
     if not array.flags.c_contiguous or not array.flags.writeable:
-        raise ValueError("expected a writable array whose elements lie one behind the other: np.empty(shape, dtype)")
+        raise ValueError("expected a writable contiguous array: np.empty(shape, dtype)")
     return array.reshape(-1)

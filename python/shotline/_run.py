@@ -103,7 +103,7 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str], *, threads: int = 0) -> None:
         if threads < 0:
-            raise ValueError(f"expected threads of 0 (as many as pay) or more, found {threads}")
+            raise ValueError(f"expected 0 threads (automatic) or more, found {threads}")
         self.path = Path(os.fspath(path)).absolute()
         if self.path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "expected a recording, found a folder", str(self.path))
@@ -199,7 +199,7 @@ class Run:
             ValueError: If the links' shots differ in shape; use `Link.geometry` then.
         """
         if any(link.geometry != self.links[0].geometry for link in self.links):
-            raise ValueError("the links' shots differ in shape: take run.links[k].geometry")
+            raise ValueError("the links' shots differ in shape: use run.links[k].geometry")
         return self.links[0].geometry
 
     @property
@@ -244,7 +244,7 @@ class Run:
                 view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
             self._maps[path] = view
         if len(view) < at + length:
-            raise ValueError(f"{path} ends at byte {len(view)}, its row {row} at {at + length}: it was cut short")
+            raise ValueError(f"{path} ends at byte {len(view)}, its row {row} at {at + length}: it was truncated")
         return view[at : at + length]
 
     # --- conversion ----------------------------------------------------------------------------------

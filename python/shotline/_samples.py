@@ -30,7 +30,7 @@ class Samples:
         geometries = [shots.run.links[link].geometry for link in shots.links]
         if any(geometry != geometries[0] for geometry in geometries):
             raise ValueError(
-                "the links' shots differ in shape and have no samples side by side: take run.links[k].samples"
+                "the links' shots differ in shape and have no joined samples: use run.links[k].samples"
             )
         self._shots = shots
         channels = sum(geometry.channels for geometry in geometries)

@@ -183,7 +183,7 @@ class Shots:
 
     def _one_link(self, what: str) -> int:
         if len(self.links) > 1:
-            raise ValueError(f"each of the {len(self.links)} links has {what} of its own: take run.links[k].shots")
+            raise ValueError(f"each of the {len(self.links)} links has its own {what}: use run.links[k].shots")
         return self.links[0]
 
     def _columns(self, link: int, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
@@ -322,7 +322,7 @@ class Shot:
             OSError: If the file cannot be read.
         """
         if len(self._links) > 1:
-            raise ValueError(f"each of the {len(self._links)} links has bytes of its own: take shot.links[k].raw")
+            raise ValueError(f"each of the {len(self._links)} links has its own bytes: use shot.links[k].raw")
         return self.run.raw(self.row, self._links[0])
 
     def __repr__(self) -> str:

@@ -80,7 +80,7 @@ impl DownConverter {
         let samples = if matches!(self.0, RealOrIq::Real(_)) { words.len() } else { pairs(words)?.len() };
         let needed = 2 * self.outputs(samples);
         if out.len() != needed {
-            return Err(Failure::Value(format!("expected room for {needed} numbers, found {}", out.len())));
+            return Err(Failure::Value(format!("expected space for {needed} numbers, found {}", out.len())));
         }
         let out = out.as_chunks_mut().0;
         py.detach(|| match &mut self.0 {

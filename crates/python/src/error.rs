@@ -22,7 +22,7 @@ impl From<StoreError> for Failure {
 
 impl From<numpy::AsSliceError> for Failure {
     fn from(_: numpy::AsSliceError) -> Self {
-        Self::Value("expected an array whose elements lie one behind the other, found one with gaps".into())
+        Self::Value("expected a contiguous array, found one with gaps".into())
     }
 }
 

@@ -97,7 +97,7 @@ impl Recording {
         let rows = self.with(py, |recording| {
             check_links(recording, &[link])?;
             if start > stop {
-                return Err(Failure::Value(format!("expected rows that go up, found {start} to {stop}")));
+                return Err(Failure::Value(format!("expected increasing rows, found {start} to {stop}")));
             }
             Ok(if start == stop { Vec::new() } else { recording.read_rows(link, start..stop)? })
         })?;

@@ -6,19 +6,19 @@ use shotline_wire::block::{LEN, MAX_PEAKS, PEAK_BYTES, at};
 
 /// Units and meanings of the table's fields, written as HDF5 attributes.
 pub(crate) const FIELDS: [(&str, &str); 9] = [
-    ("peaks_found", "how many of the peaks there are"),
-    ("centre_hz", "centre frequency in Hz: what 0 Hz of the samples is"),
+    ("peaks_found", "number of valid peaks"),
+    ("centre_hz", "centre frequency in Hz, at 0 Hz of the samples"),
     ("volts_per_count", "volts at the input for one count of a sample; 0: unknown"),
-    ("clock_offset_ns", "offset of the source's clock from its reference, as the source knows it, in nanoseconds"),
+    ("clock_offset_ns", "offset of the source's clock from its reference, as reported by the source, in nanoseconds"),
     ("clock_drift_ppb", "drift of that clock in parts per billion"),
     ("snr_db", "signal-to-noise ratio of the block in dB (IEEE 1241); NaN: unknown"),
-    ("overrun", "blocks that the source has lost since it began, because nobody took them in time"),
+    ("overrun", "blocks that the source has lost since its start, because they were not read in time"),
     ("fft_points", "points of the transform that peaks and SNR come from; 0: there was none"),
     ("peaks", "the strongest lines, strongest first: Hz from the centre, dB relative to a full-scale tone"),
 ];
 
 /// Description of the table, written as an HDF5 attribute.
-pub(crate) const DESCRIPTION: &str = "one row for each block, in the order of rf's first dimension, as its source described it; zeros where the description did not arrive. It is as good as the block: see state in shots";
+pub(crate) const DESCRIPTION: &str = "one row for each block, in the order of rf's first dimension, as its source described it; zeros where the description did not arrive. A row is valid if the block is: see state in shots";
 
 /// Returns the HDF5 type of a row, which holds the bytes as received.
 pub(crate) fn descriptor() -> TypeDescriptor {

@@ -45,12 +45,12 @@ pub(crate) const CLOCK_FIELDS: [(&str, &str); 8] = [
         "at_tai_ns",
         "nanoseconds since 1970-01-01 00:00:00 TAI by the clock that this one is compared with: link 0's, for link 0 the receiver's",
     ),
-    ("offset_ns", "this clock is ahead by so much; of link 0 less what its packets take to arrive"),
-    ("drift_ppb", "this clock runs faster by so much, in parts per 10^9"),
-    ("residual_ns", "half of the comparisons are closer to the line than this"),
-    ("jumps", "times that this clock jumped"),
-    ("locked", "the comparisons have been close to a line for some time"),
-    ("stopped", "nothing was heard of this link"),
+    ("offset_ns", "time by which this clock is ahead; for link 0 less the transit time of its packets"),
+    ("drift_ppb", "rate by which this clock is faster, in parts per 10^9"),
+    ("residual_ns", "median distance of the comparisons from the fitted line"),
+    ("jumps", "number of jumps of this clock"),
+    ("locked", "the comparisons have been close to the fitted line for some time"),
+    ("stopped", "no packets arrived on this link"),
 ];
 
 /// Returns the HDF5 type of a row.

@@ -32,12 +32,12 @@ impl Replace {
         let failed = |source| StoreError::Create { path: to.to_owned(), source };
         let foreign = match self {
             Self::Nothing => return Err(StoreError::Exists { path: to.to_owned() }),
-            Self::File => return Err(failed(io::Error::other("a folder is there, and stays"))),
+            Self::File => return Err(failed(io::Error::other("it is a folder, which is not replaced"))),
             Self::Folder(foreign) => foreign(to).map_err(failed)?,
         };
         let Some(foreign) = foreign else { return Ok(()) };
         let why =
-            format!("{} is of no export, and would be lost: move it away, or choose another name", foreign.display());
+            format!("{} was not written by an export and would be lost: move it away, or choose another name", foreign.display());
         Err(failed(io::Error::other(why)))
     }
 }
@@ -60,7 +60,7 @@ impl Draft {
     /// it.
     pub fn new(to: &Path, replace: Replace) -> Result<Self, StoreError> {
         let name = to.file_name().ok_or_else(|| {
-            let source = io::Error::other("it is no name of a file");
+            let source = io::Error::other("it is not a file name");
             StoreError::Create { path: to.to_owned(), source }
         })?;
         if to.symlink_metadata().is_ok() && !replace.is_allowed() {
@@ -233,8 +233,8 @@ mod tests {
         let foreign = to.join("thesis.tex");
         fs::write(&foreign, "mine").unwrap();
         for (replace, expected) in [
-            (REPLACE, format!("{} is of no export", foreign.display())),
-            (Replace::File, "a folder is there, and stays".to_owned()),
+            (REPLACE, format!("{} was not written by an export", foreign.display())),
+            (Replace::File, "it is a folder, which is not replaced".to_owned()),
         ] {
             let error = Draft::new(&to, replace).unwrap_err().to_string();
             assert!(error.contains(&expected), "{error}");
@@ -251,7 +251,7 @@ mod tests {
         let draft = Draft::new(&to, REPLACE).unwrap().folder().unwrap();
         fs::write(to.join("thesis.tex"), "mine").unwrap();
         let error = draft.finish().unwrap_err().to_string();
-        assert!(error.contains("thesis.tex is of no export"), "{error}");
+        assert!(error.contains("thesis.tex was not written by an export"), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the draft is gone");
         assert_eq!(fs::read_to_string(to.join("thesis.tex")).unwrap(), "mine");
     }

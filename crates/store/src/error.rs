@@ -13,14 +13,14 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// Another program has the file open for recording or writing.
-    #[error("{} is in use by a program that records or writes it: stop that one first, or choose another name", path.display())]
+    #[error("{} is in use by a program that records or writes it: stop that program first, or choose another name", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
     /// A master names files in folders that the user has not allowed.
     #[error(
-        "{} names files of its run in {}: nothing was changed; if that is a drive of this run, say so (--drive {})",
+        "{} names files of its run in {}: nothing was changed; if they are on a drive of this run, add --drive {}",
         path.display(), list(folders, " and "), list(folders, " --drive ")
     )]
     FilesOutside {
@@ -54,7 +54,7 @@ pub enum StoreError {
     },
     /// A bounded run cannot stay within its bound.
     #[error(
-        "a run cannot stay within {keep} bytes: {least} are needed, for a part that has ended, one that is being written and one that is laid out; give a larger --keep, or smaller parts (--roll-size, --roll-shots)"
+        "a run cannot stay within {keep} bytes: at least {least} are needed, for a part that has ended, one that is being written and one that is allocated; give a larger --keep, or smaller parts (--roll-size, --roll-shots)"
     )]
     BoundTooSmall {
         /// The bound in bytes.
@@ -91,13 +91,13 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// The device is not a namespace of an NVMe drive.
-    #[error("{} is no NVMe namespace: expected /dev/ngXnY, /dev/nvmeXnY or a partition; for another block device write block:{}", path.display(), path.display())]
+    #[error("{} is not an NVMe namespace: expected /dev/ngXnY, /dev/nvmeXnY or a partition; for another block device write block:{}", path.display(), path.display())]
     NotNvme {
         /// The device.
         path: PathBuf,
     },
     /// The Identify command failed.
-    #[error("cannot ask {} what it is: {source}; NVMe commands need root, or CAP_SYS_ADMIN, and a kernel of 5.19 or newer", path.display())]
+    #[error("cannot identify {}: {source}; NVMe commands need root, or CAP_SYS_ADMIN, and a kernel of 5.19 or newer", path.display())]
     Identify {
         /// The device.
         path: PathBuf,
@@ -105,13 +105,13 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// The device is mounted or otherwise in use.
-    #[error("{} is in use: it, or a part of it, is mounted, is swap, or belongs to LVM, MD or another program; that is never written over: unmount or stop that first", path.display())]
+    #[error("{} is in use: it, or a part of it, is mounted, is swap, or belongs to LVM, MD or another program; a device in use is never overwritten: unmount it, or stop the program, first", path.display())]
     DeviceBusy {
         /// The device.
         path: PathBuf,
     },
     /// The device holds data that is not a recording.
-    #[error("{} holds {found}: expected a drive with recordings, or one whose first and last MiB are zeros; to give up what is there, add --force --serial {serial}", path.display())]
+    #[error("{} holds {found}: expected a drive with recordings, or one whose first and last MiB are zeros; to discard its contents, add --force --serial {serial}", path.display())]
     ForeignData {
         /// The device.
         path: PathBuf,
@@ -121,7 +121,7 @@ pub enum StoreError {
         serial: String,
     },
     /// The serial number given does not match the drive.
-    #[error("{} has the serial number {found}, not {typed}: is it the drive that you mean?", path.display())]
+    #[error("{} has the serial number {found}, not {typed}: check the device name", path.display())]
     Serial {
         /// The device.
         path: PathBuf,
@@ -131,7 +131,7 @@ pub enum StoreError {
         found: String,
     },
     /// The device has no contiguous free extent for the whole recording.
-    #[error("{} has no {needed} bytes in a row for {rows} rows, the largest free stretch has {free}: record fewer shots (--shots), or over a run that is there (--force), or export runs and clear the drive", path.display())]
+    #[error("{} has no contiguous free extent of {needed} bytes for {rows} rows, the largest free extent has {free}: record fewer shots (--shots), or overwrite a run (--force), or export runs and clear the drive", path.display())]
     DeviceFull {
         /// The device.
         path: PathBuf,
@@ -161,7 +161,7 @@ pub enum StoreError {
         found: String,
     },
     /// A compressed chunk cannot be decompressed.
-    #[error("{}: the chunk of row {row} of link {link} cannot be unpacked: {source}", path.display())]
+    #[error("{}: the chunk of row {row} of link {link} cannot be decompressed: {source}", path.display())]
     Chunk {
         /// The file.
         path: PathBuf,
@@ -182,7 +182,7 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// Buffers for compressed shots cannot be allocated.
-    #[error("cannot have room for compressed shots: {source}")]
+    #[error("cannot allocate buffers for compressed shots: {source}")]
     Memory {
         /// The reason.
         source: shotline_memory::MemoryError,
@@ -201,7 +201,7 @@ pub enum StoreError {
 
 /// Advice for errors from the kernel; this crate's own errors already contain it.
 fn hint(source: &std::io::Error) -> &'static str {
-    if source.raw_os_error().is_some() { "; check that its directory exists and may be written to" } else { "" }
+    if source.raw_os_error().is_some() { "; check that its directory exists and is writable" } else { "" }
 }
 
 impl StoreError {

@@ -57,7 +57,7 @@ pub fn unshuffle<E: Element>(planes: &[u8], out: &mut [E]) {
 
 /// Checks the lengths and returns the bytes per plane.
 fn row_bytes<E: Element>(elements: usize, bytes: usize) -> usize {
-    assert!(elements.is_multiple_of(8), "planes take elements in eights, found {elements}");
+    assert!(elements.is_multiple_of(8), "expected a multiple of 8 elements, found {elements}");
     let expected = elements * E::BITS / 8;
     assert_eq!(bytes, expected, "{elements} elements take planes of {expected} bytes, found {bytes}");
     elements / 8
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "planes take elements in eights, found 12")]
+    #[should_panic(expected = "expected a multiple of 8 elements, found 12")]
     fn element_counts_not_a_multiple_of_8_are_refused() {
         shuffle(&[0_i16; 12], 16, &mut [0; 24]);
     }

@@ -38,7 +38,7 @@ pub enum DdcError {
     #[error("a filter has 1 to {MAX_TAPS} taps, found {0}")]
     Taps(usize),
     /// The gain at the centre of the passband is zero or not finite.
-    #[error("taps must be finite and their sum must not vanish, found a sum of {0}")]
+    #[error("taps must be finite and their sum must not be zero, found a sum of {0}")]
     NoGain(f64),
     /// The gain is out of range.
     #[error("gain must be 10^-6 to 10^6, found {0}")]

@@ -12,7 +12,7 @@ mod sys;
 /// # Panics
 /// If `samples` is odd.
 pub const fn packed_bytes(samples: usize) -> usize {
-    assert!(samples.is_multiple_of(2), "12-bit packing takes samples in pairs");
+    assert!(samples.is_multiple_of(2), "12-bit packing expects an even number of samples");
     samples / 2 * 3
 }
 

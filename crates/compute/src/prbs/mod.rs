@@ -49,7 +49,7 @@ impl Prbs {
         let channels = self.states.len();
         assert!(
             out.len().is_multiple_of(channels),
-            "{} samples are no whole instants of {channels} channels",
+            "{} samples are not a multiple of {channels} channels",
             out.len()
         );
         #[cfg(target_arch = "x86_64")]

@@ -40,7 +40,7 @@ pub enum DecodeError {
         sample: usize,
     },
     /// The data after the samples does not have the length of the trailer.
-    #[error("expected {expected} bytes behind the samples, found {found}")]
+    #[error("expected {expected} bytes after the samples, found {found}")]
     Trailer {
         /// Bytes of a trailer.
         expected: usize,

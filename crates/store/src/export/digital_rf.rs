@@ -82,7 +82,7 @@ pub(super) fn write(
         overlaps += write_link(shots, link, radio, folder)?;
     }
     if overlaps > 0 {
-        notes.push(format!("the stamps of {overlaps} shots lie before the end of the shot before: put behind it"));
+        notes.push(format!("{overlaps} shots overlap the previous one by their timestamps: they are placed directly after it"));
     }
     let bytes = draft.bytes();
     draft.finish()?;

@@ -35,7 +35,7 @@ pub enum ExportError {
         source: hdf5::Error,
     },
     /// The format cannot hold this recording.
-    #[error("this recording does not become {format}: {why}")]
+    #[error("this recording cannot be exported as {format}: {why}")]
     Unfit {
         /// Name of the format.
         format: &'static str,
@@ -49,7 +49,7 @@ pub enum ExportError {
     #[error("{0}")]
     Objects(#[from] ObjectError),
     /// The progress callback stopped the export.
-    #[error("the export was stopped; nothing of it is left")]
+    #[error("the export was stopped and its output removed")]
     Stopped,
 }
 

@@ -36,16 +36,16 @@ pub(super) fn write(
     let unfit = |why: &str| ExportError::Unfit { format: FORMAT, why: why.into() };
     let recording = shots.recording();
     if shots.are_selected() {
-        return Err(unfit("it is copied whole: leave out --from, --shots and --links"));
+        return Err(unfit("it is copied completely: omit --from, --shots and --links"));
     }
-    let source_file = recording.on_device().ok_or_else(|| unfit("it is in HDF5 already: copy its files"))?;
+    let source_file = recording.on_device().ok_or_else(|| unfit("the recording is not on a raw device: copy its files"))?;
     let laid_out = &*source_file.layout();
     let draft = to.draft()?;
     let failed = |what: &'static str| ExportError::io(what, to.path);
     let file = File::options().read(true).write(true).create_new(true).open(draft.path()).map_err(failed("create"))?;
     // A lack of space is reported before the copy. File systems without fallocate get a sparse file.
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, laid_out.end) {
-        Err(errno @ Errno::NOSPC) => return Err(failed("make room for")(errno.into())),
+        Err(errno @ Errno::NOSPC) => return Err(failed("allocate")(errno.into())),
         _ => file.set_len(laid_out.end).map_err(failed("extend"))?,
     }
     let progress = |done| shots.progress(done, laid_out.end);
@@ -63,14 +63,14 @@ pub(super) fn write(
     let is_same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == *laid_out);
     let unchanged = layout::locate_in(recording.path(), &source_file.file).is_ok_and(|(_, layout)| layout == *laid_out);
     if !is_same || !unchanged || !recording.is_current() {
-        return Err(unfit("the run ended, or was replaced, while it was copied: export it once more"));
+        return Err(unfit("the run ended, or was replaced, while it was copied: export it again"));
     }
     shots.count_all()?;
     let bytes = draft.bytes();
     draft.finish()?;
     if shots.recording().final_counters()?.is_none() {
         notes.push(
-            "the run goes on, or broke off: it has what was visible (shotline recover finds what was not)".into(),
+            "the run continues or was interrupted: the copy has the visible rows (shotline recover finds the others)".into(),
         );
     }
     Ok(bytes)
@@ -92,7 +92,7 @@ fn copy(
         let count = block.len().min((range.end - at) as usize);
         if from.read_at(at, &mut block[..count]) < count {
             let source = std::io::Error::from(Errno::IO);
-            return Err(ExportError::Io { what: "read what becomes", path: name.to_owned(), source });
+            return Err(ExportError::Io { what: "read the source of", path: name.to_owned(), source });
         }
         write_file(to, at, &block[..count]).map_err(|errno| ExportError::io("write", name)(errno.into()))?;
         at += count as u64;

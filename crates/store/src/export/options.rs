@@ -88,7 +88,7 @@ impl Options {
     fn misfit(&self, format: &About) -> ExportError {
         let (expected, found) = (format.option_kind.name(), self.kind().name());
         let why = format!(
-            "expected options of the kind {expected:?}, found {found:?}: Options::of(Takes::{:?}) has the defaults",
+            "expected options of the kind {expected:?}, found {found:?}: Options::of(OptionKind::{:?}) has the defaults",
             format.option_kind
         );
         ExportError::Unfit { format: format.name, why }
@@ -104,7 +104,7 @@ mod tests {
     fn options_of_another_kind_are_refused_with_a_remedy() {
         for (format, found) in [(Format::Zea, Options::Nothing), (Format::Hdf5, Options::of(OptionKind::Array))] {
             let refused = found.check(format.about()).unwrap_err().to_string();
-            let remedy = format!("Options::of(Takes::{:?})", format.about().option_kind);
+            let remedy = format!("Options::of(OptionKind::{:?})", format.about().option_kind);
             assert!(refused.contains(found.kind().name()) && refused.contains(&remedy), "{refused}");
         }
     }

@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 pub(super) const ABOUT: About = About {
     name: "pcapng",
-    summary: "The packets that the shots came in, for Wireshark",
+    summary: "The packets of the shots, for Wireshark",
     extensions: &["pcapng"],
     option_kind: OptionKind::Nothing,
     target: Target::File,
@@ -27,7 +27,7 @@ pub(super) fn write(
 ) -> Result<u64, ExportError> {
     let links = shots.run().links.len();
     if shots.links().len() != links {
-        let why = format!("expected all {links} links, found a choice of {}: leave out --links", shots.links().len());
+        let why = format!("expected all {links} links, found a selection of {}: omit --links", shots.links().len());
         return Err(ExportError::Unfit { format: FORMAT, why });
     }
     let draft = to.draft()?;
@@ -42,6 +42,6 @@ pub(super) fn write(
     }
     shots.count_all()?;
     draft.finish()?;
-    notes.push(format!("{} packets; addresses, keys and sequence numbers are stand-ins", exported.packets));
+    notes.push(format!("{} packets; addresses, keys and sequence numbers are placeholders", exported.packets));
     Ok(exported.bytes)
 }

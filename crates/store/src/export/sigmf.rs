@@ -107,7 +107,7 @@ fn write_link(
     let metadata = Metadata { shots, link, radio, g, timeline: &timeline };
     let overlaps = metadata.write(&sha512, meta)?;
     if overlaps > 0 {
-        notes.push(format!("the stamps of {overlaps} shots lie before the end of the shot before: put behind it"));
+        notes.push(format!("{overlaps} shots overlap the previous one by their timestamps: they are placed directly after it"));
     }
     Ok(())
 }
@@ -185,7 +185,7 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
             "core:num_channels": channels,
             "core:sha512": sha512,
             "core:recorder": run.software,
-            "core:description": format!("link {} of a recording: {} shots' samples one behind the other", self.link, link.name),
+            "core:description": format!("link {} of a recording: samples of {} consecutive shots", self.link, link.name),
             "core:extensions": [{"name": "shotline", "version": "1.0.0", "optional": true}],
             "shotline:run_id": run.run_id,
             "shotline:stream": link.stream,
@@ -245,7 +245,7 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
                 "core:sample_start": at + range.start as u64,
                 "core:sample_count": range.len(),
                 "core:label": "missing",
-                "core:comment": format!("packets are missing ({causes}): some or all of these samples are zeros that nobody sent"),
+                "core:comment": format!("packets are missing ({causes}): some or all of these samples are zeros in place of missing data"),
             }));
         }
         out

@@ -62,7 +62,7 @@ pub(super) fn write(
     file.close().map_err(failed())?;
     let counters = shots.counters();
     if counters.lost + counters.partial + frames.unused() > 0 {
-        notes.push("what is missing is NaN".into());
+        notes.push("missing samples are NaN".into());
     }
     let bytes = draft.bytes();
     draft.finish()?;

@@ -74,7 +74,7 @@ pub(super) fn write(
     file.close().map_err(failed())?;
     let counters = shots.counters();
     if counters.lost + counters.partial + frames.unused() > 0 {
-        notes.push("what is missing is 0 in raw_data: custom/shot_state and custom/missing say which".into());
+        notes.push("missing samples are 0 in raw_data: custom/shot_state and custom/missing mark them".into());
     }
     let bytes = draft.bytes();
     draft.finish()?;
@@ -151,7 +151,7 @@ fn skeleton(file: &File, shots: &Shots<'_>, array: &Array, frames: &Frames) -> h
     let links = frames.elements / channels;
     let shape = (frames.frames, frames.waves, links);
     let state = custom.new_dataset::<u8>().chunk(chunk(shape)).shape(shape).create("shot_state")?;
-    describe(&state, "–", "Of each shot on each link: 0 lost or never sent, 1 partial, 2 complete and proven.")?;
+    describe(&state, "–", "Of each shot on each link: 0 lost or never sent, 1 partial, 2 complete and verified.")?;
     let stamp = custom.new_dataset::<u64>().chunk(chunk(shape)).shape(shape).create("stamp_tai_ns")?;
     describe(&stamp, "ns", "TAI nanoseconds since 1970 of the first sample of each shot on each link; 0: unknown.")?;
     let missing = custom.new_dataset::<u64>().chunk((CHUNK_ROWS, 5)).shape((0.., 5)).create("missing")?;

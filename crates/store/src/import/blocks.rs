@@ -91,7 +91,7 @@ impl Source for Blocks {
         let (number, at) = (self.current_number(samples), block.start + self.offset);
         if number >= MAX_SHOTS {
             let found = format!("expected shot numbers below {MAX_SHOTS}, found {number} at sample {at}");
-            let found = format!("{found}: if its gaps are pauses, in which no shots are lost, say so (--pauses)");
+            let found = format!("{found}: if its gaps are pauses, in which no shots are lost, use --pauses");
             return Err(ImportError::format(&self.path, found));
         }
         let count = samples.min(block.samples - self.offset);

@@ -21,7 +21,7 @@ pub(super) fn bounded<N: PartialOrd + Display>(
 ) -> Result<N, ImportError> {
     number.filter(|number| bounds.contains(number)).ok_or_else(|| {
         let (min, max) = (bounds.start(), bounds.end());
-        ImportError::format(path, format!("{field}: expected a whole number from {min} to {max}, found {found}"))
+        ImportError::format(path, format!("{field}: expected an integer from {min} to {max}, found {found}"))
     })
 }
 

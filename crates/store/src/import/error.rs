@@ -50,7 +50,7 @@ pub enum ImportError {
     #[error(transparent)]
     Objects(#[from] ObjectError),
     /// The progress callback stopped the import.
-    #[error("the import was stopped; nothing of it is left")]
+    #[error("the import was stopped and its output removed")]
     Stopped,
 }
 

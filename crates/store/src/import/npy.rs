@@ -46,13 +46,13 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
     let rate_hz = options.rate_hz.unwrap_or(0);
     let mut info = source_info(path, FORMAT, Shape { channels, samples, shots, rate_hz, numbers })?;
     if rate_hz == 0 {
-        info.notes.push("its sample rate is not known: say it with --rate-hz".into());
+        info.notes.push("its sample rate is not known: set it with --rate-hz".into());
     }
     let shot = (samples * channels).saturating_mul(width as u64);
     let (needed, available) =
         (shot.saturating_mul(shots), file.metadata().map_err(ImportError::io(path))?.len() - start);
     if available < needed {
-        return Err(wrong(&format!("{needed} bytes of numbers behind its header, which are {available}")));
+        return Err(wrong(&format!("{needed} bytes of numbers after its header, which has {available}")));
     }
     let owned = path.to_owned();
     let mut bytes = vec![0; shot as usize];

@@ -95,10 +95,10 @@ pub(super) fn write(
         ));
     }
     if out_of_range > 0 {
-        notes.push(format!("{out_of_range} numbers do not fit 16 bits with this scale: they are cut to its ends"));
+        notes.push(format!("{out_of_range} numbers do not fit 16 bits with this scale: they are clipped"));
     }
     if left_out > 0 {
-        notes.push(format!("{left_out} samples share a packet with missing ones, and are left out with it"));
+        notes.push(format!("{left_out} samples share a packet with missing ones, and are omitted"));
     }
     notes.extend(report.warnings);
     Ok(ImportReport {

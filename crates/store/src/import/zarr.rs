@@ -70,7 +70,7 @@ impl Zarr {
         let attributes = &root["attributes"];
         if attributes["format"] != FORMAT_NAME || attributes["format_version"] != 1 {
             let found = &attributes["format"];
-            let found = format!("expected a group that was exported from here (format = {FORMAT_NAME}), found {found}");
+            let found = format!("expected a group exported by Shotline (format = {FORMAT_NAME}), found {found}");
             return Err(ImportError::format(path, found));
         }
         let store = Rc::new(store);
@@ -85,7 +85,7 @@ impl Zarr {
         };
         let shape = first.samples.shape;
         if links.iter().any(|link| link.samples.shape.shots != shape.shots) {
-            return Err(ImportError::format(path, "expected as many rows of every link, found others"));
+            return Err(ImportError::format(path, "expected the same number of rows in every link, found others"));
         }
         let runs = Column::open(&store, "losses/runs")?.read_all()?;
         let streams: Vec<u32> = infos.iter().map(|info| info.stream).collect();
@@ -163,8 +163,8 @@ impl Source for Zarr {
                 let field = &link.columns[0].prefix;
                 if let Some(other) = known.filter(|other| *other != number) {
                     let found =
-                        format!("{field}: expected {other} in row {row}, as another link has it, found {number}");
-                    let found = format!("{found}: export each link by itself (--links)");
+                        format!("{field}: expected {other} in row {row}, as in another link, found {number}");
+                    let found = format!("{found}: export each link separately (--links)");
                     return Err(ImportError::format(&self.path, found));
                 }
                 known = Some(bounded(&self.path, field, &number, Some(number), self.next..=MAX_SHOTS - 1)?);
@@ -422,7 +422,7 @@ impl Column {
         let bytes = self.width * self.item;
         let at = (row % self.chunk).saturating_mul(bytes as u64) as usize;
         let found = self.cached.as_ref().and_then(|(_, cached)| cached.get(at..)?.get(..bytes));
-        let found = found.ok_or_else(|| self.store.wrong(&self.prefix, "chunks as long as it says"))?;
+        let found = found.ok_or_else(|| self.store.wrong(&self.prefix, "chunks of the declared length"))?;
         Ok(found.chunks_exact(self.item).map(unsigned).collect())
     }
 

@@ -102,7 +102,7 @@ pub(crate) fn begin(
 ) -> Result<(Opened, PendingRecording), StoreError> {
     run.check()?;
     if options.rows == 0 {
-        return Err(StoreError::Run("expected room for 1 row or more, found 0".into()));
+        return Err(StoreError::Run("expected space for 1 row or more, found 0".into()));
     }
     let mut pending = PendingRecording::begin(path, options)?;
     let opened = lay_out(&mut pending, path, run, options.rows)?;

@@ -271,7 +271,7 @@ pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
     let failed = |source| StoreError::Create { path: path.to_owned(), source };
     match path.symlink_metadata() {
         Ok(metadata) if !metadata.is_file() => {
-            Err(failed(std::io::Error::other("something is there that is no regular file, and stays")))
+            Err(failed(std::io::Error::other("it exists and is not a regular file")))
         }
         Ok(_) if !overwrite => Err(StoreError::Exists { path: path.to_owned() }),
         Ok(_) => Ok(()),
@@ -301,7 +301,7 @@ fn allocate(file: &File, path: &Path, rows: u64, end: u64, warnings: &mut Vec<St
     // A size other than 0 means that the blocks of an earlier file are reused.
     let (len, blocks) = rustix::fs::fstat(file).map_or((0, 0), |stat| (stat.st_size as u64, stat.st_blocks as u64));
     if len > end {
-        rustix::fs::ftruncate(file, end).map_err(StoreError::io("cut", path))?;
+        rustix::fs::ftruncate(file, end).map_err(StoreError::io("truncate", path))?;
     }
     // On tmpfs SEEK_HOLE is cheaper than fallocate on allocated blocks. Other file systems may report no holes.
     if len >= end && is_in_memory(file) && rustix::fs::seek(file, SeekFrom::Hole(0)).is_ok_and(|hole| hole >= end) {
@@ -321,7 +321,7 @@ fn allocate(file: &File, path: &Path, rows: u64, end: u64, warnings: &mut Vec<St
         }
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             warnings.push(format!(
-                "the file system of {} cannot allocate space ahead: it may run full during the run, and writes are slower",
+                "the file system of {} cannot preallocate: it may become full during the run, and writes are slower",
                 path.display()
             ));
             rustix::fs::ftruncate(file, end).map_err(StoreError::io("extend", path))

@@ -100,16 +100,16 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
     text(
         &losses,
         "description",
-        "runs of shots that are in no row, or in a row as lost, and why: stream, cause, first number, count of consecutive numbers",
+        "ranges of shots without a row, or with a row as lost, and the cause: stream, cause, first number, count of consecutive numbers",
     )?;
     headers.tables.push(header_address(&losses)?);
     let counters = table(&file, "books", &rows::counter_descriptor(), &tables[links + 1])?;
     text(
         &counters,
         "description",
-        "counts of the run by stream, written when it ends: packets_in = packets_placed + packets_CAUSE (but wire_gap and overrun, which never arrived); shots_seen = shots_complete + shots_partial + shots_CAUSE",
+        "counts of the run by stream, written when it ends: packets_in = packets_placed + packets_CAUSE (except wire_gap and overrun, which never arrived); shots_seen = shots_complete + shots_partial + shots_CAUSE",
     )?;
-    text(&counters, "whole_run", "stream 4294967295 stands for the whole run")?;
+    text(&counters, "whole_run", "stream 4294967295 is the complete run")?;
     headers.tables.push(header_address(&counters)?);
     for link in block_tables::links(run) {
         let shape = TableShape { row_bytes: block::LEN as u32, chunk_rows: 1 };

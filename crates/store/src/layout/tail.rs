@@ -374,7 +374,7 @@ fn expect_leaf(layout: &Layout, data: usize, last: u64) -> Result<(), HeaderErro
     Err(HeaderError::at(
         last,
         &format!("the leaf of chunk {count}, which holds {at}"),
-        "another: another program has rewritten this file",
+        "another leaf: another program has rewritten this file",
     ))
 }
 
@@ -435,7 +435,7 @@ fn expect_chunk(table: &Table, start: u64, index: u64, chunk: &Chunk) -> Result<
     if (chunk.address, chunk.first[0]) == (expected, index * u64::from(table.chunk_rows)) {
         return Ok(());
     }
-    Err(HeaderError::at(expected, "a table's next chunk", &format!("it at {}", chunk.address)))
+    Err(HeaderError::at(expected, "the next chunk of a table", &format!("it at {}", chunk.address)))
 }
 
 fn walk(

@@ -105,7 +105,7 @@ pub struct Master {
 }
 
 /// Description of `/linkN/shots` of a master, written as an HDF5 attribute.
-const SHOTS: &str = "one row for each shot of this link, in the order of rf's first dimension; the fields are described in each part. While the run goes on: rows from the first one with packets = 0 on are not there yet";
+const SHOTS: &str = "one row for each shot of this link, in the order of rf's first dimension; the fields are described in each part. During the run: rows from the first one with packets = 0 on are not yet recorded";
 
 /// Maximum number of rows of a file; the sum over all files fits 64 bits.
 const MAX_ROWS: u64 = 1 << 40;
@@ -141,7 +141,7 @@ impl Master {
             Ok(metadata) if metadata.is_dir() => Err(StoreError::Create {
                 path: draft,
                 source: std::io::Error::other(
-                    "expected nothing there, where the new master is made, found a folder: move it away",
+                    "the draft of the new master cannot be written: a folder has its name; move it away",
                 ),
             }),
             metadata => Ok(metadata.is_ok().then_some(draft)),
@@ -231,7 +231,7 @@ impl Master {
         text(
             &losses,
             "description",
-            "runs of shots that are in no row, or in a row as lost, and why; a count of 0 is nothing",
+            "ranges of shots without a row, or with a row as lost, and the cause; an entry with a count of 0 is unused",
         )?;
         table(&file, "books", &rows::counter_descriptor(), &self.counters)?;
         let width = self.files.iter().map(|entry| entry.file.len()).max().unwrap_or(0).next_multiple_of(8).max(8);

@@ -138,7 +138,7 @@ impl Directory {
             None => None,
         };
         if let Some(later) = later {
-            return Ok(Lookup::Other(format!("{later}, written over a directory of Shotline's")));
+            return Ok(Lookup::Other(format!("{later}, written over a Shotline directory")));
         }
         Ok(match (best, other) {
             (Some(directory), _)
@@ -149,11 +149,11 @@ impl Directory {
                     None => {
                         Lookup::Ours(Self { single_copy: whole < COPIES.len() && directory.sequence > 1, ..directory })
                     }
-                    Some(wrong) => Lookup::Other(format!("a directory of Shotline's in which {wrong}")),
+                    Some(wrong) => Lookup::Other(format!("a Shotline directory in which {wrong}")),
                 }
             }
             (Some(directory), _) => Lookup::Other(format!(
-                "a directory of Shotline's for the drive {} of {} bytes in blocks of {}",
+                "a Shotline directory for the drive {} of {} bytes in blocks of {}",
                 directory.serial, directory.bytes, directory.block
             )),
             (None, Some(other)) => Lookup::Other(other),
@@ -193,7 +193,7 @@ impl Directory {
         self.sequence = self.sequence.wrapping_add(1);
         let text = serde_json::to_vec(self).map_err(|error| StoreError::format(&device.path, error.to_string()))?;
         if (HEAD + text.len()) as u64 > COPY_BYTES {
-            return Err(StoreError::Run(format!("{} has no room for the names of more runs", device.path.display())));
+            return Err(StoreError::Run(format!("{} has no space for more directory entries", device.path.display())));
         }
         let mut bytes = Vec::with_capacity((HEAD + text.len()).next_multiple_of(4096));
         bytes.extend_from_slice(MAGIC);
@@ -259,7 +259,7 @@ impl Directory {
     pub(super) fn warning(&self, given: &Path) -> Option<String> {
         self.single_copy.then(|| {
             format!(
-                "one of the two copies of {}'s directory is damaged: a power cut while it was written, or a drive that fails; the next recording writes it anew",
+                "one of the two copies of {}'s directory is damaged: a power cut while it was written, or a drive that fails; the next recording rewrites it",
                 given.display()
             )
         })
@@ -287,10 +287,10 @@ fn parse(bytes: &[u8]) -> Result<Option<Directory>, InvalidCopy> {
     let sequence = bytes.get(16..24).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
     let (version, len) = (u32_at(8), u32_at(12) as usize);
     if version != VERSION {
-        let found = format!("a directory of Shotline's, version {version}: use the version of Shotline that wrote it");
+        let found = format!("a Shotline directory, version {version}: use the version of Shotline that wrote it");
         return Err(InvalidCopy::Version(found));
     }
-    let damaged = || InvalidCopy::Damaged("a directory of Shotline's that is damaged".into());
+    let damaged = || InvalidCopy::Damaged("a Shotline directory that is damaged".into());
     let whole = bytes.get(..HEAD.saturating_add(len)).ok_or_else(damaged)?;
     let crc = crc32c::crc32c_append(crc32c::crc32c(&whole[..CRC]), &[0; 4]);
     if crc32c::crc32c_append(crc, &whole[CRC + 4..]) != u32_at(CRC) {

@@ -45,7 +45,7 @@ pub fn export(
         StoreError::Io { what: "write", path: path.to_owned(), source }
     };
     let run = recording.run();
-    let comment = comment(run, "addresses, queue pairs, keys and sequence numbers are stand-ins");
+    let comment = comment(run, "addresses, queue pairs, keys and sequence numbers are placeholders");
     let mut writer = Writer::new(file, &run.software, &comment).map_err(failed)?;
     let first = if rows.is_empty() { 0 } else { recording.row(rows.start, 0)?.number };
     let mut links = Vec::new();

@@ -110,12 +110,12 @@ pub fn read_frames(from: impl Read + Send, mut take: impl FnMut(Frame<'_>)) -> R
             Err(PcapError::Eof) => return Ok(None),
             Err(PcapError::Incomplete(_)) => match reader.refill() {
                 Ok(()) => {}
-                Err(_) => return ended("cannot be read on"),
+                Err(_) => return ended("cannot be read further"),
             },
             Err(PcapError::BufferTooSmall) => {
                 buffer_bytes *= 2;
                 if buffer_bytes > MAX_BLOCK_BYTES || !reader.grow(buffer_bytes) || reader.refill().is_err() {
-                    return ended("claims a block that is too large to be one");
+                    return ended("claims a block above the maximum size");
                 }
             }
             Err(PcapError::UnexpectedEof) => return ended("ends within a block"),

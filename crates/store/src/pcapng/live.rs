@@ -49,7 +49,7 @@ impl Live {
         })?;
         crate::lock::claim(&file, path)?;
         file.set_len(0).map_err(created)?;
-        let how = "addresses and queue pairs are those of the sockets as far as they are known, keys and sequence numbers are stand-ins";
+        let how = "addresses and queue pairs are those of the sockets as far as they are known, keys and sequence numbers are placeholders";
         let writer = Writer::new(file.try_clone().map_err(created)?, &run.software, &comment(&run, how));
         let report = Report { path: path.to_owned(), ..Report::default() };
         let mut live = Self {

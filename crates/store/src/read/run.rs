@@ -84,7 +84,7 @@ impl Run {
         if shapes(&file.run) != shapes(&self.master.run) {
             return Err(StoreError::format(
                 &self.files[index],
-                "expected shots of the shape that the master says, found another",
+                "expected shots of the shape in the master, found another",
             ));
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

@@ -40,7 +40,7 @@ pub(super) fn drive(
     if let Some(error) = refused {
         let bytes: usize = regions.iter().map(|(_, region)| region.len()).sum();
         warnings.push(format!(
-            "cannot register {bytes} bytes of shot buffers with io_uring ({error}): every write pins its pages anew; raise the locked-memory limit (ulimit -l) above that, or take a smaller pool"
+            "cannot register {bytes} bytes of shot buffers with io_uring ({error}): every write pins its pages again; raise the locked-memory limit (ulimit -l) above that, or use a smaller pool"
         ));
     }
     Ok(drive)

@@ -509,7 +509,7 @@ impl Recorder {
         self.report.file_bytes = bytes;
         if let Some(errno) = uncut {
             self.report.warnings.push(format!(
-                "{} is complete but could not be cut to its {} rows: {errno}; it keeps its full size",
+                "{} is complete but could not be truncated to its {} rows: {errno}; it keeps its full size",
                 path.display(),
                 self.report.rows
             ));

@@ -61,7 +61,7 @@ pub(crate) fn recover_among(
     if run.by_stamp {
         return Err(StoreError::format(
             path,
-            "its rows join shots by their stamps, and only rows of one number can be put right: read it as it is, every row that shows is sound",
+            "its rows join shots by timestamp, and recovery needs rows of one shot number; read the file as it is: every visible row is valid",
         ));
     }
     // A number that is missing on one of several drives may be on another.
@@ -97,11 +97,11 @@ pub(crate) fn recover_among(
             Some(_) => layout::end_of_chunks(&opened.file, &opened.layout, rows, path)?,
         };
         let contents = Contents { rows, losses: &bytes, counters: if unchanged { &counters } else { &[] }, data_end };
-        let uncut = layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("cut", path))?;
-        uncut.map_or(Ok(()), Err).map_err(StoreError::io("cut", path))?;
+        let uncut = layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("truncate", path))?;
+        uncut.map_or(Ok(()), Err).map_err(StoreError::io("truncate", path))?;
     }
     // A run that was interrupted just before its truncation needs nothing else.
-    layout::truncate(&opened.file, &opened.layout).map_err(StoreError::io("cut", path))?;
+    layout::truncate(&opened.file, &opened.layout).map_err(StoreError::io("truncate", path))?;
     found.recovered.file_bytes = opened.layout.end;
     Ok(found.recovered)
 }

@@ -359,7 +359,7 @@ impl RunRecorder {
         remove(&self.plan, number, dropped.iter().map(|(drive, _)| *drive));
         for (drive, error) in refused {
             let consequence =
-                if usable.is_empty() { "the run ends with the present part" } else { "the run goes on without it" };
+                if usable.is_empty() { "the run ends with the current part" } else { "the run continues without it" };
             self.warnings.push(format!("part {number} has no file on drive {drive}, and {consequence}: {error}"));
             self.drives.retain(|working| *working != drive || usable.is_empty());
         }
@@ -397,7 +397,7 @@ impl RunRecorder {
         }
         if !known {
             self.warnings.push(format!(
-                "the run goes on without drive {drive} ({} shots there are lost with the cause sink_error): {error}",
+                "the run continues without drive {drive} ({} shots there are lost with the cause sink_error): {error}",
                 unseen.iter().map(|summary| summary.shots.iter().flatten().count()).sum::<usize>()
             ));
         }
@@ -451,7 +451,7 @@ impl RunRecorder {
         report.seconds = seconds;
         if !self.waited.is_zero() {
             self.warnings.push(format!(
-                "the next part was waited for during {:.3} s in all: larger parts, or a faster drive, would mend that",
+                "the recorder waited {:.3} s in total for the next part: use larger parts or a faster drive",
                 self.waited.as_secs_f64()
             ));
         }
@@ -531,7 +531,7 @@ fn remove(plan: &Plan, part: u32, drives: impl Iterator<Item = usize>) {
 
 fn no_part() -> StoreError {
     StoreError::Run(
-        "no part is left that the run could end with: every drive is full, or the thread that keeps the parts is gone"
+        "no part is left for the run to end with: every drive is full, or the part manager has ended"
             .into(),
     )
 }

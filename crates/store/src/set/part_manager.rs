@@ -278,7 +278,7 @@ impl ManagerThread {
         for drive in part.stripes.iter().map(|stripe| stripe.drive).chain(part.failed.iter().map(|failed| failed.0)) {
             let path = self.plan.path(part.number, drive);
             if let Err(error) = flush(&path) {
-                self.warn(format!("cannot flush {}: {error}; a power cut may cost rows of it", path.display()));
+                self.warn(format!("cannot flush {}: {error}; a power cut may lose rows of it", path.display()));
             }
         }
         let losses = |drive: usize| visible_losses(&self.plan.path(part.number, drive));
@@ -298,7 +298,7 @@ impl ManagerThread {
             add_live_part(&mut self.master, &self.plan, *part, drives);
         }
         if let Err(error) = self.write() {
-            self.warn(format!("{error}; the parts are whole by themselves"));
+            self.warn(format!("{error}; each part is complete without it"));
         }
     }
 
@@ -324,7 +324,7 @@ impl ManagerThread {
                     }
                 }
                 Err(error) => {
-                    self.warn(format!("a part was not ended in order: {error}"));
+                    self.warn(format!("a part was not closed: {error}"));
                     failure = Some(error);
                     self.count(&path, u64::MAX, &mut sum);
                 }

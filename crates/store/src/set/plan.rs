@@ -77,7 +77,7 @@ impl RunRecorderConfig {
         }
         if self.recorder.recycle {
             return Err(StoreError::Run(
-                "blocks of an old recording are used again by a run of one file only: leave out --recycle, or record to one --out without parts".into(),
+                "--recycle is supported for a run of one file only: omit --recycle, or record to one --out without parts".into(),
             ));
         }
         for (drive, out) in self.outs.iter().enumerate() {
@@ -102,7 +102,7 @@ impl RunRecorderConfig {
                 let replaced = |master: &Master| part_info(&part, &master.run.run_id).is_some();
                 if !master.is_some_and(replaced) {
                     let source = std::io::Error::other(
-                        "it is there, has the name of a part, and is none of the run that is replaced: move it away, or choose another name",
+                        "it exists, has the name of a part, and does not belong to the run that is replaced: move it away, or choose another name",
                     );
                     return Err(StoreError::Create { path: part, source });
                 }
@@ -136,7 +136,7 @@ impl RunRecorderConfig {
             devices[..later].iter().position(|first| *first == devices[later]).map(|first| (later, first))
         })?;
         Some(format!(
-            "{} and {} are on one file system: striping over them makes nothing faster",
+            "{} and {} are on one file system: striping over them does not increase throughput",
             self.outs[first].display(),
             self.outs[later].display()
         ))

@@ -250,7 +250,7 @@ impl<T: Target> Ring<T> {
         if !uring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "this kernel's io_uring cannot wait with a time-out",
+                "this kernel's io_uring does not support a wait with a timeout",
             ));
         }
         // The kernel keeps the file open from here on.

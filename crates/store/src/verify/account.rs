@@ -77,7 +77,7 @@ fn check_part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
     for (name, count) in expected {
         let found = ended.totals.get(&name).copied();
         if found != Some(count) {
-            mismatches.add(|| format!("the books of {} say {name} = {found:?}, its tables {count}", path.display()));
+            mismatches.add(|| format!("the counters of {} have {name} = {found:?}, its tables {count}", path.display()));
         }
     }
     Ok(())
@@ -113,7 +113,7 @@ fn check_numbers(
 fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], mismatches: &Mismatches) {
     for stream in &ended.books.streams {
         if !stream.is_balanced() {
-            mismatches.add(|| format!("the books of stream {} do not balance: {:?}", stream.stream, stream.entries()));
+            mismatches.add(|| format!("the counters of stream {} do not balance: {:?}", stream.stream, stream.entries()));
         }
         let Some(link) = links.iter().find(|link| link.stream == stream.stream) else { continue };
         let removed = stream.more.iter().filter(|(name, _)| name == REMOVED_SHOTS).map(|(_, count)| count).sum::<u64>();
@@ -122,7 +122,7 @@ fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], misma
         if delivered != recorded {
             mismatches.add(|| {
                 format!(
-                    "stream {}: the books say that {delivered} shots were handed to the recorder, its rows {recorded}",
+                    "stream {}: the counters report that {delivered} shots were handed to the recorder, its rows {recorded}",
                     stream.stream
                 )
             });
@@ -138,7 +138,7 @@ fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], misma
     for (name, count) in expected {
         let found = ended.totals.get(name).copied();
         if found != Some(count) {
-            mismatches.add(|| format!("the books say {name} = {found:?}, the tables {count}"));
+            mismatches.add(|| format!("the counters have {name} = {found:?}, the tables {count}"));
         }
     }
 }

@@ -85,7 +85,7 @@ pub fn verify_with_progress(
     }
     account::check(&recording, ended.as_ref(), &losses, &links, &mismatches)?;
     if !recording.is_current() {
-        let found = "expected the run that was there at first, found another in its place: verify it once more";
+        let found = "expected the run that was opened, found another run: verify again";
         return Err(StoreError::format(path, found));
     }
     let count = mismatches.count.into_inner();
@@ -140,7 +140,7 @@ fn check_rows(
                 match slots.read(row, link) {
                     Ok(bytes) => checker.check(&entry, bytes, found, mismatch),
                     Err(StoreError::Chunk { source, .. }) => {
-                        mismatch(format!("its chunk cannot be unpacked: {source}"))
+                        mismatch(format!("its chunk cannot be decompressed: {source}"))
                     }
                     Err(error) => return Err(error),
                 }

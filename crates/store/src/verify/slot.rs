@@ -53,7 +53,7 @@ impl<'a> Checker<'a> {
     pub(super) fn check(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mut mismatch: impl FnMut(String)) {
         let g = self.geometry;
         if !row.crc_valid {
-            mismatch("its table row is not as it was written: row_crc32 does not hold".into());
+            mismatch("its table row is not as it was written: row_crc32 does not match".into());
         }
         let placed = (0..g.packets()).filter(|index| row.contains(*index)).count() as u32;
         if (row.packets, row.placed) != (g.packets(), placed) {
@@ -65,7 +65,7 @@ impl<'a> Checker<'a> {
             ));
         }
         if let Some(at) = first_not_zero(&slot[g.shot_bytes() as usize..]) {
-            mismatch(format!("expected zeros behind the shot, found other bytes at {}", g.shot_bytes() as usize + at));
+            mismatch(format!("expected zeros after the shot, found other bytes at {}", g.shot_bytes() as usize + at));
         }
         if row.state == State::Lost {
             if let Some(at) = first_not_zero(slot) {
@@ -120,7 +120,7 @@ impl<'a> Checker<'a> {
                 found.records += 1;
             } else {
                 mismatch(format!(
-                    "its record's CRC does not hold: expected {:08x} over the shot, found {register:08x}",
+                    "its record's CRC does not match: expected {:08x} over the shot, found {register:08x}",
                     crc::RESIDUE
                 ));
             }
@@ -140,7 +140,7 @@ impl<'a> Checker<'a> {
                 mismatch(format!("its record was stamped at {} ns, its row says {}", record.tai_ns, row.stamp_tai_ns));
             }
             Ok(record) if row.record_good && !record.describes(&g) => {
-                mismatch("its record tells of another geometry than the link's attributes".into());
+                mismatch("its record describes another geometry than the link's attributes".into());
             }
             Err(error) if row.record_good => mismatch(format!("its record cannot be read: {error}")),
             Ok(_) | Err(_) => {}

@@ -16,19 +16,19 @@ use std::path::Path;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
-        name: "shots are counted as the recording has them",
-        proves: "complete, partial and lost shots are those of the recording",
+        name: "shot counts match the recording",
+        proves: "the export reports as many complete, partial and lost shots as the recording has",
         run: counts_are_right,
     },
     Check {
-        name: "what was received comes back sample for sample",
-        proves: "an importer, or a reader, finds every sample that was received, in order, and no other: none that was \
-                 not received is there as a zero",
+        name: "received samples are read back exactly",
+        proves: "an importer, or a reader, finds every sample that was received, in order, and no other: no missing \
+                 sample is read as a zero",
         run: samples_come_back,
     },
     Check {
-        name: "what is missing is missing again",
-        proves: "a format that has a word for missing samples brings back as many partial and lost shots",
+        name: "missing samples are read back as missing",
+        proves: "a format that marks missing samples gives the same number of partial and lost shots",
         run: losses_come_back,
     },
 ];
@@ -41,7 +41,7 @@ fn counts_are_right(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let expected = (links * complete, links * partial, links * lost);
     ensure!(found == expected, "expected {expected:?} complete, partial and lost shots, found {found:?}");
     ensure!((exported.missing_samples > 0) == (partial > 0), "{} samples are missing", exported.missing_samples);
-    ensure!(exported.format == stage.format.name() && exported.to == stage.to(), "it names something else");
+    ensure!(exported.format == stage.format.name() && exported.to == stage.to(), "it names another format or destination");
     Ok(Outcome::Passed)
 }
 
@@ -64,7 +64,7 @@ fn samples_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let expected = stage.fixture.counts();
     let losses = stage.format.about().losses;
-    ensure!(!losses.is_empty(), "it has no word for what is missing");
+    ensure!(!losses.is_empty(), "the format does not mark missing samples");
     match stage.format {
         Format::Uff | Format::Zea | Format::SigMf | Format::Zarr => {
             stage.exported()?;
@@ -75,7 +75,7 @@ fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
         }
         Format::DigitalRf | Format::Pcapng => {
             ensure!(losses == [Losses::Gap], "expected gaps");
-            Ok(Outcome::not_run("a gap does not say which shots it is of"))
+            Ok(Outcome::not_run("a gap does not identify its shots"))
         }
         Format::Hdf5 => Ok(Outcome::not_run("it is the recording itself")),
     }
@@ -85,15 +85,15 @@ fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 fn imported(stage: &Stage<'_>) -> Result<(Recording, ImportReport), Failure> {
     let again = stage.fixture.folder()?.join("again.h5");
     let imported = import(&stage.to(), &again, &ImportOptions::default(), &go_on).map_err(failed("import"))?;
-    ensure!(imported.format == stage.format.name(), "it is taken for {}", imported.format);
-    ensure!(imported.left_out == 0, "{} samples are left out", imported.left_out);
+    ensure!(imported.format == stage.format.name(), "it is recognised as {}", imported.format);
+    ensure!(imported.left_out == 0, "{} samples are omitted", imported.left_out);
     verified(&again)?;
-    Ok((Recording::open(&again).map_err(failed("open what was imported"))?, imported))
+    Ok((Recording::open(&again).map_err(failed("open the imported recording"))?, imported))
 }
 
 fn verified(path: &Path) -> Result<(), Failure> {
-    let verdict = verify(path, &VerifyOptions::default()).map_err(failed("verify what comes back"))?;
-    ensure!(verdict.verified, "what comes back is not sound: {verdict:?}");
+    let verdict = verify(path, &VerifyOptions::default()).map_err(failed("verify the imported recording"))?;
+    ensure!(verdict.verified, "the imported recording is not valid: {verdict:?}");
     Ok(())
 }
 

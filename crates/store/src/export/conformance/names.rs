@@ -11,33 +11,33 @@ use std::ops::ControlFlow;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
-        name: "the result has its name when it is whole",
-        proves: "no reader meets half an export, and nothing else is left beside it",
+        name: "the output appears under its name when complete",
+        proves: "no reader opens an incomplete export, and no other file is left next to it",
         run: appears_when_whole,
     },
     Check {
-        name: "a name that is taken is refused",
-        proves: "without leave nothing is replaced: what is there stays as it was, byte for byte",
+        name: "an existing name is refused",
+        proves: "without --force nothing is replaced: the existing output stays as it was, byte for byte",
         run: taken_is_refused,
     },
     Check {
-        name: "what is there is replaced when that is asked for",
-        proves: "nothing of the old export is left in the new one",
+        name: "existing output is replaced on request",
+        proves: "no file of the old export is left in the new one",
         run: replaced_on_request,
     },
     Check {
-        name: "a stop leaves nothing",
-        proves: "an export that is stopped says so and leaves no file, hidden ones included",
+        name: "a stopped export leaves no output",
+        proves: "an export that is stopped reports it and leaves no file, hidden ones included",
         run: stop_leaves_nothing,
     },
     Check {
-        name: "a stop leaves what would have been replaced",
-        proves: "the old export is given up when the new one is whole, and not before",
+        name: "a stopped export keeps the existing output",
+        proves: "the old export is removed when the new one is complete, and not before",
         run: stop_leaves_the_old_one,
     },
     Check {
         name: "the recording itself is not replaced",
-        proves: "leave to replace does not reach the recording that is read, nor the folder that it is in",
+        proves: "--force replaces neither the recording that is read nor the folder that contains it",
         run: recording_stays,
     },
 ];
@@ -50,11 +50,11 @@ fn appears_when_whole(stage: &Stage<'_>) -> Result<Outcome, Failure> {
         ControlFlow::Continue(())
     };
     stage.export(&stage.to(), false, &look).map_err(failed("export"))?;
-    ensure!(seen.borrow().is_empty(), "there before the end: {}", seen.borrow().join(", "));
+    ensure!(seen.borrow().is_empty(), "visible before the end: {}", seen.borrow().join(", "));
     let names = listed(&stage.folder)?;
-    ensure!(!names.is_empty(), "there is no result");
+    ensure!(!names.is_empty(), "there is no output");
     let hidden: Vec<_> = names.into_iter().filter(|name| name.starts_with('.')).collect();
-    ensure!(hidden.is_empty(), "left beside it: {}", hidden.join(", "));
+    ensure!(hidden.is_empty(), "left next to it: {}", hidden.join(", "));
     Ok(Outcome::Passed)
 }
 
@@ -63,9 +63,9 @@ fn taken_is_refused(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let before = stage.files()?;
     match stage.export(&stage.to(), false, &go_on) {
         Err(ExportError::Exists { .. } | ExportError::Recording(StoreError::Exists { .. })) => {}
-        other => return Err(format!("expected that it exists already, found {other:?}")),
+        other => return Err(format!("expected the error that it exists already, found {other:?}")),
     }
-    ensure!(stage.files()? == before, "what was there has changed");
+    ensure!(stage.files()? == before, "the existing output has changed");
     Ok(Outcome::Passed)
 }
 
@@ -90,7 +90,7 @@ fn replaced_on_request(stage: &Stage<'_>) -> Result<Outcome, Failure> {
             let bytes = |files: &Files| files.values().map(Vec::len).sum::<usize>();
             let after = stage.files()?;
             ensure!(bytes(&after) < bytes(&before), "one shot takes as many bytes as all of them");
-            ensure!(listed(&stage.folder)?.len() == 1, "something is left beside it");
+            ensure!(listed(&stage.folder)?.len() == 1, "something is left next to it");
         }
     }
     Ok(Outcome::Passed)
@@ -108,7 +108,7 @@ fn stop_leaves_the_old_one(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let before = stage.files()?;
     let stopped = stage.export(&stage.to(), true, &stop);
     ensure!(matches!(stopped, Err(ExportError::Stopped)), "expected a stop, found {stopped:?}");
-    ensure!(stage.files()? == before, "what was there has changed");
+    ensure!(stage.files()? == before, "the existing output has changed");
     Ok(Outcome::Passed)
 }
 

@@ -10,27 +10,27 @@ use std::fs;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "an empty selection is refused",
-        proves: "a choice without shots is an error and no empty result",
+        proves: "a selection without shots is an error, not empty output",
         run: empty_selection,
     },
     Check {
         name: "a recording without shots is refused",
-        proves: "the same of a run in which nothing was recorded",
+        proves: "a run in which nothing was recorded is an error, not empty output",
         run: empty_recording,
     },
     Check {
         name: "options of another format are refused",
-        proves: "no option is silently without effect",
+        proves: "no option is silently ignored",
         run: foreign_options,
     },
     Check {
-        name: "a folder that is not there is named",
-        proves: "a wrong path is an error that says which, and no folder is made",
+        name: "a missing folder is named in the error",
+        proves: "a wrong path is an error that contains the path, and no folder is created",
         run: no_folder,
     },
     Check {
-        name: "a full drive is an error that says so",
-        proves: "what could not be written whole is not there, and what was there stays",
+        name: "a full drive is reported as such",
+        proves: "incomplete output is removed, and existing files stay",
         run: full_drive,
     },
 ];
@@ -71,7 +71,7 @@ fn foreign_options(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 
 fn no_folder(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let to = stage.name_in(&stage.folder.join("nowhere"));
-    let Err(refused) = stage.export(&to, false, &go_on) else { return Err("a folder was made".into()) };
+    let Err(refused) = stage.export(&to, false, &go_on) else { return Err("a folder was created".into()) };
     ensure!(refused.to_string().contains("nowhere"), "it does not name the folder: {refused}");
     stage.expect_nothing()?;
     fs::write(stage.folder.join("nowhere"), "a file").map_err(failed("write a file"))?;
@@ -88,10 +88,10 @@ fn full_drive(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     };
     let before = listed(&folder)?;
     let Err(refused) = stage.export(&stage.name_in(&folder), false, &go_on) else {
-        return Err("a full drive took it".into());
+        return Err("the export to a full drive succeeded".into());
     };
     let message = refused.to_string();
-    ensure!(message.to_lowercase().contains("no space") || message.contains("room"), "it does not say why: {message}");
-    ensure!(listed(&folder)? == before, "left behind: {:?}", listed(&folder)?);
+    ensure!(message.to_lowercase().contains("no space") || message.contains("allocate"), "it does not give the cause: {message}");
+    ensure!(listed(&folder)? == before, "files were left: {:?}", listed(&folder)?);
     Ok(Outcome::Passed)
 }

@@ -112,7 +112,7 @@ impl<'a> Stage<'a> {
     /// Fails if the folder of this check is not empty.
     pub(super) fn expect_nothing(&self) -> Result<(), Failure> {
         let left: Vec<_> = listed(&self.folder)?;
-        if left.is_empty() { Ok(()) } else { Err(format!("left behind: {}", left.join(", "))) }
+        if left.is_empty() { Ok(()) } else { Err(format!("files were left: {}", left.join(", "))) }
     }
 }
 

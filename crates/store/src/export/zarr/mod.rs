@@ -66,7 +66,7 @@ impl Grid {
         let bytes = u128::from(shard[0]) * u128::from(shots) * u128::from(shot);
         if bytes > u128::from(MAX_SHARD_BYTES) {
             let why =
-                format!("a shard has {bytes} bytes, at most {MAX_SHARD_BYTES} are put together in memory: fewer shots");
+                format!("a shard has {bytes} bytes, at most {MAX_SHARD_BYTES} are assembled in memory: use fewer shots");
             return Err(unfit(why));
         }
         let chunk = [shots, s, c].map(|n| n as usize);
@@ -117,7 +117,7 @@ pub(super) fn write(
     };
     let counters = shots.counters();
     if counters.lost + counters.partial > 0 {
-        notes.push("what is missing reads as 0 in rf: state and missing say which, losses why".into());
+        notes.push("missing samples read as 0 in rf: state and missing mark them, losses has the causes".into());
     }
     Ok(bytes)
 }
@@ -370,12 +370,12 @@ impl SampleWriter {
 const COLUMNS: [(&str, &str, usize, &str); 8] = [
     ("number", "uint64", 8, "shot number"),
     ("stamp_tai_ns", "uint64", 8, "TAI nanoseconds since 1970 of the first sample; 0: unknown"),
-    ("state", "uint8", 1, "0 lost: all of rf is fill value; 1 partial: see missing; 2 complete and proven"),
+    ("state", "uint8", 1, "0 lost: all of rf is fill value; 1 partial: see missing; 2 complete and verified"),
     ("flags", "uint8", 1, "bit 0 clock locked, bit 1 triggered"),
     ("valid_bytes", "uint32", 4, "bytes of samples that arrived"),
-    ("placed", "uint32", 4, "packets that are in their places"),
+    ("placed", "uint32", 4, "packets received and placed"),
     ("arrived_tai_ns", "uint64", 8, "when the kernel received the first packet; 0: unknown"),
-    ("completed_tai_ns", "uint64", 8, "when the shot was complete or given up; 0: unknown"),
+    ("completed_tai_ns", "uint64", 8, "when the shot was completed or discarded; 0: unknown"),
 ];
 
 /// Writer of the table of a link.
@@ -389,7 +389,7 @@ impl TableWriter {
     fn new(prefix: &str, chunk: usize, presence_bytes: usize) -> Self {
         let numbers =
             COLUMNS.map(|(name, kind, bytes, about)| ColumnWriter::new(prefix, name, kind, (chunk, 0, bytes), about));
-        let about = "bit i % 8 of byte i / 8: packet i is in its place";
+        let about = "bit i % 8 of byte i / 8: packet i is present";
         let presence = ColumnWriter::new(prefix, "presence", "uint8", (chunk, presence_bytes, 1), about);
         let about = "runs of samples of partial shots that were not received and are 0 in rf: row, first sample counted \
                      through all channels and then through time, count";
@@ -496,7 +496,7 @@ impl ColumnWriter {
 
 /// Writes the losses of the recording: ranges of shots that are in no row, and their causes.
 fn write_losses(losses: &[Loss], out: &mut ObjectWriter) -> Result<(), ExportError> {
-    let about = "runs of shots that are in no row, or in a row as lost: stream, number of the cause, first, count";
+    let about = "ranges of shots without a row, or with a row as lost: stream, number of the cause, first, count";
     let mut column = ColumnWriter::new("losses", "runs", "uint64", (RUN_ROWS, 4, 8), about);
     for loss in losses {
         let entry = [loss.stream.into(), loss.cause as u64, loss.first, loss.count];
