@@ -112,7 +112,7 @@ def test_invalid_dsp_arguments_are_refused(dsp):
     ddc = dsp.DownConverter(1e5, 1e6, 4)
     with pytest.raises(ValueError, match=r"int16 samples of shape \(n,\), found float64"):
         ddc(np.zeros(4))
-    with pytest.raises(ValueError, match="expected room for 4 numbers, found 6"):
+    with pytest.raises(ValueError, match="expected space for 4 numbers, found 6"):
         ddc(np.zeros(8, np.int16), np.empty((3, 2), np.int16))
     with pytest.raises(ValueError, match="decimation must be 1 to"):
         dsp.DownConverter(1e5, 1e6, 0)

@@ -198,7 +198,7 @@ def test_only_the_given_partition_is_written(machine, drives):
 def test_a_full_namespace_is_refused_with_its_free_space(machine):
     namespace = machine.namespace("FULL")
     done = machine.run(machine.recording(namespace, "--shots 1000 --quiet"))
-    assert done.code == 1 and "the largest free stretch has 15728640" in done.output, done.output
+    assert done.code == 1 and "the largest free extent has 15728640" in done.output, done.output
     machine.check_valid(machine.record(f"{namespace}/a", shots=30), f"{namespace}/a")
     done = machine.run(machine.recording(f"{namespace}/b", "--shots 200 --quiet"))
     assert done.code == 1 and "for 200 rows" in done.output, done.output

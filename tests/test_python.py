@@ -133,7 +133,7 @@ def test_a_run_converts_to_an_array_and_reads_into_given_memory(shotline, runs):
             assert np.array_equal(out, expected[first : first + 3])
         with pytest.raises(ValueError, match="expected an array of"):
             run.samples.read(out)
-        with pytest.raises(ValueError, match="one behind the other"):
+        with pytest.raises(ValueError, match="contiguous"):
             run.shots[:3].samples.read(np.empty((3, 40, 24), np.int16)[:, :, ::2])
         with pytest.raises(ValueError, match="always a copy"):
             np.array(run.samples, copy=False)

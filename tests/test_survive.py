@@ -549,7 +549,7 @@ def test_a_non_regular_file_is_not_replaced_even_with_force(tmp_path):
     with Probe() as probe:
         for name in ("fifo", "link"):
             error = record(probe, "--out", tmp_path / name, "--force", "--shots", 1).refused()
-            assert "no regular file" in error and name in error
+            assert "not a regular file" in error and name in error
     assert (tmp_path / "fifo").is_fifo() and (tmp_path / "link").is_symlink()
 
 

@@ -36,8 +36,10 @@ impl Replace {
             Self::Folder(foreign) => foreign(to).map_err(failed)?,
         };
         let Some(foreign) = foreign else { return Ok(()) };
-        let why =
-            format!("{} was not written by an export and would be lost: move it away, or choose another name", foreign.display());
+        let why = format!(
+            "{} was not written by an export and would be lost: move it away, or choose another name",
+            foreign.display()
+        );
         Err(failed(io::Error::other(why)))
     }
 }

@@ -47,11 +47,7 @@ impl Prbs {
     /// If the length of `out` is not a multiple of the channels.
     pub fn fill(&mut self, out: &mut [i16]) {
         let channels = self.states.len();
-        assert!(
-            out.len().is_multiple_of(channels),
-            "{} samples are not a multiple of {channels} channels",
-            out.len()
-        );
+        assert!(out.len().is_multiple_of(channels), "{} samples are not a multiple of {channels} channels", out.len());
         #[cfg(target_arch = "x86_64")]
         sys::fill(&mut self.states, self.bits, out);
         #[cfg(not(target_arch = "x86_64"))]

@@ -82,7 +82,9 @@ pub(super) fn write(
         overlaps += write_link(shots, link, radio, folder)?;
     }
     if overlaps > 0 {
-        notes.push(format!("{overlaps} shots overlap the previous one by their timestamps: they are placed directly after it"));
+        notes.push(format!(
+            "{overlaps} shots overlap the previous one by their timestamps: they are placed directly after it"
+        ));
     }
     let bytes = draft.bytes();
     draft.finish()?;

@@ -38,7 +38,8 @@ pub(super) fn write(
     if shots.are_selected() {
         return Err(unfit("it is copied completely: omit --from, --shots and --links"));
     }
-    let source_file = recording.on_device().ok_or_else(|| unfit("the recording is not on a raw device: copy its files"))?;
+    let source_file =
+        recording.on_device().ok_or_else(|| unfit("the recording is not on a raw device: copy its files"))?;
     let laid_out = &*source_file.layout();
     let draft = to.draft()?;
     let failed = |what: &'static str| ExportError::io(what, to.path);
@@ -70,7 +71,8 @@ pub(super) fn write(
     draft.finish()?;
     if shots.recording().final_counters()?.is_none() {
         notes.push(
-            "the run continues or was interrupted: the copy has the visible rows (shotline recover finds the others)".into(),
+            "the run continues or was interrupted: the copy has the visible rows (shotline recover finds the others)"
+                .into(),
         );
     }
     Ok(bytes)

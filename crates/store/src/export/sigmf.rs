@@ -107,7 +107,9 @@ fn write_link(
     let metadata = Metadata { shots, link, radio, g, timeline: &timeline };
     let overlaps = metadata.write(&sha512, meta)?;
     if overlaps > 0 {
-        notes.push(format!("{overlaps} shots overlap the previous one by their timestamps: they are placed directly after it"));
+        notes.push(format!(
+            "{overlaps} shots overlap the previous one by their timestamps: they are placed directly after it"
+        ));
     }
     Ok(())
 }

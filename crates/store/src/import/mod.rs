@@ -40,7 +40,7 @@ pub fn import(
     progress: Progress<'_>,
 ) -> Result<ImportReport, ImportError> {
     if options.rate_hz == Some(0) {
-        let found = "--rate-hz: expected 1 or more, found 0: omit it if the sample rate is not known";
+        let found = "--rate-hz: expected 1 or more, found 0: leave it out if the sample rate is not known";
         return Err(ImportError::format(from, found));
     }
     let format = Format::of(from)?;

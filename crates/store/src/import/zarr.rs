@@ -162,8 +162,7 @@ impl Source for Zarr {
                 }
                 let field = &link.columns[0].prefix;
                 if let Some(other) = known.filter(|other| *other != number) {
-                    let found =
-                        format!("{field}: expected {other} in row {row}, as in another link, found {number}");
+                    let found = format!("{field}: expected {other} in row {row}, as in another link, found {number}");
                     let found = format!("{found}: export each link separately (--links)");
                     return Err(ImportError::format(&self.path, found));
                 }

@@ -175,7 +175,9 @@ pub(super) fn messages(file: &(impl ReadAt + ?Sized), address: u64) -> Result<Ve
             };
             if kind == MESSAGE_CONTINUATION {
                 if size < 16 || blocks.len() == MAX_BLOCKS {
-                    return error(format!("expected at most {MAX_BLOCKS} header blocks with an offset and length, found more"));
+                    return error(format!(
+                        "expected at most {MAX_BLOCKS} header blocks with an offset and length, found more"
+                    ));
                 }
                 blocks.push((u64_at(body, 0), u64_at(body, 8)));
             }

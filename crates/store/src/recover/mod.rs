@@ -97,7 +97,8 @@ pub(crate) fn recover_among(
             Some(_) => layout::end_of_chunks(&opened.file, &opened.layout, rows, path)?,
         };
         let contents = Contents { rows, losses: &bytes, counters: if unchanged { &counters } else { &[] }, data_end };
-        let uncut = layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("truncate", path))?;
+        let uncut =
+            layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("truncate", path))?;
         uncut.map_or(Ok(()), Err).map_err(StoreError::io("truncate", path))?;
     }
     // A run that was interrupted just before its truncation needs nothing else.

@@ -531,7 +531,6 @@ fn remove(plan: &Plan, part: u32, drives: impl Iterator<Item = usize>) {
 
 fn no_part() -> StoreError {
     StoreError::Run(
-        "no part is left for the run to end with: every drive is full, or the part manager has ended"
-            .into(),
+        "no part is left for the run to end with: every drive is full, or the part manager has ended".into(),
     )
 }

@@ -77,7 +77,8 @@ fn check_part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
     for (name, count) in expected {
         let found = ended.totals.get(&name).copied();
         if found != Some(count) {
-            mismatches.add(|| format!("the counters of {} have {name} = {found:?}, its tables {count}", path.display()));
+            mismatches
+                .add(|| format!("the counters of {} have {name} = {found:?}, its tables {count}", path.display()));
         }
     }
     Ok(())
@@ -113,7 +114,8 @@ fn check_numbers(
 fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], mismatches: &Mismatches) {
     for stream in &ended.books.streams {
         if !stream.is_balanced() {
-            mismatches.add(|| format!("the counters of stream {} do not balance: {:?}", stream.stream, stream.entries()));
+            mismatches
+                .add(|| format!("the counters of stream {} do not balance: {:?}", stream.stream, stream.entries()));
         }
         let Some(link) = links.iter().find(|link| link.stream == stream.stream) else { continue };
         let removed = stream.more.iter().filter(|(name, _)| name == REMOVED_SHOTS).map(|(_, count)| count).sum::<u64>();

@@ -195,7 +195,7 @@ fn names_are_unique_and_full_devices_report_free_space() {
     record(&device, "a", 0..20, |_| {});
     assert!(refusal(&device, "a", |_| {}).contains("exists already"));
     let full = refusal(&device, "b", |config| config.rows = 5000);
-    assert!(full.contains("for 5000 rows, the largest free stretch has 6"), "{full}");
+    assert!(full.contains("for 5000 rows, the largest free extent has 6"), "{full}");
     record(&device, "a", 50..53, |config| config.overwrite = true);
     let listing = runs(&device);
     assert_eq!(listing.runs.len(), 1);
@@ -255,7 +255,7 @@ fn a_run_replaced_during_verification_is_not_verified() {
         }
     };
     let verdict = verify_with_progress(&named(&device, "a"), &VerifyOptions::default(), &replace);
-    assert!(verdict.unwrap_err().to_string().contains("found another in its place"));
+    assert!(verdict.unwrap_err().to_string().contains("found another run: verify again"));
     assert_eq!(assert_verified(&named(&device, "a")).rows, 3);
 }
 

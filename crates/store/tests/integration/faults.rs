@@ -205,6 +205,6 @@ fn a_run_without_successful_writes_ends_with_the_error() {
     assert!(matches!(error, StoreError::EveryWriteFails { count: 64.., .. }), "{error}");
     let report = recorder.finish(&RunCounters::default()).unwrap();
     assert_eq!((report.complete, report.rows), (5, number));
-    assert!(report.warnings.iter().any(|text| text.contains("could not be cut")), "{report:#?}");
+    assert!(report.warnings.iter().any(|text| text.contains("could not be truncated")), "{report:#?}");
     assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);
 }

@@ -101,7 +101,7 @@ fn parts_of_an_earlier_run_need_overwrite() {
     for config in [&config(&outs, Some(3)), &replacing] {
         let error = TestRun::try_new(config, two_links()).err().unwrap();
         assert!(error.to_string().contains("a-00000.h5"), "{error}");
-        let is_foreign = error.to_string().contains("is none of the run that is replaced");
+        let is_foreign = error.to_string().contains("does not belong to the run that is replaced");
         assert!(matches!(&error, StoreError::Exists { .. }) || is_foreign, "{error}");
     }
     std::fs::rename(&away, &outs[0]).unwrap();
@@ -184,7 +184,10 @@ fn a_failing_drive_loses_its_last_shots_and_is_left_out() {
             if number % 50 == 0 { test_run.lose(number) } else { test_run.event(number).unwrap() }
         }
         let finished = test_run.finish();
-        assert!(finished.report.warnings.iter().any(|text| text.contains("goes on without drive 1")), "{finished:#?}");
+        assert!(
+            finished.report.warnings.iter().any(|text| text.contains("continues without drive 1")),
+            "{finished:#?}"
+        );
         let unrecorded: u64 = finished.unrecorded.iter().map(|shots| shots.complete).sum();
         assert!(finished.unrecorded.iter().all(|shots| shots.cause == DropCause::SinkError), "{finished:#?}");
         let verdict = assert_verified(&outs[0]);
@@ -209,7 +212,7 @@ fn a_full_drive_gets_no_further_parts() {
     (30..300).for_each(|number| test_run.event(number).unwrap());
     let finished = test_run.finish();
     assert!(finished.unrecorded.is_empty(), "{finished:#?}");
-    assert!(finished.report.warnings.iter().any(|text| text.contains("goes on without it")), "{finished:#?}");
+    assert!(finished.report.warnings.iter().any(|text| text.contains("continues without it")), "{finished:#?}");
     assert_eq!(assert_verified(&outs[0]).links[0].complete, 300);
     assert_eq!(numbers(&outs[0]), (0..300).collect::<Vec<_>>());
 }

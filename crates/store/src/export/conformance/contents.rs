@@ -41,7 +41,10 @@ fn counts_are_right(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let expected = (links * complete, links * partial, links * lost);
     ensure!(found == expected, "expected {expected:?} complete, partial and lost shots, found {found:?}");
     ensure!((exported.missing_samples > 0) == (partial > 0), "{} samples are missing", exported.missing_samples);
-    ensure!(exported.format == stage.format.name() && exported.to == stage.to(), "it names another format or destination");
+    ensure!(
+        exported.format == stage.format.name() && exported.to == stage.to(),
+        "it names another format or destination"
+    );
     Ok(Outcome::Passed)
 }
 

@@ -91,7 +91,10 @@ fn full_drive(stage: &Stage<'_>) -> Result<Outcome, Failure> {
         return Err("the export to a full drive succeeded".into());
     };
     let message = refused.to_string();
-    ensure!(message.to_lowercase().contains("no space") || message.contains("allocate"), "it does not give the cause: {message}");
+    ensure!(
+        message.to_lowercase().contains("no space") || message.contains("allocate"),
+        "it does not give the cause: {message}"
+    );
     ensure!(listed(&folder)? == before, "files were left: {:?}", listed(&folder)?);
     Ok(Outcome::Passed)
 }

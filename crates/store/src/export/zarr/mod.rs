@@ -65,8 +65,9 @@ impl Grid {
         let shard = [shard_shots.div_ceil(shots), samples.div_ceil(s), channels.div_ceil(c)];
         let bytes = u128::from(shard[0]) * u128::from(shots) * u128::from(shot);
         if bytes > u128::from(MAX_SHARD_BYTES) {
-            let why =
-                format!("a shard has {bytes} bytes, at most {MAX_SHARD_BYTES} are assembled in memory: use fewer shots");
+            let why = format!(
+                "a shard has {bytes} bytes, at most {MAX_SHARD_BYTES} are assembled in memory: use fewer shots"
+            );
             return Err(unfit(why));
         }
         let chunk = [shots, s, c].map(|n| n as usize);
