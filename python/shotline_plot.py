@@ -46,7 +46,9 @@ def read(paths):
                 line = json.loads(text)
                 kind = line["kind"]
             except (json.JSONDecodeError, KeyError, TypeError):
-                raise Unreadable(f"{path}, line {number}: expected a line of shotline sweep, found {text[:60]!r}") from None
+                raise Unreadable(
+                    f"{path}, line {number}: expected a line of shotline sweep, found {text[:60]!r}"
+                ) from None
             if kind == "header":
                 header = line
             elif kind == "point" and header is None:

@@ -29,9 +29,7 @@ class Samples:
     def __init__(self, shots: Shots) -> None:
         geometries = [shots.run.links[link].geometry for link in shots.links]
         if any(geometry != geometries[0] for geometry in geometries):
-            raise ValueError(
-                "the links' shots differ in shape and have no joined samples: use run.links[k].samples"
-            )
+            raise ValueError("the links' shots differ in shape and have no joined samples: use run.links[k].samples")
         self._shots = shots
         channels = sum(geometry.channels for geometry in geometries)
         self.shape: tuple[int, int, int] = (len(shots), geometries[0].samples, channels)
