@@ -18,7 +18,7 @@ use shotline_transport::udp::{UdpConfig, UdpIo};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-/// Receive buffer to ask the kernel for, in bytes.
+/// Receive buffer to request from the kernel, in bytes.
 const RECEIVE_BUFFER: usize = 256 << 20;
 /// Longest time in seconds for which the receiver may be descheduled without a loss.
 const DESCHEDULED_S: f64 = 0.02;

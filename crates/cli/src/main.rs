@@ -42,7 +42,7 @@ mod view;
 
 use error::Result;
 
-/// Moves every shot of a fast instrument from the wire to its final place, and says exactly what was lost
+/// Moves every shot of a fast instrument from the wire to memory or storage, and reports every loss
 #[derive(Parser)]
 #[command(version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
@@ -52,44 +52,44 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Emulate a probe, record it, read the file back and prove every sample and every loss
+    /// Emulate a probe, record it, read the file back and verify every sample and every loss
     Demo(demo::Args),
     /// Record the shots of a probe
     Record(Box<record::Args>),
-    /// Send a recording, or a packet capture, again
+    /// Send the packets of a recording or a packet capture again
     Replay(Box<replay::Args>),
-    /// Tell what is in a recording or a packet capture
+    /// Show the contents of a recording or a packet capture
     Inspect(inspect::Args),
-    /// Prove a recording: every sample, every loss, the books
+    /// Verify a recording: every sample, every loss, all counters
     Verify(verify::Args),
-    /// Make a recording that broke off sound, and tell which shots are whole, which are not, and why
+    /// Repair a recording that was interrupted, and report which shots are complete, which are not, and why
     Recover(recover::Args),
-    /// Turn a recording into UFF, zea, Digital RF, SigMF, Zarr, pcapng or HDF5
+    /// Convert a recording to UFF, zea, Digital RF, SigMF, Zarr, pcapng or HDF5
     Export(Box<export::Args>),
-    /// Make a recording of SigMF, Digital RF, Zarr, UFF, zea or NumPy data, to replay or verify
+    /// Convert SigMF, Digital RF, Zarr, UFF, zea or NumPy data to a recording, to replay or verify
     Import(import::Args),
-    /// Look for what would spoil a run on this machine, and say how to mend it
+    /// Check this machine for problems that would impair a run, and suggest fixes
     Doctor(doctor::Args),
     /// Find and control probes: discover, describe, configure, start, stop, status, trigger
     #[command(subcommand)]
     Probe(Box<probe::Command>),
-    /// Measure the time from the trigger command to the whole shot
+    /// Measure the time from the trigger command to the complete shot
     Trigger(trigger::Args),
-    /// Tell the load and the limit of every stage before anything is bought
+    /// Calculate the load and the limit of every stage before hardware is bought
     Plan(Box<plan::Args>),
     /// Measure frame rate, bandwidth and losses over the trigger frequency; find the highest loss-free rate
     #[command(subcommand)]
     Sweep(sweep::Sweep),
-    /// Serve memory that others read and write by its keys, with no application behind it
+    /// Serve memory that remote hosts read and write by its keys, without an application
     Target(Box<target::Args>),
     /// Measure rates, latencies and processor time of reads, writes, messages and atomic operations
     Perf(Box<perf::Args>),
-    /// Play the other side of rdma-core's and perftest's programs
+    /// Act as the peer of rdma-core's and perftest's programs
     #[command(subcommand)]
     Interop(Box<interop::Command>),
     /// List what this build can do: framings, transports, providers, regions, exports, imports, drop causes, checks
     List(list::Args),
-    /// Pretend to be an instrument
+    /// Emulate an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
 }

@@ -77,184 +77,184 @@ settings! {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer, help_heading = "Source")]
     #[serde(deserialize_with = "resolved_peer")]
     probe: SocketAddr,
-    /// Instead of a probe that takes set-up: the local address that some other sender sends to
+    /// Local address to receive on, for senders without set-up (instead of --probe)
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
     listen: SocketAddr,
-    /// Take the probe over from another receiver, or from one that crashed
+    /// Take over the probe from another receiver, or from one that crashed
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Source")]
     take_over: bool,
-    /// Local address for packets [default: the route's own, port 4791 for RoCE, 47911 for plain UDP]
+    /// Local address for packets [default: source address of the route, port 4791 for RoCE, 47911 for plain UDP]
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
     bind: SocketAddr,
-    /// What carries packets: auto, udp, xdp:INTERFACE, packet:INTERFACE, ibverbs:DEVICE,port=N,gid=INDEX
+    /// Transport of packets: auto, udp, xdp:INTERFACE, packet:INTERFACE, ibverbs:DEVICE,port=N,gid=INDEX
     /// or dpdk:DEVICE, such as xdp:eth1,mode=native, ibverbs:mlx5_0 or
     /// dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock [default: udp]
     #[arg(long, value_name = "TRANSPORT", help_heading = "Transport")]
     transport: Transport,
-    /// Longest IP packet in bytes, where no kernel knows it (DPDK) [default: 9000]
+    /// Longest IP packet in bytes, for transports without a kernel interface (DPDK) [default: 9000]
     #[arg(long, value_name = "BYTES", help_heading = "Transport")]
     mtu: u16,
-    /// Ethernet address of the other side or the router, where no kernel knows it [default: learned, else all hosts]
+    /// Ethernet address of the peer or the router, without a kernel interface [default: learned, else broadcast]
     #[arg(long, value_name = "MAC", help_heading = "Transport")]
     peer_mac: String,
-    /// More words for DPDK's command line (EAL), such as --eal=--log-level=8
+    /// Additional arguments of DPDK's EAL, such as --eal=--log-level=8
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = "Transport")]
     eal: String,
     /// Framing of packets: ud, counted or udp; with --listen also digitizer, vita49, spead or hsb [default: ud]
     #[arg(long, value_name = "NAME", help_heading = "Source")]
     #[serde(with = "text")]
     framing: Kind,
-    /// Links to record [default: all that the probe has]
+    /// Number of links to record [default: all of the probe]
     #[arg(long, value_name = "N", help_heading = "Source")]
     links: u8,
-    /// Samples per channel and shot [default: 2000, or as many as the probe has if those are fewer]
+    /// Samples per channel and shot [default: 2000, or the probe's maximum if lower]
     #[arg(long, value_name = "N", help_heading = "Source")]
     samples: u32,
-    /// Shots per second [default: the probe runs free]
+    /// Shots per second [default: the probe is free-running]
     #[arg(long, value_name = "HZ", help_heading = "Source")]
     rate_hz: f64,
-    /// Payload to ask for on all links together, in Gbit/s, instead of a rate
+    /// Payload rate over all links in Gbit/s, instead of --rate-hz
     #[arg(long, value_name = "GBPS", help_heading = "Source")]
     gbps: f64,
     /// Start shots by the probe's external trigger
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Source")]
     external_trigger: bool,
-    /// Transmit events that the shots answer in turn, such as 1,2,3 (not given: as the probe was told before)
+    /// Cyclic sequence of transmit events of the shots, such as 1,2,3 [default: as configured before]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', help_heading = "Source")]
     transmit_sequence: Vec<u16>,
-    /// Channels of each link [default: 96, or 1 of spead and hsb]
+    /// Channels of each link [default: 96, or 1 for spead and hsb]
     #[arg(long, value_name = "N", help_heading = "Other senders")]
     channels: u16,
-    /// Samples on the wire: packed12_msb_first, int16_le or uint8 [default: packed12_msb_first, or uint8 of spead and hsb]
+    /// Sample format: packed12_msb_first, int16_le or uint8 [default: packed12_msb_first, or uint8 for spead and hsb]
     #[arg(long, value_name = "NAME", help_heading = "Other senders")]
     #[serde(with = "text")]
     sample_format: Packing,
-    /// Bits of a sample that mean something [default: all that the format has]
+    /// Significant bits of a sample [default: all bits of the format]
     #[arg(long, value_name = "N", help_heading = "Other senders")]
     bits: u8,
-    /// Sample rate in Hz, for the file
+    /// Sample rate in Hz, stored in the file
     #[arg(long, value_name = "HZ", help_heading = "Other senders")]
     sample_rate_hz: u32,
-    /// Queue pair that ud packets name, of link 0; the next link has the next one
+    /// Destination queue pair of ud packets of link 0; each further link uses the next number
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Other senders")]
     queue_pair: u32,
-    /// Queue key that ud packets carry
+    /// Queue key of ud packets
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Other senders")]
     q_key: u32,
-    /// Pages in the ring of a sensor bridge [default: learned when the ring begins again]
+    /// Number of pages in the ring of a sensor bridge [default: learned when the ring wraps around]
     #[arg(long, value_name = "N", help_heading = "Other senders")]
     pages: u32,
-    /// End when nothing has come for so many seconds, counted from when it listens
+    /// End after this many seconds without a packet, counted from the start of listening
     #[arg(long, value_name = "S", help_heading = "Other senders")]
     idle_s: f64,
-    /// End after so many shots
+    /// End after this many shots
     #[arg(long, value_name = "N", help_heading = "Run")]
     shots: u64,
-    /// End after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "S", help_heading = "Run")]
     seconds: f64,
-    /// The file to record to; several on several drives share the work; a name that ends in .pcapng makes a packet
+    /// File to record to; several files on several drives share the shots; a name that ends in .pcapng writes a packet
     /// capture; nvme:DEVICE or nvme:DEVICE/NAME records to a raw device
     #[arg(long, short, value_name = "FILE", help_heading = "Sink")]
     #[serde(deserialize_with = "one_or_many")]
     out: Vec<PathBuf>,
-    /// Receive and check, but keep nothing
+    /// Receive and check shots, but store none
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     discard: bool,
-    /// Replace the file if it is there
+    /// Replace an existing file
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     force: bool,
-    /// With --force: give up the old file at once and write into its blocks, which is faster than into new ones
+    /// With --force: discard the old file at once and reuse its blocks, which is faster than allocating new ones
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     recycle: bool,
-    /// With --force: the serial number of the raw device (nvme:DEVICE) whose contents may go
+    /// With --force: the serial number of the raw device (nvme:DEVICE) whose contents may be overwritten
     #[arg(long, value_name = "SERIAL", help_heading = "Sink")]
     serial: String,
-    /// Shots become visible (with --durable: and safe) at least this often [default: 20]
+    /// Maximum time in ms until shots become visible (with --durable: and durable) [default: 20]
     #[arg(long, value_name = "MS", help_heading = "Sink")]
     commit_ms: u64,
-    /// Survive a power cut, not only a kill: data is synced before its shots become visible
+    /// Survive a power failure, not only a killed process: data is synced before its shots become visible
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     durable: bool,
-    /// Write through the page cache instead of past it
+    /// Write through the page cache instead of with direct I/O
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     buffered: bool,
-    /// Writes under way at once [default: 16, or 4 of digitizer and vita49]
+    /// Maximum number of writes in flight [default: 16, or 4 for digitizer and vita49]
     #[arg(long, value_name = "N", help_heading = "Sink")]
     in_flight: u32,
-    /// Receive nothing while the drive writes: one stage after the other, to measure what the pipeline gains; needs a
-    /// transport with credits and --policy block
+    /// Receive nothing while the drive writes, to measure the gain of pipelining; needs a transport with credits and
+    /// --policy block
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     sequential: bool,
-    /// Compress shots: none, lz4 or zstd, both behind bitshuffle; readers need hdf5plugin [default: none]
+    /// Compress shots: none, lz4 or zstd, both after bitshuffle; readers need hdf5plugin [default: none]
     #[arg(long, value_name = "CODEC", help_heading = "Sink")]
     #[serde(with = "text")]
     compress: Compression,
     /// Level of zstd, -7 to 22: higher is smaller and slower [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Sink")]
     compress_level: i32,
-    /// Threads that compress; shots that they cannot keep up with are stored as they came [default: all processors but one]
+    /// Compression threads; shots beyond their throughput are stored uncompressed [default: all processors but one]
     #[arg(long, value_name = "N", help_heading = "Sink")]
     compress_threads: usize,
-    /// Shots to lay the file out for [default: --shots, else what half of the free space holds]
+    /// Number of shots to allocate the file for [default: --shots, else as many as fit in half of the free space]
     #[arg(long, value_name = "N", help_heading = "Sink")]
     capacity: u64,
-    /// What gives when the sink is too slow: drop-newest, drop-oldest or block [default: drop-newest]
+    /// Overflow policy when the sink is too slow: drop-newest, drop-oldest or block [default: drop-newest]
     #[arg(long, value_name = "POLICY", help_heading = "Sink")]
     policy: Policy,
-    /// Words about this run, kept in the file
+    /// Notes about this run, stored in the file
     #[arg(long, value_name = "TEXT", help_heading = "Sink")]
     notes: String,
-    /// Who records, kept in the file [default: $USER]
+    /// Name of the operator, stored in the file [default: $USER]
     #[arg(long, value_name = "NAME", help_heading = "Sink")]
     operator: String,
-    /// Begin a new file when one would be larger
+    /// Start a new file before one exceeds this size
     #[arg(long, value_name = "BYTES", help_heading = "Long runs")]
     roll_size: Bytes,
-    /// Begin a new file after so many seconds
+    /// Start a new file after this many seconds
     #[arg(long, value_name = "S", help_heading = "Long runs")]
     roll_seconds: f64,
-    /// Begin a new file after so many shots (events of all links)
+    /// Start a new file after this many shots (events of all links)
     #[arg(long, value_name = "N", help_heading = "Long runs")]
     roll_shots: u64,
-    /// Take so many bytes on all drives at most: the oldest files go [files: an eighth of it each]
+    /// Maximum size of the run on all drives: the oldest files are deleted [file size: an eighth of it]
     #[arg(long, value_name = "BYTES", help_heading = "Long runs")]
     keep: Bytes,
-    /// Hold the last so many seconds in memory, and record only around triggers
+    /// Hold the last seconds before a trigger in memory, and record only around triggers
     #[arg(long, value_name = "S", help_heading = "Long runs")]
     pre_trigger: f64,
-    /// Record until so many seconds after the last trigger [default: 1]
+    /// Record until this many seconds after the last trigger [default: 1]
     #[arg(long, value_name = "S", help_heading = "Long runs")]
     post_trigger: f64,
-    /// What is a trigger: flag (a shot's own), signal (SIGUSR1 to this program) or both [default: both]
+    /// Trigger source: flag (of a shot), signal (SIGUSR1 to this program) or both [default: both]
     #[arg(long, value_name = "WHAT", help_heading = "Long runs")]
     trigger: TriggerBy,
-    /// What puts shots of several links into one event: their number, or the stamp of their first sample [default: number]
+    /// How shots of several links are grouped into events: by number, or by stamp of the first sample [default: number]
     #[arg(long, value_name = "BY", help_heading = "Several sources")]
     align: Align,
-    /// Stamps of one event differ by at most so much; less than half the time between events [default: a quarter of the
-    /// shortest that is seen, 10us to 10ms]
+    /// Maximum difference between stamps of one event; less than half the time between events [default: a quarter of
+    /// the shortest observed interval, 10us to 10ms]
     #[arg(long, value_name = "TIME", help_heading = "Several sources")]
     align_window: Nanoseconds,
-    /// How long an event waits for links that are behind [default: three times --timeout-ms]
+    /// Time that an event waits for late links [default: three times --timeout-ms]
     #[arg(long, value_name = "TIME", help_heading = "Several sources")]
     align_patience: Nanoseconds,
-    /// Events of fewer links are not recorded [default: 1]
+    /// Minimum number of links of a recorded event [default: 1]
     #[arg(long, value_name = "N", help_heading = "Several sources")]
     quorum: usize,
-    /// Clock of the receiver's own time stamps: system, or ptp:/dev/ptpN [default: system]
+    /// Clock of the receiver's time stamps: system, or ptp:/dev/ptpN [default: system]
     #[arg(long, value_name = "SOURCE", help_heading = "Receiver")]
     clock: Source,
     /// Memory for shot buffers [default: 256MiB, or 1.5GiB for each link of digitizer and vita49]
     #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
     pool: Bytes,
-    /// Receive buffer to ask the kernel for [default: 256MiB]
+    /// Receive buffer to request from the kernel [default: 256MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
     receive_buffer: Bytes,
-    /// A shot is closed when one that is so much newer has begun [default: at least 4]
+    /// Close a shot when one that is newer by this many shots has begun [default: at least 4]
     #[arg(long, value_name = "SHOTS", help_heading = "Receiver")]
     window: u64,
-    /// A shot is closed when nothing of it has come for so long [default: 100]
+    /// Close a shot after this many ms without a packet of it [default: 100]
     #[arg(long, value_name = "MS", help_heading = "Receiver")]
     timeout_ms: u64,
     /// Processor of the receive thread [default: any]

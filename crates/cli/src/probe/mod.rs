@@ -142,7 +142,7 @@ pub struct StartArgs {
     /// A shot for each external trigger or trigger command
     #[arg(long)]
     external: bool,
-    /// End after so many shots
+    /// End after this many shots
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     shots: u64,
 }

@@ -20,13 +20,14 @@ pub struct Common {
     /// Length of a run [default: 1, to disk 3]
     #[arg(long, value_name = "S", help_heading = "Run")]
     pub seconds: Option<f64>,
-    /// Local address for packets of a real probe [default: the route's own, port 4791 for RoCE, 47911 for plain UDP]
+    /// Local address for packets of a real probe [default: source address of the route, port 4791 for RoCE, 47911 for
+    /// plain UDP]
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Receiver")]
     pub bind: Option<SocketAddr>,
     /// Memory for shot buffers [default: 256MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
     pub pool: Option<Bytes>,
-    /// Receive buffer to ask the kernel for [default: 256MiB]
+    /// Receive buffer to request from the kernel [default: 256MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
     pub receive_buffer: Option<Bytes>,
     /// Processor of the receive thread [default: any]
@@ -35,7 +36,7 @@ pub struct Common {
     /// Write JSON lines to this file
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub out: Option<PathBuf>,
-    /// Replace the file if it is there
+    /// Replace an existing file
     #[arg(long, help_heading = "Output")]
     pub force: bool,
     /// Print JSON lines instead of a table
