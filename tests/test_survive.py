@@ -139,7 +139,7 @@ def test_the_first_signal_ends_in_order_and_the_second_at_once(tmp_path):
                 recorder.signal(number)
             ended = recorder.end()
         assert ended.code == code, ended
-        assert ("no shot came" in ended.stderr) == (code == 1), "only the orderly end reports that no shot came"
+        assert ("no shot was received" in ended.stderr) == (code == 1), "only a regular end reports an empty run"
 
 
 def test_a_run_with_a_duration_ends_on_time(tmp_path):

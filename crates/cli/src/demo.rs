@@ -40,7 +40,7 @@ pub struct Args {
     /// Framing: ud, counted or udp
     #[arg(long, default_value = "ud", value_name = "NAME")]
     framing: String,
-    /// Where to record to; the file stays there
+    /// Path of the recording, which is kept
     #[arg(long, short, default_value = "shotline-demo.h5", value_name = "FILE")]
     out: PathBuf,
     /// Probability of each fault that the probe injects: loss, duplication, reordering, corruption
@@ -49,7 +49,7 @@ pub struct Args {
     /// Seed of the faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Payload in Gbit/s [default: what the receive buffer allows, at most 6]
+    /// Payload in Gbit/s [default: as the receive buffer allows, at most 6]
     #[arg(long)]
     gbps: Option<f64>,
     /// Print one JSON object
@@ -135,7 +135,7 @@ fn check_accounted(outcome: &Outcome) -> std::result::Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the probe took {packets} packets' worth of shots, but {} placed + {} missing are accounted for",
+        "expected {packets} packets placed or missing, as the probe acquired, found {} placed + {} missing",
         total.placed, total.packets_missing
     ))
 }
@@ -162,7 +162,7 @@ impl Report for DemoReport {
         let Injected { lost, duplicated, reordered, corrupted } = self.injected;
         let mut rows = vec![(
             "faults injected".into(),
-            format!("{lost} lost, {duplicated} doubled, {reordered} late, {corrupted} corrupted"),
+            format!("{lost} lost, {duplicated} duplicated, {reordered} reordered, {corrupted} corrupted"),
         )];
         rows.extend(self.summary.rows());
         rows.push(("packets compared sample by sample".into(), self.packets_compared.to_string()));
@@ -173,7 +173,7 @@ impl Report for DemoReport {
         }
         if let Some(file) = &self.summary.file {
             let file = file.display();
-            errln!("\nLook at it:  h5ls -r {file}   or, in Python:  h5py.File('{file}')['rf'][0]");
+            errln!("\nOpen it with:  h5ls -r {file}   or, in Python:  h5py.File('{file}')['rf'][0]");
         }
         Ok(())
     }

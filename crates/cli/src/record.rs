@@ -21,30 +21,30 @@ Examples:
   shotline record --probe [::1]:47910 --out run.h5 --shots 1000
   shotline record --probe 192.168.1.20:47910 --out run.h5 --seconds 10 --rate-hz 5000
   shotline record --config probe.toml --discard --json      keys of the file are the flags' names
-  shotline record --probe [::1]:47910 --out run.h5 --roll-size 4GiB --keep 400GiB          the last 400 GiB, for ever
+  shotline record --probe [::1]:47910 --out run.h5 --roll-size 4GiB --keep 400GiB          the last 400 GiB, endlessly
   shotline record --probe [::1]:47910 --out /mnt/a/run.h5 --out /mnt/b/run.h5 --seconds 60   two drives
   shotline record --probe [::1]:47910 --out run.h5 --pre-trigger 2 --pool 8GiB             2 s before each trigger
-  shotline record --listen 10.0.0.2:7148 --framing spead --out run.h5       a sender without set-up, learned
-  shotline record --probe 10.0.0.1:47910 --bind 10.0.0.2:4791 --transport xdp:eth1 --out run.h5   past the kernel
+  shotline record --listen 10.0.0.2:7148 --framing spead --out run.h5       a sender without set-up, detected from its packets
+  shotline record --probe 10.0.0.1:47910 --bind 10.0.0.2:4791 --transport xdp:eth1 --out run.h5   bypassing the kernel
   shotline record --probe 10.0.0.1:47910 --transport ibverbs:mlx5_0 --out run.h5           through an RDMA NIC
   shotline record --probe [::1]:47910 --out nvme:/dev/ng0n1 --shots 1000              a raw drive, by NVMe commands
   shotline record --listen [::1]:47920 --framing digitizer --out run.h5 --keep 64GiB   a digitizer, the last 64 GiB
 
 Ctrl-C ends a run cleanly: everything received is in the file. With --pre-trigger, SIGUSR1 is a trigger.")]
 pub struct Args {
-    /// Settings from a TOML file; flags win over it
+    /// Settings from a TOML file; flags take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// Print one JSON object in the end
+    /// Print one JSON object at the end
     #[arg(long)]
     json: bool,
     /// No live view
     #[arg(long)]
     quiet: bool,
-    /// Print a line of JSON on standard error when counts have changed, at most every 100 ms, and in the end. Its `rows`
-    /// are those that readers see; with --durable they survive a power cut
+    /// Print a line of JSON on standard error when counts have changed, at most every 100 ms, and at the end. `rows` is
+    /// the number of rows visible to readers; with --durable they survive a power failure
     #[arg(long, conflicts_with = "quiet")]
     progress: bool,
 }
@@ -70,7 +70,7 @@ pub fn run(args: Args) -> Result {
     };
     let outcome = with_view(show, Target::of(&settings), |live| {
         // Registered even if the run does not use triggers: a SIGUSR1 to the wrong recorder must not end it.
-        signals::on_trigger(live.trigger()).map_err(|error| RunError::Settings(format!("no signal: {error}")))?;
+        signals::on_trigger(live.trigger()).map_err(|error| RunError::Settings(format!("cannot install a signal handler: {error}")))?;
         live.on_notice(move |notice| announce(&notice, shows_notices));
         run_on_transport(&settings, &stop, live)
     })?;
@@ -84,7 +84,7 @@ pub fn run(args: Args) -> Result {
                 "the probe sent {sent} shots, and no packet arrived at {local}: does a firewall drop them, and does the probe reach this address (--bind)?"
             ),
             _ => format!(
-                "the probe sent {sent} shots, and none of the {packets} packets that arrived could be placed: \"packets dropped\" says why"
+                "the probe sent {sent} shots, and none of the {packets} packets that arrived could be placed: see \"packets dropped\" for the cause"
             ),
         }
         .into());
@@ -92,7 +92,7 @@ pub fn run(args: Args) -> Result {
     // Other senders do not report.
     if let Some(address) = listens.filter(|_| summary.shots_complete + summary.shots_partial == 0) {
         return Err(format!(
-            "no shot came to {address} in {} packets: is the sender on, is this its destination, and is the shape right?",
+            "no shot was received at {address} in {} packets: is the sender on, is this its destination, and is the shape right?",
             summary.packets
         )
         .into());
@@ -109,7 +109,7 @@ fn announce(notice: &Notice, shows: bool) {
             format!("listening on {at}\n")
         }
         Notice::Refused { from, framing, reason: why } => {
-            format!("{from}: cannot receive what comes as {framing}: {why}; waiting for other senders\n")
+            format!("{from}: cannot receive its {framing} packets: {why}; waiting for other senders\n")
         }
     };
     if shows {

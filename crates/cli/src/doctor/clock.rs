@@ -11,16 +11,16 @@ pub fn checks() -> Vec<Check> {
 
 fn tai() -> Check {
     const NAME: &str = "TAI clock";
-    const WANTED: &str = "TAI ahead of UTC by 37 s (since 2017), so that stamps of this machine are TAI";
+    const WANTED: &str = "TAI ahead of UTC by 37 s (since 2017), so that time stamps of this machine are in TAI";
     let nanoseconds = |time: Timespec| i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
     let utc = nanoseconds(clock_gettime(ClockId::Realtime));
     let Ok(tai) = clock_gettime_dynamic(DynamicClockId::Tai) else {
-        return Check::new(NAME, Warn, "this kernel keeps none", WANTED).fix("uname -r   (3.10 or newer has one)");
+        return Check::new(NAME, Warn, "not supported by this kernel", WANTED).fix("uname -r   (3.10 or newer has one)");
     };
     // The offset is whole seconds; rounding removes the time between the two readings.
     let offset = (nanoseconds(tai) - utc + 500_000_000).div_euclid(1_000_000_000) as i64;
     let (state, found) = match offset {
-        0 => (Warn, "equals UTC: nobody has told the kernel the leap seconds".to_owned()),
+        0 => (Warn, "equals UTC: the leap seconds are not configured in the kernel".to_owned()),
         offset => (Good, format!("{offset} s ahead of UTC")),
     };
     Check::new(NAME, state, found, WANTED)
@@ -30,13 +30,13 @@ fn tai() -> Check {
 
 fn discipline() -> Check {
     const NAME: &str = "clock discipline";
-    const WANTED: &str = "NTP or PTP keeps the clock, so that stamps of several machines can be compared";
+    const WANTED: &str = "disciplined by NTP or PTP, so that time stamps of several machines can be compared";
     match Clock::open(&Source::System).map(|clock| clock.refresh()) {
         Ok(Health { max_error_ns, .. }) if max_error_ns > 0 => {
-            Check::new(NAME, Good, format!("kept, within {} us", max_error_ns / 1000), WANTED)
+            Check::new(NAME, Good, format!("disciplined, within {} us", max_error_ns / 1000), WANTED)
                 .measured("max_error_ns", max_error_ns)
         }
-        _ => Check::new(NAME, Warn, "nothing keeps it: it drifts by some 10 us a second", WANTED)
+        _ => Check::new(NAME, Warn, "not disciplined: it drifts by about 10 us per second", WANTED)
             .fix("sudo apt install chrony   (or ptp4l with phc2sys where the network has PTP)"),
     }
 }
@@ -48,5 +48,5 @@ fn ptp() -> Check {
     clocks.retain(|name| name.strip_prefix("ptp").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())));
     clocks.sort();
     let found = if clocks.is_empty() { "none".into() } else { clocks.join(", ") };
-    Check::new("PTP clocks", Good, found, "none needed").measured("clocks", clocks)
+    Check::new("PTP clocks", Good, found, "optional").measured("clocks", clocks)
 }

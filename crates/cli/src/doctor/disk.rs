@@ -57,17 +57,17 @@ fn file_system(folder: &Path) -> Check {
         Ok(0x794C_7630) => ("overlay", false),
         Ok(0x6969) => ("nfs", false),
         Ok(0x0102_1994) => ("tmpfs", true),
-        _ => ("of a kind unknown here", false),
+        _ => ("of unknown type", false),
     };
     let state = if memory { Warn } else { Good };
     let found = if memory { format!("{name}: memory, not a disk") } else { name.to_owned() };
-    Check::new("file system", state, found, "one on a disk: ext4 and xfs are tried").fix("findmnt   (and --out there)")
+    Check::new("file system", state, found, "a file system on a disk: ext4 and xfs are tested").fix("findmnt   (and --out on such a file system)")
 }
 
 fn direct_io(direct: bool) -> Check {
     let (state, found) =
         if direct { (Good, "O_DIRECT works") } else { (Warn, "no O_DIRECT: writes go through the page cache") };
-    Check::new("direct I/O", state, found, "O_DIRECT, as ext4 and xfs have it").fix("findmnt   (and --out elsewhere)")
+    Check::new("direct I/O", state, found, "O_DIRECT, as on ext4 and xfs").fix("findmnt   (and --out on another file system)")
 }
 
 /// Measures the write speed, for at most one second.
@@ -96,6 +96,6 @@ fn speed(required: &Requirements, file: &File, folder: &Path) -> Check {
     let state = if rate < required.bytes_per_s { Warn } else { Good };
     let found = format!("{:.2} GB/s, one write at a time over {}", rate / 1e9, size(written));
     Check::new(NAME, state, found, needed)
-        .fix("a faster drive under --out, or a lower rate: what the drive cannot take is dropped as sink_busy")
+        .fix("a faster drive under --out, or a lower rate: shots beyond the drive's write speed are dropped as sink_busy")
         .measured("write_bytes_per_s", rate.round())
 }

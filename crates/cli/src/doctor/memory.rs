@@ -51,7 +51,7 @@ fn registration(required: &Requirements, regions: &shotline_memory::Regions, byt
     const NAME: &str = "io_uring";
     let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
     let limited = if limit == u64::MAX { "unlimited".into() } else { size(limit) };
-    let all = format!("{} registered once, so that no write pins its pages anew", size(bytes));
+    let all = format!("{} registered once, so that writes do not pin pages again", size(bytes));
     let trial = || -> crate::Result<Vec<String>> {
         let folder =
             tempfile::Builder::new().prefix(".shotline-doctor-").tempdir_in(shotline_store::folder(&required.out))?;
@@ -65,9 +65,9 @@ fn registration(required: &Requirements, regions: &shotline_memory::Regions, byt
             Check::new(NAME, Good, found, all)
         }
         Ok(warnings) => Check::new(NAME, Warn, warnings.join("; "), all)
-            .fix(format!("ulimit -l {}   (for good: memlock in /etc/security/limits.conf)", bytes.div_ceil(1024))),
+            .fix(format!("ulimit -l {}   (permanently: memlock in /etc/security/limits.conf)", bytes.div_ceil(1024))),
         Err(error) => {
-            let check = Check::new(NAME, Fail, format!("no recorder: {error}"), all);
+            let check = Check::new(NAME, Fail, format!("cannot create a recorder: {error}"), all);
             match error.downcast_ref() {
                 Some(StoreError::Ring { .. }) => check.fix("sudo sysctl -w kernel.io_uring_disabled=0"),
                 _ => check,
@@ -81,7 +81,7 @@ fn processors() -> Check {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let state = if count < 2 { Warn } else { Good };
     Check::new("processors", state, count.to_string(), "2 or more: one receives, one records")
-        .fix("taskset -pc $$   (shows what this shell may use)")
+        .fix("taskset -pc $$   (shows the processors of this shell)")
         .measured("processors", count)
 }
 
@@ -91,7 +91,7 @@ fn simd() -> Check {
     let there: Vec<_> = features.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
     let state = if missing.is_empty() { Good } else { Warn };
     let found = match (there.is_empty(), missing.is_empty()) {
-        (true, _) => "none that is used".to_owned(),
+        (true, _) => "none of those used".to_owned(),
         (_, true) => there.join(", "),
         _ => format!("{}; not {}", there.join(", "), missing.join(", ")),
     };

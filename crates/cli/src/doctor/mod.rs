@@ -23,15 +23,15 @@ Examples:
   shotline doctor --probe 192.168.1.20:47910 --out /data/run.h5 --gbps 40
   shotline doctor --json | jq '.checks[] | select(.state != \"ok\")'
 
-The exit code is 1 if a run cannot work (fail), and 0 if it can, even if not at its best (warn).")]
+The exit code is 1 if a run cannot work (fail), otherwise 0, also with warnings (warn).")]
 pub struct Args {
-    /// Set-up address of the probe; without one, loopback is looked at
+    /// Set-up address of the probe [default: none, check loopback]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer)]
     probe: Option<SocketAddr>,
-    /// Where a recording is to go
+    /// Path of the recording
     #[arg(long, short, default_value = "shotline.h5", value_name = "FILE")]
     out: PathBuf,
-    /// Rate that is wanted, in Gbit/s on all links together
+    /// Required rate over all links, in Gbit/s
     #[arg(long, default_value_t = 6.0)]
     gbps: f64,
     /// Samples per channel and shot

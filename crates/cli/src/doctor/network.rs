@@ -79,7 +79,7 @@ fn receive_buffer(required: &Requirements) -> Check {
     let setting = (needed / 2).next_multiple_of(1 << 20);
     let max: Option<u64> = kernel_file("/proc/sys/net/core/rmem_max").and_then(|text| text.parse().ok());
     let found = format!(
-        "{} granted, room for {:.1} ms at {:.1} Gbit/s (net.core.rmem_max is {})",
+        "{} granted, enough for {:.1} ms at {:.1} Gbit/s (net.core.rmem_max is {})",
         size(granted as u64),
         payload / required.bytes_per_s * 1e3,
         required.bytes_per_s * 8.0 / 1e9,
@@ -107,9 +107,9 @@ fn probe(address: SocketAddr) -> Check {
                 probe.bits,
                 f64::from(probe.sample_rate_hz) / 1e6
             ),
-            "an answer",
+            "a reply",
         ),
-        Err(error) => Check::new(NAME, Fail, error.to_string(), "an answer").fix(format!("ping {}", address.ip())),
+        Err(error) => Check::new(NAME, Fail, error.to_string(), "a reply").fix(format!("ping {}", address.ip())),
     }
 }
 
@@ -117,16 +117,16 @@ fn probe(address: SocketAddr) -> Check {
 fn transport(local: IpAddr) -> Check {
     let Advice { why, better, .. } = shotline_backends::advise(local, None);
     let state = if better.is_none() { Good } else { Warn };
-    Check::new("transport", state, why, "each byte touched once").fix(better.unwrap_or_default())
+    Check::new("transport", state, why, "each byte copied at most once").fix(better.unwrap_or_default())
 }
 
 fn port(local: IpAddr) -> Check {
     let port = udp::ROCE_PORT;
-    let wanted = "free, or another one with --bind";
+    let wanted = "free, or another port with --bind";
     match UdpSocket::bind((local, port)) {
         Ok(_) => Check::new("RoCE port", Good, format!("UDP {port} on {local} is free"), wanted),
         Err(error) => Check::new("RoCE port", Fail, format!("UDP {port} on {local}: {error}"), wanted)
-            .fix(format!("ss -ulpn 'sport = :{port}'   (nobody there: rdma link, and rdma link delete what it lists)")),
+            .fix(format!("ss -ulpn 'sport = :{port}'   (if no process is listed: rdma link, and rdma link delete what it lists)")),
     }
 }
 
@@ -143,7 +143,7 @@ fn largest_packet(local: IpAddr) -> u64 {
 fn mtu(local: IpAddr) -> Check {
     const NAME: &str = "MTU";
     let needed = largest_packet(local);
-    let wanted = format!("at least {needed}, so that a {PACKET_BYTES}-byte payload needs no fragments");
+    let wanted = format!("at least {needed}, so that a {PACKET_BYTES}-byte payload needs no fragmentation");
     let Some(interface) = route::interface_of(local) else {
         return Check::new(NAME, Warn, format!("no interface has {local}"), wanted).fix("ip addr");
     };
@@ -160,9 +160,9 @@ fn mtu(local: IpAddr) -> Check {
 
 fn icrc(local: IpAddr) -> Check {
     let found = if local.is_ipv4() {
-        "over IPv4 a socket cannot see the identification: it is solved from the ICRC, and counted icrc_solved"
+        "over IPv4 a socket does not show the identification: it is derived from the ICRC, and counted as icrc_solved"
     } else {
-        "over IPv6 a socket knows every input: each packet is proven"
+        "over IPv6 a socket shows every input of the ICRC: each packet is verified"
     };
     Check::new("ICRC", Good, found, "checkable")
 }

@@ -25,8 +25,8 @@ use std::time::Duration;
 pub const EXAMPLES: &str = "\
 Examples:
   shotline emulate digitizer --to [::1]:47920                        16 Gbit/s, a 64 MiB block each 33.55 ms
-  shotline emulate digitizer --to [::1]:47920 --rate max             as fast as it is taken
-  shotline emulate digitizer --to [::1]:47920 --sequential           one stage after the other, as the paper's
+  shotline emulate digitizer --to [::1]:47920 --rate max             as fast as the receiver accepts
+  shotline emulate digitizer --to [::1]:47920 --sequential           one stage after the other, as in the paper
   shotline emulate digitizer --to [::1]:47920 --tone 50e6:-6 --tone=-20e6:-40 --noise=-70
   shotline emulate digitizer --to [::1]:47920 --file capture.cu8 --format cu8 --sample-rate 2e6 --decimation 1 --block 64KiB
   shotline emulate digitizer --to [::1]:47920 --streams 4 --trigger-rate 100 --block 1MiB --clock-offset 0,500,-200,0";
@@ -37,7 +37,7 @@ pub struct Digitizer {
     /// Receivers: one for each stream, or one for all
     #[arg(long, required = true, value_delimiter = ',', value_name = "ADDRESS:PORT", value_parser = peer)]
     to: Vec<SocketAddr>,
-    /// Address that packets are sent from [default: the route's own]
+    /// Address that packets are sent from [default: source address of the route]
     #[arg(long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub struct Digitizer {
     /// Number of the first stream
     #[arg(long, default_value_t = 0, value_name = "N")]
     stream: u32,
-    /// Digitizers, in step with each other, with streams from the first number on
+    /// Number of synchronous digitizers, with consecutive streams from the first number
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     streams: u32,
     /// Rate of the IQ samples that are sent, in Hz
@@ -54,86 +54,86 @@ pub struct Digitizer {
     /// Centre frequency in Hz
     #[arg(long, default_value_t = 1e9, value_name = "HZ")]
     centre: f64,
-    /// Samples of the converter for each that is sent, down-converted from the centre frequency; 1: IQ as it is
+    /// Converter samples per IQ sample, down-converted from the centre frequency; 1: IQ without conversion
     #[arg(long, default_value_t = 8, value_name = "N")]
     decimation: u32,
-    /// Volts per count, to be told to receivers [default: unknown]
+    /// Volts per count, reported to receivers [default: unknown]
     #[arg(long, default_value_t = 0.0, value_name = "VOLTS")]
     scale: f64,
-    /// Samples of a block: a multiple of 64 bytes
+    /// Bytes of samples of a block, a multiple of 64
     #[arg(long, default_value = "64MiB", value_name = "BYTES")]
     block: Bytes,
-    /// Payload bytes of a packet: a multiple of 64, or recorders refuse the blocks
+    /// Payload bytes of a packet, a multiple of 64 (recorders reject blocks with other sizes)
     #[arg(long, default_value_t = 8192, value_name = "BYTES")]
     payload: u32,
-    /// Blocks that on-board memory holds before one is lost
+    /// Capacity of on-board memory in blocks; further blocks are lost
     #[arg(long, default_value_t = 8, value_name = "N")]
     ring: u32,
-    /// Different blocks, made before the run
+    /// Distinct blocks, prepared before the run
     #[arg(long, default_value_t = 8, value_name = "N")]
     distinct: u32,
-    /// Blocks to make [default: until it is stopped]
+    /// Number of blocks [default: until stopped]
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     blocks: Option<u64>,
-    /// How long to run, in whole blocks: at least one
+    /// Length of the run in seconds, rounded to blocks: at least one
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
     /// Number of the first block
     #[arg(long, default_value_t = 0, value_name = "N")]
     first_block: u64,
-    /// What begins a block: `clock`, the one before; `max`, room in the ring
+    /// Start of a block: `clock`, at the end of the previous one; `max`, when the ring has space
     #[arg(long, default_value = "clock", value_name = "PACE", conflicts_with = "trigger_rate")]
     rate: Rate,
-    /// Triggered blocks rather than continuous ones, the first at a whole second of TAI
+    /// Rate in Hz of triggered blocks instead of continuous ones, the first at a full second of TAI
     #[arg(long, value_name = "HZ")]
     trigger_rate: Option<f64>,
-    /// Bit rate of the link, which spreads a block's frames over time [default: a ninth above the samples' own,
-    /// or twice it for what is late]
+    /// Bit rate of the link, which paces a block's frames [default: a ninth above the sample rate, or twice it for
+    /// late frames]
     #[arg(long, value_name = "BIT/S")]
     link_rate: Option<f64>,
-    /// A tone: Hz from the centre, and dB below full scale [default: a tenth of the sample rate, 6 dB below]
+    /// A tone: offset from the centre in Hz, and level in dBFS [default: a tenth of the sample rate, -6 dBFS]
     #[arg(long = "tone", value_name = "HZ:DBFS", value_parser = tone, help_heading = "Samples")]
     tones: Vec<Tone>,
     /// Power of white noise in dB below full scale
     #[arg(long, default_value_t = -60.0, value_name = "DBFS", allow_hyphen_values = true, help_heading = "Samples")]
     noise: f64,
-    /// Samples from a file of plain numbers, again and again, instead of tones and noise
+    /// Samples from a raw file, repeated, instead of tones and noise
     #[arg(long, value_name = "FILE", requires = "format", help_heading = "Samples")]
     file: Option<PathBuf>,
-    /// How the file's numbers lie: real 16-bit or unsigned 8-bit ones, or I and Q of these
+    /// Sample format of the file: real or I/Q, 16-bit or unsigned 8-bit
     #[arg(long, value_name = "FORMAT", requires = "file", help_heading = "Samples")]
     format: Option<FileFormat>,
-    /// Points of the transform that peaks and signal-to-noise ratio come from; 0: none
+    /// Points of the FFT from which peaks and signal-to-noise ratio are computed; 0: none
     #[arg(long, default_value_t = 8192, value_name = "N", help_heading = "Samples")]
     points: u32,
-    /// Seed of the noise, and of where in on-board memory blocks lie
+    /// Seed of the noise and of the positions of blocks in on-board memory
     #[arg(long, default_value_t = 1, help_heading = "Samples")]
     seed: u64,
-    /// Offset of each device's clock, which its stamps show
+    /// Offset of each device's clock in its time stamps, in ns
     #[arg(long, value_delimiter = ',', value_name = "NS", allow_hyphen_values = true, help_heading = "Clocks")]
     clock_offset: Vec<i64>,
     /// Drift of each device's clock in parts per billion
     #[arg(long, value_delimiter = ',', value_name = "PPB", allow_hyphen_values = true, help_heading = "Clocks")]
     clock_drift: Vec<f64>,
-    /// One stage after the other instead of all at the same time
+    /// Run one stage after the other instead of all concurrently
     #[arg(long, help_heading = "Stages")]
     sequential: bool,
-    /// Fill the frames once and send them again and again: the sending stage alone
+    /// Fill the frames once and send them repeatedly: the sending stage only
     #[arg(long, conflicts_with = "no_send", help_heading = "Stages")]
     no_dma: bool,
-    /// Fill frames and send none: the DMA stage alone
+    /// Fill frames and send none: the DMA stage only
     #[arg(long, help_heading = "Stages")]
     no_send: bool,
-    /// How packets say what they carry
+    /// Framing of packets
     #[arg(long, default_value = "digitizer", value_name = "FRAMING")]
     framing: FramingName,
-    /// Keep the frames in a new HDF5 file, best in memory (/dev/shm): what is sent is what the file holds
+    /// Store the frames in a new HDF5 file, preferably in memory (/dev/shm); they are sent from the file
     #[arg(long, value_name = "FILE", help_heading = "Stages")]
     image: Option<PathBuf>,
-    /// Print one JSON object in the end
+    /// Print one JSON object at the end
     #[arg(long)]
     json: bool,
-    /// End when standard input ends: for programs that start a digitizer of their own
+    /// End when standard input ends: for programs that start a digitizer as a child
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
 }
@@ -141,22 +141,22 @@ pub struct Digitizer {
 /// What begins a block.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Rate {
-    /// The end of the one before
+    /// End of the previous block
     Clock,
-    /// Room in the ring
+    /// Free space in the ring
     Max,
 }
 
 /// A framing.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum FramingName {
-    /// Each packet tells everything; description and record behind the samples
+    /// Self-describing packets; description and record after the samples
     Digitizer,
     /// VITA 49 data and context packets, big-endian
     Vita49,
 }
 
-/// How a file's numbers lie.
+/// Sample format of a file.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum FileFormat {
     /// Real, signed, 16 bits, little-endian
@@ -211,7 +211,7 @@ impl Digitizer {
         let of = |index: usize, count: usize| index.min(count.saturating_sub(1));
         let streams = self.streams as usize;
         if self.image.is_some() && streams > 1 {
-            return Err("--image holds the frames of one stream: leave --streams out".into());
+            return Err("--image holds the frames of one stream: omit --streams".into());
         }
         for (what, count) in [
             ("--to", self.to.len()),
@@ -219,7 +219,7 @@ impl Digitizer {
             ("--clock-drift", self.clock_drift.len()),
         ] {
             if count > streams {
-                return Err(format!("{what} has {count} values for {streams} streams: give --streams {count}").into());
+                return Err(format!("expected at most {streams} values of {what}, one for each stream, found {count}: use --streams {count}").into());
             }
         }
         let block_bytes = u32::try_from(self.block.0).unwrap_or(u32::MAX);
@@ -324,7 +324,7 @@ fn prepare(configs: &[Config]) -> Result<Vec<Memory>> {
     for config in configs {
         let memory = Memory::prepare(config, |blocks| progress.update(done + u64::from(blocks), all))?;
         if memory.clipped() > 0 {
-            errln!("stream {}: {} numbers were clipped by the down-converter", config.stream, memory.clipped());
+            errln!("stream {}: {} samples were clipped by the down-converter", config.stream, memory.clipped());
         }
         done += u64::from(config.distinct);
         memories.push(memory);

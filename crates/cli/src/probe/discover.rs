@@ -28,13 +28,13 @@ const MOST_LISTED: usize = 1024;
 /// Arguments of `shotline probe discover`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Ask these, too: probes behind a router hear no broadcast
+    /// Addresses to query in addition: broadcasts do not reach probes behind a router
     #[arg(value_name = "ADDRESS", value_parser = address)]
     addresses: Vec<SocketAddr>,
     /// Time to wait for answers
     #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
     seconds: f64,
-    /// Set-up port to ask at
+    /// Set-up port to query
     #[arg(long, default_value_t = PORT)]
     port: u16,
     /// Print one JSON object
@@ -86,7 +86,7 @@ fn listed<S: Serializer>(probes: &BTreeMap<SocketAddr, Answer>, to: S) -> std::r
 /// Lists the probes that answer.
 pub fn run(args: &Args) -> Result {
     if !args.json && io::stderr().is_terminal() {
-        errln!("asking for {} s", args.seconds);
+        errln!("querying for {} s", args.seconds);
     }
     let sockets = Sockets::open()?;
     let destinations = destinations(args);
@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> Result {
     }
     if answers.probes.is_empty() {
         return Err(format!(
-            "no probe answered within {} s on port {}: is it on, and on this network? One behind a router, or one that listens on one address only, must be asked by its address: shotline probe discover ADDRESS",
+            "no probe answered within {} s on port {}: is it powered on, and on this network? Query a probe behind a router, or one that listens on a single address, by its address: shotline probe discover ADDRESS",
             args.seconds, args.port
         )
         .into());
@@ -124,7 +124,7 @@ impl Report for Answers {
             }
         }
         if self.unlisted > 0 {
-            errln!("{MOST_LISTED} addresses are listed; {} answers of others are not", self.unlisted);
+            errln!("{MOST_LISTED} addresses are listed; {} further answers are not", self.unlisted);
         }
         Ok(())
     }
@@ -140,11 +140,11 @@ fn read(datagram: &[u8], from: SocketAddr, query: &Message) -> Option<Answer> {
             match reply {
                 Reply::Describe(describe) => Some(Answer::Probe(Description::of(from, &describe))),
                 Reply::Refused { refusal, .. } => other(refusal.to_string()),
-                _ => other("answered something else than was asked".into()),
+                _ => other("sent an unexpected reply".into()),
             }
         }
         Err(error @ ParseError::Value { what, .. }) if what.ends_with("version") => {
-            other(format!("{error}: update the older of the two"))
+            other(format!("{error}: update the program or the probe, whichever is older"))
         }
         _ => None,
     }

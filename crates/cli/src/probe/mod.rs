@@ -23,7 +23,7 @@ const SAMPLES: u32 = 2000;
 /// What to do with a probe.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Find the probes of the networks that this machine is on
+    /// Find the probes on the networks of this machine
     #[command(after_help = "\
 Asks by broadcast on every IPv4 interface, all nodes on every IPv6 interface, loopback, and the addresses given.
 
@@ -31,7 +31,7 @@ Examples:
   shotline probe discover
   shotline probe discover 192.168.7.20 --seconds 3 --json")]
     Discover(discover::Args),
-    /// Tell what a probe is and can do
+    /// Show the properties and capabilities of a probe
     #[command(
         visible_alias = "query",
         after_help = "\
@@ -39,36 +39,36 @@ Example:
   shotline probe describe 192.168.1.20 --json | jq .max_samples"
     )]
     Describe(Target),
-    /// Say where a link's shots are to go, in which shape and framing
+    /// Set the destination, shape and framing of a link's shots
     #[command(after_help = "\
 Examples:
   shotline probe configure --to [::1]:4791 --queue-pair 0x11 --q-key 0x11111111
   shotline probe configure 192.168.1.20 --link 1 --samples 500 --framing udp --to 192.168.1.2:47911
   shotline probe configure --framing udp --to [::1]:47911 --sequence 1,2,3     shots answer transmissions in turn")]
     Configure(ConfigureArgs),
-    /// Begin to send on all configured links
+    /// Start sending on all configured links
     #[command(after_help = "\
 Examples:
   shotline probe start                            as fast as the probe can
   shotline probe start --rate-hz 500 --shots 1000
   shotline probe start --external                 by its trigger input, or by shotline probe trigger")]
     Start(StartArgs),
-    /// Finish the shot under way and send no more
+    /// Finish the current shot and stop sending
     #[command(after_help = "\
 Examples:
   shotline probe stop
-  shotline probe stop 192.168.1.20 --take-over    whoever controls it")]
+  shotline probe stop 192.168.1.20 --take-over    even if another program controls it")]
     Stop(StopArgs),
-    /// Tell how a probe is doing
+    /// Show the state and counters of a probe
     #[command(after_help = "\
 Example:
   shotline probe status --json | jq .links[0].shots_sent")]
     Status(StatusArgs),
-    /// Send the 64-byte trigger command and tell what became of it
+    /// Send the 64-byte trigger command and report its result
     #[command(after_help = "\
 Examples:
   shotline probe start --external && shotline probe trigger
-  shotline probe trigger --command-only           would it be taken? No shot.
+  shotline probe trigger --command-only           check that it would be accepted, without a shot
 
 shotline trigger measures how long a shot takes.")]
     Trigger(TriggerArgs),
@@ -88,10 +88,10 @@ pub struct Target {
 /// Under which name to control it.
 #[derive(clap::Args)]
 struct Owner {
-    /// Name this controller by a number of your own [default: the same for all calls of a user on a host]
+    /// Number that identifies this controller [default: the same for all calls of a user on a host]
     #[arg(long, value_name = "N", value_parser = number)]
     token: Option<u32>,
-    /// Overrule another receiver that controls the probe, or one that has crashed
+    /// Override another receiver that controls the probe, or one that has crashed
     #[arg(long)]
     take_over: bool,
 }
@@ -106,13 +106,13 @@ pub struct ConfigureArgs {
     /// Link
     #[arg(long, default_value_t = 0, value_name = "N")]
     link: u8,
-    /// Samples per channel and shot [default: 2000, or the most the probe has]
+    /// Samples per channel and shot [default: 2000, or the probe's maximum if lower]
     #[arg(long, value_name = "N")]
     samples: Option<u32>,
     /// Framing: ud, counted or udp
     #[arg(long, default_value = "ud", value_name = "NAME")]
     framing: String,
-    /// Where the shots are to go
+    /// Destination of the shots
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer)]
     to: SocketAddr,
     /// The receiver's queue pair (framings ud and counted)
@@ -124,7 +124,7 @@ pub struct ConfigureArgs {
     /// Stream number in the end-of-shot records [default: the link's]
     #[arg(long, value_name = "N", value_parser = number)]
     stream: Option<u32>,
-    /// Transmit events of the probe's shots, in turn (up to 55); `none` ends a sequence
+    /// Cyclic sequence of transmit events of the probe's shots (up to 55); `none` removes it
     #[arg(long, value_name = "N,N,...", value_parser = events)]
     sequence: Option<Sequence>,
 }
@@ -139,7 +139,7 @@ pub struct StartArgs {
     /// Shots per second [default: as fast as the probe can]
     #[arg(long, value_name = "HZ", conflicts_with = "external", value_parser = rate)]
     rate_hz: Option<f64>,
-    /// A shot for each external trigger or trigger command
+    /// Acquire a shot for each external trigger or trigger command
     #[arg(long)]
     external: bool,
     /// End after this many shots
@@ -173,10 +173,10 @@ pub struct TriggerArgs {
     target: Target,
     #[command(flatten)]
     owner: Owner,
-    /// Its sequence number: a probe obeys each once [default: a random one]
+    /// Sequence number of the command: a probe executes each once [default: a random one]
     #[arg(long, value_name = "N", value_parser = number)]
     sequence: Option<u32>,
-    /// Take no shot
+    /// Check the command without acquiring a shot
     #[arg(long)]
     command_only: bool,
 }
@@ -218,13 +218,13 @@ fn configure(args: &ConfigureArgs) -> Result {
         (None, None) if kind.description().keys == Keys::None => (0, 0),
         _ => {
             return Err(format!(
-                "{kind} packets name a queue pair: give the receiver's --queue-pair and --q-key, or --framing udp"
+                "{kind} packets need a queue pair: use the receiver's --queue-pair and --q-key, or --framing udp"
             )
             .into());
         }
     };
     if queue_pair >> 24 != 0 {
-        return Err(format!("a queue pair has 24 bits, found {queue_pair:#x}").into());
+        return Err(format!("expected a queue pair of 24 bits, found {queue_pair:#x}").into());
     }
     let mut control = args.owner.control(&args.target)?;
     let describe = control.query()?;
@@ -284,19 +284,19 @@ fn trigger(args: &TriggerArgs) -> Result {
     let answered_us = start.elapsed().as_secs_f64() * 1e6;
     let shot = match verdict {
         Verdict::Accepted { shot } => shot,
-        Verdict::Busy => return Err("the probe missed the trigger: a shot is under way; wait until it is sent".into()),
+        Verdict::Busy => return Err("the probe missed the trigger: a shot is in progress; wait until it is sent".into()),
         Verdict::NotRunning => {
-            return Err("nothing runs there that takes trigger commands: shotline probe start --external".into());
+            return Err("the probe does not accept trigger commands now: run shotline probe start --external".into());
         }
         Verdict::Repeated => {
             return Err(format!(
-                "the probe has seen the trigger number {sequence} before: an earlier answer was lost (shotline probe status tells what was sent), or give another --sequence"
+                "the probe has seen the trigger number {sequence} before: an earlier answer was lost (shotline probe status shows what was sent); use another --sequence"
             )
             .into());
         }
         Verdict::Owned => {
             return Err(
-                "the probe refused: another receiver controls it; --take-over has it obey this trigger all the same, and leaves it to that one".into(),
+                "the probe refused: another receiver controls it; use --take-over to execute this trigger without taking over control".into(),
             );
         }
         Verdict::Other(code) => return Err(format!("the probe answered with verdict {code}: see its manual").into()),

@@ -48,7 +48,7 @@ impl Description {
 impl Rows for Description {
     fn rows(&self) -> Vec<(String, String)> {
         let samples = match self.pattern_period {
-            0 => "its own".into(),
+            0 => "from the device".into(),
             period => format!("test patterns, {period} distinct shots"),
         };
         vec![
@@ -58,7 +58,7 @@ impl Rows for Description {
             row("channels of each", self.channels),
             row("bits", format!("{} ({})", self.bits, self.packing)),
             row("sample rate", format!("{} MHz", f64::from(self.sample_rate_hz) / 1e6)),
-            row("most samples of a shot", self.max_samples),
+            row("maximum samples of a shot", self.max_samples),
             row("framings", self.framings.join(", ")),
             row("samples", samples),
         ]
@@ -179,8 +179,8 @@ impl Rows for Status {
             rows.push((name.clone(), format!("{} shots, {} packets", link.shots_sent, link.packets_sent)));
             if link.lost + link.duplicated + link.reordered + link.corrupted > 0 {
                 let LinkStatus { lost, duplicated, reordered, corrupted, .. } = link;
-                let faults = format!("{lost} lost, {duplicated} doubled, {reordered} late, {corrupted} corrupted");
-                rows.push((name + " on purpose", faults));
+                let faults = format!("{lost} lost, {duplicated} duplicated, {reordered} reordered, {corrupted} corrupted");
+                rows.push((name + " faults injected", faults));
             }
         }
         rows
@@ -202,7 +202,7 @@ impl Rows for TriggerReport {
         vec![
             row("probe", &self.probe),
             row(shot, self.shot),
-            row("answered after", format!("{:.1} us", self.answered_us)),
+            row("response time", format!("{:.1} us", self.answered_us)),
         ]
     }
 }

@@ -47,7 +47,7 @@ pub struct Args {
     /// Local address for the shots [default: the one that the probe is reached from, any port]
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
-    /// Overrule another receiver that controls the probe
+    /// Override another receiver that controls the probe
     #[arg(long)]
     take_over: bool,
     /// Processor for the receiver; one of its own makes times steadier

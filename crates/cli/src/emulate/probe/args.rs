@@ -14,7 +14,7 @@ pub struct Probe {
     /// Set-up address
     #[arg(long, default_value = "[::1]:47910", value_name = "ADDRESS:PORT")]
     pub(super) listen: SocketAddr,
-    /// Address that packets are sent from [default: the route's own]
+    /// Address that packets are sent from [default: source address of the route]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) source: Option<IpAddr>,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct Probe {
     /// Channels of each link
     #[arg(long, default_value_t = 96)]
     channels: u16,
-    /// Most samples per channel and shot (the receiver asks for a number up to this)
+    /// Maximum number of samples per channel and shot (the receiver configures a number up to this)
     #[arg(long)]
     samples: Option<u32>,
     /// Resolution in bits
@@ -40,13 +40,13 @@ pub struct Probe {
     /// RF data to send, from an HDF5 file, instead of test patterns
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Factor from the input's values to samples [default: 1 if they fit, else what makes them fit]
+    /// Factor from the input's values to samples [default: 1 if they fit, else the largest that fits]
     #[arg(long)]
     scale: Option<f64>,
     /// Distinct shots to prepare
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pattern_shots: u32,
-    /// When running free: `device` (samples / sample rate + 1.85 us), `max`, shots per second as `500hz`, or a
+    /// Free-running rate: `device` (samples / sample rate + 1.85 us), `max`, shots per second as `500hz`, or a
     /// bandwidth as `10gbps`
     #[arg(long, default_value = "device", value_parser = pace)]
     pace: Pace,
@@ -59,10 +59,10 @@ pub struct Probe {
     /// Number of the first shot
     #[arg(long, default_value_t = 0, value_name = "N")]
     first_shot: u64,
-    /// Its clock is ahead of this machine's by so many nanoseconds
+    /// Offset of its clock from this machine's, in nanoseconds
     #[arg(long, default_value_t = 0, value_name = "NS", allow_negative_numbers = true)]
     clock_offset_ns: i64,
-    /// And runs faster by so many parts in 10^9
+    /// Drift of its clock, in parts per billion
     #[arg(long, default_value_t = 0, value_name = "PPB", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1_000_000..=1_000_000))]
     clock_drift_ppb: i64,
     /// Probability that a packet is lost
@@ -71,40 +71,40 @@ pub struct Probe {
     /// Probability that a packet is sent twice
     #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]
     duplicate: f64,
-    /// Probability that a packet is held back
+    /// Probability that a packet is delayed
     #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]
     reorder: f64,
-    /// Most packets that overtake one that is held back
+    /// Maximum number of packets that overtake a delayed one
     #[arg(long, default_value_t = 16, value_name = "N", help_heading = "Faults")]
     reorder_depth: u16,
     /// Probability that bits of a packet are flipped
     #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]
     pub(super) corrupt: f64,
-    /// Seed of the faults; the same seed breaks the same packets [default: a random one, which is reported]
+    /// Seed of the faults; the same seed affects the same packets [default: a random one, which is reported]
     #[arg(long, help_heading = "Faults")]
     seed: Option<u64>,
     /// List every fault in the JSON object
     #[arg(long, help_heading = "Faults")]
     list_faults: bool,
-    /// The RTL of hdl/, compiled by Verilator, makes every packet; --transport packet:INTERFACE takes whole frames
+    /// Generate every packet with the RTL of hdl/, compiled by Verilator; send frames with --transport packet:INTERFACE
     #[arg(long, help_heading = "RTL")]
     pub(super) rtl: bool,
-    /// Write its frames into this capture (pcapng) as well
+    /// Also write the frames of the RTL to this capture (pcapng)
     #[arg(long, value_name = "FILE", requires = "rtl", help_heading = "RTL")]
     pub(super) pcap: Option<PathBuf>,
-    /// Write what is on the ports of the first link's RTL into this waveform (VCD)
+    /// Write the port signals of the first link's RTL to this waveform (VCD)
     #[arg(long, value_name = "FILE", requires = "rtl", help_heading = "RTL")]
     pub(super) vcd: Option<PathBuf>,
-    /// Never sleep while waiting for a trigger command: the shortest latency, for a whole processor
+    /// Never sleep while waiting for a trigger command: the shortest latency, but one processor is fully used
     #[arg(long)]
     pub(super) busy_poll: bool,
     /// Processor to run on
     #[arg(long, value_name = "N")]
     pub(super) cpu: Option<u32>,
-    /// Print one JSON object in the end
+    /// Print one JSON object at the end
     #[arg(long)]
     pub(super) json: bool,
-    /// End when standard input ends: for programs that start a probe of their own
+    /// End when standard input ends: for programs that start a probe as a child
     #[arg(long, hide = true)]
     pub(super) until_stdin_ends: bool,
 }

@@ -31,13 +31,13 @@ pub fn run(args: &Probe) -> Result {
         return rtl::run(args, &stop);
         #[cfg(not(feature = "rtl"))]
         return Err(
-            "this shotline was built without the RTL: scripts/setup.sh rtl, then build it with --features rtl".into()
+            "this shotline was built without the RTL: run scripts/setup.sh rtl, then build with --features rtl".into()
         );
     }
     let transport = &args.carrier.transport;
     let options = args.carrier.options(Role::Sender)?;
     if let Some(device) = transport.one_link(Role::Sender).filter(|_| args.links != 1) {
-        return Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into());
+        return Err(format!("{device} is one link, and this probe has {}: use --links 1", args.links).into());
     }
     serve(args, &stop, sender_opener(transport, &options, args.source))
 }

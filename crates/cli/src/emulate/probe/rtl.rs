@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 /// Runs the probe until a signal stops it.
 pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     if args.corrupt > 0.0 {
-        return Err("--corrupt needs packets that this program makes: leave it out, or --rtl".into());
+        return Err("--corrupt cannot alter packets of the RTL: omit --corrupt or --rtl".into());
     }
     let transport = &args.carrier.transport;
     let options = args.carrier.options(Role::WholeFrames)?;
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     let tap = capture.as_ref().map(Capture::tap);
     let (mut rtl, regions) = Rtl::new(&args.config(), tap)?;
     if let Some(path) = &args.vcd {
-        rtl.trace(path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+        rtl.trace(path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
     }
     let scratch = rtl.scratch();
     let source = args.source;
@@ -74,9 +74,9 @@ struct Capture(Rc<RefCell<Writer<File>>>);
 
 impl Capture {
     fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+        let file = File::create(path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
         let application = concat!("shotline ", env!("CARGO_PKG_VERSION"));
-        let mut writer = Writer::new(file, application, "frames of the RTL, without FCS; times are its clock's")?;
+        let mut writer = Writer::new(file, application, "frames of the RTL, without FCS; times are of its clock")?;
         writer.interface(&Interface {
             name: "shotline_roce_ud_tx".into(),
             description: "RTL of hdl/, simulated".into(),
