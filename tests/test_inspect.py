@@ -85,9 +85,9 @@ def lossy(tmp_path_factory):
 
 def test_losses_are_printed_as_an_aligned_table(lossy):
     text = run("inspect", lossy).stdout
-    table = text[text.index("  lost by") :].splitlines()
+    table = text[text.index("  cause") :].splitlines()
     rows = [line.split() for line in table]
-    assert rows[0] == ["lost", "by", "stream", "first", "last", "shots"]
+    assert rows[0] == ["cause", "stream", "first", "last", "shots"]
     losses = run("inspect", lossy, "--json").succeeded()["losses"]
     expected = [[e["cause"], e["stream"], e["first"], e["first"] + e["count"] - 1, e["count"]] for e in losses]
     assert rows[1:] == [[str(cell) for cell in row] for row in expected] and len(expected) >= 4
@@ -141,7 +141,7 @@ def test_plots_that_cannot_be_drawn_are_refused(lossy, tmp_path):
     assert "cannot create" in run("inspect", lossy, "--plot", tmp_path / "no folder" / "run.png").refused()
     capture = tmp_path / "run.pcap"
     capture.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
-    assert "--plot draws recordings" in run("inspect", capture, "--plot", tmp_path / "run.png").refused()
+    assert "expected a recording for --plot" in run("inspect", capture, "--plot", tmp_path / "run.png").refused()
 
 
 def test_verify_shows_a_progress_bar_only_on_a_terminal(lossy):

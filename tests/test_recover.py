@@ -153,7 +153,7 @@ def test_a_dry_run_names_every_file(broken, tmp_path):
     master = folder / "a" / "run.h5"
     words = run("recover", master, "--dry-run", "--drive", folder / "b").stdout
     announced = reported_files(run("recover", master, "--json", "--drive", folder / "b"))
-    assert "would be changed" in words and "would be written anew" in words, words
+    assert "would be changed" in words and "would be rewritten" in words, words
     for path in announced["changed"] | announced["removed"]:
         assert path in words, path
     assert ("would be removed" in words) == bool(announced["removed"])

@@ -159,7 +159,7 @@ def test_a_full_file_ends_the_run_and_names_later_shots(tmp_path):
         end = record(probe, *CALM, "--capacity", 40, "--seconds", 1000, "--out", path)
     ended = end.cut_off("full")
     assert re.search(r"after 0?\.?\d+(\.\d+)? of 1000 s: the file is full", end.stderr), end.stderr
-    assert ended["limited_by"] == "the room for the recording", ended
+    assert ended["limited_by"] == "the space for the recording", ended
     assert ended["shots_complete"] == 80 and set(ended["drops"]) <= {"sink_full"}, ended
     recording = Recording(path)
     assert recording.numbers() == list(range(40))

@@ -98,7 +98,7 @@ def test_the_probe_takes_exactly_the_requested_shots():
 def test_trigger_prints_a_table_and_a_histogram():
     end = run("trigger", "--samples", 125, "--framing", "ud", "--wait", "sleep", "--count", COUNT)
     assert end.code == 0, end.stderr
-    for words in ["p99.9", "Where the time goes", "first packet", "sampling", "|10 us", "125 ud sleep"]:
+    for words in ["p99.9", "Times of the steps", "first packet", "sampling", "|10 us", "125 ud sleep"]:
         assert words in end.stdout, end.stdout
 
 
@@ -120,7 +120,7 @@ def test_lost_triggers_are_counted_and_never_retransmitted(wait):
     assert point["unanswered"] == 2 and point["complete"] == report["next_shot"] == COUNT + WARM_UP - 2, point
     assert point["complete_us"]["count"] == COUNT - 1 and point["packets_missing"] == 0
     assert report["pace"]["missed"] == 2, "the probe must see the skipped numbers"
-    assert "2 triggers brought neither an answer nor a shot" in messages, messages
+    assert "2 triggers yielded neither a reply nor a shot" in messages, messages
 
 
 def test_lost_answers_are_counted_apart_from_lost_triggers():
@@ -136,7 +136,7 @@ def test_lost_answers_are_counted_apart_from_lost_triggers():
         (point,), messages = measure(between, "--samples", 125, "--framing", "ud", "--wait", "sleep")
     accounted(point)
     assert point["answers_lost"] == 2 and point["complete"] == point["triggers"], point
-    assert "2 triggers were not answered, but their shots came" in messages
+    assert "2 triggers were not answered, but their shots were received" in messages
 
 
 def test_commands_with_lost_answers_are_counted():
@@ -164,7 +164,7 @@ def test_shots_with_lost_packets_are_not_timed(framing):
     assert lost > 0 and point["packets_missing"] == lost, (point, report)
     assert point["partial"] > 0 and point["triggers"] == report["next_shot"] == COUNT + WARM_UP
     assert point["complete"] == point["triggers"] - point["partial"] - point["shots_lost"]
-    assert "triggers brought shots that lack packets" in messages
+    assert "triggers yielded shots with missing packets" in messages
 
 
 def test_lost_shots_are_counted_apart_from_lost_triggers():
@@ -176,7 +176,7 @@ def test_lost_shots_are_counted_apart_from_lost_triggers():
     assert point["packets_per_shot"] == 1
     assert point["shots_lost"] == report["links"][0]["faults"]["lost"] > 0, (point, report)
     assert point["complete"] == point["triggers"] - point["shots_lost"]
-    assert "triggers were accepted, but no shot came" in messages
+    assert "triggers were accepted, but no shot was received" in messages
 
 
 def test_a_recording_probe_is_used_only_with_take_over(tmp_path):

@@ -21,7 +21,7 @@ impl Probe {
             .process_group(0)
             .spawn()?;
         let mut line = String::new();
-        let stderr = child.stderr.take().ok_or("the probe has no standard error")?;
+        let stderr = child.stderr.take().ok_or("the emulated probe has no standard error")?;
         let mut stderr = BufReader::new(stderr);
         stderr.read_line(&mut line)?;
         let address = line.trim().rsplit(' ').next().and_then(|word| word.parse().ok());

@@ -30,15 +30,15 @@ Examples:
   shotline inspect run.h5 --plot run.png         rate, drops, the first complete shot and its spectrum
   shotline inspect nvme:/dev/ng0n1               the recordings on a raw device
   tcpdump -i eth0 -s 0 -w run.pcap udp port 4791
-  shotline inspect run.pcap                      flows, opcodes, ICRC verdicts, shots and what they lack
-  shotline inspect run.pcap --roce-port 18515    RoCE to another port without right ICRCs (with them it is found)
+  shotline inspect run.pcap                      flows, opcodes, ICRC verdicts, shots and missing packets
+  shotline inspect run.pcap --roce-port 18515    RoCE to another port without valid ICRCs (with them it is detected)
 
 Reads HDF5 recordings, raw devices with recordings, pcap and pcapng.")]
 pub struct Args {
-    /// The recording or capture
+    /// Recording or capture
     file: PathBuf,
-    /// UDP port of a capture that carries RoCE beside 4791, whatever its ICRCs say; may be given again. Ports where an ICRC
-    /// is right are found
+    /// Additional UDP port of RoCE in a capture, next to 4791, also with invalid ICRCs; may be repeated. Ports with a
+    /// valid ICRC are detected
     #[arg(long, value_name = "PORT")]
     roce_port: Vec<u16>,
     /// Draw a recording into a PNG file: rate, drops, the first complete shot and its spectrum
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result {
     let found = look(&args.file, &args.roce_port)?;
     if let Some(plot) = &args.plot {
         if !matches!(found, Contents::Recording(_)) {
-            return Err(format!("{} is no recording: --plot draws recordings", args.file.display()).into());
+            return Err(format!("expected a recording for --plot, found {}: omit --plot", args.file.display()).into());
         }
         refuse_other_than_picture(plot)?;
         plot::draw(&args.file, plot)?;
@@ -90,7 +90,7 @@ fn refuse_other_than_picture(path: &Path) -> Result {
     let mut first = Vec::new();
     let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut first));
     if read.is_ok() && first != *b"\x89PNG\r\n\x1a\n" {
-        return Err(format!("{} is there and is no PNG: name another file for --plot", path.display()).into());
+        return Err(format!("{} exists and is not a PNG file: use another file for --plot", path.display()).into());
     }
     Ok(())
 }
@@ -115,7 +115,7 @@ fn look(path: &Path, roce_ports: &[u16]) -> Result<Contents> {
     let hint = if first.starts_with(&[0x1F, 0x8B]) { "; it is compressed: gunzip it first" } else { "" };
     let found: String = first.iter().map(|byte| format!("{byte:02x} ")).collect();
     Err(format!(
-        "{}: expected a recording (HDF5) or a capture (pcap, pcapng), found a file that begins with {}{hint}",
+        "{}: expected a recording (HDF5) or a capture (pcap, pcapng), found a file that starts with {}{hint}",
         path.display(),
         if found.is_empty() { "nothing: it is empty" } else { found.trim_end() }
     )
@@ -132,7 +132,7 @@ fn print_device(listing: &Listing) {
         ("bytes of a block".into(), listing.block_bytes.to_string()),
         ("bytes of a command".into(), listing.command_bytes.to_string()),
         ("volatile write cache".into(), crate::verify::yes(listing.volatile_cache)),
-        ("largest free stretch".into(), listing.largest_free_bytes.to_string()),
+        ("largest free extent".into(), listing.largest_free_bytes.to_string()),
         ("runs".into(), listing.runs.len().to_string()),
     ];
     rows.retain(|(_, text)| !text.is_empty());
@@ -144,8 +144,8 @@ fn print_device(listing: &Listing) {
             Ok(summary) => vec![
                 ("run".to_owned(), path.display().to_string()),
                 ("from".into(), summary.run.instrument.clone()),
-                ("ended in order".into(), crate::verify::yes(summary.finished)),
-                ("rows".into(), format!("{} of {} laid out", summary.rows, summary.laid_out)),
+                ("ended cleanly".into(), crate::verify::yes(summary.finished)),
+                ("rows".into(), format!("{} of {} allocated", summary.rows, summary.laid_out)),
             ],
             Err(error) => {
                 vec![("run".to_owned(), path.display().to_string()), ("cannot be read".into(), error.to_string())]
@@ -170,9 +170,9 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
         ("framing".into(), run.framing.clone()),
         ("begun".into(), humantime::format_rfc3339_seconds(utc).to_string()),
         ("made by".into(), run.software.clone()),
-        ("ended in order".into(), crate::verify::yes(summary.finished)),
+        ("ended cleanly".into(), crate::verify::yes(summary.finished)),
         ("bytes".into(), summary.file_bytes.to_string()),
-        ("rows".into(), format!("{} of {} laid out", summary.rows, summary.laid_out)),
+        ("rows".into(), format!("{} of {} allocated", summary.rows, summary.laid_out)),
         ("time covered".into(), format!("{:.3} s", summary.seconds)),
     ];
     if let Some(codec) = run.codec {
@@ -210,7 +210,7 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
         rows.push((at("lost"), link.lost.to_string()));
         rows.extend(link.drops.iter().map(|(cause, count)| (at(&format!("packets {cause}")), count.to_string())));
     }
-    rows.push(("runs of shots in no row".into(), summary.losses.len().to_string()));
+    rows.push(("shot ranges without row".into(), summary.losses.len().to_string()));
     rows
 }
 
@@ -225,7 +225,7 @@ fn print_losses(losses: &[LossSummary]) {
     };
     let shown = &losses[..losses.len().min(MAX_LISTED_LOSSES)];
     let names = ["stream", "first", "last", "shots"];
-    let cause = shown.iter().map(|loss| loss.cause.len()).max().unwrap_or(0).max("lost by".len());
+    let cause = shown.iter().map(|loss| loss.cause.len()).max().unwrap_or(0).max("cause".len());
     let width = |column: usize| shown.iter().map(|loss| row(loss)[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..4).map(|column| width(column).max(names[column].len())).collect();
     let print = |name: &str, cells: [String; 4]| {
@@ -234,12 +234,12 @@ fn print_losses(losses: &[LossSummary]) {
         outln!("  {name:cause$}  {}", cells.join("  "));
     };
     outln!();
-    print("lost by", names.map(String::from));
+    print("cause", names.map(String::from));
     for loss in shown {
         print(loss.cause, row(loss));
     }
     if losses.len() > shown.len() {
-        outln!("  and {} more: --json has all", losses.len() - shown.len());
+        outln!("  and {} more: see --json", losses.len() - shown.len());
     }
 }
 
@@ -253,7 +253,7 @@ fn print_capture(capture: &Capture) {
     let count = |name: String, count: &u64| (name, count.to_string());
     rows.extend(capture.other.iter().map(|(what, n)| count(format!("other: {what}"), n)));
     rows.extend(capture.malformed.iter().map(|(why, n)| count(format!("malformed: {why}"), n)));
-    for (what, n) in [("frames cut short", capture.cut_short), ("packets of further flows", capture.left_out)] {
+    for (what, n) in [("frames truncated", capture.cut_short), ("packets of further flows", capture.left_out)] {
         if n > 0 {
             rows.push(count(what.into(), &n));
         }
@@ -268,11 +268,11 @@ fn print_capture(capture: &Capture) {
         print_table(&flow_rows(flow));
     }
     if let Some(damage) = &capture.damage {
-        crate::output::warn(format_args!("{damage}; what stands before that is counted"));
+        crate::output::warn(format_args!("{damage}; only the preceding frames are counted"));
     }
     if capture.cut_short > 0 {
         crate::output::warn(format_args!(
-            "{} frames were cut short by the capture: capture with tcpdump -s 0",
+            "{} frames were truncated by the capture: capture with tcpdump -s 0",
             capture.cut_short
         ));
     }
@@ -305,7 +305,7 @@ fn flow_rows(flow: &crate::capture::Flow) -> Vec<(String, String)> {
     for (what, count) in [
         ("records that do not fit", shots.bad_record),
         ("duplicates", shots.duplicates),
-        ("packets of no known shot", shots.unassigned),
+        ("packets of an unknown shot", shots.unassigned),
     ] {
         if count > 0 {
             rows.push((what.into(), count.to_string()));

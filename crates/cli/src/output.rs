@@ -145,7 +145,7 @@ impl EventSummary {
         let counts = [("events complete", self.complete), ("events incomplete", self.incomplete)];
         let quorum = ("events below the quorum", self.below_quorum);
         let counts = counts.into_iter().chain((self.below_quorum > 0).then_some(quorum));
-        let window = self.window_us.map(|us| ("stamps of one event within".to_owned(), format!("{us:.1} us")));
+        let window = self.window_us.map(|us| ("stamp spread of an event".to_owned(), format!("{us:.1} us")));
         counts.map(|(name, count)| (name.to_owned(), count.to_string())).chain(window)
     }
 }
@@ -281,7 +281,7 @@ impl Summary {
             ring_removed_rows: outcome.removed.rows,
             stages: outcome.stages,
             limited_by: match outcome.end.cause {
-                Cause::Full => "the room for the recording".into(),
+                Cause::Full => "the space for the recording".into(),
                 Cause::RecorderFailed => "the recorder".into(),
                 _ => Bottleneck::of(&outcome.stages).to_string(),
             },
@@ -305,7 +305,7 @@ impl Summary {
         match self.shots_recorded {
             Some(recorded) if self.file.is_some() => rows.insert(1, ("shots recorded".into(), recorded.to_string())),
             Some(_) => {}
-            None => rows.insert(1, ("rows that readers see".into(), self.rows.to_string())),
+            None => rows.insert(1, ("rows visible to readers".into(), self.rows.to_string())),
         }
         rows.extend(self.drops.iter().map(|(cause, count)| (format!("shots dropped: {cause}"), count.to_string())));
         if self.drops.is_empty() {
@@ -358,7 +358,7 @@ pub fn busy(stages: &[Reading]) -> String {
 pub fn chunk_rows(chunks: &Chunks) -> Vec<(String, String)> {
     let mut rows = vec![
         ("shots compressed".into(), chunks.compressed.to_string()),
-        ("shots stored as they came".into(), chunks.uncompressed.to_string()),
+        ("shots stored uncompressed".into(), chunks.uncompressed.to_string()),
     ];
     if chunks.bytes_stored > 0 {
         rows.push(("compressed to".into(), format!("1 / {:.2}", chunks.bytes_raw as f64 / chunks.bytes_stored as f64)));

@@ -70,7 +70,8 @@ pub fn run(args: Args) -> Result {
     };
     let outcome = with_view(show, Target::of(&settings), |live| {
         // Registered even if the run does not use triggers: a SIGUSR1 to the wrong recorder must not end it.
-        signals::on_trigger(live.trigger()).map_err(|error| RunError::Settings(format!("cannot install a signal handler: {error}")))?;
+        signals::on_trigger(live.trigger())
+            .map_err(|error| RunError::Settings(format!("cannot install a signal handler: {error}")))?;
         live.on_notice(move |notice| announce(&notice, shows_notices));
         run_on_transport(&settings, &stop, live)
     })?;

@@ -15,26 +15,26 @@ const SHOWN: usize = 20;
 #[command(after_help = "\
 Examples:
   shotline recover run.h5
-  shotline recover run.h5 --dry-run          tell which files would be changed, cut or removed, and change nothing
+  shotline recover run.h5 --dry-run          show which files would be changed, truncated or removed, and change nothing
   shotline recover run.h5 --drive /mnt/b     a run over several drives: the master's folder, and one more
   shotline recover *.h5 --json | jq .not_whole
 
-A recording opens whatever happened to its recorder. This tells which of its shots are whole (the CRC of the
-end-of-shot record holds over every byte), which are not, and why. Shots that were written but not visible yet are
-made visible; what is not whole becomes lost, by the cause power_cut; and the space that was laid out for more is
-given back. Files of a run of many are looked for in its master's folder and in those of --drive, wherever the master
-says that they are; none that holds a shot is removed. Afterwards `shotline verify` finds nothing to object to.")]
+A recording opens even if its recorder was interrupted. This command reports which of its shots are complete (the
+CRC of the end-of-shot record matches all bytes), which are not, and why. Shots that were written but not yet visible
+are made visible; incomplete shots become lost, with the cause power_cut; and space allocated for more shots is
+released. Files of a run of several are searched in its master's folder and in those of --drive, regardless of the
+paths in the master; no file that contains a shot is removed. Afterwards `shotline verify` reports no errors.")]
 pub struct Args {
-    /// The recordings; of a run of many files its master
+    /// Recordings; for a run of several files, its master
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// A folder that holds files of a run over several drives, beside its master's own (may be repeated)
+    /// Folder with files of a run over several drives, in addition to its master's folder (may be repeated)
     #[arg(long, value_name = "FOLDER")]
     drive: Vec<PathBuf>,
     /// Change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Print one JSON object for each file, and of a run of many files one for the run
+    /// Print one JSON object for each file, and one for a run of several files
     #[arg(long)]
     json: bool,
 }
@@ -64,14 +64,14 @@ impl Rows for RecoveredRun {
     fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![("rows of the run".to_owned(), self.rows.to_string())];
         if self.behind_gaps > 0 {
-            rows.push(("rows behind a gap on another drive, not of the run".into(), self.behind_gaps.to_string()));
+            rows.push(("rows after a gap on another drive, not in the run".into(), self.behind_gaps.to_string()));
         }
         let done = |what: &str| if self.dry_run { format!("would be {what}") } else { what.to_owned() };
         let master = self.master.iter().filter(|_| self.rewritten).collect::<Vec<_>>();
         let lists = [
-            (done("written anew"), master),
+            (done("rewritten"), master),
             (done("removed: holds no shot of the run"), self.removed.iter().collect()),
-            ("left as it is: no part of the run".into(), self.left.iter().collect()),
+            ("unchanged: not part of the run".into(), self.left.iter().collect()),
             ("SKIPPED: missing, unreadable, or of another run".into(), self.skipped.iter().collect()),
         ];
         for (what, files) in lists {
@@ -85,7 +85,7 @@ impl Rows for RecoveredRun {
 fn changes(recovered: &Recovered) -> String {
     let words = recovered.changes.iter().map(|change| match change {
         Change::Repaired => "repaired",
-        Change::Cut => "cut",
+        Change::Cut => "truncated",
     });
     let words = words.collect::<Vec<_>>().join(", ");
     if words.is_empty() { "nothing".into() } else { words }
@@ -96,10 +96,10 @@ impl Rows for Recovered {
         let mut rows = vec![
             ("recording".to_owned(), self.path.display().to_string()),
             ("rows that were visible".into(), self.rows_before.to_string()),
-            ("adopted: whole, but not visible".into(), self.adopted.to_string()),
-            ("rows made again from their shots".into(), self.rebuilt.to_string()),
+            ("adopted: complete, but not visible".into(), self.adopted.to_string()),
+            ("rows rebuilt from their shots".into(), self.rebuilt.to_string()),
             ("rows".into(), self.rows.to_string()),
-            ("shots whole".into(), self.whole.to_string()),
+            ("shots complete".into(), self.whole.to_string()),
             ("shots partial".into(), self.partial.to_string()),
             ("shots lost".into(), self.lost.to_string()),
         ];
@@ -110,9 +110,9 @@ impl Rows for Recovered {
             rows.push((format!("  stream {}, {numbers}: {}", run.stream, run.cause), run.count.to_string()));
         }
         if self.not_whole.len() > SHOWN {
-            rows.push(("  and further runs (--json has all)".into(), (self.not_whole.len() - SHOWN).to_string()));
+            rows.push(("  and further ranges (see --json)".into(), (self.not_whole.len() - SHOWN).to_string()));
         }
-        rows.push(("rows given back".into(), self.shed.to_string()));
+        rows.push(("rows released".into(), self.shed.to_string()));
         rows.push(("bytes of the file".into(), self.file_bytes.to_string()));
         let changed = if self.dry_run { "would be changed" } else { "changed" };
         rows.push((changed.into(), changes(self)));

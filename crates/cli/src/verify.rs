@@ -13,16 +13,16 @@ Examples:
   shotline verify run.h5
   shotline verify run.h5 --json | jq .verified
 
-Checks that every complete shot's end-of-shot record holds over all its bytes, that missing packets are
-zeros, that test patterns are right, that rows and losses account for every shot number, and that the books
-balance. The exit code is 0 only if nothing contradicts anything.")]
+Checks that the end-of-shot record of every complete shot matches all its bytes, that missing packets are
+zeros, that test patterns are correct, that rows and losses account for every shot number, and that the counters
+balance. The exit code is 0 only if no inconsistency is found.")]
 pub struct Args {
     /// The recording
     file: PathBuf,
     /// Do not compare samples with the test pattern
     #[arg(long)]
     no_pattern: bool,
-    /// Threads [default: four for each processor, since they wait for the disk]
+    /// Threads [default: four per processor, since they wait for the disk]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Print one JSON object
@@ -51,9 +51,9 @@ impl Rows for Verdict {
             rows.push((at("lost"), link.lost.to_string()));
         }
         let compared: u64 = self.links.iter().map(|link| link.pattern_packets).sum();
-        rows.push(("shots in no row".into(), self.lost_shots.to_string()));
+        rows.push(("shots without a row".into(), self.lost_shots.to_string()));
         rows.push(("packets compared with the test pattern".into(), compared.to_string()));
-        rows.push(("the run ended in order".into(), yes(self.finished)));
+        rows.push(("the run ended cleanly".into(), yes(self.finished)));
         rows.push(("read".into(), format!("{:.2} GB/s", self.bytes as f64 / self.seconds.max(1e-9) / 1e9)));
         rows.push(("verified".into(), yes(self.verified)));
         rows
@@ -63,7 +63,7 @@ impl Rows for Verdict {
 /// Describes what is wrong with a recording.
 pub fn complaint(verdict: &Verdict) -> String {
     format!(
-        "{} contradicts itself in {} places:\n  {}",
+        "{} has {} inconsistencies:\n  {}",
         verdict.path.display(),
         verdict.mismatches,
         verdict.described.join("\n  ")

@@ -15,7 +15,8 @@ fn tai() -> Check {
     let nanoseconds = |time: Timespec| i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
     let utc = nanoseconds(clock_gettime(ClockId::Realtime));
     let Ok(tai) = clock_gettime_dynamic(DynamicClockId::Tai) else {
-        return Check::new(NAME, Warn, "not supported by this kernel", WANTED).fix("uname -r   (3.10 or newer has one)");
+        return Check::new(NAME, Warn, "not supported by this kernel", WANTED)
+            .fix("uname -r   (3.10 or newer has one)");
     };
     // The offset is whole seconds; rounding removes the time between the two readings.
     let offset = (nanoseconds(tai) - utc + 500_000_000).div_euclid(1_000_000_000) as i64;

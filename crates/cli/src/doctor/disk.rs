@@ -61,13 +61,15 @@ fn file_system(folder: &Path) -> Check {
     };
     let state = if memory { Warn } else { Good };
     let found = if memory { format!("{name}: memory, not a disk") } else { name.to_owned() };
-    Check::new("file system", state, found, "a file system on a disk: ext4 and xfs are tested").fix("findmnt   (and --out on such a file system)")
+    Check::new("file system", state, found, "a file system on a disk: ext4 and xfs are tested")
+        .fix("findmnt   (and --out on such a file system)")
 }
 
 fn direct_io(direct: bool) -> Check {
     let (state, found) =
         if direct { (Good, "O_DIRECT works") } else { (Warn, "no O_DIRECT: writes go through the page cache") };
-    Check::new("direct I/O", state, found, "O_DIRECT, as on ext4 and xfs").fix("findmnt   (and --out on another file system)")
+    Check::new("direct I/O", state, found, "O_DIRECT, as on ext4 and xfs")
+        .fix("findmnt   (and --out on another file system)")
 }
 
 /// Measures the write speed, for at most one second.

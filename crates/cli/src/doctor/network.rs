@@ -125,8 +125,9 @@ fn port(local: IpAddr) -> Check {
     let wanted = "free, or another port with --bind";
     match UdpSocket::bind((local, port)) {
         Ok(_) => Check::new("RoCE port", Good, format!("UDP {port} on {local} is free"), wanted),
-        Err(error) => Check::new("RoCE port", Fail, format!("UDP {port} on {local}: {error}"), wanted)
-            .fix(format!("ss -ulpn 'sport = :{port}'   (if no process is listed: rdma link, and rdma link delete what it lists)")),
+        Err(error) => Check::new("RoCE port", Fail, format!("UDP {port} on {local}: {error}"), wanted).fix(format!(
+            "ss -ulpn 'sport = :{port}'   (if no process is listed: rdma link, and rdma link delete what it lists)"
+        )),
     }
 }
 

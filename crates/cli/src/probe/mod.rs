@@ -284,7 +284,9 @@ fn trigger(args: &TriggerArgs) -> Result {
     let answered_us = start.elapsed().as_secs_f64() * 1e6;
     let shot = match verdict {
         Verdict::Accepted { shot } => shot,
-        Verdict::Busy => return Err("the probe missed the trigger: a shot is in progress; wait until it is sent".into()),
+        Verdict::Busy => {
+            return Err("the probe missed the trigger: a shot is in progress; wait until it is sent".into());
+        }
         Verdict::NotRunning => {
             return Err("the probe does not accept trigger commands now: run shotline probe start --external".into());
         }

@@ -179,7 +179,8 @@ impl Rows for Status {
             rows.push((name.clone(), format!("{} shots, {} packets", link.shots_sent, link.packets_sent)));
             if link.lost + link.duplicated + link.reordered + link.corrupted > 0 {
                 let LinkStatus { lost, duplicated, reordered, corrupted, .. } = link;
-                let faults = format!("{lost} lost, {duplicated} duplicated, {reordered} reordered, {corrupted} corrupted");
+                let faults =
+                    format!("{lost} lost, {duplicated} duplicated, {reordered} reordered, {corrupted} corrupted");
                 rows.push((name + " faults injected", faults));
             }
         }

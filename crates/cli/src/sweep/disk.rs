@@ -18,14 +18,14 @@ Examples:
   shotline sweep disk --dir /data --f-ext 1000,2000,5000 --seconds 10 --out disk.jsonl
   shotline sweep disk --dir /data --json | jq -c 'select(.kind == \"point\") | [.f_ext_hz, .write_gbps.mean]'
 
-A real probe (--probe) times itself, at the rates that it is asked for.
-Runs that are short for the pool show how much it holds, not how fast the disk is: 256 MiB are 0.2 s at 10 Gbit/s.
-Ctrl-C ends a sweep cleanly: what was measured is told.")]
+A real probe (--probe) generates its own triggers, at the configured rates.
+Runs too short to fill the pool measure its size, not the speed of the disk: 256 MiB are 0.2 s at 10 Gbit/s.
+Ctrl-C ends a sweep cleanly: the points measured so far are reported.")]
 pub struct Args {
-    /// Folder on the disk to measure; files there are removed after each run
+    /// Folder on the disk to measure; its recordings are removed after each run
     #[arg(long, value_name = "DIR", help_heading = "Sink")]
     dir: PathBuf,
-    /// Leave the files there
+    /// Keep the files
     #[arg(long, help_heading = "Sink")]
     keep: bool,
     /// Samples per channel and shot

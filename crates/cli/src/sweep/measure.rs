@@ -63,7 +63,10 @@ impl Bench {
         let describe = Control::open(ready.address, false)?.query()?;
         if most_samples > describe.max_samples {
             let most = describe.max_samples;
-            return Err(format!("the probe takes up to {most} samples, asked for are {most_samples}: --samples").into());
+            return Err(format!(
+                "expected at most {most} samples, as the probe supports, found {most_samples}: use a lower --samples"
+            )
+            .into());
         }
         Ok(describe)
     }
@@ -120,12 +123,12 @@ impl ReadyProbe<'_> {
         };
         // Runs in its own thread, so that pinning it to a processor does not affect processes that are started later.
         let received = std::thread::scope(|scope| scope.spawn(|| over_udp(&settings, stop, &Live::default())).join());
-        let outcome = received.map_err(|_| "the receive thread panicked: this is a defect, please report it")??;
+        let outcome = received.map_err(|_| "the receive thread panicked: this is a bug, please report it")??;
         // A point that did not last its time, or whose recorder or network failed, is not a measurement.
         if outcome.end.error.is_some() || outcome.end.after_s < *seconds {
             outcome.end.check().map_err(|end| match outcome.end.cause {
                 Cause::Full => {
-                    format!("a run at {} Hz {end}: give --seconds of less, or a --dir with more room", point.hz)
+                    format!("a run at {} Hz {end}: use shorter --seconds, or a --dir with more free space", point.hz)
                 }
                 _ => end,
             })?;

@@ -22,7 +22,7 @@ pub enum Sweep {
     Network(network::Args),
     /// Write bandwidth and dropped shots of the recorder over the trigger frequency
     Disk(disk::Args),
-    /// The highest rate without loss, and how far it is known
+    /// The highest rate without loss, with its confidence interval
     Search(search::Args),
 }
 

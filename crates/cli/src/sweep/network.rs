@@ -15,11 +15,11 @@ Examples:
   shotline sweep network                                        both protocols, four shot lengths: 12 minutes
   shotline sweep network --samples 2000 --framing ud --f-ext 5000,10000,19000 --repeats 3
   shotline sweep network --out network.jsonl                    python3 python/shotline_plot.py draws it
-  shotline sweep network --probe 192.168.1.20:47910 --by rate   a real probe, at rates that it is asked for
+  shotline sweep network --probe 192.168.1.20:47910 --by rate   a real probe, at configured rates
   shotline sweep network --probe 192.168.1.20:47910 --f-ext-is 5000   the same, with your own generator at 5 kHz
   shotline sweep network --samples 500 --json | jq -c 'select(.kind == \"point\") | [.f_ext_hz, .frame_rate_hz.mean]'
 
-Ctrl-C ends a sweep cleanly: what was measured is told.")]
+Ctrl-C ends a sweep cleanly: the points measured so far are reported.")]
 pub struct Args {
     /// Samples per channel and shot
     #[arg(
@@ -36,10 +36,10 @@ pub struct Args {
     /// Trigger frequencies [default: 13, up to a quarter above the device's highest shot rate]
     #[arg(long, value_delimiter = ',', value_name = "HZ,...", help_heading = "Points")]
     f_ext: Vec<f64>,
-    /// What your own generator at a real probe's trigger input is set to
+    /// Frequency of the external generator at a real probe's trigger input
     #[arg(long, value_name = "HZ", conflicts_with = "f_ext", requires = "probe", help_heading = "Points")]
     f_ext_is: Option<f64>,
-    /// What starts the shots
+    /// Source of the shots' timing
     #[arg(long, value_enum, default_value = "trigger", help_heading = "Points")]
     by: ShotTiming,
     /// Runs of each point
@@ -60,8 +60,8 @@ pub fn run(args: &Args) -> Result {
         return Err("expected --samples and --repeats of 1 or more, found 0".into());
     };
     match (args.common.probe, args.by, args.f_ext_is) {
-        (Some(_), ShotTiming::Trigger, None) => return Err("nobody here can set the generator at a real probe's trigger input: tell its frequency with --f-ext-is, or let the probe time itself with --by rate".into()),
-        (_, ShotTiming::Rate, Some(_)) => return Err("--f-ext-is is the frequency of a trigger, --by rate has none: give one of them".into()),
+        (Some(_), ShotTiming::Trigger, None) => return Err("the generator at a real probe's trigger input cannot be set from here: specify its frequency with --f-ext-is, or use the probe's own clock with --by rate".into()),
+        (_, ShotTiming::Rate, Some(_)) => return Err("--f-ext-is is the frequency of a trigger, which --by rate does not use: use only one of them".into()),
         _ => {}
     }
     let bench = Bench::new(&args.common, args.by, 1.0)?;

@@ -18,8 +18,8 @@ pub struct Point {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum ShotTiming {
-    /// An external trigger: the probe misses those that come while it is busy
+    /// An external trigger: the probe misses triggers that arrive while it is busy
     Trigger,
-    /// The probe's own clock, at a rate that it is asked for
+    /// The probe's own clock, at a configured rate
     Rate,
 }

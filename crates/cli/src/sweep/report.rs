@@ -96,7 +96,9 @@ impl Report {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).create_new(!common.force);
             let opened = options.open(&path).map_err(|error| match error.kind() {
-                std::io::ErrorKind::AlreadyExists => format!("{} exists already: --force", path.display()),
+                std::io::ErrorKind::AlreadyExists => {
+                    format!("{} exists already: use --force to replace it", path.display())
+                }
                 _ => format!("cannot write {}: {error}", path.display()),
             });
             opened.map(|file| (file, path))
@@ -165,7 +167,7 @@ impl Report {
             crate::output::warn(warning);
         }
         if interrupted {
-            errln!("interrupted: this is what was measured until then");
+            errln!("interrupted: these are the results so far");
         }
         Ok(())
     }

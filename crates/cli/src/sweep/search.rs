@@ -18,16 +18,16 @@ const NEAR_RATIO: f64 = 1.25;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  shotline sweep search                                   receiving, both protocols: some 30 trials of 1 s each
+  shotline sweep search                                   receiving, both protocols: about 30 trials of 1 s each
   shotline sweep search --discard --dir /data             receiving, then recording too
   shotline sweep search --framing ud --samples 500 --unit hz --from 1000 --to 80000
   shotline sweep search --probe 192.168.1.20:47910 --precision 1% --confidence 0.99
   shotline sweep search --json | jq -c 'select(.kind == \"loss_free_rate\") | [.framing, .low_gbps, .high_gbps]'
 
-The rate at which half of the trials (--passing) lose nothing. A trial also fails if the probe sends less than it
-was asked for, by more than the precision. The interval holds it with the confidence asked for,
-however noisy the machine; on a noisy one it needs more trials, or stays wider than asked, and says so.
-Ctrl-C ends a search cleanly: what is known by then is told.")]
+The rate at which half of the trials (--passing) lose nothing. A trial also fails if the probe sends less than
+configured, by more than the precision. The interval contains the rate with the requested confidence,
+however noisy the machine; a noisy one needs more trials, or the interval stays wider, which is reported.
+Ctrl-C ends a search cleanly: the results so far are reported.")]
 pub struct Args {
     /// Samples per channel and shot
     #[arg(long, default_value_t = 2000, value_name = "N", help_heading = "Search")]
@@ -38,7 +38,7 @@ pub struct Args {
     /// Search the rate of receiving, with shots discarded [default, without --dir]
     #[arg(long, help_heading = "Search")]
     discard: bool,
-    /// Search the rate of recording into this folder; files there are removed after each trial
+    /// Search the rate of recording into this folder; its recordings are removed after each trial
     #[arg(long, visible_alias = "out-dir", value_name = "DIR", help_heading = "Search")]
     dir: Option<PathBuf>,
     /// Unit of --from and --to: Gbit/s of payload on all links together, or shots/s of each link
@@ -50,16 +50,16 @@ pub struct Args {
     /// Highest rate to try [default: 200 Gbit/s]
     #[arg(long, value_name = "RATE", help_heading = "Search")]
     to: Option<f64>,
-    /// Width of the interval, as part of the rate
+    /// Width of the interval, as a fraction of the rate
     #[arg(long, default_value = "2%", value_parser = parse_fraction, value_name = "PART", help_heading = "Search")]
     precision: f64,
-    /// Probability that the interval holds the rate
+    /// Probability that the interval contains the rate
     #[arg(long, default_value = "0.95", value_parser = parse_fraction, value_name = "P", help_heading = "Search")]
     confidence: f64,
-    /// Part of the trials at the rate sought that lose nothing
+    /// Fraction of the trials at the rate to find that lose nothing
     #[arg(long, default_value = "0.5", value_parser = parse_fraction, value_name = "P", help_heading = "Search")]
     passing: f64,
-    /// Most trials for each rate that is searched
+    /// Maximum number of trials for each rate to find
     #[arg(long, default_value_t = 100, value_name = "N", help_heading = "Run")]
     trials: u32,
     #[command(flatten)]
@@ -82,7 +82,7 @@ fn parse_fraction(text: &str) -> std::result::Result<f64, String> {
         None => (text, 1.0),
     };
     let value = digits.trim().parse::<f64>().ok().filter(|value| value.is_finite());
-    value.map(|value| value * unit).ok_or_else(|| format!("expected a part such as 0.02 or 2%, found {text}"))
+    value.map(|value| value * unit).ok_or_else(|| format!("expected a fraction such as 0.02 or 2%, found {text}"))
 }
 
 /// Cause of a failed trial.
@@ -293,7 +293,7 @@ fn interval(answer: &Estimate) -> String {
         (Some(low), Some(high)) => format!("{low:.2} to {high:.2}"),
         (Some(low), None) => format!("above {low:.2}"),
         (None, Some(high)) => format!("below {high:.2}"),
-        (None, None) => "not known".into(),
+        (None, None) => "unknown".into(),
     }
 }
 
@@ -317,6 +317,6 @@ mod tests {
         assert_eq!(interval(&answer(Some(1.0), Some(3.0))), "1.00 to 3.00");
         assert_eq!(interval(&answer(Some(1.0), None)), "above 1.00");
         assert_eq!(interval(&answer(None, Some(3.0))), "below 3.00");
-        assert_eq!(interval(&answer(None, None)), "not known");
+        assert_eq!(interval(&answer(None, None)), "unknown");
     }
 }

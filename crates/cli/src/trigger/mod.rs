@@ -19,14 +19,14 @@ use std::sync::atomic::Ordering;
 /// Arguments of `shotline trigger`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Each trigger is sent once: one that is lost, or whose shot is, is counted and not among the times.
+Each trigger is sent once. A lost trigger, or one whose shot is lost, is counted and excluded from the times.
 
 Examples:
-  shotline trigger                                              an emulated probe of its own, every N_s
+  shotline trigger                                              starts an emulated probe, every N_s
   shotline trigger --samples 125 --wait poll --cpu 1 --probe-cpu 0
   shotline trigger --probe 192.168.1.20:47910 --framing ud --json | jq '{samples, complete_us}'")]
 pub struct Args {
-    /// Set-up address of a probe [default: an emulated one in a process of its own]
+    /// Set-up address of a probe [default: an emulated one in a child process]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     probe: Option<SocketAddr>,
     /// Samples per channel and shot
@@ -35,25 +35,25 @@ pub struct Args {
     /// Framings: ud, counted, udp
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ud,udp", value_parser = framing::with_set_up)]
     framing: Vec<Kind>,
-    /// How to wait, the receiver and an emulated probe alike: poll (a whole processor each) or sleep
+    /// Wait method of the receiver and an emulated probe: poll (uses one processor each) or sleep
     #[arg(long, value_name = "HOW,...", value_delimiter = ',', default_value = "poll,sleep", value_parser = wait)]
     wait: Vec<Wait>,
-    /// Triggers that count, for each setting
+    /// Number of measured triggers for each setting
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     count: u32,
-    /// Links whose shots a trigger must bring
+    /// Number of links that must send a shot for each trigger
     #[arg(long, value_name = "N", default_value_t = 1)]
     links: u8,
-    /// Local address for the shots [default: the one that the probe is reached from, any port]
+    /// Local address for the shots [default: source address of the route to the probe, any port]
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
     /// Override another receiver that controls the probe
     #[arg(long)]
     take_over: bool,
-    /// Processor for the receiver; one of its own makes times steadier
+    /// Processor of the receiver; a dedicated one reduces the variation of the times
     #[arg(long, value_name = "N")]
     cpu: Option<u32>,
-    /// Processor for the emulated probe
+    /// Processor of the emulated probe
     #[arg(long, value_name = "N", conflicts_with = "probe")]
     probe_cpu: Option<u32>,
     /// Print one JSON object for each setting
@@ -143,7 +143,7 @@ pub fn run(args: &Args) -> Result {
         print(&rows);
     }
     match rows.iter().find(|row| row.complete == 0 && !stop.load(Ordering::Relaxed)) {
-        Some(row) => Err(format!("of {} samples no whole shot came", row.samples).into()),
+        Some(row) => Err(format!("received no complete shot of {} samples", row.samples).into()),
         None => Ok(()),
     }
 }
@@ -206,12 +206,12 @@ impl Row {
     fn complain(&self) {
         let of = format!("{} samples, {}, {}", self.samples, self.framing, self.wait);
         for (count, what) in [
-            (self.partial, "triggers brought shots that lack packets"),
-            (self.shots_lost, "triggers were accepted, but no shot came"),
-            (self.busy, "triggers came while a shot was under way"),
-            (self.refused, "triggers were refused: somebody else controls the probe, or triggers it too"),
-            (self.unanswered, "triggers brought neither an answer nor a shot"),
-            (self.answers_lost, "triggers were not answered, but their shots came"),
+            (self.partial, "triggers yielded shots with missing packets"),
+            (self.shots_lost, "triggers were accepted, but no shot was received"),
+            (self.busy, "triggers were missed because a shot was in progress"),
+            (self.refused, "triggers were refused: another program controls or triggers the probe"),
+            (self.unanswered, "triggers yielded neither a reply nor a shot"),
+            (self.answers_lost, "triggers were not answered, but their shots were received"),
             (self.commands_lost, "commands were not answered"),
         ] {
             if count > 0 {
@@ -232,7 +232,7 @@ impl Row {
 fn print(rows: &[Row]) {
     let us = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
     let median = |quantiles: &Option<Quantiles>| us(quantiles.map(|quantiles| quantiles.p50));
-    outln!("From the command to the whole shot, its CRC proven, in us:");
+    outln!("From the command to the complete shot with its CRC verified, in us:");
     let names = [">N_s", ">framing", ">wait", ">p50", ">p90", ">p99", ">p99.9", ">max", ">mean", ">lost"];
     let mut table: Vec<Vec<_>> = Vec::new();
     for row in rows {
@@ -242,7 +242,7 @@ fn print(rows: &[Row]) {
         table.push(row.names().into_iter().chain(times).chain([row.lost().to_string()]).collect());
     }
     columns(&names, &table);
-    outln!("\nWhere the time goes, medians in us. The command's is its own round trip, without a shot:");
+    outln!("\nTimes of the steps, medians in us. The command's time is its round trip without a shot:");
     let names =
         [">N_s", ">framing", ">wait", ">command", ">sampling", ">both", ">first packet", ">last packet", ">shot"];
     let mut table: Vec<Vec<_>> = Vec::new();
@@ -261,7 +261,7 @@ fn print(rows: &[Row]) {
     columns(&names, &table);
     let histograms: Vec<_> = rows.iter().map(|row| (row.names().join(" "), row.histogram.as_slice())).collect();
     if let Some(lines) = stats::draw(&histograms) {
-        outln!("\nWhole shots over time, ten steps a decade, heights logarithmic:");
+        outln!("\nComplete shots over time, ten bins per decade, heights logarithmic:");
         lines.iter().for_each(|line| outln!("  {line}"));
     }
 }

@@ -31,7 +31,7 @@ pub fn run(args: &Probe) -> Result {
         return rtl::run(args, &stop);
         #[cfg(not(feature = "rtl"))]
         return Err(
-            "this shotline was built without the RTL: run scripts/setup.sh rtl, then build with --features rtl".into()
+            "this shotline was built without the RTL: run scripts/setup.sh rtl, then build with --features rtl".into(),
         );
     }
     let transport = &args.carrier.transport;
