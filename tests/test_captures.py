@@ -160,7 +160,7 @@ def test_captures_that_cannot_be_replayed_are_refused(tmp_path):
     flow = tmp_path / "flow.pcap"
     written(flow, [(frame, 1e9) for frame in frames_of(3)])
     for arguments, words in [
-        ((nothing, "--to", to), "no whole UDP datagram"),
+        ((nothing, "--to", to), "no complete UDP datagram"),
         ((flow,), "--to ADDRESS:PORT"),
         ((flow, "--to", to, "--flow", "10.0.0.9:1"), "10.0.0.2:5000"),
         ((flow, "--to", to, "--loop", 2), "--loop is for recordings"),

@@ -238,7 +238,7 @@ def test_options_without_effect_on_a_source_are_refused(tmp_path, small):
             if option in used:
                 assert done.code == 0, done.stderr
             else:
-                assert f"{kind} has no {option}: leave it out" in done.refused()
+                assert f"{kind} does not support {option}: omit it" in done.refused()
     assert "--rate-hz: expected" in run("import", tmp_path / "run.npy", tmp_path / "c.h5", "--rate-hz", 0).refused()
 
 
@@ -253,5 +253,5 @@ def test_options_without_effect_on_a_format_are_refused(tmp_path, small):
     ]:
         kind = name.split(".")[1]
         refused = run("export", small, tmp_path / name, *option).refused()
-        assert f"{kind} has no {option[0]}: leave it out, or export to {takers}" in refused
+        assert f"{kind} does not support {option[0]}: omit it, or export to {takers}" in refused
     assert not list(tmp_path.iterdir())

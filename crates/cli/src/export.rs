@@ -21,30 +21,30 @@ Examples:
   shotline export run.h5 run.sigmf-meta --iq --centre-mhz 1090
   shotline export run.h5 radio --format digital-rf --iq
   shotline export run.h5 run.pcapng
-  shotline export nvme:/dev/ng0n1/run-1 run.h5                   (a recording on a raw device, as it is)
+  shotline export nvme:/dev/ng0n1/run-1 run.h5                   (copy a recording from a raw device)
   shotline export run.h5 run.zarr --zstd 3 --chunk 1,2000,96 --shard 64
   shotline export run.h5 s3://bucket/runs/7 --format zarr        (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...)
 
-Reads the recording shot by shot and writes as it reads. The result has its name only when it is whole. What the
-recording lacks is said in the format's own way: NaN in UFF, masks in zea and Zarr, gaps in Digital RF, captures and
-annotations in SigMF (docs/formats.md).")]
+Reads and writes shot by shot. The output gets its final name when it is complete. Missing samples are marked as the
+format provides: NaN in UFF, masks in zea and Zarr, gaps in Digital RF, captures and annotations in SigMF
+(docs/formats.md).")]
 pub struct Args {
     /// The recording: a file, or nvme:DEVICE/NAME
     file: PathBuf,
-    /// Where to: a file, a folder (digital-rf, zarr), or s3://bucket/prefix (zarr)
+    /// Destination: a file, a folder (digital-rf, zarr), or s3://bucket/prefix (zarr)
     to: PathBuf,
     #[arg(long, help = format_help(), value_parser = format_parser())]
     format: Option<Format>,
-    /// The first shot number
+    /// Number of the first shot
     #[arg(long, value_name = "NUMBER")]
     from: Option<u64>,
-    /// Shots of each link, at most
+    /// Maximum number of shots of each link
     #[arg(long, value_name = "N")]
     shots: Option<u64>,
-    /// Links, by their place in the recording [default: all]
+    /// Links, by index in the recording [default: all]
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     links: Vec<usize>,
-    /// Replace what is there
+    /// Replace an existing output
     #[arg(long)]
     force: bool,
     /// Print one JSON object
@@ -60,46 +60,46 @@ pub struct Args {
 
 #[derive(clap::Args)]
 struct ArrayArgs {
-    /// Distance from element to element [default: 0.3]
+    /// Element pitch in mm [default: 0.3]
     #[arg(long, value_name = "MM", value_parser = positive)]
     pitch_mm: Option<f64>,
-    /// Width of an element [default: nine tenths of the pitch]
+    /// Width of an element in mm [default: 0.9 of the pitch]
     #[arg(long, value_name = "MM", value_parser = positive)]
     width_mm: Option<f64>,
-    /// Height of an element [default: 5]
+    /// Height of an element in mm [default: 5]
     #[arg(long, value_name = "MM", value_parser = positive)]
     height_mm: Option<f64>,
-    /// Speed of sound [default: 1540]
+    /// Speed of sound in m/s [default: 1540]
     #[arg(long, value_name = "M/S", value_parser = positive)]
     sound_speed: Option<f64>,
-    /// Angles of the plane waves in degrees, in the order of transmission: one shot is one of them, a frame is all
+    /// Plane-wave angles in degrees, in the order of transmission: one shot per angle, one frame per set of angles
     /// [default: 0]
     #[arg(long, value_name = "DEG,DEG", value_delimiter = ',', allow_hyphen_values = true, value_parser = angle)]
     angles: Vec<f64>,
-    /// Time from the transmission to the first sample [default: 0]
+    /// Time from the transmission to the first sample in us [default: 0]
     #[arg(long, value_name = "US", allow_hyphen_values = true, value_parser = finite)]
     initial_us: Option<f64>,
 }
 
 #[derive(clap::Args)]
 struct RadioArgs {
-    /// Channels are pairs: in phase, then in quadrature
+    /// Channels are pairs: in-phase, then quadrature
     #[arg(long)]
     iq: bool,
-    /// Centre frequency; of ultrasound that of the pulse [default there: 5]
+    /// Centre frequency in MHz; for ultrasound, of the pulse [default for ultrasound: 5]
     #[arg(long, value_name = "MHZ", value_parser = positive)]
     centre_mhz: Option<f64>,
 }
 
 #[derive(clap::Args)]
 struct ZarrArgs {
-    /// Shape of a chunk [default: whole shots, some hundred kilobytes]
+    /// Shape of a chunk [default: complete shots, several hundred kilobytes]
     #[arg(long, value_name = "SHOTS,SAMPLES,CHANNELS", value_delimiter = ',', num_args = 1)]
     chunk: Vec<u64>,
-    /// Shots of a shard, which is one file or object [default: about 32 MiB]
+    /// Shots per shard, which is one file or object [default: about 32 MiB]
     #[arg(long, value_name = "SHOTS", value_parser = clap::value_parser!(u64).range(1..))]
     shard: Option<u64>,
-    /// Compress with Zstandard at this level
+    /// Zstandard compression level
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(-7..=22), allow_hyphen_values = true)]
     zstd: Option<i32>,
 }
@@ -158,7 +158,7 @@ fn names(formats: impl IntoIterator<Item = Format>) -> String {
 fn format_help() -> String {
     let default = Format::ALL.iter().filter_map(|format| format.about().extensions.first());
     let default: Vec<_> = default.map(|ending| format!(".{ending}")).collect();
-    format!("What it becomes [default: as the name ends: {}]", default.join(", "))
+    format!("Output format [default: by the file name extension: {}]", default.join(", "))
 }
 
 fn format_parser() -> impl TypedValueParser<Value = Format> {
@@ -170,7 +170,7 @@ fn format_parser() -> impl TypedValueParser<Value = Format> {
 fn implied(to: &Path) -> Result<Format> {
     Format::implied_by(to).ok_or_else(|| {
         let (to, all) = (to.display(), names(Format::ALL.iter().copied()));
-        format!("the name {to} does not tell a format: add --format {all}").into()
+        format!("the name {to} does not imply a format: add --format {all}").into()
     })
 }
 
@@ -203,7 +203,7 @@ fn options(args: &Args, format: Format) -> Result<Options> {
     let takes = format.about().option_kind;
     if let Some((option, kinds)) = given(args).find(|(_, kinds)| !kinds.contains(&takes)) {
         let takers = names(kinds.iter().flat_map(|kind| Format::with_options(*kind)));
-        return Err(format!("{} has no {option}: leave it out, or export to {takers}", format.name()).into());
+        return Err(format!("{} does not support {option}: omit it, or export to {takers}", format.name()).into());
     }
     Ok(match takes {
         OptionKind::Nothing => Options::Nothing,
@@ -302,7 +302,7 @@ mod tests {
                         assert!(!kinds.contains(&format.about().option_kind), "{format:?} refuses {option}: {refused}");
                         let takers = names(kinds.iter().flat_map(|kind| Format::with_options(*kind)));
                         let (name, option) = (format.name(), option.split('=').next().unwrap());
-                        let expected = format!("{name} has no {option}: leave it out, or export to {takers}");
+                        let expected = format!("{name} does not support {option}: omit it, or export to {takers}");
                         assert_eq!(refused.to_string(), expected);
                     }
                 }

@@ -17,33 +17,33 @@ Examples:
   shotline import capture.sigmf-meta run.h5
   shotline import radio run.h5 --channel ch0              a folder of Digital RF
   shotline import picmus.uff run.h5
-  shotline import run.zarr again.h5                       (or s3://bucket/prefix) what `export` made, losses and all
+  shotline import run.zarr again.h5                       (or s3://bucket/prefix) an export, including its losses
   shotline import rf.npy run.h5 --rate-hz 40000000        (shot, sample, channel)
 
 Every shot gets a number, a stamp and an end-of-shot record, so the recording can be verified, replayed and exported
-like any other. Numbers that are no 16-bit integers are scaled to them, and the scale is written down. Gaps are
-losses, and what is left of a shot before one is a partial shot (docs/formats.md).")]
+like any other. Values that are not 16-bit integers are scaled, and the factor is stored. Gaps are losses, and an
+incomplete shot before a gap is a partial shot (docs/formats.md).")]
 pub struct Args {
     #[arg(help = source_help())]
     from: PathBuf,
-    /// The recording
+    /// The recording to create
     to: PathBuf,
-    /// Samples of a shot, of sources without shots [default: what divides them, up to 16384]
+    /// Samples per shot, for sources without shots [default: a divisor of their number, up to 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     samples: Option<u32>,
-    /// Sample rate, of sources that do not tell it
+    /// Sample rate in Hz, for sources that do not specify it
     #[arg(long, value_name = "HZ")]
     rate_hz: Option<u32>,
-    /// The channel of a Digital RF folder that has several
+    /// Channel of a Digital RF folder with several channels
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
-    /// Factor from the source's numbers to samples [default: 1 if they are integers that fit, else what makes them fit]
+    /// Factor from source values to samples [default: 1 for integers that fit, else the factor that makes them fit]
     #[arg(long, value_name = "FACTOR", value_parser = crate::export::positive)]
     scale: Option<f64>,
-    /// Gaps of a source without shots are pauses, not losses
+    /// Treat gaps of a source without shots as pauses, not as losses
     #[arg(long)]
     pauses: bool,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
     /// Print one JSON object

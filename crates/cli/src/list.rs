@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 #[command(after_help = "\
 Examples:
   shotline list                            everything
-  shotline list transports                 what carries packets here, and what each can do
-  shotline list drop-causes                why a packet or a shot is not where it should be
+  shotline list transports                 transports of this build and their capabilities
+  shotline list drop-causes                why packets or shots are missing
   shotline list drop-causes --json | jq -r '.[\"drop-causes\"][].cause'")]
 pub struct Args {
     /// What to list [default: everything]
@@ -34,21 +34,21 @@ pub struct Args {
 /// A registry of this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Registry {
-    /// How packets say where in which shot their payload belongs
+    /// How packets identify the shot and the offset of their payload
     Framings,
-    /// What carries packets
+    /// How packets are sent and received
     Transports,
-    /// How endpoints reach each other's memory
+    /// How endpoints access remote memory
     Providers,
-    /// What backs the memory of a region
+    /// Backing memory of regions
     Regions,
-    /// What a recording can become
+    /// Formats that a recording can be exported to
     Exports,
-    /// What can become a recording
+    /// Formats that a recording can be imported from
     Imports,
-    /// Why a packet or a shot is not where it should be
+    /// Why packets or shots are missing
     DropCauses,
-    /// What the members of each registry are proven to do
+    /// Conformance checks of the members of each registry
     Checks,
 }
 

@@ -11,16 +11,16 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Flags of programs that send.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Flags {
-    /// What carries packets: udp, or dpdk:DEVICE
+    /// Transport for packets: udp, or dpdk:DEVICE
     #[arg(long, default_value = "udp", value_name = "TRANSPORT", help_heading = "Transport")]
     pub transport: Transport,
-    /// Longest IP packet in bytes, where no kernel knows it [default: 9000]
+    /// Maximum length of an IP packet in bytes, for transports that bypass the kernel [default: 9000]
     #[arg(long, value_name = "BYTES", help_heading = "Transport")]
     mtu: Option<u16>,
-    /// Ethernet address of the other side or the router, where no kernel knows it [default: learned, else all hosts]
+    /// Ethernet address of the peer or router, for transports that bypass the kernel [default: learned, else broadcast]
     #[arg(long, value_name = "MAC", help_heading = "Transport")]
     peer_mac: Option<String>,
-    /// More words for DPDK's command line (EAL), such as --eal=--log-level=8
+    /// Additional EAL arguments for DPDK, such as --eal=--log-level=8
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = "Transport")]
     eal: Option<String>,
 }

@@ -20,8 +20,8 @@ use std::time::Duration;
 /// Resolves the address of a host.
 pub fn address(host: &str) -> Result<IpAddr> {
     let found = (host, 0).to_socket_addrs();
-    let found = found.map_err(|error| format!("there is no host {host}: {error}"))?.next();
-    Ok(found.ok_or_else(|| format!("there is no address of {host}"))?.ip())
+    let found = found.map_err(|error| format!("cannot resolve host {host}: {error}"))?.next();
+    Ok(found.ok_or_else(|| format!("host {host} has no address"))?.ip())
 }
 
 /// Requests a connection for `own` and retries until the other side accepts. Then make the queue pair ready and
@@ -60,13 +60,13 @@ pub fn request_connection(
             Some(Event::Rejected(_, reason::NO_SERVICE)) => {
                 local
                     .check(&mut end)
-                    .map_err(|_| format!("{to} refuses the connection: no program is at port {port}"))?;
+                    .map_err(|_| format!("{to} refused the connection: no program listens at port {port}"))?;
                 std::thread::sleep(Duration::from_millis(200));
                 request_again(local)?;
             }
-            Some(Event::Rejected(_, reason::CONSUMER)) => return Err(format!("{to} refuses the connection").into()),
+            Some(Event::Rejected(_, reason::CONSUMER)) => return Err(format!("{to} refused the connection").into()),
             Some(Event::Rejected(_, reason)) => {
-                return Err(format!("{to} refuses the connection: reason {reason} of IBTA 12.6.7.2").into());
+                return Err(format!("{to} refused the connection: reason {reason} of IBTA 12.6.7.2").into());
             }
             Some(Event::Unreachable(_)) => return Err(format!("{to} does not answer at queue pair 1").into()),
             _ => {}
@@ -138,7 +138,7 @@ impl CmChannel {
     pub fn receive<const N: usize>(&mut self, local: &mut LocalEndpoint) -> Result<[u8; N]> {
         let heard = self.wait_for(local, CompletionKind::Recv)?.bytes as usize;
         if heard != N {
-            return Err(format!("expected {N} bytes of the other side, found {heard}").into());
+            return Err(format!("expected {N} bytes from the other side, found {heard}").into());
         }
         let mut bytes = [0; N];
         self.region.read(0, &mut bytes);

@@ -10,36 +10,36 @@ use std::time::Duration;
 /// Arguments of all of them.
 #[derive(clap::Args)]
 pub struct Common {
-    /// Where the other program waits; none: this one waits
+    /// Host on which the other program waits; if omitted, this side waits
     pub host: Option<String>,
-    /// Local address of the traffic: the ICRC covers it
+    /// Local address of the traffic, which the ICRC covers
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind)]
     pub bind: SocketAddr,
-    /// Port at which the two sides find each other [default: 18515; rping 7174]
+    /// Port of the connection that exchanges parameters [default: 18515; rping 7174]
     #[arg(long)]
     pub port: Option<u16>,
     /// Transport service
     #[arg(long, value_name = "TYPE", default_value = "rc")]
     pub qp: Service,
-    /// Bytes of an operation [default: pingpong 4096, perftest 65536, atomic 8; UD: the MTU at most]
+    /// Bytes of an operation [default: pingpong 4096, perftest 65536, atomic 8; UD: at most the MTU]
     #[arg(long, value_name = "BYTES")]
     pub size: Option<Size>,
-    /// Operations
+    /// Number of operations
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub count: u32,
     /// Path MTU [default: pingpong 1024, perftest 4096]
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     pub mtu: Option<Mtu>,
-    /// Operations under way at once (perftest)
+    /// Maximum number of operations in flight (perftest)
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub depth: u16,
-    /// The least time between two operations in microseconds, for a peer that drops datagrams under load
+    /// Minimum time between two operations in microseconds, for a peer that drops datagrams under load
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub pace: u64,
-    /// Lose packets that are sent here with this probability, as a bad network would
+    /// Drop incoming packets with this probability, as a lossy network does
     #[arg(long, value_name = "P", default_value = "0", value_parser = probability)]
     pub loss: f64,
-    /// How long to wait for the other side
+    /// Maximum time to wait for the other side, in seconds
     #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
     pub patience: Duration,
     /// Print one JSON object

@@ -174,7 +174,7 @@ impl LocalEndpoint {
         let address = SocketAddr::new(peer.ip, ROCE_PORT);
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         // 0.64 ms: enough time for a peer that is a program on an emulated machine.
-        let min_rnr_timer = RnrTimer::from_code(12).ok_or("there is no such timer")?;
+        let min_rnr_timer = RnrTimer::from_code(12).ok_or("the RNR timer code is invalid")?;
         self.provider.modify_qp(qp, Modify::Init { access, q_key: Q_KEY })?;
         let receive = ReadyToReceive {
             peer: (service != Service::Ud).then_some((address, peer.qp)),
@@ -225,7 +225,7 @@ impl LocalEndpoint {
         if self.services.is_none() {
             self.services = Some(Services::open(&mut self.provider)?);
         }
-        self.services.as_mut().ok_or_else(|| "there is no queue pair 1".into())
+        self.services.as_mut().ok_or_else(|| "queue pair 1 is not open".into())
     }
 
     /// Returns the next event of a connection, or `None` if a completion comes first.
@@ -322,7 +322,7 @@ impl LocalEndpoint {
             return Err("ended by a signal".into());
         }
         if end.is_over() {
-            return Err(format!("the other side was silent for {} s", self.timeout.as_secs_f64()).into());
+            return Err(format!("no packet from the other side for {} s", self.timeout.as_secs_f64()).into());
         }
         Ok(())
     }

@@ -24,8 +24,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 const EXAMPLES: &str = "\
-Without a host it waits for the other program, with one it goes there: as those programs have it. Both sides must be
-told the same sizes and counts.
+Without a host, waits for the other program to connect; with a host, connects to it, as those programs do. Both sides
+must be given the same sizes and counts.
 
 Examples:
   shotline interop pingpong --bind 10.0.0.1 --qp rc        ibv_rc_pingpong -g 1 10.0.0.1
@@ -45,17 +45,17 @@ pub enum Command {
     /// ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw (perftest 5.70 or newer)
     #[command(after_help = EXAMPLES)]
     Perftest {
-        /// What goes from the client to the server
+        /// Operation that the client requests of the server
         #[arg(value_enum)]
         verb: Verb,
-        /// Go there by the connection manager, as `ib_write_bw -R` (perftest 4.5) has it; `shotline target --rdma-cm
-        /// perftest` is who waits
+        /// Connect by the RDMA connection manager, as `ib_write_bw -R` (perftest 4.5) does; to wait for such a connection,
+        /// use `shotline target --rdma-cm perftest`
         #[arg(long, requires = "host")]
         rdma_cm: bool,
         #[command(flatten)]
         common: Common,
     },
-    /// rping (librdmacm): reads and writes over a connection that connection managers make
+    /// rping (librdmacm): reads and writes over a connection of the RDMA connection manager
     #[command(after_help = EXAMPLES)]
     Rping(Common),
 }
@@ -94,7 +94,7 @@ impl Rows for Report {
             ("path MTU".into(), self.mtu.to_string()),
             ("seconds, set-up included".into(), format!("{:.2}", self.seconds)),
             ("microseconds each".into(), format!("{:.1}", self.busy_s * 1e6 / self.operations.max(1) as f64)),
-            ("packets sent again".into(), self.retransmitted.to_string()),
+            ("packets retransmitted".into(), self.retransmitted.to_string()),
             ("bytes written here".into(), self.usage.bytes_in.to_string()),
             ("bytes read here".into(), self.usage.bytes_out.to_string()),
         ]

@@ -38,8 +38,8 @@ impl OobChannel {
         let stream = match &common.host {
             Some(host) => {
                 let found = (host.as_str(), port).to_socket_addrs();
-                let found = found.map_err(|error| format!("there is no host {host}: {error}"))?;
-                let to = found.into_iter().next().ok_or_else(|| format!("there is no address of {host}"))?;
+                let found = found.map_err(|error| format!("cannot resolve host {host}: {error}"))?;
+                let to = found.into_iter().next().ok_or_else(|| format!("host {host} has no address"))?;
                 loop {
                     // The other side may have been started at the same time as this one.
                     match TcpStream::connect_timeout(&to, Duration::from_secs(2)) {
@@ -92,7 +92,7 @@ impl OobChannel {
         let (mut bytes, mut len, mut end) = ([0; N], 0, local.deadline());
         while len < N {
             match stream.read(&mut bytes[len..]) {
-                Ok(0) => return Err("the other side has gone".into()),
+                Ok(0) => return Err("the other side closed the connection".into()),
                 Ok(count) => len += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     local.drive(Some(stream.as_fd()))?;
@@ -130,7 +130,7 @@ impl OobChannel {
 }
 
 fn disconnected(error: &std::io::Error) -> String {
-    format!("the other side has gone: {error}")
+    format!("the other side closed the connection: {error}")
 }
 
 /// Converts an address to a GID: IPv4 is mapped into IPv6 (IBTA annex A17.4.5).

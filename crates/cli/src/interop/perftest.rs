@@ -58,14 +58,14 @@ pub(super) fn run(
     let mtu = negotiate(&mut oob, local, plan)?;
     let plan = Plan { mtu, ..*plan };
     if plan.size > mtu.bytes() && common.qp == super::Service::Ud {
-        return Err(format!("the other side's MTU is {} bytes: say a --size up to that", mtu.bytes()).into());
+        return Err(format!("the other side's MTU is {} bytes: use --size up to that", mtu.bytes()).into());
     }
     let exchange_info = |oob: &mut OobChannel, local: &mut LocalEndpoint, own: &PeerInfo| -> Result<PeerInfo> {
         let theirs = match host {
             Some(_) => Some(PeerInfo::from_binary(&oob.exchange(local, &own.encode_binary())?)),
             None => PeerInfo::parse(&oob.exchange(local, &own.emit())?),
         };
-        theirs.ok_or_else(|| "the other side does not speak as perftest does".into())
+        theirs.ok_or_else(|| "the other side does not use perftest's protocol".into())
     };
     let (rkey, address) = local.remote_memory();
     let own = PeerInfo { peer: local.own_qp(), memory: Remote { address, rkey } };
@@ -126,7 +126,8 @@ fn negotiate(oob: &mut OobChannel, local: &mut LocalEndpoint, plan: &Plan) -> Re
     }
     oob.exchange(local, &4096_u32.to_be_bytes())?;
     oob.exchange(local, &64_u32.to_be_bytes())?;
-    let theirs = mtu_from_code(oob.exchange(local, &mtu_code(plan.mtu))?).ok_or("the other side has no known MTU")?;
+    let theirs =
+        mtu_from_code(oob.exchange(local, &mtu_code(plan.mtu))?).ok_or("the other side sent an unknown MTU")?;
     Ok(plan.mtu.min(theirs))
 }
 

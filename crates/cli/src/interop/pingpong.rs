@@ -23,7 +23,8 @@ pub fn run(plan: &Plan, local: &mut LocalEndpoint, common: &Common) -> Result<Ru
     if client {
         oob.send(local, &own)?;
     }
-    let peer = parse(&oob.receive::<LEN>(local)?).ok_or("the other side does not speak as rdma-core's programs do")?;
+    let peer =
+        parse(&oob.receive::<LEN>(local)?).ok_or("the other side does not use the protocol of rdma-core's programs")?;
     local.connect(&peer, plan.mtu)?;
     for _ in 0..RECEIVES.min(plan.count) {
         local.post_receive()?;

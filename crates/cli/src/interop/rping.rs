@@ -65,7 +65,7 @@ fn accept(plan: &Plan, local: &mut LocalEndpoint) -> Result<(Connection, Mtu)> {
         // A first message confirms the connection like an RTU, which may be lost or reordered.
         match local.next_event()? {
             None | Some(Event::Established(_)) => return Ok((connection, mtu)),
-            Some(event) => errln!("a connection was not made: {event}; waits for another"),
+            Some(event) => errln!("a connection was not established: {event}; waiting for another"),
         }
         local.reset(&own)?;
     }
@@ -107,7 +107,7 @@ fn ping(local: &mut LocalEndpoint, size: u32, number: u64) -> Result {
     }
     let mut echoed = vec![0; size as usize];
     local.memory().read(ECHO_OFFSET as usize, &mut echoed);
-    if echoed == text { Ok(()) } else { Err(format!("text {number} came back changed").into()) }
+    if echoed == text { Ok(()) } else { Err(format!("text {number} was changed when it came back").into()) }
 }
 
 /// Server: echoes texts until the client disconnects.
@@ -162,7 +162,7 @@ pub fn parse(info: &[u8; INFO as usize]) -> Result<(Remote, u32)> {
     let word = |at: usize| u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
     let size = word(12);
     if !(1..=LONGEST).contains(&size) {
-        return Err(format!("the other side tells of {size} bytes; expected 1 to {LONGEST}").into());
+        return Err(format!("expected 1 to {LONGEST} bytes from the other side, found {size}").into());
     }
     Ok((Remote { address: u64::from(word(0)) << 32 | u64::from(word(4)), rkey: word(8) }, size))
 }

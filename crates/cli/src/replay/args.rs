@@ -13,69 +13,69 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  shotline replay run.h5                                     wait as a probe for `shotline record --probe`
-  shotline replay run.h5 --once --speed 2                    twice as fast, and end with the last shot
-  shotline replay run.h5 --max --from 5000 --shots 100       these shots, as fast as the link takes them
+  shotline replay run.h5                                     wait, as a probe does, for `shotline record --probe`
+  shotline replay run.h5 --once --speed 2                    twice as fast, and end after the last shot
+  shotline replay run.h5 --max --from 5000 --shots 100       these shots, as fast as the link accepts them
   shotline replay run.h5 --to [::1]:7148                     send without set-up, for `record --listen`
   shotline replay run.h5 --to 10.0.0.2:4791 --framing ud --queue-pair 0x2b67 --q-key 0x11223344
   shotline replay run.pcapng --to 10.0.0.2:4791 --json       the datagrams of a capture's largest flow
 
-Shots keep their numbers, their stamps and their losses: to record a replay gives the recording again.")]
+Shots keep their numbers, stamps and losses: recording a replay reproduces the recording.")]
 pub struct Args {
     /// The recording (HDF5), or a capture (pcap, pcapng)
     pub(super) file: PathBuf,
     /// Set-up address at which to wait for a receiver
     #[arg(long, default_value = "[::1]:47910", value_name = "ADDRESS:PORT", conflicts_with = "to")]
     pub(super) listen: SocketAddr,
-    /// Send without set-up to this address; once for all links, or once for each
+    /// Send without set-up to this address: given once for all links, or once for each link
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer, value_delimiter = ',')]
     pub(super) to: Vec<SocketAddr>,
-    /// Address that packets are sent from [default: the route's own]
+    /// Source address of packets [default: the route's own]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) source: Option<IpAddr>,
-    /// Of a capture: the datagrams to this address [default: the address that most bytes went to]
+    /// Flow of a capture, by its destination address [default: the destination of most bytes]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "to")]
     pub(super) flow: Option<SocketAddr>,
     /// Framing of packets without set-up: ud, udp, spead, hsb, digitizer or vita49 [default: as recorded]
     #[arg(long, value_name = "NAME", requires = "to")]
     pub(super) framing: Option<String>,
-    /// Queue pair that ud and hsb packets name, of link 0; the next link has the next one
+    /// Queue pair number in ud and hsb packets of link 0; each further link uses the next number
     #[arg(long, value_name = "N", value_parser = shotline_acquire::config::number, requires = "to")]
     pub(super) queue_pair: Option<u32>,
-    /// Queue key that ud packets carry
+    /// Queue key in ud packets
     #[arg(long, value_name = "N", value_parser = shotline_acquire::config::number, requires = "to")]
     pub(super) q_key: Option<u32>,
-    /// So many times as fast as recorded, gaps included [default: 1]
+    /// Speed relative to the recording, including gaps [default: 1]
     #[arg(long, value_name = "FACTOR", group = "pace", help_heading = "Pace")]
     speed: Option<f64>,
-    /// Shots per second, or datagrams of a capture
+    /// Shots per second, or datagrams per second of a capture
     #[arg(long, value_name = "HZ", group = "pace", help_heading = "Pace")]
     rate_hz: Option<f64>,
-    /// Payload on all links together, in Gbit/s
+    /// Total payload of all links, in Gbit/s
     #[arg(long, value_name = "GBPS", group = "pace", help_heading = "Pace")]
     gbps: Option<f64>,
-    /// As fast as the link takes it
+    /// As fast as the link accepts packets
     #[arg(long, group = "pace", help_heading = "Pace")]
     max: bool,
-    /// The first shot, by number
+    /// Number of the first shot
     #[arg(long, value_name = "NUMBER", help_heading = "Part")]
     pub(super) from: Option<u64>,
-    /// So many shot numbers
+    /// Count of shot numbers
     #[arg(long, value_name = "N", help_heading = "Part")]
     pub(super) shots: Option<u64>,
-    /// Times to send it, 0 without end; shot numbers and times go on
+    /// Number of repetitions, 0: without end; shot numbers and times continue
     #[arg(long = "loop", value_name = "N", default_value_t = 1, help_heading = "Part")]
     pub(super) turns: u64,
     /// Time in the end-of-shot records: original, or now (the time of sending)
     #[arg(long, value_name = "WHICH", default_value = "original", value_parser = stamps, help_heading = "Part")]
     pub(super) stamps: StampSource,
-    /// End when the last shot was sent and the receiver has heard so; else wait for the next receiver
+    /// End when the last shot was sent and the receiver was notified; else wait for the next receiver
     #[arg(long)]
     pub(super) once: bool,
     /// Processor to run on
     #[arg(long, value_name = "N")]
     pub(super) cpu: Option<u32>,
-    /// Print one JSON object in the end
+    /// Print one JSON object at the end
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -112,13 +112,13 @@ impl Args {
             Replay::Complete => {}
             Replay::AddressPerLink if self.to.len() >= links => {}
             Replay::AddressPerLink => {
-                return Err(format!("{kind} packets do not name their link: give --to once for each of {links} links, with a port of its own").into());
+                return Err(format!("{kind} packets do not identify their link: give --to for each of {links} links, with different ports").into());
             }
             Replay::WithoutContext => crate::output::warn(
-                "packets of context are not sent: tell the receiver --samples and --sample-rate-hz, and what the samples mean is lost",
+                "context packets are not sent: give the receiver --samples and --sample-rate-hz; the meaning of the samples is lost",
             ),
             Replay::Refused => {
-                return Err(format!("{kind} packets say nothing but a count, and only set-up tells where it begins: leave --to out, or choose another --framing").into());
+                return Err(format!("{kind} packets carry only a count, and only set-up specifies its start: omit --to, or choose another --framing").into());
             }
         }
         Ok(())
@@ -129,8 +129,7 @@ impl Args {
         match (kind.description().keys, self.queue_pair, self.q_key) {
             (Keys::QueuePairAndQKey, Some(pair), Some(key)) => Ok((pair, key)),
             (Keys::QueuePairAndQKey, ..) => {
-                Err("say with --queue-pair and --q-key what the receiver takes: those of `shotline record --listen`"
-                    .into())
+                Err("give --queue-pair and --q-key of the receiver: those of `shotline record --listen`".into())
             }
             (Keys::QueuePair | Keys::None, pair, key) => Ok((pair.unwrap_or(2), key.unwrap_or(0))),
         }

@@ -56,7 +56,7 @@ impl Report for FlowReport {
         let Self { flow, to, seconds, counts: FlowCounters { datagrams, bytes, .. }, .. } = self;
         errln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
         for (cause, count) in &self.skipped {
-            errln!("  left out, {cause}: {count} frames");
+            errln!("  omitted, {cause}: {count} frames");
         }
         Ok(())
     }
@@ -76,7 +76,9 @@ pub fn is_capture(path: &Path) -> Result<bool> {
 /// Sends the flow that the arguments name, or the largest.
 pub fn run(args: &Args, stop: &AtomicBool) -> Result {
     let [to] = args.to[..] else {
-        return Err("a capture does not answer set-up: say with --to ADDRESS:PORT where its datagrams are to go".into());
+        return Err(
+            "a capture does not answer set-up: give the destination of its datagrams with --to ADDRESS:PORT".into()
+        );
     };
     let of_shots = [
         (args.from.is_some(), "--from"),
@@ -87,7 +89,7 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
         (args.turns != 1, "--loop"),
     ];
     if let Some((_, flag)) = of_shots.iter().find(|(given, _)| *given) {
-        return Err(format!("{flag} is for recordings: the datagrams of a capture go as they are").into());
+        return Err(format!("{flag} is for recordings: the datagrams of a capture are sent unchanged").into());
     }
     let pace = match args.pace() {
         Pace::Rate(hz) | Pace::Bandwidth(hz) | Pace::Recorded(hz) if !(hz.is_finite() && hz > 0.0) => {
@@ -112,7 +114,9 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
         FlowReport { flow, to, counts: sender.counts(), skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
     print_report(args.json, &ended)?;
     match ended.damage {
-        Some(damage) => Err(format!("{}: {damage}; only what stands before that was sent", args.file.display()).into()),
+        Some(damage) => {
+            Err(format!("{}: {damage}; only the datagrams before that were sent", args.file.display()).into())
+        }
         None => Ok(()),
     }
 }
@@ -163,7 +167,7 @@ fn choose(path: &Path, asked: Option<SocketAddr>) -> Result<SocketAddr> {
     match (asked, largest.first()) {
         (_, None) => {
             let damage = damage.map_or(String::new(), |damage| format!(" ({damage})"));
-            Err(format!("{} has no whole UDP datagram{damage}: there is nothing to send", path.display()).into())
+            Err(format!("{} has no complete UDP datagram{damage}: there is nothing to send", path.display()).into())
         }
         (Some(asked), _) if !flows.contains_key(&asked) => {
             let named: Vec<_> = largest.iter().take(MAX_NAMED).map(|(_, flow)| flow.to_string()).collect();

@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result {
         return flow::run(args, &stop);
     }
     if args.flow.is_some() {
-        return Err(format!("{} is no capture, so it has no --flow", args.file.display()).into());
+        return Err(format!("{} is not a capture: omit --flow", args.file.display()).into());
     }
     let (tape, kind) = load(args)?;
     let forms = tape
@@ -116,7 +116,7 @@ fn load(args: &Args) -> Result<(RecordedTape, Kind)> {
     let tape = RecordedTape::new(recording.clone(), ShotRange { from: args.from, shots: args.shots })?;
     if matches!(args.pace(), Pace::Recorded(_)) && !tape.rows().is_empty() && !tape.is_timed()? {
         return Err(format!(
-            "{} does not say when its shots were taken: choose a pace with --rate-hz, --gbps or --max",
+            "{} has no times of its shots: choose a pace with --rate-hz, --gbps or --max",
             args.file.display()
         )
         .into());
