@@ -48,7 +48,7 @@ pub enum PlanError {
         example: String,
     },
     /// An unknown key, most likely misspelt.
-    #[error("{line}: {} has no key {key}: it knows {known}", of(table))]
+    #[error("{line}: {} has no key {key}: expected one of {known}", of(table))]
     Unknown {
         /// Location of the key.
         line: Location,

@@ -107,7 +107,7 @@ fn ultrasound(plan: &Plan) -> Vec<Check> {
     let synthetic = limit(plan, "100G Ethernet") / GIBI;
     checks.push(
         check("synthetic data on one link", "IV", "2^30 bit/s", 90.4, synthetic)
-            .note("the paper's unit is not told; as 10^9 bit/s the line would carry 97.8"),
+            .note("the paper does not state the unit; as 10^9 bit/s the line would carry 97.8"),
     );
     let one_link = g.sample_bytes() as f64 * 8.0 * 5e3 / 1e9;
     checks.push(

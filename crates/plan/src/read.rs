@@ -210,7 +210,7 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
     let name = table.text("name")?.unwrap_or_else(|| kind.to_owned());
     let kind = kind_of(&mut table, kind)?;
     if before.is_some_and(|before| before.kind.takes_bursts() && !kind.takes_bursts()) {
-        let problem = "it takes packets, the stage before it whole bursts: put it before that one";
+        let problem = "it takes packets, but the stage before it takes complete bursts: put it before that one";
         return Err(table.wrong(kind_line, "kind", problem));
     }
     let per = table.choice("per", Per::NAMES)?;
@@ -222,13 +222,13 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
     let policy_line = table.line_of("policy");
     let policy = table.choice("policy", Policy::NAMES)?.unwrap_or(Policy::DropNewest);
     if policy == Policy::DropOldest && !kind.takes_bursts() {
-        let problem = "\"drop-oldest\" is for stages of whole bursts: packets meet \"drop-newest\" or \"block\"";
+        let problem = "\"drop-oldest\" is for stages of complete bursts: packets support \"drop-newest\" or \"block\"";
         return Err(table.wrong(policy_line, "policy", problem));
     }
     let buffer = table.positive::<Bytes>("buffer")?;
     let per = per.unwrap_or(default);
     if per != Per::Receiver && kind.takes_bursts() {
-        return Err(table.refused("a stage of whole bursts stands in a receiver: per = \"receiver\""));
+        return Err(table.refused("a stage of complete bursts is in a receiver: use per = \"receiver\""));
     }
     let stall_line = table.line_of("stall");
     let stall = match (table.positive::<Seconds>("stall")?, table.positive::<Seconds>("stall_every")?) {
@@ -246,7 +246,7 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
         return Err(table.wrong(
             spread_line,
             "spread",
-            "packets always take the same time: only stages of whole bursts vary",
+            "packets always take the same time: only stages of complete bursts vary",
         ));
     }
     let stage = Stage {

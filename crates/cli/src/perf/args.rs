@@ -21,16 +21,15 @@ use std::time::Duration;
 /// Arguments of `shotline perf`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Without --to it starts a target of its own in a process of its own, on loopback, and ends it. A rate counts payload
-bytes that were acknowledged. Times are those of groups: from the post of the first operation to the completion of the
-last; of latency, those of single operations, and for messages and pings half of there and back, as perftest and UCX
-have it.
+Without --to, starts a target in a child process, on loopback, and ends it. Rates count acknowledged payload bytes.
+Times are those of groups, from the post of the first operation to the completion of the last. Latencies are those of
+single operations; for messages and pings, half of the round trip, as in perftest and UCX.
 
 Examples:
   shotline perf write --size 64K,1M --group 1,32           rate of single operations and of groups
   shotline perf read --bidirectional --seconds 10 --iterations 10
   shotline perf latency --of write,ping --size 8
-  shotline perf --matrix                                   tables I to IV of paper 2, beside its figures
+  shotline perf --matrix                                   tables I to IV of paper 2, next to its figures
   shotline perf write --to 192.168.1.5:47920 --token-file t --region images --json | jq .gbps
   shotline perf --rdma-cm rping --to 192.168.1.5           rping -s -a 192.168.1.5
   shotline perf send --size 64K --rdma-cm perftest --to 192.168.1.5    ib_send_bw -R -s 65536")]
@@ -41,41 +40,41 @@ pub struct Args {
     /// Bytes of an operation [default: 4K,64K,1M; latency: 8]
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
     pub size: Vec<Size>,
-    /// Operations of a group: posted with one doorbell, the last one completes
+    /// Operations per group: posted with one doorbell, only the last is signalled
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub group: Vec<u16>,
-    /// Groups under way at once, on each queue pair
+    /// Groups in flight on each queue pair
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub depth: u16,
-    /// Queue pairs to the one target
+    /// Number of queue pairs to the target
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub pairs: u16,
-    /// Kind of queue pairs. What is not reliable is counted when it is sent; JSON tells what arrived, too
+    /// Kind of queue pairs. Unreliable operations are counted when sent; JSON also has what arrived
     #[arg(long, value_name = "KIND", default_value = "rc")]
     pub qp: Service,
-    /// Length of an iteration
+    /// Length of an iteration in seconds
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub seconds: Duration,
-    /// How often each is measured: the average and the worst are told
+    /// Iterations of each measurement: average and worst are reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub iterations: u16,
     /// The target does the same at the same time (write, read)
     #[arg(long)]
     pub bidirectional: bool,
-    /// Memory that the operations walk through on both sides [default: what is under way at once]
+    /// Memory that the operations walk through on both sides [default: all operations in flight]
     #[arg(long, value_name = "BYTES")]
     pub span: Option<Size>,
-    /// Sleep on a file descriptor until a completion comes, instead of polling
+    /// Sleep on a file descriptor until a completion arrives, instead of polling
     #[arg(long)]
     pub event: bool,
-    /// Measure the processor time of posting and completing alone
+    /// Measure only the processor time of posting and completing
     #[arg(long, conflicts_with_all = ["bidirectional", "event"])]
     pub post_only: bool,
-    /// Latency of: write, read, atomic (until the completion), send, ping (there and back, halved) [default: write, read,
-    /// send and ping, as far as the target takes part]
+    /// Latency of: write, read, atomic (until the completion), send, ping (half of the round trip) [default: write, read,
+    /// send and ping, as far as the target supports them]
     #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
     pub of: Vec<LatencyKind>,
-    /// Measure what tables I to IV of paper 2 have: 4 KB to 256 KB, single and in groups, write and read
+    /// Measure the cases of tables I to IV of paper 2: 4 KB to 256 KB, single and in groups, write and read
     #[arg(long, conflicts_with_all = ["verb", "size", "group", "bidirectional", "post_only"])]
     pub matrix: bool,
     /// Measure as long as the paper: ten iterations of ten seconds each
@@ -84,24 +83,24 @@ pub struct Args {
     #[arg(long, value_name = "HOW", default_value = "soft", help_heading = "Target",
         help = format!("How to reach the target: {}", ProviderKind::choices()))]
     pub transport: ProviderKind,
-    /// A target that runs already: where it listens
+    /// Address of a running target
     #[arg(long, value_name = "HOST:PORT", help_heading = "Target")]
     pub to: Option<String>,
-    /// Not a target of shotline's, but a program of others that waits at --to by RDMA's connection manager: rping (rping
-    /// -s), perftest (ib_write_bw -R and its like; write, read, send or atomic, --size and --count as told to it)
+    /// Another program that waits at --to by the RDMA connection manager, instead of a shotline target: rping (rping -s),
+    /// perftest (ib_write_bw -R and similar; write, read, send or atomic, with the same --size and --count)
     #[arg(long, value_name = "PROGRAM", requires = "to", help_heading = "Target",
         conflicts_with_all = ["matrix", "bidirectional", "event", "post_only", "token", "token_file", "region", "receive_buffer"])]
     pub rdma_cm: Option<Program>,
     /// Operations to measure [default: 1000]
     #[arg(long, value_name = "N", requires = "rdma_cm", help_heading = "Target", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
-    /// Its token
+    /// Token of the target
     #[arg(long, value_name = "TOKEN", requires = "to", help_heading = "Target")]
     pub token: Option<Token>,
-    /// The same, from a file that only its owner can read
+    /// File with the token, readable only by its owner
     #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "token", help_heading = "Target")]
     pub token_file: Option<PathBuf>,
-    /// Its region [default: the first with the rights that are needed]
+    /// Region of the target [default: the first with the required rights]
     #[arg(long, value_name = "NAME", requires = "to", help_heading = "Target")]
     pub region: Option<String>,
     /// Local address for the traffic (soft) [default: the route's own, any port]
@@ -110,16 +109,16 @@ pub struct Args {
     /// Path MTU: 256, 512, 1024, 2048 or 4096 (soft, ibverbs) [default: 4096]
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     mtu: Option<Mtu>,
-    /// Receive buffer to ask the kernel for, on both sides (soft) [default: 64M]
+    /// Socket receive buffer to request from the kernel, on both sides (soft) [default: 64M]
     #[arg(long, value_name = "BYTES")]
     receive_buffer: Option<Size>,
-    /// Lose packets that are sent here with this probability, as a bad network would (soft) [default: 0]
+    /// Drop incoming packets with this probability, as a lossy network does (soft) [default: 0]
     #[arg(long, value_name = "P", value_parser = probability)]
     loss: Option<f64>,
     /// Processor to run on
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
-    /// Processor of its own target
+    /// Processor of the target in the child process
     #[arg(long, value_name = "N", conflicts_with = "to")]
     pub target_cpu: Option<u32>,
     /// Print one JSON object for each measurement
@@ -180,7 +179,7 @@ impl Args {
             let bytes = u32::try_from(size.0).ok().filter(|size| u64::from(*size) <= MAX_OPERATION_BYTES);
             let size = bytes.ok_or_else(|| format!("expected sizes of up to 1 GiB, found {size}"))?;
             if verb == Verb::Atomic && size != 8 {
-                return Err("atomic operations have 8 bytes".into());
+                return Err("atomic operations have 8 bytes: use --size 8".into());
             }
             if verb == Verb::Latency {
                 let of = if self.of.is_empty() { &DEFAULT_LATENCIES[..] } else { &self.of };
@@ -201,8 +200,8 @@ impl Args {
             _ if self.bidirectional => Err("--bidirectional is for reliable connections".into()),
             Service::Uc if matches!(verb, Verb::Write | Verb::Send) => Ok(()),
             Service::Ud if verb == Verb::Send && self.pairs == 1 => Ok(()),
-            Service::Uc => Err("unreliable connections have write and send".into()),
-            Service::Ud => Err("unreliable datagrams have send, from one queue pair".into()),
+            Service::Uc => Err("unreliable connections support only write and send".into()),
+            Service::Ud => Err("unreliable datagrams support only send, from one queue pair".into()),
         }
     }
 
@@ -217,7 +216,7 @@ impl Args {
         let size = match self.size.as_slice() {
             [] => None,
             [size] => Some(*size),
-            _ => return Err("expected one --size: the other side has been told one".into()),
+            _ => return Err("expected one --size: the same as on the other side".into()),
         };
         let bind = match self.bind {
             Some(bind) => bind,
@@ -239,7 +238,7 @@ impl Args {
         };
         let verb = match (program, self.verb) {
             (Program::Rping, None) => return Ok(interop::Command::Rping(common)),
-            (Program::Rping, Some(_)) => return Err("rping is all there is to measure of rping".into()),
+            (Program::Rping, Some(_)) => return Err("--rdma-cm rping takes no measurement: omit it".into()),
             (Program::Perftest, Some(Verb::Write)) => interop::Verb::Write,
             (Program::Perftest, Some(Verb::Read)) => interop::Verb::Read,
             (Program::Perftest, Some(Verb::Send)) => interop::Verb::Send,
@@ -297,15 +296,15 @@ impl Args {
             return Ok(ControlAddress::Unix(to.into()));
         }
         let found = to.to_socket_addrs().map_err(|error| format!("expected --to HOST:PORT, found {to}: {error}"))?;
-        let address = found.into_iter().next().ok_or_else(|| format!("there is no address of {to}"))?;
-        Ok(ControlAddress::Tcp(address))
+        let address = found.into_iter().next().ok_or_else(|| format!("{to} has no address"))?;
+        Ok(Listen::Tcp(address))
     }
 
     pub fn known_token(&self) -> Result<Token> {
         match (&self.token, &self.token_file) {
             (Some(token), _) => Ok(*token),
             (None, Some(path)) => Ok(Token::read(path)?),
-            (None, None) => Err("a target has a token: say it with --token or --token-file".into()),
+            (None, None) => Err("a target needs a token: use --token or --token-file".into()),
         }
     }
 
@@ -313,8 +312,8 @@ impl Args {
     pub fn soft(&self, to: &ControlAddress) -> Result<SoftEndpoint<Lossy<UdpIo>>> {
         let bind = match (self.bind, to) {
             (Some(bind), _) => bind,
-            (None, ControlAddress::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
-            (None, ControlAddress::Unix(_)) => return Err("a target with a path is reached by --transport shm".into()),
+            (None, Listen::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
+            (None, Listen::Unix(_)) => return Err("a target with a path needs --transport shm".into()),
         };
         Ok(SoftEndpoint::lossy_udp(bind, udp_options(self.receive_buffer), self.loss.unwrap_or(0.0), 1)?)
     }

@@ -68,7 +68,7 @@ impl ChildTarget {
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(format!("the target says what this program does not understand: {}", output.trim()).into())
+                Err(format!("unexpected output of the target: {}", output.trim()).into())
             }
         }
     }

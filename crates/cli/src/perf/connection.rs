@@ -208,17 +208,17 @@ impl<P: Endpoint> Connection<P> {
 
     /// Returns an error if the target is gone.
     pub fn check(&self) -> Result {
-        if self.client.is_connected() { Ok(()) } else { Err("the target has gone away".into()) }
+        if self.client.is_connected() { Ok(()) } else { Err("the target closed the connection".into()) }
     }
 
     /// Returns the error for a failed completion.
     pub fn failed(&self, completion: &Completion) -> Box<dyn std::error::Error> {
         if !self.client.is_connected() {
-            return "the target has gone away".into();
+            return "the target closed the connection".into();
         }
         match completion.status {
-            Status::RetryExceeded => "the target does not answer any more".into(),
-            Status::RemoteAccess => "the target refuses the access: key, range or rights".into(),
+            Status::RetryExceeded => "the target does not respond".into(),
+            Status::RemoteAccess => "the target refused the access: key, range or rights".into(),
             status => format!("an operation failed: {status:?}").into(),
         }
     }

@@ -134,7 +134,7 @@ fn iterate<P: Endpoint>(
                 answered = u64::from_ne_bytes(word) == iteration.from.number(operations);
             }
             if poller.checked && last.elapsed() > LOST_AFTER {
-                return Err("an operation was not answered: the target does not play its part".into());
+                return Err("an operation was not answered: the target does not take part".into());
             }
         }
         let now = Instant::now();

@@ -25,10 +25,10 @@ Examples:
   shotline plan my.toml --svg my.svg                    a plan of your own, and its picture
   shotline plan my.toml --sweep 1kHz,5kHz,20kHz         the same at other trigger rates
   shotline plan my.toml --simulate 10s --seed 7         packet by packet
-  shotline plan --paper 0                               a published system: its figures beside ours
+  shotline plan --paper 0                               a published system: its figures next to ours
 
-Quantities have units: '40 MS/s', '100 Gbit/s', '12.8 GB/s', '1.85 us', '256 MiB'. Flags win over the file; those
-of a stage change the first of its kind, or add one.")]
+Quantities have units: '40 MS/s', '100 Gbit/s', '12.8 GB/s', '1.85 us', '256 MiB'. Flags override the file;
+those of a stage change the first of its kind, or add one.")]
 pub struct Args {
     /// The plan, a TOML file
     #[arg(value_name = "FILE", conflicts_with = "paper")]
@@ -38,7 +38,7 @@ pub struct Args {
     paper: Option<u8>,
     #[command(flatten)]
     flags: Flags,
-    /// Simulate so much time, packet by packet
+    /// Time to simulate, packet by packet
     #[arg(long, value_name = "TIME")]
     simulate: Option<Seconds>,
     /// Seed of everything in a simulation that varies
@@ -89,7 +89,7 @@ flags! {
     samples: "N", "Instrument" => "source", "samples";
     /// Frequency of the trigger
     trigger: "FREQUENCY", "Instrument" => "source", "trigger";
-    /// Trigger frequencies to look at, with commas between them
+    /// Trigger frequencies to compare, separated by commas
     sweep: "LIST", "Instrument" => "source", "sweep";
     /// Receivers
     receivers: "N", "Receiver" => "receiver", "count";
@@ -107,11 +107,11 @@ flags! {
     pcie_lanes: "N", "Stages" => "pcie", "lanes";
     /// Memory bandwidth
     memory: "RATE", "Stages" => "memory", "rate";
-    /// What an accelerator takes
+    /// Input rate of an accelerator
     accelerator: "RATE", "Stages" => "accelerator", "rate";
     /// Accelerators
     accelerators: "N", "Stages" => "accelerator", "count";
-    /// What a drive takes
+    /// Write rate of a drive
     drive: "RATE", "Stages" => "drive", "rate";
     /// Drives
     drives: "N", "Stages" => "drive", "count";
@@ -150,7 +150,7 @@ fn read(args: &Args) -> Result<Plan> {
     let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
     let read = file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
     if read as u64 > MOST_BYTES {
-        return Err(cannot(&format!("it has more than {MOST_BYTES} bytes, so it is no plan")).into());
+        return Err(cannot(&format!("expected at most {MOST_BYTES} bytes, found more")).into());
     }
     Plan::parse(&text, &flags).map_err(|error| format!("{}: {error}", path.display()).into())
 }

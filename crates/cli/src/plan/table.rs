@@ -197,14 +197,14 @@ fn simulated(simulation: &Simulation, report: &Report) {
         (format!("{word}s complete"), bursts.complete.to_string()),
         (format!("{word}s partial"), bursts.partial.to_string()),
         (format!("{word}s dropped"), bursts.dropped.to_string()),
-        (format!("{word}s of which nothing came"), bursts.lost.to_string()),
-        (format!("{word}s under way at the end"), bursts.in_flight.to_string()),
+        (format!("{word}s with no packet seen"), bursts.lost.to_string()),
+        (format!("{word}s in flight at the end"), bursts.in_flight.to_string()),
         ("packets delivered".into(), packets.delivered.to_string()),
     ];
     for drop in &outcome.drops {
         rows.push((format!("packets dropped: {}, {}", drop.stage, drop.cause), drop.packets.to_string()));
     }
-    rows.push(("packets under way at the end".into(), packets.in_flight.to_string()));
+    rows.push(("packets in flight at the end".into(), packets.in_flight.to_string()));
     rows.push(("packets in all".into(), packets.made.to_string()));
     rows.push(("delivered".into(), Rate(outcome.rate.mean_bits_per_s).to_string()));
     let (low, high) = (Rate(outcome.rate.p1_bits_per_s), Rate(outcome.rate.p99_bits_per_s));

@@ -140,7 +140,7 @@ impl CmInitiator {
             Role::Rping { text } if is_message => {
                 let mut info = [0; rping::INFO as usize];
                 if completion.bytes != rping::INFO {
-                    return Err("rping says 16 bytes".into());
+                    return Err("expected messages of 16 bytes from rping".into());
                 }
                 self.memory.region.read(0, &mut info);
                 let (at, size) = rping::parse(&info)?;
@@ -165,7 +165,7 @@ impl CmInitiator {
                 self.memory.region.read(0, &mut bytes[..len.min(SEND_OFFSET as usize)]);
                 match len {
                     2 => {
-                        let theirs = mtu_from_code([bytes[0], 0]).ok_or("there is no such MTU")?;
+                        let theirs = mtu_from_code([bytes[0], 0]).ok_or("perftest sent an unknown MTU")?;
                         bytes[..2].copy_from_slice(&mtu_code(theirs.min(exports.mtu)));
                     }
                     4 | 8 => {} // buffer sizes, and measurements: they are returned unchanged
@@ -175,7 +175,7 @@ impl CmInitiator {
                         let own = peer_info(exports, self.session, measured_qp.unwrap_or(0));
                         bytes[..CM_LEN].copy_from_slice(&own.encode_binary());
                     }
-                    _ => return Err(format!("perftest says nothing of {len} bytes").into()),
+                    _ => return Err(format!("perftest has no message of {len} bytes").into()),
                 }
                 self.memory.region.write(SEND_OFFSET as usize, &bytes[..len]);
                 self.post(exports.provider_mut(), Operation::Send, SEND_OFFSET, len as u32)?;

@@ -169,7 +169,7 @@ impl<P: Endpoint> Host for EndpointHost<P> {
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal> {
         let plays = offer.receives.count > 0 || offer.sends > 0;
         if plays && !self.plays {
-            let words = "this target serves memory only: start it with --messages to have it take messages";
+            let words = "this target serves memory only: start it with --messages to accept messages";
             return Err(Refusal::new(Cause::Unsupported, words));
         }
         let accept = self.exports.connect(session, peer, offer)?;
@@ -197,7 +197,7 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         let traffic_peers = self.traffic_peers.get_mut(&session).into_iter().flatten();
         let traffic_peer = traffic_peers.into_iter().find(|traffic_peer| traffic_peer.qp() == playing.qp.get());
         let traffic_peer =
-            traffic_peer.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no room to play"))?;
+            traffic_peer.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no memory for a role"))?;
         let account = self.exports.account.clone();
         let charge = |bytes| account.reserve(session, bytes, "a stream's operations");
         traffic_peer.set_role(self.exports.provider_mut(), playing.part, &exports, charge)

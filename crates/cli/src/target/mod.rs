@@ -47,8 +47,8 @@ const INITIATOR_MEMORY: u64 = 512 << 20;
 /// Arguments of `shotline target`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Initiators say the token, get a queue pair and keys of their own, and read and write the regions; no program runs here
-but the endpoint itself. Ctrl-C ends it in order and tells what was done.
+Initiators send the token, get their own queue pairs and keys, and read and write the regions. No application runs here,
+only the endpoint. Ctrl-C ends it in order and prints a report.
 
 Examples:
   shotline target --region images=1G                                    1 GiB that can be read, on loopback
@@ -58,7 +58,7 @@ Examples:
   shotline target --region a=64M,rights=rw --bind 192.168.1.5 --rdma-cm rping,perftest
   shotline perf write --to 127.0.0.1:47920 --token TOKEN                the other side")]
 pub struct Args {
-    /// A region: NAME=SIZE, then as wished ,heap (default) ,huge ,memfd or ,file=PATH, and ,rights=r|w|rw|atomic
+    /// Region: NAME=SIZE, then optionally ,heap (default) ,huge ,memfd or ,file=PATH, and ,rights=r|w|rw|atomic
     /// [default: r]
     #[arg(long = "region", value_name = "NAME=SIZE,...", required = true)]
     regions: Vec<RegionSpec>,
@@ -68,63 +68,63 @@ pub struct Args {
     /// Local address of the memory's traffic (soft) [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind)]
     bind: Option<SocketAddr>,
-    /// Where initiators connect to [default: 127.0.0.1:47920]; shm: the path of a socket
+    /// Address for control connections of initiators [default: 127.0.0.1:47920]; shm: the path of a socket
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// What initiators must say: 32 hexadecimal digits. Others on this machine can see it in the list of processes
-    /// [default: a random one, which is printed]
+    /// Token that initiators must send: 32 hexadecimal digits. Other users of this machine can see it in the list of
+    /// processes [default: a random one, which is printed]
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<Token>,
-    /// The same, from a file that only its owner can read; made with a random token if it is not there
+    /// File with the token, readable only by its owner; created with a random token if it does not exist
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 (soft, ibverbs) [default: 4096]
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     mtu: Option<Mtu>,
-    /// Answer what is wrong with a NAK and the error state, as the InfiniBand rules have it, instead of dropping it
+    /// Answer invalid requests with a NAK and the error state, as InfiniBand specifies, instead of dropping them
     #[arg(long, conflicts_with = "lax")]
     strict_ib: bool,
-    /// Take an initiator's packets from whatever UDP port they come, and one-sided operations over IPv4 whatever their
-    /// identification: for devices that change the one, or do not count the other up (soft)
+    /// Accept an initiator's packets from any UDP source port, and one-sided operations over IPv4 with any
+    /// identification: for devices that change the port or do not increment the identification (soft)
     #[arg(long)]
     lax: bool,
-    /// Take messages (SEND), and play the other side of measurements
+    /// Accept messages (SEND), and take part in measurements
     #[arg(long)]
     messages: bool,
-    /// Let programs of others in by RDMA's connection manager, which has NO token: whoever reaches --bind may do all that
-    /// the rights of the regions allow. rping (rping -c), perftest (ib_write_bw -R and its like, in the first region that
-    /// can be written); each with :PORT if not its usual one
+    /// Accept other programs by the RDMA connection manager, which has NO token: any host that reaches --bind has all
+    /// rights of the regions. rping (rping -c), perftest (ib_write_bw -R and similar, in the first writable region);
+    /// each with :PORT if not its default port
     #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',')]
     rdma_cm: Vec<cm_listener::ProgramPort>,
-    /// Most initiators at once
-    #[arg(long, value_name = "N", default_value_t = ControlLimits::default().sessions)]
+    /// Maximum number of initiators at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
     initiators: usize,
-    /// Most queue pairs of one initiator
+    /// Maximum number of queue pairs of one initiator
     #[arg(long, value_name = "N", default_value_t = 1024)]
     queue_pairs: u32,
-    /// Most memory that one initiator may take for queue pairs, messages and streams; the regions do not count
+    /// Maximum memory of one initiator for queue pairs, messages and streams, not counting the regions
     /// [default: 512M, or --memory if that is less]
     #[arg(long, value_name = "BYTES")]
     initiator_memory: Option<Size>,
-    /// The same for all initiators together
+    /// Maximum memory of all initiators together
     #[arg(long, value_name = "BYTES", default_value = "1G")]
     memory: Size,
-    /// Receive buffer to ask the kernel for (soft) [default: 64M]
+    /// Socket receive buffer to request from the kernel (soft) [default: 64M]
     #[arg(long, value_name = "BYTES")]
     receive_buffer: Option<Size>,
-    /// Never sleep: the shortest latency, for a whole processor
+    /// Never sleep: lowest latency, but occupies a processor
     #[arg(long)]
     poll: bool,
     /// Processor to run on
     #[arg(long, value_name = "N")]
     cpu: Option<u32>,
-    /// End after so many seconds
+    /// End after this number of seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Tell how it is every so many seconds [default on a terminal: 1]
+    /// Interval of status reports in seconds [default on a terminal: 1]
     #[arg(long, value_name = "S", value_parser = seconds)]
     every: Option<Duration>,
-    /// Print JSON objects: one in the end, and with --every one for each time
+    /// Print JSON objects: one at the end, and with --every one per interval
     #[arg(long)]
     json: bool,
     /// End when standard input ends: for programs that start a target of their own
@@ -151,7 +151,7 @@ pub fn run(args: &Args) -> Result {
         ProviderKind::Soft => {
             let bind = args.bind.unwrap_or(BIND);
             if !args.rdma_cm.is_empty() && bind.port() != ROCE_PORT {
-                return Err(format!("--rdma-cm needs port {ROCE_PORT}: others know no other").into());
+                return Err(format!("--rdma-cm needs port {ROCE_PORT}, the only one that other programs use").into());
             }
             let mut endpoint = SoftEndpoint::udp(bind, udp_options(args.receive_buffer))?;
             let guests = match args.rdma_cm.as_slice() {

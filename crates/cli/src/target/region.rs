@@ -40,7 +40,7 @@ impl FromStr for RegionSpec {
                 }
             };
             if found {
-                return Err(format!("region {name}: {word} contradicts what stands before it"));
+                return Err(format!("region {name}: {word} contradicts an earlier setting"));
             }
         }
         let (kind, rights) = (kind.unwrap_or(RegionKind::Heap), rights.unwrap_or(Access::REMOTE_READ));
@@ -73,12 +73,15 @@ impl RegionSpec {
             usize::try_from(size.0).map_err(|_| format!("region {name}: {size} is more than this machine has"))?;
         let writable = self.rights.allows(Access::LOCAL_WRITE);
         if shared && writable && !self.rights.allows(Access::REMOTE_READ) {
-            let words = format!("region {name}: shared memory that can be written can be read, too: use rights=rw");
+            let words = format!("region {name}: shared memory that is writable is also readable: use rights=rw");
             return Err(words.into());
         }
         let kind = if shared { self.kind.shareable_kind() } else { Some(self.kind.clone()) };
-        let kind = kind
-            .ok_or_else(|| format!("region {name}: only memory of its own making is handed to a process: use memfd"))?;
+        let kind = kind.ok_or_else(|| {
+            format!(
+                "region {name}: only memory allocated by this program can be shared with another process: use memfd"
+            )
+        })?;
         let region = kind.make(&format!("shotline-{name}"), len, writable);
         let region = region.map_err(|error| format!("region {name}: {error}"))?;
         // Another process maps whole pages.

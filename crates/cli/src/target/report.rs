@@ -241,15 +241,15 @@ impl Rows for Report {
             rows.push(("guests (--rdma-cm)".into(), established.to_string()));
             let causes = [
                 ("guests turned away: no such program", no_service),
-                ("guests turned away: no room", no_resources),
-                ("guests turned away: the address holds places already", crowded),
+                ("guests turned away: no resources", no_resources),
+                ("guests turned away: the address has connections already", crowded),
                 ("guests turned away: refused", rejected),
-                ("guests turned away: made room for newer ones", displaced),
+                ("guests turned away: displaced by newer ones", displaced),
                 ("guests turned away: never confirmed", unconfirmed),
                 ("guests turned away: too many at once", requests.unanswered),
-                ("guests given up: silent", silent),
+                ("guests disconnected: silent", silent),
                 ("connection manager: not a message", requests.malformed),
-                ("connection manager: of no connection", requests.stray),
+                ("connection manager: without a connection", requests.stray),
                 ("connection manager: answers not sent", requests.unsent),
             ];
             let causes = causes.into_iter().filter(|(_, count)| *count > 0);

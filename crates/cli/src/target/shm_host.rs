@@ -107,7 +107,7 @@ impl Host for ShmHost {
 
     fn link(&mut self, session: SessionId, socket: OwnedFd) -> Result<(), Refusal> {
         if self.links.contains_key(&session) {
-            return Err(Refusal::new(Cause::Message, "there is a link already"));
+            return Err(Refusal::new(Cause::Message, "a link exists already"));
         }
         let loan = self.account.reserve(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
         let endpoint = ShmEndpoint::from_offered_socket(socket);

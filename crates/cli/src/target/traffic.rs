@@ -186,7 +186,7 @@ impl TrafficPeer {
             return Ok(());
         }
         if self.receives.count > 0 {
-            return Err(Refusal::new(Cause::Unsupported, "a queue pair either takes messages or streams"));
+            return Err(Refusal::new(Cause::Unsupported, "a queue pair either receives messages or streams"));
         }
         let loan = charge(page_rounded(bytes))?;
         let failed = |error: VerbsError| Refusal::new(Cause::Failed, error.to_string());
