@@ -277,7 +277,7 @@ impl Plan {
                 name: "probe".into(),
                 kind: "probe",
                 units: self.source.probes,
-                reason: format!("{} at most: a shot takes {:.2} us", Hertz(highest_hz), 1e6 / highest_hz),
+                reason: format!("at most {}: a shot takes {:.2} us", Hertz(highest_hz), 1e6 / highest_hz),
                 burst_s: 1.0 / highest_hz,
                 ..StageReport::of(load, limit)
             });
@@ -364,11 +364,12 @@ impl Plan {
         let mut warnings = Vec::new();
         if source.missed_hz > 0.0 {
             let (missed, highest) = (Hertz(source.missed_hz), Hertz(source.highest_hz.unwrap_or(0.0)));
-            warnings.push(format!("{missed} of triggers are missed: the instrument takes {highest} at most"));
+            warnings
+                .push(format!("triggers are missed at a rate of {missed}: the instrument accepts at most {highest}"));
         }
         for stage in stages.iter().filter(|stage| stage.dropped_share > 0.0) {
             warnings.push(format!(
-                "{} has {:.1} % of the load that it can take: it drops {:.1} % of what comes",
+                "{} is at {:.1} % of its limit: it drops {:.1} % of its input",
                 stage.name,
                 stage.used * 100.0,
                 stage.dropped_share * 100.0
@@ -377,7 +378,7 @@ impl Plan {
         for stage in stages.iter().filter(|stage| stage.used <= 1.0) {
             if let Some(buffer) = stage.buffer_bytes.filter(|buffer| *buffer < stage.backlog_bytes) {
                 warnings.push(format!(
-                    "{}: when all its streams send at once {} wait, its buffer has {}: it drops although its mean load is {:.0} %",
+                    "{}: when all streams send at once, {} queue in a buffer of {}: it drops although its mean load is {:.0} %",
                     stage.name,
                     Bytes(stage.backlog_bytes),
                     Bytes(buffer),
@@ -387,7 +388,7 @@ impl Plan {
         }
         if let Some(given) = self.receiver.pool_bytes.filter(|given| *given < pool_bytes) {
             warnings.push(format!(
-                "the pool has {}, {} would bridge a pause of {:.0} ms",
+                "the pool has {}, but a pause of {2:.0} ms needs {1}",
                 Bytes(given),
                 Bytes(pool_bytes),
                 self.receiver.pause_s * 1e3

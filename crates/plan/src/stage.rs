@@ -68,7 +68,7 @@ impl Stage {
                 let data = Rate(pcie.data_bits_per_s());
                 format!("gen {generation} x{lanes}: {data} x {bytes}/{} bytes", pcie.write_bytes(bytes))
             }
-            Kind::Receive { packet_s } => format!("{:.0} ns a packet", packet_s * 1e9),
+            Kind::Receive { packet_s } => format!("{:.0} ns per packet", packet_s * 1e9),
             Kind::Memory { bits_per_s, passes } if passes != 1.0 => format!("{} / {passes} passes", Rate(bits_per_s)),
             Kind::Memory { bits_per_s, .. } => Rate(bits_per_s).to_string(),
             Kind::Accelerator { bits_per_s } | Kind::Drive { bits_per_s } => Rate(bits_per_s).to_string(),

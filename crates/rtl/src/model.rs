@@ -17,7 +17,7 @@ pub struct WriteError {
 
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no register at {:#05x} takes a write", self.address)
+        write!(f, "no writable register at {:#05x}", self.address)
     }
 }
 

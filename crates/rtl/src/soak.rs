@@ -125,7 +125,7 @@ pub fn run(seed: u64, frames: u64, mut progress: impl FnMut(&Summary)) -> Result
                 psn = (psn + 1) & 0xFF_FFFF;
             } else {
                 let made = expected::shot(&config, psn, &shot, bytes);
-                let (made, next) = made.ok_or_else(|| Mismatch("a shot that cannot be".into()))?;
+                let (made, next) = made.ok_or_else(|| Mismatch("the generator made an invalid shot".into()))?;
                 made.iter().for_each(|frame| summary.coverage.count(&config, frame));
                 expected.extend(made);
                 psn = next;
@@ -136,7 +136,10 @@ pub fn run(seed: u64, frames: u64, mut progress: impl FnMut(&Summary)) -> Result
             sender.run(Limits { frames: 1000, quiet: 10_000, taken: expected.len() <= 2000, ..Limits::default() });
             compare(seed, &mut sender, &mut expected, &mut summary)?;
             if sender.output_words() == before && sender.waiting() > 0 {
-                return Err(Mismatch(format!("seed {seed}: nothing leaves, and {} inputs wait", sender.waiting())));
+                return Err(Mismatch(format!(
+                    "seed {seed}: no frame was sent, and {} inputs are pending",
+                    sender.waiting()
+                )));
             }
         }
         summary.clocks = sender.clocks();
@@ -145,7 +148,7 @@ pub fn run(seed: u64, frames: u64, mut progress: impl FnMut(&Summary)) -> Result
     sender.run(Limits { quiet: 10_000, ..Limits::default() });
     compare(seed, &mut sender, &mut expected, &mut summary)?;
     if !expected.is_empty() {
-        return Err(Mismatch(format!("seed {seed}: {} frames never left", expected.len())));
+        return Err(Mismatch(format!("seed {seed}: {} frames were not sent", expected.len())));
     }
     summary.clocks = sender.clocks();
     Ok(summary)
@@ -162,7 +165,7 @@ fn compare(
     for frame in sender.frames() {
         let number = summary.frames;
         let Some(right) = expected.pop_front() else {
-            return Err(Mismatch(format!("seed {seed}: frame {number} too many")));
+            return Err(Mismatch(format!("seed {seed}: unexpected frame {number}")));
         };
         if frame.bytes != right {
             let at = frame.bytes.iter().zip(&right).position(|(a, b)| a != b);
