@@ -48,7 +48,7 @@ pub enum Command {
         /// Operation that the client requests of the server
         #[arg(value_enum)]
         verb: Verb,
-        /// Connect by the RDMA connection manager, as `ib_write_bw -R` (perftest 4.5) does; to wait for such a connection,
+        /// Connect by the RDMA connection manager, as `ib_write_bw -R` (perftest 4.5) does; to wait for a connection,
         /// use `shotline target --rdma-cm perftest`
         #[arg(long, requires = "host")]
         rdma_cm: bool,

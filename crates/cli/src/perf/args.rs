@@ -70,7 +70,7 @@ pub struct Args {
     /// Measure only the processor time of posting and completing
     #[arg(long, conflicts_with_all = ["bidirectional", "event"])]
     pub post_only: bool,
-    /// Latency of: write, read, atomic (until the completion), send, ping (half of the round trip) [default: write, read,
+    /// Latency of: write, read, atomic (until the completion), send, ping (half the round trip) [default: write, read,
     /// send and ping, as far as the target supports them]
     #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
     pub of: Vec<LatencyKind>,
@@ -86,7 +86,7 @@ pub struct Args {
     /// Address of a running target
     #[arg(long, value_name = "HOST:PORT", help_heading = "Target")]
     pub to: Option<String>,
-    /// Another program that waits at --to by the RDMA connection manager, instead of a shotline target: rping (rping -s),
+    /// Another program that waits at --to by the RDMA connection manager, not a shotline target: rping (rping -s),
     /// perftest (ib_write_bw -R and similar; write, read, send or atomic, with the same --size and --count)
     #[arg(long, value_name = "PROGRAM", requires = "to", help_heading = "Target",
         conflicts_with_all = ["matrix", "bidirectional", "event", "post_only", "token", "token_file", "region", "receive_buffer"])]
