@@ -297,7 +297,7 @@ impl Args {
         }
         let found = to.to_socket_addrs().map_err(|error| format!("expected --to HOST:PORT, found {to}: {error}"))?;
         let address = found.into_iter().next().ok_or_else(|| format!("{to} has no address"))?;
-        Ok(Listen::Tcp(address))
+        Ok(ControlAddress::Tcp(address))
     }
 
     pub fn known_token(&self) -> Result<Token> {
@@ -312,8 +312,8 @@ impl Args {
     pub fn soft(&self, to: &ControlAddress) -> Result<SoftEndpoint<Lossy<UdpIo>>> {
         let bind = match (self.bind, to) {
             (Some(bind), _) => bind,
-            (None, Listen::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
-            (None, Listen::Unix(_)) => return Err("a target with a path needs --transport shm".into()),
+            (None, ControlAddress::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
+            (None, ControlAddress::Unix(_)) => return Err("a target with a path needs --transport shm".into()),
         };
         Ok(SoftEndpoint::lossy_udp(bind, udp_options(self.receive_buffer), self.loss.unwrap_or(0.0), 1)?)
     }

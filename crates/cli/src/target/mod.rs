@@ -97,7 +97,7 @@ pub struct Args {
     #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',')]
     rdma_cm: Vec<cm_listener::ProgramPort>,
     /// Maximum number of initiators at once
-    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
+    #[arg(long, value_name = "N", default_value_t = ControlLimits::default().sessions)]
     initiators: usize,
     /// Maximum number of queue pairs of one initiator
     #[arg(long, value_name = "N", default_value_t = 1024)]
