@@ -470,7 +470,7 @@ def test_recordings_that_cannot_be_replayed_are_refused(holes, tmp_path):
         ((path, "--to", to), "--queue-pair"),
         ((path, "--to", to, "--queue-pair", 0x1000010, "--q-key", 1), "from 1 to 0xffffff"),
         ((path, "--to", to, "--queue-pair", 0xFFFFFF, "--q-key", 1), "found 0xffffff and link 1"),
-        ((path, "--to", to, "--framing", "counted"), "only set-up tells"),
+        ((path, "--to", to, "--framing", "counted"), "only set-up specifies"),
         ((path, "--to", to, "--framing", "spead"), "once for each of 2 links"),
         ((path, "--to", to, "--framing", "morse"), "found morse"),
         ((path, "--to", f"{to},{to},{to}", "--framing", "udp"), "3 times"),

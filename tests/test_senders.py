@@ -420,7 +420,9 @@ def test_a_restarted_sender_yields_no_duplicate_numbers(tmp_path):
     verify(path)
     assert ended["sender_restarts"] == 1 and any("count anew" in warning for warning in ended["warnings"]), ended
     assert ended["drops"]["sender_restart"] == ended["packet_drops"]["sender_restart"] / len(pieces(size)) > 0, ended
-    assert recording.rows == [shots] and (ended["shots_complete"], ended["packets_missing"]) == (shots, 0), ended
+    # The run may end within a heap, which is not recorded and then lacks packets.
+    assert recording.rows == [shots] and ended["shots_complete"] == shots, ended
+    assert ended["packets_missing"] < len(pieces(size)), ended
     balanced(ended, recording)
 
 

@@ -1,6 +1,6 @@
 //! Framings as a device's work completions show them: without sequence number and solicited event.
 //!
-//! A completion's contents replace the packet's header ([`Completed`]). For `ud` packets the immediate data is
+//! A completion's contents replace the packet's header ([`UdCompletion`]). For `ud` packets the immediate data is
 //! sufficient. `counted` packets have none: the receiver counts them, and detects a loss only by the
 //! end-of-shot record.
 

@@ -36,7 +36,7 @@ impl Mr {
     pub const fn index(&self) -> usize {
         Self::index_of(self.lkey)
     }
-    /// Like [`Self::place`], for a local key.
+    /// Like [`Self::index`], for a local key.
     pub const fn index_of(lkey: u32) -> usize {
         (lkey >> SLOT_SHIFT) as usize
     }

@@ -27,7 +27,7 @@ fn every_wrong_key_and_value_is_refused_with_its_line() {
         ("probes = 0", 6, &["source.probes", "1 to 65536", "found 0"]),
         ("probes = 1.5", 6, &["found 1.5"]),
         ("links = -2", 6, &["found -2"]),
-        ("sampels = 1", 6, &["no key sampels", "knows", "samples"]),
+        ("sampels = 1", 6, &["no key sampels", "expected one of", "samples"]),
         ("dead_time = \"1.85 MHz\"", 6, &["source.dead_time", "\"MHz\"", "us"]),
         ("dead_time = 1.85", 6, &["with its unit", "found 1.85"]),
         ("dead_time = \"-1 us\"", 6, &["from 0"]),

@@ -88,7 +88,9 @@ impl Format {
     pub(super) fn check(self, from: &Path, options: &ImportOptions) -> Result<(), ImportError> {
         let About { name, used_options, .. } = self.about();
         match ImportOption::given(options).find(|option| !used_options.contains(option)) {
-            Some(option) => Err(ImportError::format(from, format!("{name} has no {}: leave it out", option.name()))),
+            Some(option) => {
+                Err(ImportError::format(from, format!("{name} does not support {}: omit it", option.name())))
+            }
             None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! A run of many files: consecutive parts, each on one drive or striped over several, and a master that joins them into
 //! one recording.
 //!
-//! [`Set`] has the interface of [`Recorder`] and uses one recorder for each file. A [`Set`] of one file that does not
+//! [`RunRecorder`] has the interface of [`Recorder`] and uses one recorder for each file. A [`RunRecorder`] of one file that does not
 //! roll is exactly that recorder. Otherwise a background thread (`part_manager`) allocates the next part while the
 //! current one is written, and ends the last one, so that the recording thread waits for neither. A part that is not
 //! ready in time makes the recorder busy, like a slow drive.
@@ -64,7 +64,7 @@ pub struct RunResult {
     pub removed: Removed,
 }
 
-/// Ends the wait of [`Set::poll`] from another thread.
+/// Ends the wait of [`RunRecorder::poll`] from another thread.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Mutex<Option<recorder::Waker>>>);
 

@@ -185,7 +185,7 @@ fn a_file_system_over_recordings_is_detected() {
         let file = File::options().write(true).open(&device).unwrap();
         file.write_all_at(magic, at).unwrap();
         let refused = refusal(&device, "b", |_| {});
-        assert!(refused.contains(found) && refused.contains("written over a directory"), "{refused}");
+        assert!(refused.contains(found) && refused.contains("written over a Shotline directory"), "{refused}");
     }
 }
 

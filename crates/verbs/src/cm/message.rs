@@ -138,7 +138,7 @@ pub struct Offer {
     /// Outstanding READs and atomic operations that it requests, at most [`MAX_RD_ATOMIC`].
     #[serde(deserialize_with = "rd_atomic")]
     pub max_rd_atomic: u8,
-    /// Receives that the target keeps posted; received messages are discarded, unless it plays [`Play::Echo`].
+    /// Receives that the target keeps posted; received messages are discarded, unless it plays [`MeasurementRole::Echo`].
     #[serde(default)]
     pub receives: Receives,
     /// Send queue depth that the target needs for its role, at most [`MAX_RECEIVES`].
@@ -280,7 +280,7 @@ pub struct Statistics {
     pub timeouts: u64,
     /// Packets rejected.
     pub refused: u64,
-    /// Operations executed in its role ([`Play`]).
+    /// Operations executed in its role ([`MeasurementRole`]).
     pub played: u64,
     /// Payload bytes of these operations.
     pub played_bytes: u64,

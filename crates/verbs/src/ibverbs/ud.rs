@@ -11,7 +11,7 @@
 //! moves them. A slot belongs to the device until its request has completed, so [`PacketIo::withdraw`] does nothing:
 //! the caller must not touch a posted slot until its packet has landed.
 //!
-//! The fields of a completion ([`Completed`]) replace the packet's header. The device has checked the ICRC and the
+//! The fields of a completion ([`UdCompletion`]) replace the packet's header. The device has checked the ICRC and the
 //! Q_Key ([`Icrc::Device`]); neither sequence number nor solicited event is available.
 //!
 //! A datagram longer than its slot moves the queue pair to the error state (IBTA volume 1, clause 10.8.3.2). Any sender
