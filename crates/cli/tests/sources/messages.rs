@@ -1,15 +1,14 @@
 //! The texts that users read: messages of errors and warnings, summaries, and help.
 //!
-//! They are collected from the sources into `messages.txt`, so that a change of any text is seen in review and all of them can
-//! be read in one place. `UPDATE=1 cargo test -p shotline --test sources messages` writes the file.
+//! They are collected from the sources into `messages.txt`, so that a change of any text is seen in review and all of them
+//! can be read in one place. `UPDATE=1 cargo test -p shotline --test sources messages` writes the file. Doc comments within
+//! macros are included, because some macros turn them into help.
 
 use crate::source::{Sources, is_for_tests};
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::BTreeMap;
 use syn::visit::{self, Visit};
-use syn::{
-    Attribute, Expr, ExprLit, ExprMethodCall, Field, ItemEnum, ItemMod, ItemStruct, Lit, LitStr, Macro, Meta, Variant,
-};
+use syn::{Attribute, Expr, ExprLit, ExprMethodCall, ItemEnum, ItemMod, ItemStruct, Lit, LitStr, Macro, Meta};
 
 /// Macros and methods whose texts are seen only by developers.
 const INTERNAL_MACROS: &[&str] = &["assert", "assert_eq", "assert_ne", "debug_assert", "panic", "unreachable", "todo"];
@@ -93,14 +92,6 @@ impl Visit<'_> for Messages {
 
     fn visit_item_enum(&mut self, item: &ItemEnum) {
         self.add_help(&item.attrs, item, |messages, item| visit::visit_item_enum(messages, item));
-    }
-
-    fn visit_field(&mut self, field: &Field) {
-        visit::visit_field(self, field);
-    }
-
-    fn visit_variant(&mut self, variant: &Variant) {
-        visit::visit_variant(self, variant);
     }
 
     fn visit_impl_item_fn(&mut self, item: &syn::ImplItemFn) {
