@@ -12,9 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = ROOT / "scripts" / "words.tsv"
-# Binary files, data, and what quotes the words themselves.
+# Binary files and data are not read, nor what quotes the words, nor what is generated.
 TEXT = {".rs", ".py", ".md", ".toml", ".sv", ".svh", ".c", ".h", ".sh", ".pyi", ".txt", ".cpp"}
 EXCLUDED = {"scripts/words.tsv", "scripts/language.py", "CHANGELOG.md"}
+GENERATED = "proptest-regressions/"
 CHECKS = ["words", "tests", "subjects"]
 MAX_TEST_NAME = 60
 MAX_SUBJECT = 72
@@ -43,7 +44,11 @@ def words():
 def files(prefixes):
     """Returns the tracked text files below any of the prefixes, all without one."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    names = [name for name in listed.splitlines() if Path(name).suffix in TEXT and name not in EXCLUDED]
+    names = [
+        name
+        for name in listed.splitlines()
+        if Path(name).suffix in TEXT and name not in EXCLUDED and GENERATED not in name
+    ]
     return [name for name in names if (ROOT / name).is_file() and (not prefixes or name.startswith(tuple(prefixes)))]
 
 

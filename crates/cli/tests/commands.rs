@@ -96,7 +96,7 @@ fn list_matches_the_documentation_page() {
     let found = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         found == page,
-        "docs/list.md differs; write it anew: cargo run -p shotline --all-features -- list --markdown > docs/list.md"
+        "docs/list.md differs; regenerate it: cargo run -p shotline --all-features -- list --markdown > docs/list.md"
     );
 }
 
