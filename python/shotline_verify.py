@@ -136,8 +136,8 @@ class Verifier:
             OSError: If the file cannot be read.
         """
         file = self.file
-        if file.attrs.get("format") != "shotline" or file.attrs.get("format_version") != 1:
-            raise ValueError("expected the attributes format = shotline and format_version = 1")
+        if file.attrs.get("format") != "shotline" or file.attrs.get("format_version") != 2:
+            raise ValueError("expected the attributes format = shotline and format_version = 2")
         try:
             import hdf5plugin  # noqa: F401  (registers the filters with HDF5)
         except ImportError:
@@ -146,7 +146,7 @@ class Verifier:
         links = [self.link(index) for index in range(int(file.attrs["links"]))]
         shown = {link["rows"] for link in links} | ({file["rf"].shape[0]} if "rf" in file else set())
         # While a run is in progress, a master may show rows that one of its drives has not written yet.
-        if len(shown) != 1 and not (self.is_master and not file["books"].shape[0]):
+        if len(shown) != 1 and not (self.is_master and not file["counters"].shape[0]):
             self.wrong("/rf has another number of rows than the links")
         self.counters(links)
         if self.is_master and not self.limit:
@@ -155,7 +155,7 @@ class Verifier:
             part.close()
         return {
             "verified": self.mismatches == 0,
-            "finished": file["books"].shape[0] > 0,
+            "finished": file["counters"].shape[0] > 0,
             "pattern": self.period > 0,
             "links": links,
             "lost_shots": int(sum(int(loss["count"]) for loss in file["losses"][...])),
@@ -200,7 +200,7 @@ class Verifier:
             absent = np.flatnonzero(table["packets"] == 0)
             rows = int(absent[0]) if len(absent) else rows
             table = table[:rows]
-            if rows < len(view) and self.file["books"].shape[0]:
+            if rows < len(view) and self.file["counters"].shape[0]:
                 self.wrong(f"link {index}: the run has ended, but row {rows} of the master is in no part")
         found = {
             "stream": about["stream"],
@@ -366,7 +366,7 @@ class Verifier:
             if (int(part.attrs["part"]), int(part.attrs["stripe"])) != (int(entry["part"]), int(entry["stripe"])):
                 self.wrong(f"{name} is not the part that the master names")
             tables = [part[f"link{index}/shots"]["state"] for index in range(int(part.attrs["links"]))]
-            totals = {row["name"].decode(): int(row["value"]) for row in part["books"][...]}
+            totals = {row["name"].decode(): int(row["value"]) for row in part["counters"][...]}
             for state, word in enumerate(("lost", "partial", "complete")):
                 found = sum(int((table == state).sum()) for table in tables)
                 if totals and totals[f"rows_{word}"] != found:
@@ -463,7 +463,7 @@ class Verifier:
         # If rows are aligned by time stamps, the number of a link's missing shot is unknown.
         table = table[(table["state"] != LOST) | (table["number"] != NO_NUMBER)]
         numbers = table["number"]
-        if not self.file["books"].shape[0]:
+        if not self.file["counters"].shape[0]:
             # The run is in progress or was interrupted: shots before a loss may not be visible yet, those before a row
             # are.
             lost = lost[lost <= numbers.max()] if len(numbers) else lost[:0]
@@ -485,7 +485,7 @@ class Verifier:
     def counters(self, links):
         """Checks the run's counters against each other and against the rows."""
         streams = {}
-        for entry in self.file["books"][...]:
+        for entry in self.file["counters"][...]:
             streams.setdefault(int(entry["stream"]), {})[entry["name"].decode()] = int(entry["value"])
         totals = streams.pop(WHOLE_RUN, None)
         for stream, counts in streams.items():

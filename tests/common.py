@@ -252,7 +252,7 @@ class Recording:
                 for loss in losses[...]
             ]
             self.counters = {}
-            for entry in file["books"][...]:
+            for entry in file["counters"][...]:
                 self.counters.setdefault(int(entry["stream"]), {})[entry["name"].decode()] = int(entry["value"])
 
     @cached_property

@@ -101,7 +101,7 @@ def clocks(file):
 
 
 def counter(file, stream, name):
-    return sum(int(row["value"]) for row in file["books"][:] if row["stream"] == stream and row["name"] == name)
+    return sum(int(row["value"]) for row in file["counters"][:] if row["stream"] == stream and row["name"] == name)
 
 
 def test_a_killed_source_is_named_missing_and_others_continue(tmp_path):

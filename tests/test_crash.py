@@ -459,7 +459,7 @@ def ring_log(mount, environment):
             ended = subprocess.run(words, check=False, timeout=PATIENCE, env=environment, **quiet)
         assert ended.returncode == 0, (mount / "progress").read_text()
         with h5py.File(mount / NAME) as file:
-            counts = {entry["name"]: int(entry["value"]) for entry in file["books"][...]}
+            counts = {entry["name"]: int(entry["value"]) for entry in file["counters"][...]}
         assert counts.get(b"ring_reused_files", 0) > 0, "no file was reused: nothing is tested"
         return drive.log()
 

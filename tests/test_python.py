@@ -196,7 +196,7 @@ def test_losses_list_every_number_without_a_row(shotline, broken):
             assert {102, 106, 107, 108} <= lost <= {102, 103, 106, 107, 108}
             assert set(losses["cause"]) == {"wire_gap"}
         assert run.finished and run.totals["rows"] == 6
-        assert {stream: counters["shots_seen"] for stream, counters in run.books.items()} == {0: 10, 1: 10}
+        assert {stream: counters["shots_seen"] for stream, counters in run.counters.items()} == {0: 10, 1: 10}
 
 
 def test_stamps_are_tai_times_utc_and_unknown_ones_nat(shotline, broken):

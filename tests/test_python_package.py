@@ -73,7 +73,7 @@ for _ in range(60):
         run = shotline.open(scratch)
         opened += 1
         shots = run.shots[:20]
-        for use in (lambda: shots.samples[...], lambda: list(shots), lambda: run.losses, lambda: run.books,
+        for use in (lambda: shots.samples[...], lambda: list(shots), lambda: run.losses, lambda: run.counters,
                     lambda: [link.shots[0].raw.sum() for link in run.links], lambda: shots.times, lambda: run.events[:1]):
             use()
     except (OSError, ValueError, IndexError, MemoryError):

@@ -447,7 +447,7 @@ def test_counters_hold_the_latencies_and_the_file_its_clock(tmp_path):
     assert recording.attributes["clock_source"] == "system" and recording.attributes["clock_locked"] in (0, 1)
     assert recording.attributes["tai_minus_utc_s"] == summary["clock"]["tai_minus_utc_s"] >= 37
     with h5py.File(path) as file:
-        counters = {(int(b["stream"]), b["name"].decode()): int(b["value"]) for b in file["books"][...]}
+        counters = {(int(b["stream"]), b["name"].decode()): int(b["value"]) for b in file["counters"][...]}
     for stream, table in enumerate(recording.tables):
         latencies = (table["completed_tai_ns"] - table["stamp_tai_ns"]).astype(np.int64)
         assert counters[stream, "latency_from_sender_shots"] == 40

@@ -105,7 +105,7 @@ pub fn endpoint_packets(data: &[u8]) {
     }
     pair.run(2_000_000);
     let delivered = pair.node(0).counters.delivered;
-    assert_eq!(pair.node(0).qp_counters(qp).map(|books| books.packets_in), Some(delivered));
+    assert_eq!(pair.node(0).qp_counters(qp).map(|counters| counters.packets_in), Some(delivered));
     pair.modify(0, qp, &Modify::Error).expect("from any state");
     while let Some(done) = pair.node_mut(0).poll(cq) {
         assert!(is_receive(done.kind) || posted.remove(&done.id), "{done:?} completes what was done");

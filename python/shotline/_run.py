@@ -180,7 +180,7 @@ class Run:
         return self.native.ended() is not None
 
     @property
-    def books(self) -> dict[int, dict[str, int]]:
+    def counters(self) -> dict[int, dict[str, int]]:
         """Counters of each stream, by name; empty before the run has ended."""
         ended = self.native.ended()
         return ended[0] if ended else {}

@@ -133,7 +133,7 @@ impl Recording {
     fn ended(&self, py: Python<'_>) -> Result<Option<RunCounters>, Failure> {
         self.with(py, |recording| {
             let streams = |ended: &store::FinalCounters| {
-                let streams = ended.books.streams.iter();
+                let streams = ended.counters.streams.iter();
                 streams.map(|counters| (counters.stream, counters.entries().into_iter().collect())).collect()
             };
             Ok(recording.final_counters()?.map(|ended| (streams(&ended), ended.totals)))

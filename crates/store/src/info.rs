@@ -17,7 +17,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 /// Version of the file format, in the root attribute `format_version`.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Value of the root attribute `format`.
 pub const FORMAT_NAME: &str = "shotline";
 

@@ -38,7 +38,7 @@ pub struct Summary {
     /// Shots that are in no row, with their drop causes.
     pub losses: Vec<LossSummary>,
     /// Counters by stream and name.
-    pub books: BTreeMap<u32, BTreeMap<String, u64>>,
+    pub counters: BTreeMap<u32, BTreeMap<String, u64>>,
     /// Files of a run of several files.
     pub parts: Vec<FileEntry>,
     /// Rows and parts that a bounded run has removed.
@@ -126,8 +126,8 @@ pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
         seconds: latest.saturating_sub(earliest) as f64 / 1e9,
         links,
         losses: recording.losses()?.iter().map(loss).collect(),
-        books: ended
-            .books
+        counters: ended
+            .counters
             .streams
             .iter()
             .map(|counters| (counters.stream, counters.entries().into_iter().collect()))

@@ -410,12 +410,12 @@ pub fn loss_descriptor() -> TypeDescriptor {
     )
 }
 
-/// Bytes of the name in a row of `/books`.
+/// Bytes of the name in a row of `/counters`.
 pub const COUNTER_NAME_BYTES: usize = 44;
-/// Bytes of a row of `/books`.
+/// Bytes of a row of `/counters`.
 pub const COUNTER_BYTES: usize = 56;
 
-/// Appends a row of `/books`, the dataset of counters. A name longer than [`COUNTER_NAME_BYTES`] is truncated.
+/// Appends a row of `/counters`. A name longer than [`COUNTER_NAME_BYTES`] is truncated.
 pub fn push_counter(stream: u32, name: &str, value: u64, out: &mut Vec<u8>) {
     let name = &name.as_bytes()[..name.len().min(COUNTER_NAME_BYTES)];
     out.extend(value.to_le_bytes());
@@ -424,7 +424,7 @@ pub fn push_counter(stream: u32, name: &str, value: u64, out: &mut Vec<u8>) {
     out.resize(out.len() + COUNTER_NAME_BYTES - name.len(), 0);
 }
 
-/// Parses a row of `/books`: stream, name, value.
+/// Parses a row of `/counters`: stream, name, value.
 pub fn parse_counter(row: &[u8]) -> Option<(u32, String, u64)> {
     let name = row.get(12..12 + COUNTER_NAME_BYTES)?;
     let len = name.iter().position(|byte| *byte == 0).unwrap_or(COUNTER_NAME_BYTES);
@@ -435,7 +435,7 @@ pub fn parse_counter(row: &[u8]) -> Option<(u32, String, u64)> {
     ))
 }
 
-/// Returns the HDF5 type of a row of `/books`.
+/// Returns the HDF5 type of a row of `/counters`.
 pub fn counter_descriptor() -> TypeDescriptor {
     let name = TypeDescriptor::FixedAscii(COUNTER_NAME_BYTES);
     compound(vec![field("value", U64, 0), field("stream", U32, 8), field("name", name, 12)], COUNTER_BYTES)

@@ -177,7 +177,7 @@ fn incomplete(status: &AlignmentStatus, settings: &Settings) -> Option<String> {
         format!("; stamps were put together within {:.1} us ({by})", status.window_ns as f64 / 1e3)
     });
     Some(format!(
-        "{lacking} of {all} events are incomplete, a link is missing in each: /books has events_missed of each link{}",
+        "{lacking} of {all} events are incomplete, a link is missing in each: /counters has events_missed of each link{}",
         window.unwrap_or_default()
     ))
 }

@@ -86,7 +86,7 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
             links.clone().map(|l| address(&format!("link{l}/rf"))).collect::<Result<_, _>>()?
         };
         let mut tables = links.map(|l| address(&format!("link{l}/shots"))).collect::<Result<Vec<_>, _>>()?;
-        tables.extend([address("losses")?, address("books")?]);
+        tables.extend([address("losses")?, address("counters")?]);
         for link in block_tables::links(&run) {
             tables.push(address(&format!("link{link}/blocks"))?);
         }

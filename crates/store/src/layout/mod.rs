@@ -66,7 +66,7 @@ const MAX_PADDING_WORDS: usize = 64;
 const CHUNK_ROWS: u64 = 1024;
 /// Minimum and maximum number of loss entries that can be visible during the run; the rest is written when it ends.
 const LOSS_ROWS: (u64, u64) = (256, 1 << 18);
-/// Counter entries (`/books`) that fit without moving the tail.
+/// Counter entries (`/counters`) that fit without moving the tail.
 const COUNTER_ROWS: u64 = 256;
 
 /// A recording that is open for writing, and its layout.

@@ -27,7 +27,7 @@ pub(super) struct TableShape {
 pub(super) struct Headers {
     /// `/rf`, or each link's `rf` if they cannot be joined.
     pub data: Vec<u64>,
-    /// `/linkN/shots`, `/losses`, `/books`, then `/linkN/blocks` of the links that have it.
+    /// `/linkN/shots`, `/losses`, `/counters`, then `/linkN/blocks` of the links that have it.
     pub tables: Vec<u64>,
     /// Offsets of the rows of `/linkN/clock`.
     pub clocks: Vec<u64>,
@@ -35,7 +35,7 @@ pub(super) struct Headers {
 
 /// Parameters of a skeleton other than its run.
 pub(super) struct Shape<'a> {
-    /// The links' shots tables, then `/losses` and `/books`.
+    /// The links' shots tables, then `/losses` and `/counters`.
     pub tables: &'a [TableShape],
     /// Half the fan-out of chunk indexes.
     pub chunk_k: u16,
@@ -103,7 +103,7 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
         "ranges of shots without a row, or with a row as lost, and the cause: stream, cause, first number, count of consecutive numbers",
     )?;
     headers.tables.push(header_address(&losses)?);
-    let counters = table(&file, "books", &rows::counter_descriptor(), &tables[links + 1])?;
+    let counters = table(&file, "counters", &rows::counter_descriptor(), &tables[links + 1])?;
     text(
         &counters,
         "description",

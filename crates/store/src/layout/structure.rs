@@ -34,7 +34,7 @@ pub struct Layout {
     pub formats: Vec<RowFormat>,
     /// `/losses`.
     pub losses: Table,
-    /// `/books`.
+    /// `/counters`.
     pub counters: Table,
     /// Offsets of the rows of `/linkN/clock` ([`crate::clocks`]); empty for files of earlier versions.
     pub clocks: Vec<u64>,

@@ -21,7 +21,7 @@ pub(crate) struct RowCounts {
     pub rows: u64,
     /// Rows of `/losses`.
     pub losses: u64,
-    /// Rows of `/books`.
+    /// Rows of `/counters`.
     pub counters: u64,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Contents<'a> {
     pub rows: u64,
     /// Encoded rows of `/losses`.
     pub losses: &'a [u8],
-    /// Encoded rows of `/books`.
+    /// Encoded rows of `/counters`.
     pub counters: &'a [u8],
     /// End of the data: after the last slot, or the last chunk of a compressed run.
     pub data_end: u64,

@@ -100,7 +100,7 @@ pub struct Master {
     pub files: Vec<FileEntry>,
     /// Parts and rows that are removed.
     pub removed: Removed,
-    /// Encoded rows of `/books`, the counters; empty until the run ends.
+    /// Encoded rows of `/counters`; empty until the run ends.
     pub counters: Vec<u8>,
 }
 
@@ -233,7 +233,7 @@ impl Master {
             "description",
             "ranges of shots without a row, or with a row as lost, and the cause; an entry with a count of 0 is unused",
         )?;
-        table(&file, "books", &rows::counter_descriptor(), &self.counters)?;
+        table(&file, "counters", &rows::counter_descriptor(), &self.counters)?;
         let width = self.files.iter().map(|entry| entry.file.len()).max().unwrap_or(0).next_multiple_of(8).max(8);
         let files: Vec<u8> = self.files.iter().flat_map(|entry| push_file(entry, width)).collect();
         let files = table(&file, "parts", &file_descriptor(width), &files)?;
@@ -326,7 +326,7 @@ impl Master {
             }
         };
         let read = || -> hdf5::Result<_> {
-            Ok((bytes("parts", NAME)?, bytes("books", rows::COUNTER_BYTES)?.0, read_number(file, "stripes")?))
+            Ok((bytes("parts", NAME)?, bytes("counters", rows::COUNTER_BYTES)?.0, read_number(file, "stripes")?))
         };
         let ((files, row), counters, stripes) = read().map_err(StoreError::hdf5("read the list of parts in", path))?;
         let files: Option<Vec<FileEntry>> = files.chunks_exact(row).map(parse_file).collect();

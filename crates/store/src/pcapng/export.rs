@@ -88,7 +88,7 @@ pub fn export(
     let ended = recording.final_counters()?.unwrap_or_default();
     let unassigned: Vec<_> = ended.totals.into_iter().collect();
     for (index, (link, info)) in links.iter().zip(&run.links).enumerate() {
-        let counters = ended.books.streams.iter().find(|counters| counters.stream == info.stream);
+        let counters = ended.counters.streams.iter().find(|counters| counters.stream == info.stream);
         writer.statistics(index as u32, &link.statistics(counters, &unassigned)).map_err(failed)?;
     }
     writer.flush().map_err(failed)?;

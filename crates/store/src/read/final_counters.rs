@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinalCounters {
     /// Counters per stream.
-    pub books: RunCounters,
+    pub counters: RunCounters,
     /// Counters of the whole run, by name.
     pub totals: BTreeMap<String, u64>,
 }
 
-/// Parses the rows of `/books`; `None` if there are none.
+/// Parses the rows of `/counters`; `None` if there are none.
 pub(super) fn parse_counters(entries: &[u8]) -> Option<FinalCounters> {
     let (mut streams, mut totals) = (BTreeMap::<u32, StreamRunCounters>::new(), BTreeMap::new());
     for (stream, name, value) in entries.chunks_exact(COUNTER_BYTES).filter_map(rows::parse_counter) {
@@ -26,6 +26,6 @@ pub(super) fn parse_counters(entries: &[u8]) -> Option<FinalCounters> {
             counters.add(&name, value);
         }
     }
-    let books = RunCounters { streams: streams.into_values().collect() };
-    (!entries.is_empty()).then_some(FinalCounters { books, totals })
+    let counters = RunCounters { streams: streams.into_values().collect() };
+    (!entries.is_empty()).then_some(FinalCounters { counters, totals })
 }

@@ -30,7 +30,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Returns the counters with their names in `/books`.
+    /// Returns the counters with their names in `/counters`.
     pub(crate) fn entries(&self) -> [(&'static str, u64); 4] {
         [
             ("chunks_compressed", self.compressed),

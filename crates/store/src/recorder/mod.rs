@@ -37,7 +37,7 @@ const MAX_CONSECUTIVE_FAILURES: u32 = 64;
 const SUBMIT_FRACTION: u32 = 4;
 /// Bytes of a shot that are read at a time to compute its CRC.
 const SCRATCH_BYTES: u32 = 1 << 15;
-/// Stream number in `/books` of the counters of the whole run.
+/// Stream number in `/counters` of the counters of the whole run.
 pub const WHOLE_RUN: u32 = u32::MAX;
 
 /// Report of a recording.

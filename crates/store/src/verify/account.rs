@@ -112,7 +112,7 @@ fn check_numbers(
 }
 
 fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], mismatches: &Mismatches) {
-    for stream in &ended.books.streams {
+    for stream in &ended.counters.streams {
         if !stream.is_balanced() {
             mismatches
                 .add(|| format!("the counters of stream {} do not balance: {:?}", stream.stream, stream.entries()));

@@ -266,7 +266,7 @@ fn missing_data_reads_as_zeros_and_counters_are_stored() {
     assert_eq!(summary.links[1].lost, 1);
     assert_eq!(summary.links[0].drops["wire_gap"], 2);
     assert_eq!(summary.losses.len(), 1 + 2, "consecutive losses of a stream are one run: {:?}", summary.losses);
-    assert_eq!(summary.books[&8]["icrc_solved"], 5);
+    assert_eq!(summary.counters[&8]["icrc_solved"], 5);
     assert_eq!((summary.first, summary.last, summary.totals["rows_lost"]), (Some(10), Some(13), 1));
     assert!(serde_json::to_string(&summary).unwrap().contains("\"packing\":\"packed12_msb_first\""));
     let verdict = verify(&path, &VerifyOptions::default()).unwrap();

@@ -417,6 +417,6 @@ fn discarded_events_become_losses_in_the_counters() {
         test_run.set.finish(counters).unwrap();
         let verdict = verify(&outs[0], &VerifyOptions::default()).unwrap();
         assert!(verdict.verified && verdict.lost_shots == 40, "{verdict:#?}");
-        assert_eq!(inspect(&outs[0]).unwrap().books[&7]["shots_not_triggered"], 20);
+        assert_eq!(inspect(&outs[0]).unwrap().counters[&7]["shots_not_triggered"], 20);
     }
 }
