@@ -109,7 +109,7 @@ class Verifier:
     def __init__(self, file, pattern, rows):
         self.file = file
         self.mismatches = 0
-        self.described = []
+        self.first_mismatches = []
         self.period = int(file.attrs.get("test_pattern_period", 0)) if pattern else 0
         self.limit = rows
         # The master of a run of several files: its datasets are virtual, and each row is stored in a part.
@@ -124,8 +124,8 @@ class Verifier:
     def wrong(self, text):
         """Counts a mismatch, and keeps the text of the first 20."""
         self.mismatches += 1
-        if len(self.described) < 20:
-            self.described.append(text)
+        if len(self.first_mismatches) < 20:
+            self.first_mismatches.append(text)
 
     def run(self):
         """Verifies the file and returns the verdict.
@@ -160,7 +160,7 @@ class Verifier:
             "links": links,
             "lost_shots": int(sum(int(loss["count"]) for loss in file["losses"][...])),
             "mismatches": self.mismatches,
-            "described": self.described,
+            "first_mismatches": self.first_mismatches,
         }
 
     def link(self, index):

@@ -211,7 +211,7 @@ def read_all(file, samples=True):
 def verified(file, rows=0):
     """Returns the independent verifier's verdict; `rows` limits it to the first ones."""
     verdict = Verifier(file, pattern=True, rows=rows).run()
-    assert verdict["verified"], verdict["described"]
+    assert verdict["verified"], verdict["first_mismatches"]
     return verdict
 
 
@@ -412,7 +412,7 @@ def check_recovered(path, whole, kept, report):
     for before, after in zip(kept, tables, strict=False):
         assert np.array_equal(before, after[: len(before)]), "rows that were visible have changed"
     states = Counter(int(state) for table in tables for state in table["state"])
-    assert [report[name] for name in ("whole", "partial", "lost")] == [states[s] for s in (COMPLETE, PARTIAL, LOST)]
+    assert [report[name] for name in ("complete", "partial", "lost")] == [states[s] for s in (COMPLETE, PARTIAL, LOST)]
     assert (report["rows"], report["file_bytes"]) == (len(tables[0]), len(data)), (report, len(data))
 
 
@@ -530,7 +530,7 @@ def check_ring(folder, model, reported):
             verified(file)
     recovered = run("recover", "--json", master)
     assert recovered.code == 0, recovered.stderr
-    announced = {Path(path).name for path in json.loads(recovered.stdout.splitlines()[-1])["left"]}
+    announced = {Path(path).name for path in json.loads(recovered.stdout.splitlines()[-1])["unchanged"]}
     with h5py.File(master) as file:
         rows = verified(file)["links"][0]["rows"]
         removed, last = file.attrs.get("ring_removed_rows", 0), int(file.attrs.get("ring_removed_last", -1))

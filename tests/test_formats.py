@@ -244,7 +244,7 @@ def test_a_zarr_export_imports_as_the_same_recording(tmp_path, source):
     again = Source(tmp_path / "again.h5")
     verdict = verify(again.path)
     assert verdict["pattern"], "test patterns must be recognised"
-    assert report["left_out"] == 0 and sorted(again.losses) == sorted(source.losses)
+    assert report["omitted_samples"] == 0 and sorted(again.losses) == sorted(source.losses)
     for link in range(2):
         assert np.array_equal(again.rf[link], source.rf[link])
         for name in ("number", "stamp_tai_ns", "state", "valid_bytes", "placed", "flags", "presence", "record_good"):
@@ -349,7 +349,7 @@ def test_missing_samples_survive_uff_zea_and_sigmf_round_trips(tmp_path, holes):
         verify(again.path)
         expected = {number: shot for number, *shot in holes.iterate_shots(0) if shot[3] != 0}
         first = min(expected) if name != "run.sigmf-meta" else 0
-        left_out = 0
+        omitted = 0
         for number, stamp, samples, missing, state in again.iterate_shots(0):
             stamped, was, lacked, before = expected.pop(number + first)
             assert stamped == 0 or abs(stamp - stamped) <= off_ns[name], name
@@ -358,9 +358,9 @@ def test_missing_samples_survive_uff_zea_and_sigmf_round_trips(tmp_path, holes):
                     lacked.any(axis=1, keepdims=True), lacked.shape
                 )  # annotations apply to instants
             assert state == before and not (lacked & ~missing).any(), "missing samples must stay missing"
-            left_out += int((missing & ~lacked).sum())
+            omitted += int((missing & ~lacked).sum())
             assert np.array_equal(samples[~missing], was[~missing])
-        assert not expected and report["left_out"] == left_out, report
+        assert not expected and report["omitted_samples"] == omitted, report
 
 
 def test_numpy_arrays_are_imported_as_shots(tmp_path):
@@ -456,7 +456,7 @@ def test_digital_rf_gaps_become_losses_and_every_sample_is_kept(tmp_path, haysta
             assert np.array_equal(found[: len(part)], part) and not found[len(part) :].any()
     ends = [start + -(-len(block) // 50) * 50 for start, block in blocks.items()]
     lost = sum(max(0, -(-(start - end) // 50)) for start, end in zip(list(blocks)[1:], ends))
-    assert next(shots, None) is None and report["left_out"] == 0 and report["lost"] == lost > 0
+    assert next(shots, None) is None and report["omitted_samples"] == 0 and report["lost"] == lost > 0
     assert sum(count for *_, count in source.losses) == lost and {cause for _, cause, *_ in source.losses} == {
         "wire_gap"
     }

@@ -128,7 +128,7 @@ def test_a_killed_recorder_leaves_a_recoverable_run(machine):
     machine.run("kill -9 $(pidof shotline)")
     job.end()
     broken = machine.json("inspect", run)
-    assert not broken["finished"] and broken["laid_out"] == 1000 and broken["rows"] > 0, broken
+    assert not broken["finished"] and broken["allocated_rows"] == 1000 and broken["rows"] > 0, broken
     report = machine.json("recover", run)
     assert report["rows"] >= broken["rows"] and report["lost"] == 0, report
     recording = Recording(machine.fetched(run))

@@ -295,7 +295,7 @@ def test_shots_are_read_while_the_recorder_writes(shotline, tmp_path):
     with Probe("--channels", 8, "--samples", 500) as probe:
         flags = ["--samples", 500, "--shots", 12, "--external-trigger"]
         with Recorder(probe, "--out", path, *flags) as recorder:
-            run = until(lambda: open_when_laid_out(shotline, path), what="a valid file")
+            run = until(lambda: open_when_allocated(shotline, path), what="a valid file")
             assert run.rows == 0 and not run.finished
             until(lambda: request(probe, "status")["running"], what="the start")
             for seen in range(0, 12, 2):
@@ -319,7 +319,7 @@ def test_a_run_opened_before_its_end_is_readable_afterwards(shotline, tmp_path, 
     with Probe(*shape) as probe:
         flags = [*shape[2:], "--rate-hz", 500, "--capacity", 2000, "--out", path, *flags]
         with Recorder(probe, *flags) as recorder:
-            run = until(lambda: open_when_laid_out(shotline, path), what="a valid file")
+            run = until(lambda: open_when_allocated(shotline, path), what="a valid file")
             until(lambda: run.refresh() >= 20, what="some shots")
             seen = run.rows
             recorder.interrupt().succeeded()
@@ -334,7 +334,7 @@ def request(probe, verb, *flags):
     return program("probe", verb, probe.address, *flags, "--json").succeeded()
 
 
-def open_when_laid_out(shotline, path):
+def open_when_allocated(shotline, path):
     """Opens a run once its layout exists; before that it is no recording."""
     try:
         return shotline.open(path)

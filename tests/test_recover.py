@@ -143,7 +143,7 @@ def reported_files(ended):
     return {
         "changed": changed | ({of_run["master"]} if of_run["rewritten"] else set()),
         "removed": set(of_run["removed"]),
-        "left": set(of_run["left"]),
+        "unchanged": set(of_run["unchanged"]),
     }
 
 

@@ -145,7 +145,7 @@ fn print_device(listing: &Listing) {
                 ("run".to_owned(), path.display().to_string()),
                 ("from".into(), summary.run.instrument.clone()),
                 ("ended cleanly".into(), crate::verify::yes(summary.finished)),
-                ("rows".into(), format!("{} of {} allocated", summary.rows, summary.laid_out)),
+                ("rows".into(), format!("{} of {} allocated", summary.rows, summary.allocated_rows)),
             ],
             Err(error) => {
                 vec![("run".to_owned(), path.display().to_string()), ("cannot be read".into(), error.to_string())]
@@ -172,7 +172,7 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
         ("made by".into(), run.software.clone()),
         ("ended cleanly".into(), crate::verify::yes(summary.finished)),
         ("bytes".into(), summary.file_bytes.to_string()),
-        ("rows".into(), format!("{} of {} allocated", summary.rows, summary.laid_out)),
+        ("rows".into(), format!("{} of {} allocated", summary.rows, summary.allocated_rows)),
         ("time covered".into(), format!("{:.3} s", summary.seconds)),
     ];
     if let Some(codec) = run.codec {

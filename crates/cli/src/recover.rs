@@ -17,7 +17,7 @@ Examples:
   shotline recover run.h5
   shotline recover run.h5 --dry-run          show which files would be changed, truncated or removed, and change nothing
   shotline recover run.h5 --drive /mnt/b     a run over several drives: the master's folder, and one more
-  shotline recover *.h5 --json | jq .not_whole
+  shotline recover *.h5 --json | jq .incomplete
 
 A recording opens even if its recorder was interrupted. This command reports which of its shots are complete (the
 CRC of the end-of-shot record matches all bytes), which are not, and why. Shots that were written but not yet visible
@@ -63,15 +63,15 @@ pub fn run(args: &Args) -> Result {
 impl Rows for RecoveredRun {
     fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![("rows of the run".to_owned(), self.rows.to_string())];
-        if self.behind_gaps > 0 {
-            rows.push(("rows after a gap on another drive, not in the run".into(), self.behind_gaps.to_string()));
+        if self.rows_after_gaps > 0 {
+            rows.push(("rows after a gap on another drive, not in the run".into(), self.rows_after_gaps.to_string()));
         }
         let done = |what: &str| if self.dry_run { format!("would be {what}") } else { what.to_owned() };
         let master = self.master.iter().filter(|_| self.rewritten).collect::<Vec<_>>();
         let lists = [
             (done("rewritten"), master),
             (done("removed: holds no shot of the run"), self.removed.iter().collect()),
-            ("unchanged: not part of the run".into(), self.left.iter().collect()),
+            ("unchanged: not part of the run".into(), self.unchanged.iter().collect()),
             ("SKIPPED: missing, unreadable, or of another run".into(), self.skipped.iter().collect()),
         ];
         for (what, files) in lists {
@@ -85,7 +85,7 @@ impl Rows for RecoveredRun {
 fn changes(recovered: &Recovered) -> String {
     let words = recovered.changes.iter().map(|change| match change {
         Change::Repaired => "repaired",
-        Change::Cut => "truncated",
+        Change::Truncated => "truncated",
     });
     let words = words.collect::<Vec<_>>().join(", ");
     if words.is_empty() { "nothing".into() } else { words }
@@ -99,20 +99,20 @@ impl Rows for Recovered {
             ("adopted: complete, but not visible".into(), self.adopted.to_string()),
             ("rows rebuilt from their shots".into(), self.rebuilt.to_string()),
             ("rows".into(), self.rows.to_string()),
-            ("shots complete".into(), self.whole.to_string()),
+            ("shots complete".into(), self.complete.to_string()),
             ("shots partial".into(), self.partial.to_string()),
             ("shots lost".into(), self.lost.to_string()),
         ];
-        for run in self.not_whole.iter().take(SHOWN) {
+        for run in self.incomplete.iter().take(SHOWN) {
             let last = run.first + run.count - 1;
             let numbers =
                 if run.count == 1 { format!("shot {last}") } else { format!("shots {} to {last}", run.first) };
             rows.push((format!("  stream {}, {numbers}: {}", run.stream, run.cause), run.count.to_string()));
         }
-        if self.not_whole.len() > SHOWN {
-            rows.push(("  and further ranges (see --json)".into(), (self.not_whole.len() - SHOWN).to_string()));
+        if self.incomplete.len() > SHOWN {
+            rows.push(("  and further ranges (see --json)".into(), (self.incomplete.len() - SHOWN).to_string()));
         }
-        rows.push(("rows released".into(), self.shed.to_string()));
+        rows.push(("rows released".into(), self.released_rows.to_string()));
         rows.push(("bytes of the file".into(), self.file_bytes.to_string()));
         let changed = if self.dry_run { "would be changed" } else { "changed" };
         rows.push((changed.into(), changes(self)));

@@ -66,7 +66,7 @@ pub fn complaint(verdict: &Verdict) -> String {
         "{} has {} inconsistencies:\n  {}",
         verdict.path.display(),
         verdict.mismatches,
-        verdict.described.join("\n  ")
+        verdict.first_mismatches.join("\n  ")
     )
 }
 

@@ -60,7 +60,7 @@ impl Recording {
         self.with(py, |recording| Ok(recording.rows()))
     }
 
-    fn laid_out(&self, py: Python<'_>) -> Result<u64, Failure> {
+    fn allocated_rows(&self, py: Python<'_>) -> Result<u64, Failure> {
         self.with(py, |recording| Ok(recording.allocated_rows()))
     }
 

@@ -26,7 +26,7 @@ pub struct Summary {
     /// Number of visible rows.
     pub rows: u64,
     /// Number of rows allocated in the file.
-    pub laid_out: u64,
+    pub allocated_rows: u64,
     /// Shot number of the first row.
     pub first: Option<u64>,
     /// Shot number of the last row.
@@ -120,7 +120,7 @@ pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
         run: recording.run().clone(),
         finished,
         rows: recording.rows(),
-        laid_out: recording.allocated_rows(),
+        allocated_rows: recording.allocated_rows(),
         first,
         last,
         seconds: latest.saturating_sub(earliest) as f64 / 1e9,

@@ -74,7 +74,7 @@ impl Losses {
 
 /// Description of a format.
 #[derive(Clone, Copy, Debug)]
-pub struct About {
+pub struct FormatInfo {
     /// Name on the command line.
     pub name: &'static str,
     /// One-line summary.

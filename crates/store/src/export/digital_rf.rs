@@ -4,7 +4,7 @@
 //! index of its contiguous blocks. Lost shots, missing packets and pauses are all gaps without filler samples.
 //! (<https://github.com/MITHaystack/digital_rf>; in the format of version 2.6 of its library.)
 
-use super::about::{About, Losses, OptionKind, Target};
+use super::about::{FormatInfo, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::{Options, Radio};
@@ -20,7 +20,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "digital-rf",
     summary: "A folder of Digital RF",
     extensions: &[],

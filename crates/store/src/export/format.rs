@@ -3,7 +3,7 @@
 //! A format is a module with its description `ABOUT` and its function `write`, and a line in the table below. A format
 //! that creates a folder also lists its files in `own`, so that another export may replace it.
 
-use super::about::{About, OptionKind};
+use super::about::{FormatInfo, OptionKind};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::Options;
@@ -24,7 +24,7 @@ macro_rules! formats {
             pub const ALL: &'static [Self] = &[$(Self::$format,)+];
 
             /// Returns the description of the format.
-            pub fn about(self) -> &'static About {
+            pub fn about(self) -> &'static FormatInfo {
                 match self {
                     $(Self::$format => &$module::ABOUT,)+
                 }
@@ -87,13 +87,13 @@ impl Format {
 }
 
 /// Column headings of [`rows`].
-pub const HEADER: [&str; 7] = ["format", "names", "what it is", "makes", "options", "losses", "feature"];
+pub const HEADER: [&str; 7] = ["format", "names", "summary", "output", "options", "losses", "feature"];
 
 /// Returns a table row per format: name, extensions, summary, output, options, representation of losses, and the
 /// feature required for object stores.
 pub fn rows() -> Vec<[String; 7]> {
     let row = |format: &Format| {
-        let About { name, summary, extensions, option_kind: kind, target, losses, feature } = *format.about();
+        let FormatInfo { name, summary, extensions, option_kind: kind, target, losses, feature } = *format.about();
         let extensions: Vec<_> = extensions.iter().map(|extension| format!(".{extension}")).collect();
         let losses: Vec<_> = losses.iter().map(|losses| losses.name()).collect();
         [

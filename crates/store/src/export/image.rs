@@ -1,6 +1,6 @@
 //! Byte-for-byte copy of a recording on a raw device ([`crate::nvme`]) to an HDF5 file.
 
-use super::about::{About, Losses, OptionKind, Target};
+use super::about::{FormatInfo, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::Options;
@@ -14,7 +14,7 @@ use std::fs::File;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "hdf5",
     summary: "The recording as it is, from a raw device",
     extensions: &["h5"],

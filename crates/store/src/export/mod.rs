@@ -25,7 +25,7 @@ mod zea;
 
 use crate::draft::Replace;
 use crate::read::Recording;
-pub use about::{About, Losses, OptionKind, Target};
+pub use about::{FormatInfo, Losses, OptionKind, Target};
 pub use array::Array;
 use destination::Destination;
 pub use error::ExportError;

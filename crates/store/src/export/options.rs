@@ -1,6 +1,6 @@
 //! Format-specific options.
 
-use super::about::{About, OptionKind};
+use super::about::{FormatInfo, OptionKind};
 use super::array::Array;
 use super::error::ExportError;
 
@@ -60,32 +60,32 @@ impl Options {
     }
 
     /// Checks that the options are of the kind that the format takes.
-    pub(super) fn check(&self, format: &About) -> Result<(), ExportError> {
+    pub(super) fn check(&self, format: &FormatInfo) -> Result<(), ExportError> {
         if self.kind() == format.option_kind { Ok(()) } else { Err(self.misfit(format)) }
     }
 
-    pub(super) fn array(&self, format: &About) -> Result<&Array, ExportError> {
+    pub(super) fn array(&self, format: &FormatInfo) -> Result<&Array, ExportError> {
         match self {
             Self::Array(array) => Ok(array),
             Self::Nothing | Self::Radio(_) | Self::Zarr(_) => Err(self.misfit(format)),
         }
     }
 
-    pub(super) fn radio(&self, format: &About) -> Result<&Radio, ExportError> {
+    pub(super) fn radio(&self, format: &FormatInfo) -> Result<&Radio, ExportError> {
         match self {
             Self::Radio(radio) => Ok(radio),
             Self::Nothing | Self::Array(_) | Self::Zarr(_) => Err(self.misfit(format)),
         }
     }
 
-    pub(super) fn zarr(&self, format: &About) -> Result<&ZarrOptions, ExportError> {
+    pub(super) fn zarr(&self, format: &FormatInfo) -> Result<&ZarrOptions, ExportError> {
         match self {
             Self::Zarr(zarr) => Ok(zarr),
             Self::Nothing | Self::Array(_) | Self::Radio(_) => Err(self.misfit(format)),
         }
     }
 
-    fn misfit(&self, format: &About) -> ExportError {
+    fn misfit(&self, format: &FormatInfo) -> ExportError {
         let (expected, found) = (format.option_kind.name(), self.kind().name());
         let why = format!(
             "expected options of the kind {expected:?}, found {found:?}: Options::of(OptionKind::{:?}) has the defaults",

@@ -1,6 +1,6 @@
 //! Packet capture of the recorded shots, for Wireshark ([`crate::pcapng`]).
 
-use super::about::{About, Losses, OptionKind, Target};
+use super::about::{FormatInfo, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::Options;
@@ -8,7 +8,7 @@ use super::shots::Shots;
 use crate::pcapng;
 use std::cell::Cell;
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "pcapng",
     summary: "The packets of the shots, for Wireshark",
     extensions: &["pcapng"],

@@ -4,7 +4,7 @@
 //! timeline, so lost shots are omitted from the data. Missing packets of a shot are zeros, marked by an annotation.
 //! (<https://sigmf.org>, specification 1.2.)
 
-use super::about::{About, Losses, OptionKind, Target};
+use super::about::{FormatInfo, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::{Options, Radio};
@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "sigmf",
     summary: "NAME.sigmf-meta and NAME.sigmf-data",
     extensions: &["sigmf-meta", "sigmf-data", "sigmf"],

@@ -3,7 +3,7 @@
 //! Samples are single-precision numbers, which represent 16-bit integers exactly; missing samples are NaN. Lost shots
 //! take no space in the file and read as NaN. (USTB's `uff` classes; read by pyuff_ustb 3.)
 
-use super::about::{About, Losses, OptionKind, Target};
+use super::about::{FormatInfo, Losses, OptionKind, Target};
 use super::array::{Array, Frames};
 use super::destination::Destination;
 use super::error::ExportError;
@@ -15,7 +15,7 @@ use hdf5::types::H5Type;
 use hdf5::{Dataset, File, Group, Location};
 use ndarray::ArrayView2;
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "uff",
     summary: "Ultrasound File Format of the UltraSound ToolBox (HDF5)",
     extensions: &["uff"],

@@ -4,7 +4,7 @@
 //! `shot_state` of each shot, and `missing` with the ranges of missing samples in partial shots.
 //! (<https://github.com/tue-bmd/zea>, `zea/data/spec.py`.)
 
-use super::about::{About, Losses, OptionKind, Target};
+use super::about::{FormatInfo, Losses, OptionKind, Target};
 use super::array::{Array, Frames};
 use super::destination::Destination;
 use super::error::ExportError;
@@ -18,7 +18,7 @@ use hdf5::{Dataset, Extents, File, Group};
 use ndarray::{ArrayView1, ArrayView2};
 use std::str::FromStr;
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "zea",
     summary: "zea's HDF5 format",
     extensions: &[],

@@ -47,7 +47,7 @@ impl ImportOption {
 
 /// Description of a format.
 #[derive(Clone, Copy, Debug)]
-pub struct About {
+pub struct FormatInfo {
     /// Name of the format.
     pub name: &'static str,
     /// Short description of an expected source.

@@ -1,6 +1,6 @@
 //! Digital RF: a channel of a folder, with the blocks listed in the indexes of its files.
 
-use super::about::{About, Candidate, ImportOption};
+use super::about::{Candidate, FormatInfo, ImportOption};
 use super::blocks::{Block, Blocks, MAX_INDEX, count_shots, samples_per_shot, set_start};
 use super::bounds::{TAI_MINUS_UTC_S, bounded, time};
 use super::error::ImportError;
@@ -15,7 +15,7 @@ use ndarray::Array2;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "digital-rf",
     source: "a folder of Digital RF",
     hdf5: None,

@@ -3,7 +3,7 @@
 //! A format is a module with its description `ABOUT` and its functions `recognizes` and `open`, and a line in the table
 //! below.
 
-use super::about::{About, Candidate, ImportOption};
+use super::about::{Candidate, FormatInfo, ImportOption};
 use super::error::ImportError;
 use super::options::ImportOptions;
 use super::source::Source;
@@ -23,7 +23,7 @@ macro_rules! formats {
             pub const ALL: &'static [Self] = &[$(Self::$format,)+];
 
             /// Returns the description of the format.
-            pub fn about(self) -> &'static About {
+            pub fn about(self) -> &'static FormatInfo {
                 match self {
                     $(Self::$format => &$module::ABOUT,)+
                 }
@@ -86,7 +86,7 @@ impl Format {
 
     /// Refuses options that the format does not use.
     pub(super) fn check(self, from: &Path, options: &ImportOptions) -> Result<(), ImportError> {
-        let About { name, used_options, .. } = self.about();
+        let FormatInfo { name, used_options, .. } = self.about();
         match ImportOption::given(options).find(|option| !used_options.contains(option)) {
             Some(option) => {
                 Err(ImportError::format(from, format!("{name} does not support {}: omit it", option.name())))
@@ -103,7 +103,7 @@ pub const HEADER: [&str; 4] = ["format", "source", "options", "feature"];
 /// stores.
 pub fn rows() -> Vec<[String; 4]> {
     let row = |format: &Format| {
-        let About { name, source, hdf5: _, used_options, feature } = *format.about();
+        let FormatInfo { name, source, hdf5: _, used_options, feature } = *format.about();
         let used_options: Vec<_> = used_options.iter().map(|option| option.name()).collect();
         [name.to_owned(), source.to_owned(), used_options.join(" "), feature.unwrap_or_default().to_owned()]
     };
@@ -122,7 +122,7 @@ mod tests {
         drop(hdf5::File::create(&hdf5).unwrap());
         let refused = |path: &Path| Format::of(path).unwrap_err().to_string();
         for format in Format::ALL {
-            let About { source, hdf5: inside, .. } = *format.about();
+            let FormatInfo { source, hdf5: inside, .. } = *format.about();
             assert!(refused(&other).contains(source), "{source}");
             assert!(inside.is_none_or(|inside| refused(&hdf5).contains(inside)), "{inside:?}");
         }

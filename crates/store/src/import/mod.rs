@@ -20,7 +20,7 @@ mod write;
 mod zarr;
 mod zea;
 
-pub use about::{About, ImportOption};
+pub use about::{FormatInfo, ImportOption};
 pub use error::ImportError;
 pub use format::{Format, HEADER, rows};
 pub use options::ImportOptions;

@@ -1,6 +1,6 @@
 //! NumPy `.npy` files, versions 1 to 3: an array (shot, sample, channel), or (sample, channel) of one shot.
 
-use super::about::{About, Candidate, ImportOption};
+use super::about::{Candidate, FormatInfo, ImportOption};
 use super::error::ImportError;
 use super::frames::{Frames, Shape, source_info};
 use super::options::ImportOptions;
@@ -9,8 +9,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-pub(super) const ABOUT: About =
-    About { name: "npy", source: "NumPy (.npy)", hdf5: None, used_options: &[ImportOption::RateHz], feature: None };
+pub(super) const ABOUT: FormatInfo = FormatInfo {
+    name: "npy",
+    source: "NumPy (.npy)",
+    hdf5: None,
+    used_options: &[ImportOption::RateHz],
+    feature: None,
+};
 const FORMAT: &str = ABOUT.name;
 /// Maximum size of a header, in bytes.
 const MAX_HEADER_BYTES: u64 = 1 << 20;

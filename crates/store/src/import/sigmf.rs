@@ -2,7 +2,7 @@
 //!
 //! In exports of this crate, the metadata contains the length and number of the shots and their missing samples.
 
-use super::about::{About, Candidate, ImportOption};
+use super::about::{Candidate, FormatInfo, ImportOption};
 use super::blocks::{Block, Blocks, MAX_INDEX, count_shots, samples_per_shot, set_start};
 use super::bounds::{TAI_MINUS_UTC_S, optional, time};
 use super::error::ImportError;
@@ -25,7 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "sigmf",
     source: "SigMF (.sigmf-meta)",
     hdf5: None,

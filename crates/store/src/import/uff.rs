@@ -3,7 +3,7 @@
 //! In the file the dimensions are (frame, wave, channel, time), since MATLAB writes them in the opposite order and
 //! omits trailing dimensions of 1. Complex data becomes pairs of channels, in phase and quadrature.
 
-use super::about::{About, Candidate};
+use super::about::{Candidate, FormatInfo};
 use super::error::ImportError;
 use super::files::expect_local;
 use super::frames::{Frames, Shape, source_info, whole_rate};
@@ -14,8 +14,13 @@ use hdf5::{Dataset, File, Group, Location};
 use ndarray::Array2;
 use std::path::Path;
 
-pub(super) const ABOUT: About =
-    About { name: "uff", source: "UFF (HDF5)", hdf5: Some("channel_data of UFF"), used_options: &[], feature: None };
+pub(super) const ABOUT: FormatInfo = FormatInfo {
+    name: "uff",
+    source: "UFF (HDF5)",
+    hdf5: Some("channel_data of UFF"),
+    used_options: &[],
+    feature: None,
+};
 const FORMAT: &str = ABOUT.name;
 
 /// Finds the channel data of a file: the root group, or a member of it.

@@ -44,7 +44,7 @@ pub struct ImportReport {
     /// Lost shots.
     pub lost: u64,
     /// Samples that were omitted because they share a packet with missing ones.
-    pub left_out: u64,
+    pub omitted_samples: u64,
     /// Size of the recording, in bytes.
     pub file_bytes: u64,
     /// Remarks on the import.
@@ -80,9 +80,9 @@ pub(super) fn write(
         .collect();
     let passes = if numbers == NumberRange::Any && options.scale.is_none() { 2 } else { 1 };
     let mut writer =
-        Writer { run: &run, pool, recorder, scale, counters, left_out: 0, out_of_range: 0, bytes: Vec::new() };
+        Writer { run: &run, pool, recorder, scale, counters, omitted_samples: 0, out_of_range: 0, bytes: Vec::new() };
     let outcome = writer.write_all(source, (shots, passes), progress);
-    let Writer { recorder, counters, left_out, out_of_range, .. } = writer;
+    let Writer { recorder, counters, omitted_samples, out_of_range, .. } = writer;
     outcome?;
     let counters = RunCounters { streams: counters };
     let (complete, partial, lost) = shot_totals(&counters);
@@ -97,8 +97,8 @@ pub(super) fn write(
     if out_of_range > 0 {
         notes.push(format!("{out_of_range} numbers do not fit 16 bits with this scale: they are clipped"));
     }
-    if left_out > 0 {
-        notes.push(format!("{left_out} samples share a packet with missing ones, and are omitted"));
+    if omitted_samples > 0 {
+        notes.push(format!("{omitted_samples} samples share a packet with missing ones, and are omitted"));
     }
     notes.extend(report.warnings);
     Ok(ImportReport {
@@ -110,7 +110,7 @@ pub(super) fn write(
         complete,
         partial,
         lost,
-        left_out,
+        omitted_samples,
         file_bytes: report.file_bytes,
         notes,
     })
@@ -130,7 +130,7 @@ struct Writer<'a> {
     recorder: Recorder,
     scale: f64,
     counters: Vec<StreamRunCounters>,
-    left_out: u64,
+    omitted_samples: u64,
     out_of_range: u64,
     bytes: Vec<u8>,
 }
@@ -330,7 +330,7 @@ impl Writer<'_> {
             // A packet with samples after the end of the source is present only if it also contains samples of the
             // source.
             if ended || holes > 0 {
-                self.left_out += present.len().saturating_sub(holes) as u64;
+                self.omitted_samples += present.len().saturating_sub(holes) as u64;
                 continue;
             }
             presence.insert(index);

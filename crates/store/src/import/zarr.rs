@@ -1,6 +1,6 @@
 //! Zarr exports of this crate: shots with their numbers, timestamps and missing samples.
 
-use super::about::{About, Candidate};
+use super::about::{Candidate, FormatInfo};
 use super::bounds::{TAI_MINUS_UTC_S, bounded, optional};
 use super::error::ImportError;
 use super::frames::Shape;
@@ -17,7 +17,7 @@ use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS, PACKET_BYTES, Packing}
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "zarr",
     source: "a folder or object store of Zarr",
     hdf5: None,

@@ -2,7 +2,7 @@
 //!
 //! Exports of this crate also have masks of missing samples, from which lost and partial shots are restored.
 
-use super::about::{About, Candidate};
+use super::about::{Candidate, FormatInfo};
 use super::error::ImportError;
 use super::files::expect_local;
 use super::frames::{Frames, Shape, source_info, whole_rate};
@@ -14,8 +14,8 @@ use ndarray::{Array1, Array2, Array3};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub(super) const ABOUT: About =
-    About { name: "zea", source: "zea (HDF5)", hdf5: Some("raw_data of zea"), used_options: &[], feature: None };
+pub(super) const ABOUT: FormatInfo =
+    FormatInfo { name: "zea", source: "zea (HDF5)", hdf5: Some("raw_data of zea"), used_options: &[], feature: None };
 const FORMAT: &str = ABOUT.name;
 /// Paths of the data and the scan in files with tracks, and in files of older versions without.
 const PATHS: [(&str, &str); 2] = [("tracks/track_0/data/raw_data", "tracks/track_0/scan"), ("data/raw_data", "scan")];

@@ -134,7 +134,7 @@ impl Accounting {
                     (None, shot.zero)
                 }
                 ShotState::Rebuilt(own, bytes) if own == number => {
-                    self.recovered.whole += 1;
+                    self.recovered.complete += 1;
                     self.recovered.rebuilt += 1;
                     push(&mut self.present[link], number);
                     (Some(bytes), shot.zero)
@@ -162,7 +162,7 @@ impl Accounting {
             push(&mut self.present[link], entry.number);
         }
         if entry.state == State::Complete {
-            self.recovered.whole += 1;
+            self.recovered.complete += 1;
             return;
         }
         let dominant = DropCause::ALL.into_iter().zip(entry.drops).max_by_key(|(_, count)| *count);
@@ -175,7 +175,7 @@ impl Accounting {
             State::Lost => self.recovered.lost += 1,
             _ => self.recovered.partial += 1,
         }
-        note(&mut self.recovered.not_whole, self.streams[link], cause, number, 1);
+        note(&mut self.recovered.incomplete, self.streams[link], cause, number, 1);
     }
 
     fn lost_row(&self, link: usize, number: u64) -> Vec<u8> {
@@ -224,10 +224,10 @@ impl Accounting {
         for loss in losses.iter().filter(|loss| loss.cause != DropCause::NotData) {
             // Lost rows are counted already.
             for (first, end) in minus((loss.first, loss.first + loss.count), &rows) {
-                note(&mut self.recovered.not_whole, loss.stream, loss.cause, first, end - first);
+                note(&mut self.recovered.incomplete, loss.stream, loss.cause, first, end - first);
             }
         }
-        self.recovered.not_whole.sort_by_key(|run| (run.first, run.stream));
+        self.recovered.incomplete.sort_by_key(|run| (run.first, run.stream));
         let certain = losses.iter().map(|loss| (loss.first, loss.first + loss.count));
         self.recovered.numbers = union(&certain.chain(self.known).collect::<Vec<_>>());
         let mut before = old;

@@ -70,19 +70,19 @@ pub(crate) fn recover_among(
     let losses = old_losses(opened)?;
     let account = examine_rows(run, opened, (visible, &losses), others, progress)?;
     let counters = opened.table_bytes(opened.layout.counters)?;
-    let laid_out = opened.layout.rows;
+    let allocated_rows = opened.layout.rows;
     let mut found = account.end(run, losses, others);
     let recovered = &mut found.recovered;
     recovered.path = path.to_owned();
     recovered.dry_run = dry_run;
     recovered.rows_before = visible;
-    recovered.shed = laid_out - recovered.rows;
+    recovered.released_rows = allocated_rows - recovered.rows;
     recovered.losses = found.losses.len() as u64;
     // The counters describe the unrepaired file: if it changes they are removed, and the run reads as interrupted.
     let rows = recovered.rows;
     let unchanged = found.changes.is_empty() && (rows, rows) == (visible, max_visible) && !found.losses_changed;
-    let cut = rows < laid_out || opened.file.bytes() > opened.layout.end;
-    let changes = [(!unchanged, Change::Repaired), (cut, Change::Cut)];
+    let truncated = rows < allocated_rows || opened.file.bytes() > opened.layout.end;
+    let changes = [(!unchanged, Change::Repaired), (truncated, Change::Truncated)];
     recovered.changes.extend(changes.into_iter().filter(|(applies, _)| *applies).map(|(_, change)| change));
     if dry_run {
         recovered.file_bytes = opened.file.bytes();
@@ -91,7 +91,7 @@ pub(crate) fn recover_among(
     let mut bytes = Vec::with_capacity(found.losses.len() * LOSS_BYTES);
     found.losses.iter().for_each(|loss| rows::push_loss(loss, &mut bytes));
     repair(opened, &found.changes, rows, (visible, max_visible)).map_err(StoreError::io("repair", path))?;
-    if rows < laid_out || !unchanged {
+    if rows < allocated_rows || !unchanged {
         let data_end = match opened.layout.codec {
             None => opened.layout.data_end(rows),
             Some(_) => layout::end_of_chunks(&opened.file, &opened.layout, rows, path)?,
@@ -131,14 +131,14 @@ fn examine_rows(
     others: SiblingFiles<'_>,
     progress: &Progress<'_>,
 ) -> Result<Accounting, StoreError> {
-    let laid_out = opened.layout.common_rows;
+    let allocated_rows = opened.layout.common_rows;
     let threads = 4 * std::thread::available_parallelism().map_or(1, usize::from);
     let examiners: Vec<_> = (0..threads).map(|_| Mutex::new(Examiner::new(run, opened))).collect();
     let mut account = Accounting::new(run, &opened.layout, losses, others);
     let (mut first, mut empty) = (0, 0);
-    while first < laid_out && (first < visible || empty < MAX_EMPTY_ROWS) {
-        progress(first, visible.max(first + BLOCK).min(laid_out));
-        let rows = first..laid_out.min(first + BLOCK);
+    while first < allocated_rows && (first < visible || empty < MAX_EMPTY_ROWS) {
+        progress(first, visible.max(first + BLOCK).min(allocated_rows));
+        let rows = first..allocated_rows.min(first + BLOCK);
         let share = (rows.end - rows.start).div_ceil(threads as u64);
         let block: Vec<Result<Vec<_>, StoreError>> = std::thread::scope(|scope| {
             let part = |index: usize| {

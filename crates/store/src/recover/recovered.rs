@@ -21,15 +21,15 @@ pub struct Recovered {
     /// Table rows rebuilt from end-of-shot records.
     pub rebuilt: u64,
     /// Complete shots, verified by a CRC.
-    pub whole: u64,
+    pub complete: u64,
     /// Shots received with missing packets, valid as written.
     pub partial: u64,
     /// Lost shots of rows.
     pub lost: u64,
     /// Shots that are not complete, by ranges and cause; for partial ones the cause of most missing packets.
-    pub not_whole: Vec<LossSummary>,
+    pub incomplete: Vec<LossSummary>,
     /// Allocated rows that are released.
-    pub shed: u64,
+    pub released_rows: u64,
     /// Size of the file in bytes now.
     pub file_bytes: u64,
     /// Changes to the file; empty if it was valid.
@@ -49,5 +49,5 @@ pub enum Change {
     /// Rows, losses or markers are repaired.
     Repaired,
     /// Allocated space without a shot is released.
-    Cut,
+    Truncated,
 }

@@ -30,7 +30,7 @@ pub struct RecoveredRun {
     /// Number of rows of the run.
     pub rows: u64,
     /// Rows after a gap on another drive: they stay in their files and are not rows of the run.
-    pub behind_gaps: u64,
+    pub rows_after_gaps: u64,
     /// The master was rewritten.
     pub rewritten: bool,
     /// Removed files of the run, which hold no shot or are hidden: allocated for a part that never started, or evicted
@@ -38,7 +38,7 @@ pub struct RecoveredRun {
     pub removed: Vec<PathBuf>,
     /// Other files, left unchanged: evicted parts of a bounded run that still hold shots, and files with the hidden
     /// name of a part that are not known to be of this run.
-    pub left: Vec<PathBuf>,
+    pub unchanged: Vec<PathBuf>,
     /// Listed files that are missing, cannot be read, or belong to another run: they are left unchanged, and so are the
     /// master's entries of their parts.
     pub skipped: Vec<PathBuf>,
@@ -69,7 +69,7 @@ pub fn recover(
     let before = master.files.clone();
     let mut others = add_unlisted(&files, &mut master, progress)?;
     let mut done =
-        RecoveredRun { master: Some(path.to_owned()), dry_run, left: others.left, ..RecoveredRun::default() };
+        RecoveredRun { master: Some(path.to_owned()), dry_run, unchanged: others.unchanged, ..RecoveredRun::default() };
     let (mut min_number, mut part_before) = (None, None);
     let ends: Vec<usize> = master
         .parts()
@@ -101,7 +101,7 @@ pub fn recover(
     } else if let Some(draft) = draft.and_then(NamedFile::of_master) {
         match files.draft(draft) {
             Ok(removable) => others.remove.push(removable),
-            Err(named) => done.left.push(named.path),
+            Err(named) => done.unchanged.push(named.path),
         }
     }
     // `write` locks the new master before it renames it.
@@ -171,7 +171,7 @@ fn recover_part(
     }
     // A missing drive may only be disconnected: then the master's entries stay.
     if all_there {
-        done.behind_gaps += update_entries(part, &found, &seen, dry_run)?;
+        done.rows_after_gaps += update_entries(part, &found, &seen, dry_run)?;
     }
     done.files.extend(seen);
     Ok(end)
@@ -215,7 +215,7 @@ fn update_entries(
 #[derive(Debug, Default)]
 struct UnlistedFiles {
     remove: Vec<Removable>,
-    left: Vec<PathBuf>,
+    unchanged: Vec<PathBuf>,
 }
 
 /// Enters unlisted parts that have rows into the master, unless a bounded run had evicted them. Returns the other
@@ -236,7 +236,7 @@ fn add_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> 
         let entry =
             FileEntry { part, stripe, state: State::Live, rows, losses: 0, first: 0, last: 0, bytes, file: file_name };
         match part < oldest {
-            true if rows > 0 => others.left.push(named.path),
+            true if rows > 0 => others.unchanged.push(named.path),
             true => others.remove.push(Removable::part(named, file)),
             false => parts.entry(part).or_default().push((entry, Removable::part(named, file))),
         }
@@ -253,7 +253,7 @@ fn add_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> 
     for named in files.hidden()? {
         match files.draft(named) {
             Ok(removable) => others.remove.push(removable),
-            Err(named) => others.left.push(named.path),
+            Err(named) => others.unchanged.push(named.path),
         }
     }
     Ok(others)

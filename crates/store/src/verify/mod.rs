@@ -99,7 +99,7 @@ pub fn verify_with_progress(
         lost_shots: losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add),
         pattern: period.is_some(),
         mismatches: count,
-        described: mismatches.described.into_inner().unwrap_or_default(),
+        first_mismatches: mismatches.described.into_inner().unwrap_or_default(),
         bytes: slots * recording.rows(),
         seconds: started.elapsed().as_secs_f64(),
     })

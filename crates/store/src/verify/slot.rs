@@ -95,7 +95,7 @@ impl<'a> Checker<'a> {
         }
         if !row.record_good && !self.sealed {
             // No CRC covers this shot. It is kept as received, without a claim that it is intact.
-            found.unproven += 1;
+            found.unverified += 1;
             return;
         }
         if row.contains(g.packets() - 1) {
@@ -106,7 +106,7 @@ impl<'a> Checker<'a> {
             }
         }
         if whole && !row.record_good {
-            found.unproven += 1;
+            found.unverified += 1;
         } else {
             self.check_pattern(row, slot, found, &mut mismatch);
         }

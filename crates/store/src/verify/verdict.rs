@@ -23,7 +23,7 @@ pub struct Verdict {
     /// Number of mismatches.
     pub mismatches: u64,
     /// Descriptions of the first mismatches.
-    pub described: Vec<String>,
+    pub first_mismatches: Vec<String>,
     /// Bytes read from slots.
     pub bytes: u64,
     /// Duration of the verification, in seconds.
@@ -49,7 +49,7 @@ pub struct LinkVerdict {
     pub pattern_packets: u64,
     /// Shots without a valid record of which all packets arrived, or whose packets have no CRC of their own. They are
     /// not compared with the pattern.
-    pub unproven: u64,
+    pub unverified: u64,
 }
 
 impl LinkVerdict {
@@ -60,6 +60,6 @@ impl LinkVerdict {
         self.sink_error += other.sink_error;
         self.records += other.records;
         self.pattern_packets += other.pattern_packets;
-        self.unproven += other.unproven;
+        self.unverified += other.unverified;
     }
 }

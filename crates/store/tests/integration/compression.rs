@@ -187,7 +187,7 @@ fn interrupted_runs_keep_visible_rows_and_free_the_rest() {
     verified(&path);
     let before = path.metadata().unwrap().len();
     let recovered = recover(&path, false, &|_, _| ()).unwrap();
-    assert_eq!((recovered.rows, recovered.shed), (60, 440));
+    assert_eq!((recovered.rows, recovered.released_rows), (60, 440));
     assert!(recovered.file_bytes < before / 4);
     verified(&path);
     drop(directory);
@@ -228,9 +228,9 @@ fn recovery_reports_torn_chunks_and_adopts_hidden_rows() {
     let dry = recover(&path, true, &|_, _| ()).unwrap();
     let recovered = recover(&path, false, &|_, _| ()).unwrap();
     assert_eq!((recovered.rows_before, recovered.rows, recovered.adopted), (50, 60, 10), "{recovered:?}");
-    assert_eq!((recovered.whole, recovered.lost, recovered.partial), (118, 2, 0));
-    assert_eq!(dry.not_whole, recovered.not_whole);
-    let lost: Vec<_> = recovered.not_whole.iter().map(|run| (run.stream, run.cause, run.first, run.count)).collect();
+    assert_eq!((recovered.complete, recovered.lost, recovered.partial), (118, 2, 0));
+    assert_eq!(dry.incomplete, recovered.incomplete);
+    let lost: Vec<_> = recovered.incomplete.iter().map(|run| (run.stream, run.cause, run.first, run.count)).collect();
     assert_eq!(lost, [(7, "power_cut", 10, 1), (8, "power_cut", 20, 1)]);
     verified(&path);
     let recording = read::Recording::open(&path).unwrap();
@@ -275,6 +275,6 @@ fn damaged_chunks_are_reported() {
     std::fs::write(&*path, bytes).unwrap();
     let verdict = verify(&path, &VerifyOptions::default()).unwrap();
     assert!(!verdict.verified && verdict.mismatches == 1, "{verdict:#?}");
-    assert!(verdict.described[0].contains("row 2 of link 0"), "{verdict:#?}");
+    assert!(verdict.first_mismatches[0].contains("row 2 of link 0"), "{verdict:#?}");
     python_verdict(&path, false);
 }

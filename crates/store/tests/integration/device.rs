@@ -283,7 +283,7 @@ fn a_killed_run_is_recovered_from_reused_space() {
     assert_verified(&path);
     let dry = recover(&path, true, &|_, _| ()).unwrap();
     let done = recover(&path, false, &|_, _| ()).unwrap();
-    assert_eq!((dry.rows, dry.whole), (done.rows, done.whole));
+    assert_eq!((dry.rows, dry.complete), (done.rows, done.complete));
     assert!(done.rows >= before.rows && done.lost == 0, "{done:?}");
     let verdict = assert_verified(&path);
     assert_eq!(verdict.rows, done.rows);
@@ -294,5 +294,5 @@ fn a_killed_run_is_recovered_from_reused_space() {
     assert_eq!(assert_verified(&copy).rows, done.rows);
     python_verdict(&copy, true);
     let again = recover(&path, false, &|_, _| ()).unwrap();
-    assert_eq!((again.rows, again.adopted, again.shed), (done.rows, 0, 0));
+    assert_eq!((again.rows, again.adopted, again.released_rows), (done.rows, 0, 0));
 }

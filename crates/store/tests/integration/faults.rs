@@ -41,7 +41,7 @@ fn visible_rows_are_valid_after_kill_9() {
         let rows = seed * 37 % 200;
         wait_until_some("its rows are visible", || {
             assert_eq!(child.try_wait().unwrap(), None, "the child ended early");
-            inspect(&path).ok().filter(|summary| summary.laid_out > 0 && summary.rows >= rows)
+            inspect(&path).ok().filter(|summary| summary.allocated_rows > 0 && summary.rows >= rows)
         });
         child.kill();
 
@@ -55,7 +55,7 @@ fn visible_rows_are_valid_after_kill_9() {
         let before = path.metadata().unwrap().len();
         let recovered = recover_when_free(&path);
         // Rows in flight at the time of the kill may be complete and are then recovered.
-        assert_eq!((recovered.rows_before, recovered.rows + recovered.shed), (verdict.rows, ROWS));
+        assert_eq!((recovered.rows_before, recovered.rows + recovered.released_rows), (verdict.rows, ROWS));
         assert_eq!(recovered.rows, verdict.rows + recovered.adopted);
         assert!(path.metadata().unwrap().len() < before);
         let again = verify(&path, &VerifyOptions::default()).unwrap();

@@ -104,7 +104,7 @@ fn an_early_end_frees_space_and_leaves_no_phantom_rows() {
         let needed = recorded * 2 * u64::from(g.slot_bytes());
         assert!(len < needed + needed / 8 + 600_000, "{len} bytes for {needed} of slots");
         let summary = inspect(&path).unwrap();
-        assert_eq!((summary.rows, summary.laid_out, summary.finished), (recorded, recorded, true));
+        assert_eq!((summary.rows, summary.allocated_rows, summary.finished), (recorded, recorded, true));
         let file = hdf5::File::open(&*path).unwrap();
         assert_eq!(
             file.dataset("rf").unwrap().num_chunks(),
@@ -296,7 +296,7 @@ fn both_verifiers_find_damage() {
         let verdict = verify(&path, &VerifyOptions::default()).unwrap();
         assert!(!verdict.verified && verdict.mismatches > 0, "{name}");
         python_verdict(&path, false);
-        verdict.described
+        verdict.first_mismatches
     };
     let sample = damage("sample", &|l| l.slot(1, 1) + 77, 0xA5);
     assert!(sample[0].contains("CRC"), "{sample:?}");

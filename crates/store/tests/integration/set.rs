@@ -175,7 +175,7 @@ fn a_failing_drive_loses_its_last_shots_and_is_left_out() {
         if roll.is_some() {
             // The next part is allocated on this drive before the drive is full.
             let next = drive.path().join(name.replace(".h5", "-00001-s1.h5"));
-            while !inspect(&next).is_ok_and(|summary| summary.laid_out > 0) {
+            while !inspect(&next).is_ok_and(|summary| summary.allocated_rows > 0) {
                 test_run.set.poll(WAIT).unwrap();
             }
         }
@@ -236,7 +236,7 @@ fn interrupted_runs_are_readable_and_recovered() {
         assert!(broken.verified && !broken.finished && broken.rows == rows, "{broken:#?}");
         python_verdict(&master, true);
         let recovered = set::recover(&master, &[], false, &|_, _| ()).unwrap();
-        assert_eq!((recovered.rows, recovered.behind_gaps), (rows, 0), "{recovered:#?}");
+        assert_eq!((recovered.rows, recovered.rows_after_gaps), (rows, 0), "{recovered:#?}");
         let size: u64 = files(&master).iter().map(|file| file.metadata().unwrap().len()).sum();
         assert!(size < (rows + 20) * 40_000 + (1 << 20), "{size} bytes for {rows} rows");
         assert_eq!(assert_verified(&master).rows, rows);
@@ -281,7 +281,7 @@ fn recovery_adds_parts_with_rows_but_not_removed_ones() {
     master.write(&outs[0], true).unwrap();
     let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
     // The file contains shots; only the master lists it as removed.
-    assert_eq!((recovered.rows, recovered.left), (25, vec![folder.path().join("a-00000.h5")]));
+    assert_eq!((recovered.rows, recovered.unchanged), (25, vec![folder.path().join("a-00000.h5")]));
     assert!(recovered.removed.is_empty(), "{:?}", recovered.removed);
     assert!(verify(&folder.path().join("a-00000.h5"), &VerifyOptions::default()).unwrap().verified);
     assert_eq!(assert_verified(&outs[0]).rows, 25);
@@ -351,8 +351,8 @@ fn recovery_follows_no_link_and_keeps_foreign_files() {
     let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
     assert!(recovered.rewritten && dry.rewritten);
     let removed = [draft, hidden[0].clone(), hidden[1].clone()];
-    assert_eq!((recovered.removed.as_slice(), recovered.left.as_slice()), (&removed[..], &hidden[2..]));
-    assert_eq!((dry.removed, dry.left), (recovered.removed, recovered.left));
+    assert_eq!((recovered.removed.as_slice(), recovered.unchanged.as_slice()), (&removed[..], &hidden[2..]));
+    assert_eq!((dry.removed, dry.unchanged), (recovered.removed, recovered.unchanged));
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
     assert!(hidden[..2].iter().all(|file| !file.exists()) && hidden[2..].iter().all(|file| file.exists()));
 }
@@ -369,7 +369,7 @@ fn recovery_removes_only_blank_unlinked_hidden_files() {
     for dry_run in [true, false] {
         let recovered = set::recover(&outs[0], &[], dry_run, &|_, _| ()).unwrap();
         assert_eq!(recovered.removed, std::slice::from_ref(blank));
-        assert_eq!(recovered.left, [late.clone(), linked.clone(), named.clone()]);
+        assert_eq!(recovered.unchanged, [late.clone(), linked.clone(), named.clone()]);
     }
     assert!(!blank.exists());
     // A draft of the master of this run is removed, a file of another program is not.
@@ -377,7 +377,7 @@ fn recovery_removes_only_blank_unlinked_hidden_files() {
     std::fs::copy(&outs[0], &draft).unwrap();
     assert_eq!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().removed, std::slice::from_ref(&draft));
     std::fs::write(&draft, "of another program").unwrap();
-    assert!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().left.contains(&draft));
+    assert!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().unchanged.contains(&draft));
     std::fs::remove_file(&draft).unwrap();
     // A folder with the draft name of the master is refused before any change.
     std::fs::create_dir(&draft).unwrap();

@@ -89,7 +89,7 @@ fn imported(stage: &Stage<'_>) -> Result<(Recording, ImportReport), Failure> {
     let again = stage.fixture.folder()?.join("again.h5");
     let imported = import(&stage.to(), &again, &ImportOptions::default(), &go_on).map_err(failed("import"))?;
     ensure!(imported.format == stage.format.name(), "it is recognised as {}", imported.format);
-    ensure!(imported.left_out == 0, "{} samples are omitted", imported.left_out);
+    ensure!(imported.omitted_samples == 0, "{} samples are omitted", imported.omitted_samples);
     verified(&again)?;
     Ok((Recording::open(&again).map_err(failed("open the imported recording"))?, imported))
 }

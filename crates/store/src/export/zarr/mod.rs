@@ -4,7 +4,7 @@
 //! has no chunk; `state` and `missing` mark samples that read as 0 but were not received.
 //! (Zarr core specification 3.0; codecs `bytes`, `sharding_indexed`, `crc32c`, `zstd`.)
 
-use super::about::{About, Losses, OptionKind, Target};
+use super::about::{FormatInfo, Losses, OptionKind, Target};
 use super::destination::Destination;
 use super::error::ExportError;
 use super::options::{Options, ZarrOptions};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::ops::Range;
 
-pub(super) const ABOUT: About = About {
+pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "zarr",
     summary: "Zarr version 3, in a folder or an object store",
     extensions: &["zarr"],
