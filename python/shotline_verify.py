@@ -182,11 +182,9 @@ class Verifier:
                 "packet_bytes",
             )
         }
-        # Files of earlier versions lack the attributes of packets and trailers: the defaults are those of Shotline's
-        # probes.
-        about["first"] = int(group.attrs.get("first_packet_bytes", about["packet_bytes"]))
-        about["apart"] = bool(group.attrs.get("trailer_apart", 0))
-        about["trailer"] = group.attrs.get("trailer", "record")
+        about["first"] = int(group.attrs["first_packet_bytes"])
+        about["apart"] = bool(group.attrs["trailer_apart"])
+        about["trailer"] = group.attrs["trailer"]
         described = DESCRIPTION_BYTES if about["trailer"] == "block" else 0
         about["trailer_offset"] = about["record_offset"] - described
         about["cut"] = cut(about)
@@ -222,8 +220,6 @@ class Verifier:
 
     def row_crcs(self, link, table):
         """Checks each row's CRC-32, which covers the run's id and all fields of the row but the last."""
-        if "row_crc32" not in table.dtype.names:
-            return
         plain = np.zeros(len(table), table.dtype)  # padding between fields is zero in the file, but undefined in memory
         for name in table.dtype.names:
             plain[name] = table[name]
@@ -279,7 +275,7 @@ class Verifier:
             begin, end = about["cut"][packet]
             if chunk[begin:end].any():
                 self.wrong(f"{where}: packet {packet} is missing, but not all zeros")
-        crc = entry["slot_crc32"] if "slot_crc32" in entry.dtype.names else 0
+        crc = entry["slot_crc32"]
         if crc and zlib.crc32(chunk[: about["shot_bytes"]].tobytes()) != crc:
             self.wrong(f"{where}: the CRC-32 of its bytes does not match")
         good = bool(entry["record_good"])

@@ -11,7 +11,7 @@ use hdf5::types::VarLenUnicode;
 use hdf5::{H5Type, Location};
 use serde::{Serialize, Serializer};
 use shotline_wire::framing::Kind;
-use shotline_wire::shot::{Geometry, PACKET_BYTES, Packetization, Packing, Trailer};
+use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -230,15 +230,15 @@ impl RunInfo {
                 start_tai_ns: read_number(file, "start_tai_ns")?,
                 start_utc_ns: read_number(file, "start_utc_ns")?,
                 instrument: read_text(file, "instrument")?,
-                // Missing in files of earlier versions.
-                notes: read_text(file, "notes").unwrap_or_default(),
-                operator: read_text(file, "operator").unwrap_or_default(),
-                host: read_text(file, "host").unwrap_or_default(),
+                notes: read_text(file, "notes")?,
+                operator: read_text(file, "operator")?,
+                host: read_text(file, "host")?,
                 framing: read_text(file, "framing")?,
                 config: read_text(file, "config")?,
                 links: Vec::new(),
                 pattern_period: read_number(file, "test_pattern_period").ok(),
                 codec: None,
+                // Missing in recordings without a recorder's clock, such as imported ones.
                 clock: ClockInfo {
                     source: read_text(file, "clock_source").unwrap_or_default(),
                     locked: read_number::<u8>(file, "clock_locked").is_ok_and(|locked| locked != 0),
@@ -251,7 +251,7 @@ impl RunInfo {
                     stripes: read_number(file, "stripes").unwrap_or(1),
                     stale_to: read_number(file, "stale_to").ok(),
                 }),
-                by_stamp: read_text(file, "aligned_by").is_ok_and(|by| by == "stamp"),
+                by_stamp: read_text(file, "aligned_by")? == "stamp",
             };
             Ok((info, read_number(file, "links")?))
         };
@@ -313,32 +313,24 @@ impl LinkInfo {
 
     fn read(group: &hdf5::Group, bytes: &dyn ReadAt, path: &Path) -> Result<Self, StoreError> {
         let read_text = |group: &hdf5::Group, name: &str| read_text(bytes, group, name);
-        let read = || -> hdf5::Result<(String, u32, u16, u32, u8, u8, u32)> {
-            Ok((
-                read_text(group, "name")?,
-                read_number(group, "stream")?,
-                read_number(group, "channels")?,
-                read_number(group, "samples")?,
-                read_number(group, "bits")?,
-                read_number(group, "packing")?,
-                read_number(group, "sample_rate_hz")?,
-            ))
+        let failed = StoreError::hdf5("read a link's attributes in", path);
+        let read = || -> hdf5::Result<_> {
+            let names = (read_text(group, "name")?, read_number(group, "stream")?, read_text(group, "trailer")?);
+            let samples: (u16, u32) = (read_number(group, "channels")?, read_number(group, "samples")?);
+            let format: (u8, u8) = (read_number(group, "bits")?, read_number(group, "packing")?);
+            let packetization = Packetization {
+                first: read_number(group, "first_packet_bytes")?,
+                rest: read_number(group, "packet_bytes")?,
+                separate_trailer: read_number::<u8>(group, "trailer_apart")? != 0,
+            };
+            Ok((names, samples, format, read_number(group, "sample_rate_hz")?, packetization))
         };
-        let (name, stream, channels, samples, bits, packing, rate) =
-            read().map_err(StoreError::hdf5("read a link's attributes in", path))?;
+        let ((name, stream, trailer), samples, (bits, packing), rate, packetization) = read().map_err(failed)?;
         let packing = Packing::from_u8(packing)
             .ok_or_else(|| StoreError::format(path, format!("expected packing 0 to 3, found {packing}")))?;
-        // Missing in files of earlier versions, which have the default trailer.
-        let trailer = read_text(group, "trailer").unwrap_or_else(|_| Trailer::default().name().into());
         let trailer = Trailer::by_name(&trailer)
             .ok_or_else(|| StoreError::format(path, format!("expected a known trailer, found {trailer:?}")))?;
-        let rest = read_number(group, "packet_bytes").unwrap_or(PACKET_BYTES);
-        let packetization = Packetization {
-            first: read_number(group, "first_packet_bytes").unwrap_or(rest),
-            rest,
-            separate_trailer: read_number::<u8>(group, "trailer_apart").is_ok_and(|apart| apart != 0),
-        };
-        let geometry = Geometry::with_packetization((channels, samples), (bits, packing), rate, trailer, packetization)
+        let geometry = Geometry::with_packetization(samples, (bits, packing), rate, trailer, packetization)
             .map_err(|error| StoreError::format(path, error.to_string()))?;
         Ok(Self { name, stream, geometry })
     }

@@ -46,8 +46,8 @@ const STATE: usize = 28;
 const FLAGS: usize = 29;
 const RECORD_GOOD: usize = 30;
 const PRESENCE: usize = 32;
-/// Number of fields that are not drop causes, without those added by later versions.
-const FIELDS: usize = 9;
+/// Number of fields that are not drop causes.
+const FIELDS: usize = 13;
 /// Bytes of the two time fields.
 const TIMES_BYTES: usize = 16;
 /// Bytes of the two CRC fields at the end of a row.
@@ -107,9 +107,9 @@ pub struct Row {
     pub record_good: bool,
     /// Presence map: bit `i % 8` of byte `i / 8` is packet `i`.
     pub presence: Vec<u8>,
-    /// CRC-32 of the shot as written, if no valid end-of-shot record covers it; 0 otherwise, and in older files.
+    /// CRC-32 of the shot as written, if no valid end-of-shot record covers it; 0 otherwise.
     pub slot_crc32: u32,
-    /// The CRC of the row holds. Rows of older files have no CRC and count as valid.
+    /// The CRC of the row matches.
     pub crc_valid: bool,
 }
 
@@ -120,31 +120,12 @@ impl Row {
     }
 }
 
-/// Version of the row format, by its last fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Version {
-    /// Ends with the drop causes.
-    Untimed,
-    /// Adds two times.
-    Timed,
-    /// Adds two times and two CRCs.
-    Checked,
-}
-
-impl Version {
-    /// Number of fields added after [`FIELDS`].
-    fn fields(self) -> usize {
-        2 * self as usize
-    }
-}
-
 /// Row layout of a shots table. It depends on the number of packets of a shot, and on the number of drop causes when
 /// the file was made. New causes are only appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowFormat {
     packets: u32,
     causes: usize,
-    version: Version,
     /// Initial value of a row's CRC, computed over the run id so that rows of another run fail the check.
     seed: u32,
 }
@@ -153,21 +134,14 @@ impl RowFormat {
     /// Creates the current format for shots of `packets` packets, in the run with this id.
     pub fn new(packets: u32, run_id: &str) -> Self {
         let seed = crc::register(u32::MAX, run_id.as_bytes());
-        Self { packets, causes: DropCause::ALL.len(), version: Version::Checked, seed }
+        Self { packets, causes: DropCause::ALL.len(), seed }
     }
-    /// Returns the format of a file's table; `None` if its version or one of its drop causes is unknown.
+    /// Returns the format of a file's table; `None` if one of its drop causes or another field is unknown.
     pub fn of(packets: u32, run_id: &str, row: &TypeDescriptor) -> Option<Self> {
         let TypeDescriptor::Compound(compound) = row else { return None };
-        let format = |version: Version| {
-            let causes = compound.fields.len().checked_sub(FIELDS + version.fields())?;
-            let format = Self { causes, version, ..Self::new(packets, run_id) };
-            Some(format).filter(|format| causes <= DropCause::ALL.len() && format.descriptor() == *row)
-        };
-        [Version::Checked, Version::Timed, Version::Untimed].into_iter().find_map(format)
-    }
-    /// Returns `true` if rows have the two CRCs: of the row, and of a shot that no end-of-shot record covers.
-    pub fn is_checked(self) -> bool {
-        self.version >= Version::Checked
+        let causes = compound.fields.len().checked_sub(FIELDS)?;
+        let format = Self { causes, ..Self::new(packets, run_id) };
+        Some(format).filter(|format| causes <= DropCause::ALL.len() && format.descriptor() == *row)
     }
     /// Maps a cause to one that this file has a field for: older files have fewer.
     pub fn recordable_cause(self, cause: DropCause) -> DropCause {
@@ -186,11 +160,11 @@ impl RowFormat {
     }
     /// Offset of the two CRCs.
     fn checks_offset(self) -> usize {
-        self.times_offset() + if self.version >= Version::Timed { TIMES_BYTES } else { 0 }
+        self.times_offset() + TIMES_BYTES
     }
     /// Bytes of a row.
     pub fn bytes(self) -> usize {
-        self.checks_offset() + if self.version >= Version::Checked { CHECKS_BYTES } else { 0 }
+        self.checks_offset() + CHECKS_BYTES
     }
     /// Appends the row of a shot that is in the file. `slot_crc32` is the CRC-32 of its bytes if no valid record
     /// covers them, else 0.
@@ -255,7 +229,7 @@ impl RowFormat {
                 row[self.drops_offset() + 4 * cause as usize..][..4].copy_from_slice(&count.to_le_bytes());
             }
         }
-        if let Some(meta) = meta.filter(|_| self.version >= Version::Timed) {
+        if let Some(meta) = meta {
             let times = &mut row[self.times_offset()..][..TIMES_BYTES];
             times[..8].copy_from_slice(&meta.arrived_tai_ns.to_le_bytes());
             times[8..].copy_from_slice(&meta.completed_tai_ns.to_le_bytes());
@@ -265,12 +239,10 @@ impl RowFormat {
 
     /// Writes the two CRCs.
     fn seal(self, slot_crc32: u32, row: &mut [u8]) {
-        if self.version >= Version::Checked {
-            let offset = self.checks_offset();
-            row[offset..][..4].copy_from_slice(&slot_crc32.to_le_bytes());
-            let check = self.check(row);
-            row[offset + 4..][..4].copy_from_slice(&check.to_le_bytes());
-        }
+        let offset = self.checks_offset();
+        row[offset..][..4].copy_from_slice(&slot_crc32.to_le_bytes());
+        let check = self.check(row);
+        row[offset + 4..][..4].copy_from_slice(&check.to_le_bytes());
     }
 
     /// Computes the CRC-32 of the run id and a row without its last field.
@@ -288,12 +260,11 @@ impl RowFormat {
         }
         let state = usize::from(*row.get(STATE)?);
         let row = row.get(..self.bytes())?;
-        let checked = self.version >= Version::Checked;
         Some(Row {
             number: u64_at(NUMBER)?,
             stamp_tai_ns: u64_at(STAMP)?,
-            arrived_tai_ns: if self.version >= Version::Timed { u64_at(self.times_offset())? } else { 0 },
-            completed_tai_ns: if self.version >= Version::Timed { u64_at(self.times_offset() + 8)? } else { 0 },
+            arrived_tai_ns: u64_at(self.times_offset())?,
+            completed_tai_ns: u64_at(self.times_offset() + 8)?,
             valid_bytes: u32_at(VALID_BYTES)?,
             packets: u32_at(PACKETS)?,
             placed: u32_at(PLACED)?,
@@ -302,8 +273,8 @@ impl RowFormat {
             flags: *row.get(FLAGS)?,
             record_good: *row.get(RECORD_GOOD)? != 0,
             presence: row.get(PRESENCE..PRESENCE + self.presence_bytes())?.to_vec(),
-            slot_crc32: if checked { u32_at(self.checks_offset())? } else { 0 },
-            crc_valid: !checked || u32_at(self.checks_offset() + 4)? == self.check(row),
+            slot_crc32: u32_at(self.checks_offset())?,
+            crc_valid: u32_at(self.checks_offset() + 4)? == self.check(row),
         })
     }
 
@@ -322,14 +293,12 @@ impl RowFormat {
         ];
         let causes = DropCause::ALL.into_iter().take(self.causes);
         fields.extend(causes.map(|cause| field(cause.name(), U32, self.drops_offset() + 4 * cause as usize)));
-        if self.version >= Version::Timed {
-            fields.push(field("arrived_tai_ns", U64, self.times_offset()));
-            fields.push(field("completed_tai_ns", U64, self.times_offset() + 8));
-        }
-        if self.version >= Version::Checked {
-            fields.push(field("slot_crc32", U32, self.checks_offset()));
-            fields.push(field("row_crc32", U32, self.checks_offset() + 4));
-        }
+        fields.extend([
+            field("arrived_tai_ns", U64, self.times_offset()),
+            field("completed_tai_ns", U64, self.times_offset() + 8),
+            field("slot_crc32", U32, self.checks_offset()),
+            field("row_crc32", U32, self.checks_offset() + 4),
+        ]);
         compound(fields, self.bytes())
     }
 }
@@ -522,19 +491,16 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_earlier_versions_are_still_read() {
-        for version in [Version::Untimed, Version::Timed, Version::Checked] {
-            let old = RowFormat { causes: 5, version, ..RowFormat::new(71, "") };
-            assert_eq!(RowFormat::of(71, "", &old.descriptor()), Some(old));
-            let narrower = RowFormat { packets: 70, ..old };
-            assert_eq!(RowFormat::of(70, "", &old.descriptor()), Some(narrower), "as many bytes");
-            assert_eq!(RowFormat::of(64, "", &old.descriptor()), None);
-            let mut bytes = vec![0; old.bytes()];
-            bytes[old.drops_offset() + 4 * 4] = 9;
-            let row = old.parse(&bytes).unwrap();
-            assert_eq!((row.drops[4], row.drops[5..].iter().sum::<u32>()), (9, 0));
-            assert_eq!(row.crc_valid, version < Version::Checked);
-        }
+    fn tables_with_fewer_drop_causes_are_read() {
+        let old = RowFormat { causes: 5, ..RowFormat::new(71, "") };
+        assert_eq!(RowFormat::of(71, "", &old.descriptor()), Some(old));
+        let narrower = RowFormat { packets: 70, ..old };
+        assert_eq!(RowFormat::of(70, "", &old.descriptor()), Some(narrower), "as many bytes");
+        assert_eq!(RowFormat::of(64, "", &old.descriptor()), None);
+        let mut bytes = vec![0; old.bytes()];
+        bytes[old.drops_offset() + 4 * 4] = 9;
+        let row = old.parse(&bytes).unwrap();
+        assert_eq!((row.drops[4], row.drops[5..].iter().sum::<u32>()), (9, 0));
     }
 
     #[test]

@@ -91,10 +91,13 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
             tables.push(address(&format!("link{link}/blocks"))?);
         }
         let recycled = read_number::<u8>(hdf5, "recycled").is_ok_and(|recycled| recycled != 0);
-        // Older files have no such attribute: the offset follows from the address of the first chunk.
-        let data_start = read_number(hdf5, "data_start").unwrap_or(0);
-        let clock = |link| hdf5.dataset(&format!("link{link}/clock")).ok()?.offset();
-        let clocks = (0..run.links.len()).map_while(clock).collect();
+        let data_start = read_number(hdf5, "data_start").map_err(StoreError::hdf5("read the attributes of", path))?;
+        let clocks = (0..run.links.len()).map(|link| {
+            let table = hdf5.dataset(&format!("link{link}/clock"));
+            let table = table.map_err(StoreError::hdf5("find a clock table in", path))?;
+            table.offset().ok_or_else(|| StoreError::format(path, format!("expected a contiguous link{link}/clock")))
+        });
+        let clocks = clocks.collect::<Result<_, _>>()?;
         (run, recycled, data_start, formats, clocks, (data, tables))
     };
     let broken = |error: HeaderError| StoreError::format(path, error.to_string());

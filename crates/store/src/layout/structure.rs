@@ -36,7 +36,7 @@ pub struct Layout {
     pub losses: Table,
     /// `/counters`.
     pub counters: Table,
-    /// Offsets of the rows of `/linkN/clock` ([`crate::clocks`]); empty for files of earlier versions.
+    /// Offsets of the rows of `/linkN/clock` ([`crate::clocks`]).
     pub clocks: Vec<u64>,
     /// Tables of block descriptions.
     pub described: Vec<BlockTable>,

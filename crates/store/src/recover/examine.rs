@@ -65,13 +65,9 @@ impl<'a> Examiner<'a> {
         let (format, link_info) = (layout.formats[link], &self.run.links[link]);
         let g = link_info.geometry;
         let bytes = layout::table_rows(&self.opened.file, layout.shots[link], row..row + 1, path)?;
-        // Rows of older files have no CRC: visible ones count as valid, others do not.
-        let entry = format.parse(&bytes).filter(|entry| {
-            entry.crc_valid
-                && (visible || format.is_checked())
-                && entry.number < MAX_SHOTS
-                && entry.packets == g.packets()
-        });
+        let entry = format
+            .parse(&bytes)
+            .filter(|entry| entry.crc_valid && entry.number < MAX_SHOTS && entry.packets == g.packets());
         let len = layout.slots[link].1;
         let fresh = self.fresh();
         if entry.is_none() && !visible && !self.may_hold_record(row, link, g)? {
@@ -94,7 +90,7 @@ impl<'a> Examiner<'a> {
                 let dirty = slot.iter().any(|byte| *byte != 0);
                 ExaminedShot { seen: ShotState::Valid(Box::new(entry)), zero: dirty.then_some(0..len) }
             }
-            (Some(entry), own) if agrees(&entry, slot, g, format, own.as_ref()) => {
+            (Some(entry), own) if agrees(&entry, slot, g, own.as_ref()) => {
                 ExaminedShot { seen: ShotState::Valid(Box::new(entry)), zero: trailing }
             }
             (_, Some(record)) if fresh.contains(&record.shot) => {
@@ -155,12 +151,11 @@ fn record_of(slot: &[u8], g: Geometry) -> Option<Record> {
 }
 
 /// Returns `true` if a slot matches its row.
-fn agrees(entry: &Row, slot: &[u8], g: Geometry, format: RowFormat, own: Option<&Record>) -> bool {
+fn agrees(entry: &Row, slot: &[u8], g: Geometry, own: Option<&Record>) -> bool {
     if entry.record_good && g.trailer().has_record() {
         return own.is_some_and(|own| (own.shot, own.tai_ns) == (entry.number, entry.stamp_tai_ns));
     }
-    // Rows of older files have no CRC of such a shot, so it counts as valid.
-    !format.is_checked() || crc::crc32(&slot[..g.shot_bytes() as usize]) == entry.slot_crc32
+    crc::crc32(&slot[..g.shot_bytes() as usize]) == entry.slot_crc32
 }
 
 /// Rebuilds the row of a complete shot from its record.
