@@ -1,7 +1,8 @@
 // Capture window: passes the samples of one shot from the converter clock domain to the AFE FIFO and drops all others.
 //
-// `start` (of `start_samples` instants, at least 1) opens the window at the next complete instant. The instant's time
-// stamp and the clock's lock status are then written once to `head`, and all beats of the shot's instants to `beat`.
+// An instant is one sample of every channel. `start` (of `start_samples` instants, at least 1) opens the window at the
+// next complete instant. The instant's time stamp and the clock's lock status are then written once to `head`, and all
+// beats of the shot's instants to `beat`.
 //
 // Converters have no back-pressure. If the FIFO at `beat` is full, or octets are missing, later samples would land at
 // wrong offsets. The window then stops writing the shot and writes one mark (`beat_mark`, with the cause in the lowest
@@ -24,15 +25,15 @@ module shotline_afe_window #(
     input  wire             s_valid,
     input  wire             s_first,
     input  wire             s_last,
-    input  wire [63:0]      s_time,
-    input  wire             s_error,
+    input  wire [63:0]      s_time,   // TAI ns since 1970
+    input  wire             s_error,  // octets are missing
     input  wire             locked,   // the converter clock is locked to its reference
 
     // Start of a shot.
     input  wire [31:0]      start_samples,
     input  wire             start,
 
-    // Description of the shot, once a shot.
+    // Description of the shot, once per shot.
     output wire [63:0]      head_time,
     output wire             head_locked,
     output wire             head_refused,
@@ -52,7 +53,7 @@ module shotline_afe_window #(
     localparam logic [1:0] IDLE = 2'd0;   // no shot
     localparam logic [1:0] ARMED = 2'd1;  // waits for the start of an instant
     localparam logic [1:0] OPEN = 2'd2;   // writes beats
-    localparam logic [1:0] CUT = 2'd3;    // writes the mark
+    localparam logic [1:0] MARK = 2'd3;   // writes the mark
 
     localparam logic [1:0] CAUSE_FULL = 2'd1;
     localparam logic [1:0] CAUSE_LINK = 2'd2;
@@ -77,7 +78,7 @@ module shotline_afe_window #(
     assign head_refused = refuse;
     assign head_valid   = first_beat || refuse;
 
-    assign beat_mark    = state == CUT;
+    assign beat_mark    = state == MARK;
     assign beat_data    = beat_mark ? {{BEAT - 2{1'b0}}, cause} : s_data;
     assign beat_valid   = beat_mark || (in_shot && s_valid && has_space && !s_error);
 
@@ -94,12 +95,12 @@ module shotline_afe_window #(
         end else if (state == IDLE) begin
             instants_left <= start_samples;
             if (start) state <= ARMED;
-        end else if (state == CUT || refuse) begin
+        end else if (state == MARK || refuse) begin
             state <= IDLE;
         end else if (in_shot) begin
             state <= OPEN;
             if (s_error || timed_out || (s_valid && !has_space)) begin
-                state <= CUT;
+                state <= MARK;
                 cause <= s_error ? CAUSE_LINK : timed_out ? CAUSE_TIMEOUT : CAUSE_FULL;
             end else if (s_valid && s_last) begin
                 instants_left <= instants_left - 32'd1;

@@ -46,8 +46,8 @@ module shotline_axil_slave (
     input  wire         read_keep,   // latch the upper 16 bits of `read_data`
     output logic [15:0] read_upper
 );
-    logic  write_now, write_whole;
-    wire refused    = bad || !write_whole;
+    logic write_now, write_whole;
+    wire refused      = bad || !write_whole;
     wire write_accept = s_axil_awvalid && s_axil_wvalid && !write_now && !s_axil_bvalid;
     assign write          = write_now && !refused;
     assign s_axil_awready = write_accept;
@@ -69,7 +69,7 @@ module shotline_axil_slave (
         end
     end
 
-    logic  read_lookup, read_found;
+    logic read_lookup, read_found;
     wire read_accept = s_axil_arvalid && !read_lookup && !read_found && !s_axil_rvalid;
     assign s_axil_arready = read_accept;
     assign s_axil_rresp   = 2'b00;
@@ -80,12 +80,12 @@ module shotline_axil_slave (
             if (read_keep) read_upper <= read_data[47:32];
         end
         if (rst) begin
-            read_lookup     <= 1'b0;
+            read_lookup   <= 1'b0;
             read_found    <= 1'b0;
             s_axil_rvalid <= 1'b0;
         end else begin
-            read_lookup  <= read_accept;
-            read_found <= read_lookup;
+            read_lookup <= read_accept;
+            read_found  <= read_lookup;
             if (read_found) s_axil_rvalid <= 1'b1;
             else if (s_axil_rready) s_axil_rvalid <= 1'b0;
         end

@@ -42,7 +42,7 @@ module shotline_cdc_word #(
 
     always_ff @(posedge s_clk) begin
         if (s_rst) begin
-            req  <= 1'b0;
+            req   <= 1'b0;
             ack_1 <= 1'b0;
             ack_s <= 1'b0;
         end else begin
@@ -57,13 +57,13 @@ module shotline_cdc_word #(
         if (m_rst) begin
             req_1 <= 1'b0;
             req_m <= 1'b0;
-            ack    <= 1'b0;
-            fresh   <= 1'b0;
+            ack   <= 1'b0;
+            fresh <= 1'b0;
         end else begin
             req_1 <= req;
             req_m <= req_1;
-            ack    <= req_m;
-            fresh   <= req_m != ack;
+            ack   <= req_m;
+            fresh <= req_m != ack;
         end
         if (req_m != ack) word <= cdc_word_hold;
     end

@@ -41,7 +41,7 @@ module shotline_fifo_async #(
     `SHOTLINE_REQUIRE(width, WIDTH >= 1, "shotline_fifo_async: WIDTH must be at least 1")
     `SHOTLINE_REQUIRE(depth, DEPTH_LOG2 >= 2, "shotline_fifo_async: DEPTH_LOG2 must be at least 2")
 
-    localparam int P = DEPTH_LOG2 + 1;
+    localparam int P = DEPTH_LOG2 + 1;  // width of a pointer: an address and a wrap bit
     localparam logic [P-1:0] ONE = {{P - 1{1'b0}}, 1'b1};
 
     logic [WIDTH-1:0] memory[2**DEPTH_LOG2];

@@ -1,8 +1,8 @@
 // Dual-clock FIFO of complete frames (store and forward): the CMAC FIFO.
 //
-// AXI4-Stream, BYTES bytes a word. A frame is delivered only when all of it is in the FIFO, so it leaves without a gap
-// whatever the write clock and its stalls are: a 100G MAC aborts a frame that underruns. A frame must not be longer
-// than the FIFO (2^DEPTH_LOG2 words), or it is never delivered.
+// AXI4-Stream, BYTES bytes per word. A frame is delivered only when all of it is in the FIFO, so it leaves without a
+// gap at any write clock and with any stalls: a 100G MAC aborts a frame that underruns. A frame must not be longer than
+// the FIFO (2^DEPTH_LOG2 words), or it is never delivered.
 //
 // The number of complete frames crosses in Gray code like the FIFO's pointers, but leaves the write domain PUBLISH
 // clocks after the pointer that covers the frame's last word. So the pointer has arrived when the count arrives, even
@@ -40,8 +40,8 @@ module shotline_frame_fifo_async #(
     `SHOTLINE_REQUIRE(bytes, BYTES >= 2 && (BYTES & (BYTES - 1)) == 0,
         "shotline_frame_fifo_async: BYTES must be a power of two, at least 2")
 
-    localparam int P = DEPTH_LOG2 + 1;
-    localparam int PUBLISH = 2;
+    localparam int P = DEPTH_LOG2 + 1;  // width of a frame count, like that of the FIFO's pointers
+    localparam int PUBLISH = 2;         // clocks by which the count follows the pointer
     localparam logic [P-1:0] ONE = {{P - 1{1'b0}}, 1'b1};
 
     // Index of the last valid byte.
@@ -122,10 +122,10 @@ module shotline_frame_fifo_async #(
 
     always_ff @(posedge m_clk) begin
         if (m_rst) begin
-            delivered          <= '0;
-            delivered_gray     <= '0;
-            cdc_chain_m   <= '0;
-            frames_gray_m <= '0;
+            delivered      <= '0;
+            delivered_gray <= '0;
+            cdc_chain_m    <= '0;
+            frames_gray_m  <= '0;
         end else begin
             cdc_chain_m   <= cdc_frames_gray;
             frames_gray_m <= cdc_chain_m;

@@ -1,5 +1,5 @@
 // Invariant CRC (ICRC) of RoCEv2 packets on a 64-byte bus (IBTA annex A17): any packet, one word per clock, no bubble
-// between packets. Frames are given as they leave, from the Ethernet header on, without the four bytes of the ICRC.
+// between packets. The input is the frame as transmitted, from the Ethernet header on, without the four ICRC bytes.
 //
 // Latency: `out_valid` is set 9 clocks after the word with `in_last`.
 //

@@ -23,7 +23,7 @@ module shotline_jesd_deinterleave #(
     input  wire                    clk,
     input  wire                    rst,
 
-    // Octets of all lanes, and the time.
+    // Octets of all lanes, and the time in TAI ns since 1970.
     input  wire [AFES*LANES*8-1:0] lane_data,
     input  wire                    lane_valid,
     input  wire                    lane_sof,
@@ -46,7 +46,7 @@ module shotline_jesd_deinterleave #(
     localparam int BEAT = LANES * 24;
     localparam logic [1:0] LAST_BEAT = 2'(AFES - 1);
 
-    // Index of the next octet; 0 waits for a start of frame.
+    // Index of the next octet in its frame; at 0 a start of frame is expected.
     logic [1:0] octet;
     logic [N*8-1:0] first_octets;
     logic [N*8-1:0] second_octets;

@@ -57,7 +57,7 @@ module shotline_packetizer_registers #(
     input  wire         count_repeated,
     input  wire         count_unexpected,
     input  wire         count_refused,
-    input  wire         count_damaged,     // `number` is the shot's
+    input  wire         count_damaged,     // `number` is that of this shot
     input  wire [1:0]   cause,
     output wire [15:0]  shot_event         // event number of the active shot, or of the next
 );
@@ -77,12 +77,12 @@ module shotline_packetizer_registers #(
     wire write;
     wire [11:0] write_addr, read_addr;
     wire [31:0] write_data;
-    logic [47:0] found;
-    logic found_counter;
-    wire [15:0] upper;
-    logic known;
-    wire start_asked = write_addr == REG_PACKETIZER_CONTROL && write_data[0];
-    wire bad = !known || (start_asked && (running || busy));
+    logic [47:0] read_value;
+    logic read_is_counter;
+    wire [15:0] read_upper;
+    logic writable;
+    wire start_requested = write_addr == REG_PACKETIZER_CONTROL && write_data[0];
+    wire bad = !writable || (start_requested && (running || busy));
     wire control = write && write_addr == REG_PACKETIZER_CONTROL;
     shotline_axil_slave port (
         .clk, .rst,
@@ -93,7 +93,7 @@ module shotline_packetizer_registers #(
         .s_axil_arready, .s_axil_rdata, .s_axil_rresp,
         .s_axil_rvalid, .s_axil_rready,
         .write, .write_addr, .write_data, .bad,
-        .read_addr, .read_data(found), .read_keep(found_counter), .read_upper(upper)
+        .read_addr, .read_data(read_value), .read_keep(read_is_counter), .read_upper
     );
 
     always_comb begin
@@ -102,8 +102,8 @@ module shotline_packetizer_registers #(
             REG_PACKETIZER_SHOTS_WANTED_LOW, REG_PACKETIZER_SHOTS_WANTED_HIGH, REG_PACKETIZER_FIRST_NUMBER_LOW,
             REG_PACKETIZER_FIRST_NUMBER_HIGH, REG_PACKETIZER_TRIGGER_PORT, REG_PACKETIZER_OWN_MAC_HIGH,
             REG_PACKETIZER_OWN_MAC_LOW, REG_PACKETIZER_OWN_IP_0, REG_PACKETIZER_OWN_IP_1, REG_PACKETIZER_OWN_IP_2,
-            REG_PACKETIZER_OWN_IP_3, REG_PACKETIZER_EVENT_COUNT, REG_PACKETIZER_EVENT: known = 1'b1;
-            default: known = 1'b0;
+            REG_PACKETIZER_OWN_IP_3, REG_PACKETIZER_EVENT_COUNT, REG_PACKETIZER_EVENT: writable = 1'b1;
+            default: writable = 1'b0;
         endcase
     end
 
@@ -136,6 +136,7 @@ module shotline_packetizer_registers #(
             event_count  <= '0;
         end else if (write) begin
             case (write_addr)
+                // Only the defined bits.
                 REG_PACKETIZER_MODE:              mode <= write_data[8:0] & 9'h133;
                 // 0 would be an endless shot.
                 REG_PACKETIZER_SAMPLES:           samples <= write_data == '0 ? 32'd1 : write_data;
@@ -175,48 +176,48 @@ module shotline_packetizer_registers #(
     wire clear = rst || (control && write_data[3]);
     wire [47:0] repeated, unexpected, refused, damaged;
     logic [47:0] damaged_number;
-    shotline_counter48 repetitions (.clk, .clear, .add({6'd0, count_repeated}), .value(repeated));
-    shotline_counter48 unexpecteds (.clk, .clear, .add({6'd0, count_unexpected}), .value(unexpected));
-    shotline_counter48 refusals (.clk, .clear, .add({6'd0, count_refused}), .value(refused));
-    shotline_counter48 damages (.clk, .clear, .add({6'd0, count_damaged}), .value(damaged));
+    shotline_counter48 counter_repeated (.clk, .clear, .add({6'd0, count_repeated}), .value(repeated));
+    shotline_counter48 counter_unexpected (.clk, .clear, .add({6'd0, count_unexpected}), .value(unexpected));
+    shotline_counter48 counter_refused (.clk, .clear, .add({6'd0, count_refused}), .value(refused));
+    shotline_counter48 counter_damaged (.clk, .clear, .add({6'd0, count_damaged}), .value(damaged));
     always_ff @(posedge clk) begin
         if (rst) damaged_number <= '0;
         else if (count_damaged) damaged_number <= number;
     end
 
     always_ff @(posedge clk) begin
-        found_counter <= read_addr[7] && !read_addr[2];
+        read_is_counter <= read_addr[7] && !read_addr[2];
         case (read_addr)
-            REG_PACKETIZER_ID:                found <= {16'd0, RESET_PACKETIZER_ID};
-            REG_PACKETIZER_VERSION:           found <= {16'd0, RESET_PACKETIZER_VERSION};
-            REG_PACKETIZER_STATUS:            found <= {16'd0, 16'(CHANNELS), 10'd0, cause, 2'd0, busy, running};
-            REG_PACKETIZER_MODE:              found <= {39'd0, mode};
-            REG_PACKETIZER_SAMPLES:           found <= {16'd0, samples};
-            REG_PACKETIZER_PERIOD:            found <= {16'd0, period};
-            REG_PACKETIZER_SHOTS_WANTED_LOW:  found <= {16'd0, shots_wanted[31:0]};
-            REG_PACKETIZER_SHOTS_WANTED_HIGH: found <= {32'd0, shots_wanted[47:32]};
-            REG_PACKETIZER_FIRST_NUMBER_LOW:  found <= {16'd0, first_number[31:0]};
-            REG_PACKETIZER_FIRST_NUMBER_HIGH: found <= {32'd0, first_number[47:32]};
-            REG_PACKETIZER_TRIGGER_PORT:      found <= {32'd0, trigger_port};
-            REG_PACKETIZER_OWN_MAC_HIGH:      found <= {32'd0, own_mac[47:32]};
-            REG_PACKETIZER_OWN_MAC_LOW:       found <= {16'd0, own_mac[31:0]};
-            REG_PACKETIZER_OWN_IP_0:          found <= {16'd0, own_ip[127:96]};
-            REG_PACKETIZER_OWN_IP_1:          found <= {16'd0, own_ip[95:64]};
-            REG_PACKETIZER_OWN_IP_2:          found <= {16'd0, own_ip[63:32]};
-            REG_PACKETIZER_OWN_IP_3:          found <= {16'd0, own_ip[31:0]};
-            REG_PACKETIZER_EVENT_COUNT:       found <= {42'd0, event_count};
-            REG_PACKETIZER_NEXT_NUMBER:       found <= number;
-            REG_PACKETIZER_SHOTS:             found <= taken;
-            REG_PACKETIZER_MISSED:            found <= missed;
-            REG_PACKETIZER_REPEATED:          found <= repeated;
-            REG_PACKETIZER_UNEXPECTED:           found <= unexpected;
-            REG_PACKETIZER_REFUSED:           found <= refused;
-            REG_PACKETIZER_DAMAGED:           found <= damaged;
-            REG_PACKETIZER_DAMAGED_NUMBER:    found <= damaged_number;
+            REG_PACKETIZER_ID:                read_value <= {16'd0, RESET_PACKETIZER_ID};
+            REG_PACKETIZER_VERSION:           read_value <= {16'd0, RESET_PACKETIZER_VERSION};
+            REG_PACKETIZER_STATUS:            read_value <= {16'd0, 16'(CHANNELS), 10'd0, cause, 2'd0, busy, running};
+            REG_PACKETIZER_MODE:              read_value <= {39'd0, mode};
+            REG_PACKETIZER_SAMPLES:           read_value <= {16'd0, samples};
+            REG_PACKETIZER_PERIOD:            read_value <= {16'd0, period};
+            REG_PACKETIZER_SHOTS_WANTED_LOW:  read_value <= {16'd0, shots_wanted[31:0]};
+            REG_PACKETIZER_SHOTS_WANTED_HIGH: read_value <= {32'd0, shots_wanted[47:32]};
+            REG_PACKETIZER_FIRST_NUMBER_LOW:  read_value <= {16'd0, first_number[31:0]};
+            REG_PACKETIZER_FIRST_NUMBER_HIGH: read_value <= {32'd0, first_number[47:32]};
+            REG_PACKETIZER_TRIGGER_PORT:      read_value <= {32'd0, trigger_port};
+            REG_PACKETIZER_OWN_MAC_HIGH:      read_value <= {32'd0, own_mac[47:32]};
+            REG_PACKETIZER_OWN_MAC_LOW:       read_value <= {16'd0, own_mac[31:0]};
+            REG_PACKETIZER_OWN_IP_0:          read_value <= {16'd0, own_ip[127:96]};
+            REG_PACKETIZER_OWN_IP_1:          read_value <= {16'd0, own_ip[95:64]};
+            REG_PACKETIZER_OWN_IP_2:          read_value <= {16'd0, own_ip[63:32]};
+            REG_PACKETIZER_OWN_IP_3:          read_value <= {16'd0, own_ip[31:0]};
+            REG_PACKETIZER_EVENT_COUNT:       read_value <= {42'd0, event_count};
+            REG_PACKETIZER_NEXT_NUMBER:       read_value <= number;
+            REG_PACKETIZER_SHOTS:             read_value <= taken;
+            REG_PACKETIZER_MISSED:            read_value <= missed;
+            REG_PACKETIZER_REPEATED:          read_value <= repeated;
+            REG_PACKETIZER_UNEXPECTED:        read_value <= unexpected;
+            REG_PACKETIZER_REFUSED:           read_value <= refused;
+            REG_PACKETIZER_DAMAGED:           read_value <= damaged;
+            REG_PACKETIZER_DAMAGED_NUMBER:    read_value <= damaged_number;
             REG_PACKETIZER_NEXT_NUMBER_HIGH, REG_PACKETIZER_SHOTS_HIGH, REG_PACKETIZER_MISSED_HIGH,
             REG_PACKETIZER_REPEATED_HIGH, REG_PACKETIZER_UNEXPECTED_HIGH, REG_PACKETIZER_REFUSED_HIGH,
-            REG_PACKETIZER_DAMAGED_HIGH, REG_PACKETIZER_DAMAGED_NUMBER_HIGH: found <= {32'd0, upper};
-            default:                          found <= '0;
+            REG_PACKETIZER_DAMAGED_HIGH, REG_PACKETIZER_DAMAGED_NUMBER_HIGH: read_value <= {32'd0, read_upper};
+            default:                          read_value <= '0;
         endcase
     end
 

@@ -90,16 +90,18 @@ module shotline_roce_ud_tx (
 
     // Derived from the configuration; stable before the first packet's lengths are computed.
     logic         icrc_enabled;
-    logic  [6:0]  udp_extra;
-    logic  [5:0]  udp_offset;
-    logic  [27:0] shot_bytes;
+    logic  [6:0]  udp_extra;    // UDP length minus the padded payload
+    logic  [5:0]  udp_offset;   // bytes before the UDP header
+    logic  [27:0] shot_bytes;   // samples padded to 64 bytes, and the record
+    // Ones' complement sum of the IPv4 header without its length.
     logic  [16:0] sum_0, sum_1, sum_2;
     logic  [17:0] sum_3, sum_4;
     logic  [18:0] sum_5;
     logic  [16:0] sum_6;
     logic  [15:0] ip_sum;
     always_ff @(posedge clk) begin
-        icrc_enabled     <= cfg_framing != 2'd2;
+        icrc_enabled <= cfg_framing != 2'd2;
+        // ud: UDP 8, BTH 12, DETH 8, immediate data 4, ICRC 4; counted: without immediate data; udp: UDP 8, header 32.
         udp_extra  <= cfg_framing == 2'd0 ? 7'd36 : cfg_framing == 2'd1 ? 7'd32 : 7'd40;
         udp_offset <= cfg_ipv6 ? 6'd54 : 6'd34;
         shot_bytes <= {cfg_sample_bytes[27:6] + (cfg_sample_bytes[5:0] != 0 ? 22'd2 : 22'd1), 6'd0};

@@ -73,14 +73,14 @@ module shotline_roce_ud_tx_framer (
 
     // State and events for the counters.
     output wire          idle,
-    output wire          count_starved,
+    output wire          count_starved,  // a frame could start, but no packet is complete
     output logic [23:0]  next_psn
 );
     // Payload memory: two packets of 4096 bytes, which need no more block RAM than one.
     (* ram_style = "block" *)
     logic [511:0] payload [0:127];
     logic [6:0]   write_at, read_at;
-    wire        read;
+    wire          read;
     logic [511:0] stored;
     always_ff @(posedge clk) if (word_valid) payload[write_at] <= word_data;
     always_ff @(posedge clk) if (read) stored <= payload[read_at];
@@ -123,13 +123,13 @@ module shotline_roce_ud_tx_framer (
     assign packet_taken = start;
 
     // 0: next word. A frame whose header is shorter than a word reads payload for its first word.
-    wire with_icrc_field = cfg_framing != 2'd2;
-    wire payload_in_first_word  = cfg_framing == 2'd1 && !cfg_ipv6;
+    wire with_icrc_field       = cfg_framing != 2'd2;
+    wire payload_in_first_word = cfg_framing == 2'd1 && !cfg_ipv6;
     logic [6:0] words_left, reads_left;
-    wire      at_frame_start = words_left == 0;
-    assign start = slot_free && at_frame_start && head_valid;
+    wire at_frame_start = words_left == 0;
+    assign start   = slot_free && at_frame_start && head_valid;
     assign reserve = slot_free && (!at_frame_start || head_valid);
-    assign read  = reserve && (at_frame_start ? payload_in_first_word : reads_left != 0);
+    assign read    = reserve && (at_frame_start ? payload_in_first_word : reads_left != 0);
     wire last_read = at_frame_start ? head_reads == 7'd1 : reads_left == 7'd1;
     always_ff @(posedge clk)
         if (rst) begin
@@ -150,7 +150,7 @@ module shotline_roce_ud_tx_framer (
         else if (start) next_psn <= next_psn + 24'd1;
 
     // 1: current frame.
-    logic         valid_1, first_1, second_1, last_1, split_1, read_1, patch_1;
+    logic         valid_1, first_1, second_1, last_1, split_1, read_1, insert_crc_1;
     logic [12:0]  bytes_1, udp_len_1, ip_len_1;
     logic [1:0]   pad_1;
     logic [5:0]   tail_1;
@@ -161,11 +161,11 @@ module shotline_roce_ud_tx_framer (
     logic [27:0]  offset_1;
     logic [63:0]  shot_1;
     logic [23:0]  psn_1;
-    wire        record = at_frame_start ? head_record : record_1;
+    wire          record = at_frame_start ? head_record : record_1;
     always_ff @(posedge clk) begin
-        valid_1 <= reserve && !rst;
-        read_1  <= read;
-        patch_1 <= read && last_read && record;
+        valid_1      <= reserve && !rst;
+        read_1       <= read;
+        insert_crc_1 <= read && last_read && record;
         if (reserve) begin
             first_1  <= at_frame_start;
             second_1 <= !at_frame_start && first_1;
@@ -184,16 +184,16 @@ module shotline_roce_ud_tx_framer (
     // 2: payload and header.
     logic         valid_2, first_2, last_2, split_2;
     logic [5:0]   tail_2;
-    logic [511:0] now;
-    wire [511:0] header;
+    logic [511:0] current_word;
+    wire  [511:0] header;
     always_ff @(posedge clk) begin
         valid_2 <= valid_1 && !rst;
         first_2 <= first_1;
         last_2  <= last_1;
         split_2 <= split_1;
         tail_2  <= tail_1;
-        if (valid_1 && !read_1) now <= 512'd0;
-        else if (valid_1) now <= {patch_1 ? crc_1 : stored[511:480], stored[479:0]};
+        if (valid_1 && !read_1) current_word <= 512'd0;
+        else if (valid_1) current_word <= {insert_crc_1 ? crc_1 : stored[511:480], stored[479:0]};
     end
     shotline_roce_ud_tx_header fields (
         .clk, .cfg_framing, .cfg_ipv6, .cfg_packet_mode, .cfg_destination_mac, .cfg_source_mac, .cfg_destination_ip,
@@ -207,12 +207,12 @@ module shotline_roce_ud_tx_framer (
     // 3: payload alignment. Header bytes modulo 64: ud 2, counted 62, udp 10; over IPv6 22, 18, 30. Two LUT6 per bit:
     // four distances in one, the other two and the header in the second.
     logic [511:16] previous;
-    wire [991:0] both = {now[495:0], previous};
+    wire [991:0] both = {current_word[495:0], previous};
     wire [511:0] roce4 = cfg_framing[0] ? both[1007-8*62 -: 512] : both[1007-8*2 -: 512];
     wire [511:0] roce6 = cfg_framing[0] ? both[1007-8*18 -: 512] : both[1007-8*22 -: 512];
     wire [511:0] roce  = cfg_ipv6 ? roce6 : roce4;
     wire [511:0] plain = cfg_ipv6 ? both[1007-8*30 -: 512] : both[1007-8*10 -: 512];
-    wire [511:0] moved = cfg_framing[1] ? plain : roce;
+    wire [511:0] aligned = cfg_framing[1] ? plain : roce;
     logic         valid_3, first_3, last_3, split_3;
     logic [5:0]   tail_3;
     logic [511:0] data_3;
@@ -222,9 +222,9 @@ module shotline_roce_ud_tx_framer (
         last_3  <= last_2;
         split_3 <= split_2;
         tail_3  <= tail_2;
-        if (valid_2) data_3 <= moved | header;
+        if (valid_2) data_3 <= aligned | header;
         if (rst || (valid_2 && last_2)) previous <= 496'd0;
-        else if (valid_2) previous <= now[511:16];
+        else if (valid_2) previous <= current_word[511:16];
     end
     assign frame_valid = valid_3;
     assign frame_data  = data_3;

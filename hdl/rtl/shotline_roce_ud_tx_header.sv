@@ -44,7 +44,7 @@ module shotline_roce_ud_tx_header (
     output logic [511:0] word
 );
     wire with_immediate = cfg_framing == 2'd0;
-    wire shotline_udp            = cfg_framing == 2'd2;
+    wire shotline_udp   = cfg_framing == 2'd2;
 
     wire [111:0] ethernet = {cfg_destination_mac, cfg_source_mac, cfg_ipv6 ? 16'h86DD : 16'h0800};
     // No options; identification 0, "don't fragment".
@@ -55,7 +55,7 @@ module shotline_roce_ud_tx_header (
     wire [319:0] ipv6 = {
         4'd6, cfg_class, 20'd0, 3'd0, udp_len, 8'd17, cfg_hop_limit, cfg_source_ip, cfg_destination_ip
     };
-    // UDP checksum 0: the ICRC covers more.
+    // UDP checksum 0 (none): ud and counted have an ICRC; receivers of udp over IPv6 must allow it (README-sender.md).
     wire [63:0] udp = {cfg_source_port, cfg_destination_port, 3'd0, udp_len, 16'd0};
 
     wire [95:0] bth = {

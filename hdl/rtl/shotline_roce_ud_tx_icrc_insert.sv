@@ -1,8 +1,8 @@
 // ICRC insertion and output stage: frames wait in a word FIFO until their ICRC is known, and leave to the MAC.
 //
-// A word may leave SEEN clocks after it arrived; by then the ICRC of its frame is known if the word contains bytes of
-// it. Nothing else delays the data, and the stages before never stall: the framer reserves a FIFO entry for each word
-// before it starts it.
+// A word may leave ICRC_LATENCY clocks after it arrived; by then the ICRC of its frame is known if the word contains
+// bytes of it. Nothing else delays the data, and the stages before never stall: the framer reserves a FIFO entry for
+// each word before it starts it.
 //
 // A frame with an ICRC is 2 bytes longer than a multiple of 4 (every RoCE header is, counted from the Ethernet header),
 // so byte b of a word can only be byte (b + 2) mod 4 of an ICRC. If the last word has 2 bytes, the first half of the
@@ -40,9 +40,9 @@ module shotline_roce_ud_tx_icrc_insert (
     output wire          idle,
     output logic         count_frame,
     output logic [6:0]   count_bytes,
-    output logic         count_blocked
+    output logic         count_blocked  // the MAC does not accept the offered word
 );
-    localparam int SEEN = 10;  // latency of the ICRC engine plus one clock of the result FIFO
+    localparam int ICRC_LATENCY = 10;  // latency of the ICRC engine plus one clock of the result FIFO
     localparam int WIDTH = 512 + 1 + 1 + 6;
 
     // ICRC of each frame; at most 16 frames are in the word FIFO.
@@ -74,27 +74,27 @@ module shotline_roce_ud_tx_icrc_insert (
     wire             last   = oldest[519];
 
     // Reserved entries, and words that may leave.
-    logic [5:0]      reserved, ready;
-    logic            has_ready;
-    logic [SEEN-1:0] pipeline;
-    wire           pop = has_ready && (m_axis_tready || !m_axis_tvalid);
+    logic [5:0] reserved, ready;
+    logic has_ready;
+    logic [ICRC_LATENCY-1:0] pipeline;
+    wire pop = has_ready && (m_axis_tready || !m_axis_tvalid);
     wire [5:0] reserved_next = reserved + {5'd0, reserve} - {5'd0, pop};
-    wire [5:0] ready_next  = ready + {5'd0, pipeline[SEEN-1]} - {5'd0, pop};
+    wire [5:0] ready_next = ready + {5'd0, pipeline[ICRC_LATENCY-1]} - {5'd0, pop};
     always_ff @(posedge clk)
         if (rst) begin
-            reserved   <= 0;
-            ready    <= 0;
-            has_ready      <= 1'b0;
-            slot_free     <= 1'b0;
-            pipeline   <= 0;
-            write_at <= 0;
-            read_at  <= 0;
+            reserved  <= 0;
+            ready     <= 0;
+            has_ready <= 1'b0;
+            slot_free <= 1'b0;
+            pipeline  <= 0;
+            write_at  <= 0;
+            read_at   <= 0;
         end else begin
-            reserved <= reserved_next;
-            slot_free   <= reserved_next != 6'd32;
-            ready  <= ready_next;
-            has_ready    <= ready_next != 0;
-            pipeline <= {pipeline[SEEN-2:0], frame_valid};
+            reserved  <= reserved_next;
+            slot_free <= reserved_next != 6'd32;
+            ready     <= ready_next;
+            has_ready <= ready_next != 0;
+            pipeline  <= {pipeline[ICRC_LATENCY-2:0], frame_valid};
             if (frame_valid) write_at <= write_at + 5'd1;
             if (pop) read_at <= read_at + 5'd1;
         end
@@ -110,8 +110,9 @@ module shotline_roce_ud_tx_icrc_insert (
             if ({2'd0, group} == (lane[5:0] + 6'd2) >> 2)
                 with_icrc[8*lane +: 8] = word[8*lane +: 8] | value[8*((lane+2)%4) +: 8];
     endfunction
-    function automatic logic [63:0] lanes(input logic [5:0] count);
-        for (int lane = 0; lane < 64; lane++) lanes[lane] = count == 0 || lane[5:0] < count;
+    // `tkeep` of a word with `count` bytes, 0 for 64.
+    function automatic logic [63:0] keep_mask(input logic [5:0] count);
+        for (int lane = 0; lane < 64; lane++) keep_mask[lane] = count == 0 || lane[5:0] < count;
     endfunction
 
     always_ff @(posedge clk) begin
@@ -121,7 +122,7 @@ module shotline_roce_ud_tx_icrc_insert (
             if (split) m_axis_tdata <= {data[511:496] | head[15:0], data[495:0]};
             else if (last && cfg_icrc) m_axis_tdata <= with_icrc(data, tail[5:2], head);
             else m_axis_tdata <= data;
-            m_axis_tkeep <= last ? lanes(tail) : '1;
+            m_axis_tkeep <= last ? keep_mask(tail) : '1;
             m_axis_tlast <= last;
         end
         count_frame   <= done && !rst;

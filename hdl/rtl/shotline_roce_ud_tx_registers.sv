@@ -59,7 +59,7 @@ module shotline_roce_ud_tx_registers (
     output logic [31:0]  cfg_sample_rate,
     output logic [27:0]  cfg_sample_bytes,
 
-    // Events for the counters, one clock each.
+    // Next PSN, and events for the counters, one clock each.
     input  wire  [23:0]  next_psn,
     input  wire          count_frame,
     input  wire  [6:0]   count_bytes,
@@ -74,11 +74,11 @@ module shotline_roce_ud_tx_registers (
     wire        write;
     wire [11:0] write_addr, read_addr;
     wire [31:0] write_data;
-    logic         bad;
-    logic  [31:0] read_config;
-    logic  [47:0] read_counter;
-    logic         read_is_high;
-    wire [15:0] read_upper;
+    logic        bad;
+    logic [31:0] read_config;
+    logic [47:0] read_counter;
+    logic        read_is_high;
+    wire [15:0]  read_upper;
     shotline_axil_slave port (
         .clk, .rst,
         .s_axil_awaddr, .s_axil_awvalid, .s_axil_awready, .s_axil_wdata, .s_axil_wstrb, .s_axil_wvalid, .s_axil_wready,
@@ -162,6 +162,7 @@ module shotline_roce_ud_tx_registers (
             sample_bytes    <= RESET_SENDER_SAMPLE_BYTES[27:0];
         end else if (write)
             case (write_addr)
+                // Only the defined bits.
                 REG_SENDER_FORMAT:               format_reg <= write_data & 32'h00011113;
                 // Clamped to 1 to 64 words.
                 REG_SENDER_MTU:                  mtu_words <= write_data[12] ? 7'd64
@@ -199,7 +200,7 @@ module shotline_roce_ud_tx_registers (
             cfg_framing          <= format_reg[1:0];
             cfg_ipv6             <= format_reg[4];
             cfg_packet_mode      <= format_reg[8];
-            cfg_stream_override      <= format_reg[12];
+            cfg_stream_override  <= format_reg[12];
             cfg_mtu_words        <= mtu_words;
             cfg_destination_mac  <= destination_mac;
             cfg_source_mac       <= source_mac;
@@ -277,7 +278,7 @@ module shotline_roce_ud_tx_registers (
             REG_SENDER_STALL_PAYLOAD: read_counter <= stall_payload;
             REG_SENDER_STALL_MAC:     read_counter <= stall_mac;
             REG_SENDER_STALL_FIFO:    read_counter <= stall_fifo;
-            REG_SENDER_LENGTH_ERRORS:       read_counter <= length_errors;
+            REG_SENDER_LENGTH_ERRORS: read_counter <= length_errors;
             REG_SENDER_FRAMES_HIGH, REG_SENDER_FRAME_BYTES_HIGH, REG_SENDER_SHOTS_HIGH, REG_SENDER_STALL_PAYLOAD_HIGH,
             REG_SENDER_STALL_MAC_HIGH, REG_SENDER_STALL_FIFO_HIGH, REG_SENDER_LENGTH_ERRORS_HIGH: begin
                 read_counter <= {32'd0, read_upper};

@@ -69,28 +69,29 @@ module shotline_roce_ud_tx_segmenter (
     output wire          idle,                // between shots, and the framer has read all packets
     output logic         count_shot,
     output logic         count_length_error,
-    output wire          count_full
+    output wire          count_full           // no space for the offered word
 );
     localparam logic [1:0] FIRST = 2'd0, DATA = 2'd1, RECORD = 2'd2;
     localparam logic [7:0] WORDS = 8'd128;   // capacity of the payload memory
-    // Capacity of the descriptor FIFO: the shortest packets take longer to send than the longest take to arrive.
+    // Capacity of the descriptor FIFO: 64 of the shortest packets (two words each) take longer to send than the longest
+    // packet takes to arrive.
     localparam logic [6:0] PACKETS = 7'd64;
 
     // Free space: words in the pipeline count as stored. The counts lag by two clocks; the margin of 3 covers that.
     logic [7:0] words;
     logic [6:0] packets;
     logic       has_space;
-    wire      step, packet_end;
+    wire        step, packet_end;
     logic       valid_1, end_1;  // a word was accepted in the previous clock, and it ended a packet
     always_ff @(posedge clk)
         if (rst) begin
-            words   <= 0;
-            packets <= 0;
-            has_space    <= 1'b0;
+            words     <= 0;
+            packets   <= 0;
+            has_space <= 1'b0;
         end else begin
-            words   <= words + {7'd0, valid_1} - {7'd0, word_taken};
-            packets <= packets + {6'd0, end_1} - {6'd0, packet_taken};
-            has_space    <= words <= WORDS - 8'd3 && packets <= PACKETS - 7'd3;
+            words     <= words + {7'd0, valid_1} - {7'd0, word_taken};
+            packets   <= packets + {6'd0, end_1} - {6'd0, packet_taken};
+            has_space <= words <= WORDS - 8'd3 && packets <= PACKETS - 7'd3;
         end
 
     logic [1:0] state;
@@ -177,15 +178,15 @@ module shotline_roce_ud_tx_segmenter (
             index_1  <= index;
             offset_1 <= offset;
         end
-        if (input_end) kept_1 <= lanes(s_axis_tkeep);
+        if (input_end) kept_1 <= valid_bytes(s_axis_tkeep);
         input_end_1 <= input_end && !rst;
         valid_1     <= step && !rst;
         end_1       <= packet_end && !rst;
     end
-    // Number of valid bytes of a contiguous `tkeep`.
-    function automatic logic [5:0] lanes(input logic [63:0] keep);
-        lanes = 6'd0;
-        for (int i = 0; i < 63; i++) if (keep[i] && !keep[i+1]) lanes |= i[5:0] + 6'd1;
+    // Number of valid bytes of a contiguous `tkeep`, 0 for 64.
+    function automatic logic [5:0] valid_bytes(input logic [63:0] keep);
+        valid_bytes = 6'd0;
+        for (int i = 0; i < 63; i++) if (keep[i] && !keep[i+1]) valid_bytes |= i[5:0] + 6'd1;
     endfunction
     wire [5:0] tail_1 = input_end_1 && cfg_packet_mode ? kept_1 : 6'd0;
     assign word_valid = valid_1;
@@ -280,15 +281,15 @@ module shotline_roce_ud_tx_segmenter (
     // Length check: the shot against `sample_bytes`; in packet mode, the frame against the MTU.
     logic [21:0] shot_words, shot_words_1;
     logic        ended_2, words_wrong_2, tail_wrong_2;
-    logic  [21:0] expected;
+    logic [21:0] expected;      // index of a shot's last word
     always_ff @(posedge clk) begin
-        expected      <= cfg_sample_bytes[27:6] - {21'd0, cfg_sample_bytes[5:0] == 0};
-        shot_words_1  <= shot_words;
-        ended_2       <= input_end_1 && !rst;
-        words_wrong_2 <= cfg_packet_mode ? shot_words_1 >= {15'd0, cfg_mtu_words} : shot_words_1 != expected;
-        tail_wrong_2  <= !cfg_packet_mode && kept_1 != cfg_sample_bytes[5:0];
-        count_shot    <= input_end && !rst;
-        count_length_error  <= ended_2 && (words_wrong_2 || tail_wrong_2) && !rst;
+        expected           <= cfg_sample_bytes[27:6] - {21'd0, cfg_sample_bytes[5:0] == 0};
+        shot_words_1       <= shot_words;
+        ended_2            <= input_end_1 && !rst;
+        words_wrong_2      <= cfg_packet_mode ? shot_words_1 >= {15'd0, cfg_mtu_words} : shot_words_1 != expected;
+        tail_wrong_2       <= !cfg_packet_mode && kept_1 != cfg_sample_bytes[5:0];
+        count_shot         <= input_end && !rst;
+        count_length_error <= ended_2 && (words_wrong_2 || tail_wrong_2) && !rst;
         if (rst || input_end) shot_words <= 22'd0;
         else if (accept) shot_words <= shot_words + 22'd1;
     end

@@ -38,7 +38,7 @@ module shotline_shot_assembler #(
     input  wire            m_sent,   // the sender has sent the whole shot
 
     // State of the shot.
-    output wire [63:0]     shot_time,
+    output wire [63:0]     shot_time,    // of its first sample, TAI ns since 1970
     output wire            shot_locked,
     output wire            begun,
     output wire            refused,
@@ -88,7 +88,7 @@ module shotline_shot_assembler #(
     always_ff @(posedge clk) begin
         if (begun) begin
             start_time <= head_time;
-            locked   <= head_locked;
+            locked     <= head_locked;
         end
     end
 
@@ -98,7 +98,7 @@ module shotline_shot_assembler #(
             instants_left <= '0;
             beat          <= '0;
             bad           <= 1'b0;
-            damage_cause           <= '0;
+            damage_cause  <= '0;
         end else begin
             if (step) begin
                 beat <= beat == LAST_BEAT ? 2'd0 : beat + 2'd1;
@@ -114,9 +114,9 @@ module shotline_shot_assembler #(
                 HEAD: if (refused) state <= IDLE;
                     else if (begun) state <= DATA;
                 DATA: if (mark) begin
-                        state <= FILL;
-                        bad   <= 1'b1;
-                        damage_cause   <= beat_data[1:0];
+                        state        <= FILL;
+                        bad          <= 1'b1;
+                        damage_cause <= beat_data[1:0];
                     end else if (step && last_beat) state <= SEND;
                 FILL: if (step && last_beat) state <= SEND;
                 default: if (m_sent) state <= IDLE;

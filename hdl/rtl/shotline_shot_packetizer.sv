@@ -10,7 +10,7 @@
 module shotline_shot_packetizer #(
     parameter int AFES = 3,             // front ends, 1 to 3
     parameter int LANES = 16,           // lanes of a front end, two channels each
-    parameter int ADJACENT = 1,         // channels of a lane: see shotline_jesd_deinterleave
+    parameter int ADJACENT = 1,         // assignment of channels to lanes: see shotline_jesd_deinterleave
     parameter int AFE_FIFO_LOG2 = 9,    // log2 of the AFE FIFO's beats: 512 are 4.3 us of 96 channels
     parameter int CMAC_FIFO_LOG2 = 9,   // log2 of the CMAC FIFO's words: 512 are seven frames of 4096 bytes
     parameter int TIMEOUT_LOG2 = 12     // log2 of the clocks of afe_clk without samples after which a shot ends
@@ -151,7 +151,7 @@ module shotline_shot_packetizer #(
         .cfg_mac(mac_mac), .cfg_ip(mac_ip), .trigger_valid(found), .trigger_sequence(found_sequence),
         .trigger_acknowledge(), .trigger_command_only(found_only)
     );
-    // On overflow, sequence numbers are missing, which the trigger counts.
+    // On overflow a command is lost, and the trigger controller counts its sequence number as missed.
     shotline_fifo_async #(.WIDTH(33), .DEPTH_LOG2(3)) commands (
         .s_clk(mac_clk), .s_rst(mac_rst), .s_data({found_only, found_sequence}), .s_valid(found), .s_ready(),
         .s_level(), .m_clk(clk), .m_rst(rst), .m_data({command_only, command_sequence}), .m_valid(command_valid),

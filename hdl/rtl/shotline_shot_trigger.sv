@@ -25,7 +25,7 @@ module shotline_shot_trigger (
     input  wire [1:0]  cfg_mode,
     input  wire        cfg_pin,      // enable the trigger input
     input  wire        cfg_command,  // enable trigger commands
-    input  wire [31:0] cfg_period,
+    input  wire [31:0] cfg_period,   // clocks between shots in mode 1, at least 1
     input  wire [47:0] cfg_shots,    // 0: until stop
     input  wire        load_number,  // with `start`: set the next shot's number
     input  wire [47:0] cfg_number,
@@ -108,12 +108,12 @@ module shotline_shot_trigger (
     always_ff @(posedge clk) begin
         if (rst) begin
             run          <= 1'b0;
-            shot_active    <= 1'b0;
+            shot_active  <= 1'b0;
             newest_known <= 1'b0;
             number_next  <= '0;
             shots        <= '0;
             misses       <= '0;
-            period_left          <= '0;
+            period_left  <= '0;
         end else begin
             if (start) run <= 1'b1;
             else if (stop || (all_started && !shot_active)) run <= 1'b0;

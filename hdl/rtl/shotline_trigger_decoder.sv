@@ -73,7 +73,7 @@ module shotline_trigger_decoder (
     logic [5:0] checks_6;
     logic no_checksum;
     logic [31:0] sequence_4;
-    logic acknowledge_4, only_4;
+    logic acknowledge_4, command_only_4;
     always_ff @(posedge clk) begin
         if (first) begin
             v4 <= is_4;
@@ -105,23 +105,23 @@ module shotline_trigger_decoder (
             no_checksum   <= (is_4 ? word[511 - 8*40 -: 16] : word[511 - 8*60 -: 16]) == 16'd0;
             sequence_4    <= word[511 - 8*50 -: 32];
             acknowledge_4 <= word[511 - 8*47 - 7];
-            only_4        <= word[511 - 8*47 - 6];
+            command_only_4 <= word[511 - 8*47 - 6];
         end
     end
 
     // 1, second word: its checks and the fields of the command.
     logic candidate;
     logic [31:0] sequence_number;
-    logic acknowledge, only, no_udp_checksum;
+    logic acknowledge, command_only, no_udp_checksum;
     always_ff @(posedge clk) begin
         candidate <= second && last && !damaged && (&checks_both) && (v4
             ? (&checks_4) && keep == {22'd0, {42{1'b1}}}
             : (&checks_6) && keep == {2'd0, {62{1'b1}}} && word[511 -: 24] == {"TR", 8'd1} && !word[511 - 8*3]
                 && !no_checksum);
-        no_udp_checksum        <= v4 && no_checksum;
+        no_udp_checksum <= v4 && no_checksum;
         sequence_number <= v4 ? sequence_4 : word[511 - 8*6 -: 32];
         acknowledge     <= v4 ? acknowledge_4 : word[511 - 8*3 - 7];
-        only            <= v4 ? only_4 : word[511 - 8*3 - 6];
+        command_only    <= v4 ? command_only_4 : word[511 - 8*3 - 6];
     end
 
     // Ones' complement sums of 16-bit words; both words of a frame go through the same adder tree in turn. UDP:
@@ -149,8 +149,8 @@ module shotline_trigger_decoder (
     logic [3*18-1:0] header_quads;   // 2
     logic [19:0] header_sum;         // 3
     logic [16:0] header_folded;      // 4
-    logic [15:0] header_twice;       // 5
-    logic [1:0] header_right;        // 6, 7
+    logic [15:0] header_folded_twice;  // 5
+    logic [1:0] header_ok;           // 6, 7
     logic header_good;               // 8, held for the second word
     always_ff @(posedge clk) begin
         for (int i = 0; i < 8; i++) begin
@@ -176,9 +176,9 @@ module shotline_trigger_decoder (
         header_sum    <= {2'd0, header_quads[0 +: 18]} + {2'd0, header_quads[18 +: 18]}
             + {2'd0, header_quads[36 +: 18]};
         header_folded <= {1'd0, header_sum[15:0]} + {13'd0, header_sum[19:16]};
-        header_twice  <= header_folded[15:0] + {15'd0, header_folded[16]};
-        header_right  <= {header_right[0], &header_twice};
-        if (is_first[6]) header_good <= header_right[1];
+        header_folded_twice <= header_folded[15:0] + {15'd0, header_folded[16]};
+        header_ok     <= {header_ok[0], &header_folded_twice};
+        if (is_first[6]) header_good <= header_ok[1];
     end
 
     // Fields delayed until the sums are known.
@@ -190,7 +190,8 @@ module shotline_trigger_decoder (
     always_ff @(posedge clk) begin
         was_v4  <= v4;
         delayed <= {
-            delayed[(STAGES-3)*FIELDS-1:0], candidate, no_udp_checksum, was_v4, sequence_number, acknowledge, only
+            delayed[(STAGES-3)*FIELDS-1:0], candidate, no_udp_checksum, was_v4, sequence_number, acknowledge,
+            command_only
         };
     end
     assign {delayed_candidate, delayed_no_checksum, delayed_4, delayed_sequence, delayed_acknowledge, delayed_only}
@@ -198,18 +199,18 @@ module shotline_trigger_decoder (
 
     logic trigger;
     logic [31:0] out_sequence;
-    logic out_acknowledge, out_only;
+    logic out_acknowledge, out_command_only;
     always_ff @(posedge clk) begin
         trigger <= !rst && is_second[6] && delayed_candidate && (delayed_no_checksum || (&folded_twice))
             && (!delayed_4 || header_good);
-        out_sequence    <= delayed_sequence;
-        out_acknowledge <= delayed_acknowledge;
-        out_only        <= delayed_only;
+        out_sequence     <= delayed_sequence;
+        out_acknowledge  <= delayed_acknowledge;
+        out_command_only <= delayed_only;
     end
     assign trigger_valid        = trigger;
     assign trigger_sequence     = out_sequence;
     assign trigger_acknowledge  = out_acknowledge;
-    assign trigger_command_only = out_only;
+    assign trigger_command_only = out_command_only;
 endmodule
 
 `default_nettype wire

@@ -32,7 +32,7 @@ BROKEN = {
         "if (s_axis_tvalid && s_axis_tready)",
     ),
     # A run can be started while another is in progress.
-    "shotline_packetizer_registers": ("!known || (start_asked && (running || busy));", "!known;"),
+    "shotline_packetizer_registers": ("!writable || (start_requested && (running || busy));", "!writable;"),
     # A beat is accepted while the end of the last frame is pending.
     "shotline_sample_packer": ("assign s_ready       = free && !flush;", "assign s_ready       = free;"),
 }
