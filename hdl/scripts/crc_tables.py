@@ -22,8 +22,8 @@ WORD_BITS = 512
 FOLDED_BITS = 192
 BLOCK_BITS = 64
 # x^e = the sum of x^a modulo the polynomial, for the lowest power e of each block that is folded; all a are at most
-# FOLDED_BITS - BLOCK_BITS, so that one folding step is enough. Found by a meet-in-the-middle search: of all sums of
-# three such powers, pairs that differ by x^e. Sums of seven are the shortest for 448, of six for the others.
+# FOLDED_BITS - BLOCK_BITS, so that one folding step is enough. Found by a meet-in-the-middle search: among all sums of
+# three such powers, pairs whose difference is x^e. The shortest sums have seven terms for 448, six for the others.
 FOLDS = {
     192: (2, 9, 14, 71, 89, 124),
     256: (9, 16, 70, 102, 105, 107),
@@ -86,7 +86,7 @@ def sum_function(part: int) -> list[str]:
     """Returns a function for the remainder of 64 bits of a folded word; bit 0 of part 0 is its first bit."""
     size = FOLDED_BITS // 8
     columns = [register(0, (1 << BLOCK_BITS * part + bit).to_bytes(size, "little")) for bit in range(BLOCK_BITS)]
-    rows = [sum((column >> bit & 1) << place for place, column in enumerate(columns)) for bit in range(32)]
+    rows = [sum((column >> bit & 1) << index for index, column in enumerate(columns)) for bit in range(32)]
     lines = [
         f"function automatic logic [31:0] crc_sum_{part}(input logic [{BLOCK_BITS - 1}:0] part);",
         f"    crc_sum_{part} = {{",
@@ -144,7 +144,7 @@ def main() -> int:
     made = text()
     if OUTPUT.exists() and OUTPUT.read_text() == made:
         return 0
-    print(f"{OUTPUT.relative_to(ROOT)}: {'not what crc_tables.py makes' if check_only else 'written'}")
+    print(f"{OUTPUT.relative_to(ROOT)}: {'differs from what crc_tables.py generates' if check_only else 'written'}")
     if not check_only:
         OUTPUT.write_text(made)
     return int(check_only)

@@ -1,8 +1,8 @@
-"""Records shots that the RTL frames, and verifies every sample (`make demo-rtl`).
+"""Records shots whose frames the RTL builds, and verifies every sample (`make demo-rtl`).
 
-The emulated probe uses the RTL, as compiled by Verilator, for its link; the recorder is the same as for any probe. The
+The emulated probe sends through the RTL, as compiled by Verilator; the recorder is the same as for any probe. The
 results are a recording, a capture of the frames that left the RTL, and the waveform of its ports (.vcd for a viewer,
-.svg as a picture). The last line of output says if every sample of the recording is right.
+.svg as a picture). The last line of output is `verified yes` if every sample of the recording is right.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main():
     parser.add_argument("--shots", type=int, default=20)
     parser.add_argument("--samples", type=int, default=64, help="of each of the 96 channels")
     parser.add_argument("--framing", default="ud", choices=["ud", "counted", "udp"])
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for what is made")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for the results")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     recording, capture, vcd = (args.out / name for name in ("demo.h5", "frames.pcapng", "ports.vcd"))
@@ -69,23 +69,23 @@ def main():
         try:
             flags = ["--framing", args.framing, "--samples", args.samples, "--shots", args.shots, "--rate-hz", 50]
             flags += ["--bind", "[::1]:0", "--pool", "16MiB", "--out", recording, "--force", "--json"]
-            ended = shotline(args.program, "record", "--probe", line.split()[-1], *flags)
+            summary = shotline(args.program, "record", "--probe", line.split()[-1], *flags)
         finally:
             probe.send_signal(2)
             sent = json.loads(probe.communicate(timeout=TIMEOUT_S)[0])
     print(f"sent by the RTL: {sent['links'][0]['packets']} frames of {args.shots} shots")
-    print(f"recorded: {ended['shots_complete']} shots whole, {ended['packets_missing']} packets missing", end="")
-    print(f", ICRC good {ended['icrc']['good']} of {ended['packets']}")
+    print(f"recorded: {summary['shots_complete']} shots complete, {summary['packets_missing']} packets missing", end="")
+    print(f", ICRC good {summary['icrc']['good']} of {summary['packets']}")
     print_frames(capture)
     picture = args.out / "waveform.svg"
     picture.write_text(draw(waveform(vcd)))
-    print(f"\nframes: {capture}\nwaveform: {picture} (all of it: {vcd})\nrecording: {recording}")
+    print(f"\nframes: {capture}\nwaveform: {picture} (complete: {vcd})\nrecording: {recording}")
     verdict = shotline(args.program, "verify", recording)
-    whole = ended["shots_complete"] == args.shots and verdict["verified"]
+    verified = summary["shots_complete"] == args.shots and verdict["verified"]
     compared = sum(link["pattern_packets"] for link in verdict["links"])
     print(f"packets compared with the test pattern, sample by sample: {compared}")
-    print("verified yes" if whole and compared else "verified no")
-    return 0 if whole and compared else 1
+    print("verified yes" if verified and compared else "verified no")
+    return 0 if verified and compared else 1
 
 
 def default_program():
@@ -105,7 +105,7 @@ def print_frames(capture, count=5):
     """Prints the first frames as tshark decodes them."""
     tshark = shutil.which("tshark")
     if not tshark:
-        print("no tshark here: scripts/setup.sh test, or open the capture in Wireshark")
+        print("tshark is not installed: run scripts/setup.sh test, or open the capture in Wireshark")
         return
     fields = [word for field in FIELDS.values() for word in ("-e", field)]
 
@@ -120,7 +120,7 @@ def print_frames(capture, count=5):
     # tshark shows some fields twice, raw and decoded.
     rows = [[cell.split(",")[0] for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(FIELDS))]
-    print(f"the first frames, as {tshark} reads them:")
+    print(f"the first frames, decoded by {tshark}:")
     for row in rows:
         print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
@@ -138,17 +138,17 @@ def waveform(vcd):
         """Returns the first bytes on the wire: lane 0 first."""
         return int(value or "0", 2).to_bytes(64, "little")[:3].hex()
 
-    def lanes(value):
+    def valid_bytes(value):
         return str(value.count("1"))
 
     lines = [(name, None, None) for name in BITS]
     lines[3:3] = [("s_axis_tdata", head, "s_axis_tvalid")]
-    lines[7:7] = [("m_axis_tdata", head, "m_axis_tvalid"), ("m_axis_tkeep", lanes, "m_axis_tvalid")]
+    lines[7:7] = [("m_axis_tdata", head, "m_axis_tvalid"), ("m_axis_tkeep", valid_bytes, "m_axis_tvalid")]
     return {
         "head": {"text": "roce_ud_tx: the first words of a shot in, the first words of a frame out"},
         "signal": trace(sampled, lines, windows),
         "foot": {
-            "text": "tdata: first three bytes on the wire; tkeep: lanes kept. A frame leaves when its payload is there."
+            "text": "tdata: first three bytes on the wire; tkeep: valid bytes. A frame leaves with its payload complete."
         },
     }
 

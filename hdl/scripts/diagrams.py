@@ -2,7 +2,7 @@
 
     python3 diagrams.py [--check] hdl/timing/*.json        writes a .svg next to each
 
-Waves: `p` a clock, `0`, `1`, `x` unknown, `=` a value of `data`, `.` as before, `|` as before with time left out.
+Waves: `p` a clock, `0`, `1`, `x` unknown, `=` a value of `data`, `.` as before, `|` as before with a gap in time.
 """
 
 import argparse
@@ -130,11 +130,11 @@ def sample(changes, clock):
     ]
     sampled = {}
     for name, each in changes.items():
-        values, at, value = [], 0, "x"
+        values, next_change, value = [], 0, "x"
         for edge in edges:
-            while at < len(each) and each[at][0] < edge:
-                value = each[at][1]
-                at += 1
+            while next_change < len(each) and each[next_change][0] < edge:
+                value = each[next_change][1]
+                next_change += 1
             values.append(value)
         sampled[name] = values
     return sampled
@@ -180,7 +180,7 @@ def main():
         elif not place.exists() or place.read_text() != text:
             stale.append(place.name)
     if stale:
-        sys.exit(f"diagrams: not what their .json says: {', '.join(stale)} (make diagrams writes them)")
+        sys.exit(f"diagrams: differ from their .json: {', '.join(stale)} (run this script without --check)")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runs Verilator's lint with all warnings on every module of hdl/rtl; fails on any warning.
 
-Each module is linted as the top, with default parameters; submodules are found by name. A module whose files had no
-warning before is not linted again.
+Each module is linted as the top, with default parameters; submodules are found by name. Clean results are cached by the
+content of a module's files.
 """
 
 import os

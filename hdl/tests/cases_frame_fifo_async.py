@@ -1,4 +1,4 @@
-"""Test cases of the CMAC-FIFO: frames leave complete and without a gap, for any gaps at its input."""
+"""Test cases of the CMAC FIFO: frames leave complete and without a gap, for any gaps at its input."""
 
 import random
 
@@ -21,7 +21,7 @@ async def start(dut, ratio, ready):
     dut.s_rst.value = 0
     await FallingEdge(dut.m_clk)
     dut.m_rst.value = 0
-    # The sink fails if a frame pauses.
+    # The sink fails if `tvalid` falls within a frame.
     sink = Sink(dut, dut.m_clk, "m_axis", ready)
     cocotb.start_soon(sink.run())
     return sink
@@ -48,12 +48,12 @@ async def write(dut, frames, offer):
 
 @case()
 @cocotb.parametrize(ratio=RATIOS)
-async def frames_leave_whole_and_without_a_gap(dut, ratio):
+async def frames_leave_complete_and_without_a_gap(dut, ratio):
     take = [1.0]
     sink = await start(dut, ratio, lambda: random.random() < take[0])
     depth = 2 ** len(dut.words.write_pointer) // 2
     truth = []
-    # Every length of the last word, and frames up to the whole FIFO.
+    # Every length of the last word, and frames up to the FIFO's capacity.
     lengths = [*range(1, 130), 64 * depth, 64 * depth - 1, *(random.randrange(1, 64 * depth) for _ in range(20))]
     random.shuffle(lengths)
     for at in range(0, len(lengths), 25):

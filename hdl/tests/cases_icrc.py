@@ -29,7 +29,7 @@ async def start(dut) -> None:
 
 
 async def check(dut, packets: list[tuple[bytes, bool]], gap: float, rng: random.Random) -> None:
-    """Sends packets, and expects each ICRC in its clock and none in another."""
+    """Sends packets; each ICRC must be output exactly `LATENCY` clocks after its packet's last word."""
     expected = {}
     clock = 0
     seen = 0
@@ -39,7 +39,7 @@ async def check(dut, packets: list[tuple[bytes, bool]], gap: float, rng: random.
         await FallingEdge(dut.clk)
         clock += 1
         if clock in expected:
-            assert dut.out_valid.value == 1, f"nothing in clock {clock}"
+            assert dut.out_valid.value == 1, f"no ICRC in clock {clock}"
             assert int(dut.out_icrc.value) == expected.pop(clock)
             seen += 1
         else:

@@ -13,7 +13,7 @@ AFES, LANES, ADJACENT = (PARAMETERS[name] for name in ("AFES", "LANES", "ADJACEN
 
 
 def octets(channels):
-    """Returns the lanes' octets of one instant: three words of one octet per lane."""
+    """Returns the octets of one instant: three words with one octet per lane."""
     lanes = [b"", b"", b""]
     for afe in range(AFES):
         for lane in range(LANES):
@@ -49,13 +49,13 @@ async def start(dut):
     return beats, errors
 
 
-async def drive(dut, place, data, tai, pause=0.0):
+async def drive(dut, octet, data, tai, pause=0.0):
     while random.random() < pause:
         await FallingEdge(dut.clk)
         dut.lane_valid.value = 0
     await FallingEdge(dut.clk)
     dut.lane_valid.value = 1
-    dut.lane_sof.value = int(place == 0)
+    dut.lane_sof.value = int(octet == 0)
     dut.lane_data.value = data
     dut.tai.value = tai
 
@@ -83,8 +83,8 @@ async def every_sample_is_at_its_channels_position(dut):
     for number in range(60):
         channels = [random.getrandbits(12) for _ in range(2 * AFES * LANES)]
         instants.append((1000 * number, channels))
-        for place, data in enumerate(octets(channels)):
-            await drive(dut, place, data, 1000 * number + place, pause=0.0 if number < 30 else 0.3)
+        for octet, data in enumerate(octets(channels)):
+            await drive(dut, octet, data, 1000 * number + octet, pause=0.0 if number < 30 else 0.3)
     await end(dut)
     assert beats == expected(instants)
     assert not any(errors)
@@ -97,18 +97,18 @@ async def framing_errors_are_reported_and_shift_no_sample(dut):
     for number in range(80):
         channels = [random.getrandbits(12) for _ in range(2 * AFES * LANES)]
         words = list(enumerate(octets(channels)))
-        fault = random.choice([None, "cut", "long"]) if number % 2 else None
-        if fault == "cut":
+        fault = random.choice([None, "short", "long"]) if number % 2 else None
+        if fault == "short":
             words = words[: random.choice([1, 2])]
         elif fault == "long":
             words += [(3, random.getrandbits(8 * AFES * LANES))] * random.choice([1, 2])
-        if fault != "cut":
+        if fault != "short":
             instants.append((number, channels))
-        # A frame cut short is detected at the next start of frame, an extra octet immediately.
-        wrong += {None: 0, "cut": 1, "long": len(words) - 3}[fault]
-        for place, data in words:
-            await drive(dut, place, data, number)
+        # A short frame is detected at the next start of frame, an extra octet immediately.
+        wrong += {None: 0, "short": 1, "long": len(words) - 3}[fault]
+        for octet, data in words:
+            await drive(dut, octet, data, number)
     await end(dut)
-    # The last frame (of an odd number) may be cut: then no next start detects it.
+    # The last frame (of an odd number) may be short: then no start of frame follows to detect it.
     assert beats == expected(instants)
     assert wrong - 1 <= sum(errors) <= wrong

@@ -31,7 +31,7 @@ def packed(octets: list[bytes]) -> bytes:
     pairs = [int.from_bytes(bytes(octet[lane] for octet in octets), "big") for lane in range(LANES)]
     if not ADJACENT:
         ends = [pairs[at : at + AFE_LANES] for at in range(0, LANES, AFE_LANES)]
-        channels = [pair >> place & 0xFFF for end in ends for place in (12, 0) for pair in end]
+        channels = [pair >> shift & 0xFFF for end in ends for shift in (12, 0) for pair in end]
         pairs = [a << 12 | b for a, b in zip(channels[::2], channels[1::2], strict=True)]
     return b"".join(pair.to_bytes(3, "big") for pair in pairs)
 
@@ -71,12 +71,12 @@ class Bench:
             stamp = STAMP + STEP * (len(self.instants) - 1)
             count = 2 if self.fault == "short" else 3
             self.fault = None if self.fault == "short" else self.fault
-            for place in range(count):
+            for octet in range(count):
                 await FallingEdge(dut.afe_clk)
                 dut.afe_valid.value = int(self.fault != "silent")
-                dut.afe_sof.value = int(place == 0)
-                dut.afe_data.value = int.from_bytes(octets[place], "little")
-                dut.afe_tai.value = stamp + place
+                dut.afe_sof.value = int(octet == 0)
+                dut.afe_data.value = int.from_bytes(octets[octet], "little")
+                dut.afe_tai.value = stamp + octet
 
     async def configure(
         self, samples: int, *, mode: int = 0, shots: int = 0, first: int | None = None, ipv6=False
@@ -120,7 +120,7 @@ class Bench:
     async def start(self, flags: int = 0) -> None:
         assert await self.axil.write("packetizer.control", 1 | flags) == 0
 
-    async def rest(self, microseconds: int = 400) -> None:
+    async def wait_idle(self, microseconds: int = 400) -> None:
         """Waits until no run and no shot is in progress, and all frames have left."""
         for _ in range(microseconds):
             if await self.axil.read("packetizer.status") & 3 == 0:
@@ -150,7 +150,7 @@ class Bench:
         return tuple([await self.axil.read(f"packetizer.{name}") for name in names])
 
     async def pulse(self) -> None:
-        """A pulse at the trigger input."""
+        """Sends a pulse to the trigger input."""
         await Timer(random.randrange(1, 20), "ns")
         self.dut.trigger.value = 1
         await Timer(40, "ns")
@@ -158,7 +158,7 @@ class Bench:
         await Timer(40, "ns")
 
     async def receive(self, frame: bytes, user: int = 0) -> None:
-        """A frame from the network."""
+        """Sends a frame to the MAC's receive port."""
         dut = self.dut
         for data, keep, last in words(frame):
             await FallingEdge(dut.mac_clk)
@@ -176,7 +176,7 @@ async def shots_arrive_with_every_sample_at_its_offset(dut):
     bench = Bench(dut)
     await bench.begin()
     await bench.configure(90, shots=3, first=0x1_2345_FFFF)
-    await bench.rest()
+    await bench.wait_idle()
     found = bench.check(90)
     assert [shot.number for shot in found] == [0x1_2345_FFFF, 0x1_2346_0000, 0x1_2346_0001]
     assert all(shot.flags == 1 for shot in found), "locked, and no trigger"
@@ -184,7 +184,7 @@ async def shots_arrive_with_every_sample_at_its_offset(dut):
     # Another shape, over IPv6: one sample of each channel, and a partial last word.
     dut.afe_locked.value = 0
     await bench.configure(1, shots=2, ipv6=True)
-    await bench.rest()
+    await bench.wait_idle()
     found = bench.check(1)
     assert [(shot.number, shot.flags) for shot in found] == [(0x1_2346_0002, 0), (0x1_2346_0003, 0)]
 
@@ -208,7 +208,7 @@ async def triggers_during_a_shot_are_missed_and_counted(dut):
                 break
     assert await bench.axil.write("packetizer.control", 1) != 0, "no start while a run is in progress"
     assert await bench.axil.write("packetizer.control", 2) == 0
-    await bench.rest()
+    await bench.wait_idle()
     found = bench.check(40)
     assert [(shot.number, shot.event, shot.flags) for shot in found] == [
         (5, 7, 3),
@@ -224,8 +224,7 @@ async def trigger_commands_act_once_and_gaps_count_as_missed(dut):
     bench = Bench(dut)
     await bench.begin()
     await bench.configure(2, mode=2 | 1 << 5, first=100)
-    # A number, its repetition, two skipped, an old one, a command-only one, one received together with another while
-    # busy.
+    # 5, its repetition, 8 (skips 6 and 7), the old number 6, two command-only commands, 9; then 10, and 11 while busy.
     for sequence, flags in [(5, 0), (5, 0), (8, 1), (6, 0), (9, 2), (9, 3), (9, 0)]:
         await bench.receive(udp_frame(trigger_datagram(sequence, flags)))
         await Timer(3, "us")
@@ -240,47 +239,47 @@ async def trigger_commands_act_once_and_gaps_count_as_missed(dut):
     await Timer(3, "us")
     assert await bench.counts("shots", "missed", "repeated") == (4, 2 + 1, 2)
     assert await bench.axil.write("packetizer.control", 2) == 0
-    await bench.rest()
+    await bench.wait_idle()
     assert [shot.number for shot in bench.check(2)] == [100, 101, 102, 103]
     await bench.configure(2, mode=2 | 1 << 5, ipv6=True)
     await bench.receive(udp_frame(trigger_datagram(5), ipv6=True))
     await Timer(3, "us")
     assert await bench.axil.write("packetizer.control", 2) == 0
-    await bench.rest()
+    await bench.wait_idle()
     assert [shot.number for shot in bench.check(2)] == [104], "a new run accepts any first number"
 
 
 @case()
-async def a_slow_mac_delays_shots_and_harms_none(dut):
+async def a_slow_mac_delays_shots_and_damages_none(dut):
     rate = random.Random(3)
     bench = Bench(dut, ready=lambda: rate.random() < 0.45)
     await bench.begin()
     await bench.configure(130, shots=2, first=0)
-    await bench.rest()
+    await bench.wait_idle()
     assert len(bench.check(130)) == 2
     assert await bench.counts("damaged", "missed") == (0, 0)
 
 
 @case()
 async def a_stalled_mac_damages_one_shot_and_not_the_next(dut):
-    open_gate = [True]
-    bench = Bench(dut, ready=lambda: open_gate[0])
+    mac_ready = [True]
+    bench = Bench(dut, ready=lambda: mac_ready[0])
     await bench.begin()
     # 300 samples are 43,200 bytes, far more than all FIFOs hold (see the parameters in test_packetizer.py).
     await bench.configure(300, mode=2 | 1 << 4, first=50)
     await bench.pulse()
     await Timer(2, "us")
-    open_gate[0] = False
+    mac_ready[0] = False
     await Timer(12, "us")
     await bench.pulse()
     await bench.pulse()
-    assert await bench.counts("shots", "missed") == (1, 2), "busy, though nothing is converted any more"
-    open_gate[0] = True
+    assert await bench.counts("shots", "missed") == (1, 2), "busy, although all samples are converted"
+    mac_ready[0] = True
     await Timer(10, "us")
     await bench.pulse()
     await Timer(1, "us")
     assert await bench.axil.write("packetizer.control", 2) == 0
-    await bench.rest()
+    await bench.wait_idle()
     found = bench.check(300, damaged=(50,))
     assert [shot.number for shot in found] == [50, 51]
     assert await bench.counts("damaged", "damaged_number") == (1, 50)
@@ -300,7 +299,7 @@ async def missing_octets_and_dead_lanes_damage_a_shot(dut):
         if fault == "silent":
             await Timer(AFE_PS * 2 ** PARAMETERS.get("TIMEOUT_LOG2", 12) // 1000, "ns")
             await Timer(5, "us")
-            # A trigger now is refused: there is not even a first sample.
+            # A trigger now is refused, because no first sample arrives.
             await bench.pulse()
             await Timer(AFE_PS * 2 ** PARAMETERS.get("TIMEOUT_LOG2", 12) // 1000 + 5000, "ns")
             bench.fault = None
@@ -309,9 +308,9 @@ async def missing_octets_and_dead_lanes_damage_a_shot(dut):
         if fault:
             assert await bench.axil.read("packetizer.status") >> 4 & 3 == {"short": 2, "silent": 3}[fault]
     assert await bench.axil.write("packetizer.control", 2) == 0
-    await bench.rest()
+    await bench.wait_idle()
     found = bench.check(120, damaged=(0, 2))
-    assert [shot.number for shot in found] == [0, 1, 2, 3], "a shot that was not taken uses no number"
+    assert [shot.number for shot in found] == [0, 1, 2, 3], "a refused shot uses no number"
     assert await bench.counts("damaged", "refused", "missed", "shots") == (2, 1, 1, 4)
 
 
@@ -333,5 +332,5 @@ async def a_reset_within_a_shot_clears_everything(dut):
     await Timer(200, "ns")
     assert await bench.counts("shots", "next_number") == (0, 0)
     await bench.configure(20, shots=2)
-    await bench.rest()
+    await bench.wait_idle()
     assert [shot.number for shot in bench.check(20)] == [0, 1]

@@ -90,14 +90,14 @@ async def a_frame_with_any_bit_flipped_is_no_trigger(dut):
 
 
 @case()
-async def every_other_length_is_refused(dut):
+async def frames_of_every_other_length_are_ignored(dut):
     found = await start(dut)
     for ipv6 in (False, True):
         frame = udp_frame(trigger_datagram(1), ipv6=ipv6)
         for length in range(1, 260):
             if length != len(frame):
                 await send(dut, (frame + bytes(200))[:length])
-        # Datagrams whose own lengths are right, but not 64 bytes.
+        # Datagrams with consistent length fields, but not of 64 bytes.
         for size in (0, 63, 65, 128):
             await send(dut, udp_frame((trigger_datagram(1) * 2)[:size], ipv6=ipv6))
     await settle(dut)
@@ -166,7 +166,7 @@ async def well_formed_frames_for_other_hosts_are_ignored(dut):
 
 
 @case()
-async def noise_is_ignored_and_harms_no_later_trigger(dut):
+async def noise_is_ignored_and_later_triggers_are_decoded(dut):
     found = await start(dut)
     good, sent = udp_frame(trigger_datagram(3)), 0
     for _ in range(200):

@@ -16,8 +16,8 @@ def simulate(record_property):
     import runner
 
     def run(*args, **options):
-        ran, kept = runner.simulate(*args, **options)
-        record_property("cached", kept)
+        ran, cached = runner.simulate(*args, **options)
+        record_property("cached", cached)
         return ran
 
     return run
@@ -25,11 +25,11 @@ def simulate(record_property):
 
 def pytest_terminal_summary(terminalreporter):
     reports = terminalreporter.stats.get("passed", [])
-    kept = [report.nodeid for report in reports if ("cached", True) in report.user_properties]
-    if kept:
+    cached = [report.nodeid for report in reports if ("cached", True) in report.user_properties]
+    if cached:
         terminalreporter.section("cached")
-        for test in kept:
+        for test in cached:
             terminalreporter.line(f"CACHED {test}")
         terminalreporter.line(
-            f"{len(kept)} verdicts are cached for the same content; remove target/hdl and .cache/synth to clear them"
+            f"{len(cached)} results are cached for unchanged inputs; remove target/hdl and .cache/synth to clear them"
         )

@@ -1,7 +1,7 @@
 """Cocotb drivers: AXI4-Lite, AXI4-Stream words, register names.
 
-All drive signals at the falling edge and sample them after it, when they have settled: these are the values that the
-module's registers load at the rising edge.
+All drive signals at the falling edge and sample them after it, when they have settled: the module's registers load
+these values at the next rising edge.
 """
 
 import functools
@@ -106,7 +106,7 @@ class Sink:
         self.ready = ready
         self.gaps = gaps
         self.frames: list[bytes] = []
-        self.frame = b""  # bytes received of the next one
+        self.frame = b""  # bytes of the incomplete frame
         self.users: list[int] = []
         self.user = getattr(dut, f"{prefix}_tuser", None)
 
@@ -120,7 +120,7 @@ class Sink:
                 previous = ready
             await ReadOnly()
             if not int(signals["valid"].value):
-                assert self.gaps or not self.frame, "a frame paused"
+                assert self.gaps or not self.frame, "tvalid fell within a frame"
                 continue
             if not ready:
                 continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import wire
 
 TRIGGER_PORT = 47910
-GOOD_SHOT = 0xDEBB20E3  # CRC register after a complete shot
+GOOD_SHOT = 0xDEBB20E3  # residue: CRC register after a shot whose record has the right CRC
 
 
 def crc_register(data: bytes) -> int:
@@ -79,33 +79,33 @@ def parse_shot(packets: list[Packet], mtu: int = 4096) -> Shot:
         last = index == len(packets) - 1
         assert packet.index == index and packet.last == last and (last or len(packet.payload) == mtu)
         assert packet.sequence == (packets[0].sequence + index) % 2**24
-    whole = b"".join(packet.payload for packet in packets)
-    record = whole[-64:]
+    payload = b"".join(packet.payload for packet in packets)
+    record = payload[-64:]
     magic, version, packing, _, flags, number, time, _, event, sample_bytes, samples, channels, count, _ = (
         struct.unpack(">4sBBBBQQIIIIHHI", record[:48])
     )
     assert (magic, version, packing, count) == (b"SHOT", 1, 1, len(packets))
     assert sample_bytes == samples * channels * 3 // 2 and record[48:60] == bytes(12)
-    assert len(whole) == -(-sample_bytes // 64) * 64 + 64
-    assert whole[sample_bytes:-64] == bytes(len(whole) - 64 - sample_bytes), "padding"
+    assert len(payload) == -(-sample_bytes // 64) * 64 + 64
+    assert payload[sample_bytes:-64] == bytes(len(payload) - 64 - sample_bytes), "padding"
     assert all(packet.shot == number % 2**20 for packet in packets)
-    good = crc_register(whole) == GOOD_SHOT
-    return Shot(number, time, event, flags, samples, channels, whole[:sample_bytes], good)
+    good = crc_register(payload) == GOOD_SHOT
+    return Shot(number, time, event, flags, samples, channels, payload[:sample_bytes], good)
 
 
 def shots(frames: list[bytes], mtu: int = 4096) -> list[Shot]:
     """Returns all shots of the frames, which must be complete, in order, with consecutive sequence numbers."""
-    whole, packets, previous = [], [], None
+    found, packets, previous = [], [], None
     for frame in frames:
         packet = parse_ud(frame)
         assert previous is None or packet.sequence == (previous + 1) % 2**24, "sequence number"
         previous = packet.sequence
         packets.append(packet)
         if packet.last:
-            whole.append(parse_shot(packets, mtu))
+            found.append(parse_shot(packets, mtu))
             packets = []
     assert not packets, "a shot without its end"
-    return whole
+    return found
 
 
 def trigger_datagram(sequence: int, flags: int = 0) -> bytes:

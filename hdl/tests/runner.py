@@ -1,7 +1,7 @@
 """Builds a module of hdl/rtl in a simulator and runs cocotb tests on it.
 
-A pytest test calls `simulate` once for each set of parameters and environment; the cocotb tests are the
-`@cocotb.test()` coroutines of a `cases_*.py` module in this folder, a name that pytest does not collect. All of them
+A pytest test calls `simulate` once for each set of parameters and environment. The cocotb tests are the
+`@cocotb.test()` coroutines of a `cases_*.py` module in this folder; pytest does not collect files of that name. All of them
 must pass. Modules that the top instantiates are found by their name (one module per file), so there are no lists of
 sources. Models and results of simulations are cached by content (`content.once`).
 
@@ -84,11 +84,11 @@ def build(top: str, parameters: Mapping[str, int], simulator: str, waves: bool) 
 
     def make(folder: Path) -> None:
         if simulator == "verilator" and (runtime / "key").exists() and (runtime / "key").read_text() == tools:
-            # Dated ahead, because for make they must be newer than the makefile that Verilator is about to write.
-            ahead = time.time() + 600
+            # Their time is in the future: make rebuilds objects older than the makefile, which Verilator writes next.
+            future = time.time() + 600
             for name in RUNTIME:
                 shutil.copy(runtime / name, folder / name)
-                os.utime(folder / name, (ahead, ahead))
+                os.utime(folder / name, (future, future))
         try:
             get_runner(simulator).build(
                 sources=[RTL / f"{top}.sv"],
@@ -109,9 +109,9 @@ def build(top: str, parameters: Mapping[str, int], simulator: str, waves: bool) 
 
     tools = toolchain(simulator)
     name = digest(repr(sorted(parameters.items())))[:8]
-    place = BUILD / kind / f"{top}-{name}"
-    once(place, digest(tools, repr(sorted(parameters.items())), *below(top)), make)
-    return place
+    model = BUILD / kind / f"{top}-{name}"
+    once(model, digest(tools, repr(sorted(parameters.items())), *below(top)), make)
+    return model
 
 
 def simulate(
@@ -159,16 +159,16 @@ def simulate(
         assert ran and not failed and failure is None, f"failed: {failed or failure}\n{log.read_text()[-4000:]}"
 
     name = digest(repr((simulator, sorted(parameters.items()), sorted(env.items()), list(only))))[:8]
-    place = BUILD / "runs" / f"{top}-{cases}-{name}"
+    results = BUILD / "runs" / f"{top}-{cases}-{name}"
     if waves:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(results, ignore_errors=True)
     inputs = [*sorted(TESTS.glob("*.py")), HDL / "registers.toml", HDL / "scripts" / "registers.py"]
-    kept = once(place, digest(sys.version, seed, (model / "key").read_text(), *inputs), run)
-    return len(outcomes(place)), kept
+    cached = once(results, digest(sys.version, seed, (model / "key").read_text(), *inputs), run)
+    return len(outcomes(results)), cached
 
 
 def outcomes(folder: Path) -> dict[str, bool]:
-    """Returns for each cocotb test of a run if it has passed."""
+    """Returns the cocotb tests of a run by name, `True` for those that passed."""
     if not (folder / RESULTS).exists():
         return {}
     cases = ElementTree.parse(folder / RESULTS).findall(".//testcase")

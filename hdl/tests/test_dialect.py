@@ -69,7 +69,7 @@ def test_module_is_written_in_the_dialect(path):
     ports = text[text.index("module ") : text.index("\n);")]
     assert not re.search(r"\b(input|output)\b(?! +(wire|logic) )", ports), "a port without wire or logic"
     headings = re.findall(r"^    // .+", path.read_text().split("\n);")[0], re.MULTILINE)
-    assert headings, f"{path.name}: its groups of ports have no headings"
+    assert headings, f"{path.name}: its port groups have no headings"
 
 
 def test_every_parameter_is_tested_out_of_range():

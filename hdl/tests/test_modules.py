@@ -39,9 +39,6 @@ LARGE = [
     ],
 )
 def test_synthesis_matches_the_committed_table(modules, record_property):
-    """Every row has the hash of its module's code, and these modules have the same figures in the generic flow.
-
-    `make synth` computes all.
-    """
+    """Checks the code hash of every row, and computes the figures of `modules` in the generic flow again."""
     words = ["--check", "--flow", "generic", "--jobs", 1, *modules]
     record_property("cached", run(HDL / "synth" / "synth.py", *words))

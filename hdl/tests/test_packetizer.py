@@ -2,7 +2,7 @@
 
 import pytest
 
-# Periods in ps: converters, processing, MAC. Those of the paper with 160 and with 200 MHz for processing.
+# Periods in ps: converters, processing, MAC. Those of Cossettini et al. (docs/plan.md), processing at 160 or 200 MHz.
 PAPER_160, PAPER_200 = "8334,6250,3104", "8334,5000,3104"
 # Small FIFOs that overflow early: 64 beats (21 instants) at the input, 128 words (less than two frames) at the output.
 SMALL = {"AFE_FIFO_LOG2": 6, "CMAC_FIFO_LOG2": 7, "TIMEOUT_LOG2": 8}
@@ -45,7 +45,7 @@ def test_packetizer_orders_channels_of_interleaved_lanes(simulate):
     assert ran == 1
 
 
-# The paper's fast processing clock; the MAC slower than the rest; the processing domain barely fast enough (49.2 of 46.1
+# Processing at 200 MHz; the MAC slower than the rest; the processing domain barely fast enough (49.2 of 46.1
 # Gbit/s); all clocks equal.
 @pytest.mark.parametrize("clocks", [PAPER_200, "8334,5000,6666", "8334,7800,3104", "8000,8000,8000"])
 def test_packetizer_is_independent_of_clock_ratios(simulate, clocks):

@@ -99,8 +99,8 @@ class Shot:
     flags: int = 0
 
 
-def record(link: Link, shot: Shot, packets: int, before: bytes) -> bytes:
-    """Returns the end-of-shot record that follows the bytes `before` (section 2)."""
+def record(link: Link, shot: Shot, packets: int, samples: bytes) -> bytes:
+    """Returns the end-of-shot record that follows the padded samples (section 2)."""
     fields = struct.pack(
         ">4sBBBBQQIIIIHHI12x",
         b"SHOT",
@@ -118,13 +118,13 @@ def record(link: Link, shot: Shot, packets: int, before: bytes) -> bytes:
         packets,
         link.rate,
     )
-    return fields + struct.pack("<I", zlib.crc32(fields, zlib.crc32(before)))
+    return fields + struct.pack("<I", zlib.crc32(fields, zlib.crc32(samples)))
 
 
-def frame(link: Link, shot: Shot, psn: int, payload: bytes, index: int, offset: int, whole: int, last: bool) -> bytes:
+def frame(link: Link, shot: Shot, psn: int, payload: bytes, index: int, offset: int, total: int, last: bool) -> bytes:
     """Returns one frame without FCS (section 3)."""
     if link.framing == UDP:
-        header = struct.pack(">4sBBHIQIII", b"SHPK", 1, last, 0, shot.stream, shot.number, offset, len(payload), whole)
+        header = struct.pack(">4sBBHIQIII", b"SHPK", 1, last, 0, shot.stream, shot.number, offset, len(payload), total)
         transport, tail = header + payload, 0
     else:
         opcode = 0x65 if link.framing == UD else 0x64

@@ -88,7 +88,7 @@ pub mod sender {
     pub const HOP_LIMIT: u32 = 0x000000FF;
     /// Lowest bit of [`HOP_LIMIT`].
     pub const HOP_LIMIT_LSB: u32 = 0;
-    /// Destination IP address, first four bytes first. IPv4 uses only the last of the four words.
+    /// Destination IP address: the first word has the first four bytes. IPv4 uses only the last of the four words.
     pub const DESTINATION_IP: [u16; 4] = [0x030, 0x034, 0x038, 0x03C];
     /// Source IP address, in the same order.
     pub const SOURCE_IP: [u16; 4] = [0x040, 0x044, 0x048, 0x04C];
@@ -162,7 +162,7 @@ pub mod sender {
     pub const STALL_PAYLOAD: u16 = 0x098;
     /// Clocks in which the MAC stalled an offered word. 48 bits: read this word first, then the next.
     pub const STALL_MAC: u16 = 0x0A0;
-    /// Clocks in which payload was offered and the payload FIFO was full. 48 bits: read this word first, then the next.
+    /// Clocks in which payload was offered and the payload memory or the descriptor FIFO was full. 48 bits: read this word first, then the next.
     pub const STALL_FIFO: u16 = 0x0A8;
     /// Shots whose length was not `sample_bytes`; in packet mode, input frames longer than `mtu`, which are split. 48 bits: read this word first, then the next.
     pub const LENGTH_ERRORS: u16 = 0x0B0;
@@ -180,7 +180,7 @@ pub mod packetizer {
     pub const VERSION_RESET: u32 = 0x00000001;
     /// Commands. Reads as 0.
     pub const CONTROL: u16 = 0x808;
-    /// `control`: Start a run: `shots`, `missed` and the transmit sequence restart at 0, and the sequence number of triggers is forgotten.
+    /// `control`: Start a run: `shots`, `missed` and the transmit sequence restart at 0, and the first trigger command may have any sequence number.
     pub const CONTROL_START: u32 = 1 << 0;
     /// `control`: Stop the run; the active shot is finished.
     pub const CONTROL_STOP: u32 = 1 << 1;
@@ -204,7 +204,7 @@ pub mod packetizer {
     pub const STATUS_CHANNELS_LSB: u32 = 16;
     /// Source of shots.
     pub const MODE: u16 = 0x810;
-    /// `mode`: 0 end of the previous shot, 1 every `period`, 2 triggers: the modes of Start.
+    /// `mode`: What starts a shot: 0 the end of the previous one, 1 every `period`, 2 triggers. These are the modes of the Start message.
     pub const MODE_KIND: u32 = 0x00000003;
     /// Lowest bit of [`MODE_KIND`].
     pub const MODE_KIND_LSB: u32 = 0;
@@ -222,17 +222,17 @@ pub mod packetizer {
     pub const PERIOD: u16 = 0x818;
     /// `period` after reset.
     pub const PERIOD_RESET: u32 = 0x00000001;
-    /// Number of shots of a run, lower half; all 48 bits 0: until stop.
+    /// Number of shots of a run, bits 31:0. If all 48 bits are 0, the run lasts until `control.stop`.
     pub const SHOTS_WANTED_LOW: u16 = 0x820;
-    /// Upper half.
+    /// Number of shots of a run, bits 47:32.
     pub const SHOTS_WANTED_HIGH: u16 = 0x824;
     /// `shots_wanted_high`: Bits 47:32.
     pub const SHOTS_WANTED_HIGH_NUMBER: u32 = 0x0000FFFF;
     /// Lowest bit of [`SHOTS_WANTED_HIGH_NUMBER`].
     pub const SHOTS_WANTED_HIGH_NUMBER_LSB: u32 = 0;
-    /// Shot number for `control.load_number`, lower half.
+    /// Shot number for `control.load_number`, bits 31:0.
     pub const FIRST_NUMBER_LOW: u16 = 0x828;
-    /// Upper half.
+    /// Shot number for `control.load_number`, bits 47:32.
     pub const FIRST_NUMBER_HIGH: u16 = 0x82C;
     /// `first_number_high`: Bits 47:32.
     pub const FIRST_NUMBER_HIGH_NUMBER: u32 = 0x0000FFFF;
@@ -254,7 +254,7 @@ pub mod packetizer {
     pub const OWN_MAC_HIGH_BYTES_LSB: u32 = 0;
     /// Last four bytes of that MAC address.
     pub const OWN_MAC_LOW: u16 = 0x838;
-    /// IP address that trigger commands are sent to, first four bytes first; IPv4 a.b.c.d as ::ffff:a.b.c.d.
+    /// IP address that trigger commands are sent to: the first word has the first four bytes; IPv4 a.b.c.d as ::ffff:a.b.c.d.
     pub const OWN_IP: [u16; 4] = [0x840, 0x844, 0x848, 0x84C];
     /// Length of the transmit sequence in events; 0: every shot has event 0.
     pub const EVENT_COUNT: u16 = 0x850;
@@ -280,9 +280,9 @@ pub mod packetizer {
     pub const MISSED: u16 = 0x890;
     /// Trigger commands with a repeated sequence number. 48 bits: read this word first, then the next.
     pub const REPEATED: u16 = 0x898;
-    /// Triggers while no run accepted them. 48 bits: read this word first, then the next.
+    /// Triggers that arrived while no run accepted them. 48 bits: read this word first, then the next.
     pub const UNEXPECTED: u16 = 0x8A0;
-    /// Shots not started because the lanes delivered no samples; each counts as missed, too. 48 bits: read this word first, then the next.
+    /// Shots not started because the lanes delivered no samples; each also counts as missed. 48 bits: read this word first, then the next.
     pub const REFUSED: u16 = 0x8A8;
     /// Shots with missing samples, which are replaced by zeros; their record has a wrong CRC. 48 bits: read this word first, then the next.
     pub const DAMAGED: u16 = 0x8B0;
