@@ -27,8 +27,8 @@ def main():
             reports = sorted((run(by, how, args.events) for _ in range(args.runs)), key=rate)
             report = reports[len(reports) // 2]
             rates.append(rate(report))
-            whole = 100 * report["complete"] / report["events"]
-            say(f"  by {by}, {how}: {rates[-1]:.2f} Mevent/s, {whole:.2f} % complete, {report['late']} items late")
+            complete = 100 * report["complete"] / report["events"]
+            say(f"  by {by}, {how}: {rates[-1]:.2f} Mevent/s, {complete:.2f} % complete, {report['late']} items late")
             if how == "clean" and report["complete"] < 0.999 * args.events:
                 sys.exit(f"by {by}: only {report['complete']} of {args.events} events are complete")
     ratio("align/million", min(rates), "bar", TARGET, "Mevent/s")

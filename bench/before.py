@@ -1,7 +1,7 @@
 """Compares Shotline with its build before a change, in pairs of runs (`make bench-before REV=COMMIT`).
 
 Runs Shotline's own contenders of `bench-receive`, `bench-record` and `bench-rdma`. The peers are the same for both
-builds, so a ratio here is the factor by which a change moves the ratio there. A pair is one run of each build, one
+builds, so a ratio here is the factor by which the change affects the ratios of those benchmarks. A pair is one run of each build, one
 directly after the other, in alternating order; the ratio is the median over all pairs, because a disturbance that lasts
 longer than a pair affects both of its runs. `interval` is the 95 % confidence interval of the median. `best` compares
 the best run of each build, because a disturbance can only make a run slower.
@@ -28,8 +28,8 @@ NEW = "new"
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=Path, help="the target folder of the build before")
-    parser.add_argument("--name", default="before", help="what to call it, such as its commit")
+    parser.add_argument("before", type=Path, help="the target folder of the earlier build")
+    parser.add_argument("--name", default="before", help="name of the earlier build, such as its commit")
     parser.add_argument("--pairs", type=int, default=15, help="pairs of runs")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a run")
     parser.add_argument(

@@ -1,6 +1,6 @@
 """Shared code of the benchmarks: running Shotline and its peers, medians of lossless runs, output.
 
-Command lines of `shotline` and keys of its JSON that several benchmarks need are only here.
+Command lines of `shotline` and keys of its JSON that several benchmarks use are defined only in this file.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ POOL_MIB = 256
 PROBE_PORT, LOOP_PORT, SPEAD2_PORT = 14791, 14792, 14793
 SOCKET_BUFFER = 256 * MIB
 ATTEMPTS = 4  # maximum runs for each lossless run wanted
-TIME_LIMIT = 120  # seconds for one run: far more than any needs
+TIME_LIMIT = 120  # seconds for one run: far more than any takes
 
 
 class Failed(Exception):
@@ -83,7 +83,7 @@ def shotline_record(samples, seconds, pace, framing="ud", out=None):
 
 
 def run_shotline(samples, seconds, pace, framing="ud", out=None):
-    """Runs probe and receiver as two processes; returns the run's figures and the receiver's whole report."""
+    """Runs probe and receiver as two processes; returns the run's figures and the receiver's complete report."""
     with background(shotline_probe(samples)) as probe:
         wait_for_port("udp6", PROBE_PORT, probe)
         report = json_of(foreground(shotline_record(samples, seconds, pace, framing, out)))
@@ -195,7 +195,7 @@ def foreground(command):
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired:
-        raise Failed(f"{Path(command[0]).name}: no end after {TIME_LIMIT} s") from None
+        raise Failed(f"{Path(command[0]).name}: did not end within {TIME_LIMIT} s") from None
     if done.returncode:
         raise Failed(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr.strip()}")
     return done.stdout
@@ -210,7 +210,7 @@ def json_of(text):
 
 
 def wait_for_port(protocol, port, process, timeout=20):
-    """Waits until a process has bound the port, by the kernel's table, which sends nothing to it."""
+    """Waits until a process has bound the port, as listed in /proc/net; sends nothing to the process."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         rows = Path(f"/proc/net/{protocol}").read_text().splitlines()[1:]
@@ -233,7 +233,7 @@ def wide_socket_buffers():
     try:
         for path, value in zip(paths, before):
             path.write_text(str(max(int(value), SOCKET_BUFFER)))
-        print(f"net.core.rmem_max and wmem_max: {SOCKET_BUFFER // MIB} MiB while this runs")
+        print(f"net.core.rmem_max and wmem_max: {SOCKET_BUFFER // MIB} MiB during the benchmark")
     except OSError:
         print(f"net.core.rmem_max: {before[0].strip()} bytes (only root can raise it for the run)")
     try:
@@ -252,7 +252,7 @@ class Contender:
     """A program that is run until it has enough lossless runs.
 
     It starts at full speed or at a given pace. After two lossy runs in a row it continues 3 % below the rate last
-    received, so the search ends near the highest pace without loss. With `paced` false it is only run again.
+    received, so the search ends near the highest pace without loss. With `paced` false it is repeated unchanged.
     """
 
     name: str
@@ -304,7 +304,7 @@ def interleave(contenders):
                 contender.step()
     short = [c for c in contenders if c.median() is None]
     for c in short:
-        say(f"  GAVE UP {c.name}: {len(c.good)} lossless runs of {c.tried}, {c.wanted} wanted")
+        say(f"  INCOMPLETE {c.name}: {len(c.good)} lossless runs of {c.tried}, {c.wanted} wanted")
     return not short
 
 

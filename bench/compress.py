@@ -44,13 +44,13 @@ def main():
     parser.add_argument("--runs", type=int, default=5, help="runs of each contender")
     parser.add_argument("--mib", type=int, default=384, help="samples of one run, in MiB")
     parser.add_argument("--level", type=int, default=1, help="level of zstd, for both")
-    parser.add_argument("--data", help="only these, such as rf12,iq")
+    parser.add_argument("--data", help="only these data sets, such as rf12,iq")
     parser.add_argument("--peer", nargs=6, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.peer:
         return peer(*args.peer)
 
-    least = {}
+    lowest = {}
     with tempfile.TemporaryDirectory(prefix="bench-", dir=args.dir) as folder:
         folder = Path(folder)
         for data in every_data():
@@ -60,11 +60,11 @@ def main():
             say(f"{data.name}: chunks of {shape} {data.shots.dtype}, {data.shots[0].nbytes // 1024} KiB")
             data.shots.tofile(folder / "samples")
             for codec in ("lz4", "zstd"):
-                one = measure(folder, data, codec, args)
-                if codec not in least or one[0] / one[1] < least[codec][0] / least[codec][1]:
-                    least[codec] = one
+                rates = measure(folder, data, codec, args)
+                if codec not in lowest or rates[0] / rates[1] < lowest[codec][0] / lowest[codec][1]:
+                    lowest[codec] = rates
     say("")
-    for codec, (ours, theirs) in least.items():
+    for codec, (ours, theirs) in lowest.items():
         ratio(f"compress-{codec}/hdf5plugin", ours, "hdf5plugin", theirs, "GB/s")
     return 0
 
@@ -101,7 +101,7 @@ def ours(folder, data, codec, level, count):
     words = [program, folder / "samples", file, channels, samples, data.packing, codec, level, PROCESSES, count]
     result = json_of(foreground([str(word) for word in words]))
     if result["chunks"]["uncompressed"]:
-        raise Failed(f"{result['chunks']['uncompressed']} shots of {count} were stored as they came")
+        raise Failed(f"{result['chunks']['uncompressed']} shots of {count} were stored uncompressed")
     return result["seconds"], result["chunks"]["bytes_stored"], [file]
 
 
@@ -165,10 +165,10 @@ def check(files, data, count):
             for at in (0, len(rf) // 2, len(rf) - 1):
                 found = rf[at].reshape(data.shots.shape[1:])
                 if not numpy.array_equal(found, data.shots[(row + at) % len(data.shots)]):
-                    raise Failed(f"{file.name}: row {at} is not the shot that was to be written")
+                    raise Failed(f"{file.name}: row {at} differs from the shot written")
             row += len(rf)
     if row != count:
-        raise Failed(f"{count} shots were to be written, {row} were")
+        raise Failed(f"expected {count} shots in the files, found {row}")
 
 
 # --- the data ------------------------------------------------------------------------------------------
@@ -188,14 +188,14 @@ def every_data():
         shots = shots[: len(shots) // (2 * pairs) * 2 * pairs]
         yield Data("iq8", shots.reshape(-1, pairs, 2), BYTES)
     else:
-        say(f"skipped: {capture} is not here")
+        say(f"skipped iq8: {capture} is missing")
 
 
 def ultrasound():
     """Returns (64, 2000, 96) int16: real RF of a muscle if the file exists, else synthetic echoes."""
     source = SHARED / "ultrasound" / "muscle_rf_real_192ch.hdf5"
     if not source.exists():
-        say(f"{source} is not here: RF is made up")
+        say(f"{source} is missing: RF is synthetic")
         return echoes()
     with h5py.File(source) as h5:
         frames = [h5[f"data/rf_data/frame_{frame}/shot_1"][...] for frame in (1, 2)]

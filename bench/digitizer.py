@@ -7,7 +7,7 @@ block.
 
 Then each stage runs alone: DMA without sending; the link without DMA into a receiver that discards (sending cannot be
 measured without a receiver, so this is both); storing from memory (`store_bench`). Then all run in a pipeline, and then
-sequentially, as on the paper's host.
+sequentially, as on the host of Ryoshi et al. (docs/plan.md), "the paper" in the output.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PAPER = {"dma": 25.5, "dma with lists": 20.7, "link": 23.0, "store": 17.5}  # Gb
 PAPER_BLOCK_MS = 76.3
 # A shot of store_bench has 144 bytes per sample and a record: nearly a block.
 STORE_SAMPLES = 466_000
-# A ring of files: three parts and some spare space.
+# A ring of files: three parts of a run, and spare space.
 RING = ["--roll-size", "2GiB", "--keep", "8GiB", "--pool", "3GiB"]
 RING_BLOCKS = 8  # blocks of the board's ring
 
@@ -85,24 +85,24 @@ def realtime(where, folder, seconds):
     """Runs in real time and checks that every block is in the file and none was late."""
     sent, recorded = run(["--seconds", f"{seconds:g}"], RING, folder)
     stream = sent["streams"][0]
-    made, whole = stream["blocks_made"], recorded["shots_complete"]
+    made, complete = stream["blocks_made"], recorded["shots_complete"]
     lost = dict(recorded["drops"], overruns=stream["overruns"], partial=recorded["shots_partial"])
     lost = {cause: count for cause, count in lost.items() if count}
     latency = {name: us / 1e3 for name, us in recorded["latency_from_sender"].items() if name.endswith("_us")}
     say(
-        f"real time on {where}: {made} blocks of {BLOCK_MIB} MiB made, one each {PERIOD_MS:.2f} ms; {whole} whole in "
+        f"real time on {where}: {made} blocks of {BLOCK_MIB} MiB made, one each {PERIOD_MS:.2f} ms; {complete} complete in "
         f"HDF5; lost: {lost or 'none'}; from a block's first sample until all of it was received "
-        f"{latency['p50_us']:.1f} ms (99 %: {latency['p99_us']:.1f}, most {latency['max_us']:.1f})"
+        f"{latency['p50_us']:.1f} ms (99 %: {latency['p99_us']:.1f}, max {latency['max_us']:.1f})"
     )
     say(f"  {busy(sent, recorded)}")
-    say(f"  the paper: {PAPER_BLOCK_MS} ms a block that is made every 33.7 ms")
+    say(f"  the paper: {PAPER_BLOCK_MS} ms per block, one block each 33.7 ms")
     late = latency["p99_us"] > STAGES * PERIOD_MS or latency["max_us"] > RING_BLOCKS * PERIOD_MS
     expected = made - 1  # the first block only describes the stream
-    in_time = min(whole, expected) * BLOCK_GBIT / (expected * PERIOD_MS * 1e-3)
+    in_time = min(complete, expected) * BLOCK_GBIT / (expected * PERIOD_MS * 1e-3)
     name = f"digitizer/realtime{'' if where == 'disk' else '-tmpfs'}"
     ratio(name, 0.0 if late else in_time, "real time", TARGET_GBPS, "Gbit/s")
-    if lost or whole < expected:
-        raise Failed(f"{expected - whole} of {expected} blocks are not in the file: {lost}")
+    if lost or complete < expected:
+        raise Failed(f"{expected - complete} of {expected} blocks are not in the file: {lost}")
     if late:
         raise Failed(f"blocks were late: {STAGES} periods are allowed for 99 % of them, {RING_BLOCKS} for any")
 
@@ -128,8 +128,8 @@ def store(folder):
     example = Path(program()).parent / "examples" / "store_bench"
     if not example.exists():
         raise Failed(f"no {example}: cargo build --release --package shotline-store --example store_bench")
-    with tempfile.TemporaryDirectory(dir=folder, prefix="bench-digitizer-") as place:
-        words = ["write", Path(place) / "alone.h5", 4, STORE_SAMPLES, 1, 3]
+    with tempfile.TemporaryDirectory(dir=folder, prefix="bench-digitizer-") as scratch:
+        words = ["write", Path(scratch) / "alone.h5", 4, STORE_SAMPLES, 1, 3]
         done = json_of(foreground([str(example), *map(str, words)]))
     if done["lost"]:
         raise Failed(f"storing alone lost {done['lost']} blocks")
@@ -139,12 +139,12 @@ def store(folder):
 def run(sender, recorder, folder):
     """Runs digitizer and recorder, connected by a memif. Returns the report of each."""
     with (
-        tempfile.TemporaryDirectory(dir=folder, prefix="bench-digitizer-") as place,
+        tempfile.TemporaryDirectory(dir=folder, prefix="bench-digitizer-") as scratch,
         tempfile.TemporaryDirectory() as short,
     ):
         path = Path(short) / "memif.sock"
         device = f"id=0,socket={path},socket-abstract=no"
-        out = [] if "--discard" in recorder else ["--out", str(Path(place) / "run.h5")]
+        out = [] if "--discard" in recorder else ["--out", str(Path(scratch) / "run.h5")]
         receiving = [
             *(program(), "record", "--json", "--framing", "digitizer", "--listen", "10.0.0.1:47920", "--idle-s", "2"),
             *("--transport", f"dpdk:net_memif0,role=server,{device}", *out, *recorder),
@@ -156,7 +156,9 @@ def run(sender, recorder, folder):
             )
             output, errors = record.communicate(timeout=60)
         if record.returncode:
-            raise Failed(errors.strip().splitlines()[-1] if errors.strip() else "the recorder ended without a word")
+            raise Failed(
+                errors.strip().splitlines()[-1] if errors.strip() else "the recorder ended without an error message"
+            )
         return sent, json.loads(output)
 
 
@@ -210,7 +212,7 @@ def busy(sent, recorded):
     ]
     of_recorder = [f"{stage['stage']} {100 * stage['busy']:.0f} %" for stage in recorded["stages"]]
     list_ms = 1e3 * sent["streams"][0]["dma_list_s"] / max(1, sent["streams"][0]["blocks_sent"])
-    return f"busy: {', '.join(of_sender + of_recorder)}; making the DMA's lists takes {list_ms:.2f} ms a block"
+    return f"busy: {', '.join(of_sender + of_recorder)}; building the DMA's lists takes {list_ms:.2f} ms per block"
 
 
 if __name__ == "__main__":

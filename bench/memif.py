@@ -20,9 +20,9 @@ from common import PAYLOAD, RECEIVE_CPU, SEND_CPU, Failed, background, foregroun
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "dpdk_throughput"
-PAPER_GBPS = 90.5  # the probe's paper, table I: 84.26 in units of 2^30 bit/s
+PAPER_GBPS = 90.5  # Cossettini et al. (docs/plan.md), table I: 84.26 in units of 2^30 bit/s
 FRAMES = [4096, 9000]
-BUFFER_BYTES = 10240  # of one buffer of a memif, at both ends
+BUFFER_BYTES = 10240  # size of a memif buffer, at both ends
 HUGE_PAGES = 512
 RATE = re.compile(r"Rx-pps:\s+(\d+)\s+Rx-bps:\s+(\d+)")
 
@@ -44,7 +44,7 @@ def main():
         runs["probe"] = lambda _: probe(args.seconds, args.pool)
     figures = {name: [] for name in runs}
     with huge_pages() as huge:
-        say(f"huge pages: {'yes' if huge else 'no'}; our receivers go round in {args.pool} MiB")
+        say(f"huge pages: {'yes' if huge else 'no'}; our receivers cycle through {args.pool} MiB")
         for number in range(args.rounds):
             say(f"round {number + 1} of {args.rounds}")
             for name, run in runs.items():

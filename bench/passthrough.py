@@ -52,7 +52,7 @@ def main():
     found = {}
     try:
         with Guest(["/usr/bin/strace"], memory=2048, drives=[Drive(file, "BENCH", mdts=5)]) as guest:
-            bring(guest, args.ours)
+            copy_programs(guest, args.ours)
             # Ours first, because it refuses a drive that fio has written to.
             for name in reversed(contenders):
                 found[name] = each(guest, contenders[name], args)
@@ -66,7 +66,7 @@ def main():
     say(f"RATIO passthrough-instructions/fio {peer[0] / ours[0]:.3f} ({figures})")
 
 
-def bring(guest, ours):
+def copy_programs(guest, ours):
     """Copies the programs to the guest, without debug information."""
     for program, name in ((ours, "raw_writes"), ("/usr/bin/fio", "fio"), ("/usr/bin/valgrind.bin", "valgrind.bin")):
         guest.put(program)
@@ -84,10 +84,10 @@ def each(guest, command, args):
         traced = guest.run(f"strace -f -c -o /tmp/calls {words} >&2 && cat /tmp/calls", LIMIT).succeeded()
         calls = re.search(r"^100\.00\s+\S+\s+\S+\s+(\d+)", traced, re.MULTILINE)
         tool = "VALGRIND_LIB=/share/valgrind valgrind.bin --tool=callgrind --callgrind-out-file=/dev/null"
-        said = guest.run(f"{tool} --read-inline-info=no {words}", LIMIT).succeeded()
-        instructions = re.search(r"Collected : (\d+)", said)
+        output = guest.run(f"{tool} --read-inline-info=no {words}", LIMIT).succeeded()
+        instructions = re.search(r"Collected : (\d+)", output)
         if not calls or not instructions:
-            raise Failed(f"nothing was counted: {traced}{said}")
+            raise Failed(f"nothing was counted: {traced}{output}")
         counts.append((int(instructions.group(1)), int(calls.group(1))))
     return [(many - few) / (args.many - args.few) for few, many in zip(*counts, strict=True)]
 

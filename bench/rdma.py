@@ -1,4 +1,4 @@
-"""Compares writes, reads and messages with UCX, libfabric and the one-sided paper (`make bench-rdma`)."""
+"""Compares writes, reads and messages with UCX, libfabric and Gibson et al. (docs/plan.md) (`make bench-rdma`)."""
 
 import argparse
 import itertools
@@ -13,10 +13,10 @@ SOFT_SIZES = [64 << 10, 256 << 10, MIB]
 SHM_SIZES = [4 << 10, *SOFT_SIZES]
 LATENCY_BYTES = 8
 GROUP = 128
-PAPER_GROUP_GBPS = 23.45  # section V of the one-sided paper: the highest of its groups of writes
-POST_NS = 50
-FEW, MANY = 4, 1000  # queue pairs to one target
-LOSS = 0.001
+PAPER_GROUP_GBPS = 23.45  # Gibson et al., section V: the highest rate of its groups of writes
+POST_NS = 50  # target for posting and completing an operation
+FEW, MANY = 4, 1000  # queue pairs to one target process
+LOSS = 0.001  # fraction of packets
 OURS = "shotline "
 ports = itertools.cycle(range(14800, 15800))  # a closed port stays unavailable for some time
 
@@ -28,7 +28,7 @@ def main():
     parser.add_argument(
         "--only", nargs="+", default=[""], metavar="START", help="ratios with this prefix: udp-write shm"
     )
-    parser.add_argument("--peers", action="store_true", help="the peers alone, without ratios")
+    parser.add_argument("--peers", action="store_true", help="run only the peers, without ratios")
     args = parser.parse_args()
 
     ratios = [ratio for ratio in wanted_ratios(args) if ratio.name.startswith(tuple(args.only))]

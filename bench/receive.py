@@ -17,7 +17,7 @@ from common import (
     wide_socket_buffers,
 )
 
-PAPER_GBPS = 90.5  # table I of the ultrasound probe's paper: 84.26 in units of 2^30 bit/s, with two 100G NICs
+PAPER_GBPS = 90.5  # Cossettini et al. (docs/plan.md), table I: 84.26 in units of 2^30 bit/s, with two 100G NICs
 JUDGED_SAMPLES = 4000
 
 

@@ -3,8 +3,8 @@
 The recorder's limit is the lower of two rates. One is Shotline's own receive rate with shots discarded. The other is
 fio's O_DIRECT io_uring rate into a new preallocated file while the bare socket loop runs, because a recorder has to
 receive while it writes. That loop is paced at the rate which a perfect recorder would sustain, the lower of the receive
-rate and fio alone: without pacing it would use more CPU time and memory bandwidth than any recording, and make the limit
-too easy to reach. h5py writes the same shots.
+rate and fio alone: without pacing it would use more CPU time and memory bandwidth than any recording, and lower the limit
+too much. h5py writes the same shots.
 """
 
 import argparse
@@ -67,11 +67,13 @@ def measure(folder, args):
     alone = max(fio(file, args.mib) for _ in range(CALIBRATIONS))
     receive = None if args.peers_only else run_shotline(SAMPLES, 3, None)[0].gbps
     pace = min(alone, receive or alone)
-    say(f"fio alone {alone:.2f} Gbit/s, receive rate {receive or 0:.2f}: the loop beside fio runs at {pace:.2f} Gbit/s")
+    say(
+        f"fio alone {alone:.2f} Gbit/s, receive rate {receive or 0:.2f}: the loop next to fio runs at {pace:.2f} Gbit/s"
+    )
 
     seconds = args.mib * MIB * 8e-9 / pace
     contenders = {
-        "fio": Contender("fio", lambda _: fio_beside_loop(file, args.mib, loop, pace, seconds), args.runs, paced=False),
+        "fio": Contender("fio", lambda _: fio_with_loop(file, args.mib, loop, pace, seconds), args.runs, paced=False),
         "h5py": Contender("h5py", lambda _: h5py_run(file, args.mib), args.runs, paced=False),
     }
     if not args.peers_only:
@@ -111,7 +113,7 @@ def fio(file, mib):
     return json.loads(text[text.index("{") :])["jobs"][0]["write"]["bw_bytes"] * 8e-9
 
 
-def fio_beside_loop(file, mib, loop, pace, seconds):
+def fio_with_loop(file, mib, loop, pace, seconds):
     with socket_loop(loop, 1.5 * seconds + 0.5, pace) as figures:
         rate = fio(file, mib)
         figures()  # the loop only generates load; its lost packets do not matter for fio

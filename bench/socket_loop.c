@@ -70,7 +70,7 @@ static void pin(int cpu) {
 }
 
 // Allocates a pool and writes to it, so that page faults are not part of the measurement.
-static struct ring *ring(size_t pool_mib) {
+static struct ring *make_ring(size_t pool_mib) {
     size_t bytes = pool_mib << 20;
     char *map = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct ring *r = calloc(1, sizeof *r);
@@ -82,8 +82,8 @@ static struct ring *ring(size_t pool_mib) {
     return r;
 }
 
-// Points every message at the pool's next slots.
-static void aim(struct ring *r) {
+// Points the buffers of every message to the pool's next slots.
+static void assign_slots(struct ring *r) {
     for (int i = 0; i < MESSAGES; i++) {
         struct iovec *piece = r->pieces[i];
         for (int k = 0; k < BATCH; k++) {
@@ -123,7 +123,7 @@ static void run_sender(struct sockaddr_in6 to, struct ring *r, double limit, dou
     uint64_t sent = 0;
     double start = now(), elapsed;
     do {
-        aim(r);
+        assign_slots(r);
         for (int i = 0; i < MESSAGES; i++)
             for (int k = 0; k < BATCH; k++) {
                 uint64_t number = sent + i * BATCH + k;
@@ -162,7 +162,7 @@ static void run_receiver(struct sockaddr_in6 at, struct ring *r) {
     uint64_t received = 0, sent = 0;
     double first = 0, last = 0;
     while (!sent) {
-        aim(r);
+        assign_slots(r);
         int n = recvmmsg(s, r->messages, MESSAGES, MSG_WAITFORONE, NULL);
         if (n < 0) die("recvmmsg");
         if (!received) { // the clock starts with the first batch
@@ -190,7 +190,7 @@ int main(int argc, char **argv) {
     struct sockaddr_in6 loopback = {
         .sin6_family = AF_INET6, .sin6_port = htons(atoi(argv[2])), .sin6_addr = in6addr_loopback};
     pin(atoi(argv[3]));
-    struct ring *r = ring(atol(argv[4]));
+    struct ring *r = make_ring(atol(argv[4]));
     if (sends)
         run_sender(loopback, r, atof(argv[5]), atof(argv[6]));
     else

@@ -66,15 +66,15 @@ def measured(command, gbps, seconds):
         try:
             report = json_of(receiver.communicate(timeout=TIME_LIMIT)[0])
         except subprocess.TimeoutExpired:
-            raise Failed("no end: the stop heap was lost") from None
+            raise Failed("the receiver did not end: the stop heap was lost") from None
     return sent, report, before
 
 
 def run(sent, heaps, cpu_s):
     if not heaps:
         raise Failed("no heap arrived")
-    whole = heaps * HEAP
-    return Run(heaps, sent["heaps"] - heaps, whole * 8e-9 / sent["seconds"], whole * 1e-9 / cpu_s)
+    payload = heaps * HEAP
+    return Run(heaps, sent["heaps"] - heaps, payload * 8e-9 / sent["seconds"], payload * 1e-9 / cpu_s)
 
 
 def run_shotline(gbps, seconds):
@@ -102,7 +102,7 @@ def median(contender):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gbps", type=float, default=6, help="payload that is sent, the same for all")
+    parser.add_argument("--gbps", type=float, default=6, help="payload rate of the sender, the same for all")
     parser.add_argument("--runs", type=int, default=5, help="lossless runs wanted of each contender")
     parser.add_argument("--seconds", type=float, default=4, help="length of a run")
     args = parser.parse_args()

@@ -1,8 +1,8 @@
 """Runs spead2's sender or one of its receivers, pinned to one core.
 
     spead2_peer.py send PORT CPU GBPS SECONDS         one JSON object: heaps sent
-    spead2_peer.py ring PORT CPU                      heaps through a ring to the caller, out of a memory pool
-    spead2_peer.py chunk PORT CPU LIBRARY             into chunks of the caller's, placed by LIBRARY (spead2_place.c)
+    spead2_peer.py ring PORT CPU                      heaps in buffers of a memory pool, through a ring
+    spead2_peer.py chunk PORT CPU LIBRARY             heaps in the caller's chunks, placed by LIBRARY (spead2_place.c)
 
 A receiver prints `ready`, and after the stop heap one JSON object: complete heaps, and the CPU time since `ready`, which
 excludes Python's start.

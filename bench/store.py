@@ -42,7 +42,7 @@ def main():
     parser.add_argument("--memory", type=Path, default=Path("/dev/shm"), help="a folder on tmpfs")
     parser.add_argument("--gib", type=float, default=4, help="bytes written by one run, in GiB")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each contender")
-    parser.add_argument("--all", action="store_true", help="compression and unpacking, too")
+    parser.add_argument("--all", action="store_true", help="also run compress.py and unpack.py")
     args = parser.parse_args()
 
     args.dir.mkdir(parents=True, exist_ok=True)
@@ -112,12 +112,12 @@ def fio(folder, gib, block, depth):
                 *("--fallocate=native", "--end_fsync=1", "--thread", "--output-format=json"),
             ]
         )
-        whole = children() - before
+        total = children() - before
     job = json.loads(text[text.index("{") :])["jobs"][0]
     seconds = job["write"]["runtime"] / 1000
     cpu = (job["usr_cpu"] + job["sys_cpu"]) / 100 * seconds
-    if cpu > whole:
-        raise Failed(f"fio says that it took {cpu:.3f} s of processor time, the kernel {whole:.3f} s")
+    if cpu > total:
+        raise Failed(f"fio reports {cpu:.3f} s of CPU time, the kernel {total:.3f} s")
     return job["write"]["bw_bytes"] / 1e9, cpu / (size / 1e9)
 
 
@@ -135,7 +135,7 @@ def ours(folder, gib, samples, links, depth, file=None, recycle=False):
 def example():
     path = HERE.parent / "target" / "release" / "examples" / "store_bench"
     if not path.exists():
-        sys.exit(f"{path} is not there: cargo build --release --package shotline-store --example store_bench")
+        sys.exit(f"{path} is missing: cargo build --release --package shotline-store --example store_bench")
     return str(path)
 
 

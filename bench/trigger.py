@@ -25,7 +25,7 @@ from common import (
 PORT = 14794
 JUDGED_SAMPLES = 125
 WAITS = ["poll", "sleep"]
-PAPER = "command about 5 us, shot at least 560 us"  # section III of the ultrasound probe's paper
+PAPER = "command about 5 us, shot at least 560 us"  # Cossettini et al. (docs/plan.md), section III
 
 
 def main():
@@ -78,7 +78,7 @@ def run_pingpong(binary, wait, count):
 
 
 def run_trigger(args, wait):
-    """Runs every setting with this way of waiting, the one for the ratios first."""
+    """Runs every setting with this way of waiting, and first the setting of which the ratios are printed."""
     samples = sorted(args.samples, key=lambda n: n != JUDGED_SAMPLES)
     lines = foreground(
         [

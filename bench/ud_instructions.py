@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "guest"), str(ROOT / "tests")]
 
 from attacker import send_datagrams
 from image import Missing
-from machine import GUEST, GUEST_TOO, HOST, Guest, Refused
+from machine import GUEST, GUEST_TOO, HOST, Guest, GuestError
 
 DEPTH = 256  # receives posted; runs have more packets, so that receives are reposted
 SHORT, LONG = 512, 2560
@@ -84,9 +84,9 @@ class Counts:
         return self.instructions[max(found)[1]]
 
 
-def counts(guest, packets, said):
-    if said.code or not (guest.share / "counts").exists():
-        raise Failed(f"{packets} packets: {said.output}")
+def counts(guest, packets, result):
+    if result.code or not (guest.share / "counts").exists():
+        raise Failed(f"{packets} packets: {result.output}")
     return Counts((guest.share / "counts").read_text())
 
 
@@ -98,23 +98,23 @@ def ours(guest, packets):
         guest.listen(0.2)
     sender = [sys.executable, __file__, "--send", address[1], address[2], str(packets)]
     subprocess.run(guest.on_host(*sender), check=True, timeout=LIMIT)
-    said = job.end()
-    if f"{packets} placed, 0 not" not in said.output:
-        raise Failed(said.output)
-    return counts(guest, packets, said).of("ibverbs_ud::receive")
+    result = job.end()
+    if f"{packets} placed, 0 not" not in result.output:
+        raise Failed(result.output)
+    return counts(guest, packets, result).of("ibverbs_ud::receive")
 
 
 def theirs(guest, packets, options):
     server, client = guest.gid(GUEST), guest.gid(GUEST_TOO)
     common = f"-d rxe0 -c UD -F -s 4096 -m 4096 -n {packets} -r {DEPTH}"
-    waits = guest.spawn(counted(f"ib_send_bw {common} -e {options} -x {server}"), LIMIT)
+    receiver = guest.spawn(counted(f"ib_send_bw {common} -e {options} -x {server}"), LIMIT)
     pace = f"--rate_limit_type=SW --rate_units=p --rate_limit={BURST // PAUSE} --burst_size={BURST} -t {BURST}"
-    goes = f"sleep 5; until ib_send_bw {common} {pace} -x {client} 127.0.0.1; do sleep 1; done"
-    sends = guest.spawn(goes, LIMIT)
-    said = waits.end()
-    if said.code:
-        raise Failed(f"{said.output}{sends.output()}")
-    return counts(guest, packets, said).loop("ib_send_bw", "librxe")
+    command = f"sleep 5; until ib_send_bw {common} {pace} -x {client} 127.0.0.1; do sleep 1; done"
+    sender = guest.spawn(command, LIMIT)
+    result = receiver.end()
+    if result.code:
+        raise Failed(f"{result.output}{sender.output()}")
+    return counts(guest, packets, result).loop("ib_send_bw", "librxe")
 
 
 def per_packet(run, tries):
@@ -158,7 +158,7 @@ def main():
             for options, how in (("", "one by one"), ("--recv_post_list 16", "in lists of 16")):
                 peers.append(per_packet(lambda packets, o=options: theirs(guest, packets, o), arguments.tries))
                 print(f"ib_send_bw        {peers[-1]:7.0f} instructions/packet, receives posted {how}", flush=True)
-    except (Missing, Refused, Failed, OSError) as error:
+    except (Missing, GuestError, Failed, OSError) as error:
         print(f"ud-instructions: {error}", file=sys.stderr)
         return 1
     peer = min(peers)

@@ -41,7 +41,7 @@ def main():
         out[:] = 0
         way()
         if not np.array_equal(out, expected):
-            raise Failed(f"{name} unpacks other samples")
+            raise Failed(f"{name} unpacks different samples")
     rates = {name: [] for name in ways}
     for _ in range(args.runs):  # interleaved, so that disturbances affect all
         for name, way in ways.items():
@@ -139,7 +139,7 @@ def make_million(path):
     """Creates a run of a million visible rows.
 
     It records some of a million small slots, kills the recorder, and sets the markers of docs/file-format.md that make all
-    rows visible: opening it reads the same data as for a complete run.
+    rows visible. Opening it then reads the same data as for a complete run.
     """
     probe = [program(), "emulate", "probe", "--listen", f"[::1]:{PORT}", "--links", "1", "--channels", "1"]
     record = [program(), "record", "--json", "--probe", f"[::1]:{PORT}", "--samples", "4", "--shots", str(MILLION)]
@@ -149,7 +149,7 @@ def make_million(path):
             deadline = time.monotonic() + 60
             while visible(path) < 10:
                 if recorder.poll() is not None or time.monotonic() > deadline:
-                    raise Failed("the run of a million shots was not laid out")
+                    raise Failed("the run of a million shots was not created")
                 time.sleep(0.1)
     with open(path, "r+b") as file:
         head = file.read(1 << 16)

@@ -94,7 +94,7 @@ def ours(spaces, seconds, size, how="xdp"):
     if not lines:
         raise Failed(output[-300:])
     figures = json_of(lines[-1])
-    say(f"    {figures['cpu_s'] / figures['packets'] * 1e9:.0f} ns of a processor a packet, {figures['lost']} lost")
+    say(f"    {figures['cpu_s'] / figures['packets'] * 1e9:.0f} ns of CPU time per packet, {figures['lost']} lost")
     return figures["gbps"]
 
 
