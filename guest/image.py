@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent / ".cache" / "guest"
-KERNEL = "linux-image-amd64"  # depends on the package of the current kernel; the cloud kernel has no Soft-RoCE
+KERNEL = "linux-image-amd64"  # metapackage of the current kernel; the cloud kernel has no Soft-RoCE
 
 FINGERPRINT = 16  # characters in the name of an image's folder
 
@@ -33,7 +33,7 @@ PROGRAMS += [f"ib_{verb}_{what}" for verb in ("send", "write", "read", "atomic")
 PROGRAMS += ["rping", "ucmatose", "udaddy", "rdma", "ip", "ethtool", "nvme", "mke2fs"]
 
 
-INSTALL = "scripts/setup.sh guest installs what is needed"
+INSTALL = "run scripts/setup.sh guest"
 
 
 class Missing(Exception):
@@ -47,7 +47,7 @@ def output(*words, **options):
     except OSError as error:
         raise Missing(f"{words[0]}: {error.strerror}; {INSTALL}") from None
     except subprocess.CalledProcessError as error:
-        raise Missing(f"{words[0]} fails: {error.stderr.strip()}; {INSTALL}") from None
+        raise Missing(f"{words[0]} failed: {error.stderr.strip()}; {INSTALL}") from None
 
 
 def image():
@@ -75,7 +75,7 @@ def kernel_package():
     except (Missing, AttributeError):
         for file in sorted(CACHE.glob("linux-image-*.deb"), key=lambda file: file.stat().st_mtime, reverse=True):
             return file.name.split("_")[0], file.name.split("_")[1].replace("%3a", ":")
-    raise Missing(f"no package {KERNEL} is known here: apt-get update")
+    raise Missing(f"the package {KERNEL} is not known: run apt-get update")
 
 
 def fingerprint(package, version):
@@ -111,10 +111,10 @@ def deb(package, version):
         return found[0]
     with tempfile.TemporaryDirectory(dir=CACHE) as work:  # renamed when complete
         output("apt-get", "download", f"{package}={version}", cwd=work)
-        whole = only(Path(work), name)
+        complete = only(Path(work), name)
         for old in CACHE.glob("linux-image-*.deb"):
             old.unlink()
-        return whole.rename(CACHE / whole.name)
+        return complete.rename(CACHE / complete.name)
 
 
 def only(folder, pattern):
@@ -131,13 +131,13 @@ def unpacked(kernel):
     offset, length = struct.unpack_from("<II", kernel, 0x248)
     payload = kernel[setup + offset : setup + offset + length]
     if payload[:6] != b"\xfd7zXZ\0":
-        raise Missing("expected a kernel that xz has compressed")
+        raise Missing("expected a kernel compressed by xz")
     return lzma.LZMADecompressor().decompress(payload)
 
 
-def put_modules(tree, version, to):
+def put_modules(tree, version, target):
     """Copies the modules with their dependencies, and writes the order in which to load them."""
-    to.mkdir()
+    target.mkdir()
     output("/sbin/depmod", "-b", tree, version)
     order = []
     for name in MODULES:
@@ -145,8 +145,8 @@ def put_modules(tree, version, to):
             word, path = line.split()[:2]
             if word == "insmod" and path not in order:
                 order.append(path)
-                shutil.copy(path, to)
-    (to / "order").write_text("".join(f"{Path(path).name}\n" for path in order))
+                shutil.copy(path, target)
+    (target / "order").write_text("".join(f"{Path(path).name}\n" for path in order))
 
 
 def put_programs(root):
@@ -161,9 +161,9 @@ def put_programs(root):
     driver = Path("/etc/libibverbs.d/rxe.driver")
     unwinder = only(Path("/lib"), "*-linux-gnu/libgcc_s.so.1")  # loaded by the C library when a thread ends
     for file in {provider, driver, unwinder, *map(Path, libraries([*found.values(), provider]))}:
-        to = root / file.relative_to("/")
-        to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, to)
+        target = root / file.relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
 
 
 def libraries(programs):

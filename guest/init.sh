@@ -12,11 +12,11 @@ mkdir -p /dev/shm
 mount -t tmpfs shm /dev/shm
 while read -r module; do insmod "/modules/$module" || echo "cannot load $module"; done </modules/order
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share /share || echo "cannot mount /share"
-cp -r /share/bin /share/lib /tmp & # because /share is slow, and would be read at each start of a program
+cp -r /share/bin /share/lib /tmp & # because /share is slow, and each start of a program reads it
 copied=$!
 ulimit -l unlimited
 
-ip() { /usr/bin/ip "$@"; } # not BusyBox's applet, which this shell prefers
+ip() { /usr/bin/ip "$@"; } # iproute2's; the shell would prefer BusyBox's applet
 setting() { sed -n "s/.*shotline\.$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 ip link set lo up
 ip link set eth0 mtu "$(setting mtu)" up
@@ -27,7 +27,7 @@ done
 rdma link add rxe0 type rxe netdev eth0
 gids=/sys/class/infiniband/rxe0/ports/1/gids
 count=$(setting addresses | tr , '\n' | wc -l)
-# The device has one more GID of its own.
+# The device has one GID more than addresses: its default GID.
 until [ "$(cat $gids/? 2>/dev/null | tr -d :0 | grep -c .)" -gt "$count" ]; do sleep 0.05; done
 wait $copied
 export PATH=/tmp/bin:/share/bin:$PATH LD_LIBRARY_PATH=/tmp/lib:/share/lib

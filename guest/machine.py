@@ -2,9 +2,9 @@
 
 Guest and cable are in a network namespace that needs no privileges: a user namespace gives the right to create a tap
 device (if users cannot create one, root works without it). `Guest.on_host` starts programs at the host's end of the
-cable. Instructions are translated, so rates are meaningless. The cable is lossless: QEMU takes a packet only if the
+cable. QEMU emulates the processor, so rates are meaningless. The cable is lossless: QEMU takes a packet only if the
 guest has a buffer for it, and the others wait in the tap device's queue. The guest has one processor: with two, one
-that the host does not schedule would block the other, and booting on a busy host takes half as long again.
+that the host does not schedule would block the other, and booting on a busy host would take 1.5 times as long.
 
 KVM is not used. Not all machines have it, and the presence of /dev/kvm proves little: in a virtual machine it may
 support only special guests (pagetable virtual machines, kvm_pvm), and then QEMU 7.2 exits at once with `-cpu host` (it
@@ -27,14 +27,14 @@ HOST, HOST6 = "10.77.0.1", "fd77::1"
 GUEST, GUEST_TOO, GUEST_THREE, GUEST6 = "10.77.0.2", "10.77.0.3", "10.77.0.4", "fd77::2"
 HOST_MAC, GUEST_MAC = "52:54:00:77:00:01", "52:54:00:77:00:02"
 MTU = 4300  # 4096 bytes of payload and all headers
-LIMIT = 120  # seconds that a command may take
+LIMIT = 120  # default time limit of a command, in seconds
 GRACE = 60  # additional seconds for the guest to report the end of a command
-BOOT_LIMIT = 180  # seconds; some ten on an idle machine
+BOOT_LIMIT = 180  # seconds; booting takes some ten on an idle machine
 QUEUE = 10_000  # packets queued on the cable for the guest: more than any program has in flight
 TOOLS = ("qemu-system-x86_64", "unshare", "nsenter", "setpriv", "ip")
 
 
-class Refused(Exception):
+class GuestError(Exception):
     """Raised with the guest's output if the guest fails or does not respond."""
 
 
@@ -64,31 +64,31 @@ class Job:
         self.guest.listen(0)
         return self.name in self.guest.ended
 
-    def end(self, tell=None):
-        """Waits until the command ends. `tell` is called with its output as it is produced."""
+    def end(self, on_output=None):
+        """Waits until the command ends. `on_output` is called with its output as it is produced."""
         shown = 0
         while True:
-            over = self.name in self.guest.ended
-            if tell:
+            ended = self.name in self.guest.ended
+            if on_output:
                 text = self.output()
-                tell(text[shown:])
+                on_output(text[shown:])
                 shown = len(text)
-            if over:
+            if ended:
                 code = int((self.guest.share / f"{self.name}.code").read_text())
                 return Done(self.command, code, self.output())
             if time.monotonic() > self.limit + GRACE:  # the guest itself enforces the limit
-                raise Refused(f"the guest does not answer any more: {self.command}\n{self.guest.last_words()}")
-            self.guest.listen(0.2 if tell else 1)
+                raise GuestError(f"the guest does not respond any more: {self.command}\n{self.guest.last_words()}")
+            self.guest.listen(0.2 if on_output else 1)
 
 
 @dataclass
 class Drive:
-    """An NVMe drive of the guest: nvme0, nvme1, ... in their order, with its contents in `file`."""
+    """An NVMe drive of the guest, named nvme0, nvme1, ... in the order of the list, with its contents in `file`."""
 
     file: Path
     serial: str
     block: int = 512  # bytes of a logical block
-    mdts: int = 7  # a command has at most 4096 << mdts bytes
+    mdts: int = 7  # maximum data transfer size: 4096 << mdts bytes per command
     faults: str = ""  # rules of QEMU's blkdebug driver: which commands fail, and how
     bytes_per_second: int = 0  # 0: unlimited
 
@@ -133,32 +133,32 @@ class Guest:
             self.close()
             raise
 
-    def take(self, folder):
+    def copy_share(self, folder):
         """Copies the contents of the guest's /share to a folder of the host, except for files of this module."""
-        ours = {"bin", "lib"}
-        ours |= {f"job{number}.{kind}" for number in range(1, self.jobs + 1) for kind in ("sh", "out", "code")}
+        internal = {"bin", "lib"}
+        internal |= {f"job{number}.{kind}" for number in range(1, self.jobs + 1) for kind in ("sh", "out", "code")}
 
         def ignore(at, _):
-            return ours if Path(at) == self.share else ()
+            return internal if Path(at) == self.share else ()
 
         try:
             shutil.copytree(self.share, folder, ignore=ignore, symlinks=True, dirs_exist_ok=True)
         except OSError as error:
-            raise Refused(f"what was left in /share cannot be copied to {folder}: {error}") from None
+            raise GuestError(f"the files in /share cannot be copied to {folder}: {error}") from None
 
     def put(self, program):
         """Copies a program of the host with its libraries to the guest."""
-        here = shutil.copy(program, self.share / "bin")
+        copy = shutil.copy(program, self.share / "bin")
         if strip := shutil.which("strip"):  # because debug information is slow to load
-            subprocess.run([strip, "--strip-debug", here], check=False, capture_output=True)
+            subprocess.run([strip, "--strip-debug", copy], check=False, capture_output=True)
         for library in libraries([program]):
             shutil.copy(library, self.share / "lib")
 
     def start(self, kernel, initrd, memory, drives):
         addresses = ",".join([*(f"{address}/24" for address in (GUEST, GUEST_TOO, GUEST_THREE)), f"{GUEST6}/64"])
         words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr"]
-        # The guest calibrates its TSC at boot, which fails on a busy host: its seconds were then some thirty times too
-        # short. QEMU derives the HPET from the host's clock.
+        # The guest calibrates its TSC at boot, which fails on a busy host: its clock then ran some thirty times too
+        # fast. QEMU derives the HPET from the host's clock.
         words += ["tsc=reliable", "clocksource=hpet"]
         # For the same reason its check of the timer may fail with a panic. Also, once in some forty boots a one-shot
         # timer never fired: a periodic tick does not depend on it.
@@ -188,8 +188,8 @@ class Guest:
             'exec setpriv --pdeathsig KILL "$@"',
         ]
         command = [*self.unshare(), "sh", "-ec", "\n".join(cable), "sh", *map(str, qemu)]
-        with open(self.path / "qemu", "w") as said:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        with open(self.path / "qemu", "w") as output:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
     def booted(self):
         """Waits until the guest runs commands."""
@@ -213,7 +213,7 @@ class Guest:
 
     def check(self, end):
         if self.process.poll() is not None or time.monotonic() > end:
-            raise Refused(f"the guest did not boot within {BOOT_LIMIT} s\n{self.last_words()}")
+            raise GuestError(f"the guest did not boot within {BOOT_LIMIT} s\n{self.last_words()}")
 
     def last_words(self):
         """Returns the last output of the guest's kernel and of QEMU."""
@@ -222,10 +222,10 @@ class Guest:
 
     def on_host(self, *command):
         """Returns the arguments that run a command at the host's end of the cable."""
-        of = f"/proc/{self.process.pid}/ns"
-        enter = ["nsenter", f"--net={of}/net"]
+        namespaces = f"/proc/{self.process.pid}/ns"
+        enter = ["nsenter", f"--net={namespaces}/net"]
         if os.geteuid() != 0:
-            enter += [f"--user={of}/user", "--preserve-credentials"]
+            enter += [f"--user={namespaces}/user", "--preserve-credentials"]
         return [*enter, *map(str, command)]
 
     def spawn(self, command, limit=None):
@@ -237,9 +237,9 @@ class Guest:
         self.port.sendall(f"{name} {limit}\n".encode())
         return Job(self, name, command, time.monotonic() + limit)
 
-    def run(self, command, limit=None, tell=None):
+    def run(self, command, limit=None, on_output=None):
         """Runs a shell command or script in the guest to its end."""
-        return self.spawn(command, limit).end(tell)
+        return self.spawn(command, limit).end(on_output)
 
     def listen(self, seconds):
         """Receives the names of commands that have ended, for at most `seconds`."""
@@ -251,12 +251,12 @@ class Guest:
         except ConnectionError:
             received = b""
         if not received:
-            raise Refused(f"the guest has gone\n{self.last_words()}")
+            raise GuestError(f"the guest has ended\n{self.last_words()}")
         *lines, self.unread = (self.unread + received).split(b"\n")
         self.ended |= {line.decode() for line in lines}
 
-    def cut(self, drive):
-        """Returns a drive's bytes as after a power failure: QEMU is stopped, with its unwritten data, for the read."""
+    def power_failure_image(self, drive):
+        """Returns a drive's bytes as after a power failure: QEMU, which holds unwritten data, is stopped for the read."""
         try:
             while True:
                 self.process.send_signal(signal.SIGSTOP)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Boots a QEMU guest with Linux's RDMA stack, runs a command in it, and ends with the command's exit code."""
+"""Boots a QEMU guest with Linux's RDMA stack, runs a command in it, and exits with the command's exit code."""
 
 import argparse
 import subprocess
@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from image import Missing
-from machine import GUEST, HOST, LIMIT, Guest, Refused
+from machine import GUEST, HOST, LIMIT, Guest, GuestError
 
 EXAMPLES = f"""\
 The guest has Soft-RoCE (rxe0 at {GUEST}), the programs of rdma-core and perftest, an address {HOST} to reach this
-machine at, and /share to leave files in, which --share copies to a folder of this machine. It needs neither KVM nor
+machine at, and a folder /share, whose files --share copies to a folder of this machine. It needs neither KVM nor
 root. Booting takes some seconds; the first time, a kernel is downloaded and unpacked into .cache/guest.
 
 examples:
@@ -26,31 +26,39 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run; several words are one shell command")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="shell command to run")
     parser.add_argument("--script", type=Path, help="run a shell script instead")
     parser.add_argument(
-        "--put", type=Path, action="append", default=[], help="a program of this machine to bring along"
+        "--put",
+        type=Path,
+        action="append",
+        default=[],
+        help="copy this program and its libraries to the guest (repeatable)",
     )
-    parser.add_argument("--host", metavar="COMMAND", help="run this meanwhile on this machine's end of the cable")
-    parser.add_argument("--share", metavar="FOLDER", type=Path, help="copy what is left in the guest's /share there")
-    parser.add_argument("--limit", type=int, default=LIMIT, help="seconds that the command may take (%(default)s)")
-    parser.add_argument("--memory", type=int, default=1024, help="MiB of the guest (%(default)s)")
+    parser.add_argument(
+        "--host", metavar="COMMAND", help="run this at the same time on this machine's end of the cable"
+    )
+    parser.add_argument(
+        "--share", metavar="FOLDER", type=Path, help="copy the files in the guest's /share to this folder"
+    )
+    parser.add_argument("--limit", type=int, default=LIMIT, help="time limit of the command in seconds (%(default)s)")
+    parser.add_argument("--memory", type=int, default=1024, help="memory of the guest in MiB (%(default)s)")
     arguments = parser.parse_args()
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     command = arguments.script.read_text() if arguments.script else " ".join(words)
     if not command:
-        parser.error("nothing to run")
+        parser.error("expected a command or --script")
     try:
         with Guest(arguments.put, memory=arguments.memory) as guest:
             host = subprocess.Popen(guest.on_host("sh", "-c", f"exec {arguments.host}")) if arguments.host else None
             try:
-                return guest.run(command, arguments.limit, tell).code
+                return guest.run(command, arguments.limit, print_output).code
             finally:
                 if host:
                     end(host)
                 if arguments.share:
-                    guest.take(arguments.share)
-    except (Missing, Refused) as error:
+                    guest.copy_share(arguments.share)
+    except (Missing, GuestError) as error:
         print(f"guest: {error}", file=sys.stderr)
         return 125
 
@@ -68,7 +76,7 @@ def end(process):
             process.wait()
 
 
-def tell(text):
+def print_output(text):
     print(text, end="", flush=True)
 
 

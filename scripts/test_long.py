@@ -1,7 +1,7 @@
 """Runs long versions of the tests of `make test`: `make test-long MINUTES=60`.
 
-Each campaign repeats its runner with new seeds until its share of the time is over, at least once. The seeds are printed,
-and a failure prints how to repeat it (docs/testing.md). The last line is the total of all rounds.
+Each campaign repeats its tests with new seeds until its share of the time is over, at least once. The seeds are printed,
+and a failure prints how to reproduce it (docs/testing.md). The last line is the total of all rounds.
 """
 
 import argparse
@@ -13,14 +13,14 @@ import time
 from suite import PASSED, ROOT, Suite, Test, check
 from test import build, has_rtl, pytest, rust
 
-SPAN = 1000  # seeds of one round
-CASES = 5000  # for each property in one round
-FRAMES = 1_000_000  # of the RTL's model in one round
+SEEDS = 1000  # per round
+CASES = 5000  # per property and round
+FRAMES = 1_000_000  # through the RTL's model per round
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60, help="of all campaigns together (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=60, help="time of all campaigns together (%(default)s)")
     parser.add_argument(
         "--only", metavar="CAMPAIGN", action="append", choices=CAMPAIGNS, help=f"{', '.join(CAMPAIGNS)}"
     )
@@ -60,7 +60,7 @@ def guest():
 def seeds():
     """Runs simulated networks, drives and senders with new seeds."""
     first = random.randrange(2**32)
-    return long_rust(SHOTLINE_SEEDS=f"{first}..{first + SPAN}")
+    return long_rust(SHOTLINE_SEEDS=f"{first}..{first + SEEDS}")
 
 
 def properties():
@@ -73,7 +73,7 @@ def long_rust(**environment):
 
 
 def rtl():
-    """Runs random packets through the RTL's model, each compared with that of the crate `wire`."""
+    """Sends random packets through the RTL's model and compares each frame with that of the crate `wire`."""
     if not has_rtl():
         return [Test("RTL", "skipped", reason="the tools for the RTL are not installed (scripts/setup.sh rtl)")]
     seed = random.randrange(2**32)

@@ -14,7 +14,7 @@ from common import PATIENCE, PROGRAM, ROOT
 sys.path.insert(0, str(ROOT / "guest"))
 
 from image import Missing, output
-from machine import Drive, Guest, Refused
+from machine import Drive, Guest, GuestError
 
 CONFORMANCE = Path(PROGRAM).parent / "examples" / "ibverbs_conformance"
 
@@ -92,7 +92,7 @@ def booting(tmp_path_factory, drives):
     try:
         programs = stripped(programs, tmp_path_factory.mktemp("programs"))
         guest = Guest(programs, drives=drives.values(), limit=PATIENCE, wait=False)
-    except (Missing, Refused) as error:
+    except (Missing, GuestError) as error:
         yield error
         return
     with guest:
@@ -106,7 +106,7 @@ def guest(booting):
         if not isinstance(booting, Guest):
             raise booting
         booting.booted()
-    except (Missing, Refused) as error:
+    except (Missing, GuestError) as error:
         pytest.skip(f"NOT TESTED against Linux's RDMA stack and NVMe driver: {error}")
     booting.since = clocks(booting)
     listing = booting.run("for c in /sys/class/nvme/*; do echo $(cat $c/serial) ${c##*/nvme}; done").succeeded()

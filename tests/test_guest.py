@@ -200,7 +200,7 @@ def test_the_guest_returns_output_and_exit_code(guest):
 
 def test_files_left_in_the_share_are_copied_out(guest, tmp_path):
     guest.run("mkdir /share/left && echo said >/share/left/file").succeeded()
-    guest.take(tmp_path / "out")
+    guest.copy_share(tmp_path / "out")
     names = [path.name for path in (tmp_path / "out").iterdir()]
     assert "left" in names and not [name for name in names if name in ("bin", "lib") or name.startswith("job")], names
     assert (tmp_path / "out" / "left" / "file").read_text() == "said\n"

@@ -146,7 +146,7 @@ def test_durable_shots_survive_a_power_cut(machine, drives):
     flags = f"--seconds 600 --capacity 500 --rate-hz {RATE} --durable --progress"
     job = machine.spawn(machine.recording(run, flags))
     durable = until(lambda: rows(job) >= SHOTS and rows(job), what=f"{SHOTS} durable rows")
-    left = machine.guest.cut(drives["POWER"])
+    left = machine.guest.power_failure_image(drives["POWER"])
     machine.run("kill -INT $(cat /tmp/recorder)").succeeded()
     job.end().succeeded()
     with open(drives["POWER"].file, "r+b") as file:
