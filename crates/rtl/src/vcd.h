@@ -1,4 +1,4 @@
-// Writer of the model's ports as a VCD file (IEEE 1364-2005, clause 18). The clock has 200 MHz in it.
+// Writer of the model's ports as a VCD file (IEEE 1364-2005, clause 18). Its clock has 200 MHz.
 #pragma once
 
 #include <cstdint>

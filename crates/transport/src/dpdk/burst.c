@@ -7,7 +7,8 @@
 #include <rte_ethdev.h>
 #include <rte_pause.h>
 
-/* Attempts of one send while the driver's ring is full: some ten microseconds, in which a peer frees part of it. */
+/* Maximum consecutive attempts to send while the driver's ring is full: some ten microseconds, in which a peer frees
+ * part of it. */
 #define TRIES 512
 
 void free_held(struct shot_port *port)
@@ -95,7 +96,7 @@ static struct rte_mbuf *build(struct shot_port *port, const struct shot_piece *p
 	if (is_sent_in_place(port, piece, end))
 		return attach_external(port->send_pool, piece);
 	for (; piece < end; piece++) {
-		/* Such a driver has copied the data when its burst returns. */
+		/* A driver that gathers has copied the data when its burst returns. */
 		bool in_place = port->gathers && piece->stable;
 		char *to = head != NULL && !in_place ? rte_pktmbuf_append(head, (uint16_t)piece->len) : NULL;
 		if (to == NULL) {

@@ -11,7 +11,7 @@
 #include <rte_ethdev.h>
 #include <rte_mempool.h>
 
-/* Free buffers of such a pool. Not thread-safe: only bursts, one at a time, take buffers. */
+/* Free buffers of the queue's pool. Not thread-safe: only bursts take buffers, one at a time. */
 struct stack {
 	void *next; /* handed out first, to a request for a single buffer */
 	unsigned count;

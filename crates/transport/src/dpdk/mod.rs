@@ -215,7 +215,7 @@ impl DpdkIo {
         let (name, arguments) = device.c_strings().map_err(IoError::Config)?;
         let attached = sys::Attached::new(&arguments, &name)
             .map_err(|code| failed("cannot attach its device", code, device.attach_hint()))?;
-        let info = attached.info().map_err(|code| failed("asking what it can do", code, String::new()))?;
+        let info = attached.info().map_err(|code| failed("querying its capabilities", code, String::new()))?;
         if config.queues > info.max_queues {
             let what = format!("{} queues asked of {}, which has {}", config.queues, device.name, info.max_queues);
             return Err(IoError::Config(what));

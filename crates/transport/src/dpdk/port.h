@@ -44,8 +44,8 @@ struct shot_port {
 /* Bursts may start: see the gate in shim.c. */
 extern atomic_bool shot_gate_open;
 
-/* Returns whether a burst may start; if so, leave_port must follow it. Yields to the interrupt thread while that is at
- * work, which takes microseconds, unless a port is just being opened or closed. */
+/* Returns whether a burst may start; if so, leave_port must follow it. While the gate is closed it yields to the
+ * interrupt thread, which works for microseconds, or longer while a port is opened or closed. */
 static inline bool enter_port(struct shot_port *port)
 {
 	if (!port->gated)
@@ -87,9 +87,9 @@ int direct_open(struct shot_port *port);
 
 /* --- zero_copy.c: memory that the peer reads --------------------------------------------------------- */
 
-/* Allocates the list of at most this many buffers in use by the peer. Returns 0 or a negative errno. */
+/* Allocates the list of buffers in use by the peer, with this capacity. Returns 0 or a negative errno. */
 int zero_copy_open(struct shot_port *port, uint32_t buffers);
-/* Returns whether the peer can read this memory: the driver announces one list of segments per link. */
+/* Returns whether the peer can read this memory, which is the list of segments that the driver announces. */
 bool zero_copy_reaches(const void *memory, size_t bytes);
 /* Before a link is established: returns whether DPDK's descriptor of that memory is valid, and restores it if it was
  * closed. */

@@ -71,9 +71,9 @@ size_t shot_log_take(char *to, size_t size)
 static pthread_key_t thread_key;
 static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
 
-static void unregister_thread(void *known)
+static void unregister_thread(void *unused)
 {
-	(void)known;
+	(void)unused;
 	rte_thread_unregister();
 }
 
@@ -113,8 +113,8 @@ atomic_bool shot_gate_open;
 /* Number of calls of the callback: one for each time that the interrupt thread polls for events. */
 static atomic_uint gate_turns;
 
-/* Waits until that thread has polled again: it may still be processing an event of a closed socket, whose descriptor
- * number the next socket gets. */
+/* Waits until the interrupt thread has polled again: it may still be processing an event of a closed socket, whose
+ * descriptor number the next socket gets. */
 static void wait_for_turn(void)
 {
 	unsigned turn = atomic_load(&gate_turns);
@@ -130,8 +130,8 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Call only while no burst is in progress. */
-static void note_link(struct shot_port *port)
+/* Updates the link state of a port. Call only while no burst is in progress. */
+static void update_link(struct shot_port *port)
 {
 	struct rte_eth_link link = { 0 };
 	bool up = rte_eth_link_get_nowait(port->id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
@@ -174,7 +174,7 @@ static void gate_callback(void *unused)
 	atomic_fetch_add(&gate_turns, 1);
 	pthread_mutex_lock(&gate.list);
 	for (struct shot_port *port = gate.ports; port != NULL; port = port->next) {
-		note_link(port);
+		update_link(port);
 		all_up = all_up && atomic_load(&port->up);
 	}
 	pthread_mutex_unlock(&gate.list);
@@ -302,7 +302,7 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 {
 	static atomic_uint opened;
 	struct shot_port *port = aligned_alloc(64, RTE_ALIGN_CEIL(sizeof(*port), 64));
-	*step = "taking memory";
+	*step = "allocating memory";
 	*error = -ENOMEM;
 	if (port == NULL || config->rx_buffer_bytes > UINT16_MAX - RTE_PKTMBUF_HEADROOM) {
 		free(port);
@@ -317,7 +317,7 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	port->reconnects = config->reconnects;
 	port->zero_copy = config->zero_copy;
 	port->direct = config->direct;
-	/* Its pages are touched only if frames arrive in several buffers. */
+	/* Pages of `linear` are touched only if frames arrive in several buffers. */
 	port->linear = malloc((size_t)SHOT_BURST * MAX_FRAME_BYTES);
 	unsigned number = atomic_fetch_add(&opened, 1);
 	char name[RTE_MEMPOOL_NAMESIZE];
@@ -335,17 +335,17 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	uint32_t send_buffers = config->descriptors * (config->gathers ? 1u : config->queues) + 8 * SHOT_BURST;
 	port->send_pool = rte_pktmbuf_pool_create(name, send_buffers, SHOT_BURST * 2, shared, buffer_bytes, socket);
 	if (port->linear == NULL || port->receive_pool == NULL || port->send_pool == NULL) {
-		*step = "taking buffers";
+		*step = "allocating buffers";
 		*error = rte_errno != 0 ? -rte_errno : -ENOMEM;
 		goto failed;
 	}
 	if (port->direct)
-		TRY(direct_open(port), "taking buffers");
+		TRY(direct_open(port), "allocating buffers");
 	if (port->zero_copy)
-		TRY(zero_copy_open(port, send_buffers), "lending its memory");
+		TRY(zero_copy_open(port, send_buffers), "sharing its memory with the peer");
 
 	struct rte_eth_dev_info info;
-	TRY(rte_eth_dev_info_get(port->id, &info), "asking what it can do");
+	TRY(rte_eth_dev_info_get(port->id, &info), "querying its capabilities");
 	struct rte_eth_conf conf = { .rxmode.mtu = config->mtu };
 	conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
 	if (config->checksums)
@@ -379,7 +379,7 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	port->next = gate.ports;
 	gate.ports = port;
 	pthread_mutex_unlock(&gate.list);
-	*step = "watching its link";
+	*step = "monitoring its link";
 	*error = gate_build();
 	if (*error < 0) {
 		shot_close(port);
@@ -440,7 +440,7 @@ int shot_stats(struct shot_port *port, struct shot_stats *out)
 
 int shot_xstats(struct shot_port *port, char (*names)[64], uint64_t *values, int max)
 {
-	_Static_assert(RTE_ETH_XSTATS_NAME_SIZE == 64, "shim.h says so");
+	_Static_assert(RTE_ETH_XSTATS_NAME_SIZE == 64, "shim.h declares names of 64 bytes");
 	int count = rte_eth_xstats_get_names(port->id, NULL, 0);
 	if (count <= 0 || count > max)
 		return count;

@@ -20,7 +20,7 @@ struct shot_info {
 	uint16_t max_queues;
 	uint16_t max_mtu;
 	bool checksums;      /* verifies IP and UDP checksums of received frames */
-	bool spreads;        /* supports RSS over IP and UDP */
+	bool spreads;        /* supports RSS by the hash of IP addresses and UDP ports */
 };
 
 struct shot_config {
@@ -31,7 +31,7 @@ struct shot_config {
 	uint16_t tx_buffer_bytes; /* bytes of a send buffer */
 	uint16_t descriptors;     /* per queue */
 	uint32_t buffers;         /* number of receive buffers */
-	bool checksums, spreads;
+	bool checksums, spreads;  /* enable these features of the device */
 	bool gated;               /* its driver unmaps memory in the interrupt thread: see the gate in shim.c */
 	bool reconnects;          /* a memif client: its driver connects only when the port is started */
 	bool gathers;             /* its driver accepts chained buffers in any memory, and has copied
@@ -63,7 +63,7 @@ struct shot_stats {
 
 /* Initialises EAL, once per process. Returns 0 or a negative errno. */
 int shot_eal_init(int argc, char **argv);
-/* Takes DPDK's log, at most size bytes of it. Returns the number of bytes. */
+/* Copies the newest bytes of DPDK's log, at most `size`, and clears it. Returns the number of bytes copied. */
 size_t shot_log_take(char *to, size_t size);
 
 /* Attaches the device with these arguments and finds its port by name. Returns 0 or a negative errno. */
@@ -89,10 +89,10 @@ enum shot_receive_status {
  * them. Frees the frames of the previous burst. */
 enum shot_receive_status shot_receive_at(struct shot_port *port, uint8_t *at, uint32_t capacity,
 					 struct shot_frame *frame);
-/* Copies such a frame, of at most 65535 bytes, out of its destination. */
+/* Copies a frame that is in place, of at most 65535 bytes, out of its destination. */
 void shot_copy_out(struct shot_port *port, struct shot_frame *frame);
 /* Sends at most SHOT_BURST frames; frame i consists of the pieces from ends[i - 1] to ends[i]. Returns how many the
- * driver accepted: fewer if the path is full. */
+ * driver accepted: fewer if its ring is full. */
 uint16_t shot_send(struct shot_port *port, const struct shot_piece *pieces, const uint32_t *ends, uint16_t frames);
 
 /* Returns the number of accepted frames that may still be read in place. */
