@@ -34,8 +34,8 @@ pub fn chunk(data: &[u8]) {
     let (Some(shot), Some(out)) = (pool.take(), pool.take()) else { return };
     shot.write(0, &slot);
     let Some(len) = Encoder::new(codec, geometry).encode(&shot, &out) else { return };
-    let (mut made, mut again) = (vec![0; len as usize], vec![0xdd; slot.len()]);
-    out.read(0, &mut made);
-    assert_eq!(decoder.decode(&made, &mut again), Ok(()));
-    assert!(again == slot, "what was compressed comes back");
+    let (mut compressed, mut again) = (vec![0; len as usize], vec![0xdd; slot.len()]);
+    out.read(0, &mut compressed);
+    assert_eq!(decoder.decode(&compressed, &mut again), Ok(()));
+    assert!(again == slot, "the round trip changed the slot");
 }

@@ -31,7 +31,7 @@ fn nodes(seed: u64) -> Pair {
             .enumerate()
             .map(|(at, region)| {
                 region.write(0, &[UNTOUCHED; CHECKED]);
-                Node::with_memory(Pair::address(at), Arc::clone(region)).expect("memory was had before")
+                Node::with_memory(Pair::address(at), Arc::clone(region)).expect("the region was allocated before")
             })
             .collect()
     });
@@ -39,10 +39,12 @@ fn nodes(seed: u64) -> Pair {
 }
 
 fn register(pair: &mut Pair, at: usize) -> [Mr; 3] {
-    AREAS.map(|(offset, access)| pair.node_mut(at).register(offset, LEN, access).expect("it fits"))
+    AREAS.map(|(offset, access)| {
+        pair.node_mut(at).register(offset, LEN, access).expect("the range is within the region")
+    })
 }
 
-fn is_guarded(pair: &Pair, at: usize) {
+fn assert_guarded(pair: &Pair, at: usize) {
     let bytes = pair.node(at).read(0, CHECKED);
     let mut start = 0;
     for (offset, end) in AREAS[..2].iter().map(|(offset, _)| (*offset, offset + LEN)).chain([(CHECKED as u64, 0)]) {
@@ -66,7 +68,7 @@ pub fn endpoint_packets(data: &[u8]) {
         ..Options::default()
     };
     let mut pair = nodes(0);
-    let [(qp, cq), _] = pair.connect(KINDS[usize::from(kind) % 3], &options).expect("attributes that fit");
+    let [(qp, cq), _] = pair.connect(KINDS[usize::from(kind) % 3], &options).expect("attributes are valid");
     let mrs = register(&mut pair, 0);
     pair.node_mut(0).steers = flags & 16 == 0;
     // All packets that the queue pair sends are lost: it receives only those of the input.
@@ -87,7 +89,7 @@ pub fn endpoint_packets(data: &[u8]) {
             6 => Operation::SendImm(6),
             _ => Operation::WriteImm(remote, 7),
         };
-        let destination = (KINDS[usize::from(kind) % 3] == QpType::Ud).then(|| there(qp));
+        let destination = (KINDS[usize::from(kind) % 3] == QpType::Ud).then(|| peer_destination(qp));
         let wr = SendWr { destination, ..SendWr::new(id, operation, Data::Elements(&element)) };
         if work >> id & 1 == 1 && pair.post_send(0, qp, &wr).is_ok() {
             posted.insert(id);
@@ -106,15 +108,15 @@ pub fn endpoint_packets(data: &[u8]) {
     pair.run(2_000_000);
     let delivered = pair.node(0).counters.delivered;
     assert_eq!(pair.node(0).qp_counters(qp).map(|counters| counters.packets_in), Some(delivered));
-    pair.modify(0, qp, &Modify::Error).expect("from any state");
+    pair.modify(0, qp, &Modify::Error).expect("Error can be entered from any state");
     while let Some(done) = pair.node_mut(0).poll(cq) {
-        assert!(is_receive(done.kind) || posted.remove(&done.id), "{done:?} completes what was done");
+        assert!(is_receive(done.kind) || posted.remove(&done.id), "{done:?} completes an unknown request");
     }
-    assert!(posted.is_empty(), "everything completes: {posted:?}");
-    is_guarded(&pair, 0);
+    assert!(posted.is_empty(), "requests without a completion: {posted:?}");
+    assert_guarded(&pair, 0);
 }
 
-fn there(qp: u32) -> Destination {
+fn peer_destination(qp: u32) -> Destination {
     Destination { address: Pair::address(1), qp, q_key: 0x1111_1111 }
 }
 
@@ -166,7 +168,7 @@ pub fn verbs_calls(data: &[u8]) {
         mrs: [Vec::new(), Vec::new()],
         id: 0,
         open: [HashSet::new(), HashSet::new()],
-        forgotten: [HashSet::new(), HashSet::new()],
+        reset: [HashSet::new(), HashSet::new()],
     };
     for at in 0..2 {
         let cq = user.pair.node_mut(at).create_cq();
@@ -188,8 +190,8 @@ struct User {
     id: u64,
     /// Signalled requests that must complete exactly once, by queue pair.
     open: [HashSet<(u32, u64)>; 2],
-    /// Requests of queue pairs that were reset, which may have completed before.
-    forgotten: [HashSet<(u32, u64)>; 2],
+    /// Requests of queue pairs that were reset or destroyed, whose completions may still be queued.
+    reset: [HashSet<(u32, u64)>; 2],
 }
 
 impl User {
@@ -268,8 +270,8 @@ impl User {
             false => self.pair.modify(at, qp, &Modify::Reset).is_ok(),
         };
         if reset {
-            let gone: Vec<_> = self.open[at].extract_if(|(of, _)| *of == qp).collect();
-            self.forgotten[at].extend(gone);
+            let dropped: Vec<_> = self.open[at].extract_if(|(of, _)| *of == qp).collect();
+            self.reset[at].extend(dropped);
         }
     }
 
@@ -315,8 +317,8 @@ impl User {
         while let Some(done) = self.pair.node_mut(at).poll(self.cqs[at]) {
             let request = (done.qp, done.id);
             let failed = done.status != shotline_verbs::api::Status::Success;
-            let known = self.open[at].remove(&request) || self.forgotten[at].remove(&request);
-            assert!(is_receive(done.kind) || known || failed, "{done:?} completes what was done");
+            let known = self.open[at].remove(&request) || self.reset[at].remove(&request);
+            assert!(is_receive(done.kind) || known || failed, "{done:?} completes an unknown request");
         }
     }
 
@@ -330,9 +332,9 @@ impl User {
                 assert!(state.is_none_or(|state| state == QpState::Error));
             }
             self.poll(at);
-            assert!(self.open[at].is_empty(), "everything completes: {:?}", self.open[at]);
-            is_guarded(&self.pair, at);
+            assert!(self.open[at].is_empty(), "requests without a completion: {:?}", self.open[at]);
+            assert_guarded(&self.pair, at);
         }
-        assert!(self.pair.run(10_000_000_000), "queue pairs in their error state rest");
+        assert!(self.pair.run(10_000_000_000), "a queue pair in its error state is still active");
     }
 }

@@ -47,8 +47,8 @@ pub fn ip_packet(data: &[u8]) {
     assert_eq!(seal(flow) == stored, verdict);
     if let Network::V4 { src, dst, id } = flow.network {
         let with_id_zero = seal(Flow { network: Network::V4 { src, dst, id: 0 }, ..flow });
-        let behind = icrc::bytes_after_ipv4_id(payload.len() as u16);
-        let solved = icrc::solve_ipv4_id(stored, with_id_zero, behind);
+        let bytes_after = icrc::bytes_after_ipv4_id(payload.len() as u16);
+        let solved = icrc::solve_ipv4_id(stored, with_id_zero, bytes_after);
         assert_eq!(solved == Some(id), verdict);
     }
 }
@@ -75,12 +75,12 @@ pub fn framing_ud(data: &[u8]) {
     place(&framing::Ud, data);
 }
 
-/// The same for [`framing::Counted`].
+/// Geometry (4 bytes), payload length (2 bytes) and a header for [`framing::Counted`].
 pub fn framing_counted(data: &[u8]) {
     place(&framing::Counted, data);
 }
 
-/// The same for [`framing::Udp`].
+/// Geometry (4 bytes), payload length (2 bytes) and a header for [`framing::Udp`].
 pub fn framing_udp(data: &[u8]) {
     place(&framing::Udp, data);
 }
@@ -97,14 +97,14 @@ fn place(framing: &dyn Framing, data: &[u8]) {
         assert!(len == 4096 || len == g.packet_bytes(g.packets() - 1));
         return;
     };
-    assert!(number.checked_shr(bits).unwrap_or(0) == 0, "no more than the bits on the wire");
+    assert!(number.checked_shr(bits).unwrap_or(0) == 0, "the number has more bits than the wire carries");
     assert_eq!(last, offset + len == g.shot_bytes());
     same_place_again(framing, &g, number, offset, Placement { position, len });
 }
 
 /// A packet that was placed has the same destination when it is emitted again.
 fn same_place_again(framing: &dyn Framing, g: &Geometry, number: u64, offset: u32, place: Placement) {
-    let packet = Packet::at(g, 0, number, offset).expect("a place is a packet of the shot");
+    let packet = Packet::at(g, 0, number, offset).expect("a placement is a packet of the shot");
     assert_eq!(packet.len, place.len);
     let mut again = ArrayVec::new();
     framing.emit(&Link::default(), &packet, &mut again);
@@ -117,13 +117,13 @@ pub fn framing_spead(data: &[u8]) {
     let Some(([samples, first, rest, items, len], header)) = words(data) else { return };
     let flavour = if items % 2 == 1 { Flavour::F40 } else { Flavour::F48 };
     let framing = Spead { flavour, first_items: items, items };
-    let cut = Packetization { first: first.into(), rest: rest.into(), separate_trailer: false };
-    let Some(g) = cut_as(samples, Trailer::None, cut) else { return };
+    let packetization = Packetization { first: first.into(), rest: rest.into(), separate_trailer: false };
+    let Some(g) = geometry(samples, Trailer::None, packetization) else { return };
     assert!(framing.header_len(header) <= framing::MAX_HEADER);
     let placed = framing.place(header, len.into(), &g);
     let signal = framing.signal(header, &g);
     let Ok(Placement { position, len }) = placed else { return };
-    let Position::Shot { number, bits, offset, last } = position else { panic!("heaps name their shots") };
+    let Position::Shot { number, bits, offset, last } = position else { panic!("a SPEAD heap has a shot number") };
     let taken = signal.map(|signal| if let Signal::Number { number, .. } = signal { number } else { u64::MAX });
     assert!(number >> bits == 0 && taken.is_none_or(|taken| taken == number));
     assert_eq!(last, offset + len == g.shot_bytes());
@@ -135,14 +135,14 @@ pub fn framing_spead(data: &[u8]) {
 pub fn framing_hsb(data: &[u8]) {
     let Some(([samples, payload, pages, step, len], header)) = words(data) else { return };
     let framing = Hsb { base: 0x1000_0000, step: step.max(1).into(), pages: pages.max(1).into(), r_key: 0x1234 };
-    let cut = Packetization { separate_trailer: pages % 2 == 1, ..Packetization::uniform(payload.into()) };
-    let Some(g) = cut_as(samples, Trailer::HsbMetadata, cut) else { return };
+    let packetization = Packetization { separate_trailer: pages % 2 == 1, ..Packetization::uniform(payload.into()) };
+    let Some(g) = geometry(samples, Trailer::HsbMetadata, packetization) else { return };
     assert!(framing.header_len(header) <= framing::MAX_HEADER);
     let Ok(Placement { position, len }) = framing.place(header, len.into(), &g) else { return };
-    let Position::Paged { page, pages, first, bits, offset } = position else { panic!("frames have pages") };
+    let Position::Paged { page, pages, first, bits, offset } = position else { panic!("an HSB frame has a page") };
     assert!(page < pages && first >> bits == 0 && bits == PSN_BITS && offset + len <= g.shot_bytes());
-    let index = g.packet_at(offset).expect("a place is a packet of the shot");
-    let packet = Packet::nth(&g, first + index, page.into(), index).expect("it is below their count");
+    let index = g.packet_at(offset).expect("a placement is a packet of the shot");
+    let packet = Packet::nth(&g, first + index, page.into(), index).expect("the index is below the number of packets");
     let mut again = ArrayVec::new();
     framing.emit(&Link::default(), &packet, &mut again);
     assert_eq!(framing.place(&again, len, &g), Ok(Placement { position, len }));
@@ -162,14 +162,16 @@ pub fn framing_digitizer(data: &[u8]) {
     if let Ok((header, rest)) = Header::parse(packet) {
         assert_eq!(Header::parse(&[&header.emit(), rest].concat()), Ok((header, rest)));
     }
-    let (shape, cut) = ((2, samples.into()), Packetization::uniform(payload.into()));
-    let Ok(g) = Geometry::with_packetization(shape, (16, Packing::Int16Le), 0, Trailer::Block, cut) else { return };
+    let (shape, packetization) = ((2, samples.into()), Packetization::uniform(payload.into()));
+    let Ok(g) = Geometry::with_packetization(shape, (16, Packing::Int16Le), 0, Trailer::Block, packetization) else {
+        return;
+    };
     assert!(Digitizer.header_len(packet) <= framing::MAX_HEADER);
     let _ = Digitizer.key(packet);
     let Ok(Placement { position, len }) = Digitizer.place(packet, len.into(), &g) else { return };
-    let Position::Shot { number, offset, last, .. } = position else { panic!("blocks name themselves") };
+    let Position::Shot { number, offset, last, .. } = position else { panic!("a block has a number") };
     assert_eq!(last, offset + len == g.shot_bytes());
-    let packet = Packet::at(&g, 0, number, offset).expect("a place is a packet of the block");
+    let packet = Packet::at(&g, 0, number, offset).expect("a placement is a packet of the block");
     assert_eq!(packet.len, len);
 }
 
@@ -197,29 +199,31 @@ pub fn framing_vita49(data: &[u8]) {
         let again = [&prologue.sized(fields.len()).emit()[..], &fields].concat();
         assert_eq!(Context::parse(&again).map(|(_, again)| again), Ok(context));
     }
-    let (shape, cut) = ((2, samples.into()), Packetization::uniform(payload.into()));
-    let Ok(g) = Geometry::with_packetization(shape, (16, Packing::Int16Be), 0, Trailer::Context, cut) else { return };
+    let (shape, packetization) = ((2, samples.into()), Packetization::uniform(payload.into()));
+    let Ok(g) = Geometry::with_packetization(shape, (16, Packing::Int16Be), 0, Trailer::Context, packetization) else {
+        return;
+    };
     let begin = Time { seconds: Some(Seconds::Gps(1_400_000_000)), fraction: Some(Fraction::Picoseconds(0)) };
     let rate = u32::from_be_bytes([r0, r1, r2, r3]).into();
     let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: SampleContext::default() };
     assert!(framing.header_len(packet) <= framing::MAX_HEADER);
     let _ = (framing.key(packet), framing.count(packet), framing.signal(packet, &g));
     let Ok(Placement { position, len }) = framing.place(packet, len.into(), &g) else { return };
-    let Position::Shot { number, offset, last, .. } = position else { panic!("stamps name their blocks") };
+    let Position::Shot { number, offset, last, .. } = position else { panic!("a time stamp gives a block number") };
     assert_eq!(last, offset + len == g.sent_bytes());
     let _ = framing.stamp_tai_ns(number, &g);
-    let packet = Packet::at(&g, 0, number, offset).expect("a place is a packet of the block");
+    let packet = Packet::at(&g, 0, number, offset).expect("a placement is a packet of the block");
     assert_eq!(packet.len, len);
 }
 
-/// Five numbers and the remaining bytes.
+/// Returns five big-endian 16-bit numbers and the remaining bytes.
 fn words(data: &[u8]) -> Option<([u16; 5], &[u8])> {
     let (words, rest) = data.split_first_chunk::<10>()?;
     Some((core::array::from_fn(|at| u16::from_be_bytes([words[2 * at], words[2 * at + 1]])), rest))
 }
 
-fn cut_as(samples: u16, trailer: Trailer, cut: Packetization) -> Option<Geometry> {
-    Geometry::new(1, samples.into(), 8, Packing::Uint8, 0).ok()?.sent_as(trailer, cut).ok()
+fn geometry(samples: u16, trailer: Trailer, packetization: Packetization) -> Option<Geometry> {
+    Geometry::new(1, samples.into(), 8, Packing::Uint8, 0).ok()?.sent_as(trailer, packetization).ok()
 }
 
 /// An end-of-shot record.

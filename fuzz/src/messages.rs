@@ -16,9 +16,9 @@ pub fn cm_message(data: &[u8]) {
     }
     fn again<T: DeserializeOwned + Serialize>(data: &[u8]) {
         let Ok(message) = parse::<T>(data) else { return };
-        let written = framed(&message);
-        let read: T = parse(&written[4..]).expect("what was written is read");
-        assert!(framed(&read) == written);
+        let bytes = framed(&message);
+        let parsed: T = parse(&bytes[4..]).expect("a serialised message parses");
+        assert!(framed(&parsed) == bytes);
     }
     again::<Request>(data);
     again::<Answer>(data);
@@ -28,9 +28,9 @@ pub fn cm_message(data: &[u8]) {
 
 /// Deterministic hasher that numbers connections 1, 2, 3, so that a corpus can refer to them.
 #[derive(Default)]
-struct Counted(u64);
+struct NumberHasher(u64);
 
-impl Hasher for Counted {
+impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -39,29 +39,29 @@ impl Hasher for Counted {
     }
 }
 
-/// Management datagrams, each after a byte with its time and the reaction of this side. A datagram is either refused or
+/// Management datagrams (MADs), each after a byte with its delay and the reaction of this side. A datagram is either refused or
 /// unchanged after it is serialised and parsed again, and a connection manager sends only datagrams that can be parsed.
 pub fn rdma_cm(data: &[u8]) {
     let peer = IpAddr::from([10, 0, 0, 2]);
-    let mut manager = Manager::with_hasher(BuildHasherDefault::<Counted>::default());
+    let mut manager = Manager::with_hasher(BuildHasherDefault::<NumberHasher>::default());
     manager.listen(service_id(7174));
     let mut now = Duration::ZERO;
     let mut last = None;
     for step in data.chunks_exact(1 + MAD_LEN) {
-        let Some((what, mad)) = step.split_first_chunk::<1>() else { return };
+        let Some((control, mad)) = step.split_first_chunk::<1>() else { return };
         let Ok(mad) = <&[u8; MAD_LEN]>::try_from(mad) else { return };
         if let Some(datagram) = Datagram::parse(mad) {
             assert_eq!(Datagram::parse(&datagram.emit()).as_ref(), Some(&datagram));
-            if let (0x80.., Message::Req(request)) = (what[0], datagram.message) {
+            if let (0x80.., Message::Req(request)) = (control[0], datagram.message) {
                 manager.connect(now, peer, *request); // a simultaneous request of this side
             }
         }
         manager.receive(now, peer, mad);
-        now += Duration::from_millis(100) * (what[0] & 0xF).into();
+        now += Duration::from_millis(100) * (control[0] & 0xF).into();
         manager.expire(now);
         while let Some(event) = manager.next_event() {
             match event {
-                Event::Requested(connection, ..) if what[0] & 0x10 == 0 => {
+                Event::Requested(connection, ..) if control[0] & 0x10 == 0 => {
                     let private = [0; REPLY_PRIVATE];
                     let reply = Reply { qp: 0x22, psn: 2, reads: RdAtomicLimits::default(), rnr_retries: 7, private };
                     manager.accept(now, connection, reply);
@@ -75,7 +75,7 @@ pub fn rdma_cm(data: &[u8]) {
                 _ => {}
             }
         }
-        if let (Some(connection), 0x20) = (last, what[0] & 0x20) {
+        if let (Some(connection), 0x20) = (last, control[0] & 0x20) {
             manager.disconnect(now, connection);
         }
         while let Some((to, mad)) = manager.next_out() {
