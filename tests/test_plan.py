@@ -32,7 +32,7 @@ def stage(result, name):
 def figures(paper):
     """Returns the paper's figures by name."""
     result = plan("--paper", str(paper))
-    return {check["what"]: check for check in result["checks"]}
+    return {check["quantity"]: check for check in result["checks"]}
 
 
 def test_there_is_an_example_for_every_paper():
@@ -81,11 +81,11 @@ def test_the_plan_of_a_paper_is_its_numbered_example(number):
 
 def test_paper_0_rates_are_met():
     of = figures(0)
-    assert of["192 channels: the probe"]["ours"] == pytest.approx(192 * 12 * 40e6 / 1e9)
+    assert of["192 channels: the probe"]["computed"] == pytest.approx(192 * 12 * 40e6 / 1e9)
     for samples, khz, gibits in ((500, 69.68, 74.76), (1000, 37.24, 79.90), (2000, 19.28, 82.74), (4000, 9.82, 84.26)):
-        assert of[f"frame rate, N_s = {samples}"]["ours"] == pytest.approx(khz, rel=1e-3)
-        assert of[f"data rate, N_s = {samples}"]["ours"] == pytest.approx(gibits, rel=1e-3)
-    assert of["frame rate just above the highest, of the highest"]["ours"] == pytest.approx(0.5, rel=2e-3)
+        assert of[f"frame rate, N_s = {samples}"]["computed"] == pytest.approx(khz, rel=1e-3)
+        assert of[f"data rate, N_s = {samples}"]["computed"] == pytest.approx(gibits, rel=1e-3)
+    assert of["frame rate just above the maximum, relative to it"]["computed"] == pytest.approx(0.5, rel=2e-3)
 
 
 def test_paper_0_drive_drops_the_load_above_12_gbit():
@@ -98,12 +98,12 @@ def test_paper_0_drive_drops_the_load_above_12_gbit():
 
 
 def test_papers_1_to_4_differ_by_the_documented_amounts():
-    assert figures(1)["HBM, 32 banks of 256 bits at 450 MHz"]["ours"] == pytest.approx(460.8)
-    assert figures(2)["one way"]["ours"] == pytest.approx(31.25 * 0.8 * 64 / 66 * 5000 / 5001)
+    assert figures(1)["HBM, 32 banks of 256 bits at 450 MHz"]["computed"] == pytest.approx(460.8)
+    assert figures(2)["one way"]["computed"] == pytest.approx(31.25 * 0.8 * 64 / 66 * 5000 / 5001)
     assert figures(2)["one way"]["difference"] == pytest.approx(0.0184, abs=1e-4)
-    assert figures(3)["117 bytes, 3 transactions, the first drop"]["ours"] == pytest.approx(68.8)
-    assert figures(4)["all three, one after the other"]["ours"] == pytest.approx(75.504, abs=1e-3)
-    assert figures(4)["the slowest, when they overlap"]["ours"] == pytest.approx(29.257, abs=1e-3)
+    assert figures(3)["117 bytes, 3 transactions, the first drop"]["computed"] == pytest.approx(68.8)
+    assert figures(4)["all three in sequence"]["computed"] == pytest.approx(75.504, abs=1e-3)
+    assert figures(4)["slowest stage, pipelined"]["computed"] == pytest.approx(29.257, abs=1e-3)
 
 
 def test_paper_3_throughput_drops_at_each_extra_transaction():
@@ -171,7 +171,7 @@ def test_the_simulation_counts_every_packet_and_is_deterministic():
     arguments = (ROOT / "examples" / "plans" / "switch.toml", "--simulate", "50ms", "--seed", "7")
     result, again = plan(*arguments)["simulation"], plan(*arguments)["simulation"]
     packets = result["packets"]
-    assert packets["made"] == packets["delivered"] + packets["dropped"] + packets["in_flight"]
+    assert packets["generated"] == packets["delivered"] + packets["dropped"] + packets["in_flight"]
     assert packets["dropped"] == sum(drop["packets"] for drop in result["drops"])
     for figures in (result, again):
         assert figures.pop("wall_s") > 0 and figures.pop("packets_per_wall_s") > 0
@@ -180,12 +180,12 @@ def test_the_simulation_counts_every_packet_and_is_deterministic():
 
 def test_simultaneous_bursts_overflow_an_underloaded_switch(tmp_path):
     text = (ROOT / "examples" / "plans" / "switch.toml").read_text()
-    together = plan(written(tmp_path, text), "--simulate", "50ms")
-    apart = plan(written(tmp_path, text.replace('"together"', '"apart"')), "--simulate", "50ms")
-    assert stage(together, "switch")["used"] < 0.75 and together["dropped_share"] == 0
-    assert together["simulation"]["drops"][0]["stage"] == "switch"
-    assert together["simulation"]["packets"]["dropped"] > 0.1 * together["simulation"]["packets"]["made"]
-    assert apart["simulation"]["packets"]["dropped"] < together["simulation"]["packets"]["dropped"] / 10
+    synchronised = plan(written(tmp_path, text), "--simulate", "50ms")
+    independent = plan(written(tmp_path, text.replace('"synchronised"', '"random"')), "--simulate", "50ms")
+    assert stage(synchronised, "switch")["used"] < 0.75 and synchronised["dropped_share"] == 0
+    assert synchronised["simulation"]["drops"][0]["stage"] == "switch"
+    assert synchronised["simulation"]["packets"]["dropped"] > 0.1 * synchronised["simulation"]["packets"]["generated"]
+    assert independent["simulation"]["packets"]["dropped"] < synchronised["simulation"]["packets"]["dropped"] / 10
 
 
 def test_the_simulated_shot_rate_halves_as_the_formula_predicts():
@@ -193,4 +193,4 @@ def test_the_simulated_shot_rate_halves_as_the_formula_predicts():
         result = plan("--paper", "0", "--trigger", trigger, "--simulate", "100ms")
         assert result["source"]["burst_hz"] == pytest.approx(rate)
         simulated = result["simulation"]
-        assert (simulated["triggers"] - simulated["missed"]) / 0.1 == pytest.approx(rate, rel=2e-3)
+        assert (simulated["triggers"] - simulated["triggers_missed"]) / 0.1 == pytest.approx(rate, rel=2e-3)

@@ -31,16 +31,16 @@ const GIBI: f64 = 1_073_741_824.0;
 /// A published figure and the computed one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// Description of the figure.
-    pub what: String,
+    /// Quantity, in words.
+    pub quantity: String,
     /// Section or table of the paper.
-    pub place: &'static str,
+    pub location: &'static str,
     /// Unit of both figures.
     pub unit: &'static str,
     /// Published value.
     pub published: f64,
     /// Computed value.
-    pub ours: f64,
+    pub computed: f64,
     /// Relative difference of the computed to the published value.
     pub difference: f64,
     /// Remark, if any.
@@ -65,8 +65,15 @@ pub fn checks(paper: u8) -> Vec<Check> {
     }
 }
 
-fn check(what: impl Into<String>, place: &'static str, unit: &'static str, published: f64, ours: f64) -> Check {
-    Check { what: what.into(), place, unit, published, ours, difference: ours / published - 1.0, note: "" }
+fn check(
+    quantity: impl Into<String>,
+    location: &'static str,
+    unit: &'static str,
+    published: f64,
+    computed: f64,
+) -> Check {
+    let difference = computed / published - 1.0;
+    Check { quantity: quantity.into(), location, unit, published, computed, difference, note: "" }
 }
 
 impl Check {
@@ -86,7 +93,7 @@ fn ultrasound(plan: &Plan) -> Vec<Check> {
     let raw = |channels: u32| shot::raw_bits_per_s(channels, g.bits().into(), g.sample_rate_hz().into()) / 1e9;
     let link = u32::from(g.channels());
     let mut checks = vec![
-        check("32 channels, sampling without pause", "I, II.A", "Gbit/s", 15.36, raw(32)),
+        check("32 channels, continuous sampling", "I, II.A", "Gbit/s", 15.36, raw(32)),
         check("96 channels: one link", "IV", "Gbit/s", 46.0, raw(link)).note("the paper rounds 46.08"),
         check("192 channels: the probe", "II.A", "Gbit/s", 92.16, raw(2 * link)),
     ];
@@ -101,18 +108,18 @@ fn ultrasound(plan: &Plan) -> Vec<Check> {
     let highest = 1.0 / plan.source.busy_s();
     let over = plan.with_start(Start::Periodic(highest * 1.001)).report().source.burst_hz;
     checks.push(
-        check("frame rate just above the highest, of the highest", "IV, Fig. 6", "", 0.5, over / highest)
+        check("frame rate just above the maximum, relative to it", "IV, Fig. 6", "", 0.5, over / highest)
             .note("every second trigger is missed"),
     );
     let synthetic = limit(plan, "100G Ethernet") / GIBI;
     checks.push(
         check("synthetic data on one link", "IV", "2^30 bit/s", 90.4, synthetic)
-            .note("the paper does not state the unit; as 10^9 bit/s the line would carry 97.8"),
+            .note("the paper does not state the unit; in 10^9 bit/s the line carries 97.8"),
     );
     let one_link = g.sample_bytes() as f64 * 8.0 * 5e3 / 1e9;
     checks.push(
         check("one link into the drive at f_ext = 5 kHz", "IV, Fig. 7", "Gbit/s", 12.0, one_link)
-            .note("published: the drive's limit, below which shots are dropped all the same"),
+            .note("published: the drive's limit; shots are dropped even below it"),
     );
     checks
 }
@@ -154,9 +161,10 @@ fn spacefibre(plan: &Plan) -> Vec<Check> {
     vec![
         check("four lanes, signalling", "III", "Gbit/s", 31.25, line),
         check("one way", "Abstract", "Gbit/s", 23.8, rate(false))
-            .note("8b/10b, 64 of 66 words, SKIP; the rest has no published derivation"),
-        check("both ways", "Abstract", "Gbit/s", 23.1, rate(true)).note("8b/10b, 64 of 68 words, SKIP; the same rest"),
-        check("both ways of one way", "Abstract", "", 23.1 / 23.8, rate(true) / rate(false)),
+            .note("8b/10b, 64 of 66 words, SKIP; the remaining difference is not explained"),
+        check("both ways", "Abstract", "Gbit/s", 23.1, rate(true))
+            .note("8b/10b, 64 of 68 words, SKIP; the same difference remains"),
+        check("both ways, relative to one way", "Abstract", "", 23.1 / 23.8, rate(true) / rate(false)),
         check("256 KB x 8 RDMA writes", "Table II", "Gbit/s", 23.45, rate(false)).note("published: measured"),
         check("256 KB x 8 RDMA reads", "Table IV", "Gbit/s", 23.28, rate(false)).note("published: measured"),
         check("display, 2560 x 1440 at 60 Hz", "IV.A", "Gbit/s", 7.0, image * 8.0 * 60.0 / 1e9),
@@ -199,7 +207,7 @@ fn dma(plan: &Plan) -> Vec<Check> {
             100.0,
             pcie.data_bits_per_s() * 256.0 / pcie.write_bytes(256) / 1e9,
         )
-        .note("writes of 64 bytes each would make 91.7: the core must join them"),
+        .note("91.7 with writes of 64 bytes: the core must merge them"),
     ]
 }
 
@@ -217,12 +225,12 @@ fn digitizer(plan: &Plan) -> Vec<Check> {
         check("DPDK of 64 MB", "3.4", "ms", 22.3, ms("DPDK, 40GbE"))
             .note("64 MB x 8 / 23.8 Gbit/s is 21.5; the paper's 22.3 is not explained"),
         check("HDF5 of 64 MB", "3.4", "ms", 29.3, ms("HDF5")),
-        check("DMA by the hardware's counter", "3.4", "ms", 20.1, bits / 25.5e9 * 1e3),
-        check("all three, one after the other", "3.5", "ms", 76.3, report.sequential_s * 1e3),
-        check("the slowest, when they overlap", "3.5", "ms", 29.3, report.pipelined_s * 1e3)
-            .note("published: the slowest stage; the pipeline was not built"),
-        check("500 MS/s of I and Q make a block", "3.5", "ms", 33.7, made_ms)
-            .note("with 64 MB of 2^20 bytes, unlike the times above"),
+        check("DMA of 64 MB, hardware counter", "3.4", "ms", 20.1, bits / 25.5e9 * 1e3),
+        check("all three in sequence", "3.5", "ms", 76.3, report.sequential_s * 1e3),
+        check("slowest stage, pipelined", "3.5", "ms", 29.3, report.pipelined_s * 1e3)
+            .note("published: the slowest stage; the pipeline was not implemented"),
+        check("acquisition of a block, I and Q at 500 MS/s", "3.5", "ms", 33.7, made_ms)
+            .note("MB is 2^20 bytes here, 10^6 in the times above"),
         check("memory, DDR3-1066", "2", "Gbit/s", 68.0, memory(1066.67e6)).note("Table 1 has 64, the text 68"),
         check("memory, DDR4-2133", "Table 1", "Gbit/s", 137.0, memory(2133.33e6)),
         check("memory, DDR3-1600", "Table 2", "Gbit/s", 102.0, memory(1600e6)),

@@ -39,7 +39,7 @@ pub struct Source {
     /// Start of bursts.
     pub start: Start,
     /// All instruments start bursts simultaneously; otherwise with random phases.
-    pub together: bool,
+    pub synchronised: bool,
     /// Bursts have Poisson arrivals instead of a fixed period.
     pub random: bool,
     /// Buffer per link in the instrument for bursts that the first stage has not accepted, in bytes.
@@ -84,9 +84,9 @@ pub struct Receiver {
     /// Maximum number of shots in flight to the file.
     pub in_flight: u32,
     /// Maximum time for which the receive thread may be preempted, in seconds.
-    pub away_s: f64,
-    /// Maximum pause of the stages after assembly, in seconds.
-    pub pause_s: f64,
+    pub preempted_s: f64,
+    /// Maximum stall of the stages after assembly, which consume the shots, in seconds.
+    pub consumer_stall_s: f64,
     /// Memory for shot buffers per receiver in bytes; `None` for the computed requirement.
     pub pool_bytes: Option<f64>,
 }

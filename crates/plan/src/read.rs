@@ -170,14 +170,14 @@ fn source_from(table: &mut Table, probes: u32, links: u32, burst: Burst, start: 
     if probes.saturating_mul(links) > MAX_UNITS {
         return Err(table.refused(format!("expected at most {MAX_UNITS} links in all, found {probes} x {links}")));
     }
-    let together = table.choice("phase", &[("together", true), ("apart", false)])?;
+    let synchronised = table.choice("phase", &[("synchronised", true), ("random", false)])?;
     let random = table.choice("spacing", &[("even", false), ("random", true)])?.unwrap_or(false);
     let buffer = table.positive::<Bytes>("buffer")?;
     Ok(Source {
         probes,
         links,
         start,
-        together: together.unwrap_or(!random),
+        synchronised: synchronised.unwrap_or(!random),
         random,
         buffer_bytes: buffer.map_or(2.0 * burst.bytes() as f64, |buffer| buffer.0),
         burst,
@@ -186,13 +186,13 @@ fn source_from(table: &mut Table, probes: u32, links: u32, burst: Burst, start: 
 
 /// Parses `[receiver]`. The defaults for shots are those of `shotline record`; transfers have two buffers.
 fn receiver_of(mut table: Table, shots: bool) -> Result<Receiver, PlanError> {
-    let (window, in_flight, pause_s) = if shots { (4, 16, 0.100) } else { (0, 1, 0.0) };
+    let (window, in_flight, consumer_stall_s) = if shots { (4, 16, 0.100) } else { (0, 1, 0.0) };
     let receiver = Receiver {
         count: count(&mut table, "count")?,
         window: table.whole("window", 0..=1 << 16)?.unwrap_or(window),
         in_flight: table.whole("in_flight", 1..=1 << 16)?.unwrap_or(in_flight),
-        away_s: seconds(table.quantity("away")?, 0.020),
-        pause_s: seconds(table.quantity("pause")?, pause_s),
+        preempted_s: seconds(table.quantity("preempted")?, 0.020),
+        consumer_stall_s: seconds(table.quantity("consumer_stall")?, consumer_stall_s),
         pool_bytes: table.positive::<Bytes>("pool")?.map(|pool| pool.0),
     };
     table.finish()?;

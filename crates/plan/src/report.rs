@@ -55,7 +55,7 @@ pub struct SourceReport {
     /// Triggers per second; `None` if free running.
     pub trigger_hz: Option<f64>,
     /// Maximum bursts per second of an instrument; `None` if unlimited.
-    pub highest_hz: Option<f64>,
+    pub max_burst_hz: Option<f64>,
     /// Bursts per second of each stream.
     pub burst_hz: f64,
     /// Triggers per second that an instrument misses.
@@ -98,7 +98,7 @@ pub struct StageReport {
     /// Queue capacity in bytes; `None` if unlimited.
     pub buffer_bytes: Option<f64>,
     /// Derivation of the limit.
-    pub reason: String,
+    pub derivation: String,
 }
 
 /// Evaluation at one trigger rate.
@@ -198,11 +198,11 @@ impl Plan {
     fn source_report(&self) -> SourceReport {
         let source = &self.source;
         let busy_s = source.busy_s();
-        let highest_hz = (busy_s > 0.0).then(|| 1.0 / busy_s);
+        let max_burst_hz = (busy_s > 0.0).then(|| 1.0 / busy_s);
         let (trigger_hz, burst_hz) = match source.start {
             Start::Periodic(hz) if source.random => (Some(hz), shot::randomly_triggered_hz(hz, busy_s)),
             Start::Periodic(hz) => (Some(hz), shot::triggered_hz(hz, busy_s)),
-            Start::Free => (None, highest_hz.unwrap_or_else(|| self.saturated_hz())),
+            Start::Free => (None, max_burst_hz.unwrap_or_else(|| self.saturated_hz())),
         };
         let streams = f64::from(source.streams());
         let raw_bits_per_s = match &source.burst {
@@ -216,7 +216,7 @@ impl Plan {
             burst_bytes: source.burst.bytes(),
             burst_packets: source.burst.packets(),
             trigger_hz,
-            highest_hz,
+            max_burst_hz,
             burst_hz,
             missed_hz: trigger_hz.map_or(0.0, |hz| hz - burst_hz),
             raw_bits_per_s,
@@ -270,15 +270,15 @@ impl Plan {
         let bits = burst.bytes() as f64 * 8.0;
         let stream_bits_per_s = source.burst_hz * bits;
         let mut rows = Vec::with_capacity(self.stages.len() + 2);
-        if let Some(highest_hz) = source.highest_hz {
+        if let Some(max_hz) = source.max_burst_hz {
             let streams = f64::from(self.source.links);
-            let (load, limit) = (source.trigger_hz.unwrap_or(highest_hz) * bits * streams, highest_hz * bits * streams);
+            let (load, limit) = (source.trigger_hz.unwrap_or(max_hz) * bits * streams, max_hz * bits * streams);
             rows.push(StageReport {
                 name: "probe".into(),
                 kind: "probe",
                 units: self.source.probes,
-                reason: format!("at most {}: a shot takes {:.2} us", Hertz(highest_hz), 1e6 / highest_hz),
-                burst_s: 1.0 / highest_hz,
+                derivation: format!("at most {}: a shot takes {:.2} us", Hertz(max_hz), 1e6 / max_hz),
+                burst_s: 1.0 / max_hz,
                 ..StageReport::of(load, limit)
             });
         }
@@ -311,7 +311,7 @@ impl Plan {
                     true => 0.0,
                 },
                 buffer_bytes: stage.buffer_bytes,
-                reason: stage.reason(burst),
+                derivation: stage.derivation(burst),
                 ..StageReport::of(streams * stream_bits_per_s, limit)
             });
             arriving *= 1.0 - dropped_share;
@@ -321,10 +321,10 @@ impl Plan {
             let (load, limit) = (stream_bits_per_s, self.sequential_bits_per_s());
             let dropped_share = queue::dropped_share(load * arriving, limit * (1.0 + 1e-9));
             rows.push(StageReport {
-                name: "in sequence".into(),
-                kind: "sequence",
+                name: "all stages in sequence".into(),
+                kind: "sequential",
                 units: self.source.streams(),
-                reason: "one burst at a time through all stages".into(),
+                derivation: "one burst at a time through all stages".into(),
                 burst_s: bits / limit,
                 dropped_share,
                 dropped_hz: total_hz * arriving * dropped_share,
@@ -335,14 +335,14 @@ impl Plan {
     }
 
     /// Returns the buffers and bytes that a receiver needs: shots in assembly, shots in flight to the file, and shots
-    /// that arrive while the stages after assembly pause.
+    /// that arrive while the stages after assembly stall.
     fn pool(&self, source: &SourceReport) -> (u64, f64) {
         let streams = f64::from(self.streams_per_receiver());
         let stalls = self.stages.iter().filter(|stage| stage.kind.takes_bursts()).filter_map(|stage| stage.stall);
-        let pause_s = stalls.map(|stall| stall.seconds).fold(self.receiver.pause_s, f64::max);
+        let stall_s = stalls.map(|stall| stall.seconds).fold(self.receiver.consumer_stall_s, f64::max);
         let assembly = streams * f64::from(self.receiver.window + 1);
-        let paused = (streams * source.burst_hz * pause_s).ceil();
-        let slots = assembly + f64::from(self.receiver.in_flight) + paused;
+        let stalled = (streams * source.burst_hz * stall_s).ceil();
+        let slots = assembly + f64::from(self.receiver.in_flight) + stalled;
         (slots as u64, slots * self.source.burst.slot_bytes() as f64)
     }
 
@@ -355,15 +355,15 @@ impl Plan {
         let streams = f64::from(self.streams_per_receiver());
         let bytes_per_s = streams * source.burst_hz * self.source.burst.bytes() as f64;
         let stalls = self.stages.iter().filter(|stage| !stage.kind.takes_bursts()).filter_map(|stage| stage.stall);
-        let away_s = stalls.map(|stall| stall.seconds).fold(self.receiver.away_s, f64::max);
+        let preempted_s = stalls.map(|stall| stall.seconds).fold(self.receiver.preempted_s, f64::max);
         let backlog = receive.map_or(0.0, |stage| stage.backlog_bytes);
-        Some(bytes_per_s * away_s + backlog.max(self.source.burst.bytes() as f64))
+        Some(bytes_per_s * preempted_s + backlog.max(self.source.burst.bytes() as f64))
     }
 
     fn warnings(&self, source: &SourceReport, stages: &[StageReport], pool_bytes: f64) -> Vec<String> {
         let mut warnings = Vec::new();
         if source.missed_hz > 0.0 {
-            let (missed, highest) = (Hertz(source.missed_hz), Hertz(source.highest_hz.unwrap_or(0.0)));
+            let (missed, highest) = (Hertz(source.missed_hz), Hertz(source.max_burst_hz.unwrap_or(0.0)));
             warnings
                 .push(format!("triggers are missed at a rate of {missed}: the instrument accepts at most {highest}"));
         }
@@ -391,7 +391,7 @@ impl Plan {
                 "the pool has {}, but a pause of {2:.0} ms needs {1}",
                 Bytes(given),
                 Bytes(pool_bytes),
-                self.receiver.pause_s * 1e3
+                self.receiver.consumer_stall_s * 1e3
             ));
         }
         warnings
@@ -414,7 +414,7 @@ impl StageReport {
             burst_s: 0.0,
             backlog_bytes: 0.0,
             buffer_bytes: None,
-            reason: String::new(),
+            derivation: String::new(),
         }
     }
 }

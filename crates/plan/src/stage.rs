@@ -50,7 +50,7 @@ impl Stage {
     }
 
     /// Returns a short derivation of the limit.
-    pub fn reason(&self, burst: &Burst) -> String {
+    pub fn derivation(&self, burst: &Burst) -> String {
         let (bytes, _) = burst.packet_bytes();
         let formula = match self.kind {
             Kind::Link { bits_per_s, framing, ipv6 } | Kind::Switch { bits_per_s, framing, ipv6, .. } => {

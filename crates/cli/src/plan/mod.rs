@@ -25,7 +25,7 @@ Examples:
   shotline plan my.toml --svg my.svg                    a plan of your own, and its picture
   shotline plan my.toml --sweep 1kHz,5kHz,20kHz         the same at other trigger rates
   shotline plan my.toml --simulate 10s --seed 7         packet by packet
-  shotline plan --paper 0                               a published system: its figures next to ours
+  shotline plan --paper 0                               a published system: its figures next to the computed ones
 
 Quantities have units: '40 MS/s', '100 Gbit/s', '12.8 GB/s', '1.85 us', '256 MiB'. Flags override the file;
 those of a stage change the first of its kind, or add one.")]
@@ -168,5 +168,5 @@ fn simulated(plan: &Plan, seconds: f64, seed: u64) -> Result<Simulation> {
     if shown {
         crate::output::to_stderr(format_args!("\r                   \r"));
     }
-    Ok(Simulation { wall_s, packets_per_wall_s: outcome.packets.made as f64 / wall_s, outcome })
+    Ok(Simulation { wall_s, packets_per_wall_s: outcome.packets.generated as f64 / wall_s, outcome })
 }

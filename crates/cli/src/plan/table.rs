@@ -67,7 +67,7 @@ fn source(report: &Report) -> Vec<(String, String)> {
         rows.push(("triggers missed".into(), Hertz(source.missed_hz).to_string()));
     }
     if let Some(raw) = source.raw_bits_per_s {
-        rows.push(("sampling without pause".into(), Rate(raw).to_string()));
+        rows.push(("continuous sampling".into(), Rate(raw).to_string()));
         rows.push(("samples".into(), Rate(source.sample_bits_per_s).to_string()));
     }
     rows.push(("payload".into(), Rate(source.payload_bits_per_s).to_string()));
@@ -91,7 +91,7 @@ fn stages(report: &Report) {
                     headroom => Rate(headroom).to_string(),
                 },
                 percent(stage.dropped_share),
-                stage.reason.clone(),
+                stage.derivation.clone(),
             ]
         })
         .collect();
@@ -160,10 +160,10 @@ fn checks(checks: &[Check], paper: Option<u8>) {
         .iter()
         .map(|check| {
             [
-                check.what.clone(),
-                check.place.to_owned(),
+                check.quantity.clone(),
+                check.location.to_owned(),
                 figure(check.published),
-                figure(check.ours),
+                figure(check.computed),
                 check.unit.to_owned(),
                 format!("{:+.2} %", check.difference * 100.0),
                 check.note.to_owned(),
@@ -171,7 +171,7 @@ fn checks(checks: &[Check], paper: Option<u8>) {
         })
         .collect();
     let title = paper.map_or("paper".to_owned(), |paper| format!("paper {paper}"));
-    columns(&[&title, "where", ">published", ">ours", "unit", ">difference", ""], &rows);
+    columns(&[&title, "where", ">published", ">computed", "unit", ">difference", ""], &rows);
 }
 
 /// Formats five significant digits, without trailing zeros.
@@ -186,14 +186,14 @@ fn simulated(simulation: &Simulation, report: &Report) {
     let (bursts, packets) = (outcome.bursts, outcome.packets);
     outln!(
         "  simulated {} with seed {} in {:.2} s: {:.2} million packets a second\n",
-        Seconds(outcome.seconds),
+        Seconds(outcome.simulated_s),
         outcome.seed,
         simulation.wall_s,
         simulation.packets_per_wall_s / 1e6
     );
     let word = word(report);
     let mut rows = vec![
-        ("triggers, of them missed".to_owned(), format!("{}, {}", outcome.triggers, outcome.missed)),
+        ("triggers, of them missed".to_owned(), format!("{}, {}", outcome.triggers, outcome.triggers_missed)),
         (format!("{word}s complete"), bursts.complete.to_string()),
         (format!("{word}s partial"), bursts.partial.to_string()),
         (format!("{word}s dropped"), bursts.dropped.to_string()),
@@ -205,10 +205,13 @@ fn simulated(simulation: &Simulation, report: &Report) {
         rows.push((format!("packets dropped: {}, {}", drop.stage, drop.cause), drop.packets.to_string()));
     }
     rows.push(("packets in flight at the end".into(), packets.in_flight.to_string()));
-    rows.push(("packets in all".into(), packets.made.to_string()));
+    rows.push(("packets in all".into(), packets.generated.to_string()));
     rows.push(("delivered".into(), Rate(outcome.rate.mean_bits_per_s).to_string()));
     let (low, high) = (Rate(outcome.rate.p1_bits_per_s), Rate(outcome.rate.p99_bits_per_s));
-    rows.push((format!("delivered in {}, 1 % to 99 %", Seconds(outcome.seconds / 1000.0)), format!("{low} to {high}")));
+    rows.push((
+        format!("delivered in {}, 1 % to 99 %", Seconds(outcome.simulated_s / 1000.0)),
+        format!("{low} to {high}"),
+    ));
     print_table(&rows);
     outln!();
     let rows: Vec<_> = outcome

@@ -144,7 +144,7 @@ struct Counters {
     triggers: u64,
     missed: u64,
     bursts: Bursts,
-    made: u64,
+    generated: u64,
     delivered: u64,
     overrun: u64,
     no_buffer: u64,
@@ -177,7 +177,7 @@ impl<'p> Engine<'p> {
             .collect();
         let lanes = segments.iter().map(|segment| segment.lanes(&stages)).sum();
         let (actors, first_server) = actors(plan, &segments, &stages, &burst_stages);
-        let mut offset = |_| if source.together { 0.0 } else { random.unit() * params.period };
+        let mut offset = |_| if source.synchronised { 0.0 } else { random.unit() * params.period };
         let probes: Vec<_> =
             (0..source.probes).map(|p| Probe { offset: offset(p), triggers: 0, busy_until: 0 }).collect();
         let counters = Counters::new(burst_stages.len(), params.slots);
@@ -270,8 +270,8 @@ impl<'p> Engine<'p> {
 
     /// Adds a burst that can be sent from `ready` on.
     fn add_burst(&mut self, ready: Time, stream: u32) {
-        self.counters.bursts.made += 1;
-        self.counters.made += u64::from(self.params.packets);
+        self.counters.bursts.generated += 1;
+        self.counters.generated += u64::from(self.params.packets);
         let sender = &mut self.senders[stream as usize];
         if sender.waiting.len() >= self.params.bursts_waiting {
             self.counters.overrun += u64::from(self.params.packets);
@@ -500,16 +500,16 @@ impl<'p> Engine<'p> {
             .collect();
         let bursts = &counters.bursts;
         Outcome {
-            seconds,
+            simulated_s: seconds,
             seed: self.seed,
             triggers: counters.triggers,
-            missed: counters.missed,
+            triggers_missed: counters.missed,
             bursts: Bursts {
-                in_flight: bursts.made - bursts.complete - bursts.partial - bursts.dropped - bursts.lost,
+                in_flight: bursts.generated - bursts.complete - bursts.partial - bursts.dropped - bursts.lost,
                 ..*bursts
             },
             packets: Packets {
-                made: counters.made,
+                generated: counters.generated,
                 delivered: counters.delivered,
                 dropped: drops.iter().map(|drop| drop.packets).sum(),
                 in_flight: self.in_flight(),
@@ -531,7 +531,7 @@ impl Counters {
             triggers: 0,
             missed: 0,
             bursts: Bursts::default(),
-            made: 0,
+            generated: 0,
             delivered: 0,
             overrun: 0,
             no_buffer: 0,

@@ -9,7 +9,7 @@
 //! Simplifications: the buffer before a blocking stage (`policy = "block"`) is unbounded instead of applying
 //! backpressure; packets of a stream never overtake each other; no data are corrupted.
 //!
-//! Every packet is accounted for: made = delivered + dropped by stage and cause + in flight at the end.
+//! Every packet is accounted for: generated = delivered + dropped by stage and cause + in flight at the end.
 
 mod engine;
 mod histogram;
@@ -55,7 +55,7 @@ fn merge_sequential(plan: &Plan) -> Plan {
         return plan.clone();
     }
     let stage = Stage {
-        name: "in sequence".into(),
+        name: "all stages in sequence".into(),
         kind: Kind::Accelerator { bits_per_s: plan.sequential_bits_per_s() },
         per: Per::Receiver,
         count: plan.streams_per_receiver(),

@@ -4,13 +4,13 @@ use shotline_plan::Plan;
 use shotline_plan::papers::{Check, checks, dma_throughput_bits_per_s, plan};
 use shotline_plan::plan::Start;
 
-fn find(paper: u8, what: &str) -> Check {
-    let found = checks(paper).into_iter().find(|check| check.what == what);
-    found.unwrap_or_else(|| panic!("paper {paper} has no figure {what}"))
+fn find(paper: u8, quantity: &str) -> Check {
+    let found = checks(paper).into_iter().find(|check| check.quantity == quantity);
+    found.unwrap_or_else(|| panic!("paper {paper} has no figure {quantity}"))
 }
 
-fn close(paper: u8, what: &str, within: f64) {
-    let check = find(paper, what);
+fn close(paper: u8, quantity: &str, within: f64) {
+    let check = find(paper, quantity);
     assert!(check.difference.abs() <= within, "{check:?}");
 }
 
@@ -20,9 +20,9 @@ fn paper(number: u8) -> Plan {
 
 #[test]
 fn paper_0_raw_rates_are_15_36_46_08_and_92_16_gbit() {
-    close(0, "32 channels, sampling without pause", 1e-9);
+    close(0, "32 channels, continuous sampling", 1e-9);
     close(0, "192 channels: the probe", 1e-9);
-    assert!((find(0, "96 channels: one link").ours - 46.08).abs() < 1e-9);
+    assert!((find(0, "96 channels: one link").computed - 46.08).abs() < 1e-9);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn paper_0_data_rates_match_table_1_within_a_thousandth() {
 
 #[test]
 fn paper_0_frame_rate_halves_above_the_maximum_trigger_rate() {
-    close(0, "frame rate just above the highest, of the highest", 2e-3);
+    close(0, "frame rate just above the maximum, relative to it", 2e-3);
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn paper_1_pcie_and_hbm_limits_follow_from_clocks_and_widths() {
     close(1, "stencil on one bank, each byte read and written", 1e-9);
     close(1, "4 GB tile: write, stencil, read, in sequence", 0.04);
     // Measured rates are below the limits, by up to 13 % for the slow memory.
-    for (what, below) in [("writes with HBM at 250 MHz", 0.06), ("reads with HBM at 250 MHz", 0.13)] {
-        let check = find(1, what);
+    for (quantity, below) in [("writes with HBM at 250 MHz", 0.06), ("reads with HBM at 250 MHz", 0.13)] {
+        let check = find(1, quantity);
         assert!((0.0..below).contains(&check.difference), "{check:?}");
     }
 }
@@ -79,9 +79,9 @@ fn paper_1_pcie_and_hbm_limits_follow_from_clocks_and_widths() {
 #[test]
 fn paper_2_rates_are_both_1_8_percent_above_the_published() {
     let (one_way, both_ways) = (find(2, "one way"), find(2, "both ways"));
-    assert!((one_way.ours - 24.238).abs() < 1e-3 && (both_ways.ours - 23.525).abs() < 1e-3);
+    assert!((one_way.computed - 24.238).abs() < 1e-3 && (both_ways.computed - 23.525).abs() < 1e-3);
     assert!((0.018..0.019).contains(&one_way.difference) && (0.018..0.019).contains(&both_ways.difference));
-    close(2, "both ways of one way", 1e-3);
+    close(2, "both ways, relative to one way", 1e-3);
 }
 
 #[test]
@@ -109,18 +109,18 @@ fn paper_4_keeps_up_only_with_a_pipeline() {
     close(4, "DMA of 64 MB", 2e-3);
     close(4, "HDF5 of 64 MB", 2e-3);
     close(4, "DPDK of 64 MB", 0.04); // the paper's own division differs by 4 %
-    close(4, "all three, one after the other", 0.011);
+    close(4, "all three in sequence", 0.011);
     let (sequence, mut pipeline) = (paper(4).report(), paper(4));
     pipeline.pipelined = true;
     let pipeline = pipeline.report();
-    assert!(sequence.dropped_share > 0.5 && sequence.bottleneck == "in sequence");
+    assert!(sequence.dropped_share > 0.5 && sequence.bottleneck == "all stages in sequence");
     assert!(pipeline.dropped_share == 0.0 && pipeline.bottleneck == "HDF5");
 }
 
 #[test]
 fn papers_0_to_4_have_figures() {
     for number in 0..=4 {
-        assert!(checks(number).len() >= 5 && checks(number).iter().all(|check| check.ours > 0.0));
+        assert!(checks(number).len() >= 5 && checks(number).iter().all(|check| check.computed > 0.0));
     }
     assert!(checks(5).is_empty() && plan(5).is_none());
 }

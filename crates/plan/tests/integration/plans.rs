@@ -32,7 +32,7 @@ fn every_wrong_key_and_value_is_refused_with_its_line() {
         ("dead_time = 1.85", 6, &["with its unit", "found 1.85"]),
         ("dead_time = \"-1 us\"", 6, &["from 0"]),
         ("trigger = \"0 Hz\"", 6, &["above zero"]),
-        ("phase = \"now\"", 6, &["\"together\", \"apart\"", "\"now\""]),
+        ("phase = \"now\"", 6, &["\"synchronised\", \"random\"", "\"now\""]),
         ("sweep = [\"1 kHz\", \"2 s\"]", 6, &["source.sweep", "\"s\""]),
         ("sweep = [\n\"1 kHz\",\n2 ]", 8, &["source.sweep", "found 2"]),
         ("[transfer]\nbytes = \"1 GB\"", 1, &["[transfer]", "one of the two"]),
@@ -141,7 +141,7 @@ fn no_value_causes_a_panic() {
         "\"1 S/s\"",
         "\"4294967295 S/s\"",
         "\"block\"",
-        "\"apart\"",
+        "\"random\"",
         "\"infiniband\"",
         "\"switch\"",
     ];

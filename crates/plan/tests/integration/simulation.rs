@@ -19,7 +19,7 @@ fn run(plan: &Plan, seconds: f64, seed: u64) -> Outcome {
 
 fn balanced(outcome: &Outcome) {
     let packets = outcome.packets;
-    assert_eq!(packets.made, packets.delivered + packets.dropped + packets.in_flight, "{outcome:?}");
+    assert_eq!(packets.generated, packets.delivered + packets.dropped + packets.in_flight, "{outcome:?}");
     assert_eq!(packets.dropped, outcome.drops.iter().map(|drop| drop.packets).sum::<u64>());
 }
 
@@ -39,8 +39,8 @@ const LINK: &str = "[[stage]]\nkind = \"link\"\nrate = \"100 Gbit/s\"\n";
 fn an_underloaded_chain_delivers_every_shot() {
     let plan = shots("links = 2", &format!("{LINK}[[stage]]\nkind = \"pcie\"\ngeneration = 3\nlanes = 16\n"));
     let (outcome, report) = (run(&plan, 0.1, 1), plan.report());
-    assert_eq!((outcome.packets.dropped, outcome.bursts.partial, outcome.missed), (0, 0, 0));
-    near(outcome.bursts.made as f64 / 0.1, report.source.burst_hz * 2.0, 1e-3);
+    assert_eq!((outcome.packets.dropped, outcome.bursts.partial, outcome.triggers_missed), (0, 0, 0));
+    near(outcome.bursts.generated as f64 / 0.1, report.source.burst_hz * 2.0, 1e-3);
     for (simulated, stage) in outcome.stages.iter().zip(&report.stages[1..]) {
         near(simulated.busy_share, stage.used, 2e-3);
     }
@@ -51,8 +51,8 @@ fn the_shot_rate_follows_the_trigger_formula() {
     for hz in [19_000.0, 19_286.0, 19_290.0, 30_000.0, 38_571.0, 38_575.0, 80_000.0] {
         let plan = shots(&format!("trigger = \"{hz} Hz\""), LINK);
         let (outcome, report) = (run(&plan, 0.5, 1), plan.report());
-        near(outcome.bursts.made as f64 / 0.5, report.source.burst_hz, 1e-3);
-        near((outcome.triggers - outcome.missed) as f64 / 0.5, report.source.burst_hz, 1e-3);
+        near(outcome.bursts.generated as f64 / 0.5, report.source.burst_hz, 1e-3);
+        near((outcome.triggers - outcome.triggers_missed) as f64 / 0.5, report.source.burst_hz, 1e-3);
     }
 }
 
@@ -60,8 +60,8 @@ fn the_shot_rate_follows_the_trigger_formula() {
 fn random_triggers_are_missed_at_the_formulas_rate() {
     let plan = shots("trigger = \"15 kHz\"\nspacing = \"random\"", LINK);
     let (outcome, report) = (run(&plan, 10.0, 3), plan.report());
-    near(outcome.bursts.made as f64 / 10.0, report.source.burst_hz, 0.01);
-    near(outcome.missed as f64 / 10.0, report.source.missed_hz, 0.02);
+    near(outcome.bursts.generated as f64 / 10.0, report.source.burst_hz, 0.01);
+    near(outcome.triggers_missed as f64 / 10.0, report.source.missed_hz, 0.02);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn an_overloaded_drive_delivers_its_limit_and_drops_the_rest() {
         );
         let (outcome, report) = (run(&plan, 5.0, 1), plan.report());
         near(outcome.rate.mean_bits_per_s, 12e9, 0.01);
-        near(outcome.bursts.dropped as f64 / outcome.bursts.made as f64, report.dropped_share, 0.03);
+        near(outcome.bursts.dropped as f64 / outcome.bursts.generated as f64, report.dropped_share, 0.03);
         // With `block`, the pool runs out of buffers instead.
         assert_eq!(outcome.drops[0].cause, if policy == "block" { "no_buffer" } else { "sink_busy" });
         assert_eq!(outcome.drops.len(), 1);
@@ -110,7 +110,7 @@ fn paper_3_module_delivers_68_8_of_100_gbit() {
     let plan = read(papers::plan(3).unwrap());
     let outcome = run(&plan, 0.01, 1);
     near(outcome.rate.mean_bits_per_s, 68.8e9, 1e-3);
-    near(outcome.packets.dropped as f64 / outcome.packets.made as f64, plan.report().dropped_share, 1e-3);
+    near(outcome.packets.dropped as f64 / outcome.packets.generated as f64, plan.report().dropped_share, 1e-3);
     assert_eq!((outcome.drops[0].stage.as_str(), outcome.drops[0].cause), ("DMA module", "wire_gap"));
 }
 
@@ -135,31 +135,31 @@ fn switched(phase: &str, buffer: &str) -> Plan {
 
 #[test]
 fn synchronised_bursts_overflow_an_underloaded_switch() {
-    let plan = switched("together", "512 KiB");
+    let plan = switched("synchronised", "512 KiB");
     let (report, outcome) = (plan.report(), run(&plan, 0.1, 1));
     let switch = &report.stages[2];
     assert!(switch.used < 0.75 && report.dropped_share == 0.0);
     assert!(report.warnings.iter().any(|warning| warning.contains("send at once")), "{:?}", report.warnings);
-    assert!(outcome.packets.dropped > outcome.packets.made / 10 && outcome.bursts.partial > 0, "{outcome:?}");
+    assert!(outcome.packets.dropped > outcome.packets.generated / 10 && outcome.bursts.partial > 0, "{outcome:?}");
     assert_eq!(outcome.drops[0].stage, "switch");
 }
 
 #[test]
 fn a_buffer_sized_by_the_burst_formula_drops_nothing() {
-    let plan = switched("together", "100 MiB");
+    let plan = switched("synchronised", "100 MiB");
     let (report, outcome) = (plan.report(), run(&plan, 0.1, 1));
     assert_eq!(outcome.packets.dropped, 0);
     let waiting = outcome.stages[1].high_water_bytes as f64;
     let formula = burst_backlog_bytes(8.0, 96_064.0, 1.0, 1.0);
     near(report.stages[2].backlog_bytes, formula, 1e-9);
     assert!((waiting - formula).abs() <= 8.0 * 4096.0, "found {waiting}, formula {formula}");
-    assert!(run(&switched("together", "700 KiB"), 0.1, 1).packets.dropped == 0);
+    assert!(run(&switched("synchronised", "700 KiB"), 0.1, 1).packets.dropped == 0);
 }
 
 #[test]
 fn unsynchronised_probes_need_a_smaller_buffer() {
     let high_water = |phase| run(&switched(phase, "100 MiB"), 0.1, 5).stages[1].high_water_bytes;
-    assert!(high_water("apart") < high_water("together") / 2);
+    assert!(high_water("random") < high_water("synchronised") / 2);
 }
 
 #[test]
@@ -219,13 +219,13 @@ fn a_link_slower_than_its_probe_makes_the_probe_overrun() {
     let plan = shots("", link);
     let (outcome, report) = (run(&plan, 0.5, 1), plan.report());
     assert_eq!(outcome.drops[0].cause, "overrun");
-    near(outcome.packets.dropped as f64 / outcome.packets.made as f64, report.dropped_share, 0.01);
+    near(outcome.packets.dropped as f64 / outcome.packets.generated as f64, report.dropped_share, 0.01);
 }
 
 #[test]
 fn hundreds_of_receivers_match_the_formulas() {
     let text = "[source]\nprobes = 400\nchannels = 8\nbits = 12\nsample_rate = \"40 MS/s\"\nsamples = 1000\n\
-                trigger = \"1 kHz\"\nphase = \"apart\"\n[receiver]\ncount = 200\n";
+                trigger = \"1 kHz\"\nphase = \"random\"\n[receiver]\ncount = 200\n";
     let stages = "[[stage]]\nkind = \"switch\"\nrate = \"25 Gbit/s\"\n[[stage]]\nkind = \"drive\"\nrate = \"1 GB/s\"\n";
     let plan = read(&format!("{text}{LINK}{stages}"));
     let outcome = run(&plan, 0.1, 4);
@@ -258,7 +258,7 @@ proptest! {
         (probes, links, receivers) in (1_u32..6, 1_u32..4, 1_u32..4),
         samples in 16_u32..1500,
         hz in 100.0_f64..60_000.0,
-        (random, together) in (any::<bool>(), any::<bool>()),
+        (random, synchronised) in (any::<bool>(), any::<bool>()),
         (link, switch, drive) in (1.0_f64..50.0, 1.0_f64..50.0, 0.1_f64..30.0),
         (buffer, pool, queue) in (4096_u32..500_000, 1_u32..20_000_000, 1_u32..2_000_000),
         (policy, packet_policy) in (0_usize..3, 0_usize..2),
@@ -267,7 +267,7 @@ proptest! {
         milliseconds in 0.5_f64..10.0,
     ) {
         let spacing = if random { "random" } else { "even" };
-        let phase = if together { "together" } else { "apart" };
+        let phase = if synchronised { "synchronised" } else { "random" };
         let policies = ["drop-newest", "block", "drop-oldest"];
         let (policy, packet_policy) = (policies[policy], policies[packet_policy]);
         let plan = read(&format!(
@@ -287,7 +287,7 @@ proptest! {
         balanced(&outcome);
         let bursts = outcome.bursts;
         prop_assert_eq!(
-            bursts.made,
+            bursts.generated,
             bursts.complete + bursts.partial + bursts.dropped + bursts.lost + bursts.in_flight
         );
         prop_assert!(outcome.pool_high_water_slots <= outcome.pool_slots);
