@@ -85,7 +85,7 @@ def realtime(where, folder, seconds):
     """Runs in real time and checks that every block is in the file and none was late."""
     sent, recorded = run(["--seconds", f"{seconds:g}"], RING, folder)
     stream = sent["streams"][0]
-    made, complete = stream["blocks_made"], recorded["shots_complete"]
+    made, whole = stream["blocks_produced"], recorded["shots_complete"]
     lost = dict(recorded["drops"], overruns=stream["overruns"], partial=recorded["shots_partial"])
     lost = {cause: count for cause, count in lost.items() if count}
     latency = {name: us / 1e3 for name, us in recorded["latency_from_sender"].items() if name.endswith("_us")}
@@ -111,7 +111,7 @@ def stages(folder, seconds):
     """Returns the Gbit/s of each stage alone, of all in a pipeline, and of all sequentially."""
     full_speed = ["--rate", "max", "--seconds", f"{seconds:g}"]
     alone = emulate([*full_speed, "--no-send", "--to", "127.0.0.1:9"])["streams"][0]
-    figures = {"dma": alone["dma_gbit_s"], "dma with lists": alone["dma_with_list_gbit_s"]}
+    figures = {"dma": alone["dma_gbps"], "dma with lists": alone["dma_with_list_gbps"]}
     _, received = run([*full_speed, "--no-dma"], ["--discard"], folder)
     figures["link"] = received["receive_gbps"]
     figures["store"] = store(folder)

@@ -272,4 +272,4 @@ def test_a_time_shorter_than_half_a_block_makes_one():
     """A block of 64 KiB at 10 kS/s takes 1.6 s."""
     what = ("--decimation", 1, "--sample-rate", 10_000, "--block", "64KiB", "--distinct", 1, "--seconds", 0.01)
     (sent,) = run("emulate", "digitizer", "--json", "--to", "[::1]:9", "--no-send", *what).succeeded()["streams"]
-    assert sent["blocks_made"] == 1, sent
+    assert sent["blocks_produced"] == 1, sent

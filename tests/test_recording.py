@@ -156,7 +156,7 @@ def test_real_rf_data_comes_back_value_by_value(tmp_path, name):
     ended, report = record_and_report(path, ["--input", source], "--shots", 8, "--samples", 1000, *SLOW)
     assert ended["shots_complete"] == 16, ended
     shots, rate = rf_shots(source)
-    period = report["source"]["period"]
+    period = report["source"]["distinct_shots"]
     assert period == min(len(shots), 16)
     # sample = round(value * scale): 1 if the values fit 12 bits, else the scale that brings the peak to full scale.
     peak = max(np.abs(shot).max() for shot in shots[:period])

@@ -109,8 +109,8 @@ def test_a_replay_records_as_the_same_recording(holes, tmp_path, framing):
     report, ended, again = replayed(path, tmp_path / "again.h5", framing=framing)
     check_same(again, original)
     verify(tmp_path / "again.h5")
-    absent = int(sum((~original.presence(link)).sum() for link in range(2)))
-    assert sum(link["absent"] for link in report["links"]) == absent == ended["packets_missing"], report
+    missing = int(sum((~original.presence(link)).sum() for link in range(2)))
+    assert sum(link["missing"] for link in report["links"]) == missing == ended["packets_missing"], report
     assert sum(link["packets"] for link in report["links"]) == ended["packets"], report
     assert not ended["packet_drops"], ended
     if framing != "udp":

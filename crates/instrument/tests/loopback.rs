@@ -208,6 +208,6 @@ fn a_send_error_ends_the_run_and_not_the_probe() {
         assert!(record::is_whole(crc::register(u32::MAX, &receiver.shot(from, 8))));
     });
     assert_eq!(stats.failures.runs, 1);
-    assert!(stats.failures.last.is_some_and(|error| error.contains("127.255.255.255:9")));
-    assert_eq!((stats.links[0].counts.unsent, stats.links[0].counts.packets), (8, 8));
+    assert!(stats.failures.last_error.is_some_and(|error| error.contains("127.255.255.255:9")));
+    assert_eq!((stats.links[0].counts.discarded, stats.links[0].counts.packets), (8, 8));
 }

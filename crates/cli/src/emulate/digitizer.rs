@@ -399,7 +399,11 @@ fn watch(live_devices: &[Arc<SharedCounters>], seconds: Option<Duration>, stop: 
 
 /// Describes the packets that could not be sent.
 fn unsent(stats: &DigitizerCounters) -> String {
-    if stats.packets_unsent == 0 { String::new() } else { format!(", {} packets without a link", stats.packets_unsent) }
+    if stats.packets_discarded == 0 {
+        String::new()
+    } else {
+        format!(", {} packets without a link", stats.packets_discarded)
+    }
 }
 
 /// Describes what a stage did in the last `seconds`.

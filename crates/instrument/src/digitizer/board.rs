@@ -174,7 +174,7 @@ impl Timing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BoardCounters {
     /// Blocks produced, including lost ones.
-    pub blocks_made: u64,
+    pub blocks_produced: u64,
     /// Blocks lost because the ring was full.
     pub overruns: u64,
 }
@@ -188,7 +188,7 @@ pub struct Ring {
     complete: Condvar,
     /// Signalled when a slot is free or the ring is closed.
     slot_free: Condvar,
-    blocks_made: AtomicU64,
+    blocks_produced: AtomicU64,
     overruns: AtomicU64,
 }
 
@@ -208,7 +208,7 @@ impl Ring {
             state: Mutex::default(),
             complete: Condvar::new(),
             slot_free: Condvar::new(),
-            blocks_made: AtomicU64::new(0),
+            blocks_produced: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
         }
     }
@@ -260,7 +260,7 @@ impl Ring {
 
     /// Returns the counters so far.
     pub fn counters(&self) -> BoardCounters {
-        BoardCounters { blocks_made: self.blocks_made.load(Relaxed), overruns: self.overruns.load(Relaxed) }
+        BoardCounters { blocks_produced: self.blocks_produced.load(Relaxed), overruns: self.overruns.load(Relaxed) }
     }
 
     /// Runs the converter: produces blocks at its clock's rate until `stop`, or `blocks` of them, and closes the ring.
@@ -278,7 +278,7 @@ impl Ring {
                 true => reported = overrun,
                 false => overrun += 1,
             }
-            self.blocks_made.fetch_add(1, Relaxed);
+            self.blocks_produced.fetch_add(1, Relaxed);
             self.overruns.store(overrun, Relaxed);
         }
         self.close();
@@ -364,7 +364,7 @@ mod tests {
         let timing = Timing::new(&config(), START);
         // No consumer: two blocks fit, three do not.
         ring.produce(&timing, Some(5), &AtomicBool::new(false), || u64::MAX);
-        assert_eq!(ring.counters(), BoardCounters { blocks_made: 5, overruns: 3 });
+        assert_eq!(ring.counters(), BoardCounters { blocks_produced: 5, overruns: 3 });
         let taken: Vec<_> = std::iter::from_fn(|| ring.take()).map(|(block, left)| (block.number, left)).collect();
         assert_eq!(taken, [(0, 1), (1, 0)]);
     }
@@ -398,7 +398,7 @@ mod tests {
             stop.store(true, Relaxed);
         });
         assert_eq!(ring.counters().overruns, 0);
-        assert!(ring.counters().blocks_made < 1000);
+        assert!(ring.counters().blocks_produced < 1000);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub struct SharedCounters {
     entries: AtomicU64,
     packets: AtomicU64,
     unsent: AtomicU64,
-    path_full: AtomicU64,
+    tx_full: AtomicU64,
     abandoned: AtomicU64,
 }
 
@@ -89,17 +89,17 @@ pub struct DigitizerCounters {
     /// Packets sent.
     pub packets_sent: u64,
     /// Packets discarded because there was no link.
-    pub packets_unsent: u64,
+    pub packets_discarded: u64,
     /// Send calls that accepted no packet.
-    pub path_full: u64,
+    pub tx_full: u64,
     /// Time that the DMA stage spent building lists, in seconds.
     pub dma_list_s: f64,
     /// Total number of list entries.
     pub dma_entries: u64,
     /// Throughput of the DMA engine without list building, in Gbit/s.
-    pub dma_gbit_s: f64,
+    pub dma_gbps: f64,
     /// Throughput of the DMA engine with list building, in Gbit/s.
-    pub dma_with_list_gbit_s: f64,
+    pub dma_with_list_gbps: f64,
     /// Stage counters: board, dma, send.
     pub stages: [StageCounters; 3],
 }
@@ -108,12 +108,12 @@ impl SharedCounters {
     /// Returns the stage counters so far: board, dma, send.
     pub fn stages(&self) -> [StageCounters; 3] {
         let made = self.ring.counters();
-        let stored = made.blocks_made - made.overruns.min(made.blocks_made);
+        let stored = made.blocks_produced - made.overruns.min(made.blocks_produced);
         let board = StageCounters {
             name: "board",
             blocks: stored,
             bytes: stored * self.block_bytes,
-            busy_s: made.blocks_made as f64 * self.block_ns * 1e-9,
+            busy_s: made.blocks_produced as f64 * self.block_ns * 1e-9,
             ..StageCounters::default()
         };
         [board, self.dma.stage("dma"), self.send.stage("send")]
@@ -134,12 +134,12 @@ impl SharedCounters {
             blocks_sent: send.blocks - abandoned.min(send.blocks),
             blocks_abandoned: abandoned,
             packets_sent: self.packets.load(Relaxed).saturating_sub(unsent),
-            packets_unsent: unsent,
-            path_full: self.path_full.load(Relaxed),
+            packets_discarded: unsent,
+            tx_full: self.tx_full.load(Relaxed),
             dma_list_s: list_s,
             dma_entries: self.entries.load(Relaxed),
-            dma_gbit_s: rate(dma.busy_s - list_s),
-            dma_with_list_gbit_s: rate(dma.busy_s),
+            dma_gbps: rate(dma.busy_s - list_s),
+            dma_with_list_gbps: rate(dma.busy_s),
             stages,
         }
     }
@@ -215,7 +215,7 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
             entries: AtomicU64::new(0),
             packets: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
-            path_full: AtomicU64::new(0),
+            tx_full: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
         });
         Ok(Self { config, memory, frames, engine, io, live })
@@ -480,7 +480,7 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
                 spins = 0;
                 continue;
             }
-            self.live.path_full.fetch_add(1, Relaxed);
+            self.live.tx_full.fetch_add(1, Relaxed);
             spins += 1;
             if spins < MAX_SPINS {
                 std::hint::spin_loop();

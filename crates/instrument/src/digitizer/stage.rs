@@ -60,7 +60,7 @@ impl AtomicCounters {
             starved_s: seconds(&self.starved_ns),
             stalled_s: seconds(&self.stalled_ns),
             paced_s: seconds(&self.paced_ns),
-            waiting: read(&self.waiting),
+            queue_length_sum: read(&self.waiting),
         }
     }
 }
@@ -83,8 +83,7 @@ pub struct StageCounters {
     /// Time waiting for the pacing limit, in seconds.
     pub paced_s: f64,
     /// Queue length before the stage, summed over all blocks taken; divided by [`Self::blocks`], the mean occupancy.
-    #[serde(rename = "waiting_blocks")]
-    pub waiting: u64,
+    pub queue_length_sum: u64,
 }
 
 impl StageCounters {
@@ -98,7 +97,7 @@ impl StageCounters {
             starved_s: self.starved_s - before.starved_s,
             stalled_s: self.stalled_s - before.stalled_s,
             paced_s: self.paced_s - before.paced_s,
-            waiting: self.waiting - before.waiting,
+            queue_length_sum: self.queue_length_sum - before.queue_length_sum,
         }
     }
 
@@ -129,7 +128,7 @@ mod tests {
         let after = counters.stage("send");
         assert!((after.at_work_gbit_s() - 8.0).abs() < 1e-9);
         let since = after.since(&before);
-        assert_eq!((since.blocks, since.bytes, since.waiting), (1, 1_000_000, 2));
+        assert_eq!((since.blocks, since.bytes, since.queue_length_sum), (1, 1_000_000, 2));
         assert!((since.starved_s - 0.003).abs() < 1e-12);
     }
 }

@@ -172,7 +172,7 @@ fn every_byte_arrives_with_any_frames_and_stage_order() {
                 assert_eq!(header.tai_ns, 1_000_000 + since.round() as u64);
                 assert_eq!(description.peaks.is_empty(), block_bytes < 4096);
             }
-            assert_eq!((stats.made.blocks_made, stats.made.overruns, stats.blocks_sent), (7, 0, 7));
+            assert_eq!((stats.made.blocks_produced, stats.made.overruns, stats.blocks_sent), (7, 0, 7));
             assert_eq!(stats.packets_sent, 7 * u64::from(receiver.geometry.packets()));
             assert!(stats.stages.iter().all(|stage| stage.bytes == 7 * u64::from(block_bytes)));
         }
@@ -277,7 +277,7 @@ fn blocks_lost_to_a_full_path_are_counted_and_skipped() {
     }
     assert!(before.1 >= 5);
     assert_eq!(stats.blocks_sent, receiver.complete.len() as u64);
-    let left = stats.made.blocks_made - stats.blocks_sent - stats.made.overruns;
+    let left = stats.made.blocks_produced - stats.blocks_sent - stats.made.overruns;
     assert!(left <= 2 + frames::BUFFERS as u64 + 1, "at most the ring and the buffers are left on board: {left}");
 }
 
@@ -289,7 +289,7 @@ fn a_full_path_does_not_prevent_stopping() {
         let (live, stop) = (digitizer.shared_counters(), AtomicBool::new(false));
         let stats = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            wait_until("the path is full", || live.counters().path_full > 0);
+            wait_until("the path is full", || live.counters().tx_full > 0);
             stop.store(true, Relaxed);
             running.join().unwrap()
         });
@@ -343,7 +343,7 @@ fn packets_without_a_link_are_not_counted_as_sent() {
     let (digitizer, packets) = digitizer(&config(), 42, &no_link);
     let stats = digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
     assert_eq!((stats.blocks_sent, stats.blocks_abandoned), (0, 7));
-    assert_eq!((stats.packets_sent, stats.packets_unsent, packets.try_iter().count()), (0, 7 * 9, 0));
+    assert_eq!((stats.packets_sent, stats.packets_discarded, packets.try_iter().count()), (0, 7 * 9, 0));
 }
 
 #[test]

@@ -508,7 +508,7 @@ where
         Ok(self.next_shot)
     }
 
-    /// Ends the active run, if any. Packets that a full path does not accept are counted as unsent, as are the packets
+    /// Ends the active run, if any. Packets that a full path does not accept are counted as discarded, as are the packets
     /// after an error; the next run reports that error again.
     fn stop(&mut self) {
         if self.running() {
@@ -550,7 +550,7 @@ where
             shots_sent: counts.shots,
             packets_sent: counts.packets,
             triggers_missed: self.run.as_ref().map_or(0, |run| run.pacer.counters().missed),
-            lost: saturated(faults.lost + counts.absent),
+            lost: saturated(faults.lost + counts.missing),
             duplicated: saturated(faults.duplicated),
             reordered: saturated(faults.reordered),
             corrupted: saturated(faults.corrupted),

@@ -26,11 +26,11 @@ pub struct LinkCounters {
     /// Payload bytes in them.
     pub bytes: u64,
     /// Packets discarded because the probe was stopped while the path was full.
-    pub unsent: u64,
+    pub discarded: u64,
     /// Packets that the source does not have, such as those missing in a recording.
-    pub absent: u64,
+    pub missing: u64,
     /// Send calls that did not accept all packets.
-    pub full: u64,
+    pub tx_full: u64,
 }
 
 impl LinkCounters {
@@ -40,9 +40,9 @@ impl LinkCounters {
             shots: self.shots - earlier.shots,
             packets: self.packets - earlier.packets,
             bytes: self.bytes - earlier.bytes,
-            unsent: self.unsent - earlier.unsent,
-            absent: self.absent - earlier.absent,
-            full: self.full - earlier.full,
+            discarded: self.discarded - earlier.discarded,
+            missing: self.missing - earlier.missing,
+            tx_full: self.tx_full - earlier.tx_full,
         }
     }
 }
@@ -104,7 +104,7 @@ impl Link {
         let packets = shots.saturating_mul(packets.into());
         self.psn = self.psn.wrapping_add(packets as u32) & 0xff_ffff;
         self.counters.shots += shots;
-        self.counters.absent += packets;
+        self.counters.missing += packets;
     }
 
     /// Sends a loaded shot. While the path is full, calls `retry` and stops trying once it returns `false`.
@@ -124,7 +124,7 @@ impl Link {
             let planned = Planned { shot, packet: packet as u16, psn: self.psn };
             self.psn = self.psn.wrapping_add(1) & 0xff_ffff;
             if !shots.contains(self.index, packet as u16) {
-                self.counters.absent += 1;
+                self.counters.missing += 1;
                 continue;
             }
             match &mut self.injector {
@@ -180,7 +180,7 @@ impl Link {
                 break;
             }
         }
-        self.counters.unsent += planned - (self.counters.packets - before);
+        self.counters.discarded += planned - (self.counters.packets - before);
         result.map(|_| ())
     }
 }
@@ -198,7 +198,7 @@ fn send_all(
         counters.packets += taken.len() as u64;
         sends = rest;
         if !sends.is_empty() {
-            counters.full += 1;
+            counters.tx_full += 1;
             if !retry() {
                 return Ok(false);
             }

@@ -83,13 +83,13 @@ pub struct PaceCounters {
     /// Triggers that arrived while the device was busy.
     pub missed: u64,
     /// Shots of a steady rate that were skipped because sending was late by more than one shot.
-    pub slipped: u64,
+    pub skipped: u64,
 }
 
 impl PaceCounters {
     /// Returns the sum of both.
     pub fn plus(&self, other: &Self) -> Self {
-        Self { missed: self.missed + other.missed, slipped: self.slipped + other.slipped }
+        Self { missed: self.missed + other.missed, skipped: self.skipped + other.skipped }
     }
 }
 
@@ -172,7 +172,7 @@ impl Pacer {
                 if now < ticks.next() {
                     return Next::At(ticks.next());
                 }
-                self.counters.slipped += ticks.skip(ticks.whole_periods(now - ticks.next()).saturating_sub(1));
+                self.counters.skipped += ticks.skip(ticks.whole_periods(now - ticks.next()).saturating_sub(1));
                 ticks.take()
             }
             Rule::External(ticks) => {
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(pacer.next(5_600), Next::Fire); // shot 5
         pacer.sent(5_700);
         assert_eq!(pacer.next(5_700), Next::At(6_000));
-        assert_eq!(pacer.counters(), PaceCounters { missed: 0, slipped: 3 });
+        assert_eq!(pacer.counters(), PaceCounters { missed: 0, skipped: 3 });
     }
 
     #[test]

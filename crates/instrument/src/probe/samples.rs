@@ -32,7 +32,7 @@ enum Kind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceReport {
     /// Number of distinct shots.
-    pub period: u32,
+    pub distinct_shots: u32,
     /// Source file and conversion of its values; `None` for test patterns.
     pub rf: Option<RfReport>,
     /// Progress of the replayed recording, if any.
@@ -45,8 +45,8 @@ pub struct SourceReport {
 pub struct ReplayReport {
     /// Rows in one pass over the recording.
     pub rows: u64,
-    /// Times that a shot's start time came before the shot had been read.
-    pub read_waits: u64,
+    /// Shots that had not been read from the recording at their start time.
+    pub read_underruns: u64,
 }
 
 impl Source {
@@ -95,7 +95,7 @@ impl Source {
             Kind::Prbs => None,
             Kind::Rf(rf) => Some(rf.report().clone()),
         };
-        SourceReport { period: self.period, rf, replay: None }
+        SourceReport { distinct_shots: self.period, rf, replay: None }
     }
 
     /// Returns the period of the test patterns for set-up messages: 0 for recorded data.

@@ -34,14 +34,14 @@ pub struct ProbeCounters {
 pub struct Failures {
     /// Number of runs.
     pub runs: u64,
-    /// Error of the last one.
+    /// Error of the last of them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<String>,
+    pub last_error: Option<String>,
 }
 
 impl Failures {
     pub(super) fn add(&mut self, error: &IoError) {
-        *self = Self { runs: self.runs + 1, last: Some(error.to_string()) };
+        *self = Self { runs: self.runs + 1, last_error: Some(error.to_string()) };
     }
 }
 

@@ -204,8 +204,8 @@ fn a_path_of_small_capacity_receives_all_packets_in_order() {
         bench.start(7, Mode::FreeRunning, 3);
         bench.work();
         let counts = bench.probe.stats().links[0].counts;
-        assert_eq!((counts.packets, counts.unsent, counts.shots), (3 * 8, 0, 3));
-        (bench.take_sent().into_iter().map(|sent| sent.bytes).collect::<Vec<_>>(), counts.full)
+        assert_eq!((counts.packets, counts.discarded, counts.shots), (3 * 8, 0, 3));
+        (bench.take_sent().into_iter().map(|sent| sent.bytes).collect::<Vec<_>>(), counts.tx_full)
     };
     let (in_one_call, never_full) = run(usize::MAX);
     let (pieces, full) = run(3);
@@ -220,7 +220,7 @@ fn packets_discarded_by_a_stopped_probe_are_counted() {
     assert_eq!(bench.probe.next(0), Step::Fire);
     bench.probe.fire(Stamp::default(), &mut || false).unwrap();
     let counts = bench.probe.stats().links[0].counts;
-    assert_eq!((counts.packets, counts.unsent), (5, 3));
+    assert_eq!((counts.packets, counts.discarded), (5, 3));
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub struct FlowCounters {
     /// Datagrams sent more than a millisecond late.
     pub late: u64,
     /// Send calls that did not accept all datagrams.
-    pub full: u64,
+    pub tx_full: u64,
 }
 
 /// Delay above which a datagram counts as late, in ns.
@@ -187,7 +187,7 @@ impl<Io: PacketIo> Flow<Io> {
         while !rest.is_empty() {
             rest = &rest[self.io.send(self.to, rest)?..];
             if !rest.is_empty() {
-                self.counters.full += 1;
+                self.counters.tx_full += 1;
                 if !retry() {
                     self.counters.datagrams -= rest.len() as u64;
                     return Ok(false);

@@ -150,7 +150,7 @@ impl<T: RecordingReader> RecordedShots<T> {
             id,
             layout,
             buffers: buffers as usize,
-            report: ReplayReport { rows: rows.end - rows.start, read_waits: 0 },
+            report: ReplayReport { rows: rows.end - rows.start, read_underruns: 0 },
             numbers: (numbers.start, numbers.end - numbers.start),
             recording,
             readers: Vec::new(),
@@ -230,7 +230,7 @@ impl<T: RecordingReader> Shots for RecordedShots<T> {
         self.model
     }
     fn report(&self) -> SourceReport {
-        SourceReport { period: 0, rf: None, replay: Some(self.report.clone()) }
+        SourceReport { distinct_shots: 0, rf: None, replay: Some(self.report.clone()) }
     }
     fn pattern_period(&self) -> u32 {
         self.pattern_period
@@ -254,7 +254,7 @@ impl<T: RecordingReader> Shots for RecordedShots<T> {
             self.next = match self.reader(self.loaded).map(|reader| reader.full.try_recv()) {
                 Some(Ok(read)) => Some(read),
                 Some(Err(TryRecvError::Empty)) => {
-                    self.report.read_waits += u64::from(!self.has_waited);
+                    self.report.read_underruns += u64::from(!self.has_waited);
                     self.has_waited = true;
                     None
                 }

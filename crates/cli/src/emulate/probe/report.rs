@@ -19,7 +19,7 @@ impl Report for ProbeReport {
         for (link, counts) in self.stats.links.iter().enumerate() {
             errln!("link {link}: {}", serde_json::to_string(counts)?);
         }
-        if let Some(last) = &self.stats.failures.last {
+        if let Some(last) = &self.stats.failures.last_error {
             errln!("{} runs ended because a shot could not be sent: {last}", self.stats.failures.runs);
         }
         Ok(())
