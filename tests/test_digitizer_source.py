@@ -270,8 +270,8 @@ def test_a_digitizer_ended_at_any_time_leaves_no_files(tmp_path, stop):
     [
         (("--block", 100), "a multiple of 64"),
         (("--block", "64MiB", "--payload", 128), "packets"),
-        (("--payload", 1000), "its payloads of 1000 bytes are no multiple of 64"),
-        (("--trigger-rate", 1000), "make --block smaller"),
+        (("--payload", 1000), "a multiple of 64 bytes, found 1000"),
+        (("--trigger-rate", 1000), "reduce --block"),
         (("--clock-offset", "1,2"), "--streams 2"),
         (("--file", "/nowhere", "--format", "ci16"), "/nowhere"),
         (("--decimation", 100_000, "--block", 64), "decimation"),

@@ -160,8 +160,8 @@ def test_a_wrong_plan_is_refused_with_its_line(text, line, words, tmp_path):
 
 
 def test_wrong_flags_and_files_are_refused(tmp_path):
-    assert "by the flags: source.bits" in run("plan", "--bits", "99").refused()
-    assert "by the flags: stage 1 (link).rate" in run("plan", "--link-rate", "fast").refused()
+    assert "command line: source.bits" in run("plan", "--bits", "99").refused()
+    assert "command line: stage 1 (link).rate" in run("plan", "--link-rate", "fast").refused()
     assert "cannot read the plan" in run("plan", tmp_path / "none.toml").refused()
     assert "cannot write" in run("plan", "--svg", tmp_path / "none" / "plan.svg").refused()
     assert "above 0" in run("plan", "--simulate", "0 s").refused()

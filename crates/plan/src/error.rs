@@ -19,7 +19,7 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(line) => write!(f, "line {line}"),
-            None => f.write_str("by the flags"),
+            None => f.write_str("command line"),
         }
     }
 }
@@ -70,7 +70,9 @@ pub enum PlanError {
         problem: String,
     },
     /// A flag for a kind of stage that does not exist.
-    #[error("the flags set {key} of a stage {kind}, which the plan does not have: add a [[stage]] of this kind")]
+    #[error(
+        "command line: {key} is for a stage of kind {kind}, which the plan does not have: add a [[stage]] of this kind"
+    )]
     NoStage {
         /// The kind of stage.
         kind: String,

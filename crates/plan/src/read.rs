@@ -40,13 +40,13 @@ impl Plan {
         let mut source = match (shots, transfers) {
             (Some(table), None) | (None, Some(table)) => table,
             (None, None) => {
-                return Err(top.required(None::<()>, "source", "a table [source] or [transfer]").unwrap_err());
+                return Err(top.missing_table("source", "a [source] or [transfer] table"));
             }
             (Some(_), Some(_)) => {
-                return Err(top.wrong(source_line, "source", "there is a [transfer] too: a plan has one of the two"));
+                return Err(top.wrong(source_line, "source", "expected either [source] or [transfer], found both"));
             }
         };
-        let no_stages = top.required(None::<()>, "stage", "a table [[stage]]").unwrap_err();
+        let no_stages = top.missing_table("stage", "a [[stage]] table");
         top.finish()?;
         for (table, key, value) in flags {
             match *table {
@@ -64,7 +64,7 @@ impl Plan {
             let line = table.line;
             let stage = stage_of(table, index, plan.stages.last())?;
             if plan.units(&stage) > MAX_UNITS {
-                let problem = format!("expected at most {MAX_UNITS} units in all, found {}", plan.units(&stage));
+                let problem = format!("expected at most {MAX_UNITS} units in total, found {}", plan.units(&stage));
                 let key = format!("stage {} ({})", index + 1, stage.kind.name());
                 return Err(PlanError::Value { line: line.into(), key, problem });
             }
@@ -159,7 +159,9 @@ fn transfer(mut table: Table) -> Result<(Source, Vec<u32>), PlanError> {
         (None, None) => Start::Free,
         (Some(rate), None) => Start::Periodic(rate.0 / (bytes as f64 * 8.0)),
         (None, Some(period)) => Start::Periodic(1.0 / period.0),
-        (Some(_), Some(_)) => return Err(table.wrong(rate_line, "rate", "there is `every` too: give one of the two")),
+        (Some(_), Some(_)) => {
+            return Err(table.wrong(rate_line, "rate", "expected either `rate` or `every`, found both"));
+        }
     };
     let source = source_from(&mut table, probes, links, Burst::Transfer { bytes, packet }, start)?;
     table.finish()?;
@@ -168,7 +170,7 @@ fn transfer(mut table: Table) -> Result<(Source, Vec<u32>), PlanError> {
 
 fn source_from(table: &mut Table, probes: u32, links: u32, burst: Burst, start: Start) -> Result<Source, PlanError> {
     if probes.saturating_mul(links) > MAX_UNITS {
-        return Err(table.refused(format!("expected at most {MAX_UNITS} links in all, found {probes} x {links}")));
+        return Err(table.refused(format!("expected at most {MAX_UNITS} links in total, found {probes} x {links}")));
     }
     let synchronised = table.choice("phase", &[("synchronised", true), ("random", false)])?;
     let random = table.choice("spacing", &[("even", false), ("random", true)])?.unwrap_or(false);
@@ -210,7 +212,7 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
     let name = table.text("name")?.unwrap_or_else(|| kind.to_owned());
     let kind = kind_of(&mut table, kind)?;
     if before.is_some_and(|before| before.kind.takes_bursts() && !kind.takes_bursts()) {
-        let problem = "it takes packets, but the stage before it takes complete bursts: put it before that one";
+        let problem = "expected a stage of complete bursts after another one, found a stage of packets: move it to an earlier position";
         return Err(table.wrong(kind_line, "kind", problem));
     }
     let per = table.choice("per", Per::NAMES)?;
@@ -222,23 +224,25 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
     let policy_line = table.line_of("policy");
     let policy = table.choice("policy", Policy::NAMES)?.unwrap_or(Policy::DropNewest);
     if policy == Policy::DropOldest && !kind.takes_bursts() {
-        let problem = "\"drop-oldest\" is for stages of complete bursts: packets support \"drop-newest\" or \"block\"";
+        let problem = "expected \"drop-newest\" or \"block\" for a stage of packets, found \"drop-oldest\"";
         return Err(table.wrong(policy_line, "policy", problem));
     }
     let buffer = table.positive::<Bytes>("buffer")?;
     let per = per.unwrap_or(default);
     if per != Per::Receiver && kind.takes_bursts() {
-        return Err(table.refused("a stage of complete bursts is in a receiver: use per = \"receiver\""));
+        return Err(table.refused("a stage of complete bursts belongs to a receiver: use per = \"receiver\""));
     }
     let stall_line = table.line_of("stall");
     let stall = match (table.positive::<Seconds>("stall")?, table.positive::<Seconds>("stall_every")?) {
         (None, None) => None,
         (Some(stall), Some(every)) if stall.0 < every.0 => Some(Stall { seconds: stall.0, every_s: every.0 }),
         (Some(stall), Some(every)) => {
-            let problem = format!("a stall of {} s every {} s leaves no time for work", stall.0, every.0);
+            let problem = format!("expected `stall` shorter than `stall_every`, found {} s and {} s", stall.0, every.0);
             return Err(table.wrong(stall_line, "stall", problem));
         }
-        _ => return Err(table.wrong(stall_line, "stall", "give both `stall` and `stall_every`")),
+        _ => {
+            return Err(table.wrong(stall_line, "stall", "expected both `stall` and `stall_every`, found one of them"));
+        }
     };
     let spread_line = table.line_of("spread");
     let spread = table.number("spread", 0.0..=3.0)?.unwrap_or(0.0);
@@ -246,7 +250,7 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
         return Err(table.wrong(
             spread_line,
             "spread",
-            "packets always take the same time: only stages of complete bursts vary",
+            "expected 0 for a stage of packets: only stages of complete bursts have varying service times",
         ));
     }
     let stage = Stage {
@@ -349,7 +353,9 @@ fn memory(table: &mut Table) -> Result<Kind, PlanError> {
             memory_bits_per_s(width, table.whole("banks", 1..=1024)?.unwrap_or(1), clock.0)
         }
         (None, None) => return Err(table.required(None::<()>, "rate", "\"12.8 GB/s\"").unwrap_err()),
-        (Some(_), Some(_)) => return Err(table.wrong(rate_line, "rate", "there is `clock` too: give one of the two")),
+        (Some(_), Some(_)) => {
+            return Err(table.wrong(rate_line, "rate", "expected either `rate` or `clock`, found both"));
+        }
     };
     Ok(Kind::Memory { bits_per_s, passes: table.number("passes", 1.0..=16.0)?.unwrap_or(2.0) })
 }

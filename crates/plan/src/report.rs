@@ -378,7 +378,7 @@ impl Plan {
         for stage in stages.iter().filter(|stage| stage.used <= 1.0) {
             if let Some(buffer) = stage.buffer_bytes.filter(|buffer| *buffer < stage.backlog_bytes) {
                 warnings.push(format!(
-                    "{}: when all streams send at once, {} queue in a buffer of {}: it drops although its mean load is {:.0} %",
+                    "{}: when all streams send at once, the backlog of {} exceeds the buffer of {}: packets are dropped although the mean load is {:.0} %",
                     stage.name,
                     Bytes(stage.backlog_bytes),
                     Bytes(buffer),
@@ -388,7 +388,7 @@ impl Plan {
         }
         if let Some(given) = self.receiver.pool_bytes.filter(|given| *given < pool_bytes) {
             warnings.push(format!(
-                "the pool has {}, but a pause of {2:.0} ms needs {1}",
+                "the pool has {}, but a consumer stall of {2:.0} ms requires {1}",
                 Bytes(given),
                 Bytes(pool_bytes),
                 self.receiver.consumer_stall_s * 1e3

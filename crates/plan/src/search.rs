@@ -109,9 +109,11 @@ impl Search {
         };
         within("a precision", precision, 0.001, 0.5)?;
         within("a confidence", confidence, 0.5, 0.9999)?;
-        within("a probability to pass", passing, 0.1, 0.95)?;
+        within("a pass probability", passing, 0.1, 0.95)?;
         if !(from > 0.0 && to.is_finite() && to >= from * (1.0 + 2.0 * precision) && to / from <= 1e6) {
-            return Err(format!("expected a range of rates to search, found {from} to {to}"));
+            return Err(format!(
+                "expected rates above 0 that span at least twice the precision and at most a factor of 1e6, found {from} to {to}"
+            ));
         }
         if trials == 0 {
             return Err("expected at least 1 trial, found 0".into());

@@ -75,7 +75,8 @@ impl Stage {
         };
         let measured = self.measured_bits_per_s.filter(|rate| *rate < self.formula_bits_per_s(burst));
         let limit = measured.map_or(formula.clone(), |_| format!("measured (formula: {formula})"));
-        let stall = self.stall.map_or(String::new(), |stall| format!(", {:.4} of the time", stall.availability()));
+        let stall =
+            self.stall.map_or(String::new(), |stall| format!(", available {:.4} of the time", stall.availability()));
         limit + &stall
     }
 }

@@ -116,11 +116,16 @@ impl Table {
     }
 
     fn missing(&self, key: &str, example: &str) -> PlanError {
+        self.missing_table(key, &format!("{key} = {example}"))
+    }
+
+    /// Returns an error for a missing table.
+    pub fn missing_table(&self, key: &str, example: &str) -> PlanError {
         PlanError::Missing {
             line: self.line.into(),
             table: self.name.clone(),
             key: key.to_owned(),
-            example: format!("{key} = {example}"),
+            example: example.to_owned(),
         }
     }
 
@@ -176,7 +181,7 @@ impl Table {
             None => Ok(None),
             Some(Entry { value: Value::Text(text), .. }) => Ok(Some(text)),
             Some(Entry { line, value }) => {
-                Err(self.wrong(line, key, format!("expected a text, found {}", value.kind())))
+                Err(self.wrong(line, key, format!("expected a string, found {}", value.kind())))
             }
         }
     }
@@ -305,8 +310,8 @@ fn value_of(path: String, at: usize, value: Spanned<DeValue<'_>>, line: &dyn Fn(
     match value.into_inner() {
         DeValue::String(text) => Value::Text(text.into_owned()),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or(Value::Other("number of this size"), |n| Value::Number(n as f64)),
-        DeValue::Float(number) => number.as_str().parse().map_or(Value::Other("number of this kind"), Value::Number),
+            .map_or(Value::Other("number beyond 64 bits"), |n| Value::Number(n as f64)),
+        DeValue::Float(number) => number.as_str().parse().map_or(Value::Other("number of unknown form"), Value::Number),
         DeValue::Boolean(flag) => Value::Flag(flag),
         DeValue::Datetime(_) => Value::Other("date"),
         DeValue::Table(table) => Value::Table(Table::new(path, Some(at), table, line)),

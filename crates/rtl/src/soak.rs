@@ -125,7 +125,7 @@ pub fn run(seed: u64, frames: u64, mut progress: impl FnMut(&Summary)) -> Result
                 psn = (psn + 1) & 0xFF_FFFF;
             } else {
                 let made = expected::shot(&config, psn, &shot, bytes);
-                let (made, next) = made.ok_or_else(|| Mismatch("the generator made an invalid shot".into()))?;
+                let (made, next) = made.ok_or_else(|| Mismatch("the generator produced an invalid shot".into()))?;
                 made.iter().for_each(|frame| summary.coverage.count(&config, frame));
                 expected.extend(made);
                 psn = next;

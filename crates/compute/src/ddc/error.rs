@@ -32,10 +32,10 @@ pub enum DdcError {
         attenuation_db: f64,
     },
     /// The number of stages of a CIC filter is out of range.
-    #[error("an integrator-comb filter has 1 to 8 stages, found {0}")]
+    #[error("expected a CIC filter of 1 to 8 stages, found {0}")]
     Stages(u32),
     /// The number of taps is outside 1 to [`MAX_TAPS`].
-    #[error("a filter has 1 to {MAX_TAPS} taps, found {0}")]
+    #[error("expected a filter of 1 to {MAX_TAPS} taps, found {0}")]
     Taps(usize),
     /// The gain at the centre of the passband is zero or not finite.
     #[error("taps must be finite and their sum must not be zero, found a sum of {0}")]

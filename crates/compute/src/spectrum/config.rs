@@ -13,10 +13,10 @@ pub const MAX_FFT: usize = 1 << 24;
 #[non_exhaustive]
 pub enum SpectrumError {
     /// The transform length is odd or out of range.
-    #[error("a transform has {MIN_FFT} to {MAX_FFT} points, an even number, found {0}")]
+    #[error("expected a transform of {MIN_FFT} to {MAX_FFT} points, an even number, found {0}")]
     Fft(usize),
     /// The hop is 0 or longer than a segment, which would skip samples.
-    #[error("segments must begin 1 to {fft} samples apart, found {hop}")]
+    #[error("expected a hop of 1 to {fft} samples between segments, found {hop}")]
     Hop {
         /// Length of a segment, in samples.
         fft: usize,
@@ -27,7 +27,7 @@ pub enum SpectrumError {
     #[error("the sample rate must be positive and finite, found {0} S/s")]
     SampleRate(f64),
     /// The peak threshold is out of range.
-    #[error("a peak's threshold must be 0 to 200 dB, found {0}")]
+    #[error("the peak threshold must be 0 to 200 dB, found {0}")]
     Threshold(f64),
 }
 

@@ -34,13 +34,13 @@ pub struct Memory {
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// Memory allocation failed.
-    #[error("{0}; make --block or --distinct smaller")]
+    #[error("{0}; or reduce --block or --distinct")]
     Memory(#[from] MemoryError),
     /// The sample source could not be opened.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The transform's settings are invalid.
-    #[error("the spectrum: {0}")]
+    #[error("invalid spectrum settings: {0}")]
     Spectrum(#[from] SpectrumError),
 }
 

@@ -201,7 +201,7 @@ impl Config {
             return Err(ConfigError::TooFast(self.sample_rate_hz));
         }
         if let Some(rate) = self.link_bits_per_s {
-            positive("the link's rate", rate)?;
+            positive("the link rate", rate)?;
         }
         if self.block_bytes == 0 || !self.block_bytes.is_multiple_of(UNIT_BYTES) {
             return Err(ConfigError::Block(self.block_bytes));
@@ -215,7 +215,7 @@ impl Config {
             }
         }
         if let BlockStart::Trigger(hz) = self.block_start {
-            positive("the trigger's rate", hz)?;
+            positive("the trigger rate", hz)?;
             let max_hz = 1e9 / self.block_ns();
             if hz > max_hz * (1.0 + 1e-9) {
                 return Err(ConfigError::Trigger { hz, max_hz });
@@ -234,8 +234,10 @@ impl Config {
             }
         }
         if let Input::Synthetic { tones, noise_dbfs } = &self.input {
-            let tones = tones.iter().flat_map(|tone| [("a tone's frequency", tone.hz), ("a tone's power", tone.dbfs)]);
-            for (what, value) in tones.chain([("the noise", *noise_dbfs)]) {
+            let tones = tones
+                .iter()
+                .flat_map(|tone| [("the frequency of a tone", tone.hz), ("the power of a tone", tone.dbfs)]);
+            for (what, value) in tones.chain([("the noise power", *noise_dbfs)]) {
                 if value.is_nan() || value == f64::INFINITY {
                     return Err(ConfigError::NotFinite { what, value });
                 }
@@ -305,7 +307,7 @@ pub enum ConfigError {
         value: f64,
     },
     /// A value that is not finite.
-    #[error("{what} must be a number, found {value}")]
+    #[error("{what} must be finite, found {value}")]
     NotFinite {
         /// Name of the setting.
         what: &'static str,
@@ -313,26 +315,28 @@ pub enum ConfigError {
         value: f64,
     },
     /// A sample rate that does not fit the record's 32-bit field.
-    #[error("a sample rate of {0} Hz cannot be told in an end-of-shot record: {most} Hz at most", most = u32::MAX)]
+    #[error("expected a sample rate of at most {max} Hz, which the end-of-shot record can hold, found {0} Hz", max = u32::MAX)]
     TooFast(f64),
     /// A block size that is not a multiple of 64 bytes.
-    #[error("a block of {0} bytes of samples: a multiple of 64 is needed, such as 64MiB")]
+    #[error("expected a block size that is a multiple of 64 bytes, such as 64MiB, found {0} bytes")]
     Block(u32),
     /// A payload that does not fit a datagram.
-    #[error("a payload of {0} bytes: 1 to {MAX_PAYLOAD}, 8192 in jumbo frames, 1408 in ordinary ones")]
+    #[error(
+        "expected a payload of 1 to {MAX_PAYLOAD} bytes (8192 for jumbo frames, 1408 for an MTU of 1500), found {0}"
+    )]
     Payload(u32),
     /// A payload that is not a multiple of [`PAD_BYTES`], which receivers accept only in a block of one packet.
-    #[error("its payloads of {0} bytes are no multiple of {PAD_BYTES}")]
+    #[error("expected a payload that is a multiple of {PAD_BYTES} bytes, found {0}")]
     UnalignedPayload(u32),
     /// A payload that is not a whole number of samples, which VITA 49 requires.
-    #[error("a payload of {0} bytes: VITA 49 carries whole samples, so a multiple of 4 is needed")]
+    #[error("expected a payload that is a multiple of 4 bytes, because VITA 49 packets carry whole samples, found {0}")]
     PartialSample(u32),
     /// An image with VITA 49, which has big-endian samples and no description.
-    #[error("an image is of the digitizer framing's frames: leave --image or --framing vita49 out")]
+    #[error("--image requires the digitizer framing: omit --image or --framing vita49")]
     Image,
     /// A trigger rate at which blocks would overlap.
     #[error(
-        "a trigger of {hz} Hz is too fast: blocks of this length can be taken at {max_hz:.6} Hz; make --block smaller"
+        "expected a trigger rate of at most {max_hz:.6} Hz for blocks of this length, found {hz} Hz: reduce --block"
     )]
     Trigger {
         /// Requested rate in Hz.
@@ -341,10 +345,10 @@ pub enum ConfigError {
         max_hz: f64,
     },
     /// Block numbers beyond 48 bits.
-    #[error("blocks have numbers below 2^48: the first one is {0}, and there is no room for all")]
+    #[error("block numbers must be below 2^48: starting at {0}, not all blocks fit")]
     FirstBlock(u64),
     /// A clock drift out of range.
-    #[error("a drift of {0} parts per billion: -1000000 to 1000000")]
+    #[error("expected a clock drift of -1000000 to 1000000 parts per billion, found {0}")]
     Drift(f64),
     /// An invalid geometry.
     #[error("{0}")]
@@ -370,14 +374,14 @@ mod tests {
     fn invalid_settings_are_refused_with_the_remedy() {
         let refused = |config: Config| config.check().unwrap_err().to_string();
         assert!(refused(Config { block_bytes: 100, ..config() }).contains("a multiple of 64"));
-        assert!(refused(Config { payload: 0, ..config() }).contains("8192 in jumbo frames"));
+        assert!(refused(Config { payload: 0, ..config() }).contains("8192 for jumbo frames"));
         assert!(refused(Config { payload: 1024, ..config() }).contains("packets"));
         assert!(refused(Config { sample_rate_hz: 0.0, ..config() }).contains("above 0"));
         assert!(refused(Config { sample_rate_hz: f64::NAN, ..config() }).contains("above 0"));
-        assert!(refused(Config { sample_rate_hz: 5e9, ..config() }).contains("Hz at most"));
+        assert!(refused(Config { sample_rate_hz: 5e9, ..config() }).contains("at most 4294967295 Hz"));
         assert!(refused(Config { block_start: BlockStart::Trigger(30.0), ..config() }).contains("29.802322 Hz"));
         assert!(refused(Config { clock_drift_ppb: 1e7, ..config() }).contains("parts per billion"));
-        assert!(refused(Config { payload: 1000, ..config() }).contains("payloads of 1000 bytes are no multiple of 64"));
+        assert!(refused(Config { payload: 1000, ..config() }).contains("a multiple of 64 bytes, found 1000"));
         assert!(refused(Config { framing: Framing::Vita49, payload: 1402, ..config() }).contains("multiple of 4"));
         assert!(refused(Config { first_block: u64::MAX, ..config() }).contains("below 2^48"));
         assert!(refused(Config { first_block: (1 << 48) - 2, blocks: Some(3), ..config() }).contains("below 2^48"));

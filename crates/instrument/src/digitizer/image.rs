@@ -39,10 +39,10 @@ const UNDEFINED: [u8; 8] = [0xFF; 8];
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The path exists.
-    #[error("{} exists: remove it, or name another file", .0.display())]
+    #[error("{} exists already: remove it, or choose another file", .0.display())]
     Exists(PathBuf),
     /// libhdf5 failed.
-    #[error("cannot make {}: {source}", path.display())]
+    #[error("cannot create {}: {source}", path.display())]
     Hdf5 {
         /// The file.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum ImageError {
     Memory(#[from] MemoryError),
     /// A payload size that cannot be a chunk.
     #[error(
-        "payloads of {0} bytes cannot be chunks of samples with the description in one piece: make --payload a multiple of 256"
+        "expected a payload that is a multiple of 256 bytes, so that each chunk holds whole samples and the description is not split, found {0}: change --payload"
     )]
     Payload(u32),
 }
@@ -243,7 +243,8 @@ fn skeleton(path: &Path, geometry: &Geometry, config: &Config) -> hdf5::Result<(
     }
     let text = |text: &str| VarLenUnicode::from_str(text).map_err(|error| hdf5::Error::from(error.to_string()));
     iq.new_attr::<VarLenUnicode>().create("units")?.write_scalar(&text("counts")?)?;
-    let axes = "buffer of frames, sample, I and Q; each chunk is a packet's payload where it is sent from";
+    let axes =
+        "frame buffer, sample, I and Q; each chunk is the payload of a packet, at the address from which it is sent";
     iq.new_attr::<VarLenUnicode>().create("axes")?.write_scalar(&text(axes)?)?;
     for (name, datatype) in [("header", header_type()?), ("description", description_type()?)] {
         file.new_dataset_builder().empty_as(datatype).shape([BUFFERS]).chunk([1]).create(name)?;

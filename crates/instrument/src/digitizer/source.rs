@@ -28,13 +28,13 @@ pub enum SourceError {
         source: std::io::Error,
     },
     /// Real samples at the output's rate.
-    #[error("{} holds real samples: I and Q come out at half their rate or less, so give --decimation 2 or more", .0.display())]
+    #[error("{} holds real samples, which give I and Q at half their rate or less: use --decimation 2 or more", .0.display())]
     Real(PathBuf),
     /// The down-converter's settings are invalid.
     #[error("down-conversion: {0}")]
     Ddc(#[from] DdcError),
     /// The file is too short for one sample.
-    #[error("{} holds no sample of this format", .0.display())]
+    #[error("{} is too short for a sample of this format", .0.display())]
     Empty(PathBuf),
 }
 
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(samples(&file(Format::Ci16), 2), [[1, -1], [1, -1]]);
         std::fs::write(&path, [1, 0, 255]).unwrap();
         let refused = |config: &Config| Source::open(config).unwrap_err().to_string();
-        assert!(refused(&file(Format::Ci16)).contains("holds no sample"));
+        assert!(refused(&file(Format::Ci16)).contains("too short for a sample"));
         assert!(refused(&file(Format::S16)).contains("--decimation 2"));
         assert!(Source::open(&Config { decimation: 2, ..file(Format::S16) }).is_ok());
     }

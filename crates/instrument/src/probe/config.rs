@@ -81,7 +81,7 @@ impl Default for Config {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// No links.
-    #[error("a probe has 1 to 255 links, found 0")]
+    #[error("expected 1 to 255 links, found 0")]
     Links,
     /// A value that is not a positive number.
     #[error("{what} must be a positive number, found {found}")]
@@ -100,13 +100,13 @@ pub enum ConfigError {
         found: f64,
     },
     /// A first shot number beyond 48 bits.
-    #[error("the first shot has a number below 2^48, found {found}")]
+    #[error("expected a first shot number below 2^48, found {found}")]
     FirstShot {
         /// Configured value.
         found: u64,
     },
     /// A reordering depth out of range.
-    #[error("a packet is held back for 1 to {MAX_REORDER_DEPTH} others, found {found}")]
+    #[error("expected a reordering depth of 1 to {MAX_REORDER_DEPTH} packets, found {found}")]
     ReorderDepth {
         /// Configured value.
         found: u16,
@@ -132,7 +132,7 @@ impl Config {
         match self.free_running {
             Pace::Rate(hz) => positive("the shot rate", hz)?,
             Pace::Bandwidth(gbit) => positive("the bandwidth", gbit)?,
-            Pace::Recorded(speed) => positive("the speed", speed)?,
+            Pace::Recorded(speed) => positive("the playback speed", speed)?,
             Pace::Device | Pace::Max => {}
         }
         let sample_rate = ("the sample rate", self.sample_rate_hz.map(f64::from));

@@ -32,14 +32,14 @@ pub enum SampleError {
     },
     /// The file has no shots in the expected layout.
     #[error(
-        "{path} has no /data/rf_data/frame_N/shot_M: expected one (channels, samples) dataset a shot, as PICMUS-like files have"
+        "{path} has no /data/rf_data/frame_N/shot_M: expected one (channels, samples) dataset per shot, as in PICMUS files"
     )]
     NoShots {
         /// The file.
         path: PathBuf,
     },
     /// Shots of one file differ in shape.
-    #[error("{path}: {dataset} is {found:?}, expected {expected:?} (channels, samples) as the shots before it")]
+    #[error("{path}: {dataset} has shape {found:?}, expected {expected:?} (channels, samples) like the previous shots")]
     Shape {
         /// The file.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum SampleError {
         found: Vec<usize>,
     },
     /// The links' channels do not add up to the file's.
-    #[error("{path} has {found} channels, {links} links of {channels} take {}: set --links or --channels", usize::from(*.links) * usize::from(*.channels))]
+    #[error("{path} has {found} channels, but {links} links of {channels} require {}: set --links or --channels", usize::from(*.links) * usize::from(*.channels))]
     Channels {
         /// The file.
         path: PathBuf,
@@ -63,9 +63,7 @@ pub enum SampleError {
         channels: u16,
     },
     /// More samples were requested than the file has.
-    #[error(
-        "{path} has {found} samples per channel, {requested} were asked for: leave --samples out, or ask for fewer"
-    )]
+    #[error("{path} has {found} samples per channel, but {requested} are requested: omit --samples, or request fewer")]
     Samples {
         /// The file.
         path: PathBuf,

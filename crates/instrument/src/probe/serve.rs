@@ -33,7 +33,7 @@ pub enum ServeError {
     Probe(#[from] ProbeError),
     /// The set-up port could not be opened.
     #[error(
-        "cannot listen on UDP {address}: {source}; another probe may be running there (ss -ulpn), or the address is not on this machine"
+        "cannot listen on UDP {address}: {source}; another probe may be using the port (ss -ulpn), or the address does not belong to this machine"
     )]
     Listen {
         /// The address.
@@ -42,7 +42,7 @@ pub enum ServeError {
         source: std::io::Error,
     },
     /// The set-up port failed.
-    #[error("the set-up port: {0}")]
+    #[error("the set-up port failed: {0}")]
     Control(std::io::Error),
     /// A shot could not be sent.
     #[error(transparent)]

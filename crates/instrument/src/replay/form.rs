@@ -19,7 +19,9 @@ pub enum ConversionError {
         source: GeometryError,
     },
     /// The framing carries blocks, and the shots are not blocks.
-    #[error("these shots cannot be sent as {framing}: only recordings of that framing have its blocks")]
+    #[error(
+        "these shots cannot be sent as {framing}: this framing requires a recording of blocks, made with the same framing"
+    )]
     NoBlocks {
         /// The framing.
         framing: Kind,

@@ -41,18 +41,18 @@ pub enum ReplayError {
     #[error(transparent)]
     Form(#[from] ConversionError),
     /// The recording is empty.
-    #[error("there is no shot to send: the recording has none in this range")]
+    #[error("no shot to send: the recording has none in this range")]
     Empty,
     /// Links differ in geometry, which set-up messages cannot describe.
-    #[error("link {link} has shots of another shape than link 0: set-up knows one for all; send them with --to")]
+    #[error(
+        "the shots of link {link} differ in shape from those of link 0, but set-up supports one shape for all links: use --to"
+    )]
     Shapes {
         /// First link that differs.
         link: usize,
     },
     /// The shots have no record whose time could be changed.
-    #[error(
-        "the time of sending can only be told in an end-of-shot record, and these shots have none: leave --stamps out"
-    )]
+    #[error("--stamps changes the time in the end-of-shot records, but these shots have none: omit --stamps")]
     Stamps,
     /// Memory allocation failed.
     #[error(transparent)]
@@ -282,7 +282,7 @@ impl<T: RecordingReader> Shots for RecordedShots<T> {
             Some(ReadResult::Failed(error)) => return Err(error),
             other => {
                 self.next = other;
-                return Err(ReadError("no shot was upcoming".into()));
+                return Err(ReadError("no shot is ready to be sent".into()));
             }
         };
         self.has_waited = false;

@@ -30,7 +30,7 @@ use time::MAX_SECONDS;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimError {
     /// The simulated time is out of range.
-    #[error("expected a time to simulate above 0 and up to 1e6 s, found {found} s")]
+    #[error("expected a simulated time above 0 and up to 1e6 s, found {found} s")]
     Duration {
         /// Requested time in seconds.
         found: f64,

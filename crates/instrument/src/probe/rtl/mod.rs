@@ -168,7 +168,7 @@ impl LinkHardware {
         let broken = self.sender.failed_assertions();
         if count != packets || longest > FRAME_BYTES as usize || broken > 0 {
             return Err(failed(format!(
-                "the RTL made {count} frames of up to {longest} bytes of a shot of {packets} packets, and {broken} of its assertions failed"
+                "expected {packets} frames from the RTL, found {count} of up to {longest} bytes; {broken} assertions failed"
             )));
         }
         Ok(())
