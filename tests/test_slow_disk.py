@@ -1,4 +1,4 @@
-"""A drive slower than the wire, at any number of writes in flight: figure 7 of Gibson et al., on a small scale.
+"""A drive slower than the wire, at any number of writes in flight: figure 7 of Cossettini et al., on a small scale.
 
 Below 0.9 of the drive's speed nothing is lost. Above it the file gets what the drive sustains, and whole shots are
 dropped, counted and named. The drive is a `FaultDrive` that completes writes one after the other at a fixed speed.

@@ -3,11 +3,11 @@
 //! 0. Cossettini et al., "A RDMA Interface for Ultra-Fast Ultrasound Data-Streaming over an Optical Link"
 //! 1. Cilardo, "Evaluation of HPC Acceleration and Interconnect Technologies for High-Throughput Data Acquisition"
 //! 2. Gibson et al., "Efficient High Data Rate Networking Using Remote Direct Memory Access Over SpaceFibre"
-//! 3. Kubalek, "High-speed DMA packet transfer in system DPDK"
-//! 4. Ryoshi et al., "High-bandwidth data handling using PCIe DMA and 40-GbE with MTCA"
+//! 3. Kubálek, "High-speed DMA packet transfer in system DPDK"
+//! 4. Ryoshi et al., "High-Bandwidth Data Handling Using PCIe DMA and 40-GbE with MTCA"
 //!
 //! Each [`Check`] holds a published figure and the value that this crate's formulas give for that paper's plan. Nothing
-//! is fitted to the figures except the dead time of paper 0, which is not published.
+//! is fitted to the figures except the dead time of Cossettini et al., which is not published.
 
 use crate::formula::bus::Pcie;
 use crate::formula::link::{Framing, spacefibre_bits_per_s};
@@ -180,7 +180,7 @@ fn spacefibre(plan: &Plan) -> Vec<Check> {
     ]
 }
 
-/// Returns the throughput of Kubalek's DMA module for packets of `bytes` on the line, by formula 1 of the paper:
+/// Returns the throughput of Kubálek's DMA module for packets of `bytes` on the line, by formula 1 of the paper:
 /// packets arriving at line rate, less those that the module cannot accept.
 pub fn dma_throughput_bits_per_s(bytes: u32, line_bits_per_s: f64, word_bytes: u32, clock_hz: f64) -> f64 {
     let module_bytes = bytes + 12; // less 4 bytes of FCS, plus 16 of header

@@ -104,8 +104,8 @@ pub struct Stage {
     pub count: u32,
     /// Measured limit of one unit in bits per second; the lower of formula and measurement applies.
     pub measured_bits_per_s: Option<f64>,
-    /// Queue capacity per unit in bytes. `None`: unlimited, but [`crate::sim::DEFAULT_BUFFER_BYTES`] for packets in the
-    /// simulation.
+    /// Queue capacity per unit in bytes. `None`: not compared with the backlog in the report; in the simulation,
+    /// [`crate::sim::DEFAULT_BUFFER_BYTES`] for packets and no limit but the pool for bursts.
     pub buffer_bytes: Option<f64>,
     /// Policy when the queue is full.
     pub policy: Policy,

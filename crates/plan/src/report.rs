@@ -95,7 +95,7 @@ pub struct StageReport {
     pub burst_s: f64,
     /// Backlog at the busiest unit in bytes when all its streams send at once.
     pub backlog_bytes: f64,
-    /// Queue capacity in bytes; `None` if unlimited.
+    /// Queue capacity in bytes; `None` if the plan does not set it.
     pub buffer_bytes: Option<f64>,
     /// Derivation of the limit.
     pub derivation: String,

@@ -55,7 +55,7 @@ impl Pcie {
 /// Returns the time in seconds of a DMA engine for a packet of `bytes`: one word of `word_bytes` per cycle; a partial
 /// word takes a full cycle.
 ///
-/// Kubalek, section 7: 512-bit words at 200 MHz; 129 bytes (a packet of 117, less 4 of FCS, plus 16 of header) take
+/// Kubálek, section 7: 512-bit words at 200 MHz; 129 bytes (a packet of 117, less 4 of FCS, plus 16 of header) take
 /// three cycles, which is 68.8 Gbit/s.
 pub fn dma_s(bytes: u32, word_bytes: u32, clock_hz: f64) -> f64 {
     f64::from(bytes.div_ceil(word_bytes)) / clock_hz

@@ -34,7 +34,7 @@ impl Stall {
     }
 }
 
-/// Returns the measured throughput after discards (Kubalek, formula 1), where `S` is the line rate:
+/// Returns the measured throughput after discards (Kubálek, formula 1), where `S` is the line rate:
 /// `T = S (P_arr - P_dis,input - P_dis,DMA) / P_arr`.
 pub fn measured_throughput(line: f64, arrived: f64, discarded_at_input: f64, discarded_in_dma: f64) -> f64 {
     line * (arrived - discarded_at_input - discarded_in_dma) / arrived
