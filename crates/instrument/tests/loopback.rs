@@ -193,7 +193,7 @@ fn invalid_messages_are_ignored() {
         }
         assert!(!receiver.status().running);
     });
-    assert_eq!(stats.refused, 0);
+    assert_eq!(stats.requests_refused, 0);
 }
 
 #[test]

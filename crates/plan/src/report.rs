@@ -18,7 +18,7 @@ pub struct Report {
     /// Name of the stage with the highest utilisation.
     pub bottleneck: String,
     /// Factor by which the load may grow until the bottleneck is saturated; below 1 if it is overloaded.
-    pub headroom: f64,
+    pub headroom_factor: f64,
     /// Long-run share of sent data that is dropped.
     pub dropped_share: f64,
     /// Long-run rate of dropped bursts of all streams, per second.
@@ -152,7 +152,7 @@ impl Plan {
         Report {
             title: self.title.clone(),
             bottleneck: bottleneck.name.clone(),
-            headroom: 1.0 / bottleneck.used,
+            headroom_factor: 1.0 / bottleneck.used,
             dropped_share: 1.0 - arriving,
             dropped_hz: (1.0 - arriving) * source.burst_hz * f64::from(source.streams),
             sequential_s: times().sum(),
@@ -177,7 +177,7 @@ impl Plan {
             missed_hz: report.source.missed_hz,
             sample_bits_per_s: report.source.sample_bits_per_s,
             payload_bits_per_s: report.source.payload_bits_per_s,
-            used: 1.0 / report.headroom,
+            used: 1.0 / report.headroom_factor,
             bottleneck: report.bottleneck,
             dropped_hz: report.dropped_hz,
             dropped_share: report.dropped_share,
@@ -190,7 +190,7 @@ impl Plan {
             packet_bytes,
             payload_bits_per_s: report.source.payload_bits_per_s,
             delivered_bits_per_s: report.source.payload_bits_per_s * (1.0 - report.dropped_share),
-            used: 1.0 / report.headroom,
+            used: 1.0 / report.headroom_factor,
             bottleneck: report.bottleneck,
         }
     }

@@ -101,7 +101,7 @@ fn stages(report: &Report) {
 fn sums(report: &Report) -> Vec<(String, String)> {
     let mut rows = vec![
         ("bottleneck".to_owned(), report.bottleneck.clone()),
-        ("load may grow by".into(), format!("x {:.3}", report.headroom)),
+        ("load may grow by".into(), format!("x {:.3}", report.headroom_factor)),
         ("dropped in the long run".into(), format!("{}, {}", percent(report.dropped_share), Hertz(report.dropped_hz))),
         (format!("one {}, stage after stage", word(report)), Seconds(report.sequential_s).to_string()),
         ("slowest stage".into(), Seconds(report.pipelined_s).to_string()),

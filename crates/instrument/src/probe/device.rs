@@ -320,7 +320,7 @@ where
             source: self.shots.report(),
             next_shot: self.next_shot,
             pace: self.pace.plus(&current),
-            refused: self.refused,
+            requests_refused: self.refused,
             failures: Failures::default(),
             links: self.ports.iter().map(|port| LinkReport::of(&port.link)).collect(),
             faults,

@@ -19,7 +19,7 @@ pub struct ProbeCounters {
     /// Triggers missed and shots skipped.
     pub pace: PaceCounters,
     /// Requests refused.
-    pub refused: u64,
+    pub requests_refused: u64,
     /// Runs ended by a send failure.
     pub failures: Failures,
     /// Counters of each link.

@@ -330,7 +330,7 @@ fn invalid_requests_are_refused_and_change_nothing() {
     bench.start(7, Mode::FreeRunning, 0);
     assert_eq!(bench.refused(7, Request::Configure(good)), Refusal::Running);
     assert_eq!(bench.refused(7, start(Mode::FreeRunning)), Refusal::Running);
-    assert_eq!(bench.probe.stats().refused, 22);
+    assert_eq!(bench.probe.stats().requests_refused, 22);
     assert!(bench.probe.receive(&[0; 128], 0).is_none());
 }
 
@@ -462,7 +462,7 @@ fn a_trigger_of_another_receiver_must_take_over() {
         assert_eq!(verdict(&mut bench, trigger), Verdict::Accepted { shot: shot as u64 });
         bench.work();
     }
-    assert_eq!((bench.stop(7).triggers_missed, bench.probe.stats().refused), (0, 2));
+    assert_eq!((bench.stop(7).triggers_missed, bench.probe.stats().requests_refused), (0, 2));
 }
 
 #[test]
