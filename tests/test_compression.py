@@ -232,8 +232,8 @@ def test_invalid_codec_settings_are_refused_with_a_remedy(tmp_path):
     with Probe() as probe:
         for flags, says in [
             (["--compress", "gzip"], "expected none, lz4 or zstd, found gzip"),
-            (["--compress", "lz4", "--compress-level", 3], "a level is for zstd"),
-            (["--compress-level", 3], "a level is for zstd"),
+            (["--compress", "lz4", "--compress-level", 3], "--compress-level is for zstd"),
+            (["--compress-level", 3], "--compress-level is for zstd"),
         ]:
             ended = record(probe, "--shots", 1, "--out", tmp_path / "run.h5", *flags)
             assert ended.code != 0 and says in ended.stderr, ended.stderr

@@ -151,7 +151,7 @@ def test_a_probe_without_transmit_sequences_is_reported():
 
     with Probe() as target, Relay(target, on_request=older) as between, Listener() as listener:
         message = configure(between, listener.port, "--sequence", "1,2").refused()
-        assert "no transmit sequences" in message and "firmware" in message, message
+        assert "does not support transmit sequences" in message and "firmware" in message, message
         configure(between, listener.port).succeeded()
 
 
@@ -353,7 +353,7 @@ def test_a_receiver_that_was_taken_over_ends_with_its_shots(tmp_path):
         ended = record(target, *ENDLESS, "--take-over", "--shots", 20, "--out", second).succeeded()
         assert ended["shots_complete"] == 40 and not ended["drops"], ended
         earlier = recorder.end().cut_off("taken-over")
-    assert any("taken the probe over" in warning for warning in earlier["warnings"]), earlier
+    assert any("taken over the probe" in warning for warning in earlier["warnings"]), earlier
     assert Recording(second).numbers()[0] > Recording(first).numbers()[-1]
     check_samples(Recording(first))
     verify(second)

@@ -461,7 +461,7 @@ def test_counters_hold_the_latencies_and_the_file_its_clock(tmp_path):
 def test_a_missing_clock_is_one_clear_error(tmp_path):
     with Probe() as probe:
         error = record(probe, "--out", tmp_path / "run.h5", "--clock", "ptp:/dev/ptp99").refused()
-    assert "/dev/ptp99" in error and "ls /dev/ptp*" in error
+    assert "/dev/ptp99" in error and "ls -l /dev/ptp*" in error
     assert not (tmp_path / "run.h5").exists()
 
 

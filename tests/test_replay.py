@@ -306,7 +306,7 @@ def test_a_receiver_that_is_taken_over_ends_with_a_warning(holes, tmp_path):
         flags = ("--samples", 700, "--take-over", "--shots", 5, "--rate-hz", 1000, "--out", tmp_path / "second.h5")
         record(replay, *flags).succeeded()
         ended = first.end().cut_off("taken-over")
-    assert any("taken the probe over" in warning for warning in ended["warnings"]), ended
+    assert any("taken over the probe" in warning for warning in ended["warnings"]), ended
     assert Recording(tmp_path / "second.h5").numbers() == list(range(5))
 
 

@@ -450,7 +450,7 @@ def test_flags_that_contradict_the_probes_samples_are_refused(tmp_path):
         ]
         for flag, other in zip(right[::2], [17, 11, 40_000_001, "int16_le"], strict=True):
             message = record(probe, "--shots", 1, "--discard", flag, other).refused()
-            assert "the probe says 16 channels of 12 bits" in message and flag in message, message
+            assert "the probe has 16 channels of 12 bits" in message and flag in message, message
         assert record(probe, "--shots", 1, "--discard", *right).succeeded()["shots_complete"] == 1
 
 
@@ -560,7 +560,7 @@ def test_a_recorder_ends_with_a_warning_when_its_probe_is_taken(tmp_path):
         second = record(probe, *flags).succeeded()
         ended = first.end().cut_off("taken-over")
     assert second["shots_complete"] == 100
-    assert any("taken the probe over" in warning for warning in ended["warnings"]), ended
+    assert any("taken over the probe" in warning for warning in ended["warnings"]), ended
     assert not ended["drops"] and ended["packets_missing"] == 0, "the other recorder's shots are not losses of this one"
     verify(tmp_path / "first.h5")
     verify(tmp_path / "second.h5")

@@ -69,7 +69,7 @@ impl std::fmt::Display for Source {
 #[derive(Debug, thiserror::Error)]
 pub enum ClockError {
     /// The card's clock cannot be read.
-    #[error("cannot read the PTP clock {}: {source}; ls /dev/ptp* lists those that there are, and who may read them", path.display())]
+    #[error("cannot read the PTP clock {}: {source}; ls -l /dev/ptp* lists the clocks and their permissions", path.display())]
     Ptp {
         /// Path of its device.
         path: PathBuf,
@@ -216,8 +216,8 @@ mod tests {
         }
         assert!("ptp:".parse::<Source>().unwrap_err().contains("expected system or ptp:/dev/ptpN"));
         let error = Clock::open(&Source::Ptp("/nonexistent/ptp9".into())).unwrap_err().to_string();
-        assert!(error.contains("/nonexistent/ptp9") && error.contains("ls /dev/ptp*"), "{error}");
+        assert!(error.contains("/nonexistent/ptp9") && error.contains("ls -l /dev/ptp*"), "{error}");
         let regular = Clock::open(&Source::Ptp("/proc/self/stat".into())).unwrap_err();
-        assert!(matches!(regular, ClockError::Ptp { .. }), "a file is no clock");
+        assert!(matches!(regular, ClockError::Ptp { .. }), "a file is not a clock");
     }
 }

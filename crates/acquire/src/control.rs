@@ -24,7 +24,7 @@ const OWNER_ALIVE: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The socket failed.
-    #[error("cannot talk to the probe at {probe}: {source}")]
+    #[error("cannot communicate with the probe at {probe}: {source}")]
     Socket {
         /// The probe's set-up address.
         probe: SocketAddr,
@@ -33,7 +33,7 @@ pub enum ControlError {
     },
     /// No reply arrived.
     #[error(
-        "the probe at {probe} does not answer ({tries} tries, {waited:.1?}): is it on, and is this its set-up address? (shotline emulate probe starts an emulated one)"
+        "the probe at {probe} does not answer ({tries} tries, {waited:.1?}): check that it is on, and that this is its set-up address (shotline emulate probe starts an emulated one)"
     )]
     Silent {
         /// The probe's set-up address.
@@ -44,7 +44,7 @@ pub enum ControlError {
         waited: Duration,
     },
     /// The request was cancelled.
-    #[error("stopped before the probe at {probe} had answered: it was asked {tries} times")]
+    #[error("stopped before the probe at {probe} answered: {tries} requests were sent")]
     Stopped {
         /// The probe's set-up address.
         probe: SocketAddr,
@@ -72,14 +72,16 @@ pub enum ControlError {
     },
     /// The probe does not support transmit sequences.
     #[error(
-        "the probe at {probe} knows no transmit sequences (it refused the request as unknown): update its firmware, or do without"
+        "the probe at {probe} does not support transmit sequences (it refused the request as unknown): update its firmware, or omit the sequence"
     )]
     NoSequences {
         /// The probe's set-up address.
         probe: SocketAddr,
     },
     /// The reply does not match the request.
-    #[error("the probe at {probe} answered a {asked} with something else: it does not keep to docs/wire-formats.md")]
+    #[error(
+        "the probe at {probe} sent an unexpected reply to a {asked} request: it does not follow docs/wire-formats.md"
+    )]
     UnexpectedReply {
         /// The probe's set-up address.
         probe: SocketAddr,
@@ -92,10 +94,10 @@ pub enum ControlError {
 fn describe_owner(silence: Option<Duration>) -> String {
     let silence = match silence {
         None => String::new(),
-        Some(silence) if silence < OWNER_ALIVE => format!(", heard {silence:.1?} ago"),
+        Some(silence) if silence < OWNER_ALIVE => format!(", active {silence:.1?} ago"),
         Some(silence) => {
             format!(
-                ", last heard {silence:.1?} ago and perhaps dead (a recorder that runs is heard several times a second)"
+                ", last active {silence:.1?} ago and perhaps dead (a running recorder sends several requests a second)"
             )
         }
     };
@@ -369,7 +371,7 @@ mod tests {
     #[test]
     fn a_refusal_reports_the_owners_last_activity() {
         for (owner_silent_ms, words) in
-            [(0, "the probe: stop"), (300, "heard 300.0ms ago: stop"), (41_000, "perhaps dead")]
+            [(0, "the probe: stop"), (300, "active 300.0ms ago: stop"), (41_000, "perhaps dead")]
         {
             let (result, _) = with_probe(
                 |_, datagram| {

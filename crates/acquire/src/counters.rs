@@ -49,7 +49,7 @@ impl fmt::Display for Imbalance {
         let counters = &self.0;
         write!(
             f,
-            "the counters do not balance: {} packets in, {} placed + {} dropped; {} shots, {} complete + {} partial + {} dropped",
+            "the counters do not match: {} packets in, {} placed + {} dropped; {} shots, {} complete + {} partial + {} dropped",
             counters.packets,
             counters.placed,
             counters.packet_drops.total(),

@@ -10,11 +10,11 @@ pub fn pin(cpu: u32) -> Result<(), String> {
     let refused = |why: &dyn std::fmt::Display| format!("cannot run on processor {cpu}: {why}");
     let mut set = CpuSet::new();
     if cpu as usize >= CpuSet::MAX_CPU {
-        return Err(refused(&"there is none"));
+        return Err(refused(&"it does not exist"));
     }
     set.set(cpu as usize);
     sched_setaffinity(None, &set).map_err(|error| match error {
-        rustix::io::Errno::INVAL => refused(&"there is none of that number, or it is not for this program to use"),
+        rustix::io::Errno::INVAL => refused(&"it does not exist, or this program may not use it"),
         error => refused(&error),
     })
 }
@@ -25,7 +25,7 @@ pub fn pin(cpu: u32) -> Result<(), String> {
 /// Those of [`pin`].
 pub fn check(cpu: u32) -> Result<(), String> {
     let tried = std::thread::Builder::new().spawn(move || pin(cpu));
-    let tried = tried.map_err(|error| format!("cannot try processor {cpu}: {error}"))?;
+    let tried = tried.map_err(|error| format!("cannot check processor {cpu}: {error}"))?;
     tried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
@@ -40,7 +40,7 @@ mod tests {
         let before = allowed();
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap() as u32;
         assert_eq!(check(cpu), Ok(()));
-        assert!(check(u32::MAX).is_err_and(|error| error.contains("there is none")));
+        assert!(check(u32::MAX).is_err_and(|error| error.contains("does not exist")));
         assert_eq!(allowed(), before);
     }
 }

@@ -30,7 +30,7 @@ const LISTEN_ONLY: [(Key, &str); 4] = [
     (Key::queue_pair, "set-up assigns the queue pair of a probe"),
     (Key::q_key, "set-up assigns the key of a probe"),
     (Key::pages, "a probe has no ring of pages"),
-    (Key::idle_s, "a probe says when it ends, and --seconds ends it"),
+    (Key::idle_s, "a probe reports its end, and --seconds limits the run"),
 ];
 /// Start conditions of a probe's shots, which exclude each other.
 const START_KEYS: [Key; 3] = [Key::rate_hz, Key::gbps, Key::external_trigger];
@@ -113,10 +113,10 @@ impl Settings {
         refuse_if(
             self.probe.is_some(),
             Key::probe,
-            "set-up cannot ask a probe for a framing of the caller's: name the local address that the sender sends to with --listen",
+            "set-up does not support a framing of the caller: specify the local address that the sender sends to with --listen",
         )?;
         if let Some(key) = FRAMING_KEYS.into_iter().find(|key| self.has(*key)) {
-            let message = format!("{key} describes a sender that the caller has described already: leave it out");
+            let message = format!("{key} describes a sender that the caller has already described: omit it");
             return Err(invalid(key, message));
         }
         self.check_ranges()?;
@@ -231,7 +231,7 @@ impl Settings {
     /// Refuses settings that only senders without set-up need, and those that a probe does not support.
     fn check_probe(&self) -> Result<(), InvalidSetting> {
         if let Some((key, why)) = LISTEN_ONLY.into_iter().find(|(key, _)| self.has(*key)) {
-            let message = format!("{key} is for a sender that is listened to (--listen): {why}, leave it out");
+            let message = format!("{key} is for a sender without set-up (--listen): {why}; omit it");
             return Err(invalid(key, message));
         }
         self.framing().for_set_up().map_err(|error| invalid(Key::framing, error.to_string()))?;
@@ -246,7 +246,7 @@ impl Settings {
             Some(key) => Err(invalid(
                 key,
                 format!(
-                    "{key} is for a --probe: a sender that is listened to cannot be asked for anything, and --listen is the local address"
+                    "{key} is for a --probe: a sender without set-up takes no requests, and --listen is the local address"
                 ),
             )),
             None => self.check_quorum(self.links.unwrap_or(1)),
@@ -261,11 +261,11 @@ impl Settings {
             SetUp::Required { .. } => Err(invalid(
                 Key::framing,
                 format!(
-                    "{framing} packets say nothing but a count, and only set-up tells where it begins: record from a --probe, or have the sender use ud"
+                    "{framing} packets carry only a count, and only set-up specifies its start: record from a --probe, or use the framing ud"
                 ),
             )),
             SetUp::Learned if links != 1 && !description.shares_address => {
-                Err(invalid(Key::links, format!("a {framing} sender is one link: run one receiver for each address")))
+                Err(invalid(Key::links, format!("a {framing} sender has one link: run one receiver for each address")))
             }
             SetUp::Learned => Ok(None),
             SetUp::Optional { .. } => match description.keys {
@@ -281,7 +281,7 @@ impl Settings {
             invalid(
                 key,
                 format!(
-                    "say with --queue-pair and --q-key what the sender's {framing} packets name: a receiver takes no others"
+                    "specify the queue pair and key that the sender's {framing} packets contain with --queue-pair and --q-key: other packets are dropped"
                 ),
             )
         };
@@ -297,7 +297,7 @@ impl Settings {
             Some(quorum) => Err(invalid(
                 Key::quorum,
                 format!(
-                    "expected a quorum of at most {links}, the links that there are, found {quorum}: no event would be recorded"
+                    "expected a quorum of at most {links}, the number of links, found {quorum}: no event would be recorded"
                 ),
             )),
         }
@@ -337,7 +337,7 @@ impl Settings {
         refuse_if(
             by_stamp && (parts || self.pre_trigger.is_some()),
             Key::align,
-            "--align stamp records one plain file: rolling, several drives and --pre-trigger need links that share their numbers",
+            "--align stamp records one plain file: rolling, several drives and --pre-trigger need links with common shot numbers",
         )
     }
 
@@ -345,7 +345,7 @@ impl Settings {
     fn check_discard(&self) -> Result<(), InvalidSetting> {
         match RECORDING_KEYS.into_iter().find(|key| self.requests(*key)) {
             Some(key) if self.discard == Some(true) => {
-                let message = format!("--discard keeps nothing, and {key} says how to record: leave one out");
+                let message = format!("--discard stores nothing, and {key} is for recordings: omit one of them");
                 Err(invalid(key, message))
             }
             _ => Ok(()),
@@ -358,13 +358,13 @@ impl Settings {
             refuse_if(
                 self.pre_trigger.is_none() && self.has(key),
                 key,
-                "--post-trigger and --trigger say when to record beside --pre-trigger: add that one",
+                "--post-trigger and --trigger are used together with --pre-trigger: add --pre-trigger",
             )?;
         }
         refuse_if(
             self.sequential == Some(true) && (self.policy != Some(Policy::Block) || self.pre_trigger.is_some()),
             Key::sequential,
-            "--sequential stops receiving while the drive writes: that needs --policy block, on a transport with credits, and no --pre-trigger",
+            "--sequential stops receiving while the drive writes: use it with --policy block, on a transport with credits, and without --pre-trigger",
         )
     }
 
@@ -388,7 +388,7 @@ impl Settings {
             None => Ok(()),
             Some(key) => Err(invalid(
                 key,
-                "a packet capture is one plain file: it has no layout, commits or durability, no compression, rolling or trigger: record to .h5, and make the capture from it with `shotline export`",
+                "a packet capture is one plain file without layout, commits, durability, compression, rolling and triggers: record to .h5, and create the capture from it with `shotline export`",
             )),
         }
     }

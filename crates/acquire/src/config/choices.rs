@@ -91,11 +91,12 @@ impl Settings {
             (None, Some(listen)) => Ok(Sender::Listen(listen)),
             (None, None) => Err(invalid(
                 Key::probe,
-                "name the probe's set-up address with --probe, or with --listen the address that a sender without set-up sends to",
+                "specify the probe's set-up address with --probe, or the local address that a sender without set-up sends to with --listen",
             )),
-            (Some(_), Some(_)) => {
-                Err(invalid(Key::listen, "give one of --probe and --listen: a sender takes set-up, or does not"))
-            }
+            (Some(_), Some(_)) => Err(invalid(
+                Key::listen,
+                "give one of --probe and --listen: --probe is for senders with set-up, --listen for those without",
+            )),
         }
     }
 
@@ -111,7 +112,7 @@ impl Settings {
     pub(super) fn sink(&self) -> Result<Sink<'_>, InvalidSetting> {
         match self.out.as_deref() {
             _ if self.discard == Some(true) => Ok(Sink::Discard),
-            None | Some([]) => Err(invalid(Key::out, "name a file to record to with --out, or --discard the shots")),
+            None | Some([]) => Err(invalid(Key::out, "specify a file to record to with --out, or --discard the shots")),
             Some([out]) if is_capture(out) => Ok(Sink::Capture(out)),
             Some(outs) => Ok(Sink::Recording(outs)),
         }
@@ -159,7 +160,7 @@ impl Settings {
                 ),
             )),
             (Some(Codec::Zstd(_)), _) | (_, None) => Ok(codec),
-            (_, Some(_)) => Err(invalid(Key::compress_level, "a level is for zstd: add --compress zstd")),
+            (_, Some(_)) => Err(invalid(Key::compress_level, "--compress-level is for zstd: add --compress zstd")),
         }
     }
 

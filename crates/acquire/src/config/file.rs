@@ -135,12 +135,12 @@ mod tests {
         assert!(window.starts_with("--align-window is for stamps"), "{window}");
         let lz4 = "out = \"run.h5\"\nprobe = \"[::1]:9\"\ncompress = \"lz4\"";
         let level = error(lz4, Settings { compress_level: Some(5), ..Settings::default() });
-        assert!(level.starts_with("a level is for zstd"), "the file has another codec: {level}");
+        assert!(level.starts_with("--compress-level is for zstd"), "the file has another codec: {level}");
     }
 
     #[test]
     fn a_missing_setting_is_reported_without_a_line() {
         let error = file("discard = true").unwrap().under(Settings::default()).unwrap_err().to_string();
-        assert!(error.starts_with("name the probe's set-up address with --probe"), "{error}");
+        assert!(error.starts_with("specify the probe's set-up address with --probe"), "{error}");
     }
 }

@@ -108,7 +108,7 @@ pub fn peer(text: &str) -> Result<SocketAddr, String> {
     let found = text.parse().map(Some).or_else(|_| text.to_socket_addrs().map(|mut addresses| addresses.next()));
     let why = match found {
         Ok(Some(address)) => return Ok(address),
-        Ok(None) => "it has no address".to_owned(),
+        Ok(None) => "the name has no address".to_owned(),
         Err(error) => error.to_string(),
     };
     Err(format!(

@@ -43,12 +43,12 @@ impl Learner for Blocks {
         let sample_bytes = header.block_bytes.checked_sub(TRAILER_BYTES).filter(|bytes| bytes % PAD_BYTES == 0);
         let Some(sample_bytes) = sample_bytes.filter(|bytes| *bytes > 0) else {
             return Err(format!(
-                "its blocks of {} bytes are not samples, in multiples of {PAD_BYTES} bytes, and {TRAILER_BYTES} bytes behind them",
+                "its blocks of {} bytes are not samples in multiples of {PAD_BYTES} bytes with {TRAILER_BYTES} bytes after them",
                 header.block_bytes
             ));
         };
         if !header.last && header.len % PAD_BYTES != 0 {
-            return Err(format!("its payloads of {} bytes are no multiple of {PAD_BYTES}", header.len));
+            return Err(format!("its payloads of {} bytes are not a multiple of {PAD_BYTES}", header.len));
         }
         let (rate, kind) = (header.sample_rate_hz, if header.channels == 2 { "IQ" } else { "real" });
         Ok(Some(LearnedStream {
@@ -78,7 +78,7 @@ impl Learner for Blocks {
     }
 
     fn missing(&self) -> String {
-        format!("a packet of a block but its last: {} came", self.seen)
+        format!("a packet of a block except its last: {} arrived", self.seen)
     }
 }
 

@@ -51,7 +51,7 @@ impl Bridge {
         let page = match (immediate >> 12 == bth.psn & 0xF_FFFF, immediate >> 8 == bth.psn & 0xFF_FFFF) {
             (true, _) => immediate & 0xFFF,
             (_, true) => immediate & 0x3,
-            _ => return Err(format!("its immediate {immediate:#010x} does not name PSN {:#x} and a page", bth.psn)),
+            _ => return Err(format!("its immediate {immediate:#010x} does not contain PSN {:#x} and a page", bth.psn)),
         };
         let valid_bytes = u32::try_from(metadata.valid_bytes).unwrap_or(u32::MAX);
         if !(1..=MAX_FRAME_BYTES).contains(&valid_bytes) {
@@ -61,7 +61,10 @@ impl Bridge {
         let trailer_bytes = u64::from(valid_bytes).next_multiple_of(u64::from(PAGE_UNIT)) + Metadata::LEN as u64;
         let end = reth.address.checked_add(payload.len() as u64);
         let Some(address) = end.and_then(|end| end.checked_sub(trailer_bytes)) else {
-            return Err(format!("its metadata at {:#x} tell of {valid_bytes} bytes before them", reth.address));
+            return Err(format!(
+                "its metadata at {:#x} describes {valid_bytes} bytes before it, which are outside of the address space",
+                reth.address
+            ));
         };
         Ok(Some(LastPacket { address, page, valid_bytes, separate: payload.len() == Metadata::LEN, psn: bth.psn }))
     }
@@ -144,7 +147,7 @@ impl Learner for Bridge {
             first_shot: None,
             description: format!(
                 "sensor bridge: frames of {valid_bytes} bytes in packets of {payload}, metadata {}; {pages} pages of {step} bytes from {base:#x}, queue pair {:#x}, remote key {:#x}",
-                if separate { "apart" } else { "in the last one" },
+                if separate { "in a separate packet" } else { "in the last packet" },
                 bth.dest_qp,
                 reth.r_key
             ),
@@ -155,9 +158,9 @@ impl Learner for Bridge {
         match (self.frames, self.hints.pages) {
             (0, _) => "the end of a frame (UC RDMA WRITE_ONLY with immediate and 128 bytes of metadata)".into(),
             (_, None) if self.step.is_some() => {
-                "the ring of pages to begin again: say how many there are with --pages".into()
+                "the ring of pages to wrap around: specify their number with --pages".into()
             }
-            _ => "frames in two different pages: if there is only one, say --pages 1".into(),
+            _ => "frames in two different pages: if there is only one, use --pages 1".into(),
         }
     }
 }

@@ -42,8 +42,8 @@ pub enum LearnError {
     NotUnderstood(String),
     /// No packet arrived.
     #[error(
-        "nothing came to {} that could be {framing}: is the sender on, and does it send to this address and port? (shotline doctor looks at this machine's side)",
-        at.map_or("where it listened".into(), |at| at.to_string())
+        "no {framing} packets arrived at {}: check that the sender is on, and that it sends to this address and port (shotline doctor checks this machine)",
+        at.map_or("the local address".into(), |at| at.to_string())
     )]
     Nothing {
         /// Expected framing.
@@ -97,7 +97,7 @@ pub fn learn<P: PacketIo>(
         Kind::Spead => learn_from(LearnSteer::<spead::Heaps>::new(framing, hints, memory.0), io, memory, callbacks),
         Kind::Hsb => learn_from(LearnSteer::<hsb::Bridge>::new(framing, hints, memory.0), io, memory, callbacks),
         Kind::Ud | Kind::Counted | Kind::Udp => Err(LearnError::NotUnderstood(format!(
-            "{framing} packets do not say what their shots are: set-up or settings do"
+            "{framing} packets do not describe their shots: use set-up or settings"
         ))),
     }
 }
@@ -231,18 +231,18 @@ impl<'a, L: Learner> LearnSteer<'a, L> {
             let known: Vec<_> =
                 self.learned.iter().map(|(source, learned)| format!("{} from {source}", learned.key)).collect();
             return format!(
-                "{} of {} streams came (number {}): are the others on, and do they have other --stream numbers?",
+                "{} of {} streams arrived (number {}): check that the others are on, and that they have other --stream numbers",
                 self.learned.len(),
                 self.hints.streams,
                 known.join(", ")
             );
         }
         match self.senders.values().max_by_key(|sender| sender.packets) {
-            None => format!("{packets} packets came, and none of them is {framing}: is --framing right?"),
-            Some(Sender { refused: Some(reason), .. }) => format!("cannot receive what comes as {framing}: {reason}"),
+            None => format!("{packets} packets arrived, and none of them is {framing}: check --framing"),
+            Some(Sender { refused: Some(reason), .. }) => format!("cannot receive the packets as {framing}: {reason}"),
             Some(Sender { learner, .. }) => {
                 format!(
-                    "{packets} packets came and the sender is not understood as {framing}: still waiting for {}",
+                    "{packets} packets arrived, not enough to learn the {framing} sender: still waiting for {}",
                     learner.missing()
                 )
             }

@@ -43,7 +43,7 @@ impl Learner for Heaps {
         let Ok((header, payload)) = Header::parse(packet) else { return Ok(None) };
         self.seen += 1;
         let Some(bytes) = header.heap_bytes else {
-            return Err("its packets do not tell the size of their heap (item 2)".into());
+            return Err("its packets lack the size of their heap (item 2)".into());
         };
         let piece = payload.len() as u64 == header.len && header.offset.saturating_add(header.len) <= bytes;
         if !piece || header.len == 0 {
@@ -68,7 +68,7 @@ impl Learner for Heaps {
 
     fn missing(&self) -> String {
         let seen = self.seen;
-        format!("one whole heap of data: {seen} packets were descriptions, or pieces of heaps that were never whole")
+        format!("one complete heap of data: {seen} packets were descriptors, or pieces of incomplete heaps")
     }
 }
 
@@ -85,12 +85,12 @@ impl Heap {
         let middle = pieces.get(1..pieces.len() - 1).unwrap_or(&[]);
         let last = pieces[pieces.len() - 1].0;
         if middle.iter().any(|(len, _)| *len != rest) || pieces.len() > 1 && last > rest {
-            return Err("it cuts its heaps into pieces of irregular lengths".into());
+            return Err("it divides its heaps into pieces of irregular lengths".into());
         }
         let max_items = (MAX_HEADER - WORD) / WORD;
         if let Some(items) = [first_items, items].into_iter().find(|items| usize::from(*items) > max_items) {
             return Err(format!(
-                "a packet of its heaps has {items} items, {max_items} can be read: have it send fewer immediate values, or all of them in one item"
+                "a packet of its heaps has {items} items, at most {max_items} are supported: configure it to send fewer immediate values, or all of them in one item"
             ));
         }
         let number = |bytes: u64| u32::try_from(bytes).map_err(|_| format!("a heap of {bytes} bytes is too large"));
@@ -162,7 +162,7 @@ mod tests {
         let mut bytes = packet(1, 10, 0, 10);
         bytes[7] = 16;
         bytes.splice(40..40, [[0x96, 0, 0, 0, 0, 0, 0, 0]; 12].concat());
-        assert!(Heaps::default().examine(&bytes).unwrap_err().contains("16 items, 15 can be read"));
+        assert!(Heaps::default().examine(&bytes).unwrap_err().contains("16 items, at most 15 are supported"));
     }
 
     #[test]

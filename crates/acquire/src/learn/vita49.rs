@@ -65,7 +65,7 @@ fn shape_of(format: Format) -> Result<(u16, u64), String> {
     let fits = format.item() == Some(Item::Signed) && format.packing_bits() == 16 && format.item_bits() == 16;
     let channels = u16::try_from(parts * format.vector()).ok().filter(|channels| fits && *channels > 0);
     let channels = channels.ok_or_else(|| {
-        format!("its samples have the format {:016x}: 16-bit integers, real or complex, can be recorded", format.0)
+        format!("its samples have the format {:016x}: only 16-bit integers, real or complex, are supported", format.0)
     })?;
     Ok((channels, 2 * u64::from(channels)))
 }
@@ -74,11 +74,14 @@ impl Stream {
     fn context(&mut self, packet: &[u8]) -> Result<Option<LearnedStream>, String> {
         let Ok((prologue, context)) = Context::parse(packet) else { return Ok(None) };
         if packet.len() > MAX_HEADER {
-            return Err(format!("a packet of its context has {} bytes, {MAX_HEADER} can be read", packet.len()));
+            return Err(format!(
+                "one of its context packets has {} bytes, at most {MAX_HEADER} are supported",
+                packet.len()
+            ));
         }
         if let Some(rate) = context.sample_rate {
             let whole =
-                rate.whole().ok_or_else(|| format!("its sample rate of {} Hz is no whole number", rate.hz()))?;
+                rate.whole().ok_or_else(|| format!("its sample rate of {} Hz is not a whole number", rate.hz()))?;
             if self.rate.replace(whole) != Some(whole) {
                 self.edge = None;
             }
@@ -115,12 +118,10 @@ impl Stream {
 
     fn data(&mut self, prologue: &Prologue, bytes: u64) -> Result<Option<LearnedStream>, String> {
         if prologue.has_trailer() {
-            return Err("its packets have trailers, for which there is no place: switch them off".into());
+            return Err("its packets have trailers, which are not supported: switch them off".into());
         }
         if prologue.time.fraction.is_none() {
-            return Err(
-                "its packets do not tell when they begin: their time stamps have no fraction of a second".into()
-            );
+            return Err("its packets have no start time: their time stamps have no fraction of a second".into());
         }
         if bytes == 0 {
             return Ok(None);
@@ -163,7 +164,7 @@ impl Stream {
         let (Some((origin, rate, instant)), (channels, _)) = (self.units()?, shape_of(format)?) else {
             return Err("its sample rate is not known".into());
         };
-        let too_large = || format!("blocks of {samples} samples are too large: give a smaller --samples");
+        let too_large = || format!("blocks of {samples} samples are too large: use a smaller --samples");
         let sample_bytes = u32::try_from(samples * instant).map_err(|_| too_large())?;
         let begin = origin.after(at, rate);
         let kind = if format.arrangement() == Some(Arrangement::Complex) { "IQ" } else { "real" };
@@ -242,12 +243,10 @@ impl Learner for Stream {
         let seen = self.seen;
         if self.rate.is_none() && self.hints.sample_rate_hz.is_none() {
             return format!(
-                "a packet of context with the sample rate, which --sample-rate-hz can say: {seen} packets came without"
+                "a context packet with the sample rate, or --sample-rate-hz: {seen} packets arrived without it"
             );
         }
-        format!(
-            "two packets of samples one behind the other, and what blocks to make of them (--samples): {seen} packets came"
-        )
+        format!("two consecutive packets of samples, and the size of the blocks (--samples): {seen} packets arrived")
     }
 }
 
@@ -353,7 +352,7 @@ mod tests {
         };
         let floats = Format(0x2e00_07df_0000_0000);
         assert!(refuse(Context { format: Some(floats), ..tuned() }, data(0, 10)).contains("16-bit integers"));
-        assert!(refuse(Context { sample_rate: Some(Hertz(1)), ..tuned() }, data(0, 10)).contains("no whole number"));
+        assert!(refuse(Context { sample_rate: Some(Hertz(1)), ..tuned() }, data(0, 10)).contains("not a whole number"));
         let mut trailing = data(0, 10);
         trailing[0] |= Prologue::TRAILER;
         assert!(refuse(tuned(), trailing).contains("trailers"));

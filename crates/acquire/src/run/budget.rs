@@ -37,7 +37,7 @@ impl PoolBudget<'_> {
             return Ok(());
         }
         Err(RunError::Settings(format!(
-            "a pool of {pool_bytes} bytes holds {slots} shots of {slot_bytes} bytes, assembly and the queue need {min_slots}: --pool {}MiB",
+            "a pool of {pool_bytes} bytes holds {slots} shots of {slot_bytes} bytes, assembly and the queue need {min_slots}: use --pool {}MiB",
             (min_slots * slot_bytes).div_ceil(1 << 20),
         )))
     }
@@ -93,7 +93,7 @@ impl PoolBudget<'_> {
             let spare = if links > 1 { spare * 4 / 3 + 2 } else { spare };
             let bytes = (self.reserve() + self.in_order + spare * links) as u64 * u64::from(self.slot_bytes);
             return Err(RunError::Settings(format!(
-                "{before_s} s before a trigger are {needed} events of {links} links, a pool of {} bytes holds {}: --pool {}MiB",
+                "{before_s} s before a trigger need space for {needed} events of {links} links, a pool of {} bytes holds {}: use --pool {}MiB",
                 self.resolved.pool_bytes,
                 all.saturating_sub(MIN_QUEUE),
                 bytes.div_ceil(1 << 20)

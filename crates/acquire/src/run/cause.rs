@@ -46,18 +46,18 @@ impl Cause {
     /// Returns words that follow "ended after 0.7 of 10 s:".
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::Shots => "all shots have come",
-            Self::Time => "the time is over",
-            Self::Signal => "it was stopped",
-            Self::Silence => "nothing came any more",
+            Self::Shots => "all shots have arrived",
+            Self::Time => "the requested time is over",
+            Self::Signal => "stopped by a signal",
+            Self::Silence => "no more packets arrived",
             Self::Full => "the file is full",
-            Self::NumbersOver => "the numbers of shots end at 2^48: reset the sender",
-            Self::ProbeStopped => "the probe has stopped, and not at this run's word",
+            Self::NumbersOver => "shot numbers end at 2^48: reset the sender",
+            Self::ProbeStopped => "the probe has stopped without a request of this run",
             Self::ProbeLost => "the probe does not answer any more",
-            Self::TakenOver => "another receiver has taken the probe over",
+            Self::TakenOver => "another receiver has taken over the probe",
             Self::SenderStopped => "the sender has stopped",
             Self::SenderChanged => "the sender has changed its sample rate or format",
-            Self::SenderRestarted => "the sender has begun to count anew",
+            Self::SenderRestarted => "the sender has restarted its count",
             Self::TransportFailed => "the transport failed",
             Self::RecorderFailed => "the recorder failed",
         }

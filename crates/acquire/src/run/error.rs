@@ -35,7 +35,7 @@ pub enum RunError {
     #[error(transparent)]
     Clock(#[from] ClockError),
     /// Memory could not be allocated.
-    #[error("{0}; --pool says how much a run takes")]
+    #[error("{0}; --pool sets the size of a run's pool")]
     Memory(#[from] MemoryError),
     /// The recorder failed.
     #[error(transparent)]

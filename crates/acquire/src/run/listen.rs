@@ -90,7 +90,7 @@ pub(super) fn described<P: PacketIo>(
         open(&prepared.receiver_parameters(&memory, listen), &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(
-            "a device chooses its queue pair's number, and only set-up can tell it: record from a --probe, or with --transport udp".into(),
+            "a device chooses its queue pair's number, and only set-up can report it to the sender: record from a --probe, or with --transport udp".into(),
         ));
     }
     let origin = Origin { control: None, local: listen, receive_buffer, learned: None };
@@ -144,7 +144,7 @@ fn learned<P: PacketIo>(
     let capacity = receiver::capacity(&prepared.configs);
     if capacity > wanted.capacity {
         return Err(RunError::Settings(format!(
-            "a window of {} shots of {} packets is more than {} receives: give a smaller --window",
+            "a window of {} shots of {} packets needs more than {} receives: use a smaller --window",
             prepared.configs[0].window,
             geometry.packets(),
             wanted.capacity
@@ -201,7 +201,7 @@ fn common_shape(settings: &Settings, learned: &[LearnedStream]) -> Result<(Geome
     for other in &learned[1..] {
         if shape(settings, other)? != geometry {
             return Err(RunError::Settings(format!(
-                "the streams of one run have the same blocks, and these differ: run one receiver for each kind\n{description}"
+                "expected streams with the same blocks, found different ones: run one receiver for each kind\n{description}"
             )));
         }
     }
@@ -212,7 +212,7 @@ fn common_shape(settings: &Settings, learned: &[LearnedStream]) -> Result<(Geome
 fn shape(settings: &Settings, learned: &LearnedStream) -> Result<Geometry, RunError> {
     let reported = learned.shape;
     if let Some(reported) = reported {
-        check_shape(settings, "its packets say", reported)?;
+        check_shape(settings, "the sender has", reported)?;
     }
     let packing = settings.sample_format.or(reported.map(|reported| reported.packing)).unwrap_or(Packing::Uint8);
     let channels = settings.channels.or(reported.map(|reported| reported.channels)).unwrap_or(1);
@@ -223,7 +223,7 @@ fn shape(settings: &Settings, learned: &LearnedStream) -> Result<Geometry, RunEr
     let samples = found.filter(|found| requested.is_none_or(|requested| requested == *found));
     let Some(samples) = samples.and_then(|samples| u32::try_from(samples).ok()) else {
         return Err(RunError::Settings(format!(
-            "shots of {} bytes came: they are not {} of {channels} channels as {}; change --samples, --channels or --sample-format",
+            "received shots of {} bytes: they are not {} of {channels} channels as {}; change --samples, --channels or --sample-format",
             learned.sample_bytes,
             requested.map_or("whole samples".into(), |samples| format!("{samples} samples")),
             packing.name()

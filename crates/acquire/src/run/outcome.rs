@@ -173,11 +173,12 @@ fn incomplete(status: &AlignmentStatus, settings: &Settings) -> Option<String> {
         return None;
     }
     let window = (status.window_ns > 0).then(|| {
-        let by = if settings.align_window.is_some() { "as --align-window says" } else { "chosen: --align-window" };
-        format!("; stamps were put together within {:.1} us ({by})", status.window_ns as f64 / 1e3)
+        let by =
+            if settings.align_window.is_some() { "set by --align-window" } else { "the default, see --align-window" };
+        format!("; stamps were matched within {:.1} us ({by})", status.window_ns as f64 / 1e3)
     });
     Some(format!(
-        "{lacking} of {all} events are incomplete, a link is missing in each: /counters has events_missed of each link{}",
+        "{lacking} of {all} events are incomplete, each lacks a link: /counters has events_missed of each link{}",
         window.unwrap_or_default()
     ))
 }
@@ -186,14 +187,14 @@ fn incomplete(status: &AlignmentStatus, settings: &Settings) -> Option<String> {
 fn restarts<P: PacketIo>(receiver: &Receiver<P>) -> Option<String> {
     Some(match (receiver.ended(), receiver.total().restarts) {
         (Some(EndReason::FormatChanged), _) => {
-            "the sender's context tells another sample rate or format: the recording ends there, run again for what follows".into()
+            "the sender's context packets have another sample rate or format: the recording ends there, start another run for the rest".into()
         }
         (Some(EndReason::Restarted), _) => {
-            "a sender has begun to count anew, and its shots carry numbers that this recording has already: the recording ends there, run again for what follows".into()
+            "a sender has restarted its count, with shot numbers that this recording already has: the recording ends there, start another run for the rest".into()
         }
         (None, 0) => return None,
         (None, restarts) => format!(
-            "the sender has begun to count anew ({restarts} times): its shots go on with numbers of this recording; /losses has what came until that was certain as {}",
+            "the sender has restarted its count ({restarts} times): its shots continue the numbers of this recording; /losses has the shots that arrived before the restart was certain as {}",
             DropCause::SenderRestart
         ),
     })

@@ -159,7 +159,7 @@ pub(super) fn check_shape(settings: &Settings, source: &str, reported: Shape) ->
         return Ok(());
     }
     Err(RunError::Settings(format!(
-        "{source} {channels} channels of {bits} bits as {} at {sample_rate_hz} Hz, settings say otherwise: leave --channels, --bits, --sample-format and --sample-rate-hz out",
+        "{source} {channels} channels of {bits} bits as {} at {sample_rate_hz} Hz, the settings differ: omit --channels, --bits, --sample-format and --sample-rate-hz",
         packing.name()
     )))
 }

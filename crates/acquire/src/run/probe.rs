@@ -83,7 +83,7 @@ fn describe<'a>(
     let max = describe.links.min(MAX_LINKS as u8);
     if !(1..=max).contains(&links) {
         return Err(RunError::Settings(format!(
-            "the probe has {} links, and a run up to {MAX_LINKS}: expected --links from 1 to {max}, found {links}",
+            "the probe has {} links, and a run supports up to {MAX_LINKS}: expected --links from 1 to {max}, found {links}",
             describe.links
         )));
     }
@@ -95,7 +95,7 @@ fn describe<'a>(
         describe.sample_rate_hz,
     )?;
     let Describe { channels, bits, packing, sample_rate_hz, .. } = describe;
-    check_shape(settings, "the probe says", Shape { channels, bits, packing, sample_rate_hz })?;
+    check_shape(settings, "the probe has", Shape { channels, bits, packing, sample_rate_hz })?;
     let name = describe.model.as_str().to_owned();
     let instrument = Instrument { name, pattern_period: describe.pattern_period };
     PreparedRun::new(resolved, memory, framing, geometry, links, instrument)

@@ -176,7 +176,7 @@ fn record_triggers(triggers: &PreTrigger, set: &mut RunRecorder, warnings: &mut 
     if let Some(shortest_ns) = triggers.shortest_ns() {
         set.add_counter("pre_trigger_least_ns".into(), shortest_ns);
         warnings.push(format!(
-            "the pool had room for {:.3} s before a trigger, not for all that --pre-trigger asks for: give a larger --pool",
+            "the pool had space for {:.3} s before a trigger, less than --pre-trigger: use a larger --pool",
             shortest_ns as f64 / 1e9
         ));
     }

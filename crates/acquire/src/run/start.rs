@@ -31,7 +31,7 @@ impl<'a, P: PacketIo> StartedRun<'a, P> {
         let settings = prepared.resolved.settings;
         if prepared.policy == Policy::Block && !io.capabilities().credits {
             return Err(RunError::Settings(
-                "the policy block needs a transport with credits; over UDP the kernel would drop packets meanwhile: use drop-newest or drop-oldest".into(),
+                "--policy block needs a transport with credits, and over UDP the kernel would drop packets: use drop-newest or drop-oldest".into(),
             ));
         }
         let start = Start { mode: prepared.mode()?, shots: settings.shots.unwrap_or(0) };
@@ -70,9 +70,9 @@ fn begin(control: &mut Control<'_>, start: Start) -> Result<u64, RunError> {
     // Query before the start, which uses numbers up.
     let first = control.status(0)?.next_shot;
     if first.saturating_add(start.shots.max(1)) > MAX_SHOTS {
-        let shots = if start.shots > 0 { format!(" and {} shots were asked for", start.shots) } else { String::new() };
+        let shots = if start.shots > 0 { format!(" and {} shots are requested", start.shots) } else { String::new() };
         return Err(RunError::Settings(format!(
-            "the probe begins with shot {first}{shots}, numbers stay below 2^48: reset it"
+            "the probe's next shot is {first}{shots}, but shot numbers end at 2^48: reset the probe"
         )));
     }
     // A probe that may be running must be stopped, with as many repetitions as necessary.

@@ -84,8 +84,7 @@ impl Watch {
                     Ok(true) => return,
                     Ok(false) => {}
                     Err(error) => {
-                        let _ =
-                            self.warning.set(format!("{error}; shots that never came after the last one are unknown"));
+                        let _ = self.warning.set(format!("{error}; shots lost after the last one are unknown"));
                         let _ = self.lost.set(Cause::ProbeLost);
                         return;
                     }
@@ -103,7 +102,7 @@ impl Watch {
             reports.push(if stop { control.stop(link)? } else { control.status(link)? });
         }
         if reports.iter().any(|report| report.is_owned_by_other) {
-            let words = "another receiver has taken the probe over: what it sends now is not this run's";
+            let words = "another receiver has taken over the probe: its packets no longer belong to this run";
             let _ = self.warning.set(words.into());
             let _ = self.lost.set(Cause::TakenOver);
             return Ok(true);

@@ -21,7 +21,7 @@ pub enum TriggerError {
     Control(#[from] ControlError),
     /// The probe does not support acknowledgements.
     #[error(
-        "the probe at {probe} does not acknowledge triggers: update its firmware (docs/wire-formats.md, section 7); without an answer a lost trigger looks like a lost shot"
+        "the probe at {probe} does not acknowledge triggers: update its firmware (docs/wire-formats.md, section 7); without acknowledgements a lost trigger cannot be distinguished from a lost shot"
     )]
     NoAcknowledgement {
         /// The probe's set-up address.

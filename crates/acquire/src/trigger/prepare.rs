@@ -32,8 +32,10 @@ impl PreparedMeasurement {
         let describe = control.query()?;
         let links = settings.links;
         if links == 0 || links > describe.links {
-            let found = describe.links;
-            return Err(TriggerError::Settings(format!("the probe has {found} links, cannot measure {links}")));
+            let max = describe.links;
+            return Err(TriggerError::Settings(format!(
+                "expected --links from 1 to {max}, the links of the probe, found {links}"
+            )));
         }
         let Describe { channels, bits, packing, sample_rate_hz, .. } = describe;
         let geometry = Geometry::new(channels, settings.samples, bits, packing, sample_rate_hz)?;

@@ -87,7 +87,7 @@ fn a_framing_without_set_up_needs_its_settings() {
     assert_eq!(named.check().unwrap().queue_pair, Some(QueuePair { number: 17, q_key: 18 }));
     assert_eq!(settings("framing = \"udp\"\nlinks = 2\nquorum = 2").check().unwrap().queue_pair, None);
     assert_refused(&[
-        ("framing = \"counted\"", Key::framing, "only set-up tells"),
+        ("framing = \"counted\"", Key::framing, "only set-up specifies"),
         ("framing = \"ud\"", Key::queue_pair, "--queue-pair and --q-key"),
         ("framing = \"ud\"\nq_key = 7", Key::queue_pair, "--queue-pair and --q-key"),
         ("framing = \"ud\"\nqueue_pair = 7", Key::q_key, "--queue-pair and --q-key"),
@@ -183,7 +183,7 @@ fn discard_and_recording_conflict_unless_flags_override_a_file() {
         ("roll_shots = 5", Key::roll_shots),
         ("pre_trigger = 1.0", Key::pre_trigger),
     ] {
-        assert_refused(&[(&format!("discard = true\n{text}"), key, "--discard keeps nothing")]);
+        assert_refused(&[(&format!("discard = true\n{text}"), key, "--discard stores nothing")]);
     }
     let discard = settings("discard = true");
     let out = settings("out = \"run.h5\"\nkeep = \"4GiB\"\npost_trigger = 1.0\npre_trigger = 1.0");
