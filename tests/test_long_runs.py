@@ -542,7 +542,7 @@ def test_a_pool_too_small_for_an_unknown_rate_warns(tmp_path):
     assert any("--pool" in warning for warning in ended["warnings"]), ended["warnings"]
     recording = Recording(path)
     assert 700 in recording.numbers() and 100 < len(recording.numbers()) < 540
-    assert recording.counters[0xFFFFFFFF]["pre_trigger_least_ns"] > 0.05e9
+    assert recording.counters[0xFFFFFFFF]["pre_trigger_min_ns"] > 0.05e9
     balanced(ended, recording)
     verify(path)
 

@@ -286,7 +286,7 @@ def test_a_run_beyond_shot_number_2_to_the_48_is_refused(tmp_path, name):
 def test_a_run_without_a_count_ends_at_the_last_shot_number(tmp_path):
     path = tmp_path / "run.h5"
     with Probe("--first-shot", (1 << 48) - 3) as probe:
-        record(probe, "--out", path, "--samples", 100, "--capacity", 100, *SLOW).cut_off("numbers-over")
+        record(probe, "--out", path, "--samples", 100, "--capacity", 100, *SLOW).cut_off("numbers-exhausted")
     assert Recording(path).numbers() == [(1 << 48) - number for number in (3, 2, 1)]
     verify(path)
 

@@ -313,7 +313,7 @@ def test_a_burst_of_shots_does_not_exceed_the_requested_count(tmp_path, flags):
 def test_a_burst_of_shots_beyond_the_capacity_fills_the_file(tmp_path):
     ended = record_burst_of_five_blocks("--out", tmp_path / "run.h5", "--shots", 3, "--capacity", 2).cut_off("full")
     assert ended["shots_recorded"] == ended["rows"] == 2 and set(ended["drops"]) == {"sink_full"}, ended
-    assert ended["ended"]["shots_without_room"] == ended["ended"]["after_shots"] - 2, ended
+    assert ended["ended"]["shots_without_space"] == ended["ended"]["after_shots"] - 2, ended
     balanced(ended, Recording(tmp_path / "run.h5"))
 
 

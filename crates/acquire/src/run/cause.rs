@@ -13,12 +13,12 @@ pub enum Cause {
     Time,
     /// The user stopped it.
     Signal,
-    /// Nothing arrived for `--idle-s`.
-    Silence,
+    /// No packet arrived for `--idle-s`.
+    Idle,
     /// The file or the drive is full.
     Full,
     /// The sender's shots have used up their numbers.
-    NumbersOver,
+    NumbersExhausted,
     /// The probe stopped before the requested shots or time. (Without such a request its end is that of the run.)
     ProbeStopped,
     /// The probe does not answer any more.
@@ -40,7 +40,7 @@ pub enum Cause {
 impl Cause {
     /// Returns `true` if the run was cut off before its requested end.
     pub fn is_early(self) -> bool {
-        !matches!(self, Self::Shots | Self::Time | Self::Signal | Self::Silence)
+        !matches!(self, Self::Shots | Self::Time | Self::Signal | Self::Idle)
     }
 
     /// Returns words that follow "ended after 0.7 of 10 s:".
@@ -49,9 +49,9 @@ impl Cause {
             Self::Shots => "all shots have arrived",
             Self::Time => "the requested time is over",
             Self::Signal => "stopped by a signal",
-            Self::Silence => "no more packets arrived",
+            Self::Idle => "no more packets arrived",
             Self::Full => "the file is full",
-            Self::NumbersOver => "shot numbers end at 2^48: reset the sender",
+            Self::NumbersExhausted => "shot numbers end at 2^48: reset the sender",
             Self::ProbeStopped => "the probe has stopped without a request of this run",
             Self::ProbeLost => "the probe does not answer any more",
             Self::TakenOver => "another receiver has taken over the probe",

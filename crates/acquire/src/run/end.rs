@@ -11,10 +11,10 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RequestedEnd {
     /// Maximum number of shots (events of all links).
-    #[serde(rename = "asked_shots", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "requested_shots", skip_serializing_if = "Option::is_none")]
     pub shots: Option<u64>,
     /// Maximum duration in seconds.
-    #[serde(rename = "asked_s", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "requested_s", skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }
 
@@ -61,7 +61,7 @@ pub struct End {
     pub after_shots: u64,
     /// Of these, events without space in the file.
     #[serde(skip_serializing_if = "is_zero")]
-    pub shots_without_room: u64,
+    pub shots_without_space: u64,
     /// Duration of the run, in seconds.
     pub after_s: f64,
     /// Requested end.
@@ -90,8 +90,8 @@ impl End {
         let cause = if lacked_space && !cause.is_early() { Cause::Full } else { cause };
         let after_s = after.as_secs_f64();
         // Shots after the last one requested need no space.
-        let shots_without_room = if cause == Cause::Full { without_space } else { 0 };
-        Self { cause, early: cause.is_early(), after_shots, shots_without_room, after_s, requested, error }
+        let shots_without_space = if cause == Cause::Full { without_space } else { 0 };
+        Self { cause, early: cause.is_early(), after_shots, shots_without_space, after_s, requested, error }
     }
 
     /// Checks that the run was not cut off.
@@ -105,10 +105,10 @@ impl End {
 
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { after_s, after_shots, shots_without_room, .. } = self;
+        let Self { after_s, after_shots, shots_without_space, .. } = self;
         match self.requested {
             RequestedEnd { shots: Some(shots), .. } => {
-                write!(f, "ended after {} of {shots} shots", after_shots.saturating_sub(*shots_without_room))?;
+                write!(f, "ended after {} of {shots} shots", after_shots.saturating_sub(*shots_without_space))?;
             }
             RequestedEnd { seconds: Some(seconds), .. } => write!(f, "ended after {after_s:.1} of {seconds} s")?,
             _ => write!(f, "ended after {after_s:.1} s")?,

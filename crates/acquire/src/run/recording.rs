@@ -174,7 +174,7 @@ fn record_triggers(triggers: &PreTrigger, set: &mut RunRecorder, warnings: &mut 
         set.add_counter(format!("trigger_{index}_signal"), u64::from(trigger.signal));
     }
     if let Some(shortest_ns) = triggers.shortest_ns() {
-        set.add_counter("pre_trigger_least_ns".into(), shortest_ns);
+        set.add_counter("pre_trigger_min_ns".into(), shortest_ns);
         warnings.push(format!(
             "the pool had space for {:.3} s before a trigger, less than --pre-trigger: use a larger --pool",
             shortest_ns as f64 / 1e9

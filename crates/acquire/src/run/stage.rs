@@ -257,7 +257,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
         is_full
             .or_else(|| stop.load(Ordering::Relaxed).then_some(Cause::Signal))
             .or_else(|| (!self.requested.continues_after(elapsed)).then_some(Cause::Time))
-            .or_else(|| self.numbers_exhausted().then_some(Cause::NumbersOver))
+            .or_else(|| self.numbers_exhausted().then_some(Cause::NumbersExhausted))
     }
 
     /// Returns `true` if a link has used up its shot numbers. A probe has enough for the requested shots.
@@ -274,7 +274,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
         (enough || stopped)
             .then_some(all)
             .or_else(|| self.receiver.ended().map(Cause::from))
-            .or_else(|| silent.then_some(Cause::Silence))
+            .or_else(|| silent.then_some(Cause::Idle))
     }
 
     /// Returns the cause if nothing more arrives from a probe.

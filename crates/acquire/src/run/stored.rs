@@ -59,7 +59,7 @@ pub(super) fn stored_counters<P: PacketIo>(
             ("events_complete", complete),
             ("events_partial", partial),
             ("events_below_quorum", dropped),
-            ("events_hurried", forced),
+            ("events_forced", forced),
             ("events_expired", expired),
         ];
         whole.more.extend(counts.map(|(name, count)| (name.to_owned(), count)));
