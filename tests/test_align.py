@@ -106,7 +106,7 @@ def counter(file, stream, name):
 
 def test_a_killed_source_is_named_missing_and_others_continue(tmp_path):
     path = tmp_path / "run.h5"
-    with Receiver(path, "--align-patience", "500ms") as receiver, Sources(receiver.port) as sources:
+    with Receiver(path, "--align-timeout", "500ms") as receiver, Sources(receiver.port) as sources:
         for _ in range(40):
             sources.trigger()
         until(lambda: visible(path) == 40, what="40 rows")
@@ -136,7 +136,7 @@ def test_a_killed_source_is_named_missing_and_others_continue(tmp_path):
 
 def test_events_are_aligned_by_stamp_when_shot_numbers_differ(tmp_path):
     path = tmp_path / "run.h5"
-    align = ("--align", "stamp", "--align-window", "20ms", "--align-patience", "2s")
+    align = ("--align", "stamp", "--align-window", "20ms", "--align-timeout", "2s")
     with Receiver(path, *align) as receiver, Sources(receiver.port) as sources:
         for index in range(50):
             sources.trigger([source for source in range(LINKS) if source != 1 or index % 10])

@@ -42,8 +42,8 @@ class Sides:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def start_interop(self, arguments, host=HOST):
-        patience = [] if "--patience" in arguments else ["--patience", PATIENCE]
-        return self.start("interop", *arguments, *patience, "--bind", host, "--json")
+        timeout = [] if "--timeout" in arguments else ["--timeout", PATIENCE]
+        return self.start("interop", *arguments, *timeout, "--bind", host, "--json")
 
     def host_serves(self, arguments, guest_command, host=HOST):
         """Runs the host's program as the server; returns its report and the output of the guest's program."""
@@ -464,7 +464,7 @@ def test_perf_measures_guest_perftest_by_rdma_cm(sides, verb):
 
 
 def test_the_guest_refuses_a_connection_without_a_listener(sides):
-    process = sides.start_interop(["rping", "--count", "1", "--port", 7999, "--patience", 5, GUEST])
+    process = sides.start_interop(["rping", "--count", "1", "--port", 7999, "--timeout", 5, GUEST])
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "refused the connection" in errors, errors

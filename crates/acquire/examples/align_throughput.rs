@@ -36,7 +36,7 @@ fn main() {
             (true, false) => 1,
             (true, true) => SPACING_NS + 100,
         },
-        patience_ns: 100_000_000,
+        timeout_ns: 100_000_000,
         quorum: 1,
         capacity: 1024,
         lock_ns: 100,

@@ -154,7 +154,7 @@ mod tests {
             sources: 2,
             by: AlignBy::Number,
             disorder: 0,
-            patience_ns: u64::MAX,
+            timeout_ns: u64::MAX,
             quorum,
             capacity,
             lock_ns: 1000,

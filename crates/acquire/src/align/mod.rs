@@ -11,11 +11,11 @@
 //! | dropped | fewer than the quorum; its items are returned nevertheless, so that they can be accounted for |
 //!
 //! An event is decided as soon as no source can still add an item to it: each is in it, has gone past it, or has
-//! stopped. Otherwise it is decided after [`Config::patience_ns`], or when the ring of pending events is full and it is
+//! stopped. Otherwise it is decided after [`Config::timeout_ns`], or when the ring of pending events is full and it is
 //! the oldest. A source that was silent while an event waited that long has *stopped*, and no event waits for it until
-//! it comes back. Memory is therefore bounded, and events are delayed by `patience_ns` once, not permanently. Events do
+//! it comes back. Memory is therefore bounded, and events are delayed by `timeout_ns` once, not permanently. Events do
 //! not wait either for a source that is active but lags by more than the ring's length (by stamp: by more than
-//! `patience_ns`): its count has started again, or its clock is off.
+//! `timeout_ns`): its count has started again, or its clock is off.
 //!
 //! An item whose event was already decided is refused as [`RefusalReason::Late`], a second item of a source for one
 //! event as [`RefusalReason::Duplicate`] (for events decided longer ago than the ring is long, as late, too). Every
@@ -153,7 +153,7 @@ impl<T> Aligner<T> {
         Self {
             config,
             window: if let AlignBy::Stamp { window_ns } = by { window_ns.unwrap_or(WINDOW_NS.0).max(1) } else { 0 },
-            max_lag: if let AlignBy::Number = by { capacity as u64 } else { config.patience_ns },
+            max_lag: if let AlignBy::Number = by { capacity as u64 } else { config.timeout_ns },
             all: (1 << sources) - 1,
             sources: (0..sources).map(|_| Source::new()).collect(),
             ring: Ring::new(capacity, sources),
@@ -232,7 +232,7 @@ impl<T> Aligner<T> {
         let settled = (0..self.sources.len()).all(|source| self.is_past(source, front.key, front.present))
             || front.present == self.all && self.is_next(front.key);
         if !settled {
-            let expired = now_ns.saturating_sub(front.opened_ns) >= self.config.patience_ns;
+            let expired = now_ns.saturating_sub(front.opened_ns) >= self.config.timeout_ns;
             if !expired && !self.ring.is_full() {
                 return None;
             }
@@ -398,13 +398,13 @@ impl<T> Aligner<T> {
         self.window == 0 && self.history.last().is_some_and(|(last, _)| last.checked_add(1) == Some(key))
     }
 
-    /// Marks sources as stopped that were silent since before the oldest event, and for `patience_ns`.
+    /// Marks sources as stopped that were silent since before the oldest event, and for `timeout_ns`.
     fn stop_silent_sources(&mut self, now_ns: u64) {
         let Some(front) = self.ring.front() else { return };
         for (index, source) in self.sources.iter_mut().enumerate() {
             let silent = source.last_seen_ns.is_none_or(|last_seen| last_seen < front.opened_ns)
                 && now_ns.saturating_sub(source.last_seen_ns.unwrap_or(self.started_ns.unwrap_or(0)))
-                    >= self.config.patience_ns;
+                    >= self.config.timeout_ns;
             if silent && !source.stopped && front.present & 1 << index == 0 {
                 source.stopped = true;
                 source.counters.stops += 1;

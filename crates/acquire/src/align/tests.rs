@@ -7,7 +7,7 @@ const START_NS: u64 = 1_700_000_000_000_000_000;
 const FOREVER: u64 = u64::MAX;
 
 fn config(sources: usize, by: AlignBy) -> Config {
-    Config { sources, by, disorder: 0, patience_ns: FOREVER, quorum: 1, capacity: 64, lock_ns: 1000 }
+    Config { sources, by, disorder: 0, timeout_ns: FOREVER, quorum: 1, capacity: 64, lock_ns: 1000 }
 }
 
 fn numbered(number: u64) -> ItemMeta {
@@ -134,14 +134,14 @@ impl Model {
         let all = parts.len() == self.config.sources;
         let next = self.decided.last().is_some_and(|(last, _)| last + 1 == *key);
         let settled = (0..self.config.sources).all(|s| self.is_past(s, *key, parts.contains_key(&s))) || all && next;
-        let expired = now - opened >= self.config.patience_ns;
+        let expired = now - opened >= self.config.timeout_ns;
         if !settled && !expired && self.waiting.len() < self.config.capacity {
             return None;
         }
         if !settled {
             for source in (0..self.config.sources).filter(|source| !parts.contains_key(source)) {
                 let since = self.last_seen[source].unwrap_or(self.started.unwrap());
-                let long = now - since >= self.config.patience_ns;
+                let long = now - since >= self.config.timeout_ns;
                 self.stopped[source] |= long && self.last_seen[source].is_none_or(|last_seen| last_seen < *opened);
             }
         }
@@ -157,9 +157,9 @@ proptest! {
     fn by_number_each_item_has_one_event_or_refusal_reason(
         sources in prop::collection::vec(actions(), 1..6),
         picks in prop::collection::vec((any::<prop::sample::Index>(), 0..5_u64), 600),
-        (disorder, patience_ns, quorum, capacity) in (0..4_u64, prop_oneof![10..60_u64, Just(FOREVER)], 1..4_usize, 1..24_usize),
+        (disorder, timeout_ns, quorum, capacity) in (0..4_u64, prop_oneof![10..60_u64, Just(FOREVER)], 1..4_usize, 1..24_usize),
     ) {
-        let config = Config { disorder, patience_ns, quorum, capacity, ..config(sources.len(), AlignBy::Number) };
+        let config = Config { disorder, timeout_ns, quorum, capacity, ..config(sources.len(), AlignBy::Number) };
         let (mut aligner, mut model) = (Aligner::new(config), Model::new(config));
         let mut left: Vec<_> = sources.iter().map(|actions| actions.iter()).collect();
         let (mut now, mut id) = (0, 0);
@@ -302,7 +302,7 @@ proptest! {
         window_ns in prop_oneof![0..1000_u64, any::<u64>()],
         actions in prop::collection::vec((0..6_usize, any::<[u64; 3]>(), 0..4_u8, 0..200_u64), 0..300),
     ) {
-        let config = Config { patience_ns: 500, capacity: 16, disorder: 5, ..config(sources, AlignBy::Stamp { window_ns: Some(window_ns) }) };
+        let config = Config { timeout_ns: 500, capacity: 16, disorder: 5, ..config(sources, AlignBy::Stamp { window_ns: Some(window_ns) }) };
         let mut aligner = Aligner::new(config);
         let (mut now, mut items, mut out) = (0, 0, 0);
         for (source, [number, stamp_ns, arrived_ns], kind, pause) in actions {
@@ -334,7 +334,7 @@ proptest! {
 
 #[test]
 fn a_stopped_source_delays_one_event_and_can_rejoin() {
-    let mut aligner = Aligner::new(Config { patience_ns: 100 * MS, ..config(2, AlignBy::Number) });
+    let mut aligner = Aligner::new(Config { timeout_ns: 100 * MS, ..config(2, AlignBy::Number) });
     assert_eq!(push(&mut aligner, 0, 0, numbered(1)), []);
     assert_eq!(push(&mut aligner, 1, 1, numbered(1)), [(1, vec![true, true])]);
     // The second source sends no more: the first event waits for it, the next ones do not.
@@ -371,7 +371,7 @@ fn a_source_that_restarts_its_count_delays_no_event() {
 
 #[test]
 fn sources_that_are_slow_together_have_not_stopped() {
-    let mut aligner = Aligner::new(Config { patience_ns: 100 * MS, ..config(2, AlignBy::Number) });
+    let mut aligner = Aligner::new(Config { timeout_ns: 100 * MS, ..config(2, AlignBy::Number) });
     for number in 0..5 {
         let now = number * 10_000 * MS;
         assert_eq!(push(&mut aligner, 0, now, numbered(number)), []);
@@ -382,7 +382,7 @@ fn sources_that_are_slow_together_have_not_stopped() {
 
 #[test]
 fn each_reason_for_a_missing_item_is_reported() {
-    let mut aligner = Aligner::new(Config { patience_ns: 100, ..config(5, AlignBy::Number) });
+    let mut aligner = Aligner::new(Config { timeout_ns: 100, ..config(5, AlignBy::Number) });
     for source in 0..4 {
         aligner.push(source, 0, numbered(0), 0).unwrap();
     }
@@ -472,7 +472,7 @@ fn run(aligner: &mut Aligner<u64>, ahead: impl Fn(usize, u64) -> Option<i64>) ->
 }
 
 fn stamped() -> Aligner<u64> {
-    Aligner::new(Config { patience_ns: 100 * MS, ..config(3, AlignBy::Stamp { window_ns: Some(40_000) }) })
+    Aligner::new(Config { timeout_ns: 100 * MS, ..config(3, AlignBy::Stamp { window_ns: Some(40_000) }) })
 }
 
 #[test]
@@ -513,7 +513,7 @@ fn at_100_hz(aligner: &mut Aligner<u64>) -> (u64, u64) {
 
 #[test]
 fn the_default_window_follows_from_the_item_interval() {
-    let by = |window_ns| Config { patience_ns: 100 * MS, ..config(3, AlignBy::Stamp { window_ns }) };
+    let by = |window_ns| Config { timeout_ns: 100 * MS, ..config(3, AlignBy::Stamp { window_ns }) };
     let (mut narrow, mut chosen) = (Aligner::new(by(Some(10_000))), Aligner::new(by(None)));
     assert!(at_100_hz(&mut narrow).1 > 250, "more than half of the events are incomplete: {:?}", narrow.counters());
     let (complete, partial) = at_100_hz(&mut chosen);
@@ -532,7 +532,7 @@ fn the_default_window_follows_from_the_item_interval() {
 
 #[test]
 fn the_default_window_follows_the_rate_but_not_one_close_pair() {
-    let mut aligner = Aligner::new(Config { patience_ns: 100 * MS, ..config(2, AlignBy::Stamp { window_ns: None }) });
+    let mut aligner = Aligner::new(Config { timeout_ns: 100 * MS, ..config(2, AlignBy::Stamp { window_ns: None }) });
     let mut stamp_ns = START_NS;
     let mut windows_after = |intervals: &[u64]| {
         for interval in intervals {

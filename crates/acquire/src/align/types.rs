@@ -31,7 +31,7 @@ pub struct Config {
     /// in order. Decisions about events are delayed by as much.
     pub disorder: u64,
     /// Maximum time that an event waits for its sources, in ns.
-    pub patience_ns: u64,
+    pub timeout_ns: u64,
     /// Minimum number of sources of an event: an event with fewer is dropped.
     pub quorum: usize,
     /// Maximum number of pending events, at least 1.
@@ -165,7 +165,7 @@ pub struct EventCounters {
     pub dropped: u64,
     /// Of all events, those decided because the ring was full.
     pub forced: u64,
-    /// Of all events, those decided because `patience_ns` had passed.
+    /// Of all events, those decided because `timeout_ns` had passed.
     pub expired: u64,
     /// By number: numbers between events for which no source had an item.
     pub absent: u64,

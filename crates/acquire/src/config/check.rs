@@ -200,7 +200,7 @@ impl Settings {
             (Key::roll_size, bytes(self.roll_size), u64::MAX),
             (Key::keep, bytes(self.keep), u64::MAX),
             (Key::align_window, ns(self.align_window), u64::MAX),
-            (Key::align_patience, ns(self.align_patience), u64::MAX),
+            (Key::align_timeout, ns(self.align_timeout), u64::MAX),
             (Key::quorum, self.quorum.map(|links| links as u64), MAX_LINKS as u64),
         ];
         for (key, value, max) in whole {

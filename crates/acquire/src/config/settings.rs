@@ -238,7 +238,7 @@ settings! {
     align_window: Nanoseconds,
     /// Time that an event waits for late links [default: three times --timeout-ms]
     #[arg(long, value_name = "TIME", help_heading = "Several sources")]
-    align_patience: Nanoseconds,
+    align_timeout: Nanoseconds,
     /// Minimum number of links of a recorded event [default: 1]
     #[arg(long, value_name = "N", help_heading = "Several sources")]
     quorum: usize,

@@ -178,7 +178,7 @@ fn effective_settings(prepared: &PreparedRun<'_>, rows: u64) -> Settings {
         post_trigger: settings.pre_trigger.map(|_| POST_TRIGGER_S),
         trigger: settings.pre_trigger.map(|_| Default::default()),
         align: Some(Default::default()),
-        align_patience: Some(Nanoseconds(alignment.patience_ns)),
+        align_timeout: Some(Nanoseconds(alignment.timeout_ns)),
         quorum: Some(alignment.quorum),
         clock: Some(Default::default()),
         pool: Some(Bytes(pool_bytes)),

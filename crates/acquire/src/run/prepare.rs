@@ -122,7 +122,7 @@ impl<'a> PreparedRun<'a> {
             by: settings.alignment(),
             // Streams emit their shots in order.
             disorder: 0,
-            patience_ns: settings.align_patience.map_or(timeout_ns.saturating_mul(3), |patience| patience.0),
+            timeout_ns: settings.align_timeout.map_or(timeout_ns.saturating_mul(3), |timeout| timeout.0),
             quorum: settings.quorum.unwrap_or(1),
             capacity: window + 1 + self.budget().waiting_events(self.pool.slots()),
             lock_ns: LOCK_NS,

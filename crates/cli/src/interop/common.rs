@@ -41,7 +41,7 @@ pub struct Common {
     pub loss: f64,
     /// Maximum time to wait for the other side, in seconds
     #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

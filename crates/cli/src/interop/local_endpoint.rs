@@ -100,7 +100,7 @@ impl LocalEndpoint {
         let cq = provider.create_cq(2 * MAX_WR)?;
         let qp = provider.create_qp(&config(common.qp, pd, cq))?;
         let psn = Bits24::random().ok_or("the operating system's random source cannot be read")?.get();
-        let (service, timeout, slot) = (common.qp, common.patience, slot as u32);
+        let (service, timeout, slot) = (common.qp, common.timeout, slot as u32);
         let (done, events) = Default::default();
         let (to, services, is_connected) = (None, None, false);
         Ok(Self {

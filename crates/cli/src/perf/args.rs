@@ -233,7 +233,7 @@ impl Args {
             depth: self.depth.max(1),
             pace: 0,
             loss: self.loss.unwrap_or(0.0),
-            patience: Duration::from_secs(20),
+            timeout: Duration::from_secs(20),
             json: self.json,
         };
         let verb = match (program, self.verb) {
