@@ -86,9 +86,9 @@ pub enum Role {
 pub struct Options {
     /// `--mtu`: maximum IP packet in bytes.
     pub mtu: Option<u16>,
-    /// `--peer-mac`: Ethernet address of the peer or the router.
+    /// `--peer-mac`: Ethernet address of the peer or router.
     pub peer_mac: Option<String>,
-    /// `--eal`: more arguments for DPDK's command line.
+    /// `--eal`: additional arguments of DPDK's EAL.
     pub eal: Option<String>,
     /// `--receive-buffer` in bytes, if it was given. Opening a receiver uses [`ReceiverParameters::receive_buffer`], which has a
     /// default.

@@ -237,12 +237,9 @@ impl Transport {
                 ALL.iter().filter(|about| flags(about, role).contains(&flag)).map(About::form).collect();
             let flag = flag.name();
             return Err(match users.as_slice() {
-                [] => format!("nothing here uses {flag}: leave it out"),
+                [] => format!("nothing here uses {flag}: omit it"),
                 users => {
-                    format!(
-                        "{self} does not use {flag}: leave it out, or give --transport {}",
-                        join_words(users, " or ")
-                    )
+                    format!("{self} does not use {flag}: omit it, or give --transport {}", join_words(users, " or "))
                 }
             });
         }

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Flags of programs that send.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Flags {
-    /// Transport for packets: udp, or dpdk:DEVICE
+    /// Transport of packets: udp or dpdk:DEVICE
     #[arg(long, default_value = "udp", value_name = "TRANSPORT", help_heading = "Transport")]
     pub transport: Transport,
     /// Maximum length of an IP packet in bytes, for transports that bypass the kernel [default: 9000]
@@ -20,8 +20,8 @@ pub struct Flags {
     /// Ethernet address of the peer or router, for transports that bypass the kernel [default: learned, else broadcast]
     #[arg(long, value_name = "MAC", help_heading = "Transport")]
     peer_mac: Option<String>,
-    /// Additional EAL arguments for DPDK, such as --eal=--log-level=8
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = "Transport")]
+    /// Additional arguments of DPDK's EAL, such as --eal=--log-level=8
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = "Transport")]
     eal: Option<String>,
 }
 

@@ -91,14 +91,14 @@ settings! {
     /// dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock [default: udp]
     #[arg(long, value_name = "TRANSPORT", help_heading = "Transport")]
     transport: Transport,
-    /// Longest IP packet in bytes, for transports without a kernel interface (DPDK) [default: 9000]
+    /// Maximum length of an IP packet in bytes, for transports that bypass the kernel [default: 9000]
     #[arg(long, value_name = "BYTES", help_heading = "Transport")]
     mtu: u16,
-    /// Ethernet address of the peer or the router, without a kernel interface [default: learned, else broadcast]
+    /// Ethernet address of the peer or router, for transports that bypass the kernel [default: learned, else broadcast]
     #[arg(long, value_name = "MAC", help_heading = "Transport")]
     peer_mac: String,
     /// Additional arguments of DPDK's EAL, such as --eal=--log-level=8
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = "Transport")]
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = "Transport")]
     eal: String,
     /// Framing of packets: ud, counted or udp; with --listen also digitizer, vita49, spead or hsb [default: ud]
     #[arg(long, value_name = "NAME", help_heading = "Source")]
@@ -217,7 +217,7 @@ settings! {
     /// Start a new file after this many shots (events of all links)
     #[arg(long, value_name = "N", help_heading = "Long runs")]
     roll_shots: u64,
-    /// Maximum size of the run on all drives: the oldest files are deleted [file size: an eighth of it]
+    /// Maximum size of the run on all drives: the oldest files are deleted [default size of a file: an eighth of it]
     #[arg(long, value_name = "BYTES", help_heading = "Long runs")]
     keep: Bytes,
     /// Hold the last seconds before a trigger in memory, and record only around triggers
@@ -227,10 +227,10 @@ settings! {
     #[arg(long, value_name = "S", help_heading = "Long runs")]
     post_trigger: f64,
     /// Trigger source: flag (of a shot), signal (SIGUSR1 to this program) or both [default: both]
-    #[arg(long, value_name = "WHAT", help_heading = "Long runs")]
+    #[arg(long, value_name = "SOURCE", help_heading = "Long runs")]
     trigger: TriggerBy,
     /// How shots of several links are grouped into events: by number, or by stamp of the first sample [default: number]
-    #[arg(long, value_name = "BY", help_heading = "Several sources")]
+    #[arg(long, value_name = "CRITERION", help_heading = "Several sources")]
     align: Align,
     /// Maximum difference between stamps of one event; less than half the time between events [default: a quarter of
     /// the shortest observed interval, 10us to 10ms]

@@ -83,7 +83,7 @@ fn flags_that_a_transport_does_not_use_are_refused() {
         };
         let why = read(text).unwrap().check(Role::Receiver, options).unwrap_err();
         let flag = flag.name();
-        assert_eq!(why, format!("{text} does not use {flag}: leave it out, or give --transport {users}"));
+        assert_eq!(why, format!("{text} does not use {flag}: omit it, or give --transport {users}"));
     }
     let packet = read("packet:eth1").unwrap();
     assert_eq!(packet.check(Role::WholeFrames, &given[1]), Ok(()));

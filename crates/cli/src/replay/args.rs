@@ -30,7 +30,7 @@ pub struct Args {
     /// Send without set-up to this address: given once for all links, or once for each link
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer, value_delimiter = ',')]
     pub(super) to: Vec<SocketAddr>,
-    /// Source address of packets [default: the route's own]
+    /// Address that packets are sent from [default: source address of the route]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) source: Option<IpAddr>,
     /// Flow of a capture, by its destination address [default: the destination of most bytes]
@@ -39,10 +39,10 @@ pub struct Args {
     /// Framing of packets without set-up: ud, udp, spead, hsb, digitizer or vita49 [default: as recorded]
     #[arg(long, value_name = "NAME", requires = "to")]
     pub(super) framing: Option<String>,
-    /// Queue pair number in ud and hsb packets of link 0; each further link uses the next number
+    /// Destination queue pair of ud and hsb packets of link 0; each further link uses the next number
     #[arg(long, value_name = "N", value_parser = shotline_acquire::config::number, requires = "to")]
     pub(super) queue_pair: Option<u32>,
-    /// Queue key in ud packets
+    /// Queue key of ud packets
     #[arg(long, value_name = "N", value_parser = shotline_acquire::config::number, requires = "to")]
     pub(super) q_key: Option<u32>,
     /// Speed relative to the recording, including gaps [default: 1]
