@@ -324,7 +324,7 @@ def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
     for framing in ("spead", "hsb"):
         at = f"127.0.0.1:{free_port()}"
         line = run("record", "--listen", at, "--framing", framing, "--quiet", "--seconds", 0.1, "--out", path).refused()
-        assert framing in line and "is the sender on" in line, line
+        assert framing in line and "the sender is on" in line, line
         assert not path.exists()
 
 
@@ -394,7 +394,7 @@ def test_a_run_without_packets_ends_by_its_idle_time(tmp_path, framing):
     with Listener(framing, "--out", tmp_path / "run.h5", "--idle-s", 0.2, *LONG_TIMEOUT) as listener:
         ended = listener.end()
     assert ended.code == 1, ended
-    assert f"127.0.0.1:{listener.port}" in ended.stderr and "is the sender on" in ended.stderr, ended.stderr
+    assert f"127.0.0.1:{listener.port}" in ended.stderr and "the sender is on" in ended.stderr, ended.stderr
 
 
 def test_a_restarted_sender_yields_no_duplicate_numbers(tmp_path):

@@ -411,7 +411,7 @@ SETTINGS_THAT_CANNOT_BE = [
     (["--samples", "0"], ["sample"]),
     (["--shots", "0"], ["--shots from 1", "found 0"]),
     (["--in-flight", "0"], ["--in-flight from 1 to 4096"]),
-    (["--cpu", "1000"], ["processor 1000", "none"]),
+    (["--cpu", "1000"], ["processor 1000", "does not exist"]),
 ]
 
 

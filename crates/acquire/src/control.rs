@@ -80,13 +80,13 @@ pub enum ControlError {
     },
     /// The reply does not match the request.
     #[error(
-        "the probe at {probe} sent an unexpected reply to a {asked} request: it does not follow docs/wire-formats.md"
+        "the probe at {probe} sent an unexpected reply to a {request} request: it does not follow docs/wire-formats.md"
     )]
     UnexpectedReply {
         /// The probe's set-up address.
         probe: SocketAddr,
         /// Kind of the request.
-        asked: &'static str,
+        request: &'static str,
     },
 }
 
@@ -240,8 +240,8 @@ impl<'a> Control<'a> {
         .map(|reply| reply.verdict)
     }
 
-    fn unexpected_reply(&self, asked: &'static str) -> ControlError {
-        ControlError::UnexpectedReply { probe: self.probe, asked }
+    fn unexpected_reply(&self, request: &'static str) -> ControlError {
+        ControlError::UnexpectedReply { probe: self.probe, request }
     }
 
     fn request(&mut self, request: Request) -> Result<Reply, ControlError> {

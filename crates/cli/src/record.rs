@@ -93,7 +93,7 @@ pub fn run(args: Args) -> Result {
     // Other senders do not report.
     if let Some(address) = listens.filter(|_| summary.shots_complete + summary.shots_partial == 0) {
         return Err(format!(
-            "no shot was received at {address} in {} packets: is the sender on, is this its destination, and is the shape right?",
+            "no shot was received at {address} in {} packets: check that the sender is on, that this is its destination, and that the shape is right",
             summary.packets
         )
         .into());

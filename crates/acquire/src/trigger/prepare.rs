@@ -34,7 +34,7 @@ impl PreparedMeasurement {
         if links == 0 || links > describe.links {
             let max = describe.links;
             return Err(TriggerError::Settings(format!(
-                "expected --links from 1 to {max}, the links of the probe, found {links}"
+                "the probe has {max} links: expected --links from 1 to {max}, found {links}"
             )));
         }
         let Describe { channels, bits, packing, sample_rate_hz, .. } = describe;

@@ -53,7 +53,7 @@ fn settings_of_probes_and_listening_exclude_each_other() {
     assert_eq!(settings("external_trigger = false").check().map(drop), Ok(()));
     assert_refused(&[
         ("probe = \"[::1]:9\"\nlisten = \"[::1]:9\"\nq_key = 17", Key::listen, "give one of --probe and --listen"),
-        ("probe = \"[::1]:9\"\nqueue_pair = 17", Key::queue_pair, "--queue-pair is for a sender that is listened to"),
+        ("probe = \"[::1]:9\"\nqueue_pair = 17", Key::queue_pair, "--queue-pair is for a sender without set-up"),
         ("probe = \"[::1]:9\"\nq_key = 17", Key::q_key, "--q-key is for a sender"),
         ("probe = \"[::1]:9\"\npages = 4", Key::pages, "--pages is for a sender"),
         ("probe = \"[::1]:9\"\nidle_s = 4.0", Key::idle_s, "--seconds"),
