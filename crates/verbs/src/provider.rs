@@ -83,11 +83,11 @@ impl ProviderKind {
     /// Column headings of [`Self::rows`].
     pub const HEADER: [&str; 10] = [
         "provider",
-        "what it is",
+        "description",
         "peers",
         "queue pairs",
         "atomic operations",
-        "target's processor",
+        "target's CPU",
         "needs",
         "flags",
         "path MTU",
@@ -110,8 +110,8 @@ impl ProviderKind {
                 ControlSocket::Tcp => "ADDRESS:PORT",
                 ControlSocket::Unix => "PATH",
             };
-            let atomics = if can.atomics && needs_device { "if the device has them" } else { yes(can.atomics) };
-            let processor = if can.target_cpu_is_idle { "sleeps" } else { "works" };
+            let atomics = if can.atomics && needs_device { "if the device supports them" } else { yes(can.atomics) };
+            let cpu = if can.target_cpu_is_idle { "not involved" } else { "used" };
             let needs = if needs_device { "an RDMA device" } else { "nothing" };
             let mtu = match mtu {
                 Some(mtu) => mtu.bytes().to_string(),
@@ -120,7 +120,7 @@ impl ProviderKind {
             };
             let flags: Vec<_> = flags.iter().map(|flag| flag.name()).collect();
             let flags = if flags.is_empty() { "none".into() } else { flags.join(" ") };
-            let cells = [form, summary, peers, &services.join(", "), atomics, processor, needs, &flags, &mtu, control];
+            let cells = [form, summary, peers, &services.join(", "), atomics, cpu, needs, &flags, &mtu, control];
             cells.map(str::to_owned)
         })
     }

@@ -8,11 +8,15 @@ use shotline_conformance::{Failure, ensure, ensure_eq};
 const ATOMICS: &[Needs] = &[Needs::Atomics];
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "fetch and add adds modulo 2^64 and brings back what was there", needs: ATOMICS, run: add },
-    Check { name: "compare and swap swaps only what it expects", needs: ATOMICS, run: swap },
-    Check { name: "atomic operations of two queue pairs are all counted", needs: ATOMICS, run: two_queue_pairs },
-    Check { name: "an atomic operation off a multiple of 8 is refused", needs: ATOMICS, run: misaligned },
-    Check { name: "an atomic operation brings back exactly 8 bytes", needs: ATOMICS, run: wrong_length },
+    Check { name: "fetch and add adds modulo 2^64 and returns the original value", needs: ATOMICS, run: add },
+    Check { name: "compare and swap writes only if the value matches", needs: ATOMICS, run: swap },
+    Check {
+        name: "concurrent atomic operations of two queue pairs lose no update",
+        needs: ATOMICS,
+        run: two_queue_pairs,
+    },
+    Check { name: "an unaligned atomic operation is refused", needs: ATOMICS, run: misaligned },
+    Check { name: "an atomic operation needs a local buffer of exactly 8 bytes", needs: ATOMICS, run: wrong_length },
 ];
 
 fn number(side: &Side, offset: usize) -> u64 {
@@ -29,10 +33,10 @@ fn add(s: &mut Harness<'_>) -> Result<(), Failure> {
         s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(16, 8)]))])?;
         let done = s.successes(&a, 1)?[0];
         ensure_eq!((done.kind, done.bytes), (CompletionKind::FetchAdd, 8), "the completion");
-        ensure_eq!(number(&a, 16), before, "what was there");
-        ensure_eq!(number(&b, 64), add.wrapping_add(before), "what is there");
+        ensure_eq!(number(&a, 16), before, "the original value");
+        ensure_eq!(number(&b, 64), add.wrapping_add(before), "the new value");
     }
-    ensure!(b.bytes(72, 8) == [0; 8] && b.bytes(56, 8) == [0; 8], "a neighbour was written");
+    ensure!(b.bytes(72, 8) == [0; 8] && b.bytes(56, 8) == [0; 8], "a byte outside the operand was written");
     Ok(())
 }
 
@@ -45,7 +49,7 @@ fn swap(s: &mut Harness<'_>) -> Result<(), Failure> {
         let operation = Operation::CompareSwap { remote: b.remote(8), compare, swap };
         s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
         ensure_eq!(s.successes(&a, 1)?[0].kind, CompletionKind::CompareSwap, "the completion");
-        ensure_eq!((number(&a, 0), number(&b, 8)), (before, after), "before and after");
+        ensure_eq!((number(&a, 0), number(&b, 8)), (before, after), "the original and the new value");
     }
     Ok(())
 }
@@ -76,7 +80,7 @@ fn misaligned(s: &mut Harness<'_>) -> Result<(), Failure> {
         Err((_, PostError::Element { .. })) => {}
         Err((_, error)) => return Err(error.to_string()),
     }
-    ensure!(b.bytes(0, 16) == [0; 16], "it was executed");
+    ensure!(b.bytes(0, 16) == [0; 16], "the unaligned operation was executed");
     Ok(())
 }
 
@@ -86,7 +90,7 @@ fn wrong_length(s: &mut Harness<'_>) -> Result<(), Failure> {
     for len in [0, 4, 7, 9, 16] {
         let operation = Operation::FetchAdd { remote: b.remote(0), add: 1 };
         let posted = s.end(0).post_send(qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, len)]))]);
-        ensure!(posted.is_err(), "a result of {len} bytes was taken");
+        ensure!(posted.is_err(), "a local buffer of {len} bytes was accepted");
     }
     s.expect_no_completions(&a)
 }

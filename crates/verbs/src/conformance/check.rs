@@ -47,15 +47,15 @@ impl Needs {
             Self::Kind(QpType::Ud) => (!capabilities.ud).then_some("no UD"),
             Self::Atomics => (!(capabilities.rc && capabilities.atomics)).then_some("no atomic operations"),
             Self::PartialRegistration => (!capabilities.partial_registration).then_some("whole regions only"),
-            Self::SeparateRights => (!capabilities.separate_rights).then_some("who may change may read and write"),
-            Self::Revocation => (!capabilities.revokes).then_some("peers keep what they mapped"),
-            Self::Notices => capabilities.target_cpu_is_idle.then_some("the target sleeps"),
+            Self::SeparateRights => (!capabilities.separate_rights).then_some("write access includes read access"),
+            Self::Revocation => (!capabilities.revokes).then_some("mappings cannot be revoked"),
+            Self::Notices => capabilities.target_cpu_is_idle.then_some("the target's CPU is not involved"),
             Self::Windows => (!capabilities.windows).then_some("no windows"),
-            Self::Invalidation => (!capabilities.invalidates).then_some("windows only"),
+            Self::Invalidation => (!capabilities.invalidates).then_some("only windows can be invalidated"),
             Self::Lenience => (!capabilities.lenient).then_some("always strict"),
-            Self::RandomNumbers => (!capabilities.random_numbers).then_some("the device numbers them"),
-            Self::Solicitation => (!capabilities.reports_solicited).then_some("the device does not say"),
-            Self::ThirdEndpoint => (ends.len() < 3).then_some("two ends only"),
+            Self::RandomNumbers => (!capabilities.random_numbers).then_some("the device chooses the numbers"),
+            Self::Solicitation => (!capabilities.reports_solicited).then_some("the device does not report it"),
+            Self::ThirdEndpoint => (ends.len() < 3).then_some("two endpoints only"),
             Self::ThirdAddress => {
                 let has_own_address =
                     |end: &End| ends.iter().filter(|other| other.address.ip() == end.address.ip()).count() == 1;

@@ -13,15 +13,15 @@ const UD: &[Needs] = &[Needs::Kind(QpType::Ud)];
 const UC: &[Needs] = &[Needs::Kind(QpType::Uc)];
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "registrations that cannot be are refused", needs: &[Needs::Nothing], run: registrations },
-    Check { name: "an unknown or foreign local key is refused", needs: RC, run: keys },
-    Check { name: "bytes outside a registration are refused, also where sums wrap", needs: RC, run: bounds },
-    Check { name: "memory without local write access takes nothing in", needs: RC, run: rights },
-    Check { name: "more requests or elements than a queue was made for are refused", needs: RC, run: queue_limits },
-    Check { name: "operations that a kind of queue pair has not are refused", needs: UC, run: unsupported },
-    Check { name: "only datagrams have destinations, and all have", needs: UD, run: destinations },
-    Check { name: "an operation longer than the longest is refused", needs: RC, run: too_long },
-    Check { name: "queue pairs need queues that are there", needs: RC, run: missing_queues },
+    Check { name: "invalid registrations are refused", needs: &[Needs::Nothing], run: registrations },
+    Check { name: "an lkey that is unknown or of another protection domain is refused", needs: RC, run: keys },
+    Check { name: "an element outside its registration is refused, also if its end overflows", needs: RC, run: bounds },
+    Check { name: "memory without local write access receives no data", needs: RC, run: rights },
+    Check { name: "requests and elements beyond the limits of a queue are refused", needs: RC, run: queue_limits },
+    Check { name: "operations that the queue pair type does not support are refused", needs: UC, run: unsupported },
+    Check { name: "a destination is required for datagrams and refused for connections", needs: UD, run: destinations },
+    Check { name: "an operation longer than the maximum is refused", needs: RC, run: too_long },
+    Check { name: "a queue pair needs queues that exist", needs: RC, run: missing_queues },
 ];
 
 fn registrations(s: &mut Harness<'_>) -> Result<(), Failure> {
@@ -32,14 +32,20 @@ fn registrations(s: &mut Harness<'_>) -> Result<(), Failure> {
     let (all, zero) = (Access::ALL, Addressing::ZeroBased);
     let refused =
         |result: Result<_, VerbsError>| matches!(result, Err(VerbsError::Register(_) | VerbsError::Unsupported(_)));
-    ensure!(refused(register(0, len + 1, all, zero)), "a byte behind the region was registered");
-    ensure!(refused(register(len, 1, all, zero)), "a byte behind the region was registered");
-    ensure!(refused(register(u64::MAX, 2, all, zero)), "an offset that wraps was taken");
-    ensure!(refused(register(0, len, all, Addressing::Virtual(u64::MAX - 1))), "an address that wraps was taken");
-    ensure!(refused(register(0, len, Access::REMOTE_WRITE, zero)), "remote without local write access was given");
+    ensure!(refused(register(0, len + 1, all, zero)), "a byte after the end of the region was registered");
+    ensure!(refused(register(len, 1, all, zero)), "a byte after the end of the region was registered");
+    ensure!(refused(register(u64::MAX, 2, all, zero)), "an offset that overflows was accepted");
+    ensure!(
+        refused(register(0, len, all, Addressing::Virtual(u64::MAX - 1))),
+        "an address that overflows was accepted"
+    );
+    ensure!(
+        refused(register(0, len, Access::REMOTE_WRITE, zero)),
+        "remote write access without local write access was granted"
+    );
     ensure!(
         refused(register(0, len, Access::REMOTE_ATOMIC, zero)),
-        "remote atomic without local write access was given"
+        "remote atomic access without local write access was granted"
     );
     Ok(())
 }
@@ -113,7 +119,7 @@ fn queue_limits(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.successes(&a, 3)?;
     let longer = SendWr { data: Data::Elements(&elements), ..send };
     let refused = Err((0, PostError::TooManyElements { most: 2, found: 3 }));
-    ensure_eq!(s.end(0).post_send(qa, &[longer]), refused, "three elements where there is room for two");
+    ensure_eq!(s.end(0).post_send(qa, &[longer]), refused, "three elements in a request of at most two");
     s.post(0, qa, &[send; 3])?;
     s.successes(&a, 3)?;
     Ok(())
@@ -142,19 +148,23 @@ fn destinations(s: &mut Harness<'_>) -> Result<(), Failure> {
     let send = SendWr::new(1, Operation::Send, Data::Elements(&elements));
     let destination = Some(Destination { address: s.ends[1].address, qp: 5, q_key: 1 });
     let [datagrams, _] = s.connect([&a, &b], QpOptions::new(QpType::Ud))?;
-    ensure_eq!(s.end(0).post_send(datagrams, &[send]), Err((0, PostError::Destination)), "a datagram to nowhere");
+    ensure_eq!(
+        s.end(0).post_send(datagrams, &[send]),
+        Err((0, PostError::Destination)),
+        "a datagram without a destination"
+    );
     let write = SendWr { destination, ..SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements)) };
     ensure_eq!(
         s.end(0).post_send(datagrams, &[write]),
         Err((0, PostError::Unsupported(QpType::Ud))),
-        "a WRITE by datagram"
+        "a WRITE on a datagram queue pair"
     );
     let [connected, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let addressed = SendWr { destination, ..send };
     ensure_eq!(
         s.end(0).post_send(connected, &[addressed]),
         Err((0, PostError::Destination)),
-        "a destination of its own"
+        "a request with a destination on a connected queue pair"
     );
     Ok(())
 }
@@ -163,12 +173,12 @@ fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     let most = s.end(0).capabilities().max_operation;
     // The elements share one region: with as many elements as a queue pair allows, it needs little memory.
-    let mut created = Err("a queue pair takes no list of elements".into());
+    let mut created = Err("a queue pair allows only one element".into());
     let mut element_count = 2048;
     while created.is_err() && element_count > 1 {
         element_count /= 2;
         let config = QpConfig { max_sge: element_count + 1, ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
-        created = s.end(0).create_qp(&config).map_err(failed("make a queue pair"));
+        created = s.end(0).create_qp(&config).map_err(failed("create a queue pair"));
     }
     let qa = created?;
     s.bring_up(0, qa, (s.ends[1].address, 77), QpOptions::new(QpType::Rc))?;
@@ -181,20 +191,23 @@ fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
     let remote = Remote { address: 0, rkey: 1 };
     let send = SendWr::new(1, Operation::Write(remote), Data::Elements(&elements));
     let refused = Err((0, PostError::Length { most, found: most + 1 }));
-    ensure_eq!(s.end(0).post_send(qa, &[send]), refused, "one byte more");
+    ensure_eq!(s.end(0).post_send(qa, &[send]), refused, "a WRITE one byte longer than the maximum");
     Ok(())
 }
 
 fn missing_queues(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
-    let destroyed = s.end(0).create_cq(8).map_err(failed("make a completion queue"))?;
-    s.end(0).destroy_cq(destroyed).map_err(failed("destroy it"))?;
+    let destroyed = s.end(0).create_cq(8).map_err(failed("create a completion queue"))?;
+    s.end(0).destroy_cq(destroyed).map_err(failed("destroy a queue"))?;
     let created = s.end(0).create_qp(&QpConfig::new(QpType::Rc, a.pd, destroyed, a.cq));
-    ensure!(matches!(created, Err(VerbsError::NoSuch(_))), "a queue pair without a completion queue: {created:?}");
-    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(failed("make a shared receive queue"))?;
-    s.end(0).destroy_srq(srq).map_err(failed("destroy it"))?;
+    ensure!(
+        matches!(created, Err(VerbsError::NoSuch(_))),
+        "a queue pair with a destroyed completion queue: {created:?}"
+    );
+    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(failed("create a shared receive queue"))?;
+    s.end(0).destroy_srq(srq).map_err(failed("destroy a queue"))?;
     let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
-    ensure!(s.end(0).create_qp(&config).is_err(), "a queue pair without its shared receive queue");
-    ensure!(s.end(0).create_cq(0).is_err(), "a completion queue for nothing");
+    ensure!(s.end(0).create_qp(&config).is_err(), "a queue pair was created with a destroyed shared receive queue");
+    ensure!(s.end(0).create_cq(0).is_err(), "a completion queue for 0 completions was created");
     Ok(())
 }

@@ -156,11 +156,11 @@ impl<'a> Harness<'a> {
     pub fn side_with(&mut self, end: usize, bytes: usize, access: Access) -> Result<Side, Failure> {
         let region = self.fixture.region(bytes.max(1))?;
         let provider = self.end(end);
-        let pd = provider.alloc_pd().map_err(failed("make a protection domain"))?;
+        let pd = provider.alloc_pd().map_err(failed("allocate a protection domain"))?;
         let len = region.len() as u64;
         let mr =
             provider.reg_mr(pd, &region, 0, len, access, Addressing::ZeroBased).map_err(failed("register memory"))?;
-        let cq = provider.create_cq(1024).map_err(failed("make a completion queue"))?;
+        let cq = provider.create_cq(1024).map_err(failed("create a completion queue"))?;
         Ok(Side { end, pd, region, mr, cq })
     }
 
@@ -188,7 +188,7 @@ impl<'a> Harness<'a> {
         let mut config = QpConfig::new(options.kind, side.pd, side.cq, side.cq);
         config.strict = options.strict;
         (options.config)(&mut config);
-        self.end(side.end).create_qp(&config).map_err(failed("make a queue pair"))
+        self.end(side.end).create_qp(&config).map_err(failed("create a queue pair"))
     }
 
     /// Brings a queue pair from `Reset` to `ReadyToSend`.
@@ -258,7 +258,7 @@ impl<'a> Harness<'a> {
             self.progress()?;
             found += self.end(side.end).poll_cq(side.cq, &mut out[found..]).map_err(failed("poll"))?;
             if start.elapsed() > CHECK_TIMEOUT {
-                return Err(format!("{found} of {count} completions came at end {}: {:?}", side.end, &out[..found]));
+                return Err(format!("only {found} of {count} completions at end {}: {:?}", side.end, &out[..found]));
             }
         }
         Ok(out)

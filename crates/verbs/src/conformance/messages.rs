@@ -28,22 +28,26 @@ pub(super) const CHECKS: &[Check] = &[
             sizes(s, QpOptions::new(QpType::Uc), max_len)
         },
     },
-    Check { name: "UD: datagrams of 0 to 4096 bytes arrive, and who sent them", needs: UD, run: datagrams },
-    Check { name: "UD: a wrong queue key is dropped without an answer", needs: UD, run: wrong_q_key },
-    Check { name: "messages are gathered from and scattered to lists", needs: RC, run: lists },
-    Check { name: "inline bytes are free again at once", needs: RC, run: inline },
-    Check { name: "immediate data comes with its message", needs: RC, run: immediate },
     Check {
-        name: "a SEND with invalidate ends the key it names",
+        name: "UD: datagrams of 0 to 4096 bytes arrive, and the completion has the sender",
+        needs: UD,
+        run: datagrams,
+    },
+    Check { name: "UD: a datagram with a wrong queue key is dropped silently", needs: UD, run: wrong_q_key },
+    Check { name: "SENDs gather from lists, and receives scatter to lists", needs: RC, run: lists },
+    Check { name: "inline bytes can be reused after the post", needs: RC, run: inline },
+    Check { name: "immediate data is in the receive's completion", needs: RC, run: immediate },
+    Check {
+        name: "a SEND with invalidate invalidates its key",
         needs: &[Needs::Kind(QpType::Rc), Needs::Invalidation],
         run: invalidate,
     },
-    Check { name: "messages arrive in the order of their posting", needs: RC, run: order },
-    Check { name: "receives may share their memory", needs: RC, run: same_memory },
-    Check { name: "unsignalled requests complete silently and give their room back", needs: RC, run: unsignalled },
-    Check { name: "a group is posted up to its first error", needs: RC, run: partial_post },
-    Check { name: "a SEND waits for its receive (RNR)", needs: RC, run: receiver_not_ready },
-    Check { name: "a SEND that never finds a receive fails after its tries", needs: RC, run: never_ready },
+    Check { name: "messages arrive in the order in which they were posted", needs: RC, run: order },
+    Check { name: "several receives may use the same memory", needs: RC, run: same_memory },
+    Check { name: "unsignalled requests complete silently and free their slots", needs: RC, run: unsignalled },
+    Check { name: "a list of requests is posted up to its first invalid request", needs: RC, run: partial_post },
+    Check { name: "a SEND waits for a receive (RNR)", needs: RC, run: receiver_not_ready },
+    Check { name: "a SEND without a receive fails after its RNR retries", needs: RC, run: never_ready },
     Check { name: "a message longer than its receive fails at both ends", needs: RC, run: too_long },
 ];
 
@@ -69,7 +73,7 @@ fn sizes(s: &mut Harness<'_>, options: QpOptions, max_len: usize) -> Result<(), 
         );
         let sent = s.successes(&a, 1)?[0];
         ensure_eq!((sent.id, sent.kind, sent.qp), (9, CompletionKind::Send, qa.0), "the SEND");
-        ensure!(b.bytes(0, len) == pattern(len, round as u8), "{len} bytes arrived, not as they were sent");
+        ensure!(b.bytes(0, len) == pattern(len, round as u8), "the {len} bytes received differ from those sent");
         ensure!(
             b.bytes(len, (max_len - len).min(64)).iter().all(|byte| *byte == 0),
             "more than {len} bytes were written"
@@ -96,7 +100,7 @@ fn datagrams(s: &mut Harness<'_>) -> Result<(), Failure> {
             Some((s.ends[0].address.ip(), qa.0)),
             "the sender"
         );
-        ensure!(b.bytes(0, len) == pattern(len, len as u8), "{len} bytes arrived, not as they were sent");
+        ensure!(b.bytes(0, len) == pattern(len, len as u8), "the {len} bytes received differ from those sent");
         s.successes(&a, 1)?;
     }
     let from = [a.element(0, 4097)];
@@ -132,11 +136,11 @@ fn lists(s: &mut Harness<'_>) -> Result<(), Failure> {
     let into = [b.element(40_000, 4096), b.element(3, 1), b.element(10, 6000), b.element(20_000, 4006)];
     s.receive(1, qb, 1, &into)?;
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&from))])?;
-    ensure_eq!(s.successes(&b, 1)?[0].bytes, 14_102, "bytes");
+    ensure_eq!(s.successes(&b, 1)?[0].bytes, 14_102, "the length");
     let sent = [a.bytes(100, 5), a.bytes(7000, 10_000), a.bytes(20_000, 4097)].concat();
     let received = [b.bytes(40_000, 4096), b.bytes(3, 1), b.bytes(10, 6000), b.bytes(20_000, 4005)].concat();
     ensure!(sent == received, "the bytes are not in the order of the lists");
-    ensure!(b.bytes(24_005, 1) == [0], "more was written than was sent");
+    ensure!(b.bytes(24_005, 1) == [0], "more bytes were written than were sent");
     Ok(())
 }
 
@@ -156,7 +160,7 @@ fn inline(s: &mut Harness<'_>) -> Result<(), Failure> {
     }
     let too_long = [0; 65];
     let send = SendWr::new(3, Operation::Send, Data::Inline(&too_long));
-    ensure!(s.end(0).post_send(qa, &[send]).is_err(), "more inline bytes were posted than the queue was made for");
+    ensure!(s.end(0).post_send(qa, &[send]).is_err(), "more inline bytes were posted than the queue allows");
     Ok(())
 }
 
@@ -185,11 +189,11 @@ fn invalidate(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.receive(1, qb, 1, &into)?;
     let from = [a.element(0, 16)];
     s.post(0, qa, &[SendWr::new(2, Operation::SendInvalidate(mr.rkey), Data::Elements(&from))])?;
-    ensure_eq!(s.successes(&b, 1)?[0].invalidated, Some(mr.rkey), "the key that was ended");
+    ensure_eq!(s.successes(&b, 1)?[0].invalidated, Some(mr.rkey), "the invalidated key");
     s.successes(&a, 1)?;
     let remote = crate::api::Remote { address: mr.address, rkey: mr.rkey };
     s.post(0, qa, &[SendWr::new(3, Operation::Write(remote), Data::Elements(&from))])?;
-    ensure!(s.completions(&a, 1)?[0].status != Status::Success, "an ended key was taken");
+    ensure!(s.completions(&a, 1)?[0].status != Status::Success, "an invalidated key was accepted");
     Ok(())
 }
 
@@ -230,7 +234,7 @@ fn same_memory(s: &mut Harness<'_>) -> Result<(), Failure> {
         }
         ensure_eq!(s.successes(&b, 20)?.len(), 20, "receives");
         s.successes(&a, 20)?;
-        ensure!(b.bytes(0, len) == pattern(len, len as u8), "the last message is not there");
+        ensure!(b.bytes(0, len) == pattern(len, len as u8), "the memory does not contain the last message");
     }
     Ok(())
 }
@@ -245,7 +249,7 @@ fn unsignalled(s: &mut Harness<'_>) -> Result<(), Failure> {
             let send = SendWr { signalled: id == 63, ..SendWr::new(id, Operation::Send, Data::Elements(&from)) };
             s.post(0, qa, &[send])?;
         }
-        ensure_eq!(s.successes(&a, 1)?[0].id, 63, "the only signalled one");
+        ensure_eq!(s.successes(&a, 1)?[0].id, 63, "the only signalled request");
         s.successes(&b, 64)?;
     }
     s.expect_no_completions(&a)
@@ -259,9 +263,9 @@ fn partial_post(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.end(1).post_recv(qb, &receives).map_err(|(at, error)| format!("receive {at}: {error}"))?;
     let good = |id| SendWr::new(id, Operation::Send, Data::Elements(&from));
     let sends = [good(0), good(1), good(2), SendWr::new(3, Operation::Send, Data::Elements(&bad)), good(4)];
-    let (index, _) = s.end(0).post_send(qa, &sends).err().ok_or("a group with a bad element was taken")?;
-    ensure_eq!(index, 3, "the bad one");
-    ensure_eq!(s.successes(&a, 3)?.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1, 2], "those before it");
+    let (index, _) = s.end(0).post_send(qa, &sends).err().ok_or("a list with an invalid element was accepted")?;
+    ensure_eq!(index, 3, "the index of the invalid request");
+    ensure_eq!(s.successes(&a, 3)?.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1, 2], "the requests before it");
     s.expect_no_completions(&a)?;
     s.successes(&b, 3)?;
     s.expect_no_completions(&b)
@@ -279,10 +283,10 @@ fn receiver_not_ready(s: &mut Harness<'_>) -> Result<(), Failure> {
     }
     for id in [3, 4] {
         s.receive(1, qb, id, &into)?;
-        ensure_eq!(s.successes(&b, 1)?[0].id, id, "the receive that came late");
+        ensure_eq!(s.successes(&b, 1)?[0].id, id, "the receive posted late");
     }
     s.successes(&a, 2)?;
-    ensure!(b.bytes(0, 9000) == pattern(9000, 3), "the bytes are not as they were sent");
+    ensure!(b.bytes(0, 9000) == pattern(9000, 3), "the bytes received differ from those sent");
     Ok(())
 }
 
@@ -304,7 +308,7 @@ fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
     let statuses = (s.completions(&b, 1)?[0].status, s.completions(&a, 1)?[0].status);
     // The statuses of the standard (IBTA 9.9.3), or those of a device that reports a failed receive (rxe).
     let known = [(Status::LocalLength, Status::RemoteInvalid), (Status::LocalOperation, Status::RemoteOperation)];
-    ensure!(known.contains(&statuses), "the receive and the SEND ended as {statuses:?}");
-    ensure!(b.bytes(8000, 1000).iter().all(|byte| *byte == 0), "bytes were written behind the receive");
+    ensure!(known.contains(&statuses), "the receive and the SEND completed with {statuses:?}");
+    ensure!(b.bytes(8000, 1000).iter().all(|byte| *byte == 0), "bytes were written after the end of the receive");
     Ok(())
 }

@@ -78,9 +78,9 @@ pub fn column(findings: &Findings) -> Vec<(&'static str, String)> {
         ("unreliable datagrams (UD)", yes(capabilities.ud)),
         ("unreliable connections (UC)", yes(capabilities.uc)),
         ("reliable connections (RC)", yes(capabilities.rc)),
-        ("the target's processor may sleep", yes(capabilities.target_cpu_is_idle)),
+        ("the target's CPU is not involved", yes(capabilities.target_cpu_is_idle)),
         ("memory windows", yes(capabilities.windows)),
-        ("longest operation", format!("{} MiB", capabilities.max_operation >> 20)),
+        ("maximum operation length", format!("{} MiB", capabilities.max_operation >> 20)),
     ];
     rows.extend(report.outcomes.iter().map(|(check, outcome)| {
         let cell = match outcome {
@@ -117,14 +117,14 @@ pub fn page(findings: &[Findings], others: &[&str]) -> String {
 }
 
 const INTRODUCTION: &str = "\
-# What the providers can do
+# Capabilities of the providers
 
-The verbs are the same over every provider. This table is what the conformance suite found: every provider does every
-check, but where it says by itself that it cannot. *ibverbs, rxe* is a device of Linux's own RDMA stack, in a QEMU
-guest. A test keeps this page as the suite finds it; to write it anew:
+The verbs are the same with every provider. This table has the results of the conformance suite: a provider passes a
+check, or lacks the capability that the check needs. *ibverbs, rxe* is Linux's software RoCE device, in a QEMU guest. A
+test compares this page with the results; to update it:
 
 ```sh
-UPDATE=1 pytest tests/test_guest_endpoints.py -k does_what_the_verbs_say    # the device's column
+UPDATE=1 pytest tests/test_guest_endpoints.py -k conforms_to_the_verbs    # the device's column
 UPDATE=1 cargo test -p shotline-verbs conformance::
 ```
 

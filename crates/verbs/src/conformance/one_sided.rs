@@ -11,47 +11,55 @@ const UC: &[Needs] = &[Needs::Kind(QpType::Uc)];
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
-        name: "RC: WRITEs of 0 bytes to 3 MiB land where they were told",
+        name: "RC: WRITEs of 0 bytes to 3 MiB arrive at their remote address",
         needs: RC,
         run: |s| writes(s, QpOptions::new(QpType::Rc), 3 << 20),
     },
     Check {
-        name: "RC: WRITEs land with an MTU of 256 bytes",
+        name: "RC: WRITEs arrive with an MTU of 256 bytes",
         needs: RC,
         run: |s| writes(s, QpOptions { mtu: Mtu::B256, ..QpOptions::new(QpType::Rc) }, 70_000),
     },
     Check {
-        name: "UC: WRITEs of 0 to 64 KiB land where they were told",
+        name: "UC: WRITEs of 0 to 64 KiB arrive at their remote address",
         needs: UC,
         run: |s| {
             let max_len = s.fixture.unreliable_bytes();
             writes(s, QpOptions::new(QpType::Uc), max_len)
         },
     },
-    Check { name: "READs of 0 bytes to 3 MiB fetch what is there", needs: RC, run: |s| reads(s, Mtu::B4096, 3 << 20) },
-    Check { name: "READs fetch with an MTU of 256 bytes", needs: RC, run: |s| reads(s, Mtu::B256, 70_000) },
-    Check { name: "many READs at once come back each to its own place", needs: RC, run: many_reads },
-    Check { name: "WRITEs are gathered from and READs scattered to lists", needs: RC, run: lists },
     Check {
-        name: "WRITE with immediate data uses a receive and touches only what it names",
+        name: "READs of 0 bytes to 3 MiB return the remote bytes",
+        needs: RC,
+        run: |s| reads(s, Mtu::B4096, 3 << 20),
+    },
+    Check {
+        name: "READs return the remote bytes with an MTU of 256 bytes",
+        needs: RC,
+        run: |s| reads(s, Mtu::B256, 70_000),
+    },
+    Check { name: "concurrent READs arrive in their own elements", needs: RC, run: many_reads },
+    Check { name: "WRITEs gather from lists, and READs scatter to lists", needs: RC, run: lists },
+    Check {
+        name: "a WRITE with immediate data consumes a receive and writes only its remote range",
         needs: RC,
         run: immediate,
     },
-    Check { name: "operations of all kinds take effect in the order of their posting", needs: RC, run: order },
-    Check { name: "virtual addresses name the same bytes as offsets", needs: RC, run: virtual_addresses },
+    Check { name: "operations of all kinds take effect in the order in which they were posted", needs: RC, run: order },
+    Check { name: "virtual addresses refer to the same bytes as offsets", needs: RC, run: virtual_addresses },
     Check {
-        name: "a registration names its part of a region only",
+        name: "a registration of part of a region gives access to that part only",
         needs: &[Needs::Kind(QpType::Rc), Needs::PartialRegistration],
         run: part,
     },
-    Check { name: "both ends write and read at once", needs: RC, run: both_directions },
+    Check { name: "both ends write and read concurrently", needs: RC, run: both_directions },
     Check {
-        name: "two initiators use one target at once",
+        name: "two initiators use one target concurrently",
         needs: &[Needs::Kind(QpType::Rc), Needs::ThirdEndpoint],
         run: two_initiators,
     },
     Check {
-        name: "a target that asks learns of one-sided operations, and they are counted",
+        name: "one-sided operations on watched memory are reported and counted",
         needs: &[Needs::Kind(QpType::Rc), Needs::Notices],
         run: notices,
     },
@@ -81,8 +89,11 @@ fn writes(s: &mut Harness<'_>, options: QpOptions, max_len: usize) -> Result<(),
         let done = s.successes(&a, 1)?[0];
         ensure_eq!((done.id, done.kind, done.qp), (9, CompletionKind::Write, qa.0), "the WRITE");
         s.expect_no_completions(&b)?; // also waits for an unreliable WRITE to arrive
-        ensure!(b.bytes(1, len) == pattern(len, round as u8), "{len} bytes landed, not as they were sent");
-        ensure!(b.bytes(0, 1) == [0] && b.bytes(1 + len, 1) == [0], "a neighbour of {len} bytes was written");
+        ensure!(b.bytes(1, len) == pattern(len, round as u8), "the {len} bytes written differ from those sent");
+        ensure!(
+            b.bytes(0, 1) == [0] && b.bytes(1 + len, 1) == [0],
+            "a byte outside the range of {len} bytes was written"
+        );
     }
     Ok(())
 }
@@ -96,8 +107,11 @@ fn reads(s: &mut Harness<'_>, mtu: Mtu, max_len: usize) -> Result<(), Failure> {
         read(s, qa, &a, (2, len as u32), b.remote(1))?;
         let done = s.successes(&a, 1)?[0];
         ensure_eq!((done.id, done.kind, done.bytes), (8, CompletionKind::Read, len as u32), "the READ");
-        ensure!(a.bytes(2, len) == pattern(len, round as u8), "{len} bytes came, not as they are there");
-        ensure!(a.bytes(0, 2) == [0, 0] && a.bytes(2 + len, 1) == [0], "a neighbour of {len} bytes was written");
+        ensure!(a.bytes(2, len) == pattern(len, round as u8), "the {len} bytes read differ from the remote bytes");
+        ensure!(
+            a.bytes(0, 2) == [0, 0] && a.bytes(2 + len, 1) == [0],
+            "a byte outside the range of {len} bytes was written"
+        );
         s.expect_no_completions(&b)?;
     }
     Ok(())
@@ -115,7 +129,7 @@ fn many_reads(s: &mut Harness<'_>) -> Result<(), Failure> {
     let ids: Vec<_> = s.successes(&a, 64)?.iter().map(|c| c.id).collect();
     ensure!(ids.iter().enumerate().all(|(at, id)| *id == at as u64), "READs completed out of order: {ids:?}");
     for id in 0..64 {
-        ensure!(a.bytes(id * 16_384, 16_384) == b.bytes((63 - id) * 16_384, 16_384), "READ {id} fetched other bytes");
+        ensure!(a.bytes(id * 16_384, 16_384) == b.bytes((63 - id) * 16_384, 16_384), "READ {id} returned other bytes");
     }
     Ok(())
 }
@@ -149,8 +163,8 @@ fn immediate(s: &mut Harness<'_>) -> Result<(), Failure> {
         let found = (received.id, received.kind, received.imm, received.bytes);
         ensure_eq!(found, (5, CompletionKind::RecvWriteImm, Some(42), len as u32), "the receive");
         s.successes(&a, 1)?;
-        ensure!(b.bytes(20_000, len) == pattern(len, 8), "the bytes are not where they were told");
-        ensure!(b.bytes(0, 64) == [0; 64], "the receive's elements were touched");
+        ensure!(b.bytes(20_000, len) == pattern(len, 8), "the bytes are not at the remote address");
+        ensure!(b.bytes(0, 64) == [0; 64], "the receive's elements were written");
     }
     Ok(())
 }
@@ -170,8 +184,14 @@ fn order(s: &mut Harness<'_>) -> Result<(), Failure> {
             [SendWr::new(1, write, data(0)), SendWr::new(2, read, data(1)), second, SendWr::new(4, read, data(3))];
         s.post(0, qa, &group)?;
         ensure_eq!(s.successes(&a, 4)?.iter().map(|c| c.id).collect::<Vec<_>>(), [1, 2, 3, 4], "completions");
-        ensure!(a.bytes(20_000, 9000) == pattern(9000, round), "the first READ did not see the first WRITE alone");
-        ensure!(a.bytes(30_000, 9000) == pattern(9000, round ^ 0x55), "the second READ did not see the second WRITE");
+        ensure!(
+            a.bytes(20_000, 9000) == pattern(9000, round),
+            "the first READ did not return the bytes of the first WRITE"
+        );
+        ensure!(
+            a.bytes(30_000, 9000) == pattern(9000, round ^ 0x55),
+            "the second READ did not return the bytes of the second WRITE"
+        );
     }
     Ok(())
 }
@@ -185,7 +205,7 @@ fn virtual_addresses(s: &mut Harness<'_>) -> Result<(), Failure> {
     a.fill(0, 100, 1);
     write(s, qa, &a, (0, 100), Remote { address: base + 50, rkey: mr.rkey })?;
     s.successes(&a, 1)?;
-    ensure!(b.bytes(50, 100) == pattern(100, 1), "the bytes are not at the offset of their address");
+    ensure!(b.bytes(50, 100) == pattern(100, 1), "the bytes are not at the offset of the virtual address");
     Ok(())
 }
 
@@ -197,10 +217,10 @@ fn part(s: &mut Harness<'_>) -> Result<(), Failure> {
     a.fill(0, 101, 1);
     write(s, qa, &a, (0, 100), Remote { address: mr.address, rkey: mr.rkey })?;
     s.successes(&a, 1)?;
-    ensure!(b.bytes(1000, 100) == pattern(100, 1), "its address is not the part's first byte");
+    ensure!(b.bytes(1000, 100) == pattern(100, 1), "the address of the registration is not the first byte of the part");
     write(s, qa, &a, (0, 100), Remote { address: mr.address + 1, rkey: mr.rkey })?;
-    ensure!(s.successes(&a, 1).is_err(), "a byte behind the part was written");
-    ensure!(b.bytes(1100, 1) == [0] && b.bytes(1000, 100) == pattern(100, 1), "a refused WRITE wrote something");
+    ensure!(s.successes(&a, 1).is_err(), "a byte after the end of the part was written");
+    ensure!(b.bytes(1100, 1) == [0] && b.bytes(1000, 100) == pattern(100, 1), "a refused WRITE changed memory");
     Ok(())
 }
 
@@ -217,8 +237,8 @@ fn both_directions(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.successes(&a, 2)?;
     s.successes(&b, 2)?;
     for (side, other) in [(&a, 2), (&b, 1)] {
-        ensure!(side.bytes(mib, mib) == pattern(mib, other), "what was written is not there");
-        ensure!(side.bytes(2 * mib, mib) == pattern(mib, other), "what was read is not there");
+        ensure!(side.bytes(mib, mib) == pattern(mib, other), "the bytes written differ from those sent");
+        ensure!(side.bytes(2 * mib, mib) == pattern(mib, other), "the bytes read differ from the remote bytes");
     }
     Ok(())
 }
@@ -242,7 +262,10 @@ fn two_initiators(s: &mut Harness<'_>) -> Result<(), Failure> {
     }
     for index in 0..2 {
         let found = target.bytes(index * (2 << 20), 1 << 20);
-        ensure!(found == pattern(1 << 20, index as u8 + 1), "the bytes of initiator {index} are not there");
+        ensure!(
+            found == pattern(1 << 20, index as u8 + 1),
+            "the bytes written by initiator {index} differ from those sent"
+        );
     }
     Ok(())
 }
@@ -252,8 +275,8 @@ fn notices(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     write(s, qa, &a, (0, 10), b.remote(0))?;
     s.successes(&a, 1)?;
-    ensure_eq!(s.end(1).next_access(), None, "a notice of an unwatched key");
-    s.end(1).watch_mr(&b.mr, true).map_err(failed("ask for a state"))?;
+    ensure_eq!(s.end(1).next_access(), None, "an access to unwatched memory");
+    s.end(1).watch_mr(&b.mr, true).map_err(failed("watch memory"))?;
     write(s, qa, &a, (0, 9000), b.remote(100))?;
     read(s, qa, &a, (0, 20), b.remote(200))?;
     let add = Operation::FetchAdd { remote: b.remote(304), add: 1 };
@@ -267,9 +290,9 @@ fn notices(s: &mut Harness<'_>) -> Result<(), Failure> {
         notice(CompletionKind::Read, 200, 20),
         notice(CompletionKind::FetchAdd, 304, 8),
     ];
-    ensure_eq!(found, expected, "notices");
-    let counted = s.end(1).mr_usage(&b.mr).map_err(failed("read the usage"))?;
+    ensure_eq!(found, expected, "accesses");
+    let counted = s.end(1).mr_usage(&b.mr).map_err(failed("query the usage"))?;
     let counts = (counted.writes, counted.bytes_in, counted.reads, counted.bytes_out, counted.atomics);
-    ensure_eq!(counts, (2, 9010, 1, 20, 1), "statistics");
+    ensure_eq!(counts, (2, 9010, 1, 20, 1), "the usage");
     Ok(())
 }

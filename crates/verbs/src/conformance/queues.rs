@@ -13,21 +13,41 @@ use std::time::Duration;
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "completions are taken a few at a time, in order", needs: RC, run: partial_polls },
-    Check { name: "a completion queue that overruns puts its queue pairs in error", needs: RC, run: overrun },
-    Check { name: "an armed queue tells of its next completion once, by file descriptor", needs: RC, run: event },
-    Check { name: "a queue armed for solicited completions tells of no others", needs: RC, run: solicited },
+    Check { name: "completions are polled in batches, in order", needs: RC, run: partial_polls },
     Check {
-        name: "a completion says whether it was solicited",
+        name: "an overrun of a completion queue moves its queue pairs to the error state",
+        needs: RC,
+        run: overrun,
+    },
+    Check {
+        name: "an armed completion queue raises one event and makes the file descriptor readable",
+        needs: RC,
+        run: event,
+    },
+    Check {
+        name: "a completion queue armed for solicited completions raises no event for others",
+        needs: RC,
+        run: solicited,
+    },
+    Check {
+        name: "a completion reports the solicited-event bit",
         needs: &[Needs::Kind(QpType::Rc), Needs::Solicitation],
         run: solicited_flag,
     },
-    Check { name: "waiting ends at its time", needs: &[Needs::Nothing], run: wait_timeout },
+    Check { name: "a wait returns at its timeout", needs: &[Needs::Nothing], run: wait_timeout },
     Check { name: "queue pairs share a receive queue", needs: RC, run: shared },
-    Check { name: "a queue pair that goes leaves no shared receive in use", needs: RC, run: srq_receives_returned },
-    Check { name: "a shared receive queue tells when it runs low", needs: RC, run: srq_limit },
-    Check { name: "what is in use cannot be destroyed", needs: RC, run: in_use },
-    Check { name: "handles of what is gone name nothing", needs: RC, run: stale_handles },
+    Check {
+        name: "destroying or resetting a queue pair frees its slots in the shared receive queue",
+        needs: RC,
+        run: srq_receives_returned,
+    },
+    Check {
+        name: "a shared receive queue raises SrqLimit once when it falls below its limit",
+        needs: RC,
+        run: srq_limit,
+    },
+    Check { name: "objects in use cannot be destroyed", needs: RC, run: in_use },
+    Check { name: "handles of destroyed objects are invalid", needs: RC, run: stale_handles },
 ];
 
 fn partial_polls(s: &mut Harness<'_>) -> Result<(), Failure> {
@@ -47,15 +67,15 @@ fn partial_polls(s: &mut Harness<'_>) -> Result<(), Failure> {
         ids.extend(out[..count].iter().map(|c| c.id));
     }
     ensure_eq!(ids, (0..50).collect::<Vec<_>>(), "ids");
-    ensure_eq!(s.end(1).poll_cq(b.cq, &mut []).map_err(failed("poll"))?, 0, "completions into no room");
+    ensure_eq!(s.end(1).poll_cq(b.cq, &mut []).map_err(failed("poll"))?, 0, "completions polled into an empty slice");
     Ok(())
 }
 
 fn overrun(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
-    let small = s.end(0).create_cq(4).map_err(failed("make a completion queue"))?;
+    let small = s.end(0).create_cq(4).map_err(failed("create a completion queue"))?;
     let config = QpConfig::new(QpType::Rc, a.pd, small, a.cq);
-    let qa = s.end(0).create_qp(&config).map_err(failed("make a queue pair"))?;
+    let qa = s.end(0).create_qp(&config).map_err(failed("create a queue pair"))?;
     let qb = s.create(&b, QpOptions::new(QpType::Rc))?;
     let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
     s.bring_up(0, qa, to_b, QpOptions::new(QpType::Rc))?;
@@ -65,8 +85,8 @@ fn overrun(s: &mut Harness<'_>) -> Result<(), Failure> {
     // A queue may be deeper than requested, but not unlimited.
     let mut posted = 4;
     s.post(0, qa, &[write; 4])?;
-    while s.end(0).qp_state(qa).map_err(failed("read a state"))? != QpState::Error {
-        ensure!(posted < 100, "{posted} completions fit a queue of 4");
+    while s.end(0).qp_state(qa).map_err(failed("query a state"))? != QpState::Error {
+        ensure!(posted < 100, "a queue of 4 holds {posted} completions");
         s.post(0, qa, &[write])?;
         s.run_until_idle()?;
         posted += 1;
@@ -74,7 +94,10 @@ fn overrun(s: &mut Harness<'_>) -> Result<(), Failure> {
     ensure_eq!(s.end(0).next_async(), Some(AsyncEvent::CqOverrun(small)), "the event");
     let mut out = [Completion::default(); 100];
     let left = s.end(0).poll_cq(small, &mut out).map_err(failed("poll"))?;
-    ensure!((4..posted).contains(&left), "{left} completions are left of {posted}");
+    ensure!(
+        (4..posted).contains(&left),
+        "{left} completions of {posted} after the overrun, expected at least 4 and not all"
+    );
     ensure!(out[..left].iter().all(|c| c.status == Status::Success), "completions: {:?}", &out[..left]);
     Ok(())
 }
@@ -94,12 +117,12 @@ fn event(s: &mut Harness<'_>) -> Result<(), Failure> {
     }
     s.run_until_idle()?;
     s.end(1).arm_cq(b.cq, false).map_err(failed("arm a completion queue"))?;
-    ensure_eq!(s.end(1).next_event(), None, "events before anything came");
+    ensure_eq!(s.end(1).next_event(), None, "events before the first completion");
     let from = [a.element(0, 8)];
     let send = SendWr::new(1, Operation::Send, Data::Elements(&from));
     s.post(0, qa, &[send])?;
     while s.end(0).progress().map_err(failed("make progress"))? {}
-    ensure!(readable(s, 1, CHECK_TIMEOUT)?, "the descriptor is not readable though a message is there");
+    ensure!(readable(s, 1, CHECK_TIMEOUT)?, "the file descriptor is not readable although a message arrived");
     let mut event = None;
     for _ in 0..100 {
         s.end(1).progress().map_err(failed("make progress"))?;
@@ -109,11 +132,11 @@ fn event(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.successes(&b, 1)?;
     s.post(0, qa, &[send])?;
     s.successes(&b, 1)?;
-    ensure_eq!(s.end(1).next_event(), None, "events of a queue that is not armed any more");
+    ensure_eq!(s.end(1).next_event(), None, "events of a queue that is no longer armed");
     s.end(1).arm_cq(b.cq, false).map_err(failed("arm a completion queue"))?;
     s.post(0, qa, &[send])?;
     while s.end(0).progress().map_err(failed("make progress"))? {}
-    ensure_eq!(s.end(1).wait(CHECK_TIMEOUT).map_err(failed("wait"))?, Some(b.cq), "what waiting brings");
+    ensure_eq!(s.end(1).wait(CHECK_TIMEOUT).map_err(failed("wait"))?, Some(b.cq), "the result of a wait");
     s.successes(&b, 1)?;
     Ok(())
 }
@@ -130,7 +153,7 @@ fn solicited(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.post(0, qa, &[send])?;
     s.successes(&b, 1)?;
     s.run_until_idle()?;
-    ensure_eq!(s.end(1).next_event(), None, "events of a SEND that solicits none");
+    ensure_eq!(s.end(1).next_event(), None, "events of an unsolicited SEND");
     s.post(0, qa, &[SendWr { solicited: true, ..send }])?;
     s.successes(&b, 1)?;
     s.run_until_idle()?;
@@ -154,25 +177,32 @@ fn solicited_flag(s: &mut Harness<'_>) -> Result<(), Failure> {
 fn wait_timeout(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     s.end(0).arm_cq(a.cq, false).map_err(failed("arm a completion queue"))?;
-    ensure_eq!(s.end(0).wait(Duration::from_millis(3)).map_err(failed("wait"))?, None, "what waiting brings");
-    ensure_eq!(s.end(0).wait(Duration::ZERO).map_err(failed("wait"))?, None, "what not waiting brings");
+    ensure_eq!(s.end(0).wait(Duration::from_millis(3)).map_err(failed("wait"))?, None, "the result of a wait");
+    ensure_eq!(
+        s.end(0).wait(Duration::ZERO).map_err(failed("wait"))?,
+        None,
+        "the result of a wait with a timeout of 0"
+    );
     Ok(())
 }
 
 fn shared(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(64 << 10)?;
-    let srq = s.end(1).create_srq(b.pd, 64, 2).map_err(failed("make a shared receive queue"))?;
+    let srq = s.end(1).create_srq(b.pd, 64, 2).map_err(failed("create a shared receive queue"))?;
     let mut pairs = Vec::new();
     for _ in 0..3 {
         let qa = s.create(&a, QpOptions::new(QpType::Rc))?;
         let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
-        let qb = s.end(1).create_qp(&config).map_err(failed("make a queue pair"))?;
+        let qb = s.end(1).create_qp(&config).map_err(failed("create a queue pair"))?;
         let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
         s.bring_up(0, qa, to_b, QpOptions::new(QpType::Rc))?;
         s.bring_up(1, qb, to_a, QpOptions::new(QpType::Rc))?;
         let own = [b.element(0, 8)];
         let refused = s.end(1).post_recv(qb, &[RecvWr { id: 0, elements: &own }]);
-        ensure!(matches!(refused, Err((0, PostError::NoQueue))), "a receive of its own was taken: {refused:?}");
+        ensure!(
+            matches!(refused, Err((0, PostError::NoQueue))),
+            "a receive was posted to a queue pair with a shared receive queue: {refused:?}"
+        );
         pairs.push((qa, qb));
     }
     for id in 0..30 {
@@ -192,18 +222,18 @@ fn shared(s: &mut Harness<'_>) -> Result<(), Failure> {
         ensure!(order.len() == 10 && order.is_sorted(), "messages of one queue pair: {order:?}");
     }
     received.sort_unstable_by_key(|c| c.id);
-    ensure_eq!(received.iter().map(|c| c.id).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>(), "receives used");
+    ensure_eq!(received.iter().map(|c| c.id).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>(), "the receives consumed");
     Ok(())
 }
 
 fn srq_receives_returned(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
-    let srq = s.end(1).create_srq(b.pd, 4, 1).map_err(failed("make a shared receive queue"))?;
+    let srq = s.end(1).create_srq(b.pd, 4, 1).map_err(failed("create a shared receive queue"))?;
     let (from, into) = ([a.element(0, 8)], [b.element(0, 64)]);
     for change in [None, Some(Modify::Reset)] {
         let qa = s.create(&a, QpOptions::new(QpType::Rc))?;
         let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
-        let qb = s.end(1).create_qp(&config).map_err(failed("make a queue pair"))?;
+        let qb = s.end(1).create_qp(&config).map_err(failed("create a queue pair"))?;
         let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
         s.bring_up(0, qa, to_b, QpOptions::new(QpType::Rc))?;
         s.bring_up(1, qb, to_a, QpOptions::new(QpType::Rc))?;
@@ -221,36 +251,36 @@ fn srq_receives_returned(s: &mut Harness<'_>) -> Result<(), Failure> {
         }
     }
     let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id: 0, elements: &into }; 4]);
-    posted.map_err(|(at, error)| format!("posting receive {at} in the end: {error}"))
+    posted.map_err(|(at, error)| format!("posting receive {at} at the end: {error}"))
 }
 
 fn srq_limit(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
-    let srq = s.end(1).create_srq(b.pd, 8, 1).map_err(failed("make a shared receive queue"))?;
+    let srq = s.end(1).create_srq(b.pd, 8, 1).map_err(failed("create a shared receive queue"))?;
     let qa = s.create(&a, QpOptions::new(QpType::Rc))?;
     let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
-    let qb = s.end(1).create_qp(&config).map_err(failed("make a queue pair"))?;
+    let qb = s.end(1).create_qp(&config).map_err(failed("create a queue pair"))?;
     let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
     s.bring_up(0, qa, to_b, QpOptions::new(QpType::Rc))?;
     s.bring_up(1, qb, to_a, QpOptions::new(QpType::Rc))?;
     let into = [b.element(0, 64)];
     let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id: 0, elements: &into }; 4]);
     posted.map_err(|(_, error)| format!("posting receives: {error}"))?;
-    s.end(1).arm_srq(srq, 3).map_err(failed("arm a completion queue"))?;
+    s.end(1).arm_srq(srq, 3).map_err(failed("arm a shared receive queue"))?;
     let from = [a.element(0, 8)];
     for expected in [None, Some(AsyncEvent::SrqLimit(srq)), None] {
         s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
         s.successes(&b, 1)?;
-        ensure_eq!(s.end(1).next_async(), expected, "the event of a limit of 3");
+        ensure_eq!(s.end(1).next_async(), expected, "the event at a limit of 3");
     }
     Ok(())
 }
 
 fn in_use(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
-    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(failed("make a shared receive queue"))?;
+    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(failed("create a shared receive queue"))?;
     let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
-    let qp = s.end(0).create_qp(&config).map_err(failed("make a queue pair"))?;
+    let qp = s.end(0).create_qp(&config).map_err(failed("create a queue pair"))?;
     let in_use = |result: Result<(), VerbsError>| matches!(result, Err(VerbsError::InUse { .. }));
     ensure!(in_use(s.end(0).destroy_cq(a.cq)), "a completion queue in use was destroyed");
     ensure!(in_use(s.end(0).destroy_srq(srq)), "a shared receive queue in use was destroyed");
@@ -259,7 +289,7 @@ fn in_use(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.end(0).destroy_cq(a.cq).map_err(failed("destroy a completion queue"))?;
     match s.end(0).dealloc_pd(a.pd) {
         Err(VerbsError::Unsupported(_)) => return Ok(()),
-        result => ensure!(result.is_err(), "a domain with memory in it was ended"),
+        result => ensure!(result.is_err(), "a protection domain with registered memory was deallocated"),
     }
     s.end(0).dereg_mr(&a.mr).map_err(failed("deregister memory"))?;
     s.end(0).dealloc_pd(a.pd).map_err(failed("deallocate a protection domain"))
@@ -276,17 +306,17 @@ fn stale_handles(s: &mut Harness<'_>) -> Result<(), Failure> {
     ensure_eq!(
         (refused.status, refused.kind),
         (Status::RetryExceeded, CompletionKind::Send),
-        "a SEND that no peer answers"
+        "a SEND to a destroyed queue pair"
     );
     s.expect_no_completions(&b)?;
-    ensure!(s.end(1).qp_state(qb).is_err() && s.end(1).destroy_qp(qb).is_err(), "it is still there");
+    ensure!(s.end(1).qp_state(qb).is_err() && s.end(1).destroy_qp(qb).is_err(), "a destroyed queue pair still exists");
     let posted = s.end(1).post_recv(qb, &[]);
-    ensure!(matches!(posted, Err((0, PostError::NoQueue))), "it takes receives: {posted:?}");
+    ensure!(matches!(posted, Err((0, PostError::NoQueue))), "a destroyed queue pair accepts receives: {posted:?}");
     s.end(1).destroy_cq(b.cq).map_err(failed("destroy a completion queue"))?;
-    let another = s.end(1).create_cq(4).map_err(failed("make a completion queue"))?;
+    let another = s.end(1).create_cq(4).map_err(failed("create a completion queue"))?;
     ensure!(
         another != b.cq && s.end(1).poll_cq(b.cq, &mut [Completion::default()]).is_err(),
-        "an old handle names a new queue"
+        "the handle of a destroyed queue refers to a new one"
     );
     s.end(1).dereg_mr(&b.mr).map_err(failed("deregister memory"))?;
     ensure!(s.end(1).dereg_mr(&b.mr).is_err(), "memory was deregistered twice");

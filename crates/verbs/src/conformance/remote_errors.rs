@@ -10,34 +10,34 @@ use std::time::Duration;
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "an unknown or foreign remote key is refused", needs: RC, run: keys },
-    Check { name: "bytes outside a registration are not reached, also where sums wrap", needs: RC, run: bounds },
-    Check { name: "the memory's rights hold", needs: RC, run: memory_rights },
+    Check { name: "an rkey that is unknown or of another protection domain is refused", needs: RC, run: keys },
     Check {
-        name: "rights to write or to add alone hold",
+        name: "a remote access outside its registration is refused, also if its end overflows",
+        needs: RC,
+        run: bounds,
+    },
+    Check { name: "the access rights of the memory are enforced", needs: RC, run: memory_rights },
+    Check {
+        name: "each access right is enforced independently of the others",
         needs: &[Needs::Kind(QpType::Rc), Needs::SeparateRights],
         run: separate_rights,
     },
-    Check { name: "the queue pair's rights hold", needs: RC, run: pair_rights },
+    Check { name: "the access rights of the queue pair are enforced", needs: RC, run: pair_rights },
     Check {
-        name: "a refused operation leaves the target's queue pair as it was",
+        name: "a refused operation does not affect the target's queue pair",
         needs: &[Needs::Kind(QpType::Rc), Needs::Lenience],
         run: target_unaffected,
     },
-    Check { name: "strict: a refused operation puts both queue pairs in error", needs: RC, run: strict },
+    Check { name: "strict: a refused operation moves both queue pairs to the error state", needs: RC, run: strict },
+    Check { name: "a deregistered key is refused", needs: &[Needs::Kind(QpType::Rc), Needs::Revocation], run: revoked },
     Check {
-        name: "a key is refused from its end on",
-        needs: &[Needs::Kind(QpType::Rc), Needs::Revocation],
-        run: revoked,
-    },
-    Check {
-        name: "a window opens its bytes, with its rights, through its queue pair, until its end",
+        name: "a window grants its rights on its bytes to its queue pair until it is unbound or expires",
         needs: &[Needs::Kind(QpType::Rc), Needs::Windows],
         run: window,
     },
-    Check { name: "memory stays until requests that use it are done", needs: RC, run: in_flight },
+    Check { name: "memory stays valid until the requests that use it complete", needs: RC, run: in_flight },
     Check {
-        name: "packets from another address than the peer's are dropped",
+        name: "packets from an address other than the peer's are dropped",
         needs: &[Needs::Kind(QpType::Rc), Needs::ThirdAddress],
         run: wrong_source,
     },
@@ -62,8 +62,8 @@ fn refused(
     let either = status == expected || status == Status::RemoteAccess;
     // An operation that a queue pair does not allow may be as invalid as an unknown opcode (IBTA 9.9.3, table 61).
     let invalid = options.access != Access::ALL && status == Status::RemoteInvalid;
-    ensure!(either || invalid, "{operation:?} ended as {status:?}, not {expected:?}");
-    ensure!(b.bytes(0, b.region.len()) == before, "{operation:?} was refused and wrote something");
+    ensure!(either || invalid, "{operation:?} completed with {status:?}, expected {expected:?}");
+    ensure!(b.bytes(0, b.region.len()) == before, "{operation:?} was refused but changed memory");
     s.end(0).destroy_qp(qa).map_err(failed("destroy a queue pair"))?;
     s.end(1).destroy_qp(qb).map_err(failed("destroy a queue pair"))
 }
@@ -154,10 +154,10 @@ fn write(s: &mut Harness<'_>, a: &Side, qp: Qp, to: Remote) -> Result<Status, Fa
 fn target_unaffected(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
     let [qa, qb] = s.connect([&a, &b], short_timeouts())?;
-    ensure!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })? != Status::Success, "a wrong key was taken");
-    ensure_eq!(s.end(1).qp_state(qb).map_err(failed("read a state"))?, QpState::ReadyToSend, "the target's state");
+    ensure!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })? != Status::Success, "a wrong key was accepted");
+    ensure_eq!(s.end(1).qp_state(qb).map_err(failed("query a state"))?, QpState::ReadyToSend, "the target's state");
     s.expect_no_completions(&b)?;
-    ensure_eq!(s.end(0).qp_state(qa).map_err(failed("read a state"))?, QpState::Error, "the initiator's state");
+    ensure_eq!(s.end(0).qp_state(qa).map_err(failed("query a state"))?, QpState::Error, "the initiator's state");
     // Another connection is unaffected.
     let [other, _] = s.connect([&a, &b], short_timeouts())?;
     ensure_eq!(write(s, &a, other, b.remote(0))?, Status::Success, "another connection's WRITE");
@@ -170,7 +170,7 @@ fn strict(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.receive(1, qb, 5, &[b.element(0, 8)])?;
     ensure_eq!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })?, Status::RemoteAccess, "the WRITE");
     for (end, qp) in [(0, qa), (1, qb)] {
-        ensure_eq!(s.end(end).qp_state(qp).map_err(failed("read a state"))?, QpState::Error, "the state at end {end}");
+        ensure_eq!(s.end(end).qp_state(qp).map_err(failed("query a state"))?, QpState::Error, "the state at end {end}");
     }
     let flushed = s.completions(&b, 1)?[0];
     ensure_eq!((flushed.id, flushed.status), (5, Status::Flushed), "the target's receive");
@@ -180,41 +180,42 @@ fn strict(s: &mut Harness<'_>) -> Result<(), Failure> {
 fn revoked(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
     let [qa, _] = s.connect([&a, &b], short_timeouts())?;
-    ensure_eq!(write(s, &a, qa, b.remote(0))?, Status::Success, "a WRITE before");
+    ensure_eq!(write(s, &a, qa, b.remote(0))?, Status::Success, "a WRITE before the deregistration");
     s.end(1).dereg_mr(&b.mr).map_err(failed("deregister memory"))?;
     a.fill(0, 8, 0xAA);
     let before = b.bytes(0, 8);
-    ensure!(write(s, &a, qa, b.remote(0))? != Status::Success, "a WRITE with a key that has ended was taken");
-    ensure!(b.bytes(0, 8) == before, "it wrote");
+    ensure!(write(s, &a, qa, b.remote(0))? != Status::Success, "a WRITE with a deregistered key was accepted");
+    ensure!(b.bytes(0, 8) == before, "a WRITE with a deregistered key changed memory");
     Ok(())
 }
 
 fn window(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = [s.side(0, 4096)?, s.side_with(1, 4096, Access::LOCAL_WRITE)?];
     a.fill(0, 64, 1);
-    for case in ["its queue pair", "another one", "behind its end", "no right", "unbound", "its time is over", "gone"] {
+    for case in ["valid", "another queue pair", "past its end", "no right", "unbound", "expired", "memory deregistered"]
+    {
         let [qa, qb] = s.connect([&a, &b], short_timeouts())?;
         let [_, other] = s.connect([&a, &b], short_timeouts())?;
-        let bound_to = if case == "another one" { other } else { qb };
-        let lifetime = if case == "its time is over" { Duration::ZERO } else { Duration::from_secs(3600) };
+        let bound_to = if case == "another queue pair" { other } else { qb };
+        let lifetime = if case == "expired" { Duration::ZERO } else { Duration::from_secs(3600) };
         let bound = s.end(1).bind_window(bound_to, &b.mr, 100, 8, Access::REMOTE_WRITE, Some(lifetime));
         let window = bound.map_err(failed("bind a window"))?;
-        let remote = Remote { address: u64::from(case == "behind its end"), rkey: window.rkey };
+        let remote = Remote { address: u64::from(case == "past its end"), rkey: window.rkey };
         if case == "unbound" {
             s.end(1).unbind_window(&window).map_err(failed("unbind a window"))?;
             ensure!(s.end(1).unbind_window(&window).is_err(), "a window was unbound twice");
         }
-        if case == "gone" {
+        if case == "memory deregistered" {
             s.end(1).dereg_mr(&b.mr).map_err(failed("deregister memory"))?;
         }
         b.region.zero(0, 200);
         let operation = if case == "no right" { Operation::Read(remote) } else { Operation::Write(remote) };
         s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
         let status = s.completions(&a, 1)?[0].status;
-        ensure_eq!(status == Status::Success, case == "its queue pair", "{case}: a success");
-        let written = if case == "its queue pair" { pattern(8, 1) } else { vec![0; 8] };
+        ensure_eq!(status == Status::Success, case == "valid", "{case}: a success");
+        let written = if case == "valid" { pattern(8, 1) } else { vec![0; 8] };
         ensure_eq!(b.bytes(100, 8), written, "{case}: the window's bytes");
-        ensure!(b.bytes(108, 8) == [0; 8] && b.bytes(92, 8) == [0; 8], "{case}: a neighbour was written");
+        ensure!(b.bytes(108, 8) == [0; 8] && b.bytes(92, 8) == [0; 8], "{case}: a byte outside the window was written");
     }
     Ok(())
 }
@@ -241,9 +242,9 @@ fn in_flight(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.successes(&a, 1)?;
     s.successes(&b, 1)?;
     for (end, mr) in later {
-        s.end(end).dereg_mr(mr).map_err(failed("deregister what nothing uses any more"))?;
+        s.end(end).dereg_mr(mr).map_err(failed("deregister memory that is no longer in use"))?;
     }
-    ensure!(a.bytes(0, 1 << 20) == b.bytes(0, 1 << 20), "the bytes are not as they were sent");
+    ensure!(a.bytes(0, 1 << 20) == b.bytes(0, 1 << 20), "the bytes received differ from those sent");
     drop(extra);
     Ok(())
 }
@@ -257,6 +258,6 @@ fn wrong_source(s: &mut Harness<'_>) -> Result<(), Failure> {
     s.bring_up(2, attacker, victim, short_timeouts())?;
     c.fill(0, 8, 0xEE);
     ensure_eq!(write(s, &c, attacker, b.remote(0))?, Status::RetryExceeded, "a WRITE from another address");
-    ensure!(b.bytes(0, 8) == [0; 8], "a WRITE from another address wrote something");
+    ensure!(b.bytes(0, 8) == [0; 8], "a WRITE from another address changed memory");
     Ok(())
 }
