@@ -11,40 +11,40 @@ pub enum PostError {
     #[error("there is no such queue")]
     NoQueue,
     /// The queue pair cannot accept the request in this state.
-    #[error("a queue pair in state {0:?} takes no such request")]
+    #[error("a queue pair in state {0:?} does not accept this request")]
     State(QpState),
     /// The queue is full: poll its completion queue.
     #[error("the queue is full: poll its completion queue")]
     Full,
     /// More elements than the queue's maximum.
-    #[error("{found} elements, the queue was made for {most}")]
+    #[error("{found} elements: the queue allows at most {max}")]
     TooManyElements {
         /// Maximum of the queue.
-        most: u32,
+        max: u32,
         /// Number posted.
         found: usize,
     },
     /// More inline bytes than the queue's maximum, or inline data for an operation that writes local memory.
-    #[error("{found} inline bytes, at most {most} here")]
+    #[error("{found} inline bytes: this request allows at most {max}")]
     Inline {
         /// Maximum of the queue.
-        most: u32,
+        max: u32,
         /// Number posted.
         found: usize,
     },
     /// Longer than an operation may be (2^31 bytes; a datagram: the MTU; an atomic operation: exactly 8).
-    #[error("{found} bytes, where an operation takes {most}")]
+    #[error("expected an operation of at most {max} bytes (atomic: exactly 8), found {found}")]
     Length {
         /// Maximum length in bytes.
-        most: u64,
+        max: u64,
         /// Bytes posted.
         found: u64,
     },
     /// This type of queue pair does not support the operation.
-    #[error("a queue pair of type {0:?} has no such operation")]
+    #[error("a queue pair of type {0:?} does not support this operation")]
     Unsupported(QpType),
     /// A datagram without a destination, or a destination on a connected queue pair.
-    #[error("datagrams need a destination, connections have theirs")]
+    #[error("a datagram needs a destination, and a request of a connected queue pair must not have one")]
     Destination,
     /// Invalid key, range or access right of an element.
     #[error("element {index}: {refused}")]

@@ -38,13 +38,13 @@ pub trait NoNotices {}
 
 impl<P: NoNotices> Notices for P {
     fn watch_mr(&mut self, _: &Mr, _: bool) -> Result<(), VerbsError> {
-        Err(VerbsError::Unsupported("this provider's targets hear nothing of one-sided operations"))
+        Err(VerbsError::Unsupported("this provider does not report one-sided operations to targets"))
     }
     fn next_access(&mut self) -> Option<RemoteAccess> {
         None
     }
     fn mr_usage(&self, _: &Mr) -> Result<RegistrationCounters, VerbsError> {
-        Err(VerbsError::Unsupported("this provider's targets do not know what is done with their memory"))
+        Err(VerbsError::Unsupported("this provider does not count one-sided operations at targets"))
     }
 }
 

@@ -118,7 +118,7 @@ fn queue_limits(s: &mut Harness<'_>) -> Result<(), Failure> {
     ensure_eq!(s.end(0).post_recv(qa, &[receive; 3]), Err((2, PostError::Full)), "three receives in a queue of two");
     s.successes(&a, 3)?;
     let longer = SendWr { data: Data::Elements(&elements), ..send };
-    let refused = Err((0, PostError::TooManyElements { most: 2, found: 3 }));
+    let refused = Err((0, PostError::TooManyElements { max: 2, found: 3 }));
     ensure_eq!(s.end(0).post_send(qa, &[longer]), refused, "three elements in a request of at most two");
     s.post(0, qa, &[send; 3])?;
     s.successes(&a, 3)?;
@@ -171,7 +171,7 @@ fn destinations(s: &mut Harness<'_>) -> Result<(), Failure> {
 
 fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
-    let most = s.end(0).capabilities().max_operation;
+    let max = s.end(0).capabilities().max_operation;
     // The elements share one region: with as many elements as a queue pair allows, it needs little memory.
     let mut created = Err("a queue pair allows only one element".into());
     let mut element_count = 2048;
@@ -182,15 +182,15 @@ fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
     }
     let qa = created?;
     s.bring_up(0, qa, (s.ends[1].address, 77), QpOptions::new(QpType::Rc))?;
-    let region = s.fixture.region((most / u64::from(element_count)) as usize)?;
+    let region = s.fixture.region((max / u64::from(element_count)) as usize)?;
     let (all, zero) = (Access::ALL, Addressing::ZeroBased);
     let mr = s.end(0).reg_mr(a.pd, &region, 0, region.len() as u64, all, zero).map_err(failed("register memory"))?;
-    let piece = Element { address: mr.address, len: (most / u64::from(element_count)) as u32, lkey: mr.lkey };
+    let piece = Element { address: mr.address, len: (max / u64::from(element_count)) as u32, lkey: mr.lkey };
     let mut elements = vec![piece; element_count as usize];
-    elements.push(Element { len: (most % u64::from(element_count)) as u32 + 1, ..piece });
+    elements.push(Element { len: (max % u64::from(element_count)) as u32 + 1, ..piece });
     let remote = Remote { address: 0, rkey: 1 };
     let send = SendWr::new(1, Operation::Write(remote), Data::Elements(&elements));
-    let refused = Err((0, PostError::Length { most, found: most + 1 }));
+    let refused = Err((0, PostError::Length { max, found: max + 1 }));
     ensure_eq!(s.end(0).post_send(qa, &[send]), refused, "a WRITE one byte longer than the maximum");
     Ok(())
 }

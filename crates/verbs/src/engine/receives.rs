@@ -52,7 +52,7 @@ impl RecvQueue {
     pub fn post(&mut self, protection: &mut Protection, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let found = wr.elements.len();
         if found > self.max_sge as usize {
-            return Err(PostError::TooManyElements { most: self.max_sge, found });
+            return Err(PostError::TooManyElements { max: self.max_sge, found });
         }
         let &slot = self.free.last().ok_or(PostError::Full)?;
         let start = slot as usize * self.max_sge as usize;

@@ -164,7 +164,7 @@ impl SendQueue {
         };
         let (min, max) = if wr.operation.is_atomic() { (8, 8) } else { (0, max) };
         if total < min || total > max {
-            return Err(PostError::Length { most: max, found: total });
+            return Err(PostError::Length { max, found: total });
         }
         let slot = self.slot(self.end);
         let writes_local = wr.operation.has_response();
@@ -201,7 +201,7 @@ impl SendQueue {
     ) -> Result<u32, PostError> {
         let found = elements.len();
         if found > self.max_sge as usize {
-            return Err(PostError::TooManyElements { most: self.max_sge, found });
+            return Err(PostError::TooManyElements { max: self.max_sge, found });
         }
         let needed = if writes_local { Access::LOCAL_WRITE } else { Access::NONE };
         let slots = slot * self.stride..slot * self.stride + found;
@@ -228,7 +228,7 @@ impl SendQueue {
     ) -> Result<u32, PostError> {
         let (max, found) = (if writes_local { 0 } else { self.max_inline }, bytes.len());
         if found > max as usize {
-            return Err(PostError::Inline { most: max, found });
+            return Err(PostError::Inline { max, found });
         }
         if bytes.is_empty() {
             return Ok(0);

@@ -114,9 +114,9 @@ impl SendQueue {
             Data::Elements(elements) => elements.iter().map(|element| u64::from(element.len)).sum(),
             Data::Inline(bytes) => bytes.len() as u64,
         };
-        let (min, most) = if is_atomic { (8, 8) } else { (0, self.max_operation) };
-        if !(min..=most).contains(&total) {
-            return Err(PostError::Length { most, found: total });
+        let (min, max) = if is_atomic { (8, 8) } else { (0, self.max_operation) };
+        if !(min..=max).contains(&total) {
+            return Err(PostError::Length { max, found: total });
         }
         if is_atomic && !convert::remote(&wr.operation).is_multiple_of(8) {
             return Err(PostError::Element { index: 0, refused: AccessError::Misaligned });
@@ -131,9 +131,9 @@ impl SendQueue {
                 acquire(memory, self.pd, list, needed, mr_indices, elements)?
             }
             Data::Inline(bytes) => {
-                let most = if writes_local { 0 } else { self.max_inline };
-                if bytes.len() > most as usize {
-                    return Err(PostError::Inline { most, found: bytes.len() });
+                let max = if writes_local { 0 } else { self.max_inline };
+                if bytes.len() > max as usize {
+                    return Err(PostError::Inline { max, found: bytes.len() });
                 }
                 0
             }
@@ -200,7 +200,7 @@ fn acquire(
     out: &mut Vec<ibv_sge>,
 ) -> Result<u32, PostError> {
     if list.len() > mr_indices.len() {
-        return Err(PostError::TooManyElements { most: mr_indices.len() as u32, found: list.len() });
+        return Err(PostError::TooManyElements { max: mr_indices.len() as u32, found: list.len() });
     }
     for (index, element) in list.iter().enumerate() {
         match memory.acquire(pd, element, needed) {
@@ -354,9 +354,9 @@ mod tests {
         let (mut sends, mut memory) = queue(4);
         let remote = crate::api::Remote { address: 4, rkey: 1 };
         let read = send(&mut sends, &mut memory, 0, Operation::Read(remote));
-        assert_eq!(read, Err(PostError::Inline { most: 0, found: 3 }));
+        assert_eq!(read, Err(PostError::Inline { max: 0, found: 3 }));
         let add = send(&mut sends, &mut memory, 0, Operation::FetchAdd { remote, add: 1 });
-        assert_eq!(add, Err(PostError::Length { most: 8, found: 3 }));
+        assert_eq!(add, Err(PostError::Length { max: 8, found: 3 }));
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl ReceiveQueue {
             return Err(PostError::Full);
         }
         if wr.elements.len() > self.max_sge as usize {
-            return Err(PostError::TooManyElements { most: self.max_sge, found: wr.elements.len() });
+            return Err(PostError::TooManyElements { max: self.max_sge, found: wr.elements.len() });
         }
         let mut receive = self.spare.pop().unwrap_or_default();
         for (index, element) in wr.elements.iter().enumerate() {

@@ -54,15 +54,15 @@ impl ShmEndpoint {
         };
         let len = match wr.data {
             Data::Inline(bytes) => {
-                let most = if writes_local { 0 } else { pair.config.max_inline };
-                if writes_local || bytes.len() > most as usize {
-                    return Err(PostError::Inline { most, found: bytes.len() });
+                let max = if writes_local { 0 } else { pair.config.max_inline };
+                if writes_local || bytes.len() > max as usize {
+                    return Err(PostError::Inline { max, found: bytes.len() });
                 }
                 bytes.len() as u64
             }
             Data::Elements(elements) => {
                 if elements.len() > pair.config.max_sge as usize {
-                    return Err(PostError::TooManyElements { most: pair.config.max_sge, found: elements.len() });
+                    return Err(PostError::TooManyElements { max: pair.config.max_sge, found: elements.len() });
                 }
                 let needed = if writes_local { Access::LOCAL_WRITE } else { Access::NONE };
                 let mut len = 0;
@@ -74,9 +74,9 @@ impl ShmEndpoint {
                 len
             }
         };
-        let most = if is_atomic { 8 } else { MAX_OPERATION_BYTES };
-        if len > most || is_atomic && len != 8 {
-            return Err(PostError::Length { most, found: len });
+        let max = if is_atomic { 8 } else { MAX_OPERATION_BYTES };
+        if len > max || is_atomic && len != 8 {
+            return Err(PostError::Length { max, found: len });
         }
         Ok(len)
     }

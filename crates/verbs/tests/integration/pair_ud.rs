@@ -132,7 +132,7 @@ fn invalid_requests_are_not_posted() {
     let destination = ends.to_other(0, 1);
     let element = [Element { address: 0, len: 257, lkey: ends.lkeys[0] }];
     let long = SendWr { destination, ..SendWr::new(1, Operation::Send, Data::Elements(&element)) };
-    assert_eq!(ends.send(&long), Err(PostError::Length { most: 256, found: 257 }));
+    assert_eq!(ends.send(&long), Err(PostError::Length { max: 256, found: 257 }));
     let nowhere = SendWr::new(1, Operation::Send, Data::Inline(b"x"));
     assert_eq!(ends.send(&nowhere), Err(PostError::Destination));
     let write = Operation::SendInvalidate(5);

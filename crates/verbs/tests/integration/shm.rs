@@ -377,17 +377,17 @@ fn invalid_requests_are_not_posted() {
     let (mut a, b) = connected();
     let write = Operation::Write(remote_at(0, &b.mr));
     let atomic = Operation::FetchAdd { remote: remote_at(0, &b.mr), add: 1 };
-    assert_eq!(a.post(1, atomic, 0, 4), Err(PostError::Length { most: 8, found: 4 }));
+    assert_eq!(a.post(1, atomic, 0, 4), Err(PostError::Length { max: 8, found: 4 }));
     assert!(matches!(a.post(1, write, (4 << 20) - 3, 4), Err(PostError::Element { index: 0, .. })));
     assert!(matches!(a.post(1, write, u64::MAX, 4), Err(PostError::Element { index: 0, .. })));
     let bytes = [0; 65];
     let wr = SendWr::new(1, write, Data::Inline(&bytes));
-    assert_eq!(a.shm.post_send(a.qp, &[wr]), Err((0, PostError::Inline { most: 64, found: 65 })));
+    assert_eq!(a.shm.post_send(a.qp, &[wr]), Err((0, PostError::Inline { max: 64, found: 65 })));
     let wr = SendWr::new(1, Operation::Read(remote_at(0, &b.mr)), Data::Inline(&bytes[..8]));
-    assert_eq!(a.shm.post_send(a.qp, &[wr]), Err((0, PostError::Inline { most: 0, found: 8 })));
+    assert_eq!(a.shm.post_send(a.qp, &[wr]), Err((0, PostError::Inline { max: 0, found: 8 })));
     let five = [a.element(0, 1); 5];
     let wr = SendWr::new(1, write, Data::Elements(&five));
-    assert_eq!(a.shm.post_send(a.qp, &[wr]), Err((0, PostError::TooManyElements { most: 4, found: 5 })));
+    assert_eq!(a.shm.post_send(a.qp, &[wr]), Err((0, PostError::TooManyElements { max: 4, found: 5 })));
     for id in 0..16 {
         a.post(id, write, 0, 1).unwrap();
     }

@@ -16,16 +16,16 @@ fn posting_checks_state_capacity_elements_lengths_and_keys() {
     use shotline_memory::AccessError::{Bounds, Rights, UnknownKey};
 
     let five = [element(0, 1, lkey); 5];
-    assert_eq!(send(write, Data::Elements(&five)), Err(PostError::TooManyElements { most: 4, found: 5 }));
+    assert_eq!(send(write, Data::Elements(&five)), Err(PostError::TooManyElements { max: 4, found: 5 }));
     let unknown = [element(0, 1, lkey), element(0, 1, lkey ^ 0x1100)];
     assert_eq!(send(write, Data::Elements(&unknown)), refused(1, UnknownKey));
     assert_eq!(send(write, Data::Elements(&[element(SCRATCH, 1, lkey)])), refused(0, Bounds));
     assert_eq!(send(write, Data::Elements(&[element(0, 8, read_only)])), Ok(()));
     assert_eq!(send(Operation::Read(to), Data::Elements(&[element(0, 8, read_only)])), refused(0, Rights));
-    assert_eq!(send(write, Data::Inline(&[0; 65])), Err(PostError::Inline { most: 64, found: 65 }));
-    assert_eq!(send(Operation::Read(to), Data::Inline(&[0; 8])), Err(PostError::Inline { most: 0, found: 8 }));
+    assert_eq!(send(write, Data::Inline(&[0; 65])), Err(PostError::Inline { max: 64, found: 65 }));
+    assert_eq!(send(Operation::Read(to), Data::Inline(&[0; 8])), Err(PostError::Inline { max: 0, found: 8 }));
     let add = Operation::FetchAdd { remote: to, add: 1 };
-    assert_eq!(send(add, Data::Elements(&[element(0, 4, lkey)])), Err(PostError::Length { most: 8, found: 4 }));
+    assert_eq!(send(add, Data::Elements(&[element(0, 4, lkey)])), Err(PostError::Length { max: 8, found: 4 }));
     let destination = crate::api::Destination { address: a.address, qp: 1, q_key: 2 };
     let wr = SendWr { destination: Some(destination), ..SendWr::new(1, write, Data::Inline(&[])) };
     assert_eq!(a.send(&wr), Err(PostError::Destination));

@@ -74,7 +74,7 @@ fn message_of_2_gib_is_sent_and_a_longer_one_refused() {
     ends.a.send(&SendWr::new(1, Operation::Write(to), Data::Elements(&elements))).unwrap();
     elements.push(Element { len: 1, ..piece });
     let refused = ends.a.send(&SendWr::new(2, Operation::Write(to), Data::Elements(&elements)));
-    assert_eq!(refused, Err(PostError::Length { most: 1 << 31, found: (1 << 31) + 1 }));
+    assert_eq!(refused, Err(PostError::Length { max: 1 << 31, found: (1 << 31) + 1 }));
     let (mut count, mut psn, mut burst) = (0, 0, Burst::default());
     while ends.a.completed().is_empty() {
         ends.a.with(|engine, ctx| engine.transmit(ctx, &mut burst, 1024));
