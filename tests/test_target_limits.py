@@ -70,7 +70,7 @@ def test_ten_thousand_idle_connections_do_not_lock_out_others():
         assert initiator.hello(target.token)["type"] == "welcome"
         assert initiator.request(type="regions")["regions"][0]["name"] == "a"
         control = target.end_report()["control"]
-    assert control["begun"] == connections + 1 and control["welcomed"] == 1, control
+    assert control["accepted"] == connections + 1 and control["welcomed"] == 1, control
     assert control["displaced"] >= connections - 100, control
 
 
@@ -183,7 +183,7 @@ def test_initiator_memory_is_limited_and_returned(offer):
                 assert "8388608 bytes of all" in sum_refusal["words"], sum_refusal
                 assert "larger --memory" in sum_refusal["words"], sum_refusal
             until(
-                lambda: (report := target.reports()[-1:]) and not report[0]["memory"]["held_bytes"],
+                lambda: (report := target.reports()[-1:]) and not report[0]["memory"]["used_bytes"],
                 what="the return of the memory",
             )
         assert target.end_report()["memory"]["refused"] == 4

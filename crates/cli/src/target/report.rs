@@ -4,7 +4,7 @@ use crate::output::{CpuTime, Rows};
 use serde::Serialize;
 use shotline_memory::{RegistrationCounters, format_bytes};
 use shotline_verbs::cm::message::{Name, Rights};
-use shotline_verbs::cm::{Counts, EndpointCounters, Export, MemoryBudgetState, SessionId, operations};
+use shotline_verbs::cm::{ControlCounters, EndpointCounters, Export, MemoryBudgetState, SessionId, operations};
 use shotline_verbs::rdma_cm;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -71,7 +71,7 @@ pub struct Report {
     initiators: Vec<Initiator>,
     queue_pairs: EndpointCounters,
     endpoint: EndpointCounters,
-    control: Counts,
+    control: ControlCounters,
     memory: MemoryBudgetState,
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma_cm: Option<CmCounters>,
@@ -143,7 +143,13 @@ impl Reporter {
     }
 
     /// Creates a report. `unauthenticated` is the number of connections that have not sent a token yet.
-    pub fn report(&mut self, kind: &'static str, state: State, control: Counts, unauthenticated: u64) -> Report {
+    pub fn report(
+        &mut self,
+        kind: &'static str,
+        state: State,
+        control: ControlCounters,
+        unauthenticated: u64,
+    ) -> Report {
         self.observe(&state);
         let now = Instant::now();
         let idle = |last: &LastActivity| last.1.map(|when| (now - when).as_secs_f64());
@@ -159,10 +165,19 @@ impl Reporter {
             Initiator { state, idle_s }
         });
         let packets = queue_pairs.packets_in + endpoint.refused.values().sum::<u64>();
-        let Counts { begun, welcomed, wrong_token, wrong_version, malformed, slow, displaced, hung_up, full: _ } =
-            control;
+        let ControlCounters {
+            accepted,
+            welcomed,
+            wrong_token,
+            wrong_version,
+            malformed,
+            slow,
+            displaced,
+            closed_by_peer,
+            full: _,
+        } = control;
         let accounted =
-            welcomed + wrong_token + wrong_version + malformed + slow + displaced + hung_up + unauthenticated;
+            welcomed + wrong_token + wrong_version + malformed + slow + displaced + closed_by_peer + unauthenticated;
         Report {
             kind,
             provider,
@@ -170,7 +185,7 @@ impl Reporter {
             regions: regions.collect(),
             initiators: initiators.collect(),
             balanced: packets == endpoint.packets_in
-                && accounted == begun
+                && accounted == accepted
                 && rdma_cm.is_none_or(|counts| counts.requests.is_balanced()),
             queue_pairs,
             endpoint,
@@ -219,17 +234,16 @@ impl Rows for Report {
         for (cause, count) in self.queue_pairs.refused.iter().chain(&self.endpoint.refused) {
             rows.push((format!("refused: {cause}"), count.to_string()));
         }
-        let Counts { welcomed, wrong_token, wrong_version, malformed, slow, displaced, full, hung_up, .. } =
-            self.control;
-        rows.push(("initiators".into(), welcomed.to_string()));
+        let control = &self.control;
+        rows.push(("initiators".into(), control.welcomed.to_string()));
         let turned_away = [
-            ("wrong token", wrong_token),
-            ("wrong version", wrong_version),
-            ("malformed", malformed),
-            ("slow", slow),
-            ("displaced", displaced),
-            ("too many", full),
-            ("hung up before the token", hung_up),
+            ("wrong token", control.wrong_token),
+            ("wrong version", control.wrong_version),
+            ("malformed", control.malformed),
+            ("slow", control.slow),
+            ("displaced", control.displaced),
+            ("too many", control.full),
+            ("closed by the peer before the token", control.closed_by_peer),
         ];
         for (cause, count) in turned_away.into_iter().filter(|(_, count)| *count > 0) {
             rows.push((format!("connections turned away: {cause}"), count.to_string()));

@@ -34,9 +34,9 @@ struct Ledger {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MemoryBudgetState {
     /// Bytes reserved by initiators.
-    pub held_bytes: u64,
+    pub used_bytes: u64,
     /// Limit in bytes.
-    pub most_bytes: u64,
+    pub max_bytes: u64,
     /// Requests refused because of the limit.
     pub refused: u64,
 }
@@ -81,7 +81,7 @@ impl MemoryBudget {
     /// Returns the reserved bytes and the number of refusals.
     pub fn state(&self) -> MemoryBudgetState {
         let ledger = self.ledger();
-        MemoryBudgetState { held_bytes: ledger.sum, most_bytes: self.all.bytes, refused: ledger.refused }
+        MemoryBudgetState { used_bytes: ledger.sum, max_bytes: self.all.bytes, refused: ledger.refused }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -128,10 +128,10 @@ mod tests {
         let words = budget.reserve(2, 1, "messages").unwrap_err().words;
         assert!(words.contains("150 bytes of all") && words.contains("--all"), "{words}");
         drop(first);
-        assert_eq!(budget.state(), MemoryBudgetState { held_bytes: 70, most_bytes: 150, refused: 2 });
+        assert_eq!(budget.state(), MemoryBudgetState { used_bytes: 70, max_bytes: 150, refused: 2 });
         assert!(budget.clone().reserve(2, 30, "messages").is_ok(), "released bytes are available at once");
         drop(second);
-        assert_eq!(budget.state().held_bytes, 0);
+        assert_eq!(budget.state().used_bytes, 0);
         assert!(budget.ledger().held.is_empty(), "sessions without reservations are removed");
     }
 

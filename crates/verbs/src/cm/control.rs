@@ -1,7 +1,7 @@
 //! Sockets of control connections: one listener and one epoll instance, without a thread.
 
 use super::Token;
-use super::conversation::{Conversation, Counts, Host, Progress, SessionId, Timeouts};
+use super::conversation::{ControlCounters, Conversation, Host, Progress, SessionId, Timeouts};
 use crate::engine::Nanos;
 use crate::fd_passing;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -76,7 +76,7 @@ pub struct Control {
     timeouts: Timeouts,
     next: SessionId,
     connections: HashMap<SessionId, Connection>,
-    counts: Counts,
+    counters: ControlCounters,
 }
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Control {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, listener.as_fd(), EventData::new_u64(LISTENER), EventFlags::IN)?;
         let timeouts = Timeouts { message: nanos(limits.message), wrong_token: nanos(limits.wrong_token) };
-        let (began, connections, counts) = (Instant::now(), HashMap::new(), Counts::default());
+        let (began, connections, counters) = (Instant::now(), HashMap::new(), ControlCounters::default());
         Ok(Self {
             listener,
             accept_paused_until: None,
@@ -135,7 +135,7 @@ impl Control {
             timeouts,
             next: 1,
             connections,
-            counts,
+            counters,
         })
     }
 
@@ -151,8 +151,8 @@ impl Control {
         self.epoll.as_fd()
     }
     /// Returns the counters.
-    pub fn counters(&self) -> Counts {
-        self.counts
+    pub fn counters(&self) -> ControlCounters {
+        self.counters
     }
     /// Returns the number of connections that have not presented the token.
     pub fn unauthenticated(&self) -> usize {
@@ -211,7 +211,7 @@ impl Control {
     /// Closes every connection.
     pub fn close(&mut self, host: &mut impl Host) {
         for (_, mut connection) in self.connections.drain() {
-            connection.conversation.close(&mut self.counts, host);
+            connection.conversation.close(&mut self.counters, host);
         }
     }
 
@@ -235,7 +235,7 @@ impl Control {
             }
         };
         if self.sessions() >= self.limits.sessions {
-            self.counts.full += 1;
+            self.counters.full += 1;
             return Ok(true);
         }
         let unauthenticated =
@@ -244,13 +244,13 @@ impl Control {
             && let Some(oldest) = unauthenticated().map(|(id, _)| *id).min()
             && let Some(mut connection) = self.connections.remove(&oldest)
         {
-            connection.conversation.displace(&mut self.counts);
+            connection.conversation.displace(&mut self.counters);
         }
         let id = self.next;
         self.next += 1;
         let interest = EventFlags::IN;
         if epoll::add(&self.epoll, stream.as_fd(), EventData::new_u64(id), interest).is_ok() {
-            self.counts.begun += 1;
+            self.counters.accepted += 1;
             self.connections
                 .insert(id, Connection { stream, conversation: Conversation::new(id, peer, now), interest });
         }
@@ -262,11 +262,11 @@ impl Control {
         let auth = Authentication { token: &self.token, timeouts: &self.timeouts };
         let open = !broken
             && connection.write(now)
-            && connection.read(now, &auth, &mut self.counts, host)
+            && connection.read(now, &auth, &mut self.counters, host)
             && connection.write(now)
             && connection.watch(&self.epoll, now);
         if !open && let Some(mut connection) = self.connections.remove(&id) {
-            connection.conversation.close(&mut self.counts, host);
+            connection.conversation.close(&mut self.counters, host);
         }
     }
 
@@ -279,12 +279,12 @@ impl Control {
             self.connections.iter().filter(|(_, connection)| has_expired(connection)).map(|(id, _)| *id).collect();
         for id in expired {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            let progress = connection.conversation.expire(now, &timeouts, &mut self.counts);
+            let progress = connection.conversation.expire(now, &timeouts, &mut self.counters);
             if progress == Progress::Open && connection.write(now) && connection.watch(&self.epoll, now) {
                 continue;
             }
             if let Some(mut connection) = self.connections.remove(&id) {
-                connection.conversation.close(&mut self.counts, host);
+                connection.conversation.close(&mut self.counters, host);
             }
         }
     }
@@ -317,7 +317,13 @@ impl Connection {
     }
 
     /// Reads once and processes the input. Returns `true` if the connection stays open.
-    fn read(&mut self, now: Nanos, auth: &Authentication<'_>, counts: &mut Counts, host: &mut impl Host) -> bool {
+    fn read(
+        &mut self,
+        now: Nanos,
+        auth: &Authentication<'_>,
+        counters: &mut ControlCounters,
+        host: &mut impl Host,
+    ) -> bool {
         if !self.conversation.accepts_input() {
             return true;
         }
@@ -341,7 +347,7 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             Err(_) => return false,
         };
-        self.conversation.receive(&bytes[..count], now, auth.token, auth.timeouts, counts, host) == Progress::Open
+        self.conversation.receive(&bytes[..count], now, auth.token, auth.timeouts, counters, host) == Progress::Open
     }
 
     /// Updates the epoll interest.
@@ -468,7 +474,7 @@ mod tests {
             }
             clients.push(client);
             peers.push(peer);
-            while control.counters().begun < count {
+            while control.counters().accepted < count {
                 control.progress(&mut TestHost::default()).unwrap();
             }
             control.progress(&mut TestHost::default()).unwrap();

@@ -42,9 +42,9 @@ pub trait Host {
 
 /// Counters of control connections. Every accepted connection ends up welcomed, refused or lost, exactly once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
+pub struct ControlCounters {
     /// Connections accepted.
-    pub begun: u64,
+    pub accepted: u64,
     /// Initiators that presented the token.
     pub welcomed: u64,
     /// Connections refused for a wrong token.
@@ -58,7 +58,7 @@ pub struct Counts {
     /// Unauthenticated connections displaced by newer ones.
     pub displaced: u64,
     /// Unauthenticated connections closed by the peer.
-    pub hung_up: u64,
+    pub closed_by_peer: u64,
     /// Connections closed immediately because the limit was reached.
     pub full: u64,
 }
@@ -164,13 +164,13 @@ impl Conversation {
     }
 
     /// Closes the connection if a timeout has expired.
-    pub(super) fn expire(&mut self, now: Nanos, timeouts: &Timeouts, counts: &mut Counts) -> Progress {
+    pub(super) fn expire(&mut self, now: Nanos, timeouts: &Timeouts, counters: &mut ControlCounters) -> Progress {
         match self.state {
             // The delay of the refusal is over: the peer must read it now.
             State::Refused { send_at } if self.since <= send_at && now >= send_at => self.since = now.max(send_at + 1),
             _ if self.deadline(timeouts).is_some_and(|deadline| now >= deadline) => {
                 if self.state == State::Unauthenticated {
-                    counts.slow += 1;
+                    counters.slow += 1;
                 }
                 self.state = State::Over;
             }
@@ -191,7 +191,7 @@ impl Conversation {
         now: Nanos,
         token: &Token,
         timeouts: &Timeouts,
-        counts: &mut Counts,
+        counters: &mut ControlCounters,
         host: &mut impl Host,
     ) -> Progress {
         if self.input.is_empty() && self.output.is_empty() && self.state == State::Authenticated {
@@ -207,9 +207,9 @@ impl Conversation {
                     self.output = framed(&answer);
                     self.since = now;
                 }
-                Ok(Some(message)) => self.receive_hello(&message, now, token, timeouts, counts, host),
+                Ok(Some(message)) => self.receive_hello(&message, now, token, timeouts, counters, host),
                 Err(error) if self.welcomed => self.end(Refusal::new(Cause::Message, error.to_string()), now),
-                Err(_) => self.refuse_token(now, timeouts, counts, |counts| &mut counts.malformed),
+                Err(_) => self.refuse_token(now, timeouts, counters, |counters| &mut counters.malformed),
             }
         }
         self.progress()
@@ -223,24 +223,24 @@ impl Conversation {
         now: Nanos,
         token: &Token,
         timeouts: &Timeouts,
-        counts: &mut Counts,
+        counters: &mut ControlCounters,
         host: &mut impl Host,
     ) {
         match parse::<Request>(message) {
             Ok(Request::Hello(hello)) if !token.matches(&hello.token) => {
-                self.refuse_token(now, timeouts, counts, |counts| &mut counts.wrong_token);
+                self.refuse_token(now, timeouts, counters, |counters| &mut counters.wrong_token);
             }
             Ok(Request::Hello(hello)) if hello.version != VERSION => {
-                counts.wrong_version += 1;
+                counters.wrong_version += 1;
                 let words = format!("this target speaks version {VERSION}, not {}", hello.version);
                 self.end(Refusal::new(Cause::Version, words), now);
             }
             Ok(Request::Hello(_)) => {
-                counts.welcomed += 1;
+                counters.welcomed += 1;
                 (self.welcomed, self.state, self.since) = (true, State::Authenticated, now);
                 self.output = framed(&Answer::Welcome(host.welcome()));
             }
-            _ => self.refuse_token(now, timeouts, counts, |counts| &mut counts.malformed),
+            _ => self.refuse_token(now, timeouts, counters, |counters| &mut counters.malformed),
         }
     }
 
@@ -274,18 +274,18 @@ impl Conversation {
     }
 
     /// Ends the session because the connection is closed or must be closed. Called once.
-    pub fn close(&mut self, counts: &mut Counts, host: &mut impl Host) {
+    pub fn close(&mut self, counters: &mut ControlCounters, host: &mut impl Host) {
         if self.state == State::Unauthenticated {
-            counts.hung_up += 1;
+            counters.closed_by_peer += 1;
         }
         self.state = State::Over;
         self.end_session(host);
     }
 
     /// Closes an unauthenticated connection in favour of a newer one.
-    pub(super) fn displace(&mut self, counts: &mut Counts) {
+    pub(super) fn displace(&mut self, counters: &mut ControlCounters) {
         if self.state == State::Unauthenticated {
-            counts.displaced += 1;
+            counters.displaced += 1;
         }
         self.state = State::Over;
     }
@@ -300,10 +300,10 @@ impl Conversation {
         &mut self,
         now: Nanos,
         timeouts: &Timeouts,
-        counts: &mut Counts,
-        count: fn(&mut Counts) -> &mut u64,
+        counters: &mut ControlCounters,
+        count: fn(&mut ControlCounters) -> &mut u64,
     ) {
-        *count(counts) += 1;
+        *count(counters) += 1;
         self.end(Refusal::new(Cause::Token, "this is not its token"), now);
         self.state = State::Refused { send_at: now.saturating_add(timeouts.wrong_token) };
     }
@@ -389,7 +389,7 @@ pub(super) mod tests {
 
     struct Harness {
         token: Token,
-        counts: Counts,
+        counters: ControlCounters,
         host: TestHost,
         conversation: Conversation,
     }
@@ -398,10 +398,10 @@ pub(super) mod tests {
         fn new() -> Self {
             let conversation = Conversation::new(7, Some([127, 0, 0, 1].into()), 0);
             let token = "00112233445566778899aabbccddeeff".parse().unwrap();
-            Self { token, counts: Counts::default(), host: TestHost::default(), conversation }
+            Self { token, counters: ControlCounters::default(), host: TestHost::default(), conversation }
         }
         fn send(&mut self, bytes: &[u8], now: Nanos) -> Progress {
-            self.conversation.receive(bytes, now, &self.token, &TIMEOUTS, &mut self.counts, &mut self.host)
+            self.conversation.receive(bytes, now, &self.token, &TIMEOUTS, &mut self.counters, &mut self.host)
         }
         fn ask(&mut self, request: &Request, now: Nanos) -> Option<Answer> {
             self.send(&framed(request), now);
@@ -414,7 +414,7 @@ pub(super) mod tests {
             answer
         }
         fn expire(&mut self, now: Nanos) -> Progress {
-            self.conversation.expire(now, &TIMEOUTS, &mut self.counts)
+            self.conversation.expire(now, &TIMEOUTS, &mut self.counters)
         }
     }
 
@@ -448,9 +448,9 @@ pub(super) mod tests {
         assert!(matches!(harness.ask(&offer("127.0.0.1:9"), 1), Some(Answer::Accept(_))));
         assert!(matches!(harness.ask(&Request::Goodbye, 2), Some(Answer::Goodbye)));
         assert_eq!(harness.conversation.progress(), Progress::Over);
-        harness.conversation.close(&mut harness.counts, &mut harness.host);
+        harness.conversation.close(&mut harness.counters, &mut harness.host);
         assert_eq!((harness.host.connected, harness.host.ended), (vec![7], vec![7]), "reported once");
-        assert_eq!(harness.counts, Counts { welcomed: 1, ..Counts::default() });
+        assert_eq!(harness.counters, ControlCounters { welcomed: 1, ..ControlCounters::default() });
     }
 
     #[test]
@@ -465,8 +465,8 @@ pub(super) mod tests {
         let Some(Answer::Refused(refusal)) = harness.take_answer(510) else { panic!("a refusal") };
         assert_eq!(refusal.cause, Cause::Token);
         assert_eq!(harness.conversation.progress(), Progress::Over);
-        harness.conversation.close(&mut harness.counts, &mut harness.host);
-        assert_eq!(harness.counts, Counts { wrong_token: 1, ..Counts::default() });
+        harness.conversation.close(&mut harness.counters, &mut harness.host);
+        assert_eq!(harness.counters, ControlCounters { wrong_token: 1, ..ControlCounters::default() });
         assert!(harness.host.ended.is_empty());
     }
 
@@ -484,11 +484,11 @@ pub(super) mod tests {
         for request in [Request::Regions, offer("127.0.0.1:9"), Request::Statistics, Request::Goodbye] {
             let mut harness = Harness::new();
             assert!(harness.ask(&request, 0).is_none());
-            assert_eq!((harness.counts.malformed, harness.host.connected.len()), (1, 0));
+            assert_eq!((harness.counters.malformed, harness.host.connected.len()), (1, 0));
         }
         let mut harness = Harness::new();
         harness.send(&300_u32.to_be_bytes(), 0);
-        assert_eq!(harness.counts.malformed, 1, "the message of an unauthenticated peer is short");
+        assert_eq!(harness.counters.malformed, 1, "the message of an unauthenticated peer is short");
     }
 
     #[test]
@@ -500,13 +500,13 @@ pub(super) mod tests {
         }
         assert_eq!(harness.expire(4_999), Progress::Open);
         assert_eq!(harness.expire(5_000), Progress::Over);
-        assert_eq!(harness.counts, Counts { slow: 1, ..Counts::default() });
+        assert_eq!(harness.counters, ControlCounters { slow: 1, ..ControlCounters::default() });
 
         let mut harness = welcomed();
         assert_eq!(harness.conversation.deadline(&TIMEOUTS), None, "an initiator may be silent");
         harness.send(&[0, 0], 10_000);
         assert_eq!((harness.expire(14_999), harness.expire(15_000)), (Progress::Open, Progress::Over));
-        harness.conversation.close(&mut harness.counts, &mut harness.host);
+        harness.conversation.close(&mut harness.counters, &mut harness.host);
         assert_eq!(harness.host.ended, [7]);
     }
 
@@ -567,9 +567,9 @@ pub(super) mod tests {
             for (step, piece) in all.chunks(cut).enumerate() {
                 harness.send(piece, step as u64);
             }
-            harness.conversation.close(&mut harness.counts, &mut harness.host);
-            let Counts { wrong_token, malformed, hung_up, .. } = harness.counts;
-            prop_assert_eq!(wrong_token + malformed + hung_up, 1);
+            harness.conversation.close(&mut harness.counters, &mut harness.host);
+            let ControlCounters { wrong_token, malformed, closed_by_peer, .. } = harness.counters;
+            prop_assert_eq!(wrong_token + malformed + closed_by_peer, 1);
             prop_assert!(harness.host.ended.is_empty());
         }
     }

@@ -29,7 +29,7 @@ mod token;
 pub use budget::{MemoryBudget, MemoryBudgetState, MemoryLimit, Reservation};
 pub use client::{Client, ClientError, QpRequest};
 pub use control::{Control, ControlAddress, ControlLimits};
-pub use conversation::{Conversation, Counts, Host, Progress, SessionId};
+pub use conversation::{ControlCounters, Conversation, Host, Progress, SessionId};
 pub use endpoint::{Endpoint, EndpointCounters};
 pub use exports::{ConnectedQp, Export, Exports, Initiator, operations};
 pub use token::{Token, TokenError};

@@ -124,9 +124,9 @@ fn peer_memory_is_limited_by_its_budget() {
     let refusal = wait_until_some("a refusal", || a.refusal());
     assert!(refusal.words.contains("an initiator's memory") && refusal.words.contains("--one"), "{refusal}");
     let state = budget.state();
-    assert_eq!((state.held_bytes, state.refused), (7 * ((128 << 10) + 2048), 13));
+    assert_eq!((state.used_bytes, state.refused), (7 * ((128 << 10) + 2048), 13));
     keys.iter().for_each(|mr| b.dereg_mr(mr).unwrap());
-    wait_until("release of the memory", || a.refusal().is_none() && budget.state().held_bytes == 0);
+    wait_until("release of the memory", || a.refusal().is_none() && budget.state().used_bytes == 0);
     assert_eq!(a.counters().malformed, 0);
 }
 
