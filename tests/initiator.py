@@ -54,7 +54,7 @@ class Control:
         return self.receive_message()
 
     def hello(self, token):
-        return self.request(type="hello", version=1, token=token)
+        return self.request(type="hello", version=2, token=token)
 
 
 def icrc(source, destination, datagram):

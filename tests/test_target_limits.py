@@ -101,9 +101,9 @@ def test_invalid_offers_are_refused():
             ({"max_dest_rd_atomic": 17}, "at most 16"),
         ]:
             answer = control.request(**{**offer, **change})
-            assert answer["type"] == "refused" and words in answer["words"], answer
+            assert answer["type"] == "refused" and words in answer["message"], answer
         assert control.request(**offer)["type"] == "accept"
-        assert "2 queue pairs" in control.request(**offer)["words"]
+        assert "2 queue pairs" in control.request(**offer)["message"]
         assert control.request(type="disconnect", qp=12345)["cause"] == "unknown"
         assert control.request(type="goodbye")["type"] == "goodbye"
         assert target.end_report()["balanced"]
@@ -143,7 +143,7 @@ def test_a_silent_link_peer_is_refused_without_blocking_others(tmp_path):
         with silent, handed, UnixControl(target.address) as control:
             control.hello(target.token)
             answer = control.link(handed)
-            assert answer["type"] == "refused" and "has not said hello" in answer["words"], answer
+            assert answer["type"] == "refused" and "has not said hello" in answer["message"], answer
             flags = ("--transport", "shm", "--size", "4K", "--seconds", 0.05, "--json")
             assert perf(target, "write", *flags).succeeded()["operations"] > 0
         assert target.end_report()["control"]["welcomed"] == 2
@@ -164,8 +164,8 @@ def test_initiator_memory_is_limited_and_returned(offer):
             answer = control.request(type="connect", kind="rc", **wanted, **offer)
             if answer["type"] == "accept" and "sends" in offer:
                 memory = {"address": 0, "bytes": 1 << 30, "rkey": 1}
-                part = {"name": "stream", "read": False, "bytes": 1 << 20, "group": 1, "memory": memory}
-                answer = control.request(type="play", qp=answer["qp"], part=part)
+                role = {"name": "stream", "read": False, "bytes": 1 << 20, "group": 1, "memory": memory}
+                answer = control.request(type="start_role", qp=answer["qp"], role=role)
             if answer["type"] == "refused":
                 return held, answer
         raise AssertionError("100 MiB were not refused")
@@ -178,10 +178,10 @@ def test_initiator_memory_is_limited_and_returned(offer):
                 other.hello(target.token)
                 (held, refusal), (rest, sum_refusal) = grow(one), grow(other)
                 assert (held, rest) == (4, 3) and refusal["cause"] == "limit", (held, rest)
-                assert "5242880 bytes of one initiator" in refusal["words"], refusal
-                assert "--initiator-memory" in refusal["words"], refusal
-                assert "8388608 bytes of all" in sum_refusal["words"], sum_refusal
-                assert "larger --memory" in sum_refusal["words"], sum_refusal
+                assert "5242880 bytes of one initiator" in refusal["message"], refusal
+                assert "--initiator-memory" in refusal["message"], refusal
+                assert "8388608 bytes of all" in sum_refusal["message"], sum_refusal
+                assert "larger --memory" in sum_refusal["message"], sum_refusal
             until(
                 lambda: (report := target.reports()[-1:]) and not report[0]["memory"]["used_bytes"],
                 what="the return of the memory",

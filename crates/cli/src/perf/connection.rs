@@ -88,7 +88,7 @@ pub struct Snapshot {
     /// Response timeouts on both sides.
     pub timeouts: u64,
     /// Bytes that the target has received as messages, or written or read by its own operations.
-    pub played_bytes: u64,
+    pub role_bytes: u64,
     /// Sequence number of the snapshot, from 1.
     number: u64,
 }
@@ -117,8 +117,8 @@ impl<P: Endpoint> Connection<P> {
 
     /// Opens queue pairs.
     pub fn open(&mut self, need: &QpRequirements) -> Result<Lanes> {
-        let plays = need.target_receives.count > 0 || need.target_sends > 0;
-        if plays && !self.client.welcome().plays {
+        let needs_role = need.target_receives.count > 0 || need.target_sends > 0;
+        if needs_role && !self.client.welcome().supports_roles {
             return Err("this target serves memory only: start it with --messages for this measurement".into());
         }
         let cq = self.provider.create_cq(need.completions.max(16))?;
@@ -179,9 +179,9 @@ impl<P: Endpoint> Connection<P> {
         Ok(self.provider.destroy_cq(lanes.cq)?)
     }
 
-    /// Has the target take a role on a queue pair.
-    pub fn play(&mut self, lane: &Lane, part: MeasurementRole) -> Result {
-        Ok(self.client.play(lane.peer, part)?)
+    /// Starts a role of the target on a queue pair.
+    pub fn start_role(&mut self, lane: &Lane, role: MeasurementRole) -> Result {
+        Ok(self.client.start_role(lane.peer, role)?)
     }
 
     /// Returns the address, length and key of the local memory, for the target.
@@ -201,7 +201,7 @@ impl<P: Endpoint> Connection<P> {
             target_cpu: there.cpu_s,
             retransmitted: own.retransmitted + there.retransmitted,
             timeouts: own.timeouts + there.timeouts,
-            played_bytes: there.played_bytes,
+            role_bytes: there.role_bytes,
             number: self.snapshots,
         })
     }

@@ -67,11 +67,11 @@ pub fn measure<P: Endpoint>(
     let own = connection.own_key();
     let back = u64::from(size.max(8));
     match kind {
-        LatencyKind::Send => connection.play(&lanes.all[0], MeasurementRole::Echo)?,
+        LatencyKind::Send => connection.start_role(&lanes.all[0], MeasurementRole::Echo)?,
         LatencyKind::Ping => {
             let memory = RegisteredMemory { address: own.address + back, bytes: back, rkey: own.rkey };
             let region = lanes.region_index as u16;
-            connection.play(&lanes.all[0], MeasurementRole::Ping { region, bytes: size, memory })?;
+            connection.start_role(&lanes.all[0], MeasurementRole::Ping { region, bytes: size, memory })?;
         }
         _ => {}
     }

@@ -54,7 +54,7 @@ pub fn measure<P: Endpoint>(
     if args.bidirectional {
         let (read, memory) = (verb == Verb::Read, connection.own_key());
         for lane in &lanes.all {
-            connection.play(lane, MeasurementRole::Stream { read, bytes: size, group, memory })?;
+            connection.start_role(lane, MeasurementRole::Stream { read, bytes: size, group, memory })?;
         }
     }
     let row = Row::new(verb, args, point, connection.provider.capabilities().name);

@@ -23,7 +23,7 @@ pub struct Iteration {
     target_cpu: f64,
     retransmitted: u64,
     timeouts: u64,
-    played_bytes: u64,
+    role_bytes: u64,
     times: Histogram,
     /// Nanoseconds to post an operation, and to complete it.
     pub overhead_ns: Option<(f64, f64)>,
@@ -41,7 +41,7 @@ impl Iteration {
             target_cpu: (to.target_cpu - from.target_cpu) / (to.at - from.at).as_secs_f64(),
             retransmitted: to.retransmitted.saturating_sub(from.retransmitted),
             timeouts: to.timeouts.saturating_sub(from.timeouts),
-            played_bytes: to.played_bytes.saturating_sub(from.played_bytes),
+            role_bytes: to.role_bytes.saturating_sub(from.role_bytes),
             times,
             overhead_ns: None,
         }
@@ -175,10 +175,10 @@ impl Row {
         self.seconds = all.iter().map(|one| one.seconds).sum();
         self.operations = all.iter().map(|one| one.operations).sum();
         self.bytes = all.iter().map(|one| one.bytes).sum();
-        let arrived = || all.iter().map(|one| one.played_bytes).sum();
+        let arrived = || all.iter().map(|one| one.role_bytes).sum();
         self.arrived_bytes = self.arrived_bytes.map(|_| arrived());
         self.gbps = AverageAndWorst::of(all.iter().map(|one| gbps(one.bytes, one.seconds)), f64::min);
-        let back = || AverageAndWorst::of(all.iter().map(|one| gbps(one.played_bytes, one.seconds)), f64::min);
+        let back = || AverageAndWorst::of(all.iter().map(|one| gbps(one.role_bytes, one.seconds)), f64::min);
         self.back_gbps = self.back_gbps.map(|_| back());
         let rate = all.iter().map(|one| one.operations as f64 / one.seconds.max(1e-9));
         self.operations_per_s = AverageAndWorst::of(rate, f64::min);

@@ -44,13 +44,13 @@ pub struct EndpointHost<P: Endpoint> {
     traffic_peers: HashMap<SessionId, Vec<TrafficPeer>>,
     rounds: usize,
     /// Initiators may have messages received and roles assigned.
-    plays: bool,
+    supports_roles: bool,
 }
 
 impl<P: Endpoint> EndpointHost<P> {
     /// Serves these exports.
-    pub fn new(exports: Exports<P>, plays: bool) -> Self {
-        Self { exports, listener: None, traffic_peers: HashMap::new(), rounds: 0, plays }
+    pub fn new(exports: Exports<P>, supports_roles: bool) -> Self {
+        Self { exports, listener: None, traffic_peers: HashMap::new(), rounds: 0, supports_roles }
     }
 
     /// Adds a listener, if there is one.
@@ -159,7 +159,7 @@ impl<P: Endpoint> TargetHost for EndpointHost<P> {
 
 impl<P: Endpoint> Host for EndpointHost<P> {
     fn welcome(&mut self) -> Welcome {
-        Welcome { plays: self.plays, ..self.exports.welcome() }
+        Welcome { supports_roles: self.supports_roles, ..self.exports.welcome() }
     }
 
     fn regions(&mut self) -> Regions {
@@ -167,13 +167,13 @@ impl<P: Endpoint> Host for EndpointHost<P> {
     }
 
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal> {
-        let plays = offer.receives.count > 0 || offer.sends > 0;
-        if plays && !self.plays {
+        let needs_role = offer.receives.count > 0 || offer.sends > 0;
+        if needs_role && !self.supports_roles {
             let words = "this target serves memory only: start it with --messages to accept messages";
             return Err(Refusal::new(Cause::Unsupported, words));
         }
         let accept = self.exports.connect(session, peer, offer)?;
-        if plays && let Some(connected) = self.exports.connected(session, accept.qp.get()) {
+        if needs_role && let Some(connected) = self.exports.connected(session, accept.qp.get()) {
             let account = self.exports.account.clone();
             let loan = account.reserve(session, TrafficPeer::memory_bytes(offer.receives), "messages");
             let provider = self.exports.provider_mut();
@@ -192,15 +192,15 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         self.exports.link(session, socket)
     }
 
-    fn play(&mut self, session: SessionId, playing: &RoleAssignment) -> Result<(), Refusal> {
+    fn start_role(&mut self, session: SessionId, assignment: &RoleAssignment) -> Result<(), Refusal> {
         let exports = self.exports.exports().to_vec();
         let traffic_peers = self.traffic_peers.get_mut(&session).into_iter().flatten();
-        let traffic_peer = traffic_peers.into_iter().find(|traffic_peer| traffic_peer.qp() == playing.qp.get());
+        let traffic_peer = traffic_peers.into_iter().find(|traffic_peer| traffic_peer.qp() == assignment.qp.get());
         let traffic_peer =
             traffic_peer.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no memory for a role"))?;
         let account = self.exports.account.clone();
         let charge = |bytes| account.reserve(session, bytes, "a stream's operations");
-        traffic_peer.set_role(self.exports.provider_mut(), playing.part, &exports, charge)
+        traffic_peer.set_role(self.exports.provider_mut(), assignment.role, &exports, charge)
     }
 
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {
@@ -211,9 +211,9 @@ impl<P: Endpoint> Host for EndpointHost<P> {
 
     fn statistics(&mut self, session: SessionId) -> Statistics {
         let traffic_peers = || self.traffic_peers.get(&session).into_iter().flatten();
-        let (played, played_bytes) =
+        let (role_operations, role_bytes) =
             (traffic_peers().map(|p| p.operations).sum(), traffic_peers().map(|p| p.bytes).sum());
-        Statistics { played, played_bytes, ..self.exports.statistics(session) }
+        Statistics { role_operations, role_bytes, ..self.exports.statistics(session) }
     }
 
     fn session_ended(&mut self, session: SessionId) {
@@ -283,8 +283,8 @@ mod tests {
             let accept = host.connect(SESSION, None, &offer).unwrap();
             bring_up(&mut initiator, qp, accept.qp).unwrap();
             let memory = RegisteredMemory { address: mr.address, bytes: len, rkey: mr.rkey };
-            let part = MeasurementRole::Stream { read: false, bytes: MIB as u32, group: GROUP, memory };
-            host.play(SESSION, &RoleAssignment { qp: accept.qp, part }).unwrap();
+            let role = MeasurementRole::Stream { read: false, bytes: MIB as u32, group: GROUP, memory };
+            host.start_role(SESSION, &RoleAssignment { qp: accept.qp, role }).unwrap();
         }
         for _ in 0..ROUNDS {
             assert!(host.progress().unwrap(), "there is always more to stream");

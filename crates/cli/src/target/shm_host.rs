@@ -21,7 +21,7 @@ struct ShmLink {
 /// Exports over shared memory.
 pub struct ShmHost {
     exports: Vec<Export>,
-    plays: bool,
+    supports_roles: bool,
     max_queue_pairs: u32,
     strict: bool,
     account: MemoryBudget,
@@ -33,9 +33,15 @@ pub struct ShmHost {
 
 impl ShmHost {
     /// Exports these regions, whose memory must be shareable with another process. `strict` is as for queue pairs.
-    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool, account: MemoryBudget) -> Self {
+    pub fn new(
+        exports: Vec<Export>,
+        supports_roles: bool,
+        max_queue_pairs: u32,
+        strict: bool,
+        account: MemoryBudget,
+    ) -> Self {
         let (links, rounds, ended) = (HashMap::new(), 0, EndpointCounters::default());
-        Self { exports, plays, max_queue_pairs, strict, account, links, rounds, ended }
+        Self { exports, supports_roles, max_queue_pairs, strict, account, links, rounds, ended }
     }
 
     fn link(&mut self, session: SessionId) -> Result<&mut EndpointHost<ShmEndpoint>, Refusal> {
@@ -92,7 +98,7 @@ impl Host for ShmHost {
             provider: DESCRIPTION.name().into(),
             max_queue_pairs,
             max_operation,
-            plays: self.plays,
+            supports_roles: self.supports_roles,
         }
     }
 
@@ -117,18 +123,18 @@ impl Host for ShmHost {
         (exports.max_queue_pairs, exports.strict) = (self.max_queue_pairs, self.strict);
         exports.account = self.account.clone();
         self.exports.iter().try_for_each(|export| exports.export(export.clone()))?;
-        self.links.insert(session, ShmLink { host: EndpointHost::new(exports, self.plays), _loan: loan });
+        self.links.insert(session, ShmLink { host: EndpointHost::new(exports, self.supports_roles), _loan: loan });
         Ok(())
     }
 
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal> {
         self.link(session)?.connect(session, peer, offer)
     }
-    fn play(&mut self, session: SessionId, playing: &RoleAssignment) -> Result<(), Refusal> {
+    fn start_role(&mut self, session: SessionId, assignment: &RoleAssignment) -> Result<(), Refusal> {
         let link = self.link(session)?;
         // Memory that exceeded the initiator's limit when it was opened is refused when it is used.
         link.provider_mut().refusal().map_or(Ok(()), Err)?;
-        link.play(session, playing)
+        link.start_role(session, assignment)
     }
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {
         self.link(session)?.disconnect(session, qp)

@@ -64,14 +64,14 @@ impl MemoryBudget {
         let full = limits.into_iter().find(|(_, limit, held)| bytes > limit.bytes.saturating_sub(*held));
         if let Some((whose, limit, held)) = full {
             ledger.refused += 1;
-            let words = format!(
+            let message = format!(
                 "{what}: expected at most {} bytes, found {bytes}: {held} of the {} bytes of {whose} are taken; start the \
                  target with a larger {}",
                 limit.bytes.saturating_sub(held),
                 limit.bytes,
                 limit.option
             );
-            return Err(Refusal::new(Cause::Limit, words));
+            return Err(Refusal::new(Cause::Limit, message));
         }
         *ledger.held.entry(session).or_default() += bytes;
         ledger.sum += bytes;
@@ -122,11 +122,11 @@ mod tests {
     fn limits_apply_per_initiator_and_in_total() {
         let budget = budget();
         let first = budget.reserve(1, 80, "a queue pair").unwrap();
-        let words = budget.reserve(1, 21, "a queue pair").unwrap_err().words;
-        assert!(words.contains("at most 20 bytes, found 21") && words.contains("--one"), "{words}");
+        let message = budget.reserve(1, 21, "a queue pair").unwrap_err().message;
+        assert!(message.contains("at most 20 bytes, found 21") && message.contains("--one"), "{message}");
         let second = budget.reserve(2, 70, "messages").unwrap();
-        let words = budget.reserve(2, 1, "messages").unwrap_err().words;
-        assert!(words.contains("150 bytes of all") && words.contains("--all"), "{words}");
+        let message = budget.reserve(2, 1, "messages").unwrap_err().message;
+        assert!(message.contains("150 bytes of all") && message.contains("--all"), "{message}");
         drop(first);
         assert_eq!(budget.state(), MemoryBudgetState { used_bytes: 70, max_bytes: 150, refused: 2 });
         assert!(budget.clone().reserve(2, 30, "messages").is_ok(), "released bytes are available at once");

@@ -111,8 +111,13 @@ impl Client {
     pub fn connect(to: &ControlAddress, from: Option<IpAddr>, token: Token) -> Result<Self, ClientError> {
         let unreachable = |source| ClientError::Unreachable { to: to.to_string(), source };
         let stream = Stream::open(to, from).map_err(unreachable)?;
-        let placeholder =
-            Welcome { version: VERSION, provider: String::new(), max_queue_pairs: 0, max_operation: 0, plays: false };
+        let placeholder = Welcome {
+            version: VERSION,
+            provider: String::new(),
+            max_queue_pairs: 0,
+            max_operation: 0,
+            supports_roles: false,
+        };
         let mut client = Self { stream, input: Vec::new(), welcome: placeholder };
         match client.call(&Request::Hello(Hello { version: VERSION, token }))? {
             Answer::Welcome(welcome) => client.welcome = welcome,
@@ -193,9 +198,9 @@ impl Client {
     }
 
     /// Assigns the target's queue pair a role in a measurement.
-    pub fn play(&mut self, qp: Bits24, part: MeasurementRole) -> Result<(), ClientError> {
-        match self.call(&Request::Play(RoleAssignment { qp, part }))? {
-            Answer::Playing => Ok(()),
+    pub fn start_role(&mut self, qp: Bits24, role: MeasurementRole) -> Result<(), ClientError> {
+        match self.call(&Request::StartRole(RoleAssignment { qp, role }))? {
+            Answer::RoleStarted => Ok(()),
             _ => Err(ClientError::UnexpectedAnswer),
         }
     }
@@ -265,8 +270,8 @@ impl Client {
 
 /// Replaces control characters, so that text of the peer cannot control a terminal.
 fn printable(refusal: Refusal) -> Refusal {
-    let words = refusal.words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(1000).collect();
-    Refusal { words, ..refusal }
+    let message = refusal.message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(1000).collect();
+    Refusal { message, ..refusal }
 }
 
 impl Stream {

@@ -31,7 +31,7 @@ pub trait Host {
     ///
     /// # Errors
     /// [`Cause::Unsupported`] if the target serves memory only.
-    fn play(&mut self, session: SessionId, playing: &RoleAssignment) -> Result<(), Refusal>;
+    fn start_role(&mut self, session: SessionId, assignment: &RoleAssignment) -> Result<(), Refusal>;
     /// Destroys the queue pair with this number, if it belongs to the session.
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal>;
     /// Returns the state of the target and of the session's queue pairs.
@@ -261,7 +261,7 @@ impl Conversation {
                 let socket = socket.ok_or_else(|| Refusal::new(Cause::Message, "no socket came with it"));
                 socket.and_then(|socket| host.link(id, socket)).map(|()| Answer::Linked)
             }
-            Request::Play(playing) => host.play(id, &playing).map(|()| Answer::Playing),
+            Request::StartRole(assignment) => host.start_role(id, &assignment).map(|()| Answer::RoleStarted),
             Request::Disconnect(what) => host.disconnect(id, what.qp.get()).map(|()| Answer::Disconnected),
             Request::Statistics => Ok(Answer::Statistics(host.statistics(id))),
             Request::Goodbye => {
@@ -360,7 +360,7 @@ pub(super) mod tests {
     impl Host for TestHost {
         fn welcome(&mut self) -> Welcome {
             let provider = "host".into();
-            Welcome { version: VERSION, provider, max_queue_pairs: 1, max_operation: 1, plays: false }
+            Welcome { version: VERSION, provider, max_queue_pairs: 1, max_operation: 1, supports_roles: false }
         }
         fn regions(&mut self) -> Regions {
             Regions { regions: Vec::new() }
@@ -373,8 +373,8 @@ pub(super) mod tests {
         fn link(&mut self, _: SessionId, _: OwnedFd) -> Result<(), Refusal> {
             Err(Refusal::new(Cause::Unsupported, "no links"))
         }
-        fn play(&mut self, _: SessionId, _: &RoleAssignment) -> Result<(), Refusal> {
-            Err(Refusal::new(Cause::Unsupported, "no parts"))
+        fn start_role(&mut self, _: SessionId, _: &RoleAssignment) -> Result<(), Refusal> {
+            Err(Refusal::new(Cause::Unsupported, "no roles"))
         }
         fn disconnect(&mut self, _: SessionId, qp: u32) -> Result<(), Refusal> {
             Err(Refusal::new(Cause::Unknown, format!("no queue pair {qp}")))
@@ -525,7 +525,7 @@ pub(super) mod tests {
         let mut harness = welcomed();
         for address in ["127.0.0.2:9", "[::1]:9", "10.0.0.1:4791"] {
             let Some(Answer::Refused(refusal)) = harness.ask(&offer(address), 0) else { panic!("{address}") };
-            assert!(refusal.words.contains("127.0.0.1"), "{refusal}");
+            assert!(refusal.message.contains("127.0.0.1"), "{refusal}");
         }
         assert!(harness.host.connected.is_empty());
         assert!(matches!(harness.ask(&offer("[::ffff:127.0.0.1]:9"), 1), Some(Answer::Accept(_))));
@@ -552,7 +552,7 @@ pub(super) mod tests {
             harness.send(&bytes, 0);
             assert!(harness.conversation.output(0).len() < 10_000, "{}", harness.conversation.output(0).len());
             let Some(Answer::Refused(refusal)) = harness.take_answer(0) else { panic!("a refusal") };
-            assert!(refusal.cause == Cause::Message && refusal.words.ends_with("..."), "{refusal}");
+            assert!(refusal.cause == Cause::Message && refusal.message.ends_with("..."), "{refusal}");
         }
     }
 

@@ -431,7 +431,7 @@ impl<P: Endpoint> Host for Exports<P> {
             provider: capabilities.name.into(),
             max_queue_pairs: self.max_queue_pairs,
             max_operation: capabilities.max_operation,
-            plays: false,
+            supports_roles: false,
         }
     }
 
@@ -448,7 +448,7 @@ impl<P: Endpoint> Host for Exports<P> {
         Err(Refusal::new(Cause::Unsupported, "this target is not reached by shared memory"))
     }
 
-    fn play(&mut self, _: SessionId, _: &RoleAssignment) -> Result<(), Refusal> {
+    fn start_role(&mut self, _: SessionId, _: &RoleAssignment) -> Result<(), Refusal> {
         Err(Refusal::new(Cause::Unsupported, "this target does not take part in measurements"))
     }
 

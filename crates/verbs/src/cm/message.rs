@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// Protocol version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Maximum bytes of a message.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
 /// Maximum bytes of a message before the token has been presented.
@@ -39,7 +39,7 @@ pub enum Request {
     /// Connects a queue pair.
     Connect(Offer),
     /// Starts a role in a measurement.
-    Play(RoleAssignment),
+    StartRole(RoleAssignment),
     /// Destroys the target's queue pair with this number.
     Disconnect(Disconnect),
     /// Requests the counters of the target.
@@ -60,8 +60,8 @@ pub enum Answer {
     Linked,
     /// Answer to `Connect`.
     Accept(Accept),
-    /// Answer to `Play`.
-    Playing,
+    /// Answer to `StartRole`.
+    RoleStarted,
     /// Answer to `Disconnect`.
     Disconnected,
     /// Answer to `Statistics`.
@@ -93,8 +93,8 @@ pub struct Welcome {
     pub max_queue_pairs: u32,
     /// Maximum length of an operation, in bytes.
     pub max_operation: u64,
-    /// It receives messages and takes roles in measurements.
-    pub plays: bool,
+    /// The target receives messages and supports roles in measurements ([`MeasurementRole`]).
+    pub supports_roles: bool,
 }
 
 /// Memory of a target.
@@ -138,7 +138,7 @@ pub struct Offer {
     /// Outstanding READs and atomic operations that it requests, at most [`MAX_RD_ATOMIC`].
     #[serde(deserialize_with = "rd_atomic")]
     pub max_rd_atomic: u8,
-    /// Receives that the target keeps posted; received messages are discarded, unless it plays [`MeasurementRole::Echo`].
+    /// Receives that the target keeps posted; received messages are discarded, unless its role is [`MeasurementRole::Echo`].
     #[serde(default)]
     pub receives: Receives,
     /// Send queue depth that the target needs for its role, at most [`MAX_RECEIVES`].
@@ -180,7 +180,7 @@ pub struct RoleAssignment {
     /// The target's queue pair.
     pub qp: Bits24,
     /// Role.
-    pub part: MeasurementRole,
+    pub role: MeasurementRole,
 }
 
 /// Role of a target in a measurement.
@@ -281,30 +281,30 @@ pub struct Statistics {
     /// Packets rejected.
     pub refused: u64,
     /// Operations executed in its role ([`MeasurementRole`]).
-    pub played: u64,
+    pub role_operations: u64,
     /// Payload bytes of these operations.
-    pub played_bytes: u64,
+    pub role_bytes: u64,
 }
 
 /// Refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{words}")]
+#[error("{message}")]
 pub struct Refusal {
     /// Machine-readable cause.
     pub cause: Cause,
     /// Human-readable text.
-    pub words: String,
+    pub message: String,
 }
 
 impl Refusal {
-    /// Creates a refusal. `words`, which may quote a message of the peer, is truncated to the maximum length.
-    pub fn new(cause: Cause, words: impl Into<String>) -> Self {
-        let mut words: String = words.into();
-        if let Some((end, _)) = words.char_indices().nth(MAX_REFUSAL_CHARS) {
-            words.truncate(end);
-            words.push_str("...");
+    /// Creates a refusal. `message`, which may quote a message of the peer, is truncated to the maximum length.
+    pub fn new(cause: Cause, message: impl Into<String>) -> Self {
+        let mut message: String = message.into();
+        if let Some((end, _)) = message.char_indices().nth(MAX_REFUSAL_CHARS) {
+            message.truncate(end);
+            message.push_str("...");
         }
-        Self { cause, words }
+        Self { cause, message }
     }
 }
 
@@ -452,7 +452,7 @@ mod tests {
             refused::<Name>(&serde_json::to_string(name).unwrap(), "1 to 64 letters");
         }
         refused::<Rights>("\"rx\"", "r, w and a");
-        refused::<Hello>(r#"{"version":1,"token":"secret"}"#, "32 hexadecimal digits");
+        refused::<Hello>(r#"{"version":2,"token":"secret"}"#, "32 hexadecimal digits");
     }
 
     #[test]

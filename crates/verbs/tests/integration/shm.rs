@@ -122,7 +122,7 @@ fn peer_memory_is_limited_by_its_budget() {
     let mut open = || b.reg_mr(pd, &region, 0, 1 << 20, Access::ALL, Addressing::ZeroBased).unwrap();
     let keys: Vec<Mr> = (0..20).map(|_| open()).collect();
     let refusal = wait_until_some("a refusal", || a.refusal());
-    assert!(refusal.words.contains("an initiator's memory") && refusal.words.contains("--one"), "{refusal}");
+    assert!(refusal.message.contains("an initiator's memory") && refusal.message.contains("--one"), "{refusal}");
     let state = budget.state();
     assert_eq!((state.used_bytes, state.refused), (7 * ((128 << 10) + 2048), 13));
     keys.iter().for_each(|mr| b.dereg_mr(mr).unwrap());
