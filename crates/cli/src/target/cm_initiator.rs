@@ -212,7 +212,7 @@ impl Memory {
         session: SessionId,
         connected: ConnectedQp,
     ) -> std::result::Result<Self, Refusal> {
-        let loan = exports.account.reserve(session, MEMORY_BYTES as u64, "a program's messages")?;
+        let loan = exports.budget.reserve(session, MEMORY_BYTES as u64, "a program's messages")?;
         let region = Region::heap(MEMORY_BYTES).map_err(|error| failed(error.into()))?;
         let mr = exports.provider_mut().reg_mr(
             connected.pd,

@@ -138,7 +138,7 @@ impl<P: Endpoint> TargetHost for EndpointHost<P> {
             address: initiator.peer,
             queue_pairs: initiator.queue_pairs(),
             regions: exports.usage(initiator),
-            tally: exports.tally(initiator),
+            counters: exports.initiator_counters(initiator),
         });
         State {
             provider: exports.provider().capabilities().name,
@@ -151,7 +151,7 @@ impl<P: Endpoint> TargetHost for EndpointHost<P> {
                 sum
             },
             endpoint: exports.provider().total_counters(),
-            account: exports.account.state(),
+            memory: exports.budget.state(),
             rdma_cm: self.listener.as_ref().map(|listener| listener.counters()),
         }
     }
@@ -174,8 +174,8 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         }
         let accept = self.exports.connect(session, peer, offer)?;
         if needs_role && let Some(connected) = self.exports.connected(session, accept.qp.get()) {
-            let account = self.exports.account.clone();
-            let loan = account.reserve(session, TrafficPeer::memory_bytes(offer.receives), "messages");
+            let budget = self.exports.budget.clone();
+            let loan = budget.reserve(session, TrafficPeer::memory_bytes(offer.receives), "messages");
             let provider = self.exports.provider_mut();
             match loan.and_then(|loan| TrafficPeer::new(provider, connected, offer.receives, loan)) {
                 Ok(traffic_peer) => self.traffic_peers.entry(session).or_default().push(traffic_peer),
@@ -198,8 +198,8 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         let traffic_peer = traffic_peers.into_iter().find(|traffic_peer| traffic_peer.qp() == assignment.qp.get());
         let traffic_peer =
             traffic_peer.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no memory for a role"))?;
-        let account = self.exports.account.clone();
-        let charge = |bytes| account.reserve(session, bytes, "a stream's operations");
+        let budget = self.exports.budget.clone();
+        let charge = |bytes| budget.reserve(session, bytes, "a stream's operations");
         traffic_peer.set_role(self.exports.provider_mut(), assignment.role, &exports, charge)
     }
 

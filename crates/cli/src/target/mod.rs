@@ -162,8 +162,8 @@ pub fn run(args: &Args) -> Result {
         }
         ProviderKind::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
         ProviderKind::Shm => {
-            let account = args.account();
-            let mut shm_host = ShmHost::new(regions, args.messages, args.queue_pairs, args.strict_ib, account);
+            let memory_budget = args.memory_budget();
+            let mut shm_host = ShmHost::new(regions, args.messages, args.queue_pairs, args.strict_ib, memory_budget);
             serve(args, &mut shm_host, None, &stop)
         }
     }?;
@@ -188,7 +188,7 @@ fn export<P: Endpoint>(
     let mut exports = Exports::new(provider);
     (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu.unwrap_or(Mtu::B4096));
     (exports.strict, exports.lax) = (args.strict_ib, args.lax);
-    exports.account = args.account();
+    exports.budget = args.memory_budget();
     regions.into_iter().try_for_each(|export| exports.export(export))?;
     serve(args, &mut EndpointHost::new(exports, args.messages).with_listener(listener), memory, stop)
 }
@@ -223,7 +223,7 @@ impl Args {
         self.initiator_memory.unwrap_or(Size(INITIATOR_MEMORY.min(self.memory.0)))
     }
 
-    fn account(&self) -> MemoryBudget {
+    fn memory_budget(&self) -> MemoryBudget {
         let each = MemoryLimit { bytes: self.initiator_memory().0, option: "--initiator-memory" };
         MemoryBudget::new(each, MemoryLimit { bytes: self.memory.0, option: "--memory" })
     }

@@ -24,8 +24,8 @@ pub struct State {
     pub queue_pairs: EndpointCounters,
     /// Counters of the endpoint. What it refused reached no queue pair.
     pub endpoint: EndpointCounters,
-    /// Memory charged to initiators.
-    pub account: MemoryBudgetState,
+    /// Memory reserved by initiators.
+    pub memory: MemoryBudgetState,
     /// Counters of the connection manager's listener, if it is open.
     pub rdma_cm: Option<CmCounters>,
 }
@@ -58,7 +58,7 @@ pub struct InitiatorState {
     pub regions: Option<Vec<RegistrationCounters>>,
     /// Counters of its queue pairs.
     #[serde(flatten)]
-    pub tally: EndpointCounters,
+    pub counters: EndpointCounters,
 }
 
 /// Report of a target, while it runs or at its end.
@@ -153,7 +153,7 @@ impl Reporter {
         self.observe(&state);
         let now = Instant::now();
         let idle = |last: &LastActivity| last.1.map(|when| (now - when).as_secs_f64());
-        let State { provider, regions, usage, mut initiators, queue_pairs, endpoint, account, rdma_cm } = state;
+        let State { provider, regions, usage, mut initiators, queue_pairs, endpoint, memory, rdma_cm } = state;
         let regions = regions.into_iter().enumerate().map(|(index, state)| Region {
             state,
             usage: usage.as_ref().map(|usage| usage[index]),
@@ -190,7 +190,7 @@ impl Reporter {
             queue_pairs,
             endpoint,
             control,
-            memory: account,
+            memory,
             rdma_cm,
             cpu: CpuTime::now(),
         }

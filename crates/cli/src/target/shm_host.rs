@@ -24,7 +24,7 @@ pub struct ShmHost {
     supports_roles: bool,
     max_queue_pairs: u32,
     strict: bool,
-    account: MemoryBudget,
+    memory_budget: MemoryBudget,
     links: HashMap<SessionId, ShmLink>,
     rounds: usize,
     /// Counters of links that have ended.
@@ -38,10 +38,10 @@ impl ShmHost {
         supports_roles: bool,
         max_queue_pairs: u32,
         strict: bool,
-        account: MemoryBudget,
+        memory_budget: MemoryBudget,
     ) -> Self {
         let (links, rounds, ended) = (HashMap::new(), 0, EndpointCounters::default());
-        Self { exports, supports_roles, max_queue_pairs, strict, account, links, rounds, ended }
+        Self { exports, supports_roles, max_queue_pairs, strict, memory_budget, links, rounds, ended }
     }
 
     fn link(&mut self, session: SessionId) -> Result<&mut EndpointHost<ShmEndpoint>, Refusal> {
@@ -78,7 +78,7 @@ impl TargetHost for ShmHost {
             initiators: Vec::new(),
             queue_pairs: EndpointCounters::default(),
             endpoint: self.ended.clone(),
-            account: self.account.state(),
+            memory: self.memory_budget.state(),
             rdma_cm: None,
         };
         for (session, link) in &self.links {
@@ -115,13 +115,13 @@ impl Host for ShmHost {
         if self.links.contains_key(&session) {
             return Err(Refusal::new(Cause::Message, "a link exists already"));
         }
-        let loan = self.account.reserve(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
+        let loan = self.memory_budget.reserve(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
         let endpoint = ShmEndpoint::from_offered_socket(socket);
         let mut endpoint = endpoint.map_err(|error| Refusal::new(Cause::Failed, error.to_string()))?;
-        endpoint.charge(self.account.clone(), session);
+        endpoint.charge(self.memory_budget.clone(), session);
         let mut exports = Exports::new(endpoint);
         (exports.max_queue_pairs, exports.strict) = (self.max_queue_pairs, self.strict);
-        exports.account = self.account.clone();
+        exports.budget = self.memory_budget.clone();
         self.exports.iter().try_for_each(|export| exports.export(export.clone()))?;
         self.links.insert(session, ShmLink { host: EndpointHost::new(exports, self.supports_roles), _loan: loan });
         Ok(())

@@ -105,7 +105,7 @@ pub struct Exports<P> {
     /// Maximum path MTU.
     pub mtu: Mtu,
     /// Limit of the memory that initiators make it allocate.
-    pub account: MemoryBudget,
+    pub budget: MemoryBudget,
 }
 
 /// Completion queue depth of a queue pair that posts nothing.
@@ -150,7 +150,7 @@ impl<P: Endpoint> Exports<P> {
             strict: false,
             lax: false,
             mtu: Mtu::B4096,
-            account: MemoryBudget::default(),
+            budget: MemoryBudget::default(),
         }
     }
 
@@ -202,7 +202,7 @@ impl<P: Endpoint> Exports<P> {
         Some(total)
     }
     /// Returns the counters of an initiator's queue pairs.
-    pub fn tally(&self, initiator: &Initiator) -> EndpointCounters {
+    pub fn initiator_counters(&self, initiator: &Initiator) -> EndpointCounters {
         let mut sum = initiator.past.clone();
         initiator.pairs.iter().for_each(|pair| sum.add(&self.provider.counters_of(pair.qp)));
         sum
@@ -210,7 +210,7 @@ impl<P: Endpoint> Exports<P> {
     /// Returns the counters of all queue pairs since the start.
     pub fn total_counters(&self) -> EndpointCounters {
         let mut sum = self.past_counters.clone();
-        self.initiators.values().for_each(|initiator| sum.add(&self.tally(initiator)));
+        self.initiators.values().for_each(|initiator| sum.add(&self.initiator_counters(initiator)));
         sum
     }
     /// Returns an initiator's registrations, in the order of the exports.
@@ -243,7 +243,7 @@ impl<P: Endpoint> Exports<P> {
             return Ok(());
         }
         let reservation =
-            self.account.reserve(session, (self.exports.len() as u64).saturating_mul(KEY_BYTES), "keys")?;
+            self.budget.reserve(session, (self.exports.len() as u64).saturating_mul(KEY_BYTES), "keys")?;
         let pd = self.provider.alloc_pd().map_err(failed)?;
         let mut keys = Vec::with_capacity(self.exports.len());
         for export in &self.exports {
@@ -297,7 +297,7 @@ impl<P: Endpoint> Exports<P> {
         }
         let q_key = fresh_q_key().map_err(|_| no_random())?;
         let pd = initiator.pd;
-        let reservation = self.account.reserve(session, pair_bytes(offer), "a queue pair and its queues")?;
+        let reservation = self.budget.reserve(session, pair_bytes(offer), "a queue pair and its queues")?;
         let pair = self.create_pair(pd, offer, psn, q_key, reservation).map_err(failed)?;
         let number = Bits24::new(pair.qp.0).ok_or_else(|| Refusal::new(Cause::Failed, "no number of 24 bits"));
         let infos: Vec<_> = self.infos().collect();
@@ -463,7 +463,8 @@ impl<P: Endpoint> Host for Exports<P> {
 
     fn statistics(&mut self, session: SessionId) -> Statistics {
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        let counters = self.initiators.get(&session).map(|initiator| self.tally(initiator)).unwrap_or_default();
+        let counters =
+            self.initiators.get(&session).map(|initiator| self.initiator_counters(initiator)).unwrap_or_default();
         Statistics {
             cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 * 1e-9,
             packets_in: counters.packets_in,
