@@ -62,11 +62,11 @@ impl MemoryBudget {
         let held = ledger.held.get(&session).copied().unwrap_or(0);
         let limits = [("one initiator", self.each, held), ("all initiators", self.all, ledger.sum)];
         let full = limits.into_iter().find(|(_, limit, held)| bytes > limit.bytes.saturating_sub(*held));
-        if let Some((whose, limit, held)) = full {
+        if let Some((scope, limit, held)) = full {
             ledger.refused += 1;
             let message = format!(
-                "{what}: expected at most {} bytes, found {bytes}: {held} of the {} bytes of {whose} are taken; start the \
-                 target with a larger {}",
+                "{what}: expected at most {} bytes, found {bytes}: {held} of the {} bytes of {scope} are in use; start \
+                 the target with a larger {}",
                 limit.bytes.saturating_sub(held),
                 limit.bytes,
                 limit.option

@@ -25,7 +25,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The target cannot be reached.
-    #[error("cannot reach a target at {to}: {source}")]
+    #[error("cannot reach the target at {to}: {source}")]
     Unreachable {
         /// Address of the target.
         to: String,
@@ -33,16 +33,16 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The connection broke.
-    #[error("the target has gone away: {0}")]
+    #[error("the connection to the target broke: {0}")]
     Disconnected(io::Error),
     /// The target refused the request.
-    #[error("the target refuses: {0}")]
+    #[error("the target refused the request: {0}")]
     Refused(Refusal),
     /// The target's answer is malformed.
-    #[error("the target's answer cannot be read: {0}")]
+    #[error("the target's answer is invalid: {0}")]
     Malformed(#[from] Malformed),
     /// The answer does not match the request.
-    #[error("the target answers something that was not asked")]
+    #[error("the target's answer does not match the request")]
     UnexpectedAnswer,
     /// The local provider failed.
     #[error(transparent)]
@@ -142,7 +142,10 @@ impl Client {
     /// Establishes a shared-memory link with the target's process.
     pub fn link(&mut self) -> Result<ShmEndpoint, ClientError> {
         let Stream::Unix(stream) = &self.stream else {
-            return Err(VerbsError::Unsupported("a target is reached by shared memory through a socket's path").into());
+            return Err(VerbsError::Unsupported(
+                "shared memory needs the path of the target's Unix socket, not an IP address",
+            )
+            .into());
         };
         let (ours, theirs) = ShmEndpoint::sockets()?;
         // The offer must come first because the target does not wait for it.

@@ -232,7 +232,7 @@ impl Conversation {
             }
             Ok(Request::Hello(hello)) if hello.version != VERSION => {
                 counters.wrong_version += 1;
-                let words = format!("this target speaks version {VERSION}, not {}", hello.version);
+                let words = format!("this target supports protocol version {VERSION}, not {}", hello.version);
                 self.end(Refusal::new(Cause::Version, words), now);
             }
             Ok(Request::Hello(_)) => {
@@ -251,14 +251,14 @@ impl Conversation {
         };
         let id = self.id;
         let done = match request {
-            Request::Hello(_) => Err(Refusal::new(Cause::Message, "hello was said before")),
+            Request::Hello(_) => Err(Refusal::new(Cause::Message, "hello was already received")),
             Request::Regions => Ok(Answer::Regions(host.regions())),
             Request::Connect(offer) => {
                 same_address(self.peer, &offer).and_then(|()| host.connect(id, self.peer, &offer)).map(Answer::Accept)
             }
             Request::Link => {
                 let socket = self.socket.take();
-                let socket = socket.ok_or_else(|| Refusal::new(Cause::Message, "no socket came with it"));
+                let socket = socket.ok_or_else(|| Refusal::new(Cause::Message, "the message carries no socket"));
                 socket.and_then(|socket| host.link(id, socket)).map(|()| Answer::Linked)
             }
             Request::StartRole(assignment) => host.start_role(id, &assignment).map(|()| Answer::RoleStarted),
@@ -304,7 +304,7 @@ impl Conversation {
         count: fn(&mut ControlCounters) -> &mut u64,
     ) {
         *count(counters) += 1;
-        self.end(Refusal::new(Cause::Token, "this is not its token"), now);
+        self.end(Refusal::new(Cause::Token, "wrong token"), now);
         self.state = State::Refused { send_at: now.saturating_add(timeouts.wrong_token) };
     }
 
@@ -329,7 +329,8 @@ impl Drop for Conversation {
 fn same_address(peer: Option<IpAddr>, offer: &Offer) -> Result<(), Refusal> {
     match (peer, offer.address) {
         (Some(peer), Some(address)) if peer.to_canonical() != address.ip().to_canonical() => {
-            let words = format!("the queue pair's address {} is not the control connection's, {peer}", address.ip());
+            let words =
+                format!("expected a queue pair at the control connection's address {peer}, found {}", address.ip());
             Err(Refusal::new(Cause::Unsupported, words))
         }
         _ => Ok(()),

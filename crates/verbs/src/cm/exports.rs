@@ -157,10 +157,13 @@ impl<P: Endpoint> Exports<P> {
     /// Exports a region to initiators that connect from now on.
     pub fn export(&mut self, export: Export) -> Result<(), Refusal> {
         if self.exports.len() == MAX_REGIONS {
-            return Err(Refusal::new(Cause::Limit, format!("at most {MAX_REGIONS} regions")));
+            return Err(Refusal::new(Cause::Limit, format!("expected at most {MAX_REGIONS} regions, found more")));
         }
         if self.exports.iter().any(|other| other.name == export.name) {
-            return Err(Refusal::new(Cause::Unsupported, format!("there are two regions of the name {}", export.name)));
+            return Err(Refusal::new(
+                Cause::Unsupported,
+                format!("a region named {} is already exported", export.name),
+            ));
         }
         self.exports.push(export);
         self.past.push(RegistrationCounters::default());
@@ -279,27 +282,28 @@ impl<P: Endpoint> Exports<P> {
         if !is_supported {
             return Err(Refusal::new(
                 Cause::Unsupported,
-                format!("{} has no {:?}", capabilities.name, QpType::from(offer.kind)),
+                format!("{} does not support {:?}", capabilities.name, QpType::from(offer.kind)),
             ));
         }
         if needs_peer && self.provider.address().is_some() && offer.address.is_none() {
-            return Err(Refusal::new(Cause::Unsupported, "a connected queue pair needs the peer's address"));
+            return Err(Refusal::new(Cause::Unsupported, "a connected queue pair needs the initiator's address"));
         }
         if offer.sends > MAX_RECEIVES {
-            let words = format!("expected room for at most {MAX_RECEIVES} sends, found {}", offer.sends);
+            let words = format!("expected a send queue depth of at most {MAX_RECEIVES}, found {}", offer.sends);
             return Err(Refusal::new(Cause::Limit, words));
         }
         self.admit(session, peer)?;
         let initiator = &self.initiators[&session];
         if initiator.pairs.len() >= self.max_queue_pairs as usize {
-            let words = format!("{} queue pairs are all that one initiator can have here", self.max_queue_pairs);
+            let words = format!("an initiator can have at most {} queue pairs", self.max_queue_pairs);
             return Err(Refusal::new(Cause::Limit, words));
         }
         let q_key = fresh_q_key().map_err(|_| no_random())?;
         let pd = initiator.pd;
         let reservation = self.budget.reserve(session, pair_bytes(offer), "a queue pair and its queues")?;
         let pair = self.create_pair(pd, offer, psn, q_key, reservation).map_err(failed)?;
-        let number = Bits24::new(pair.qp.0).ok_or_else(|| Refusal::new(Cause::Failed, "no number of 24 bits"));
+        let number = Bits24::new(pair.qp.0)
+            .ok_or_else(|| Refusal::new(Cause::Failed, "the queue pair number has more than 24 bits"));
         let infos: Vec<_> = self.infos().collect();
         let (address, max_mtu) = (self.provider.address(), self.mtu());
         let Some(initiator) = self.initiators.get_mut(&session) else {
@@ -445,15 +449,15 @@ impl<P: Endpoint> Host for Exports<P> {
     }
 
     fn link(&mut self, _: SessionId, _: OwnedFd) -> Result<(), Refusal> {
-        Err(Refusal::new(Cause::Unsupported, "this target is not reached by shared memory"))
+        Err(Refusal::new(Cause::Unsupported, "this target does not support shared memory"))
     }
 
     fn start_role(&mut self, _: SessionId, _: &RoleAssignment) -> Result<(), Refusal> {
-        Err(Refusal::new(Cause::Unsupported, "this target does not take part in measurements"))
+        Err(Refusal::new(Cause::Unsupported, "this target serves memory only and supports no roles in measurements"))
     }
 
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {
-        let unknown = || Refusal::new(Cause::Unknown, format!("you have no queue pair {qp} here"));
+        let unknown = || Refusal::new(Cause::Unknown, format!("this connection has no queue pair {qp}"));
         let initiator = self.initiators.get_mut(&session).ok_or_else(unknown)?;
         let index = initiator.pairs.iter().position(|pair| pair.qp.0 == qp).ok_or_else(unknown)?;
         let pair = initiator.pairs.swap_remove(index);

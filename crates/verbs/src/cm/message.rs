@@ -349,7 +349,7 @@ fn with_port<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Socket
 fn rd_atomic<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u8, D::Error> {
     let found = u8::deserialize(input)?;
     if found > MAX_RD_ATOMIC {
-        let words = format!("expected at most {MAX_RD_ATOMIC} READs and atomic operations at once, found {found}");
+        let words = format!("expected at most {MAX_RD_ATOMIC} outstanding READs and atomic operations, found {found}");
         return Err(serde::de::Error::custom(words));
     }
     Ok(found)
@@ -359,15 +359,15 @@ fn rd_atomic<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u8, D::Error>
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
     /// Longer than allowed.
-    #[error("a message of {found} bytes, where {most} are allowed")]
+    #[error("expected a message of at most {max} bytes, found {found}")]
     TooLong {
         /// Maximum length in bytes.
-        most: usize,
+        max: usize,
         /// Length field of the message.
         found: usize,
     },
     /// Not a valid message.
-    #[error("not a message of this conversation: {0}")]
+    #[error("invalid message: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -391,7 +391,7 @@ pub fn framed(message: &impl Serialize) -> Vec<u8> {
 pub fn unframed(input: &mut Vec<u8>, max: usize) -> Result<Option<Vec<u8>>, Malformed> {
     let Some(len) = input.first_chunk().map(|len| u32::from_be_bytes(*len) as usize) else { return Ok(None) };
     if len > max {
-        return Err(Malformed::TooLong { most: max, found: len });
+        return Err(Malformed::TooLong { max, found: len });
     }
     if input.len() < 4 + len {
         return Ok(None);
@@ -437,8 +437,8 @@ mod tests {
             ("\"rc\"", "\"rd\"", "rd"),
             ("127.0.0.1:4791", "localhost", "invalid socket address"),
             ("\"max_rd_atomic\":16", "\"max_rd_atomic\":256", "256"),
-            ("\"max_rd_atomic\":16", "\"max_rd_atomic\":17", "at most 16 READs"),
-            ("\"max_dest_rd_atomic\":1", "\"max_dest_rd_atomic\":255", "at most 16 READs"),
+            ("\"max_rd_atomic\":16", "\"max_rd_atomic\":17", "at most 16 outstanding READs"),
+            ("\"max_dest_rd_atomic\":1", "\"max_dest_rd_atomic\":255", "at most 16 outstanding READs"),
             ("127.0.0.1:4791", "127.0.0.1:0", "an address with a port, found 127.0.0.1:0"),
             ("\"max_rd_atomic\":16", "\"max_rd_atomic\":16,\"receives\":{\"count\":1025,\"bytes\":1}", "1024 receives"),
             ("\"max_rd_atomic\":16", "\"max_rd_atomic\":16,\"rights\":\"all\"", "unknown field"),

@@ -19,13 +19,13 @@ pub struct Token([u8; BYTES]);
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// Invalid format. The text is not repeated: it may be a secret with a typing error.
-    #[error("expected a token of 32 hexadecimal digits, found {0} characters that are not")]
+    #[error("expected a token of 32 hexadecimal digits, found an invalid token of {0} characters")]
     Form(usize),
     /// The random source failed.
     #[error("the operating system's random source cannot be read")]
     Random,
     /// The file is readable by other users.
-    #[error("{path} has mode {mode:04o}, so that others can read the token: chmod 600 {path}", path = .0.display(), mode = .1)]
+    #[error("{path} has mode {mode:04o}, so other users can read the token: chmod 600 {path}", path = .0.display(), mode = .1)]
     Open(PathBuf, u32),
     /// The file could not be read or written.
     #[error("{path}: {source}", path = .path.display())]
