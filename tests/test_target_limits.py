@@ -217,8 +217,10 @@ def test_a_duration_out_of_range_is_refused_with_its_bounds():
     assert ended.code == 2 and "0.01 to 1e9" in ended.stderr, ended.stderr
 
 
-def test_strict_and_lax_exclude_one_another():
-    ended = run("target", "--region", "a=4K", "--bind", "127.0.0.1:0", "--strict-ib", "--lax", "--seconds", 1)
+def test_strict_ib_excludes_accept_any_source_port():
+    ended = run(
+        "target", "--region", "a=4K", "--bind", "127.0.0.1:0", "--strict-ib", "--accept-any-source-port", "--seconds", 1
+    )
     assert ended.code == 2 and "cannot be used with" in ended.stderr, ended.stderr
 
 

@@ -132,7 +132,7 @@ fn unused_transport_flags_are_refused() {
         ("--mtu 1024", all),
         ("--bind 127.0.0.2", "soft"),
         ("--receive-buffer 1M", "soft"),
-        ("--lax", "soft"),
+        ("--accept-any-source-port", "soft"),
         ("--rdma-cm rping", "soft"),
     ] {
         let flag = given.split(' ').next().unwrap();

@@ -82,12 +82,12 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     mtu: Option<Mtu>,
     /// Answer invalid requests with a NAK and the error state, as InfiniBand specifies, instead of dropping them
-    #[arg(long, conflicts_with = "lax")]
+    #[arg(long, conflicts_with = "accept_any_source_port")]
     strict_ib: bool,
     /// Accept an initiator's packets from any UDP source port, and one-sided operations over IPv4 with any
     /// identification: for devices that change the port or do not increment the identification (soft)
     #[arg(long)]
-    lax: bool,
+    accept_any_source_port: bool,
     /// Accept messages (SEND), and take part in measurements
     #[arg(long)]
     messages: bool,
@@ -187,8 +187,8 @@ fn export<P: Endpoint>(
     let memory = provider.address();
     let mut exports = Exports::new(provider);
     (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu.unwrap_or(Mtu::B4096));
-    (exports.strict, exports.lax) = (args.strict_ib, args.lax);
-    exports.budget = args.memory_budget();
+    (exports.strict, exports.accept_any_source_port) = (args.strict_ib, args.accept_any_source_port);
+    exports.account = args.account();
     regions.into_iter().try_for_each(|export| exports.export(export))?;
     serve(args, &mut EndpointHost::new(exports, args.messages).with_listener(listener), memory, stop)
 }
@@ -212,7 +212,7 @@ impl Args {
         let given = [
             (Flag::Bind, self.bind.is_some()),
             (Flag::Mtu, self.mtu.is_some()),
-            (Flag::Lax, self.lax),
+            (Flag::AcceptAnySourcePort, self.accept_any_source_port),
             (Flag::ReceiveBuffer, self.receive_buffer.is_some()),
             (Flag::RdmaCm, !self.rdma_cm.is_empty()),
         ];

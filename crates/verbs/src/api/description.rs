@@ -38,8 +38,9 @@ pub enum Flag {
     Bind,
     /// `--mtu`: path MTU.
     Mtu,
-    /// `--lax`: packets of any UDP port and any IPv4 identification ([`QpConfig::lax`](super::QpConfig::lax)).
-    Lax,
+    /// `--accept-any-source-port`: packets of any UDP port and any IPv4 identification
+    /// ([`QpConfig::accept_any_source_port`](super::QpConfig::accept_any_source_port)).
+    AcceptAnySourcePort,
     /// `--receive-buffer`: receive buffer to request from the kernel, in bytes.
     ReceiveBuffer,
     /// `--loss`: probability of losing a packet that is sent.
@@ -50,14 +51,15 @@ pub enum Flag {
 
 impl Flag {
     /// All flags.
-    pub const ALL: [Self; 6] = [Self::Bind, Self::Mtu, Self::Lax, Self::ReceiveBuffer, Self::Loss, Self::RdmaCm];
+    pub const ALL: [Self; 6] =
+        [Self::Bind, Self::Mtu, Self::AcceptAnySourcePort, Self::ReceiveBuffer, Self::Loss, Self::RdmaCm];
 
     /// Returns the flag as it is typed.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bind => "--bind",
             Self::Mtu => "--mtu",
-            Self::Lax => "--lax",
+            Self::AcceptAnySourcePort => "--accept-any-source-port",
             Self::ReceiveBuffer => "--receive-buffer",
             Self::Loss => "--loss",
             Self::RdmaCm => "--rdma-cm",

@@ -91,15 +91,27 @@ pub struct QpConfig {
     /// Packets from the peer's address are accepted from any UDP port (RC, UC), and one-sided operations over IPv4 with
     /// any identification: for a peer that sends one flow from several ports, or whose identifications do not increase.
     /// Otherwise the port of the first executed packet becomes the connection's.
-    pub lax: bool,
+    pub accept_any_source_port: bool,
 }
 
 impl QpConfig {
     /// Returns a configuration for 128 requests of up to 4 elements or 64 inline bytes.
     pub fn new(kind: QpType, pd: Pd, send_cq: Cq, recv_cq: Cq) -> Self {
         let (max_send_wr, max_recv_wr, max_sge, max_inline) = (128, 128, 4, 64);
-        let (strict, lax) = (false, false);
-        Self { kind, pd, send_cq, recv_cq, srq: None, max_send_wr, max_recv_wr, max_sge, max_inline, strict, lax }
+        let (strict, accept_any_source_port) = (false, false);
+        Self {
+            kind,
+            pd,
+            send_cq,
+            recv_cq,
+            srq: None,
+            max_send_wr,
+            max_recv_wr,
+            max_sge,
+            max_inline,
+            strict,
+            accept_any_source_port,
+        }
     }
 }
 

@@ -100,8 +100,8 @@ pub struct Exports<P> {
     pub max_queue_pairs: u32,
     /// Strict handling of invalid requests ([`QpConfig::strict`]).
     pub strict: bool,
-    /// Accept any UDP port and any IPv4 identification of an initiator ([`QpConfig::lax`]).
-    pub lax: bool,
+    /// Accept any UDP port and any IPv4 identification of an initiator ([`QpConfig::accept_any_source_port`]).
+    pub accept_any_source_port: bool,
     /// Maximum path MTU.
     pub mtu: Mtu,
     /// Limit of the memory that initiators make it allocate.
@@ -148,7 +148,7 @@ impl<P: Endpoint> Exports<P> {
             past_counters: EndpointCounters::default(),
             max_queue_pairs: 1024,
             strict: false,
-            lax: false,
+            accept_any_source_port: false,
             mtu: Mtu::B4096,
             budget: MemoryBudget::default(),
         }
@@ -340,7 +340,7 @@ impl<P: Endpoint> Exports<P> {
             max_sge: 1,
             max_inline: if sends > 0 { MAX_INLINE } else { 0 },
             strict: self.strict,
-            lax: self.lax,
+            accept_any_source_port: self.accept_any_source_port,
             ..QpConfig::new(offer.kind.into(), pd, cq, cq)
         };
         let qp = match provider.create_qp(&config) {

@@ -81,7 +81,7 @@ impl Common {
 
     /// Learns the connection's source port from a packet that only the peer can have sent.
     pub fn learn_port(&mut self, source: SocketAddr) {
-        if self.port.is_none() && self.peer.is_some() && !self.config.lax {
+        if self.port.is_none() && self.peer.is_some() && !self.config.accept_any_source_port {
             self.port = Some(source.port());
         }
     }

@@ -8,8 +8,8 @@
 //! dropped.) An ICRC that is [`Icrc::Good`], [`Icrc::Solved`] or [`Icrc::Device`] is good; one that could not be
 //! checked ([`Icrc::Unverified`], [`Icrc::Absent`]) never is: an unvalidated packet may change nothing. One-sided
 //! operations carry an address or change memory that was not posted for them, so they accept a solved ICRC only if the
-//! IPv4 identification follows the sender's last one ([`QpConfig::lax`](crate::api::QpConfig::lax) accepts any):
-//! otherwise one of 65,536 corrupted packets would be accepted.
+//! IPv4 identification follows the sender's last one; otherwise one of 65,536 corrupted packets would be accepted.
+//! [`QpConfig::accept_any_source_port`](crate::api::QpConfig::accept_any_source_port) disables this check.
 
 use super::core::Core;
 use super::counters::SoftDropCounters;
@@ -86,10 +86,10 @@ impl<'a> EndpointSteer<'a> {
             return Err(malformed);
         }
         let index = self.admit(&bth)?;
-        let lax = || self.core.pairs.get(index).is_some_and(|pair| pair.engine.config().lax);
+        let any_id = || self.core.pairs.get(index).is_some_and(|pair| pair.engine.config().accept_any_source_port);
         match rx.icrc {
             Icrc::Good | Icrc::Solved { is_in_sequence: true } | Icrc::Device => {}
-            Icrc::Solved { is_in_sequence: false } if !bth.opcode.is_one_sided() || lax() => {}
+            Icrc::Solved { is_in_sequence: false } if !bth.opcode.is_one_sided() || any_id() => {}
             Icrc::Solved { .. } => return Err(|drops| &mut drops.unverified),
             Icrc::Bad => return Err(|drops| &mut drops.bad_icrc),
             Icrc::Unverified | Icrc::Absent => return Err(|drops| &mut drops.unverified),

@@ -92,7 +92,7 @@ struct Options {
     kind: QpType,
     mtu: Mtu,
     strict: bool,
-    lax: bool,
+    accept_any_source_port: bool,
     psn: [u32; 2],
     access: Access,
     max_rd_atomic: u8,
@@ -105,7 +105,7 @@ const RC: Options = Options {
     kind: QpType::Rc,
     mtu: Mtu::B256,
     strict: false,
-    lax: false,
+    accept_any_source_port: false,
     psn: [100, 7000],
     access: Access::ALL,
     max_rd_atomic: 2,
@@ -124,8 +124,8 @@ impl Side {
         let pd = protection.allocate();
         let mr = protection.register(pd, &memory, 0, SCRATCH, Access::ALL, Addressing::ZeroBased).unwrap();
         let base = QpConfig::new(options.kind, pd, Cq(0), Cq(1));
-        let Options { strict, lax, max_sge, .. } = *options;
-        let config = QpConfig { strict, lax, max_sge, ..base };
+        let Options { strict, accept_any_source_port, max_sge, .. } = *options;
+        let config = QpConfig { strict, accept_any_source_port, max_sge, ..base };
         let buffer = Sge { region, offset: BUFFER, len: Engine::buffer_bytes(&config) };
         Self {
             engine: Engine::new(number, &config, buffer),

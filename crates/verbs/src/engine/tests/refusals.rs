@@ -224,8 +224,8 @@ fn empty_write_and_read_need_no_key_and_any_source_port() {
 
 #[test]
 fn source_port_of_the_first_executed_packet_is_learnt() {
-    for (options, write, lax) in [(RC, RcWriteOnly, false), (UC, UcWriteOnly, false), (RC, RcWriteOnly, true)] {
-        let mut ends = Ends::new(Options { lax, ..options });
+    for (options, write, any_port) in [(RC, RcWriteOnly, false), (UC, UcWriteOnly, false), (RC, RcWriteOnly, true)] {
+        let mut ends = Ends::new(Options { accept_any_source_port: any_port, ..options });
         let [peer, other] = [50_000, 50_001].map(|port| SocketAddr::new(ends.a.address.ip(), port));
         let remote = ends.b.remote(0);
         let packet = |psn, byte| TestPacket::new(write, &ends.b, psn, &[byte; 8]).reth(remote, 8);
@@ -238,7 +238,7 @@ fn source_port_of_the_first_executed_packet_is_learnt() {
         ends.b.receive(peer, &first);
         ends.b.receive(other, &second);
         let refused = ends.b.counters.refused.bad_source;
-        assert_eq!((refused, ends.b.read(0, 1)), if lax { (0, vec![3]) } else { (1, vec![1]) }, "{write:?}");
+        assert_eq!((refused, ends.b.read(0, 1)), if any_port { (0, vec![3]) } else { (1, vec![1]) }, "{write:?}");
         let notification = TestPacket::new(CongestionNotification, &ends.b, 0, &[0; 16]);
         ends.b.receive(other, &notification);
         assert_eq!((ends.b.counters.refused.bad_source, ends.b.counters.cnps_in), (refused, 1));
