@@ -5,7 +5,7 @@ use shotline_verbs::api::{
     CompletionKind, Cq, Data, Destination, Element, Modify, Mtu, Operation, QpConfig, QpState, QpType, RecvWr, Remote,
     SendWr, Srq,
 };
-use shotline_verbs::pair::{Datagram, Link, Node, Options, Pair, seal};
+use shotline_verbs::sim::{Datagram, Link, Node, Options, SimNetwork, seal};
 use shotline_wire::roce::Packet;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,28 +24,26 @@ thread_local! {
     static MEMORY: [Arc<Region>; 2] = [(); 2].map(|()| Region::host(1 << 20).expect("2 MiB of memory"));
 }
 
-fn nodes(seed: u64) -> Pair {
+fn nodes(seed: u64) -> SimNetwork {
     let nodes = MEMORY.with(|memory| {
         memory
             .iter()
             .enumerate()
             .map(|(at, region)| {
                 region.write(0, &[UNTOUCHED; CHECKED]);
-                Node::with_memory(Pair::address(at), Arc::clone(region)).expect("the region was allocated before")
+                Node::with_memory(SimNetwork::address(at), Arc::clone(region)).expect("memory was had before")
             })
             .collect()
     });
-    Pair::with_nodes(seed, nodes)
+    SimNetwork::with_nodes(seed, nodes)
 }
 
-fn register(pair: &mut Pair, at: usize) -> [Mr; 3] {
-    AREAS.map(|(offset, access)| {
-        pair.node_mut(at).register(offset, LEN, access).expect("the range is within the region")
-    })
+fn register(network: &mut SimNetwork, at: usize) -> [Mr; 3] {
+    AREAS.map(|(offset, access)| network.node_mut(at).register(offset, LEN, access).expect("it fits"))
 }
 
-fn assert_guarded(pair: &Pair, at: usize) {
-    let bytes = pair.node(at).read(0, CHECKED);
+fn is_guarded(network: &SimNetwork, at: usize) {
+    let bytes = network.node(at).read(0, CHECKED);
     let mut start = 0;
     for (offset, end) in AREAS[..2].iter().map(|(offset, _)| (*offset, offset + LEN)).chain([(CHECKED as u64, 0)]) {
         let between = &bytes[start..offset as usize];
@@ -67,17 +65,17 @@ pub fn endpoint_packets(data: &[u8]) {
         timeout: Duration::from_micros(50),
         ..Options::default()
     };
-    let mut pair = nodes(0);
-    let [(qp, cq), _] = pair.connect(KINDS[usize::from(kind) % 3], &options).expect("attributes are valid");
-    let mrs = register(&mut pair, 0);
-    pair.node_mut(0).steers = flags & 16 == 0;
+    let mut network = nodes(0);
+    let [(qp, cq), _] = network.connect(KINDS[usize::from(kind) % 3], &options).expect("attributes that fit");
+    let mrs = register(&mut network, 0);
+    network.node_mut(0).steers = flags & 16 == 0;
     // All packets that the queue pair sends are lost: it receives only those of the input.
-    pair.set_links(Link::CUT);
+    network.set_links(Link::CUT);
     let mut posted = HashSet::new();
     for id in 0..8 {
         let element = [Element { address: AREAS[0].0 + 0x100 * id, len: [8, 700][id as usize % 2], lkey: mrs[0].lkey }];
         if flags & 128 != 0 {
-            let _ = pair.post_recv(0, qp, &RecvWr { id: 100 + id, elements: &element });
+            let _ = network.post_recv(0, qp, &RecvWr { id: 100 + id, elements: &element });
         }
         let remote = Remote { address: AREAS[1].0, rkey: 1 };
         let operation = match id {
@@ -91,33 +89,33 @@ pub fn endpoint_packets(data: &[u8]) {
         };
         let destination = (KINDS[usize::from(kind) % 3] == QpType::Ud).then(|| peer_destination(qp));
         let wr = SendWr { destination, ..SendWr::new(id, operation, Data::Elements(&element)) };
-        if work >> id & 1 == 1 && pair.post_send(0, qp, &wr).is_ok() {
+        if work >> id & 1 == 1 && network.post_send(0, qp, &wr).is_ok() {
             posted.insert(id);
         }
     }
-    pair.step();
+    network.step();
     while let Some((&[control, len], rest)) = packets.split_first_chunk() {
         let (bytes, rest) = rest.split_at(rest.len().min(len.into()));
         packets = rest;
         let packet = forged(control, bytes, qp, &mrs, options.mtu);
-        pair.inject(packet);
+        network.inject(packet);
         if control & 1 == 0 {
-            pair.step();
+            network.step();
         }
     }
-    pair.run(2_000_000);
-    let delivered = pair.node(0).counters.delivered;
-    assert_eq!(pair.node(0).qp_counters(qp).map(|counters| counters.packets_in), Some(delivered));
-    pair.modify(0, qp, &Modify::Error).expect("Error can be entered from any state");
-    while let Some(done) = pair.node_mut(0).poll(cq) {
-        assert!(is_receive(done.kind) || posted.remove(&done.id), "{done:?} completes an unknown request");
+    network.run(2_000_000);
+    let delivered = network.node(0).counters.delivered;
+    assert_eq!(network.node(0).qp_counters(qp).map(|counters| counters.packets_in), Some(delivered));
+    network.modify(0, qp, &Modify::Error).expect("from any state");
+    while let Some(done) = network.node_mut(0).poll(cq) {
+        assert!(is_receive(done.kind) || posted.remove(&done.id), "{done:?} completes what was done");
     }
-    assert!(posted.is_empty(), "requests without a completion: {posted:?}");
-    assert_guarded(&pair, 0);
+    assert!(posted.is_empty(), "everything completes: {posted:?}");
+    is_guarded(&network, 0);
 }
 
-fn peer_destination(qp: u32) -> Destination {
-    Destination { address: Pair::address(1), qp, q_key: 0x1111_1111 }
+fn there(qp: u32) -> Destination {
+    Destination { address: SimNetwork::address(1), qp, q_key: 0x1111_1111 }
 }
 
 fn is_receive(completed: CompletionKind) -> bool {
@@ -127,10 +125,10 @@ fn is_receive(completed: CompletionKind) -> bool {
 /// A packet from the peer, with valid queue pair, PSN and keys inserted if its flags say so: the fuzzer cannot guess
 /// them.
 fn forged(control: u8, bytes: &[u8], qp: u32, mrs: &[Mr; 3], mtu: Mtu) -> Datagram {
-    let source = Pair::address(usize::from(control & 64 == 0));
+    let source = SimNetwork::address(usize::from(control & 64 == 0));
     // The parser expects an ICRC at the end.
     let whole = [bytes, &[0; 4]].concat();
-    let Ok(packet) = Packet::parse(&whole) else { return seal(source, Pair::address(0), bytes, &[]) };
+    let Ok(packet) = Packet::parse(&whole) else { return seal(source, SimNetwork::address(0), bytes, &[]) };
     let (mut bth, mut extensions) = (packet.bth, packet.extensions);
     if control & 2 == 0 {
         bth.dest_qp = qp;
@@ -156,13 +154,13 @@ fn forged(control: u8, bytes: &[u8], qp: u32, mrs: &[Mr; 3], mtu: Mtu) -> Datagr
         payload.resize(mtu.bytes() as usize, 7);
     }
     payload.extend_from_slice(&[0; 3][..bth.pad.into()]);
-    Datagram { marked: control & 16 != 0, ..seal(source, Pair::address(0), &extensions.emit(&bth), &payload) }
+    Datagram { marked: control & 16 != 0, ..seal(source, SimNetwork::address(0), &extensions.emit(&bth), &payload) }
 }
 
 /// Calls on two nodes, four bytes each: function, object, and two arguments.
 pub fn verbs_calls(data: &[u8]) {
     let mut user = User {
-        pair: nodes(data.len() as u64),
+        network: nodes(data.len() as u64),
         cqs: Vec::new(),
         srqs: Vec::new(),
         mrs: [Vec::new(), Vec::new()],
@@ -171,11 +169,11 @@ pub fn verbs_calls(data: &[u8]) {
         reset: [HashSet::new(), HashSet::new()],
     };
     for at in 0..2 {
-        let cq = user.pair.node_mut(at).create_cq();
+        let cq = user.network.node_mut(at).create_cq();
         user.cqs.push(cq);
-        let srq = user.pair.node_mut(at).create_srq(8, 2);
+        let srq = user.network.node_mut(at).create_srq(8, 2);
         user.srqs.push(srq);
-        let mrs = register(&mut user.pair, at);
+        let mrs = register(&mut user.network, at);
         user.mrs[at].extend(mrs);
     }
     data.chunks_exact(4).take(200).for_each(|call| user.call([call[0], call[1], call[2], call[3]]));
@@ -183,7 +181,7 @@ pub fn verbs_calls(data: &[u8]) {
 }
 
 struct User {
-    pair: Pair,
+    network: SimNetwork,
     cqs: Vec<Cq>,
     srqs: Vec<Srq>,
     mrs: [Vec<Mr>; 2],
@@ -198,10 +196,10 @@ impl User {
     fn call(&mut self, [what, which, x, y]: [u8; 4]) {
         let at = usize::from(which & 1);
         let qp = Node::FIRST_QP + u32::from(which >> 1 & 7);
-        let modify = |user: &mut Self, change| user.pair.modify(at, qp, &change).is_ok();
+        let modify = |user: &mut Self, change| user.network.modify(at, qp, &change).is_ok();
         match what % 16 {
-            0 | 1 if self.pair.node(at).queue_pairs().count() < 6 => {
-                let (node, cq) = (self.pair.node_mut(at), self.cqs[at]);
+            0 | 1 if self.network.node(at).queue_pairs().count() < 6 => {
+                let (node, cq) = (self.network.node_mut(at), self.cqs[at]);
                 let srq = (x & 8 != 0).then_some(self.srqs[at]);
                 let (max_send_wr, max_recv_wr) = (u32::from(y & 7), u32::from(y >> 4));
                 let base = QpConfig::new(KINDS[usize::from(x & 7) % 3], node.pd(), cq, cq);
@@ -222,27 +220,27 @@ impl User {
                 let elements = [self.element(at, x, y), self.element(at, y, x)];
                 let wr = RecvWr { id: self.id, elements: &elements[..usize::from(x & 3).min(2)] };
                 let _ = match x & 64 {
-                    0 => self.pair.post_recv(at, qp, &wr),
-                    _ => self.pair.node_mut(at).post_srq_recv(self.srqs[at], &wr),
+                    0 => self.network.post_recv(at, qp, &wr),
+                    _ => self.network.node_mut(at).post_srq_recv(self.srqs[at], &wr),
                 };
             }
             12 => {
-                self.pair.step();
+                self.network.step();
             }
             13 => {
                 let link = Link { loss: f64::from(x) / 512.0, duplicate: f64::from(y) / 512.0, ..Link::PERFECT };
-                self.pair.set_link(at, link);
+                self.network.set_link(at, link);
             }
             14 if x & 1 == 0 && self.mrs[at].len() < 16 => {
                 let offset = AREAS[1].0 + 16 * u64::from(y);
-                let node = self.pair.node_mut(at);
+                let node = self.network.node_mut(at);
                 let (memory, pd) = (Arc::clone(node.memory()), node.pd());
                 let mr = node.protection.register(pd, &memory, offset, 256, Access::ALL, Addressing::Virtual(offset));
                 self.mrs[at].extend(mr);
             }
             14 => {
                 let mr = self.mrs[at][usize::from(y) % self.mrs[at].len()];
-                self.pair.node_mut(at).protection.deregister(mr.lkey);
+                self.network.node_mut(at).protection.deregister(mr.lkey);
             }
             _ => self.poll(at),
         }
@@ -258,16 +256,16 @@ impl User {
             timeout: Duration::from_micros(if x & 32 == 0 { 40 } else { 0 }),
             ..Options::default()
         };
-        let _ = self.pair.bring_up(at, qp, Some((Pair::address(1 - at), peer)), &options, PSN, PSN);
+        let _ = self.network.bring_up(at, qp, Some((SimNetwork::address(1 - at), peer)), &options, PSN, PSN);
     }
 
     fn reset(&mut self, at: usize, qp: u32, destroy: bool) {
         let reset = match destroy {
             true => {
-                let now = self.pair.now();
-                self.pair.node_mut(at).destroy_qp(now, qp).is_ok()
+                let now = self.network.now();
+                self.network.node_mut(at).destroy_qp(now, qp).is_ok()
             }
-            false => self.pair.modify(at, qp, &Modify::Reset).is_ok(),
+            false => self.network.modify(at, qp, &Modify::Reset).is_ok(),
         };
         if reset {
             let dropped: Vec<_> = self.open[at].extract_if(|(of, _)| *of == qp).collect();
@@ -301,20 +299,20 @@ impl User {
             0 => Data::Inline(&[7; 20][..usize::from(y % 20)]),
             count => Data::Elements(&elements[..usize::from(count).min(2)]),
         };
-        let address = Pair::address(1 - at);
+        let address = SimNetwork::address(1 - at);
         let to = Destination { address, qp: Node::FIRST_QP + u32::from(y & 7), q_key: 0x1111_1111 };
-        let datagrams = self.pair.node(at).engine(qp).is_some_and(|engine| engine.config().kind == QpType::Ud);
+        let datagrams = self.network.node(at).engine(qp).is_some_and(|engine| engine.config().kind == QpType::Ud);
         let destination = datagrams.then_some(to);
         let (signalled, solicited, fence) = (what & 64 == 0, what & 128 != 0, y & 8 != 0);
         let base = SendWr::new(self.id, operation, data);
         let wr = SendWr { signalled, solicited, fence, destination, ..base };
-        if self.pair.post_send(at, qp, &wr).is_ok() && signalled {
+        if self.network.post_send(at, qp, &wr).is_ok() && signalled {
             self.open[at].insert((qp, self.id));
         }
     }
 
     fn poll(&mut self, at: usize) {
-        while let Some(done) = self.pair.node_mut(at).poll(self.cqs[at]) {
+        while let Some(done) = self.network.node_mut(at).poll(self.cqs[at]) {
             let request = (done.qp, done.id);
             let failed = done.status != shotline_verbs::api::Status::Success;
             let known = self.open[at].remove(&request) || self.reset[at].remove(&request);
@@ -324,17 +322,17 @@ impl User {
 
     /// Moves every queue pair to its error state, after which all posted requests must have completed.
     fn end(&mut self) {
-        self.pair.run(1_000_000);
+        self.network.run(1_000_000);
         for at in 0..2 {
-            for qp in self.pair.node(at).queue_pairs() {
-                let _ = self.pair.modify(at, qp, &Modify::Error);
-                let state = self.pair.node(at).engine(qp).map(|engine| engine.state());
+            for qp in self.network.node(at).queue_pairs() {
+                let _ = self.network.modify(at, qp, &Modify::Error);
+                let state = self.network.node(at).engine(qp).map(|engine| engine.state());
                 assert!(state.is_none_or(|state| state == QpState::Error));
             }
             self.poll(at);
-            assert!(self.open[at].is_empty(), "requests without a completion: {:?}", self.open[at]);
-            assert_guarded(&self.pair, at);
+            assert!(self.open[at].is_empty(), "everything completes: {:?}", self.open[at]);
+            is_guarded(&self.network, at);
         }
-        assert!(self.pair.run(10_000_000_000), "a queue pair in its error state is still active");
+        assert!(self.network.run(10_000_000_000), "queue pairs in their error state rest");
     }
 }

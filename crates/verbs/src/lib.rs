@@ -5,10 +5,10 @@
 //! - [`conformance`]: checks that every provider must pass.
 //! - [`engine`]: the protocols as state machines without I/O.
 //! - [`ibverbs`]: provider over the RDMA devices of this machine.
-//! - [`pair`]: a seeded network simulator for the engines.
 //! - [`provider`]: the registry of providers: names, capabilities, command-line syntax.
 //! - [`rdma_cm`]: the InfiniBand connection manager protocol, which programs based on `librdmacm` use.
 //! - [`shm`]: provider over shared memory between two processes of one host.
+//! - [`sim`]: a simulated network for the engines, with a seed.
 //! - [`soft`]: provider in software, over any [`PacketIo`](shotline_transport::PacketIo).
 //! - [`ud`]: unreliable datagrams (IBTA 9.8.3) as a filter over any [`PacketIo`](shotline_transport::PacketIo), with
 //!   the same calls.
@@ -20,11 +20,11 @@ mod dial;
 pub mod engine;
 mod fd_passing;
 pub mod ibverbs;
-pub mod pair;
 pub mod provider;
 mod random;
 pub mod rdma_cm;
 pub mod shm;
+pub mod sim;
 mod slab;
 pub mod soft;
 pub mod ud;

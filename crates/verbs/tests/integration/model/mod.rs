@@ -9,7 +9,7 @@ use shotline_verbs::api::{
     Completion, CompletionKind, Cq, Data, Element, Operation, PostError, QpState, QpType, RecvWr, Remote, SendWr,
     Status,
 };
-use shotline_verbs::pair::{Options, Pair};
+use shotline_verbs::sim::{Options, SimNetwork};
 use std::collections::VecDeque;
 
 /// Memory areas of each node: source of sends, destination of READ and atomic results, target of the peer's writes,
@@ -24,7 +24,7 @@ const INBOX: (u64, u64) = (0x5_1000, 0x2_FF00);
 const MEMORY: usize = 0x8_1000;
 
 pub struct Workload {
-    pub pair: Pair,
+    pub network: SimNetwork,
     pub sides: [Side; 2],
     mtu: u64,
     kind: QpType,
@@ -88,14 +88,14 @@ impl Side {
 
 impl Workload {
     pub fn new(kind: QpType, seed: u64, options: &Options) -> Self {
-        let mut pair = Pair::new(seed, &[MEMORY; 2]).unwrap();
-        let ends = pair.connect(kind, options).unwrap();
+        let mut network = SimNetwork::new(seed, &[MEMORY; 2]).unwrap();
+        let ends = network.connect(kind, options).unwrap();
         let sides = [0, 1].map(|at| {
             let mut model = vec![0; MEMORY];
             for (start, len) in [SOURCE, EXPOSED, READABLE, COUNTERS] {
-                pair.random.fill_bytes(&mut model[start as usize..][..len as usize]);
+                network.random.fill_bytes(&mut model[start as usize..][..len as usize]);
             }
-            let node = pair.node_mut(at);
+            let node = network.node_mut(at);
             node.memory().write(0, &model);
             let mut register = |(start, len), access| node.register(start, len, access).unwrap();
             let (qp, cq) = ends[at];
@@ -123,7 +123,7 @@ impl Workload {
                 bytes: 0,
             }
         });
-        Self { pair, sides, mtu: options.mtu.bytes().into(), kind }
+        Self { network, sides, mtu: options.mtu.bytes().into(), kind }
     }
 
     /// Plans `count` operations initiated by side `from`.
@@ -134,7 +134,7 @@ impl Workload {
     }
 
     fn plan_one(&mut self, from: usize, id: u64, last: bool) {
-        let random = &mut self.pair.random;
+        let random = &mut self.network.random;
         let [a, b] = &mut self.sides;
         let (own, peer) = if from == 0 { (a, b) } else { (b, a) };
         let wanted_len = length(random, self.mtu);
@@ -184,7 +184,7 @@ impl Workload {
             } else {
                 operation = match choice {
                     0 => Operation::SendImm(imm),
-                    1 => Operation::SendInvalidate(extra_key(&mut self.pair, 1 - from)),
+                    1 => Operation::SendInvalidate(extra_key(&mut self.network, 1 - from)),
                     _ => Operation::Send,
                 };
                 let imm = (choice == 0).then_some(imm);
@@ -193,7 +193,7 @@ impl Workload {
                 completes = Some((CompletionKind::Recv, imm, invalidated_keys, len));
                 kind = CompletionKind::Send;
             }
-            let random = &mut self.pair.random;
+            let random = &mut self.network.random;
             if let Some((kind, imm, invalidated, capacity)) = completes {
                 let capacity = capacity + random.below(32);
                 let lkey = peer.inbox.lkey;
@@ -257,7 +257,7 @@ impl Workload {
             own.accepted_packets += if read { len.div_ceil(self.mtu).max(1) } else { 1 };
             own.bytes += if read { len } else { 0 };
         }
-        let signalled = last || own.unsignalled > 8 || self.pair.random.chance(0.5);
+        let signalled = last || own.unsignalled > 8 || self.network.random.chance(0.5);
         own.unsignalled = if signalled { 0 } else { own.unsignalled + 1 };
         let bytes = if kind == CompletionKind::Read { len as u32 } else { 0 };
         let completion = Completion { bytes, ..completion(id, kind, own.qp) };
@@ -274,7 +274,7 @@ impl Workload {
     pub fn post_receives(&mut self, at: usize, max: usize) {
         for _ in 0..max {
             let Some((id, elements)) = self.sides[at].receives.pop_front() else { return };
-            self.pair.post_recv(at, self.sides[at].qp, &RecvWr { id, elements: &elements }).unwrap();
+            self.network.post_recv(at, self.sides[at].qp, &RecvWr { id, elements: &elements }).unwrap();
         }
     }
 
@@ -286,7 +286,7 @@ impl Workload {
             let data = next.inline.as_deref().map_or(Data::Elements(&next.elements), Data::Inline);
             let base = SendWr::new(next.expected.completion.id, next.operation, data);
             let (signalled, solicited, fence) = (next.expected.signalled, next.solicited, next.fence);
-            match self.pair.post_send(at, side.qp, &SendWr { signalled, solicited, fence, ..base }) {
+            match self.network.post_send(at, side.qp, &SendWr { signalled, solicited, fence, ..base }) {
                 Ok(()) => side.posted.extend(side.plan.pop_front().map(|planned| planned.expected)),
                 Err(PostError::Full) => return,
                 Err(error) => panic!("{error}"),
@@ -297,7 +297,7 @@ impl Workload {
     /// Polls both sides and checks every completion against the plan: order, values, and received bytes.
     pub fn check_completions(&mut self) {
         for at in 0..2 {
-            while let Some(completion) = self.pair.node_mut(at).poll(self.sides[at].cq) {
+            while let Some(completion) = self.network.node_mut(at).poll(self.sides[at].cq) {
                 let side = &mut self.sides[at];
                 let receive = matches!(completion.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm);
                 let expected = if receive {
@@ -314,7 +314,7 @@ impl Workload {
                 };
                 assert_eq!(comparable, expected.completion, "side {at}");
                 for (address, bytes) in &expected.filled {
-                    let found = self.pair.node(at).read(*address, bytes.len());
+                    let found = self.network.node(at).read(*address, bytes.len());
                     let wrong = || (0..bytes.len()).filter(|byte| found[*byte] != bytes[*byte]);
                     assert!(
                         found == *bytes,
@@ -340,19 +340,19 @@ impl Workload {
             for at in 0..2 {
                 let max = if !receives_late {
                     usize::MAX
-                } else if self.pair.random.chance(0.1) {
-                    self.pair.random.between(1, 4) as usize
+                } else if self.network.random.chance(0.1) {
+                    self.network.random.between(1, 4) as usize
                 } else {
                     0
                 };
                 self.post_receives(at, max);
-                if self.pair.random.chance(0.5) {
-                    let group = self.pair.random.between(1, 8);
+                if self.network.random.chance(0.5) {
+                    let group = self.network.random.between(1, 8);
                     self.post_sends(at, group);
                 }
             }
-            for _ in 0..self.pair.random.between(1, 6) {
-                self.pair.step();
+            for _ in 0..self.network.random.between(1, 6) {
+                self.network.step();
             }
             self.check_completions();
             if self.done() {
@@ -365,7 +365,7 @@ impl Workload {
                 self.sides[1].posted.len()
             );
         }
-        assert!(self.pair.run(100_000_000_000), "the network becomes idle");
+        assert!(self.network.run(100_000_000_000), "the network becomes idle");
         self.check_completions();
     }
 
@@ -373,12 +373,12 @@ impl Workload {
     pub fn check_end(&mut self) {
         for at in 0..2 {
             self.check_memory(at);
-            let (node, side) = (self.pair.node(at), &self.sides[at]);
+            let (node, side) = (self.network.node(at), &self.sides[at]);
             assert_eq!(node.engine(side.qp).unwrap().state(), QpState::ReadyToSend);
             for key in &side.invalidated_keys {
                 assert!(node.protection.remote(node.pd(), *key, 0, 1, Access::NONE).is_err(), "the key is invalidated");
             }
-            let (counters, link) = (node.counters, self.pair.link_counters(1 - at));
+            let (counters, link) = (node.counters, self.network.link_counters(1 - at));
             assert_eq!(counters.arrived, link.sent - link.lost + link.duplicated);
             assert_eq!(
                 counters.arrived,
@@ -392,7 +392,7 @@ impl Workload {
 
     /// Compares the whole memory of a node with the model.
     pub fn check_memory(&self, at: usize) {
-        let (found, side) = (self.pair.node(at).read(0, MEMORY), &self.sides[at]);
+        let (found, side) = (self.network.node(at).read(0, MEMORY), &self.sides[at]);
         let wrong = |byte: &usize| found[*byte] != side.model[*byte] && !side.undefined[*byte];
         if let Some(first) = (0..MEMORY).find(wrong) {
             let count = (0..MEMORY).filter(wrong).count();
@@ -444,6 +444,6 @@ fn completion(id: u64, kind: CompletionKind, qp: u32) -> Completion {
 }
 
 /// Returns the key of an unused registration, for a message that invalidates it.
-fn extra_key(pair: &mut Pair, at: usize) -> u32 {
-    pair.node_mut(at).register(READABLE.0, 64, Access::REMOTE_READ | Access::REMOTE_INVALIDATE).unwrap().rkey
+fn extra_key(network: &mut SimNetwork, at: usize) -> u32 {
+    network.node_mut(at).register(READABLE.0, 64, Access::REMOTE_READ | Access::REMOTE_INVALIDATE).unwrap().rkey
 }

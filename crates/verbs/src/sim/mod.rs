@@ -10,24 +10,24 @@
 //! ```
 //! use shotline_memory::Access;
 //! use shotline_verbs::api::{Data, Element, Operation, QpType, Remote, SendWr, Status};
-//! use shotline_verbs::pair::{Link, Options, Pair};
+//! use shotline_verbs::sim::{Link, Options, SimNetwork};
 //!
 //! for seed in 0..8 {
-//!     let mut pair = Pair::new(seed, &[1 << 16; 2]).unwrap();
-//!     pair.set_links(Link { loss: 0.1, ..Link::PERFECT });
-//!     let [(a, cq), (b, _)] = pair.connect(QpType::Rc, &Options::default()).unwrap();
+//!     let mut network = SimNetwork::new(seed, &[1 << 16; 2]).unwrap();
+//!     network.set_links(Link { loss: 0.1, ..Link::PERFECT });
+//!     let [(a, cq), (b, _)] = network.connect(QpType::Rc, &Options::default()).unwrap();
 //!
-//!     pair.node(0).memory().write(0, &[7; 9000]);
-//!     let from = pair.node_mut(0).register(0, 9000, Access::NONE).unwrap();
-//!     let to = pair.node_mut(1).register(0, 9000, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+//!     network.node(0).memory().write(0, &[7; 9000]);
+//!     let from = network.node_mut(0).register(0, 9000, Access::NONE).unwrap();
+//!     let to = network.node_mut(1).register(0, 9000, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
 //!     let element = [Element { address: 0, len: 9000, lkey: from.lkey }];
 //!     let write = Operation::Write(Remote { address: 0, rkey: to.rkey });
-//!     pair.post_send(0, a, &SendWr::new(1, write, Data::Elements(&element))).unwrap();
+//!     network.post_send(0, a, &SendWr::new(1, write, Data::Elements(&element))).unwrap();
 //!
-//!     pair.run(1_000_000_000);
-//!     assert_eq!(pair.node_mut(0).poll(cq).unwrap().status, Status::Success);
-//!     assert_eq!(pair.node(1).read(0, 9000), [7; 9000]);
-//!     assert_eq!(pair.node(1).engine(b).unwrap().number(), b);
+//!     network.run(1_000_000_000);
+//!     assert_eq!(network.node_mut(0).poll(cq).unwrap().status, Status::Success);
+//!     assert_eq!(network.node(1).read(0, 9000), [7; 9000]);
+//!     assert_eq!(network.node(1).engine(b).unwrap().number(), b);
 //! }
 //! ```
 
@@ -103,7 +103,7 @@ impl Default for Options {
 }
 
 /// Simulated network: two or more nodes, and an outgoing link of each.
-pub struct Pair {
+pub struct SimNetwork {
     now: Nanos,
     /// Random source of this run.
     pub random: SplitMix64,
@@ -119,7 +119,7 @@ pub struct Pair {
     pub captured: Option<Vec<(Nanos, Datagram)>>,
 }
 
-impl Pair {
+impl SimNetwork {
     /// Creates nodes with the given bytes of memory, at 10.0.0.1 and following, connected by perfect links.
     pub fn new(seed: u64, memory: &[usize]) -> Result<Self, VerbsError> {
         let nodes = memory.iter().enumerate().map(|(index, bytes)| Node::new(Self::address(index), *bytes));

@@ -51,13 +51,13 @@ pub struct Node {
     pub steers: bool,
     /// Packet counters.
     pub counters: NodeCounters,
-    pairs: Vec<Option<Pair>>,
+    pairs: Vec<Option<QueuePair>>,
     receives: Vec<RecvQueue>,
     completions: Queues,
     burst: Burst,
 }
 
-struct Pair {
+struct QueuePair {
     engine: Engine,
     receives: usize,
     counters: QpCounters,
@@ -161,7 +161,7 @@ impl Node {
         let buffer = Sge { region: self.scratch.region, offset: self.buffers, len: Engine::buffer_bytes(config) };
         self.memory.zero(buffer.offset as usize, buffer.len as usize);
         let engine = Engine::new(number, config, buffer);
-        self.pairs.push(Some(Pair { engine, receives: receives as usize, counters: QpCounters::default() }));
+        self.pairs.push(Some(QueuePair { engine, receives: receives as usize, counters: QpCounters::default() }));
         number
     }
     /// Destroys a queue pair: its requests release their memory and do not complete, and packets to it are dropped.

@@ -3,7 +3,7 @@
 use shotline_memory::Access;
 use shotline_testing::seeds;
 use shotline_verbs::api::{CompletionKind, Data, Element, Mtu, Operation, QpConfig, QpType, RecvWr, SendWr, Status};
-use shotline_verbs::pair::{Link, Options, Pair};
+use shotline_verbs::sim::{Link, Options, SimNetwork};
 use std::time::Duration;
 
 const MESSAGES: u64 = 12;
@@ -24,34 +24,34 @@ fn message(seed: u64, qp: u64, number: u64, mtu: u64) -> Vec<u8> {
 #[test]
 fn shared_receives_neither_lose_nor_mix_messages() {
     for seed in seeds(0..300) {
-        let mut pair = Pair::new(seed, &[(RECEIVES * SLOT_BYTES) as usize; 2]).unwrap();
-        let mtu = pair.random.choose(&[Mtu::B256, Mtu::B512, Mtu::B1024]);
+        let mut network = SimNetwork::new(seed, &[(RECEIVES * SLOT_BYTES) as usize; 2]).unwrap();
+        let mtu = network.random.choose(&[Mtu::B256, Mtu::B512, Mtu::B1024]);
         let link = match seed % 3 {
-            0 => Link::random_lossless(&mut pair.random),
-            _ => Link::random(&mut pair.random),
+            0 => Link::random_lossless(&mut network.random),
+            _ => Link::random(&mut network.random),
         };
-        pair.set_links(link);
-        pair.node_mut(1).steers = seed % 5 > 0;
+        network.set_links(link);
+        network.node_mut(1).steers = seed % 5 > 0;
         let timeout = Duration::from_millis(1);
         let options = Options { mtu, timeout, retries: u8::MAX, psn: [0xFF_FFF0; 2], ..Options::default() };
-        let cqs = [0, 1].map(|at| pair.node_mut(at).create_cq());
-        let srq = pair.node_mut(1).create_srq(RECEIVES as u32, 2);
+        let cqs = [0, 1].map(|at| network.node_mut(at).create_cq());
+        let srq = network.node_mut(1).create_srq(RECEIVES as u32, 2);
         let kinds = [QpType::Rc, QpType::Rc, QpType::Uc, QpType::Rc];
         let qps = kinds.map(|kind| {
             let qps = [0, 1].map(|at| {
-                let node = pair.node_mut(at);
+                let node = network.node_mut(at);
                 let config = QpConfig::new(kind, node.pd(), cqs[at], cqs[at]);
                 node.create_qp(&QpConfig { srq: (at == 1).then_some(srq), ..config })
             });
             for at in 0..2 {
-                let peer = (pair.node(1 - at).address(), qps[1 - at]);
-                pair.bring_up(at, qps[at], Some(peer), &options, 0xFF_FFF0, 0xFF_FFF0).unwrap();
+                let peer = (network.node(1 - at).address(), qps[1 - at]);
+                network.bring_up(at, qps[at], Some(peer), &options, 0xFF_FFF0, 0xFF_FFF0).unwrap();
             }
             qps
         });
         let lkeys = [0, 1].map(|at| {
-            let len = pair.node(at).memory().len() as u64 / 2;
-            pair.node_mut(at).register(0, len, Access::LOCAL_WRITE).unwrap().lkey
+            let len = network.node(at).memory().len() as u64 / 2;
+            network.node_mut(at).register(0, len, Access::LOCAL_WRITE).unwrap().lkey
         });
 
         let mut posted = 0;
@@ -59,37 +59,37 @@ fn shared_receives_neither_lose_nor_mix_messages() {
         let mut arrived: [Vec<(u64, Vec<u8>)>; 4] = Default::default();
         for round in 0.. {
             // Receives have two elements and are sometimes posted late.
-            let late = pair.random.between(0, 3);
+            let late = network.random.between(0, 3);
             for _ in 0..if posted < RECEIVES { late } else { 0 } {
-                let first = pair.random.below(SLOT_BYTES) as u32;
+                let first = network.random.below(SLOT_BYTES) as u32;
                 let element = |address, len| Element { address, len, lkey: lkeys[1] };
                 let elements = [
                     element(posted * SLOT_BYTES, first),
                     element(posted * SLOT_BYTES + u64::from(first), SLOT_BYTES as u32 - first),
                 ];
                 if posted < RECEIVES {
-                    pair.node_mut(1).post_srq_recv(srq, &RecvWr { id: posted, elements: &elements }).unwrap();
+                    network.node_mut(1).post_srq_recv(srq, &RecvWr { id: posted, elements: &elements }).unwrap();
                     posted += 1;
                 }
             }
             for (at, qp) in qps.iter().enumerate() {
-                if sent[at] < MESSAGES && pair.random.chance(0.3) {
+                if sent[at] < MESSAGES && network.random.chance(0.3) {
                     let bytes = message(seed, at as u64, sent[at], mtu.bytes().into());
                     let address = (at as u64 * MESSAGES + sent[at]) * SLOT_BYTES;
-                    pair.node(0).memory().write(address as usize, &bytes);
+                    network.node(0).memory().write(address as usize, &bytes);
                     let element = [Element { address, len: bytes.len() as u32, lkey: lkeys[0] }];
                     let wr = SendWr::new(sent[at], Operation::Send, Data::Elements(&element));
-                    pair.post_send(0, qp[0], &wr).unwrap();
+                    network.post_send(0, qp[0], &wr).unwrap();
                     sent[at] += 1;
                 }
             }
-            for _ in 0..pair.random.between(1, 5) {
-                pair.step();
+            for _ in 0..network.random.between(1, 5) {
+                network.step();
             }
-            while let Some(done) = pair.node_mut(1).poll(cqs[1]) {
+            while let Some(done) = network.node_mut(1).poll(cqs[1]) {
                 assert_eq!((done.status, done.kind), (Status::Success, CompletionKind::Recv));
                 let at = qps.iter().position(|qp| qp[1] == done.qp).unwrap();
-                let bytes = pair.node(1).read(done.id * SLOT_BYTES, done.bytes as usize);
+                let bytes = network.node(1).read(done.id * SLOT_BYTES, done.bytes as usize);
                 assert_eq!(bytes[..8], (at as u64).to_le_bytes(), "it arrived on its own connection");
                 let number = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
                 assert!(bytes == message(seed, at as u64, number, mtu.bytes().into()), "message {number} of {at}");
@@ -105,11 +105,14 @@ fn shared_receives_neither_lose_nor_mix_messages() {
             }
             assert!(round < 20_000, "{:?} arrived", arrived.map(|messages| messages.len()));
         }
-        pair.run(1_000_000_000);
+        network.run(1_000_000_000);
         for (id, bytes) in arrived.iter().flatten() {
-            assert!(pair.node(1).read(id * SLOT_BYTES, bytes.len()) == *bytes, "a completed message was overwritten");
+            assert!(
+                network.node(1).read(id * SLOT_BYTES, bytes.len()) == *bytes,
+                "a completed message was overwritten"
+            );
         }
-        let completed = std::iter::from_fn(|| pair.node_mut(0).poll(cqs[0])).count() as u64;
+        let completed = std::iter::from_fn(|| network.node_mut(0).poll(cqs[0])).count() as u64;
         assert_eq!(completed, 4 * MESSAGES);
     }
 }

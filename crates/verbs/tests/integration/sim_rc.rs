@@ -8,7 +8,7 @@ use shotline_verbs::api::{
     CompletionKind, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status,
 };
 use shotline_verbs::engine::QpDropCounters;
-use shotline_verbs::pair::{Link, Options, Pair};
+use shotline_verbs::sim::{Link, Options, SimNetwork};
 use std::time::Duration;
 
 fn options(seed: u64) -> Options {
@@ -32,10 +32,10 @@ fn options(seed: u64) -> Options {
 
 fn work(seed: u64, max: u64) -> Workload {
     let mut work = Workload::new(QpType::Rc, seed, &options(seed));
-    work.pair.node_mut(0).steers = work.pair.random.chance(0.7);
-    work.pair.node_mut(1).steers = work.pair.random.chance(0.7);
+    work.network.node_mut(0).steers = work.network.random.chance(0.7);
+    work.network.node_mut(1).steers = work.network.random.chance(0.7);
     for from in 0..2 {
-        let count = work.pair.random.between(0, max);
+        let count = work.network.random.between(0, max);
         work.plan(from, count);
     }
     work
@@ -45,14 +45,14 @@ fn work(seed: u64, max: u64) -> Workload {
 fn loss_free_link_needs_no_retransmission() {
     for seed in seeds(0..500) {
         let mut work = work(seed, 16);
-        let link = Link::random_lossless(&mut work.pair.random);
-        work.pair.set_links(link);
+        let link = Link::random_lossless(&mut work.network.random);
+        work.network.set_links(link);
         work.run(false);
         work.check_end();
         for at in 0..2 {
-            let (side, node) = (&work.sides[at], work.pair.node(at));
+            let (side, node) = (&work.sides[at], work.network.node(at));
             let counters = node.qp_counters(side.qp).unwrap();
-            let peer = work.pair.node(1 - at).qp_counters(work.sides[1 - at].qp).unwrap();
+            let peer = work.network.node(1 - at).qp_counters(work.sides[1 - at].qp).unwrap();
             assert_eq!(counters.packets_in, peer.packets_out);
             assert_eq!(
                 (counters.retransmitted, counters.timeouts, counters.duplicates, counters.out_of_sequence),
@@ -69,15 +69,15 @@ fn every_request_is_executed_once_despite_faults() {
     for seed in seeds(0..500) {
         let mut work = work(seed, 10);
         for at in 0..2 {
-            let link = Link::random(&mut work.pair.random);
-            work.pair.set_link(at, link);
+            let link = Link::random(&mut work.network.random);
+            work.network.set_link(at, link);
         }
-        let late = work.pair.random.chance(0.3);
+        let late = work.network.random.chance(0.3);
         work.run(late);
         work.check_end();
         for at in 0..2 {
             let side = &work.sides[at];
-            let counters = *work.pair.node(at).qp_counters(side.qp).unwrap();
+            let counters = *work.network.node(at).qp_counters(side.qp).unwrap();
             let (naks, refused) = (counters.naks_in, counters.refused);
             let naks = naks.sequence + naks.receiver_not_ready;
             let dropped = counters.duplicates + counters.out_of_sequence + refused.no_receive;
@@ -102,19 +102,19 @@ fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
             work.post_receives(at, usize::MAX);
             work.post_sends(at, 12);
         }
-        let link = Link::random_lossless(&mut work.pair.random);
-        work.pair.set_links(link);
-        for _ in 0..work.pair.random.below(12) {
-            work.pair.step();
+        let link = Link::random_lossless(&mut work.network.random);
+        work.network.set_links(link);
+        for _ in 0..work.network.random.below(12) {
+            work.network.step();
         }
         work.check_completions();
-        work.pair.set_links(Link::CUT);
-        assert!(work.pair.run(100_000_000_000), "retries are limited");
+        work.network.set_links(Link::CUT);
+        assert!(work.network.run(100_000_000_000), "retries are limited");
         for at in 0..2 {
             let side = &mut work.sides[at];
             let mut receives = 0;
             let mut failed = false;
-            while let Some(completion) = work.pair.node_mut(at).poll(side.cq) {
+            while let Some(completion) = work.network.node_mut(at).poll(side.cq) {
                 if matches!(completion.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm) {
                     receives += 1;
                     assert!(matches!(completion.status, Status::Success | Status::Flushed));
@@ -137,7 +137,7 @@ fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
                 failed = true;
             }
             assert!(side.posted.is_empty());
-            let engine = work.pair.node(at).engine(side.qp).unwrap();
+            let engine = work.network.node(at).engine(side.qp).unwrap();
             let state = if failed { QpState::Error } else { QpState::ReadyToSend };
             assert_eq!((engine.state(), engine.deadline()), (state, None));
             let (found, waiting) = (receives, side.arriving());
@@ -154,11 +154,12 @@ fn rnr_retries_end_after_the_configured_number() {
             work.plan(0, 1);
         }
         work.post_sends(0, u64::MAX);
-        assert!(work.pair.run(10_000_000_000));
+        assert!(work.network.run(10_000_000_000));
         let (qp, cq) = (work.sides[0].qp, work.sides[0].cq);
-        let failed = std::iter::from_fn(|| work.pair.node_mut(0).poll(cq)).find(|done| done.status != Status::Success);
+        let failed =
+            std::iter::from_fn(|| work.network.node_mut(0).poll(cq)).find(|done| done.status != Status::Success);
         assert_eq!(failed.map(|done| done.status), Some(Status::RnrRetryExceeded));
-        let counters = work.pair.node(0).qp_counters(qp).unwrap();
+        let counters = work.network.node(0).qp_counters(qp).unwrap();
         assert_eq!(counters.naks_in.receiver_not_ready, u64::from(rnr_retries) + 1);
     }
 }
@@ -168,24 +169,24 @@ fn congestion_marks_reduce_loss() {
     const LEN: u32 = 1 << 16;
     // 500 MB/s with a queue that is shorter than the window, with and without marking.
     let [marked, unmarked] = [40_000, u64::MAX].map(|mark| {
-        let mut pair = Pair::new(1, &[LEN as usize; 2]).unwrap();
+        let mut network = SimNetwork::new(1, &[LEN as usize; 2]).unwrap();
         let options = Options { mtu: Mtu::B4096, retries: u8::MAX, depth: 256, ..Options::default() };
-        let [(a, cq), (b, _)] = pair.connect(QpType::Rc, &options).unwrap();
-        pair.set_links(Link { rate: 500_000_000, queue: 300_000, mark, ..Link::PERFECT });
-        let from = pair.node_mut(0).register(0, LEN.into(), Access::NONE).unwrap();
+        let [(a, cq), (b, _)] = network.connect(QpType::Rc, &options).unwrap();
+        network.set_links(Link { rate: 500_000_000, queue: 300_000, mark, ..Link::PERFECT });
+        let from = network.node_mut(0).register(0, LEN.into(), Access::NONE).unwrap();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let to = pair.node_mut(1).register(0, LEN.into(), rights).unwrap();
+        let to = network.node_mut(1).register(0, LEN.into(), rights).unwrap();
         let element = [Element { address: 0, len: LEN, lkey: from.lkey }];
         let write = Operation::Write(Remote { address: 0, rkey: to.rkey });
         for id in 0..200 {
-            pair.post_send(0, a, &SendWr::new(id, write, Data::Elements(&element))).unwrap();
+            network.post_send(0, a, &SendWr::new(id, write, Data::Elements(&element))).unwrap();
         }
-        assert!(pair.run(100_000_000_000));
-        assert!((0..200).all(|id| pair.node_mut(0).poll(cq).is_some_and(|done| done.id == id)));
+        assert!(network.run(100_000_000_000));
+        assert!((0..200).all(|id| network.node_mut(0).poll(cq).is_some_and(|done| done.id == id)));
         let (cnps_out, counters) =
-            (pair.node(1).qp_counters(b).unwrap().cnps_out, pair.node(0).qp_counters(a).unwrap());
+            (network.node(1).qp_counters(b).unwrap().cnps_out, network.node(0).qp_counters(a).unwrap());
         assert_eq!((counters.cnps_in, cnps_out > 0), (cnps_out, mark < u64::MAX));
-        pair.link_counters(0).overflowed
+        network.link_counters(0).overflowed
     });
     assert!(marked < unmarked / 3, "{marked} packets lost with marks, {unmarked} without");
 }
@@ -194,16 +195,16 @@ fn congestion_marks_reduce_loss() {
 fn operations_longer_than_the_window_complete() {
     const LEN: u64 = (1 << 20) + 13;
     for seed in seeds(0..9) {
-        let mut pair = Pair::new(seed, &[3 << 20; 2]).unwrap();
+        let mut network = SimNetwork::new(seed, &[3 << 20; 2]).unwrap();
         let options = Options { mtu: Mtu::B256, retries: 50, psn: [0xFF_FF00; 2], ..options(seed) };
-        let [(a, a_cq), (b, b_cq)] = pair.connect(QpType::Rc, &options).unwrap();
+        let [(a, a_cq), (b, b_cq)] = network.connect(QpType::Rc, &options).unwrap();
         let loss = if seed < 3 { 0.0 } else { 0.01 };
-        pair.set_links(Link { loss, coalesce: 10_000, ..Link::PERFECT });
-        let keys = [0, 1].map(|at| pair.node_mut(at).register(0, 3 << 20, Access::ALL).unwrap());
+        network.set_links(Link { loss, coalesce: 10_000, ..Link::PERFECT });
+        let keys = [0, 1].map(|at| network.node_mut(at).register(0, 3 << 20, Access::ALL).unwrap());
         let mut bytes = vec![0; LEN as usize];
-        pair.random.fill_bytes(&mut bytes);
+        network.random.fill_bytes(&mut bytes);
         let source = usize::from(seed % 3 == 2);
-        pair.node(source).memory().write(5, &bytes);
+        network.node(source).memory().write(5, &bytes);
 
         let element = |at: usize| {
             let (first, second) = (100_001, LEN as u32 - 100_001);
@@ -213,14 +214,14 @@ fn operations_longer_than_the_window_complete() {
         };
         let remote = Remote { address: if source == 1 { 5 } else { 1 << 20 }, rkey: keys[1].rkey };
         let operation = [Operation::Send, Operation::Write(remote), Operation::Read(remote)][seed as usize % 3];
-        pair.post_recv(1, b, &RecvWr { id: 1, elements: &element(1) }).unwrap();
-        pair.post_send(0, a, &SendWr::new(2, operation, Data::Elements(&element(0)))).unwrap();
-        assert!(pair.run(100_000_000_000));
-        assert_eq!(pair.node_mut(0).poll(a_cq).map(|done| (done.id, done.status)), Some((2, Status::Success)));
-        let received = pair.node_mut(1).poll(b_cq).map(|done| (done.id, u64::from(done.bytes)));
+        network.post_recv(1, b, &RecvWr { id: 1, elements: &element(1) }).unwrap();
+        network.post_send(0, a, &SendWr::new(2, operation, Data::Elements(&element(0)))).unwrap();
+        assert!(network.run(100_000_000_000));
+        assert_eq!(network.node_mut(0).poll(a_cq).map(|done| (done.id, done.status)), Some((2, Status::Success)));
+        let received = network.node_mut(1).poll(b_cq).map(|done| (done.id, u64::from(done.bytes)));
         assert_eq!(received, (operation == Operation::Send).then_some((1, LEN)));
-        assert!(pair.node(1 - source).read(1 << 20, LEN as usize) == bytes);
-        let retransmitted = [(0, a), (1, b)].map(|(at, qp)| pair.node(at).qp_counters(qp).unwrap().retransmitted);
+        assert!(network.node(1 - source).read(1 << 20, LEN as usize) == bytes);
+        let retransmitted = [(0, a), (1, b)].map(|(at, qp)| network.node(at).qp_counters(qp).unwrap().retransmitted);
         assert!(loss > 0.0 || retransmitted == [0, 0], "{retransmitted:?}");
     }
 }

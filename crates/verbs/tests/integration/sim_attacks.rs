@@ -8,7 +8,7 @@ use shotline_random::SplitMix64;
 use shotline_testing::seeds;
 use shotline_verbs::api::{Cq, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
 use shotline_verbs::engine::{NakCounters, QpCounters, QpDropCounters};
-use shotline_verbs::pair::{Datagram, Link, Options, Pair, seal};
+use shotline_verbs::sim::{Datagram, Link, Options, SimNetwork, seal};
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use shotline_wire::atomic::{AtomicAckEth, AtomicEth};
 use shotline_wire::bth::{Bth, Opcode};
@@ -25,7 +25,7 @@ const MTU: usize = 256;
 
 /// Connection whose target has fully accessible memory, read-only memory, memory of another domain and a stale key.
 struct Target {
-    pair: Pair,
+    network: SimNetwork,
     ends: [(u32, Cq); 2],
     lkeys: [u32; 2],
     full: u32,
@@ -40,14 +40,14 @@ struct Target {
 
 impl Target {
     fn new(strict: bool) -> Self {
-        let mut pair = Pair::new(1, &[MEMORY as usize; 3]).unwrap();
+        let mut network = SimNetwork::new(1, &[MEMORY as usize; 3]).unwrap();
         let timeout = Duration::from_micros(200);
         let options = Options { psn: [PSN, 0x77], strict, mtu: Mtu::B256, timeout, retries: 3, ..Options::default() };
-        let ends = pair.connect(QpType::Rc, &options).unwrap();
+        let ends = network.connect(QpType::Rc, &options).unwrap();
         let mut before = vec![0; MEMORY as usize];
-        pair.random.fill_bytes(&mut before);
-        let lkeys = [0, 1].map(|at| pair.node_mut(at).register(0, MEMORY, Access::LOCAL_WRITE).unwrap().lkey);
-        let node = pair.node_mut(1);
+        network.random.fill_bytes(&mut before);
+        let lkeys = [0, 1].map(|at| network.node_mut(at).register(0, MEMORY, Access::LOCAL_WRITE).unwrap().lkey);
+        let node = network.node_mut(1);
         node.memory().write(0, &before);
         let (memory, own, other) = (node.memory().clone(), node.pd(), node.protection.allocate());
         let mut register = |pd, part: u64, access| {
@@ -62,24 +62,24 @@ impl Target {
         let mut bind =
             |qp, expires| node.protection.bind(own, lkeys[1], qp, 0, LEN, Access::REMOTE_WRITE, expires).unwrap();
         let (others, expired) = (bind(ends[1].0 + 1, None), bind(ends[1].0, Some(1_000)));
-        Self { pair, ends, lkeys, full, read_only, foreign, stale: stale.rkey, others, expired, before }
+        Self { network, ends, lkeys, full, read_only, foreign, stale: stale.rkey, others, expired, before }
     }
 
     fn counters(&self) -> QpCounters {
-        *self.pair.node(1).qp_counters(self.ends[1].0).unwrap()
+        *self.network.node(1).qp_counters(self.ends[1].0).unwrap()
     }
     fn state(&self) -> QpState {
-        self.pair.node(1).engine(self.ends[1].0).unwrap().state()
+        self.network.node(1).engine(self.ends[1].0).unwrap().state()
     }
     fn is_untouched(&self) -> bool {
-        self.pair.node(1).read(0, MEMORY as usize) == self.before
+        self.network.node(1).read(0, MEMORY as usize) == self.before
     }
 
     /// Sends a packet with the address of the peer.
     fn attack(&mut self, packet: &Attack) {
-        let [from, to] = [0, 1].map(|at| self.pair.node(at).address());
-        self.pair.inject(packet.seal(from, to, self.ends[1].0));
-        self.pair.run(1_000_000);
+        let [from, to] = [0, 1].map(|at| self.network.node(at).address());
+        self.network.inject(packet.seal(from, to, self.ends[1].0));
+        self.network.run(1_000_000);
     }
 
     /// Returns `true` if the real peer can still write.
@@ -87,11 +87,11 @@ impl Target {
         let element = [Element { address: 0, len: 600, lkey: self.lkeys[0] }];
         let write = Operation::Write(Remote { address: 100, rkey: self.full });
         let ((qp, cq), wr) = (self.ends[0], SendWr::new(1, write, Data::Elements(&element)));
-        self.pair.node(0).memory().write(0, &[0xAB; 600]);
-        self.pair.post_send(0, qp, &wr).unwrap();
-        assert!(self.pair.run(1_000_000_000));
+        self.network.node(0).memory().write(0, &[0xAB; 600]);
+        self.network.post_send(0, qp, &wr).unwrap();
+        assert!(self.network.run(1_000_000_000));
         self.before[100..700].fill(0xAB);
-        let completion = self.pair.node_mut(0).poll(cq).unwrap();
+        let completion = self.network.node_mut(0).poll(cq).unwrap();
         completion.status == Status::Success && self.is_untouched()
     }
 }
@@ -275,26 +275,26 @@ fn send_longer_than_its_receive_leaves_it_posted() {
     let mut target = Target::new(false);
     let elements = [Element { address: 0x8000, len: 7, lkey: target.lkeys[1] }];
     let (qp, cq) = target.ends[1];
-    target.pair.post_recv(1, qp, &RecvWr { id: 9, elements: &elements }).unwrap();
+    target.network.post_recv(1, qp, &RecvWr { id: 9, elements: &elements }).unwrap();
     target.attack(&Attack::new(Opcode::RcSendOnly, &[1; 8]));
     assert_eq!((target.counters().refused.bad_length, target.counters().packets_out), (1, 0));
-    assert!(target.is_untouched() && target.pair.node_mut(1).poll(cq).is_none());
+    assert!(target.is_untouched() && target.network.node_mut(1).poll(cq).is_none());
     target.attack(&Attack::new(Opcode::RcSendOnly, &[2; 7]));
-    let completion = target.pair.node_mut(1).poll(cq).unwrap();
+    let completion = target.network.node_mut(1).poll(cq).unwrap();
     assert_eq!((completion.id, completion.status, completion.bytes), (9, Status::Success, 7));
 }
 
 #[test]
 fn packets_with_a_wrong_address_or_queue_pair_are_dropped() {
     let mut target = Target::new(true);
-    let [_, to, attacker] = [0, 1, 2].map(|at| target.pair.node(at).address());
+    let [_, to, attacker] = [0, 1, 2].map(|at| target.network.node(at).address());
     let write = Attack::new(Opcode::RcWriteOnly, &[1; 8]).to(target.full, 0, 8);
-    target.pair.inject(write.seal(attacker, to, target.ends[1].0));
-    target.pair.inject(write.seal(attacker, to, 0xBEEF));
-    assert!(target.pair.run(1_000_000));
+    target.network.inject(write.seal(attacker, to, target.ends[1].0));
+    target.network.inject(write.seal(attacker, to, 0xBEEF));
+    assert!(target.network.run(1_000_000));
     let counters = target.counters();
     assert_eq!((counters.refused.bad_source, counters.packets_out), (1, 0));
-    assert_eq!(target.pair.node(1).counters.unknown_qp, 1);
+    assert_eq!(target.network.node(1).counters.unknown_qp, 1);
     assert!(target.is_untouched() && target.peer_write_succeeds());
 }
 
@@ -322,12 +322,12 @@ fn psn_guesses_cause_few_naks_and_no_harm() {
 #[test]
 fn flood_of_future_psns_causes_one_nak() {
     let mut target = Target::new(false);
-    let [from, to] = [0, 1].map(|at| target.pair.node(at).address());
+    let [from, to] = [0, 1].map(|at| target.network.node(at).address());
     for ahead in 1..1000 {
         let write = Attack::new(Opcode::RcWriteOnly, &[7; 8]).to(target.full, 0, 8).at(PSN + ahead);
-        target.pair.inject(write.seal(from, to, target.ends[1].0));
+        target.network.inject(write.seal(from, to, target.ends[1].0));
     }
-    target.pair.run(1_000_000);
+    target.network.run(1_000_000);
     assert_eq!((target.counters().out_of_sequence, target.counters().naks_out.sequence), (999, 1));
     assert!(target.peer_write_succeeds());
 }
@@ -339,10 +339,10 @@ fn stale_key_of_the_peer_fails_only_its_request() {
         let write = Operation::Write(Remote { address: 0, rkey: target.stale });
         let (qp, cq) = target.ends[0];
         for id in 0..2 {
-            target.pair.post_send(0, qp, &SendWr::new(id, write, Data::Inline(&[1; 8]))).unwrap();
+            target.network.post_send(0, qp, &SendWr::new(id, write, Data::Inline(&[1; 8]))).unwrap();
         }
-        assert!(target.pair.run(10_000_000_000));
-        let mut next = || target.pair.node_mut(0).poll(cq).map(|completion| completion.status);
+        assert!(target.network.run(10_000_000_000));
+        let mut next = || target.network.node_mut(0).poll(cq).map(|completion| completion.status);
         assert_eq!([next(), next(), next()], [Some(expected), Some(Status::Flushed), None]);
         assert!(target.is_untouched());
     }
@@ -361,39 +361,39 @@ fn transfer_under_attack_is_undisturbed() {
         };
         let mut work = Workload::new(QpType::Rc, seed, &options);
         (0..2).for_each(|from| work.plan(from, 12));
-        let link = Link::random_lossless(&mut work.pair.random);
-        work.pair.set_links(link);
-        work.pair.captured = Some(Vec::new());
+        let link = Link::random_lossless(&mut work.network.random);
+        work.network.set_links(link);
+        work.network.captured = Some(Vec::new());
         for at in 0..2 {
             work.post_receives(at, usize::MAX);
         }
         let mut injected = [0; 2];
         for round in 0.. {
             for (at, injected) in injected.iter_mut().enumerate() {
-                let group = work.pair.random.below(4);
+                let group = work.network.random.below(4);
                 work.post_sends(at, group);
-                if work.pair.random.chance(0.8) {
+                if work.network.random.chance(0.8) {
                     *injected += 1;
                     let packet = forge(&mut work, at);
-                    work.pair.inject(packet);
+                    work.network.inject(packet);
                 }
             }
-            for _ in 0..work.pair.random.between(1, 4) {
-                work.pair.step();
+            for _ in 0..work.network.random.between(1, 4) {
+                work.network.step();
             }
             work.check_completions();
             if work.done() {
                 break;
             }
-            let engine = |at: usize| work.pair.node(at).engine(work.sides[at].qp);
+            let engine = |at: usize| work.network.node(at).engine(work.sides[at].qp);
             assert!(round < 20_000, "the transfer does not end: {:#?}", [0, 1].map(engine));
         }
-        assert!(work.pair.run(100_000_000_000));
+        assert!(work.network.run(100_000_000_000));
         for (at, injected) in injected.into_iter().enumerate() {
             work.check_memory(at);
             let side = &work.sides[at];
-            assert_eq!(work.pair.node(at).engine(side.qp).unwrap().state(), QpState::ReadyToSend);
-            let counters = work.pair.node(at).qp_counters(side.qp).unwrap();
+            assert_eq!(work.network.node(at).engine(side.qp).unwrap().state(), QpState::ReadyToSend);
+            let counters = work.network.node(at).qp_counters(side.qp).unwrap();
             assert_eq!(counters.bytes_in, side.bytes, "{counters:#?}");
             assert!(counters.naks_out.sequence <= 10 + injected / 10, "{} of {injected}", counters.naks_out.sequence);
         }
@@ -402,10 +402,10 @@ fn transfer_under_attack_is_undisturbed() {
 
 /// Returns a packet with the peer's address: a replay, or one whose PSN is far from the expected one.
 fn forge(work: &mut Workload, victim: usize) -> Datagram {
-    let address = |at: usize| work.pair.node(at).address();
+    let address = |at: usize| work.network.node(at).address();
     let (from, to, qp) = (address(1 - victim), address(victim), work.sides[victim].qp);
-    let random = &mut work.pair.random;
-    let captured = work.pair.captured.as_ref().map_or(&[][..], Vec::as_slice);
+    let random = &mut work.network.random;
+    let captured = work.network.captured.as_ref().map_or(&[][..], Vec::as_slice);
     let replays: Vec<_> = captured.iter().filter(|(_, packet)| packet.destination == to).collect();
     // Between the PSNs of both directions, and far from either.
     let psn = random.between(0x10_0000, 0x70_0000) as u32;
