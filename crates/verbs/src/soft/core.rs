@@ -1,7 +1,7 @@
 //! The endpoint without its transport: queue pairs, memory, queues, timers, and the send scheduler.
 
 use super::arena::Arena;
-use super::counters::EndpointCounters;
+use super::counters::SoftCounters;
 use super::pairs::{Pair, Pairs, Schedule};
 use super::queues::CompletionQueues;
 use super::slab::Slab;
@@ -69,7 +69,7 @@ pub(super) struct Core {
     pub(super) shared: Slab<SharedReceives>,
     pub(super) sinks: Sinks,
     pub(super) timers: Timers,
-    pub(super) counters: EndpointCounters,
+    pub(super) counters: SoftCounters,
     /// Limit of `in_flight`: the capacity of a receive buffer, in packets.
     max_in_flight: u32,
     /// Packets in flight of all reliable connections.
@@ -98,7 +98,7 @@ impl Core {
             shared: Slab::new(),
             sinks: Sinks { queues: CompletionQueues::new(), watch: Watch::default(), events: VecDeque::new() },
             timers: Timers::default(),
-            counters: EndpointCounters::default(),
+            counters: SoftCounters::default(),
             max_in_flight: u32::MAX,
             in_flight: 0,
             waiting: VecDeque::new(),

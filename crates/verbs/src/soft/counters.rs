@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// Packets dropped without a response before they reached a queue pair, by the first check that failed. Packets that a
-/// queue pair refuses are counted in its [`crate::engine::QpCounters`].
+/// queue pair drops are counted in its [`crate::engine::QpCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SoftDropCounters {
     /// Too short or truncated, or of an unknown opcode or version.
@@ -29,21 +29,21 @@ impl SoftDropCounters {
 
 /// Counters of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct EndpointCounters {
+pub struct SoftCounters {
     /// Packets received, including those dropped later.
     pub packets_in: u64,
     /// Batches received.
     pub batches_in: u64,
     /// Packets passed to the transport.
     pub packets_out: u64,
-    /// Packets that the transport refused, for example because there is no route; see
+    /// Packets that the transport rejected, for example because there is no route; see
     /// [`super::SoftEndpoint::last_send_error`].
     pub unsendable: u64,
-    /// Number of times that the transport accepted only part of a burst.
-    pub path_full: u64,
-    /// Payload bytes copied a second time, because their header was not as long as predicted, or before they were
-    /// sealed.
-    pub bytes_moved: u64,
+    /// Bursts of which the transport accepted only a part.
+    pub partial_sends: u64,
+    /// Payload bytes copied once more: received after a header of another length than predicted, copied before they
+    /// were sealed, or saved because the transport accepted only a part of the burst.
+    pub bytes_copied_again: u64,
     /// Packets whose payload was copied before it was sealed: because its memory is a file, shared or device memory, or
     /// because the packet is a retransmission.
     pub packets_copied: u64,

@@ -33,7 +33,7 @@ mod transmit;
 mod wakeups;
 mod watch;
 
-pub use counters::{EndpointCounters, SoftDropCounters};
+pub use counters::{SoftCounters, SoftDropCounters};
 pub use provider::DESCRIPTION;
 
 use self::core::Core;
@@ -233,15 +233,15 @@ impl<P: PacketIo> SoftEndpoint<P> {
         &self.io
     }
     /// Returns the counters of the endpoint.
-    pub fn counters(&self) -> EndpointCounters {
+    pub fn counters(&self) -> SoftCounters {
         let sinks = &self.core.sinks;
-        EndpointCounters { completions_lost: sinks.queues.lost, notices_lost: sinks.watch.lost, ..self.core.counters }
+        SoftCounters { completions_lost: sinks.queues.lost, notices_lost: sinks.watch.lost, ..self.core.counters }
     }
     /// Returns the counters of a queue pair.
     pub fn qp_counters(&self, qp: Qp) -> Option<&QpCounters> {
         self.core.pairs.by_number(qp.0).map(|pair| &pair.counters)
     }
-    /// Returns the last error of the transport's send ([`EndpointCounters::unsendable`]).
+    /// Returns the last error of the transport's send ([`SoftCounters::unsendable`]).
     pub fn last_send_error(&self) -> Option<&IoError> {
         self.transmitter.last_error.as_ref()
     }

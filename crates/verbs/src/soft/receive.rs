@@ -2,13 +2,14 @@
 //!
 //! A packet must be complete for its opcode, its queue pair must exist and be of the opcode's transport service, and
 //! its ICRC must be good. Otherwise it is dropped here without a response, and counted by the first check that failed
-//! ([`Drops`]). Then the queue pair's engine checks that its state allows receiving, that the source is its peer, and
-//! that the partition keys match, and counts what it refuses in its [`crate::engine::QpCounters`]. (Linux `rxe_recv.c`
-//! checks the ICRC last, because it computes it there; here the transport has computed it already. The same packets are
-//! dropped.) An ICRC that is [`Icrc::Good`], [`Icrc::Solved`] or [`Icrc::Device`] is good; one that could not be
-//! checked ([`Icrc::Unverified`], [`Icrc::Absent`]) never is: an unvalidated packet may change nothing. One-sided
-//! operations carry an address or change memory that was not posted for them, so they accept a solved ICRC only if the
-//! IPv4 identification follows the sender's last one; otherwise one of 65,536 corrupted packets would be accepted.
+//! ([`SoftDropCounters`]). Then the queue pair's engine checks that its state allows receiving, that the source is its
+//! peer, and that the partition keys match, and counts what it drops in its [`crate::engine::QpCounters`]. (Linux
+//! `rxe_recv.c` checks the ICRC last, because it computes it there; here the transport has computed it already. The
+//! same packets are dropped.) An ICRC that is [`Icrc::Good`], [`Icrc::Solved`] or [`Icrc::Device`] is good; one that
+//! could not be checked ([`Icrc::Unverified`], [`Icrc::Absent`]) never is: an unvalidated packet may change nothing.
+//! One-sided operations carry an address or change memory that was not posted for them, so they accept a solved ICRC
+//! only if the IPv4 identification follows the sender's last one; otherwise one of 65,536 corrupted packets would be
+//! accepted.
 //! [`QpConfig::accept_any_source_port`](crate::api::QpConfig::accept_any_source_port) disables this check.
 
 use super::core::Core;
@@ -145,7 +146,7 @@ impl<'a> EndpointSteer<'a> {
             return None;
         }
         header.try_extend_from_slice(&bytes[..needed]).ok()?;
-        counters.bytes_moved += payload_len as u64;
+        counters.bytes_copied_again += payload_len as u64;
         Some((PayloadLocation::Scratch(Sge { len: payload_len as u32, ..*realign }), payload_len as u32))
     }
 }

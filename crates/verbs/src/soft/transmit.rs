@@ -88,7 +88,7 @@ impl Transmitter {
             self.transmit(core, io);
             any |= self.next > before;
             if self.next < self.burst.len() {
-                core.counters.path_full += 1;
+                core.counters.partial_sends += 1;
                 self.save_backlog(core);
                 break;
             }
@@ -158,7 +158,7 @@ impl Transmitter {
                 *element = to;
             }
         }
-        core.counters.bytes_moved += offset;
+        core.counters.bytes_copied_again += offset;
     }
 
     /// Copies the payloads of packets that were not accepted.
@@ -177,6 +177,6 @@ impl Transmitter {
                 *element = to;
             }
         }
-        core.counters.bytes_moved += offset;
+        core.counters.bytes_copied_again += offset;
     }
 }
