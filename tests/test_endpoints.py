@@ -51,7 +51,7 @@ def test_an_independent_initiator_writes_reads_and_counts(exposed):
     data = region(report, "data")
     assert (data["writes"], data["bytes_in"], data["reads"], data["bytes_out"]) == (1, 12, 1, 8), data
     assert region(report, "count")["atomics"] == 2
-    assert report["queue_pairs"]["refused"] == {}
+    assert report["queue_pairs"]["drops"] == {}
 
 
 WRONG = {
@@ -80,7 +80,7 @@ def test_a_forbidden_access_is_refused_and_the_qp_keeps_working(exposed, what):
         assert initiator.refused() == 1 and initiator.received_nothing()
         assert exposed.file.read_bytes() == b"goodmore" + bytes(8184)
     report = exposed.end_report()
-    assert report["queue_pairs"]["refused"] == {cause: 1}
+    assert report["queue_pairs"]["drops"] == {cause: 1}
     assert region(report, "quiet")["writes"] == 0
 
 
@@ -119,7 +119,7 @@ def test_forged_packets_change_nothing_for_the_real_initiator(tmp_path):
         assert initiator.answer()[0] == ACK
         assert file.read_bytes() == b"goodxxxx" + bytes(8184)
         report = target.end_report()
-    dropped = {**report["endpoint"]["refused"], **report["queue_pairs"]["refused"]}
+    dropped = {**report["endpoint"]["drops"], **report["queue_pairs"]["drops"]}
     assert dropped.items() >= {"unknown_qp": 1, "bad_icrc": 1, "malformed": 1, "bad_source": 2, "bad_key": 1}.items()
     assert region(report, "data")["writes"] == 2, report
 
@@ -134,7 +134,7 @@ def test_keys_are_revoked_with_their_connection(exposed):
         second.write("data", 0, b"evil")
         second.keys = new
         assert second.read("data", 0, 4) == b"good"
-    assert exposed.end_report()["queue_pairs"]["refused"] == {"bad_key": 1}
+    assert exposed.end_report()["queue_pairs"]["drops"] == {"bad_key": 1}
 
 
 # --- target and perf -------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_a_file_that_another_process_writes_is_read_untorn(tmp_path):
             writer.stdin.close()
         report = target.end_report()
     assert (region(report, "data")["reads"], region(report, "data")["writes"]) == (200, 200)
-    assert report["endpoint"]["packets_copied"] == 200 * 64 and report["endpoint"]["refused"] == {}
+    assert report["endpoint"]["packets_copied"] == 200 * 64 and report["endpoint"]["drops"] == {}
 
 
 def test_a_killed_initiator_leaves_no_resources():

@@ -103,7 +103,7 @@ class Sides:
         host_result, guest_result = f"host: {process.returncode} {errors}", f"guest: {done.code} {done.output}"
         assert process.returncode == done.code == 0, f"{host_result}\n{guest_result}\nthe link:\n{self.link()}"
         report = json.loads(out)
-        assert not WRONG & set(report["refused"]), report
+        assert not WRONG & set(report["drops"]), report
         return report, done.output
 
     def link(self):
@@ -381,7 +381,7 @@ def test_a_target_serves_unmodified_programs_in_turn(sides):
     assert (usage["writes"], usage["bytes_in"]) == (COUNT, COUNT * size), "messages are not counted, writes are"
     assert (usage["reads"], usage["bytes_out"], usage["atomics"]) == (COUNT, COUNT * size, COUNT)
     assert report["balanced"] and report["initiators"] == []
-    assert not WRONG & {*report["queue_pairs"]["refused"], *report["endpoint"]["refused"]}, report
+    assert not WRONG & {*report["queue_pairs"]["drops"], *report["endpoint"]["drops"]}, report
 
 
 def test_a_target_serves_rping_while_requests_are_forged(sides):
@@ -427,7 +427,7 @@ def test_a_target_without_rdma_cm_ignores_connection_requests(sides):
     assert not job.ended()
     sides.guest.run("kill -9 $(pidof rping)").succeeded()
     job.end()
-    assert set(reports[0]["endpoint"]["refused"]) == {"unknown_qp"}, reports
+    assert set(reports[0]["endpoint"]["drops"]) == {"unknown_qp"}, reports
     assert reports[0]["regions"][0]["writes"] == reports[0]["regions"][0]["reads"] == 0
 
 

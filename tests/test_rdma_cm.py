@@ -120,7 +120,7 @@ def test_messages_without_a_connection_are_counted_and_ignored():
         peer.send_message(0x99, b"")
         rping()
         counts = target.end_report()["rdma_cm"]
-    assert (counts["stray"], counts["malformed"], counts["asked"]) == (1, 1, 1), counts
+    assert (counts["stray"], counts["malformed"], counts["requests"]) == (1, 1, 1), counts
 
 
 def test_a_server_keeps_waiting_after_an_absent_initiator():

@@ -347,4 +347,4 @@ def test_an_independent_target_gets_the_same_memory_and_answers(captured, family
     assert region["writes"] == capture.reports["write"]["operations"]
     assert region["bytes_out"] == capture.reports["read"]["bytes"]
     assert region["atomics"] == capture.reports["atomic"]["operations"]
-    assert not capture.ended["endpoint"]["refused"] and not capture.ended["queue_pairs"]["refused"]
+    assert not capture.ended["endpoint"]["drops"] and not capture.ended["queue_pairs"]["drops"]

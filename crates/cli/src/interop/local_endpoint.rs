@@ -327,12 +327,12 @@ impl LocalEndpoint {
         Ok(())
     }
 
-    /// Returns the counters of the queue pair, including packets that the endpoint refused before they reached a queue
+    /// Returns the counters of the queue pair, including packets that the endpoint dropped before they reached a queue
     /// pair.
     pub fn counters(&self) -> EndpointCounters {
         let mut counters = self.provider.counters_of(self.qp);
-        self.provider.total_counters().refused.iter().for_each(|(cause, count)| {
-            *counters.refused.entry(cause).or_default() += count;
+        self.provider.total_counters().drops.iter().for_each(|(cause, count)| {
+            *counters.drops.entry(cause).or_default() += count;
         });
         counters
     }

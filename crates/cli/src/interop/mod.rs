@@ -82,8 +82,8 @@ struct Report {
     /// Sum that the other side's atomic operations added to this side's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     added: Option<u64>,
-    /// Number of refused packets, by cause.
-    refused: std::collections::BTreeMap<&'static str, u64>,
+    /// Number of dropped packets, by cause.
+    drops: std::collections::BTreeMap<&'static str, u64>,
 }
 
 impl Rows for Report {
@@ -179,7 +179,7 @@ fn run_one(
         retransmitted: counters.retransmitted,
         usage: local.usage()?.into(),
         added: (verb == Some(Verb::Atomic)).then(|| local.sum()),
-        refused: counters.refused,
+        drops: counters.drops,
     };
     print_report(common.json, &report)
 }

@@ -11,7 +11,7 @@
 
 use super::cm_initiator::{CmInitiator, RECEIVES, Role};
 use super::host::Listener;
-use super::report::CmCounters;
+use super::report::CmListenerCounters;
 use crate::Result;
 use crate::interop::local_endpoint::MAX_RD_ATOMIC;
 use crate::interop::{oob, rping};
@@ -304,8 +304,8 @@ impl<P: PacketIo> Listener<SoftEndpoint<P>> for CmListener {
         exports.provider().counters_of(self.services.qp())
     }
 
-    fn counters(&self) -> CmCounters {
-        CmCounters { requests: self.services.counts(), crowded: self.crowded, silent: self.silent }
+    fn counters(&self) -> CmListenerCounters {
+        CmListenerCounters { manager: self.services.counters(), crowded: self.crowded, silent: self.silent }
     }
 
     fn close(&mut self, exports: &mut Exports<SoftEndpoint<P>>) -> Result {

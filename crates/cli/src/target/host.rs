@@ -1,6 +1,6 @@
 //! A target with one endpoint: exported memory, and roles in measurements.
 
-use super::report::{CmCounters, InitiatorState, RegionState, State};
+use super::report::{CmListenerCounters, InitiatorState, RegionState, State};
 use super::traffic::{Budget, TrafficPeer};
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -30,7 +30,7 @@ pub trait Listener<P> {
     /// Accepts initiators and serves them. Returns `true` if there was anything to do.
     fn progress(&mut self, exports: &mut Exports<P>) -> Outcome<bool>;
     /// Returns the counters of the listener.
-    fn counters(&self) -> CmCounters;
+    fn counters(&self) -> CmListenerCounters;
     /// Returns the counters of the listener's queue pair.
     fn qp_counters(&self, exports: &Exports<P>) -> EndpointCounters;
     /// Disconnects all of its initiators.

@@ -22,12 +22,12 @@ pub struct State {
     pub initiators: Vec<InitiatorState>,
     /// Counters of all queue pairs, including destroyed ones.
     pub queue_pairs: EndpointCounters,
-    /// Counters of the endpoint. What it refused reached no queue pair.
+    /// Counters of the endpoint. Packets that it dropped reached no queue pair.
     pub endpoint: EndpointCounters,
     /// Memory reserved by initiators.
     pub memory: MemoryBudgetState,
     /// Counters of the connection manager's listener, if it is open.
-    pub rdma_cm: Option<CmCounters>,
+    pub rdma_cm: Option<CmListenerCounters>,
 }
 
 /// A region.
@@ -74,8 +74,8 @@ pub struct Report {
     control: ControlCounters,
     memory: MemoryBudgetState,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rdma_cm: Option<CmCounters>,
-    /// Every packet received reached a queue pair or was refused with a cause; every connection was welcomed, was
+    rdma_cm: Option<CmListenerCounters>,
+    /// Every packet received reached a queue pair or was dropped with a cause; every connection was welcomed, was
     /// turned away with a cause, or is not authenticated yet; and so for the requests at the connection manager.
     balanced: bool,
     #[serde(flatten)]
@@ -164,18 +164,9 @@ impl Reporter {
             let idle_s = self.initiators.get(&state.session).and_then(idle);
             Initiator { state, idle_s }
         });
-        let packets = queue_pairs.packets_in + endpoint.refused.values().sum::<u64>();
-        let ControlCounters {
-            accepted,
-            welcomed,
-            wrong_token,
-            wrong_version,
-            malformed,
-            slow,
-            displaced,
-            closed_by_peer,
-            full: _,
-        } = control;
+        let packets = queue_pairs.packets_in + endpoint.drops.values().sum::<u64>();
+        let Counts { begun, welcomed, wrong_token, wrong_version, malformed, slow, displaced, hung_up, full: _ } =
+            control;
         let accounted =
             welcomed + wrong_token + wrong_version + malformed + slow + displaced + closed_by_peer + unauthenticated;
         Report {
@@ -185,8 +176,8 @@ impl Reporter {
             regions: regions.collect(),
             initiators: initiators.collect(),
             balanced: packets == endpoint.packets_in
-                && accounted == accepted
-                && rdma_cm.is_none_or(|counts| counts.requests.is_balanced()),
+                && accounted == begun
+                && rdma_cm.is_none_or(|counts| counts.manager.is_balanced()),
             queue_pairs,
             endpoint,
             control,
@@ -210,9 +201,9 @@ impl Report {
             let bytes = format_bytes(usage.bytes_in + usage.bytes_out);
             Some(format!("{}: {} operations, {bytes}", region.state.name, operations(&usage)))
         };
-        let refused: u64 = self.queue_pairs.refused.values().chain(self.endpoint.refused.values()).sum();
+        let dropped: u64 = self.queue_pairs.drops.values().chain(self.endpoint.drops.values()).sum();
         let regions: Vec<_> = self.regions.iter().filter_map(region).collect();
-        format!("{} initiators; {}; {refused} refused", self.initiators.len(), regions.join("; "))
+        format!("{} initiators; {}; {dropped} packets dropped", self.initiators.len(), regions.join("; "))
     }
 }
 
@@ -231,8 +222,8 @@ impl Rows for Report {
                 rows.push((format!("region {}: atomic operations", region.state.name), usage.atomics.to_string()));
             }
         }
-        for (cause, count) in self.queue_pairs.refused.iter().chain(&self.endpoint.refused) {
-            rows.push((format!("refused: {cause}"), count.to_string()));
+        for (cause, count) in self.queue_pairs.drops.iter().chain(&self.endpoint.drops) {
+            rows.push((format!("dropped: {cause}"), count.to_string()));
         }
         let control = &self.control;
         rows.push(("initiators".into(), control.welcomed.to_string()));
@@ -248,10 +239,10 @@ impl Rows for Report {
         for (cause, count) in turned_away.into_iter().filter(|(_, count)| *count > 0) {
             rows.push((format!("connections turned away: {cause}"), count.to_string()));
         }
-        let cm = self.rdma_cm.map(|counts| (counts.requests, counts.crowded, counts.silent));
-        if let Some((requests, crowded, silent)) = cm {
-            let rdma_cm::Counts { established, no_service, no_resources, rejected, displaced, unconfirmed, .. } =
-                requests;
+        let cm = self.rdma_cm.map(|counts| (counts.manager, counts.crowded, counts.silent));
+        if let Some((manager, crowded, silent)) = cm {
+            let rdma_cm::CmCounters { established, no_service, no_resources, rejected, displaced, unconfirmed, .. } =
+                manager;
             rows.push(("guests (--rdma-cm)".into(), established.to_string()));
             let causes = [
                 ("guests turned away: no such program", no_service),
@@ -260,11 +251,11 @@ impl Rows for Report {
                 ("guests turned away: refused", rejected),
                 ("guests turned away: displaced by newer ones", displaced),
                 ("guests turned away: never confirmed", unconfirmed),
-                ("guests turned away: too many at once", requests.unanswered),
+                ("guests turned away: too many at once", manager.unanswered),
                 ("guests disconnected: silent", silent),
-                ("connection manager: not a message", requests.malformed),
-                ("connection manager: without a connection", requests.stray),
-                ("connection manager: answers not sent", requests.unsent),
+                ("connection manager: not a message", manager.malformed),
+                ("connection manager: without a connection", manager.stray),
+                ("connection manager: answers not sent", manager.unsent),
             ];
             let causes = causes.into_iter().filter(|(_, count)| *count > 0);
             rows.extend(causes.map(|(cause, count)| (cause.into(), count.to_string())));
@@ -290,10 +281,10 @@ impl Rows for Report {
 
 /// Counters of the connection manager's listener.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct CmCounters {
-    /// Requests for connections.
+pub struct CmListenerCounters {
+    /// Counters of the connection manager.
     #[serde(flatten)]
-    pub requests: rdma_cm::Counts,
+    pub manager: rdma_cm::CmCounters,
     /// Number of requests turned away because the address has a connection already and few are left, or because another
     /// request took the last one.
     pub crowded: u64,

@@ -13,7 +13,7 @@ pub trait Endpoint: Provider {
     fn mtu(&self) -> Mtu;
     /// Returns the counters of a queue pair.
     fn counters_of(&self, qp: Qp) -> EndpointCounters;
-    /// Returns the counters of the endpoint: `refused` are packets dropped before they reached a queue pair, and
+    /// Returns the counters of the endpoint: `drops` are packets dropped before they reached a queue pair, and
     /// `packets_in` is the sum over all queue pairs, destroyed ones included, plus these packets.
     fn total_counters(&self) -> EndpointCounters;
 }
@@ -32,8 +32,8 @@ pub struct EndpointCounters {
     /// Packets whose payload was copied before it was sealed because it may change concurrently: payloads in files, in
     /// shared memory, on a device, and all retransmissions. Counted per endpoint only.
     pub packets_copied: u64,
-    /// Rejected packets by cause; causes with a count of 0 are missing.
-    pub refused: BTreeMap<&'static str, u64>,
+    /// Dropped packets by cause; causes with a count of 0 are missing.
+    pub drops: BTreeMap<&'static str, u64>,
 }
 
 impl EndpointCounters {
@@ -44,7 +44,7 @@ impl EndpointCounters {
         self.retransmitted += other.retransmitted;
         self.timeouts += other.timeouts;
         self.packets_copied += other.packets_copied;
-        other.refused.iter().for_each(|(cause, count)| *self.refused.entry(cause).or_default() += count);
+        other.drops.iter().for_each(|(cause, count)| *self.drops.entry(cause).or_default() += count);
     }
 }
 
@@ -64,9 +64,8 @@ impl From<&QpCounters> for EndpointCounters {
             bad_q_key,
             no_receive,
             too_many,
-            naks_held: _, // rejected packets are counted by their cause
-        } = counters.refused;
-        let refused = [
+        } = counters.drops;
+        let drops = [
             ("bad_key", bad_key),
             ("bad_rights", bad_rights),
             ("bad_bounds", bad_bounds),
@@ -87,7 +86,7 @@ impl From<&QpCounters> for EndpointCounters {
             retransmitted: counters.retransmitted,
             timeouts: counters.timeouts,
             packets_copied: 0,
-            refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
+            drops: drops.into_iter().filter(|(_, count)| *count > 0).collect(),
         }
     }
 }

@@ -475,7 +475,7 @@ impl<P: Endpoint> Host for Exports<P> {
             packets_out: counters.packets_out,
             retransmitted: counters.retransmitted,
             timeouts: counters.timeouts,
-            refused: counters.refused.values().sum(),
+            refused: counters.drops.values().sum(),
             ..Statistics::default()
         }
     }

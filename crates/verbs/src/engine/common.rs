@@ -96,11 +96,11 @@ impl Common {
             _ => packet.source,
         };
         if !self.can_receive() {
-            counters.refused.bad_state += 1;
+            counters.drops.bad_state += 1;
         } else if !self.is_from_peer(source) {
-            counters.refused.bad_source += 1;
+            counters.drops.bad_source += 1;
         } else if (packet.bth.p_key ^ DEFAULT_P_KEY) & 0x7FFF != 0 {
-            counters.refused.bad_partition += 1;
+            counters.drops.bad_partition += 1;
         } else {
             return true;
         }

@@ -39,8 +39,10 @@ pub struct QpCounters {
     pub cnps_in: u64,
     /// Congestion notification packets sent.
     pub cnps_out: u64,
-    /// Rejected packets, by cause.
-    pub refused: QpDropCounters,
+    /// Negative acknowledgements suppressed by the rate limit.
+    pub naks_suppressed: u64,
+    /// Dropped packets, by cause.
+    pub drops: QpDropCounters,
 }
 
 /// Negative acknowledgements by code.
@@ -99,14 +101,12 @@ pub struct QpDropCounters {
     pub no_receive: u64,
     /// More outstanding READs and atomic operations than negotiated.
     pub too_many: u64,
-    /// Negative acknowledgements suppressed by the rate limit.
-    pub naks_held: u64,
 }
 
 impl QpDropCounters {
     /// Counts a packet rejected by the memory protection.
-    pub(super) fn count(&mut self, refused: AccessError) {
-        *match refused {
+    pub(super) fn count(&mut self, error: AccessError) {
+        *match error {
             AccessError::UnknownKey | AccessError::WrongDomain | AccessError::WrongQueuePair | AccessError::Expired => {
                 &mut self.bad_key
             }

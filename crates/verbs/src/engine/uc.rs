@@ -92,7 +92,7 @@ impl Uc {
             _ => None,
         };
         let Some(segment) = segment else {
-            ctx.counters.refused.bad_opcode += 1;
+            ctx.counters.drops.bad_opcode += 1;
             return;
         };
         // Only accepted packets change state: a packet that does not follow is dropped alone, and the message in
@@ -112,7 +112,7 @@ impl Uc {
                 self.flow.on_accepted(ctx.now, packet);
             }
             Err(refusal) => {
-                refusal.count(&mut ctx.counters.refused);
+                refusal.count(&mut ctx.counters.drops);
                 self.inbound.put_back(aside);
                 if self.common.config.strict && refusal == Refusal::TooLong {
                     self.fail(ctx);

@@ -110,15 +110,15 @@ impl Ud {
         if !self.common.admits(packet, ctx.counters) {
             return;
         }
-        let refused = &mut ctx.counters.refused;
+        let drops = &mut ctx.counters.drops;
         match (packet.bth.opcode.service(), packet.extensions.deth) {
             (Service::CongestionNotification, _) => {
                 ctx.counters.cnps_in += 1;
                 self.congestion.on_cnp(ctx.now);
             }
-            (Service::UnreliableDatagram, Some(deth)) if deth.q_key != self.q_key => refused.bad_q_key += 1,
+            (Service::UnreliableDatagram, Some(deth)) if deth.q_key != self.q_key => drops.bad_q_key += 1,
             (Service::UnreliableDatagram, Some(deth)) => self.accept(ctx, packet, deth.src_qp),
-            _ => refused.bad_opcode += 1,
+            _ => drops.bad_opcode += 1,
         }
     }
 
@@ -127,19 +127,19 @@ impl Ud {
         if packet.congested && self.notifier.marked(ctx.now) {
             self.pending_cnp = Some((packet.source, src_qp));
         }
-        let refused = &mut ctx.counters.refused;
+        let drops = &mut ctx.counters.drops;
         let Some(len) = packet.len.checked_sub(packet.bth.pad.into()).filter(|len| *len <= self.common.mtu) else {
-            refused.bad_length += 1;
+            drops.bad_length += 1;
             return;
         };
         let Some(slot) = ctx.receives.peek(0) else {
-            refused.no_receive += 1;
+            drops.no_receive += 1;
             return;
         };
         let fits = u64::from(len) <= ctx.receives.bytes(slot);
         let target = sge_range(ctx.receives.elements(slot), 0, len);
         if !fits || !move_payload(ctx.protection, ctx.counters, packet.landed, len, target) {
-            ctx.counters.refused.bad_length += 1;
+            ctx.counters.drops.bad_length += 1;
             return;
         }
         ctx.receives.take();

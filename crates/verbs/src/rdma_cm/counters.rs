@@ -2,12 +2,12 @@
 
 use super::message::reason;
 
-/// Counters of connection requests and their outcomes: `asked` is the sum of the fields from `established` to
+/// Counters of connection requests and their outcomes: `requests` is the sum of the fields from `established` to
 /// `half_open`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
+pub struct CmCounters {
     /// REQs, without retransmissions.
-    pub asked: u64,
+    pub requests: u64,
     /// Connections whose RTU was received.
     pub established: u64,
     /// Rejected: no listener at this service ID.
@@ -34,8 +34,9 @@ pub struct Counts {
     pub unsent: u64,
 }
 
-impl Counts {
-    pub(super) fn refused(&mut self, reason: u16) -> &mut u64 {
+impl CmCounters {
+    /// Returns the counter of requests rejected for this [`reason`].
+    pub(super) fn rejections(&mut self, reason: u16) -> &mut u64 {
         match reason {
             reason::NO_SERVICE => &mut self.no_service,
             reason::NO_RESOURCES => &mut self.no_resources,
@@ -45,8 +46,8 @@ impl Counts {
 
     /// Returns `true` if each request was counted exactly once.
     pub fn is_balanced(&self) -> bool {
-        let refused = self.no_service + self.no_resources + self.rejected + self.unanswered;
+        let rejected = self.no_service + self.no_resources + self.rejected + self.unanswered;
         let ended = self.displaced + self.unconfirmed + self.withdrawn;
-        self.asked == self.established + refused + ended + self.half_open
+        self.requests == self.established + rejected + ended + self.half_open
     }
 }

@@ -2,7 +2,7 @@
 //! outputs.
 
 use super::MAD_LEN;
-use super::counters::Counts;
+use super::counters::CmCounters;
 use super::message::{Datagram, Message, Reply, Request, reason};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -137,7 +137,7 @@ pub struct Manager<S = RandomState> {
     secret: S,
     /// Number of IDs tried so far.
     ids_tried: u64,
-    counters: Counts,
+    counters: CmCounters,
 }
 
 impl Manager {
@@ -169,13 +169,13 @@ impl<S: BuildHasher> Manager<S> {
             events: VecDeque::new(),
             secret,
             ids_tried: 0,
-            counters: Counts::default(),
+            counters: CmCounters::default(),
         }
     }
 
     /// Returns the counters of connection requests.
-    pub fn counters(&self) -> Counts {
-        Counts { half_open: self.half_open().count() as u64, ..self.counters }
+    pub fn counters(&self) -> CmCounters {
+        CmCounters { half_open: self.half_open().count() as u64, ..self.counters }
     }
 
     /// Sets the maximum number of established connections.
@@ -208,7 +208,7 @@ impl<S: BuildHasher> Manager<S> {
     /// Rejects a request, for a [`reason`].
     pub fn reject(&mut self, now: Duration, connection: Connection, reason: u16) {
         if self.change(connection, State::ReqReceived, State::Disconnected) {
-            *self.counters.refused(reason) += 1;
+            *self.counters.rejections(reason) += 1;
             self.send_message(now, connection.0, Message::Rej(reason), true); // if the REJ is lost, the REQ is retransmitted
             if let Some(entry) = self.connections.get_mut(&connection.0) {
                 entry.timer = now + ENDED_LIFETIME;
@@ -360,7 +360,7 @@ impl<S: BuildHasher> Manager<S> {
             }
             return;
         }
-        self.counters.asked += 1;
+        self.counters.requests += 1;
         let to_displace = self.to_displace(source);
         let is_young =
             to_displace.and_then(|id| self.connections.get(&id)).is_some_and(|old| now < old.created_at + GRACE);
@@ -374,7 +374,7 @@ impl<S: BuildHasher> Manager<S> {
             (!self.make_space(to_displace)).then_some(reason::NO_RESOURCES)
         };
         if let Some(reason) = rejection {
-            *self.counters.refused(reason) += 1;
+            *self.counters.rejections(reason) += 1;
             return self.send(source, &Datagram { transaction, local: 0, remote, message: Message::Rej(reason) });
         }
         let id = self.new_id();

@@ -28,7 +28,7 @@ mod manager;
 pub mod message;
 mod services;
 
-pub use counters::Counts;
+pub use counters::CmCounters;
 pub use manager::{Connection, Event, Manager};
 pub use services::Services;
 

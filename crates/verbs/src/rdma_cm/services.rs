@@ -1,6 +1,6 @@
 //! Queue pair 1 of a software endpoint with its connection manager.
 
-use super::{Connection, Counts, Event, MAD_LEN, Manager, Q_KEY};
+use super::{CmCounters, Connection, Event, MAD_LEN, Manager, Q_KEY};
 use crate::api::{
     Completion, CompletionKind, Cq, Data, Destination, Element, Modify, Mtu, Operation, PostError, Provider as _, Qp,
     QpConfig, QpType, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Status, VerbsError,
@@ -74,7 +74,7 @@ impl Services {
     }
 
     /// Returns the counters of connection requests.
-    pub fn counts(&self) -> Counts {
+    pub fn counters(&self) -> CmCounters {
         self.manager.counters()
     }
 

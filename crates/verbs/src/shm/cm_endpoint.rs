@@ -1,6 +1,6 @@
 //! [`Endpoint`] of the connection manager for [`ShmEndpoint`].
 
-use super::{Counters, ShmEndpoint};
+use super::{ShmCounters, ShmEndpoint};
 use crate::api::{Mtu, Qp};
 use crate::cm::{Endpoint, EndpointCounters};
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ impl Endpoint for ShmEndpoint {
     }
     /// Counts messages as packets; those that arrived in sequence are not counted.
     fn total_counters(&self) -> EndpointCounters {
-        let Counters { stray, refused, malformed, wakes: _ } = self.counters();
-        let causes = [("stray", stray), ("refused", refused), ("nonsense", malformed)];
-        let refused = causes.into_iter().filter(|(_, count)| *count > 0).collect();
+        let ShmCounters { stray, refused, malformed, wakes: _ } = self.counters();
+        let causes = [("stray", stray), ("refused", refused), ("malformed", malformed)];
+        let drops = causes.into_iter().filter(|(_, count)| *count > 0).collect();
         EndpointCounters {
             packets_in: causes.iter().map(|(_, count)| count).sum(),
-            refused,
+            drops,
             ..EndpointCounters::default()
         }
     }

@@ -20,7 +20,7 @@ const MAX_ASYNC_EVENTS: usize = 4096;
 
 /// Counters of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ShmCounters {
     /// Messages dropped because they were not for a connected queue pair, or were out of sequence.
     pub stray: u64,
     /// Messages refused because they were longer than the receive, or named a key that they may not invalidate.
@@ -64,7 +64,7 @@ pub struct ShmEndpoint {
     pub(super) async_events: VecDeque<AsyncEvent>,
     /// Elements of the request that is being posted.
     pub(super) scratch: Vec<shotline_memory::Sge>,
-    pub(super) counters: Counters,
+    pub(super) counters: ShmCounters,
     /// Wake-up word on our board: odd while this side requests a wake-up.
     wake: u32,
     /// Value of the peer's wake-up word that was answered last.
@@ -103,7 +103,7 @@ impl ShmEndpoint {
             events: VecDeque::new(),
             async_events: VecDeque::new(),
             scratch: Vec::new(),
-            counters: Counters::default(),
+            counters: ShmCounters::default(),
             wake: 0,
             answered_wake: 0,
             must_notify: false,
@@ -113,7 +113,7 @@ impl ShmEndpoint {
     }
 
     /// Returns the counters.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> ShmCounters {
         self.counters
     }
     /// Returns `true` until this side has detected that the peer's process has exited.

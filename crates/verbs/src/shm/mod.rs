@@ -49,7 +49,7 @@ mod share;
 mod tests;
 mod wakeups;
 
-pub use endpoint::{Counters, ShmEndpoint};
+pub use endpoint::{ShmCounters, ShmEndpoint};
 pub use link::{ShmListener, ShmOffer};
 pub use provider::DESCRIPTION;
 pub use share::PeerRegion;

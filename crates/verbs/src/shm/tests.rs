@@ -2,7 +2,7 @@
 
 use super::board::{MAX_KEYS, MAX_QUEUES, RING_BYTES, Word};
 use super::control::{KeyOffer, Message};
-use super::endpoint::{Counters, ShmEndpoint};
+use super::endpoint::{ShmCounters, ShmEndpoint};
 use super::record::{Header, record_len};
 use crate::api::{
     Completion, CompletionKind, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType,
@@ -195,7 +195,7 @@ fn malicious_peer_harms_only_its_own_link() {
         let mut guard = vec![0; HALF];
         a.region.read(HALF, &mut guard);
         assert!(guard.iter().all(|byte| *byte == 0x5A), "seed {seed}: memory outside all requests was written");
-        let Counters { stray, refused, malformed, .. } = a.shm.counters();
+        let ShmCounters { stray, refused, malformed, .. } = a.shm.counters();
         counts.iter_mut().zip([stray, refused, malformed]).for_each(|(sum, count)| *sum += count);
     }
     // Not everything was refused at the first check: requests and messages got through, and each kind of refusal

@@ -19,7 +19,7 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
     fn total_counters(&self) -> EndpointCounters {
         let counters = self.counters();
         let SoftDropCounters { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = counters.drops;
-        let refused = [
+        let drops = [
             ("malformed", malformed),
             ("unknown_qp", unknown_qp),
             ("wrong_service", wrong_service),
@@ -30,7 +30,7 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
             packets_in: counters.packets_in,
             packets_out: counters.packets_out,
             packets_copied: counters.packets_copied,
-            refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
+            drops: drops.into_iter().filter(|(_, count)| *count > 0).collect(),
             ..EndpointCounters::default()
         }
     }

@@ -245,7 +245,7 @@ fn attacks_with_the_expected_psn_are_counted_and_dropped() {
         let (name, attack, cause, _) = cases(&target).swap_remove(index);
         target.attack(&attack);
         let counters = target.counters();
-        assert_eq!(cause(&counters.refused), 1, "{name}: {counters:#?}");
+        assert_eq!(cause(&counters.drops), 1, "{name}: {counters:#?}");
         assert_eq!((counters.packets_in, counters.packets_out), (1, 0), "{name} is not answered");
         assert!(target.is_untouched() && target.state() == QpState::ReadyToSend, "{name}");
         assert!(target.peer_write_succeeds(), "{name}: the real peer is disturbed");
@@ -260,7 +260,7 @@ fn strict_mode_answers_attacks_with_the_standard_nak() {
         let (name, attack, cause, code) = cases(&target).swap_remove(index);
         target.attack(&attack);
         let counters = target.counters();
-        assert_eq!(cause(&counters.refused), 1, "{name}: {counters:#?}");
+        assert_eq!(cause(&counters.drops), 1, "{name}: {counters:#?}");
         assert!(target.is_untouched(), "{name}");
         let (invalid, access) =
             (u64::from(code == Some(NakCode::InvalidRequest)), u64::from(code == Some(NakCode::RemoteAccessError)));
@@ -277,7 +277,7 @@ fn send_longer_than_its_receive_leaves_it_posted() {
     let (qp, cq) = target.ends[1];
     target.network.post_recv(1, qp, &RecvWr { id: 9, elements: &elements }).unwrap();
     target.attack(&Attack::new(Opcode::RcSendOnly, &[1; 8]));
-    assert_eq!((target.counters().refused.bad_length, target.counters().packets_out), (1, 0));
+    assert_eq!((target.counters().drops.bad_length, target.counters().packets_out), (1, 0));
     assert!(target.is_untouched() && target.network.node_mut(1).poll(cq).is_none());
     target.attack(&Attack::new(Opcode::RcSendOnly, &[2; 7]));
     let completion = target.network.node_mut(1).poll(cq).unwrap();
@@ -293,7 +293,7 @@ fn packets_with_a_wrong_address_or_queue_pair_are_dropped() {
     target.network.inject(write.seal(attacker, to, 0xBEEF));
     assert!(target.network.run(1_000_000));
     let counters = target.counters();
-    assert_eq!((counters.refused.bad_source, counters.packets_out), (1, 0));
+    assert_eq!((counters.drops.bad_source, counters.packets_out), (1, 0));
     assert_eq!(target.network.node(1).counters.unknown_qp, 1);
     assert!(target.is_untouched() && target.peer_write_succeeds());
 }

@@ -59,7 +59,7 @@ fn loss_free_link_needs_no_retransmission() {
                 (0, 0, 0, 0)
             );
             assert_eq!(counters.packets_in, side.accepted_packets + counters.acks_in, "{counters:#?}");
-            assert_eq!((counters.naks_in, counters.refused), Default::default());
+            assert_eq!((counters.naks_in, counters.drops), Default::default());
         }
     }
 }
@@ -78,15 +78,15 @@ fn every_request_is_executed_once_despite_faults() {
         for at in 0..2 {
             let side = &work.sides[at];
             let counters = *work.network.node(at).qp_counters(side.qp).unwrap();
-            let (naks, refused) = (counters.naks_in, counters.refused);
+            let (naks, drops) = (counters.naks_in, counters.drops);
             let naks = naks.sequence + naks.receiver_not_ready;
-            let dropped = counters.duplicates + counters.out_of_sequence + refused.no_receive;
+            let dropped = counters.duplicates + counters.out_of_sequence + drops.no_receive;
             assert_eq!(counters.packets_in, side.accepted_packets + counters.acks_in + naks + dropped, "{counters:#?}");
-            // A conforming peer's packets are not rejected, and a suppressed NAK is not a packet. A late copy of an
-            // atomic operation whose result has been discarded is a duplicate, too.
-            let QpDropCounters { no_receive, naks_held, bad_psn, .. } = refused;
+            // A conforming peer's packets are not rejected. A late copy of an atomic operation whose result has been
+            // discarded is a duplicate, too.
+            let QpDropCounters { no_receive, bad_psn, .. } = drops;
             assert!(bad_psn <= counters.duplicates);
-            assert_eq!(refused, QpDropCounters { no_receive, naks_held, bad_psn, ..QpDropCounters::default() });
+            assert_eq!(drops, QpDropCounters { no_receive, bad_psn, ..QpDropCounters::default() });
         }
     }
 }

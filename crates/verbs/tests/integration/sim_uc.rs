@@ -77,7 +77,7 @@ fn completed_messages_are_whole_and_stay_unchanged() {
             );
         }
         let (counters, link) = (network.node(1).qp_counters(b).unwrap(), network.link_counters(0));
-        if link.lost + link.corrupted + link.reordered + link.duplicated == 0 && counters.refused.no_receive == 0 {
+        if link.lost + link.corrupted + link.reordered + link.duplicated == 0 && counters.drops.no_receive == 0 {
             assert!(whole.len() >= MESSAGES as usize, "{counters:#?}");
         }
     }

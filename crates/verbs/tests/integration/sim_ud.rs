@@ -85,12 +85,12 @@ fn received_datagrams_are_intact_despite_faults() {
             arrived += 1;
         }
         let (counters, link) = (*ends.network.node(1).qp_counters(b).unwrap(), *ends.network.link_counters(0));
-        assert_eq!(counters.packets_in, arrived + counters.refused.no_receive);
+        assert_eq!(counters.packets_in, arrived + counters.drops.no_receive);
         assert_eq!(ends.network.node(1).counters.arrived, link.sent - link.lost + link.duplicated);
         if link.lost + link.duplicated + link.corrupted == 0 {
             assert_eq!(arrived, 40);
         }
-        if ends.network.node(1).steers && arrived > 0 && counters.refused.no_receive == 0 && link.corrupted == 0 {
+        if ends.network.node(1).steers && arrived > 0 && counters.drops.no_receive == 0 && link.corrupted == 0 {
             assert_eq!(counters.bytes_copied, 0, "every payload is received at its destination");
         }
     }
@@ -108,7 +108,7 @@ fn wrong_q_key_is_dropped_and_the_high_bit_means_the_own_key() {
     let completion = ends.network.node_mut(1).poll(ends.ends[1].1).unwrap();
     assert_eq!((completion.id, completion.bytes, ends.network.node(1).read(0, 1)), (1, 1, vec![3]));
     let counters = ends.network.node(1).qp_counters(ends.ends[1].0).unwrap();
-    assert_eq!((counters.refused.bad_q_key, counters.packets_out), (2, 0));
+    assert_eq!((counters.drops.bad_q_key, counters.packets_out), (2, 0));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn datagram_longer_than_its_receive_is_dropped() {
     let completion = ends.network.node_mut(1).poll(ends.ends[1].1).unwrap();
     assert_eq!((completion.id, completion.bytes), (7, 8));
     assert_eq!(ends.network.node(1).read(100, 12), [2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0]);
-    assert_eq!(ends.network.node(1).qp_counters(ends.ends[1].0).unwrap().refused.bad_length, 1);
+    assert_eq!(ends.network.node(1).qp_counters(ends.ends[1].0).unwrap().drops.bad_length, 1);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn forged_datagrams_have_no_effect() {
     send(UdHeader { pad: 3, ..valid }, &[4; 4]);
     assert!(ends.network.run(TIME));
     let counters = *ends.network.node(1).qp_counters(b).unwrap();
-    assert_eq!((counters.refused.bad_q_key, counters.refused.bad_length, counters.packets_out), (1, 1, 0));
+    assert_eq!((counters.drops.bad_q_key, counters.drops.bad_length, counters.packets_out), (1, 1, 0));
     assert_eq!(ends.network.node(1).counters.unknown_qp, 1);
     // The last packet was valid: one byte.
     let completion = ends.network.node_mut(1).poll(b_cq).unwrap();

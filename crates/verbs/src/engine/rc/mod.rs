@@ -107,7 +107,7 @@ impl Rc {
             return;
         }
         if packet.bth.opcode.service() != Service::ReliableConnection {
-            ctx.counters.refused.bad_opcode += 1;
+            ctx.counters.drops.bad_opcode += 1;
             return;
         }
         match packet.bth.opcode {

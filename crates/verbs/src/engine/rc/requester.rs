@@ -286,8 +286,8 @@ impl Requester {
         }
         if psn >= self.snd_max {
             *match packet.bth.opcode {
-                Opcode::RcAcknowledge => &mut ctx.counters.refused.bad_ack,
-                _ => &mut ctx.counters.refused.bad_psn,
+                Opcode::RcAcknowledge => &mut ctx.counters.drops.bad_ack,
+                _ => &mut ctx.counters.drops.bad_psn,
             } += 1;
             return Ok(false);
         }
@@ -359,7 +359,7 @@ impl Requester {
         aeth: Option<Aeth>,
     ) -> Result<bool, Status> {
         if aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack(_))) {
-            ctx.counters.refused.bad_opcode += 1;
+            ctx.counters.drops.bad_opcode += 1;
             return Ok(false);
         }
         if !self.advance(ctx, common, psn) {
@@ -384,8 +384,8 @@ impl Requester {
             _ => (false, true),
         };
         if !accepted {
-            let refused = &mut ctx.counters.refused;
-            *if length_ok { &mut refused.bad_opcode } else { &mut refused.bad_length } += 1;
+            let drops = &mut ctx.counters.drops;
+            *if length_ok { &mut drops.bad_opcode } else { &mut drops.bad_length } += 1;
             return if common.config.strict { Err(Status::BadResponse) } else { Ok(false) };
         }
         if !request.is_atomic() {

@@ -165,7 +165,7 @@ impl Responder {
                 match self.duplicate(ctx, common, packet) {
                     Ok(()) => Verdict::Accepted,
                     Err(refusal) => {
-                        refusal.count(&mut ctx.counters.refused);
+                        refusal.count(&mut ctx.counters.drops);
                         Verdict::Dropped
                     }
                 }
@@ -197,7 +197,7 @@ impl Responder {
                 Verdict::Accepted
             }
             Err(refusal) => {
-                refusal.count(&mut ctx.counters.refused);
+                refusal.count(&mut ctx.counters.drops);
                 self.reject(ctx, common, refusal)
             }
         }
@@ -230,7 +230,7 @@ impl Responder {
             return;
         }
         if ctx.now < self.next_nak_at {
-            ctx.counters.refused.naks_held += 1;
+            ctx.counters.naks_suppressed += 1;
             return;
         }
         (self.nak_sent, self.next_nak_at) = (true, ctx.now.saturating_add(NAK_INTERVAL));
@@ -405,7 +405,7 @@ impl Responder {
                         // The key was invalidated in the meantime.
                         let psn = response.psn + response.sent;
                         self.responses.pop_front();
-                        Refusal::Memory(AccessError::UnknownKey).count(&mut ctx.counters.refused);
+                        Refusal::Memory(AccessError::UnknownKey).count(&mut ctx.counters.drops);
                         if common.config.strict && common.state != QpState::Error {
                             self.stop();
                             (self.epsn, self.nak_sent) = (psn & PSN_MASK, true);

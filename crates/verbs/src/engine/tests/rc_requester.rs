@@ -61,7 +61,7 @@ fn psn_wraps_around() {
     ends.settle();
     assert_eq!(ends.a.completed(), [(1, Status::Success), (2, Status::Success)]);
     assert_eq!(ends.a.read(0x8_0000, 5 * 256), ends.a.read(0, 5 * 256));
-    assert_eq!(ends.a.counters.refused, QpDropCounters::default());
+    assert_eq!(ends.a.counters.drops, QpDropCounters::default());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn ack_of_unsent_or_old_psn_is_ignored() {
         let old = TestPacket::answer(&ends.a, psn, Syndrome::ACK);
         ends.arrive_at_a(&[old]);
     }
-    assert_eq!((ends.a.counters.refused.bad_ack, ends.a.counters.duplicates), (8, 3));
+    assert_eq!((ends.a.counters.drops.bad_ack, ends.a.counters.duplicates), (8, 3));
     assert_eq!((ends.a.completed(), ends.a.engine.state()), (vec![], QpState::ReadyToSend));
     let rest = ends.a.transmit(64);
     assert_eq!(psns(&rest), [101]);
@@ -317,7 +317,7 @@ fn wrong_read_response_is_dropped_or_fatal_in_strict_mode() {
         let mut short = TestPacket::new(RcReadResponseOnly, &ends.a, 100, &[1; 4]);
         short.extensions.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
         ends.arrive_at_a(std::slice::from_ref(&short));
-        assert_eq!(ends.a.counters.refused.bad_length, 1);
+        assert_eq!(ends.a.counters.drops.bad_length, 1);
         let expected = if strict { vec![(1, Status::BadResponse)] } else { vec![] };
         assert_eq!(ends.a.completed(), expected);
     }

@@ -51,7 +51,7 @@ fn sequence_error_naks_are_rate_limited() {
         ends.arrive_at_b(&[missing]);
         ends.b.now += 1000;
     }
-    assert_eq!((ends.b.counters.naks_out.sequence, ends.b.counters.refused.naks_held), (5, 95));
+    assert_eq!((ends.b.counters.naks_out.sequence, ends.b.counters.naks_suppressed), (5, 95));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn duplicate_atomic_is_answered_from_the_saved_result() {
     // Two may be outstanding, so the first cannot be a duplicate any more; the other operation was never requested.
     let other = TestPacket::new(RcCompareSwap, &ends.b, 101, &[]).atomic(ends.b.remote(8), 0, 2);
     ends.arrive_at_b(&[requests[0].clone(), other]);
-    assert_eq!((ends.b.transmit(64).len(), ends.b.counters.refused.bad_psn), (0, 2));
+    assert_eq!((ends.b.transmit(64).len(), ends.b.counters.drops.bad_psn), (0, 2));
     assert_eq!(ends.b.read(8, 8), 46_u64.to_ne_bytes());
 }
 
@@ -103,7 +103,7 @@ fn duplicate_read_is_answered_within_the_original_range() {
     assert_eq!(opcodes(&answers), [RcReadResponseFirst, RcReadResponseLast]);
     assert_eq!(answers[1].payload.len(), 232);
     ends.arrive_at_b(&[beyond]);
-    assert_eq!((ends.b.transmit(64).len(), ends.b.counters.refused.bad_psn), (0, 1));
+    assert_eq!((ends.b.transmit(64).len(), ends.b.counters.drops.bad_psn), (0, 1));
     // A duplicate while the response is being sent starts it again, and it is not sent twice.
     ends.arrive_at_b(std::slice::from_ref(&whole));
     assert_eq!(psns(&ends.b.transmit(2)), [100, 101]);
@@ -175,7 +175,7 @@ fn send_with_invalidate_revokes_a_key() {
     assert_eq!(ends.b.done.0[0].invalidated, Some(other.rkey));
     let wire = TestPacket::new(RcWriteOnly, &ends.b, 101, &[1; 8]).reth(Remote { address: 0, rkey: other.rkey }, 8);
     ends.arrive_at_b(&[wire]);
-    assert_eq!((ends.b.counters.refused.bad_key, ends.b.counters.bytes_in), (1, 8));
+    assert_eq!((ends.b.counters.drops.bad_key, ends.b.counters.bytes_in), (1, 8));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn deregistered_key_stops_write_and_read_in_flight() {
     let lkey = ends.b.mr.lkey;
     assert!(ends.b.protection.deregister(lkey));
     ends.arrive_at_b(&packets[1..2]);
-    assert_eq!((ends.b.counters.refused.bad_key, ends.b.counters.bytes_in), (1, u64::from(MTU)));
+    assert_eq!((ends.b.counters.drops.bad_key, ends.b.counters.bytes_in), (1, u64::from(MTU)));
     assert_eq!(ends.b.read(0x1000 + u64::from(MTU), 8), [0; 8]);
 
     for strict in [false, true] {
@@ -199,7 +199,7 @@ fn deregistered_key_stops_write_and_read_in_flight() {
         let lkey = ends.b.mr.lkey;
         assert!(ends.b.protection.deregister(lkey));
         let rest = ends.b.transmit(64);
-        assert_eq!(ends.b.counters.refused.bad_key, 1);
+        assert_eq!(ends.b.counters.drops.bad_key, 1);
         let expected = if strict { vec![(102, Some(Syndrome::Nak(NakCode::RemoteAccessError)))] } else { vec![] };
         let rest: Vec<_> =
             rest.iter().chain(&ends.b.transmit(64)).map(|wire| (wire.bth.psn, wire.syndrome())).collect();

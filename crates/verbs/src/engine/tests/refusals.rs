@@ -91,9 +91,9 @@ fn invalid_request_is_counted_and_changes_nothing() {
     ends.b.memory.write(0, &[0x55; 4096]);
     let before = ends.b.read(0, SCRATCH as usize);
     for (name, wire, cause, _) in invalid_requests(&mut ends) {
-        let counted = ends.b.counters.refused;
+        let counted = ends.b.counters.drops;
         ends.arrive_at_b(&[wire]);
-        assert_eq!(cause(&ends.b.counters.refused), cause(&counted) + 1, "{name}");
+        assert_eq!(cause(&ends.b.counters.drops), cause(&counted) + 1, "{name}");
         assert_eq!((ends.b.transmit(64).len(), ends.b.engine.state()), (0, QpState::ReadyToSend), "{name}");
         assert_eq!(ends.b.counters.bytes_in, 0, "{name}");
         assert!(ends.b.read(0, SCRATCH as usize) == before, "{name}");
@@ -129,7 +129,7 @@ fn queue_pair_rights_restrict_memory_rights() {
         ] {
             ends.arrive_at_b(&[wire]);
         }
-        assert_eq!(ends.b.counters.refused.bad_rights, if strict { 1 } else { 3 });
+        assert_eq!(ends.b.counters.drops.bad_rights, if strict { 1 } else { 3 });
         assert_eq!(ends.b.read(0, 8), [0; 8]);
     }
 }
@@ -142,7 +142,7 @@ fn reads_beyond_max_dest_rd_atomic_are_rejected() {
         let reads: Vec<_> =
             (100..103).map(|psn| TestPacket::new(RcReadRequest, &ends.b, psn, &[]).reth(full, 8)).collect();
         ends.arrive_at_b(&reads);
-        assert_eq!(ends.b.counters.refused.too_many, 1);
+        assert_eq!(ends.b.counters.drops.too_many, 1);
         let answers = ends.b.transmit(64);
         let naks = answers.iter().filter(|answer| answer.syndrome() != Some(Syndrome::ACK)).count();
         assert_eq!((psns(&answers[..2]), naks), (vec![100, 101], usize::from(strict)));
@@ -157,7 +157,7 @@ fn send_longer_than_its_receive_is_rejected() {
         ends.a.post(1, Operation::Send, 0, 400).unwrap();
         let packets = ends.a.transmit(64);
         ends.arrive_at_b(&packets);
-        assert_eq!(ends.b.counters.refused.bad_length, 1);
+        assert_eq!(ends.b.counters.drops.bad_length, 1);
         if strict {
             assert_eq!(ends.b.completed(), [(9, Status::LocalLength)]);
             let answers = ends.b.transmit(64);
@@ -184,7 +184,7 @@ fn invalid_packet_does_not_disturb_a_message_in_progress() {
     }
     let read = TestPacket::new(RcReadRequest, &ends.b, 101, &[]).reth(ends.b.remote(0), 8);
     ends.arrive_at_b(&[read]);
-    assert_eq!((ends.b.counters.refused.bad_opcode, ends.b.counters.refused.bad_length), (4, 2));
+    assert_eq!((ends.b.counters.drops.bad_opcode, ends.b.counters.drops.bad_length), (4, 2));
     ends.arrive_at_b(&packets[1..]);
     assert_eq!(ends.b.completed(), [(9, Status::Success)]);
     assert_eq!(ends.b.read(0x1000, 600), ends.a.read(0, 600));
@@ -200,11 +200,11 @@ fn wrong_source_partition_service_or_state_is_dropped() {
     let mut service = packet.clone();
     service.bth.opcode = UcWriteOnly;
     ends.arrive_at_b(&[partition, service]);
-    let refused = ends.b.counters.refused;
-    assert_eq!((refused.bad_source, refused.bad_partition, refused.bad_opcode), (1, 1, 1));
+    let drops = ends.b.counters.drops;
+    assert_eq!((drops.bad_source, drops.bad_partition, drops.bad_opcode), (1, 1, 1));
     ends.b.modify(Modify::Reset).unwrap();
     ends.arrive_at_b(&[packet]);
-    assert_eq!((ends.b.counters.refused.bad_state, ends.b.counters.bytes_in), (1, 0));
+    assert_eq!((ends.b.counters.drops.bad_state, ends.b.counters.bytes_in), (1, 0));
     assert!(!ends.b.engine.has_packets_to_send(ends.b.now));
 }
 
@@ -219,7 +219,7 @@ fn empty_write_and_read_need_no_key_and_any_source_port() {
     ends.b.receive(port, &read);
     let answers = ends.b.transmit(64);
     assert_eq!((psns(&answers), opcodes(&answers)), (vec![101], vec![RcReadResponseOnly]));
-    assert_eq!(ends.b.counters.refused, QpDropCounters::default());
+    assert_eq!(ends.b.counters.drops, QpDropCounters::default());
 }
 
 #[test]
@@ -237,11 +237,11 @@ fn source_port_of_the_first_executed_packet_is_learnt() {
         }
         ends.b.receive(peer, &first);
         ends.b.receive(other, &second);
-        let refused = ends.b.counters.refused.bad_source;
-        assert_eq!((refused, ends.b.read(0, 1)), if any_port { (0, vec![3]) } else { (1, vec![1]) }, "{write:?}");
+        let dropped = ends.b.counters.drops.bad_source;
+        assert_eq!((dropped, ends.b.read(0, 1)), if any_port { (0, vec![3]) } else { (1, vec![1]) }, "{write:?}");
         let notification = TestPacket::new(CongestionNotification, &ends.b, 0, &[0; 16]);
         ends.b.receive(other, &notification);
-        assert_eq!((ends.b.counters.refused.bad_source, ends.b.counters.cnps_in), (refused, 1));
+        assert_eq!((ends.b.counters.drops.bad_source, ends.b.counters.cnps_in), (dropped, 1));
         ends.b.receive(peer, &second);
         assert_eq!(ends.b.read(0, 1), [3]);
         // A new connection learns the port again.

@@ -53,8 +53,8 @@ fn forged_packets_do_not_disturb_a_message_in_progress() {
     ends.arrive_at_b(&packets[1..]);
     assert_eq!(ends.b.completed(), [(7, Status::Success)]);
     assert_eq!((ends.b.read(0x1000, 600), ends.b.read(0, 8)), (ends.a.read(0, 600), vec![0; 8]));
-    let refused = ends.b.counters.refused;
-    assert_eq!((refused.bad_key, refused.bad_bounds, refused.bad_length, refused.bad_opcode), (1, 1, 2, 2));
+    let drops = ends.b.counters.drops;
+    assert_eq!((drops.bad_key, drops.bad_bounds, drops.bad_length, drops.bad_opcode), (1, 1, 2, 2));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn send_too_long_is_dropped_or_fatal_in_strict_mode() {
         ends.b.post_recv(8, &[(0x1000, 100)]);
         let long = TestPacket::new(UcSendOnly, &ends.b, 100, &[1; 200]);
         ends.arrive_at_b(&[long]);
-        assert_eq!(ends.b.counters.refused.bad_length, 1);
+        assert_eq!(ends.b.counters.drops.bad_length, 1);
         let expected = [(7, Status::LocalLength), (8, Status::Flushed)];
         assert_eq!(ends.b.completed(), if strict { expected.to_vec() } else { vec![] });
         assert_eq!(ends.b.engine.state(), if strict { QpState::Error } else { QpState::ReadyToSend });

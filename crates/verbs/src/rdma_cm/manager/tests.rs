@@ -191,7 +191,7 @@ fn genuine_request_among_forged_ones_is_served() {
     }
     assert!(displaced > 0 && network.events.contains(&Event::Accepted(active, Box::new(reply()))), "{displaced}");
     let counts = network.sides[1].counters();
-    assert!(counts.is_balanced() && counts.asked >= 10_000, "{counts:?}");
+    assert!(counts.is_balanced() && counts.requests >= 10_000, "{counts:?}");
     assert_eq!((counts.established, counts.displaced), (1, displaced as u64), "{counts:?}");
     assert!(network.sides[1].connections.len() <= MAX_HALF_OPEN + 1);
 }
