@@ -162,7 +162,7 @@ def test_retransmissions_are_in_the_summary():
     assert row["retransmitted"] > 0 and row["timeouts"] <= row["retransmitted"]
     assert row["us"]["count"] * row["group"] == row["operations"]
     table = perf(None, "write", *flags)
-    assert table.code == 0 and "time-outs" in table.stdout, table.stderr
+    assert table.code == 0 and "timeouts" in table.stdout, table.stderr
 
 
 def test_latencies_are_measured_with_a_target_of_its_own():

@@ -217,7 +217,17 @@ pub fn print(rows: &[Row]) {
         if back {
             head.push(">and back");
         }
-        head.extend([">op/s", ">CPU %", ">target's", ">p50 us", ">p99", ">p99.9", ">max", ">sent again", ">time-outs"]);
+        head.extend([
+            ">op/s",
+            ">CPU %",
+            ">target's",
+            ">p50 us",
+            ">p99",
+            ">p99.9",
+            ">max",
+            ">retransmitted",
+            ">timeouts",
+        ]);
     }
     let mut table = Vec::new();
     for row in rows {

@@ -266,8 +266,8 @@ impl Rows for Report {
         rows.push(("packets in".into(), self.endpoint.packets_in.to_string()));
         rows.push(("packets out".into(), self.endpoint.packets_out.to_string()));
         let again = [
-            ("packets sent again", self.queue_pairs.retransmitted),
-            ("time-outs", self.queue_pairs.timeouts),
+            ("packets retransmitted", self.queue_pairs.retransmitted),
+            ("timeouts", self.queue_pairs.timeouts),
             ("packets copied before they were sealed", self.endpoint.packets_copied),
         ];
         rows.extend(
