@@ -3,6 +3,7 @@
 use super::{Cq, Srq};
 use shotline_memory::{Access, Pd};
 use shotline_wire::aeth::RnrTimer;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -15,6 +16,16 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
+}
+
+impl fmt::Display for QpType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        })
+    }
 }
 
 /// State of a queue pair (IBTA volume 1, clause 10.3.1).
@@ -32,6 +43,20 @@ pub enum QpState {
     SendError,
     /// All posted requests, and those posted from now on, are flushed.
     Error,
+}
+
+/// The state's name in the standard and in rdma-core, such as `RTS`.
+impl fmt::Display for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::ReadyToReceive => "RTR",
+            Self::ReadyToSend => "RTS",
+            Self::SendError => "SQE",
+            Self::Error => "ERR",
+        })
+    }
 }
 
 /// Path MTU: payload bytes of a full packet.
@@ -167,4 +192,17 @@ pub enum Modify {
     Error,
     /// From any state: discards all requests.
     Reset,
+}
+
+impl Modify {
+    /// Returns the state to change to.
+    pub fn state(&self) -> QpState {
+        match self {
+            Self::Init { .. } => QpState::Init,
+            Self::ReadyToReceive(_) => QpState::ReadyToReceive,
+            Self::ReadyToSend(_) => QpState::ReadyToSend,
+            Self::Error => QpState::Error,
+            Self::Reset => QpState::Reset,
+        }
+    }
 }

@@ -36,9 +36,6 @@ impl Common {
     /// consequences.
     pub fn change(&mut self, change: &Modify) -> Result<(), VerbsError> {
         use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset, SendError};
-        let refused = |from: QpState, to: QpState| {
-            Err(VerbsError::Invalid(format!("a queue pair cannot go from state {from:?} to {to:?}")))
-        };
         self.state = match (self.state, change) {
             (_, Modify::Error) => Error,
             (_, Modify::Reset) => {
@@ -59,9 +56,10 @@ impl Common {
                 ReadyToReceive
             }
             (ReadyToReceive | SendError, Modify::ReadyToSend(_)) => ReadyToSend,
-            (from, Modify::Init { .. }) => return refused(from, Init),
-            (from, Modify::ReadyToReceive(_)) => return refused(from, ReadyToReceive),
-            (from, Modify::ReadyToSend(_)) => return refused(from, ReadyToSend),
+            (from, Modify::Init { .. } | Modify::ReadyToReceive(_) | Modify::ReadyToSend(_)) => {
+                let to = change.state();
+                return Err(VerbsError::Invalid(format!("a queue pair cannot change from state {from} to {to}")));
+            }
         };
         Ok(())
     }

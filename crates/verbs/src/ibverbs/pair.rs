@@ -90,7 +90,8 @@ impl Pair {
                 (ReadyToSend, attributes, mask)
             }
             (from, change) => {
-                return Err(VerbsError::Invalid(format!("a queue pair in state {from:?} cannot do {change:?}")));
+                let to = change.state();
+                return Err(VerbsError::Invalid(format!("a queue pair cannot change from state {from} to {to}")));
             }
         };
         self.qp.modify(&attributes, mask)?;

@@ -344,8 +344,9 @@ impl Provider for ShmEndpoint {
                 self.publish_pair(slot);
                 self.discard(slot);
             }
-            (change, state) => {
-                return Err(VerbsError::Invalid(format!("a queue pair in state {state:?} cannot do {change:?}")));
+            (change, from) => {
+                let to = change.state();
+                return Err(VerbsError::Invalid(format!("a queue pair cannot change from state {from} to {to}")));
             }
         }
         self.doorbell();
