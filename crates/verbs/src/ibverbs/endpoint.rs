@@ -119,7 +119,7 @@ impl IbverbsEndpoint {
         let limits = context.attributes()?;
         let channel = Channel::new(&context)?;
         let failed = |source: rustix::io::Errno| IoError::System {
-            what: "cannot make a file descriptor to wait on".into(),
+            what: "cannot create an epoll file descriptor".into(),
             source: source.into(),
             hint: "; raise the limit (ulimit -n)",
         };
@@ -339,7 +339,7 @@ pub(super) fn check_depth(what: &str, depth: u32, limit: i32) -> Result<(), Verb
     if (1..=limit).contains(&depth) {
         return Ok(());
     }
-    Err(VerbsError::Invalid(format!("a {what} of this device holds 1 to {limit}, not {depth}")))
+    Err(VerbsError::Invalid(format!("expected a depth of 1 to {limit} for a {what} of this device, found {depth}")))
 }
 
 /// Converts an error of posting a validated request.

@@ -64,7 +64,7 @@ impl Memory {
         addressing: Addressing,
     ) -> Result<Mr, VerbsError> {
         if !region.is_mapped() {
-            return Err(VerbsError::Unsupported("the device reaches only memory that this process maps"));
+            return Err(VerbsError::Unsupported("a device can access only memory that is mapped in this process"));
         }
         let page = rustix::param::page_size() as u64;
         let page_offset = (region.address(0, 0) as u64).wrapping_add(offset) % page;
@@ -72,7 +72,9 @@ impl Memory {
             Addressing::ZeroBased => page_offset,
             Addressing::Virtual(address) if address % page == page_offset => address,
             Addressing::Virtual(_) => {
-                return Err(VerbsError::Unsupported("a device's addresses are as far into their pages as the memory"));
+                return Err(VerbsError::Unsupported(
+                    "with a device, the address must have the memory's offset in its page",
+                ));
             }
         };
         // An invalid range is detected here, before the device sees it.
@@ -95,12 +97,12 @@ impl Memory {
         let matches =
             |found: &&mut Option<Registration>| found.as_ref().is_some_and(|found| found.mr.rkey() == mr.rkey);
         let found =
-            self.registrations.get_mut(mr.index()).filter(matches).ok_or(VerbsError::NoSuch("registered memory"))?;
+            self.registrations.get_mut(mr.index()).filter(matches).ok_or(VerbsError::NoSuch("memory registration"))?;
         if found.as_ref().is_some_and(|found| found.users > 0) {
-            return Err(VerbsError::InUse { what: "registered memory", by: "a request that is posted" });
+            return Err(VerbsError::InUse { what: "memory registration", by: "an outstanding request" });
         }
         if !self.protection.deregister(mr.lkey) {
-            return Err(VerbsError::NoSuch("registered memory"));
+            return Err(VerbsError::NoSuch("memory registration"));
         }
         *found = None;
         Ok(())

@@ -89,7 +89,8 @@ impl Provider for IbverbsEndpoint {
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError> {
         check_depth("completion queue", depth, self.limits.max_cqe)?;
         let (context, channel) = (&self.context, &self.channel);
-        let handle = self.cqs.next().ok_or(VerbsError::Unsupported("more than 65,536 completion queues"))?;
+        let handle =
+            self.cqs.next().ok_or(VerbsError::Unsupported("an endpoint supports at most 65,536 completion queues"))?;
         let cq = sys::Cq::new(context, depth, Some(channel), handle.into())?;
         self.cqs.put(handle, CompletionQueue { cq, overrun: false, stash: VecDeque::new() });
         Ok(Cq(handle))
@@ -144,7 +145,10 @@ impl Provider for IbverbsEndpoint {
         check_depth("shared receive queue", depth, self.limits.max_srq_wr)?;
         self.check_elements(max_sge, self.limits.max_srq_sge)?;
         let device = Arc::clone(&self.memory.domain(pd)?.pd);
-        let handle = self.srqs.next().ok_or(VerbsError::Unsupported("more than 65,536 shared receive queues"))?;
+        let handle = self
+            .srqs
+            .next()
+            .ok_or(VerbsError::Unsupported("an endpoint supports at most 65,536 shared receive queues"))?;
         let srq = sys::Srq::new(&device, depth, max_sge.max(1), handle.into())?;
         self.memory.protection.join(pd)?;
         self.srqs.put(handle, SharedQueue { srq, receives: ReceiveQueue::new(pd, depth, max_sge) });
@@ -186,7 +190,8 @@ impl Provider for IbverbsEndpoint {
         let datagrams = config.kind == QpType::Ud;
         let srq = match config.srq {
             Some(_) if datagrams => {
-                let why = "a device puts 40 bytes before each datagram: receives that are shared have no room for them";
+                let why =
+                    "a device writes a GRH of 40 bytes before each datagram: shared receives have no space for it";
                 return Err(VerbsError::Unsupported(why));
             }
             Some(srq) => Some(&self.srqs.get(srq.0).ok_or(VerbsError::NoSuch("shared receive queue"))?.srq),
@@ -226,7 +231,7 @@ impl Provider for IbverbsEndpoint {
         self.memory.protection.join(config.pd)?;
         let Some(handle) = self.pairs.insert(Box::new(pair)) else {
             self.memory.protection.leave(config.pd);
-            return Err(VerbsError::Unsupported("more than 65,536 queue pairs"));
+            return Err(VerbsError::Unsupported("an endpoint supports at most 65,536 queue pairs"));
         };
         self.numbers.insert(number, handle);
         self.lists.reserve(cap.max_recv_sge, config.max_inline);
@@ -325,7 +330,9 @@ impl IbverbsEndpoint {
         if max_sge <= limit {
             return Ok(());
         }
-        Err(VerbsError::Invalid(format!("requests of this device have up to {limit} elements, not {max_sge}")))
+        Err(VerbsError::Invalid(format!(
+            "expected requests of at most {limit} elements on this device, found {max_sge}"
+        )))
     }
 
     fn sleep(&self, timeout: Duration) -> Result<(), VerbsError> {

@@ -84,14 +84,14 @@ impl DeviceSelector {
         match &self.device {
             Some(name) => self.open_port(&Device::named(name)?.open()?, address),
             None => {
-                let mut refused = IoError::Config("there is no RDMA device (rdma link show)".into());
+                let mut last_error = IoError::Config("there is no RDMA device (rdma link show)".into());
                 for device in devices()? {
                     match device.open().and_then(|context| self.open_port(&context, address)) {
                         Ok(opened) => return Ok(opened),
-                        Err(error) => refused = error,
+                        Err(error) => last_error = error,
                     }
                 }
-                Err(refused)
+                Err(last_error)
             }
         }
     }
@@ -116,18 +116,16 @@ impl DeviceSelector {
             let which = self.gid.map(|index| index.to_string()).or(address.map(|address| address.to_string()));
             let gid = gid.ok_or_else(|| no_address(name, port, which, &gids))?;
             if !is_rocev2(gid) {
-                let message = format!(
-                    "address {} of {name} makes packets of RoCE version 1: choose another with gid=",
-                    gid.index
-                );
+                let message = format!("GID {} of {name} is RoCE version 1: choose another with gid=", gid.index);
                 return Err(IoError::Config(message));
             }
             return Ok(OpenPort { context: Arc::clone(context), port, attributes, gid: gid.clone() });
         }
-        let which = self.port.map_or_else(|| "no port".into(), |port| format!("port {port} not"));
-        Err(IoError::Config(format!(
-            "{name} has {which} active on an Ethernet: is its network interface up (ip link)?"
-        )))
+        let problem = match self.port {
+            Some(port) => format!("port {port} of {name} is not an active Ethernet port"),
+            None => format!("{name} has no active Ethernet port"),
+        };
+        Err(IoError::Config(format!("{problem}: is its network interface up (ip link)?")))
     }
 }
 
@@ -148,9 +146,10 @@ fn default_gid(gids: &[Gid]) -> Option<&Gid> {
 
 fn no_address(device: &str, port: u8, wanted: Option<String>, gids: &[Gid]) -> IoError {
     let all: Vec<_> = gids.iter().map(|gid| format!("{} ({})", gid.index, gid.ip())).collect();
-    let there = if all.is_empty() { "none: give its network interface an IP address".into() } else { all.join(", ") };
+    let found =
+        if all.is_empty() { "none: assign an IP address to its network interface".into() } else { all.join(", ") };
     let which = wanted.map_or_else(String::new, |wanted| format!(" {wanted}"));
-    IoError::Config(format!("port {port} of {device} has no RoCE version 2 address{which}; there is {there}"))
+    IoError::Config(format!("port {port} of {device} has no RoCE version 2 GID{which}; its GIDs: {found}"))
 }
 
 #[cfg(test)]

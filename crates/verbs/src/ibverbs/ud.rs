@@ -116,7 +116,7 @@ impl UdIo {
         let limit = u32::try_from(context.attributes()?.max_qp_wr).unwrap_or(0);
         if capacity > limit {
             return Err(IoError::Config(format!(
-                "{capacity} receives are more than a queue pair of {} has ({limit}): give a smaller --window",
+                "expected at most {limit} receives for a queue pair of {}, found {capacity}: use a smaller --window",
                 context.name()
             )));
         }
@@ -208,7 +208,7 @@ impl UdIo {
                 }
                 AsyncEvent::Cq(_) | AsyncEvent::Device(IBV_EVENT_DEVICE_FATAL) => {
                     return Err(IoError::Config(format!(
-                        "the driver of {} has given it up: the kernel's log says why (dmesg)",
+                        "the device {} has failed: see the kernel's log (dmesg)",
                         self.context.name()
                     )));
                 }
@@ -400,7 +400,7 @@ impl GrhBuffers {
             return Ok(Self::Null(null));
         }
         let region = Region::host((config.capacity * GRH_STRIDE).max(1))
-            .map_err(|error| IoError::Config(format!("no memory for route headers: {error}")))?;
+            .map_err(|error| IoError::Config(format!("cannot allocate buffers for route headers: {error}")))?;
         let mr = Mr::new(pd, &region, 0, region.len() as u64, Access::LOCAL_WRITE)?;
         Ok(Self::PerSlot(region, mr))
     }
@@ -435,7 +435,7 @@ fn check_mtu(opened: &OpenPort) -> Result<(), IoError> {
     }
     let interface = gid.netdev.clone().unwrap_or_else(|| format!("the interface of {}", gid.ip()));
     Err(IoError::Config(format!(
-        "packets of 4096 bytes do not pass port {port} of {}, whose packets have {} at most: ip link set {interface} mtu 4200",
+        "packets of 4096 bytes exceed the MTU of port {port} of {} ({} bytes): ip link set {interface} mtu 4200",
         context.name(),
         128_u32 << attributes.active_mtu.min(5)
     )))

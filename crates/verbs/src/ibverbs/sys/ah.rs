@@ -36,8 +36,9 @@ impl Ah {
         let mut attr = *attr;
         // SAFETY: the domain lives; the attributes are read.
         let ah = unsafe { (pd.context.library.create_ah)(pd.pd.as_ptr(), &raw mut attr) };
-        let what =
-            || format!("finding the way from {} to {}", pd.context.name(), std::net::Ipv6Addr::from(attr.grh.dgid.0));
+        let what = || {
+            format!("resolving the route from {} to {}", pd.context.name(), std::net::Ipv6Addr::from(attr.grh.dgid.0))
+        };
         Ok(Arc::new(Self {
             pd: Arc::clone(pd),
             ah: check_pointer(ah, what, "; is the peer up, and does it answer ARP?")?,

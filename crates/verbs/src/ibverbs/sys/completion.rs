@@ -28,8 +28,7 @@ impl Channel {
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, IoError> {
         // SAFETY: the context is open.
         let channel = unsafe { (context.library.create_comp_channel)(context.context.as_ptr()) };
-        let channel =
-            check_pointer(channel, || format!("making a channel for the completions of {}", context.name()), "")?;
+        let channel = check_pointer(channel, || format!("creating a completion channel on {}", context.name()), "")?;
         let channel = Self { context: Arc::clone(context), channel };
         nonblocking(channel.fd())?;
         Ok(Arc::new(channel))
@@ -54,7 +53,7 @@ impl Channel {
             let error = io::Error::last_os_error();
             let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             let what = || format!("reading completion events of {}", self.context.name());
-            return if nothing { Ok(None) } else { Err(failed(what(), error, "; was it unplugged?")) };
+            return if nothing { Ok(None) } else { Err(failed(what(), error, "; was the device removed?")) };
         }
         // SAFETY: a queue whose event was read is not destroyed before the event is acknowledged.
         unsafe { (library.ack_cq_events)(cq, 1) };
@@ -97,7 +96,10 @@ impl Cq {
         // SAFETY: the context is open.
         let ops = unsafe { &(*context.context.as_ptr()).ops };
         let (Some(poll), Some(arm)) = (ops.poll_cq, ops.req_notify_cq) else {
-            return Err(IoError::Config(format!("the driver of {} has no completion queues", context.name())));
+            return Err(IoError::Config(format!(
+                "the driver of {} does not support completion queues",
+                context.name()
+            )));
         };
         let channel_pointer = channel.map_or(std::ptr::null_mut(), |channel| channel.channel.as_ptr());
         let entries = i32::try_from(depth).unwrap_or(i32::MAX);
@@ -105,7 +107,7 @@ impl Cq {
         let cq = unsafe {
             (context.library.create_cq)(context.context.as_ptr(), entries, cookie as *mut _, channel_pointer, 0)
         };
-        let what = || format!("making a completion queue of {depth} entries on {}", context.name());
+        let what = || format!("creating a completion queue of {depth} entries on {}", context.name());
         let cq = check_pointer(cq, what, "; ibv_devinfo -v shows its max_cqe")?;
         Ok(Arc::new(Self { context: Arc::clone(context), cq, _channel: channel.cloned(), poll, arm }))
     }
@@ -124,7 +126,7 @@ impl Cq {
     #[cold]
     fn poll_error(&self, rc: i32) -> IoError {
         let error = io::Error::from_raw_os_error(rc.saturating_abs());
-        failed(format!("taking completions of {}", self.context.name()), error, "; did the completion queue run over?")
+        failed(format!("polling completions of {}", self.context.name()), error, "; did the completion queue overrun?")
     }
 
     /// Requests one event for the next completion, or the next solicited one.
@@ -134,7 +136,7 @@ impl Cq {
     pub fn arm(&self, solicited_only: bool) -> Result<(), IoError> {
         // SAFETY: the queue lives.
         let rc = unsafe { (self.arm)(self.cq.as_ptr(), i32::from(solicited_only)) };
-        check(rc, || format!("asking {} for a completion event", self.context.name()), "")
+        check(rc, || format!("requesting a completion event of {}", self.context.name()), "")
     }
 
     /// Returns its capacity, which is at least the requested depth.

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-const NO_DEVICE: &str = "; is there an RDMA device (rdma link show), and its kernel driver with ib_uverbs? Linux makes one \
-                         of any network interface: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE";
+const NO_DEVICE: &str = "; is there an RDMA device (rdma link show), and its kernel driver with ib_uverbs? Linux creates one \
+                         on any network interface: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE";
 const NOT_ALLOWED: &str = "; may this user open /dev/infiniband/uverbs*?";
 
 /// The library's list of devices, freed with the last [`Device`] of it.
@@ -76,8 +76,8 @@ impl Device {
             Some(index) => Ok(all.swap_remove(index)),
             None => {
                 let names: Vec<_> = all.iter().map(Self::name).collect();
-                let there = if names.is_empty() { "none".into() } else { names.join(", ") };
-                Err(IoError::Config(format!("there is no RDMA device {name:?}; there is {there}{NO_DEVICE}")))
+                let found = if names.is_empty() { "none".into() } else { names.join(", ") };
+                Err(IoError::Config(format!("there is no RDMA device {name:?}; found {found}{NO_DEVICE}")))
             }
         }
     }
@@ -180,7 +180,7 @@ impl Context {
         let mut attributes = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open; the structure has the size that the call fills.
         let rc = unsafe { (self.library.query_device)(self.context.as_ptr(), &raw mut attributes) };
-        check(rc, || format!("asking {} what it can do", self.name), "")?;
+        check(rc, || format!("querying the attributes of {}", self.name), "")?;
         Ok(attributes)
     }
 
@@ -224,7 +224,7 @@ impl Context {
             // SAFETY: as above; the older function fills the older, shorter structure.
             None => unsafe { (self.library.query_port)(self.context.as_ptr(), port, &raw mut attributes) },
         };
-        check(rc, || format!("asking for port {port} of {}", self.name), "; ports are counted from 1")?;
+        check(rc, || format!("querying port {port} of {}", self.name), "; ports are counted from 1")?;
         Ok(attributes)
     }
 
@@ -283,7 +283,7 @@ impl Context {
             let error = io::Error::last_os_error();
             let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             let what = || format!("reading the events of {}", self.name);
-            return if nothing { Ok(None) } else { Err(failed(what(), error, "; was it unplugged?")) };
+            return if nothing { Ok(None) } else { Err(failed(what(), error, "; was the device removed?")) };
         }
         let next = match event.event_type {
             IBV_EVENT_CQ_ERR => {
@@ -335,5 +335,5 @@ pub enum AsyncEvent {
 pub(super) fn nonblocking(fd: BorrowedFd<'_>) -> Result<(), IoError> {
     let set =
         rustix::fs::fcntl_getfl(fd).and_then(|flags| rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK));
-    set.map_err(|error| failed("making an event descriptor non-blocking", error.into(), ""))
+    set.map_err(|error| failed("setting an event descriptor to non-blocking mode", error.into(), ""))
 }

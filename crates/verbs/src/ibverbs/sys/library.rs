@@ -93,7 +93,7 @@ fn last_error() -> String {
     // SAFETY: it returns null or a string that is valid until this thread's next call of dlopen or dlsym.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
-        return "for no reason that the system tells".into();
+        return "no reason given".into();
     }
     // SAFETY: as above; it is copied here.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()

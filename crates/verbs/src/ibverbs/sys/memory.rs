@@ -31,7 +31,7 @@ impl Pd {
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, IoError> {
         // SAFETY: the context is open.
         let pd = unsafe { (context.library.alloc_pd)(context.context.as_ptr()) };
-        let pd = check_pointer(pd, || format!("making a protection domain of {}", context.name()), "")?;
+        let pd = check_pointer(pd, || format!("allocating a protection domain of {}", context.name()), "")?;
         Ok(Arc::new(Self { context: Arc::clone(context), pd }))
     }
 

@@ -30,13 +30,13 @@ impl Srq {
     pub fn new(pd: &Arc<Pd>, depth: u32, max_sge: u32, cookie: u64) -> Result<Arc<Self>, IoError> {
         // SAFETY: the context is open.
         let Some(post) = (unsafe { (*pd.context.context.as_ptr()).ops.post_srq_recv }) else {
-            return Err(IoError::Config(format!("{} has no shared receive queues", pd.context.name())));
+            return Err(IoError::Config(format!("{} does not support shared receive queues", pd.context.name())));
         };
         let attr = ibv_srq_attr { max_wr: depth, max_sge, srq_limit: 0 };
         let mut init = ibv_srq_init_attr { srq_context: cookie as *mut _, attr };
         // SAFETY: the domain lives; the cookie is only returned, never dereferenced.
         let srq = unsafe { (pd.context.library.create_srq)(pd.pd.as_ptr(), &raw mut init) };
-        let what = || format!("making a shared receive queue of {depth} requests on {}", pd.context.name());
+        let what = || format!("creating a shared receive queue of {depth} requests on {}", pd.context.name());
         let srq = check_pointer(srq, what, "; ibv_devinfo -v shows its max_srq_wr and max_srq_sge")?;
         Ok(Arc::new(Self { pd: Arc::clone(pd), srq, post }))
     }
@@ -114,7 +114,7 @@ impl Qp {
         // SAFETY: the context is open.
         let ops = unsafe { &(*pd.context.context.as_ptr()).ops };
         let (Some(post_send), Some(post_recv)) = (ops.post_send, ops.post_recv) else {
-            return Err(IoError::Config(format!("the driver of {} has no queue pairs", pd.context.name())));
+            return Err(IoError::Config(format!("the driver of {} does not support queue pairs", pd.context.name())));
         };
         let mut init = ibv_qp_init_attr {
             qp_context: std::ptr::null_mut(),
@@ -127,7 +127,14 @@ impl Qp {
         };
         // SAFETY: domain and queues live, and this object keeps them alive.
         let qp = unsafe { (pd.context.library.create_qp)(pd.pd.as_ptr(), &raw mut init) };
-        let what = || format!("making a queue pair on {} with {:?}", pd.context.name(), config.cap);
+        let what = || {
+            let ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = config.cap;
+            format!(
+                "creating a queue pair on {} (sends {max_send_wr}, receives {max_recv_wr}, elements {max_send_sge} and \
+                 {max_recv_sge}, inline bytes {max_inline_data})",
+                pd.context.name()
+            )
+        };
         let qp = check_pointer(qp, what, "; ibv_devinfo -v shows its max_qp_wr and max_sge")?;
         Ok(Self {
             pd: Arc::clone(pd),
@@ -162,7 +169,7 @@ impl Qp {
         let rc = unsafe { (self.pd.context.library.modify_qp)(self.qp.as_ptr(), &raw mut attributes, mask as i32) };
         let what = || {
             let (number, state) = (self.number(), attributes.qp_state);
-            format!("changing queue pair {number} of {} (state {state}, mask {mask:#x})", self.pd.context.name())
+            format!("modifying queue pair {number} of {} (state {state}, mask {mask:#x})", self.pd.context.name())
         };
         check(rc, what, "")
     }
@@ -178,7 +185,7 @@ impl Qp {
         let query = self.pd.context.library.query_qp;
         // SAFETY: the pair lives; the call fills both structures.
         let rc = unsafe { query(self.qp.as_ptr(), &raw mut attributes, (mask | IBV_QP_STATE) as i32, &raw mut init) };
-        check(rc, || format!("asking for queue pair {} of {}", self.number(), self.pd.context.name()), "")?;
+        check(rc, || format!("querying queue pair {} of {}", self.number(), self.pd.context.name()), "")?;
         Ok(attributes)
     }
 
