@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{number} {key}");
     let mut check = Check { region, next: 0, placed: 0, wrong: 0, repost: Vec::with_capacity(DEPTH as usize) };
     receive(&mut io, &mut check, packets)?;
-    println!("{} placed, {} not where they belong", check.placed, check.wrong);
+    println!("{} in the right slot, {} in a wrong slot", check.placed, check.wrong);
     Ok(())
 }
 

@@ -202,7 +202,7 @@ fn main() -> AnyResult<()> {
         }
     }
     let (_, post) = side.rate(rkey, 0, 1, true, seconds)?;
-    println!("posting and completing, in groups of {GROUP}, without bytes: {post:.1} ns");
+    println!("post and completion without data, in groups of {GROUP}: {post:.1} ns per operation");
     side.region.zero(PING_OFFSET, 8);
     writeln!(to, "1")?;
     number(from.as_mut().ok_or("no pipe")?)?;
@@ -211,7 +211,7 @@ fn main() -> AnyResult<()> {
         side.ping(rkey, ping)?;
         side.await_ping(ping);
     }
-    println!("latency of a write of 8 bytes, polled, half a round trip: {:.1} ns", {
+    println!("latency of a polled WRITE of 8 bytes (half of the round trip): {:.1} ns", {
         begin.elapsed().as_secs_f64() * 1e9 / (2 * ROUNDS) as f64
     });
     target.wait()?;

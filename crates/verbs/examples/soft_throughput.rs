@@ -31,7 +31,7 @@ struct Side {
 
 impl Side {
     fn open(address: &str, pairs: usize) -> Result<Self> {
-        let address = address.parse().map_err(|_| VerbsError::Invalid(format!("{address} is no address")))?;
+        let address = address.parse().map_err(|_| VerbsError::Invalid(format!("{address} is not a socket address")))?;
         let mut endpoint = SoftEndpoint::udp(address, UdpOptions::default())?;
         let pd = endpoint.alloc_pd()?;
         let region = Region::host(MEMORY)?;
@@ -172,7 +172,7 @@ fn latency(a: &mut Side, remote: Remote, bytes: u32, time: Duration) -> Result<(
     times.sort_unstable();
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize] as f64 / 2000.0;
     println!(
-        "{bytes} bytes, half of WRITE and ACK: {:.2} µs median, {:.2} µs 99 %, {:.2} µs least",
+        "half round trip of a WRITE of {bytes} bytes: {:.2} µs median, {:.2} µs 99th percentile, {:.2} µs minimum",
         at(0.5),
         at(0.99),
         at(0.0)
@@ -226,7 +226,7 @@ fn cpu(a: &mut Side, b: &mut Side, remote: Remote, what: &str, bytes: u32, time:
     let all = done as f64 * f64::from(bytes);
     for (name, cpu_time) in ["initiator", "target"].into_iter().zip(times) {
         let (per_operation, rate) = (cpu_time * 1e6 / done as f64, all * 8e-9 / cpu_time);
-        println!("{what} {bytes}: {name} {per_operation:.2} µs an operation, {rate:.1} Gbit/s of a core");
+        println!("{what} {bytes}: {name} {per_operation:.2} µs per operation, {rate:.1} Gbit/s per core");
     }
     println!("{:?}\n{:?}", a.endpoint.qp_counters(a.qps[0]), b.endpoint.counters());
     Ok(())
@@ -257,7 +257,7 @@ fn pong(a: &mut Side, b: &mut Side, bytes: u32, time: Duration) -> Result<()> {
     let per_operation = (cpu_time() - begin) * 1e6 / (2 * times.len()) as f64;
     times.sort_unstable();
     let half = times[times.len() / 2] as f64 / 2000.0;
-    println!("SEND of {bytes} bytes there and back, a half: {half:.2} µs median, {per_operation:.2} µs of processor");
+    println!("half round trip of a SEND of {bytes} bytes: {half:.2} µs median, {per_operation:.2} µs CPU time");
     Ok(())
 }
 
@@ -278,15 +278,15 @@ fn post(a: &mut Side, b: &mut Side, remote: Remote, time: Duration) -> Result<()
         }
         let before = Instant::now();
         let count = a.endpoint.poll_cq(a.cq, &mut out)?;
-        let taking = before.elapsed();
+        let polling = before.elapsed();
         assert_eq!(count, GROUP);
-        times.push((posting.as_nanos(), taking.as_nanos()));
+        times.push((posting.as_nanos(), polling.as_nanos()));
     }
     let middle = |mut times: Vec<u128>| {
         times.sort_unstable();
         times[times.len() / 2] as f64 / GROUP as f64
     };
-    let (posting, taking) = times.into_iter().unzip();
-    println!("post {:.1} ns, take {:.1} ns an operation (medians)", middle(posting), middle(taking));
+    let (posting, polling) = times.into_iter().unzip();
+    println!("post {:.1} ns, poll {:.1} ns per operation (medians)", middle(posting), middle(polling));
     Ok(())
 }

@@ -23,7 +23,7 @@ pub(crate) fn unix(path: &Path, kind: SocketType, timeout: Duration) -> io::Resu
         match connect(&socket, &address) {
             Ok(()) => break,
             Err(Errno::AGAIN) if Instant::now() < end => _ = poll(&mut [], Some(&timespec(RETRY_INTERVAL)))?,
-            Err(Errno::AGAIN) => return Err(timed_out("its queue of connections was full", timeout)),
+            Err(Errno::AGAIN) => return Err(timed_out("the listener's backlog was full", timeout)),
             Err(error) => return Err(error.into()),
         }
     }

@@ -38,14 +38,16 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Requested(_, from, _) => write!(f, "{from} asks for a connection"),
-            Self::Accepted(..) => f.write_str("the other side agrees to a connection"),
-            Self::Established(_) => f.write_str("the connection is made"),
-            Self::Rejected(_, reason) => write!(f, "the other side refuses it (reason {reason} of IBTA 12.6.7.2)"),
-            Self::DecisionTimedOut(_) => f.write_str("it was not decided in time"),
-            Self::Disconnected(_) => f.write_str("the other side has ended it"),
-            Self::Unreachable(_) => f.write_str("the other side does not answer any more"),
-            Self::Displaced(_) => f.write_str("it has given way to a newer one"),
+            Self::Requested(_, from, _) => write!(f, "{from} requests a connection"),
+            Self::Accepted(..) => f.write_str("the peer has accepted the connection"),
+            Self::Established(_) => f.write_str("the connection is established"),
+            Self::Rejected(_, reason) => {
+                write!(f, "the peer has rejected the connection (reason {reason} of IBTA 12.6.7.2)")
+            }
+            Self::DecisionTimedOut(_) => f.write_str("the request timed out without a decision"),
+            Self::Disconnected(_) => f.write_str("the peer has disconnected"),
+            Self::Unreachable(_) => f.write_str("the peer does not respond"),
+            Self::Displaced(_) => f.write_str("the half-open connection was displaced by a newer one"),
         }
     }
 }

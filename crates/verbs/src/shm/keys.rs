@@ -132,18 +132,19 @@ impl PeerKeys {
 
 /// Checks that a registration for remote access can be enforced by the kernel.
 pub(super) fn check_shareable(region: &Region, offset: u64, len: u64, access: Access) -> Result<(), VerbsError> {
-    let refused = |why| Err(VerbsError::Unsupported(why));
+    let unsupported = |why| Err(VerbsError::Unsupported(why));
     if region.pages() != Pages::Memfd || region.fd().is_none() {
-        return refused("shared memory opens only memory of its own making to a peer: use Region::memfd");
+        return unsupported("only memory from Region::memfd can be registered for a peer's access");
     }
     if offset != 0 || len != region.len() as u64 {
-        return refused(
-            "shared memory opens whole regions to a peer: register all of it, or make a region for the part",
+        return unsupported(
+            "a registration for a peer's access must cover its whole region: register all of it, or create a region \
+             for the part",
         );
     }
     if access.is_remote_change() && !access.allows(Access::REMOTE_READ | Access::REMOTE_WRITE) {
-        return refused(
-            "shared memory that a peer can change can be read and written by it: ask for remote read and write, too",
+        return unsupported(
+            "a peer that can change shared memory can also read and write all of it: add remote read and write access",
         );
     }
     Ok(())

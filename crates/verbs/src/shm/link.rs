@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Timeout for the other side to accept a connection, and for its first message.
+/// Timeout for the peer to accept a connection, and for its first message.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A listening socket for processes of the same user.
@@ -41,7 +41,7 @@ impl ShmListener {
         let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).map_err(failed)?;
         let theirs = rustix::net::sockopt::socket_peercred(&socket).map_err(failed)?.uid;
         if theirs != rustix::process::geteuid() {
-            return Err(VerbsError::Invalid("a process of another user connected and was refused".into()));
+            return Err(VerbsError::Invalid("rejected the connection of another user's process".into()));
         }
         ShmEndpoint::over(socket)
     }
@@ -71,7 +71,7 @@ impl ShmOffer {
         Ok(Self { control, mine })
     }
 
-    /// Waits at most 5 s for the other side's first message.
+    /// Waits at most 5 s for the peer's first message.
     pub fn join(self) -> Result<ShmEndpoint, VerbsError> {
         let end = Instant::now() + SETUP_TIMEOUT;
         loop {
@@ -85,16 +85,17 @@ impl ShmOffer {
         }
     }
 
-    /// Completes the link with the other side's first message, which must have arrived.
+    /// Completes the link with the peer's first message, which must have arrived.
     fn join_now(mut self) -> Result<ShmEndpoint, VerbsError> {
-        let incompatible = || VerbsError::Invalid("the other side is no Shotline endpoint of this version".into());
+        let incompatible = || VerbsError::Invalid("the peer is not a Shotline endpoint of this version".into());
         match self.control.receive() {
             Received::Message(Message::Hello(board)) => {
                 let theirs = Board::of_peer(board).ok_or_else(incompatible)?;
                 ShmEndpoint::new(self.control, self.mine, theirs)
             }
             Received::Nothing => {
-                let text = "the other side has not said hello over the socket: offer the link before the socket is handed over";
+                let text =
+                    "the peer has sent no hello over the socket: call ShmEndpoint::offer before the socket is passed";
                 Err(VerbsError::Invalid(text.into()))
             }
             _ => Err(incompatible()),

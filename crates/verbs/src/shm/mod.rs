@@ -63,5 +63,5 @@ fn failed(error: Errno) -> VerbsError {
 }
 
 fn failure(source: std::io::Error) -> VerbsError {
-    VerbsError::Io(IoError::System { what: "the link between two processes".into(), source, hint: "" })
+    VerbsError::Io(IoError::System { what: "shared-memory link".into(), source, hint: "" })
 }

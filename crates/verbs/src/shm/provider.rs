@@ -55,7 +55,7 @@ impl ShmEndpoint {
         });
         let Some(handle) = handle else {
             self.protection.leave(pd);
-            return Err(VerbsError::Invalid(format!("there are {MAX_QUEUES} receive queues: destroy some")));
+            return Err(VerbsError::Invalid(format!("all {MAX_QUEUES} receive queues are in use: destroy some")));
         };
         self.publish_receives(handle);
         Ok(handle)
@@ -76,7 +76,7 @@ impl ShmEndpoint {
 
     fn ready_to_receive(&mut self, slot: usize, ready: &ReadyToReceive) -> Result<(), VerbsError> {
         if self.is_disconnected {
-            return Err(VerbsError::Invalid("the peer's process is gone".into()));
+            return Err(VerbsError::Invalid("the peer's process has ended".into()));
         }
         let Some((_, peer)) = ready.peer else {
             return Err(VerbsError::Invalid("a connection needs the number of the peer's queue pair".into()));
@@ -158,7 +158,7 @@ impl Provider for ShmEndpoint {
         Ok(pd)
     }
     fn dealloc_pd(&mut self, _: Pd) -> Result<(), VerbsError> {
-        Err(VerbsError::Unsupported("this provider keeps its protection domains"))
+        Err(VerbsError::Unsupported("this provider cannot deallocate protection domains"))
     }
     fn reg_mr(
         &mut self,
@@ -183,7 +183,7 @@ impl Provider for ShmEndpoint {
     }
     fn dereg_mr(&mut self, mr: &Mr) -> Result<(), VerbsError> {
         if !self.protection.deregister(mr.lkey) {
-            return Err(VerbsError::NoSuch("registered memory"));
+            return Err(VerbsError::NoSuch("memory registration"));
         }
         self.unshare_local(mr.lkey);
         Ok(())
@@ -191,9 +191,9 @@ impl Provider for ShmEndpoint {
 
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError> {
         if depth == 0 {
-            return Err(VerbsError::Invalid("a completion queue needs a depth".into()));
+            return Err(VerbsError::Invalid("expected a depth of 1 or more for a completion queue, found 0".into()));
         }
-        let full = || VerbsError::Invalid("there are 65,536 completion queues: destroy some".into());
+        let full = || VerbsError::Invalid("all 65,536 completion queues are in use: destroy some".into());
         self.cqs.insert(CompletionQueue::new(depth)).map(Cq).ok_or_else(full)
     }
     fn destroy_cq(&mut self, cq: Cq) -> Result<(), VerbsError> {
@@ -292,13 +292,13 @@ impl Provider for ShmEndpoint {
 
     fn create_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError> {
         if config.kind != QpType::Rc {
-            return Err(VerbsError::Unsupported("shared memory has reliable connections only"));
+            return Err(VerbsError::Unsupported("this provider supports only reliable connections (RC)"));
         }
         self.cq(config.send_cq)?;
         self.cq(config.recv_cq)?;
         let slot = self.pairs.iter().position(Option::is_none).unwrap_or(self.pairs.len());
         if slot == MAX_QUEUES {
-            return Err(VerbsError::Invalid(format!("there are {MAX_QUEUES} queue pairs: destroy some")));
+            return Err(VerbsError::Invalid(format!("all {MAX_QUEUES} queue pairs are in use: destroy some")));
         }
         let number = fresh_number(|number| self.numbers.contains_key(&number))?;
         let receives = match config.srq {

@@ -29,14 +29,14 @@ impl ShmEndpoint {
     pub(super) fn share(&mut self, pd: Pd, region: &Region, mr: &Mr, access: Access) -> Result<(), VerbsError> {
         let fd = region.fd().ok_or(VerbsError::NoSuch("shared memory"))?;
         let change = access.is_remote_change();
-        let other = "the region was opened to a peer with other rights before: use another region";
+        let other = "the region is already shared with other access rights: use another region";
         region.seal(!change).map_err(|_| VerbsError::Unsupported(other))?;
         let sealed = rustix::fs::fcntl_get_seals(fd).map_err(failed)?.contains(SealFlags::FUTURE_WRITE);
         if sealed == change {
             return Err(VerbsError::Unsupported(other));
         }
         let memory = rustix::io::dup(fd).map_err(failed)?;
-        let full = || VerbsError::Invalid(format!("{MAX_KEYS} regions are open to the peer: deregister some"));
+        let full = || VerbsError::Invalid(format!("all {MAX_KEYS} keys for the peer are in use: deregister memory"));
         let slot = match self.keys.free.pop() {
             Some(slot) => slot,
             None if (self.keys.next as usize) < MAX_KEYS => {
@@ -74,10 +74,13 @@ impl ShmEndpoint {
     /// If the name is too long, or the memory is not open to the peer.
     pub fn publish(&mut self, name: &str, mr: &Mr) -> Result<(), VerbsError> {
         if name.len() > MAX_NAME_BYTES {
-            return Err(VerbsError::Invalid(format!("a name of {} bytes, at most {MAX_NAME_BYTES}", name.len())));
+            return Err(VerbsError::Invalid(format!(
+                "expected a name of at most {MAX_NAME_BYTES} bytes, found {}",
+                name.len()
+            )));
         }
         if !self.keys.slot_of.contains_key(&mr.rkey) {
-            return Err(VerbsError::NoSuch("memory that is open to the peer"));
+            return Err(VerbsError::NoSuch("memory shared with the peer"));
         }
         self.control.send(Message::Named { rkey: mr.rkey, name: name.as_bytes().to_vec() });
         Ok(())

@@ -74,7 +74,7 @@ impl Pairs {
     pub(super) fn create(&mut self, config: &QpConfig, memory: Sge, number: Option<u32>) -> Result<u32, VerbsError> {
         let number = match number {
             Some(number) if self.numbers.contains_key(&number) => {
-                return Err(VerbsError::InUse { what: "queue pair's number", by: "another" });
+                return Err(VerbsError::InUse { what: "queue pair number", by: "another queue pair" });
             }
             Some(number) => number,
             None => fresh_number(|number| self.numbers.contains_key(&number))?,

@@ -114,9 +114,15 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
 
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError> {
         if depth == 0 || depth > MAX_QUEUE_ENTRIES {
-            return Err(VerbsError::Invalid(format!("a completion queue holds 1 to {MAX_QUEUE_ENTRIES}, not {depth}")));
+            return Err(VerbsError::Invalid(format!(
+                "expected a depth of 1 to {MAX_QUEUE_ENTRIES} for a completion queue, found {depth}"
+            )));
         }
-        self.core.sinks.queues.create(depth).ok_or(VerbsError::Unsupported("more than 65,536 completion queues"))
+        self.core
+            .sinks
+            .queues
+            .create(depth)
+            .ok_or(VerbsError::Unsupported("an endpoint supports at most 65,536 completion queues"))
     }
 
     fn destroy_cq(&mut self, cq: Cq) -> Result<(), VerbsError> {
@@ -181,7 +187,7 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
         if created.is_none() {
             self.core.protection.leave(pd);
         }
-        created.ok_or(VerbsError::Unsupported("more than 65,536 shared receive queues"))
+        created.ok_or(VerbsError::Unsupported("an endpoint supports at most 65,536 shared receive queues"))
     }
 
     fn destroy_srq(&mut self, srq: Srq) -> Result<(), VerbsError> {
@@ -289,7 +295,7 @@ impl<P: PacketIo> SoftEndpoint<P> {
     /// `config` must be UD; its Q_Key must be [`crate::rdma_cm::Q_KEY`].
     pub fn create_general_services_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError> {
         if config.kind != QpType::Ud {
-            return Err(VerbsError::Invalid("general services are datagrams".into()));
+            return Err(VerbsError::Invalid("queue pair 1 must be of type UD".into()));
         }
         self.create_numbered(config, Some(1))
     }
@@ -328,5 +334,5 @@ fn check_depth(what: &str, depth: u32) -> Result<(), VerbsError> {
     if (1..=MAX_QUEUE_ENTRIES).contains(&depth) {
         return Ok(());
     }
-    Err(VerbsError::Invalid(format!("a {what} holds 1 to {MAX_QUEUE_ENTRIES} requests, not {depth}")))
+    Err(VerbsError::Invalid(format!("expected a depth of 1 to {MAX_QUEUE_ENTRIES} for a {what}, found {depth}")))
 }

@@ -25,7 +25,7 @@ impl Wakeups {
     pub(super) fn new(io: Option<BorrowedFd<'_>>) -> Result<Self, VerbsError> {
         let failed = |source: rustix::io::Errno| {
             VerbsError::Io(IoError::System {
-                what: "cannot make file descriptors to wait on".into(),
+                what: "cannot create epoll, timer and event file descriptors".into(),
                 source: source.into(),
                 hint: "; raise the limit (ulimit -n)",
             })

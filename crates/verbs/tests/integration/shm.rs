@@ -329,8 +329,8 @@ fn unenforceable_rights_are_refused_with_a_hint() {
     let all = Access::REMOTE_READ | Access::REMOTE_WRITE | LOCAL;
     assert!(register(&heap, 0, 8192, all).contains("Region::memfd"));
     assert!(register(&shared, 4096, 4096, all).contains("register all of it"));
-    assert!(register(&shared, 0, 8192, Access::REMOTE_WRITE | LOCAL).contains("ask for remote read and write"));
-    assert!(register(&shared, 0, 8192, Access::REMOTE_ATOMIC | LOCAL).contains("ask for remote read and write"));
+    assert!(register(&shared, 0, 8192, Access::REMOTE_WRITE | LOCAL).contains("add remote read and write access"));
+    assert!(register(&shared, 0, 8192, Access::REMOTE_ATOMIC | LOCAL).contains("add remote read and write access"));
     assert_eq!(register(&shared, 0, 8192, all), "");
     assert_eq!(register(&shared, 0, 8192, all), "");
     assert!(register(&shared, 0, 8192, Access::REMOTE_READ).contains("use another region"));

@@ -106,7 +106,7 @@ fn peer_with_an_invalid_hello_is_refused() {
 fn offered_link_is_established_without_waiting() {
     let (ours, theirs) = ShmEndpoint::sockets().unwrap();
     let error = ShmEndpoint::from_offered_socket(ours).unwrap_err().to_string();
-    assert!(error.contains("has not said hello"), "{error}");
+    assert!(error.contains("has sent no hello"), "{error}");
     drop(theirs);
     let (ours, theirs) = ShmEndpoint::sockets().unwrap();
     let offer = ShmEndpoint::offer(theirs).unwrap();
