@@ -97,7 +97,7 @@ def test_a_killed_recorder_leaves_a_usable_interface(tmp_path, cable):
     [
         ("xdp:eth77", "ip link lists"),
         ("xdp:cable,queues=77", "queue 77 of cable"),
-        ("xdp:cable,copy=zero", "leave the choice to it"),
+        ("xdp:cable,copy=zero", "leave out copy=zero"),
         ("packet:eth77", "the interface must be up"),
     ],
 )
@@ -117,8 +117,10 @@ def test_auto_falls_back_to_sockets_and_reports_why(tmp_path, cable):
         # Queried while the probe is there, so that the query does not wait for a timeout.
         checks = run("doctor", "--json", "--probe", probe.address, "--out", path, netns=cable.names[1]).json["checks"]
     assert ended.succeeded()["shots_complete"] == 40
-    why = "transport: sockets: AF_XDP without a copy is not to be had on cable"
+    why = "transport: sockets: zero-copy AF_XDP is not available on cable"
     assert ended.stderr.startswith(why), ended.stderr
     verify(path)
     (check,) = [check for check in checks if check["name"] == "transport"]
-    assert check["state"] == "warn" and check["found"].startswith("sockets: AF_XDP") and "mlx5" in check["fix"], check
+    assert (
+        check["state"] == "warn" and check["found"].startswith("sockets: zero-copy AF_XDP") and "mlx5" in check["fix"]
+    ), check

@@ -32,7 +32,7 @@ pub fn advise(local: IpAddr, links: Option<u8>) -> Advice {
     if let (Some(1), Ok(Some(found))) = (links, find::by_address(local))
         && found.is_hardware
     {
-        let why = format!("ibverbs: the RDMA card {} writes payloads to their places", found.device);
+        let why = format!("ibverbs: the RDMA card {} writes payloads to their destinations", found.device);
         let device = Ibverbs { choice: found.device, keep_headers: false };
         return Advice { transport: Transport::Ibverbs(device), why, better: None };
     }
@@ -42,20 +42,20 @@ pub fn advise(local: IpAddr, links: Option<u8>) -> Advice {
         better: better.map(str::to_owned),
     };
     if local.is_loopback() {
-        return sockets(format!("{local} is on loopback, where the kernel hands over many packets at once"), None);
+        return sockets(format!("{local} is on loopback, where the kernel delivers packets in batches (GRO)"), None);
     }
     let Some(interface) = route::interface_of(local) else {
         return sockets(format!("no interface has {local}"), Some("--bind with an address of an interface (ip addr)"));
     };
     match try_zero_copy(&interface, local) {
         Ok(()) => {
-            let why = format!("AF_XDP: the driver of {interface} receives into this program's memory");
+            let why = format!("AF_XDP: the driver of {interface} supports zero-copy");
             let xdp = Xdp { interface, queues: None, mode: AttachMode::Native, copy: CopyMode::Zero, chunks: None };
             Advice { transport: Transport::Xdp(xdp), why, better: None }
         }
         Err(error) => sockets(
-            format!("AF_XDP without a copy is not to be had on {interface}: {error}"),
-            Some("a card whose driver has AF_XDP without a copy (mlx5, ice, i40e, igc), and root"),
+            format!("zero-copy AF_XDP is not available on {interface}: {error}"),
+            Some("a card whose driver supports zero-copy AF_XDP (mlx5, ice, i40e, igc), and root"),
         ),
     }
 }

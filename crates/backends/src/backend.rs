@@ -147,7 +147,7 @@ pub trait Backend: Sized {
         _options: &Options,
         _regions: &Regions,
     ) -> Result<OpenedSender<Self::Sender>, IoError> {
-        Err(IoError::Config(format!("{} only receives: send by udp", Self::ABOUT.name)))
+        Err(IoError::Config(format!("{} only receives: send with udp", Self::ABOUT.name)))
     }
     /// Runs the `doctor` check, for packets to this address, if it is known. The default has no check.
     fn doctor(_local: Option<IpAddr>) -> Option<Finding> {

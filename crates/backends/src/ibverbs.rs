@@ -26,12 +26,12 @@ impl Backend for Ibverbs {
         name: "ibverbs",
         argument: Some("DEVICE"),
         examples: &["ibverbs:mlx5_0"],
-        steers: "no: receives in the order of arrival",
+        steers: "no: fills receives in the order of arrival",
         credits: "no",
         one_link: &[Role::Receiver],
         sends: false,
         sends_whole_frames: false,
-        copies: "0; 1 of the kernel's own device (rxe)",
+        copies: "0; 1 with a software device (rxe)",
         batch: "64",
         privileges: "locked memory (ulimit -l)",
         feature: None,
@@ -77,20 +77,20 @@ impl Backend for Ibverbs {
             _ if devices.is_empty() => (true, "none: sockets are used".into(), ""),
             Some(Ok(Some(FoundDevice { device: choice, is_hardware: hardware }))) => {
                 let device = choice.device.unwrap_or_default();
-                let kind = if hardware { "a card" } else { "the kernel's own, slower than sockets" };
+                let kind = if hardware { "a card" } else { "a software device, slower than sockets" };
                 let found =
                     format!("{names}; {device} ({kind}) has this address: --transport ibverbs:{device} --links 1");
                 (true, found, "")
             }
             // If there is a device that cannot be used, the user needs the reason.
             Some(Err(error)) => (false, format!("{names}; {error}"), "sudo apt install libibverbs1 ibverbs-providers"),
-            Some(Ok(None)) | None => (true, format!("{names}: none has the address that packets come to"), ""),
+            Some(Ok(None)) | None => (true, format!("{names}: none has the address that packets are sent to"), ""),
         };
         Some(Finding {
             name: "RDMA devices",
             good,
             found,
-            wanted: "none needed; a card that has the address saves the copy",
+            wanted: "none needed; a card with the address saves the copy",
             fix: fix.into(),
             names: Some(("devices", devices)),
         })

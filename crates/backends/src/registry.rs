@@ -28,7 +28,7 @@ macro_rules! registry {
         }
 
         /// A transport opened as receiver.
-        #[allow(clippy::large_enum_variant, reason = "there is one of it for a run, and a box would cost each call a load")]
+        #[allow(clippy::large_enum_variant, reason = "there is one per run, and a box would cost each call a load")]
         pub enum Io {
             $( $(#[doc = $doc])+ $backend(<$backend as Backend>::Io), )+
         }
@@ -38,7 +38,7 @@ macro_rules! registry {
         }
 
         /// A transport opened as sender.
-        #[allow(clippy::large_enum_variant, reason = "there is one of it for a run, and a box would cost each call a load")]
+        #[allow(clippy::large_enum_variant, reason = "there is one per run, and a box would cost each call a load")]
         pub enum Sender {
             $( $(#[doc = $doc])+ $backend(<$backend as Backend>::Sender), )+
         }
@@ -150,14 +150,14 @@ const AUTO: About = About {
     name: "auto",
     argument: None,
     examples: &[],
-    steers: "as what it takes",
+    steers: "as the selected one",
     credits: "no",
     one_link: &[],
     sends: false,
     sends_whole_frames: false,
-    copies: "as what it takes: of ibverbs, xdp and udp the one with fewest copies",
-    batch: "as what it takes",
-    privileges: "none; root to try xdp",
+    copies: "as ibverbs, xdp or udp, whichever has the fewest copies",
+    batch: "as the selected one",
+    privileges: "none; root for xdp",
     feature: None,
     missing: None,
     // Used if it selects sockets.
@@ -168,7 +168,7 @@ const AUTO: About = About {
 
 /// Returns the error of opening [`Transport::Auto`].
 fn auto_error() -> IoError {
-    IoError::Config("auto stands for another transport: open the one that `advise` names".into())
+    IoError::Config("auto is not a transport of its own: open the one that `advise` returns".into())
 }
 
 impl Default for Transport {
@@ -237,7 +237,7 @@ impl Transport {
                 ALL.iter().filter(|about| flags(about, role).contains(&flag)).map(About::form).collect();
             let flag = flag.name();
             return Err(match users.as_slice() {
-                [] => format!("nothing here uses {flag}: omit it"),
+                [] => format!("no transport uses {flag}: leave it out"),
                 users => {
                     format!("{self} does not use {flag}: omit it, or give --transport {}", join_words(users, " or "))
                 }
@@ -270,8 +270,8 @@ fn refusal(role: Role) -> String {
     let forms = |have: bool| -> Vec<String> {
         ALL.iter().filter(|about| serves(about, role) == have).map(About::form).collect()
     };
-    let what = if role == Role::WholeFrames { "do not send whole frames" } else { "are for receivers" };
-    format!("{} {what}: send by {}", join_words(&forms(false), " and "), join_words(&forms(true), ", or by "))
+    let what = if role == Role::WholeFrames { "do not send complete frames" } else { "only receive" };
+    format!("{} {what}: send with {}", join_words(&forms(false), " and "), join_words(&forms(true), " or "))
 }
 
 /// Joins words with commas, and with `last` before the last one.

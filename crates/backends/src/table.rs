@@ -8,12 +8,12 @@ pub const HEADER: [&str; 11] = [
     "transport",
     "receives",
     "sends",
-    "whole frames",
+    "complete frames",
     "links",
     "steers",
     "credits",
     "copies per byte",
-    "packets at once",
+    "packets per batch",
     "privileges",
     "this build",
 ];
@@ -50,7 +50,7 @@ fn links(one_link: &[Role]) -> String {
     let one = one_link.iter().map(|role| match role {
         Role::Receiver => "one to receive",
         Role::Sender => "one to send",
-        Role::WholeFrames => "one of whole frames",
+        Role::WholeFrames => "one for complete frames",
     });
     let one: Vec<_> = one.collect();
     if one.is_empty() { "several".into() } else { one.join(", ") }

@@ -22,7 +22,7 @@ impl Backend for Udp {
         one_link: &[],
         sends: true,
         sends_whole_frames: true,
-        copies: "1, the kernel's; 2 of small packets in a row",
+        copies: "1, by the kernel; 2 for runs of small packets",
         batch: "64 (GRO)",
         privileges: "none",
         feature: None,

@@ -38,7 +38,7 @@ impl Backend for Xdp {
         one_link: &[],
         sends: false,
         sends_whole_frames: false,
-        copies: "2, of which one is the kernel's; 1 where the driver has zero-copy",
+        copies: "2, one by the kernel; 1 if the driver supports zero-copy",
         batch: "1",
         privileges: "root",
         feature: None,
@@ -53,12 +53,13 @@ impl Backend for Xdp {
     fn parse(arguments: &str) -> Result<Option<Self>, String> {
         let mut rest = arguments.split(',');
         let interface = rest.next().filter(|name| !name.is_empty() && !name.contains('=')).map(str::to_owned);
-        let interface = interface.ok_or_else(|| format!("\"{arguments}\" names no interface: such as xdp:eth1"))?;
+        let interface =
+            interface.ok_or_else(|| format!("expected an interface, such as xdp:eth1, found \"{arguments}\""))?;
         let mut this = Self { interface, queues: None, mode: AttachMode::Auto, copy: CopyMode::Auto, chunks: None };
         for word in rest {
             let unknown = || {
                 format!(
-                    "expected queues=0-3, mode=native, mode=generic, copy=yes, copy=zero or chunks=8192 behind the interface, found {word}"
+                    "expected queues=0-3, mode=native, mode=generic, copy=yes, copy=zero or chunks=8192 after the interface, found {word}"
                 )
             };
             match word.split_once('=').ok_or_else(unknown)? {

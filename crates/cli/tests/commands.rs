@@ -119,7 +119,7 @@ fn wrong_flags_are_named() {
     refused(&["record", "--transport", "xdp:eth1,mode=fast"], &["expected queues=0-3", "mode=fast"]);
     let xdp = ["record", "--probe", "[::1]:9", "--discard", "--transport", "xdp:eth1", "--mtu", "1500"];
     refused(&xdp, &["xdp:eth1", "--mtu", "dpdk:DEVICE"]);
-    refused(&["emulate", "probe", "--transport", "auto"], &["for receivers", "send by udp"]);
+    refused(&["emulate", "probe", "--transport", "auto"], &["only receive", "send with udp"]);
     refused(&["emulate", "probe", "--peer-mac", "02:00:00:00:00:01"], &["udp", "--peer-mac"]);
     refused(&["emulate", "probe", "--pace", "fast"], &["500hz", "fast"]);
     refused(&["doctor", "--gbps", "0"], &["above 0"]);

@@ -23,10 +23,10 @@ pub fn assert_committed(path: &Path, expected: &[u8]) {
     if found != expected {
         let at = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
         let line = 1 + expected[..at].iter().filter(|byte| **byte == b'\n').count();
-        panic!("{} differs from what it must be, first at byte {at} (line {line}); {}", path.display(), hint());
+        panic!("{} differs from its expected contents, first at byte {at} (line {line}); {}", path.display(), hint());
     }
 }
 
 fn hint() -> String {
-    format!("if that is meant, write it anew: UPDATE=1 {}", crate::command())
+    format!("if this is intended, rewrite it: UPDATE=1 {}", crate::command())
 }

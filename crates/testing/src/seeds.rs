@@ -50,7 +50,7 @@ impl Iterator for Seeds {
 impl Drop for Seeds {
     fn drop(&mut self) {
         if let (true, Some(seed)) = (std::thread::panicking(), self.current) {
-            eprintln!("seed {seed} failed; again: SHOTLINE_SEEDS={seed}..{} {}", seed + 1, crate::command());
+            eprintln!("seed {seed} failed; to reproduce: SHOTLINE_SEEDS={seed}..{} {}", seed + 1, crate::command());
         }
     }
 }

@@ -99,7 +99,7 @@ fn receive(how: &str, bind: &str, duration: Duration, pool: u32) -> Outcome<()> 
             let config = XdpConfig::new(interface, bind.parse()?, scratch);
             let config = XdpConfig { sealed: false, remainders: false, chunks: CHUNKS, ..config };
             let io = XdpIo::open(config, &regions)?;
-            eprintln!("listening, {}", if io.is_native() { "in the driver" } else { "in the kernel's own path" });
+            eprintln!("listening, {}", if io.is_native() { "in the driver" } else { "in the kernel's generic path" });
             let lost = |io: &XdpIo| io.xdp_counters().no_chunk + io.xdp_counters().dropped;
             return measure(io, slots, duration, None, lost);
         }

@@ -31,7 +31,7 @@ pub fn index_and_mac(fd: &OwnedFd, interface: &str) -> io::Result<(u32, Mac)> {
     // SAFETY: the kernel has filled this member.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
     if address.sa_family != libc::ARPHRD_ETHER {
-        return Err(io::Error::other("the interface is not an Ethernet"));
+        return Err(io::Error::other("the interface is not Ethernet"));
     }
     Ok((index, std::array::from_fn(|at| address.sa_data[at] as u8)))
 }

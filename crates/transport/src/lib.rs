@@ -6,9 +6,9 @@
 //!
 //! | backend | module | reads the header before the copy | copies per payload byte |
 //! |---|---|---|---|
-//! | UDP sockets with GSO/GRO, no privileges | [`udp`] | yes (peek) | 1, by the kernel; 2 of small packets in a row |
+//! | UDP sockets with GSO/GRO, no privileges | [`udp`] | yes (peek) | 1, by the kernel; 2 for runs of small packets |
 //! | raw Ethernet frames, with `CAP_NET_RAW` | [`af_packet`] | yes | 2 |
-//! | frames from an interface's driver (AF_XDP), as root | [`xdp`] | yes | 2, of which one is the kernel's; 1 where the driver can |
+//! | frames from an interface's driver (AF_XDP), as root | [`xdp`] | yes | 2, one by the kernel; 1 if the driver supports zero-copy |
 //! | in-process queue with credits, for tests and pipes | [`inproc`] | yes | 1 |
 //!
 //! [`lossy::Lossy`] wraps any of them and drops packets on purpose. [`prebuilt::PrebuiltIo`] is for senders whose
@@ -233,7 +233,7 @@ pub enum IoError {
     #[error("{0}")]
     Config(String),
     /// The peer has closed the link.
-    #[error("the other side of this link is gone")]
+    #[error("the peer has closed this link")]
     Disconnected,
 }
 

@@ -28,7 +28,7 @@ fn transport_parses_as_a_name_with_optional_arguments() {
                         dpdk:0000:03:00.0, found ";
         assert_eq!(read(bad).unwrap_err(), format!("{expected}{bad}"));
     }
-    assert!(read("xdp:").unwrap_err().contains("names no interface"));
+    assert!(read("xdp:").unwrap_err().contains("expected an interface"));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn receive_only_transports_name_those_that_send() {
     for text in ["auto", "xdp:eth1", "packet:eth1", "ibverbs:mlx5_0"] {
         assert_eq!(
             read(text).unwrap().check(Role::Sender, &options).unwrap_err(),
-            "auto, xdp:INTERFACE, packet:INTERFACE and ibverbs:DEVICE are for receivers: send by udp, or by dpdk:DEVICE"
+            "auto, xdp:INTERFACE, packet:INTERFACE and ibverbs:DEVICE only receive: send with udp or dpdk:DEVICE"
         );
         assert_eq!(read(text).unwrap().check(Role::Receiver, &options), Ok(()));
     }

@@ -104,18 +104,19 @@ impl FrameIo {
             return Err(IoError::Config(what));
         }
         if config.scratch.len < SCRATCH_BYTES {
-            let what = format!("scratch memory of {} bytes cannot hold a packet: {SCRATCH_BYTES}", config.scratch.len);
+            let what =
+                format!("scratch memory of {} bytes cannot hold a packet: provide {SCRATCH_BYTES}", config.scratch.len);
             return Err(IoError::Config(what));
         }
         regions.address(config.scratch); // panics now rather than at the first packet
         let failed = |what: String, hint| move |source| IoError::System { what, source, hint };
         let (port, local) = interface::reserve_port(config.bind).map_err(failed(
-            format!("cannot take UDP {}", config.bind),
+            format!("cannot bind UDP {}", config.bind),
             "; another process may own this port (ss -ulpn), or the address is not on this machine (ip addr)",
         ))?;
         let ring = config.ring.then_some(config.receive_buffer);
         let sys::Opened { fd, index, mac, ring } = sys::open(&config.interface, local, ring).map_err(failed(
-            format!("cannot open the frames of {}", config.interface),
+            format!("cannot open a raw socket on {}", config.interface),
             "; it needs CAP_NET_RAW, and the interface must be up (ip link)",
         ))?;
         set_buffer(&fd, true, config.receive_buffer).map_err(failed("cannot set the receive buffer".into(), ""))?;
@@ -198,7 +199,7 @@ impl PacketIo for FrameIo {
             let requested = (max - taken).min(sys::DEPTH);
             let count = match &mut self.source {
                 FrameSource::Calls(frames) => frames.receive(&self.fd, requested).map_err(|source| {
-                    IoError::System { what: format!("receiving frames of {}", self.config.interface), source, hint: "" }
+                    IoError::System { what: format!("receiving frames on {}", self.config.interface), source, hint: "" }
                 })?,
                 FrameSource::Ring(_) => requested,
             };
@@ -235,7 +236,7 @@ impl PacketIo for FrameIo {
 
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
         crate::sys::wait(&self.fd, timeout).map_err(|source| IoError::System {
-            what: format!("waiting for frames of {}", self.config.interface),
+            what: format!("waiting for frames on {}", self.config.interface),
             source,
             hint: "",
         })
@@ -274,7 +275,9 @@ impl FrameIo {
             let len = packet.header.len() + payload_len + trailer;
             let headers = frame::headers([self.mac, mac], self.local, to, len, self.config.ecn)
                 .filter(|_| packet.header.len() <= MAX_HEADER)
-                .ok_or_else(|| IoError::Config(format!("no packet from {} to {to} is {len} bytes long", self.local)))?;
+                .ok_or_else(|| {
+                    IoError::Config(format!("a packet from {} to {to} cannot carry {len} bytes", self.local))
+                })?;
             let end = headers.len() + packet.header.len();
             head[..headers.len()].copy_from_slice(&headers);
             head[headers.len()..end].copy_from_slice(packet.header);

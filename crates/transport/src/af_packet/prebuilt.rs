@@ -32,7 +32,7 @@ impl PrebuiltIo for FrameIo {
                 Some(mac) => break mac,
                 None if started.elapsed() > RESOLVE_TIMEOUT => {
                     let (host, interface) = (to.ip(), &self.config.interface);
-                    let what = format!("{host} does not tell its Ethernet address on {interface} (ip neighbour)");
+                    let what = format!("{host} does not answer address resolution on {interface} (ip neighbour)");
                     return Err(IoError::Config(what));
                 }
                 None => std::thread::sleep(RESOLVE_INTERVAL),
@@ -42,7 +42,7 @@ impl PrebuiltIo for FrameIo {
             .checked_sub(self.headroom())
             .and_then(|len| frame::headers([self.mac, mac], self.local, to, len, self.config.ecn))
             .ok_or_else(|| {
-                IoError::Config(format!("no frame from {} to {to} is {} bytes long", self.local, frame.len))
+                IoError::Config(format!("a frame from {} to {to} cannot have {} bytes", self.local, frame.len))
             })?;
         self.posted.regions.get(frame.region).write(frame.offset as usize, &headers);
         Ok(())

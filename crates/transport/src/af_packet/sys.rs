@@ -44,7 +44,7 @@ pub fn open(interface: &str, local: SocketAddr, ring: Option<usize>) -> io::Resu
         return Err(io::Error::last_os_error());
     }
     let ethernet = address.sll_addr.first_chunk::<6>().filter(|_| address.sll_halen == 6);
-    let ethernet = ethernet.ok_or_else(|| io::Error::other("the interface is not an Ethernet"))?;
+    let ethernet = ethernet.ok_or_else(|| io::Error::other("the interface is not Ethernet"))?;
     Ok(Opened { fd, index, mac: *ethernet, ring })
 }
 

@@ -60,7 +60,7 @@ pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(RecordingIo) 
     for (method, there, back) in STEERED.into_iter().filter(|(method, ..)| !changed.contains(method)) {
         for call in [there, back].into_iter().filter(|call| !call.is_empty()) {
             let arrived = steered.iter().any(|steered| steered == call);
-            ensure!(arrived, "{}: \"{call}\" is missing of a steer's {method}: {steered:?}", wrapper.name);
+            ensure!(arrived, "{}: a steer's {method}: \"{call}\" is missing in {steered:?}", wrapper.name);
         }
     }
     Ok(())
@@ -97,8 +97,8 @@ impl Wrapper<'_> {
         if self.overrides.contains(&method) {
             return Ok(());
         }
-        ensure_eq!(found, [call], "{}: what arrives of {method}", self.name);
-        ensure!(returned, "{}: the result of {method} does not come back", self.name);
+        ensure_eq!(found, [call], "{}: delegated calls of {method}", self.name);
+        ensure!(returned, "{}: the result of {method} is not returned", self.name);
         Ok(())
     }
 }
@@ -322,7 +322,7 @@ mod tests {
         let wrapper =
             |changes| Wrapper { name: "Forgetful", overrides: changes, steer: Some(("NoPrediction", &["predict"])) };
         let wrap = |io| Forgetful { io };
-        assert!(check(&wrapper(&["poll"]), wrap).unwrap_err().contains("what arrives of queue_pair"));
+        assert!(check(&wrapper(&["poll"]), wrap).unwrap_err().contains("delegated calls of queue_pair"));
         check(&wrapper(&["queue_pair", "poll"]), wrap).unwrap();
         let changes = Wrapper { steer: None, ..wrapper(&["queue_pair", "poll"]) };
         assert!(check(&changes, wrap).unwrap_err().contains("steer's predict"));
@@ -360,6 +360,6 @@ mod tests {
         let wrapper = |changes| Wrapper { name: "Careless", overrides: changes, steer: None };
         check_prebuilt(&wrapper(&[]), OneSender::Only).unwrap();
         check_prebuilt(&wrapper(&["in_flight"]), Careless).unwrap();
-        assert!(check_prebuilt(&wrapper(&[]), Careless).unwrap_err().contains("what arrives of in_flight"));
+        assert!(check_prebuilt(&wrapper(&[]), Careless).unwrap_err().contains("delegated calls of in_flight"));
     }
 }

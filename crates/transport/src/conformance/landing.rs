@@ -12,50 +12,50 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
     vec![
         Check {
             name: "batches",
-            proves: "Each payload of a batch lands in the place that was chosen for it, the last and shorter one too.",
+            proves: "Each payload of a batch lands at the destination that was chosen for it, including a shorter last one.",
             needs: &[Needs::Steering],
             run: batches,
         },
         Check {
             name: "scratch memory",
-            proves: "A payload lands in scratch memory if its place is used up, withdrawn, too small, or unknown.",
+            proves: "A payload lands in scratch memory if its destination is used up, withdrawn, too small, or unknown.",
             needs: &[Needs::Steering],
             run: scratch_memory,
         },
         Check {
-            name: "places picked twice",
-            proves: "A place that is picked twice takes one packet, and the other one lands whole.",
+            name: "duplicate picks",
+            proves: "A receive that is picked twice takes one payload, and the other payload is intact.",
             needs: &[Needs::Steering],
             run: picked_twice,
         },
         Check {
             name: "two pieces",
-            proves: "A place in two pieces takes a payload that is gathered from two.",
+            proves: "A receive of two pieces takes a payload that is gathered from two pieces.",
             needs: &[Needs::Steering],
             run: two_pieces,
         },
         Check {
             name: "short packets",
-            proves: "An empty payload is a packet, and a packet shorter than its header is malformed.",
+            proves: "A packet without a payload is valid, and a packet shorter than its header is malformed.",
             needs: &[],
             run: short_packets,
         },
         Check {
-            name: "foretold headers",
-            proves: "A header length that the steer foretells, right or wrong, changes no byte and no verdict.",
+            name: "predicted header lengths",
+            proves: "A header length that the steer predicts, right or wrong, changes no byte and no verdict.",
             needs: &[Needs::Steering],
             run: header_len_overrides,
         },
         Check {
-            name: "named memory",
-            proves: "A payload lands in the memory that the steer names, in one piece or two, or else in scratch memory, \
-                     and no byte beside it is touched.",
+            name: "chosen memory",
+            proves: "A payload lands in the memory that the steer chooses, in one piece or two, or else in scratch memory, \
+                     and no adjacent byte changes.",
             needs: &[Needs::Steering],
             run: named_memory,
         },
         Check {
             name: "mixed sizes",
-            proves: "Whatever sizes follow each other, each payload lands in its place.",
+            proves: "Each payload of a sequence of mixed sizes lands at its destination.",
             needs: &[Needs::Steering],
             run: mixed_sizes,
         },
@@ -90,7 +90,7 @@ fn scratch_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resu
     stage.post(50..53)?;
     stage.rx.withdraw(&[52]);
     let small = Recv { id: 53, sge: [stage.memory.buffer(53, 100), Sge::EMPTY] };
-    ensure_eq!(stage.rx.post(&[small]), 1, "small places taken");
+    ensure_eq!(stage.rx.post(&[small]), 1, "small receives accepted");
     let head = header(7);
     let (gather, bytes) = stage.memory.payload(64, 4096);
     for (id, slot) in [
@@ -104,8 +104,8 @@ fn scratch_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resu
         stage.send(&[TxPacket { header: &head, gather: &gather, seal }])?;
         let received = stage.receive(&[id])?;
         let landed = matches!(received[0].landed, PayloadLocation::Slot(id) if Some(id) == slot);
-        ensure_eq!(landed, slot.is_some(), "place {id:?}");
-        ensure_eq!((received[0].bytes == bytes, received[0].icrc), (true, good), "place {id:?}");
+        ensure_eq!(landed, slot.is_some(), "receive {id:?}");
+        ensure_eq!((received[0].bytes == bytes, received[0].icrc), (true, good), "receive {id:?}");
     }
     Ok(())
 }
@@ -119,7 +119,7 @@ fn picked_twice<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
     ensure_eq!(
         twice.iter().filter(|received| received.landed == PayloadLocation::Slot(51)).count(),
         1,
-        "packets in the place"
+        "payloads in the receive"
     );
     ensure!(twice.iter().all(|received| received.bytes == bytes), "a payload is not what was sent");
     Ok(())
@@ -129,7 +129,7 @@ fn two_pieces<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(
     let (memory, head) = (stage.memory, header(7));
     let (gather, bytes) = memory.payload(64, 4096);
     let (front, back) = (memory.buffer(60, 1000), memory.buffer(70, 4000));
-    ensure_eq!(stage.rx.post(&[Recv { id: 60, sge: [front, back] }]), 1, "places taken");
+    ensure_eq!(stage.rx.post(&[Recv { id: 60, sge: [front, back] }]), 1, "receives accepted");
     let halves = [Sge { len: 2000, ..gather[0] }, Sge { offset: gather[0].offset + 2000, len: 2096, ..gather[0] }];
     stage.send(&[TxPacket { header: &head, gather: &halves, seal: stage.seal() }])?;
     let received = stage.receive(&[Some(60)])?;
@@ -204,7 +204,7 @@ fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
         let steer = Collector::new(memory, wanted.iter().map(|(to, _)| *to).collect());
         for (index, (received, (to, fits))) in receive(&mut stage.rx, steer, 10)?.iter().zip(wanted).enumerate() {
             let landed_there = matches!((received.landed, to), (PayloadLocation::Memory(at), PayloadDestination::Memory(named)) if at == named);
-            ensure_eq!(landed_there, fits, "packet {index} in its memory");
+            ensure_eq!(landed_there, fits, "packet {index} landed in the chosen memory");
             ensure_eq!(
                 (received.bytes == payloads[index].1, received.icrc, received.fault),
                 (true, good, None),
@@ -218,7 +218,7 @@ fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
             let bytes = memory.at(memory.buffer(buffer, BUFFER_BYTES));
             ensure!(
                 bytes[used..].iter().all(|byte| *byte == 0xEE),
-                "bytes beside the payload changed in place {buffer}"
+                "bytes next to the payload changed in buffer {buffer}"
             );
         }
     }

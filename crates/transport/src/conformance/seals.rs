@@ -11,13 +11,13 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
     vec![
         Check {
             name: "known remainders",
-            proves: "A packet whose payload's remainder is known is sealed from it.",
+            proves: "A packet is sealed from the known CRC remainder of its payload.",
             needs: &[Needs::Seal],
             run: known_remainders,
         },
         Check {
             name: "wrong ICRCs",
-            proves: "A packet with a wrong remainder, or a forced ICRC, is received as bad.",
+            proves: "A packet with a wrong remainder or a forced ICRC is reported as bad.",
             needs: &[Needs::Seal],
             run: wrong_icrcs,
         },

@@ -202,7 +202,7 @@ pub fn receive(
 ) -> Result<Vec<ReceivedPacket>, Failure> {
     let end = Instant::now() + TIMEOUT;
     while steer.received.len() < packets {
-        ensure!(Instant::now() < end, "{} of {packets} packets came", steer.received.len());
+        ensure!(Instant::now() < end, "{} of {packets} packets arrived", steer.received.len());
         if rx.poll(&mut steer, 4).map_err(|error| error.to_string())? == 0 {
             rx.wait(Duration::from_millis(50)).map_err(|error| error.to_string())?;
         }
@@ -264,7 +264,7 @@ impl<T: PacketIo, R: PacketIo> Stage<'_, T, R> {
         let end = Instant::now() + TIMEOUT;
         let mut sent = 0;
         while sent < packets.len() {
-            ensure!(Instant::now() < end, "{sent} of {} packets were taken", packets.len());
+            ensure!(Instant::now() < end, "{sent} of {} packets were accepted", packets.len());
             sent += self.tx.send(self.to, &packets[sent..]).map_err(|error| error.to_string())?;
         }
         Ok(())
@@ -281,7 +281,7 @@ impl<T: PacketIo, R: PacketIo> Stage<'_, T, R> {
         let buffer = |id| Recv { id, sge: [self.memory.buffer(id.into(), BUFFER_BYTES), Sge::EMPTY] };
         let receives: Vec<Recv> = ids.map(buffer).collect();
         let posted = self.rx.post(&receives);
-        ensure!(posted == receives.len(), "{posted} of {} receives were taken", receives.len());
+        ensure!(posted == receives.len(), "{posted} of {} receives were accepted", receives.len());
         Ok(())
     }
 

@@ -14,20 +14,20 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
     vec![
         Check {
             name: "capabilities",
-            proves: "The receiver says what it can do as it is documented: no check is left out unnoticed.",
+            proves: "The receiver reports its documented capabilities, so that no check is skipped unnoticed.",
             needs: &[],
             run: capabilities,
         },
         Check {
-            name: "new tables",
-            proves: "Memory is known once a table with it is registered, what was posted before stays posted, and a \
-                     table that is replaced is released.",
+            name: "region tables",
+            proves: "Memory can be used once a table with it is registered, receives stay posted, and a replaced table is \
+                     released.",
             needs: &[Needs::Steering],
             run: new_tables,
         },
         Check {
             name: "readiness",
-            proves: "The descriptor is readable exactly while packets wait.",
+            proves: "The descriptor is readable exactly while packets are queued.",
             needs: &[Needs::Descriptor],
             run: readiness,
         },
@@ -35,7 +35,7 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
 }
 
 fn capabilities<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
-    ensure_eq!(stage.rx.capabilities(), stage.capabilities, "what the receiver can do");
+    ensure_eq!(stage.rx.capabilities(), stage.capabilities, "the receiver's capabilities");
     Ok(())
 }
 
@@ -56,12 +56,12 @@ fn new_tables<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(
     let wanted = VecDeque::from([PayloadDestination::Memory([buffer, Sge::EMPTY]), PayloadDestination::Posted(90)]);
     let received = receive(&mut stage.rx, Collector::new(&larger, wanted), 2)?;
     let expected = (PayloadLocation::Memory([buffer, Sge::EMPTY]), PayloadLocation::Slot(90));
-    ensure_eq!((received[0].landed, received[1].landed), expected, "the packets' places");
+    ensure_eq!((received[0].landed, received[1].landed), expected, "the payloads' locations");
     ensure!(received.iter().all(|received| received.bytes == [0xA5; 3000]), "a payload is not what was sent");
     stage.tx.register(&memory.regions);
     stage.rx.register(&memory.regions);
     // One reference is this check's, the other its table's.
-    ensure_eq!(Arc::strong_count(&region), 2, "holders of memory whose table was replaced");
+    ensure_eq!(Arc::strong_count(&region), 2, "references to memory whose table was replaced");
     Ok(())
 }
 
@@ -72,12 +72,12 @@ fn readiness<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<()
     stage.send(&[TxPacket { header: &head, gather: &gather, seal: stage.seal() }])?;
     ensure!(is_readable(&stage.rx, TIMEOUT)?, "not readable although a packet was sent");
     stage.receive(&[None])?;
-    ensure!(!is_readable(&stage.rx, Duration::ZERO)?, "readable after the last packet was taken");
+    ensure!(!is_readable(&stage.rx, Duration::ZERO)?, "readable after the last packet was received");
     Ok(())
 }
 
 fn is_readable(rx: &impl PacketIo, duration: Duration) -> Result<bool, Failure> {
-    let fd = rx.fd().ok_or("the descriptor is gone")?;
+    let fd = rx.fd().ok_or("no descriptor")?;
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     let timeout = Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) };
     Ok(rustix::event::poll(&mut fds, Some(&timeout)).map_err(|error| error.to_string())? == 1)

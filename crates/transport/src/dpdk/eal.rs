@@ -55,14 +55,14 @@ pub fn start(config: &EalConfig, pci: Option<&str>) -> Result<(), IoError> {
     let started = STARTED.get_or_init(|| init(config, pci)).as_ref().map_err(|why| IoError::Config(why.clone()))?;
     if started.config != *config {
         return Err(IoError::Config(format!(
-            "DPDK starts once in a process, and it was started with {:?}; a port that asks for {config:?} needs a \
+            "DPDK is initialised once per process, and it was initialised with {:?}; a port with {config:?} needs a \
              process of its own",
             started.config
         )));
     }
     if let (Some(device), false) = (pci, started.pci) {
         return Err(IoError::Config(format!(
-            "DPDK was started for software ports only: open {device} before those, or in a process of its own"
+            "DPDK was initialised for software ports only: open {device} before those, or in a process of its own"
         )));
     }
     Ok(())
@@ -71,12 +71,14 @@ pub fn start(config: &EalConfig, pci: Option<&str>) -> Result<(), IoError> {
 fn init(config: &EalConfig, pci: Option<&str>) -> Result<Started, String> {
     let words = words(config, pci)?;
     let text = words.join(" ");
-    let c_words = words.into_iter().map(|word| CString::new(word).map_err(|_| "EAL's words have no zero bytes".into()));
+    let c_words = words
+        .into_iter()
+        .map(|word| CString::new(word).map_err(|_| "EAL's arguments cannot contain a zero byte".into()));
     match sys::start_eal(c_words.collect::<Result<_, String>>()?) {
         Ok(()) => Ok(Started { config: config.clone(), pci: pci.is_some() }),
         Err(code) => {
             let why = std::io::Error::from_raw_os_error(code);
-            Err(format!("DPDK does not start ({text}): {why}{}{}", hint(config), log_suffix()))
+            Err(format!("cannot initialise DPDK ({text}): {why}{}{}", hint(config), log_suffix()))
         }
     }
 }
@@ -88,7 +90,7 @@ fn has_argument(config: &EalConfig, prefixes: &[&str]) -> bool {
 
 fn refuse_help(config: &EalConfig) -> Result<(), String> {
     if has_argument(config, &["-h", "--help", "-v", "--version"]) {
-        return Err("EAL's arguments ask for its help, which ends the process: see dpdk-testpmd --help".into());
+        return Err("EAL's --help or --version ends the process: see dpdk-testpmd --help".into());
     }
     Ok(())
 }
@@ -141,8 +143,8 @@ fn hint(config: &EalConfig) -> String {
     if config.pages == Pages::Huge && huge_mib() < u64::from(config.memory_mib) {
         let pages = config.memory_mib.div_ceil(2);
         return format!(
-            "; {} MiB of huge pages are free and {} are asked for: sysctl -w vm.nr_hugepages={pages}, or let it use \
-             normal pages",
+            "; {} MiB of huge pages are free and {} are needed: sysctl -w vm.nr_hugepages={pages}, or allow normal \
+             pages",
             huge_mib(),
             config.memory_mib
         );
@@ -159,7 +161,7 @@ pub fn log_suffix() -> String {
         lines.push(line);
     }
     let newest = &lines[lines.len().saturating_sub(4)..];
-    if newest.is_empty() { String::new() } else { format!("; DPDK says: {}", newest.join(" / ")) }
+    if newest.is_empty() { String::new() } else { format!("; DPDK's log: {}", newest.join(" / ")) }
 }
 
 #[cfg(test)]

@@ -176,16 +176,22 @@ impl DpdkIo {
     /// every [`Sge`] refers to.
     pub fn open(config: DpdkConfig, regions: &Regions) -> Result<Self, IoError> {
         if config.bind.ip().is_unspecified() || config.bind.port() == 0 {
-            let what =
-                format!("cannot receive on {}: DPDK has no addresses of its own, name one and a port", config.bind);
+            let what = format!(
+                "cannot receive on {}: DPDK has no addresses of its own, so specify an address and a port",
+                config.bind
+            );
             return Err(IoError::Config(what));
         }
         if config.capacity > 0 && config.scratch.len < SCRATCH_BYTES {
-            let what = format!("scratch memory of {} bytes cannot hold a packet: {SCRATCH_BYTES}", config.scratch.len);
+            let what =
+                format!("scratch memory of {} bytes cannot hold a packet: provide {SCRATCH_BYTES}", config.scratch.len);
             return Err(IoError::Config(what));
         }
         if config.queues == 0 || config.mtu < 576 || config.mtu > 63_000 {
-            let what = format!("{} queues and an MTU of {}: at least one, and 576 to 63000", config.queues, config.mtu);
+            let what = format!(
+                "expected at least one queue and an MTU of 576 to 63000, found {} and {}",
+                config.queues, config.mtu
+            );
             return Err(IoError::Config(what));
         }
         if config.capacity > 0 {
@@ -205,7 +211,7 @@ impl DpdkIo {
         let failed = |step: &str, code: i32, hint: String| {
             let error = std::io::Error::from_raw_os_error(code);
             // Many DPDK functions return -1 for any error and write the reason to the log.
-            let why = if code == 1 { "the driver refuses".to_owned() } else { error.to_string() };
+            let why = if code == 1 { "the driver reports a failure".to_owned() } else { error.to_string() };
             IoError::System {
                 what: format!("DPDK port {}: {step}", device.name),
                 source: std::io::Error::new(error.kind(), format!("{why}{hint}{}", eal::log_suffix())),
@@ -217,7 +223,8 @@ impl DpdkIo {
             .map_err(|code| failed("cannot attach its device", code, device.attach_hint()))?;
         let info = attached.info().map_err(|code| failed("querying its capabilities", code, String::new()))?;
         if config.queues > info.max_queues {
-            let what = format!("{} queues asked of {}, which has {}", config.queues, device.name, info.max_queues);
+            let what =
+                format!("expected at most {} queues of {}, found {}", info.max_queues, device.name, config.queues);
             return Err(IoError::Config(what));
         }
         let port_config = sys::Config {
@@ -331,7 +338,7 @@ fn memory_hint(code: i32, config: &DpdkConfig) -> String {
     if code != libc::ENOMEM {
         return String::new();
     }
-    format!("; DPDK has {} MiB for all ports: ask for more, or for fewer descriptors", config.eal.memory_mib)
+    format!("; DPDK has {} MiB for all ports: use more, or fewer descriptors", config.eal.memory_mib)
 }
 
 impl PacketIo for DpdkIo {

@@ -39,11 +39,14 @@ impl Device {
         let mut words = text.split(',');
         let name = words.next().unwrap_or_default().to_owned();
         if name.is_empty() || text.contains('\0') {
-            return Err(format!("\"{text}\" names no device: such as net_memif0,role=client,id=0 or 0000:03:00.0"));
+            return Err(format!(
+                "expected a device such as net_memif0,role=client,id=0 or 0000:03:00.0, found \"{text}\""
+            ));
         }
         let pairs = words.map(|word| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned())));
         let arguments = pairs.collect::<Option<Vec<_>>>();
-        let arguments = arguments.ok_or_else(|| format!("\"{text}\": a device's arguments are key=value,key=value"))?;
+        let arguments = arguments
+            .ok_or_else(|| format!("expected device arguments of the form key=value,key=value, found \"{text}\""))?;
         let driver = [
             ("net_memif", Kind::Memif),
             ("net_af_packet", Kind::AfPacket),
@@ -82,7 +85,7 @@ impl Device {
                 let min = frame.max(256);
                 let size = size.ok_or_else(|| {
                     format!(
-                        "a memif's bsize is {min} to {MAX_BSIZE} bytes here, so that a frame of the MTU is one buffer"
+                        "expected a memif bsize of {min} to {MAX_BSIZE} bytes, so that a frame of the MTU fits in one buffer"
                     )
                 })?;
                 Ok((size - 64, frame.max(size) + 64))
@@ -95,7 +98,7 @@ impl Device {
                 self.add("framecnt", ((1 << 25) / size).clamp(64, 2048));
                 let size = self.get("framesz").and_then(|size| size.parse::<u16>().ok());
                 let size = size.filter(|size| *size <= MAX_BSIZE);
-                Ok((size.ok_or_else(|| format!("an af_packet's framesz is at most {MAX_BSIZE} bytes here"))?, frame))
+                Ok((size.ok_or_else(|| format!("expected an af_packet framesz of at most {MAX_BSIZE} bytes"))?, frame))
             }
             _ => Ok((frame.max(2048), frame)),
         }
@@ -162,7 +165,7 @@ impl Device {
                 )
             }
             Kind::AfPacket | Kind::AfXdp => "; is the interface up? (ip link)".into(),
-            _ => "; is the cable in?".into(),
+            _ => "; is the cable plugged in?".into(),
         }
     }
 
@@ -170,23 +173,24 @@ impl Device {
     pub fn attach_hint(&self) -> String {
         match self.kind {
             Kind::Pci => format!(
-                "; {} must be there (lspci), bound to vfio-pci (dpdk-devbind.py) unless its driver shares it with the \
-                 kernel, and readable to this user",
+                "; {} must exist (lspci), be bound to vfio-pci (dpdk-devbind.py) unless its driver shares it with the \
+                 kernel, and be accessible to this user",
                 self.name
             ),
             Kind::AfPacket | Kind::AfXdp => {
-                format!("; the interface {} must be there, and it takes root", self.get("iface").unwrap_or("(iface=)"))
+                format!("; the interface {} must exist, and root is required", self.get("iface").unwrap_or("(iface=)"))
             }
             Kind::Pcap => "; its capture files must be readable (rx_pcap=) or writable (tx_pcap=)".into(),
             Kind::Memif => "; the folder of its socket must be writable, and no other port may have its name".into(),
-            Kind::Other => "; is it the name of a driver with a number (dpdk-testpmd lists them)?".into(),
+            Kind::Other => "; expected the name of a driver and a number (dpdk-testpmd lists the drivers)".into(),
         }
     }
 
     /// Returns the device's name, and the name with its arguments.
     pub fn c_strings(&self) -> Result<(CString, CString), String> {
         let pairs: String = self.arguments.iter().map(|(key, value)| format!(",{key}={value}")).collect();
-        let word = |text: String| CString::new(text).map_err(|_| "a device's name has no zero bytes".to_owned());
+        let word =
+            |text: String| CString::new(text).map_err(|_| "a device's name cannot contain a zero byte".to_owned());
         Ok((word(self.name.clone())?, word(format!("{}{pairs}", self.name))?))
     }
 }
@@ -206,20 +210,19 @@ pub fn remove_stale_socket(path: &Path) -> Result<(), String> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let show = path.display();
     if !found.file_type().is_socket() {
-        return Err(format!("{show} is there and is no socket: name another file for this memif"));
+        return Err(format!("{show} exists and is not a socket: use another path for this memif"));
     }
     // A memif listens on another socket type, so the kernel reports EPROTOTYPE without a connection. A real connection
     // would crash DPDK's driver, which does not handle a client that disconnects before the handshake.
     let attempt = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .and_then(|fd| connect(&fd, &SocketAddrUnix::new(path)?));
     match attempt {
-        Err(rustix::io::Errno::CONNREFUSED) => {
-            std::fs::remove_file(path).map_err(|error| format!("nobody listens on {show}, but removing it: {error}"))
-        }
+        Err(rustix::io::Errno::CONNREFUSED) => std::fs::remove_file(path)
+            .map_err(|error| format!("no process listens on {show}, but it cannot be removed: {error}")),
         Ok(()) | Err(rustix::io::Errno::PROTOTYPE) => {
-            Err(format!("another process listens on {show} (ss -xlp): name another socket for this memif"))
+            Err(format!("another process listens on {show} (ss -xlp): use another socket for this memif"))
         }
-        Err(error) => Err(format!("who listens on {show}? {}", io::Error::from(error))),
+        Err(error) => Err(format!("cannot determine whether a process listens on {show}: {}", io::Error::from(error))),
     }
 }
 
@@ -283,7 +286,7 @@ mod tests {
         remove_stale_socket(&path).unwrap();
         assert!(!path.exists());
         std::fs::write(&path, "a file").unwrap();
-        assert!(remove_stale_socket(&path).unwrap_err().contains("no socket"));
+        assert!(remove_stale_socket(&path).unwrap_err().contains("not a socket"));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

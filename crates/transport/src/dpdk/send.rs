@@ -57,7 +57,7 @@ impl DpdkIo {
 }
 
 fn length_error(from: SocketAddr, to: SocketAddr, len: usize, mtu: u16) -> IoError {
-    IoError::Config(format!("no packet from {from} to {to} carries {len} bytes after UDP at an MTU of {mtu}"))
+    IoError::Config(format!("a packet from {from} to {to} cannot carry {len} bytes after UDP at an MTU of {mtu}"))
 }
 
 impl PrebuiltIo for DpdkIo {
@@ -89,7 +89,7 @@ impl PrebuiltIo for DpdkIo {
         let memory = sys::Memory::take(bytes).ok_or_else(|| {
             let (mib, whole) = (bytes >> 20, self.config.eal.memory_mib);
             IoError::Config(format!(
-                "DPDK has no {mib} MiB for frames: ask for more memory than {whole} MiB, or for zero-copy=no"
+                "DPDK has no {mib} MiB free for frames: use more memory than {whole} MiB, or zero-copy=no"
             ))
         })?;
         Ok(Some(Region::device(Arc::new(memory))))

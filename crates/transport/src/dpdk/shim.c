@@ -342,7 +342,7 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	if (port->direct)
 		TRY(direct_open(port), "allocating buffers");
 	if (port->zero_copy)
-		TRY(zero_copy_open(port, send_buffers), "sharing its memory with the peer");
+		TRY(zero_copy_open(port, send_buffers), "sharing its memory");
 
 	struct rte_eth_dev_info info;
 	TRY(rte_eth_dev_info_get(port->id, &info), "querying its capabilities");

@@ -48,7 +48,7 @@ impl UdpIo {
         }
         if config.scratch.len != 0 && config.scratch.len < SCRATCH_BYTES {
             return Err(IoError::Config(format!(
-                "scratch memory of {} bytes cannot hold a batch: give {SCRATCH_BYTES}",
+                "scratch memory of {} bytes cannot hold a batch: provide {SCRATCH_BYTES}",
                 config.scratch.len
             )));
         }
@@ -61,11 +61,10 @@ impl UdpIo {
             .map_err(failed("cannot set the receive buffer".into(), ""))?;
         sys::set_buffer(&fd, false, 8 << 20).map_err(failed("cannot set the send buffer".into(), ""))?;
         if config.stamps {
-            sys::enable_timestamps(&fd).map_err(failed("cannot ask for receive time stamps".into(), ""))?;
+            sys::enable_timestamps(&fd).map_err(failed("cannot enable receive time stamps".into(), ""))?;
         }
         if config.ecn {
-            sys::enable_ecn(&fd, config.bind.is_ipv4())
-                .map_err(failed("cannot ask for marks of congestion".into(), ""))?;
+            sys::enable_ecn(&fd, config.bind.is_ipv4()).map_err(failed("cannot enable ECN".into(), ""))?;
         }
         let local =
             rustix::net::getsockname(&fd).ok().and_then(|any| SocketAddr::try_from(any).ok()).unwrap_or(config.bind);

@@ -77,7 +77,7 @@ impl Sender {
             return Err(IoError::Config("a prebuilt packet cannot be sealed: its payload is not read".into()));
         }
         if len == 0 || len as usize > MAX_BYTES {
-            return Err(IoError::Config(format!("no prebuilt packet is {len} bytes long: 1 to {MAX_BYTES}")));
+            return Err(IoError::Config(format!("expected a prebuilt packet of 1 to {MAX_BYTES} bytes, found {len}")));
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ pub unsafe fn peek(fd: &OwnedFd, pieces: &mut [IoVec]) -> io::Result<Option<Rece
     let Some(total) = (unsafe { receive(fd, &mut message, libc::MSG_PEEK) })? else { return Ok(None) };
     // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
     let source = unsafe { socket_addr(name.as_ptr(), message.msg_namelen) }
-        .ok_or_else(|| io::Error::other("the kernel named a sender that is neither IPv4 nor IPv6"))?;
+        .ok_or_else(|| io::Error::other("the kernel reported a sender address that is neither IPv4 nor IPv6"))?;
     let mut seen = Received { total, segment: total, source, stamp_ns: 0, congested: false };
     // SAFETY: the message still describes the control storage that the kernel filled.
     unsafe { read_control(&message, &mut seen) };
@@ -179,7 +179,7 @@ impl<const N: usize> RecvBatch<N> {
         let (message, total) = (&self.messages[index].msg_hdr, self.messages[index].msg_len as usize);
         // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
         let source = unsafe { socket_addr(&raw const self.names[index], message.msg_namelen) }
-            .ok_or_else(|| io::Error::other("the kernel named a sender that is neither IPv4 nor IPv6"))?;
+            .ok_or_else(|| io::Error::other("the kernel reported a sender address that is neither IPv4 nor IPv6"))?;
         let mut seen = Received { total, segment: total, source, stamp_ns: 0, congested: false };
         // SAFETY: all-zero is a valid msghdr.
         let mut described: libc::msghdr = unsafe { zeroed() };

@@ -125,7 +125,8 @@ impl XdpIo {
             return Err(IoError::Config(what));
         }
         if config.scratch.len < SCRATCH_BYTES {
-            let what = format!("scratch memory of {} bytes cannot hold a packet: {SCRATCH_BYTES}", config.scratch.len);
+            let what =
+                format!("scratch memory of {} bytes cannot hold a packet: provide {SCRATCH_BYTES}", config.scratch.len);
             return Err(IoError::Config(what));
         }
         if !config.chunks.is_power_of_two() || !(64..=1 << 18).contains(&config.chunks) {
@@ -136,11 +137,11 @@ impl XdpIo {
         let name = config.interface.clone();
         let failed = |what: String, hint| move |source| IoError::System { what, source, hint };
         let (port, local) = interface::reserve_port(config.bind).map_err(failed(
-            format!("cannot take UDP {}", config.bind),
+            format!("cannot bind UDP {}", config.bind),
             "; another process may own this port (ss -ulpn), or the address is not on this machine (ip addr)",
         ))?;
         let (index, mac) = interface::index_and_mac(&port, &name)
-            .map_err(failed(format!("there is no Ethernet interface {name}"), "; ip link lists what there is"))?;
+            .map_err(failed(format!("there is no Ethernet interface {name}"), "; ip link lists the interfaces"))?;
         let mtu = interface::mtu(&port, &name).map_err(failed(format!("cannot read the MTU of {name}"), ""))?;
         let queue_ids = match config.queues.as_slice() {
             [] => (0..interface::rx_queues(&port, &name)).collect(),
@@ -148,23 +149,23 @@ impl XdpIo {
         };
         let map_entries = queue_ids.iter().max().map_or(1, |map_entries| map_entries.saturating_add(1));
         let privileges = "; it needs root, or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_IPC_LOCK";
-        let map = sys::new_map(map_entries).map_err(failed("cannot make a map of sockets".into(), privileges))?;
+        let map = sys::new_map(map_entries).map_err(failed("cannot create the map of sockets".into(), privileges))?;
         let mut queues = Vec::with_capacity(queue_ids.len());
         for queue in queue_ids {
             let no_memory = |error: &std::io::Error| error.raw_os_error() == Some(libc::ENOBUFS);
             let hint = match config.copy {
-                CopyMode::Zero => "; the driver may not do without a copy, leave the choice to it",
+                CopyMode::Zero => "; the driver may not support zero-copy: leave out copy=zero",
                 _ => "; another program may own the queue, or the interface is down or has no such queue (ethtool -l)",
             };
             let opened = retry_while_busy(|| Queue::open(&config, index, queue))
                 .and_then(|socket| sys::map_insert(&map, queue, socket.fd()).map(|()| socket));
-            let memory = "; its chunks are locked memory: raise ulimit -l, have CAP_IPC_LOCK, or ask for fewer chunks";
+            let memory = "; its chunks are locked memory: raise ulimit -l, add CAP_IPC_LOCK, or use fewer chunks";
             let hint = if opened.as_ref().err().is_some_and(no_memory) { memory } else { hint };
             queues.push(opened.map_err(failed(format!("cannot open queue {queue} of {name}"), hint))?);
         }
-        let epoll = watch(&queues).map_err(failed("cannot watch the sockets".into(), ""))?;
+        let epoll = watch(&queues).map_err(failed("cannot wait on the sockets".into(), ""))?;
         let program = sys::load_program(&program::filter(local, rustix::fd::AsRawFd::as_raw_fd(&map)))
-            .map_err(failed("the kernel refuses the filter".into(), privileges))?;
+            .map_err(failed("the kernel rejects the XDP program".into(), privileges))?;
         let attach = |mode| sys::attach(&program, index, mode);
         let attached = match config.mode {
             AttachMode::Native => attach(sys::NATIVE).map(|link| (link, true)),
@@ -174,8 +175,8 @@ impl XdpIo {
             }
         };
         let (attachment, native) = attached.map_err(failed(
-            format!("cannot attach the filter to {name}"),
-            "; it may have one already (ip link shows xdp), or not this mode for its MTU",
+            format!("cannot attach the XDP program to {name}"),
+            "; another program may be attached (ip link shows xdp), or the driver may not support this mode at its MTU",
         ))?;
         Ok(Self {
             _link: attachment,
@@ -278,7 +279,7 @@ impl XdpIo {
     fn flush(&mut self) -> Result<(), IoError> {
         let flushed = self.queues.first_mut().map_or(Ok(()), Queue::flush);
         flushed.map_err(|source| IoError::System {
-            what: format!("sending frames by {}", self.config.interface),
+            what: format!("sending frames on {}", self.config.interface),
             source,
             hint: "; the interface may be down: ip link set dev ... up",
         })
@@ -352,7 +353,7 @@ impl PacketIo for XdpIo {
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
         self.flush()?;
         crate::sys::wait(&self.epoll, timeout).map_err(|source| IoError::System {
-            what: format!("waiting for frames of {}", self.config.interface),
+            what: format!("waiting for frames on {}", self.config.interface),
             source,
             hint: "",
         })
@@ -382,7 +383,7 @@ impl PacketIo for XdpIo {
                 .ok_or_else(|| {
                     let (from, mtu) = (self.local, self.mtu);
                     IoError::Config(format!(
-                        "no packet from {from} to {to} carries {len} bytes after UDP at an MTU of {mtu}"
+                        "a packet from {from} to {to} cannot carry {len} bytes after UDP at an MTU of {mtu}"
                     ))
                 })?;
             let end = headers.len() + packet.header.len();

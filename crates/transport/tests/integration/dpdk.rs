@@ -409,11 +409,11 @@ fn open_errors_name_cause_and_remedy() {
     };
     let folder = Folder::new("errors");
     let predictions = [
-        ("net_nothing0", "is it the name of a driver"),
+        ("net_nothing0", "the name of a driver"),
         ("net_pcap_missing,rx_pcap=/nowhere/at/all.pcap", "must be readable"),
-        ("net_af_packet_none,iface=no-such-link", "the interface no-such-link must be there"),
+        ("net_af_packet_none,iface=no-such-link", "the interface no-such-link must exist"),
         ("0000:ff:1f.7", "software ports only"),
-        ("net_memif_short,bsize=100", "so that a frame of the MTU is one buffer"),
+        ("net_memif_short,bsize=100", "so that a frame of the MTU fits in one buffer"),
     ];
     for (device, part) in predictions {
         let error = open(device);

@@ -184,7 +184,7 @@ fn open_errors_name_the_remedy() {
     assert!(refused(XdpConfig { interface: "eth77".into(), ..good() }).contains("ip link lists"));
     assert!(refused(XdpConfig { queues: vec![9999], ..good() }).contains("queue 9999 of cable"));
     assert!(refused(XdpConfig { chunks: 100, ..good() }).contains("a power of two"));
-    assert!(refused(XdpConfig { copy: CopyMode::Zero, ..good() }).contains("leave the choice to it"));
+    assert!(refused(XdpConfig { copy: CopyMode::Zero, ..good() }).contains("leave out copy=zero"));
     assert!(refused(XdpConfig { bind: "0.0.0.0:0".parse().unwrap(), ..good() }).contains("name one"));
     assert!(refused(XdpConfig { bind: "10.99.99.99:0".parse().unwrap(), ..good() }).contains("not on this machine"));
     let first = XdpIo::open(good(), &memory.regions).unwrap();
