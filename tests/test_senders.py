@@ -309,7 +309,7 @@ def test_unworkable_settings_are_refused_at_once(arguments, words):
 @pytest.mark.parametrize(
     "flag, value, words",
     [
-        ("--framing", "vdif", "expected a framing of ud, counted, udp, digitizer, vita49, spead, hsb"),
+        ("--framing", "vdif", "expected one of the framings ud, counted, udp, digitizer, vita49, spead, hsb"),
         ("--sample-format", "float", "expected a sample format of int16_le, packed12_msb_first, uint8, int16_be"),
         ("--compress", "gzip", "expected none, lz4 or zstd"),
     ],
@@ -334,8 +334,8 @@ def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
         (["--samples", 9999], {}, ["10000 bytes", "9999 samples", "--samples"]),
         (["--channels", 3], {}, ["10000 bytes", "3 channels", "--channels"]),
         (["--sample-format", "int16_le"], {"size": 9999}, ["9999 bytes", "int16_le", "--sample-format"]),
-        ([], {"immediates": 20}, ["25 items", "at most 15 are supported"]),
-        ([], {"size": 13 << 20, "heaps": 1, "packet": 800}, ["packets of 760", "16384 can be kept track of"]),
+        ([], {"immediates": 20}, ["25 items", "15 can be read"]),
+        ([], {"size": 13 << 20, "heaps": 1, "packet": 800}, ["packets of 760", "the limit is 16384"]),
         ([], {"size": 17 << 20, "heaps": 1, "packet": 9000}, ["holds 1 shots of 17825792 bytes", "--pool"]),
     ],
     ids=["samples", "channels", "odd-bytes", "items", "packets", "bytes"],

@@ -43,9 +43,11 @@ impl Needs {
         match self {
             Self::Nothing => None,
             Self::Mapped => (!region.is_mapped()).then_some("not mapped"),
-            Self::OwnMapping => (!region.is_mapped() || region.pages() == Pages::Device).then_some("no own mapping"),
+            Self::OwnMapping => {
+                (!region.is_mapped() || region.pages() == Pages::Device).then_some("no mapping of its own")
+            }
             Self::Descriptor => region.fd().is_none().then_some("no file descriptor"),
-            Self::ReadOnly => fixture.make_read_only(b"x").is_none().then_some("never read-only"),
+            Self::ReadOnly => fixture.make_read_only(b"x").is_none().then_some("no read-only regions"),
         }
     }
 }
@@ -63,20 +65,24 @@ pub struct Check {
 
 /// All checks.
 pub const CHECKS: &[Check] = &[
-    check("bytes of any offset and length are read back as written, and no others change", Needs::Nothing, write),
-    check("zeros are written where they are asked for, and nowhere else", Needs::Nothing, zero),
-    check("copies between two regions of the kind move their bytes and no others", Needs::Nothing, copy_same),
-    check("copies to and from ordinary memory move their bytes and no others", Needs::Nothing, copy_other),
-    check("a copy within a region may overlap itself", Needs::Mapped, overlap),
-    check("atomic operations bring back what was there", Needs::Mapped, atomic),
-    check("atomic operations of two threads are all counted", Needs::Mapped, atomic_threads),
-    check("an atomic operation off a multiple of 8 is refused", Needs::Mapped, misaligned),
-    check("bytes outside the region are refused", Needs::Nothing, bounds),
-    check("an address is given for bytes inside the region only", Needs::Mapped, address),
-    check("memory for reading only is read and never written", Needs::ReadOnly, read_only),
-    check("a registration gives the rights that it was asked for, and no others", Needs::Nothing, rights),
-    check("what is written is seen through the file descriptor", Needs::Descriptor, descriptor),
-    check("memory lives as long as its last holder, and no longer", Needs::OwnMapping, drop_frees),
+    check("a write of any offset and length is read back and changes no other bytes", Needs::Nothing, write),
+    check("zeroing changes the requested bytes and no others", Needs::Nothing, zero),
+    check(
+        "a copy between two regions of the kind changes the requested bytes and no others",
+        Needs::Nothing,
+        copy_same,
+    ),
+    check("a copy to or from ordinary memory changes the requested bytes and no others", Needs::Nothing, copy_other),
+    check("the ranges of a copy within a region may overlap", Needs::Mapped, overlap),
+    check("atomic operations return the previous value", Needs::Mapped, atomic),
+    check("atomic operations of two threads all take effect", Needs::Mapped, atomic_threads),
+    check("a misaligned atomic operation is refused", Needs::Mapped, misaligned),
+    check("accesses outside the region are refused", Needs::Nothing, bounds),
+    check("addresses are returned only for bytes inside the region", Needs::Mapped, address),
+    check("a read-only region can be read and not written", Needs::ReadOnly, read_only),
+    check("a registration grants the requested rights and no others", Needs::Nothing, rights),
+    check("written bytes are visible through the file descriptor", Needs::Descriptor, descriptor),
+    check("memory is unmapped when its last reference is dropped", Needs::OwnMapping, drop_frees),
 ];
 
 const fn check(name: &'static str, needs: Needs, run: fn(&dyn Fixture) -> Result<(), Failure>) -> Check {
@@ -123,7 +129,7 @@ fn contents(region: &Region) -> Vec<u8> {
 fn filled(fixture: &dyn Fixture, seed: u8) -> Result<(Arc<Region>, Vec<u8>), Failure> {
     let (region, bytes) = (fixture.make(LEN)?, pattern(LEN, seed));
     if region.len() < LEN {
-        return Err(format!("{} bytes, {LEN} were asked for", region.len()));
+        return Err(format!("{} bytes, {LEN} were requested", region.len()));
     }
     region.write(0, &bytes);
     Ok((region, bytes))
@@ -153,7 +159,7 @@ fn write(fixture: &dyn Fixture) -> Result<(), Failure> {
         let mut part = vec![0; len];
         region.read(offset, &mut part);
         if part != bytes {
-            return Err(format!("a read of {len} bytes at {offset} brings others"));
+            return Err(format!("a read of {len} bytes at {offset} returns others"));
         }
     }
     Ok(())
@@ -219,7 +225,7 @@ fn atomic(fixture: &dyn Fixture) -> Result<(), Failure> {
         region.fetch_add(64, 0),
     ];
     if found != [5, 12, 11, 11, 9] {
-        return Err(format!("{found:?} were there"));
+        return Err(format!("{found:?} were returned"));
     }
     expected[64..72].copy_from_slice(&9_u64.to_ne_bytes());
     compare(&region, &expected, || "after atomic operations".into())
@@ -236,7 +242,7 @@ fn atomic_threads(fixture: &dyn Fixture) -> Result<(), Failure> {
     });
     match region.fetch_add(8, 0) {
         sum if sum == 6 * EACH => Ok(()),
-        sum => Err(format!("they add up to {sum}, not {}", 6 * EACH)),
+        sum => Err(format!("the sum is {sum}, not {}", 6 * EACH)),
     }
 }
 
@@ -246,7 +252,7 @@ fn misaligned(fixture: &dyn Fixture) -> Result<(), Failure> {
         refused(&format!("fetch and add at {offset}"), || _ = region.fetch_add(offset, 1))?;
         refused(&format!("compare and swap at {offset}"), || _ = region.compare_swap(offset, 0, 1))?;
     }
-    compare(&region, &expected, || "after what was refused".into())
+    compare(&region, &expected, || "after refused calls".into())
 }
 
 /// Returns offsets and lengths that are not inside a region.
@@ -267,14 +273,14 @@ fn bounds(fixture: &dyn Fixture) -> Result<(), Failure> {
         refused(&at("a copy from"), || other.copy_from(0, &region, offset, len))?;
     }
     region.read(region.len(), &mut []);
-    compare(&region, &expected, || "after what was refused".into())
+    compare(&region, &expected, || "after refused calls".into())
 }
 
 fn address(fixture: &dyn Fixture) -> Result<(), Failure> {
     let region = fixture.make(LEN)?;
     let begin = region.address(0, region.len()).addr();
     if !begin.is_multiple_of(8) || region.address(region.len(), 0).addr() != begin + region.len() {
-        return Err(format!("it begins at {begin:#x} and is not {} bytes long", region.len()));
+        return Err(format!("it begins at {begin:#x}: misaligned, or not {} bytes long", region.len()));
     }
     outside(&region).into_iter().try_for_each(|(offset, len)| {
         refused(&format!("the address of {len} bytes at {offset}"), || _ = region.address(offset, len))
@@ -283,15 +289,15 @@ fn address(fixture: &dyn Fixture) -> Result<(), Failure> {
 
 fn read_only(fixture: &dyn Fixture) -> Result<(), Failure> {
     let bytes = pattern(LEN, 9);
-    let region = fixture.make_read_only(&bytes).ok_or("there is none")??;
+    let region = fixture.make_read_only(&bytes).ok_or("no read-only region")??;
     if region.is_writable() {
-        return Err("it says that it can be written".into());
+        return Err("is_writable returns true".into());
     }
     refused("a write", || region.write(0, b"x"))?;
     refused("zeros", || region.zero(0, 1))?;
     refused("a copy", || region.copy_from(0, &region, 8, 1))?;
     refused("fetch and add", || _ = region.fetch_add(0, 1))?;
-    compare(&region, &bytes, || "after what was refused".into())?;
+    compare(&region, &bytes, || "after refused calls".into())?;
     let mut protection = Protection::new(Registrar::new().finish());
     let pd = protection.allocate();
     match protection.register(pd, &region, 0, 8, Access::LOCAL_WRITE, Addressing::ZeroBased) {
@@ -316,7 +322,7 @@ fn rights(fixture: &dyn Fixture) -> Result<(), Failure> {
             match (access.allows(needed), found) {
                 (true, Ok(grant)) if grant.sge.offset == 8 && grant.sge.len == 8 => {}
                 (false, Err(AccessError::Rights)) => {}
-                (_, found) => return Err(format!("{needed:?} of memory for {access:?}: {found:?}")),
+                (_, found) => return Err(format!("{needed:?} access to memory registered for {access:?}: {found:?}")),
             }
         }
         let end = protection.remote_for(pd, 1, 0, mr.rkey, mr.address + len - 7, 8, Access::REMOTE_READ);
@@ -329,7 +335,7 @@ fn rights(fixture: &dyn Fixture) -> Result<(), Failure> {
 
 fn descriptor(fixture: &dyn Fixture) -> Result<(), Failure> {
     let (region, bytes) = filled(fixture, 10)?;
-    let fd = region.fd().ok_or("it has no file descriptor any more")?;
+    let fd = region.fd().ok_or("no file descriptor")?;
     let mut found = vec![0; LEN];
     match rustix::io::pread(fd, &mut found, 0) {
         Ok(LEN) if found == bytes => Ok(()),
@@ -347,13 +353,13 @@ fn drop_frees(fixture: &dyn Fixture) -> Result<(), Failure> {
         let holder = Arc::clone(&region);
         address = region.address(0, 1).addr();
         drop(region);
-        compare(&holder, &bytes, || "after one of two holders let go".into())?;
+        compare(&holder, &bytes, || "after one of two references was dropped".into())?;
         drop(holder);
         if !is_mapped(address)? {
             return Ok(());
         }
     }
-    Err(format!("{address:#x} is still mapped after its last holder let go"))
+    Err(format!("{address:#x} is still mapped after its last reference was dropped"))
 }
 
 /// Returns `true` if an address is mapped in this process.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The other end wrote a position that is impossible in a valid ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the other end of the ring wrote an impossible position")]
+#[error("the peer wrote an invalid ring position")]
 pub struct InvalidPosition;
 
 /// Writing end (producer) of a ring.

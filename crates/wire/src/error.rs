@@ -64,7 +64,7 @@ pub enum ParseError {
     },
     /// An IP fragment. None of the supported protocols may be fragmented, so fragments are not reassembled.
     #[error(
-        "IP fragment (offset {offset}, more to come: {more}): make the path's MTU larger than the packets, and send with DF"
+        "IP fragment (offset {offset}, more fragments: {more}): make the path's MTU larger than the packets, and send with DF"
     )]
     Fragment {
         /// Offset of the fragment in bytes.

@@ -195,7 +195,7 @@ impl Record {
             true => Ok(()),
             false => Err(ParseError::Length { what, expected: expected.into(), found: found.into() }),
         };
-        length("the shot's samples, by its record,", geometry.sample_bytes(), self.sample_bytes)?;
+        length("the shot's samples according to its record", geometry.sample_bytes(), self.sample_bytes)?;
         if u32::from(self.packets) != geometry.packets() {
             let (expected, found) = (geometry.packets().into(), self.packets.into());
             return Err(ParseError::Value { what: "end-of-shot record's packet count", expected, found });

@@ -128,10 +128,10 @@ impl Header {
         let header = Self {
             flavour,
             items,
-            heap: needed(heap, "SPEAD heap counter (item 1) among so many items")?,
+            heap: needed(heap, "SPEAD heap counter (item 1) of a packet whose item count is")?,
             heap_bytes,
-            offset: needed(offset, "SPEAD heap offset (item 3) among so many items")?,
-            len: needed(len, "SPEAD payload length (item 4) among so many items")?,
+            offset: needed(offset, "SPEAD heap offset (item 3) of a packet whose item count is")?,
+            len: needed(len, "SPEAD payload length (item 4) of a packet whose item count is")?,
             stop,
             control,
         };

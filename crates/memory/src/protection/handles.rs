@@ -61,7 +61,7 @@ pub enum AccessError {
     #[error("the memory is not registered for this access")]
     Rights,
     /// Not all of the bytes are inside the registered memory.
-    #[error("the bytes are not all inside the registered memory")]
+    #[error("the range is not inside the registered memory")]
     Bounds,
     /// The address of an atomic operation, virtual or real, is not a multiple of 8.
     #[error("an atomic operation needs an address that is a multiple of 8")]
@@ -82,7 +82,7 @@ pub enum RegisterError {
         region: u64,
     },
     /// The address of the last byte exceeds 64 bits.
-    #[error("{len} bytes from address {address:#x} pass the end of 64 bits")]
+    #[error("{len} bytes from address {address:#x} exceed the 64-bit address space")]
     Wraps {
         /// Requested address.
         address: u64,
@@ -108,7 +108,7 @@ pub enum RegisterError {
     #[error("the region is memory of a device without a host address: it cannot be registered for atomic operations")]
     NotMapped,
     /// A window without remote rights was requested.
-    #[error("a window needs remote rights")]
+    #[error("a memory window needs remote access rights")]
     NoRights,
     /// The key of the window's memory is refused.
     #[error("the window's memory: {0}")]

@@ -69,7 +69,7 @@ pub enum MemoryError {
     #[error("{} is in use by another process (locked)", .0.display())]
     InUse(PathBuf),
     /// A file that is mapped read-only is too short.
-    #[error("found {found} bytes of memory behind the file, {needed} are needed")]
+    #[error("the file has {found} bytes, {needed} are needed")]
     TooShort {
         /// Length of the file in bytes.
         found: u64,
@@ -77,11 +77,11 @@ pub enum MemoryError {
         needed: u64,
     },
     /// Another process could shrink the shared memory while it is mapped, which would kill this process.
-    #[error("the shared memory is not sealed against shrinking: seal it with F_SEAL_SHRINK before handing it over")]
+    #[error("the shared memory is not sealed against shrinking: seal it with F_SEAL_SHRINK before passing it on")]
     NotSealed,
     /// Another process can punch holes into memory of reserved huge pages in spite of its seals; if no page is free to
     /// fill one, the next access raises SIGBUS.
-    #[error("the shared memory is of reserved huge pages: expected a memfd without MFD_HUGETLB")]
+    #[error("the shared memory is in reserved huge pages: expected a memfd without MFD_HUGETLB")]
     SharedHugePages,
     /// A seal could not be set: the file descriptor has no seals, or they are sealed (`F_SEAL_SEAL`).
     #[error("cannot seal the shared memory: {0}")]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     name: "file",
     form: "file=PATH",
-    backing: "a mapped file: what is written is in the file",
+    backing: "a mapped file: writes go to the file",
     pages: Pages::File,
     privilege: None,
 };

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     name: "heap",
     form: "heap",
-    backing: "memory of this process, in huge pages where there are any",
+    backing: "private memory of this process, in huge pages if available",
     pages: Pages::Transparent,
     privilege: None,
 };

@@ -81,7 +81,7 @@ impl RegionKind {
 /// Table of the kinds.
 impl RegionKind {
     /// Column titles for [`Self::rows`].
-    pub const HEADER: [&str; 4] = ["region", "what backs it", "other processes can map it", "needs"];
+    pub const HEADER: [&str; 4] = ["region", "backed by", "other processes can map it", "needs"];
 
     /// Returns one row for each kind.
     pub fn rows() -> [[String; 4]; 4] {

@@ -17,7 +17,7 @@ const HUGETLBFS: FsWord = 0x9584_58F6;
 pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     name: "memfd",
     form: "memfd",
-    backing: "shared memory of the kernel",
+    backing: "anonymous shared memory (memfd_create)",
     pages: Pages::Memfd,
     privilege: None,
 };

@@ -161,8 +161,8 @@ fn device_that_loses_bytes_fails_the_suite() {
 
 #[test]
 fn outcome_has_what_the_kind_lacks() {
-    let report = run(&OTHER_KINDS[2], "atomic operations bring back");
-    assert_eq!(report.outcomes, [("atomic operations bring back what was there", Outcome::not_run("not mapped"))]);
+    let report = run(&OTHER_KINDS[2], "atomic operations return");
+    assert_eq!(report.outcomes, [("atomic operations return the previous value", Outcome::not_run("not mapped"))]);
 }
 
 #[test]

@@ -37,13 +37,13 @@ pub struct Check {
 
 /// All checks.
 pub const CHECKS: [Check; 7] = [
-    Check { name: "every packet of a shot is placed where it was sent from", run: places },
-    Check { name: "a header has the length that is forecast for it", run: lengths },
-    Check { name: "all packets of a link have one key", run: keys },
-    Check { name: "a header that ends early is refused", run: truncation },
-    Check { name: "a payload of another length is refused", run: other_payload },
-    Check { name: "every place of a damaged header is inside the shot", run: damage },
-    Check { name: "every place of random bytes is inside the shot", run: noise },
+    Check { name: "every packet of a shot is placed at the offset that it was sent from", run: places },
+    Check { name: "a header has its predicted length", run: lengths },
+    Check { name: "all packets of a link have the same key", run: keys },
+    Check { name: "a truncated header is refused", run: truncation },
+    Check { name: "a payload of a wrong length is refused", run: other_payload },
+    Check { name: "a damaged header is never placed outside the shot", run: damage },
+    Check { name: "random bytes are never placed outside the shot", run: noise },
 ];
 
 /// Runs every check on a framing.
@@ -101,7 +101,7 @@ pub enum Violation {
         index: u32,
     },
     /// The length of a header differs from the forecast, or exceeds [`MAX_HEADER`].
-    #[error("the header of packet {index} has {expected} bytes, and {found} were forecast")]
+    #[error("the header of packet {index} has {expected} bytes, and {found} were predicted")]
     HeaderLength {
         /// Index of the packet in its shot.
         index: u32,
@@ -111,7 +111,7 @@ pub enum Violation {
         found: usize,
     },
     /// Two packets of a link have different keys.
-    #[error("packet {index} has key {found:#x}, those before it {expected:#x}")]
+    #[error("packet {index} has key {found:#x}, earlier ones have {expected:#x}")]
     Key {
         /// Index of the packet in its shot.
         index: u32,
@@ -121,7 +121,7 @@ pub enum Violation {
         found: u32,
     },
     /// Damaged bytes have a placement outside the shot.
-    #[error("a header of {header_len} bytes is placed at {found:?}, which does not exist")]
+    #[error("a header of {header_len} bytes is placed at {found:?}, which is outside the shot")]
     Outside {
         /// Length of the header, in bytes.
         header_len: usize,

@@ -112,11 +112,11 @@ impl Framing for Hsb {
         // The bridge does not pad payloads to a multiple of 4, so a packet with a pad count is from another sender.
         if bth.pad != 0 || reth.length != payload_len {
             let (expected, found) = (payload_len.into(), reth.length.into());
-            return Err(ParseError::Length { what: "the write", expected, found });
+            return Err(ParseError::Length { what: "RDMA WRITE", expected, found });
         }
         let ring = u64::from(self.step) * u64::from(self.pages);
         let outside = || ParseError::Range {
-            what: "write's address",
+            what: "RDMA WRITE's address",
             least: self.base,
             most: self.base.saturating_add(ring),
             found: reth.address,

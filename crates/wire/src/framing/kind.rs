@@ -75,7 +75,7 @@ impl Kind {
         "ICRC",
         "shot closed by",
         "port",
-        "links of an address",
+        "links per address",
         "keys",
         "RDMA device",
         "replay without set-up",
@@ -155,7 +155,7 @@ impl UnknownFraming {
 
 impl Display for UnknownFraming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected a framing of {}, found {}", Names(Kind::ALL.into_iter()), self.found)
+        write!(f, "expected one of the framings {}, found {}", Names(Kind::ALL.into_iter()), self.found)
     }
 }
 
@@ -168,7 +168,11 @@ pub struct NoSetUp(pub Kind);
 impl Display for NoSetUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(found) = self;
-        write!(f, "expected a framing of {}, found {found}, which takes no set-up", Names(Kind::with_set_up()))
+        write!(
+            f,
+            "expected one of the framings {}, found {found}, which does not support set-up",
+            Names(Kind::with_set_up())
+        )
     }
 }
 
@@ -225,9 +229,15 @@ mod tests {
         let long = "é".repeat(40).parse::<Kind>().unwrap_err().to_string();
         assert!(long.ends_with(&"é".repeat(16)), "{long}");
         let unknown = "morse".parse::<Kind>().unwrap_err().to_string();
-        assert_eq!(unknown, "expected a framing of ud, counted, udp, digitizer, vita49, spead, hsb, found morse");
+        assert_eq!(
+            unknown,
+            "expected one of the framings ud, counted, udp, digitizer, vita49, spead, hsb, found morse"
+        );
         let refused = Kind::Spead.for_set_up().unwrap_err().to_string();
-        assert_eq!(refused, "expected a framing of ud, counted, udp, found spead, which takes no set-up");
+        assert_eq!(
+            refused,
+            "expected one of the framings ud, counted, udp, found spead, which does not support set-up"
+        );
     }
 
     #[test]

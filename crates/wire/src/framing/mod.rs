@@ -283,7 +283,7 @@ impl Packet {
     pub fn expect_last(&self, marked: bool) -> Result<(), ParseError> {
         if marked != self.last {
             let (expected, found) = (self.last.into(), marked.into());
-            return Err(ParseError::Value { what: "mark of the shot's last packet", expected, found });
+            return Err(ParseError::Value { what: "end-of-shot mark", expected, found });
         }
         Ok(())
     }

@@ -139,7 +139,7 @@ impl Framing for Vita49 {
     fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let prologue = Prologue::head(header)?;
         if prologue.kind != Kind::Data || prologue.has_trailer() {
-            let (what, found) = ("VITA 49 packet that is no data without a trailer, type", prologue.kind as u64);
+            let (what, found) = ("VITA 49 packet other than data without a trailer: type", prologue.kind as u64);
             return Err(ParseError::Unknown { what, found });
         }
         let expected = u64::from(prologue.words) * 4;
@@ -147,7 +147,7 @@ impl Framing for Vita49 {
         if found != expected {
             return Err(ParseError::Length { what: "VITA 49 packet", expected, found });
         }
-        let stamp = ParseError::Unknown { what: "VITA 49 time stamp that no block has, type", found: 0 };
+        let stamp = ParseError::Unknown { what: "VITA 49 time stamp of no block: type", found: 0 };
         let samples = prologue.time.samples_since(self.begin, self.rate).and_then(|n| u64::try_from(n).ok());
         let at = samples.and_then(|n| n.checked_mul(self.sample_bytes.into())).ok_or(stamp)?;
         let (number, offset) = (at / u64::from(g.sent_bytes()), (at % u64::from(g.sent_bytes())) as u32);

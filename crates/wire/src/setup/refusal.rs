@@ -9,13 +9,13 @@ pub(super) const KIND: &str = "set-up message's kind";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// 1: the probe has another protocol version, which its reply carries.
-    #[error("the probe speaks another version of the set-up protocol: update the older of the two")]
+    #[error("the probe uses another version of the set-up protocol: update the older of the two")]
     Version,
     /// 2: the probe does not support this kind of request.
-    #[error("the probe does not know this kind of request: update its firmware, or do without")]
+    #[error("the probe does not support this kind of request: update its firmware, or do not use it")]
     Kind,
     /// 3: a field has an invalid value.
-    #[error("the probe found a field that cannot be: check the request against docs/wire-formats.md")]
+    #[error("the probe found a field with an invalid value: check the request against docs/wire-formats.md")]
     Malformed,
     /// 4: another token owns the probe.
     #[error("another receiver controls the probe: stop that one, or take over (--take-over)")]
@@ -27,25 +27,25 @@ pub enum Refusal {
     #[error("the probe is not configured: configure at least one link first")]
     NotConfigured,
     /// 7: the link does not exist.
-    #[error("the probe has no such link: ask it how many it has")]
+    #[error("the probe has no such link: query its number of links")]
     Link,
     /// 8: shots of this geometry cannot be acquired or sent.
-    #[error("the probe cannot take shots of this shape: ask it for its channels, bits, packing, rate and samples")]
+    #[error("the probe cannot take shots of this shape: query its channels, bits, packing, rate and samples")]
     Geometry,
     /// 9: the probe does not support this framing.
-    #[error("the probe does not speak this framing: ask it which it speaks")]
+    #[error("the probe does not support this framing: query its framings")]
     Framing,
     /// 10: the probe cannot send to this destination.
-    #[error("the probe cannot send to this address: give one that its link reaches, with a port")]
+    #[error("the probe cannot send to this address: specify one that its link reaches, with a port")]
     Destination,
     /// 11: the probe does not support this start mode, or not at this rate.
     #[error("the probe cannot start in this mode or at this rate: try another mode or a lower rate")]
     Mode,
     /// 12: the probe has an internal fault.
-    #[error("the probe has a fault of its own: look at its log or restart it")]
+    #[error("the probe has an internal fault: check its log or restart it")]
     Fault,
     /// Any other number: a status that a later version defines.
-    #[error("the probe refused with status {0}, which this version does not know: see the probe's manual")]
+    #[error("the probe refused with status {0}, which this version does not define: see the probe's manual")]
     Other(
         /// The status number.
         u8,

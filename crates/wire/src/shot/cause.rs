@@ -36,25 +36,25 @@ macro_rules! drop_causes {
 }
 
 drop_causes! {
-    WireGap = 0, "wire_gap", "never arrived: a hole in the sequence of its shot";
+    WireGap = 0, "wire_gap", "never arrived: a gap in the sequence of its shot";
     BadIcrc = 1, "bad_icrc", "arrived with an invariant CRC that does not match";
     Malformed = 2, "malformed", "truncated, oversized, or not of this framing or geometry";
-    Duplicate = 3, "duplicate", "its place was filled already";
-    Late = 4, "late", "its shot was closed already";
-    UnknownStream = 5, "unknown_stream", "of no stream of this receiver: queue pair, Q_Key or sender";
+    Duplicate = 3, "duplicate", "its destination was already filled";
+    Late = 4, "late", "its shot was already closed";
+    UnknownStream = 5, "unknown_stream", "belongs to no stream of this receiver (queue pair, Q_Key or sender)";
     NoBuffer = 6, "no_buffer", "no shot buffer was free when its shot began";
-    SinkBusy = 7, "sink_busy", "the sink was too slow, and the policy gave up this shot";
-    SinkError = 8, "sink_error", "the sink failed to take this shot";
+    SinkBusy = 7, "sink_busy", "the sink was too slow, and the policy discarded this shot";
+    SinkError = 8, "sink_error", "the sink failed to store this shot";
     ChannelStopped = 9, "channel_stopped", "its stream was stopped";
     Overrun = 10, "overrun", "the source ran out of buffers";
-    BeforeStart = 11, "before_start", "of a shot that was under way before the receiver joined";
-    BadRecord = 12, "bad_record", "the end-of-shot record does not fit the packets, whose CRCs match";
-    SinkFull = 13, "sink_full", "the sink has taken all that it was laid out for";
+    BeforeStart = 11, "before_start", "belongs to a shot that was in progress when the receiver joined";
+    BadRecord = 12, "bad_record", "the end-of-shot record contradicts the packets, whose CRCs match";
+    SinkFull = 13, "sink_full", "the sink has no space left for this shot";
     NotData = 14, "not_data", "stream control or a description, sent among the shots";
-    PowerCut = 15, "power_cut", "was handed to the sink, but not on the drive when the run was cut off";
-    NotTriggered = 16, "not_triggered", "was held for a trigger that did not come";
-    Unplaced = 17, "unplaced", "its place is unknown: only a count tells the packets of its shot apart";
-    SenderRestart = 18, "sender_restart", "arrived while a restart of its sender was not certain yet";
+    PowerCut = 15, "power_cut", "was passed to the sink, but was not on the drive when the run was interrupted";
+    NotTriggered = 16, "not_triggered", "was held for a trigger that did not arrive";
+    Unplaced = 17, "unplaced", "its offset is unknown: the packets of its shot have only a count";
+    SenderRestart = 18, "sender_restart", "arrived before a restart of its sender was confirmed";
 }
 
 /// [`DropCounters`] is indexed by number.

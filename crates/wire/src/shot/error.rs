@@ -27,11 +27,11 @@ pub enum GeometryError {
         packets: u64,
     },
     /// The shot is larger than the maximum.
-    #[error("a shot of {0} bytes is too large, {MAX_SHOT_BYTES} can be handled: use fewer samples or channels")]
+    #[error("a shot of {0} bytes is too large, the limit is {MAX_SHOT_BYTES}: use fewer samples or channels")]
     ShotTooLarge(u64),
     /// The shot has more packets than a presence map holds.
     #[error(
-        "a shot of {bytes} bytes in packets of {packet} is {packets} packets, {MAX_PACKETS} can be kept track of: make the sender's packets larger or its shots smaller"
+        "a shot of {bytes} bytes in packets of {packet} is {packets} packets, the limit is {MAX_PACKETS}: make the sender's packets larger or its shots smaller"
     )]
     TooManyPackets {
         /// Length on the wire in bytes.

@@ -71,7 +71,7 @@ fn settings_that_a_probe_does_not_support_are_refused() {
     assert_eq!(sequence(55).check().map(drop), Ok(()));
     assert!(sequence(56).check().is_err_and(|error| error.key == Key::transmit_sequence));
     assert_refused(&[
-        ("probe = \"[::1]:9\"\nframing = \"spead\"", Key::framing, "takes no set-up"),
+        ("probe = \"[::1]:9\"\nframing = \"spead\"", Key::framing, "does not support set-up"),
         ("probe = \"[::1]:9\"\nrate_hz = 5.0\ngbps = 5.0", Key::rate_hz, "give one of"),
         ("probe = \"[::1]:9\"\ngbps = 5.0\nexternal_trigger = true", Key::gbps, "give one of"),
         ("probe = \"[::1]:9\"\nrate_hz = 0.0", Key::rate_hz, "0.001 to 1e9"),
