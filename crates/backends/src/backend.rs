@@ -62,7 +62,7 @@ pub struct About {
     /// `true` if emulated devices can send packets through it.
     pub sends: bool,
     /// `true` if it sends complete frames.
-    pub sends_whole_frames: bool,
+    pub sends_complete_frames: bool,
     /// Copies of each payload byte on receive, and by which component.
     pub copies: &'static str,
     /// Packets per receive batch.
@@ -78,7 +78,7 @@ pub struct About {
     /// Flags that a sender uses.
     pub sender_flags: &'static [Flag],
     /// Flags that a sender of complete frames uses.
-    pub whole_frames_flags: &'static [Flag],
+    pub complete_frames_flags: &'static [Flag],
 }
 
 impl About {
@@ -90,8 +90,8 @@ impl About {
 
 /// Returns the error message for a transport that is missing from this build.
 pub(crate) fn not_built(about: &About, arguments: &str) -> String {
-    let (name, mend) = (about.name.to_uppercase(), about.missing.unwrap_or_default());
-    format!("this shotline was built without {name}, so it cannot open {arguments}: {mend}")
+    let (name, fix) = (about.name.to_uppercase(), about.missing.unwrap_or_default());
+    format!("this shotline was built without {name}, so it cannot open {arguments}: {fix}")
 }
 
 /// The result of a transport's `doctor` check.
@@ -117,7 +117,7 @@ pub trait Backend: Sized {
     const ABOUT: About;
     /// The receiver.
     type Io: PacketIo;
-    /// The sender; [`Never`] if it only receives, according to [`About::sends`] and [`About::sends_whole_frames`].
+    /// The sender; [`Never`] if it only receives, according to [`About::sends`] and [`About::sends_complete_frames`].
     type Sender: PrebuiltIo;
 
     /// Parses the arguments after the colon, which may be empty. Returns `None` if they are required and missing.
@@ -133,7 +133,7 @@ pub trait Backend: Sized {
     /// If it cannot be opened, with a remedy in the message.
     fn open(
         &self,
-        wanted: &ReceiverParameters,
+        parameters: &ReceiverParameters,
         options: &Options,
         regions: &Regions,
     ) -> Result<OpenedReceiver<Self::Io>, IoError>;
@@ -143,7 +143,7 @@ pub trait Backend: Sized {
     /// If it cannot be opened, with a remedy in the message, or if it only receives.
     fn open_sender(
         &self,
-        _sending: &SenderParameters,
+        _parameters: &SenderParameters,
         _options: &Options,
         _regions: &Regions,
     ) -> Result<OpenedSender<Self::Sender>, IoError> {

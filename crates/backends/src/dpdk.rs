@@ -40,7 +40,7 @@ impl Backend for Dpdk {
         credits: "memif only",
         one_link: &[Role::Sender],
         sends: true,
-        sends_whole_frames: false,
+        sends_complete_frames: false,
         copies: "1, from the driver's buffer; memif: 2, or 1 without ICRC",
         batch: "32",
         privileges: "none for memif; root or VFIO for cards",
@@ -48,7 +48,7 @@ impl Backend for Dpdk {
         missing: if cfg!(feature = "dpdk") { None } else { Some(MISSING) },
         receiver_flags: &[Flag::Mtu, Flag::PeerMac, Flag::Eal],
         sender_flags: &[Flag::Mtu, Flag::PeerMac, Flag::Eal],
-        whole_frames_flags: &[],
+        complete_frames_flags: &[],
     };
     type Io = Port;
     type Sender = Port;
@@ -64,11 +64,11 @@ impl Backend for Dpdk {
     #[cfg(feature = "dpdk")]
     fn open(
         &self,
-        wanted: &ReceiverParameters,
+        parameters: &ReceiverParameters,
         options: &Options,
         regions: &Regions,
     ) -> Result<OpenedReceiver<DpdkIo>, IoError> {
-        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, .. } = *parameters;
         let defaults = self.config(options, DpdkConfig::new(self.0.as_str(), bind, scratch))?;
         let config = DpdkConfig { sealed, remainders, capacity, ..defaults };
         let receive_buffer = usize::from(config.descriptors) * usize::from(config.mtu);
@@ -78,15 +78,15 @@ impl Backend for Dpdk {
     #[cfg(feature = "dpdk")]
     fn open_sender(
         &self,
-        sending: &SenderParameters,
+        parameters: &SenderParameters,
         options: &Options,
         regions: &Regions,
     ) -> Result<OpenedSender<DpdkIo>, IoError> {
-        let ip = sending.source.unwrap_or_else(|| route::neighbour(sending.to.ip()));
+        let ip = parameters.source.unwrap_or_else(|| route::neighbour(parameters.to.ip()));
         let source = SocketAddr::new(ip, SOURCE_PORT);
-        let defaults = self.config(options, DpdkConfig::new(self.0.as_str(), source, sending.scratch))?;
-        let eal = EalConfig { memory_mib: defaults.eal.memory_mib + (sending.frames >> 20) as u32, ..defaults.eal };
-        let (zero_copy, sealed) = (sending.frames > 0, sending.sealed);
+        let defaults = self.config(options, DpdkConfig::new(self.0.as_str(), source, parameters.scratch))?;
+        let eal = EalConfig { memory_mib: defaults.eal.memory_mib + (parameters.frames >> 20) as u32, ..defaults.eal };
+        let (zero_copy, sealed) = (parameters.frames > 0, parameters.sealed);
         let mut io =
             DpdkIo::open(DpdkConfig { eal, zero_copy, sealed, remainders: false, capacity: 0, ..defaults }, regions)?;
         io.wait_link(LINK_TIMEOUT)?;

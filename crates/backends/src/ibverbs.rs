@@ -30,7 +30,7 @@ impl Backend for Ibverbs {
         credits: "no",
         one_link: &[Role::Receiver],
         sends: false,
-        sends_whole_frames: false,
+        sends_complete_frames: false,
         copies: "0; 1 with a software device (rxe)",
         batch: "64",
         privileges: "locked memory (ulimit -l)",
@@ -38,7 +38,7 @@ impl Backend for Ibverbs {
         missing: None,
         receiver_flags: &[],
         sender_flags: &[],
-        whole_frames_flags: &[],
+        complete_frames_flags: &[],
     };
     type Io = UdIo;
     type Sender = Never;
@@ -55,15 +55,15 @@ impl Backend for Ibverbs {
 
     fn open(
         &self,
-        wanted: &ReceiverParameters,
+        parameters: &ReceiverParameters,
         _options: &Options,
         regions: &Regions,
     ) -> Result<OpenedReceiver<UdIo>, IoError> {
         let Self { choice, keep_headers } = self.clone();
-        let (local, capacity) = (wanted.bind.ip(), wanted.capacity);
+        let (local, capacity) = (parameters.bind.ip(), parameters.capacity);
         let io = UdIo::open(&UdConfig { selector: choice, local, capacity, remainders: true, keep_headers }, regions)?;
         // The device buffers only what was posted.
-        Ok(OpenedReceiver { local: io.local_addr(), receive_buffer: wanted.capacity * PACKET_BYTES as usize, io })
+        Ok(OpenedReceiver { local: io.local_addr(), receive_buffer: parameters.capacity * PACKET_BYTES as usize, io })
     }
 
     /// Reports the machine's RDMA devices, and if one of them can receive.

@@ -78,7 +78,7 @@ pub enum Role {
     /// Sends packets whose headers the program or the backend builds.
     Sender,
     /// Sends complete frames, including Ethernet headers.
-    WholeFrames,
+    CompleteFrames,
 }
 
 /// User flags that only some transports use. [`About`](crate::About) lists which transport uses which.

@@ -21,7 +21,7 @@ impl Backend for Packet {
         credits: "no",
         one_link: &[],
         sends: false,
-        sends_whole_frames: true,
+        sends_complete_frames: true,
         copies: "2, one by the kernel",
         batch: "1; up to 64 in an unsegmented frame (GRO, GSO)",
         privileges: "CAP_NET_RAW",
@@ -29,7 +29,7 @@ impl Backend for Packet {
         missing: None,
         receiver_flags: &[Flag::ReceiveBuffer],
         sender_flags: &[],
-        whole_frames_flags: &[Flag::PeerMac],
+        complete_frames_flags: &[Flag::PeerMac],
     };
     type Io = FrameIo;
     type Sender = FrameIo;
@@ -44,11 +44,11 @@ impl Backend for Packet {
 
     fn open(
         &self,
-        wanted: &ReceiverParameters,
+        parameters: &ReceiverParameters,
         _options: &Options,
         regions: &Regions,
     ) -> Result<OpenedReceiver<FrameIo>, IoError> {
-        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer } = *parameters;
         let interface = self.0.clone();
         let config = FrameConfig {
             interface,
@@ -68,20 +68,20 @@ impl Backend for Packet {
 
     fn open_sender(
         &self,
-        sending: &SenderParameters,
+        parameters: &SenderParameters,
         options: &Options,
         regions: &Regions,
     ) -> Result<OpenedSender<FrameIo>, IoError> {
         let peer = options.peer().map_err(IoError::Config)?;
         let config = FrameConfig {
             interface: self.0.clone(),
-            bind: SocketAddr::new(route::source(sending.source, sending.to)?, 0),
+            bind: SocketAddr::new(route::source(parameters.source, parameters.to)?, 0),
             // Loopback has one host and no Ethernet addresses.
             peer: peer.or((self.0 == "lo").then_some([0; 6])),
-            sealed: sending.sealed,
+            sealed: parameters.sealed,
             remainders: false,
             capacity: 0,
-            scratch: sending.scratch,
+            scratch: parameters.scratch,
             receive_buffer: 1 << 16,
             ring: false,
             ecn: false,

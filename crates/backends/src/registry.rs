@@ -57,9 +57,9 @@ macro_rules! registry {
         // Checks that the declared sending roles are true: only the sender type `Never` has size 0. A transport that is
         // missing from this build has no sender.
         const _: () = { $(
-            let About { sends, sends_whole_frames, missing, .. } = $backend::ABOUT;
+            let About { sends, sends_complete_frames, missing, .. } = $backend::ABOUT;
             let has_sender = size_of::<<$backend as Backend>::Sender>() > 0;
-            assert!(missing.is_some() || has_sender == (sends || sends_whole_frames));
+            assert!(missing.is_some() || has_sender == (sends || sends_complete_frames));
         )+ };
 
         /// Runs the `doctor` checks of all transports, for packets to this address, if it is known, in the order of the
@@ -71,7 +71,7 @@ macro_rules! registry {
         impl Transport {
             /// Parses the arguments of the transport with this name; `None` if there is no such transport, or if it
             /// requires arguments.
-            fn read(name: &str, arguments: &str) -> Result<Option<Self>, String> {
+            fn from_name(name: &str, arguments: &str) -> Result<Option<Self>, String> {
                 if name == AUTO.name {
                     return Ok(Some(Self::Auto));
                 }
@@ -102,10 +102,10 @@ macro_rules! registry {
             ///
             /// # Errors
             /// If it cannot be opened, with a remedy in the message.
-            pub fn open(&self, wanted: &ReceiverParameters, options: &Options, regions: &Regions) -> Result<OpenedReceiver<Io>, IoError> {
+            pub fn open(&self, parameters: &ReceiverParameters, options: &Options, regions: &Regions) -> Result<OpenedReceiver<Io>, IoError> {
                 match self {
                     Self::Auto => Err(auto_error()),
-                    $( Self::$backend(backend) => Ok(backend.open(wanted, options, regions)?.map(Io::$backend)), )+
+                    $( Self::$backend(backend) => Ok(backend.open(parameters, options, regions)?.map(Io::$backend)), )+
                 }
             }
 
@@ -115,7 +115,7 @@ macro_rules! registry {
             /// If it cannot be opened, with a remedy in the message, or if it only receives.
             pub fn open_sender(
                 &self,
-                sending: &SenderParameters,
+                parameters: &SenderParameters,
                 options: &Options,
                 regions: &Regions,
             ) -> Result<OpenedSender<Sender>, IoError> {
@@ -123,7 +123,7 @@ macro_rules! registry {
                     Self::Auto => Err(auto_error()),
                     $(
                         Self::$backend(backend) => {
-                            Ok(backend.open_sender(sending, options, regions)?.map(Sender::$backend))
+                            Ok(backend.open_sender(parameters, options, regions)?.map(Sender::$backend))
                         }
                     )+
                 }
@@ -154,7 +154,7 @@ const AUTO: About = About {
     credits: "no",
     one_link: &[],
     sends: false,
-    sends_whole_frames: false,
+    sends_complete_frames: false,
     copies: "as ibverbs, xdp or udp, whichever has the fewest copies",
     batch: "as the selected one",
     privileges: "none; root for xdp",
@@ -163,7 +163,7 @@ const AUTO: About = About {
     // Used if it selects sockets.
     receiver_flags: &[Flag::ReceiveBuffer],
     sender_flags: &[],
-    whole_frames_flags: &[],
+    complete_frames_flags: &[],
 };
 
 /// Returns the error of opening [`Transport::Auto`].
@@ -191,7 +191,7 @@ impl FromStr for Transport {
         let (name, arguments) = text.split_once(':').map_or((text, None), |(name, arguments)| (name, Some(arguments)));
         let has_arguments =
             ALL.iter().any(|about| about.name == name && about.argument.is_some() == arguments.is_some());
-        let read = if has_arguments { Self::read(name, arguments.unwrap_or_default())? } else { None };
+        let read = if has_arguments { Self::from_name(name, arguments.unwrap_or_default())? } else { None };
         read.ok_or_else(|| {
             let examples: Vec<_> = ALL.iter().flat_map(|about| about.examples).map(|text| (*text).to_owned()).collect();
             let forms: Vec<_> = ALL.iter().map(About::form).collect();
@@ -252,7 +252,7 @@ fn serves(about: &About, role: Role) -> bool {
     match role {
         Role::Receiver => true,
         Role::Sender => about.sends,
-        Role::WholeFrames => about.sends_whole_frames,
+        Role::CompleteFrames => about.sends_complete_frames,
     }
 }
 
@@ -261,7 +261,7 @@ fn flags(about: &About, role: Role) -> &'static [Flag] {
     match role {
         Role::Receiver => about.receiver_flags,
         Role::Sender => about.sender_flags,
-        Role::WholeFrames => about.whole_frames_flags,
+        Role::CompleteFrames => about.complete_frames_flags,
     }
 }
 
@@ -270,7 +270,7 @@ fn refusal(role: Role) -> String {
     let forms = |have: bool| -> Vec<String> {
         ALL.iter().filter(|about| serves(about, role) == have).map(About::form).collect()
     };
-    let what = if role == Role::WholeFrames { "do not send complete frames" } else { "only receive" };
+    let what = if role == Role::CompleteFrames { "do not send complete frames" } else { "only receive" };
     format!("{} {what}: send with {}", join_words(&forms(false), " and "), join_words(&forms(true), " or "))
 }
 

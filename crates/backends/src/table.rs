@@ -32,7 +32,7 @@ pub fn rows() -> Vec<[String; HEADER.len()]> {
                 about.form(),
                 "yes".into(),
                 yes(about.sends),
-                yes(about.sends_whole_frames),
+                yes(about.sends_complete_frames),
                 links(about.one_link),
                 about.steers.into(),
                 about.credits.into(),
@@ -50,7 +50,7 @@ fn links(one_link: &[Role]) -> String {
     let one = one_link.iter().map(|role| match role {
         Role::Receiver => "one to receive",
         Role::Sender => "one to send",
-        Role::WholeFrames => "one for complete frames",
+        Role::CompleteFrames => "one for complete frames",
     });
     let one: Vec<_> = one.collect();
     if one.is_empty() { "several".into() } else { one.join(", ") }

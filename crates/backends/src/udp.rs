@@ -21,7 +21,7 @@ impl Backend for Udp {
         credits: "no",
         one_link: &[],
         sends: true,
-        sends_whole_frames: true,
+        sends_complete_frames: true,
         copies: "1, by the kernel; 2 for runs of small packets",
         batch: "64 (GRO)",
         privileges: "none",
@@ -29,7 +29,7 @@ impl Backend for Udp {
         missing: None,
         receiver_flags: &[Flag::ReceiveBuffer],
         sender_flags: &[],
-        whole_frames_flags: &[],
+        complete_frames_flags: &[],
     };
     type Io = UdpIo;
     type Sender = UdpIo;
@@ -44,11 +44,11 @@ impl Backend for Udp {
 
     fn open(
         &self,
-        wanted: &ReceiverParameters,
+        parameters: &ReceiverParameters,
         _options: &Options,
         regions: &Regions,
     ) -> Result<OpenedReceiver<UdpIo>, IoError> {
-        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer } = *parameters;
         let config =
             UdpConfig { bind, sealed, remainders, capacity, scratch, receive_buffer, stamps: true, ecn: false };
         let io = UdpIo::open(&config, regions)?;
@@ -57,13 +57,13 @@ impl Backend for Udp {
 
     fn open_sender(
         &self,
-        sending: &SenderParameters,
+        parameters: &SenderParameters,
         _options: &Options,
         regions: &Regions,
     ) -> Result<OpenedSender<UdpIo>, IoError> {
         let config = UdpConfig {
-            bind: SocketAddr::new(route::source(sending.source, sending.to)?, 0),
-            sealed: sending.sealed,
+            bind: SocketAddr::new(route::source(parameters.source, parameters.to)?, 0),
+            sealed: parameters.sealed,
             capacity: 0,
             scratch: Sge::EMPTY,
             receive_buffer: 1 << 16,

@@ -37,7 +37,7 @@ impl Backend for Xdp {
         credits: "no",
         one_link: &[],
         sends: false,
-        sends_whole_frames: false,
+        sends_complete_frames: false,
         copies: "2, one by the kernel; 1 if the driver supports zero-copy",
         batch: "1",
         privileges: "root",
@@ -45,7 +45,7 @@ impl Backend for Xdp {
         missing: None,
         receiver_flags: &[],
         sender_flags: &[],
-        whole_frames_flags: &[],
+        complete_frames_flags: &[],
     };
     type Io = XdpIo;
     type Sender = Never;
@@ -95,11 +95,11 @@ impl Backend for Xdp {
 
     fn open(
         &self,
-        wanted: &ReceiverParameters,
+        parameters: &ReceiverParameters,
         _options: &Options,
         regions: &Regions,
     ) -> Result<OpenedReceiver<XdpIo>, IoError> {
-        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, .. } = *parameters;
         let defaults = XdpConfig::new(self.interface.as_str(), bind, scratch);
         let config = XdpConfig {
             queues: self.queues.map_or_else(Vec::new, |(first, last)| (first..=last).collect()),

@@ -63,7 +63,7 @@ fn receive_only_transports_name_those_that_send() {
         );
         assert_eq!(read(text).unwrap().check(Role::Receiver, &options), Ok(()));
     }
-    assert_eq!(read("packet:eth1").unwrap().check(Role::WholeFrames, &options), Ok(()));
+    assert_eq!(read("packet:eth1").unwrap().check(Role::CompleteFrames, &options), Ok(()));
     let dpdk = read("dpdk:net_null0").unwrap().check(Role::Receiver, &options);
     assert_eq!(dpdk.is_ok(), cfg!(feature = "dpdk"), "{dpdk:?}");
 }
@@ -86,10 +86,10 @@ fn flags_that_a_transport_does_not_use_are_refused() {
         assert_eq!(why, format!("{text} does not use {flag}: omit it, or give --transport {users}"));
     }
     let packet = read("packet:eth1").unwrap();
-    assert_eq!(packet.check(Role::WholeFrames, &given[1]), Ok(()));
+    assert_eq!(packet.check(Role::CompleteFrames, &given[1]), Ok(()));
     assert!(packet.check(Role::Receiver, &given[1]).is_err());
     let bad = Options { peer_mac: Some("02:00".into()), ..Options::default() };
-    assert!(packet.check(Role::WholeFrames, &bad).unwrap_err().contains("expected an Ethernet address"));
+    assert!(packet.check(Role::CompleteFrames, &bad).unwrap_err().contains("expected an Ethernet address"));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn remainders_of_plain_packets_are_computed_only_if_wanted() {
 fn only_rdma_devices_receive_one_link() {
     assert_eq!(read("ibverbs:mlx5_0").unwrap().one_link(Role::Receiver).as_deref(), Some("mlx5_0"));
     for text in ["auto", "udp", "xdp:eth1", "packet:eth1"] {
-        for role in [Role::Receiver, Role::Sender, Role::WholeFrames] {
+        for role in [Role::Receiver, Role::Sender, Role::CompleteFrames] {
             assert_eq!(read(text).unwrap().one_link(role), None, "{text}");
         }
     }

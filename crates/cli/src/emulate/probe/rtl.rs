@@ -23,7 +23,7 @@ pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
         return Err("--corrupt cannot alter packets of the RTL: omit --corrupt or --rtl".into());
     }
     let transport = &args.carrier.transport;
-    let options = args.carrier.options(Role::WholeFrames)?;
+    let options = args.carrier.options(Role::CompleteFrames)?;
     let capture = args.pcap.as_deref().map(Capture::create).transpose()?;
     let tap = capture.as_ref().map(Capture::tap);
     let (mut rtl, regions) = Rtl::new(&args.config(), tap)?;
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     }
 }
 
-/// Serves receivers with whole frames over the transports that `open` opens.
+/// Serves receivers with complete frames over the transports that `open` opens.
 fn serve<P: PrebuiltIo>(
     args: &Probe,
     rtl: Rtl,
