@@ -43,12 +43,12 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [role, device, seconds, rest @ ..] = words.as_slice() else {
-        return Err("expected ROLE DEVICE SECONDS [BYTES [POOL_MIB]]".into());
+        return Err("expected ROLE DEVICE SECONDS [BYTES [POOL_MIB [LOOK]]]".into());
     };
     let duration = Duration::from_secs_f64(seconds.parse()?);
     let frame: u32 = rest.first().map_or(Ok(PAYLOAD), |text| text.parse())?;
     let pool_mib: u32 = rest.get(1).map_or(Ok(32), |text| text.parse())?;
-    let ahead = rest.get(2).is_none();
+    let predicts = rest.get(2).is_none();
     let memory = Memory::new(pool_mib.clamp(1, 2048) << 20)?;
     let sealed = matches!(role.as_str(), "shots" | "probe");
     // The addresses in dpdk-testpmd's packets, which it sends to the second.
@@ -60,10 +60,10 @@ fn main() -> Outcome<()> {
     match role.as_str() {
         "slots" => receive(
             &mut io,
-            &mut Slots { memory: &memory, payload: frame - FRAME_HEADERS, ahead, next: 0, bytes: 0, packets: 0 },
+            &mut Slots { memory: &memory, payload: frame - FRAME_HEADERS, predicts, next: 0, bytes: 0, packets: 0 },
             duration,
         ),
-        "shots" => receive(&mut io, &mut Shots::new(&memory, ahead), duration),
+        "shots" => receive(&mut io, &mut Shots::new(&memory, predicts), duration),
         "frames" => send_frames(&mut io, &memory, receiver, frame, duration),
         "probe" => send_shots(&mut io, &memory, receiver, duration),
         _ => Err(format!("no role {role}: slots, shots, frames or probe").into()),
@@ -166,7 +166,7 @@ fn receive<S: MeasuredSteer>(io: &mut DpdkIo, steer: &mut S, duration: Duration)
 struct Slots<'a> {
     memory: &'a Memory,
     payload: u32,
-    ahead: bool,
+    predicts: bool,
     next: u32,
     bytes: u64,
     packets: u64,
@@ -195,7 +195,7 @@ impl Steer for Slots<'_> {
         }
     }
     fn predict(&mut self, picks: &mut [Pick]) -> usize {
-        if !self.ahead {
+        if !self.predicts {
             return 0;
         }
         self.wrap_at_end(self.payload);
@@ -230,24 +230,24 @@ impl MeasuredSteer for Slots<'_> {
 struct Shots<'a> {
     memory: &'a Memory,
     /// For each buffer: its shot, and a bitmap of the packets received.
-    held: Vec<(u32, u128)>,
+    buffers: Vec<(u32, u128)>,
     /// The expected next shot and packet.
     next: (u32, u32),
-    ahead: bool,
-    whole: u64,
+    predicts: bool,
+    complete: u64,
     bytes: u64,
     packets: u64,
     faults: u64,
 }
 
 impl<'a> Shots<'a> {
-    fn new(memory: &'a Memory, ahead: bool) -> Self {
+    fn new(memory: &'a Memory, predicts: bool) -> Self {
         Self {
             memory,
             next: (0, 0),
-            ahead,
-            held: vec![(u32::MAX, 0); memory.shots() as usize - 1],
-            whole: 0,
+            predicts,
+            buffers: vec![(u32::MAX, 0); memory.shots() as usize - 1],
+            complete: 0,
             bytes: 0,
             packets: 0,
             faults: 0,
@@ -265,7 +265,7 @@ impl<'a> Shots<'a> {
     }
 
     fn buffer(&self, shot: u32) -> u32 {
-        shot % self.held.len() as u32
+        shot % self.buffers.len() as u32
     }
 }
 
@@ -282,7 +282,7 @@ impl Steer for Shots<'_> {
         }
     }
     fn predict(&mut self, picks: &mut [Pick]) -> usize {
-        if !self.ahead || self.packets == 0 {
+        if !self.predicts || self.packets == 0 {
             return 0;
         }
         let (shot, packet) = self.next;
@@ -305,12 +305,12 @@ impl Steer for Shots<'_> {
             };
             self.next = if packet + 1 == PACKETS { ((shot + 1) % SHOTS, 0) } else { (shot, packet + 1) };
             let index = self.buffer(shot) as usize;
-            let (held, seen) = &mut self.held[index];
+            let (held, seen) = &mut self.buffers[index];
             if *held != shot {
                 (*held, *seen) = (shot, 0);
             }
             *seen |= 1 << packet;
-            self.whole += u64::from(packet + 1 == PACKETS && seen.count_ones() == PACKETS);
+            self.complete += u64::from(packet + 1 == PACKETS && seen.count_ones() == PACKETS);
             self.bytes += u64::from(done.len);
             self.packets += 1;
         }
@@ -325,7 +325,7 @@ impl MeasuredSteer for Shots<'_> {
     fn details(&self) -> Outcome<String> {
         let mut bytes = vec![0; SHOT_BYTES as usize];
         let mut checked = 0;
-        for (index, (shot, seen)) in self.held.iter().enumerate() {
+        for (index, (shot, seen)) in self.buffers.iter().enumerate() {
             if seen.count_ones() != PACKETS {
                 continue;
             }
@@ -337,7 +337,7 @@ impl MeasuredSteer for Shots<'_> {
             }
             checked += 1;
         }
-        Ok(format!("\"shots\": {}, \"faults\": {}, \"shots_compared\": {checked}", self.whole, self.faults))
+        Ok(format!("\"shots\": {}, \"faults\": {}, \"shots_compared\": {checked}", self.complete, self.faults))
     }
 }
 

@@ -137,7 +137,7 @@ fn measure<P: PacketIo>(
         io.wait(Duration::from_millis(10))?;
         io.poll(&mut slots, BATCH)?;
         if opened.elapsed() > TIMEOUT {
-            return Err(IoError::Config("nothing came".into()).into());
+            return Err(IoError::Config("no packet arrived".into()).into());
         }
     }
     let (started, before) = (Instant::now(), processor()?);

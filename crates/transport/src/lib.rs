@@ -9,6 +9,7 @@
 //! | UDP sockets with GSO/GRO, no privileges | [`udp`] | yes (peek) | 1, by the kernel; 2 for runs of small packets |
 //! | raw Ethernet frames, with `CAP_NET_RAW` | [`af_packet`] | yes | 2 |
 //! | frames from an interface's driver (AF_XDP), as root | [`xdp`] | yes | 2, one by the kernel; 1 if the driver supports zero-copy |
+//! | DPDK ports and memif, with the feature `dpdk` | `dpdk` | yes | 1; over memif 2, or 1 without an ICRC |
 //! | in-process queue with credits, for tests and pipes | [`inproc`] | yes | 1 |
 //!
 //! [`lossy::Lossy`] wraps any of them and drops packets on purpose. [`prebuilt::PrebuiltIo`] is for senders whose

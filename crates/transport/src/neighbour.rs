@@ -143,19 +143,19 @@ fn search(mut bytes: &[u8], interface: u32, ip: IpAddr) -> Search {
         if fields[4..8] != interface.to_ne_bytes() || state & VALID_STATES == 0 {
             continue;
         }
-        let (mut is_it, mut mac) = (false, None);
+        let (mut is_host, mut mac) = (false, None);
         while let Some((value, kind, rest)) =
             split(attributes, 4, |bytes| Some((usize::from(u16_at(bytes, 0)?), u16_at(bytes, 2)?)))
         {
             attributes = rest;
             match (kind, ip) {
-                (NDA_DST, IpAddr::V4(ip)) => is_it = value == ip.octets(),
-                (NDA_DST, IpAddr::V6(ip)) => is_it = value == ip.octets(),
+                (NDA_DST, IpAddr::V4(ip)) => is_host = value == ip.octets(),
+                (NDA_DST, IpAddr::V6(ip)) => is_host = value == ip.octets(),
                 (NDA_LLADDR, _) => mac = value.try_into().ok(),
                 _ => {}
             }
         }
-        if let (true, Some(mac)) = (is_it, mac) {
+        if let (true, Some(mac)) = (is_host, mac) {
             return Search::Found(mac);
         }
     }

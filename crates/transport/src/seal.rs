@@ -17,7 +17,7 @@ pub const ICRC_BYTES: usize = 4;
 /// Number of IPv4 identifications that our own senders use: segment `i` of a batch is sent with id `i`.
 const OWN_IDS: usize = crate::MAX_BATCH;
 /// Bytes of the IPv4 header after the identification, plus the UDP header.
-const AFTER_ID: u64 = 14 + 8;
+const AFTER_ID_BYTES: u64 = 14 + 8;
 /// Maximum distance of an identification from the previous one of the same flow: other flows may share its counter, and
 /// after a pause Linux skips up to one per clock tick.
 const MAX_ID_GAP: u16 = 1024;
@@ -122,7 +122,7 @@ impl Sealer {
             context.next_id = 1; // a new batch begins; single packets take this path every time
             return Icrc::Good;
         }
-        match icrc::solve_ipv4_id(received, with_id_0, AFTER_ID + (header.len() + payload_len) as u64) {
+        match icrc::solve_ipv4_id(received, with_id_0, AFTER_ID_BYTES + (header.len() + payload_len) as u64) {
             Some(id) if usize::from(id) < OWN_IDS => {
                 context.next_id = (usize::from(id) + 1) % OWN_IDS;
                 Icrc::Good

@@ -29,7 +29,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Maximum bytes of a frame that are built here: every header, and the ICRC.
+/// Maximum bytes of a frame's headers and ICRC, which are built here.
 const HEAD_BYTES: usize = frame::MAX_HEADERS + MAX_HEADER + ICRC_BYTES;
 
 /// Configuration of a [`FrameIo`].

@@ -17,9 +17,9 @@ pub struct Offload {
 /// Size of an [`Offload`] in bytes.
 pub const VNET_HEADER: usize = size_of::<Offload>();
 /// `VIRTIO_NET_HDR_GSO_UDP_L4`: several datagrams under one header.
-const UDP_SEGMENTS: u8 = 5;
+const GSO_UDP_L4: u8 = 5;
 /// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the kind.
-const MARKED: u8 = 0x80;
+const GSO_ECN: u8 = 0x80;
 
 impl Offload {
     /// Creates a header of this kind, with segments of this length.
@@ -29,7 +29,7 @@ impl Offload {
 
     /// Returns the UDP payload bytes of each packet except the last, if the frame contains several.
     pub fn segment(&self) -> Option<NonZeroU16> {
-        NonZeroU16::new(self.segment).filter(|_| self.kind & !MARKED == UDP_SEGMENTS)
+        NonZeroU16::new(self.segment).filter(|_| self.kind & !GSO_ECN == GSO_UDP_L4)
     }
 }
 

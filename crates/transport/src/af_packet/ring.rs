@@ -14,21 +14,22 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of a block: sixteen of the longest unsegmented frames.
-pub const BLOCK: usize = 1 << 20;
+pub const BLOCK_BYTES: usize = 1 << 20;
 /// Timeout, in milliseconds, after which the kernel passes on a block that is not full.
 const RETIRE_MS: u32 = 1;
 /// Maximum number of blocks; a ring's memory is pinned.
 const MAX_BLOCKS: usize = 256;
 /// Offset of the `sockaddr_ll` of a frame, after its header.
-const ADDRESS: usize = size_of::<libc::tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
+const ADDRESS_OFFSET: usize = size_of::<libc::tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
 /// Offsets in the header of a block, whose status is shared with the kernel.
-const STATUS: usize = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, block_status);
-const PACKETS: usize = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, num_pkts);
-const FIRST: usize = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, offset_to_first_pkt);
+const STATUS_OFFSET: usize = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, block_status);
+const PACKETS_OFFSET: usize = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, num_pkts);
+const FIRST_OFFSET: usize =
+    offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, offset_to_first_pkt);
 
 /// The ring of a socket.
 pub struct Ring {
-    at: NonNull<u8>,
+    base: NonNull<u8>,
     blocks: usize,
     /// Index of the current block.
     block: usize,
@@ -43,12 +44,12 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// Creates a ring of about `bytes` bytes. The socket must not have received anything yet.
     pub fn new(fd: &OwnedFd, bytes: usize) -> io::Result<Self> {
-        let blocks = bytes.div_ceil(BLOCK).clamp(2, MAX_BLOCKS);
+        let blocks = bytes.div_ceil(BLOCK_BYTES).clamp(2, MAX_BLOCKS);
         set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as i32)?;
         let request = libc::tpacket_req3 {
-            tp_block_size: BLOCK as u32,
+            tp_block_size: BLOCK_BYTES as u32,
             tp_block_nr: blocks as u32,
-            tp_frame_size: BLOCK as u32, // unused in TPACKET_V3, but must divide the block size
+            tp_frame_size: BLOCK_BYTES as u32, // unused in TPACKET_V3, but must divide the block size
             tp_frame_nr: blocks as u32,
             tp_retire_blk_tov: RETIRE_MS,
             tp_sizeof_priv: 0,
@@ -64,14 +65,14 @@ impl Ring {
         }
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: a new mapping, at an address of the kernel's choice.
-        let at = unsafe { mmap(std::ptr::null_mut(), blocks * BLOCK, protection, flags, fd, 0) }?;
-        let at = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("memory was mapped at 0"))?;
-        Ok(Self { at, blocks, block: 0, unread: 0, next: 0 })
+        let at = unsafe { mmap(std::ptr::null_mut(), blocks * BLOCK_BYTES, protection, flags, fd, 0) }?;
+        let base = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("memory was mapped at 0"))?;
+        Ok(Self { base, blocks, block: 0, unread: 0, next: 0 })
     }
 
     /// Returns the size of the ring in bytes.
     pub fn bytes(&self) -> usize {
-        self.blocks * BLOCK
+        self.blocks * BLOCK_BYTES
     }
 
     /// Returns the next frame, which is valid until the next call.
@@ -83,14 +84,16 @@ impl Ring {
         let header: libc::tpacket3_hdr = self.read(at)?;
         self.unread -= 1;
         self.next = at + header.tp_next_offset as usize;
-        let address: libc::sockaddr_ll = self.read(at + ADDRESS)?;
+        let address: libc::sockaddr_ll = self.read(at + ADDRESS_OFFSET)?;
         let offload: Offload = self.read((at + usize::from(header.tp_mac)).checked_sub(VNET_HEADER)?)?;
         let (len, begin) = (header.tp_snaplen as usize, at + usize::from(header.tp_mac));
-        let whole = header.tp_snaplen == header.tp_len && begin.checked_add(len).is_some_and(|end| end <= BLOCK);
+        let is_complete =
+            header.tp_snaplen == header.tp_len && begin.checked_add(len).is_some_and(|end| end <= BLOCK_BYTES);
         let is_ours = address.sll_pkttype == libc::PACKET_HOST;
-        // SAFETY: inside the block (`whole`), which belongs to user space until `next_block`, which needs `&mut self`,
-        // returns it.
-        let bytes = if whole { unsafe { std::slice::from_raw_parts(self.block_at().add(begin), len) } } else { &[] };
+        // SAFETY: inside the block (`is_complete`), which belongs to user space until `next_block`, which needs `&mut
+        // self`, returns it.
+        let bytes =
+            if is_complete { unsafe { std::slice::from_raw_parts(self.block_base().add(begin), len) } } else { &[] };
         Some(RxFrame { bytes, segment: offload.segment(), is_ours })
     }
 
@@ -105,26 +108,28 @@ impl Ring {
         if self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return false;
         }
-        let (Some(packets), Some(first)) = (self.read(PACKETS), self.read::<u32>(FIRST)) else { return false };
+        let (Some(packets), Some(first)) = (self.read(PACKETS_OFFSET), self.read::<u32>(FIRST_OFFSET)) else {
+            return false;
+        };
         (self.unread, self.next) = (packets, first as usize);
         self.unread > 0
     }
 
-    fn block_at(&self) -> *mut u8 {
+    fn block_base(&self) -> *mut u8 {
         // SAFETY: `block` is below `blocks`, so that this is inside the mapping.
-        unsafe { self.at.as_ptr().add(self.block * BLOCK) }
+        unsafe { self.base.as_ptr().add(self.block * BLOCK_BYTES) }
     }
 
     fn status(&self) -> &AtomicU32 {
         // SAFETY: inside the block's header, aligned, and only accessed atomically.
-        unsafe { AtomicU32::from_ptr(self.block_at().add(STATUS).cast()) }
+        unsafe { AtomicU32::from_ptr(self.block_base().add(STATUS_OFFSET).cast()) }
     }
 
     /// Reads a value at an offset of the block; `None` if it is not inside the block.
     fn read<T: Plain>(&self, at: usize) -> Option<T> {
-        at.checked_add(size_of::<T>()).filter(|end| *end <= BLOCK)?;
+        at.checked_add(size_of::<T>()).filter(|end| *end <= BLOCK_BYTES)?;
         // SAFETY: inside the block, which belongs to user space, and any bytes are a valid value.
-        Some(unsafe { self.block_at().add(at).cast::<T>().read_unaligned() })
+        Some(unsafe { self.block_base().add(at).cast::<T>().read_unaligned() })
     }
 }
 
@@ -145,6 +150,6 @@ unsafe impl Plain for Offload {}
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: the mapping was created in `new`, and every pointer into it borrows `self`.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes()) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes()) };
     }
 }

@@ -59,14 +59,14 @@ pub struct Opened {
 /// Returns the number of frames dropped because the socket's buffer was full, since the last call.
 pub fn dropped(fd: &OwnedFd) -> io::Result<u64> {
     // SAFETY: all-zero is a valid value of this C struct.
-    let mut counted: libc::tpacket_stats_v3 = unsafe { zeroed() };
+    let mut stats: libc::tpacket_stats_v3 = unsafe { zeroed() };
     let mut len = size_of::<libc::tpacket_stats_v3>() as u32;
     // SAFETY: the pointers describe the live value and its length; a socket without a ring writes less.
     let rc = unsafe {
-        let value = (&raw mut counted).cast();
+        let value = (&raw mut stats).cast();
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &raw mut len)
     };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(counted.tp_drops.into()) }
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(stats.tp_drops.into()) }
 }
 
 /// Builds the socket filter (classic BPF): offsets are those of an Ethernet frame, jumps count instructions.

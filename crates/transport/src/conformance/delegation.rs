@@ -56,9 +56,9 @@ pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(RecordingIo) 
     let polled = io.poll(&mut RecordingSteer(Rc::clone(&log)), 19);
     let steered = std::mem::take(&mut log.borrow_mut().steered);
     delegated("poll 19", matches!(polled, Ok(20)))?;
-    let changed = wrapper.steer.map_or(&[][..], |(_, changes)| changes);
-    for (method, there, back) in STEERED.into_iter().filter(|(method, ..)| !changed.contains(method)) {
-        for call in [there, back].into_iter().filter(|call| !call.is_empty()) {
+    let overridden = wrapper.steer.map_or(&[][..], |(_, overrides)| overrides);
+    for (method, call, result) in STEERED.into_iter().filter(|(method, ..)| !overridden.contains(method)) {
+        for call in [call, result].into_iter().filter(|call| !call.is_empty()) {
             let arrived = steered.iter().any(|steered| steered == call);
             ensure!(arrived, "{}: a steer's {method}: \"{call}\" is missing in {steered:?}", wrapper.name);
         }
@@ -319,13 +319,12 @@ mod tests {
 
     #[test]
     fn missing_delegation_is_found() {
-        let wrapper =
-            |changes| Wrapper { name: "Forgetful", overrides: changes, steer: Some(("NoPrediction", &["predict"])) };
+        let wrapper = |overrides| Wrapper { name: "Forgetful", overrides, steer: Some(("NoPrediction", &["predict"])) };
         let wrap = |io| Forgetful { io };
         assert!(check(&wrapper(&["poll"]), wrap).unwrap_err().contains("delegated calls of queue_pair"));
         check(&wrapper(&["queue_pair", "poll"]), wrap).unwrap();
-        let changes = Wrapper { steer: None, ..wrapper(&["queue_pair", "poll"]) };
-        assert!(check(&changes, wrap).unwrap_err().contains("steer's predict"));
+        let no_steer = Wrapper { steer: None, ..wrapper(&["queue_pair", "poll"]) };
+        assert!(check(&no_steer, wrap).unwrap_err().contains("steer's predict"));
     }
 
     enum OneSender {
@@ -357,7 +356,7 @@ mod tests {
 
     #[test]
     fn missing_delegation_of_prebuilt_io_is_found() {
-        let wrapper = |changes| Wrapper { name: "Careless", overrides: changes, steer: None };
+        let wrapper = |overrides| Wrapper { name: "Careless", overrides, steer: None };
         check_prebuilt(&wrapper(&[]), OneSender::Only).unwrap();
         check_prebuilt(&wrapper(&["in_flight"]), Careless).unwrap();
         assert!(check_prebuilt(&wrapper(&[]), Careless).unwrap_err().contains("delegated calls of in_flight"));

@@ -26,7 +26,7 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
             name: "duplicate picks",
             proves: "A receive that is picked twice takes one payload, and the other payload is intact.",
             needs: &[Needs::Steering],
-            run: picked_twice,
+            run: duplicate_picks,
         },
         Check {
             name: "two pieces",
@@ -44,14 +44,14 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
             name: "predicted header lengths",
             proves: "A header length that the steer predicts, right or wrong, changes no byte and no verdict.",
             needs: &[Needs::Steering],
-            run: header_len_overrides,
+            run: predicted_header_lens,
         },
         Check {
             name: "chosen memory",
             proves: "A payload lands in the memory that the steer chooses, in one piece or two, or else in scratch memory, \
                      and no adjacent byte changes.",
             needs: &[Needs::Steering],
-            run: named_memory,
+            run: chosen_memory,
         },
         Check {
             name: "mixed sizes",
@@ -110,7 +110,7 @@ fn scratch_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resu
     Ok(())
 }
 
-fn picked_twice<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+fn duplicate_picks<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
     stage.post(51..52)?;
     let head = header(7);
     let (gather, bytes) = stage.memory.payload(64, 4096);
@@ -134,8 +134,8 @@ fn two_pieces<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(
     stage.send(&[TxPacket { header: &head, gather: &halves, seal: stage.seal() }])?;
     let received = stage.receive(&[Some(60)])?;
     ensure_eq!((received[0].landed, received[0].icrc), (PayloadLocation::Slot(60), stage.good()), "the packet");
-    ensure!(memory.at(front) == bytes[..1000], "the first piece is not the payload's front");
-    ensure!(memory.at(memory.buffer(70, 3096)) == bytes[1000..], "the second piece is not the payload's rest");
+    ensure!(memory.read(front) == bytes[..1000], "the first piece is not the payload's front");
+    ensure!(memory.read(memory.buffer(70, 3096)) == bytes[1000..], "the second piece is not the payload's rest");
     Ok(())
 }
 
@@ -153,7 +153,7 @@ fn short_packets<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resul
     Ok(())
 }
 
-fn header_len_overrides<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+fn predicted_header_lens<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
     let (memory, good, seal, head) = (stage.memory, stage.good(), stage.seal(), header(7));
     stage.post(80..83)?;
     let payloads: Vec<_> = (0..3).map(|i| memory.payload(512 * i, if i == 2 { 60 } else { 1000 })).collect();
@@ -173,26 +173,26 @@ fn header_len_overrides<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -
     Ok(())
 }
 
-fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+fn chosen_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
     const BUFFER_BYTES: u32 = 4096;
     let (memory, good, seal, head) = (stage.memory, stage.good(), stage.seal(), header(11));
     let payloads: Vec<_> = (0..10).map(|i| memory.payload(i * 40, if i == 9 { 77 } else { 1000 })).collect();
     let sends: Vec<_> = payloads.iter().map(|(gather, _)| TxPacket { header: &head, gather, seal }).collect();
-    let named = |buffer: u64, len| PayloadDestination::Memory([memory.buffer(buffer, len), Sge::EMPTY]);
-    let halves = |buffer: u64, first, second| {
+    let single = |buffer: u64, len| PayloadDestination::Memory([memory.buffer(buffer, len), Sge::EMPTY]);
+    let pair = |buffer: u64, first, second| {
         PayloadDestination::Memory([memory.buffer(buffer, first), memory.buffer(buffer + 1, second)])
     };
-    let wanted = [
-        (named(0, 1000), true),
-        (named(1, BUFFER_BYTES), true),
-        (named(2, 999), false),
-        (halves(3, 1, 999), true),
-        (halves(5, 999, 1), true),
-        (halves(7, 600, 399), false),
+    let destinations = [
+        (single(0, 1000), true),
+        (single(1, BUFFER_BYTES), true),
+        (single(2, 999), false),
+        (pair(3, 1, 999), true),
+        (pair(5, 999, 1), true),
+        (pair(7, 600, 399), false),
         (PayloadDestination::Memory([Sge::EMPTY; 2]), false),
-        (halves(9, 1000, 5), true),
+        (pair(9, 1000, 5), true),
         (PayloadDestination::Scratch, false),
-        (named(11, 77), true),
+        (single(11, 77), true),
     ];
     for together in [true, false] {
         for buffer in 0..12 {
@@ -201,9 +201,9 @@ fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
         for some in sends.chunks(if together { sends.len() } else { 1 }) {
             stage.send(some)?;
         }
-        let steer = Collector::new(memory, wanted.iter().map(|(to, _)| *to).collect());
-        for (index, (received, (to, fits))) in receive(&mut stage.rx, steer, 10)?.iter().zip(wanted).enumerate() {
-            let landed_there = matches!((received.landed, to), (PayloadLocation::Memory(at), PayloadDestination::Memory(named)) if at == named);
+        let steer = Collector::new(memory, destinations.iter().map(|(to, _)| *to).collect());
+        for (index, (received, (to, fits))) in receive(&mut stage.rx, steer, 10)?.iter().zip(destinations).enumerate() {
+            let landed_there = matches!((received.landed, to), (PayloadLocation::Memory(at), PayloadDestination::Memory(chosen)) if at == chosen);
             ensure_eq!(landed_there, fits, "packet {index} landed in the chosen memory");
             ensure_eq!(
                 (received.bytes == payloads[index].1, received.icrc, received.fault),
@@ -215,7 +215,7 @@ fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
         for (buffer, used) in
             [(0, 1000), (1, 1000), (2, 0), (3, 1), (4, 999), (5, 999), (6, 1), (7, 0), (8, 0), (10, 0)]
         {
-            let bytes = memory.at(memory.buffer(buffer, BUFFER_BYTES));
+            let bytes = memory.read(memory.buffer(buffer, BUFFER_BYTES));
             ensure!(
                 bytes[used..].iter().all(|byte| *byte == 0xEE),
                 "bytes next to the payload changed in buffer {buffer}"

@@ -114,11 +114,11 @@ mod tests {
         let memory = Memory::new();
         let open = |memory: &Memory| Ok(EndpointPair::in_process(memory, true, AcceptAll));
         let capabilities = Capabilities { steers: true, credits: true };
-        let fixture = Fixture { name: "credulous".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
+        let fixture = Fixture { name: "accept-all".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
         let report = run(fixture, &memory);
         let failed: Vec<_> = report.failed().map(|(check, _)| check).collect();
         assert_eq!(failed, ["short packets", "wrong ICRCs"], "{}", report.failures());
-        assert!(report.failures().contains("credulous: wrong ICRCs: "), "{}", report.failures());
+        assert!(report.failures().contains("accept-all: wrong ICRCs: "), "{}", report.failures());
     }
 
     #[test]
@@ -128,7 +128,8 @@ mod tests {
             [Capabilities { steers: false, credits: true }, Capabilities { steers: true, credits: false }]
         {
             let open = |memory: &Memory| Ok(EndpointPair::in_process(memory, true, |io| io));
-            let fixture = Fixture { name: "boastful".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
+            let fixture =
+                Fixture { name: "wrong capabilities".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
             let report = run(fixture, &memory);
             let failed: Vec<_> = report.failed().map(|(check, _)| check).collect();
             assert_eq!(failed, ["capabilities"], "{}", report.failures());

@@ -86,7 +86,7 @@ impl Memory {
     }
 
     /// Reads the bytes of an element.
-    pub fn at(&self, sge: Sge) -> Vec<u8> {
+    pub fn read(&self, sge: Sge) -> Vec<u8> {
         let mut bytes = vec![0; sge.len as usize];
         self.regions.get(sge.region).read(sge.offset as usize, &mut bytes);
         bytes
@@ -134,7 +134,7 @@ pub struct Collector<'a> {
     /// What it predicts ([`Steer::predict`]).
     pub predictions: Vec<Pick>,
     /// Bytes around the predicted destinations that may be overwritten ([`Steer::margins`]).
-    pub around: [u32; 2],
+    pub margins: [u32; 2],
     /// The packets that landed, in order.
     pub received: Vec<ReceivedPacket>,
 }
@@ -142,7 +142,14 @@ pub struct Collector<'a> {
 impl<'a> Collector<'a> {
     /// Creates a steer with these choices, without predictions.
     pub fn new(memory: &'a Memory, choices: VecDeque<PayloadDestination>) -> Self {
-        Self { memory, choices, header_lens: Vec::new(), predictions: Vec::new(), around: [0; 2], received: Vec::new() }
+        Self {
+            memory,
+            choices,
+            header_lens: Vec::new(),
+            predictions: Vec::new(),
+            margins: [0; 2],
+            received: Vec::new(),
+        }
     }
 }
 
@@ -164,7 +171,7 @@ impl Steer for Collector<'_> {
         count
     }
     fn margins(&self, _to: PayloadDestination) -> [u32; 2] {
-        self.around
+        self.margins
     }
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
         let landed_before = self.received.len();
@@ -174,7 +181,7 @@ impl Steer for Collector<'_> {
                 PayloadLocation::Scratch(sge) => [sge, Sge::EMPTY],
                 PayloadLocation::Memory(sges) => sges,
             };
-            let mut bytes = sges.map(|sge| self.memory.at(sge)).concat();
+            let mut bytes = sges.map(|sge| self.memory.read(sge)).concat();
             bytes.truncate(done.len as usize);
             self.received.push(ReceivedPacket {
                 landed: done.landed,

@@ -23,7 +23,7 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
             proves: "Memory can be used once a table with it is registered, receives stay posted, and a replaced table is \
                      released.",
             needs: &[Needs::Steering],
-            run: new_tables,
+            run: region_tables,
         },
         Check {
             name: "readiness",
@@ -39,7 +39,7 @@ fn capabilities<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
     Ok(())
 }
 
-fn new_tables<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+fn region_tables<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
     let memory = stage.memory;
     stage.post(90..91)?;
     let region = Region::host(8192).map_err(|error| error.to_string())?;
@@ -53,8 +53,8 @@ fn new_tables<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(
     stage.send(&[TxPacket { header: &head, gather: &[payload], seal: stage.seal() }; 2])?;
     let mut larger = memory.clone();
     larger.regions = regions;
-    let wanted = VecDeque::from([PayloadDestination::Memory([buffer, Sge::EMPTY]), PayloadDestination::Posted(90)]);
-    let received = receive(&mut stage.rx, Collector::new(&larger, wanted), 2)?;
+    let choices = VecDeque::from([PayloadDestination::Memory([buffer, Sge::EMPTY]), PayloadDestination::Posted(90)]);
+    let received = receive(&mut stage.rx, Collector::new(&larger, choices), 2)?;
     let expected = (PayloadLocation::Memory([buffer, Sge::EMPTY]), PayloadLocation::Slot(90));
     ensure_eq!((received[0].landed, received[1].landed), expected, "the payloads' locations");
     ensure!(received.iter().all(|received| received.bytes == [0xA5; 3000]), "a payload is not what was sent");

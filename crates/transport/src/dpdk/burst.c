@@ -7,9 +7,8 @@
 #include <rte_ethdev.h>
 #include <rte_pause.h>
 
-/* Maximum consecutive attempts to send while the driver's ring is full: some ten microseconds, in which a peer frees
- * part of it. */
-#define TRIES 512
+/* Attempts of one send while the driver's ring is full: some ten microseconds, in which a peer frees part of it. */
+#define MAX_TRIES 512
 
 void free_held(struct shot_port *port)
 {
@@ -139,9 +138,9 @@ uint16_t shot_send(struct shot_port *port, const struct shot_piece *pieces, cons
 	if (port->zero_copy) {
 		zero_copy_set_refcnt(mbufs, made, 2);
 		if (made < frames)
-			shot_in_use(port); /* all buffers are in use by the peer: reclaim some */
+			shot_in_flight(port); /* all buffers are in use by the peer: reclaim some */
 	}
-	for (int tries = 0; sent < made && tries < TRIES; tries++) {
+	for (int tries = 0; sent < made && tries < MAX_TRIES; tries++) {
 		if (enter_port(port)) {
 			uint16_t accepted = rte_eth_tx_burst(port->id, 0, mbufs + sent, made - sent);
 			if (port->zero_copy) {

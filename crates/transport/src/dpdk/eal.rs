@@ -69,12 +69,12 @@ pub fn start(config: &EalConfig, pci: Option<&str>) -> Result<(), IoError> {
 }
 
 fn init(config: &EalConfig, pci: Option<&str>) -> Result<Started, String> {
-    let words = words(config, pci)?;
-    let text = words.join(" ");
-    let c_words = words
+    let arguments = command_line(config, pci)?;
+    let text = arguments.join(" ");
+    let c_arguments = arguments
         .into_iter()
-        .map(|word| CString::new(word).map_err(|_| "EAL's arguments cannot contain a zero byte".into()));
-    match sys::start_eal(c_words.collect::<Result<_, String>>()?) {
+        .map(|argument| CString::new(argument).map_err(|_| "EAL's arguments cannot contain a zero byte".into()));
+    match sys::start_eal(c_arguments.collect::<Result<_, String>>()?) {
         Ok(()) => Ok(Started { config: config.clone(), pci: pci.is_some() }),
         Err(code) => {
             let why = std::io::Error::from_raw_os_error(code);
@@ -96,7 +96,7 @@ fn refuse_help(config: &EalConfig) -> Result<(), String> {
 }
 
 /// Builds EAL's command line. The user's arguments come last, because EAL lets the last one win.
-fn words(config: &EalConfig, pci: Option<&str>) -> Result<Vec<String>, String> {
+fn command_line(config: &EalConfig, pci: Option<&str>) -> Result<Vec<String>, String> {
     let mut words = vec!["shotline".into(), "--file-prefix=shotline".into(), "--no-telemetry".into()];
     words.extend(["-m".into(), config.memory_mib.to_string()]);
     let huge = match config.pages {
@@ -171,15 +171,15 @@ mod tests {
     #[test]
     fn eal_arguments_keep_memory_private_and_limit_devices() {
         let config = EalConfig { pages: Pages::Normal, arguments: vec!["--foo".into()], ..EalConfig::default() };
-        let software = words(&config, None).unwrap().join(" ");
+        let software = command_line(&config, None).unwrap().join(" ");
         assert!(software.starts_with(
             "shotline --file-prefix=shotline --no-telemetry -m 256 --no-huge --no-shconf --single-file-segments --no-pci --lcores=0@("
         ));
-        assert!(software.ends_with(" --foo"), "the user's words come last: {software}");
-        let pci = words(&config, Some("0000:03:00.0")).unwrap().join(" ");
+        assert!(software.ends_with(" --foo"), "the user's arguments come last: {software}");
+        let pci = command_line(&config, Some("0000:03:00.0")).unwrap().join(" ");
         assert!(pci.contains("-a 0000:03:00.0") && !pci.contains("--no-pci"));
         let own = EalConfig { arguments: vec!["-l".into(), "3".into()], ..config };
-        assert!(!words(&own, None).unwrap().join(" ").contains("--lcores"));
+        assert!(!command_line(&own, None).unwrap().join(" ").contains("--lcores"));
     }
 
     #[test]

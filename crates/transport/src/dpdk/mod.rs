@@ -10,9 +10,9 @@
 //! The two sides of a memif share memory and trust each other's rings, so both processes must belong to one user.
 
 mod eal;
-mod forecast;
 mod hosts;
 mod port;
+mod predicted;
 mod receive;
 mod send;
 mod state;
@@ -26,7 +26,7 @@ pub use eal::{EalConfig, Pages};
 use hosts::HostCache;
 use port::Device;
 use shotline_memory::{Regions, Sge};
-use state::{Burst, Forecast, TxBatch};
+use state::{Burst, PredictedState, TxBatch};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -166,7 +166,7 @@ pub struct DpdkIo {
     sealer: Sealer,
     posted: PostedReceives,
     burst: Burst,
-    forecast: Forecast,
+    predicted: PredictedState,
     tx_batch: TxBatch,
     counters: DpdkCounters,
 }
@@ -237,7 +237,7 @@ impl DpdkIo {
             // Buffers in the queues, those being read, and those in the threads' mempool caches.
             buffers: device.queue_buffers(config.descriptors) * u32::from(config.queues) + 512,
             checksums: info.checksums,
-            spreads: info.spreads,
+            rss: info.rss,
             gated: device.kind == port::Kind::Memif,
             reconnects: device.is_memif_client(),
             gathers: device.gathers(),
@@ -253,7 +253,7 @@ impl DpdkIo {
             sealer: Sealer::new(),
             posted: PostedReceives::new(config.capacity, regions),
             burst: Burst::default(),
-            forecast: Forecast::new(port_config.direct),
+            predicted: PredictedState::new(port_config.direct),
             tx_batch: TxBatch::new(),
             counters: DpdkCounters::default(),
             device,
@@ -377,7 +377,7 @@ impl PacketIo for DpdkIo {
         let mut taken = 0;
         while taken < max {
             if self.burst.is_empty() {
-                match self.receive_forecast(steer) {
+                match self.receive_predicted(steer) {
                     Some(landed) => {
                         packets += usize::from(landed);
                         taken += 1;

@@ -17,7 +17,7 @@
 
 /* Buffers that the driver has accepted and that the peer reads in place, in the order of sending. Modified within
  * bursts, and by the interrupt thread outside of bursts. */
-struct in_use {
+struct in_flight {
 	struct rte_mbuf **mbufs;
 	unsigned mask;
 	atomic_uint head, tail;
@@ -27,13 +27,13 @@ struct shot_port {
 	uint16_t id, queues;
 	bool gated, gathers, reconnects, zero_copy, direct;
 	bool started; /* modified only while no burst is in progress */
-	bool halted; /* stopped, to be started in the next call of the gate */
+	bool halted; /* stopped, and started again by the next gate callback */
 	uint64_t reconnect_at; /* time of the next connection attempt, in ms of the monotonic clock */
 	uint16_t count; /* number of entries in held */
 	struct rte_mbuf *held[SHOT_BURST];
 	struct rte_mempool *receive_pool, *send_pool;
 	uint8_t *linear; /* memory to linearise frames of several buffers */
-	struct in_use in_use;
+	struct in_flight in_flight;
 	struct rte_mbuf *direct_mbuf; /* the buffer that covers a destination */
 	struct shot_port *next;
 	atomic_bool up;
@@ -81,7 +81,7 @@ void describe(struct shot_port *port, uint16_t index, struct shot_frame *frame);
 /* --- direct.c ----------------------------------------------------------------------------------------- */
 
 /* Name of the pool type that can be made to hand out a given buffer next. */
-#define DIRECT_POOL "shot_place"
+#define DIRECT_POOL "shot_direct"
 /* Allocates the buffer that covers destinations. Returns 0 or a negative errno. */
 int direct_open(struct shot_port *port);
 

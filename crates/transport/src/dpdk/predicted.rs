@@ -5,7 +5,7 @@
 //! bytes of the same message, which are restored at once. A frame that differs from the prediction is still received
 //! completely, and is processed as usual.
 
-use super::state::Forecast;
+use super::state::PredictedState;
 use super::{DpdkConfig, DpdkIo, sys};
 use crate::frame::{self, Mac};
 use crate::prebuilt::PrebuiltIo;
@@ -95,12 +95,12 @@ impl Target {
 impl DpdkIo {
     /// Receives the next frame into its destination if the steer predicts it. Returns `true` if a datagram landed;
     /// `None` if there was no prediction or no frame.
-    pub(super) fn receive_forecast<S: Steer>(&mut self, steer: &mut S) -> Option<bool> {
-        if !self.forecast.enabled || self.forecast.backoff > 0 {
+    pub(super) fn receive_predicted<S: Steer>(&mut self, steer: &mut S) -> Option<bool> {
+        if !self.predicted.enabled || self.predicted.backoff > 0 {
             return None;
         }
         let target = self.target(steer)?;
-        let Forecast { before, after, .. } = &mut self.forecast;
+        let PredictedState { before, after, .. } = &mut self.predicted;
         let before = &mut before[..target.headers.iter().sum()];
         let after = &mut after[..target.trailer];
         let region = self.posted.regions.get(target.destination.region);
@@ -127,7 +127,7 @@ impl DpdkIo {
         region.write(begin, before);
         region.write(end, after);
         let Some((done, mac)) = landed else {
-            self.forecast.backoff = BACKOFF_FRAMES;
+            self.predicted.backoff = BACKOFF_FRAMES;
             return (status != sys::ReceiveStatus::Overwritten).then(|| self.land(0, steer));
         };
         self.counters.received += 1;

@@ -13,7 +13,7 @@ impl DpdkIo {
         for _ in 0..self.config.queues {
             self.burst.queue = (self.burst.queue + 1) % self.config.queues;
             let count = self.port.receive(self.burst.queue, max);
-            self.forecast.record(count);
+            self.predicted.record(count);
             self.burst.rest = 0..count;
             if count > 0 {
                 return true;

@@ -86,7 +86,7 @@ impl PrebuiltIo for DpdkIo {
         if !self.device.is_zero_copy() {
             return Ok(None);
         }
-        let memory = sys::Memory::take(bytes).ok_or_else(|| {
+        let memory = sys::Memory::allocate(bytes).ok_or_else(|| {
             let (mib, whole) = (bytes >> 20, self.config.eal.memory_mib);
             IoError::Config(format!(
                 "DPDK has no {mib} MiB free for frames: use more memory than {whole} MiB, or zero-copy=no"

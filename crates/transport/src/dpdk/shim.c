@@ -27,8 +27,8 @@
 #define HANDSHAKE_MS 5000
 /* Milliseconds between two connection attempts while no server listens. */
 #define RECONNECT_MS 8
-/* Descriptors below this number are left to the program; EAL's are above. */
-#define DESCRIPTORS 256
+/* Number of low file descriptors that are left to the program: those of EAL are above. */
+#define RESERVED_FDS 256
 
 /* --- log ----------------------------------------------------------------------------------------- */
 
@@ -130,7 +130,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Updates the link state of a port. Call only while no burst is in progress. */
+/* Call only while no burst is in progress. */
 static void update_link(struct shot_port *port)
 {
 	struct rte_eth_link link = { 0 };
@@ -229,13 +229,13 @@ int shot_eal_init(int argc, char **argv)
 	}
 	/* Gives EAL descriptor numbers that are not reused while one of its descriptors is temporarily closed: see
 	 * zero_copy.c. */
-	int taken[DESCRIPTORS], count = 0;
-	for (int next = open("/dev/null", O_RDONLY | O_CLOEXEC); next >= 0 && count < DESCRIPTORS;
-	     next = next < DESCRIPTORS - 1 ? fcntl(next, F_DUPFD_CLOEXEC, 0) : -1)
-		taken[count++] = next;
+	int reserved[RESERVED_FDS], count = 0;
+	for (int next = open("/dev/null", O_RDONLY | O_CLOEXEC); next >= 0 && count < RESERVED_FDS;
+	     next = next < RESERVED_FDS - 1 ? fcntl(next, F_DUPFD_CLOEXEC, 0) : -1)
+		reserved[count++] = next;
 	int result = rte_eal_init(argc, argv);
 	while (count > 0)
-		close(taken[--count]);
+		close(reserved[--count]);
 	if (result >= 0)
 		return 0;
 	return rte_errno != 0 ? -rte_errno : -EINVAL;
@@ -277,7 +277,7 @@ int shot_info(uint16_t port, struct shot_info *out)
 	out->max_mtu = info.max_mtu;
 	uint64_t checksums = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
 	out->checksums = (info.rx_offload_capa & checksums) == checksums;
-	out->spreads = info.flow_type_rss_offloads & (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);
+	out->rss = info.flow_type_rss_offloads & (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);
 	return 0;
 }
 
@@ -285,7 +285,7 @@ static void free_port(struct shot_port *port)
 {
 	rte_mempool_free(port->receive_pool);
 	rte_mempool_free(port->send_pool);
-	free(port->in_use.mbufs);
+	free(port->in_flight.mbufs);
 	free(port->linear);
 	free(port);
 }
@@ -350,7 +350,7 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
 	if (config->checksums)
 		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
-	if (config->spreads && config->queues > 1) {
+	if (config->rss && config->queues > 1) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf =
 			info.flow_type_rss_offloads & (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);

@@ -20,7 +20,7 @@ struct shot_info {
 	uint16_t max_queues;
 	uint16_t max_mtu;
 	bool checksums;      /* verifies IP and UDP checksums of received frames */
-	bool spreads;        /* supports RSS by the hash of IP addresses and UDP ports */
+	bool rss;            /* supports RSS over IP and UDP */
 };
 
 struct shot_config {
@@ -31,7 +31,7 @@ struct shot_config {
 	uint16_t tx_buffer_bytes; /* bytes of a send buffer */
 	uint16_t descriptors;     /* per queue */
 	uint32_t buffers;         /* number of receive buffers */
-	bool checksums, spreads;  /* enable these features of the device */
+	bool checksums, rss;
 	bool gated;               /* its driver unmaps memory in the interrupt thread: see the gate in shim.c */
 	bool reconnects;          /* a memif client: its driver connects only when the port is started */
 	bool gathers;             /* its driver accepts chained buffers in any memory, and has copied
@@ -53,7 +53,7 @@ struct shot_frame {
 struct shot_piece {
 	const uint8_t *data;
 	uint32_t len;
-	bool stable; /* may be read in place until shot_in_use no longer counts its frame; otherwise it is copied */
+	bool stable; /* may be read in place until shot_in_flight no longer counts its frame; otherwise it is copied */
 };
 
 struct shot_stats {
@@ -96,10 +96,10 @@ void shot_copy_out(struct shot_port *port, struct shot_frame *frame);
 uint16_t shot_send(struct shot_port *port, const struct shot_piece *pieces, const uint32_t *ends, uint16_t frames);
 
 /* Returns the number of accepted frames that may still be read in place. */
-uint32_t shot_in_use(struct shot_port *port);
+uint32_t shot_in_flight(struct shot_port *port);
 /* Allocates zeroed memory from which frames are sent without a copy; NULL if there is not enough, or no port is
  * zero-copy. */
-void *shot_memory_take(size_t bytes);
+void *shot_memory_alloc(size_t bytes);
 void shot_memory_free(void *memory);
 
 bool shot_link_is_up(struct shot_port *port);

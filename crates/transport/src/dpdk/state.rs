@@ -6,7 +6,7 @@ use crate::frame::MAX_HEADERS;
 use crate::seal::ICRC_BYTES;
 use std::ops::Range;
 
-/// Maximum bytes of a frame that are built here: every header, and the ICRC.
+/// Maximum bytes of a frame's headers and ICRC, which are built here.
 pub(super) const HEAD_BYTES: usize = MAX_HEADERS + MAX_HEADER + ICRC_BYTES;
 
 /// Frames of the last burst that are not parsed yet.
@@ -28,7 +28,7 @@ impl Burst {
 }
 
 /// State of receiving frames into predicted destinations.
-pub struct Forecast {
+pub struct PredictedState {
     /// The port supports it.
     pub(super) enabled: bool,
     /// Remaining frames to receive in the usual way.
@@ -37,7 +37,7 @@ pub struct Forecast {
     pub(super) after: [u8; ICRC_BYTES],
 }
 
-impl Forecast {
+impl PredictedState {
     /// Creates the state; `enabled` is set for a port that supports it.
     pub fn new(enabled: bool) -> Self {
         Self { enabled, backoff: 0, before: [0; MAX_HEADERS + MAX_HEADER], after: [0; ICRC_BYTES] }

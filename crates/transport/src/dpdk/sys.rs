@@ -20,7 +20,7 @@ pub struct Info {
     pub max_queues: u16,
     pub max_mtu: u16,
     pub checksums: bool,
-    pub spreads: bool,
+    pub rss: bool,
 }
 
 impl Info {
@@ -43,7 +43,7 @@ pub struct Config {
     pub descriptors: u16,
     pub buffers: u32,
     pub checksums: bool,
-    pub spreads: bool,
+    pub rss: bool,
     pub gated: bool,
     pub reconnects: bool,
     pub gathers: bool,
@@ -103,9 +103,9 @@ pub struct Memory {
 
 impl Memory {
     /// Allocates `len` zeroed bytes; `None` if there is not enough.
-    pub fn take(len: usize) -> Option<Self> {
+    pub fn allocate(len: usize) -> Option<Self> {
         // SAFETY: it may be called once a port is open, which `DpdkIo` ensures.
-        NonNull::new(unsafe { shot_memory_take(len) }).map(|base| Self { base, len })
+        NonNull::new(unsafe { shot_memory_alloc(len) }).map(|base| Self { base, len })
     }
 }
 
@@ -134,7 +134,7 @@ unsafe impl DeviceMemory for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was allocated by `take`, and no address of it is left: its region was dropped.
+        // SAFETY: it was allocated by `allocate`, and no address of it is left: its region was dropped.
         unsafe { shot_memory_free(self.base.as_ptr()) }
     }
 }
@@ -169,8 +169,8 @@ unsafe extern "C" {
     fn shot_receive_at(port: *mut ShotPort, at: *mut u8, capacity: u32, frame: *mut Frame) -> ReceiveStatus;
     fn shot_copy_out(port: *mut ShotPort, frame: *mut Frame);
     fn shot_send(port: *mut ShotPort, pieces: *const Piece, ends: *const u32, frames: u16) -> u16;
-    fn shot_in_use(port: *mut ShotPort) -> u32;
-    fn shot_memory_take(bytes: usize) -> *mut u8;
+    fn shot_in_flight(port: *mut ShotPort) -> u32;
+    fn shot_memory_alloc(bytes: usize) -> *mut u8;
     fn shot_memory_free(memory: *mut u8);
     fn shot_link_is_up(port: *mut ShotPort) -> bool;
     fn shot_stats(port: *mut ShotPort, stats: *mut Counters) -> c_int;
@@ -326,7 +326,7 @@ impl Port {
     /// the frames that were read.
     pub fn in_flight(&mut self) -> usize {
         // SAFETY: the port is exclusively borrowed.
-        unsafe { shot_in_use(self.raw.as_ptr()) as usize }
+        unsafe { shot_in_flight(self.raw.as_ptr()) as usize }
     }
 
     /// Returns `true` if the link was up when last checked, at most some milliseconds ago.

@@ -29,15 +29,15 @@
 static struct {
 	const uint8_t *begin;
 	size_t len;
-	int number, copy; /* descriptors */
-} shared = { .number = -1, .copy = -1 };
+	int fd, fd_copy;
+} shared = { .fd = -1, .fd_copy = -1 };
 
-static int measure(const struct rte_memseg_list *list, const struct rte_memseg *segment, void *unused)
+static int add_segment(const struct rte_memseg_list *list, const struct rte_memseg *segment, void *unused)
 {
 	(void)unused;
 	if (shared.begin == NULL) {
 		shared.begin = list->base_va;
-		shared.number = rte_memseg_get_fd_thread_unsafe(segment);
+		shared.fd = rte_memseg_get_fd_thread_unsafe(segment);
 	}
 	if (list->base_va != shared.begin)
 		return 1;
@@ -54,12 +54,12 @@ bool zero_copy_reaches(const void *memory, size_t bytes)
 
 bool zero_copy_ready(void)
 {
-	struct stat number, copy;
-	if (shared.copy < 0 || fstat(shared.copy, &copy) != 0)
+	struct stat current, copy;
+	if (shared.fd_copy < 0 || fstat(shared.fd_copy, &copy) != 0)
 		return false;
-	if (fstat(shared.number, &number) != 0)
-		return dup3(shared.copy, shared.number, O_CLOEXEC) == shared.number;
-	return number.st_dev == copy.st_dev && number.st_ino == copy.st_ino;
+	if (fstat(shared.fd, &current) != 0)
+		return dup3(shared.fd_copy, shared.fd, O_CLOEXEC) == shared.fd;
+	return current.st_dev == copy.st_dev && current.st_ino == copy.st_ino;
 }
 
 int zero_copy_open(struct shot_port *port, uint32_t buffers)
@@ -67,13 +67,13 @@ int zero_copy_open(struct shot_port *port, uint32_t buffers)
 	if (shared.begin == NULL) {
 		if (!rte_mcfg_get_single_file_segments())
 			return -ENOTSUP;
-		rte_memseg_walk(measure, NULL);
-		shared.copy = shared.number < 0 ? -1 : fcntl(shared.number, F_DUPFD_CLOEXEC, shared.number + 1);
+		rte_memseg_walk(add_segment, NULL);
+		shared.fd_copy = shared.fd < 0 ? -1 : fcntl(shared.fd, F_DUPFD_CLOEXEC, shared.fd + 1);
 	}
 	uint32_t size = rte_align32pow2(buffers);
-	port->in_use.mask = size - 1;
-	port->in_use.mbufs = calloc(size, sizeof(*port->in_use.mbufs));
-	if (port->in_use.mbufs == NULL)
+	port->in_flight.mask = size - 1;
+	port->in_flight.mbufs = calloc(size, sizeof(*port->in_flight.mbufs));
+	if (port->in_flight.mbufs == NULL)
 		return -ENOMEM;
 	bool all = true;
 	struct rte_mempool *pools[] = { port->receive_pool, port->send_pool };
@@ -85,7 +85,7 @@ int zero_copy_open(struct shot_port *port, uint32_t buffers)
 	return all && zero_copy_ready() ? 0 : -ENOTSUP;
 }
 
-void *shot_memory_take(size_t bytes)
+void *shot_memory_alloc(size_t bytes)
 {
 	void *memory = rte_malloc("shotline", bytes, 4096);
 	if (memory != NULL && !zero_copy_reaches(memory, bytes)) {
@@ -112,18 +112,18 @@ void zero_copy_set_refcnt(struct rte_mbuf **mbufs, uint16_t count, uint16_t refe
 
 void zero_copy_record(struct shot_port *port, struct rte_mbuf **mbufs, uint16_t accepted)
 {
-	unsigned head = atomic_load_explicit(&port->in_use.head, memory_order_relaxed);
+	unsigned head = atomic_load_explicit(&port->in_flight.head, memory_order_relaxed);
 	for (uint16_t index = 0; index < accepted; index++)
-		port->in_use.mbufs[head++ & port->in_use.mask] = mbufs[index];
-	atomic_store_explicit(&port->in_use.head, head, memory_order_release);
+		port->in_flight.mbufs[head++ & port->in_flight.mask] = mbufs[index];
+	atomic_store_explicit(&port->in_flight.head, head, memory_order_release);
 }
 
 void zero_copy_reclaim(struct shot_port *port, bool all)
 {
-	unsigned head = atomic_load_explicit(&port->in_use.head, memory_order_relaxed);
-	unsigned tail = atomic_load_explicit(&port->in_use.tail, memory_order_relaxed);
+	unsigned head = atomic_load_explicit(&port->in_flight.head, memory_order_relaxed);
+	unsigned tail = atomic_load_explicit(&port->in_flight.tail, memory_order_relaxed);
 	for (; tail != head; tail++) {
-		struct rte_mbuf *mbuf = port->in_use.mbufs[tail & port->in_use.mask];
+		struct rte_mbuf *mbuf = port->in_flight.mbufs[tail & port->in_flight.mask];
 		if (rte_mbuf_refcnt_read(mbuf) > 1) {
 			if (!all)
 				break;
@@ -131,21 +131,21 @@ void zero_copy_reclaim(struct shot_port *port, bool all)
 		}
 		rte_pktmbuf_free(mbuf);
 	}
-	atomic_store_explicit(&port->in_use.tail, tail, memory_order_release);
+	atomic_store_explicit(&port->in_flight.tail, tail, memory_order_release);
 }
 
-uint32_t shot_in_use(struct shot_port *port)
+uint32_t shot_in_flight(struct shot_port *port)
 {
 	shot_register_thread();
 	if (!port->zero_copy)
 		return 0;
-	unsigned head = atomic_load_explicit(&port->in_use.head, memory_order_acquire);
-	if (head != atomic_load_explicit(&port->in_use.tail, memory_order_acquire) && enter_port(port)) {
+	unsigned head = atomic_load_explicit(&port->in_flight.head, memory_order_acquire);
+	if (head != atomic_load_explicit(&port->in_flight.tail, memory_order_acquire) && enter_port(port)) {
 		rte_eth_tx_burst(port->id, 0, NULL, 0); /* the driver frees buffers that were read when it sends */
 		zero_copy_reclaim(port, false);
 		leave_port(port);
 	}
-	return head - atomic_load_explicit(&port->in_use.tail, memory_order_acquire);
+	return head - atomic_load_explicit(&port->in_flight.tail, memory_order_acquire);
 }
 
 /* --- received ------------------------------------------------------------------------------------ */

@@ -8,8 +8,8 @@
 //! A socket does not expose the IPv4 identification that the ICRC covers (`seal`); over IPv6 every input is known.
 
 mod config;
-mod forecast;
 mod posted;
+mod predicted;
 mod receive;
 mod send;
 mod small;

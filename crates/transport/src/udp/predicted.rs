@@ -19,15 +19,15 @@ use std::net::SocketAddr;
 
 /// Maximum packets received by one call.
 pub(super) const DEPTH: usize = 16;
-/// Single packets in a row after which this path is used.
+/// Number of consecutive single packets after which this path is used.
 const MIN_RUN: u32 = 64;
 /// Maximum bytes of a datagram or GRO batch.
 const MAX_DATAGRAM_BYTES: usize = 1 << 16;
 
 /// State of receiving packets into predicted destinations.
 #[derive(Default)]
-pub(super) struct ForecastReceiver {
-    /// Single packets in a row.
+pub(super) struct PredictedReceiver {
+    /// Number of consecutive single packets so far, at most [`MIN_RUN`].
     singles: u32,
     /// `None` until first used.
     buffers: Option<Box<Buffers>>,
@@ -48,7 +48,7 @@ struct Expected {
     slot: Option<(PayloadLocation, RawSlot)>,
 }
 
-impl ForecastReceiver {
+impl PredictedReceiver {
     /// Records a batch of this many packets.
     pub(super) fn record(&mut self, packets: usize) {
         self.singles = if packets == 1 { (self.singles + 1).min(MIN_RUN) } else { 0 };
@@ -69,20 +69,20 @@ impl ForecastReceiver {
         steer: &mut S,
     ) -> io::Result<Option<Progress>> {
         let mut picks = [Pick::default(); DEPTH];
-        let forecast = steer.predict(&mut picks);
-        if forecast < 2 {
+        let predicted = steer.predict(&mut picks);
+        if predicted < 2 {
             return Ok(None);
         }
         let mut buffers = self.buffers.take().unwrap_or_default();
-        let received = receive_unseen(posted, fd, &mut buffers, &picks[..forecast]);
+        let received = receive_into_predicted(posted, fd, &mut buffers, &picks[..predicted]);
         let result = received.and_then(|received| self.deliver(posted, &buffers, received, local, sealer, steer));
         // Buffers that nothing was received into stay posted.
-        let received = result.as_ref().map_or(forecast, |(received, _)| *received);
-        for Expected { slot, .. } in &buffers.expected[received..forecast] {
+        let received = result.as_ref().map_or(predicted, |(received, _)| *received);
+        for Expected { slot, .. } in &buffers.expected[received..predicted] {
             posted.repost(*slot);
         }
         self.buffers = Some(buffers);
-        result.map(|(received, packets)| Some(Progress { batches: 1, packets, is_drained: received < forecast }))
+        result.map(|(received, packets)| Some(Progress { batches: 1, packets, is_drained: received < predicted }))
     }
 
     /// Reports `received` datagrams to the steer. Those in their predicted destinations are reported first, in one
@@ -144,7 +144,12 @@ impl ForecastReceiver {
 
 /// Calls `recvmmsg` once: the header and the ICRC of each packet are received contiguously, the payload into its
 /// destination, and the excess of a longer datagram into the overflow area.
-fn receive_unseen(posted: &mut ReceiveQueue, fd: &OwnedFd, buffers: &mut Buffers, picks: &[Pick]) -> io::Result<usize> {
+fn receive_into_predicted(
+    posted: &mut ReceiveQueue,
+    fd: &OwnedFd,
+    buffers: &mut Buffers,
+    picks: &[Pick],
+) -> io::Result<usize> {
     let trailer = posted.trailer();
     let mut pieces = [[IoVec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 5]; DEPTH];
     for (index, pick) in picks.iter().enumerate() {

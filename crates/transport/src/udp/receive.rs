@@ -1,8 +1,8 @@
 //! Receiving GRO batches: peek, choice of destinations, one copy, verification.
 
 use super::config::UdpConfig;
-use super::forecast::ForecastReceiver;
 use super::posted::{Progress, RawSlot, ReceiveQueue};
+use super::predicted::PredictedReceiver;
 use super::small::SmallReceiver;
 use super::sys::{self, IoVec, push};
 use crate::seal::{ICRC_BYTES, Sealer};
@@ -15,12 +15,12 @@ use std::io;
 use std::net::SocketAddr;
 
 /// Bytes for a header and a trailer of every packet of a batch, contiguous in stream order.
-const HEADS: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES) + MAX_HEADER;
+const HEADS_BYTES: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES) + MAX_HEADER;
 
 /// Layout of one packet.
 struct PacketLayout {
     /// Offset of its header in the heads.
-    at: usize,
+    head_offset: usize,
     /// Bytes of its header; a runt consists of a header only.
     header: usize,
     /// Bytes of its payload.
@@ -28,20 +28,20 @@ struct PacketLayout {
     /// Bytes of its ICRC.
     trailer: usize,
     /// Offset of its payload in the scratch memory, if it has no destination.
-    scratch: usize,
+    scratch_offset: usize,
     /// Destination of its payload, if not the scratch memory.
     slot: Option<(PayloadLocation, RawSlot)>,
     /// Too short for a header and an ICRC.
-    runt: bool,
+    is_runt: bool,
 }
 
 pub(super) struct Receiver {
     pub(super) posted: ReceiveQueue,
-    heads: Box<[u8; HEADS]>,
+    heads: Box<[u8; HEADS_BYTES]>,
     pieces: Vec<IoVec>,
     /// Layout of each packet of the batch.
     layouts: Vec<PacketLayout>,
-    forecast: ForecastReceiver,
+    predicted: PredictedReceiver,
     small: SmallReceiver,
 }
 
@@ -53,10 +53,10 @@ impl Receiver {
     pub(super) fn new(config: &UdpConfig, regions: &Regions) -> Self {
         Self {
             posted: ReceiveQueue::new(config, regions),
-            heads: Box::new([0; HEADS]),
+            heads: Box::new([0; HEADS_BYTES]),
             pieces: Vec::with_capacity(3 * MAX_BATCH + 1),
             layouts: Vec::with_capacity(MAX_BATCH),
-            forecast: ForecastReceiver::default(),
+            predicted: PredictedReceiver::default(),
             small: SmallReceiver::default(),
         }
     }
@@ -73,8 +73,8 @@ impl Receiver {
         if self.posted.scratch.len < SCRATCH_BYTES {
             return Err(io::Error::other("this backend was opened without scratch memory, for sending only"));
         }
-        if self.forecast.is_active()
-            && let Some(progress) = self.forecast.receive(&mut self.posted, fd, local, sealer, steer)?
+        if self.predicted.is_active()
+            && let Some(progress) = self.predicted.receive(&mut self.posted, fd, local, sealer, steer)?
         {
             return Ok(progress);
         }
@@ -130,7 +130,7 @@ impl Receiver {
     /// number of packets.
     fn steer<S: Steer>(&mut self, seen: &sys::Received, first: &[u8], steer: &mut S) -> usize {
         let batch = Batch::of(seen);
-        self.forecast.record(batch.packets);
+        self.predicted.record(batch.packets);
         self.small.record(seen.total);
         let view = BatchInfo {
             first: &first[..batch.segment.min(MAX_HEADER).min(first.len())],
@@ -154,7 +154,7 @@ impl Receiver {
         let heads = self.heads.as_mut_ptr();
         let scratch = self.posted.regions.address(self.posted.scratch);
         let trailer = self.posted.trailer();
-        let mut open = 0..0; // the run of head bytes not yet listed
+        let mut pending = 0..0; // the run of head bytes not yet listed
         let mut at = 0;
         self.pieces.clear();
         self.layouts.clear();
@@ -168,29 +168,29 @@ impl Receiver {
             };
             let mut layout = match len.checked_sub(header + trailer) {
                 Some(payload) => PacketLayout {
-                    at,
+                    head_offset: at,
                     header,
                     payload,
                     trailer,
-                    scratch: index * batch.segment,
+                    scratch_offset: index * batch.segment,
                     slot: None,
-                    runt: false,
+                    is_runt: false,
                 },
                 None => PacketLayout {
-                    at,
+                    head_offset: at,
                     header: len.min(MAX_HEADER),
                     payload: len.saturating_sub(MAX_HEADER),
                     trailer: 0,
-                    scratch: index * batch.segment,
+                    scratch_offset: index * batch.segment,
                     slot: None,
-                    runt: true,
+                    is_runt: true,
                 },
             };
-            open.end += layout.header;
+            pending.end += layout.header;
             if layout.payload > 0 {
-                push(&mut self.pieces, heads, open);
+                push(&mut self.pieces, heads, pending);
                 layout.slot =
-                    if layout.runt { None } else { self.posted.take_fitting(pick.destination, layout.payload) };
+                    if layout.is_runt { None } else { self.posted.take_fitting(pick.destination, layout.payload) };
                 match &layout.slot {
                     Some((_, slot)) => {
                         let pieces = slot.pieces(layout.payload).into_iter().filter(|(_, len)| *len > 0);
@@ -198,17 +198,17 @@ impl Receiver {
                     }
                     None => self.pieces.push(IoVec {
                         // Inside the scratch element: a batch is at most SCRATCH_BYTES.
-                        iov_base: scratch.wrapping_add(layout.scratch).cast(),
+                        iov_base: scratch.wrapping_add(layout.scratch_offset).cast(),
                         iov_len: layout.payload,
                     }),
                 }
-                open = at + layout.header..at + layout.header;
+                pending = at + layout.header..at + layout.header;
             }
-            open.end += layout.trailer;
+            pending.end += layout.trailer;
             at += layout.header + layout.trailer;
             self.layouts.push(layout);
         }
-        push(&mut self.pieces, heads, open);
+        push(&mut self.pieces, heads, pending);
     }
 
     /// Verifies every packet of the batch that was just copied and reports it to the steer.
@@ -218,7 +218,7 @@ impl Receiver {
         for (index, layout) in self.layouts.iter().enumerate() {
             let mut done = RxPacket {
                 landed: PayloadLocation::Scratch(Sge::EMPTY),
-                header: &self.heads[layout.at..layout.at + layout.header],
+                header: &self.heads[layout.head_offset..layout.head_offset + layout.header],
                 len: 0,
                 source: seen.source,
                 stamp_ns: seen.stamp_ns,
@@ -227,7 +227,7 @@ impl Receiver {
                 congested: seen.congested,
                 fault: None,
             };
-            if layout.runt {
+            if layout.is_runt {
                 done.fault = Some(DropCause::Malformed);
                 batch.push(done);
                 continue;
@@ -237,14 +237,14 @@ impl Receiver {
             let (landed, pieces) = match &layout.slot {
                 Some((landed, slot)) => (*landed, slot.pieces(payload)),
                 None => {
-                    let offset = self.posted.scratch.offset + layout.scratch as u64;
+                    let offset = self.posted.scratch.offset + layout.scratch_offset as u64;
                     let sge = Sge { offset, len: payload as u32, ..self.posted.scratch };
-                    let at = scratch.wrapping_add(layout.scratch);
+                    let at = scratch.wrapping_add(layout.scratch_offset);
                     (PayloadLocation::Scratch(sge), [(at, payload), (std::ptr::null_mut(), 0)])
                 }
             };
             done.landed = landed;
-            let trailer = layout.at + layout.header;
+            let trailer = layout.head_offset + layout.header;
             let icrc = self.heads[trailer..trailer + layout.trailer].try_into().ok();
             self.posted.verify(&mut done, index, pieces, icrc, local, sealer);
             batch.push(done);

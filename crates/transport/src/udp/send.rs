@@ -12,14 +12,14 @@ use std::net::SocketAddr;
 /// Maximum UDP payload bytes of one batch, over both IPv4 and IPv6.
 const MAX_BYTES: usize = 65_535 - 40 - 8;
 /// Bytes for the headers and trailers of a batch, contiguous in stream order.
-const HEADS: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES);
+const HEADS_BYTES: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES);
 
 pub(super) struct Sender {
     sealed: bool,
     /// The socket may be connected: it receives nothing, and it has no IPv4 identifications.
     may_connect: bool,
     pub(super) regions: Regions,
-    heads: Box<[u8; HEADS]>,
+    heads: Box<[u8; HEADS_BYTES]>,
     pieces: Vec<IoVec>,
     destination: Option<(SocketAddr, Address)>,
 }
@@ -36,7 +36,7 @@ impl Sender {
             // `seal`).
             may_connect: config.scratch.len == 0 && config.bind.is_ipv6(),
             regions: regions.clone(),
-            heads: Box::new([0; HEADS]),
+            heads: Box::new([0; HEADS_BYTES]),
             pieces: Vec::with_capacity(4 * MAX_BATCH),
             destination: None,
         }
@@ -155,20 +155,20 @@ impl Sender {
         }
         let trailer = if self.sealed { ICRC_BYTES } else { 0 };
         let heads = self.heads.as_mut_ptr();
-        let mut open = 0..0; // head bytes not yet listed: a trailer and the next header form one piece
+        let mut pending = 0..0; // head bytes not yet listed: a trailer and the next header form one piece
         self.pieces.clear();
         for packet in packets {
-            open.end += packet.header.len();
+            pending.end += packet.header.len();
             if payload::len(packet.gather) > 0 {
-                push(&mut self.pieces, heads, open.clone());
-                open.start = open.end;
+                push(&mut self.pieces, heads, pending.clone());
+                pending.start = pending.end;
                 for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
                     self.pieces.push(IoVec { iov_base: self.regions.address(*sge).cast(), iov_len: sge.len as usize });
                 }
             }
-            open.end += trailer;
+            pending.end += trailer;
         }
-        push(&mut self.pieces, heads, open);
+        push(&mut self.pieces, heads, pending);
         Ok(())
     }
 }

@@ -3,15 +3,15 @@
 //! Peeking at a small packet costs as much as receiving it. If the traffic is small packets (acknowledgements,
 //! requests, short messages), they are received whole, and the steer chooses from the received bytes: payloads are
 //! copied once more, which costs less than the second call. A large datagram among them is also copied once more; so
-//! this path starts after several small datagrams in a row, and ends with the first large one.
+//! this path starts after several consecutive small datagrams, and ends with the first large one.
 
 use super::sys::{self, IoVec, RecvBatch};
 use rustix::fd::OwnedFd;
 use std::io;
 
 /// Maximum bytes of a datagram or batch for which a second copy is cheaper than a second call.
-const SMALL: usize = 2048;
-/// Small datagrams in a row after which this path is used.
+const MAX_SMALL_BYTES: usize = 2048;
+/// Number of consecutive small datagrams after which this path is used.
 const MIN_RUN: u32 = 8;
 /// Maximum datagrams received by one call.
 const DEPTH: usize = 16;
@@ -21,7 +21,7 @@ const MAX_DATAGRAM_BYTES: usize = 1 << 16;
 /// State of receiving small datagrams whole.
 #[derive(Default)]
 pub(super) struct SmallReceiver {
-    /// Small datagrams in a row.
+    /// Number of consecutive small datagrams so far, at most [`MIN_RUN`].
     run_length: u32,
     /// Datagrams received by the previous call.
     last_count: usize,
@@ -38,7 +38,7 @@ pub(super) struct Buffers {
 impl SmallReceiver {
     /// Records a datagram or batch of this many bytes.
     pub(super) fn record(&mut self, bytes: usize) {
-        self.run_length = if bytes <= SMALL { (self.run_length + 1).min(MIN_RUN) } else { 0 };
+        self.run_length = if bytes <= MAX_SMALL_BYTES { (self.run_length + 1).min(MIN_RUN) } else { 0 };
     }
 
     /// Returns `true` if the traffic is small datagrams.

@@ -4,7 +4,7 @@
 //!
 //! An XDP program (see `program.rs`) runs for each frame and redirects those of one address and port to our sockets,
 //! one for each queue; all others go on to the kernel. As with [`crate::af_packet`], every input of the ICRC is known,
-//! over IPv4 too. A frame lies in page-sized chunks that are shared with the kernel, and its payload is copied once, to
+//! over IPv4 too. A frame is stored in page-sized chunks that are shared with the kernel, and its payload is copied once, to
 //! the steer's destination. Frames longer than 3840 bytes need several chunks: the content of the later ones is moved
 //! up to the end of the first, which costs 4096-byte payloads a copy of their last 320 bytes.
 //!
@@ -41,7 +41,7 @@ use shotline_wire::{ParseError, ethernet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Maximum bytes of a frame that are built here: every header.
+/// Maximum bytes of a frame's headers, which are built here.
 const HEAD_BYTES: usize = frame::MAX_HEADERS + MAX_HEADER;
 /// Maximum chunks processed at once: few enough that they stay in the cache and are soon returned to the kernel.
 const BURST: u32 = 64;
@@ -147,7 +147,7 @@ impl XdpIo {
             [] => (0..interface::rx_queues(&port, &name)).collect(),
             some => some.to_vec(),
         };
-        let map_entries = queue_ids.iter().max().map_or(1, |map_entries| map_entries.saturating_add(1));
+        let map_entries = queue_ids.iter().max().map_or(1, |last| last.saturating_add(1));
         let privileges = "; it needs root, or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_IPC_LOCK";
         let map = sys::new_map(map_entries).map_err(failed("cannot create the map of sockets".into(), privileges))?;
         let mut queues = Vec::with_capacity(queue_ids.len());
@@ -214,7 +214,7 @@ impl XdpIo {
 
     /// Returns the bytes of receive chunks of all queues.
     pub fn receive_buffer(&self) -> usize {
-        self.queues.len() * self.config.chunks as usize * queue::CHUNK as usize
+        self.queues.len() * self.config.chunks as usize * queue::CHUNK_BYTES as usize
     }
 
     /// Returns the counters of this backend and of the kernel.

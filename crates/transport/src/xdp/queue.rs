@@ -12,13 +12,13 @@ use shotline_memory::{Regions, Sge};
 use std::io;
 
 /// Bytes of a chunk: a page, the maximum of AF_XDP without huge pages.
-pub const CHUNK: u32 = 4096;
+pub const CHUNK_BYTES: u32 = 4096;
 /// Maximum chunks of one frame: the kernel supports 16 fragments after the first (`MAX_SKB_FRAGS`).
 const MAX_CHUNKS: u32 = 17;
 /// Maximum consecutive calls to flush a full send ring.
-const MAX_CALLS: u32 = 64;
+const MAX_FLUSH_CALLS: u32 = 64;
 /// Maximum bytes of a frame.
-pub const MAX_FRAME_BYTES: usize = 16 * CHUNK as usize;
+pub const MAX_FRAME_BYTES: usize = 16 * CHUNK_BYTES as usize;
 
 /// The socket of a queue, with its memory and rings.
 pub struct Queue {
@@ -82,10 +82,10 @@ impl Queue {
     /// Opens a socket for an interface's queue.
     pub fn open(config: &XdpConfig, interface: u32, queue: u32) -> io::Result<Self> {
         let (receive, send) = (config.chunks, config.chunks / 4);
-        let umem = Umem::new((receive + send) as usize * CHUNK as usize)?;
-        let (fd, mut rings) = sys::socket(&umem, CHUNK, [receive, send])?;
+        let umem = Umem::new((receive + send) as usize * CHUNK_BYTES as usize)?;
+        let (fd, mut rings) = sys::socket(&umem, CHUNK_BYTES, [receive, send])?;
         for index in 0..receive {
-            rings.fill.write(index, u64::from(index * CHUNK));
+            rings.fill.write(index, u64::from(index * CHUNK_BYTES));
         }
         rings.fill.produce(receive);
         let copy = match config.copy {
@@ -94,7 +94,7 @@ impl Queue {
             CopyMode::Zero => libc::XDP_ZEROCOPY,
         };
         sys::bind(&fd, interface, queue, libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG | copy)?;
-        let free = (receive..receive + send).map(|index| u64::from(index * CHUNK)).collect();
+        let free = (receive..receive + send).map(|index| u64::from(index * CHUNK_BYTES)).collect();
         Ok(Self { fd, rings, umem, free, bounce: Vec::new() })
     }
 
@@ -130,7 +130,7 @@ impl Queue {
                 return None;
             }
             let next = self.rings.receive.entry(at + chunks);
-            adjacent &= page(next.addr) == page(first.addr) + u64::from(chunks * CHUNK);
+            adjacent &= chunk_address(next.addr) == chunk_address(first.addr) + u64::from(chunks * CHUNK_BYTES);
             len += next.len as usize;
             more = next.options & libc::XDP_PKT_CONTD != 0;
             chunks += 1;
@@ -172,7 +172,7 @@ impl Queue {
     /// Returns the oldest filled chunks to the kernel.
     pub fn recycle(&mut self, chunks: u32) {
         for index in 0..chunks {
-            let at = page(self.rings.receive.entry(index).addr);
+            let at = chunk_address(self.rings.receive.entry(index).addr);
             self.rings.fill.write(index, at);
         }
         // There is space: the fill ring has one entry per receive chunk.
@@ -186,7 +186,7 @@ impl Queue {
     /// Writes a frame and submits it to the kernel. Returns `false` if the send ring or its chunks are exhausted.
     pub fn send(&mut self, frame: &TxFrame<'_>) -> bool {
         let len = frame.len();
-        let chunks = (len as u32).div_ceil(CHUNK);
+        let chunks = (len as u32).div_ceil(CHUNK_BYTES);
         if !self.has_space(chunks) {
             self.reclaim();
             if !self.has_space(chunks) {
@@ -195,8 +195,8 @@ impl Queue {
         }
         let pieces = self.free.split_off(self.free.len() - chunks as usize);
         for (index, at) in pieces.iter().enumerate() {
-            let begin = index * CHUNK as usize;
-            let part = (len - begin).min(CHUNK as usize);
+            let begin = index * CHUNK_BYTES as usize;
+            let part = (len - begin).min(CHUNK_BYTES as usize);
             // SAFETY: the chunk is ours until it is submitted below.
             if let Some(chunk) = unsafe { self.umem.get_mut(*at, part) } {
                 frame.write(begin, chunk);
@@ -216,7 +216,7 @@ impl Queue {
     pub fn flush(&mut self) -> io::Result<()> {
         // The kernel sends a few dozen frames per call.
         let mut calls = 0;
-        while self.rings.send.has_pending() && self.rings.send.needs_wakeup() && calls < MAX_CALLS {
+        while self.rings.send.has_pending() && self.rings.send.needs_wakeup() && calls < MAX_FLUSH_CALLS {
             if !sys::kick(&self.fd)? {
                 break;
             }
@@ -228,17 +228,17 @@ impl Queue {
 
     /// Reclaims the chunks of frames that were sent.
     fn reclaim(&mut self) {
-        let sent = self.rings.completed.available();
+        let sent = self.rings.completion.available();
         for index in 0..sent {
-            self.free.push(page(self.rings.completed.entry(index)));
+            self.free.push(chunk_address(self.rings.completion.entry(index)));
         }
-        self.rings.completed.consume(sent);
+        self.rings.completion.consume(sent);
     }
 }
 
 /// Returns the address of the chunk that contains an address.
-fn page(address: u64) -> u64 {
-    address & !u64::from(CHUNK - 1)
+fn chunk_address(address: u64) -> u64 {
+    address & !u64::from(CHUNK_BYTES - 1)
 }
 
 impl AsFd for Queue {

@@ -17,8 +17,8 @@ const MAP_UPDATE: i32 = 2;
 const PROGRAM_LOAD: i32 = 5;
 const LINK_CREATE: i32 = 28;
 
-const MAP_OF_SOCKETS: u32 = 17;
-const PROGRAM_XDP: u32 = 6;
+const MAP_TYPE_XSKMAP: u32 = 17;
+const PROGRAM_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// `BPF_F_XDP_HAS_FRAGS`: the program supports frames in several buffers.
 const HAS_FRAGMENTS: u32 = 1 << 5;
@@ -61,7 +61,7 @@ pub fn new_map(queues: u32) -> io::Result<OwnedFd> {
         entries: u32,
     }
     // SAFETY: no pointers.
-    unsafe { bpf_new(MAP_CREATE, &Attribute { kind: MAP_OF_SOCKETS, key_size: 4, value_size: 4, entries: queues }) }
+    unsafe { bpf_new(MAP_CREATE, &Attribute { kind: MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, entries: queues }) }
 }
 
 /// Inserts the socket of a queue: from here on frames of this queue can be redirected to it.
@@ -100,7 +100,7 @@ pub fn load_program(program: &[Instruction]) -> io::Result<OwnedFd> {
     }
     const LICENSE: &CStr = c"Dual MIT/GPL";
     let attribute = Attribute {
-        kind: PROGRAM_XDP,
+        kind: PROGRAM_TYPE_XDP,
         instructions: program.len() as u32,
         at: program.as_ptr().addr() as u64,
         license: LICENSE.as_ptr().addr() as u64,
@@ -133,21 +133,21 @@ pub fn attach(program: &OwnedFd, interface: u32, mode: u32) -> io::Result<OwnedF
 
 /// Memory shared with the kernel.
 struct Mapping {
-    at: NonNull<c_void>,
+    base: NonNull<c_void>,
     len: usize,
 }
 
 impl Mapping {
     fn new(at: io::Result<*mut c_void>, len: usize) -> io::Result<Self> {
-        let at = NonNull::new(at?).ok_or_else(|| io::Error::other("memory was mapped at 0"))?;
-        Ok(Self { at, len })
+        let base = NonNull::new(at?).ok_or_else(|| io::Error::other("memory was mapped at 0"))?;
+        Ok(Self { base, len })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping was passed to `new`, and every pointer into it is in a value that owns this one.
-        let _ = unsafe { munmap(self.at.as_ptr(), self.len) };
+        let _ = unsafe { munmap(self.base.as_ptr(), self.len) };
     }
 }
 
@@ -172,7 +172,7 @@ impl Umem {
     pub unsafe fn get(&self, at: u64, len: usize) -> Option<&[u8]> {
         let at = self.inside(at, len)?;
         // SAFETY: inside the mapping; the caller guarantees the rest.
-        Some(unsafe { std::slice::from_raw_parts(self.0.at.as_ptr().cast::<u8>().add(at), len) })
+        Some(unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().cast::<u8>().add(at), len) })
     }
 
     /// As [`Self::get`], mutable.
@@ -183,7 +183,7 @@ impl Umem {
     pub unsafe fn get_mut(&self, at: u64, len: usize) -> Option<&mut [u8]> {
         let at = self.inside(at, len)?;
         // SAFETY: inside the mapping; the caller guarantees the rest.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.0.at.as_ptr().cast::<u8>().add(at), len) })
+        Some(unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr().cast::<u8>().add(at), len) })
     }
 
     /// Moves bytes within chunks that are ours.
@@ -192,7 +192,7 @@ impl Umem {
     /// As [`Self::get_mut`], for both ranges, which may overlap.
     pub unsafe fn copy_within(&self, from: u64, to: u64, len: usize) -> Option<()> {
         let (from, to) = (self.inside(from, len)?, self.inside(to, len)?);
-        let base = self.0.at.as_ptr().cast::<u8>();
+        let base = self.0.base.as_ptr().cast::<u8>();
         // SAFETY: both are inside the mapping; the caller guarantees the rest.
         unsafe { std::ptr::copy(base.add(from), base.add(to), len) };
         Some(())
@@ -234,7 +234,7 @@ impl<T: Copy> Ring<T> {
         };
         let map = Mapping::new(at.map_err(Into::into), len)?;
         // SAFETY: the kernel returned these offsets for this mapping, and aligns the fields.
-        let at = |offset: u64| unsafe { map.at.cast::<u8>().add(offset as usize) };
+        let at = |offset: u64| unsafe { map.base.cast::<u8>().add(offset as usize) };
         let (producer, consumer) = (at(offsets.producer).cast(), at(offsets.consumer).cast());
         let (flags, entries) = (at(offsets.flags).cast(), at(offsets.desc).cast());
         Ok(Self { _map: map, producer, consumer, flags, entries, size, cursor: 0 })
@@ -304,7 +304,7 @@ pub struct Rings {
     /// Frames to send.
     pub send: Ring<libc::xdp_desc>,
     /// Chunks whose frames were sent.
-    pub completed: Ring<u64>,
+    pub completion: Ring<u64>,
 }
 
 /// Creates an AF_XDP socket with its memory and rings, not bound yet.
@@ -317,7 +317,7 @@ pub fn socket(umem: &Umem, chunk: u32, sizes: [u32; 2]) -> io::Result<(OwnedFd, 
     // SAFETY: the descriptor is new and owned by nothing else.
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
     let memory = libc::xdp_umem_reg {
-        addr: umem.0.at.as_ptr().addr() as u64,
+        addr: umem.0.base.as_ptr().addr() as u64,
         len: umem.0.len as u64,
         chunk_size: chunk,
         headroom: 0,
@@ -347,7 +347,7 @@ pub fn socket(umem: &Umem, chunk: u32, sizes: [u32; 2]) -> io::Result<(OwnedFd, 
         receive: Ring::map(&fd, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, receive)?,
         fill: Ring::map(&fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, receive)?,
         send: Ring::map(&fd, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx, send)?,
-        completed: Ring::map(&fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, send)?,
+        completion: Ring::map(&fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, send)?,
     };
     Ok((fd, rings))
 }

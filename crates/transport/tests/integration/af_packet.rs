@@ -180,7 +180,7 @@ fn frames_dropped_by_the_kernel_are_counted() {
         }
         let mut steer = crate::suite::Collector::new(&memory, [].into());
         let mut landed = 0;
-        wait_until("each frame has come or is counted as missed", || {
+        wait_until("each frame has arrived or is counted as missed", || {
             while let some @ 1.. = frames.poll(&mut steer, 64).unwrap() {
                 landed += some as u64;
             }
@@ -225,12 +225,12 @@ fn prebuilt_frames_are_sent_unchanged_after_resolution() {
         for index in 0..run.count {
             tx.prebuild(to, run.frame(index)).unwrap();
         }
-        let macs = memory.at(Sge { len: 12, ..run.frame(0) });
+        let macs = memory.read(Sge { len: 12, ..run.frame(0) });
         assert_eq!((&macs[..6], &macs[6..]), (&mac(1).unwrap()[..], &mac(0).unwrap()[..]));
         assert_eq!(tx.send_prebuilt(to, run).unwrap(), 40);
         let received = receive(&mut rx, &memory, Vec::new(), 40);
         for (index, received) in received.iter().enumerate() {
-            let whole = memory.at(run.frame(index as u32));
+            let whole = memory.read(run.frame(index as u32));
             let found = [received.header.as_slice(), &received.bytes].concat();
             assert_eq!((found == whole[headroom..], received.fault), (true, None), "{index}");
         }

@@ -50,13 +50,13 @@ const ZERO_COPY_ARGUMENTS: [&str; 2] = ["zero-copy=no", "zero-copy=yes"];
 fn memif_pair(
     folder: &Folder,
     name: &str,
-    way: &str,
+    argument: &str,
     memory: &Memory,
     set: impl Fn(&mut DpdkConfig),
 ) -> (DpdkIo, DpdkIo) {
     // Within one process the server must be opened first: the driver's state of a socket is global.
     let [mut server, mut client] = [("server", 0), ("client", 1)].map(|(role, end)| {
-        let mut config = config(format!("{},{way}", folder.memif(name, role)), address(true, end), memory);
+        let mut config = config(format!("{},{argument}", folder.memif(name, role)), address(true, end), memory);
         set(&mut config);
         DpdkIo::open(config, &memory.regions).unwrap()
     });
@@ -94,11 +94,11 @@ fn conform(memory: &Memory, sealed: bool, name: &str, credits: bool, [rx, tx]: [
 #[test]
 fn memif_conforms_with_and_without_zero_copy() {
     let memory = Memory::new();
-    for (number, way) in ZERO_COPY_ARGUMENTS.into_iter().enumerate() {
+    for (number, argument) in ZERO_COPY_ARGUMENTS.into_iter().enumerate() {
         for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
             let folder = Folder::new(&format!("conforms-{number}-{v4}-{sealed}"));
             let name = format!("conforms_{number}_{v4}_{sealed}");
-            let (server, client) = memif_pair(&folder, &name, way, &memory, |config| {
+            let (server, client) = memif_pair(&folder, &name, argument, &memory, |config| {
                 let end = usize::from(config.device.contains("client"));
                 config.bind = address(v4, end).parse().unwrap();
                 config.sealed = sealed;
@@ -118,14 +118,15 @@ fn memif_conforms_with_and_without_zero_copy() {
 #[test]
 fn prebuilt_frames_arrive_unchanged_with_new_payloads() {
     let memory = Memory::new();
-    for (number, way) in ZERO_COPY_ARGUMENTS.into_iter().enumerate() {
+    for (number, argument) in ZERO_COPY_ARGUMENTS.into_iter().enumerate() {
         let folder = Folder::new(&format!("prebuilt-{number}"));
         for v4 in [true, false] {
-            let (mut rx, mut tx) = memif_pair(&folder, &format!("prebuilt_{number}_{v4}"), way, &memory, |config| {
-                let end = usize::from(config.device.contains("client"));
-                config.bind = address(v4, end).parse().unwrap();
-                config.sealed = false;
-            });
+            let (mut rx, mut tx) =
+                memif_pair(&folder, &format!("prebuilt_{number}_{v4}"), argument, &memory, |config| {
+                    let end = usize::from(config.device.contains("client"));
+                    config.bind = address(v4, end).parse().unwrap();
+                    config.sealed = false;
+                });
             let (head, to) = (tx.headroom(), rx.local_addr());
             assert_eq!(head, if v4 { 42 } else { 62 });
             // Three frames, each in its own slot with unused bytes after it.
@@ -133,7 +134,7 @@ fn prebuilt_frames_arrive_unchanged_with_new_payloads() {
             let run = FrameRun { region: first.region, offset: first.offset, stride: 4096, len: 2000, count: 3 };
             let mut runs = vec![(memory.regions.clone(), run)];
             let own = tx.frame_memory(1 << 20).unwrap();
-            assert_eq!(own.is_some(), way == "zero-copy=yes");
+            assert_eq!(own.is_some(), argument == "zero-copy=yes");
             if let Some(own) = own {
                 let (regions, region) = memory.regions.with(own).unwrap();
                 // The same with zero-copy memory.
@@ -154,7 +155,7 @@ fn prebuilt_frames_arrive_unchanged_with_new_payloads() {
                     assert_eq!(tx.send_prebuilt(to, run).unwrap(), 3);
                     assert_eq!(
                         tx.in_flight(),
-                        if way == "zero-copy=yes" { 3 } else { 0 },
+                        if argument == "zero-copy=yes" { 3 } else { 0 },
                         "nothing was received so far"
                     );
                     for (index, received) in receive(&mut rx, &memory, vec![None; 3], 3).iter().enumerate() {
@@ -180,13 +181,13 @@ fn prebuilt_frames_arrive_unchanged_with_new_payloads() {
 fn direct_receive_restores_the_bytes_around_the_payload() {
     const LEN: u32 = 2000;
     let memory = Memory::new();
-    for (number, (way, v4, sealed)) in [(0, true, true), (1, true, false), (1, false, true)]
-        .map(|(way, v4, sealed)| (ZERO_COPY_ARGUMENTS[way], v4, sealed))
+    for (number, (argument, v4, sealed)) in [(0, true, true), (1, true, false), (1, false, true)]
+        .map(|(argument, v4, sealed)| (ZERO_COPY_ARGUMENTS[argument], v4, sealed))
         .into_iter()
         .enumerate()
     {
-        let folder = Folder::new(&format!("unseen-{number}"));
-        let (mut rx, mut tx) = memif_pair(&folder, &format!("unseen_{number}"), way, &memory, |config| {
+        let folder = Folder::new(&format!("is_direct-{number}"));
+        let (mut rx, mut tx) = memif_pair(&folder, &format!("direct_{number}"), argument, &memory, |config| {
             let end = usize::from(config.device.contains("client"));
             config.bind = address(v4, end).parse().unwrap();
             config.sealed = sealed;
@@ -211,9 +212,9 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
             (to, 0, seal, wide, false, good),
             (elsewhere, LEN, seal, wide, false, good),
         ];
-        for (case, (destination, len, seal, around, unseen, verdict)) in cases.into_iter().enumerate() {
+        for (case, (destination, len, seal, margins, is_direct, verdict)) in cases.into_iter().enumerate() {
             let seal = if sealed { seal } else { Seal::None };
-            // After a frame that differed from its prediction, the next ones are received in the usual way.
+            // After a frame that differed from its prediction, the next ones are received in the usual argument.
             let (small, _) = memory.payload(0, 60);
             assert_eq!(tx.send(to, &[TxPacket { header: &head, gather: &small, seal: Seal::None }; 40]).unwrap(), 40);
             receive(&mut rx, &memory, vec![None; 40], 40);
@@ -226,12 +227,12 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
             assert_eq!(tx.send(destination, &[TxPacket { header: &head, gather: &gather, seal }]).unwrap(), 1);
             let predictions =
                 vec![Pick { destination: PayloadDestination::Posted(20), header_len: Some(HEADER as u16) }];
-            let mut steer = Collector { predictions, around, ..Collector::new(&memory, [].into()) };
+            let mut steer = Collector { predictions, margins, ..Collector::new(&memory, [].into()) };
             rx.poll(&mut steer, 1).unwrap();
-            let what = format!("case {case}, {way}, v4 {v4}, sealed {sealed}");
+            let what = format!("case {case}, {argument}, v4 {v4}, sealed {sealed}");
             assert_eq!(steer.received.len(), usize::from(destination == to), "{what}");
             for received in &steer.received {
-                assert_eq!(received.landed == PayloadLocation::Slot(20), unseen, "{what}: {:?}", received.landed);
+                assert_eq!(received.landed == PayloadLocation::Slot(20), is_direct, "{what}: {:?}", received.landed);
                 assert_eq!(
                     (received.bytes == bytes, received.header.as_slice(), received.icrc),
                     (true, head.as_slice(), verdict),
@@ -240,9 +241,9 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
             }
             let is_untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0xA5);
             for index in [19, 21, 22] {
-                assert!(is_untouched(&memory.at(memory.buffer(index, 4096))), "{what}: buffer {index}");
+                assert!(is_untouched(&memory.read(memory.buffer(index, 4096))), "{what}: buffer {index}");
             }
-            assert!(is_untouched(&memory.at(memory.buffer(20, 4096))[LEN as usize..]), "{what}: after the payload");
+            assert!(is_untouched(&memory.read(memory.buffer(20, 4096))[LEN as usize..]), "{what}: after the payload");
             // A buffer that nothing landed in is still posted, and a used one is not.
             let (gather, bytes) = memory.payload(512, LEN);
             let seal = if sealed { Seal::Compute } else { Seal::None };
@@ -250,7 +251,7 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
             let received = receive(&mut rx, &memory, vec![Some(20)], 1);
             assert_eq!(
                 (received[0].landed == PayloadLocation::Slot(20), received[0].bytes == bytes),
-                (!unseen, true),
+                (!is_direct, true),
                 "{what}"
             );
             rx.withdraw(&[20]);
@@ -285,7 +286,7 @@ impl Testpmd {
         }
         // Ten kilobytes hold any frame of the captures. Without a terminal it runs until it is killed.
         command.args(["--", "--mbuf-size=10368", "--total-num-mbufs=2048", "--no-lsc-interrupt"]).args(forward);
-        let log = folder.0.join("foreign.log");
+        let log = folder.0.join("testpmd.log");
         let _ = std::fs::remove_file(&log);
         let [out, err] = [(); 2].map(|()| std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap());
         command.args(["--stats-period=60"]).stdin(Stdio::null()).stdout(out).stderr(err);
@@ -357,16 +358,16 @@ fn reception_resumes_after_the_sender_is_killed_and_restarted() {
 #[test]
 fn memif_client_connects_to_a_later_or_restarted_server() {
     let memory = Memory::new();
-    for (number, (way, rounds)) in ZERO_COPY_ARGUMENTS.into_iter().zip([1, 2]).enumerate() {
+    for (number, (argument, rounds)) in ZERO_COPY_ARGUMENTS.into_iter().zip([1, 2]).enumerate() {
         let name = format!("later{number}");
         let folder = Folder::new(&name);
         // The server is another process: within one process the driver's state of a socket is global.
-        let device = format!("{},{way}", folder.memif(&name, "client"));
+        let device = format!("{},{argument}", folder.memif(&name, "client"));
         let mut client = DpdkIo::open(config(device, address(true, 0), &memory), &memory.regions).unwrap();
         let forward = ["--forward-mode=rxonly"];
         for round in 1..=rounds {
             let server = or_skip!(Testpmd::start_as("server", &folder, &name, &[], &forward));
-            client.wait_link(WAIT_TIMEOUT).unwrap_or_else(|error| panic!("{way}, round {round}: {error}"));
+            client.wait_link(WAIT_TIMEOUT).unwrap_or_else(|error| panic!("{argument}, round {round}: {error}"));
             let head = header(1);
             let one = TxPacket { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
             assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 3]).unwrap(), 3);
@@ -375,7 +376,7 @@ fn memif_client_connects_to_a_later_or_restarted_server() {
             // SAFETY: sends a signal to our own child.
             assert_eq!(unsafe { libc::kill(server.0.id() as i32, libc::SIGSTOP) }, 0);
             assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 30]).unwrap(), 30);
-            assert_eq!(client.in_flight() > 0, way == "zero-copy=yes");
+            assert_eq!(client.in_flight() > 0, argument == "zero-copy=yes");
             drop(server);
             wait_until("the link is down", || !client.link_is_up());
             let counters = client.dpdk_counters();
@@ -408,14 +409,14 @@ fn open_errors_name_cause_and_remedy() {
         error.unwrap_err().to_string()
     };
     let folder = Folder::new("errors");
-    let predictions = [
+    let cases = [
         ("net_nothing0", "the name of a driver"),
         ("net_pcap_missing,rx_pcap=/nowhere/at/all.pcap", "must be readable"),
         ("net_af_packet_none,iface=no-such-link", "the interface no-such-link must exist"),
         ("0000:ff:1f.7", "software ports only"),
         ("net_memif_short,bsize=100", "so that a frame of the MTU fits in one buffer"),
     ];
-    for (device, part) in predictions {
+    for (device, part) in cases {
         let error = open(device);
         assert!(error.contains(part), "{device}: {error}");
     }
@@ -533,7 +534,7 @@ fn af_packet_conforms_over_a_cable() {
 
 /// Exchanges packets between a kernel socket and a DPDK port, including address resolution. The outer error reports
 /// that no cable can be created, the inner one that the port cannot be opened.
-fn meets_a_socket(device: &str, mtu: u16, payload: u32) -> Result<Result<(), IoError>, String> {
+fn exchange_with_socket(device: &str, mtu: u16, payload: u32) -> Result<Result<(), IoError>, String> {
     let memory = Memory::new();
     for v4 in [true, false] {
         let cable = Cable::new()?;
@@ -572,14 +573,14 @@ fn meets_a_socket(device: &str, mtu: u16, payload: u32) -> Result<Result<(), IoE
 }
 
 #[test]
-fn af_packet_meets_a_kernels_socket() {
-    or_skip!(meets_a_socket("net_af_packet_socket", 9000, 4096)).unwrap();
+fn af_packet_exchanges_packets_with_a_socket() {
+    or_skip!(exchange_with_socket("net_af_packet_socket", 9000, 4096)).unwrap();
 }
 
 #[test]
-fn af_xdp_meets_a_kernels_socket() {
+fn af_xdp_exchanges_packets_with_a_socket() {
     // An AF_XDP frame must fit in a page together with the driver's headroom.
-    if let Err(error) = or_skip!(meets_a_socket("net_af_xdp_socket", 3000, 2048)) {
+    if let Err(error) = or_skip!(exchange_with_socket("net_af_xdp_socket", 3000, 2048)) {
         // Many kernels and containers do not support it; the error names the failed step.
         skip!("no AF_XDP here: {error}");
     }

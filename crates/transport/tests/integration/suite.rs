@@ -7,8 +7,9 @@ use shotline_transport::{Capabilities, PacketIo, PayloadDestination, Recv};
 
 /// Receives until `packets` packets have landed.
 pub fn receive<P: PacketIo>(rx: &mut P, memory: &Memory, ids: Vec<Option<u32>>, packets: usize) -> Vec<ReceivedPacket> {
-    let wanted = ids.into_iter().map(|id| id.map_or(PayloadDestination::Scratch, PayloadDestination::Posted)).collect();
-    conformance::receive(rx, Collector::new(memory, wanted), packets).unwrap()
+    let choices =
+        ids.into_iter().map(|id| id.map_or(PayloadDestination::Scratch, PayloadDestination::Posted)).collect();
+    conformance::receive(rx, Collector::new(memory, choices), packets).unwrap()
 }
 
 pub fn post(rx: &mut impl PacketIo, memory: &Memory, ids: std::ops::Range<u32>) {

@@ -77,14 +77,14 @@ fn traffic_to_other_addresses_and_ports_reaches_the_kernel() {
         cable.enter(0);
         let peer = |v4| UdpSocket::bind((address(0, v4), 0)).unwrap();
         // Packets may be lost just after the program is attached, and address resolution may lose the first one.
-        let comes = |what, from: UdpSocket, to: &UdpSocket| {
+        let arrives = |what, from: UdpSocket, to: &UdpSocket| {
             wait_until(what, || {
                 from.send_to(b"hello", to.local_addr().unwrap()).unwrap();
                 to.recv_from(&mut [0; 8]).is_ok_and(|(len, _)| len == 5)
             });
         };
-        comes("a datagram to another port of this address", peer(v4), &own);
-        comes("a datagram to this port of another address", peer(!v4), &other);
+        arrives("a datagram to another port of this address", peer(v4), &own);
+        arrives("a datagram to this port of another address", peer(!v4), &other);
         assert_eq!(rx.poll(&mut Collector::new(&memory, [].into()), 16).unwrap(), 0);
         // A fragment to this address and port is counted.
         peer(v4).send_to(&[2; 30_000], to).unwrap();
