@@ -23,7 +23,7 @@ pub fn reserve_port(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 pub fn index_and_mac(fd: &OwnedFd, interface: &str) -> io::Result<(u32, Mac)> {
     let index = rustix::net::netdevice::name_to_index(fd, interface)?;
     let mut request = request(interface);
-    // SAFETY: the request is live, and as long as the command says.
+    // SAFETY: the request is live, and has the length that the command requires.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFHWADDR as libc::Ioctl, &raw mut request) };
     if rc < 0 {
         return Err(io::Error::last_os_error());
@@ -44,7 +44,7 @@ pub fn rx_queues(fd: &OwnedFd, interface: &str) -> u32 {
     let mut channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0_u32];
     let mut request = request(interface);
     request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
-    // SAFETY: the request and the channels that it points at are live, and as long as the command says.
+    // SAFETY: the request and the channels that it points at are live, and have the length that the command requires.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     if rc < 0 { 1 } else { (channels[5] + channels[8]).max(1) }
 }
@@ -52,7 +52,7 @@ pub fn rx_queues(fd: &OwnedFd, interface: &str) -> u32 {
 /// Returns the maximum IP packet of an interface, in bytes.
 pub fn mtu(fd: &OwnedFd, interface: &str) -> io::Result<usize> {
     let mut request = request(interface);
-    // SAFETY: the request is live, and as long as the command says.
+    // SAFETY: the request is live, and has the length that the command requires.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as libc::Ioctl, &raw mut request) };
     // SAFETY: the kernel has filled this member.
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { request.ifr_ifru.ifru_mtu } as usize) }

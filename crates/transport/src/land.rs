@@ -18,7 +18,7 @@ pub struct Landing<'a> {
     pub scratch: Sge,
     /// Packets end in an ICRC.
     pub sealed: bool,
-    /// Payload remainders are also wanted for packets without an ICRC.
+    /// Payload remainders are also computed for packets without an ICRC.
     pub remainders: bool,
 }
 

@@ -176,7 +176,7 @@ pub trait Steer {
     /// which only this steer's thread reads until all of it has landed. A backend may receive a whole packet over them
     /// if it restores them before it calls the steer. `[0; 2]` for a steer without such bytes.
     fn margins(&self, to: PayloadDestination) -> [u32; 2];
-    /// Called when a batch has landed, with its packets in order. Every payload that lies in a chosen destination is
+    /// Called when a batch has landed, with its packets in order. Every payload that is in a chosen destination is
     /// included: the steer may move others into any buffer that is no longer posted. With a backend that does not call
     /// [`Self::pick`], further packets may have landed meanwhile: a buffer belongs to the device until its packet is
     /// passed here.

@@ -1,4 +1,4 @@
-//! Device names, and the driver arguments with which whole frames fit into one buffer.
+//! Device names, and the driver arguments with which each frame fits into one buffer.
 
 use std::ffi::CString;
 use std::io;

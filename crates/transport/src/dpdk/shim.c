@@ -440,7 +440,7 @@ int shot_stats(struct shot_port *port, struct shot_stats *out)
 
 int shot_xstats(struct shot_port *port, char (*names)[64], uint64_t *values, int max)
 {
-	_Static_assert(RTE_ETH_XSTATS_NAME_SIZE == 64, "shim.h declares names of 64 bytes");
+	_Static_assert(RTE_ETH_XSTATS_NAME_SIZE == 64, "shim.h uses this length");
 	int count = rte_eth_xstats_get_names(port->id, NULL, 0);
 	if (count <= 0 || count > max)
 		return count;

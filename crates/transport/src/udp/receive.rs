@@ -14,7 +14,7 @@ use shotline_wire::shot::DropCause;
 use std::io;
 use std::net::SocketAddr;
 
-/// Bytes for a header and a trailer of every packet of a batch, contiguous in stream order.
+/// Bytes for the headers and trailers of a batch, contiguous in stream order.
 const HEADS_BYTES: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES) + MAX_HEADER;
 
 /// Layout of one packet.

@@ -86,7 +86,7 @@ pub unsafe fn peek(fd: &OwnedFd, pieces: &mut [IoVec]) -> io::Result<Option<Rece
     message.msg_controllen = size_of::<Control>();
     // SAFETY: the message points at live name and control storage, and the caller guarantees the pieces.
     let Some(total) = (unsafe { receive(fd, &mut message, libc::MSG_PEEK) })? else { return Ok(None) };
-    // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
+    // SAFETY: the kernel filled the name; the family determines which of the two layouts it has.
     let source = unsafe { socket_addr(name.as_ptr(), message.msg_namelen) }
         .ok_or_else(|| io::Error::other("the kernel reported a sender address that is neither IPv4 nor IPv6"))?;
     let mut seen = Received { total, segment: total, source, stamp_ns: 0, congested: false };
@@ -177,7 +177,7 @@ impl<const N: usize> RecvBatch<N> {
     /// Returns the metadata of a datagram that the last [`Self::receive`] returned.
     pub fn received(&self, index: usize) -> io::Result<Received> {
         let (message, total) = (&self.messages[index].msg_hdr, self.messages[index].msg_len as usize);
-        // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
+        // SAFETY: the kernel filled the name; the family determines which of the two layouts it has.
         let source = unsafe { socket_addr(&raw const self.names[index], message.msg_namelen) }
             .ok_or_else(|| io::Error::other("the kernel reported a sender address that is neither IPv4 nor IPv6"))?;
         let mut seen = Received { total, segment: total, source, stamp_ns: 0, congested: false };
@@ -323,13 +323,13 @@ unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: u32) -> Optio
     // SAFETY: the family is the first field of every sockaddr, and the caller guarantees the bytes.
     match i32::from(unsafe { (*storage.cast::<libc::sockaddr>()).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: the family says that this is a sockaddr_in, and `len` covers it.
+            // SAFETY: the family is that of a sockaddr_in, and `len` covers it.
             let raw = unsafe { &*storage.cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
         }
         libc::AF_INET6 if len as usize >= size_of::<libc::sockaddr_in6>() => {
-            // SAFETY: the family says that this is a sockaddr_in6, and `len` covers it.
+            // SAFETY: the family is that of a sockaddr_in6, and `len` covers it.
             let raw = unsafe { &*storage.cast::<libc::sockaddr_in6>() };
             let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
             Some(SocketAddrV6::new(ip, u16::from_be(raw.sin6_port), 0, raw.sin6_scope_id).into())

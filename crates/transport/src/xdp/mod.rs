@@ -4,9 +4,9 @@
 //!
 //! An XDP program (see `program.rs`) runs for each frame and redirects those of one address and port to our sockets,
 //! one for each queue; all others go on to the kernel. As with [`crate::af_packet`], every input of the ICRC is known,
-//! over IPv4 too. A frame is stored in page-sized chunks that are shared with the kernel, and its payload is copied once, to
-//! the steer's destination. Frames longer than 3840 bytes need several chunks: the content of the later ones is moved
-//! up to the end of the first, which costs 4096-byte payloads a copy of their last 320 bytes.
+//! over IPv4 too. A frame is stored in page-sized chunks that are shared with the kernel, and its payload is copied
+//! once, to the steer's destination. Frames longer than 3840 bytes need several chunks: the content of the later ones is
+//! moved up to the end of the first, which costs 4096-byte payloads a copy of their last 320 bytes.
 //!
 //! | mode | where the program runs | copies per payload byte |
 //! |---|---|---|

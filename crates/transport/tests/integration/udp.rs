@@ -151,7 +151,7 @@ fn mispredicted_single_packets_are_not_lost() {
             assert_eq!(tx.send(to, &[TxPacket { header: &head, gather: &gather, seal }]).unwrap(), 1);
             bytes
         };
-        // Enough single packets in a row to enable the predicted receive path.
+        // Enough consecutive single packets to enable the predicted receive path.
         for _ in 0..64 {
             send(100);
         }
