@@ -85,7 +85,7 @@ def realtime(where, folder, seconds):
     """Runs in real time and checks that every block is in the file and none was late."""
     sent, recorded = run(["--seconds", f"{seconds:g}"], RING, folder)
     stream = sent["streams"][0]
-    made, whole = stream["blocks_produced"], recorded["shots_complete"]
+    made, complete = stream["blocks_produced"], recorded["shots_complete"]
     lost = dict(recorded["drops"], overruns=stream["overruns"], partial=recorded["shots_partial"])
     lost = {cause: count for cause, count in lost.items() if count}
     latency = {name: us / 1e3 for name, us in recorded["latency_from_sender"].items() if name.endswith("_us")}

@@ -98,10 +98,10 @@ def ours(guest, packets):
         guest.listen(0.2)
     sender = [sys.executable, __file__, "--send", address[1], address[2], str(packets)]
     subprocess.run(guest.on_host(*sender), check=True, timeout=LIMIT)
-    said = job.end()
-    if f"{packets} in the right slot, 0 in a wrong slot" not in said.output:
-        raise Failed(said.output)
-    return counts(guest, packets, said).of("ibverbs_ud::receive")
+    result = job.end()
+    if f"{packets} in the right slot, 0 in a wrong slot" not in result.output:
+        raise Failed(result.output)
+    return counts(guest, packets, result).of("ibverbs_ud::receive")
 
 
 def theirs(guest, packets, options):

@@ -45,7 +45,7 @@ class Target(Process):
         report = json.loads((self.buffer.decode() + ended.stdout).splitlines()[-1])
         assert report["kind"] == "end" and report["balanced"] is True, report
         control = report["control"]
-        assert control["begun"] == control["welcomed"] + sum(control[cause] for cause in CAUSES), control
+        assert control["accepted"] == control["welcomed"] + sum(control[cause] for cause in CAUSES), control
         dropped = sum(report["endpoint"]["drops"].values())
         assert report["endpoint"]["packets_in"] == report["queue_pairs"]["packets_in"] + dropped, report
         return report

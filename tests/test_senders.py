@@ -334,7 +334,7 @@ def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
         (["--samples", 9999], {}, ["10000 bytes", "9999 samples", "--samples"]),
         (["--channels", 3], {}, ["10000 bytes", "3 channels", "--channels"]),
         (["--sample-format", "int16_le"], {"size": 9999}, ["9999 bytes", "int16_le", "--sample-format"]),
-        ([], {"immediates": 20}, ["25 items", "15 can be read"]),
+        ([], {"immediates": 20}, ["25 items", "at most 15 are supported"]),
         ([], {"size": 13 << 20, "heaps": 1, "packet": 800}, ["packets of 760", "the limit is 16384"]),
         ([], {"size": 17 << 20, "heaps": 1, "packet": 9000}, ["holds 1 shots of 17825792 bytes", "--pool"]),
     ],

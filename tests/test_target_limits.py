@@ -143,7 +143,7 @@ def test_a_silent_link_peer_is_refused_without_blocking_others(tmp_path):
         with silent, handed, UnixControl(target.address) as control:
             control.hello(target.token)
             answer = control.link(handed)
-            assert answer["type"] == "refused" and "has sent no hello" in answer["words"], answer
+            assert answer["type"] == "refused" and "has sent no hello" in answer["message"], answer
             flags = ("--transport", "shm", "--size", "4K", "--seconds", 0.05, "--json")
             assert perf(target, "write", *flags).succeeded()["operations"] > 0
         assert target.end_report()["control"]["welcomed"] == 2

@@ -31,7 +31,7 @@ fn nodes(seed: u64) -> SimNetwork {
             .enumerate()
             .map(|(at, region)| {
                 region.write(0, &[UNTOUCHED; CHECKED]);
-                Node::with_memory(SimNetwork::address(at), Arc::clone(region)).expect("memory was had before")
+                Node::with_memory(SimNetwork::address(at), Arc::clone(region)).expect("the region was allocated before")
             })
             .collect()
     });
@@ -39,10 +39,12 @@ fn nodes(seed: u64) -> SimNetwork {
 }
 
 fn register(network: &mut SimNetwork, at: usize) -> [Mr; 3] {
-    AREAS.map(|(offset, access)| network.node_mut(at).register(offset, LEN, access).expect("it fits"))
+    AREAS.map(|(offset, access)| {
+        network.node_mut(at).register(offset, LEN, access).expect("the range is within the region")
+    })
 }
 
-fn is_guarded(network: &SimNetwork, at: usize) {
+fn assert_guarded(network: &SimNetwork, at: usize) {
     let bytes = network.node(at).read(0, CHECKED);
     let mut start = 0;
     for (offset, end) in AREAS[..2].iter().map(|(offset, _)| (*offset, offset + LEN)).chain([(CHECKED as u64, 0)]) {
@@ -66,7 +68,7 @@ pub fn endpoint_packets(data: &[u8]) {
         ..Options::default()
     };
     let mut network = nodes(0);
-    let [(qp, cq), _] = network.connect(KINDS[usize::from(kind) % 3], &options).expect("attributes that fit");
+    let [(qp, cq), _] = network.connect(KINDS[usize::from(kind) % 3], &options).expect("attributes are valid");
     let mrs = register(&mut network, 0);
     network.node_mut(0).steers = flags & 16 == 0;
     // All packets that the queue pair sends are lost: it receives only those of the input.
@@ -106,15 +108,15 @@ pub fn endpoint_packets(data: &[u8]) {
     network.run(2_000_000);
     let delivered = network.node(0).counters.delivered;
     assert_eq!(network.node(0).qp_counters(qp).map(|counters| counters.packets_in), Some(delivered));
-    network.modify(0, qp, &Modify::Error).expect("from any state");
+    network.modify(0, qp, &Modify::Error).expect("Error can be entered from any state");
     while let Some(done) = network.node_mut(0).poll(cq) {
-        assert!(is_receive(done.kind) || posted.remove(&done.id), "{done:?} completes what was done");
+        assert!(is_receive(done.kind) || posted.remove(&done.id), "{done:?} completes an unknown request");
     }
-    assert!(posted.is_empty(), "everything completes: {posted:?}");
-    is_guarded(&network, 0);
+    assert!(posted.is_empty(), "requests without a completion: {posted:?}");
+    assert_guarded(&network, 0);
 }
 
-fn there(qp: u32) -> Destination {
+fn peer_destination(qp: u32) -> Destination {
     Destination { address: SimNetwork::address(1), qp, q_key: 0x1111_1111 }
 }
 
@@ -330,9 +332,9 @@ impl User {
                 assert!(state.is_none_or(|state| state == QpState::Error));
             }
             self.poll(at);
-            assert!(self.open[at].is_empty(), "everything completes: {:?}", self.open[at]);
-            is_guarded(&self.network, at);
+            assert!(self.open[at].is_empty(), "requests without a completion: {:?}", self.open[at]);
+            assert_guarded(&self.network, at);
         }
-        assert!(self.network.run(10_000_000_000), "queue pairs in their error state rest");
+        assert!(self.network.run(10_000_000_000), "a queue pair in its error state is still active");
     }
 }

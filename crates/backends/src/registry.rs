@@ -237,7 +237,7 @@ impl Transport {
                 ALL.iter().filter(|about| flags(about, role).contains(&flag)).map(About::form).collect();
             let flag = flag.name();
             return Err(match users.as_slice() {
-                [] => format!("no transport uses {flag}: leave it out"),
+                [] => format!("no transport uses {flag}: omit it"),
                 users => {
                     format!("{self} does not use {flag}: omit it, or give --transport {}", join_words(users, " or "))
                 }

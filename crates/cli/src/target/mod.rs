@@ -188,7 +188,7 @@ fn export<P: Endpoint>(
     let mut exports = Exports::new(provider);
     (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu.unwrap_or(Mtu::B4096));
     (exports.strict, exports.accept_any_source_port) = (args.strict_ib, args.accept_any_source_port);
-    exports.account = args.account();
+    exports.budget = args.memory_budget();
     regions.into_iter().try_for_each(|export| exports.export(export))?;
     serve(args, &mut EndpointHost::new(exports, args.messages).with_listener(listener), memory, stop)
 }

@@ -165,8 +165,17 @@ impl Reporter {
             Initiator { state, idle_s }
         });
         let packets = queue_pairs.packets_in + endpoint.drops.values().sum::<u64>();
-        let Counts { begun, welcomed, wrong_token, wrong_version, malformed, slow, displaced, hung_up, full: _ } =
-            control;
+        let ControlCounters {
+            accepted,
+            welcomed,
+            wrong_token,
+            wrong_version,
+            malformed,
+            slow,
+            displaced,
+            closed_by_peer,
+            full: _,
+        } = control;
         let accounted =
             welcomed + wrong_token + wrong_version + malformed + slow + displaced + closed_by_peer + unauthenticated;
         Report {
@@ -176,7 +185,7 @@ impl Reporter {
             regions: regions.collect(),
             initiators: initiators.collect(),
             balanced: packets == endpoint.packets_in
-                && accounted == begun
+                && accounted == accepted
                 && rdma_cm.is_none_or(|counts| counts.manager.is_balanced()),
             queue_pairs,
             endpoint,

@@ -130,7 +130,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Call only while no burst is in progress. */
+/* Updates the link state of a port. Call only while no burst is in progress. */
 static void update_link(struct shot_port *port)
 {
 	struct rte_eth_link link = { 0 };
@@ -342,7 +342,7 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	if (port->direct)
 		TRY(direct_open(port), "allocating buffers");
 	if (port->zero_copy)
-		TRY(zero_copy_open(port, send_buffers), "sharing its memory");
+		TRY(zero_copy_open(port, send_buffers), "sharing its memory with the peer");
 
 	struct rte_eth_dev_info info;
 	TRY(rte_eth_dev_info_get(port->id, &info), "querying its capabilities");
@@ -440,7 +440,7 @@ int shot_stats(struct shot_port *port, struct shot_stats *out)
 
 int shot_xstats(struct shot_port *port, char (*names)[64], uint64_t *values, int max)
 {
-	_Static_assert(RTE_ETH_XSTATS_NAME_SIZE == 64, "shim.h uses this length");
+	_Static_assert(RTE_ETH_XSTATS_NAME_SIZE == 64, "shim.h declares names of 64 bytes");
 	int count = rte_eth_xstats_get_names(port->id, NULL, 0);
 	if (count <= 0 || count > max)
 		return count;

@@ -20,7 +20,7 @@ struct shot_info {
 	uint16_t max_queues;
 	uint16_t max_mtu;
 	bool checksums;      /* verifies IP and UDP checksums of received frames */
-	bool rss;            /* supports RSS over IP and UDP */
+	bool rss;            /* supports RSS by the hash of IP addresses and UDP ports */
 };
 
 struct shot_config {
@@ -31,7 +31,7 @@ struct shot_config {
 	uint16_t tx_buffer_bytes; /* bytes of a send buffer */
 	uint16_t descriptors;     /* per queue */
 	uint32_t buffers;         /* number of receive buffers */
-	bool checksums, rss;
+	bool checksums, rss;  /* enable these features of the device */
 	bool gated;               /* its driver unmaps memory in the interrupt thread: see the gate in shim.c */
 	bool reconnects;          /* a memif client: its driver connects only when the port is started */
 	bool gathers;             /* its driver accepts chained buffers in any memory, and has copied

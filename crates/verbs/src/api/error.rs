@@ -11,7 +11,7 @@ pub enum PostError {
     #[error("there is no such queue")]
     NoQueue,
     /// The queue pair cannot accept the request in this state.
-    #[error("a queue pair in state {0:?} does not accept this request")]
+    #[error("a queue pair in state {0} does not accept this request")]
     State(QpState),
     /// The queue is full: poll its completion queue.
     #[error("the queue is full: poll its completion queue")]
@@ -41,7 +41,7 @@ pub enum PostError {
         found: u64,
     },
     /// This type of queue pair does not support the operation.
-    #[error("a queue pair of type {0:?} does not support this operation")]
+    #[error("a queue pair of type {0} does not support this operation")]
     Unsupported(QpType),
     /// A datagram without a destination, or a destination on a connected queue pair.
     #[error("a datagram needs a destination, and a request of a connected queue pair must not have one")]

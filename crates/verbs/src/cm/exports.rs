@@ -282,7 +282,7 @@ impl<P: Endpoint> Exports<P> {
         if !is_supported {
             return Err(Refusal::new(
                 Cause::Unsupported,
-                format!("{} does not support {:?}", capabilities.name, QpType::from(offer.kind)),
+                format!("{} does not support {}", capabilities.name, QpType::from(offer.kind)),
             ));
         }
         if needs_peer && self.provider.address().is_some() && offer.address.is_none() {
