@@ -74,7 +74,7 @@ def form():
         *check("ruff", "ruff check ."),
         *check("ruff format", "ruff format --check ."),
         *check("spelling", "typos"),
-        *check("names of tests, subjects of commits", "python3 scripts/language.py --only tests --only subjects"),
+        *check("words, names of tests, subjects of commits", "python3 scripts/language.py"),
     ]
 
 
