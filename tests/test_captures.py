@@ -137,7 +137,7 @@ def test_frames_that_cannot_be_sent_are_skipped_and_counted(tmp_path):
         report = sent(path, "--to", sink.to, "--max")
         assert sink.take(11)[-1] == b"tagged"
     assert report["datagrams"] == 11, report
-    assert report["skipped"] == {"fragment": len(pieces), "other": 2, "cut_short": 1}, report
+    assert report["skipped"] == {"fragment": len(pieces), "other": 2, "truncated": 1}, report
 
 
 def test_a_truncated_capture_is_sent_up_to_the_damage(tmp_path):

@@ -183,7 +183,7 @@ pub fn nth_of_batch(network: Network, index: usize) -> Network {
     }
 }
 
-/// Returns `true` if the ICRC of one packet of a batch is right, and `None` if it cannot be computed.
+/// Returns `Some(true)` if the ICRC of one packet of a batch is correct, and `None` if it cannot be computed.
 pub fn verdict(flow: &Sealed, udp_payload: &[u8]) -> Option<bool> {
     let (packet, stored) = udp_payload.split_last_chunk::<ICRC_LEN>()?;
     let (bth, _) = Bth::parse(packet).ok()?;

@@ -38,13 +38,13 @@ pub struct Capture {
     /// Time from the first frame to the last, in seconds.
     pub seconds: f64,
     /// Number of frames that the capture truncated.
-    pub cut_short: u64,
+    pub truncated_frames: u64,
     /// Number of frames that carry neither RoCE nor shots, by what they carry.
     pub other: BTreeMap<String, u64>,
     /// Number of packets that contradict their headers, by reason.
     pub malformed: BTreeMap<String, u64>,
-    /// Number of packets of flows beyond the limit.
-    pub left_out: u64,
+    /// Number of packets of flows beyond the maximum number of tracked flows.
+    pub untracked_packets: u64,
     /// The flows.
     pub flows: Vec<Flow>,
 }
@@ -71,10 +71,10 @@ pub fn read(path: &Path, roce_ports: &[u16]) -> Result<Capture> {
         frames: analysis.frames,
         wire_bytes: analysis.wire_bytes,
         seconds: (last - first) as f64 / 1e9,
-        cut_short: analysis.cut_short,
+        truncated_frames: analysis.truncated_frames,
         other: analysis.other,
         malformed: analysis.malformed,
-        left_out: analysis.left_out,
+        untracked_packets: analysis.untracked_packets,
         flows: analysis.flows.into_iter().map(|(key, counters)| counters.finish(key)).collect(),
     })
 }
@@ -85,11 +85,11 @@ struct Analysis {
     frames: u64,
     wire_bytes: u64,
     times: Option<(u64, u64)>,
-    cut_short: u64,
+    truncated_frames: u64,
     unsupported_links: BTreeMap<i32, u64>,
     other: BTreeMap<String, u64>,
     malformed: BTreeMap<String, u64>,
-    left_out: u64,
+    untracked_packets: u64,
     flows: BTreeMap<FlowKey, FlowCounters>,
 }
 
@@ -102,7 +102,7 @@ impl Analysis {
             self.times = Some((first.min(frame.time_ns), last.max(frame.time_ns)));
         }
         if frame.data.len() < frame.wire_bytes as usize {
-            self.cut_short += 1;
+            self.truncated_frames += 1;
             return;
         }
         if let Err(error) = self.packet(frame) {
@@ -208,7 +208,7 @@ impl Analysis {
         }
     }
 
-    /// Returns `true` if a datagram is RoCE: by its port, or because its ICRC is right. A right ICRC also marks the
+    /// Returns `true` if a datagram is RoCE: by its port, or because its ICRC is correct. A correct ICRC also marks the
     /// port, so that every later datagram to it is RoCE.
     fn is_roce(&mut self, port: u16, packet: &[u8], payload: &[u8]) -> bool {
         self.roce_ports.contains(&port)
@@ -239,7 +239,7 @@ impl Analysis {
     ) -> Option<&mut FlowCounters> {
         let key = FlowKey { source, destination, protocol, number };
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
-            self.left_out += 1;
+            self.untracked_packets += 1;
             return None;
         }
         Some(self.flows.entry(key).or_default())

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Maximum number of open shots. When another one begins, the oldest is closed.
 const MAX_OPEN: usize = 64;
-/// Number of closed shots that are remembered, so that a late packet does not open a new shot.
-const MAX_REMEMBERED: usize = 1024;
+/// Number of closed shots whose numbers are kept, so that a late packet does not open a new shot.
+const MAX_CLOSED: usize = 1024;
 /// Maximum number of partial shots that are described one by one.
 const MAX_DESCRIBED: usize = 100;
 /// Maximum number of packets without an immediate that are kept until a record shows where shots begin.
@@ -159,7 +159,7 @@ impl ShotAssembler {
 
     fn close(&mut self, position: usize) {
         let Some((number, shot)) = self.open.remove(position) else { return };
-        if self.closed.len() == MAX_REMEMBERED {
+        if self.closed.len() == MAX_CLOSED {
             self.closed.pop_front();
         }
         self.closed.push_back(number);
@@ -192,12 +192,13 @@ impl ShotAssembler {
     }
 }
 
-/// Returns the inclusive ranges of the numbers below `end` that are missing in `there`, which ascends. There is at most
-/// one range more than numbers in `there`.
-fn ranges_without(there: impl Iterator<Item = u32>, end: u32) -> Vec<(u32, u32)> {
+/// Returns the inclusive ranges of the numbers below `end` that are not in `present`, which ascends. There is at most
+/// one range more than numbers in `present`.
+fn ranges_without(present: impl Iterator<Item = u32>, end: u32) -> Vec<(u32, u32)> {
     let mut next = 0;
-    let gap_before = |number| Some((std::mem::replace(&mut next, number + 1), number)).filter(|(from, to)| from < to);
-    there.chain([end]).filter_map(gap_before).map(|(from, to)| (from, to - 1)).collect()
+    let gap_before =
+        |number| Some((std::mem::replace(&mut next, number + 1), number)).filter(|(first, end)| first < end);
+    present.chain([end]).filter_map(gap_before).map(|(first, end)| (first, end - 1)).collect()
 }
 
 /// Assembler for packets that carry only a sequence number: the end-of-shot records show where shots begin.
@@ -210,7 +211,7 @@ pub struct CountedAssembler {
     phase: Option<Phase>,
 }
 
-/// A shot that begins at a known position.
+/// Alignment of shots to sequence numbers: shot `shot` begins at position `begins`, and each has `packets` packets.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     begins: i64,
@@ -236,10 +237,10 @@ impl CountedAssembler {
         match self.phase {
             Some(phase) => {
                 for (position, packet) in self.waiting.drain(..) {
-                    let after = position - phase.begins;
+                    let offset = position - phase.begins;
                     let packets = i64::from(phase.packets);
-                    let shot = phase.shot.wrapping_add_signed(after.div_euclid(packets));
-                    self.shots.push(shot, ShotPacket { index: after.rem_euclid(packets) as u32, ..packet });
+                    let shot = phase.shot.wrapping_add_signed(offset.div_euclid(packets));
+                    self.shots.push(shot, ShotPacket { index: offset.rem_euclid(packets) as u32, ..packet });
                 }
             }
             None if self.waiting.len() > MAX_WAITING => {

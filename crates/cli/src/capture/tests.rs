@@ -183,7 +183,7 @@ fn roce_is_recognised_by_icrc_or_by_port() {
         let good = frames_to(framing, network, 5300);
         let capture = inspected(&pcap(1, &good)).unwrap();
         let [flow] = capture.flows.as_slice() else { panic!("{capture:?}") };
-        assert_eq!((flow.packets, flow.icrc.bad), (6 * SHOTS - 1, 1), "the damaged packet is of the flow, too");
+        assert_eq!((flow.packets, flow.icrc.bad), (6 * SHOTS - 1, 1), "the damaged packet belongs to the flow, too");
         assert!(capture.other.is_empty());
         // An ICRC computed for another port does not match.
         let payloads = udp_payloads(framing, network, 5300);
@@ -206,8 +206,8 @@ fn unsupported_link_types_are_named() {
 
 #[test]
 fn truncated_capture_reports_damage() {
-    let whole = pcap(1, &frames(Kind::Ud, V6));
-    let capture = inspected(&whole[..whole.len() - 1]).unwrap();
+    let complete = pcap(1, &frames(Kind::Ud, V6));
+    let capture = inspected(&complete[..complete.len() - 1]).unwrap();
     assert_eq!(capture.frames, 6 * SHOTS - 2);
     assert!(capture.damage.unwrap().contains("ends within"));
 }
@@ -217,7 +217,7 @@ fn truncated_frames_are_counted() {
     let mut file = pcap(1, &frames(Kind::Ud, V6));
     let len = u32::from_le_bytes(file[36..40].try_into().unwrap());
     file[36..40].copy_from_slice(&(len + 1).to_le_bytes());
-    assert_eq!(inspected(&file).unwrap().cut_short, 1);
+    assert_eq!(inspected(&file).unwrap().truncated_frames, 1);
 }
 
 proptest! {
@@ -229,11 +229,10 @@ proptest! {
     ) {
         let frames = frames(kind, V4);
         let mut file = if ng { pcapng(&frames) } else { pcap(1, &frames) };
-        for (at, value) in flips {
+        for (offset, value) in flips {
             // Half of the changes go to the first headers, where they have the largest effect.
             let end = if value & 1 == 0 { 200 } else { file.len() };
-            let at = at.index(end);
-            file[at] = value;
+            file[offset.index(end)] = value;
         }
         file.truncate(cut.index(file.len()) + 1);
         let _ = inspected(&file);

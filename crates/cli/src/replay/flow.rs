@@ -28,7 +28,7 @@ const CHUNKS_AHEAD: usize = 16;
 const MAX_FLOWS: usize = 4096;
 /// Maximum number of flows that an error lists.
 const MAX_NAMED: usize = 5;
-/// Time before a datagram from which on the sender spins instead of sleeping.
+/// Time before the send time of a datagram in which the sender spins instead of sleeping.
 const SPIN_TIME: Duration = Duration::from_micros(120);
 /// Maximum time to sleep, which bounds the delay of a signal.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
@@ -56,7 +56,7 @@ impl Report for FlowReport {
         let Self { flow, to, seconds, counts: FlowCounters { datagrams, bytes, .. }, .. } = self;
         errln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
         for (cause, count) in &self.skipped {
-            errln!("  omitted, {cause}: {count} frames");
+            errln!("  skipped ({cause}): {count} frames");
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
             "a capture does not answer set-up: give the destination of its datagrams with --to ADDRESS:PORT".into()
         );
     };
-    let of_shots = [
+    let recording_flags = [
         (args.from.is_some(), "--from"),
         (args.shots.is_some(), "--shots"),
         (args.framing.is_some(), "--framing"),
@@ -88,7 +88,7 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
         (args.q_key.is_some(), "--q-key"),
         (args.turns != 1, "--loop"),
     ];
-    if let Some((_, flag)) = of_shots.iter().find(|(given, _)| *given) {
+    if let Some((_, flag)) = recording_flags.iter().find(|(given, _)| *given) {
         return Err(format!("{flag} is for recordings: the datagrams of a capture are sent unchanged").into());
     }
     let pace = match args.pace() {
@@ -97,7 +97,7 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
         }
         pace => pace,
     };
-    let flow = choose(&args.file, args.flow)?;
+    let flow = choose_flow(&args.file, args.flow)?;
     let sealed = flow.port() == ROCE_PORT;
     let wanted = LinkRequest { link: 0, destination: to, sealed };
     let mut sender = Flow::new(to, sealed, pace, |regions| Ok(open(args.source, &wanted, regions)?.io))?;
@@ -152,8 +152,8 @@ fn send(sender: &mut Flow<impl shotline_transport::PacketIo>, chunks: &Receiver<
     Ok(())
 }
 
-/// Returns the flow asked for if it is in the capture; without one, the flow with the most bytes.
-fn choose(path: &Path, asked: Option<SocketAddr>) -> Result<SocketAddr> {
+/// Returns the requested flow if it is in the capture, or without a request the flow with the most bytes.
+fn choose_flow(path: &Path, requested: Option<SocketAddr>) -> Result<SocketAddr> {
     let mut flows = BTreeMap::<SocketAddr, u64>::new();
     let damage = for_each_frame(path, |frame| {
         if let Ok(Datagram { destination, payload, .. }) = datagram(&frame)
@@ -164,16 +164,17 @@ fn choose(path: &Path, asked: Option<SocketAddr>) -> Result<SocketAddr> {
     })?;
     let mut largest: Vec<_> = flows.iter().map(|(flow, bytes)| (*bytes, *flow)).collect();
     largest.sort_unstable_by(|a, b| b.cmp(a));
-    match (asked, largest.first()) {
+    match (requested, largest.first()) {
         (_, None) => {
             let damage = damage.map_or(String::new(), |damage| format!(" ({damage})"));
             Err(format!("{} has no complete UDP datagram{damage}: there is nothing to send", path.display()).into())
         }
-        (Some(asked), _) if !flows.contains_key(&asked) => {
+        (Some(requested), _) if !flows.contains_key(&requested) => {
             let named: Vec<_> = largest.iter().take(MAX_NAMED).map(|(_, flow)| flow.to_string()).collect();
-            Err(format!("{} has no datagrams to {asked}; it has some to {}", path.display(), named.join(", ")).into())
+            Err(format!("{} has no datagrams to {requested}; it has some to {}", path.display(), named.join(", "))
+                .into())
         }
-        (Some(asked), _) => Ok(asked),
+        (Some(requested), _) => Ok(requested),
         (None, Some((_, flow))) => Ok(*flow),
     }
 }
@@ -193,9 +194,9 @@ impl ReadCounters {
         chunks: SyncSender<Chunk>,
     ) -> std::result::Result<Self, shotline_store::pcapng::CaptureError> {
         let mut reading = Self { skipped: BTreeMap::new(), other_flows: 0, damage: None };
-        let (mut chunk, mut wanted) = (Chunk::default(), true);
+        let (mut chunk, mut is_received) = (Chunk::default(), true);
         let damage = for_each_frame(path, |frame| match datagram(&frame) {
-            _ if !wanted => {}
+            _ if !is_received => {}
             Ok(datagram) if datagram.destination == flow => {
                 for packet in split(&datagram) {
                     let at = chunk.bytes.len();
@@ -203,7 +204,7 @@ impl ReadCounters {
                     chunk.datagrams.push((frame.time_ns, at..chunk.bytes.len()));
                 }
                 if chunk.bytes.len() >= CHUNK_BYTES {
-                    wanted = chunks.send(std::mem::take(&mut chunk)).is_ok();
+                    is_received = chunks.send(std::mem::take(&mut chunk)).is_ok();
                 }
             }
             Ok(_) => reading.other_flows += 1,

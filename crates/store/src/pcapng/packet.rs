@@ -19,7 +19,7 @@ pub struct Datagram<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Skipped {
     /// The frame was truncated by the snapshot length.
-    CutShort,
+    Truncated,
     /// The frame contains an IP fragment.
     Fragment,
     /// Not UDP over IP.
@@ -32,7 +32,7 @@ impl Skipped {
     /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Self::CutShort => "cut_short",
+            Self::Truncated => "truncated",
             Self::Fragment => "fragment",
             Self::Other => "other",
             Self::Malformed => "malformed",
@@ -69,7 +69,7 @@ pub fn datagram<'a>(frame: &Frame<'a>) -> Result<Datagram<'a>, Skipped> {
         _ => Skipped::Malformed,
     };
     if frame.data.len() < frame.wire_bytes as usize {
-        return Err(Skipped::CutShort);
+        return Err(Skipped::Truncated);
     }
     let (source, destination, protocol, rest): (IpAddr, IpAddr, _, _) = match network(frame).map_err(malformed)? {
         Some((ethernet::IPV4, packet)) => {

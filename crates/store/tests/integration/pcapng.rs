@@ -238,7 +238,7 @@ fn invalid_captures_and_open_errors_are_distinguished() {
 #[test]
 fn frames_without_a_datagram_give_the_reason() {
     let frame = |data, wire_bytes| Frame { link: LinkType::RawIp, data, wire_bytes, time_ns: 0 };
-    assert_eq!(datagram(&frame(&[0x45, 0, 0], 60)), Err(Skipped::CutShort));
+    assert_eq!(datagram(&frame(&[0x45, 0, 0], 60)), Err(Skipped::Truncated));
     assert_eq!(datagram(&frame(&[0x45, 0, 0], 3)), Err(Skipped::Malformed));
     let other = Frame { link: LinkType::Other(7), ..frame(&[1, 2], 2) };
     assert_eq!(datagram(&other), Err(Skipped::Other));
