@@ -124,7 +124,7 @@ def wanted_ratios(args):
     ):
         yield Ratio(f"shm-latency/{peer}", our_latency("shm", of, args), [contender], less_is_better=True)
     yield Ratio("post-ns/50", our_posting(args), limit=(POST_NS, "limit"), less_is_better=True)
-    few, many = (our_rate("soft", "write", 64 << 10, args, "--pairs", pairs) for pairs in (FEW, MANY))
+    few, many = (our_rate("soft", "write", 64 << 10, args, "--queue-pairs", pairs) for pairs in (FEW, MANY))
     yield Ratio("qp-1000/qp-4", many, [few])
 
 
@@ -150,8 +150,8 @@ def our_latency(transport, of, args):
     """Returns a contender that measures the median of half a round trip."""
 
     def run():
-        words = ["--of", of, "--size", LATENCY_BYTES, "--seconds", args.seconds]
-        return perf("latency", transport, *words)["us"]["p50"]
+        words = ["--operation", of, "--size", LATENCY_BYTES, "--seconds", args.seconds]
+        return perf("latency", transport, *words)["time_us"]["p50"]
 
     return Contender(f"{OURS}{transport} {of} latency", "us", run)
 

@@ -147,7 +147,7 @@ def test_a_rate_is_measured_with_a_target_of_its_own(verb):
     row = row.succeeded()
     assert (row["verb"], row["size"], row["group"], row["depth"], row["iterations"]) == (verb, size, 4, 2, 2)
     assert row["operations"] > 0 and row["operations"] % 4 == 0 and row["bytes"] == row["operations"] * size
-    assert row["us"]["count"] * 4 == row["operations"], "not all groups were timed"
+    assert row["time_us"]["count"] * 4 == row["operations"], "not all groups were timed"
     assert 0 < row["gbps"]["worst"] <= row["gbps"]["average"]
     # The rate of two iterations together lies between theirs.
     worst, best = row["gbps"]["worst"], 2 * row["gbps"]["average"] - row["gbps"]["worst"]
@@ -160,28 +160,28 @@ def test_retransmissions_are_in_the_summary():
     flags = ("--size", "64K", "--loss", 0.05, "--seconds", 0.5)
     row = perf(None, "write", *flags, "--json").succeeded()
     assert row["retransmitted"] > 0 and row["timeouts"] <= row["retransmitted"]
-    assert row["us"]["count"] * row["group"] == row["operations"]
+    assert row["time_us"]["count"] * row["group"] == row["operations"]
     table = perf(None, "write", *flags)
     assert table.code == 0 and "timeouts" in table.stdout, table.stderr
 
 
 def test_latencies_are_measured_with_a_target_of_its_own():
-    ended = perf(None, "latency", "--of", "write,read,atomic,send,ping", "--seconds", 0.05, "--json")
+    ended = perf(None, "latency", "--operation", "write,read,atomic,send,ping", "--seconds", 0.05, "--json")
     assert ended.code == 0, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [row["verb"] for row in rows] == [f"{of} latency" for of in ("write", "read", "atomic", "send", "ping")]
     for row in rows:
-        us = row["us"]
+        us = row["time_us"]
         assert us["count"] == row["operations"] and 0 < us["min"] <= us["p50"] <= us["p99"] <= us["max"], row
-        assert row["halved"] == (row["verb"] in ("send latency", "ping latency"))
+        assert row["half_round_trip"] == (row["verb"] in ("send latency", "ping latency"))
 
 
 def test_all_perf_modes_work():
     short = ("--seconds", 0.05, "--json")
     both = perf(None, "write", "--size", "64K", "--group", 4, "--bidirectional", *short).succeeded()
     assert both["back_gbps"]["average"] > 0
-    pairs = perf(None, "read", "--size", "4K", "--pairs", 8, *short).succeeded()
-    assert pairs["pairs"] == 8 and pairs["operations"] >= 8
+    pairs = perf(None, "read", "--size", "4K", "--queue-pairs", 8, *short).succeeded()
+    assert pairs["queue_pairs"] == 8 and pairs["operations"] >= 8
     sleeping = perf(None, "write", "--size", "4K", "--event", *short).succeeded()
     assert sleeping["event"] is True and sleeping["operations"] > 0
     post = perf(None, "write", "--group", 64, "--post-only", *short).succeeded()
@@ -193,17 +193,17 @@ def test_all_perf_modes_work():
 @pytest.mark.parametrize("verb", ["write", "read", "send", "atomic"])
 def test_perf_works_over_shared_memory(verb):
     size = 8 if verb == "atomic" else 4096
-    flags = ("--transport", "shm", "--group", 4, "--pairs", 2, "--seconds", 0.05, "--json")
+    flags = ("--transport", "shm", "--group", 4, "--queue-pairs", 2, "--seconds", 0.05, "--json")
     row = perf(None, verb, "--size", size, *flags).succeeded()
     assert row["transport"] == "shm" and row["operations"] > 0 and row["bytes"] == row["operations"] * size
 
 
 def test_latencies_over_shared_memory():
     of = ("write", "read", "atomic", "send", "ping")
-    ended = perf(None, "latency", "--transport", "shm", "--of", ",".join(of), "--seconds", 0.05, "--json")
+    ended = perf(None, "latency", "--transport", "shm", "--operation", ",".join(of), "--seconds", 0.05, "--json")
     assert ended.code == 0, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert [row["us"]["count"] for row in rows] == [row["operations"] for row in rows] and len(rows) == 5
+    assert [row["time_us"]["count"] for row in rows] == [row["operations"] for row in rows] and len(rows) == 5
 
 
 def test_a_span_of_zero_is_refused():
@@ -373,7 +373,7 @@ def test_operations_the_target_does_not_offer_are_refused(flags, words):
         (["target", "--region", "a=4K,rights=w", "--transport", "shm"], ["rights=rw"]),
         (["target", "--region", "a=4K,file=/tmp/x", "--transport", "shm"], ["memfd"]),
         (["perf", "read", "--to", "127.0.0.1:1", "--token", "0" * 32], ["127.0.0.1:1"]),
-        (["perf", "latency", "--of", "ping", "--size", "4K"], ["8 to 64"]),
+        (["perf", "latency", "--operation", "ping", "--size", "4K"], ["8 to 64"]),
     ],
 )
 def test_impossible_settings_are_refused(flags, words):
@@ -401,4 +401,4 @@ def test_latencies_against_a_plain_target_are_measured():
         assert ended.code == 0 and [json.loads(line)["verb"] for line in ended.stdout.splitlines()] == ["read latency"]
         for word in ["write latency: not measured", "send latency: not measured", "ping latency", "--messages"]:
             assert word in ended.stderr, ended.stderr
-        assert "--messages" in perf(target, "latency", "--of", "ping", "--seconds", 0.05).refused()
+        assert "--messages" in perf(target, "latency", "--operation", "ping", "--seconds", 0.05).refused()

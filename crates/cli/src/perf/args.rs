@@ -28,8 +28,8 @@ single operations; for messages and pings, half of the round trip, as in perftes
 Examples:
   shotline perf write --size 64K,1M --group 1,32           rate of single operations and of groups
   shotline perf read --bidirectional --seconds 10 --iterations 10
-  shotline perf latency --of write,ping --size 8
-  shotline perf --matrix                                   tables I to IV of paper 2, next to its figures
+  shotline perf latency --operation write,ping --size 8
+  shotline perf --matrix                                   tables I to IV of Gibson et al., next to its figures
   shotline perf write --to 192.168.1.5:47920 --token-file t --region images --json | jq .gbps
   shotline perf --rdma-cm rping --to 192.168.1.5           rping -s -a 192.168.1.5
   shotline perf send --size 64K --rdma-cm perftest --to 192.168.1.5    ib_send_bw -R -s 65536")]
@@ -48,8 +48,9 @@ pub struct Args {
     pub depth: u16,
     /// Number of queue pairs to the target
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub pairs: u16,
-    /// Kind of queue pairs. Unreliable operations are counted when sent; JSON also has what arrived
+    pub queue_pairs: u16,
+    /// Transport service of the queue pairs. Unreliable operations are counted when sent; the JSON object also has the
+    /// bytes that arrived
     #[arg(long, value_name = "KIND", default_value = "rc")]
     pub qp: Service,
     /// Length of an iteration in seconds
@@ -58,10 +59,10 @@ pub struct Args {
     /// Iterations of each measurement: average and worst are reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub iterations: u16,
-    /// The target does the same at the same time (write, read)
+    /// Have the target do the same at the same time (write, read)
     #[arg(long)]
     pub bidirectional: bool,
-    /// Memory that the operations walk through on both sides [default: all operations in flight]
+    /// Length of the memory that the operations cycle through on both sides [default: of all operations in flight]
     #[arg(long, value_name = "BYTES")]
     pub span: Option<Size>,
     /// Sleep on a file descriptor until a completion arrives, instead of polling
@@ -70,11 +71,12 @@ pub struct Args {
     /// Measure only the processor time of posting and completing
     #[arg(long, conflicts_with_all = ["bidirectional", "event"])]
     pub post_only: bool,
-    /// Latency of: write, read, atomic (until the completion), send, ping (half the round trip) [default: write, read,
-    /// send and ping, as far as the target supports them]
-    #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
-    pub of: Vec<LatencyKind>,
-    /// Measure the cases of tables I to IV of paper 2: 4 KB to 256 KB, single and in groups, write and read
+    /// Operations of `latency`: write, read, atomic (until the completion), send, ping (half the round trip) [default:
+    /// write, read, send and ping, as far as the target supports them]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub operation: Vec<LatencyKind>,
+    /// Measure the cases of tables I to IV of Gibson et al. (`plan --paper 2`): 4 KiB to 256 KiB, single and in groups,
+    /// write and read
     #[arg(long, conflicts_with_all = ["verb", "size", "group", "bidirectional", "post_only"])]
     pub matrix: bool,
     /// Measure as long as the paper: ten iterations of ten seconds each
@@ -142,7 +144,7 @@ impl Args {
         Ok(self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?)
     }
 
-    /// Returns the path MTU to ask for.
+    /// Returns the path MTU to request.
     pub fn mtu(&self) -> Mtu {
         self.mtu.unwrap_or(Mtu::B4096)
     }
@@ -152,14 +154,14 @@ impl Args {
         let Self { seconds, iterations, .. } = *self;
         if self.matrix {
             if self.qp != Service::Rc {
-                return Err("the paper's tables are of reliable connections".into());
+                return Err("--matrix measures reliable connections: use --qp rc".into());
             }
             let (seconds, iterations) = if self.paper { (Duration::from_secs(10), 10) } else { (seconds, iterations) };
             return Ok(paper::points(seconds, iterations));
         }
         let verb = self.verb.ok_or("expected write, read, send, atomic or latency, or --matrix")?;
-        let few = matches!(verb, Verb::Latency | Verb::Atomic) || self.post_only;
-        let sizes = match (self.size.as_slice(), few) {
+        let has_small_default = matches!(verb, Verb::Latency | Verb::Atomic) || self.post_only;
+        let sizes = match (self.size.as_slice(), has_small_default) {
             ([], true) => vec![Size(8)],
             ([], false) => vec![Size(4 << 10), Size(64 << 10), Size(1 << 20)],
             (sizes, _) => sizes.to_vec(),
@@ -182,9 +184,11 @@ impl Args {
                 return Err("atomic operations have 8 bytes: use --size 8".into());
             }
             if verb == Verb::Latency {
-                let of = if self.of.is_empty() { &DEFAULT_LATENCIES[..] } else { &self.of };
-                let of = of.iter().filter(|of| size == 8 || **of != LatencyKind::Atomic);
-                points.extend(of.map(|of| Point { metric: Metric::Latency(*of), size, group: 1, seconds, iterations }));
+                let kinds = if self.operation.is_empty() { &DEFAULT_LATENCIES[..] } else { &self.operation };
+                let kinds = kinds.iter().filter(|kind| size == 8 || **kind != LatencyKind::Atomic);
+                let point =
+                    |kind: &LatencyKind| Point { metric: Metric::Latency(*kind), size, group: 1, seconds, iterations };
+                points.extend(kinds.map(point));
                 continue;
             }
             let metric = if self.post_only { Metric::Overhead(verb) } else { Metric::Rate(verb) };
@@ -199,7 +203,7 @@ impl Args {
             Service::Rc => Ok(()),
             _ if self.bidirectional => Err("--bidirectional is for reliable connections".into()),
             Service::Uc if matches!(verb, Verb::Write | Verb::Send) => Ok(()),
-            Service::Ud if verb == Verb::Send && self.pairs == 1 => Ok(()),
+            Service::Ud if verb == Verb::Send && self.queue_pairs == 1 => Ok(()),
             Service::Uc => Err("unreliable connections support only write and send".into()),
             Service::Ud => Err("unreliable datagrams support only send, from one queue pair".into()),
         }
@@ -259,10 +263,11 @@ impl Args {
         groups.max(in_flight)
     }
 
-    pub fn peer_arguments(&self, plan: &[Point]) -> Result<Vec<String>> {
+    /// Returns the arguments of the target in the child process.
+    pub fn target_arguments(&self, plan: &[Point]) -> Result<Vec<String>> {
         let span = plan.iter().map(|point| self.span(point)).max().unwrap_or(4096).max(4096);
         let mut words = vec!["--region".into(), format!("perf={span},rights=atomic"), "--messages".into()];
-        words.extend(["--queue-pairs".into(), self.pairs.to_string()]);
+        words.extend(["--queue-pairs".into(), self.queue_pairs.to_string()]);
         words.extend(["--transport".into(), self.transport.to_string()]);
         if let Some(mtu) = self.mtu {
             words.extend(["--mtu".into(), mtu.bytes().to_string()]);
@@ -272,11 +277,11 @@ impl Args {
         }
         match &self.transport {
             ProviderKind::Soft => {
-                let six = self.bind.is_some_and(|bind| bind.is_ipv6());
-                let [memory, control] = if six { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
+                let is_v6 = self.bind.is_some_and(|bind| bind.is_ipv6());
+                let [memory, control] = if is_v6 { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
                 words.extend(["--bind", memory, "--listen", control].map(str::to_owned));
             }
-            // Both sides are on the one address of the device.
+            // Both sides use the only address of the device.
             ProviderKind::Ibverbs(choice) => {
                 let control = SocketAddr::new(choice.open()?.gid.ip(), 0);
                 words.extend(["--listen".into(), control.to_string()]);
@@ -289,6 +294,7 @@ impl Args {
         Ok(words)
     }
 
+    /// Returns the control address of a running target.
     pub fn target(&self) -> Result<ControlAddress> {
         use std::net::ToSocketAddrs as _;
         let to = self.to.as_deref().unwrap_or_default();
@@ -300,6 +306,7 @@ impl Args {
         Ok(ControlAddress::Tcp(address))
     }
 
+    /// Returns the token of a running target.
     pub fn known_token(&self) -> Result<Token> {
         match (&self.token, &self.token_file) {
             (Some(token), _) => Ok(*token),

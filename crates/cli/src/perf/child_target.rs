@@ -16,7 +16,7 @@ pub struct ChildTarget {
     pub listen: ControlAddress,
     /// Token that it accepts.
     pub token: Token,
-    /// Folder of its socket, if the socket has a path.
+    /// Directory of its socket, if the socket has a path.
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -39,7 +39,7 @@ impl ChildTarget {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C must reach only this program, which then ends the target in order.
+            // Ctrl-C must reach only this program, which then ends the target cleanly.
             .process_group(0)
             .spawn()?;
         let stderr = child.stderr.take().ok_or("the target has no standard error")?;
@@ -73,7 +73,7 @@ impl ChildTarget {
         }
     }
 
-    /// Ends the target in order. Returns an error unless its counters balance.
+    /// Ends the target cleanly. Returns an error unless its counters balance.
     pub fn end(mut self) -> Result {
         drop(self.child.stdin.take());
         let mut report = String::new();

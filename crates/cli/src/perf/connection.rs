@@ -150,7 +150,7 @@ impl<P: Endpoint> Connection<P> {
         Ok(Lanes { cq, all, key, region_index, to })
     }
 
-    /// Chooses the region that was asked for, or the first one that fits.
+    /// Chooses the requested region, or the first one that fits.
     fn choose(&self, keys: Vec<RegionKey>, need: &QpRequirements) -> Result<(usize, RegionKey)> {
         let rights = String::from(Rights(need.rights));
         let fits = |key: &RegionKey| key.region.rights.0.allows(need.rights) && key.region.bytes >= need.bytes;
@@ -235,7 +235,7 @@ impl<P: Endpoint> Connection<P> {
         Ok(self.provider.poll_cq(lanes.cq, done)?)
     }
 
-    /// Ends the connection in order.
+    /// Ends the connection cleanly.
     pub fn end(self) -> Result {
         Ok(self.client.goodbye()?)
     }

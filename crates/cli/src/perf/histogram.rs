@@ -72,9 +72,9 @@ fn bucket(ns: u64) -> usize {
 }
 
 /// Returns the longest time of a bucket, in nanoseconds.
-fn longest(place: usize) -> u64 {
-    let shift = (place / STEPS).saturating_sub(1);
-    let steps = (place - shift * STEPS) as u64;
+fn longest(index: usize) -> u64 {
+    let shift = (index / STEPS).saturating_sub(1);
+    let steps = (index - shift * STEPS) as u64;
     (steps << shift) | ((1_u64 << shift) - 1)
 }
 
@@ -90,9 +90,9 @@ mod tests {
         let mut more = Histogram::new();
         more.record(Duration::from_secs(30));
         times.merge(&more);
-        let of = times.quantiles().unwrap();
-        assert_eq!((of.count, of.min, of.max), (100_001, 1.0, 30e6));
-        for (found, exact) in [(of.p50, 50e3), (of.p90, 90e3), (of.p99, 99e3), (of.p999, 99.9e3)] {
+        let q = times.quantiles().unwrap();
+        assert_eq!((q.count, q.min, q.max), (100_001, 1.0, 30e6));
+        for (found, exact) in [(q.p50, 50e3), (q.p90, 90e3), (q.p99, 99e3), (q.p999, 99.9e3)] {
             assert!((found / exact - 1.0).abs() < 0.008, "{found} for {exact}");
         }
     }

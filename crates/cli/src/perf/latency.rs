@@ -3,7 +3,7 @@
 use super::args::Args;
 use super::connection::{Connection, Lanes, QpRequirements};
 use super::histogram::Histogram;
-use super::measure::{LOST_AFTER, Poller, RunningIteration, repeat};
+use super::measure::{Poller, RESPONSE_TIMEOUT, RunningIteration, repeat};
 use super::point::{LatencyKind, Point, operation, rights};
 use super::report::{Iteration, Row};
 use crate::Result;
@@ -18,7 +18,7 @@ use std::time::Instant;
 /// the measured times.
 const IDLE_POLLS: u32 = 1 << 14;
 /// Maximum length of inline data, in bytes: the default capability of queue pairs.
-const INLINE: u32 = 64;
+const MAX_INLINE_BYTES: u32 = 64;
 
 /// Opens a queue pair for a latency measurement. Returns an error if the target does not take part.
 pub fn open<P: Endpoint>(
@@ -28,10 +28,10 @@ pub fn open<P: Endpoint>(
     kind: LatencyKind,
 ) -> Result<Lanes> {
     let size = point.size;
-    if kind == LatencyKind::Ping && !(8..=INLINE).contains(&size) {
-        return Err(format!("a ping has 8 to {INLINE} bytes, found {size}").into());
+    if kind == LatencyKind::Ping && !(8..=MAX_INLINE_BYTES).contains(&size) {
+        return Err(format!("a ping has 8 to {MAX_INLINE_BYTES} bytes, found {size}").into());
     }
-    let talks = kind.is_halved();
+    let target_sends = kind.is_halved();
     connection.open(&QpRequirements {
         service: args.qp,
         pairs: 1,
@@ -42,7 +42,7 @@ pub fn open<P: Endpoint>(
         } else {
             Receives::default()
         },
-        target_sends: if talks { 16 } else { 0 },
+        target_sends: if target_sends { 16 } else { 0 },
         completions: 64,
         mtu: args.mtu(),
         rights: if kind == LatencyKind::Ping {
@@ -65,11 +65,11 @@ pub fn measure<P: Endpoint>(
 ) -> Result<Row> {
     let size = point.size;
     let own = connection.own_key();
-    let back = u64::from(size.max(8));
+    let echo_bytes = u64::from(size.max(8));
     match kind {
         LatencyKind::Send => connection.start_role(&lanes.all[0], MeasurementRole::Echo)?,
         LatencyKind::Ping => {
-            let memory = RegisteredMemory { address: own.address + back, bytes: back, rkey: own.rkey };
+            let memory = RegisteredMemory { address: own.address + echo_bytes, bytes: echo_bytes, rkey: own.rkey };
             let region = lanes.region_index as u16;
             connection.start_role(&lanes.all[0], MeasurementRole::Ping { region, bytes: size, memory })?;
         }
@@ -90,17 +90,17 @@ fn iterate<P: Endpoint>(
     let size = point.size;
     let step = u64::from(size.max(8));
     let qp = lanes.all[0].qp;
-    let element = |place: u64| Element {
-        address: connection.memory.address + place * step,
+    let element = |index: u64| Element {
+        address: connection.memory.address + index * step,
         len: size,
         lkey: connection.memory.lkey,
     };
-    let (there, here) = ([element(0)], [element(1)]);
+    let (outgoing, incoming) = ([element(0)], [element(1)]);
     let remote = Remote { address: lanes.key.address, rkey: lanes.key.rkey };
-    let mut message = [0; INLINE as usize];
-    let inline = size <= INLINE && matches!(kind, LatencyKind::Write | LatencyKind::Send | LatencyKind::Ping);
+    let mut message = [0; MAX_INLINE_BYTES as usize];
+    let inline = size <= MAX_INLINE_BYTES && matches!(kind, LatencyKind::Write | LatencyKind::Send | LatencyKind::Ping);
     let mut times = Histogram::new();
-    // A write of the other side produces no completion event.
+    // A write of the target produces no completion event.
     let mut poller = Poller::new(args.event && kind != LatencyKind::Ping, IDLE_POLLS);
     let mut done = [Completion::default(); 16];
 
@@ -109,31 +109,31 @@ fn iterate<P: Endpoint>(
     while !iteration.is_over(last) {
         operations += 1;
         if kind == LatencyKind::Send {
-            let receive = RecvWr { id: 0, elements: &here };
+            let receive = RecvWr { id: 0, elements: &incoming };
             connection.provider.post_recv(qp, &[receive]).map_err(|(_, error)| error)?;
         }
         if kind == LatencyKind::Ping {
             // A number that differs from the contents of both memories.
-            let at = size as usize - 8;
-            message[at..size as usize].copy_from_slice(&iteration.from.number(operations).to_ne_bytes());
+            let offset = size as usize - 8;
+            message[offset..size as usize].copy_from_slice(&iteration.before.number(operations).to_ne_bytes());
         }
-        let data = if inline { Data::Inline(&message[..size as usize]) } else { Data::Elements(&there) };
+        let data = if inline { Data::Inline(&message[..size as usize]) } else { Data::Elements(&outgoing) };
         let request = SendWr::new(operations, operation(kind.verb(), remote), data);
         connection.provider.post_send(qp, &[request]).map_err(|(_, error)| error)?;
-        let wanted = if kind == LatencyKind::Send { CompletionKind::Recv } else { kind.verb().completed() };
+        let expected = if kind == LatencyKind::Send { CompletionKind::Recv } else { kind.verb().completed() };
         let (mut acknowledged, mut answered) = (kind == LatencyKind::Send, kind != LatencyKind::Ping);
         let mut received = kind != LatencyKind::Send;
         while !(acknowledged && answered && received) {
             for completion in poller.poll(connection, lanes, &mut done)? {
-                received |= completion.kind == wanted;
-                acknowledged |= completion.kind == wanted;
+                received |= completion.kind == expected;
+                acknowledged |= completion.kind == expected;
             }
             if !answered {
                 let mut word = [0; 8];
                 connection.region.read((step + u64::from(size)) as usize - 8, &mut word);
-                answered = u64::from_ne_bytes(word) == iteration.from.number(operations);
+                answered = u64::from_ne_bytes(word) == iteration.before.number(operations);
             }
-            if poller.checked && last.elapsed() > LOST_AFTER {
+            if poller.checked && last.elapsed() > RESPONSE_TIMEOUT {
                 return Err("an operation was not answered: the target does not take part".into());
             }
         }

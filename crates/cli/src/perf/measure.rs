@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time without a response after which an operation counts as lost.
-pub const LOST_AFTER: Duration = Duration::from_secs(5);
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs all iterations of a measurement, or until a signal stops it, and destroys the queue pairs.
 pub fn repeat<P: Endpoint>(
@@ -36,7 +36,7 @@ pub fn repeat<P: Endpoint>(
 /// An iteration in progress.
 pub struct RunningIteration<'s> {
     /// Snapshot of both sides before the first operation.
-    pub from: Snapshot,
+    pub before: Snapshot,
     /// Time of the first operation.
     pub start: Instant,
     end: Instant,
@@ -51,9 +51,9 @@ impl<'s> RunningIteration<'s> {
         point: &Point,
         stop: &'s AtomicBool,
     ) -> Result<Self> {
-        let from = connection.snapshot(lanes)?;
+        let before = connection.snapshot(lanes)?;
         let start = Instant::now();
-        Ok(Self { from, start, end: start + point.seconds, stop })
+        Ok(Self { before, start, end: start + point.seconds, stop })
     }
 
     /// Returns `true` if no further operation may begin at `now`.
@@ -72,8 +72,8 @@ impl<'s> RunningIteration<'s> {
         size: u32,
         times: Histogram,
     ) -> Result<Iteration> {
-        let to = connection.snapshot(lanes)?;
-        Ok(Iteration::new(self.from, to, ended - self.start, operations, operations * u64::from(size), times))
+        let after = connection.snapshot(lanes)?;
+        Ok(Iteration::new(self.before, after, ended - self.start, operations, operations * u64::from(size), times))
     }
 }
 
@@ -83,13 +83,13 @@ pub struct Poller {
     /// Number of empty polls between two checks of the control connection.
     idle_polls: u32,
     idle: u32,
-    /// The last poll was empty and the control connection was checked. Callers check the clock then, too.
+    /// The last poll was empty and the control connection was checked. Callers then also check the clock.
     pub checked: bool,
 }
 
 impl Poller {
-    /// Creates a poller. With `event` it sleeps on a file descriptor instead of polling. `patience` is the number of
-    /// empty polls between two checks of the control connection.
+    /// Creates a poller. With `event` it sleeps on a file descriptor instead of polling. `idle_polls` is the number
+    /// of empty polls between two checks of the control connection.
     pub fn new(event: bool, idle_polls: u32) -> Self {
         Self { event, idle_polls, idle: 0, checked: false }
     }

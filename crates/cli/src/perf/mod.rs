@@ -33,14 +33,14 @@ pub fn run(args: &Args) -> Result {
     }
     let stop = signals::stop_flag()?;
     let plan = args.plan()?;
-    let own = match &args.to {
+    let child = match &args.to {
         Some(_) => None,
-        None => Some(ChildTarget::start(&args.transport, &args.peer_arguments(&plan)?)?),
+        None => Some(ChildTarget::start(&args.transport, &args.target_arguments(&plan)?)?),
     };
     // Pinned only now, because the target would inherit it.
     args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
-    let to = match &own {
-        Some(peer) => (peer.listen.clone(), peer.token),
+    let to = match &child {
+        Some(target) => (target.listen.clone(), target.token),
         None => (args.target()?, args.known_token()?),
     };
     let done = match &args.transport {
@@ -60,8 +60,8 @@ pub fn run(args: &Args) -> Result {
             measure(args, &plan, client, provider, &stop)
         }
     };
-    match (done, own) {
-        (Ok(()), Some(peer)) => peer.end(),
+    match (done, child) {
+        (Ok(()), Some(target)) => target.end(),
         (done, _) => done,
     }
 }
@@ -70,7 +70,7 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
     let mut rows = Vec::new();
     let span = plan.iter().map(|point| args.span(point)).max().unwrap_or(0);
     let mut connection = Connection::new(provider, client, args.region.as_deref(), span)?;
-    let mut left_out = None;
+    let mut last_error = None;
     for point in plan {
         if stop.load(std::sync::atomic::Ordering::Relaxed) {
             break;
@@ -79,9 +79,9 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
             Metric::Rate(verb) => rate::measure(&mut connection, args, point, verb, stop)?,
             Metric::Latency(kind) => match latency::open(&mut connection, args, point, kind) {
                 Ok(lanes) => latency::measure(&mut connection, lanes, args, point, kind, stop)?,
-                Err(error) if args.of.is_empty() => {
+                Err(error) if args.operation.is_empty() => {
                     crate::output::warn(format_args!("{}: not measured: {error}", kind.name()));
-                    left_out = Some(error);
+                    last_error = Some(error);
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -95,7 +95,7 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
         }
         rows.push(row);
     }
-    if let Some(error) = left_out.filter(|_| rows.is_empty()) {
+    if let Some(error) = last_error.filter(|_| rows.is_empty()) {
         return Err(error);
     }
     if !args.json {

@@ -70,14 +70,14 @@ fn iterate<P: Endpoint>(
         let start = Instant::now();
         connection.provider.post_send(qp, requests).map_err(|(_, error)| error)?;
         posting += start.elapsed();
-        let mut left = requests.len();
-        while left > 0 {
+        let mut outstanding = requests.len();
+        while outstanding > 0 {
             while connection.provider.progress()? {}
             let start = Instant::now();
             let done = poller.poll(connection, lanes, &mut done)?.len();
             if done > 0 {
                 completing += start.elapsed();
-                left -= done;
+                outstanding -= done;
             }
         }
         operations += requests.len() as u64;

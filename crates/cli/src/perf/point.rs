@@ -31,19 +31,19 @@ pub enum Metric {
     Overhead(Verb),
 }
 
-/// What is measured.
+/// Operation that is measured, or the latency of single operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
-    /// Bytes into the target's memory
+    /// WRITEs into the target's memory
     Write,
-    /// Bytes out of the target's memory
+    /// READs of the target's memory
     Read,
     /// Messages into receives that the target has posted
     Send,
     /// Fetch and add on the target's memory
     Atomic,
-    /// The time that single operations take
+    /// Latency of single operations
     Latency,
 }
 
@@ -69,18 +69,18 @@ impl Verb {
     }
 }
 
-/// Whose latency.
+/// Operation whose latency is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LatencyKind {
     /// A WRITE, until it is acknowledged
     Write,
-    /// A READ, until its bytes are here
+    /// A READ, until its bytes have arrived
     Read,
-    /// A fetch and add, until the old value is here
+    /// A fetch and add, until the old value has arrived
     Atomic,
-    /// A message there and one back, halved
+    /// Half the round trip of a message
     Send,
-    /// A WRITE into memory that the target polls, and one back, halved
+    /// Half the round trip of a WRITE into memory that the target polls
     Ping,
 }
 

@@ -37,7 +37,7 @@ pub fn measure<P: Endpoint>(
         (RECEIVE_BYTES / u64::from(size.max(1))).clamp(1, u64::from(MAX_RECEIVES).min(2 * u64::from(in_flight)));
     let lanes = connection.open(&QpRequirements {
         service: args.qp,
-        pairs: args.pairs,
+        pairs: args.queue_pairs,
         sends: in_flight,
         receives: 1,
         target_receives: match verb {
@@ -46,7 +46,7 @@ pub fn measure<P: Endpoint>(
         },
         target_sends: if args.bidirectional { group } else { 0 },
         // One completion per group, unless an operation fails.
-        completions: u32::from(args.pairs) * u32::from(args.depth) + 64,
+        completions: u32::from(args.queue_pairs) * u32::from(args.depth) + 64,
         mtu: args.mtu(),
         rights: rights(verb),
         bytes: if verb == Verb::Send { 0 } else { span },
@@ -72,7 +72,7 @@ fn iterate<P: Endpoint>(
     let Point { size, group, .. } = *point;
     let elements: Vec<Element> = elements(connection, args.span(point), size);
     let requests: Vec<SendWr<'_>> = requests(&elements, lanes, verb, size, group);
-    let number: HashMap<u32, usize> = lanes.all.iter().enumerate().map(|(index, lane)| (lane.qp.0, index)).collect();
+    let index_of: HashMap<u32, usize> = lanes.all.iter().enumerate().map(|(index, lane)| (lane.qp.0, index)).collect();
     let mut next = vec![0; lanes.all.len()];
     let mut times = Histogram::new();
     // Post times of the groups in flight, in the order of their completion.
@@ -107,7 +107,7 @@ fn iterate<P: Endpoint>(
         }
         for completion in done {
             groups += 1;
-            let lane = if number.len() == 1 { 0 } else { number.get(&completion.qp).copied().unwrap_or(0) };
+            let lane = if index_of.len() == 1 { 0 } else { index_of.get(&completion.qp).copied().unwrap_or(0) };
             if let Some(since) = in_flight[lane].pop_front() {
                 times.record(ended - since);
             }

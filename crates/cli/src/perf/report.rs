@@ -83,13 +83,13 @@ pub struct Row {
     /// Operations of a group.
     pub group: u16,
     depth: u16,
-    pairs: u16,
+    queue_pairs: u16,
     mtu: u32,
     bidirectional: bool,
     event: bool,
-    /// Number of iterations that were made.
+    /// Number of completed iterations.
     #[serde(rename = "iterations")]
-    made: usize,
+    iteration_count: usize,
     seconds: f64,
     operations: u64,
     bytes: u64,
@@ -107,9 +107,9 @@ pub struct Row {
     /// Percent of one processor.
     pub cpu_target_percent: AverageAndWorst,
     /// Times of groups or, for a latency, of operations.
-    us: Option<Quantiles>,
+    time_us: Option<Quantiles>,
     /// The times are half of the round trips.
-    halved: bool,
+    half_round_trip: bool,
     /// Nanoseconds to post an operation, and to poll its completion.
     #[serde(skip_serializing_if = "Option::is_none")]
     post_ns: Option<AverageAndWorst>,
@@ -142,11 +142,11 @@ impl Row {
             size: point.size,
             group: point.group,
             depth: if single { 1 } else { args.depth },
-            pairs: if single { 1 } else { args.pairs },
+            queue_pairs: if single { 1 } else { args.queue_pairs },
             mtu: args.mtu().bytes(),
             bidirectional: args.bidirectional,
             event: args.event,
-            made: 0,
+            iteration_count: 0,
             seconds: 0.0,
             operations: 0,
             bytes: 0,
@@ -156,8 +156,8 @@ impl Row {
             operations_per_s: none,
             cpu_initiator_percent: none,
             cpu_target_percent: none,
-            us: None,
-            halved: latency.is_some_and(|kind| kind.is_halved()),
+            time_us: None,
+            half_round_trip: latency.is_some_and(|kind| kind.is_halved()),
             post_ns: None,
             complete_ns: None,
             retransmitted: 0,
@@ -171,7 +171,7 @@ impl Row {
     pub fn sum_up(&mut self) {
         let all = std::mem::take(&mut self.iterations);
         let gbps = |bytes: u64, seconds: f64| bytes as f64 * 8e-9 / seconds.max(1e-9);
-        self.made = all.len();
+        self.iteration_count = all.len();
         self.seconds = all.iter().map(|one| one.seconds).sum();
         self.operations = all.iter().map(|one| one.operations).sum();
         self.bytes = all.iter().map(|one| one.bytes).sum();
@@ -193,7 +193,7 @@ impl Row {
         }
         let mut times = Histogram::new();
         all.iter().for_each(|one| times.merge(&one.times));
-        self.us = times.quantiles();
+        self.time_us = times.quantiles();
     }
 }
 
@@ -215,7 +215,7 @@ pub fn print(rows: &[Row]) {
     } else {
         head.extend([">Gbit/s"]);
         if back {
-            head.push(">and back");
+            head.push(">reverse");
         }
         head.extend([
             ">op/s",
@@ -241,7 +241,7 @@ pub fn print(rows: &[Row]) {
                 }
                 cells.push(rate(row.operations_per_s.average));
                 cells.extend([row.cpu_initiator_percent, row.cpu_target_percent].map(|cpu| cpu.words(0)));
-                let times = row.us.map(|us| [us.p50, us.p99, us.p999, us.max]);
+                let times = row.time_us.map(|us| [us.p50, us.p99, us.p999, us.max]);
                 let times = times.map_or([const { String::new() }; 4], |times| times.map(|us| format!("{us:.2}")));
                 cells.extend(times);
                 cells.extend([row.retransmitted, row.timeouts].map(|count| count.to_string()));
