@@ -73,7 +73,7 @@ def ideal(header, samples, measured):
 def curves(points):
     """Returns the points of each curve, by number of samples and link, in the order of their frequencies."""
     found = {}
-    for point in sorted(points, key=lambda point: point["f_ext_hz"]):
+    for point in sorted(points, key=lambda point: point["trigger_hz"]):
         found.setdefault((point["samples"], point["link"]), []).append(point)
     return dict(sorted(found.items()))
 
@@ -106,7 +106,7 @@ def draw_network(points, framing):
     for (samples, link), curve in curves(points).items():
         color = colors.setdefault(samples, f"C{len(colors)}")
         label = f"$N_s$ = {samples}" if link == 0 else None
-        hz = [point["f_ext_hz"] for point in curve]
+        hz = [point["trigger_hz"] for point in curve]
         spread(left, hz, scaled([point["frame_rate_hz"] for point in curve], KHZ), color, label)
         spread(right, hz, [point["bandwidth_gbps"] for point in curve], color, label)
         if link == 0:
@@ -142,7 +142,7 @@ def draw_disk(points):
     right = left.twinx()
     at = {}
     for point in points:
-        at.setdefault(point["f_ext_hz"], []).append(point)
+        at.setdefault(point["trigger_hz"], []).append(point)
     hz = sorted(at)
     spread(left, hz, [at[f][0]["write_gbps"] for f in hz], "C0", "written")
     khz, rate = ideal(header, points[0]["samples"], hz)

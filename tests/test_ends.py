@@ -83,7 +83,8 @@ def test_output_to_a_closed_pipe_is_no_failure(closed_pipe):
 def test_a_sweep_with_a_closed_output_writes_its_file(closed_pipe, tmp_path):
     out = tmp_path / "sweep.jsonl"
     words = map(
-        str, ("sweep", "network", "--samples", 500, "--framing", "udp", "--f-ext", 100, "--repeats", 1, "--out", out)
+        str,
+        ("sweep", "network", "--samples", 500, "--framing", "udp", "--trigger-hz", 100, "--repeats", 1, "--out", out),
     )
     ended = subprocess.run([PROGRAM, *words], check=False, stdout=closed_pipe, stderr=subprocess.PIPE, timeout=PATIENCE)
     assert ended.returncode == 0, ended

@@ -39,7 +39,7 @@ def measured(tmp_path_factory):
     files = [folder / "network.jsonl", folder / "disk.jsonl"]
     disk = folder / "disk"
     disk.mkdir()
-    points = ["--f-ext", "200,400", "--repeats", 2]
+    points = ["--trigger-hz", "200,400", "--repeats", 2]
     network = lines(sweep("network", "--samples", "500,1000", *points, "--out", files[0]))
     written = lines(sweep("disk", "--dir", disk, "--samples", 500, *points, "--out", files[1]))
     return files, network, written, disk
@@ -52,14 +52,14 @@ def sweep(*arguments, **options):
 def conserved(point):
     """Checks that every trigger became a shot or was missed, and every packet is recorded or its loss has a cause."""
     for counts in point["runs"]:
-        assert counts["shots_taken"] is not None, counts
+        assert counts["shots_sent"] is not None, counts
         if counts["triggers"] is not None:
-            assert counts["triggers"] == counts["shots_taken"] + counts["triggers_missed"], counts
+            assert counts["triggers"] == counts["shots_sent"] + counts["triggers_missed"], counts
         lost = counts["shots_partial"] + sum(counts["shots_dropped"].values())
-        assert counts["shots_taken"] == counts["shots_complete"] + lost, counts
-        assert counts["packets_taken"] == counts["shots_taken"] * point["shot_packets"], counts
+        assert counts["shots_sent"] == counts["shots_complete"] + lost, counts
+        assert counts["packets_expected"] == counts["shots_sent"] * point["shot_packets"], counts
         named = counts["packets_placed"] + counts["packets_missing"] + counts["packets_unplaced"]
-        assert counts["packets_taken"] == named, counts
+        assert counts["packets_expected"] == named, counts
     for name in ("frame_rate_hz", "bandwidth_gbps"):
         values = [counts[name] for counts in point["runs"]]
         spread = point[name]
@@ -73,7 +73,7 @@ def conserved(point):
 def test_a_network_sweep_has_every_point_with_balanced_counts(measured):
     files, found, _, _ = measured
     requested = [(f, n, hz, 0) for f in ("ud", "udp") for n in (500, 1000) for hz in (200, 400)]
-    assert [(p["framing"], p["samples"], p["f_ext_hz"], p["link"]) for p in found["point"]] == requested
+    assert [(p["framing"], p["samples"], p["trigger_hz"], p["link"]) for p in found["point"]] == requested
     for point in found["point"]:
         assert len(point["runs"]) == 2 and point["shot_bytes"] == point["samples"] * 144 + 64, point
         conserved(point)
@@ -84,7 +84,9 @@ def test_a_network_sweep_has_every_point_with_balanced_counts(measured):
 
 def test_the_header_describes_the_machine_and_settings(measured):
     header = measured[1]["header"][0]
-    assert header["sweep"] == "network" and header["emulated"] and header["by"] == "trigger" and header["links"] == 1
+    assert (
+        header["sweep"] == "network" and header["emulated"] and header["timing"] == "trigger" and header["links"] == 1
+    )
     assert header["cores"] >= 1 and header["receive_buffer_bytes"] > 0 and header["seconds"] == 0.1, header
     assert header["kernel"].startswith("Linux ") and header["cpu"] and header["shotline"][0].isdigit(), header
     assert header["sample_rate_hz"] == 40_000_000 and header["shot_overhead_s"] == pytest.approx(1.85e-6), header
@@ -92,20 +94,22 @@ def test_the_header_describes_the_machine_and_settings(measured):
 
 def test_every_second_trigger_above_the_highest_rate_is_missed():
     # 16000 samples occupy the device for 401.85 us: 2488 Hz at most.
-    flags = ["--samples", 16_000, "--framing", "ud", "--f-ext", 3000, "--repeats", 1, "--pool", "64MiB"]
+    flags = ["--samples", 16_000, "--framing", "ud", "--trigger-hz", 3000, "--repeats", 1, "--pool", "64MiB"]
     (point,) = lines(run("sweep", "network", *flags, "--json", "--seconds", 0.1))["point"]
     conserved(point)
     for counts in point["runs"]:
         # At least this many: a busy machine misses more.
-        assert counts["triggers_missed"] >= counts["shots_taken"] - 1, counts
+        assert counts["triggers_missed"] >= counts["shots_sent"] - 1, counts
 
 
 def test_links_are_counted_separately():
-    found = lines(sweep("network", "--links", 2, "--samples", 500, "--framing", "udp", "--f-ext", 200, "--repeats", 1))
+    found = lines(
+        sweep("network", "--links", 2, "--samples", 500, "--framing", "udp", "--trigger-hz", 200, "--repeats", 1)
+    )
     assert [point["link"] for point in found["point"]] == [0, 1]
     for point in found["point"]:
         conserved(point)
-    taken = [[counts["shots_taken"] for counts in point["runs"]] for point in found["point"]]
+    taken = [[counts["shots_sent"] for counts in point["runs"]] for point in found["point"]]
     assert taken[0] == taken[1], "both links must take the shot of one trigger"
 
 
@@ -119,36 +123,36 @@ def test_default_frequencies_follow_from_the_device_and_shape(points):
         if points < 13:
             process.signal(signal.SIGINT)
         assert process.end().code == 0
-    hz = [point["f_ext_hz"] for point in found[1:]]
+    hz = [point["trigger_hz"] for point in found[1:]]
     assert hz == sorted(hz) and hz[0] == pytest.approx(0.05 * highest, rel=0.01), hz
     assert points < 13 or hz[-1] == pytest.approx(1.25 * highest, rel=0.01), hz
 
 
 def test_losses_are_counted_with_a_self_timed_probe():
     with Probe("--loss", 0.02, "--seed", 7, "--links", 1) as probe:
-        flags = ["--probe", probe.address, "--bind", "[::1]:0", "--by", "rate", "--samples", 500, "--framing", "ud"]
-        found = lines(run("sweep", "network", *flags, *LONG_ENOUGH, "--f-ext", 200, "--repeats", 1, "--json"))
+        flags = ["--probe", probe.address, "--bind", "[::1]:0", "--timing", "rate", "--samples", 500, "--framing", "ud"]
+        found = lines(run("sweep", "network", *flags, *LONG_ENOUGH, "--trigger-hz", 200, "--repeats", 1, "--json"))
         sent = probe.report()["links"][0]
-    assert not found["header"][0]["emulated"] and found["header"][0]["by"] == "rate"
+    assert not found["header"][0]["emulated"] and found["header"][0]["timing"] == "rate"
     for point in found["point"]:
         conserved(point)
         assert all(counts["triggers"] is None for counts in point["runs"]), (
             "without a trigger source there is no trigger count"
         )
     runs = [counts for point in found["point"] for counts in point["runs"]]
-    assert sum(counts["shots_taken"] for counts in runs) == sent["shots"]
+    assert sum(counts["shots_sent"] for counts in runs) == sent["shots"]
     assert sum(counts["packets_missing"] for counts in runs) >= sent["faults"]["lost"] > 0, sent
 
 
 def test_the_frequency_of_an_external_generator_is_used_as_given():
     with Probe("--trigger-hz", 300) as probe:
-        flags = ["--probe", probe.address, "--bind", "[::1]:0", "--f-ext-is", 300, "--links", 1, "--repeats", 1]
+        flags = ["--probe", probe.address, "--bind", "[::1]:0", "--generator-hz", 300, "--links", 1, "--repeats", 1]
         found = lines(sweep("network", *flags, "--samples", "500,1000", "--framing", "ud"))
         taken = probe.report()["next_shot"]
-    assert [(point["samples"], point["f_ext_hz"]) for point in found["point"]] == [(500, 300), (1000, 300)]
+    assert [(point["samples"], point["trigger_hz"]) for point in found["point"]] == [(500, 300), (1000, 300)]
     for point in found["point"]:
         conserved(point)
-    assert sum(point["runs"][0]["shots_taken"] for point in found["point"]) == taken
+    assert sum(point["runs"][0]["shots_sent"] for point in found["point"]) == taken
 
 
 # --- the disk ----------------------------------------------------------------------------------------
@@ -156,7 +160,7 @@ def test_the_frequency_of_an_external_generator_is_used_as_given():
 
 def test_a_disk_sweep_writes_counts_and_cleans_up(measured):
     _, _, found, folder = measured
-    assert [point["f_ext_hz"] for point in found["point"]] == [200, 400]
+    assert [point["trigger_hz"] for point in found["point"]] == [200, 400]
     for point in found["point"]:
         conserved(point)
         assert set(point["write_gbps"]) == SPREAD, point
@@ -168,7 +172,10 @@ def test_a_drive_that_fills_early_yields_no_measurement(tmp_path):
     command("mount", "-t", "tmpfs", "-o", "size=32m", "none", tmp_path)
     try:
         flags = ["--dir", tmp_path, "--samples", 500, "--json", "--pool", "16MiB", "--seconds", PATIENCE / 2]
-        for words in [["disk", "--f-ext", 400, "--repeats", 1], ["search", "--framing", "ud", "--from", 1, "--to", 2]]:
+        for words in [
+            ["disk", "--trigger-hz", 400, "--repeats", 1],
+            ["search", "--framing", "ud", "--from", 1, "--to", 2],
+        ]:
             ended = run("sweep", *words, *flags)
             assert ended.code == 1 and "point" not in ended.stdout and "trial" not in ended.stdout, ended.stdout
             (line,) = ended.stderr.splitlines()
@@ -179,7 +186,7 @@ def test_a_drive_that_fills_early_yields_no_measurement(tmp_path):
 
 
 def test_kept_files_are_valid_recordings(tmp_path):
-    flags = ["--dir", tmp_path, "--keep", "--samples", 500, "--f-ext", 200, "--repeats", 2]
+    flags = ["--dir", tmp_path, "--keep", "--samples", 500, "--trigger-hz", 200, "--repeats", 2]
     (point,) = lines(sweep("disk", *flags))["point"]
     files = sorted(tmp_path.iterdir())
     assert len(files) == 2
@@ -218,7 +225,7 @@ def test_a_search_above_the_probes_rate_names_the_limit():
 def test_a_search_can_record_and_count_in_shots(tmp_path):
     flags = ["--dir", tmp_path, "--samples", 500, "--framing", "udp", "--unit", "hz", "--from", 100, "--to", 400]
     found = lines(sweep("search", *flags, "--trials", 3))
-    assert all(trial["sink"] == "record" and 99 <= trial["asked_hz"] <= 410 for trial in found["trial"]), found
+    assert all(trial["sink"] == "record" and 99 <= trial["requested_hz"] <= 410 for trial in found["trial"]), found
     assert len(found["trial"]) <= 3 and list(tmp_path.iterdir()) == []
 
 
@@ -227,7 +234,7 @@ def test_a_search_can_record_and_count_in_shots(tmp_path):
 
 def test_an_interrupted_sweep_reports_its_measurements(tmp_path):
     file = tmp_path / "sweep.jsonl"
-    flags = ["--samples", 500, "--framing", "ud", "--f-ext", ",".join(map(str, range(200, 1200))), "--repeats", 2]
+    flags = ["--samples", 500, "--framing", "ud", "--trigger-hz", ",".join(map(str, range(200, 1200))), "--repeats", 2]
     with Process("sweep", "network", *flags, *TINY, "--json", "--out", file) as process:
         first = process.popen.stdout.readline() + process.popen.stdout.readline()  # header and point
         process.signal(signal.SIGINT)
@@ -243,11 +250,11 @@ def test_an_interrupted_sweep_reports_its_measurements(tmp_path):
 
 def test_a_sweep_prints_a_table(tmp_path):
     file = tmp_path / "sweep.jsonl"
-    flags = ["--samples", 500, "--framing", "udp", "--f-ext", "200,400", "--repeats", 1, "--out", file]
+    flags = ["--samples", 500, "--framing", "udp", "--trigger-hz", "200,400", "--repeats", 1, "--out", file]
     ended = run("sweep", "network", *flags, *TINY)
     assert ended.code == 0 and "\x1b" not in ended.stdout + ended.stderr, ended.stderr
     rows = ended.stdout.splitlines()
-    assert "receive buffer" in rows[0] and "f_ext Hz" in rows[2], ended.stdout
+    assert "receive buffer" in rows[0] and "trigger Hz" in rows[2], ended.stdout
     assert [row.split()[:4] for row in rows[3:]] == [["udp", "500", "0", "200"], ["udp", "500", "0", "400"]]
     assert len(by_kind(file.read_text())["point"]) == 2
     again = run("sweep", "network", *flags, *TINY)
@@ -258,14 +265,17 @@ def test_a_sweep_prints_a_table(tmp_path):
     "arguments, words",
     [
         (["network", "--seconds", "0"], ["--seconds", "found 0"]),
-        (["network", "--f-ext", "0"], ["Hz", "found 0"]),
-        (["network", "--f-ext", "100,nan"], ["Hz", "found NaN"]),
+        (["network", "--trigger-hz", "0"], ["Hz", "found 0"]),
+        (["network", "--trigger-hz", "100,nan"], ["Hz", "found NaN"]),
         (["network", "--framing", "morse"], ["ud, counted, udp", "morse"]),
         (["network", "--samples", "0"], ["--samples", "found 0"]),
         (["network", "--repeats", "0"], ["--repeats", "found 0"]),
         (["network", "--links", "0"], ["--links", "found 0"]),
-        (["network", "--probe", "[::1]:9"], ["--f-ext-is", "--by rate"]),
-        (["network", "--probe", "[::1]:9", "--f-ext-is", "5", "--by", "rate"], ["--f-ext-is", "--by rate"]),
+        (["network", "--probe", "[::1]:9"], ["--generator-hz", "--timing rate"]),
+        (
+            ["network", "--probe", "[::1]:9", "--generator-hz", "5", "--timing", "rate"],
+            ["--generator-hz", "--timing rate"],
+        ),
         (["disk", "--dir", "/nowhere"], ["--dir", "/nowhere"]),
         (["search", "--precision", "0"], ["precision", "found 0"]),
         (["search", "--confidence", "100%"], ["confidence", "found 1"]),
@@ -282,7 +292,7 @@ def test_invalid_sweep_settings_are_refused(arguments, words):
 
 def test_more_samples_than_the_probe_has_are_refused():
     with Probe("--samples", 500) as probe:
-        flags = ["--probe", probe.address, "--by", "rate", "--samples", "500,4000"]
+        flags = ["--probe", probe.address, "--timing", "rate", "--samples", "500,4000"]
         message = run("sweep", "network", *flags).refused()
     assert "500" in message and "4000" in message and "--samples" in message
 

@@ -1,4 +1,4 @@
-//! `shotline sweep disk`: figure 7 of paper 0.
+//! `shotline sweep disk`: figure 7 of Cossettini et al. (see [`super`]).
 
 use super::common::{Common, check_frequencies};
 use super::files::Files;
@@ -15,14 +15,14 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   shotline sweep disk --dir /data                               13 frequencies, 5 runs of 3 s each: 4 minutes
-  shotline sweep disk --dir /data --f-ext 1000,2000,5000 --seconds 10 --out disk.jsonl
-  shotline sweep disk --dir /data --json | jq -c 'select(.kind == \"point\") | [.f_ext_hz, .write_gbps.mean]'
+  shotline sweep disk --dir /data --trigger-hz 1000,2000,5000 --seconds 10 --out disk.jsonl
+  shotline sweep disk --dir /data --json | jq -c 'select(.kind == \"point\") | [.trigger_hz, .write_gbps.mean]'
 
 A real probe (--probe) generates its own triggers, at the configured rates.
 Runs too short to fill the pool measure its size, not the speed of the disk: 256 MiB are 0.2 s at 10 Gbit/s.
 Ctrl-C ends a sweep cleanly: the points measured so far are reported.")]
 pub struct Args {
-    /// Folder on the disk to measure; its recordings are removed after each run
+    /// Directory on the disk to measure; its recordings are removed after each run
     #[arg(long, value_name = "DIR", help_heading = "Sink")]
     dir: PathBuf,
     /// Keep the files
@@ -34,9 +34,9 @@ pub struct Args {
     /// Framing: ud (RoCE), counted or udp
     #[arg(long, default_value = "ud", value_name = "NAME", help_heading = "Points")]
     framing: String,
-    /// Trigger frequencies [default: 13, up to a quarter above the device's highest shot rate]
+    /// Trigger frequencies in Hz [default: 13, up to a quarter above the device's highest shot rate]
     #[arg(long, value_delimiter = ',', value_name = "HZ,...", help_heading = "Points")]
-    f_ext: Vec<f64>,
+    trigger_hz: Vec<f64>,
     /// Runs of each point
     #[arg(long, default_value_t = 5, value_name = "N", help_heading = "Run")]
     repeats: u32,
@@ -47,18 +47,18 @@ pub struct Args {
 /// Measures the disk. The shots of a real probe are timed by its own clock.
 pub fn run(args: &Args) -> Result {
     let framing = framing::with_set_up(&args.framing)?;
-    check_frequencies(&args.f_ext)?;
+    check_frequencies(&args.trigger_hz)?;
     if args.samples == 0 || args.repeats == 0 {
         return Err("expected --samples and --repeats of 1 or more, found 0".into());
     }
-    let by = if args.common.probe.is_some() { ShotTiming::Rate } else { ShotTiming::Trigger };
-    let bench = Bench::new(&args.common, by, 3.0)?;
+    let timing = if args.common.probe.is_some() { ShotTiming::Rate } else { ShotTiming::Trigger };
+    let bench = Bench::new(&args.common, timing, 3.0)?;
     let probe = bench.describe(args.samples)?;
     let event_bytes = u64::from(bench.geometry(&probe, args.samples)?.slot_bytes()) * u64::from(bench.links(&probe));
     let files = Files::in_folder(&args.dir, args.keep, event_bytes)?;
-    let frequencies = match args.f_ext.is_empty() {
+    let frequencies = match args.trigger_hz.is_empty() {
         true => grid::frequencies(args.samples, probe.sample_rate_hz),
-        false => args.f_ext.clone(),
+        false => args.trigger_hz.clone(),
     };
     let point = |hz| Point { framing, samples: args.samples, hz };
     let points = frequencies.into_iter().map(point).collect();

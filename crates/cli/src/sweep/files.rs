@@ -15,7 +15,7 @@ pub struct Files {
 pub struct Scratch {
     /// Path of the file.
     pub path: PathBuf,
-    /// Number of rows to lay out, or `None` for the recorder's default.
+    /// Number of rows to allocate, or `None` for the recorder's default.
     pub rows: Option<u64>,
     keep: bool,
 }
@@ -25,7 +25,7 @@ impl Files {
     pub fn in_folder(folder: &Path, keep: bool, event_bytes: u64) -> Result<Self> {
         match folder.is_dir() {
             true => Ok(Self { folder: folder.to_owned(), keep, event_bytes }),
-            false => Err(format!("expected --dir to be a folder, found {}", folder.display()).into()),
+            false => Err(format!("expected --dir to be a directory, found {}", folder.display()).into()),
         }
     }
 

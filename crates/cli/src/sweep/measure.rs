@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Makes runs with one emulated probe after the other, or with a real probe.
 pub struct Bench {
     common: Common,
-    by: ShotTiming,
+    timing: ShotTiming,
     seconds: f64,
     stop: Arc<AtomicBool>,
 }
@@ -35,16 +35,16 @@ pub struct ReadyProbe<'a> {
 }
 
 impl Bench {
-    /// Creates a bench whose runs Ctrl-C ends in order. `seconds` is the default length of a run.
-    pub fn new(common: &Common, by: ShotTiming, seconds: f64) -> Result<Self> {
+    /// Creates a bench whose runs Ctrl-C ends cleanly. `seconds` is the default length of a run.
+    pub fn new(common: &Common, timing: ShotTiming, seconds: f64) -> Result<Self> {
         let seconds = common.seconds.unwrap_or(seconds);
         common.check()?;
-        Ok(Self { common: common.clone(), by, seconds, stop: signals::stop_flag()? })
+        Ok(Self { common: common.clone(), timing, seconds, stop: signals::stop_flag()? })
     }
 
     /// Returns what starts the shots.
-    pub fn by(&self) -> ShotTiming {
-        self.by
+    pub fn timing(&self) -> ShotTiming {
+        self.timing
     }
 
     /// Returns the length of a run, in seconds.
@@ -58,13 +58,13 @@ impl Bench {
     }
 
     /// Queries the probe's description.
-    pub fn describe(&self, most_samples: u32) -> Result<Describe> {
-        let ready = self.ready(most_samples, None)?;
+    pub fn describe(&self, max_samples: u32) -> Result<Describe> {
+        let ready = self.ready(max_samples, None)?;
         let describe = Control::open(ready.address, false)?.query()?;
-        if most_samples > describe.max_samples {
-            let most = describe.max_samples;
+        if max_samples > describe.max_samples {
+            let supported = describe.max_samples;
             return Err(format!(
-                "expected at most {most} samples, as the probe supports, found {most_samples}: use a lower --samples"
+                "expected at most {supported} samples, as the probe supports, found {max_samples}: use a lower --samples"
             )
             .into());
         }
@@ -96,9 +96,9 @@ impl Bench {
 
 impl ReadyProbe<'_> {
     /// Receives for the length of a run, into a file if one is given. Returns `None` if the run was interrupted,
-    /// because its counters cover less than was asked for.
+    /// because its counters cover less than requested.
     pub fn run(&self, point: &Point, file: Option<&Scratch>) -> Result<Option<Run>> {
-        let Bench { common, by, seconds, stop } = self.bench;
+        let Bench { common, timing, seconds, stop } = self.bench;
         if self.bench.interrupted() {
             return Ok(None);
         }
@@ -109,8 +109,8 @@ impl ReadyProbe<'_> {
             framing: Some(point.framing),
             links: common.links,
             samples: Some(point.samples),
-            external_trigger: (*by == ShotTiming::Trigger).then_some(true),
-            rate_hz: (*by == ShotTiming::Rate).then_some(point.hz),
+            external_trigger: (*timing == ShotTiming::Trigger).then_some(true),
+            rate_hz: (*timing == ShotTiming::Rate).then_some(point.hz),
             seconds: Some(*seconds),
             discard: file.is_none().then_some(true),
             out: file.map(|file| vec![file.path.clone()]),
@@ -133,7 +133,7 @@ impl ReadyProbe<'_> {
                 _ => end,
             })?;
         }
-        Ok((!self.bench.interrupted()).then(|| Run::of(&outcome, *by, point)))
+        Ok((!self.bench.interrupted()).then(|| Run::of(&outcome, *timing, point)))
     }
 }
 
@@ -154,8 +154,8 @@ pub struct Run {
 
 /// Counters of the triggers, shots and packets of a run. Two sums hold:
 ///
-/// - triggers = shots taken + triggers missed
-/// - packets of the shots taken = packets placed + missing + unplaced
+/// - triggers = shots sent + triggers missed
+/// - packets expected = packets placed + missing + unplaced
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkCounters {
     /// Time from the first packet to the last, plus one period.
@@ -164,16 +164,16 @@ pub struct LinkCounters {
     pub triggers: Option<u64>,
     /// Number of triggers that the probe missed because it was busy.
     pub triggers_missed: Option<u64>,
-    /// Number of shots that the probe took, or `None` if it did not answer at the end.
-    pub shots_taken: Option<u64>,
+    /// Number of shots that the probe sent, or `None` if it did not answer at the end.
+    pub shots_sent: Option<u64>,
     /// Number of shots received completely and verified.
     pub shots_complete: u64,
     /// Number of shots with packets missing.
     pub shots_partial: u64,
     /// Number of dropped shots, by cause.
     pub shots_dropped: ByCause,
-    /// Number of packets of the shots that the probe took.
-    pub packets_taken: Option<u64>,
+    /// Number of packets of the shots that the probe sent.
+    pub packets_expected: Option<u64>,
     /// Number of packets placed.
     pub packets_placed: u64,
     /// Number of packets that did not arrive, or arrived damaged or late.
@@ -189,14 +189,14 @@ pub struct LinkCounters {
 }
 
 impl Run {
-    fn of(outcome: &Outcome, by: ShotTiming, point: &Point) -> Self {
+    fn of(outcome: &Outcome, timing: ShotTiming, point: &Point) -> Self {
         let packets = u64::from(outcome.geometry.packets());
         let links = outcome.streams.iter().enumerate().map(|(link, counters)| {
             LinkCounters::of(
                 counters,
                 outcome.probe_reports.get(link),
                 packets,
-                by,
+                timing,
                 duration(outcome.seconds, counters.shots, point.hz),
             )
         });
@@ -209,28 +209,27 @@ impl Run {
         }
     }
 
-    /// Returns `true` if every shot that the probe took was received completely and, if there is a file, written to it.
+    /// Returns `true` if every shot that the probe sent was received completely and, if there is a file, written to it.
     pub fn lossless(&self) -> bool {
-        let whole =
-            |link: &LinkCounters| link.shots_taken.is_some_and(|taken| taken > 0 && taken == link.shots_complete);
+        let whole = |link: &LinkCounters| link.shots_sent.is_some_and(|sent| sent > 0 && sent == link.shots_complete);
         self.sink_errors == 0 && self.links.iter().all(whole)
     }
 }
 
 impl LinkCounters {
-    fn of(counters: &StreamCounters, report: Option<&Report>, packets: u64, by: ShotTiming, seconds: f64) -> Self {
+    fn of(counters: &StreamCounters, report: Option<&Report>, packets: u64, timing: ShotTiming, seconds: f64) -> Self {
         let by_cause = |drops: &DropCounters| drops.iter().map(|(cause, count)| (cause.name(), count)).collect();
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
-        let triggered = report.filter(|_| by == ShotTiming::Trigger);
+        let triggered = report.filter(|_| timing == ShotTiming::Trigger);
         Self {
             seconds,
             triggers: triggered.map(|report| report.shots_sent + report.triggers_missed),
             triggers_missed: triggered.map(|report| report.triggers_missed),
-            shots_taken: report.map(|report| report.shots_sent),
+            shots_sent: report.map(|report| report.shots_sent),
             shots_complete: counters.complete,
             shots_partial: counters.partial,
             shots_dropped: by_cause(&counters.shot_drops),
-            packets_taken: report.map(|report| report.shots_sent * packets),
+            packets_expected: report.map(|report| report.shots_sent * packets),
             packets_placed: counters.placed,
             packets_missing: counters.packets_missing,
             packets_unplaced: counters.shot_drops.get(DropCause::NoBuffer) * packets,
@@ -240,14 +239,14 @@ impl LinkCounters {
         }
     }
 
-    /// Returns the number of shots that were taken and are not complete.
+    /// Returns the number of shots that were sent and are not complete.
     pub fn shots_lost(&self) -> u64 {
         self.shots_partial + self.shots_dropped.values().sum::<u64>()
     }
 
-    /// Returns the number of shots per second that the probe took.
+    /// Returns the number of shots per second that the probe sent.
     pub fn sent_hz(&self) -> f64 {
-        if self.seconds > 0.0 { self.shots_taken.unwrap_or(0) as f64 / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 { self.shots_sent.unwrap_or(0) as f64 / self.seconds } else { 0.0 }
     }
 
     /// Returns the number of packets that were not placed.
@@ -256,7 +255,7 @@ impl LinkCounters {
     }
 }
 
-/// Returns the time in seconds that `shots` stand for: there are `n - 1` periods between the first and the last of `n`.
+/// Returns the time in seconds that `shots` shots cover: there are `n - 1` periods between the first and the last of `n`.
 fn duration(first_to_last: f64, shots: u64, hz: f64) -> f64 {
     match shots {
         0 => first_to_last,

@@ -1,4 +1,4 @@
-//! `shotline sweep network`: figures 5 and 6 of paper 0.
+//! `shotline sweep network`: figures 5 and 6 of Cossettini et al. (see [`super`]).
 
 use super::common::{Common, check_frequencies};
 use super::grid;
@@ -13,11 +13,11 @@ use crate::{Result, framing};
 #[command(after_help = "\
 Examples:
   shotline sweep network                                        both protocols, four shot lengths: 12 minutes
-  shotline sweep network --samples 2000 --framing ud --f-ext 5000,10000,19000 --repeats 3
+  shotline sweep network --samples 2000 --framing ud --trigger-hz 5000,10000,19000 --repeats 3
   shotline sweep network --out network.jsonl                    python3 python/shotline_plot.py draws it
-  shotline sweep network --probe 192.168.1.20:47910 --by rate   a real probe, at configured rates
-  shotline sweep network --probe 192.168.1.20:47910 --f-ext-is 5000   the same, with your own generator at 5 kHz
-  shotline sweep network --samples 500 --json | jq -c 'select(.kind == \"point\") | [.f_ext_hz, .frame_rate_hz.mean]'
+  shotline sweep network --probe 192.168.1.20:47910 --timing rate   a real probe, at configured rates
+  shotline sweep network --probe 192.168.1.20:47910 --generator-hz 5000   the same, with your own generator at 5 kHz
+  shotline sweep network --samples 500 --json | jq -c 'select(.kind == \"point\") | [.trigger_hz, .frame_rate_hz.mean]'
 
 Ctrl-C ends a sweep cleanly: the points measured so far are reported.")]
 pub struct Args {
@@ -33,15 +33,15 @@ pub struct Args {
     /// Framings: ud (RoCE), counted or udp
     #[arg(long, value_delimiter = ',', default_value = "ud,udp", value_name = "NAME,...", help_heading = "Points")]
     framing: Vec<String>,
-    /// Trigger frequencies [default: 13, up to a quarter above the device's highest shot rate]
+    /// Trigger frequencies in Hz [default: 13, up to a quarter above the device's highest shot rate]
     #[arg(long, value_delimiter = ',', value_name = "HZ,...", help_heading = "Points")]
-    f_ext: Vec<f64>,
-    /// Frequency of the external generator at a real probe's trigger input
-    #[arg(long, value_name = "HZ", conflicts_with = "f_ext", requires = "probe", help_heading = "Points")]
-    f_ext_is: Option<f64>,
+    trigger_hz: Vec<f64>,
+    /// Frequency in Hz of the external generator at a real probe's trigger input
+    #[arg(long, value_name = "HZ", conflicts_with = "trigger_hz", requires = "probe", help_heading = "Points")]
+    generator_hz: Option<f64>,
     /// Source of the shots' timing
     #[arg(long, value_enum, default_value = "trigger", help_heading = "Points")]
-    by: ShotTiming,
+    timing: ShotTiming,
     /// Runs of each point
     #[arg(long, default_value_t = 5, value_name = "N", help_heading = "Run")]
     repeats: u32,
@@ -51,7 +51,7 @@ pub struct Args {
 
 /// Measures the network.
 pub fn run(args: &Args) -> Result {
-    let given = args.f_ext_is.map_or(args.f_ext.clone(), |hz| vec![hz]);
+    let given = args.generator_hz.map_or(args.trigger_hz.clone(), |hz| vec![hz]);
     let framings = framing::all_with_set_up(&args.framing)?;
     check_frequencies(&given)?;
     let Some(max_samples) =
@@ -59,12 +59,12 @@ pub fn run(args: &Args) -> Result {
     else {
         return Err("expected --samples and --repeats of 1 or more, found 0".into());
     };
-    match (args.common.probe, args.by, args.f_ext_is) {
-        (Some(_), ShotTiming::Trigger, None) => return Err("the generator at a real probe's trigger input cannot be set from here: specify its frequency with --f-ext-is, or use the probe's own clock with --by rate".into()),
-        (_, ShotTiming::Rate, Some(_)) => return Err("--f-ext-is is the frequency of a trigger, which --by rate does not use: use only one of them".into()),
+    match (args.common.probe, args.timing, args.generator_hz) {
+        (Some(_), ShotTiming::Trigger, None) => return Err("the generator at a real probe's trigger input cannot be set from here: specify its frequency with --generator-hz, or use the probe's own clock with --timing rate".into()),
+        (_, ShotTiming::Rate, Some(_)) => return Err("--generator-hz is the frequency of a trigger, which --timing rate does not use: use only one of them".into()),
         _ => {}
     }
-    let bench = Bench::new(&args.common, args.by, 1.0)?;
+    let bench = Bench::new(&args.common, args.timing, 1.0)?;
     let probe = bench.describe(max_samples)?;
     let mut points = Vec::new();
     for &framing in &framings {

@@ -10,7 +10,7 @@ pub struct Point {
     pub framing: Kind,
     /// Samples per channel and shot.
     pub samples: u32,
-    /// Frequency of the trigger, or the rate asked for, in Hz.
+    /// Frequency of the trigger, or the requested rate, in Hz.
     pub hz: f64,
 }
 

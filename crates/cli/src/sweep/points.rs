@@ -26,7 +26,7 @@ struct Line<'a> {
     samples: u32,
     shot_bytes: u32,
     shot_packets: u32,
-    f_ext_hz: f64,
+    trigger_hz: f64,
     link: usize,
     frame_rate_hz: Spread,
     bandwidth_gbps: Spread,
@@ -39,14 +39,14 @@ struct Line<'a> {
 /// Measures everything in the plan, or until Ctrl-C.
 pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
     report.print_text(&heading(plan.files.is_some()));
-    let all = plan.points.len() * plan.repeats as usize;
+    let total = plan.points.len() * plan.repeats as usize;
     for (index, point) in plan.points.iter().enumerate() {
         let mut runs = Vec::new();
-        let trigger = (bench.by() == ShotTiming::Trigger).then_some(point.hz);
+        let trigger = (bench.timing() == ShotTiming::Trigger).then_some(point.hz);
         let ready = bench.ready(point.samples, trigger)?;
         for repeat in 0..plan.repeats {
-            let text = format!("{} N_s {} f_ext {} Hz", point.framing, point.samples, point.hz);
-            report.progress(&text, index * plan.repeats as usize + repeat as usize, all);
+            let text = format!("{} samples {} trigger {} Hz", point.framing, point.samples, point.hz);
+            report.progress(&text, index * plan.repeats as usize + repeat as usize, total);
             let file = plan.files.as_ref().map(|files| files.next(point, bench.seconds(), repeat));
             match ready.run(point, file.as_ref())? {
                 Some(run) => runs.push(run),
@@ -77,7 +77,7 @@ fn report_point(point: &Point, runs: &[Run], report: &mut Report) -> Result {
             samples: point.samples,
             shot_bytes: geometry.shot_bytes(),
             shot_packets: geometry.packets(),
-            f_ext_hz: point.hz,
+            trigger_hz: point.hz,
             link,
             frame_rate_hz,
             bandwidth_gbps,
@@ -93,19 +93,19 @@ fn report_point(point: &Point, runs: &[Run], report: &mut Report) -> Result {
 fn heading(recording: bool) -> String {
     let written = if recording { "  written      ±" } else { "" };
     format!(
-        "\nframing   N_s link  f_ext Hz   shots/s       ±     worst      best  Gbit/s      ±{written}    missed  shots lost  packets lost"
+        "\nframing samples link  trigger Hz   shots/s       ±     worst      best  Gbit/s      ±{written}    missed  shots lost  packets lost"
     )
 }
 
 fn row(line: &Line<'_>) -> String {
-    let Line { framing, samples, f_ext_hz, link, frame_rate_hz: rate, bandwidth_gbps: bandwidth, .. } = line;
+    let Line { framing, samples, trigger_hz, link, frame_rate_hz: rate, bandwidth_gbps: bandwidth, .. } = line;
     let written = line.write_gbps.map_or(String::new(), |gbps| format!("{:9.2}{:7.2}", gbps.mean, gbps.std));
     let missed: Option<u64> = line.runs.iter().map(|run| run.triggers_missed).sum();
     let missed = missed.map_or("-".into(), |missed| missed.to_string());
     let shots: u64 = line.runs.iter().map(|run| run.shots_lost()).sum();
     let packets: u64 = line.runs.iter().map(|run| run.packets_lost()).sum();
     format!(
-        "{framing:7}{samples:6}{link:5}{f_ext_hz:10}{:10.1}{:8.1}{:10.1}{:10.1}{:8.2}{:7.2}{written}{missed:>10}{shots:12}{packets:14}",
+        "{framing:7}{samples:8}{link:5}{trigger_hz:12}{:10.1}{:8.1}{:10.1}{:10.1}{:8.2}{:7.2}{written}{missed:>10}{shots:12}{packets:14}",
         rate.mean, rate.std, rate.min, rate.max, bandwidth.mean, bandwidth.std
     )
 }

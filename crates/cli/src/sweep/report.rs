@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct Header {
     sweep: &'static str,
     shotline: &'static str,
-    begun: String,
+    started: String,
     kernel: String,
     cpu: String,
     cores: usize,
@@ -30,7 +30,7 @@ pub struct Header {
     links: u8,
     sample_rate_hz: u32,
     shot_overhead_s: f64,
-    by: ShotTiming,
+    timing: ShotTiming,
     seconds: f64,
 }
 
@@ -38,21 +38,21 @@ impl Header {
     /// Creates the header of this machine, for a sweep of this probe.
     pub fn new(sweep: &'static str, common: &Common, bench: &Bench, probe: &Describe) -> Result<Self> {
         let system = rustix::system::uname();
-        let wanted = common.receive_buffer.unwrap_or(Bytes(256 << 20)).0 as usize;
+        let requested = common.receive_buffer.unwrap_or(Bytes(256 << 20)).0 as usize;
         Ok(Self {
             sweep,
             shotline: env!("CARGO_PKG_VERSION"),
-            begun: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
             cpu: processor(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            receive_buffer_bytes: granted_receive_buffer(wanted)?,
+            receive_buffer_bytes: granted_receive_buffer(requested)?,
             probe: probe.model.as_str().to_owned(),
             emulated: common.probe.is_none(),
             links: bench.links(probe),
             sample_rate_hz: probe.sample_rate_hz,
             shot_overhead_s: DEAD_TIME_S,
-            by: bench.by(),
+            timing: bench.timing(),
             seconds: bench.seconds(),
         })
     }
@@ -85,12 +85,12 @@ pub struct Report {
     json: bool,
     file: Option<(std::fs::File, PathBuf)>,
     terminal: bool,
-    begun: Instant,
+    start: Instant,
     warnings: Vec<String>,
 }
 
 impl Report {
-    /// Opens the file, if one is asked for, and writes the header.
+    /// Opens the file, if one is requested, and writes the header.
     pub fn begin(common: &Common, header: &Header) -> Result<Self> {
         let file = common.out.clone().map(|path| {
             let mut options = OpenOptions::new();
@@ -107,7 +107,7 @@ impl Report {
             json: common.json,
             file: file.transpose()?,
             terminal: std::io::stderr().is_terminal(),
-            begun: Instant::now(),
+            start: Instant::now(),
             warnings: Vec::new(),
         };
         report.line(header)?;
@@ -140,7 +140,7 @@ impl Report {
     /// Shows the progress on a terminal: `done` of `all`.
     pub fn progress(&self, text: &str, done: usize, all: usize) {
         if self.terminal {
-            let left = self.begun.elapsed().mul_f64((all - done) as f64 / done.max(1) as f64);
+            let left = self.start.elapsed().mul_f64((all - done) as f64 / done.max(1) as f64);
             let left = match done {
                 0 => String::new(),
                 _ => format!(", about {} left", humantime::format_duration(Duration::from_secs(left.as_secs() + 1))),
@@ -161,7 +161,7 @@ impl Report {
     /// Writes the last line, and prints the warnings.
     pub fn end(&mut self, interrupted: bool) -> Result {
         let warnings = std::mem::take(&mut self.warnings);
-        self.line(&End { interrupted, seconds: self.begun.elapsed().as_secs_f64(), warnings: &warnings })?;
+        self.line(&End { interrupted, seconds: self.start.elapsed().as_secs_f64(), warnings: &warnings })?;
         self.clear();
         for warning in &warnings {
             crate::output::warn(warning);

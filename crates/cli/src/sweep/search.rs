@@ -1,4 +1,4 @@
-//! `shotline sweep search`: searches the highest rate without loss.
+//! `shotline sweep search`: searches for the highest rate without loss.
 
 use super::common::Common;
 use super::files::Files;
@@ -35,10 +35,10 @@ pub struct Args {
     /// Framings: ud (RoCE), counted or udp
     #[arg(long, value_delimiter = ',', default_value = "ud,udp", value_name = "NAME,...", help_heading = "Search")]
     framing: Vec<String>,
-    /// Search the rate of receiving, with shots discarded [default, without --dir]
+    /// Search for the rate of receiving, with shots discarded [default, without --dir]
     #[arg(long, help_heading = "Search")]
     discard: bool,
-    /// Search the rate of recording into this folder; its recordings are removed after each trial
+    /// Search for the rate of recording into this directory; its recordings are removed after each trial
     #[arg(long, visible_alias = "out-dir", value_name = "DIR", help_heading = "Search")]
     dir: Option<PathBuf>,
     /// Unit of --from and --to: Gbit/s of payload on all links together, or shots/s of each link
@@ -66,7 +66,7 @@ pub struct Args {
     common: Common,
 }
 
-/// What rates are counted in.
+/// Unit of rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Unit {
     /// Gbit/s
@@ -89,7 +89,7 @@ fn parse_fraction(text: &str) -> std::result::Result<f64, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Failure {
-    /// The probe did not reach the rate asked for.
+    /// The probe did not reach the requested rate.
     Sender,
     /// Packets were lost before they were placed, or there was no buffer for a shot.
     Receiver,
@@ -103,12 +103,12 @@ enum Failure {
 struct Trial {
     framing: &'static str,
     sink: &'static str,
-    asked_gbps: f64,
-    asked_hz: f64,
+    requested_gbps: f64,
+    requested_hz: f64,
     received_gbps: f64,
     passed: bool,
     failed_by: Option<Failure>,
-    shots_taken: Option<u64>,
+    shots_sent: Option<u64>,
     shots_lost: u64,
 }
 
@@ -144,8 +144,8 @@ pub fn run(args: &Args) -> Result {
     let event_bytes = u64::from(geometry.slot_bytes()) * u64::from(links);
     let files = args.dir.as_ref().map(|dir| Files::in_folder(dir, false, event_bytes)).transpose()?;
     let shot_gbit = f64::from(geometry.shot_bytes()) * 8e-9 * f64::from(links);
-    let question = args.question(shot_gbit)?;
-    Search::new(question)?;
+    let search_config = args.search_config(shot_gbit)?;
+    Search::new(search_config)?;
     let mut report = Report::begin(&args.common, &Header::new("search", &args.common, &bench, &probe)?)?;
     let receive = args.discard || files.is_none();
     let sinks: Vec<Option<&Files>> = receive.then_some(None).into_iter().chain(files.as_ref().map(Some)).collect();
@@ -153,7 +153,7 @@ pub fn run(args: &Args) -> Result {
     'all: for sink in sinks {
         for &framing in &framings {
             let mut one = RateSearch { bench: &bench, framing, files: sink, args, shot_gbit, failures: Vec::new() };
-            one.search(question, &mut report)?;
+            one.search(search_config, &mut report)?;
             if bench.interrupted() {
                 break 'all;
             }
@@ -164,7 +164,7 @@ pub fn run(args: &Args) -> Result {
 
 impl Args {
     /// Returns the parameters of the search, in Gbit/s.
-    fn question(&self, shot_gbit: f64) -> Result<SearchConfig> {
+    fn search_config(&self, shot_gbit: f64) -> Result<SearchConfig> {
         let (gbit, unit) = if self.unit == Unit::Hz { (shot_gbit, "shots/s") } else { (1.0, "Gbit/s") };
         let (from, to) = (self.from.unwrap_or(0.1 / gbit), self.to.unwrap_or(200.0 / gbit));
         if from >= to {
@@ -192,13 +192,13 @@ struct RateSearch<'a> {
 }
 
 impl RateSearch<'_> {
-    fn search(&mut self, question: SearchConfig, report: &mut Report) -> Result {
+    fn search(&mut self, search_config: SearchConfig, report: &mut Report) -> Result {
         let ready = self.bench.ready(self.args.samples, None)?;
-        let mut search = Search::new(question)?;
+        let mut search = Search::new(search_config)?;
         while let Some(gbps) = search.next() {
-            let answer = search.estimate();
-            let text = format!("{} {} at {gbps:.2} Gbit/s; {}", self.framing, self.sink(), words(&answer));
-            report.progress(&text, search.made() as usize, question.trials as usize);
+            let estimate = search.estimate();
+            let text = format!("{} {} at {gbps:.2} Gbit/s; {}", self.framing, self.sink(), words(&estimate));
+            report.progress(&text, search.made() as usize, search_config.trials as usize);
             let point = Point { framing: self.framing, samples: self.args.samples, hz: gbps / self.shot_gbit };
             let file = self.files.map(|files| files.next(&point, self.bench.seconds(), search.made()));
             let Some(run) = ready.run(&point, file.as_ref())? else { break };
@@ -209,12 +209,12 @@ impl RateSearch<'_> {
             report.line(&Trial {
                 framing: self.framing.name(),
                 sink: self.sink(),
-                asked_gbps: gbps,
-                asked_hz: point.hz,
+                requested_gbps: gbps,
+                requested_hz: point.hz,
                 received_gbps: run.links.iter().map(|link| link.bandwidth_gbps).sum(),
                 passed: failed_by.is_none(),
                 failed_by,
-                shots_taken: run.links.iter().map(|link| link.shots_taken).sum(),
+                shots_sent: run.links.iter().map(|link| link.shots_sent).sum(),
                 shots_lost: run.links.iter().map(|link| link.shots_lost()).sum::<u64>() + run.sink_errors,
             })?;
         }
@@ -241,8 +241,8 @@ impl RateSearch<'_> {
     }
 
     fn report_result(&self, search: &Search, report: &mut Report) -> Result {
-        let answer = search.estimate();
-        let Estimate { rate, low, high, is_precise: reached } = answer;
+        let estimate = search.estimate();
+        let Estimate { rate, low, high, is_precise: reached } = estimate;
         let hz = |gbps: f64| gbps / self.shot_gbit;
         let limited_by = self.limit(rate);
         report.line(&SearchResult {
@@ -262,12 +262,12 @@ impl RateSearch<'_> {
             limited_by,
         })?;
         let limit = limited_by.map_or("-".into(), |failure| format!("{failure:?}").to_lowercase());
-        let wide = if reached { "" } else { "   wider than asked: more --trials, or a quieter machine" };
+        let wide = if reached { "" } else { "   wider than requested: more --trials, or a quieter machine" };
         report.print_text(&format!(
             "{:9}{:8}{rate:9.2}   {:18}{:9.1}{:9}  {limit}{wide}",
             self.framing,
             self.sink(),
-            interval(&answer),
+            interval(&estimate),
             hz(rate),
             search.made(),
         ));
@@ -284,12 +284,12 @@ impl RateSearch<'_> {
     }
 }
 
-fn words(answer: &Estimate) -> String {
-    format!("so far {:.2} ({})", answer.rate, interval(answer))
+fn words(estimate: &Estimate) -> String {
+    format!("so far {:.2} ({})", estimate.rate, interval(estimate))
 }
 
-fn interval(answer: &Estimate) -> String {
-    match (answer.low, answer.high) {
+fn interval(estimate: &Estimate) -> String {
+    match (estimate.low, estimate.high) {
         (Some(low), Some(high)) => format!("{low:.2} to {high:.2}"),
         (Some(low), None) => format!("above {low:.2}"),
         (None, Some(high)) => format!("below {high:.2}"),
@@ -313,10 +313,10 @@ mod tests {
 
     #[test]
     fn open_intervals_are_described() {
-        let answer = |low, high| Estimate { rate: 2.0, low, high, is_precise: false };
-        assert_eq!(interval(&answer(Some(1.0), Some(3.0))), "1.00 to 3.00");
-        assert_eq!(interval(&answer(Some(1.0), None)), "above 1.00");
-        assert_eq!(interval(&answer(None, Some(3.0))), "below 3.00");
-        assert_eq!(interval(&answer(None, None)), "unknown");
+        let estimate = |low, high| Estimate { rate: 2.0, low, high, is_precise: false };
+        assert_eq!(interval(&estimate(Some(1.0), Some(3.0))), "1.00 to 3.00");
+        assert_eq!(interval(&estimate(Some(1.0), None)), "above 1.00");
+        assert_eq!(interval(&estimate(None, Some(3.0))), "below 3.00");
+        assert_eq!(interval(&estimate(None, None)), "unknown");
     }
 }
