@@ -20,10 +20,10 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// Number of times that the Query is sent within the wait, because a Query or its answer may be lost.
 const TRIES: u32 = 3;
 /// Maximum number of datagrams of each socket that are read after the time is over. A process that was stopped
-/// meanwhile still reads queued answers, and a flood cannot keep it.
+/// meanwhile still reads queued answers, and a flood does not extend the time without limit.
 const MAX_LATE: usize = 64;
 /// Maximum number of addresses that are listed.
-const MOST_LISTED: usize = 1024;
+const MAX_LISTED: usize = 1024;
 
 /// Arguments of `shotline probe discover`.
 #[derive(clap::Args)]
@@ -71,7 +71,7 @@ struct Answers {
 
 impl Answers {
     fn add(&mut self, from: SocketAddr, answer: Answer) {
-        if self.probes.len() < MOST_LISTED || self.probes.contains_key(&from) {
+        if self.probes.len() < MAX_LISTED || self.probes.contains_key(&from) {
             self.probes.insert(from, answer);
         } else {
             self.unlisted += 1;
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result {
     for turn in 1..=TRIES {
         destinations.iter().for_each(|to| sockets.send(&query.emit(), *to));
         sockets.listen(start + wait * turn / TRIES, |datagram, from| {
-            if let Some(answer) = read(datagram, from, &query) {
+            if let Some(answer) = parse_answer(datagram, from, &query) {
                 answers.add(from, answer);
             }
         })?;
@@ -124,14 +124,14 @@ impl Report for Answers {
             }
         }
         if self.unlisted > 0 {
-            errln!("{MOST_LISTED} addresses are listed; {} further answers are not", self.unlisted);
+            errln!("{MAX_LISTED} addresses are listed; {} further answers are not", self.unlisted);
         }
         Ok(())
     }
 }
 
 /// Parses an answer. Returns `None` if it does not answer the query.
-fn read(datagram: &[u8], from: SocketAddr, query: &Message) -> Option<Answer> {
+fn parse_answer(datagram: &[u8], from: SocketAddr, query: &Message) -> Option<Answer> {
     let other = |error: String| Some(Answer::Other { probe: from.to_string(), error });
     match Message::parse(datagram) {
         Ok(Message { body: Body::Reply(reply), sequence, token })
@@ -210,12 +210,12 @@ impl Sockets {
     fn listen(&self, end: Instant, mut on_datagram: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
         let mut late = MAX_LATE;
         while late > 0 {
-            let mut quiet = true;
+            let mut is_idle = true;
             for socket in &self.0 {
                 let mut datagram = [0; LEN + 1];
                 match socket.recv_from(&mut datagram) {
                     Ok((len, from)) => {
-                        quiet = false;
+                        is_idle = false;
                         on_datagram(&datagram[..len], from);
                     }
                     // An ICMP error: no probe listened at the address of an earlier Query.
@@ -225,11 +225,11 @@ impl Sockets {
                     Err(error) => return Err(error),
                 }
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                late = if quiet { 0 } else { late - 1 };
-            } else if quiet {
-                self.sleep(left)?;
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                late = if is_idle { 0 } else { late - 1 };
+            } else if is_idle {
+                self.sleep(remaining)?;
             }
         }
         Ok(())
@@ -272,7 +272,7 @@ mod tests {
         let listened = sockets.listen(Instant::now(), |datagram, from| {
             assert_eq!((datagram, from), (b"more".as_slice(), flood.local_addr().unwrap()));
             received += 1;
-            assert!(received <= MAX_LATE, "the flood is listened to for ever");
+            assert!(received <= MAX_LATE, "a flood extends the listening time without limit");
             more();
         });
         listened.unwrap();
@@ -286,12 +286,12 @@ mod tests {
             let from = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
             (from, Answer::Other { probe: from.to_string(), error: String::new() })
         };
-        for port in (1..=MOST_LISTED as u16 + 5).chain([1]) {
+        for port in (1..=MAX_LISTED as u16 + 5).chain([1]) {
             let (from, found) = answer(port);
             answers.add(from, found);
         }
-        assert_eq!((answers.probes.len(), answers.unlisted), (MOST_LISTED, 5));
+        assert_eq!((answers.probes.len(), answers.unlisted), (MAX_LISTED, 5));
         let json = serde_json::to_value(&answers).unwrap();
-        assert_eq!((json["probes"].as_array().unwrap().len(), json["unlisted"].as_u64()), (MOST_LISTED, Some(5)));
+        assert_eq!((json["probes"].as_array().unwrap().len(), json["unlisted"].as_u64()), (MAX_LISTED, Some(5)));
     }
 }

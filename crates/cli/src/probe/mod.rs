@@ -25,7 +25,8 @@ const SAMPLES: u32 = 2000;
 pub enum Command {
     /// Find the probes on the networks of this machine
     #[command(after_help = "\
-Asks by broadcast on every IPv4 interface, all nodes on every IPv6 interface, loopback, and the addresses given.
+Sends a query to the broadcast address of every IPv4 interface, to all nodes on every IPv6 interface, to loopback, and
+to the addresses given.
 
 Examples:
   shotline probe discover
@@ -44,7 +45,7 @@ Example:
 Examples:
   shotline probe configure --to [::1]:4791 --queue-pair 0x11 --q-key 0x11111111
   shotline probe configure 192.168.1.20 --link 1 --samples 500 --framing udp --to 192.168.1.2:47911
-  shotline probe configure --framing udp --to [::1]:47911 --sequence 1,2,3     shots answer transmissions in turn")]
+  shotline probe configure --framing udp --to [::1]:47911 --sequence 1,2,3     transmit events 1, 2, 3 in turn")]
     Configure(ConfigureArgs),
     /// Start sending on all configured links
     #[command(after_help = "\
@@ -74,7 +75,7 @@ shotline trigger measures how long a shot takes.")]
     Trigger(TriggerArgs),
 }
 
-/// Which probe, and how to answer.
+/// Address of a probe, and output format.
 #[derive(clap::Args)]
 pub struct Target {
     /// The probe's set-up address, with or without a port
@@ -85,7 +86,7 @@ pub struct Target {
     json: bool,
 }
 
-/// Under which name to control it.
+/// Identity of this controller.
 #[derive(clap::Args)]
 struct Owner {
     /// Number that identifies this controller [default: the same for all calls of a user on a host]
@@ -281,7 +282,7 @@ fn trigger(args: &TriggerArgs) -> Result {
     let mut control = args.owner.control(&args.target)?;
     let start = Instant::now();
     let verdict = control.trigger(Trigger { command_only: args.command_only, ..Trigger::new(sequence) })?;
-    let answered_us = start.elapsed().as_secs_f64() * 1e6;
+    let response_us = start.elapsed().as_secs_f64() * 1e6;
     let shot = match verdict {
         Verdict::Accepted { shot } => shot,
         Verdict::Busy => {
@@ -306,7 +307,7 @@ fn trigger(args: &TriggerArgs) -> Result {
     let command_only = args.command_only;
     print_report(
         args.target.json,
-        &TriggerReport { probe: args.target.probe.to_string(), sequence, command_only, shot, answered_us },
+        &TriggerReport { probe: args.target.probe.to_string(), sequence, command_only, shot, response_us },
     )
 }
 
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn event_list_is_parsed_or_its_error_named() {
+    fn event_list_errors_name_the_value() {
         assert_eq!(events("1, 2,65535").unwrap().events(), [1, 2, 65535]);
         assert_eq!(events("none"), Ok(Sequence::NONE));
         for (list, words) in

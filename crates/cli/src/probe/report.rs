@@ -29,7 +29,7 @@ pub struct Description {
 
 impl Description {
     pub fn of(probe: SocketAddr, describe: &Describe) -> Self {
-        let spoken = Kind::with_set_up().filter(|kind| kind.id().is_some_and(|id| describe.supports(id)));
+        let supported = Kind::with_set_up().filter(|kind| kind.id().is_some_and(|id| describe.supports(id)));
         Self {
             probe: probe.to_string(),
             model: describe.model.to_string(),
@@ -39,7 +39,7 @@ impl Description {
             packing: describe.packing.name(),
             sample_rate_hz: describe.sample_rate_hz,
             max_samples: describe.max_samples,
-            framings: spoken.map(Kind::name).collect(),
+            framings: supported.map(Kind::name).collect(),
             pattern_period: describe.pattern_period,
         }
     }
@@ -155,12 +155,12 @@ impl Status {
             reordered: report.reordered,
             corrupted: report.corrupted,
         };
-        let newest = reports.last().copied().unwrap_or_default();
+        let latest = reports.last().copied().unwrap_or_default();
         Self {
             probe: probe.to_string(),
-            running: newest.running,
-            next_shot: newest.next_shot,
-            triggers_missed: newest.triggers_missed,
+            running: latest.running,
+            next_shot: latest.next_shot,
+            triggers_missed: latest.triggers_missed,
             links: reports.iter().map(link).collect(),
         }
     }
@@ -194,7 +194,7 @@ pub struct TriggerReport {
     pub sequence: u32,
     pub command_only: bool,
     pub shot: u64,
-    pub answered_us: f64,
+    pub response_us: f64,
 }
 
 impl Rows for TriggerReport {
@@ -203,7 +203,7 @@ impl Rows for TriggerReport {
         vec![
             row("probe", &self.probe),
             row(shot, self.shot),
-            row("response time", format!("{:.1} us", self.answered_us)),
+            row("response time", format!("{:.1} us", self.response_us)),
         ]
     }
 }
