@@ -96,7 +96,7 @@ impl Registry {
                     .map(|cause| [(cause as u8).to_string(), cause.name().to_owned(), cause.meaning().to_owned()]);
                 Table::of("drop-causes", "Drop causes", &["number", "cause", "meaning"], rows)
             }
-            Self::Checks => Table::of("checks", "Conformance checks", &["every member of", "does this"], checks()),
+            Self::Checks => Table::of("checks", "Conformance checks", &["registry", "check"], checks()),
         }
     }
 }
