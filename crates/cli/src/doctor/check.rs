@@ -33,7 +33,7 @@ pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) state: State,
     pub(super) found: String,
-    pub(super) wanted: String,
+    pub(super) expected: String,
     /// The command that fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
@@ -43,8 +43,8 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn new(name: &'static str, state: State, found: impl Into<String>, wanted: impl Into<String>) -> Self {
-        Self { name, state, found: found.into(), wanted: wanted.into(), fix: None, measured: Map::new() }
+    pub(super) fn new(name: &'static str, state: State, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { name, state, found: found.into(), expected: expected.into(), fix: None, measured: Map::new() }
     }
     /// Sets the command that fixes it, unless the check passed.
     pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {

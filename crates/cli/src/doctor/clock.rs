@@ -11,11 +11,11 @@ pub fn checks() -> Vec<Check> {
 
 fn tai() -> Check {
     const NAME: &str = "TAI clock";
-    const WANTED: &str = "TAI ahead of UTC by 37 s (since 2017), so that time stamps of this machine are in TAI";
+    const EXPECTED: &str = "TAI ahead of UTC by 37 s (since 2017), so that time stamps of this machine are in TAI";
     let nanoseconds = |time: Timespec| i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
     let utc = nanoseconds(clock_gettime(ClockId::Realtime));
     let Ok(tai) = clock_gettime_dynamic(DynamicClockId::Tai) else {
-        return Check::new(NAME, Warn, "not supported by this kernel", WANTED)
+        return Check::new(NAME, Warn, "not supported by this kernel", EXPECTED)
             .fix("uname -r   (3.10 or newer has one)");
     };
     // The offset is whole seconds; rounding removes the time between the two readings.
@@ -24,20 +24,20 @@ fn tai() -> Check {
         0 => (Warn, "equals UTC: the leap seconds are not configured in the kernel".to_owned()),
         offset => (Good, format!("{offset} s ahead of UTC")),
     };
-    Check::new(NAME, state, found, WANTED)
+    Check::new(NAME, state, found, EXPECTED)
         .fix("echo 'leapsectz right/UTC' | sudo tee /etc/chrony/conf.d/tai.conf && sudo systemctl restart chrony   (ptp4l with phc2sys sets it too)")
         .measured("tai_minus_utc_s", offset)
 }
 
 fn discipline() -> Check {
     const NAME: &str = "clock discipline";
-    const WANTED: &str = "disciplined by NTP or PTP, so that time stamps of several machines can be compared";
+    const EXPECTED: &str = "disciplined by NTP or PTP, so that time stamps of several machines can be compared";
     match Clock::open(&Source::System).map(|clock| clock.refresh()) {
         Ok(Health { max_error_ns, .. }) if max_error_ns > 0 => {
-            Check::new(NAME, Good, format!("disciplined, within {} us", max_error_ns / 1000), WANTED)
+            Check::new(NAME, Good, format!("disciplined, within {} us", max_error_ns / 1000), EXPECTED)
                 .measured("max_error_ns", max_error_ns)
         }
-        _ => Check::new(NAME, Warn, "not disciplined: it drifts by about 10 us per second", WANTED)
+        _ => Check::new(NAME, Warn, "not disciplined: it drifts by about 10 us per second", EXPECTED)
             .fix("sudo apt install chrony   (or ptp4l with phc2sys where the network has PTP)"),
     }
 }

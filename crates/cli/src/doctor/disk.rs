@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Recording time in seconds that should fit into the free space.
-const ROOM_S: f64 = 60.0;
+const MIN_RECORDING_S: f64 = 60.0;
 /// Limits of the write-speed trial, in bytes and in time.
 const TRIAL_BYTES: u64 = 256 << 20;
 const TRIAL_TIME: Duration = Duration::from_secs(1);
@@ -37,11 +37,11 @@ fn space(required: &Requirements, folder: &Path) -> Check {
     let seconds = free as f64 / required.bytes_per_s;
     let state = match seconds {
         seconds if seconds < 1.0 => Fail,
-        seconds if seconds < ROOM_S => Warn,
+        seconds if seconds < MIN_RECORDING_S => Warn,
         _ => Good,
     };
     let found = format!("{} free in {}: {seconds:.0} s of recording", size(free), folder.display());
-    Check::new("disk space", state, found, format!("{ROOM_S:.0} s or more"))
+    Check::new("disk space", state, found, format!("{MIN_RECORDING_S:.0} s or more"))
         .fix("df -h   (and --out on a larger file system)")
         .measured("free_bytes", free)
 }

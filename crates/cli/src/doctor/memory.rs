@@ -28,17 +28,17 @@ fn pool(required: &Requirements) -> Vec<Check> {
     };
     let reserved = kernel_file("/proc/sys/vm/nr_hugepages").unwrap_or_else(|| "unknown".into());
     let thp = kernel_file("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    let chosen = thp.split(['[', ']']).nth(1).unwrap_or("unknown");
+    let selected = thp.split(['[', ']']).nth(1).unwrap_or("unknown");
     let backing = match pool.region().pages() {
         Pages::Huge => "reserved huge pages",
-        _ if chosen == "never" || chosen == "unknown" => "small pages",
+        _ if selected == "never" || selected == "unknown" => "small pages",
         _ => "transparent huge pages",
     };
     let state = if backing == "small pages" { Warn } else { Good };
     let pages = Check::new(
         PAGES,
         state,
-        format!("a pool of {} on {backing} (vm.nr_hugepages {reserved}, transparent {chosen})", size(required.pool)),
+        format!("a pool of {} on {backing} (vm.nr_hugepages {reserved}, transparent {selected})", size(required.pool)),
         "reserved or transparent huge pages",
     )
     .fix(format!("sudo sysctl -w vm.nr_hugepages={}", required.pool.div_ceil(HUGE_PAGE) + 8))
@@ -87,13 +87,13 @@ fn processors() -> Check {
 
 fn simd() -> Check {
     let features = features();
-    let missing: Vec<_> = features.iter().filter(|(_, there)| !there).map(|(name, _)| *name).collect();
-    let there: Vec<_> = features.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
+    let missing: Vec<_> = features.iter().filter(|(_, available)| !available).map(|(name, _)| *name).collect();
+    let available: Vec<_> = features.iter().filter(|(_, available)| *available).map(|(name, _)| *name).collect();
     let state = if missing.is_empty() { Good } else { Warn };
-    let found = match (there.is_empty(), missing.is_empty()) {
-        (true, _) => "none of those used".to_owned(),
-        (_, true) => there.join(", "),
-        _ => format!("{}; not {}", there.join(", "), missing.join(", ")),
+    let found = match (available.is_empty(), missing.is_empty()) {
+        (true, _) => "none of the features that are used".to_owned(),
+        (_, true) => available.join(", "),
+        _ => format!("{}; not {}", available.join(", "), missing.join(", ")),
     };
     Check::new("SIMD", state, found, "carry-less multiplication for the ICRC, wide integers for packing")
         .fix("lscpu   (another processor, or a virtual machine with the host's: qemu -cpu host)")

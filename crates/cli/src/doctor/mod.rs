@@ -1,4 +1,4 @@
-//! `shotline doctor`: finds what would disturb a run on this machine, and the command that fixes it.
+//! `shotline doctor`: checks this machine for problems that would impair a run, and suggests commands that fix them.
 
 mod check;
 mod clock;
@@ -65,10 +65,10 @@ impl output::Report for Report {
             };
             outln!("{state:>5}  {:width$}  {}", check.name, check.found);
             if check.state != State::Ok {
-                outln!("{:7}{:width$}  wanted: {}", "", "", check.wanted);
+                outln!("{:7}{:width$}  expected: {}", "", "", check.expected);
             }
             if let Some(fix) = &check.fix {
-                outln!("{:7}{:width$}  fix:    {fix}", "", "");
+                outln!("{:7}{:width$}  fix:      {fix}", "", "");
             }
         }
         Ok(())
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result {
     checks.extend(disk::checks(&required));
     checks.extend(clock::checks());
     let failed: Vec<_> = checks.iter().filter(|check| check.state == State::Fail).map(|check| check.name).collect();
-    let complaint = (!failed.is_empty()).then(|| format!("a run cannot work here: {}", failed.join(", ")));
-    print_report(args.json, &Report { ready: complaint.is_none(), checks })?;
-    complaint.map_or(Ok(()), |complaint| Err(complaint.into()))
+    let failure = (!failed.is_empty()).then(|| format!("a run cannot work here: {}", failed.join(", ")));
+    print_report(args.json, &Report { ready: failure.is_none(), checks })?;
+    failure.map_or(Ok(()), |failure| Err(failure.into()))
 }

@@ -11,7 +11,7 @@ use shotline_wire::shot::PACKET_BYTES;
 use shotline_wire::{ipv4, ipv6, roce, udp};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Receive buffer that a run asks for, in bytes.
+/// Receive buffer that a run requests, in bytes.
 const REQUESTED_RECEIVE_BUFFER: usize = 256 << 20;
 /// Longest time in seconds for which the receiver may be descheduled without a loss.
 const DESCHEDULED_S: f64 = 0.02;
@@ -43,8 +43,8 @@ fn local_ip(probe: Option<SocketAddr>) -> std::io::Result<IpAddr> {
 
 /// Converts a finding about a transport to a check.
 fn check(finding: Finding) -> Check {
-    let Finding { name, good, found, wanted, fix, names } = finding;
-    let check = Check::new(name, if good { Good } else { Warn }, found, wanted).fix(fix);
+    let Finding { name, good, found, wanted: expected, fix, names } = finding;
+    let check = Check::new(name, if good { Good } else { Warn }, found, expected).fix(fix);
     names.into_iter().fold(check, |check, (what, names)| check.measured(what, names))
 }
 
@@ -67,14 +67,14 @@ fn receive_buffer(required: &Requirements) -> Check {
         Err(error) => return Check::new(NAME, Fail, error.to_string(), "a UDP socket on loopback"),
     };
     let shot = f64::from(required.geometry.shot_bytes());
-    let away = required.bytes_per_s * DESCHEDULED_S;
+    let descheduled_bytes = required.bytes_per_s * DESCHEDULED_S;
     let payload = granted as f64 * PAYLOAD_SHARE;
     let state = match payload {
         payload if payload < shot => Fail,
-        payload if payload < away => Warn,
+        payload if payload < descheduled_bytes => Warn,
         _ => Good,
     };
-    let needed = (away.max(shot) / PAYLOAD_SHARE).ceil() as u64;
+    let needed = (descheduled_bytes.max(shot) / PAYLOAD_SHARE).ceil() as u64;
     // The kernel doubles the value that is set.
     let setting = (needed / 2).next_multiple_of(1 << 20);
     let max: Option<u64> = kernel_file("/proc/sys/net/core/rmem_max").and_then(|text| text.parse().ok());
@@ -85,8 +85,8 @@ fn receive_buffer(required: &Requirements) -> Check {
         required.bytes_per_s * 8.0 / 1e9,
         max.map_or("unknown".into(), |max| max.to_string())
     );
-    let wanted = format!("{} for {:.0} ms, and a shot of {}", size(needed), DESCHEDULED_S * 1e3, size(shot as u64));
-    Check::new(NAME, state, found, wanted)
+    let expected = format!("{} for {:.0} ms, and a shot of {}", size(needed), DESCHEDULED_S * 1e3, size(shot as u64));
+    Check::new(NAME, state, found, expected)
         .fix(format!("sudo sysctl -w net.core.rmem_max={setting}"))
         .measured("granted_bytes", granted)
         .measured("needed_bytes", needed)
@@ -122,10 +122,10 @@ fn transport(local: IpAddr) -> Check {
 
 fn port(local: IpAddr) -> Check {
     let port = udp::ROCE_PORT;
-    let wanted = "free, or another port with --bind";
+    let expected = "free, or another port with --bind";
     match UdpSocket::bind((local, port)) {
-        Ok(_) => Check::new("RoCE port", Good, format!("UDP {port} on {local} is free"), wanted),
-        Err(error) => Check::new("RoCE port", Fail, format!("UDP {port} on {local}: {error}"), wanted).fix(format!(
+        Ok(_) => Check::new("RoCE port", Good, format!("UDP {port} on {local} is free"), expected),
+        Err(error) => Check::new("RoCE port", Fail, format!("UDP {port} on {local}: {error}"), expected).fix(format!(
             "ss -ulpn 'sport = :{port}'   (if no process is listed: rdma link, and rdma link delete what it lists)"
         )),
     }
@@ -144,16 +144,16 @@ fn largest_packet(local: IpAddr) -> u64 {
 fn mtu(local: IpAddr) -> Check {
     const NAME: &str = "MTU";
     let needed = largest_packet(local);
-    let wanted = format!("at least {needed}, so that a {PACKET_BYTES}-byte payload needs no fragmentation");
+    let expected = format!("at least {needed}, so that a {PACKET_BYTES}-byte payload needs no fragmentation");
     let Some(interface) = route::interface_of(local) else {
-        return Check::new(NAME, Warn, format!("no interface has {local}"), wanted).fix("ip addr");
+        return Check::new(NAME, Warn, format!("no interface has {local}"), expected).fix("ip addr");
     };
     let path = format!("/sys/class/net/{interface}/mtu");
     let Some(mtu) = kernel_file(&path).and_then(|text| text.parse::<u64>().ok()) else {
-        return Check::new(NAME, Warn, format!("{path} cannot be read"), wanted).fix("ip link");
+        return Check::new(NAME, Warn, format!("{path} cannot be read"), expected).fix("ip link");
     };
     let state = if mtu < needed { Fail } else { Good };
-    Check::new(NAME, state, format!("{mtu} on {interface} ({local})"), wanted)
+    Check::new(NAME, state, format!("{mtu} on {interface} ({local})"), expected)
         .fix(format!("sudo ip link set dev {interface} mtu 9000   (and on the switch, and on the probe's side)"))
         .measured("mtu_bytes", mtu)
         .measured("needed_bytes", needed)
