@@ -1,7 +1,7 @@
 //! Import cycles between the files of one crate.
 //!
-//! File A uses file B if A names an item that B defines, however the name reaches A: by an import, a path, or a
-//! re-export on the way. A module's declaration and its re-export of what lies below it are no use.
+//! File A uses file B if A names an item that B defines, whether by an import, a path or a
+//! re-export. A module's declaration, and its re-export of items of its submodules, do not count as a use.
 
 use crate::source::{Meaning, Sources, Use, is_for_tests};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprCall, ImplItemFn, Macro, Meta, Path};
 
-/// The names of each file that each file uses: (user, used) to names.
-pub type Arrows = BTreeMap<(usize, usize), BTreeSet<String>>;
+/// Edges of the graph of uses: (user, used) to the names that are used.
+pub type Edges = BTreeMap<(usize, usize), BTreeSet<String>>;
 
-/// What a path leads to.
+/// What a path resolves to.
 #[derive(Clone)]
 enum Found {
     /// An item: the module that defines it, and its name there.
@@ -20,54 +20,55 @@ enum Found {
     Module(usize),
 }
 
-/// The import cycles of a crate, each as lines of `A -> B: names`; a file is in the largest one that contains it, or in none.
+/// Returns the import cycles of a crate, each as lines of `A -> B: names`. A file is listed only in the largest cycle that
+/// contains it.
 pub fn cycles(sources: &Sources) -> Vec<String> {
-    let arrows = arrows(sources);
-    let reached: Vec<_> = (0..sources.files.len()).map(|from| reachable(&arrows, from)).collect();
+    let edges = edges(sources);
+    let reached: Vec<_> = (0..sources.files.len()).map(|from| reachable(&edges, from)).collect();
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for file in 0..sources.files.len() {
-        let circle: BTreeSet<_> =
+        let cycle: BTreeSet<_> =
             reached[file].iter().copied().filter(|other| reached[*other].contains(&file)).collect();
-        if circle.len() < 2 || !seen.insert(circle.clone()) {
+        if cycle.len() < 2 || !seen.insert(cycle.clone()) {
             continue;
         }
-        let ties = arrows.iter().filter(|((user, used), _)| circle.contains(user) && circle.contains(used));
+        let edges = edges.iter().filter(|((user, used), _)| cycle.contains(user) && cycle.contains(used));
         let line = |((user, used), names): (&(usize, usize), &BTreeSet<String>)| {
             let names: Vec<_> = names.iter().map(String::as_str).collect();
             format!("  {} -> {}: {}\n", sources.files[*user], sources.files[*used], names.join(", "))
         };
-        found.push(ties.map(line).collect());
+        found.push(edges.map(line).collect());
     }
     found
 }
 
-fn reachable(arrows: &Arrows, from: usize) -> BTreeSet<usize> {
+fn reachable(edges: &Edges, from: usize) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from];
     while let Some(user) = open.pop() {
-        let used = arrows.range((user, 0)..=(user, usize::MAX)).map(|((_, used), _)| *used);
+        let used = edges.range((user, 0)..=(user, usize::MAX)).map(|((_, used), _)| *used);
         open.extend(used.filter(|used| reached.insert(*used)));
     }
     reached
 }
 
-/// Every use of one file's item in another.
-pub fn arrows(sources: &Sources) -> Arrows {
-    let mut uses = Uses { sources, module: 0, arrows: Arrows::new() };
+/// Returns every use of one file's item in another.
+pub fn edges(sources: &Sources) -> Edges {
+    let mut uses = Uses { sources, module: 0, edges: Edges::new() };
     for (index, module) in sources.modules.iter().enumerate() {
         uses.module = index;
         module.uses.iter().for_each(|import| uses.add_import(import));
         module.items.iter().for_each(|item| uses.visit_item(item));
     }
-    uses.arrows
+    uses.edges
 }
 
-/// Visits a module's code and notes the names of other files in it.
+/// Visitor that collects the names of other files in a module's code.
 struct Uses<'s> {
     sources: &'s Sources,
     module: usize,
-    arrows: Arrows,
+    edges: Edges,
 }
 
 impl Uses<'_> {
@@ -91,7 +92,7 @@ impl Uses<'_> {
     fn add(&mut self, owner: usize, name: &str) {
         let (user, used) = (self.sources.modules[self.module].file, self.sources.modules[owner].file);
         if user != used {
-            self.arrows.entry((user, used)).or_default().insert(name.to_owned());
+            self.edges.entry((user, used)).or_default().insert(name.to_owned());
         }
     }
 
@@ -107,8 +108,8 @@ impl Uses<'_> {
         }
     }
 
-    /// Notes the paths in the arguments of a macro or an attribute, whose syntax is its own. A single name counts if
-    /// it is a type's by its form, or is called: any other may be a variable.
+    /// Adds the paths in the arguments of a macro or an attribute, which have no common syntax. A single name counts
+    /// only if it has the form of a type or is called, because any other may be a variable.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<_> = tokens.into_iter().collect();
         let is = |at: usize, mark: char| matches!(tokens.get(at), Some(TokenTree::Punct(p)) if p.as_char() == mark);
@@ -188,7 +189,7 @@ impl Visit<'_> for Uses<'_> {
 }
 
 impl Sources {
-    /// What a path leads to from a module; nothing if it leads out of the crate.
+    /// Resolves a path in a module. The result is empty for items of other crates.
     fn find(&self, from: usize, path: &[String]) -> Vec<Found> {
         self.find_path(from, path, &mut BTreeSet::new())
     }
@@ -213,7 +214,7 @@ impl Sources {
         found
     }
 
-    /// What a name means in a module. `open` holds the imports that are being resolved.
+    /// Resolves a name in a module. `open` holds the imports that are being resolved.
     fn find_name(&self, module: usize, name: &str, open: &mut BTreeSet<(usize, Vec<String>)>) -> Vec<Found> {
         let mut found = Vec::new();
         for meaning in self.modules[module].names.get(name).into_iter().flatten() {
@@ -245,7 +246,7 @@ impl Sources {
         found
     }
 
-    /// Whether a module lies below another.
+    /// Returns `true` if `module` is a descendant of `above`.
     fn is_below(&self, module: usize, above: usize) -> bool {
         let mut ancestors = std::iter::successors(self.modules[module].parent, |at| self.modules[*at].parent);
         ancestors.any(|ancestor| ancestor == above)
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_found_with_the_names_that_tie_it() {
+    fn cycle_is_listed_with_its_names() {
         let found = cycles_of(&[
             ("lib.rs", "mod a; mod b; mod c;"),
             ("a.rs", "use crate::b::{self, Second}; pub struct First(Second); fn f() { b::g() }"),
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_and_its_child_are_a_cycle() {
+    fn parent_and_child_form_a_cycle() {
         let found = cycles_of(&[
             ("lib.rs", "mod a; struct Shared; fn f() { a::run() }"),
             ("a.rs", "use super::Shared; pub fn run() { let _: Shared; }"),
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_through_three_files_is_one() {
+    fn cycle_of_three_files_is_listed_once() {
         let found = cycles_of(&[
             ("main.rs", "mod a; mod b; mod c;"),
             ("a.rs", "pub struct A(crate::b::B);"),
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reexport_is_no_cycle() {
+    fn reexport_is_not_a_cycle() {
         let found = cycles_of(&[
             ("lib.rs", "mod a; pub use a::{First, Second};"),
             ("a/mod.rs", "mod first; mod second; pub use first::First; pub use second::*;"),
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reexport_does_not_hide_a_cycle() {
+    fn reexport_does_not_hide_a_cycle() {
         let found = cycles_of(&[
             ("lib.rs", "mod a; mod b; pub use a::A; pub use b::B;"),
             ("a.rs", "pub struct A(crate::B);"),
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_may_have_the_name_of_a_module() {
+    fn function_may_have_the_name_of_a_module() {
         let found = cycles_of(&[
             ("lib.rs", "mod a; mod b; fn a() { a::f(); b::g() }"),
             ("a.rs", "pub fn f() {}"),
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_module_is_not_counted() {
+    fn test_module_is_ignored() {
         let found = cycles_of(&[
             ("lib.rs", "mod a; mod b;"),
             ("a.rs", "pub struct A(crate::b::B);"),
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_strings_are_not_counted() {
+    fn comments_and_strings_are_ignored() {
         let found = cycles_of(&[
             ("lib.rs", "mod a; mod b;"),
             ("a.rs", "pub struct A(crate::b::B);"),

@@ -114,7 +114,7 @@ fn functions_are_short() {
 }
 
 #[test]
-fn messages_are_those_of_the_snapshot() {
+fn messages_match_the_snapshot() {
     let texts: Vec<_> = crates().iter().map(|(name, sources)| messages::render(name, sources)).collect();
     shotline_testing::assert_committed(
         &root().join("crates/cli/tests/sources/messages.txt"),

@@ -35,7 +35,7 @@ pub fn render(owner: &str, sources: &Sources) -> String {
 
 struct Messages {
     found: Vec<String>,
-    /// Inside an item whose doc comments are help.
+    /// The visited item is within one whose doc comments are help.
     is_help: bool,
 }
 
@@ -46,7 +46,7 @@ impl Messages {
         }
     }
 
-    /// Adds the string literals of a token stream, in groups as well.
+    /// Adds the string literals of a token stream, including those in groups.
     fn add_tokens(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {

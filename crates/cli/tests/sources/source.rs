@@ -16,7 +16,7 @@ pub struct Sources {
     /// Paths below `src`.
     pub files: Vec<String>,
     pub modules: Vec<Module>,
-    /// The module that defines each `macro_rules!` macro.
+    /// Index of the module that defines each `macro_rules!` macro.
     pub macros: BTreeMap<String, usize>,
 }
 
@@ -47,7 +47,7 @@ pub enum Meaning {
 pub struct Use {
     pub path: Vec<String>,
     pub glob: bool,
-    /// Has a visibility of its own, as `pub use` has.
+    /// It has a visibility, as `pub use` has.
     pub exported: bool,
 }
 
@@ -82,7 +82,7 @@ impl Sources {
         sources
     }
 
-    /// Adds a file whose child modules lie in `folder`, which is empty or ends in `/`.
+    /// Adds a file whose child modules are in `folder`, which is empty or ends in `/`.
     fn add_file(&mut self, texts: &Texts, name: &str, folder: &str, parent: Option<usize>) -> usize {
         let parsed = syn::parse_file(&texts[name]).unwrap_or_else(|error| panic!("{name}: {error}"));
         self.files.push(name.to_owned());
@@ -186,7 +186,7 @@ fn add_import(module: &mut Module, path: Vec<String>, name: Option<String>, expo
     }
 }
 
-/// Whether an attribute leaves its item out of every build but that of the tests.
+/// Returns `true` if an attribute limits its item to test builds.
 pub fn is_for_tests(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;
@@ -197,7 +197,7 @@ pub fn is_for_tests(attribute: &Attribute) -> bool {
     }
 }
 
-/// Whether a condition of `cfg` holds only where `test` does.
+/// Returns `true` if a condition of `cfg` can hold only together with `test`.
 fn needs_test(list: &syn::MetaList) -> bool {
     let parts = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(list.tokens.clone()).unwrap_or_default();
     let mut needs = parts.iter().map(|part| match part {
@@ -226,7 +226,7 @@ pub fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The names that an item defines in its module.
+/// Returns the names that an item defines in its module.
 fn defined_names(item: &Item) -> Vec<String> {
     let name = match item {
         Item::Const(item) => &item.ident,
