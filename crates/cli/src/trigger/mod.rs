@@ -1,4 +1,4 @@
-//! `shotline trigger`: measures the time from the trigger command to the whole shot.
+//! `shotline trigger`: measures the time from the trigger command to the complete shot.
 
 pub mod stats;
 
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 Each trigger is sent once. A lost trigger, or one whose shot is lost, is counted and excluded from the times.
 
 Examples:
-  shotline trigger                                              starts an emulated probe, every N_s
+  shotline trigger                                              an emulated probe, every number of samples
   shotline trigger --samples 125 --wait poll --cpu 1 --probe-cpu 0
   shotline trigger --probe 192.168.1.20:47910 --framing ud --json | jq '{samples, complete_us}'")]
 pub struct Args {
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result {
                 if args.json {
                     outln!("{}", serde_json::to_string(&row)?);
                 }
-                row.complain();
+                row.warn_of_losses();
                 rows.push(row);
             }
         }
@@ -203,7 +203,7 @@ impl Row {
     }
 
     /// Warns about triggers whose shots are missing.
-    fn complain(&self) {
+    fn warn_of_losses(&self) {
         let of = format!("{} samples, {}, {}", self.samples, self.framing, self.wait);
         for (count, what) in [
             (self.partial, "triggers yielded shots with missing packets"),
@@ -233,7 +233,7 @@ fn print(rows: &[Row]) {
     let us = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
     let median = |quantiles: &Option<Quantiles>| us(quantiles.map(|quantiles| quantiles.p50));
     outln!("From the command to the complete shot with its CRC verified, in us:");
-    let names = [">N_s", ">framing", ">wait", ">p50", ">p90", ">p99", ">p99.9", ">max", ">mean", ">lost"];
+    let names = [">samples", ">framing", ">wait", ">p50", ">p90", ">p99", ">p99.9", ">max", ">mean", ">lost"];
     let mut table: Vec<Vec<_>> = Vec::new();
     for row in rows {
         let q = row.complete_us;
@@ -244,7 +244,7 @@ fn print(rows: &[Row]) {
     columns(&names, &table);
     outln!("\nTimes of the steps, medians in us. The command's time is its round trip without a shot:");
     let names =
-        [">N_s", ">framing", ">wait", ">command", ">sampling", ">both", ">first packet", ">last packet", ">shot"];
+        [">samples", ">framing", ">wait", ">command", ">sampling", ">both", ">first packet", ">last packet", ">shot"];
     let mut table: Vec<Vec<_>> = Vec::new();
     for row in rows {
         let both = row.command_us.map(|quantiles| quantiles.p50 + row.sampling_us);
