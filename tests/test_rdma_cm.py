@@ -125,7 +125,7 @@ def test_messages_without_a_connection_are_counted_and_ignored():
 
 def test_a_server_keeps_waiting_after_an_absent_initiator():
     with Process("interop", "rping", "--bind", HERE, "--json") as server:
-        assert "waits on" in server.popen.stderr.readline()
+        assert "listening on" in server.popen.stderr.readline()
         with CmPeer(HERE, address_number(5), ROCE) as peer:
             for _ in range(2):
                 peer.request_connection()

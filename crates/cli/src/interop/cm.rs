@@ -1,4 +1,4 @@
-//! Connections made by RDMA's connection manager, and the one over which perftest's two sides exchange parameters
+//! Connections of the RDMA connection manager, among them the one over which perftest's two sides exchange parameters
 //! (`-R`).
 
 use super::common::Service;
@@ -47,7 +47,7 @@ pub fn request_connection(
         path,
         private,
     };
-    let mut end = local.deadline();
+    let mut deadline = local.deadline();
     let request_again = |local: &mut LocalEndpoint| -> Result {
         let (manager, now) = local.manage()?.manager();
         manager.connect(now, to, request.clone());
@@ -59,7 +59,7 @@ pub fn request_connection(
             Some(Event::Accepted(connection, reply)) => return Ok((connection, reply)),
             Some(Event::Rejected(_, reason::NO_SERVICE)) => {
                 local
-                    .check(&mut end)
+                    .check(&mut deadline)
                     .map_err(|_| format!("{to} refused the connection: no program listens at port {port}"))?;
                 std::thread::sleep(Duration::from_millis(200));
                 request_again(local)?;
@@ -81,8 +81,7 @@ pub fn confirm(local: &mut LocalEndpoint, connection: Connection) -> Result {
     Ok(())
 }
 
-/// Connects this side's own queue pair. It starts to send with the sequence number that the other side names, which is
-/// the one that the other side expects first.
+/// Connects this side's queue pair. Its first PSN is the one that the reply specifies, which the other side expects.
 pub fn connect(local: &mut LocalEndpoint, to: IpAddr, port: u16, mtu: Mtu) -> Result<Connection> {
     let own = local.own_qp();
     let (connection, reply) = request_connection(local, own, to, port, mtu)?;
@@ -104,7 +103,7 @@ pub struct CmChannel {
     memory: Mr,
     region: Arc<Region>,
     connection: Connection,
-    /// A completion that was polled before the one that was waited for.
+    /// A completion of the other kind that was polled while this side waited for one.
     other: Option<Completion>,
 }
 
@@ -136,9 +135,9 @@ impl CmChannel {
 
     /// Receives a message of `N` bytes.
     pub fn receive<const N: usize>(&mut self, local: &mut LocalEndpoint) -> Result<[u8; N]> {
-        let heard = self.wait_for(local, CompletionKind::Recv)?.bytes as usize;
-        if heard != N {
-            return Err(format!("expected {N} bytes from the other side, found {heard}").into());
+        let len = self.wait_for(local, CompletionKind::Recv)?.bytes as usize;
+        if len != N {
+            return Err(format!("expected {N} bytes from the other side, found {len}").into());
         }
         let mut bytes = [0; N];
         self.region.read(0, &mut bytes);
@@ -153,7 +152,7 @@ impl CmChannel {
     }
 
     fn wait_for(&mut self, local: &mut LocalEndpoint, what: CompletionKind) -> Result<Completion> {
-        let mut end = local.deadline();
+        let mut deadline = local.deadline();
         if let Some(other) = self.other.take_if(|other| other.kind == what) {
             return Ok(other);
         }
@@ -161,7 +160,7 @@ impl CmChannel {
             let mut done = [Completion::default()];
             if local.provider().poll_cq(self.cq, &mut done)? == 0 {
                 local.drive(None)?;
-                local.check(&mut end)?;
+                local.check(&mut deadline)?;
                 continue;
             }
             match done[0] {
@@ -180,7 +179,7 @@ impl CmChannel {
         posted.map_err(|(_, error)| error.into())
     }
 
-    fn element(&self, at: u32, len: u32) -> Element {
-        Element { address: self.memory.address + u64::from(at), len, lkey: self.memory.lkey }
+    fn element(&self, offset: u32, len: u32) -> Element {
+        Element { address: self.memory.address + u64::from(offset), len, lkey: self.memory.lkey }
     }
 }

@@ -7,10 +7,10 @@ use shotline_verbs::api::{Mtu, QpType};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Arguments of all of them.
+/// Arguments that all programs share.
 #[derive(clap::Args)]
 pub struct Common {
-    /// Host on which the other program waits; if omitted, this side waits
+    /// Host on which the other program listens [default: listen on --bind]
     pub host: Option<String>,
     /// Local address of the traffic, which the ICRC covers
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind)]
@@ -51,10 +51,10 @@ impl Common {
     /// Returns the number of bytes of an operation.
     pub fn size(&self, default: u32, default_mtu: Mtu) -> Result<u32> {
         let mtu = self.mtu.unwrap_or(default_mtu).bytes();
-        let most = if self.qp == Service::Ud { mtu } else { 64 << 20 };
-        let size = self.size.map_or(u64::from(default.min(most)), |size| size.0);
-        let size = u32::try_from(size).ok().filter(|size| (1..=most).contains(size));
-        size.ok_or_else(|| format!("expected 1 to {most} bytes").into())
+        let max = if self.qp == Service::Ud { mtu } else { 64 << 20 };
+        let size = self.size.map_or(u64::from(default.min(max)), |size| size.0);
+        let size = u32::try_from(size).ok().filter(|size| (1..=max).contains(size));
+        size.ok_or_else(|| format!("expected --size of 1 to {max} bytes").into())
     }
 }
 
@@ -64,9 +64,9 @@ impl Common {
 pub enum Verb {
     /// Messages
     Send,
-    /// Bytes into the server's memory
+    /// WRITEs into the server's memory
     Write,
-    /// Bytes out of the server's memory
+    /// READs of the server's memory
     Read,
     /// Fetch and add on the server's memory
     Atomic,

@@ -59,7 +59,7 @@ pub struct LocalEndpoint {
     psn: u32,
     to: Option<Destination>,
     done: VecDeque<Completion>,
-    /// Queue pair 1, where connections are managed there.
+    /// Services of queue pair 1, if connections are managed.
     services: Option<Services>,
     events: VecDeque<Event>,
     /// The queue pair belongs to a connection.
@@ -187,7 +187,7 @@ impl LocalEndpoint {
         self.provider.modify_qp(qp, Modify::ReadyToReceive(receive))?;
         let send = ReadyToSend {
             psn,
-            timeout: Duration::from_millis(67), // 4.096 us x 2^14, the value of the peers
+            timeout: Duration::from_millis(67), // 4.096 us x 2^14, as the peers use
             retry_cnt: 7,
             rnr_retry: 7,
             max_rd_atomic: peer.rd_atomic.min(MAX_RD_ATOMIC),
@@ -202,8 +202,8 @@ impl LocalEndpoint {
     }
 
     /// Posts an operation of `len` bytes at an offset of the memory.
-    pub fn post_at(&mut self, operation: Operation, at: u64, len: u32) -> Result {
-        let element = [Element { address: self.memory.address + at, len, lkey: self.memory.lkey }];
+    pub fn post_at(&mut self, operation: Operation, offset: u64, len: u32) -> Result {
+        let element = [Element { address: self.memory.address + offset, len, lkey: self.memory.lkey }];
         let request = SendWr { destination: self.to, ..SendWr::new(0, operation, Data::Elements(&element)) };
         self.provider.post_send(self.qp, &[request]).map_err(|(_, error)| error.into())
     }
@@ -230,7 +230,7 @@ impl LocalEndpoint {
 
     /// Returns the next event of a connection, or `None` if a completion comes first.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
-        let mut end = self.deadline();
+        let mut deadline = self.deadline();
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
@@ -239,7 +239,7 @@ impl LocalEndpoint {
                 return Ok(None);
             }
             self.drive(None)?;
-            self.check(&mut end)?;
+            self.check(&mut deadline)?;
         }
     }
 
@@ -256,7 +256,7 @@ impl LocalEndpoint {
 
     /// Returns the next completion.
     pub fn next(&mut self) -> Result<Completion> {
-        let mut end = self.deadline();
+        let mut deadline = self.deadline();
         loop {
             if let Some(completion) = self.done.pop_front() {
                 return match completion.status {
@@ -269,7 +269,7 @@ impl LocalEndpoint {
                 Some(event) => return Err(format!("the connection broke: {event}").into()),
             }
             self.drive(None)?;
-            self.check(&mut end)?;
+            self.check(&mut deadline)?;
         }
     }
 
@@ -304,8 +304,8 @@ impl LocalEndpoint {
 
     /// Answers for 300 ms more, because the last answer may be lost and requested again.
     pub fn linger(&mut self) -> Result {
-        let mut end = Deadline { remaining: Duration::from_millis(300), last_check: Instant::now() };
-        while !end.is_over() {
+        let mut deadline = Deadline { remaining: Duration::from_millis(300), last_check: Instant::now() };
+        while !deadline.is_over() {
             self.drive(None)?;
         }
         Ok(())
@@ -317,11 +317,11 @@ impl LocalEndpoint {
     }
 
     /// Checks that no signal has arrived and that the deadline has not expired.
-    pub fn check(&self, end: &mut Deadline) -> Result {
+    pub fn check(&self, deadline: &mut Deadline) -> Result {
         if self.stop.load(Ordering::Relaxed) {
             return Err("ended by a signal".into());
         }
-        if end.is_over() {
+        if deadline.is_over() {
             return Err(format!("no packet from the other side for {} s", self.timeout.as_secs_f64()).into());
         }
         Ok(())

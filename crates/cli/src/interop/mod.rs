@@ -1,4 +1,4 @@
-//! `shotline interop`: the other side of the programs of rdma-core and perftest, to test this endpoint against their
+//! `shotline interop`: the peer of the programs of rdma-core and perftest, to test this endpoint against their
 //! drivers and adapters.
 
 mod cm;
@@ -24,8 +24,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 const EXAMPLES: &str = "\
-Without a host, waits for the other program to connect; with a host, connects to it, as those programs do. Both sides
-must be given the same sizes and counts.
+Without a host, listens until the other program connects; with a host, connects to it, as those programs do. Use the
+same sizes and counts on both sides.
 
 Examples:
   shotline interop pingpong --bind 10.0.0.1 --qp rc        ibv_rc_pingpong -g 1 10.0.0.1
@@ -35,7 +35,7 @@ Examples:
   shotline interop perftest read --bind 10.0.0.1 10.0.0.2  ib_read_bw -x 1 -F
   shotline interop perftest send --rdma-cm --bind 10.0.0.1 10.0.0.2   ib_send_bw -R -F";
 
-/// Programs whose other side this is.
+/// Programs whose peer this is.
 #[derive(clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Command {
@@ -74,11 +74,11 @@ struct Report {
     operations: u64,
     seconds: f64,
     /// Time from the first operation to the last, in seconds.
-    busy_s: f64,
+    transfer_s: f64,
     /// Number of packets that this side retransmitted.
     retransmitted: u64,
     /// What the other side did with this side's memory.
-    usage: Remote,
+    usage: RemoteAccess,
     /// Sum that the other side's atomic operations added to this side's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     added: Option<u64>,
@@ -93,7 +93,7 @@ impl Rows for Report {
             ("bytes each".into(), self.size.to_string()),
             ("path MTU".into(), self.mtu.to_string()),
             ("seconds, set-up included".into(), format!("{:.2}", self.seconds)),
-            ("microseconds each".into(), format!("{:.1}", self.busy_s * 1e6 / self.operations.max(1) as f64)),
+            ("microseconds each".into(), format!("{:.1}", self.transfer_s * 1e6 / self.operations.max(1) as f64)),
             ("packets retransmitted".into(), self.retransmitted.to_string()),
             ("bytes written here".into(), self.usage.bytes_in.to_string()),
             ("bytes read here".into(), self.usage.bytes_out.to_string()),
@@ -103,7 +103,7 @@ impl Rows for Report {
 
 /// Counters of the other side's one-sided operations.
 #[derive(Debug, Serialize)]
-struct Remote {
+struct RemoteAccess {
     writes: u64,
     bytes_in: u64,
     reads: u64,
@@ -111,7 +111,7 @@ struct Remote {
     atomics: u64,
 }
 
-impl From<RegistrationCounters> for Remote {
+impl From<RegistrationCounters> for RemoteAccess {
     fn from(RegistrationCounters { writes, bytes_in, reads, bytes_out, atomics }: RegistrationCounters) -> Self {
         Self { writes, bytes_in, reads, bytes_out, atomics }
     }
@@ -130,8 +130,8 @@ pub fn run(command: &Command) -> Result {
                 return Err("rping needs --qp rc".into());
             }
             let size = common.size.map_or(64, |size| size.0);
-            let size = u32::try_from(size).ok().filter(|size| (16..=rping::LONGEST).contains(size));
-            let size = size.ok_or_else(|| format!("expected 16 to {} bytes", rping::LONGEST))?;
+            let size = u32::try_from(size).ok().filter(|size| (16..=rping::MAX_TEXT_BYTES).contains(size));
+            let size = size.ok_or_else(|| format!("expected --size of 16 to {} bytes", rping::MAX_TEXT_BYTES))?;
             run_one(common, "rping", None, size, &stop, |plan, local| rping::run(plan, local, common))
         }
         Command::Perftest { verb, rdma_cm, common } => {
@@ -175,7 +175,7 @@ fn run_one(
         mtu: mtu.bytes(),
         operations,
         seconds: start.elapsed().as_secs_f64(),
-        busy_s: elapsed.as_secs_f64(),
+        transfer_s: elapsed.as_secs_f64(),
         retransmitted: counters.retransmitted,
         usage: local.usage()?.into(),
         added: (verb == Some(Verb::Atomic)).then(|| local.sum()),

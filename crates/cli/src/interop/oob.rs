@@ -26,7 +26,7 @@ enum OobTransport {
 }
 
 impl OobChannel {
-    /// Connects to the other side by RDMA's connection manager.
+    /// Connects to the other side by the RDMA connection manager.
     pub fn connect_cm(host: &str, port: u16, local: &mut LocalEndpoint, mtu: Mtu) -> Result<Self> {
         let channel = CmChannel::connect(local, cm::address(host)?, port, mtu)?;
         Ok(Self { transport: OobTransport::Cm(channel), client: true })
@@ -34,7 +34,7 @@ impl OobChannel {
 
     /// Connects to the other side by TCP, or waits for it to connect.
     pub fn open(common: &Common, local: &mut LocalEndpoint) -> Result<Self> {
-        let (mut end, port) = (local.deadline(), common.port.unwrap_or(PORT));
+        let (mut deadline, port) = (local.deadline(), common.port.unwrap_or(PORT));
         let stream = match &common.host {
             Some(host) => {
                 let found = (host.as_str(), port).to_socket_addrs();
@@ -45,7 +45,7 @@ impl OobChannel {
                     match TcpStream::connect_timeout(&to, Duration::from_secs(2)) {
                         Ok(stream) => break stream,
                         Err(error) => {
-                            local.check(&mut end).map_err(|_| format!("cannot reach {to}: {error}"))?;
+                            local.check(&mut deadline).map_err(|_| format!("cannot reach {to}: {error}"))?;
                             std::thread::sleep(Duration::from_millis(100));
                         }
                     }
@@ -56,13 +56,13 @@ impl OobChannel {
                 let listener = TcpListener::bind(address)
                     .map_err(|error| format!("cannot listen on {address}: {error}; choose another with --port"))?;
                 listener.set_nonblocking(true)?;
-                errln!("waits on {address}");
+                errln!("listening on {address}");
                 loop {
                     match listener.accept() {
                         Ok((stream, _)) => break stream,
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {
                             local.drive(Some(listener.as_fd()))?;
-                            local.check(&mut end)?;
+                            local.check(&mut deadline)?;
                         }
                         Err(error) => return Err(error.into()),
                     }
@@ -89,14 +89,14 @@ impl OobChannel {
             OobTransport::Tcp(stream) => stream,
             OobTransport::Cm(channel) => return channel.receive(local),
         };
-        let (mut bytes, mut len, mut end) = ([0; N], 0, local.deadline());
+        let (mut bytes, mut len, mut deadline) = ([0; N], 0, local.deadline());
         while len < N {
             match stream.read(&mut bytes[len..]) {
                 Ok(0) => return Err("the other side closed the connection".into()),
                 Ok(count) => len += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     local.drive(Some(stream.as_fd()))?;
-                    local.check(&mut end)?;
+                    local.check(&mut deadline)?;
                 }
                 Err(error) => return Err(disconnected(&error).into()),
             }

@@ -5,15 +5,15 @@
 //! - the version (16 bytes),
 //! - the cycle buffer size and the cache line size (32 bits each, big-endian),
 //! - the code of the MTU (a digit and NUL),
-//! - three times their queue pair, key and address ([`LEN`] bytes of text); the second and the third mean that they are
-//!   ready.
+//! - three times their queue pair, key and address ([`PEER_INFO_BYTES`] bytes of text); the second and the third mean
+//!   that they are ready.
 //!
 //! After the operations they send that text once more and, except for messages, their measurements; then the text once
 //! more, and `done`.
 //!
-//! With `-R` a connection of RDMA's connection manager carries the same items, each in a message of its own, and the
-//! text is replaced by [`CM_LEN`] binary bytes. Before the three exchanges there are two more, without a queue pair:
-//! between them the client requests the connection that is measured, at the same port. Neither side sends `done`.
+//! With `-R` a connection of the RDMA connection manager carries the same items, each in a message of its own, and the
+//! text is replaced by [`CM_PEER_INFO_BYTES`] binary bytes. Before the three exchanges there are two more, without a
+//! queue pair: between them the client requests the connection that is measured, at the same port. Neither side sends `done`.
 
 use super::cm;
 use super::common::{Common, Plan, RunSummary, Verb};
@@ -24,13 +24,14 @@ use shotline_verbs::api::{CompletionKind, Mtu, Operation, Remote};
 use std::time::{Duration, Instant};
 
 /// Length of the peer information as text, in bytes.
-const LEN: usize = 108;
+const PEER_INFO_BYTES: usize = 108;
 /// The version that is sent: that of Debian 12. Other versions from 5.70 on use the same protocol.
 pub const VERSION: &[u8; 16] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
-const OLDEST: f64 = 5.70;
+/// Oldest version of perftest with this protocol.
+const MIN_VERSION: f64 = 5.70;
 
 /// Length of the peer information over a connection of the connection manager, in bytes.
-pub const CM_LEN: usize = 56;
+pub const CM_PEER_INFO_BYTES: usize = 56;
 
 /// Peer information: what each side sends about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,7 @@ pub(super) fn run(
     let operations = match (oob.is_client(), receives) {
         (true, _) => initiate(&plan, local, common, verb, peer.memory)?,
         (false, true) => receive(&plan, local)?,
-        (false, false) => 0, // the other side uses this side's memory, and the endpoint answers without help
+        (false, false) => 0, // the other side uses this side's memory, and the endpoint answers without this program
     };
     let elapsed = start.elapsed();
     if verb != Verb::Send {
@@ -121,8 +122,10 @@ fn negotiate(oob: &mut OobChannel, local: &mut LocalEndpoint, plan: &Plan) -> Re
     let version = oob.exchange(local, VERSION)?;
     let version = String::from_utf8_lossy(&version);
     let number: f64 = version.trim_end_matches('\0').parse().unwrap_or(0.0);
-    if number < OLDEST {
-        return Err(format!("expected perftest {OLDEST} or newer, found {:?}", version.trim_end_matches('\0')).into());
+    if number < MIN_VERSION {
+        return Err(
+            format!("expected perftest {MIN_VERSION} or newer, found {:?}", version.trim_end_matches('\0')).into()
+        );
     }
     oob.exchange(local, &4096_u32.to_be_bytes())?;
     oob.exchange(local, &64_u32.to_be_bytes())?;
@@ -189,23 +192,23 @@ fn measurement(plan: &Plan, elapsed: Duration) -> [[u8; 8]; 5] {
 
 impl PeerInfo {
     /// Formats `LID:reads:QPN:PSN:key:address:` and the bytes of the GID, then the number of a shared receive queue.
-    fn emit(&self) -> [u8; LEN] {
+    fn emit(&self) -> [u8; PEER_INFO_BYTES] {
         let Self { peer, memory } = self;
         let gid: String = gid(peer.ip).iter().map(|byte| format!("{byte:02x}:")).collect();
         let words = format!(
             "{:04x}:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:{gid}{:08x}:",
             0, peer.rd_atomic, peer.qp, peer.psn, memory.rkey, memory.address, 0
         );
-        let mut bytes = [0; LEN];
+        let mut bytes = [0; PEER_INFO_BYTES];
         bytes[..words.len()].copy_from_slice(words.as_bytes()); // one byte of padding is left
         bytes
     }
 
     /// Emits the same in binary, big-endian: LID, reads, QPN, PSN, key (32 bits each), 4 bytes of padding, the address,
     /// the GID, the number of a shared receive queue, and a GID index.
-    pub fn encode_binary(&self) -> [u8; CM_LEN] {
+    pub fn encode_binary(&self) -> [u8; CM_PEER_INFO_BYTES] {
         let Self { peer, memory } = self;
-        let mut bytes = [0; CM_LEN];
+        let mut bytes = [0; CM_PEER_INFO_BYTES];
         for (word, at) in [u32::from(peer.rd_atomic), peer.qp, peer.psn, memory.rkey].into_iter().zip((4..).step_by(4))
         {
             bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
@@ -215,7 +218,7 @@ impl PeerInfo {
         bytes
     }
 
-    fn from_binary(bytes: &[u8; CM_LEN]) -> Self {
+    fn from_binary(bytes: &[u8; CM_PEER_INFO_BYTES]) -> Self {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[32..48]);
@@ -225,7 +228,7 @@ impl PeerInfo {
         Self { peer, memory: Remote { address, rkey: word(16) } }
     }
 
-    fn parse(bytes: &[u8; LEN]) -> Option<Self> {
+    fn parse(bytes: &[u8; PEER_INFO_BYTES]) -> Option<Self> {
         let words = std::str::from_utf8(bytes).ok()?;
         let mut fields = words.split(':').map(|field| u64::from_str_radix(field, 16).ok());
         let mut next = || fields.next().flatten();
@@ -252,7 +255,7 @@ mod tests {
         let peer_info = PeerInfo { peer, memory: Remote { address: 0x7f00_1234_5000, rkey: 0xa1b2_c3d4 } };
         let text = peer_info.emit();
         assert_eq!(&text[..45], b"0000:0010:000011:ffffff:a1b2c3d4:00007f001234");
-        assert_eq!(&text[LEN - 10..], b"00000000:\0");
+        assert_eq!(&text[PEER_INFO_BYTES - 10..], b"00000000:\0");
         assert_eq!(PeerInfo::parse(&text), Some(peer_info));
         let numbers = peer_info.encode_binary();
         assert_eq!(numbers[4..20], [0, 0, 0, 16, 0, 0, 0, 0x11, 0, 0xff, 0xff, 0xff, 0xa1, 0xb2, 0xc3, 0xd4]);
@@ -262,15 +265,15 @@ mod tests {
 
     #[test]
     fn malformed_peer_info_is_refused() {
-        let sound = PeerInfo {
+        let valid = PeerInfo {
             peer: PeerQp { ip: [10, 0, 0, 1].into(), qp: 1, psn: 2, rd_atomic: 3 },
             memory: Remote { address: 4, rkey: 5 },
         };
-        for at in [10, 20, 50] {
-            let mut text = sound.emit();
-            text[at] = b'x';
+        for offset in [10, 20, 50] {
+            let mut text = valid.emit();
+            text[offset] = b'x';
             assert_eq!(PeerInfo::parse(&text), None);
         }
-        assert_eq!(PeerInfo::parse(&[0; LEN]), None);
+        assert_eq!(PeerInfo::parse(&[0; PEER_INFO_BYTES]), None);
     }
 }

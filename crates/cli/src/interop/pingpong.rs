@@ -11,9 +11,9 @@ use shotline_verbs::api::{CompletionKind, Operation};
 use std::time::Instant;
 
 /// Length of the peer information, in bytes.
-const LEN: usize = 52;
+const PEER_INFO_BYTES: usize = 52;
 /// Maximum number of posted receives.
-const RECEIVES: u64 = 64;
+const MAX_RECEIVES: u64 = 64;
 
 /// Runs a ping-pong. Operations are messages received.
 pub fn run(plan: &Plan, local: &mut LocalEndpoint, common: &Common) -> Result<RunSummary> {
@@ -23,10 +23,10 @@ pub fn run(plan: &Plan, local: &mut LocalEndpoint, common: &Common) -> Result<Ru
     if client {
         oob.send(local, &own)?;
     }
-    let peer =
-        parse(&oob.receive::<LEN>(local)?).ok_or("the other side does not use the protocol of rdma-core's programs")?;
+    let peer = parse(&oob.receive::<PEER_INFO_BYTES>(local)?)
+        .ok_or("the other side does not use the protocol of rdma-core's programs")?;
     local.connect(&peer, plan.mtu)?;
-    for _ in 0..RECEIVES.min(plan.count) {
+    for _ in 0..MAX_RECEIVES.min(plan.count) {
         local.post_receive()?;
     }
     if client {
@@ -66,14 +66,14 @@ fn ping_pong(plan: &Plan, local: &mut LocalEndpoint, client: bool) -> Result {
     Ok(())
 }
 
-fn peer_info(own: &PeerQp) -> [u8; LEN] {
+fn peer_info(own: &PeerQp) -> [u8; PEER_INFO_BYTES] {
     let words = format!("{:04x}:{:06x}:{:06x}:{:032x}\0", 0, own.qp, own.psn, u128::from_be_bytes(gid(own.ip)));
-    let mut bytes = [0; LEN];
+    let mut bytes = [0; PEER_INFO_BYTES];
     bytes.copy_from_slice(words.as_bytes()); // the length is constant: all numbers fit their fields
     bytes
 }
 
-fn parse(bytes: &[u8; LEN]) -> Option<PeerQp> {
+fn parse(bytes: &[u8; PEER_INFO_BYTES]) -> Option<PeerQp> {
     let words = std::str::from_utf8(bytes).ok()?.trim_end_matches('\0');
     let mut fields = words.split(':');
     let _lid = fields.next()?;
@@ -97,7 +97,12 @@ mod tests {
 
     #[test]
     fn malformed_peer_info_is_refused() {
-        for wrong in [[0; LEN], [0xff; LEN], [b':'; LEN], *b"0000:1000011:4bbf1:00000000000000000000ffff0a4d0002\0"] {
+        for wrong in [
+            [0; PEER_INFO_BYTES],
+            [0xff; PEER_INFO_BYTES],
+            [b':'; PEER_INFO_BYTES],
+            *b"0000:1000011:4bbf1:00000000000000000000ffff0a4d0002\0",
+        ] {
             assert_eq!(parse(&wrong), None);
         }
     }

@@ -1,5 +1,5 @@
-//! `rping` (librdmacm/examples): connection managers make the connection. Then the client sends the location of a text,
-//! the server reads the text, the client sends the location of a buffer, and the server writes the text there.
+//! `rping` (librdmacm/examples) over a connection of the RDMA connection manager. The client sends the location of a
+//! text, the server reads the text, the client sends the location of a buffer, and the server writes the text there.
 //!
 //! A location is a message of 16 bytes, big-endian: address (64 bits), key and length (32 bits each). The server
 //! answers each with a message of the same length, whose content is ignored.
@@ -17,15 +17,15 @@ use std::time::Instant;
 /// Port at which `rping` listens.
 pub const PORT: u16 = 7174;
 /// Length of a location message, in bytes.
-pub const INFO: u32 = 16;
+pub const LOCATION_BYTES: u32 = 16;
 /// Maximum length of a text, in bytes.
-pub const LONGEST: u32 = 2048;
-/// Offsets in this side's memory: the received location, the location to send, the text, and the buffer that it is
-/// written back to.
+pub const MAX_TEXT_BYTES: u32 = 2048;
+/// Offsets in this side's memory: the received location, the location to send, the text, and the buffer that the
+/// server writes it back to.
 const RECV_OFFSET: u64 = 0;
 const SEND_OFFSET: u64 = 256;
 const TEXT_OFFSET: u64 = 4096;
-const ECHO_OFFSET: u64 = TEXT_OFFSET + LONGEST as u64;
+const ECHO_OFFSET: u64 = TEXT_OFFSET + MAX_TEXT_BYTES as u64;
 
 /// Runs `rping`. Operations are texts that went back and forth.
 pub(super) fn run(plan: &Plan, local: &mut LocalEndpoint, common: &Common) -> Result<RunSummary> {
@@ -44,7 +44,7 @@ pub(super) fn run(plan: &Plan, local: &mut LocalEndpoint, common: &Common) -> Re
         }
         None => {
             local.manage()?.manager().0.listen(service_id(port));
-            errln!("waits on {}:{port}", common.bind.ip());
+            errln!("listening on {}:{port}", common.bind.ip());
             let (connection, mtu) = accept(plan, local)?;
             let start = Instant::now();
             let operations = echo(local)?;
@@ -101,8 +101,8 @@ fn ping(local: &mut LocalEndpoint, size: u32, number: u64) -> Result {
     text.push(0);
     local.memory().write(TEXT_OFFSET as usize, &text);
     local.memory().zero(ECHO_OFFSET as usize, size as usize);
-    for at in [TEXT_OFFSET, ECHO_OFFSET] {
-        send_location(local, at, size)?;
+    for offset in [TEXT_OFFSET, ECHO_OFFSET] {
+        send_location(local, offset, size)?;
         receive_go_ahead(local)?;
     }
     let mut echoed = vec![0; size as usize];
@@ -139,44 +139,44 @@ fn echo(local: &mut LocalEndpoint) -> Result<u64> {
 }
 
 /// Sends the location of a buffer.
-fn send_location(local: &mut LocalEndpoint, at: u64, size: u32) -> Result {
+fn send_location(local: &mut LocalEndpoint, offset: u64, size: u32) -> Result {
     let (rkey, address) = local.remote_memory();
-    let mut info = [0; INFO as usize];
-    info[..8].copy_from_slice(&(address + at).to_be_bytes());
+    let mut info = [0; LOCATION_BYTES as usize];
+    info[..8].copy_from_slice(&(address + offset).to_be_bytes());
     info[8..12].copy_from_slice(&rkey.to_be_bytes());
     info[12..].copy_from_slice(&size.to_be_bytes());
     local.memory().write(SEND_OFFSET as usize, &info);
-    local.post_at(Operation::Send, SEND_OFFSET, INFO)
+    local.post_at(Operation::Send, SEND_OFFSET, LOCATION_BYTES)
 }
 
 /// Returns the location that the client has sent, and its length.
 fn received_location(local: &mut LocalEndpoint) -> Result<(Remote, u32)> {
-    let mut info = [0; INFO as usize];
+    let mut info = [0; LOCATION_BYTES as usize];
     local.memory().read(RECV_OFFSET as usize, &mut info);
     local.post_receive()?;
     parse(&info)
 }
 
 /// Parses a location message into a location and its length.
-pub fn parse(info: &[u8; INFO as usize]) -> Result<(Remote, u32)> {
+pub fn parse(info: &[u8; LOCATION_BYTES as usize]) -> Result<(Remote, u32)> {
     let word = |at: usize| u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
     let size = word(12);
-    if !(1..=LONGEST).contains(&size) {
-        return Err(format!("expected 1 to {LONGEST} bytes from the other side, found {size}").into());
+    if !(1..=MAX_TEXT_BYTES).contains(&size) {
+        return Err(format!("expected 1 to {MAX_TEXT_BYTES} bytes from the other side, found {size}").into());
     }
     Ok((Remote { address: u64::from(word(0)) << 32 | u64::from(word(4)), rkey: word(8) }, size))
 }
 
 /// Returns the number of bytes of a text of `size` that are written back: up to and including its NUL, if it has one.
-pub fn text_length(region: &Region, at: u64, size: u32) -> u32 {
+pub fn text_length(region: &Region, offset: u64, size: u32) -> u32 {
     let mut text = vec![0; size as usize];
-    region.read(at as usize, &mut text);
+    region.read(offset as usize, &mut text);
     text.iter().position(|byte| *byte == 0).map_or(size, |end| end as u32 + 1)
 }
 
-/// Sends the message that lets the client go on.
+/// Sends the message that lets the client continue.
 fn send_go_ahead(local: &mut LocalEndpoint) -> Result {
-    local.post_at(Operation::Send, SEND_OFFSET, INFO)
+    local.post_at(Operation::Send, SEND_OFFSET, LOCATION_BYTES)
 }
 
 /// Receives a message of the server.
@@ -200,5 +200,9 @@ fn wait_for(local: &mut LocalEndpoint, what: CompletionKind) -> Result {
 
 /// Checks that a message has the length of a location.
 fn check_length(bytes: u32) -> Result {
-    if bytes == INFO { Ok(()) } else { Err(format!("expected a message of {INFO} bytes, found {bytes}").into()) }
+    if bytes == LOCATION_BYTES {
+        Ok(())
+    } else {
+        Err(format!("expected a message of {LOCATION_BYTES} bytes, found {bytes}").into())
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::interop::local_endpoint::{MAX_RD_ATOMIC, PeerQp};
-use crate::interop::perftest::{CM_LEN, PeerInfo, VERSION, mtu_code, mtu_from_code};
+use crate::interop::perftest::{CM_PEER_INFO_BYTES, PeerInfo, VERSION, mtu_code, mtu_from_code};
 use crate::interop::rping;
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_transport::PacketIo;
@@ -99,19 +99,19 @@ impl CmInitiator {
         }
     }
 
-    /// Sends a liveness probe if no packet has arrived for `patience`: a WRITE without bytes, which needs no key and
+    /// Sends a liveness probe if no packet has arrived for `max_silence`: a WRITE without bytes, which needs no key and
     /// which every reliable connection acknowledges. The connection manager has no such message.
     pub fn probe_if_silent<P: PacketIo>(
         &mut self,
         exports: &mut Exports<SoftEndpoint<P>>,
         now: Instant,
-        patience: Duration,
+        max_silence: Duration,
     ) -> std::result::Result<(), VerbsError> {
         let packets = exports.provider().counters_of(self.connected.qp).packets_in;
         if packets != self.last_packets.0 {
             (self.last_packets, self.is_probed) = ((packets, now), false);
         }
-        if self.is_probed || now - self.last_packets.1 < patience {
+        if self.is_probed || now - self.last_packets.1 < max_silence {
             return Ok(());
         }
         self.is_probed = true;
@@ -138,8 +138,8 @@ impl CmInitiator {
         }
         match &mut self.role {
             Role::Rping { text } if is_message => {
-                let mut info = [0; rping::INFO as usize];
-                if completion.bytes != rping::INFO {
+                let mut info = [0; rping::LOCATION_BYTES as usize];
+                if completion.bytes != rping::LOCATION_BYTES {
                     return Err("expected messages of 16 bytes from rping".into());
                 }
                 self.memory.region.read(0, &mut info);
@@ -157,7 +157,7 @@ impl CmInitiator {
             }
             // Only the arrival of these messages matters, not their content.
             Role::Rping { .. } if matches!(completion.kind, CompletionKind::Read | CompletionKind::Write) => {
-                self.post(exports.provider_mut(), Operation::Send, SEND_OFFSET, rping::INFO)?;
+                self.post(exports.provider_mut(), Operation::Send, SEND_OFFSET, rping::LOCATION_BYTES)?;
             }
             Role::PerftestControl { is_ready, measured_qp } if is_message => {
                 let len = completion.bytes as usize;
@@ -170,10 +170,10 @@ impl CmInitiator {
                     }
                     4 | 8 => {} // buffer sizes, and measurements: they are returned unchanged
                     16 => bytes[..16].copy_from_slice(VERSION),
-                    CM_LEN => {
+                    CM_PEER_INFO_BYTES => {
                         *is_ready = true;
                         let own = peer_info(exports, self.session, measured_qp.unwrap_or(0));
-                        bytes[..CM_LEN].copy_from_slice(&own.encode_binary());
+                        bytes[..CM_PEER_INFO_BYTES].copy_from_slice(&own.encode_binary());
                     }
                     _ => return Err(format!("perftest has no message of {len} bytes").into()),
                 }

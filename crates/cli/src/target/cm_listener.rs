@@ -1,5 +1,5 @@
-//! Listener for initiators that use RDMA's connection manager: unmodified `rping -c`, and `ib_write_bw -R` and similar.
-//! They have no token, so the listener is opened only with `--rdma-cm`.
+//! Listener for initiators that use the RDMA connection manager: unmodified `rping -c`, and `ib_write_bw -R` and
+//! similar. They have no token, so the listener is opened only with `--rdma-cm`.
 //!
 //! Such an initiator has a protection domain, keys and queue pairs like any other. What its program expects of the
 //! other side besides memory is served here. The program needs no configuration: each of its messages determines the
@@ -146,7 +146,8 @@ impl CmListener {
     }
 
     /// Assigns a queue pair to perftest's control connection as the one that is measured: the first of its session
-    /// whose address is proven. Returns `false` for any other, which only used its address.
+    /// whose address is proven. Returns `false` for any other queue pair, whose request may be forged with that
+    /// address.
     fn assign_measured_qp(&mut self, connection: Connection) -> bool {
         let Some(initiator) = self.initiators.get(&connection).filter(|initiator| matches!(initiator.role, Role::Sink))
         else {
@@ -172,8 +173,9 @@ impl CmListener {
         let taken = self.established_count();
         while self.pending.front().is_some_and(|next| taken < self.max_connections || now >= next.until) {
             let Some(PendingRequest { connection, from, request, .. }) = self.pending.pop_front() else { break };
-            let holds = self.initiators.values().any(|initiator| initiator.established && initiator.from == from);
-            let crowded = holds && taken >= self.max_connections - self.max_connections / 4;
+            let has_connection =
+                self.initiators.values().any(|initiator| initiator.established && initiator.from == from);
+            let crowded = has_connection && taken >= self.max_connections - self.max_connections / 4;
             self.crowded += u64::from(crowded && taken < self.max_connections);
             let answer = if crowded || taken >= self.max_connections {
                 Err(reason::NO_RESOURCES)
@@ -195,10 +197,10 @@ impl CmListener {
             return;
         }
         self.last_probe = now;
-        let patience = if self.pending.is_empty() { PROBE_AFTER } else { PROBE_AFTER_IF_FULL };
+        let max_silence = if self.pending.is_empty() { PROBE_AFTER } else { PROBE_AFTER_IF_FULL };
         for initiator in self.initiators.values_mut().filter(|initiator| initiator.established) {
             // An error means that the send queue is full, so an acknowledgement is outstanding anyway.
-            let _ = initiator.probe_if_silent(exports, now, patience);
+            let _ = initiator.probe_if_silent(exports, now, max_silence);
         }
     }
 

@@ -48,7 +48,7 @@ const INITIATOR_MEMORY: u64 = 512 << 20;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Initiators send the token, get their own queue pairs and keys, and read and write the regions. No application runs here,
-only the endpoint. Ctrl-C ends it in order and prints a report.
+only the endpoint. Ctrl-C ends it cleanly and prints a report.
 
 Examples:
   shotline target --region images=1G                                    1 GiB that can be read, on loopback
@@ -142,10 +142,10 @@ pub fn run(args: &Args) -> Result {
     args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
     args.check()?;
     let shared = args.transport.description().reach == Reach::Machine;
-    check_capacity(args.regions.iter().map(|wanted| wanted.memory(shared))).map_err(|error| {
+    check_capacity(args.regions.iter().map(|spec| spec.memory(shared))).map_err(|error| {
         format!("the regions: {error}, or keep them in files (file=PATH) or in reserved huge pages (huge)")
     })?;
-    let regions = args.regions.iter().map(|wanted| wanted.make(shared)).collect::<Result<Vec<_>>>()?;
+    let regions = args.regions.iter().map(|spec| spec.make(shared)).collect::<Result<Vec<_>>>()?;
     // The endpoint, its ports and the memory are freed at this point, so printing the report may block.
     let report = match &args.transport {
         ProviderKind::Soft => {
@@ -154,11 +154,11 @@ pub fn run(args: &Args) -> Result {
                 return Err(format!("--rdma-cm needs port {ROCE_PORT}, the only one that other programs use").into());
             }
             let mut endpoint = SoftEndpoint::udp(bind, udp_options(args.receive_buffer))?;
-            let guests = match args.rdma_cm.as_slice() {
+            let listener = match args.rdma_cm.as_slice() {
                 [] => None,
                 programs => Some(Box::new(CmListener::open(&mut endpoint, programs, args.initiators)?) as Box<_>),
             };
-            export(args, endpoint, guests, regions, &stop)
+            export(args, endpoint, listener, regions, &stop)
         }
         ProviderKind::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
         ProviderKind::Shm => {

@@ -7,7 +7,7 @@ use shotline_verbs::cm::Export;
 use shotline_verbs::cm::message::Name;
 use std::str::FromStr;
 
-/// `NAME=SIZE[,KIND][,file=PATH][,rights=r|w|rw|atomic]`.
+/// A region as specified on the command line: `NAME=SIZE[,KIND][,file=PATH][,rights=r|w|rw|atomic]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionSpec {
     name: Name,

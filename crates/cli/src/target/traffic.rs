@@ -12,11 +12,11 @@ use std::sync::Arc;
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
 /// Maximum memory for the messages of one queue pair, in bytes.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_MEMORY_BYTES: u64 = 64 << 20;
 /// Maximum number of completions polled at once.
 const BATCH: usize = 32;
 /// Maximum length of an inline operation, in bytes.
-const INLINE: u32 = 64;
+const MAX_INLINE_BYTES: u32 = 64;
 
 /// Number of bytes that all queue pairs together may still post in a round. Over shared memory an operation is copied
 /// when it is posted, and control connections wait meanwhile.
@@ -89,8 +89,8 @@ impl TrafficPeer {
         loan: Reservation,
     ) -> Result<Self, Refusal> {
         let bytes = Self::receive_bytes(receives);
-        if bytes > MOST_BYTES {
-            let words = format!("expected at most {MOST_BYTES} bytes of receives, found {bytes}");
+        if bytes > MAX_MEMORY_BYTES {
+            let words = format!("expected at max_bytes {MAX_MEMORY_BYTES} bytes of receives, found {bytes}");
             return Err(Refusal::new(Cause::Limit, words));
         }
         let failed = |error: VerbsError| Refusal::new(Cause::Failed, error.to_string());
@@ -156,16 +156,20 @@ impl TrafficPeer {
                         "a ping needs 8 bytes, and a region that holds them and can be read and written",
                     )
                 })?;
-                if bytes > memory.bytes.min(u64::from(INLINE)) as u32 {
-                    return Err(Refusal::new(Cause::Limit, format!("a ping has at most {INLINE} bytes")));
+                if bytes > memory.bytes.min(u64::from(MAX_INLINE_BYTES)) as u32 {
+                    return Err(Refusal::new(
+                        Cause::Limit,
+                        format!("a ping has at max_bytes {MAX_INLINE_BYTES} bytes"),
+                    ));
                 }
                 let seen = last_word(&region, bytes);
                 Role::Ping { bytes, to: memory, watched: region, seen }
             }
             MeasurementRole::Stream { read, bytes, group, memory } => {
-                let most = memory.bytes.min(MOST_BYTES);
-                if u64::from(bytes) * u64::from(group) > most || group == 0 || group > MAX_RECEIVES {
-                    let words = format!("a group of {group} operations of {bytes} bytes does not fit {most} bytes");
+                let max_bytes = memory.bytes.min(MAX_MEMORY_BYTES);
+                if u64::from(bytes) * u64::from(group) > max_bytes || group == 0 || group > MAX_RECEIVES {
+                    let words =
+                        format!("a group of {group} operations of {bytes} bytes does not fit {max_bytes} bytes");
                     return Err(Refusal::new(Cause::Limit, words));
                 }
                 self.grow(provider, u64::from(bytes) * u64::from(group), charge)?;
@@ -229,7 +233,7 @@ impl TrafficPeer {
                     return busy;
                 }
                 *seen = word;
-                let mut message = [0; INLINE as usize];
+                let mut message = [0; MAX_INLINE_BYTES as usize];
                 let message = &mut message[..*bytes as usize];
                 watched.read(0, message);
                 let remote = Remote { address: to.address, rkey: to.rkey };
