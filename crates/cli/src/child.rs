@@ -10,14 +10,14 @@ use std::process::{Child, Command, Stdio};
 pub struct Probe(Child);
 
 impl Probe {
-    /// Starts `shotline emulate probe` with `args` on a port that the kernel chooses. Returns its set-up address, too.
+    /// Starts `shotline emulate probe` with `args` on a port that the kernel chooses. Also returns its set-up address.
     pub fn start(args: &[String]) -> Result<(Self, SocketAddr)> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["emulate", "probe", "--listen", "[::1]:0", "--until-stdin-ends"])
             .args(args)
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C must reach only this program, which then stops the probe in order.
+            // Ctrl-C must reach only this program, which then stops the probe cleanly.
             .process_group(0)
             .spawn()?;
         let mut line = String::new();

@@ -5,7 +5,7 @@
 use crate::child::Probe;
 use crate::output::{Report, Summary, print_report, print_table};
 use crate::record::over_udp;
-use crate::verify::{complaint, yes};
+use crate::verify::{mismatch_message, yes_no};
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use serde::Serialize;
@@ -122,20 +122,20 @@ pub fn run(args: &Args) -> Result {
     print_report(args.json, &report)?;
     accounted?;
     outcome.end.check()?;
-    if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }
+    if verdict.verified { Ok(()) } else { Err(mismatch_message(&verdict).into()) }
 }
 
-/// Checks that every packet of every shot that the probe took was placed or is counted as missing.
+/// Checks that every packet of every shot that the probe sent was placed or is counted as missing.
 fn check_accounted(outcome: &Outcome) -> std::result::Result<(), String> {
     let total = outcome.total();
     let shots: u64 = outcome.probe_reports.iter().map(|report| report.shots_sent).sum();
     let packets = shots * u64::from(outcome.geometry.packets());
-    let named = total.placed + total.packets_missing + unplaced(outcome);
-    if outcome.probe_reports.is_empty() || named == packets {
+    let accounted = total.placed + total.packets_missing + unplaced(outcome);
+    if outcome.probe_reports.is_empty() || accounted == packets {
         return Ok(());
     }
     Err(format!(
-        "expected {packets} packets placed or missing, as the probe acquired, found {} placed + {} missing",
+        "expected {packets} packets placed or missing, as the probe sent, found {} placed + {} missing",
         total.placed, total.packets_missing
     ))
 }
@@ -166,7 +166,7 @@ impl Report for DemoReport {
         )];
         rows.extend(self.summary.rows());
         rows.push(("packets compared sample by sample".into(), self.packets_compared.to_string()));
-        rows.push(("verified".into(), yes(self.verified)));
+        rows.push(("verified".into(), yes_no(self.verified)));
         print_table(&rows);
         for warning in &self.summary.warnings {
             crate::output::warn(warning);
@@ -187,14 +187,14 @@ fn probe_arguments(args: &Args) -> Vec<String> {
     shots.into_iter().chain(faults.into_iter().flatten()).collect()
 }
 
-/// Returns the receive buffer in bytes that the kernel grants when `wanted` bytes are asked for.
-pub fn granted_receive_buffer(wanted: usize) -> Result<usize> {
+/// Returns the receive buffer in bytes that the kernel grants when `requested` bytes are requested.
+pub fn granted_receive_buffer(requested: usize) -> Result<usize> {
     let config = UdpConfig {
         bind: "[::1]:0".parse()?,
         sealed: true,
         capacity: 0,
         scratch: Sge::EMPTY,
-        receive_buffer: wanted,
+        receive_buffer: requested,
         remainders: false,
         stamps: false,
         ecn: false,

@@ -74,19 +74,19 @@ impl Report for Contents {
 
 /// Inspects a file.
 pub fn run(args: &Args) -> Result {
-    let found = look(&args.file, &args.roce_port)?;
+    let found = read_contents(&args.file, &args.roce_port)?;
     if let Some(plot) = &args.plot {
         if !matches!(found, Contents::Recording(_)) {
             return Err(format!("expected a recording for --plot, found {}: omit --plot", args.file.display()).into());
         }
-        refuse_other_than_picture(plot)?;
+        refuse_to_overwrite_non_png(plot)?;
         plot::draw(&args.file, plot)?;
     }
     print_report(args.json, &found)
 }
 
 /// Refuses to overwrite a file that is not a PNG, so that swapped arguments cannot destroy a recording.
-fn refuse_other_than_picture(path: &Path) -> Result {
+fn refuse_to_overwrite_non_png(path: &Path) -> Result {
     let mut first = Vec::new();
     let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut first));
     if read.is_ok() && first != *b"\x89PNG\r\n\x1a\n" {
@@ -95,7 +95,7 @@ fn refuse_other_than_picture(path: &Path) -> Result {
     Ok(())
 }
 
-fn look(path: &Path, roce_ports: &[u16]) -> Result<Contents> {
+fn read_contents(path: &Path, roce_ports: &[u16]) -> Result<Contents> {
     if let Some(target) = Target::of(path) {
         return Ok(match target.run() {
             Some(_) => {
@@ -131,7 +131,7 @@ fn print_device(listing: &Listing) {
         ("bytes".into(), listing.bytes.to_string()),
         ("bytes of a block".into(), listing.block_bytes.to_string()),
         ("bytes of a command".into(), listing.command_bytes.to_string()),
-        ("volatile write cache".into(), crate::verify::yes(listing.volatile_cache)),
+        ("volatile write cache".into(), crate::verify::yes_no(listing.volatile_cache)),
         ("largest free extent".into(), listing.largest_free_bytes.to_string()),
         ("runs".into(), listing.runs.len().to_string()),
     ];
@@ -144,7 +144,7 @@ fn print_device(listing: &Listing) {
             Ok(summary) => vec![
                 ("run".to_owned(), path.display().to_string()),
                 ("from".into(), summary.run.instrument.clone()),
-                ("ended cleanly".into(), crate::verify::yes(summary.finished)),
+                ("ended cleanly".into(), crate::verify::yes_no(summary.finished)),
                 ("rows".into(), format!("{} of {} allocated", summary.rows, summary.allocated_rows)),
             ],
             Err(error) => {
@@ -168,9 +168,9 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
         ("by".into(), [run.operator.as_str(), run.host.as_str()].join(" on ").trim_start_matches(" on ").into()),
         ("run".into(), run.run_id.clone()),
         ("framing".into(), run.framing.clone()),
-        ("begun".into(), humantime::format_rfc3339_seconds(utc).to_string()),
-        ("made by".into(), run.software.clone()),
-        ("ended cleanly".into(), crate::verify::yes(summary.finished)),
+        ("started".into(), humantime::format_rfc3339_seconds(utc).to_string()),
+        ("software".into(), run.software.clone()),
+        ("ended cleanly".into(), crate::verify::yes_no(summary.finished)),
         ("bytes".into(), summary.file_bytes.to_string()),
         ("rows".into(), format!("{} of {} allocated", summary.rows, summary.allocated_rows)),
         ("time covered".into(), format!("{:.3} s", summary.seconds)),
@@ -179,10 +179,10 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
         rows.push(("compression".into(), codec.to_string()));
         rows.extend(summary.chunks.iter().flat_map(chunk_rows));
     }
-    if let Some(place) = run.part {
+    if let Some(part) = run.part {
         let stripe =
-            if place.stripes > 1 { format!(", drive {} of {}", place.stripe, place.stripes) } else { String::new() };
-        rows.push(("part of a run".into(), format!("{}{stripe}", place.part)));
+            if part.stripes > 1 { format!(", drive {} of {}", part.stripe, part.stripes) } else { String::new() };
+        rows.push(("part of a run".into(), format!("{}{stripe}", part.part)));
     }
     if !summary.parts.is_empty() {
         let parts = summary.parts.chunk_by(|a, b| a.part == b.part).count();
@@ -192,29 +192,29 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
     }
     if summary.removed.rows > 0 {
         let Removed { rows: removed, first, last, .. } = summary.removed;
-        rows.push(("rows removed again".into(), format!("{removed}, shots {first} to {last}")));
+        rows.push(("rows removed".into(), format!("{removed}, shots {first} to {last}")));
     }
     rows.retain(|(_, text)| !text.is_empty());
     if let (Some(first), Some(last)) = (summary.first, summary.last) {
         rows.push(("shot numbers".into(), format!("{first} to {last}")));
     }
     for (link, info) in summary.links.iter().zip(&run.links) {
-        let at = |what: &str| format!("stream {}: {what}", link.stream);
+        let label = |what: &str| format!("stream {}: {what}", link.stream);
         let g = info.geometry;
         rows.push((
-            at("shots of"),
+            label("shots of"),
             format!("{} channels x {} samples, {} bit, {} packets", g.channels(), g.samples(), g.bits(), g.packets()),
         ));
-        rows.push((at("complete"), link.complete.to_string()));
-        rows.push((at("partial"), link.partial.to_string()));
-        rows.push((at("lost"), link.lost.to_string()));
-        rows.extend(link.drops.iter().map(|(cause, count)| (at(&format!("packets {cause}")), count.to_string())));
+        rows.push((label("complete"), link.complete.to_string()));
+        rows.push((label("partial"), link.partial.to_string()));
+        rows.push((label("lost"), link.lost.to_string()));
+        rows.extend(link.drops.iter().map(|(cause, count)| (label(&format!("packets {cause}")), count.to_string())));
     }
-    rows.push(("shot ranges without row".into(), summary.losses.len().to_string()));
+    rows.push(("shot ranges without a row".into(), summary.losses.len().to_string()));
     rows
 }
 
-/// Prints the runs of shots that are in no row, with their causes.
+/// Prints the ranges of shots that have no row, with their causes.
 fn print_losses(losses: &[LossSummary]) {
     if losses.is_empty() {
         return;
@@ -305,16 +305,16 @@ fn flow_rows(flow: &crate::capture::Flow) -> Vec<(String, String)> {
     rows.push(("shots partial".into(), shots.partial.to_string()));
     rows.push(("packets missing".into(), shots.packets_missing.to_string()));
     for (what, count) in [
-        ("records that do not fit", shots.bad_record),
+        ("end-of-shot records that do not match", shots.bad_record),
         ("duplicates", shots.duplicates),
-        ("packets of an unknown shot", shots.unassigned),
+        ("unassigned packets", shots.unassigned),
     ] {
         if count > 0 {
             rows.push((what.into(), count.to_string()));
         }
     }
     for partial in shots.partial_shots.iter().take(MAX_LISTED_SHOTS) {
-        let edge = if partial.at_edge { " (the capture's edge)" } else { "" };
+        let edge = if partial.at_edge { " (at the edge of the capture)" } else { "" };
         rows.push((format!("shot {} lacks packets{edge}", partial.shot), partial.missing.clone()));
     }
     rows

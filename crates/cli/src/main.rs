@@ -119,7 +119,8 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let lines: Vec<_> = error.to_string().lines().map(|line| output::shown(line).into_owned()).collect();
+            let lines: Vec<_> =
+                error.to_string().lines().map(|line| output::escape_controls(line).into_owned()).collect();
             errln!("shotline: {}", lines.join("\n"));
             ExitCode::FAILURE
         }

@@ -80,7 +80,7 @@ pub struct LatencySummary {
     p50_us: f64,
     p99_us: f64,
     max_us: f64,
-    /// Number of shots whose end is before their begin: the clocks of sender and receiver disagree.
+    /// Number of shots that end before they begin, because the clocks of sender and receiver disagree.
     #[serde(skip_serializing_if = "is_zero")]
     negative: u64,
 }
@@ -137,7 +137,7 @@ impl EventSummary {
     }
 
     /// Returns `true` unless every event was complete and aligned by shot number.
-    fn matter(&self) -> bool {
+    fn is_notable(&self) -> bool {
         self.window_us.is_some() || self.incomplete + self.below_quorum > 0
     }
 
@@ -183,7 +183,7 @@ pub struct Summary {
     pub write_gbps: f64,
     /// Time from the first packet to the last.
     pub seconds: f64,
-    /// Payload copies per byte: the one of the kernel, and repairs.
+    /// Payload copies per byte, by the kernel and by repairs.
     pub copies_per_byte: f64,
     /// Results of the ICRC checks.
     pub icrc: IcrcVerdicts,
@@ -192,7 +192,7 @@ pub struct Summary {
     /// Latency from the kernel's receipt of a shot's first packet until the shot was complete.
     pub latency_from_kernel: Option<LatencySummary>,
     clock: ClockSummary,
-    /// Number of times that a sender without set-up restarted its count.
+    /// Number of times that a sender without set-up restarted its shot count.
     #[serde(skip_serializing_if = "is_zero")]
     pub sender_restarts: u64,
     /// Properties that were learned of a sender without set-up.
@@ -300,7 +300,7 @@ impl Summary {
         ];
         rows.extend(self.triggers.map(|triggers| ("triggers".into(), triggers.to_string())));
         if self.ring_removed_rows > 0 {
-            rows.push(("rows removed again".into(), self.ring_removed_rows.to_string()));
+            rows.push(("rows removed".into(), self.ring_removed_rows.to_string()));
         }
         match self.shots_recorded {
             Some(recorded) if self.file.is_some() => rows.insert(1, ("shots recorded".into(), recorded.to_string())),
@@ -311,7 +311,7 @@ impl Summary {
         if self.drops.is_empty() {
             rows.push(("shots dropped".into(), "0".into()));
         }
-        rows.extend(self.events.iter().filter(|events| events.matter()).flat_map(EventSummary::rows));
+        rows.extend(self.events.iter().filter(|events| events.is_notable()).flat_map(EventSummary::rows));
         rows.push(("packets".into(), self.packets.to_string()));
         rows.extend(
             self.packet_drops.iter().map(|(cause, count)| (format!("packets dropped: {cause}"), count.to_string())),
@@ -324,7 +324,7 @@ impl Summary {
         }
         if let Some(latency) = self.latency_from_kernel.as_ref().filter(|latency| latency.shots > 0) {
             let text = format!("{:.0} us, 99 % within {:.0} us", latency.p50_us, latency.p99_us);
-            rows.push(("first packet to whole shot".into(), text));
+            rows.push(("first packet to completion".into(), text));
         }
         rows.push(("received".into(), format!("{:.2} Gbit/s", self.receive_gbps)));
         if self.file.is_some() {
@@ -373,7 +373,7 @@ pub fn warn_of_device(path: &std::path::Path) {
 
 /// Prints a warning on standard error.
 pub fn warn(text: impl std::fmt::Display) {
-    errln!("warning: {}", shown(&text.to_string()));
+    errln!("warning: {}", escape_controls(&text.to_string()));
 }
 
 /// Prints on standard output. A closed pipe (`| head`) is ignored, so that the command still runs to its end. Any other
@@ -402,7 +402,7 @@ pub fn to_stderr(words: std::fmt::Arguments<'_>) {
 }
 
 /// Escapes the control characters of untrusted text, so that a terminal does not execute them.
-pub fn shown(text: &str) -> Cow<'_, str> {
+pub fn escape_controls(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);
     }
@@ -415,7 +415,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
 
 /// Prints rows in two columns.
 pub fn print_table(rows: &[(String, String)]) {
-    let rows: Vec<_> = rows.iter().map(|(name, text)| (shown(name), shown(text))).collect();
+    let rows: Vec<_> = rows.iter().map(|(name, text)| (escape_controls(name), escape_controls(text))).collect();
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let value = rows.iter().map(|(_, value)| value.len()).max().unwrap_or(0);
     for (name, text) in &rows {
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped() {
-        assert_eq!(shown("\x1b]0;owned\x07 a\nb \u{9b}2J"), "\\u{1b}]0;owned\\u{7} a\\nb \\u{9b}2J");
-        assert_eq!(shown("42 \u{b5}s, \u{e9}cho"), "42 \u{b5}s, \u{e9}cho");
+        assert_eq!(escape_controls("\x1b]0;owned\x07 a\nb \u{9b}2J"), "\\u{1b}]0;owned\\u{7} a\\nb \\u{9b}2J");
+        assert_eq!(escape_controls("42 \u{b5}s, \u{e9}cho"), "42 \u{b5}s, \u{e9}cho");
     }
 }

@@ -38,30 +38,30 @@ pub fn run(args: &Args) -> Result {
     let verdict = verify_with_progress(&args.file, &options, &|done, all| bar.update(done, all))?;
     drop(bar);
     print_report(args.json, &verdict)?;
-    if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }
+    if verdict.verified { Ok(()) } else { Err(mismatch_message(&verdict).into()) }
 }
 
 impl Rows for Verdict {
     fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![("rows".to_owned(), self.rows.to_string())];
         for link in &self.links {
-            let at = |what: &str| format!("link of stream {}: {what}", link.stream);
-            rows.push((at("complete"), link.complete.to_string()));
-            rows.push((at("partial"), link.partial.to_string()));
-            rows.push((at("lost"), link.lost.to_string()));
+            let label = |what: &str| format!("link of stream {}: {what}", link.stream);
+            rows.push((label("complete"), link.complete.to_string()));
+            rows.push((label("partial"), link.partial.to_string()));
+            rows.push((label("lost"), link.lost.to_string()));
         }
         let compared: u64 = self.links.iter().map(|link| link.pattern_packets).sum();
         rows.push(("shots without a row".into(), self.lost_shots.to_string()));
         rows.push(("packets compared with the test pattern".into(), compared.to_string()));
-        rows.push(("the run ended cleanly".into(), yes(self.finished)));
+        rows.push(("the run ended cleanly".into(), yes_no(self.finished)));
         rows.push(("read".into(), format!("{:.2} GB/s", self.bytes as f64 / self.seconds.max(1e-9) / 1e9)));
-        rows.push(("verified".into(), yes(self.verified)));
+        rows.push(("verified".into(), yes_no(self.verified)));
         rows
     }
 }
 
 /// Describes what is wrong with a recording.
-pub fn complaint(verdict: &Verdict) -> String {
+pub fn mismatch_message(verdict: &Verdict) -> String {
     format!(
         "{} has {} inconsistencies:\n  {}",
         verdict.path.display(),
@@ -71,6 +71,6 @@ pub fn complaint(verdict: &Verdict) -> String {
 }
 
 /// Formats a boolean as yes or no.
-pub fn yes(truth: bool) -> String {
-    if truth { "yes" } else { "no" }.into()
+pub fn yes_no(value: bool) -> String {
+    if value { "yes" } else { "no" }.into()
 }

@@ -4,7 +4,7 @@
 //! ratatui lays the lines out into a buffer of cells, which are then written relative to the cursor. So the terminal is
 //! not queried, it stays in its ordinary mode, and Ctrl-C stays a signal.
 
-use crate::output::{STDERR, busy, shown};
+use crate::output::{STDERR, busy, escape_controls};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -102,7 +102,7 @@ fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
 struct Progress {
     /// Time since the program began, in seconds.
     seconds: f64,
-    /// Packets that arrive are received from now on.
+    /// The receiver is ready: packets that arrive from now on are received.
     listening: bool,
     /// Rows that are visible to readers of the file; with `--durable` they survive a power cut.
     rows: u64,
@@ -289,7 +289,7 @@ fn link_line(index: usize, link: &LinkStatus) -> String {
     format!("  link {index}  {state:<40} in {}   missed {}   late {}", counts.joined, counts.missing, counts.late)
 }
 
-/// Draws how far the run is, if it has an end.
+/// Draws the progress of the run, if it has an end.
 fn progress(history: &History, reading: &LiveCounters, area: Rect, buffer: &mut Buffer) {
     let (done, label) = match history.target {
         Target { shots: Some(shots), .. } => {
@@ -363,7 +363,7 @@ fn write_row(buffer: &Buffer, y: u16, out: &mut String) {
             }
             out.push('m');
         }
-        out.push_str(&shown(cell.symbol()));
+        out.push_str(&escape_controls(cell.symbol()));
     }
     out.push_str("\x1b[0m");
 }
@@ -421,7 +421,7 @@ mod tests {
         }
         assert_eq!(text.lines().count(), 8);
         history.step.links.truncate(1);
-        assert_eq!(history.height(), HEIGHT, "one link is in step with itself");
+        assert_eq!(history.height(), HEIGHT, "one link needs no alignment lines");
     }
 
     #[test]

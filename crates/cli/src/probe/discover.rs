@@ -120,7 +120,7 @@ impl Report for Answers {
             }
             match found {
                 Answer::Probe(description) => crate::output::print_table(&description.rows()),
-                Answer::Other { probe, error } => outln!("  {probe}  {}", crate::output::shown(error)),
+                Answer::Other { probe, error } => outln!("  {probe}  {}", crate::output::escape_controls(error)),
             }
         }
         if self.unlisted > 0 {
