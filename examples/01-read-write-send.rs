@@ -93,7 +93,7 @@ impl Side {
         }
         match out[0].status {
             Status::Success => Ok(out[0]),
-            status => Err(format!("it ended as {status:?}").into()),
+            status => Err(format!("the operation ended with {status:?}").into()),
         }
     }
 }
@@ -119,12 +119,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("SEND: {there} received {} bytes: {:?}", received.bytes, String::from_utf8_lossy(&text));
 
     // WRITE: into b's memory with b's key, without a receive or a completion at b.
-    let bytes: Vec<u8> = (0..MEBIBYTE).map(|at| (at % 251) as u8).collect();
+    let bytes: Vec<u8> = (0..MEBIBYTE).map(|i| (i % 251) as u8).collect();
     a.memory.write(0, &bytes);
     a.post(Operation::Write(remote(500)), a.element(0, MEBIBYTE))?;
     a.next(&mut b)?;
     let polled = b.endpoint.poll_cq(b.cq, &mut [Completion::default()])?;
-    println!("WRITE: {there} has {MEBIBYTE} bytes more, and heard {}", if polled == 0 { "nothing" } else { "of it" });
+    println!("WRITE: {there} has {MEBIBYTE} new bytes and {polled} completions");
 
     // READ: the same bytes back, to another offset.
     a.post(Operation::Read(remote(500)), a.element(MEBIBYTE.into(), MEBIBYTE))?;

@@ -45,8 +45,9 @@ impl Framing for Camera {
 
 /// Records the camera with these settings.
 pub fn record(settings: &Settings) -> Result<Outcome, Box<dyn Error>> {
-    let (pixels, lines, cut) = (128, 64, Packetization::uniform(4096));
-    let geometry = Geometry::with_packetization((pixels, lines), (16, Packing::Int16Le), 0, Trailer::None, cut)?;
+    let (pixels, lines, packetization) = (128, 64, Packetization::uniform(4096));
+    let geometry =
+        Geometry::with_packetization((pixels, lines), (16, Packing::Int16Le), 0, Trailer::None, packetization)?;
     let camera = SenderDescription { framing: Arc::new(Camera), geometry, name: "camera".into() };
     let (transport, options) = (Transport::default(), Options::default()); // UDP sockets
     Ok(run_with_description(settings, camera, &AtomicBool::new(false), &Live::default(), |wanted, regions| {
@@ -56,7 +57,7 @@ pub fn record(settings: &Settings) -> Result<Outcome, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [listen, out] = words.as_slice() else { return Err("give ADDRESS:PORT and FILE.h5".into()) };
+    let [listen, out] = words.as_slice() else { return Err("expected the arguments ADDRESS:PORT FILE.h5".into()) };
     let (listen, out) = (Some(listen.parse()?), Some(vec![out.into()]));
     let outcome = record(&Settings { listen, out, idle_s: Some(5.0), ..Settings::default() })?;
     println!("{} frames; {}", outcome.rows, outcome.end);

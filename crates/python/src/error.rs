@@ -10,7 +10,7 @@ use shotline_store::StoreError;
 pub enum Failure {
     /// The recording could not be read.
     Store(StoreError),
-    /// An argument does not fit; the text says what was expected.
+    /// An argument is invalid; the text states what was expected.
     Value(String),
 }
 

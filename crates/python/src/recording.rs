@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
-/// CountsByName by name.
+/// Counts by name.
 type CountsByName = BTreeMap<String, u64>;
 /// Counters of each stream, and of the whole run.
 type RunCounters = (BTreeMap<u32, CountsByName>, CountsByName);
@@ -121,7 +121,7 @@ impl Recording {
         Ok(table)
     }
 
-    /// Returns the runs of shots in no row: stream, number of the cause, first, count.
+    /// Returns the ranges of shots without a row: stream, number of the cause, first, count.
     fn losses(&self, py: Python<'_>) -> Result<Vec<(u32, u8, u64, u64)>, Failure> {
         self.with(py, |recording| {
             let losses = recording.losses()?;
@@ -223,9 +223,9 @@ impl Recording {
 }
 
 fn check_links(recording: &store::Recording, links: &[usize]) -> Result<(), Failure> {
-    let there = recording.run().links.len();
-    match links.iter().find(|link| **link >= there) {
-        Some(link) => Err(Failure::Value(format!("expected a link below {there}, found {link}"))),
+    let links_in_run = recording.run().links.len();
+    match links.iter().find(|link| **link >= links_in_run) {
+        Some(link) => Err(Failure::Value(format!("expected a link below {links_in_run}, found {link}"))),
         None => Ok(()),
     }
 }
