@@ -198,12 +198,15 @@ fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [OptionKin
     all.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds))
 }
 
-/// Returns the options of a format. Refuses those that the format does not take.
+/// Returns the options of a format.
+///
+/// # Errors
+/// If an option is given that the format does not take.
 fn options(args: &Args, format: Format) -> Result<Options> {
     let takes = format.about().option_kind;
     if let Some((option, kinds)) = given(args).find(|(_, kinds)| !kinds.contains(&takes)) {
-        let takers = names(kinds.iter().flat_map(|kind| Format::with_options(*kind)));
-        return Err(format!("{} does not support {option}: omit it, or export to {takers}", format.name()).into());
+        let supporting = names(kinds.iter().flat_map(|kind| Format::with_options(*kind)));
+        return Err(format!("{} does not support {option}: omit it, or export to {supporting}", format.name()).into());
     }
     Ok(match takes {
         OptionKind::Nothing => Options::Nothing,
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_file_ending_lists_the_formats() {
+    fn unknown_extension_lists_the_formats() {
         let refused = implied(Path::new("run.bin")).unwrap_err().to_string();
         assert!(refused.ends_with("add --format uff, zea, digital-rf, sigmf, zarr, pcapng or hdf5"), "{refused}");
     }

@@ -7,8 +7,8 @@ use shotline_store::recover::{Change, Recovered};
 use shotline_store::set::{RecoveredRun, recover};
 use std::path::PathBuf;
 
-/// Maximum number of runs of shots that are printed for one file; `--json` lists all.
-const SHOWN: usize = 20;
+/// Maximum number of ranges of shots that are printed for one file; `--json` lists all.
+const MAX_LISTED: usize = 20;
 
 /// Arguments of `shotline recover`.
 #[derive(clap::Args)]
@@ -103,14 +103,14 @@ impl Rows for Recovered {
             ("shots partial".into(), self.partial.to_string()),
             ("shots lost".into(), self.lost.to_string()),
         ];
-        for run in self.incomplete.iter().take(SHOWN) {
+        for run in self.incomplete.iter().take(MAX_LISTED) {
             let last = run.first + run.count - 1;
             let numbers =
                 if run.count == 1 { format!("shot {last}") } else { format!("shots {} to {last}", run.first) };
             rows.push((format!("  stream {}, {numbers}: {}", run.stream, run.cause), run.count.to_string()));
         }
-        if self.incomplete.len() > SHOWN {
-            rows.push(("  and further ranges (see --json)".into(), (self.incomplete.len() - SHOWN).to_string()));
+        if self.incomplete.len() > MAX_LISTED {
+            rows.push(("  and further ranges (see --json)".into(), (self.incomplete.len() - MAX_LISTED).to_string()));
         }
         rows.push(("rows released".into(), self.released_rows.to_string()));
         rows.push(("bytes of the file".into(), self.file_bytes.to_string()));

@@ -42,7 +42,7 @@ impl Probe {
             .expect("the program runs");
         let mut stderr = BufReader::new(child.stderr.take().expect("it was piped"));
         let mut line = String::new();
-        stderr.read_line(&mut line).expect("the probe says where it waits");
+        stderr.read_line(&mut line).expect("the probe prints its address");
         let address = line.trim().rsplit(' ').next().unwrap_or_default().to_owned();
         std::thread::spawn(move || stderr.read_to_end(&mut Vec::new()));
         Self { child, address }
@@ -223,11 +223,11 @@ fn flags_override_configuration_keys() {
 fn impossible_run_is_refused_before_it_begins() {
     let probe = Probe::start();
     let folder = tempfile::tempdir().expect("a directory");
-    let there = folder.path().join("there.h5");
-    std::fs::write(&there, "precious").expect("it is written");
-    let there = there.to_str().expect("a name");
-    refused(&probe.record(&["--out", there, "--shots", "10"]), &["exists already", "--force"]);
-    assert_eq!(std::fs::read(there).expect("it is still there"), b"precious");
+    let existing = folder.path().join("existing.h5");
+    std::fs::write(&existing, "precious").expect("it is written");
+    let existing = existing.to_str().expect("a name");
+    refused(&probe.record(&["--out", existing, "--shots", "10"]), &["exists already", "--force"]);
+    assert_eq!(std::fs::read(existing).expect("it still exists"), b"precious");
     // A path below a file, because root could write into any directory.
     refused(&probe.record(&["--out", "/dev/null/x/run.h5", "--shots", "10"]), &["/dev/null/x/run.h5", "directory"]);
     refused(&probe.record(&["--discard", "--pool", "1KiB"]), &["--pool"]);
@@ -238,8 +238,8 @@ fn impossible_run_is_refused_before_it_begins() {
     refused(&probe.record(&["--discard", "--rate-hz", "10", "--gbps", "1"]), &["--rate-hz", "--gbps"]);
     let mut huge = probe.record(&["--discard"]);
     huge.retain(|argument| *argument != "500");
-    let at = huge.iter().position(|argument| *argument == "--samples").expect("it is there");
-    huge.insert(at + 1, "4000000");
+    let index = huge.iter().position(|argument| *argument == "--samples").expect("it is there");
+    huge.insert(index + 1, "4000000");
     refused(&huge, &["4096", "fewer samples"]);
 }
 
@@ -310,7 +310,7 @@ fn unknown_files_are_refused() {
 fn captures_of_other_programs_are_parsed() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     if !data.exists() {
-        skip!("no captures in ../shared/data beside the repository");
+        skip!("no captures in ../shared/data next to the repository");
     }
     for (name, flows, good) in [
         ("roce/pcapplusplus_rc_read_req.pcap", 1, 1),

@@ -138,7 +138,7 @@ pub struct Digitizer {
     until_stdin_ends: bool,
 }
 
-/// What begins a block.
+/// Event at which a block starts.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Rate {
     /// End of the previous block
@@ -208,7 +208,7 @@ impl Report for DigitizerReport {
 impl Digitizer {
     /// Returns the settings of each device.
     fn configs(&self) -> Result<Vec<Config>> {
-        let of = |index: usize, count: usize| index.min(count.saturating_sub(1));
+        let value_index = |index: usize, count: usize| index.min(count.saturating_sub(1));
         let streams = self.streams as usize;
         if self.image.is_some() && streams > 1 {
             return Err("--image holds the frames of one stream: omit --streams".into());
@@ -224,7 +224,7 @@ impl Digitizer {
         }
         let block_bytes = u32::try_from(self.block.0).unwrap_or(u32::MAX);
         let input = self.input()?;
-        let one = |index: usize| {
+        let config_of = |index: usize| {
             let mut config = Config {
                 stream: self.stream.wrapping_add(index as u32),
                 sample_rate_hz: self.sample_rate,
@@ -245,8 +245,16 @@ impl Digitizer {
                 },
                 blocks: self.blocks,
                 first_block: self.first_block,
-                clock_offset_ns: self.clock_offset.get(of(index, self.clock_offset.len())).copied().unwrap_or(0),
-                clock_drift_ppb: self.clock_drift.get(of(index, self.clock_drift.len())).copied().unwrap_or(0.0),
+                clock_offset_ns: self
+                    .clock_offset
+                    .get(value_index(index, self.clock_offset.len()))
+                    .copied()
+                    .unwrap_or(0),
+                clock_drift_ppb: self
+                    .clock_drift
+                    .get(value_index(index, self.clock_drift.len()))
+                    .copied()
+                    .unwrap_or(0.0),
                 link_bits_per_s: self.link_rate,
                 sequential: self.sequential,
                 stages: match (self.no_dma, self.no_send) {
@@ -259,7 +267,7 @@ impl Digitizer {
                     FramingName::Vita49 => Framing::Vita49,
                 },
                 image: self.image.clone(),
-                ..Config::new(self.to[of(index, self.to.len())])
+                ..Config::new(self.to[value_index(index, self.to.len())])
             };
             config.check()?;
             if let (Some(seconds), false) = (self.seconds, config.block_start == BlockStart::Max) {
@@ -268,16 +276,16 @@ impl Digitizer {
             }
             Ok(config)
         };
-        (0..streams).map(one).collect()
+        (0..streams).map(config_of).collect()
     }
 
     fn input(&self) -> Result<Input> {
         if let (Some(path), Some(format)) = (&self.file, self.format) {
             return Ok(Input::File { path: path.clone(), format: format.into() });
         }
-        let most = self.sample_rate / 2.0;
-        if let Some(Tone { hz, .. }) = self.tones.iter().find(|tone| tone.hz.abs() > most) {
-            let expected = format!("expected a --tone up to {most} Hz from the centre, half the sample rate");
+        let max_offset = self.sample_rate / 2.0;
+        if let Some(Tone { hz, .. }) = self.tones.iter().find(|tone| tone.hz.abs() > max_offset) {
+            let expected = format!("expected a --tone up to {max_offset} Hz from the centre, half the sample rate");
             return Err(format!("{expected}, found {hz}").into());
         }
         if self.noise > 0.0 {
@@ -340,16 +348,16 @@ fn serve<P: PrebuiltIo + Send>(
     stop: &AtomicBool,
     open: impl Fn(SocketAddr, &Regions) -> std::result::Result<P, IoError>,
 ) -> Result {
-    let begin = configs[0].block_start;
+    let block_start = configs[0].block_start;
     let devices: std::result::Result<Vec<_>, _> =
         configs.into_iter().zip(memories).map(|(config, memory)| Device::new(config, memory, &open)).collect();
     let devices = devices?;
     let live_devices: Vec<_> = devices.iter().map(Device::shared_counters).collect();
     let started = std::time::Instant::now();
     let ended = AtomicBool::new(false);
-    let start = Start::soon(begin);
+    let start = Start::soon(block_start);
     let stats: std::result::Result<Vec<DigitizerCounters>, IoError> = std::thread::scope(|scope| {
-        scope.spawn(|| watch(&live_devices, args.seconds.filter(|_| begin == BlockStart::Max), stop, &ended));
+        scope.spawn(|| watch(&live_devices, args.seconds.filter(|_| block_start == BlockStart::Max), stop, &ended));
         let running: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || device.run(start, stop))).collect();
         let joined =
             running.into_iter().map(|device| device.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -41,7 +41,7 @@ pub struct Args {
     /// Time to simulate, packet by packet
     #[arg(long, value_name = "TIME")]
     simulate: Option<Seconds>,
-    /// Seed of everything in a simulation that varies
+    /// Seed of the random numbers of a simulation
     #[arg(long, value_name = "N", default_value_t = 1, requires = "simulate")]
     seed: u64,
     /// Draw the chain of stages into this file
@@ -137,7 +137,7 @@ pub fn run(args: &Args) -> Result {
 }
 
 /// Maximum length of a plan's file, in bytes.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 fn read(args: &Args) -> Result<Plan> {
     let flags = args.flags.given();
@@ -148,9 +148,9 @@ fn read(args: &Args) -> Result<Plan> {
     let cannot = |why: &dyn std::fmt::Display| format!("cannot read the plan {}: {why}", path.display());
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
-    let read = file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
-    if read as u64 > MOST_BYTES {
-        return Err(cannot(&format!("expected at most {MOST_BYTES} bytes, found more")).into());
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
+    if read as u64 > MAX_FILE_BYTES {
+        return Err(cannot(&format!("expected at most {MAX_FILE_BYTES} bytes, found more")).into());
     }
     Plan::parse(&text, &flags).map_err(|error| format!("{}: {error}", path.display()).into())
 }

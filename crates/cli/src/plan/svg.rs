@@ -82,7 +82,7 @@ fn row(svg: &mut String, stage: &StageReport, y: u32, bottleneck: bool, last: bo
     svg.push_str("</g>\n");
 }
 
-/// Escapes text for XML. Characters that XML 1.0 does not allow are left out.
+/// Escapes text for XML. Characters that XML 1.0 does not allow are removed.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

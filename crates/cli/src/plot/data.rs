@@ -26,14 +26,14 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// Divides `first..=last` into at most `most` bins, and at most one per unit.
+    /// Divides `first..=last` into at most `max_count` bins, and at most one per unit.
     fn over(first: u64, last: u64, max_count: usize) -> Self {
         let length = last.saturating_sub(first).saturating_add(1);
         Self { first, length, count: usize::try_from(length).unwrap_or(max_count).min(max_count) }
     }
     /// Returns the bin of a value; values outside belong to the first or the last bin.
-    fn of(self, at: u64) -> usize {
-        let offset = u128::from(at.saturating_sub(self.first).min(self.length - 1));
+    fn of(self, value: u64) -> usize {
+        let offset = u128::from(value.saturating_sub(self.first).min(self.length - 1));
         (offset * self.count as u128 / u128::from(self.length)) as usize
     }
     /// Returns the middle of a bin, relative to its start.
@@ -68,25 +68,25 @@ pub fn gather(recording: &Recording) -> Result<(Option<Rate>, Option<Lost>)> {
     let losses = recording.losses()?;
     let (mut earliest, mut latest, mut stamped) = (u64::MAX, 0, 0_u64);
     let mut numbers: Option<(u64, u64)> = None;
-    let mut known = |first: u64, last: u64| {
+    let mut extend = |first: u64, last: u64| {
         numbers = Some(numbers.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
     };
     for row in (0..links.len()).flat_map(|link| recording.rows_of(link)) {
         let row = row?;
-        known(row.number, row.number);
+        extend(row.number, row.number);
         if row.stamp_tai_ns > 0 {
             (earliest, latest, stamped) = (earliest.min(row.stamp_tai_ns), latest.max(row.stamp_tai_ns), stamped + 1);
         }
     }
     for loss in losses.iter().filter(|loss| loss.count > 0) {
-        known(loss.first, loss.first.saturating_add(loss.count - 1));
+        extend(loss.first, loss.first.saturating_add(loss.count - 1));
     }
     let Some((first, last)) = numbers else { return Ok((None, None)) };
     // Several shots fall into each bin, so that a steady run looks steady.
-    let pieces = (stamped as usize / (4 * links.len())).clamp(1, BINS);
-    let time = (earliest < latest).then(|| Bins::over(earliest, latest, pieces));
+    let bin_count = (stamped as usize / (4 * links.len())).clamp(1, BINS);
+    let time = (earliest < latest).then(|| Bins::over(earliest, latest, bin_count));
     let mut lost = Lost { bins: Bins::over(first, last, BINS), packets: BTreeMap::new() };
-    let (mut shots, mut bits) = (vec![0_u64; pieces], vec![0_u64; pieces]);
+    let (mut shots, mut bits) = (vec![0_u64; bin_count], vec![0_u64; bin_count]);
     let bins = lost.bins;
     let mut add = |cause, number, packets| {
         lost.packets.entry(cause).or_insert_with(|| vec![0; bins.count])[bins.of(number)] += packets;

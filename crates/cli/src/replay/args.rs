@@ -58,16 +58,16 @@ pub struct Args {
     #[arg(long, group = "pace", help_heading = "Pace")]
     max: bool,
     /// Number of the first shot
-    #[arg(long, value_name = "NUMBER", help_heading = "Part")]
+    #[arg(long, value_name = "NUMBER", help_heading = "Selection")]
     pub(super) from: Option<u64>,
     /// Count of shot numbers
-    #[arg(long, value_name = "N", help_heading = "Part")]
+    #[arg(long, value_name = "N", help_heading = "Selection")]
     pub(super) shots: Option<u64>,
     /// Number of repetitions, 0: without end; shot numbers and times continue
-    #[arg(long = "loop", value_name = "N", default_value_t = 1, help_heading = "Part")]
+    #[arg(long = "loop", value_name = "N", default_value_t = 1, help_heading = "Selection")]
     pub(super) turns: u64,
     /// Time in the end-of-shot records: original, or now (the time of sending)
-    #[arg(long, value_name = "WHICH", default_value = "original", value_parser = stamps, help_heading = "Part")]
+    #[arg(long, value_name = "WHICH", default_value = "original", value_parser = stamps, help_heading = "Selection")]
     pub(super) stamps: StampSource,
     /// End when the last shot was sent and the receiver was notified; else wait for the next receiver
     #[arg(long)]
@@ -100,7 +100,7 @@ impl Args {
     }
 
     /// Refuses framings that need set-up or more addresses, and warns about information that packets do not carry.
-    pub(super) fn refuse_unfit(&self, kind: Kind, links: usize) -> Result {
+    pub(super) fn check_framing(&self, kind: Kind, links: usize) -> Result {
         if self.to.len() > 1 && self.to.len() != links {
             return Err(format!(
                 "expected --to once, or once for each of {links} links, found it {} times",

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tape::{RecordedTape, ShotRange};
 
-/// Number of samples per channel that a receiver asks for by default.
+/// Number of samples per channel that a receiver requests by default.
 const DEFAULT_SAMPLES: u32 = 2000;
 
 /// Report of a replay.
@@ -59,19 +59,19 @@ pub fn run(args: &Args) -> Result {
         return Err(format!("{} is not a capture: omit --flow", args.file.display()).into());
     }
     let (tape, kind) = load(args)?;
-    let forms = tape
+    let converters = tape
         .links()
         .iter()
         .map(|link| ShotConverter::new(link.geometry, kind))
         .collect::<std::result::Result<Vec<_>, _>>()?;
-    let geometry = forms.first().map(|form| *form.geometry());
+    let geometry = converters.first().map(|converter| *converter.geometry());
     let first = tape.numbers().start;
     let stamps = tape.stamps()?;
     let streams: Vec<u32> = tape.links().iter().map(|link| link.stream).collect();
     let file = args.file.file_name().unwrap_or_default().to_string_lossy();
     let mut registrar = Registrar::new();
     let turns = Some(args.turns).filter(|turns| *turns > 0);
-    let shots = RecordedShots::new(tape, &file, forms, args.stamps, turns, &mut registrar)?;
+    let shots = RecordedShots::new(tape, &file, converters, args.stamps, turns, &mut registrar)?;
     let config = Config { links: streams.len() as u8, free_running: args.pace(), ..Config::default() };
     let source = args.source;
     let mut probe =
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result {
     let mut started = None;
     let server = match geometry.filter(|_| !args.to.is_empty()) {
         Some(geometry) => {
-            args.refuse_unfit(kind, streams.len())?;
+            args.check_framing(kind, streams.len())?;
             for (link, stream) in (0..).zip(&streams) {
                 let stamp = stamps.get(link as usize).copied().unwrap_or_default();
                 let framing = pcapng::framing(kind, &geometry, first, stamp);

@@ -31,6 +31,7 @@ pub struct RecordedTape {
     numbers: Range<u64>,
     /// For each link, the block of table rows that was read last.
     blocks: Vec<Vec<Row>>,
+    /// First row of these blocks.
     first: u64,
     /// The sender's clock minus the receiver's in nanoseconds, from the last shot that has both times.
     ahead_ns: i128,
@@ -55,9 +56,9 @@ impl RecordedTape {
     pub fn new(recording: Arc<Recording>, range: ShotRange) -> Result<Self> {
         let link =
             |link: &shotline_store::info::LinkInfo| RecordedLink { stream: link.stream, geometry: link.geometry };
-        let whole = numbers(&recording)?;
-        let from = range.from.unwrap_or(whole.start).clamp(whole.start, whole.end);
-        let end = range.shots.map_or(whole.end, |shots| from.saturating_add(shots)).min(whole.end);
+        let all = numbers(&recording)?;
+        let from = range.from.unwrap_or(all.start).clamp(all.start, all.end);
+        let end = range.shots.map_or(all.end, |shots| from.saturating_add(shots)).min(all.end);
         let rows = first_row(&recording, from)?..first_row(&recording, end)?;
         let rows = if range.from.is_none() && range.shots.is_none() { 0..recording.rows() } else { rows };
         let ahead_ns = ahead(&recording, &rows)?;
@@ -174,12 +175,12 @@ impl RecordingReader for RecordedTape {
             self.ahead_ns = i128::from(stamp) - i128::from(arrived);
         }
         // Without a stamp, the time is the arrival, converted by the latest clock difference.
-        let taken_ns = match (stamp, arrived) {
+        let time_ns = match (stamp, arrived) {
             (0, 0) => 0,
             (0, arrived) => u64::try_from(i128::from(arrived) + self.ahead_ns).unwrap_or(0),
             (stamp, _) => stamp,
         };
-        Ok((self.table_row(row, 0)?.number, taken_ns))
+        Ok((self.table_row(row, 0)?.number, time_ns))
     }
 
     fn shot(
@@ -189,10 +190,10 @@ impl RecordingReader for RecordedTape {
         take: &mut dyn FnMut(&ShotMetadata<'_>, &[u8]),
     ) -> std::result::Result<(), ReadError> {
         self.table_row(row, link)?;
-        let kept = &self.blocks[link][(row - self.first) as usize];
-        if kept.state != State::Lost {
+        let table_row = &self.blocks[link][(row - self.first) as usize];
+        if table_row.state != State::Lost {
             let bytes = self.slots.read(row, link).map_err(failed)?;
-            let Row { presence, record_good, stamp_tai_ns, flags, .. } = kept;
+            let Row { presence, record_good, stamp_tai_ns, flags, .. } = table_row;
             take(&ShotMetadata { presence, verified: *record_good, stamp_tai_ns: *stamp_tai_ns, flags: *flags }, bytes);
         }
         Ok(())

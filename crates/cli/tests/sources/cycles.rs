@@ -20,8 +20,8 @@ enum Found {
     Module(usize),
 }
 
-/// Returns the import cycles of a crate, each as lines of `A -> B: names`. A file is listed only in the largest cycle that
-/// contains it.
+/// Returns the import cycles of a crate, each as lines of `A -> B: names`. A file is listed only in the largest cycle
+/// that contains it.
 pub fn cycles(sources: &Sources) -> Vec<String> {
     let edges = edges(sources);
     let reached: Vec<_> = (0..sources.files.len()).map(|from| reachable(&edges, from)).collect();

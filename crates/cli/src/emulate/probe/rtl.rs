@@ -1,4 +1,4 @@
-//! `shotline emulate probe --rtl`: the RTL of `hdl/`, compiled by Verilator, makes every packet.
+//! `shotline emulate probe --rtl`: the RTL of `hdl/`, compiled by Verilator, generates every packet.
 
 use super::args::Probe;
 use super::report::report;
@@ -32,10 +32,10 @@ pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     }
     let scratch = rtl.scratch();
     let source = args.source;
-    serve(args, rtl, regions, stop, |wanted, regions| {
-        let sending = SenderParameters { source, to: wanted.destination, sealed: false, frames: 0, scratch };
-        let OpenedSender { io, source } = transport.open_sender(&sending, &options, regions)?;
-        outlet(source, io, wanted, regions, scratch)
+    serve(args, rtl, regions, stop, |request, regions| {
+        let parameters = SenderParameters { source, to: request.destination, sealed: false, frames: 0, scratch };
+        let OpenedSender { io, source } = transport.open_sender(&parameters, &options, regions)?;
+        link_transport(source, io, request, regions, scratch)
     })?;
     match capture {
         Some(capture) => Ok(capture.0.borrow_mut().flush()?),
@@ -57,15 +57,15 @@ fn serve<P: PrebuiltIo>(
     report(server.run(stop)?, args.json)
 }
 
-fn outlet<P: PrebuiltIo>(
+fn link_transport<P: PrebuiltIo>(
     source: SocketAddr,
     io: P,
-    wanted: &LinkRequest,
+    request: &LinkRequest,
     regions: &Regions,
     scratch: Sge,
 ) -> std::result::Result<LinkTransport<WholeFrameIo<P>>, IoError> {
     let mut io = WholeFrameIo::new(io);
-    let ethernet = io.ethernet(wanted.destination, regions, scratch)?;
+    let ethernet = io.ethernet(request.destination, regions, scratch)?;
     Ok(LinkTransport { io, source, ethernet })
 }
 
