@@ -101,11 +101,11 @@ fn stages(report: &Report) {
 fn sums(report: &Report) -> Vec<(String, String)> {
     let mut rows = vec![
         ("bottleneck".to_owned(), report.bottleneck.clone()),
-        ("load may grow by".into(), format!("x {:.3}", report.headroom_factor)),
-        ("dropped in the long run".into(), format!("{}, {}", percent(report.dropped_share), Hertz(report.dropped_hz))),
-        (format!("one {}, stage after stage", word(report)), Seconds(report.sequential_s).to_string()),
+        ("headroom factor".into(), format!("x {:.3}", report.headroom_factor)),
+        ("dropped in steady state".into(), format!("{}, {}", percent(report.dropped_share), Hertz(report.dropped_hz))),
+        (format!("one {}, stages in sequence", word(report)), Seconds(report.sequential_s).to_string()),
         ("slowest stage".into(), Seconds(report.pipelined_s).to_string()),
-        ("pool of a receiver".into(), format!("{} ({} buffers)", Bytes(report.pool_bytes), report.pool_slots)),
+        ("pool per receiver".into(), format!("{} ({} buffers)", Bytes(report.pool_bytes), report.pool_slots)),
     ];
     if let Some(bytes) = report.receive_buffer_bytes {
         rows.push(("receive buffer on sockets".into(), Bytes(bytes).to_string()));
@@ -193,11 +193,11 @@ fn simulated(simulation: &Simulation, report: &Report) {
     );
     let word = word(report);
     let mut rows = vec![
-        ("triggers, of them missed".to_owned(), format!("{}, {}", outcome.triggers, outcome.triggers_missed)),
+        ("triggers, missed".to_owned(), format!("{}, {}", outcome.triggers, outcome.triggers_missed)),
         (format!("{word}s complete"), bursts.complete.to_string()),
         (format!("{word}s partial"), bursts.partial.to_string()),
         (format!("{word}s dropped"), bursts.dropped.to_string()),
-        (format!("{word}s with no packet seen"), bursts.lost.to_string()),
+        (format!("{word}s lost"), bursts.lost.to_string()),
         (format!("{word}s in flight at the end"), bursts.in_flight.to_string()),
         ("packets delivered".into(), packets.delivered.to_string()),
     ];
@@ -205,7 +205,7 @@ fn simulated(simulation: &Simulation, report: &Report) {
         rows.push((format!("packets dropped: {}, {}", drop.stage, drop.cause), drop.packets.to_string()));
     }
     rows.push(("packets in flight at the end".into(), packets.in_flight.to_string()));
-    rows.push(("packets in all".into(), packets.generated.to_string()));
+    rows.push(("packets generated".into(), packets.generated.to_string()));
     rows.push(("delivered".into(), Rate(outcome.rate.mean_bits_per_s).to_string()));
     let (low, high) = (Rate(outcome.rate.p1_bits_per_s), Rate(outcome.rate.p99_bits_per_s));
     rows.push((
@@ -230,7 +230,7 @@ fn simulated(simulation: &Simulation, report: &Report) {
             ]
         })
         .collect();
-    columns(&["stage", ">packets", ">dropped", ">busy", ">by formula", ">most waiting"], &rows);
+    columns(&["stage", ">packets", ">dropped", ">busy", ">by formula", ">peak backlog"], &rows);
     outln!();
     let row = |name: &str, p: &Percentiles| {
         let times = [p.mean_s, p.p50_s, p.p90_s, p.p99_s, p.p999_s, p.max_s].map(|time| Seconds(time).to_string());
@@ -239,7 +239,7 @@ fn simulated(simulation: &Simulation, report: &Report) {
     };
     let rows = [
         row("packets, until placed", &outcome.packet_latency),
-        row(&format!("{word}s, until done"), &outcome.burst_latency),
+        row(&format!("{word}s, until complete"), &outcome.burst_latency),
     ];
-    columns(&["latency", ">mean", ">50 %", ">90 %", ">99 %", ">99.9 %", ">most"], &rows);
+    columns(&["latency", ">mean", ">50 %", ">90 %", ">99 %", ">99.9 %", ">max"], &rows);
 }
