@@ -179,7 +179,7 @@ def test_latencies_are_measured_with_a_target_of_its_own():
 def test_all_perf_modes_work():
     short = ("--seconds", 0.05, "--json")
     both = perf(None, "write", "--size", "64K", "--group", 4, "--bidirectional", *short).succeeded()
-    assert both["back_gbps"]["average"] > 0
+    assert both["reverse_gbps"]["average"] > 0
     pairs = perf(None, "read", "--size", "4K", "--queue-pairs", 8, *short).succeeded()
     assert pairs["queue_pairs"] == 8 and pairs["operations"] >= 8
     sleeping = perf(None, "write", "--size", "4K", "--event", *short).succeeded()

@@ -306,7 +306,7 @@ def test_each_atomic_operation_of_the_guest_counts_once(sides):
     guest_command = f"ib_atomic_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -A FETCH_AND_ADD {HOST}"
     report, _ = sides.host_serves(["perftest", "atomic", "--count", COUNT], guest_command)
     assert report["usage"]["atomics"] == COUNT
-    assert report["added"] == COUNT, "each operation must add 1"
+    assert report["atomic_sum"] == COUNT, "each operation must add 1"
 
 
 def test_atomic_operations_on_the_guest_are_answered(sides):

@@ -148,7 +148,7 @@ def check(verb, kind, row, region):
         assert any(region), "nothing has arrived"
         assert all(byte in (0, at % 251) for at, byte in enumerate(region)), "data is at a wrong offset"
     elif verb == "send":
-        assert 0 < row["arrived_bytes"] <= row["bytes"], row
+        assert 0 < row["received_bytes"] <= row["bytes"], row
     elif verb == "atomic":
         words = [int.from_bytes(region[at : at + 8], "little") for at in range(0, SPAN, 8)]
         assert sum(words) == row["operations"], "each operation must add 1, once"

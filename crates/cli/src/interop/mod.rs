@@ -81,7 +81,7 @@ struct Report {
     usage: RemoteAccess,
     /// Sum that the other side's atomic operations added to this side's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
-    added: Option<u64>,
+    atomic_sum: Option<u64>,
     /// Number of dropped packets, by cause.
     drops: std::collections::BTreeMap<&'static str, u64>,
 }
@@ -178,7 +178,7 @@ fn run_one(
         transfer_s: elapsed.as_secs_f64(),
         retransmitted: counters.retransmitted,
         usage: local.usage()?.into(),
-        added: (verb == Some(Verb::Atomic)).then(|| local.sum()),
+        atomic_sum: (verb == Some(Verb::Atomic)).then(|| local.sum()),
         drops: counters.drops,
     };
     print_report(common.json, &report)

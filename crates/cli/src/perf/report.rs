@@ -95,12 +95,12 @@ pub struct Row {
     bytes: u64,
     /// Bytes that the target has received, of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
-    arrived_bytes: Option<u64>,
+    received_bytes: Option<u64>,
     /// Acknowledged payload in one direction.
     pub gbps: AverageAndWorst,
     /// Payload in the other direction.
     #[serde(skip_serializing_if = "Option::is_none")]
-    back_gbps: Option<AverageAndWorst>,
+    reverse_gbps: Option<AverageAndWorst>,
     operations_per_s: AverageAndWorst,
     /// Percent of one processor.
     pub cpu_initiator_percent: AverageAndWorst,
@@ -150,9 +150,9 @@ impl Row {
             seconds: 0.0,
             operations: 0,
             bytes: 0,
-            arrived_bytes: (verb == Verb::Send && latency.is_none()).then_some(0),
+            received_bytes: (verb == Verb::Send && latency.is_none()).then_some(0),
             gbps: none,
-            back_gbps: args.bidirectional.then_some(none),
+            reverse_gbps: args.bidirectional.then_some(none),
             operations_per_s: none,
             cpu_initiator_percent: none,
             cpu_target_percent: none,
@@ -176,10 +176,10 @@ impl Row {
         self.operations = all.iter().map(|one| one.operations).sum();
         self.bytes = all.iter().map(|one| one.bytes).sum();
         let arrived = || all.iter().map(|one| one.role_bytes).sum();
-        self.arrived_bytes = self.arrived_bytes.map(|_| arrived());
+        self.received_bytes = self.received_bytes.map(|_| arrived());
         self.gbps = AverageAndWorst::of(all.iter().map(|one| gbps(one.bytes, one.seconds)), f64::min);
         let back = || AverageAndWorst::of(all.iter().map(|one| gbps(one.role_bytes, one.seconds)), f64::min);
-        self.back_gbps = self.back_gbps.map(|_| back());
+        self.reverse_gbps = self.reverse_gbps.map(|_| back());
         let rate = all.iter().map(|one| one.operations as f64 / one.seconds.max(1e-9));
         self.operations_per_s = AverageAndWorst::of(rate, f64::min);
         self.cpu_initiator_percent = AverageAndWorst::of(all.iter().map(|one| one.own_cpu * 100.0), f64::max);
@@ -208,7 +208,7 @@ pub fn progress(row: &Row) {
 /// Prints the table of rates, costs and times.
 pub fn print(rows: &[Row]) {
     let costs = rows.iter().all(|row| row.post_ns.is_some());
-    let back = rows.iter().any(|row| row.back_gbps.is_some());
+    let back = rows.iter().any(|row| row.reverse_gbps.is_some());
     let mut head = vec![">", ">size", ">group"];
     if costs {
         head.extend([">post ns", ">complete ns"]);
@@ -237,7 +237,7 @@ pub fn print(rows: &[Row]) {
             _ => {
                 cells.push(row.gbps.words(2));
                 if back {
-                    cells.push(row.back_gbps.map_or("-".into(), |back| back.words(2)));
+                    cells.push(row.reverse_gbps.map_or("-".into(), |back| back.words(2)));
                 }
                 cells.push(rate(row.operations_per_s.average));
                 cells.extend([row.cpu_initiator_percent, row.cpu_target_percent].map(|cpu| cpu.words(0)));

@@ -82,8 +82,8 @@ pub struct CmListener {
     max_connections: usize,
     next_session: SessionId,
     last_probe: Instant,
-    silent: u64,
-    crowded: u64,
+    unresponsive: u64,
+    rejected_near_limit: u64,
 }
 
 struct PendingRequest {
@@ -111,8 +111,8 @@ impl CmListener {
             max_connections,
             next_session: FIRST_SESSION,
             last_probe: Instant::now(),
-            silent: 0,
-            crowded: 0,
+            unresponsive: 0,
+            rejected_near_limit: 0,
         })
     }
 
@@ -128,7 +128,7 @@ impl CmListener {
                 let Some(initiator) = self.initiators.get_mut(&connection) else { return };
                 initiator.established = true;
                 if late || !self.assign_measured_qp(connection) {
-                    self.crowded += 1;
+                    self.rejected_near_limit += 1;
                     self.disconnect(exports, connection);
                 }
             }
@@ -175,9 +175,9 @@ impl CmListener {
             let Some(PendingRequest { connection, from, request, .. }) = self.pending.pop_front() else { break };
             let has_connection =
                 self.initiators.values().any(|initiator| initiator.established && initiator.from == from);
-            let crowded = has_connection && taken >= self.max_connections - self.max_connections / 4;
-            self.crowded += u64::from(crowded && taken < self.max_connections);
-            let answer = if crowded || taken >= self.max_connections {
+            let is_near_limit = has_connection && taken >= self.max_connections - self.max_connections / 4;
+            self.rejected_near_limit += u64::from(is_near_limit && taken < self.max_connections);
+            let answer = if is_near_limit || taken >= self.max_connections {
                 Err(reason::NO_RESOURCES)
             } else {
                 self.accept(exports, connection, from, &request)
@@ -296,7 +296,7 @@ impl<P: PacketIo> Listener<SoftEndpoint<P>> for CmListener {
             failed_connections.extend(failed.map(|status| (*connection, status)));
         }
         for (connection, status) in failed_connections {
-            self.silent += u64::from(status == Status::RetryExceeded);
+            self.unresponsive += u64::from(status == Status::RetryExceeded);
             self.disconnect(exports, connection);
         }
         Ok(busy)
@@ -307,7 +307,11 @@ impl<P: PacketIo> Listener<SoftEndpoint<P>> for CmListener {
     }
 
     fn counters(&self) -> CmListenerCounters {
-        CmListenerCounters { manager: self.services.counters(), crowded: self.crowded, silent: self.silent }
+        CmListenerCounters {
+            manager: self.services.counters(),
+            rejected_near_limit: self.rejected_near_limit,
+            unresponsive: self.unresponsive,
+        }
     }
 
     fn close(&mut self, exports: &mut Exports<SoftEndpoint<P>>) -> Result {

@@ -76,7 +76,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma_cm: Option<CmListenerCounters>,
     /// Every packet received reached a queue pair or was dropped with a cause; every connection was welcomed, was
-    /// turned away with a cause, or is not authenticated yet; and so for the requests at the connection manager.
+    /// rejected with a cause, or is not authenticated yet; and so for the requests at the connection manager.
     balanced: bool,
     #[serde(flatten)]
     cpu: CpuTime,
@@ -221,7 +221,7 @@ impl Rows for Report {
         let mut rows = Vec::new();
         for region in &self.regions {
             let Some(usage) = region.usage else {
-                rows.push((format!("region {}", region.state.name), "not known to the target (shm)".into()));
+                rows.push((format!("region {}", region.state.name), "not counted (shm)".into()));
                 continue;
             };
             let words = |count: u64, bytes: u64| format!("{count} ({})", format_bytes(bytes));
@@ -236,7 +236,7 @@ impl Rows for Report {
         }
         let control = &self.control;
         rows.push(("initiators".into(), control.welcomed.to_string()));
-        let turned_away = [
+        let rejections = [
             ("wrong token", control.wrong_token),
             ("wrong version", control.wrong_version),
             ("malformed", control.malformed),
@@ -245,26 +245,26 @@ impl Rows for Report {
             ("too many", control.full),
             ("closed by the peer before the token", control.closed_by_peer),
         ];
-        for (cause, count) in turned_away.into_iter().filter(|(_, count)| *count > 0) {
-            rows.push((format!("connections turned away: {cause}"), count.to_string()));
+        for (cause, count) in rejections.into_iter().filter(|(_, count)| *count > 0) {
+            rows.push((format!("connections rejected: {cause}"), count.to_string()));
         }
-        let cm = self.rdma_cm.map(|counts| (counts.manager, counts.crowded, counts.silent));
-        if let Some((manager, crowded, silent)) = cm {
+        let cm = self.rdma_cm.map(|counts| (counts.manager, counts.rejected_near_limit, counts.unresponsive));
+        if let Some((manager, rejected_near_limit, unresponsive)) = cm {
             let rdma_cm::CmCounters { established, no_service, no_resources, rejected, displaced, unconfirmed, .. } =
                 manager;
-            rows.push(("guests (--rdma-cm)".into(), established.to_string()));
+            rows.push(("connection manager: established".into(), established.to_string()));
             let causes = [
-                ("guests turned away: no such program", no_service),
-                ("guests turned away: no resources", no_resources),
-                ("guests turned away: the address has connections already", crowded),
-                ("guests turned away: refused", rejected),
-                ("guests turned away: displaced by newer ones", displaced),
-                ("guests turned away: never confirmed", unconfirmed),
-                ("guests turned away: too many at once", manager.unanswered),
-                ("guests disconnected: silent", silent),
-                ("connection manager: not a message", manager.malformed),
-                ("connection manager: without a connection", manager.stray),
-                ("connection manager: answers not sent", manager.unsent),
+                ("connection manager: rejected, no such program", no_service),
+                ("connection manager: rejected, no resources", no_resources),
+                ("connection manager: rejected near the limit of connections", rejected_near_limit),
+                ("connection manager: rejected for another reason", rejected),
+                ("connection manager: displaced by newer requests", displaced),
+                ("connection manager: not confirmed by an RTU", unconfirmed),
+                ("connection manager: not answered, too many requests", manager.unanswered),
+                ("connection manager: disconnected, unresponsive", unresponsive),
+                ("connection manager: malformed messages", manager.malformed),
+                ("connection manager: messages of unknown connections", manager.stray),
+                ("connection manager: messages not sent", manager.unsent),
             ];
             let causes = causes.into_iter().filter(|(_, count)| *count > 0);
             rows.extend(causes.map(|(cause, count)| (cause.into(), count.to_string())));
@@ -294,9 +294,9 @@ pub struct CmListenerCounters {
     /// Counters of the connection manager.
     #[serde(flatten)]
     pub manager: rdma_cm::CmCounters,
-    /// Number of requests turned away because the address has a connection already and few are left, or because another
+    /// Number of requests rejected because the address already has a connection and few are left, or because another
     /// request took the last one.
-    pub crowded: u64,
+    pub rejected_near_limit: u64,
     /// Number of established connections that were ended because they did not answer.
-    pub silent: u64,
+    pub unresponsive: u64,
 }
