@@ -1,4 +1,4 @@
-//! An initiator: its memory, its control connection and its queue pairs.
+//! Initiator of a measurement: its memory, its control connection and its queue pairs.
 
 use crate::Result;
 use crate::interop::Service;
@@ -28,7 +28,7 @@ pub struct Connection<P> {
 
 /// A connected queue pair.
 #[derive(Clone, Copy, Debug)]
-pub struct Lane {
+pub struct ConnectedQp {
     /// The local queue pair.
     pub qp: Qp,
     /// Number of the target's queue pair.
@@ -36,11 +36,11 @@ pub struct Lane {
 }
 
 /// The queue pairs of a measurement.
-pub struct Lanes {
+pub struct QpSet {
     /// Completion queue of all of them.
     pub cq: Cq,
     /// The queue pairs.
-    pub all: Vec<Lane>,
+    pub all: Vec<ConnectedQp>,
     /// Key of the target's region.
     pub key: RegionKey,
     /// Index of that region in the target's list.
@@ -116,7 +116,7 @@ impl<P: Endpoint> Connection<P> {
     }
 
     /// Opens queue pairs.
-    pub fn open(&mut self, need: &QpRequirements) -> Result<Lanes> {
+    pub fn open(&mut self, need: &QpRequirements) -> Result<QpSet> {
         let needs_role = need.target_receives.count > 0 || need.target_sends > 0;
         if needs_role && !self.client.welcome().supports_roles {
             return Err("this target serves memory only: start it with --messages for this measurement".into());
@@ -139,7 +139,7 @@ impl<P: Endpoint> Connection<P> {
         let (mut all, mut key, mut to) = (Vec::new(), None, None);
         for _ in 0..need.pairs {
             let (qp, accept) = self.client.open(&mut self.provider, &request)?;
-            all.push(Lane { qp, peer: accept.qp });
+            all.push(ConnectedQp { qp, peer: accept.qp });
             let destination = |address| Destination { address, qp: accept.qp.get(), q_key: accept.q_key };
             to = accept.address.filter(|_| need.service == Service::Ud).map(destination);
             if key.is_none() {
@@ -147,7 +147,7 @@ impl<P: Endpoint> Connection<P> {
             }
         }
         let (region_index, key) = key.ok_or("expected at least one queue pair")?;
-        Ok(Lanes { cq, all, key, region_index, to })
+        Ok(QpSet { cq, all, key, region_index, to })
     }
 
     /// Chooses the requested region, or the first one that fits.
@@ -171,17 +171,17 @@ impl<P: Endpoint> Connection<P> {
     }
 
     /// Destroys queue pairs, on both sides.
-    pub fn close(&mut self, lanes: Lanes) -> Result {
-        for lane in &lanes.all {
-            self.client.disconnect(lane.peer)?;
-            self.provider.destroy_qp(lane.qp)?;
+    pub fn close(&mut self, qps: QpSet) -> Result {
+        for pair in &qps.all {
+            self.client.disconnect(pair.peer)?;
+            self.provider.destroy_qp(pair.qp)?;
         }
-        Ok(self.provider.destroy_cq(lanes.cq)?)
+        Ok(self.provider.destroy_cq(qps.cq)?)
     }
 
     /// Starts a role of the target on a queue pair.
-    pub fn start_role(&mut self, lane: &Lane, role: MeasurementRole) -> Result {
-        Ok(self.client.start_role(lane.peer, role)?)
+    pub fn start_role(&mut self, pair: &ConnectedQp, role: MeasurementRole) -> Result {
+        Ok(self.client.start_role(pair.peer, role)?)
     }
 
     /// Returns the address, length and key of the local memory, for the target.
@@ -190,18 +190,18 @@ impl<P: Endpoint> Connection<P> {
     }
 
     /// Takes a snapshot of both sides.
-    pub fn snapshot(&mut self, lanes: &Lanes) -> Result<Snapshot> {
+    pub fn snapshot(&mut self, qps: &QpSet) -> Result<Snapshot> {
         self.snapshots += 1;
-        let there = self.client.statistics()?;
+        let target = self.client.statistics()?;
         let mut own = EndpointCounters::default();
-        lanes.all.iter().for_each(|lane| own.add(&self.provider.counters_of(lane.qp)));
+        qps.all.iter().for_each(|pair| own.add(&self.provider.counters_of(pair.qp)));
         Ok(Snapshot {
             at: Instant::now(),
             own_cpu: CpuTime::now().total(),
-            target_cpu: there.cpu_s,
-            retransmitted: own.retransmitted + there.retransmitted,
-            timeouts: own.timeouts + there.timeouts,
-            role_bytes: there.role_bytes,
+            target_cpu: target.cpu_s,
+            retransmitted: own.retransmitted + target.retransmitted,
+            timeouts: own.timeouts + target.timeouts,
+            role_bytes: target.role_bytes,
             number: self.snapshots,
         })
     }
@@ -224,15 +224,15 @@ impl<P: Endpoint> Connection<P> {
     }
 
     /// Sleeps until a completion may be available, then polls.
-    pub fn sleep(&mut self, lanes: &Lanes, done: &mut [Completion]) -> Result<usize> {
-        self.provider.arm_cq(lanes.cq, false)?;
+    pub fn sleep(&mut self, qps: &QpSet, done: &mut [Completion]) -> Result<usize> {
+        self.provider.arm_cq(qps.cq, false)?;
         // A completion that arrived before the queue was armed does not wake the sleep.
-        let count = self.provider.poll_cq(lanes.cq, done)?;
+        let count = self.provider.poll_cq(qps.cq, done)?;
         if count > 0 {
             return Ok(count);
         }
         self.provider.wait(Duration::from_millis(100))?;
-        Ok(self.provider.poll_cq(lanes.cq, done)?)
+        Ok(self.provider.poll_cq(qps.cq, done)?)
     }
 
     /// Ends the connection cleanly.

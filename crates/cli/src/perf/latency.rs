@@ -1,7 +1,7 @@
 //! Latency of single operations.
 
 use super::args::Args;
-use super::connection::{Connection, Lanes, QpRequirements};
+use super::connection::{Connection, QpRequirements, QpSet};
 use super::histogram::Histogram;
 use super::measure::{Poller, RESPONSE_TIMEOUT, RunningIteration, repeat};
 use super::point::{LatencyKind, Point, operation, rights};
@@ -26,7 +26,7 @@ pub fn open<P: Endpoint>(
     args: &Args,
     point: &Point,
     kind: LatencyKind,
-) -> Result<Lanes> {
+) -> Result<QpSet> {
     let size = point.size;
     if kind == LatencyKind::Ping && !(8..=MAX_INLINE_BYTES).contains(&size) {
         return Err(format!("a ping has 8 to {MAX_INLINE_BYTES} bytes, found {size}").into());
@@ -57,7 +57,7 @@ pub fn open<P: Endpoint>(
 /// Measures a latency.
 pub fn measure<P: Endpoint>(
     connection: &mut Connection<P>,
-    lanes: Lanes,
+    qps: QpSet,
     args: &Args,
     point: &Point,
     kind: LatencyKind,
@@ -67,21 +67,21 @@ pub fn measure<P: Endpoint>(
     let own = connection.own_key();
     let echo_bytes = u64::from(size.max(8));
     match kind {
-        LatencyKind::Send => connection.start_role(&lanes.all[0], MeasurementRole::Echo)?,
+        LatencyKind::Send => connection.start_role(&qps.all[0], MeasurementRole::Echo)?,
         LatencyKind::Ping => {
             let memory = RegisteredMemory { address: own.address + echo_bytes, bytes: echo_bytes, rkey: own.rkey };
-            let region = lanes.region_index as u16;
-            connection.start_role(&lanes.all[0], MeasurementRole::Ping { region, bytes: size, memory })?;
+            let region = qps.region_index as u16;
+            connection.start_role(&qps.all[0], MeasurementRole::Ping { region, bytes: size, memory })?;
         }
         _ => {}
     }
     let row = Row::new(kind.verb(), args, point, connection.provider.capabilities().name);
-    repeat(connection, lanes, row, point, stop, |connection, lanes| iterate(connection, lanes, args, point, kind, stop))
+    repeat(connection, qps, row, point, stop, |connection, qps| iterate(connection, qps, args, point, kind, stop))
 }
 
 fn iterate<P: Endpoint>(
     connection: &mut Connection<P>,
-    lanes: &Lanes,
+    qps: &QpSet,
     args: &Args,
     point: &Point,
     kind: LatencyKind,
@@ -89,14 +89,14 @@ fn iterate<P: Endpoint>(
 ) -> Result<Iteration> {
     let size = point.size;
     let step = u64::from(size.max(8));
-    let qp = lanes.all[0].qp;
+    let qp = qps.all[0].qp;
     let element = |index: u64| Element {
         address: connection.memory.address + index * step,
         len: size,
         lkey: connection.memory.lkey,
     };
     let (outgoing, incoming) = ([element(0)], [element(1)]);
-    let remote = Remote { address: lanes.key.address, rkey: lanes.key.rkey };
+    let remote = Remote { address: qps.key.address, rkey: qps.key.rkey };
     let mut message = [0; MAX_INLINE_BYTES as usize];
     let inline = size <= MAX_INLINE_BYTES && matches!(kind, LatencyKind::Write | LatencyKind::Send | LatencyKind::Ping);
     let mut times = Histogram::new();
@@ -104,7 +104,7 @@ fn iterate<P: Endpoint>(
     let mut poller = Poller::new(args.event && kind != LatencyKind::Ping, IDLE_POLLS);
     let mut done = [Completion::default(); 16];
 
-    let iteration = RunningIteration::open(connection, lanes, point, stop)?;
+    let iteration = RunningIteration::open(connection, qps, point, stop)?;
     let (mut last, mut operations) = (iteration.start, 0_u64);
     while !iteration.is_over(last) {
         operations += 1;
@@ -124,7 +124,7 @@ fn iterate<P: Endpoint>(
         let (mut acknowledged, mut answered) = (kind == LatencyKind::Send, kind != LatencyKind::Ping);
         let mut received = kind != LatencyKind::Send;
         while !(acknowledged && answered && received) {
-            for completion in poller.poll(connection, lanes, &mut done)? {
+            for completion in poller.poll(connection, qps, &mut done)? {
                 received |= completion.kind == expected;
                 acknowledged |= completion.kind == expected;
             }
@@ -141,5 +141,5 @@ fn iterate<P: Endpoint>(
         times.record(if kind.is_halved() { (now - last) / 2 } else { now - last });
         last = now;
     }
-    iteration.close(connection, lanes, last, operations, size, times)
+    iteration.close(connection, qps, last, operations, size, times)
 }

@@ -1,6 +1,6 @@
 //! Parts shared by all measurements: iterations until a deadline, and polling for completions.
 
-use super::connection::{Connection, Lanes, Snapshot};
+use super::connection::{Connection, QpSet, Snapshot};
 use super::histogram::Histogram;
 use super::point::Point;
 use super::report::{Iteration, Row};
@@ -16,19 +16,19 @@ pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Runs all iterations of a measurement, or until a signal stops it, and destroys the queue pairs.
 pub fn repeat<P: Endpoint>(
     connection: &mut Connection<P>,
-    lanes: Lanes,
+    qps: QpSet,
     mut row: Row,
     point: &Point,
     stop: &AtomicBool,
-    mut iterate: impl FnMut(&mut Connection<P>, &Lanes) -> Result<Iteration>,
+    mut iterate: impl FnMut(&mut Connection<P>, &QpSet) -> Result<Iteration>,
 ) -> Result<Row> {
     for _ in 0..point.iterations {
-        row.iterations.push(iterate(connection, &lanes)?);
+        row.iterations.push(iterate(connection, &qps)?);
         if stop.load(Ordering::Relaxed) {
             break;
         }
     }
-    connection.close(lanes)?;
+    connection.close(qps)?;
     row.sum_up();
     Ok(row)
 }
@@ -47,11 +47,11 @@ impl<'s> RunningIteration<'s> {
     /// Starts an iteration of a measurement.
     pub fn open<P: Endpoint>(
         connection: &mut Connection<P>,
-        lanes: &Lanes,
+        qps: &QpSet,
         point: &Point,
         stop: &'s AtomicBool,
     ) -> Result<Self> {
-        let before = connection.snapshot(lanes)?;
+        let before = connection.snapshot(qps)?;
         let start = Instant::now();
         Ok(Self { before, start, end: start + point.seconds, stop })
     }
@@ -66,13 +66,13 @@ impl<'s> RunningIteration<'s> {
     pub fn close<P: Endpoint>(
         self,
         connection: &mut Connection<P>,
-        lanes: &Lanes,
+        qps: &QpSet,
         ended: Instant,
         operations: u64,
         size: u32,
         times: Histogram,
     ) -> Result<Iteration> {
-        let after = connection.snapshot(lanes)?;
+        let after = connection.snapshot(qps)?;
         Ok(Iteration::new(self.before, after, ended - self.start, operations, operations * u64::from(size), times))
     }
 }
@@ -104,12 +104,12 @@ impl Poller {
     pub fn poll<'c, P: Endpoint>(
         &mut self,
         connection: &mut Connection<P>,
-        lanes: &Lanes,
+        qps: &QpSet,
         done: &'c mut [Completion],
     ) -> Result<&'c [Completion]> {
-        let mut count = connection.provider.poll_cq(lanes.cq, done)?;
+        let mut count = connection.provider.poll_cq(qps.cq, done)?;
         if count == 0 && self.event {
-            count = connection.sleep(lanes, done)?;
+            count = connection.sleep(qps, done)?;
         }
         self.checked = false;
         if count == 0 {

@@ -78,7 +78,7 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
         let row = match point.metric {
             Metric::Rate(verb) => rate::measure(&mut connection, args, point, verb, stop)?,
             Metric::Latency(kind) => match latency::open(&mut connection, args, point, kind) {
-                Ok(lanes) => latency::measure(&mut connection, lanes, args, point, kind, stop)?,
+                Ok(qps) => latency::measure(&mut connection, qps, args, point, kind, stop)?,
                 Err(error) if args.operation.is_empty() => {
                     crate::output::warn(format_args!("{}: not measured: {error}", kind.name()));
                     last_error = Some(error);

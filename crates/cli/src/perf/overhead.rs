@@ -7,7 +7,7 @@
 //! empty poll, which is waiting.
 
 use super::args::Args;
-use super::connection::{Connection, Lanes, QpRequirements};
+use super::connection::{Connection, QpRequirements, QpSet};
 use super::histogram::Histogram;
 use super::measure::{Poller, RunningIteration, repeat};
 use super::point::{Point, Verb, rights};
@@ -34,7 +34,7 @@ pub fn measure<P: Endpoint>(
     let group = u32::from(point.group);
     let receives =
         if verb == Verb::Send { Receives { count: point.group, bytes: point.size } } else { Receives::default() };
-    let lanes = connection.open(&QpRequirements {
+    let qps = connection.open(&QpRequirements {
         service: args.qp,
         pairs: 1,
         sends: group,
@@ -47,24 +47,24 @@ pub fn measure<P: Endpoint>(
         bytes: if verb == Verb::Send { 0 } else { args.span(point) },
     })?;
     let elements = elements(connection, args.span(point), point.size);
-    let mut requests: Vec<SendWr<'_>> = requests(&elements, &lanes, verb, point.size, point.group);
+    let mut requests: Vec<SendWr<'_>> = requests(&elements, &qps, verb, point.size, point.group);
     requests.truncate(usize::from(point.group));
     requests.iter_mut().for_each(|request| request.signalled = true);
     let row = Row::new(verb, args, point, connection.provider.capabilities().name);
-    repeat(connection, lanes, row, point, stop, |connection, lanes| iterate(connection, lanes, &requests, point, stop))
+    repeat(connection, qps, row, point, stop, |connection, qps| iterate(connection, qps, &requests, point, stop))
 }
 
 fn iterate<P: Endpoint>(
     connection: &mut Connection<P>,
-    lanes: &Lanes,
+    qps: &QpSet,
     requests: &[SendWr<'_>],
     point: &Point,
     stop: &AtomicBool,
 ) -> Result<Iteration> {
-    let qp = lanes.all[0].qp;
+    let qp = qps.all[0].qp;
     let mut poller = Poller::new(false, 1024);
     let mut done = [Completion::default(); BATCH];
-    let iteration = RunningIteration::open(connection, lanes, point, stop)?;
+    let iteration = RunningIteration::open(connection, qps, point, stop)?;
     let (mut posting, mut completing, mut operations) = (Duration::ZERO, Duration::ZERO, 0);
     while !iteration.is_over(Instant::now()) {
         let start = Instant::now();
@@ -74,7 +74,7 @@ fn iterate<P: Endpoint>(
         while outstanding > 0 {
             while connection.provider.progress()? {}
             let start = Instant::now();
-            let done = poller.poll(connection, lanes, &mut done)?.len();
+            let done = poller.poll(connection, qps, &mut done)?.len();
             if done > 0 {
                 completing += start.elapsed();
                 outstanding -= done;
@@ -84,7 +84,7 @@ fn iterate<P: Endpoint>(
     }
     let each = |time: Duration| time.as_nanos() as f64 / operations.max(1) as f64;
     let overhead = (each(posting), each(completing));
-    let mut iteration = iteration.close(connection, lanes, Instant::now(), operations, point.size, Histogram::new())?;
+    let mut iteration = iteration.close(connection, qps, Instant::now(), operations, point.size, Histogram::new())?;
     iteration.overhead_ns = Some(overhead);
     Ok(iteration)
 }
