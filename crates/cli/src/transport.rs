@@ -8,9 +8,9 @@ use shotline_transport::IoError;
 use shotline_wire::framing::description::Completions;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Flags of programs that send.
+/// Transport flags of programs that send.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Flags {
+pub struct SenderFlags {
     /// Transport of packets: udp or dpdk:DEVICE
     #[arg(long, default_value = "udp", value_name = "TRANSPORT", help_heading = "Transport")]
     pub transport: Transport,
@@ -25,7 +25,7 @@ pub struct Flags {
     eal: Option<String>,
 }
 
-impl Flags {
+impl SenderFlags {
     /// Returns the options to open the transport in this role.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Flags {
 /// Returns the transport of a receiver's settings, with `auto` resolved, and the options to open it.
 ///
 /// # Errors
-/// As [`Flags::options`], and if `auto` finds no route to the probe.
+/// As [`SenderFlags::options`], and if `auto` finds no route to the probe.
 pub fn from_settings(settings: &Settings) -> Result<(Transport, Options), String> {
     let mut transport = settings.transport.clone().unwrap_or_default();
     if transport == Transport::Auto {

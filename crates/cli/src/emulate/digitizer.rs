@@ -2,7 +2,7 @@
 
 use crate::output::{CpuTime, Report, print_report};
 use crate::progress::Progress;
-use crate::transport::Flags;
+use crate::transport::SenderFlags;
 use crate::values::seconds;
 use crate::{Result, signals};
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub struct Digitizer {
     #[arg(long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
     #[command(flatten)]
-    carrier: Flags,
+    sender: SenderFlags,
     /// Number of the first stream
     #[arg(long, default_value_t = 0, value_name = "N")]
     stream: u32,
@@ -307,8 +307,8 @@ pub fn run(args: &Digitizer) -> Result {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || signals::stop_at_end_of_stdin(&stop));
     }
-    let transport = &args.carrier.transport;
-    let options = args.carrier.options(Role::Sender)?;
+    let transport = &args.sender.transport;
+    let options = args.sender.options(Role::Sender)?;
     if let Some(device) = transport.one_link(Role::Sender).filter(|_| args.streams != 1) {
         return Err(format!("{device} is one link: run one digitizer for each stream").into());
     }

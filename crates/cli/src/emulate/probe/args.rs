@@ -1,6 +1,6 @@
 //! Arguments of `shotline emulate probe`, and the settings derived from them.
 
-use crate::transport::Flags;
+use crate::transport::SenderFlags;
 use shotline_instrument::probe::faults::FaultRates;
 use shotline_instrument::probe::pace::Pace;
 use shotline_instrument::probe::{Config, Skew};
@@ -18,7 +18,7 @@ pub struct Probe {
     #[arg(long, value_name = "ADDRESS")]
     pub(super) source: Option<IpAddr>,
     #[command(flatten)]
-    pub(super) carrier: Flags,
+    pub(super) sender: SenderFlags,
     /// Links
     #[arg(long, default_value_t = 2)]
     pub(super) links: u8,

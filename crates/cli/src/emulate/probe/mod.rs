@@ -34,8 +34,8 @@ pub fn run(args: &Probe) -> Result {
             "this shotline was built without the RTL: run scripts/setup.sh rtl, then build with --features rtl".into(),
         );
     }
-    let transport = &args.carrier.transport;
-    let options = args.carrier.options(Role::Sender)?;
+    let transport = &args.sender.transport;
+    let options = args.sender.options(Role::Sender)?;
     if let Some(device) = transport.one_link(Role::Sender).filter(|_| args.links != 1) {
         return Err(format!("{device} is one link, and this probe has {}: use --links 1", args.links).into());
     }

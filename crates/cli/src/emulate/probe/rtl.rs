@@ -22,8 +22,8 @@ pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     if args.corrupt > 0.0 {
         return Err("--corrupt cannot alter packets of the RTL: omit --corrupt or --rtl".into());
     }
-    let transport = &args.carrier.transport;
-    let options = args.carrier.options(Role::CompleteFrames)?;
+    let transport = &args.sender.transport;
+    let options = args.sender.options(Role::CompleteFrames)?;
     let capture = args.pcap.as_deref().map(Capture::create).transpose()?;
     let tap = capture.as_ref().map(Capture::tap);
     let (mut rtl, regions) = Rtl::new(&args.config(), tap)?;
