@@ -113,7 +113,7 @@ mod tests {
         delegation::check(&wrapper, |io| BufferedIo::empty(io, &memory.regions, memory.scratch)).unwrap();
         // A buffered packet is delivered first.
         let buffered = |io| BufferedIo::new(io, &memory.regions, memory.scratch, vec![packet()]);
-        assert!(delegation::check(&wrapper, buffered).is_err_and(|reason| reason.contains("what arrives of wait")));
+        assert!(delegation::check(&wrapper, buffered).is_err_and(|reason| reason.contains("delegated calls of wait")));
     }
 
     #[test]

@@ -199,7 +199,7 @@ mod tests {
         let config =
             Config { links: 1, channels: 2, input: Some(rf_file(dir.path(), 2, 10, 1.0)), ..Config::default() };
         let refused = |config: &Config| Source::new(config).unwrap_err().to_string();
-        assert!(refused(&Config { links: 2, ..config.clone() }).contains("has 2 channels, 2 links of 2 take 4"));
+        assert!(refused(&Config { links: 2, ..config.clone() }).contains("has 2 channels, but 2 links of 2 require 4"));
         assert!(refused(&Config { samples: Some(11), ..config.clone() }).contains("has 10 samples"));
         let empty = dir.path().join("empty.hdf5");
         hdf5::File::create(&empty).unwrap();

@@ -155,7 +155,7 @@ fn privileged_region_kinds_conform() {
 fn device_that_loses_bytes_fails_the_suite() {
     let lossy =
         FromFn("lossy", |len| Ok(Region::device(Arc::new(LossyDevice(UnmappedDevice(Mutex::new(vec![0; len])))))));
-    let report = run(&lossy, "bytes of any offset");
+    let report = run(&lossy, "a write of any offset");
     assert!(matches!(report.outcomes[..], [(_, Outcome::Failed(_))]), "{report:?}");
 }
 

@@ -148,8 +148,8 @@ fn invalid_parameters_are_refused() {
     assert!(refused(|q| q.precision = f64::NAN).contains("precision"));
     assert!(refused(|q| q.confidence = 1.0).contains("confidence"));
     assert!(refused(|q| q.passing = 0.0).contains("probability"));
-    assert!(refused(|q| q.to = 0.05).contains("range"));
-    assert!(refused(|q| q.from = -1.0).contains("range"));
-    assert!(refused(|q| q.to = f64::INFINITY).contains("range"));
+    assert!(refused(|q| q.to = 0.05).contains("span at least twice"));
+    assert!(refused(|q| q.from = -1.0).contains("span at least twice"));
+    assert!(refused(|q| q.to = f64::INFINITY).contains("span at least twice"));
     assert!(refused(|q| q.trials = 0).contains("at least 1 trial"));
 }

@@ -98,6 +98,33 @@ impl DpdkConfig {
             ecn: false,
         }
     }
+
+    /// Checks what does not depend on the device. Panics if the scratch memory is in none of the regions.
+    fn check(&self, regions: &Regions) -> Result<(), IoError> {
+        let refused = |what| Err(IoError::Config(what));
+        if self.bind.ip().is_unspecified() || self.bind.port() == 0 {
+            return refused(format!(
+                "cannot receive on {}: DPDK has no addresses of its own, so specify an address and a port",
+                self.bind
+            ));
+        }
+        if self.capacity > 0 && self.scratch.len < SCRATCH_BYTES {
+            return refused(format!(
+                "scratch memory of {} bytes cannot hold a packet: provide {SCRATCH_BYTES}",
+                self.scratch.len
+            ));
+        }
+        if self.queues == 0 || self.mtu < 576 || self.mtu > 63_000 {
+            return refused(format!(
+                "expected at least one queue and an MTU of 576 to 63000, found {} and {}",
+                self.queues, self.mtu
+            ));
+        }
+        if self.capacity > 0 {
+            regions.address(self.scratch); // panics now rather than at the first packet
+        }
+        Ok(())
+    }
 }
 
 /// Counters of a port. Received frames are the sum of `landed` and the [`Self::causes`] of this layer; frames dropped
@@ -175,28 +202,7 @@ impl DpdkIo {
     /// Initialises EAL if this process has not, attaches the device and starts its port. `regions` is the table that
     /// every [`Sge`] refers to.
     pub fn open(config: DpdkConfig, regions: &Regions) -> Result<Self, IoError> {
-        if config.bind.ip().is_unspecified() || config.bind.port() == 0 {
-            let what = format!(
-                "cannot receive on {}: DPDK has no addresses of its own, so specify an address and a port",
-                config.bind
-            );
-            return Err(IoError::Config(what));
-        }
-        if config.capacity > 0 && config.scratch.len < SCRATCH_BYTES {
-            let what =
-                format!("scratch memory of {} bytes cannot hold a packet: provide {SCRATCH_BYTES}", config.scratch.len);
-            return Err(IoError::Config(what));
-        }
-        if config.queues == 0 || config.mtu < 576 || config.mtu > 63_000 {
-            let what = format!(
-                "expected at least one queue and an MTU of 576 to 63000, found {} and {}",
-                config.queues, config.mtu
-            );
-            return Err(IoError::Config(what));
-        }
-        if config.capacity > 0 {
-            regions.address(config.scratch); // panics now rather than at the first packet
-        }
+        config.check(regions)?;
         let _one_at_a_time = eal::lock();
         let mut device = Device::parse(&config.device).map_err(IoError::Config)?;
         if config.zero_copy {
