@@ -13,25 +13,25 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Returns `true`, and charges the packet, if it may be sent now.
-    pub fn send(&mut self, now: Nanos, bytes: u32) -> bool {
-        let allowed = self.congestion.allow(now, bytes);
-        if allowed {
-            self.congestion.sent(now, bytes);
+    /// Charges a packet of `bytes` if pacing allows it now, and returns `true` then.
+    pub fn try_charge(&mut self, now: Nanos, bytes: u32) -> bool {
+        let may_send = self.congestion.may_send(now);
+        if may_send {
+            self.congestion.on_sent(now, bytes);
         }
-        allowed
+        may_send
     }
     /// Returns `true` if pacing allows a packet now.
     pub fn is_ready(&self, now: Nanos) -> bool {
-        self.congestion.next(now).is_none()
+        self.congestion.next_send_time(now).is_none()
     }
     /// Returns the time at which pacing allows the next packet, if a rate limit is active.
     pub fn deadline(&self) -> Option<Nanos> {
-        self.congestion.next(0)
+        self.congestion.next_send_time(0)
     }
     /// Records an accepted packet, which may be marked as congested.
     pub fn on_accepted(&mut self, now: Nanos, packet: &IncomingPacket<'_>) {
-        self.cnp_pending |= packet.congested && self.notifier.marked(now);
+        self.cnp_pending |= packet.congested && self.notifier.on_marked(now);
     }
     /// Returns `true` if a CNP to the peer is pending.
     pub fn has_pending_cnp(&self) -> bool {
@@ -46,11 +46,11 @@ impl Flow {
     }
     /// Handles the packet and returns `true` if it is a congestion notification.
     pub fn handle_cnp(&mut self, now: Nanos, packet: &IncomingPacket<'_>, counters: &mut QpCounters) -> bool {
-        let notification = packet.bth.opcode == Opcode::CongestionNotification;
-        if notification {
+        let is_cnp = packet.bth.opcode == Opcode::CongestionNotification;
+        if is_cnp {
             counters.cnps_in += 1;
             self.congestion.on_cnp(now);
         }
-        notification
+        is_cnp
     }
 }

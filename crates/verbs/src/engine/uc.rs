@@ -137,7 +137,7 @@ impl Uc {
         if burst.len() < end {
             self.flow.push_cnp(burst, &self.common, ctx.counters);
         }
-        while burst.len() < end && self.cursor < self.sends.end() && self.flow.send(ctx.now, self.common.mtu) {
+        while burst.len() < end && self.cursor < self.sends.end() && self.flow.try_charge(ctx.now, self.common.mtu) {
             let packets = self.sends.get(self.cursor).packets;
             segment::push(burst, &self.common, &self.sends, self.cursor, self.index, self.psn, false);
             self.psn = self.psn.wrapping_add(1);

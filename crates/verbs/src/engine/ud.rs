@@ -1,8 +1,9 @@
 //! Unreliable datagrams: messages of one packet, from and to any queue pair (IBTA volume 1, clauses 9.8.3 and 10.2.5).
 //!
 //! - A datagram is at most one MTU long. It is accepted if its Q_Key is the queue pair's and a posted receive can hold
-//!   it; otherwise it is dropped and counted, and the receive stays posted. A received packet is never answered and
-//!   never causes an error state, so [`QpConfig::strict`] has no effect here.
+//!   it; otherwise it is dropped and counted, and the receive stays posted. A received packet never
+//!   causes an error state, so [`QpConfig::strict`] has no effect here, and is never acknowledged: the only response is
+//!   a congestion notification for a marked one.
 //! - A destination's Q_Key with the high bit set means the queue pair's own ([`Destination::q_key`]).
 //! - The message starts at the beginning of the receive. There is no 40-byte GRH area as with hardware: the sender's
 //!   address and queue pair are in the completion ([`Completion::source`]), which is only as trustworthy as the
@@ -91,7 +92,7 @@ impl Ud {
         Ok(())
     }
 
-    /// Assigns the posted receives in order.
+    /// Chooses one posted receive per packet, in order.
     pub(super) fn pick(&self, _: &Protection, receives: &RecvQueue, head: &BatchHead<'_>, picks: &mut [Pick]) {
         let q_key_matches = head.extensions.deth.is_some_and(|deth| deth.q_key == self.q_key);
         if !q_key_matches || !self.common.can_receive() {
@@ -124,7 +125,7 @@ impl Ud {
 
     /// Accepts a datagram for this queue pair.
     fn accept(&mut self, ctx: &mut Context<'_>, packet: &IncomingPacket<'_>, src_qp: u32) {
-        if packet.congested && self.notifier.marked(ctx.now) {
+        if packet.congested && self.notifier.on_marked(ctx.now) {
             self.pending_cnp = Some((packet.source, src_qp));
         }
         let drops = &mut ctx.counters.drops;
@@ -166,10 +167,10 @@ impl Ud {
         }
         while burst.len() < end && self.has_work() {
             let (request, number) = (self.sends.get(self.sent), self.sent);
-            if !self.congestion.allow(ctx.now, request.len) {
+            if !self.congestion.may_send(ctx.now) {
                 return;
             }
-            self.congestion.sent(ctx.now, request.len);
+            self.congestion.on_sent(ctx.now, request.len);
             self.sent += 1;
             // The send queue rejects datagrams without a destination.
             let Some(destination) = self.sends.destination(number) else { continue };
@@ -192,11 +193,11 @@ impl Ud {
     }
 
     pub(super) fn has_packets_to_send(&self, now: Nanos) -> bool {
-        let can_send = || self.has_work() && self.congestion.next(now).is_none();
+        let can_send = || self.has_work() && self.congestion.next_send_time(now).is_none();
         self.pending_cnp.is_some() || self.sends.first() < self.sent || can_send()
     }
     pub(super) fn deadline(&self) -> Option<Nanos> {
-        if self.has_work() { self.congestion.next(0) } else { None }
+        if self.has_work() { self.congestion.next_send_time(0) } else { None }
     }
     /// UD has no timeouts.
     pub(super) fn expire(&mut self, _ctx: &mut Context<'_>) {}

@@ -201,7 +201,7 @@ impl Requester {
         self.rnr_deadline = None;
         while burst.len() < end
             && let Some((count, has_response)) = self.sendable(common)
-            && flow.send(ctx.now, if has_response { 0 } else { common.mtu })
+            && flow.try_charge(ctx.now, if has_response { 0 } else { common.mtu })
         {
             ctx.counters.retransmitted += u64::from(self.snd_nxt < self.snd_max);
             if has_response {

@@ -416,7 +416,7 @@ impl Responder {
                     }
                     let offset = response.sent * common.mtu;
                     let len = (len - offset).min(common.mtu);
-                    if !flow.send(ctx.now, len) {
+                    if !flow.try_charge(ctx.now, len) {
                         return Verdict::Dropped;
                     }
                     let opcode = match (response.sent == 0, response.sent + 1 == response.packets) {
