@@ -64,11 +64,11 @@ pub struct BatchHead<'a> {
     pub extensions: &'a Extensions,
     /// Payload bytes (padding included) of the first packet; of all but the last, if the others have headers of the
     /// same length.
-    pub first: u32,
+    pub first_payload_len: u32,
     /// Bytes after UDP, without the ICRC, of every packet but the last.
-    pub segment: u32,
+    pub segment_len: u32,
     /// Bytes after UDP, without the ICRC, of the last packet.
-    pub last: u32,
+    pub last_len: u32,
     /// Source address.
     pub source: SocketAddr,
 }

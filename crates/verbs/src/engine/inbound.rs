@@ -312,7 +312,7 @@ fn pick_write(head: &BatchHead<'_>, grant: &Grant, mut offset: u32, len: u32, mt
 
 /// Returns the bytes after UDP, without the ICRC, of a packet of a batch.
 fn total_len(head: &BatchHead<'_>, index: usize, count: usize) -> u32 {
-    if index + 1 == count { head.last } else { head.segment }
+    if index + 1 == count { head.last_len } else { head.segment_len }
 }
 
 /// Returns the payload length of a packet without padding, if it is valid for the packet's position in its message.

@@ -98,8 +98,8 @@ impl Ud {
         if !q_key_matches || !self.common.can_receive() {
             return;
         }
-        let (first, count) = (head.first, picks.len());
-        let last = if count > 1 { (first + head.last).saturating_sub(head.segment) } else { first };
+        let (first, count) = (head.first_payload_len, picks.len());
+        let last = if count > 1 { (first + head.last_len).saturating_sub(head.segment_len) } else { first };
         for (nth, pick) in picks.iter_mut().enumerate() {
             let Some(slot) = receives.peek(nth) else { return };
             let len = if nth + 1 < count { first } else { last };

@@ -293,9 +293,9 @@ impl Node {
             let head = BatchHead {
                 bth: packet.bth,
                 extensions: &packet.extensions,
-                first: covered(first) - header as u32,
-                segment: covered(first),
-                last: batch.last().map_or(0, covered),
+                first_payload_len: covered(first) - header as u32,
+                segment_len: covered(first),
+                last_len: batch.last().map_or(0, covered),
                 source: first.source,
             };
             pair.engine.pick(&self.protection, &self.receives[pair.receives], &head, picks);

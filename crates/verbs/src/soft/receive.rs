@@ -206,9 +206,9 @@ impl Steer for EndpointSteer<'_> {
         let head = BatchHead {
             bth,
             extensions: &extensions,
-            first: bare(batch.segment).saturating_sub(bth.opcode.header_len() as u32),
-            segment: bare(batch.segment),
-            last: bare(batch.last),
+            first_payload_len: bare(batch.segment).saturating_sub(bth.opcode.header_len() as u32),
+            segment_len: bare(batch.segment),
+            last_len: bare(batch.last),
             source: batch.source,
         };
         pair.engine.pick(&self.core.protection, receives, &head, picks);

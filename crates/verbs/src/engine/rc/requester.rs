@@ -520,7 +520,7 @@ impl Requester {
             }
             let offset = (psn - request.psn) as u32 * mtu;
             let expected = (request.len - offset).min(mtu);
-            let total = if index + 1 == count { head.last } else { head.segment };
+            let total = if index + 1 == count { head.last_len } else { head.segment_len };
             let header = total.wrapping_sub(expected.next_multiple_of(4)) as usize;
             // Headers with an AETH, or without.
             if header != Opcode::RcReadResponseOnly.header_len() && header != Opcode::RcReadResponseMiddle.header_len()

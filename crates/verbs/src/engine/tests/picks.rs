@@ -10,9 +10,9 @@ fn batch(from: SocketAddr, side: &mut Side, packets: &[TestPacket]) -> Vec<Pick>
     let head = BatchHead {
         bth: first.bth,
         extensions: &first.extensions,
-        first: first.payload.len() as u32,
-        segment: total(first),
-        last: total(last),
+        first_payload_len: first.payload.len() as u32,
+        segment_len: total(first),
+        last_len: total(last),
         source: from,
     };
     let mut picks = vec![Pick::default(); packets.len()];
