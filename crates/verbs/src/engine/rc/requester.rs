@@ -55,15 +55,16 @@ pub(super) struct Requester {
     max_rd_atomic: u32,
     /// Response packets per READ request. A READ is split at multiples of it.
     read_chunk: u32,
-    /// Congestion window in packets, and its maximum.
+    /// Congestion window in packets, its maximum, and its maximum in bytes.
     cwnd: u32,
     max_cwnd: u32,
     cwnd_bytes: u32,
-    /// Acknowledged packets that have not widened the window so far (0 to 7).
-    credit: u32,
+    /// Packets acknowledged since the last increase of the window (0 to 7): eight of them widen it by one.
+    cwnd_count: u32,
     /// Packets and bytes sent since the last acknowledgement request.
-    unsignaled: u32,
-    unsignaled_bytes: u64,
+    noack_packets: u32,
+    noack_bytes: u64,
+    /// Acknowledgement timeout before back-off (0: none), the exponent of its back-off, and the time at which it expires.
     timeout: Nanos,
     backoff: u32,
     timer: Option<Nanos>,
@@ -93,9 +94,9 @@ impl Requester {
             cwnd: MIN_CWND,
             max_cwnd: MIN_CWND,
             cwnd_bytes: DEFAULT_CWND_BYTES,
-            credit: 0,
-            unsignaled: 0,
-            unsignaled_bytes: 0,
+            cwnd_count: 0,
+            noack_packets: 0,
+            noack_bytes: 0,
             timeout: 0,
             backoff: 0,
             timer: None,
@@ -108,10 +109,11 @@ impl Requester {
         }
     }
 
+    /// Starts at the PSN and with the limits of the transition to `ReadyToSend`.
     pub fn start(&mut self, attributes: &ReadyToSend, mtu: u32) {
         let psn = FIRST_PSN + u64::from(attributes.psn & PSN_MASK);
         (self.snd_una, self.snd_nxt, self.snd_max, self.next_psn) = (psn, psn, psn, psn);
-        (self.cursor, self.rd_atomic, self.unsignaled, self.unsignaled_bytes) = (self.sends.end(), 0, 0, 0);
+        (self.cursor, self.rd_atomic, self.noack_packets, self.noack_bytes) = (self.sends.end(), 0, 0, 0);
         (self.timer, self.rnr_deadline, self.recovering_psn, self.backoff) = (None, None, None, 0);
         self.max_rd_atomic = attributes.max_rd_atomic.into();
         self.timeout = u64::try_from(attributes.timeout.as_nanos()).unwrap_or(Nanos::MAX);
@@ -127,17 +129,20 @@ impl Requester {
         (self.snd_una, self.snd_nxt, self.snd_max) = (self.next_psn, self.next_psn, self.next_psn);
     }
 
+    /// Sets the maximum congestion window, in bytes. How READs are split changes only if no request is
+    /// outstanding.
     pub fn set_window(&mut self, bytes: u32, mtu: u32) {
         self.cwnd_bytes = bytes;
         self.max_cwnd = (bytes / mtu).clamp(MIN_CWND, MAX_CWND);
         self.cwnd = self.cwnd.min(self.max_cwnd);
         if self.snd_una == self.next_psn {
-            // Nothing is in flight, so no READ has been split with the old value.
+            // No request is outstanding, so no READ has been split with the old value.
             self.cwnd = self.max_cwnd;
             self.read_chunk = (self.max_cwnd / self.max_rd_atomic.clamp(1, READS_PER_CWND)).max(1);
         }
     }
 
+    /// Queues a request and assigns its PSNs.
     pub fn post(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>, mtu: u32, max: u64) -> Result<(), PostError> {
         if wr.operation.has_response() && self.max_rd_atomic == 0 {
             // The connection was configured without READs and atomic operations.
@@ -175,6 +180,7 @@ impl Requester {
         self.rnr_deadline.is_none() && self.sendable(common).is_some()
     }
 
+    /// Returns the number of PSNs sent and not acknowledged.
     pub fn in_flight(&self) -> u32 {
         (self.snd_nxt - self.snd_una) as u32
     }
@@ -184,16 +190,19 @@ impl Requester {
         common.state == QpState::ReadyToSend && self.cursor < self.sends.end()
     }
 
+    /// Returns `true` if a packet may be sent at `now`.
     pub fn has_packets_to_send(&self, now: Nanos, common: &Common, flow: &Flow) -> bool {
         self.rnr_deadline.is_none_or(|deadline| now >= deadline)
             && self.sendable(common).is_some()
             && flow.is_ready(now)
     }
 
+    /// Returns the earlier of the acknowledgement timeout and the end of the RNR delay.
     pub fn deadline(&self) -> Option<Nanos> {
         self.timer.into_iter().chain(self.rnr_deadline).min()
     }
 
+    /// Adds packets until the burst has `end` of them, or the window, a limit or pacing stops it.
     pub fn transmit(&mut self, ctx: &mut Context<'_>, common: &Common, flow: &mut Flow, burst: &mut Burst, end: usize) {
         if self.rnr_deadline.is_some_and(|deadline| ctx.now < deadline) {
             return;
@@ -207,7 +216,7 @@ impl Requester {
             if has_response {
                 self.push_rd_atomic(burst, common, count);
                 self.rd_atomic += 1;
-                (self.unsignaled, self.unsignaled_bytes) = (0, 0);
+                (self.noack_packets, self.noack_bytes) = (0, 0);
             } else {
                 self.push_segment(burst, common);
                 if self.snd_nxt < self.snd_max {
@@ -226,19 +235,19 @@ impl Requester {
         }
     }
 
+    /// Sends the next packet of a SEND or WRITE, and decides whether it requests an acknowledgement.
     fn push_segment(&mut self, burst: &mut Burst, common: &Common) {
         let request = self.sends.get(self.cursor);
         let index = (self.snd_nxt - request.psn) as u32;
         let last = index + 1 == request.packets;
-        self.unsignaled += 1;
-        self.unsignaled_bytes += u64::from(common.mtu.min(request.len - index * common.mtu));
-        let requested =
-            last && (self.unsignaled_bytes >= u64::from(self.ack_every) || self.cursor + 1 == self.sends.end());
+        self.noack_packets += 1;
+        self.noack_bytes += u64::from(common.mtu.min(request.len - index * common.mtu));
+        let requested = last && (self.noack_bytes >= u64::from(self.ack_every) || self.cursor + 1 == self.sends.end());
         // Request acknowledgements several times per window in any case, so that the window cannot close before one is
         // requested.
-        let ack_request = requested || self.unsignaled >= (self.cwnd / READS_PER_CWND).max(1);
+        let ack_request = requested || self.noack_packets >= (self.cwnd / READS_PER_CWND).max(1);
         if ack_request {
-            (self.unsignaled, self.unsignaled_bytes) = (0, 0);
+            (self.noack_packets, self.noack_bytes) = (0, 0);
         }
         segment::push(burst, common, &self.sends, self.cursor, index, self.snd_nxt as u32, ack_request);
     }
@@ -298,6 +307,7 @@ impl Requester {
         }
     }
 
+    /// Processes an acknowledgement or a NAK.
     fn on_acknowledgement(
         &mut self,
         ctx: &mut Context<'_>,
@@ -445,9 +455,9 @@ impl Requester {
             // The packets that were about to be retransmitted have arrived.
             (self.snd_nxt, self.cursor) = (self.snd_una, self.sends.first());
         }
-        self.credit += packets;
-        self.cwnd = (self.cwnd + self.credit / 8).min(self.max_cwnd);
-        self.credit %= 8;
+        self.cwnd_count += packets;
+        self.cwnd = (self.cwnd + self.cwnd_count / 8).min(self.max_cwnd);
+        self.cwnd_count %= 8;
         (self.retries_left, self.rnr_retries_left, self.backoff) = (self.retry_cnt, self.rnr_retry, 0);
         self.timer = None;
         if self.snd_nxt > self.snd_una {
@@ -466,17 +476,20 @@ impl Requester {
         Ok(())
     }
 
+    /// Goes back to `snd_una`. Fails if no retry is left.
     fn retry(&mut self) -> Result<(), Status> {
         self.retries_left = self.retries_left.checked_sub(1).ok_or(Status::RetryExceeded)?;
         self.go_back();
         Ok(())
     }
 
+    /// Continues at `snd_una`: everything in flight is sent again.
     fn go_back(&mut self) {
         (self.snd_nxt, self.cursor) = (self.snd_una, self.sends.first());
-        (self.rd_atomic, self.unsignaled, self.unsignaled_bytes) = (0, 0, 0);
+        (self.rd_atomic, self.noack_packets, self.noack_bytes) = (0, 0, 0);
     }
 
+    /// Restarts the acknowledgement timeout, unless it is disabled.
     fn set_timer(&mut self, now: Nanos) {
         self.timer = (self.timeout > 0).then(|| now.saturating_add(self.timeout.saturating_mul(1 << self.backoff)));
     }
@@ -520,8 +533,8 @@ impl Requester {
             }
             let offset = (psn - request.psn) as u32 * mtu;
             let expected = (request.len - offset).min(mtu);
-            let total = if index + 1 == count { head.last_len } else { head.segment_len };
-            let header = total.wrapping_sub(expected.next_multiple_of(4)) as usize;
+            let total_len = if index + 1 == count { head.last_len } else { head.segment_len };
+            let header = total_len.wrapping_sub(expected.next_multiple_of(4)) as usize;
             // Headers with an AETH, or without.
             if header != Opcode::RcReadResponseOnly.header_len() && header != Opcode::RcReadResponseMiddle.header_len()
             {
