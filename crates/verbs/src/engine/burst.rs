@@ -15,8 +15,8 @@ pub struct OutgoingPacket {
     pub elements: (u32, u32),
     /// Destination address.
     pub to: SocketAddr,
-    /// Retransmission. The application may have changed the payload between the computation of the ICRC and the copy,
-    /// so both must be made from one copy now.
+    /// It is a retransmission. The receiver may have dropped the first transmission because the application changed the
+    /// payload after its ICRC was computed, so this time the payload must be copied before.
     pub is_retransmission: bool,
 }
 

@@ -77,7 +77,7 @@ impl NakCounters {
 pub struct QpDropCounters {
     /// rkey that is unknown, belongs to another protection domain or queue pair, or has expired.
     pub bad_key: u64,
-    /// Not allowed by the rights of the memory or of the queue pair.
+    /// Access that the rights of the memory or of the queue pair do not allow.
     pub bad_rights: u64,
     /// Access outside the bounds of the memory, or an atomic operation at an address that is not a multiple of 8.
     pub bad_bounds: u64,
@@ -87,11 +87,11 @@ pub struct QpDropCounters {
     pub bad_ack: u64,
     /// Opcode that does not follow the one before, or that the queue pair does not support.
     pub bad_opcode: u64,
-    /// Impossible payload or message length.
+    /// Invalid payload or message length, or a message longer than its receive.
     pub bad_length: u64,
     /// Received in a state in which the queue pair does not receive.
     pub bad_state: u64,
-    /// Not sent by the peer.
+    /// Source address, or once it is known source port, other than the peer's.
     pub bad_source: u64,
     /// Partition key of another partition.
     pub bad_partition: u64,

@@ -76,10 +76,10 @@ pub(super) fn move_payload(
                 let Some(next) = from.next() else { return true };
                 source = next;
             }
-            let now = source.len.min(piece.len);
-            protection.regions().copy(Sge { len: now, ..source }, Sge { len: now, ..piece });
-            source = Sge { offset: source.offset + u64::from(now), len: source.len - now, ..source };
-            piece = Sge { offset: piece.offset + u64::from(now), len: piece.len - now, ..piece };
+            let count = source.len.min(piece.len);
+            protection.regions().copy(Sge { len: count, ..source }, Sge { len: count, ..piece });
+            source = Sge { offset: source.offset + u64::from(count), len: source.len - count, ..source };
+            piece = Sge { offset: piece.offset + u64::from(count), len: piece.len - count, ..piece };
         }
     }
     counters.bytes_copied += u64::from(len);

@@ -129,8 +129,7 @@ impl Inbound {
         if !move_payload(ctx.protection, ctx.counters, packet.landed, len, target) {
             return Err(Refusal::Length);
         }
-        // The last check that can fail: a key that is already invalidated could not be invalidated again when the
-        // packet is retransmitted.
+        // This must be the last check that can fail: a retransmission of the packet could not invalidate the key again.
         let invalidated = packet.extensions.invalidate.map(|key| key.0).filter(|_| segment.invalidate);
         if let Some(key) = invalidated {
             ctx.protection.invalidate(common.config.pd, common.number, key).map_err(Refusal::Memory)?;

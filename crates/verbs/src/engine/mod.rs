@@ -3,12 +3,16 @@
 //! An [`Engine`] has no sockets, no clock and no payload. Its inputs are the time as [`Nanos`], packets as parsed
 //! headers with the location of their payload, and memory as [`Protection`]. Its outputs are headers with gather lists;
 //! the transport reads the payload and computes the ICRC. The same engine therefore runs under the simulator
-//! ([`crate::pair`]), under a fuzzer and over a socket.
+//! ([`crate::sim`]), under a fuzzer and over a socket.
 //!
-//! Call order: [`Engine::post_send`] queues a request; [`Engine::transmit`] fills a [`Burst`], called until it adds
-//! nothing; for each received batch, [`Engine::pick`] chooses destinations before the bytes are copied, and
-//! [`Engine::receive`] processes each packet afterwards; [`Engine::deadline`] returns when [`Engine::expire`] must be
-//! called.
+//! Call order:
+//! 1. [`Engine::post_send`] queues a request.
+//! 2. [`Engine::transmit`] fills a [`Burst`]; call it until it adds nothing.
+//! 3. For each received batch, [`Engine::pick`] before the bytes are copied, then [`Engine::receive`] for each packet.
+//! 4. [`Engine::expire`] at [`Engine::deadline`].
+//!
+//! After each of 1, 3 and 4, call [`Engine::transmit`] and read the deadline again. The time must not decrease from
+//! call to call of one engine.
 //!
 //! Requirements on an endpoint:
 //! - It provides [`Engine::buffer_bytes`] bytes of registered, zeroed memory for the lifetime of the engine: padding and
@@ -104,12 +108,15 @@ impl Engine {
         each!(self, inner => inner.common.is_from_peer(source))
     }
     /// Changes the state. [`Modify::Error`] completes all requests as flushed, [`Modify::Reset`] discards them.
+    ///
+    /// # Errors
+    /// [`VerbsError::Invalid`] if the present state does not allow the transition, or a connection has no peer address.
     pub fn modify(&mut self, ctx: &mut Context<'_>, change: &Modify) -> Result<(), VerbsError> {
         each!(self, inner => inner.modify(ctx, change))
     }
-    /// Limits the bytes that a reliable connection has in flight, requests and READ responses together, to the capacity
-    /// of the receiver's socket buffer. The default is 512 KiB; the number of packets is at most 1024 in any case, and
-    /// lower after losses. Call it only while no request is posted.
+    /// Sets the maximum of bytes that a reliable connection has in flight, requests and READ responses together; an
+    /// endpoint sets the capacity of its peer's socket buffer. The default is 512 KiB; the number of packets is at most
+    /// 1024 in any case, and lower after losses. Call it only while no request is posted.
     pub fn limit_window(&mut self, bytes: u32) {
         if let Self::Rc(rc) = self {
             rc.set_window(bytes);
@@ -123,7 +130,8 @@ impl Engine {
             Self::Ud(_) | Self::Uc(_) => 0,
         }
     }
-    /// Returns `true` if a response, acknowledgement or CNP is pending, which must be sent without delay.
+    /// Returns `true` if a response, acknowledgement or CNP is pending, which must be sent without delay (RC; `false`
+    /// for others).
     pub fn has_response_pending(&self, now: Nanos) -> bool {
         match self {
             Self::Rc(rc) => rc.has_response_pending(now),
@@ -132,10 +140,17 @@ impl Engine {
     }
     /// Queues a send work request: checks state, capacity, lengths and local keys, and pins its memory until it
     /// completes.
+    ///
+    /// # Errors
+    /// The check that failed; the request is not queued.
     pub fn post_send(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>) -> Result<(), PostError> {
         each!(self, inner => inner.post_send(ctx, wr))
     }
     /// Posts a receive to the queue pair's own queue; in state [`QpState::Error`] it is flushed immediately.
+    ///
+    /// # Errors
+    /// [`PostError::State`] in state [`QpState::Reset`], [`PostError::NoQueue`] if the queue pair has a shared queue,
+    /// and those of [`RecvQueue::post`].
     pub fn post_recv(&mut self, ctx: &mut Context<'_>, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let common = each!(self, inner => &inner.common);
         match common.state {

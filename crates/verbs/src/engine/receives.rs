@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
-/// Posted receives in order, of one queue pair or shared by several.
+/// Posted receives, oldest first, of one queue pair or shared by several.
 ///
 /// Elements are resolved and pinned when they are posted, so packets are only written to memory that was valid then. A
-/// receive leaves the order when a message begins in it ([`Self::take`]) and its slot is free again when the message is
-/// complete ([`Self::finish`]): a shared queue can have one message in progress for each of its queue pairs. All memory
-/// is allocated at construction.
+/// receive leaves the queue when a message begins in it ([`Self::take`]), and its slot is free again when the message
+/// is complete ([`Self::finish`]): a shared queue can have one message in progress for each of its queue pairs. All
+/// memory is allocated at construction.
 #[derive(Debug)]
 pub struct RecvQueue {
     pd: Pd,
@@ -22,6 +22,7 @@ pub struct RecvQueue {
     /// `max_sge` elements per receive.
     elements: Box<[Sge]>,
     pins: Box<[Option<Pin>]>,
+    /// Slots of the receives in which no message has begun.
     posted: VecDeque<u32>,
     free: Vec<u32>,
 }
@@ -49,6 +50,10 @@ impl RecvQueue {
     }
 
     /// Posts a receive: checks its elements for local write access and pins their memory until it is finished.
+    ///
+    /// # Errors
+    /// [`PostError::TooManyElements`], [`PostError::Full`], or [`PostError::Element`] for the first element that is not
+    /// valid; the receive is not posted.
     pub fn post(&mut self, protection: &mut Protection, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let found = wr.elements.len();
         if found > self.max_sge as usize {
@@ -76,7 +81,7 @@ impl RecvQueue {
     pub fn len(&self) -> usize {
         self.posted.len()
     }
-    /// Returns `true` if there is none.
+    /// Returns `true` if there is no such receive.
     pub fn is_empty(&self) -> bool {
         self.posted.is_empty()
     }
@@ -84,7 +89,7 @@ impl RecvQueue {
     pub fn peek(&self, nth: usize) -> Option<Slot> {
         self.posted.get(nth).copied().map(Slot)
     }
-    /// Takes the next receive out of the order because a message begins in it. Its slot is in use until
+    /// Removes the oldest receive from the queue because a message begins in it. Its slot is in use until
     /// [`Self::finish`].
     pub fn take(&mut self) -> Option<Slot> {
         self.posted.pop_front().map(Slot)

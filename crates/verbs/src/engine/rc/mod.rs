@@ -146,8 +146,8 @@ impl Rc {
             self.flow.push_cnp(burst, &self.common, ctx.counters);
         }
         // A peer that issues many READs must not starve the local requests.
-        let both_ready = self.requester.has_packets_to_send(ctx.now, &self.common, &self.flow);
-        let share = if both_ready { end - (end - burst.len()) / 2 } else { end };
+        let requester_ready = self.requester.has_packets_to_send(ctx.now, &self.common, &self.flow);
+        let share = if requester_ready { end - (end - burst.len()) / 2 } else { end };
         let sends = &self.requester.sends;
         if self.responder.transmit(ctx, &self.common, &mut self.flow, sends, burst, share) == Verdict::Fatal {
             self.common.state = QpState::Error;

@@ -38,10 +38,11 @@ struct Response {
     packets: u32,
     /// Packets sent so far.
     sent: u32,
-    /// It repeats a response that was sent before. It may be dropped to make space: if the requester has received the
-    /// first one, the network has duplicated the request.
+    /// It repeats a response that was sent before. It may be dropped to make space for a new request: a peer that sends
+    /// one has received the first response, so the repeated request was duplicated by the network.
     is_repeated: bool,
-    /// It was requested before, whether or not all of it had been sent: the packets sent did not all arrive.
+    /// The peer has repeated its READ request, so some response packets were lost or dropped: those sent now are
+    /// retransmissions.
     is_requested_again: bool,
     content: Content,
 }
@@ -60,9 +61,9 @@ enum Content {
     Original(u64),
 }
 
-/// Executed atomic operation, kept for duplicates of its request.
+/// ExecutedAtomic atomic operation, kept for duplicates of its request.
 #[derive(Clone, Copy, Debug)]
-struct Executed {
+struct ExecutedAtomic {
     psn: u32,
     opcode: Opcode,
     request: AtomicEth,
@@ -80,11 +81,11 @@ pub(super) struct Responder {
     /// Pending responses to READs and atomic operations, by PSN; at most `max_dest_rd_atomic`.
     responses: VecDeque<Response>,
     /// The last atomic operations, at most `max_dest_rd_atomic`.
-    atomics: VecDeque<Executed>,
+    atomics: VecDeque<ExecutedAtomic>,
     max_dest_rd_atomic: usize,
     /// An acknowledgement of everything before `epsn` is pending, to be sent after the responses.
     ack_pending: bool,
-    /// A NAK or RNR NAK for `epsn` is pending instead.
+    /// A NAK or RNR NAK for `epsn` is pending instead of an acknowledgement.
     nak: Option<Syndrome>,
     /// A NAK for `epsn` was sent: packets ahead of it are ignored until `epsn` arrives.
     nak_sent: bool,
@@ -110,6 +111,7 @@ impl Responder {
         }
     }
 
+    /// Starts at the PSN and with the limits of the transition to `ReadyToReceive`.
     pub fn start(&mut self, attributes: &ReadyToReceive) {
         self.max_dest_rd_atomic = attributes.max_dest_rd_atomic.into();
         *self = Self {
@@ -152,6 +154,7 @@ impl Responder {
         }
     }
 
+    /// Processes a request packet by its PSN: the expected one, one after a gap, or a duplicate.
     pub fn receive(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &IncomingPacket<'_>) -> Verdict {
         match psn_diff(packet.bth.psn, self.epsn) {
             0 => self.execute(ctx, common, packet),
@@ -162,7 +165,7 @@ impl Responder {
             }
             _ => {
                 ctx.counters.duplicates += 1;
-                match self.duplicate(ctx, common, packet) {
+                match self.on_duplicate(ctx, common, packet) {
                     Ok(()) => Verdict::Accepted,
                     Err(refusal) => {
                         refusal.count(&mut ctx.counters.drops);
@@ -239,7 +242,7 @@ impl Responder {
 
     /// Handles a duplicate request: a SEND or WRITE is acknowledged again, a READ is answered again, and an atomic
     /// operation is answered with its saved original value. Nothing is written.
-    fn duplicate(
+    fn on_duplicate(
         &mut self,
         ctx: &mut Context<'_>,
         common: &Common,
@@ -257,7 +260,7 @@ impl Responder {
                 self.insert_response(Response { is_repeated: true, is_requested_again: true, ..response });
             }
             (opcode @ (Opcode::RcCompareSwap | Opcode::RcFetchAdd), _, Some(request)) => {
-                let same = |done: &&Executed| done.psn == psn && done.opcode == opcode && done.request == request;
+                let same = |done: &&ExecutedAtomic| done.psn == psn && done.opcode == opcode && done.request == request;
                 let done = self.atomics.iter().find(same).ok_or(Refusal::Sequence)?;
                 let content = Content::Original(done.original);
                 self.insert_response(Response { is_repeated: true, ..Response::new(psn, 1, content) });
@@ -362,7 +365,7 @@ impl Responder {
         if self.atomics.len() >= self.max_dest_rd_atomic {
             self.atomics.pop_front();
         }
-        self.atomics.push_back(Executed { psn, opcode, request, original });
+        self.atomics.push_back(ExecutedAtomic { psn, opcode, request, original });
         self.insert_response(Response::new(psn, 1, Content::Original(original)));
         Ok((1, true))
     }
@@ -372,6 +375,7 @@ impl Responder {
         !self.responses.is_empty()
     }
 
+    /// Returns `true` if a response or an acknowledgement may be sent at `now`.
     pub fn has_packets_to_send(&self, now: Nanos, flow: &Flow) -> bool {
         match self.has_responses() {
             true => flow.is_ready(now),
@@ -446,7 +450,7 @@ impl Responder {
 
     fn push_acknowledgement(&mut self, ctx: &mut Context<'_>, common: &Common, burst: &mut Burst) {
         let (syndrome, psn) = match self.nak.take() {
-            Some(refusal) => (refusal, self.epsn),
+            Some(nak) => (nak, self.epsn),
             None if self.ack_pending => (Syndrome::ACK, self.epsn.wrapping_sub(1)),
             None => return,
         };
