@@ -94,7 +94,7 @@ impl<P: PacketIo> Ud<P> {
         }
     }
 
-    /// Removes a queue pair: packets to it are unknown from now on.
+    /// Removes a queue pair: packets to it are marked `unknown_stream` from then on.
     pub fn destroy(&mut self, number: u32) {
         self.pairs.retain(|pair| pair.number != number);
     }
@@ -159,9 +159,9 @@ mod tests {
     #[test]
     fn completion_fields_round_trip() {
         for imm in [None, Some(0), Some(0xDEAD_BEEF)] {
-            let completed = UdCompletion { dest_qp: 17, src_qp: 0xABCDEF, imm };
-            assert_eq!(UdCompletion::parse(&completed.emit()), Some(completed));
-            assert_eq!(UdCompletion::parse(&completed.emit()[1..]), None);
+            let completion = UdCompletion { dest_qp: 17, src_qp: 0xABCDEF, imm };
+            assert_eq!(UdCompletion::parse(&completion.emit()), Some(completion));
+            assert_eq!(UdCompletion::parse(&completion.emit()[1..]), None);
         }
     }
 }

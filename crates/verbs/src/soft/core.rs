@@ -18,7 +18,7 @@ const MAX_TURN_PACKETS: usize = 64;
 pub(super) const MAX_BURST_PACKETS: usize = 2 * MAX_TURN_PACKETS;
 /// Maximum bytes in flight of one connection: 100 Gbit/s over 40 µs. A loss costs retransmitting them.
 const MAX_WINDOW_BYTES: u32 = 512 << 10;
-/// Assumed length of a packet in the sum of packets in flight.
+/// Length of a packet that is assumed when bytes of a receive buffer are converted to packets in flight.
 const PACKET_BYTES: u32 = 4096;
 /// Maximum number of queued asynchronous events; later ones are dropped.
 const MAX_ASYNC_EVENTS: usize = 4096;
@@ -70,7 +70,7 @@ pub(super) struct Core {
     pub(super) sinks: Sinks,
     pub(super) timers: Timers,
     pub(super) counters: SoftCounters,
-    /// Limit of `in_flight`: the capacity of a receive buffer, in packets.
+    /// Limit of `in_flight`: the capacity of a peer's receive buffer, in packets.
     max_in_flight: u32,
     /// Packets in flight of all reliable connections.
     in_flight: u32,
@@ -125,11 +125,11 @@ impl Core {
         Some(work(engine, &mut context))
     }
 
-    /// Sets the size of a receive buffer in bytes, which the peers' buffers are assumed to share.
+    /// Sets the size of a peer's receive buffer, in bytes.
     ///
     /// The packets of all queue pairs arrive in one buffer, and packets that do not fit are lost. So the sum of packets
     /// in flight is limited, and a queue pair that would exceed it waits for its turn. Responses never wait.
-    pub(super) fn set_buffer(&mut self, bytes: u32) {
+    pub(super) fn set_peer_buffer(&mut self, bytes: u32) {
         self.max_in_flight = (bytes / PACKET_BYTES).max(1);
     }
 

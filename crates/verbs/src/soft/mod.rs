@@ -56,7 +56,7 @@ const MAX_RX_BATCHES: usize = 16;
 /// Upper bound of the bytes in flight of all connections of an endpoint, however large the receive buffer. More than
 /// the path holds only evicts cache lines: 1,000 queue pairs were slower by a tenth with 16 MiB.
 const MAX_IN_FLIGHT_BYTES: usize = 4 << 20;
-/// Length of the longest packet, plus the bytes that were taken for its header.
+/// Length of the longest packet, plus the payload bytes that may have been received as its header.
 const REALIGN_BYTES: u32 = SCRATCH_BYTES + MAX_HEADER as u32;
 
 /// One address with its queue pairs, over a transport.
@@ -215,7 +215,7 @@ impl<P: PacketIo> SoftEndpoint<P> {
         self.address = address;
         // The peer's buffer is most likely as large as this one. The kernel's accounting includes per-packet overhead;
         // half is payload, and half of that stays free for bursts of other senders.
-        self.core.set_buffer((receive_buffer / 4).min(MAX_IN_FLIGHT_BYTES) as u32);
+        self.core.set_peer_buffer((receive_buffer / 4).min(MAX_IN_FLIGHT_BYTES) as u32);
     }
 
     fn with_memory(io: P, address: SocketAddr, memory: EndpointMemory) -> Result<Self, VerbsError> {

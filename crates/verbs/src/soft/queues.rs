@@ -1,4 +1,4 @@
-//! Completion queues: queues, arming, events, overruns.
+//! Completion queues: arming, events, overruns.
 
 use super::slab::Slab;
 use crate::api::{Completion, Cq, Status};

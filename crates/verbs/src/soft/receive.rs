@@ -119,7 +119,7 @@ impl<'a> EndpointSteer<'a> {
         let mut bytes = [0; MAX_HEADER_LEN];
         let known = rx.header.len().min(needed);
         bytes[..known].copy_from_slice(&rx.header[..known]);
-        // Payload bytes that were taken for header, and header bytes that were taken for payload.
+        // Payload bytes that were received as header, and header bytes that were received as payload.
         let surplus = &rx.header[known..];
         let missing = needed - known;
         let mut left = rx.len as usize;
@@ -160,7 +160,7 @@ fn separate_overlaps(picks: &mut [Pick]) {
         let end = |sge: &Sge| sge.offset + u64::from(sge.len);
         a.region == b.region && a.offset < end(b) && b.offset < end(a)
     };
-    // Destinations mostly ascend: only one that does not is compared with all others.
+    // Destinations mostly ascend: they are compared with all others only from the first one on that does not.
     let follows = |last: &Sge, sge: &Sge| last.region == sge.region && last.offset + u64::from(last.len) <= sge.offset;
     let mut ascending = true;
     for pick in picks {

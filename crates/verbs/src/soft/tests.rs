@@ -36,11 +36,11 @@ fn scratch() -> (Regions, Sge) {
     (registrar.finish(), Sge { region, offset: 0, len: SCRATCH_BYTES })
 }
 
-/// An endpoint with memory and a UC queue pair, and an attacker at the other end of the wire, which can send any
+/// An endpoint with memory and a UC queue pair, and an attacker at the other end of the link, which can send any
 /// packet.
 struct Victim {
     endpoint: SoftEndpoint<InprocIo>,
-    wire: InprocIo,
+    attacker: InprocIo,
     payload: Sge,
     region: Arc<Region>,
     pd: Pd,
@@ -72,12 +72,12 @@ impl Victim {
     fn new(sealed: bool) -> Self {
         let (regions, payload) = scratch();
         regions.get(RegionId(0)).write(0, &(0..=255).collect::<Vec<u8>>());
-        let mut wire = None;
+        let mut attacker = None;
         let mut endpoint = SoftEndpoint::with_transport(address(1), |own, scratch| {
             let here = InprocConfig { address: address(1), sealed, capacity: 0, scratch };
             let there = InprocConfig { address: address(2), scratch: payload, ..here };
             let (a, b) = inproc::pair(256, (here, own), (there, &regions));
-            wire = Some(b);
+            attacker = Some(b);
             Ok(a)
         })
         .unwrap();
@@ -86,16 +86,16 @@ impl Victim {
         let cq = endpoint.create_cq(64).unwrap();
         let qp = endpoint.create_qp(&QpConfig::new(QpType::Uc, pd, cq, cq)).unwrap();
         bring_up(&mut endpoint, qp, (address(2), 77), RETRANSMIT_TIMEOUT);
-        Self { endpoint, wire: wire.unwrap(), payload, region, pd, mr, cq, qp }
+        Self { endpoint, attacker: attacker.unwrap(), payload, region, pd, mr, cq, qp }
     }
 
-    /// Sends packets in one batch; each with a header and payload bytes counting up from 0.
+    /// Sends packets in one batch: header and payload length of each, with payload bytes that count up from 0.
     fn send(&mut self, packets: &[(Bth, Extensions, u32)], seal: Seal) {
         let headers: Vec<_> = packets.iter().map(|(bth, extensions, _)| extensions.emit(bth)).collect();
         let gather: Vec<_> = packets.iter().map(|(_, _, len)| [Sge { len: *len, ..self.payload }]).collect();
         let sends: Vec<_> =
             headers.iter().zip(&gather).map(|(header, gather)| TxPacket { header, gather, seal }).collect();
-        assert_eq!(self.wire.send(address(1), &sends).unwrap(), packets.len());
+        assert_eq!(self.attacker.send(address(1), &sends).unwrap(), packets.len());
         while self.endpoint.progress().unwrap() {}
     }
 
@@ -118,9 +118,9 @@ impl Victim {
     }
 
     /// Returns the number of packets that the endpoint sent since the last call.
-    fn answers(&mut self) -> usize {
+    fn responses(&mut self) -> usize {
         let mut count = PacketCounter::default();
-        self.wire.poll(&mut count, 64).unwrap();
+        self.attacker.poll(&mut count, 64).unwrap();
         count.0
     }
 }
@@ -153,7 +153,7 @@ fn packets_for_no_queue_pair_are_counted_and_unanswered() {
     // For an existing queue pair of another transport service.
     victim.send(&[(victim.bth(Opcode::RcWriteOnly, 0), write, 8)], Seal::Compute);
     assert_eq!(victim.drops(), SoftDropCounters { unknown_qp: 1, wrong_service: 1, ..SoftDropCounters::default() });
-    assert_eq!((victim.bytes(0, 8), victim.answers()), (vec![0; 8], 0));
+    assert_eq!((victim.bytes(0, 8), victim.responses()), (vec![0; 8], 0));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn packet_with_wrong_icrc_changes_nothing() {
     victim.send(&[(victim.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Forced(0x1234_5678));
     let drops = victim.drops();
     assert_eq!((drops.bad_icrc, drops.total()), (1, 1), "{drops:?}");
-    assert_eq!((victim.bytes(0, 8), victim.answers()), (vec![0; 8], 0));
+    assert_eq!((victim.bytes(0, 8), victim.responses()), (vec![0; 8], 0));
     victim.send(&[(victim.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Compute);
     assert_eq!(victim.bytes(0, 8), [0, 1, 2, 3, 4, 5, 6, 7], "the same with its own ICRC");
 }
@@ -185,11 +185,11 @@ fn write_with_solved_icrc_needs_a_following_identification() {
         (written, victim.drops().unverified)
     };
     let sends = Extensions::default();
-    assert_eq!(send(0, 1000, Opcode::UcWriteOnly, write), (true, 0), "the first from there");
+    assert_eq!(send(0, 1000, Opcode::UcWriteOnly, write), (true, 0), "the first packet of this sender");
     assert_eq!(send(1, 1002, Opcode::UcWriteOnly, write), (true, 0));
     assert_eq!(send(2, 50_000, Opcode::UcWriteOnly, write), (false, 1));
     assert_eq!(send(2, 50_001, Opcode::UcWriteOnly, write), (true, 1));
-    assert_eq!(send(3, 9000, Opcode::UcSendOnly, sends), (false, 1), "a SEND is taken, but there is no receive");
+    assert_eq!(send(3, 9000, Opcode::UcSendOnly, sends), (false, 1), "a SEND is accepted, but no receive is posted");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn unsealed_packets_are_never_accepted() {
 fn runts_and_unknown_opcodes_are_malformed() {
     let mut victim = Victim::new(true);
     for header in [&[][..], &[0x2A], &[0xFF; 12], &[0x2A, 0x40, 0xFF, 0xFF, 0, 0, 0, 9, 0, 0, 0, 0]] {
-        victim.wire.send(address(1), &[TxPacket { header, gather: &[], seal: Seal::Compute }]).unwrap();
+        victim.attacker.send(address(1), &[TxPacket { header, gather: &[], seal: Seal::Compute }]).unwrap();
     }
     while victim.endpoint.progress().unwrap() {}
     assert_eq!(victim.drops(), SoftDropCounters { malformed: 4, ..SoftDropCounters::default() });
@@ -284,14 +284,14 @@ fn descriptor_becomes_readable_for_a_retransmission() {
     let mut victim = Victim::new(true);
     let pd = victim.endpoint.alloc_pd().unwrap();
     let qp = victim.endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, victim.cq, victim.cq)).unwrap();
-    bring_up(&mut victim.endpoint, qp, (address(2), 77), RETRANSMIT_TIMEOUT); // a peer that never answers
+    bring_up(&mut victim.endpoint, qp, (address(2), 77), RETRANSMIT_TIMEOUT); // a peer that never responds
     victim.endpoint.post_send(qp, &[SendWr::new(1, Operation::Send, Data::Inline(b"no reply"))]).unwrap();
     for times in 1..=3 {
         while victim.endpoint.progress().unwrap() {}
         // More than one if the timer expired again before the poll.
-        assert!(victim.answers() > 0, "not sent in round {times}");
-        let patience = Timespec { tv_sec: WAIT_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
-        let woken = poll(&mut [PollFd::new(&victim.endpoint.fd(), PollFlags::IN)], Some(&patience)).unwrap();
+        assert!(victim.responses() > 0, "not sent in round {times}");
+        let timeout = Timespec { tv_sec: WAIT_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+        let woken = poll(&mut [PollFd::new(&victim.endpoint.fd(), PollFlags::IN)], Some(&timeout)).unwrap();
         assert_eq!(woken, 1, "no wake-up for the retransmission");
     }
 }
@@ -327,7 +327,7 @@ fn device_end(endpoint: &mut SoftEndpoint<InprocIo>) -> (Arc<Region>, Pd, Mr, Cq
 }
 
 #[test]
-fn device_memory_takes_writes_reads_and_sends() {
+fn device_memory_supports_writes_reads_and_sends() {
     let [mut a, mut b] = SoftEndpoint::pair(64, [address(1), address(2)]).unwrap();
     let (here, _, mine, cq, qa) = device_end(&mut a);
     let (there, _, theirs, other_cq, qb) = device_end(&mut b);
@@ -411,7 +411,7 @@ fn acknowledgement_after_a_longer_header_in_a_batch_is_accepted() {
             done += a.poll_cq(cq, &mut out).unwrap();
         }
     }
-    assert!(done >= 98, "{done} of 99 writes are acknowledged by the answers to them");
+    assert!(done >= 98, "{done} of 99 writes are acknowledged with the responses to them");
     for (endpoint, qp) in [(&a, qa), (&b, qb)] {
         assert_eq!(endpoint.counters().drops, SoftDropCounters::default());
         assert_eq!(endpoint.qp_counters(qp).unwrap().retransmitted, 0);

@@ -53,12 +53,12 @@ fn move_acks_last(packets: &mut [OutgoingPacket]) {
 /// The burst that is being passed to the transport.
 pub(super) struct Transmitter {
     burst: Burst,
-    /// The rest of the burst waits for the transport. Its payloads are in `memory`, since their requests may be
+    /// The rest of the burst waits for the transport. Its payloads are in `backlog`, since their requests may be
     /// complete and the application may reuse its memory.
     has_backlog: bool,
     /// First packet of the burst that the transport has not accepted.
     next: usize,
-    memory: Sge,
+    backlog: Sge,
     /// Destination of copies of payloads that the transport cannot read, or that may change during transmission.
     bounce: Sge,
     /// Last error of the transport's send.
@@ -66,8 +66,8 @@ pub(super) struct Transmitter {
 }
 
 impl Transmitter {
-    pub(super) fn new(memory: Sge, bounce: Sge) -> Self {
-        Self { burst: Burst::default(), has_backlog: false, next: 0, memory, bounce, last_error: None }
+    pub(super) fn new(backlog: Sge, bounce: Sge) -> Self {
+        Self { burst: Burst::default(), has_backlog: false, next: 0, backlog, bounce, last_error: None }
     }
 
     /// Sends packets of the scheduled queue pairs. Returns `true` if the transport accepted any.
@@ -119,10 +119,10 @@ impl Transmitter {
                 })
                 .collect();
             match io.send(to, &sends) {
-                Ok(taken) => {
-                    self.next += taken;
-                    core.counters.packets_out += taken as u64;
-                    if taken < sends.len() {
+                Ok(accepted) => {
+                    self.next += accepted;
+                    core.counters.packets_out += accepted as u64;
+                    if accepted < sends.len() {
                         return;
                     }
                 }
@@ -171,7 +171,7 @@ impl Transmitter {
         let mut offset = 0;
         for packet in &packets[self.next..] {
             for element in &mut gather[packet.elements.0 as usize..][..packet.elements.1 as usize] {
-                let to = Sge { offset: self.memory.offset + offset, len: element.len, ..self.memory };
+                let to = Sge { offset: self.backlog.offset + offset, len: element.len, ..self.backlog };
                 offset += u64::from(element.len);
                 core.regions.copy(*element, to);
                 *element = to;

@@ -53,15 +53,15 @@ struct End {
 
 /// Two connected ends with this memory.
 fn ends(memory: [Arc<Region>; 2]) -> [End; 2] {
-    let mut far = None;
+    let mut second_io = None;
     let mut open = |host: u8, memory: Arc<Region>| {
         let changing = ChangingMemory::default();
         let open_io = |regions: &Regions, scratch| {
             let config = |host| InprocConfig { address: address(host), sealed: true, capacity: 0, scratch };
-            // Each end has its scratch memory in its own table, at the same position.
-            let io = far.take().unwrap_or_else(|| {
+            // Each end has its scratch memory in its own table, with the same index.
+            let io = second_io.take().unwrap_or_else(|| {
                 let (a, b) = inproc::pair(256, (config(1), regions), (config(2), regions));
-                far = Some(b);
+                second_io = Some(b);
                 a
             });
             Ok(ChangingIo { io, regions: regions.clone(), changing: Arc::clone(&changing) })
