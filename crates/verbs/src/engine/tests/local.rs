@@ -123,17 +123,17 @@ fn posted_request_pins_memory_after_its_key_is_deregistered() {
     a.send(&SendWr::new(1, write, Data::Elements(&elements))).unwrap();
     assert!(a.protection.deregister(mr.lkey));
     drop(a.protection.take_changed());
-    let stays = Arc::strong_count(&own);
+    let references = Arc::strong_count(&own);
     let mut burst = Burst::default();
     a.with(|engine, ctx| engine.transmit(ctx, &mut burst, 64));
     assert!(
         burst.packets.iter().all(|packet| !a.protection.regions().get(burst.elements(packet)[0].region).is_empty())
     );
-    let ack = TestPacket::answer(&ends.a, 102, Syndrome::ACK);
+    let ack = TestPacket::acknowledgement(&ends.a, 102, Syndrome::ACK);
     ends.arrive_at_a(&[ack]);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
     drop(ends.a.protection.take_changed());
-    assert!(Arc::strong_count(&own) < stays);
+    assert!(Arc::strong_count(&own) < references);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use std::time::Duration;
 /// Offsets of the scratch memory for payloads without a picked destination, and of the engines' own buffers.
 const SCRATCH: u64 = 1 << 20;
 const BUFFER: u64 = 3 << 19;
+/// Acknowledgement timeout.
 const TIMEOUT: Nanos = 1_000_000;
 const MTU: u32 = 256;
 
@@ -62,10 +63,10 @@ impl TestPacket {
         self.extensions.atomic = Some(atomic);
         self
     }
-    fn answer(to: &Side, psn: u32, syndrome: Syndrome) -> Self {
-        let mut wire = Self::new(Opcode::RcAcknowledge, to, psn, &[]);
-        wire.extensions.aeth = Some(Aeth { syndrome, msn: 0 });
-        wire
+    fn acknowledgement(to: &Side, psn: u32, syndrome: Syndrome) -> Self {
+        let mut packet = Self::new(Opcode::RcAcknowledge, to, psn, &[]);
+        packet.extensions.aeth = Some(Aeth { syndrome, msn: 0 });
+        packet
     }
     fn syndrome(&self) -> Option<Syndrome> {
         self.extensions.aeth.map(|aeth| aeth.syndrome)
@@ -213,14 +214,14 @@ impl Side {
         burst.packets.iter().map(packet).collect()
     }
     /// Delivers a packet whose payload is in scratch memory.
-    fn receive(&mut self, from: SocketAddr, wire: &TestPacket) {
-        self.memory.write(SCRATCH as usize, &wire.payload);
+    fn receive(&mut self, from: SocketAddr, packet: &TestPacket) {
+        self.memory.write(SCRATCH as usize, &packet.payload);
         let region = RegionId(0);
-        let landed = PayloadLocation::Scratch(Sge { region, offset: SCRATCH, len: wire.payload.len() as u32 });
-        self.receive_landed(from, wire, landed, false);
+        let landed = PayloadLocation::Scratch(Sge { region, offset: SCRATCH, len: packet.payload.len() as u32 });
+        self.receive_landed(from, packet, landed, false);
     }
-    fn receive_landed(&mut self, source: SocketAddr, wire: &TestPacket, landed: PayloadLocation, congested: bool) {
-        let (bth, extensions, len) = (wire.bth, &wire.extensions, wire.payload.len() as u32);
+    fn receive_landed(&mut self, source: SocketAddr, packet: &TestPacket, landed: PayloadLocation, congested: bool) {
+        let (bth, extensions, len) = (packet.bth, &packet.extensions, packet.payload.len() as u32);
         let packet = IncomingPacket { bth, extensions, landed, len, congested, source };
         self.with(|engine, ctx| engine.receive(ctx, &packet));
     }

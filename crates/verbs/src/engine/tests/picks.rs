@@ -4,8 +4,9 @@ use super::*;
 use Opcode::*;
 
 /// Delivers a batch to a side: picks destinations, writes every payload to its pick, then processes the packets.
+/// Returns the picks.
 fn batch(from: SocketAddr, side: &mut Side, packets: &[TestPacket]) -> Vec<Pick> {
-    let total = |wire: &TestPacket| (wire.bth.opcode.header_len() + wire.payload.len()) as u32;
+    let total = |packet: &TestPacket| (packet.bth.opcode.header_len() + packet.payload.len()) as u32;
     let (first, last) = (&packets[0], &packets[packets.len() - 1]);
     let head = BatchHead {
         bth: first.bth,
@@ -19,11 +20,11 @@ fn batch(from: SocketAddr, side: &mut Side, packets: &[TestPacket]) -> Vec<Pick>
     side.engine.pick(&side.protection, &side.receives, &head, &mut picks);
     let mut scratch = SCRATCH;
     let mut landed = vec![];
-    for (wire, pick) in packets.iter().zip(&picks) {
+    for (packet, pick) in packets.iter().zip(&picks) {
         let header = pick.header_len.map_or(first.bth.opcode.header_len(), usize::from);
         landed.push(match pick.destination {
-            PayloadDestination::Memory(pieces) if header == wire.bth.opcode.header_len() => {
-                let mut rest = wire.payload.as_slice();
+            PayloadDestination::Memory(pieces) if header == packet.bth.opcode.header_len() => {
+                let mut rest = packet.payload.as_slice();
                 for piece in pieces {
                     let (head, tail) = rest.split_at(rest.len().min(piece.len as usize));
                     side.memory.write(piece.offset as usize, head);
@@ -33,19 +34,20 @@ fn batch(from: SocketAddr, side: &mut Side, packets: &[TestPacket]) -> Vec<Pick>
                 PayloadLocation::Memory(pieces)
             }
             _ => {
-                side.memory.write(scratch as usize, &wire.payload);
-                let len = wire.payload.len() as u32;
+                side.memory.write(scratch as usize, &packet.payload);
+                let len = packet.payload.len() as u32;
                 scratch += u64::from(len);
                 PayloadLocation::Scratch(Sge { region: RegionId(0), offset: scratch - u64::from(len), len })
             }
         });
     }
-    for (wire, landed) in packets.iter().zip(landed) {
-        side.receive_landed(from, wire, landed, false);
+    for (packet, landed) in packets.iter().zip(landed) {
+        side.receive_landed(from, packet, landed, false);
     }
     picks
 }
 
+/// Returns the number of payloads that are written to memory of the queue pair rather than to scratch memory.
 fn in_place(picks: &[Pick]) -> usize {
     picks.iter().filter(|pick| matches!(pick.destination, PayloadDestination::Memory(_))).count()
 }
@@ -104,7 +106,7 @@ fn unexpected_or_forbidden_packets_get_no_destination() {
     assert_eq!(ends.b.read(0x1000, 4096), before);
     let lkey = ends.b.mr.lkey;
     ends.b.protection.deregister(lkey);
-    assert_eq!(in_place(&batch(from, &mut ends.b, &packets[1..])), 0, "the key has ended");
+    assert_eq!(in_place(&batch(from, &mut ends.b, &packets[1..])), 0, "the key is deregistered");
     assert_eq!(ends.b.read(0x1000, 4096), before);
 }
 
@@ -151,12 +153,12 @@ fn read_responses_land_in_place_across_requests() {
     ends.a.post(3, Operation::Read(remote), 0x9_0000, 2 * MTU + 8).unwrap();
     let requests = ends.a.transmit(64);
     ends.arrive_at_b(&requests);
-    let answers = ends.b.transmit(64);
-    assert_eq!(answers.len(), 6);
+    let responses = ends.b.transmit(64);
+    assert_eq!(responses.len(), 6);
     let from = ends.b.address;
     // First and middle; last, and the next one's first and middle; its last.
     for range in [0..2, 2..5, 5..6] {
-        assert_eq!(in_place(&batch(from, &mut ends.a, &answers[range.clone()])), range.len());
+        assert_eq!(in_place(&batch(from, &mut ends.a, &responses[range.clone()])), range.len());
     }
     assert_eq!((ends.a.completed().len(), ends.a.counters.bytes_copied), (3, 0));
     assert_eq!((ends.a.read(0x8_0000, 768), ends.a.read(0x9_0000, 520)), (vec![0x5A; 768], vec![0x5A; 520]));

@@ -82,7 +82,7 @@ fn message_of_2_gib_is_sent_and_a_longer_one_refused() {
         count += burst.len() as u64;
         psn = Bth::parse(&last.header).unwrap().0.psn;
         burst.clear();
-        let ack = TestPacket::answer(&ends.a, psn, Syndrome::ACK);
+        let ack = TestPacket::acknowledgement(&ends.a, psn, Syndrome::ACK);
         ends.arrive_at_a(&[ack]);
     }
     assert_eq!(count, (1 << 31) / 4096);
@@ -90,7 +90,7 @@ fn message_of_2_gib_is_sent_and_a_longer_one_refused() {
 }
 
 #[test]
-fn unsignalled_requests_complete_silently_and_free_their_slots() {
+fn unsignalled_requests_have_no_completion_and_free_their_slots() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0);
     for round in 0..10 {
@@ -113,12 +113,12 @@ fn ack_of_unsent_or_old_psn_is_ignored() {
     // The second packet (101) was posted, but not sent.
     for psn in [101, 102, 5000, 100 + (1 << 23) - 1] {
         for syndrome in [Syndrome::ACK, Syndrome::Nak(NakCode::RemoteAccessError)] {
-            let forged = TestPacket::answer(&ends.a, psn, syndrome);
+            let forged = TestPacket::acknowledgement(&ends.a, psn, syndrome);
             ends.arrive_at_a(&[forged]);
         }
     }
     for psn in [99, 0, 100_u32.wrapping_sub(1 << 23) & 0xFF_FFFF] {
-        let old = TestPacket::answer(&ends.a, psn, Syndrome::ACK);
+        let old = TestPacket::acknowledgement(&ends.a, psn, Syndrome::ACK);
         ends.arrive_at_a(&[old]);
     }
     assert_eq!((ends.a.counters.drops.bad_ack, ends.a.counters.duplicates), (8, 3));
@@ -134,7 +134,7 @@ fn sequence_error_goes_back_once_and_acks_what_precedes() {
     ends.a.post(1, Operation::Write(to), 0, MTU).unwrap();
     ends.a.post(2, Operation::Write(to), 0, 4 * MTU).unwrap();
     assert_eq!(psns(&ends.a.transmit(64)), [100, 101, 102, 103, 104]);
-    let nak = TestPacket::answer(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
+    let nak = TestPacket::acknowledgement(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
     ends.arrive_at_a(&[nak.clone(), nak]);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
     let retransmitted = ends.a.transmit(64);
@@ -142,7 +142,7 @@ fn sequence_error_goes_back_once_and_acks_what_precedes() {
         (psns(&retransmitted), opcodes(&retransmitted)),
         (vec![102, 103, 104], vec![RcWriteMiddle, RcWriteMiddle, RcWriteLast])
     );
-    let old = TestPacket::answer(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
+    let old = TestPacket::acknowledgement(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
     ends.arrive_at_a(&[old]);
     assert_eq!((ends.a.transmit(64).len(), ends.a.counters.retransmitted), (0, 3));
 }
@@ -175,10 +175,10 @@ fn rnr_nak_is_retried_rnr_retry_times() {
             let packets = ends.a.transmit(64);
             assert_eq!(packets.len(), 3);
             ends.arrive_at_b(&packets);
-            let answers = ends.b.transmit(64);
-            assert_eq!(answers.len(), 1, "one for all: later packets are ahead of it");
-            assert!(matches!(answers[0].syndrome(), Some(Syndrome::RnrNak(_))));
-            ends.arrive_at_a(&answers);
+            let responses = ends.b.transmit(64);
+            assert_eq!(responses.len(), 1, "one RNR NAK: the later packets are out of sequence");
+            assert!(matches!(responses[0].syndrome(), Some(Syndrome::RnrNak(_))));
+            ends.arrive_at_a(&responses);
             assert_eq!(ends.a.transmit(64).len(), 0, "the RNR delay is running");
             assert_eq!(ends.a.engine.deadline(), Some(ends.a.now + 10_000));
             ends.a.now += 10_000;
@@ -193,8 +193,8 @@ fn rnr_nak_is_retried_rnr_retry_times() {
         } else {
             let packets = ends.a.transmit(64);
             ends.arrive_at_b(&packets);
-            let answers = ends.b.transmit(64);
-            ends.arrive_at_a(&answers);
+            let responses = ends.b.transmit(64);
+            ends.arrive_at_a(&responses);
             assert_eq!(ends.a.completed(), [(1, Status::RnrRetryExceeded)]);
             assert_eq!(ends.a.engine.state(), QpState::Error);
         }
@@ -212,7 +212,7 @@ fn remote_error_nak_fails_the_request_and_the_connection() {
         let to = ends.b.remote(0);
         (1..4).for_each(|id| ends.a.post(id, Operation::Write(to), 0, 8).unwrap());
         assert_eq!(ends.a.transmit(64).len(), 3);
-        let nak = TestPacket::answer(&ends.a, 101, Syndrome::Nak(code));
+        let nak = TestPacket::acknowledgement(&ends.a, 101, Syndrome::Nak(code));
         ends.arrive_at_a(&[nak]);
         assert_eq!(ends.a.completed(), [(1, Status::Success), (2, status), (3, Status::Flushed)]);
         assert_eq!(ends.a.engine.state(), QpState::Error);
@@ -229,7 +229,7 @@ fn ack_past_a_read_makes_it_requested_again() {
     ends.a.post(2, Operation::Read(remote), 0, 2 * MTU).unwrap();
     ends.a.post(3, Operation::Write(remote), 0, 8).unwrap();
     assert_eq!(psns(&ends.a.transmit(64)), [100, 101, 103]);
-    let ack = TestPacket::answer(&ends.a, 103, Syndrome::ACK);
+    let ack = TestPacket::acknowledgement(&ends.a, 103, Syndrome::ACK);
     ends.arrive_at_a(&[ack.clone(), ack]);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
     let retransmitted = ends.a.transmit(64);
@@ -245,20 +245,20 @@ fn read_is_requested_again_from_the_first_missing_response() {
     ends.a.post(1, Operation::Read(remote), 0x8_0000, 1000).unwrap();
     let request = ends.a.transmit(64);
     ends.arrive_at_b(&request);
-    let answers = ends.b.transmit(64);
+    let responses = ends.b.transmit(64);
     assert_eq!(
-        opcodes(&answers),
+        opcodes(&responses),
         [RcReadResponseFirst, RcReadResponseMiddle, RcReadResponseMiddle, RcReadResponseLast]
     );
-    ends.arrive_at_a(&[answers[0].clone(), answers[2].clone(), answers[3].clone()]);
+    ends.arrive_at_a(&[responses[0].clone(), responses[2].clone(), responses[3].clone()]);
     assert_eq!(ends.a.counters.out_of_sequence, 2);
     let retransmitted = ends.a.transmit(64);
     let reth = retransmitted[0].extensions.reth.unwrap();
     assert_eq!((retransmitted.len(), retransmitted[0].bth.psn, reth.address, reth.length), (1, 101, 256, 744));
     ends.arrive_at_b(&retransmitted);
-    let answers = ends.b.transmit(64);
-    assert_eq!((psns(&answers), answers[0].bth.opcode), (vec![101, 102, 103], RcReadResponseFirst));
-    ends.arrive_at_a(&answers);
+    let responses = ends.b.transmit(64);
+    assert_eq!((psns(&responses), responses[0].bth.opcode), (vec![101, 102, 103], RcReadResponseFirst));
+    ends.arrive_at_a(&responses);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
     assert_eq!(ends.a.read(0x8_0000, 1000), bytes);
 }
@@ -271,18 +271,18 @@ fn outstanding_reads_are_limited_and_a_fence_waits_for_all() {
     let first = ends.a.transmit(64);
     assert_eq!(psns(&first), [100, 101]);
     ends.arrive_at_b(&first);
-    let answers = ends.b.transmit(64);
-    ends.arrive_at_a(&answers[..1]);
+    let responses = ends.b.transmit(64);
+    ends.arrive_at_a(&responses[..1]);
     assert_eq!(psns(&ends.a.transmit(64)), [102]);
     let wr = SendWr::new(4, Operation::Write(remote), Data::Inline(&[]));
     ends.a.send(&SendWr { fence: true, ..wr }).unwrap();
     assert_eq!(ends.a.transmit(64).len(), 0);
-    ends.arrive_at_a(&answers[1..]);
+    ends.arrive_at_a(&responses[1..]);
     assert_eq!(ends.a.transmit(64).len(), 0, "one READ is still outstanding");
     let last = TestPacket::new(RcReadRequest, &ends.b, 102, &[]).reth(remote, 8);
     ends.arrive_at_b(&[last]);
-    let answers = ends.b.transmit(64);
-    ends.arrive_at_a(&answers);
+    let responses = ends.b.transmit(64);
+    ends.arrive_at_a(&responses);
     assert_eq!(psns(&ends.a.transmit(64)), [103]);
 }
 
@@ -370,11 +370,15 @@ fn acks_are_requested_every_ack_every_bytes_and_at_the_end() {
 fn window_narrows_on_loss_and_widens_on_acks() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0);
-    let round = |ends: &mut Ends, answer: Option<u32>| {
+    let round = |ends: &mut Ends, nak: Option<u32>| {
         ends.a.post(1, Operation::Write(to), 0, 1 << 19).unwrap();
         let sent = ends.a.transmit(4096);
-        if let Some(missing) = answer {
-            let nak = TestPacket::answer(&ends.a, sent[0].bth.psn + missing, Syndrome::Nak(NakCode::PsnSequenceError));
+        if let Some(missing) = nak {
+            let nak = TestPacket::acknowledgement(
+                &ends.a,
+                sent[0].bth.psn + missing,
+                Syndrome::Nak(NakCode::PsnSequenceError),
+            );
             ends.arrive_at_a(&[nak]);
         } else {
             let deadline = ends.a.engine.deadline().unwrap();
@@ -395,7 +399,7 @@ fn window_narrows_on_loss_and_widens_on_acks() {
     let deadline = ends.a.engine.deadline().unwrap();
     ends.a.expire_at(deadline);
     let retransmitted = ends.a.transmit(4096);
-    let ack = TestPacket::answer(&ends.a, retransmitted[retransmitted.len() - 1].bth.psn, Syndrome::ACK);
+    let ack = TestPacket::acknowledgement(&ends.a, retransmitted[retransmitted.len() - 1].bth.psn, Syndrome::ACK);
     ends.arrive_at_a(&[ack]);
     assert_eq!(ends.a.transmit(4096).len(), 512 + 512 / 8);
 }

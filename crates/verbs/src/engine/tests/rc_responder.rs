@@ -2,10 +2,10 @@ use super::*;
 use Opcode::*;
 
 fn write(ends: &Ends, psn: u32, address: u64, payload: &[u8]) -> TestPacket {
-    let mut wire =
+    let mut packet =
         TestPacket::new(RcWriteOnly, &ends.b, psn, payload).reth(ends.b.remote(address), payload.len() as u32);
-    wire.bth.ack_request = true;
-    wire
+    packet.bth.ack_request = true;
+    packet
 }
 
 #[test]
@@ -13,9 +13,9 @@ fn batch_is_acknowledged_once() {
     let mut ends = Ends::new(RC);
     let packets: Vec<_> = (0..10).map(|index| write(&ends, 100 + index, 0, &[index as u8; 8])).collect();
     ends.arrive_at_b(&packets);
-    let answers = ends.b.transmit(64);
-    assert_eq!((psns(&answers), answers[0].syndrome()), (vec![109], Some(Syndrome::ACK)));
-    assert_eq!(answers[0].extensions.aeth.unwrap().msn, 10);
+    let responses = ends.b.transmit(64);
+    assert_eq!((psns(&responses), responses[0].syndrome()), (vec![109], Some(Syndrome::ACK)));
+    assert_eq!(responses[0].extensions.aeth.unwrap().msn, 10);
     assert_eq!(ends.b.transmit(64).len(), 0);
 }
 
@@ -27,17 +27,17 @@ fn gap_is_nakked_once_until_the_missing_packet_arrives() {
         ends.arrive_at_b(std::slice::from_ref(packet));
         ends.b.now += 1_000_000;
         if packet.bth.psn == 101 {
-            let answers = ends.b.transmit(64);
+            let responses = ends.b.transmit(64);
             let expected = Some(Syndrome::Nak(NakCode::PsnSequenceError));
-            assert_eq!((answers.len(), answers[0].bth.psn, answers[0].syndrome()), (1, 100, expected));
+            assert_eq!((responses.len(), responses[0].bth.psn, responses[0].syndrome()), (1, 100, expected));
         }
         assert_eq!(ends.b.transmit(64).len(), 0);
     }
     assert_eq!((ends.b.counters.out_of_sequence, ends.b.counters.bytes_in), (9, 0));
     let missing = write(&ends, 100, 0, &[2; 8]);
     ends.arrive_at_b(&[missing, ahead[1].clone()]);
-    let answers = ends.b.transmit(64);
-    assert_eq!((answers[0].bth.psn, answers[0].syndrome()), (101, Some(Syndrome::Nak(NakCode::PsnSequenceError))));
+    let responses = ends.b.transmit(64);
+    assert_eq!((responses[0].bth.psn, responses[0].syndrome()), (101, Some(Syndrome::Nak(NakCode::PsnSequenceError))));
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn duplicate_write_is_acknowledged_and_not_written() {
     ends.b.transmit(64);
     ends.b.memory.write(0, &[9; 8]);
     ends.arrive_at_b(&packets[..1]);
-    let answers = ends.b.transmit(64);
-    assert_eq!((psns(&answers), answers[0].syndrome()), (vec![101], Some(Syndrome::ACK)));
+    let responses = ends.b.transmit(64);
+    assert_eq!((psns(&responses), responses[0].syndrome()), (vec![101], Some(Syndrome::ACK)));
     assert_eq!((ends.b.read(0, 8), ends.b.counters.duplicates, ends.b.counters.bytes_in), (vec![9; 8], 1, 16));
 }
 
@@ -76,9 +76,9 @@ fn duplicate_atomic_is_answered_from_the_saved_result() {
     for (request, original) in requests.iter().zip([40, 42, 44]) {
         for _ in 0..3 {
             ends.arrive_at_b(std::slice::from_ref(request));
-            let answers = ends.b.transmit(64);
-            assert_eq!((answers.len(), answers[0].bth.psn), (1, request.bth.psn));
-            assert_eq!(answers[0].extensions.atomic_ack.unwrap().original, original);
+            let responses = ends.b.transmit(64);
+            assert_eq!((responses.len(), responses[0].bth.psn), (1, request.bth.psn));
+            assert_eq!(responses[0].extensions.atomic_ack.unwrap().original, original);
         }
     }
     assert_eq!(ends.b.read(8, 8), 46_u64.to_ne_bytes());
@@ -99,9 +99,9 @@ fn duplicate_read_is_answered_within_the_original_range() {
     ends.arrive_at_b(std::slice::from_ref(&whole));
     assert_eq!(psns(&ends.b.transmit(64)), [100, 101, 102, 103]);
     ends.arrive_at_b(&[part]);
-    let answers = ends.b.transmit(64);
-    assert_eq!(opcodes(&answers), [RcReadResponseFirst, RcReadResponseLast]);
-    assert_eq!(answers[1].payload.len(), 232);
+    let responses = ends.b.transmit(64);
+    assert_eq!(opcodes(&responses), [RcReadResponseFirst, RcReadResponseLast]);
+    assert_eq!(responses[1].payload.len(), 232);
     ends.arrive_at_b(&[beyond]);
     assert_eq!((ends.b.transmit(64).len(), ends.b.counters.drops.bad_psn), (0, 1));
     // A duplicate while the response is being sent starts it again, and it is not sent twice.
@@ -173,8 +173,8 @@ fn send_with_invalidate_revokes_a_key() {
     ends.a.post(1, Operation::SendInvalidate(other.rkey), 0, 8).unwrap();
     ends.settle();
     assert_eq!(ends.b.done.0[0].invalidated, Some(other.rkey));
-    let wire = TestPacket::new(RcWriteOnly, &ends.b, 101, &[1; 8]).reth(Remote { address: 0, rkey: other.rkey }, 8);
-    ends.arrive_at_b(&[wire]);
+    let packet = TestPacket::new(RcWriteOnly, &ends.b, 101, &[1; 8]).reth(Remote { address: 0, rkey: other.rkey }, 8);
+    ends.arrive_at_b(&[packet]);
     assert_eq!((ends.b.counters.drops.bad_key, ends.b.counters.bytes_in), (1, 8));
 }
 
@@ -202,7 +202,7 @@ fn deregistered_key_stops_write_and_read_in_flight() {
         assert_eq!(ends.b.counters.drops.bad_key, 1);
         let expected = if strict { vec![(102, Some(Syndrome::Nak(NakCode::RemoteAccessError)))] } else { vec![] };
         let rest: Vec<_> =
-            rest.iter().chain(&ends.b.transmit(64)).map(|wire| (wire.bth.psn, wire.syndrome())).collect();
+            rest.iter().chain(&ends.b.transmit(64)).map(|packet| (packet.bth.psn, packet.syndrome())).collect();
         assert_eq!(rest, expected);
         assert_eq!(ends.b.engine.state(), if strict { QpState::Error } else { QpState::ReadyToSend });
     }
@@ -215,10 +215,10 @@ fn congestion_mark_slows_the_sender_down() {
     let landed = PayloadLocation::Scratch(Sge { region: RegionId(0), offset: SCRATCH, len: 8 });
     let from = ends.a.address;
     ends.b.receive_landed(from, &packet, landed, true);
-    let answers = ends.b.transmit(64);
-    assert_eq!(opcodes(&answers), [CongestionNotification, RcAcknowledge]);
-    assert!(answers[0].bth.becn && answers[0].payload == [0; 16] && answers[0].bth.dest_qp == 2);
-    ends.arrive_at_a(&answers[..1]);
+    let responses = ends.b.transmit(64);
+    assert_eq!(opcodes(&responses), [CongestionNotification, RcAcknowledge]);
+    assert!(responses[0].bth.becn && responses[0].payload == [0; 16] && responses[0].bth.dest_qp == 2);
+    ends.arrive_at_a(&responses[..1]);
     let to = ends.b.remote(0);
     ends.a.post(1, Operation::Write(to), 0, 1 << 18).unwrap();
     let sent = ends.a.transmit(4096).len();

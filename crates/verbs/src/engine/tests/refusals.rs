@@ -90,9 +90,9 @@ fn invalid_request_is_counted_and_changes_nothing() {
     let mut ends = Ends::new(RC);
     ends.b.memory.write(0, &[0x55; 4096]);
     let before = ends.b.read(0, SCRATCH as usize);
-    for (name, wire, cause, _) in invalid_requests(&mut ends) {
+    for (name, packet, cause, _) in invalid_requests(&mut ends) {
         let counted = ends.b.counters.drops;
-        ends.arrive_at_b(&[wire]);
+        ends.arrive_at_b(&[packet]);
         assert_eq!(cause(&ends.b.counters.drops), cause(&counted) + 1, "{name}");
         assert_eq!((ends.b.transmit(64).len(), ends.b.engine.state()), (0, QpState::ReadyToSend), "{name}");
         assert_eq!(ends.b.counters.bytes_in, 0, "{name}");
@@ -107,11 +107,11 @@ fn strict_mode_naks_an_invalid_request_and_fails() {
     for index in 0..count {
         let mut ends = Ends::new(Options { strict: true, ..RC });
         ends.b.post_recv(9, &[(0, 8)]);
-        let (name, wire, _, code) = invalid_requests(&mut ends).swap_remove(index);
-        ends.arrive_at_b(&[wire]);
+        let (name, packet, _, code) = invalid_requests(&mut ends).swap_remove(index);
+        ends.arrive_at_b(&[packet]);
         assert_eq!((ends.b.engine.state(), ends.b.completed()), (QpState::Error, vec![(9, Status::Flushed)]), "{name}");
-        let answers = ends.b.transmit(64);
-        assert_eq!((psns(&answers), answers[0].syndrome()), (vec![100], Some(Syndrome::Nak(code))), "{name}");
+        let responses = ends.b.transmit(64);
+        assert_eq!((psns(&responses), responses[0].syndrome()), (vec![100], Some(Syndrome::Nak(code))), "{name}");
         assert_eq!(ends.b.counters.bytes_in, 0, "{name}");
         assert!(!ends.b.engine.has_packets_to_send(ends.b.now), "{name}");
     }
@@ -122,12 +122,12 @@ fn queue_pair_rights_restrict_memory_rights() {
     for strict in [false, true] {
         let mut ends = Ends::new(Options { access: Access::NONE, strict, ..RC });
         let full = ends.b.remote(0);
-        for wire in [
+        for packet in [
             TestPacket::new(RcWriteOnly, &ends.b, 100, &[1; 8]).reth(full, 8),
             TestPacket::new(RcReadRequest, &ends.b, 100, &[]).reth(full, 8),
             TestPacket::new(RcFetchAdd, &ends.b, 100, &[]).atomic(full, 0, 8),
         ] {
-            ends.arrive_at_b(&[wire]);
+            ends.arrive_at_b(&[packet]);
         }
         assert_eq!(ends.b.counters.drops.bad_rights, if strict { 1 } else { 3 });
         assert_eq!(ends.b.read(0, 8), [0; 8]);
@@ -143,9 +143,9 @@ fn reads_beyond_max_dest_rd_atomic_are_rejected() {
             (100..103).map(|psn| TestPacket::new(RcReadRequest, &ends.b, psn, &[]).reth(full, 8)).collect();
         ends.arrive_at_b(&reads);
         assert_eq!(ends.b.counters.drops.too_many, 1);
-        let answers = ends.b.transmit(64);
-        let naks = answers.iter().filter(|answer| answer.syndrome() != Some(Syndrome::ACK)).count();
-        assert_eq!((psns(&answers[..2]), naks), (vec![100, 101], usize::from(strict)));
+        let responses = ends.b.transmit(64);
+        let naks = responses.iter().filter(|response| response.syndrome() != Some(Syndrome::ACK)).count();
+        assert_eq!((psns(&responses[..2]), naks), (vec![100, 101], usize::from(strict)));
     }
 }
 
@@ -160,8 +160,8 @@ fn send_longer_than_its_receive_is_rejected() {
         assert_eq!(ends.b.counters.drops.bad_length, 1);
         if strict {
             assert_eq!(ends.b.completed(), [(9, Status::LocalLength)]);
-            let answers = ends.b.transmit(64);
-            ends.arrive_at_a(&answers);
+            let responses = ends.b.transmit(64);
+            ends.arrive_at_a(&responses);
             assert_eq!(ends.a.completed(), [(1, Status::RemoteInvalid)]);
         } else {
             assert_eq!((ends.b.completed(), ends.b.engine.state()), (vec![], QpState::ReadyToSend));
@@ -179,8 +179,8 @@ fn invalid_packet_does_not_disturb_a_message_in_progress() {
     for (opcode, len) in
         [(RcSendOnly, 8), (RcSendMiddle, 100), (RcSendLast, 0), (RcWriteMiddle, 256), (RcSendFirst, 256)]
     {
-        let wire = TestPacket::new(opcode, &ends.b, 101, &vec![0xEE; len]);
-        ends.arrive_at_b(&[wire]);
+        let packet = TestPacket::new(opcode, &ends.b, 101, &vec![0xEE; len]);
+        ends.arrive_at_b(&[packet]);
     }
     let read = TestPacket::new(RcReadRequest, &ends.b, 101, &[]).reth(ends.b.remote(0), 8);
     ends.arrive_at_b(&[read]);
@@ -217,8 +217,8 @@ fn empty_write_and_read_need_no_key_and_any_source_port() {
     let port = SocketAddr::new(ends.a.address.ip(), 50_000);
     ends.b.receive(port, &write);
     ends.b.receive(port, &read);
-    let answers = ends.b.transmit(64);
-    assert_eq!((psns(&answers), opcodes(&answers)), (vec![101], vec![RcReadResponseOnly]));
+    let responses = ends.b.transmit(64);
+    assert_eq!((psns(&responses), opcodes(&responses)), (vec![101], vec![RcReadResponseOnly]));
     assert_eq!(ends.b.counters.drops, QpDropCounters::default());
 }
 
