@@ -63,7 +63,7 @@ pub fn endpoint_packets(data: &[u8]) {
         psn: [PSN; 2],
         rd_atomic: flags >> 5 & 3,
         strict: flags & 8 != 0,
-        retries: 2,
+        retry_cnt: 2,
         timeout: Duration::from_micros(50),
         ..Options::default()
     };
@@ -253,7 +253,7 @@ impl User {
         let options = Options {
             mtu: Mtu::ALL[usize::from(y & 7) % 5],
             rd_atomic: y >> 3 & 3,
-            retries: x >> 3 & 3,
+            retry_cnt: x >> 3 & 3,
             rnr_retry: y >> 5,
             timeout: Duration::from_micros(if x & 32 == 0 { 40 } else { 0 }),
             ..Options::default()

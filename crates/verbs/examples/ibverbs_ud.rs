@@ -26,10 +26,10 @@ struct Check {
 }
 
 impl Steer for Check {
-    fn header_len(&mut self, _seen: &BatchInfo<'_>) -> usize {
+    fn header_len(&mut self, _batch: &BatchInfo<'_>) -> usize {
         0
     }
-    fn pick(&mut self, _seen: &BatchInfo<'_>, _picks: &mut [Pick]) {}
+    fn pick(&mut self, _batch: &BatchInfo<'_>, _picks: &mut [Pick]) {}
     fn predict(&mut self, _picks: &mut [Pick]) -> usize {
         0
     }

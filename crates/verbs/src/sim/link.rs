@@ -114,7 +114,8 @@ impl LinkState {
         Self { link, counters: LinkCounters::default(), idle_at: 0, last_in_order: 0 }
     }
 
-    /// Sends a packet: calls `arrive` with the arrival time of the packet, and of its duplicate if there is one.
+    /// Sends a packet at `now`: calls `arrive` with the arrival time of the packet, and with that of its duplicate if
+    /// there is one.
     pub fn carry(
         &mut self,
         now: Nanos,
@@ -131,15 +132,16 @@ impl LinkState {
         let mut packet = packet;
         let mut start = now;
         if link.rate > 0 {
-            let per = |bytes: u64| (u128::from(bytes) * 1_000_000_000 / u128::from(link.rate)) as Nanos;
-            let waiting = (u128::from(self.idle_at.saturating_sub(now)) * u128::from(link.rate) / 1_000_000_000) as u64;
-            if waiting > link.queue {
+            let transmission_time = |bytes: u64| (u128::from(bytes) * 1_000_000_000 / u128::from(link.rate)) as Nanos;
+            let queued_bytes =
+                (u128::from(self.idle_at.saturating_sub(now)) * u128::from(link.rate) / 1_000_000_000) as u64;
+            if queued_bytes > link.queue {
                 counters.overflowed += 1;
                 return;
             }
-            packet.marked |= waiting > link.mark;
+            packet.marked |= queued_bytes > link.mark;
             counters.marked += u64::from(packet.marked);
-            self.idle_at = self.idle_at.max(now) + per(packet.bytes.len() as u64);
+            self.idle_at = self.idle_at.max(now) + transmission_time(packet.bytes.len() as u64);
             start = self.idle_at;
         }
         if happens(random, link.loss) {

@@ -69,8 +69,8 @@ pub struct Options {
     pub rd_atomic: u8,
     /// Acknowledgement timeout.
     pub timeout: Duration,
-    /// Maximum retransmissions.
-    pub retries: u8,
+    /// Maximum retransmissions without progress in between.
+    pub retry_cnt: u8,
     /// Maximum retransmissions after an RNR NAK; 7: unlimited.
     pub rnr_retry: u8,
     /// RNR NAK delay that a peer requests, as a code.
@@ -92,7 +92,7 @@ impl Default for Options {
             q_key: 0x1111_1111,
             rd_atomic: 4,
             timeout: Duration::from_micros(500),
-            retries: 7,
+            retry_cnt: 7,
             rnr_retry: 7,
             rnr_timer: 1,
             ack_every: 0,
@@ -111,10 +111,12 @@ pub struct SimNetwork {
     /// Outgoing link of each node.
     links: Vec<LinkState>,
     in_flight: BinaryHeap<Reverse<InFlight>>,
+    /// Number of packets sent or injected: the order of those that arrive at the same time.
     order: u64,
+    /// Buffer of [`Self::transmit`].
     sent: Vec<Datagram>,
     /// Packets sent to an address without a node.
-    pub astray: u64,
+    pub undeliverable: u64,
     /// If set, collects a copy of every packet sent, for inspection or replay.
     pub captured: Option<Vec<(Nanos, Datagram)>>,
 }
@@ -136,7 +138,7 @@ impl SimNetwork {
             in_flight: BinaryHeap::new(),
             order: 0,
             sent: Vec::new(),
-            astray: 0,
+            undeliverable: 0,
             captured: None,
         }
     }
@@ -209,7 +211,7 @@ impl SimNetwork {
         let ready_to_send = ReadyToSend {
             psn: send_psn,
             timeout: options.timeout,
-            retry_cnt: options.retries,
+            retry_cnt: options.retry_cnt,
             rnr_retry: options.rnr_retry,
             max_rd_atomic: options.rd_atomic,
         };
@@ -245,7 +247,7 @@ impl SimNetwork {
     /// If an engine violates its contract: see [`Self::run`].
     pub fn step(&mut self) -> bool {
         self.transmit();
-        let arrival = self.in_flight.peek().map(|packet| packet.0.at);
+        let arrival = self.in_flight.peek().map(|packet| packet.0.arrival);
         let deadline = self.nodes.iter().filter_map(Node::deadline).min();
         let Some(next) = [arrival, deadline].into_iter().flatten().min() else { return false };
         self.now = self.now.max(next);
@@ -297,20 +299,20 @@ impl SimNetwork {
             captured.push((self.now, packet.clone()));
         }
         let mut arrivals = Vec::with_capacity(2);
-        let arrive = &mut |at, packet| arrivals.push((at, packet));
+        let arrive = &mut |arrival, packet| arrivals.push((arrival, packet));
         self.links[node].carry(self.now, &mut self.random, packet, arrive);
-        arrivals.into_iter().for_each(|(at, packet)| self.schedule(at, packet));
+        arrivals.into_iter().for_each(|(arrival, packet)| self.schedule(arrival, packet));
     }
 
-    fn schedule(&mut self, at: Nanos, packet: Datagram) {
+    fn schedule(&mut self, arrival: Nanos, packet: Datagram) {
         self.order += 1;
-        self.in_flight.push(Reverse(InFlight { at, order: self.order, packet }));
+        self.in_flight.push(Reverse(InFlight { arrival, order: self.order, packet }));
     }
 
     /// Delivers the packets that have arrived, in batches like those of a kernel's GRO.
     fn arrive(&mut self) {
         let mut batch: Vec<Datagram> = Vec::new();
-        while self.in_flight.peek().is_some_and(|packet| packet.0.at <= self.now) {
+        while self.in_flight.peek().is_some_and(|packet| packet.0.arrival <= self.now) {
             let Some(Reverse(InFlight { packet, .. })) = self.in_flight.pop() else { break };
             if !extends_batch(&batch, &packet) {
                 self.deliver(&batch);
@@ -325,7 +327,7 @@ impl SimNetwork {
         let Some(first) = batch.first() else { return };
         match self.nodes.iter_mut().find(|node| node.address() == first.destination) {
             Some(node) => node.receive(self.now, batch),
-            None => self.astray += batch.len() as u64,
+            None => self.undeliverable += batch.len() as u64,
         }
     }
 }
@@ -342,7 +344,7 @@ fn extends_batch(batch: &[Datagram], next: &Datagram) -> bool {
 }
 
 struct InFlight {
-    at: Nanos,
+    arrival: Nanos,
     order: u64,
     packet: Datagram,
 }
@@ -360,6 +362,6 @@ impl PartialOrd for InFlight {
 }
 impl Ord for InFlight {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
+        (self.arrival, self.order).cmp(&(other.arrival, other.order))
     }
 }

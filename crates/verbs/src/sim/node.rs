@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Bytes reserved for engine buffers: enough for the queues of some dozen queue pairs.
+/// Bytes reserved for engine buffers: enough for a few dozen queue pairs.
 const BUFFER_BYTES: u32 = 1 << 18;
 /// Space for a whole batch, twice: payloads that were split at the wrong header length are copied again.
 const SCRATCH_SPACE: u32 = 2 * SCRATCH_BYTES;
@@ -221,7 +221,7 @@ impl Node {
         self.pairs.iter().flatten().filter_map(|pair| pair.engine.deadline()).min()
     }
 
-    /// Expires the queue pairs whose deadline has passed.
+    /// Handles the expired timers of all queue pairs.
     pub(super) fn expire(&mut self, now: Nanos) {
         for qp in self.queue_pairs() {
             self.with(now, qp, |engine, ctx| {

@@ -83,7 +83,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Fails with the missing privilege or tool.
+    /// Creates the namespaces and the veth pair. The error states the missing privilege or tool.
     fn new() -> Result<Self, String> {
         let names = [0, 1].map(|end| format!("shotline-{}-{end}", std::process::id()));
         for name in &names {
@@ -158,7 +158,7 @@ fn fixtures(kind: &ProviderKind) -> &'static [&'static (dyn Fixture + Sync)] {
 /// `examples/ibverbs_conformance.rs` there.
 const RXE: &str = include_str!("../conformance-rxe.txt");
 
-/// Returns the findings of a fixture, of which no check fails.
+/// Runs the suite on a fixture and returns its findings. Panics if a check fails.
 fn conforms(fixture: &dyn Fixture) -> Findings {
     let findings = run(fixture, &std::env::var("CHECK").unwrap_or_default());
     findings.report.expect_conformance();

@@ -29,9 +29,9 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
 fn check_mutations(bytes: &[u8], step: usize, check: fn(&[u8])) {
     (0..bytes.len()).step_by(step).for_each(|len| check(&bytes[..len]));
     check(bytes);
-    for (at, bit) in (0..8 * bytes.len()).map(|bit| (bit / 8, bit % 8)) {
+    for (offset, bit) in (0..8 * bytes.len()).map(|bit| (bit / 8, bit % 8)) {
         let mut changed = bytes.to_vec();
-        changed[at] ^= 1 << bit;
+        changed[offset] ^= 1 << bit;
         check(&changed);
     }
 }
@@ -79,18 +79,18 @@ fn conversations() -> [(&'static str, Vec<u8>); 3] {
         private: [0; REQUEST_PRIVATE],
     };
     let reply = Reply { qp: 0x11, psn: 3, reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] };
-    let ask = || Message::Req(Box::new(request.clone()));
+    let req = || Message::Req(Box::new(request.clone()));
     let all = |steps: Vec<(u8, Message)>| -> Vec<u8> {
         let datagram = |message| Datagram { transaction: 5, local: other, remote: own, message }.emit();
         steps.into_iter().flat_map(|(what, message)| [&[what][..], &datagram(message)].concat()).collect()
     };
     [
-        ("passive", all(vec![(0, ask()), (5, ask()), (0, Message::Rtu), (1, Message::Dreq(0x22))])),
+        ("passive", all(vec![(0, req()), (5, req()), (0, Message::Rtu), (1, Message::Dreq(0x22))])),
         // It requests the same service that it provides, and disconnects first.
         (
             "active",
-            all(vec![(0x90, ask()), (1, Message::Mra), (0x20, Message::Rep(Box::new(reply))), (0, Message::Drep)]),
+            all(vec![(0x90, req()), (1, Message::Mra), (0x20, Message::Rep(Box::new(reply))), (0, Message::Drep)]),
         ),
-        ("refused", all(vec![(0x9F, ask()), (1, ask()), (0, Message::Rej(28))])),
+        ("refused", all(vec![(0x9F, req()), (1, req()), (0, Message::Rej(28))])),
     ]
 }

@@ -22,9 +22,9 @@ fn check_seeds(target: &str, check: fn(&[u8])) {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         (0..=bytes.len()).step_by(1 + bytes.len() / 64).for_each(|len| check(&bytes[..len]));
         // Flipping one bit per byte reaches code after checks that random bytes seldom pass.
-        for (at, bit) in (0..bytes.len()).map(|at| (at, at % 8)) {
+        for (offset, bit) in (0..bytes.len()).map(|offset| (offset, offset % 8)) {
             let mut changed = bytes.clone();
-            changed[at] ^= 1 << bit;
+            changed[offset] ^= 1 << bit;
             check(&changed);
         }
         check(&bytes);

@@ -119,8 +119,8 @@ fn peer_memory_is_limited_by_its_budget() {
     a.charge(budget.clone(), 7);
     let pd = b.alloc_pd().unwrap();
     let region = Region::memfd("test", 1 << 20).unwrap();
-    let mut open = || b.reg_mr(pd, &region, 0, 1 << 20, Access::ALL, Addressing::ZeroBased).unwrap();
-    let keys: Vec<Mr> = (0..20).map(|_| open()).collect();
+    let mut register = || b.reg_mr(pd, &region, 0, 1 << 20, Access::ALL, Addressing::ZeroBased).unwrap();
+    let keys: Vec<Mr> = (0..20).map(|_| register()).collect();
     let refusal = wait_until_some("a refusal", || a.refusal());
     assert!(refusal.message.contains("an initiator's memory") && refusal.message.contains("--one"), "{refusal}");
     let state = budget.state();
@@ -418,7 +418,7 @@ fn unsignalled_requests_are_freed_by_a_signalled_one() {
 }
 
 #[test]
-fn end_of_the_peer_flushes_everything() {
+fn peer_exit_flushes_all_requests() {
     let (mut a, b) = connected();
     a.receive(1, 0, 8);
     a.post(2, Operation::Send, 0, 8).unwrap();

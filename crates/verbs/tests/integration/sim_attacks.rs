@@ -23,7 +23,8 @@ const LEN: u64 = 4096;
 const PSN: u32 = 0x4321;
 const MTU: usize = 256;
 
-/// Connection whose target has fully accessible memory, read-only memory, memory of another domain and a stale key.
+/// Connection whose target has fully accessible memory, read-only memory, memory of another domain, a stale key and
+/// windows that the peer must not use.
 struct Target {
     network: SimNetwork,
     ends: [(u32, Cq); 2],
@@ -42,11 +43,11 @@ impl Target {
     fn new(strict: bool) -> Self {
         let mut network = SimNetwork::new(1, &[MEMORY as usize; 3]).unwrap();
         let timeout = Duration::from_micros(200);
-        let options = Options { psn: [PSN, 0x77], strict, mtu: Mtu::B256, timeout, retries: 3, ..Options::default() };
+        let options = Options { psn: [PSN, 0x77], strict, mtu: Mtu::B256, timeout, retry_cnt: 3, ..Options::default() };
         let ends = network.connect(QpType::Rc, &options).unwrap();
         let mut before = vec![0; MEMORY as usize];
         network.random.fill_bytes(&mut before);
-        let lkeys = [0, 1].map(|at| network.node_mut(at).register(0, MEMORY, Access::LOCAL_WRITE).unwrap().lkey);
+        let lkeys = [0, 1].map(|index| network.node_mut(index).register(0, MEMORY, Access::LOCAL_WRITE).unwrap().lkey);
         let node = network.node_mut(1);
         node.memory().write(0, &before);
         let (memory, own, other) = (node.memory().clone(), node.pd(), node.protection.allocate());
@@ -77,7 +78,7 @@ impl Target {
 
     /// Sends a packet with the address of the peer.
     fn attack(&mut self, packet: &Attack) {
-        let [from, to] = [0, 1].map(|at| self.network.node(at).address());
+        let [from, to] = [0, 1].map(|index| self.network.node(index).address());
         self.network.inject(packet.seal(from, to, self.ends[1].0));
         self.network.run(1_000_000);
     }
@@ -96,6 +97,7 @@ impl Target {
     }
 }
 
+/// Forged packet.
 #[derive(Clone)]
 struct Attack {
     bth: Bth,
@@ -111,7 +113,7 @@ impl Attack {
         padded.resize(payload.len() + usize::from(pad), 0);
         Self { bth, extensions: Extensions::default(), payload: padded }
     }
-    fn to(mut self, r_key: u32, address: u64, length: u32) -> Self {
+    fn reth(mut self, r_key: u32, address: u64, length: u32) -> Self {
         self.extensions.reth = Some(Reth { address, r_key, length });
         self
     }
@@ -120,14 +122,14 @@ impl Attack {
         attack.extensions.atomic = Some(AtomicEth { address, r_key, swap_or_add: 1, compare: 0 });
         attack
     }
-    fn answer(opcode: Opcode, syndrome: Syndrome, psn: u32) -> Self {
+    fn response(opcode: Opcode, syndrome: Syndrome, psn: u32) -> Self {
         let mut attack = Self::new(opcode, &[]);
         attack.bth.psn = psn;
         attack.extensions.aeth = Some(Aeth { syndrome, msn: 1 });
         attack.extensions.atomic_ack = Some(AtomicAckEth { original: 5 });
         attack
     }
-    fn at(mut self, psn: u32) -> Self {
+    fn with_psn(mut self, psn: u32) -> Self {
         self.bth.psn = psn & 0xFF_FFFF;
         self
     }
@@ -143,8 +145,8 @@ type Case = (&'static str, Attack, fn(&QpDropCounters) -> u64, Option<NakCode>);
 fn cases(target: &Target) -> Vec<Case> {
     use NakCode::{InvalidRequest as Invalid, RemoteAccessError as Denied};
     use Opcode as Op;
-    let write = |key, address, length| Attack::new(Op::RcWriteOnly, &[0xEE; 8]).to(key, address, length);
-    let read = |key, address, length| Attack::new(Op::RcReadRequest, &[]).to(key, address, length);
+    let write = |key, address, length| Attack::new(Op::RcWriteOnly, &[0xEE; 8]).reth(key, address, length);
+    let read = |key, address, length| Attack::new(Op::RcReadRequest, &[]).reth(key, address, length);
     let (full, last) = (target.full, LEN - 8);
     let mut other_partition = Attack::new(Op::RcSendOnly, &[1; 4]);
     other_partition.bth.p_key = 0x8001;
@@ -161,25 +163,25 @@ fn cases(target: &Target) -> Vec<Case> {
         ("write, payload shorter than its length", write(full, 0, 12), |r| r.bad_length, Some(Invalid)),
         (
             "write, over 2^31 bytes",
-            Attack::new(Op::RcWriteFirst, &[1; MTU]).to(full, 0, (1 << 31) + 1),
+            Attack::new(Op::RcWriteFirst, &[1; MTU]).reth(full, 0, (1 << 31) + 1),
             |r| r.bad_length,
             Some(Invalid),
         ),
         (
             "write, past the end in a later packet",
-            Attack::new(Op::RcWriteFirst, &[1; MTU]).to(full, LEN - 256, 257),
+            Attack::new(Op::RcWriteFirst, &[1; MTU]).reth(full, LEN - 256, 257),
             |r| r.bad_bounds,
             Some(Denied),
         ),
         (
             "write, a first packet that is not full",
-            Attack::new(Op::RcWriteFirst, &[1; 128]).to(full, 0, 512),
+            Attack::new(Op::RcWriteFirst, &[1; 128]).reth(full, 0, 512),
             |r| r.bad_length,
             Some(Invalid),
         ),
         (
             "write, a packet beyond the MTU",
-            Attack::new(Op::RcWriteOnly, &[1; 2 * MTU]).to(full, 0, 512),
+            Attack::new(Op::RcWriteOnly, &[1; 2 * MTU]).reth(full, 0, 512),
             |r| r.bad_length,
             Some(Invalid),
         ),
@@ -207,30 +209,35 @@ fn cases(target: &Target) -> Vec<Case> {
             |r| r.bad_rights,
             Some(Denied),
         ),
-        ("flush, which is unsupported", Attack::new(Op::RcFlush, &[]).to(full, 0, 8), |r| r.bad_opcode, Some(Invalid)),
-        ("an unreliable opcode", Attack::new(Op::UcWriteOnly, &[1; 8]).to(full, 0, 8), |r| r.bad_opcode, None),
+        (
+            "flush, which is unsupported",
+            Attack::new(Op::RcFlush, &[]).reth(full, 0, 8),
+            |r| r.bad_opcode,
+            Some(Invalid),
+        ),
+        ("an unreliable opcode", Attack::new(Op::UcWriteOnly, &[1; 8]).reth(full, 0, 8), |r| r.bad_opcode, None),
         ("a datagram", Attack::new(Op::UdSendOnly, &[1; 8]), |r| r.bad_opcode, None),
         (
             "an acknowledgement without a request",
-            Attack::answer(Op::RcAcknowledge, Syndrome::ACK, 0x77),
+            Attack::response(Op::RcAcknowledge, Syndrome::ACK, 0x77),
             |r| r.bad_ack,
             None,
         ),
         (
             "a NAK without a request",
-            Attack::answer(Op::RcAcknowledge, Syndrome::Nak(Denied), 0x77),
+            Attack::response(Op::RcAcknowledge, Syndrome::Nak(Denied), 0x77),
             |r| r.bad_ack,
             None,
         ),
         (
             "a read response without a request",
-            Attack::answer(Op::RcReadResponseOnly, Syndrome::ACK, 0x77),
+            Attack::response(Op::RcReadResponseOnly, Syndrome::ACK, 0x77),
             |r| r.bad_psn,
             None,
         ),
         (
             "an atomic response without a request",
-            Attack::answer(Op::RcAtomicAcknowledge, Syndrome::ACK, 0x77),
+            Attack::response(Op::RcAtomicAcknowledge, Syndrome::ACK, 0x77),
             |r| r.bad_psn,
             None,
         ),
@@ -287,8 +294,8 @@ fn send_longer_than_its_receive_leaves_it_posted() {
 #[test]
 fn packets_with_a_wrong_address_or_queue_pair_are_dropped() {
     let mut target = Target::new(true);
-    let [_, to, attacker] = [0, 1, 2].map(|at| target.network.node(at).address());
-    let write = Attack::new(Opcode::RcWriteOnly, &[1; 8]).to(target.full, 0, 8);
+    let [_, to, attacker] = [0, 1, 2].map(|index| target.network.node(index).address());
+    let write = Attack::new(Opcode::RcWriteOnly, &[1; 8]).reth(target.full, 0, 8);
     target.network.inject(write.seal(attacker, to, target.ends[1].0));
     target.network.inject(write.seal(attacker, to, 0xBEEF));
     assert!(target.network.run(1_000_000));
@@ -308,8 +315,8 @@ fn psn_guesses_cause_few_naks_and_no_harm() {
         if psn != PSN {
             target.attack(
                 &Attack::new(opcode, &[7; 8][..if opcode == Opcode::RcReadRequest { 0 } else { 8 }])
-                    .to(target.full, 0, 8)
-                    .at(psn),
+                    .reth(target.full, 0, 8)
+                    .with_psn(psn),
             );
         }
     }
@@ -322,9 +329,9 @@ fn psn_guesses_cause_few_naks_and_no_harm() {
 #[test]
 fn flood_of_future_psns_causes_one_nak() {
     let mut target = Target::new(false);
-    let [from, to] = [0, 1].map(|at| target.network.node(at).address());
+    let [from, to] = [0, 1].map(|index| target.network.node(index).address());
     for ahead in 1..1000 {
-        let write = Attack::new(Opcode::RcWriteOnly, &[7; 8]).to(target.full, 0, 8).at(PSN + ahead);
+        let write = Attack::new(Opcode::RcWriteOnly, &[7; 8]).reth(target.full, 0, 8).with_psn(PSN + ahead);
         target.network.inject(write.seal(from, to, target.ends[1].0));
     }
     target.network.run(1_000_000);
@@ -355,7 +362,7 @@ fn transfer_under_attack_is_undisturbed() {
         let options = Options {
             strict,
             psn: [0xFF_FFE0, 0x1000],
-            retries: 50,
+            retry_cnt: 50,
             timeout: Duration::from_millis(1),
             ..Options::default()
         };
@@ -364,17 +371,17 @@ fn transfer_under_attack_is_undisturbed() {
         let link = Link::random_lossless(&mut work.network.random);
         work.network.set_links(link);
         work.network.captured = Some(Vec::new());
-        for at in 0..2 {
-            work.post_receives(at, usize::MAX);
+        for index in 0..2 {
+            work.post_receives(index, usize::MAX);
         }
         let mut injected = [0; 2];
         for round in 0.. {
-            for (at, injected) in injected.iter_mut().enumerate() {
+            for (index, injected) in injected.iter_mut().enumerate() {
                 let group = work.network.random.below(4);
-                work.post_sends(at, group);
+                work.post_sends(index, group);
                 if work.network.random.chance(0.8) {
                     *injected += 1;
-                    let packet = forge(&mut work, at);
+                    let packet = forge(&mut work, index);
                     work.network.inject(packet);
                 }
             }
@@ -385,15 +392,15 @@ fn transfer_under_attack_is_undisturbed() {
             if work.done() {
                 break;
             }
-            let engine = |at: usize| work.network.node(at).engine(work.sides[at].qp);
+            let engine = |index: usize| work.network.node(index).engine(work.sides[index].qp);
             assert!(round < 20_000, "the transfer does not end: {:#?}", [0, 1].map(engine));
         }
         assert!(work.network.run(100_000_000_000));
-        for (at, injected) in injected.into_iter().enumerate() {
-            work.check_memory(at);
-            let side = &work.sides[at];
-            assert_eq!(work.network.node(at).engine(side.qp).unwrap().state(), QpState::ReadyToSend);
-            let counters = work.network.node(at).qp_counters(side.qp).unwrap();
+        for (index, injected) in injected.into_iter().enumerate() {
+            work.check_memory(index);
+            let side = &work.sides[index];
+            assert_eq!(work.network.node(index).engine(side.qp).unwrap().state(), QpState::ReadyToSend);
+            let counters = work.network.node(index).qp_counters(side.qp).unwrap();
             assert_eq!(counters.bytes_in, side.bytes, "{counters:#?}");
             assert!(counters.naks_out.sequence <= 10 + injected / 10, "{} of {injected}", counters.naks_out.sequence);
         }
@@ -402,7 +409,7 @@ fn transfer_under_attack_is_undisturbed() {
 
 /// Returns a packet with the peer's address: a replay, or one whose PSN is far from the expected one.
 fn forge(work: &mut Workload, victim: usize) -> Datagram {
-    let address = |at: usize| work.network.node(at).address();
+    let address = |index: usize| work.network.node(index).address();
     let (from, to, qp) = (address(1 - victim), address(victim), work.sides[victim].qp);
     let random = &mut work.network.random;
     let captured = work.network.captured.as_ref().map_or(&[][..], Vec::as_slice);
@@ -412,13 +419,13 @@ fn forge(work: &mut Workload, victim: usize) -> Datagram {
     let rnr = RnrTimer::from_code(0).unwrap();
     let forged = match random.below(8) {
         0..3 if !replays.is_empty() => return replays[random.below(replays.len() as u64) as usize].1.clone(),
-        0 | 3 => Attack::answer(Opcode::RcAcknowledge, Syndrome::ACK, psn),
-        1 | 4 => Attack::answer(Opcode::RcAcknowledge, Syndrome::Nak(NakCode::PsnSequenceError), psn),
-        2 => Attack::answer(Opcode::RcAcknowledge, Syndrome::Nak(NakCode::RemoteAccessError), psn),
-        5 => Attack::answer(Opcode::RcAcknowledge, Syndrome::RnrNak(rnr), psn),
-        6 => Attack::new(Opcode::RcWriteOnly, &[0xEE; 64]).to(random.next_u64() as u32, 0, 64).at(psn),
+        0 | 3 => Attack::response(Opcode::RcAcknowledge, Syndrome::ACK, psn),
+        1 | 4 => Attack::response(Opcode::RcAcknowledge, Syndrome::Nak(NakCode::PsnSequenceError), psn),
+        2 => Attack::response(Opcode::RcAcknowledge, Syndrome::Nak(NakCode::RemoteAccessError), psn),
+        5 => Attack::response(Opcode::RcAcknowledge, Syndrome::RnrNak(rnr), psn),
+        6 => Attack::new(Opcode::RcWriteOnly, &[0xEE; 64]).reth(random.next_u64() as u32, 0, 64).with_psn(psn),
         _ => {
-            let mut cnp = Attack::new(Opcode::CongestionNotification, &[0; 16]).at(0);
+            let mut cnp = Attack::new(Opcode::CongestionNotification, &[0; 16]).with_psn(0);
             cnp.bth.becn = true;
             cnp
         }

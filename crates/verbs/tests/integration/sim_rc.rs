@@ -23,7 +23,7 @@ fn options(seed: u64) -> Options {
         rd_atomic: random.choose(&[1, 2, 4, 16]),
         depth: random.choose(&[16, 64]),
         ack_every: random.choose(&[0, 0, 1, 3_000, 1 << 20]),
-        retries: u8::MAX,
+        retry_cnt: u8::MAX,
         timeout: Duration::from_millis(1),
         strict: random.chance(0.5),
         ..Options::default()
@@ -49,10 +49,10 @@ fn loss_free_link_needs_no_retransmission() {
         work.network.set_links(link);
         work.run(false);
         work.check_end();
-        for at in 0..2 {
-            let (side, node) = (&work.sides[at], work.network.node(at));
+        for index in 0..2 {
+            let (side, node) = (&work.sides[index], work.network.node(index));
             let counters = node.qp_counters(side.qp).unwrap();
-            let peer = work.network.node(1 - at).qp_counters(work.sides[1 - at].qp).unwrap();
+            let peer = work.network.node(1 - index).qp_counters(work.sides[1 - index].qp).unwrap();
             assert_eq!(counters.packets_in, peer.packets_out);
             assert_eq!(
                 (counters.retransmitted, counters.timeouts, counters.duplicates, counters.out_of_sequence),
@@ -68,16 +68,16 @@ fn loss_free_link_needs_no_retransmission() {
 fn every_request_is_executed_once_despite_faults() {
     for seed in seeds(0..500) {
         let mut work = work(seed, 10);
-        for at in 0..2 {
+        for index in 0..2 {
             let link = Link::random(&mut work.network.random);
-            work.network.set_link(at, link);
+            work.network.set_link(index, link);
         }
         let late = work.network.random.chance(0.3);
         work.run(late);
         work.check_end();
-        for at in 0..2 {
-            let side = &work.sides[at];
-            let counters = *work.network.node(at).qp_counters(side.qp).unwrap();
+        for index in 0..2 {
+            let side = &work.sides[index];
+            let counters = *work.network.node(index).qp_counters(side.qp).unwrap();
             let (naks, drops) = (counters.naks_in, counters.drops);
             let naks = naks.sequence + naks.receiver_not_ready;
             let dropped = counters.duplicates + counters.out_of_sequence + drops.no_receive;
@@ -94,13 +94,13 @@ fn every_request_is_executed_once_despite_faults() {
 #[test]
 fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
     for seed in seeds(0..300) {
-        let mut work = Workload::new(QpType::Rc, seed, &Options { retries: 3, ..options(seed) });
+        let mut work = Workload::new(QpType::Rc, seed, &Options { retry_cnt: 3, ..options(seed) });
         for from in 0..2 {
             work.plan(from, 12);
         }
-        for at in 0..2 {
-            work.post_receives(at, usize::MAX);
-            work.post_sends(at, 12);
+        for index in 0..2 {
+            work.post_receives(index, usize::MAX);
+            work.post_sends(index, 12);
         }
         let link = Link::random_lossless(&mut work.network.random);
         work.network.set_links(link);
@@ -110,11 +110,11 @@ fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
         work.check_completions();
         work.network.set_links(Link::CUT);
         assert!(work.network.run(100_000_000_000), "retries are limited");
-        for at in 0..2 {
-            let side = &mut work.sides[at];
+        for index in 0..2 {
+            let side = &mut work.sides[index];
             let mut receives = 0;
             let mut failed = false;
-            while let Some(completion) = work.network.node_mut(at).poll(side.cq) {
+            while let Some(completion) = work.network.node_mut(index).poll(side.cq) {
                 if matches!(completion.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm) {
                     receives += 1;
                     assert!(matches!(completion.status, Status::Success | Status::Flushed));
@@ -137,7 +137,7 @@ fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
                 failed = true;
             }
             assert!(side.posted.is_empty());
-            let engine = work.network.node(at).engine(side.qp).unwrap();
+            let engine = work.network.node(index).engine(side.qp).unwrap();
             let state = if failed { QpState::Error } else { QpState::ReadyToSend };
             assert_eq!((engine.state(), engine.deadline()), (state, None));
             let (found, waiting) = (receives, side.arriving());
@@ -170,7 +170,7 @@ fn congestion_marks_reduce_loss() {
     // 500 MB/s with a queue that is shorter than the window, with and without marking.
     let [marked, unmarked] = [40_000, u64::MAX].map(|mark| {
         let mut network = SimNetwork::new(1, &[LEN as usize; 2]).unwrap();
-        let options = Options { mtu: Mtu::B4096, retries: u8::MAX, depth: 256, ..Options::default() };
+        let options = Options { mtu: Mtu::B4096, retry_cnt: u8::MAX, depth: 256, ..Options::default() };
         let [(a, cq), (b, _)] = network.connect(QpType::Rc, &options).unwrap();
         network.set_links(Link { rate: 500_000_000, queue: 300_000, mark, ..Link::PERFECT });
         let from = network.node_mut(0).register(0, LEN.into(), Access::NONE).unwrap();
@@ -196,20 +196,20 @@ fn operations_longer_than_the_window_complete() {
     const LEN: u64 = (1 << 20) + 13;
     for seed in seeds(0..9) {
         let mut network = SimNetwork::new(seed, &[3 << 20; 2]).unwrap();
-        let options = Options { mtu: Mtu::B256, retries: 50, psn: [0xFF_FF00; 2], ..options(seed) };
+        let options = Options { mtu: Mtu::B256, retry_cnt: 50, psn: [0xFF_FF00; 2], ..options(seed) };
         let [(a, a_cq), (b, b_cq)] = network.connect(QpType::Rc, &options).unwrap();
         let loss = if seed < 3 { 0.0 } else { 0.01 };
         network.set_links(Link { loss, coalesce: 10_000, ..Link::PERFECT });
-        let keys = [0, 1].map(|at| network.node_mut(at).register(0, 3 << 20, Access::ALL).unwrap());
+        let keys = [0, 1].map(|index| network.node_mut(index).register(0, 3 << 20, Access::ALL).unwrap());
         let mut bytes = vec![0; LEN as usize];
         network.random.fill_bytes(&mut bytes);
         let source = usize::from(seed % 3 == 2);
         network.node(source).memory().write(5, &bytes);
 
-        let element = |at: usize| {
+        let element = |index: usize| {
             let (first, second) = (100_001, LEN as u32 - 100_001);
-            let start = if at == source { 5 } else { 1 << 20 };
-            let lkey = keys[at].lkey;
+            let start = if index == source { 5 } else { 1 << 20 };
+            let lkey = keys[index].lkey;
             [Element { address: start, len: first, lkey }, Element { address: start + 100_001, len: second, lkey }]
         };
         let remote = Remote { address: if source == 1 { 5 } else { 1 << 20 }, rkey: keys[1].rkey };
@@ -221,7 +221,8 @@ fn operations_longer_than_the_window_complete() {
         let received = network.node_mut(1).poll(b_cq).map(|done| (done.id, u64::from(done.bytes)));
         assert_eq!(received, (operation == Operation::Send).then_some((1, LEN)));
         assert!(network.node(1 - source).read(1 << 20, LEN as usize) == bytes);
-        let retransmitted = [(0, a), (1, b)].map(|(at, qp)| network.node(at).qp_counters(qp).unwrap().retransmitted);
+        let retransmitted =
+            [(0, a), (1, b)].map(|(index, qp)| network.node(index).qp_counters(qp).unwrap().retransmitted);
         assert!(loss > 0.0 || retransmitted == [0, 0], "{retransmitted:?}");
     }
 }

@@ -33,25 +33,25 @@ fn shared_receives_neither_lose_nor_mix_messages() {
         network.set_links(link);
         network.node_mut(1).steers = seed % 5 > 0;
         let timeout = Duration::from_millis(1);
-        let options = Options { mtu, timeout, retries: u8::MAX, psn: [0xFF_FFF0; 2], ..Options::default() };
-        let cqs = [0, 1].map(|at| network.node_mut(at).create_cq());
+        let options = Options { mtu, timeout, retry_cnt: u8::MAX, psn: [0xFF_FFF0; 2], ..Options::default() };
+        let cqs = [0, 1].map(|index| network.node_mut(index).create_cq());
         let srq = network.node_mut(1).create_srq(RECEIVES as u32, 2);
         let kinds = [QpType::Rc, QpType::Rc, QpType::Uc, QpType::Rc];
         let qps = kinds.map(|kind| {
-            let qps = [0, 1].map(|at| {
-                let node = network.node_mut(at);
-                let config = QpConfig::new(kind, node.pd(), cqs[at], cqs[at]);
-                node.create_qp(&QpConfig { srq: (at == 1).then_some(srq), ..config })
+            let qps = [0, 1].map(|index| {
+                let node = network.node_mut(index);
+                let config = QpConfig::new(kind, node.pd(), cqs[index], cqs[index]);
+                node.create_qp(&QpConfig { srq: (index == 1).then_some(srq), ..config })
             });
-            for at in 0..2 {
-                let peer = (network.node(1 - at).address(), qps[1 - at]);
-                network.bring_up(at, qps[at], Some(peer), &options, 0xFF_FFF0, 0xFF_FFF0).unwrap();
+            for index in 0..2 {
+                let peer = (network.node(1 - index).address(), qps[1 - index]);
+                network.bring_up(index, qps[index], Some(peer), &options, 0xFF_FFF0, 0xFF_FFF0).unwrap();
             }
             qps
         });
-        let lkeys = [0, 1].map(|at| {
-            let len = network.node(at).memory().len() as u64 / 2;
-            network.node_mut(at).register(0, len, Access::LOCAL_WRITE).unwrap().lkey
+        let lkeys = [0, 1].map(|index| {
+            let len = network.node(index).memory().len() as u64 / 2;
+            network.node_mut(index).register(0, len, Access::LOCAL_WRITE).unwrap().lkey
         });
 
         let mut posted = 0;
@@ -72,15 +72,15 @@ fn shared_receives_neither_lose_nor_mix_messages() {
                     posted += 1;
                 }
             }
-            for (at, qp) in qps.iter().enumerate() {
-                if sent[at] < MESSAGES && network.random.chance(0.3) {
-                    let bytes = message(seed, at as u64, sent[at], mtu.bytes().into());
-                    let address = (at as u64 * MESSAGES + sent[at]) * SLOT_BYTES;
+            for (index, qp) in qps.iter().enumerate() {
+                if sent[index] < MESSAGES && network.random.chance(0.3) {
+                    let bytes = message(seed, index as u64, sent[index], mtu.bytes().into());
+                    let address = (index as u64 * MESSAGES + sent[index]) * SLOT_BYTES;
                     network.node(0).memory().write(address as usize, &bytes);
                     let element = [Element { address, len: bytes.len() as u32, lkey: lkeys[0] }];
-                    let wr = SendWr::new(sent[at], Operation::Send, Data::Elements(&element));
+                    let wr = SendWr::new(sent[index], Operation::Send, Data::Elements(&element));
                     network.post_send(0, qp[0], &wr).unwrap();
-                    sent[at] += 1;
+                    sent[index] += 1;
                 }
             }
             for _ in 0..network.random.between(1, 5) {
@@ -88,18 +88,22 @@ fn shared_receives_neither_lose_nor_mix_messages() {
             }
             while let Some(done) = network.node_mut(1).poll(cqs[1]) {
                 assert_eq!((done.status, done.kind), (Status::Success, CompletionKind::Recv));
-                let at = qps.iter().position(|qp| qp[1] == done.qp).unwrap();
+                let index = qps.iter().position(|qp| qp[1] == done.qp).unwrap();
                 let bytes = network.node(1).read(done.id * SLOT_BYTES, done.bytes as usize);
-                assert_eq!(bytes[..8], (at as u64).to_le_bytes(), "it arrived on its own connection");
+                assert_eq!(bytes[..8], (index as u64).to_le_bytes(), "it arrived on its own connection");
                 let number = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
-                assert!(bytes == message(seed, at as u64, number, mtu.bytes().into()), "message {number} of {at}");
-                if kinds[at] == QpType::Rc {
-                    assert_eq!(number, arrived[at].len() as u64, "in order, each once");
+                assert!(
+                    bytes == message(seed, index as u64, number, mtu.bytes().into()),
+                    "message {number} of {index}"
+                );
+                if kinds[index] == QpType::Rc {
+                    assert_eq!(number, arrived[index].len() as u64, "in order, each once");
                 }
-                arrived[at].push((done.id, bytes));
+                arrived[index].push((done.id, bytes));
             }
-            let all =
-                |at: usize| sent[at] == MESSAGES && (kinds[at] == QpType::Uc || arrived[at].len() as u64 == MESSAGES);
+            let all = |index: usize| {
+                sent[index] == MESSAGES && (kinds[index] == QpType::Uc || arrived[index].len() as u64 == MESSAGES)
+            };
             if (0..4).all(all) {
                 break;
             }

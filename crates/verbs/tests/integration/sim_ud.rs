@@ -21,7 +21,7 @@ impl Ends {
     fn new(seed: u64, options: &Options) -> Self {
         let mut network = SimNetwork::new(seed, &[1 << 18; 2]).unwrap();
         let ends = network.connect(QpType::Ud, options).unwrap();
-        let lkeys = [0, 1].map(|at| network.node_mut(at).register(0, 1 << 18, Access::LOCAL_WRITE).unwrap().lkey);
+        let lkeys = [0, 1].map(|index| network.node_mut(index).register(0, 1 << 18, Access::LOCAL_WRITE).unwrap().lkey);
         Self { network, ends, lkeys }
     }
     fn to_other(&self, from: usize, q_key: u32) -> Option<Destination> {

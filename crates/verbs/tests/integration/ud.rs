@@ -20,10 +20,10 @@ struct Faults {
 }
 
 impl Steer for Faults {
-    fn header_len(&mut self, _seen: &BatchInfo<'_>) -> usize {
+    fn header_len(&mut self, _batch: &BatchInfo<'_>) -> usize {
         24
     }
-    fn pick(&mut self, _seen: &BatchInfo<'_>, picks: &mut [Pick]) {
+    fn pick(&mut self, _batch: &BatchInfo<'_>, picks: &mut [Pick]) {
         self.picked += picks.len();
     }
     fn predict(&mut self, _picks: &mut [Pick]) -> usize {
@@ -52,10 +52,10 @@ fn wrong_number_key_or_opcode_is_dropped_with_its_cause() {
     };
     let (mut tx, rx) = pair(100, (end(1), &regions), (end(2), &regions));
     let mut rx = Ud::new(rx);
-    let (one, gone) = (rx.create().unwrap(), rx.create().unwrap());
-    assert_ne!((one.number, one.q_key), (gone.number, gone.q_key));
+    let (one, destroyed) = (rx.create().unwrap(), rx.create().unwrap());
+    assert_ne!((one.number, one.q_key), (destroyed.number, destroyed.q_key));
     assert!(one.number > 1 && one.number < 1 << 24 && one.q_key < 1 << 31);
-    rx.destroy(gone.number);
+    rx.destroy(destroyed.number);
 
     let mut send = |pair: QueuePair, framing: &dyn Framing| {
         let link = Link { dest_qp: pair.number, src_qp: 5, q_key: pair.q_key, stream: 0 };
@@ -68,7 +68,7 @@ fn wrong_number_key_or_opcode_is_dropped_with_its_cause() {
     send(one, &framing::Ud);
     send(QueuePair { number: one.number ^ 1, ..one }, &framing::Ud);
     send(QueuePair { q_key: one.q_key ^ 1, ..one }, &framing::Ud);
-    send(gone, &framing::Ud);
+    send(destroyed, &framing::Ud);
     send(one, &framing::Udp);
     let mut steer = Faults::default();
     while steer.seen.len() < 5 {

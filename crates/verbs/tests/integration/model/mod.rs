@@ -90,15 +90,15 @@ impl Workload {
     pub fn new(kind: QpType, seed: u64, options: &Options) -> Self {
         let mut network = SimNetwork::new(seed, &[MEMORY; 2]).unwrap();
         let ends = network.connect(kind, options).unwrap();
-        let sides = [0, 1].map(|at| {
+        let sides = [0, 1].map(|index| {
             let mut model = vec![0; MEMORY];
             for (start, len) in [SOURCE, EXPOSED, READABLE, COUNTERS] {
                 network.random.fill_bytes(&mut model[start as usize..][..len as usize]);
             }
-            let node = network.node_mut(at);
+            let node = network.node_mut(index);
             node.memory().write(0, &model);
             let mut register = |(start, len), access| node.register(start, len, access).unwrap();
-            let (qp, cq) = ends[at];
+            let (qp, cq) = ends[index];
             Side {
                 qp,
                 cq,
@@ -157,14 +157,14 @@ impl Workload {
                 random.fill_bytes(&mut message);
                 inline = Some(message.clone());
             } else {
-                let mut at = 0;
+                let mut offset = 0;
                 while pieces > 0 {
-                    let piece_len = if pieces == 1 { len - at } else { random.below(len - at + 1) };
+                    let piece_len = if pieces == 1 { len - offset } else { random.below(len - offset + 1) };
                     let start = SOURCE.0 + random.below(SOURCE.1 - piece_len + 1);
                     let bytes = &own.model[start as usize..][..piece_len as usize];
-                    message[at as usize..][..piece_len as usize].copy_from_slice(bytes);
+                    message[offset as usize..][..piece_len as usize].copy_from_slice(bytes);
                     elements.push(Element { address: start, len: piece_len as u32, lkey: own.source.lkey });
-                    (at, pieces) = (at + piece_len, pieces - 1);
+                    (offset, pieces) = (offset + piece_len, pieces - 1);
                 }
             }
             let imm = random.next_u64() as u32;
@@ -176,9 +176,9 @@ impl Workload {
                 let remote = Remote { address: start, rkey: peer.exposed.rkey };
                 operation = if choice == 4 { Operation::WriteImm(remote, imm) } else { Operation::Write(remote) };
                 if choice == 4 {
+                    // Its receive gets no bytes, so a short one suffices. The written bytes are not compared when it
+                    // completes, since later operations may have overwritten them, but at the end.
                     completes = Some((CompletionKind::RecvWriteImm, Some(imm), None, len.min(8)));
-                    // Only these bytes are compared: later operations could overwrite others before this completion is
-                    // checked.
                 }
                 kind = CompletionKind::Write;
             } else {
@@ -266,27 +266,27 @@ impl Workload {
     }
 
     /// Returns the number of planned receives of this side that are not posted.
-    pub fn receives_planned(&self, at: usize) -> usize {
-        self.sides[at].receives.len()
+    pub fn receives_planned(&self, index: usize) -> usize {
+        self.sides[index].receives.len()
     }
 
     /// Posts up to `max` planned receives.
-    pub fn post_receives(&mut self, at: usize, max: usize) {
+    pub fn post_receives(&mut self, index: usize, max: usize) {
         for _ in 0..max {
-            let Some((id, elements)) = self.sides[at].receives.pop_front() else { return };
-            self.network.post_recv(at, self.sides[at].qp, &RecvWr { id, elements: &elements }).unwrap();
+            let Some((id, elements)) = self.sides[index].receives.pop_front() else { return };
+            self.network.post_recv(index, self.sides[index].qp, &RecvWr { id, elements: &elements }).unwrap();
         }
     }
 
     /// Posts up to `max` requests while the queue has space.
-    pub fn post_sends(&mut self, at: usize, max: u64) {
+    pub fn post_sends(&mut self, index: usize, max: u64) {
         for _ in 0..max {
-            let side = &mut self.sides[at];
+            let side = &mut self.sides[index];
             let Some(next) = side.plan.front() else { return };
             let data = next.inline.as_deref().map_or(Data::Elements(&next.elements), Data::Inline);
             let base = SendWr::new(next.expected.completion.id, next.operation, data);
             let (signalled, solicited, fence) = (next.expected.signalled, next.solicited, next.fence);
-            match self.network.post_send(at, side.qp, &SendWr { signalled, solicited, fence, ..base }) {
+            match self.network.post_send(index, side.qp, &SendWr { signalled, solicited, fence, ..base }) {
                 Ok(()) => side.posted.extend(side.plan.pop_front().map(|planned| planned.expected)),
                 Err(PostError::Full) => return,
                 Err(error) => panic!("{error}"),
@@ -296,9 +296,9 @@ impl Workload {
 
     /// Polls both sides and checks every completion against the plan: order, values, and received bytes.
     pub fn check_completions(&mut self) {
-        for at in 0..2 {
-            while let Some(completion) = self.network.node_mut(at).poll(self.sides[at].cq) {
-                let side = &mut self.sides[at];
+        for index in 0..2 {
+            while let Some(completion) = self.network.node_mut(index).poll(self.sides[index].cq) {
+                let side = &mut self.sides[index];
                 let receive = matches!(completion.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm);
                 let expected = if receive {
                     side.arriving.pop_front()
@@ -312,13 +312,13 @@ impl Workload {
                 } else {
                     Completion { bytes: 0, ..completion }
                 };
-                assert_eq!(comparable, expected.completion, "side {at}");
+                assert_eq!(comparable, expected.completion, "side {index}");
                 for (address, bytes) in &expected.filled {
-                    let found = self.network.node(at).read(*address, bytes.len());
+                    let found = self.network.node(index).read(*address, bytes.len());
                     let wrong = || (0..bytes.len()).filter(|byte| found[*byte] != bytes[*byte]);
                     assert!(
                         found == *bytes,
-                        "side {at}: {completion:?}: {} of {} bytes at {address:#x} are wrong, the first is {:?}",
+                        "side {index}: {completion:?}: {} of {} bytes at {address:#x} are wrong, the first is {:?}",
                         wrong().count(),
                         bytes.len(),
                         wrong().next()
@@ -337,7 +337,7 @@ impl Workload {
     /// once, or late.
     pub fn run(&mut self, receives_late: bool) {
         for round in 0.. {
-            for at in 0..2 {
+            for index in 0..2 {
                 let max = if !receives_late {
                     usize::MAX
                 } else if self.network.random.chance(0.1) {
@@ -345,10 +345,10 @@ impl Workload {
                 } else {
                     0
                 };
-                self.post_receives(at, max);
+                self.post_receives(index, max);
                 if self.network.random.chance(0.5) {
                     let group = self.network.random.between(1, 8);
-                    self.post_sends(at, group);
+                    self.post_sends(index, group);
                 }
             }
             for _ in 0..self.network.random.between(1, 6) {
@@ -371,14 +371,14 @@ impl Workload {
 
     /// Checks memory, states, keys and counters after the end.
     pub fn check_end(&mut self) {
-        for at in 0..2 {
-            self.check_memory(at);
-            let (node, side) = (self.network.node(at), &self.sides[at]);
+        for index in 0..2 {
+            self.check_memory(index);
+            let (node, side) = (self.network.node(index), &self.sides[index]);
             assert_eq!(node.engine(side.qp).unwrap().state(), QpState::ReadyToSend);
             for key in &side.invalidated_keys {
                 assert!(node.protection.remote(node.pd(), *key, 0, 1, Access::NONE).is_err(), "the key is invalidated");
             }
-            let (counters, link) = (node.counters, self.network.link_counters(1 - at));
+            let (counters, link) = (node.counters, self.network.link_counters(1 - index));
             assert_eq!(counters.arrived, link.sent - link.lost + link.duplicated);
             assert_eq!(
                 counters.arrived,
@@ -391,12 +391,12 @@ impl Workload {
     }
 
     /// Compares the whole memory of a node with the model.
-    pub fn check_memory(&self, at: usize) {
-        let (found, side) = (self.network.node(at).read(0, MEMORY), &self.sides[at]);
+    pub fn check_memory(&self, index: usize) {
+        let (found, side) = (self.network.node(index).read(0, MEMORY), &self.sides[index]);
         let wrong = |byte: &usize| found[*byte] != side.model[*byte] && !side.undefined[*byte];
         if let Some(first) = (0..MEMORY).find(wrong) {
             let count = (0..MEMORY).filter(wrong).count();
-            panic!("side {at}: {count} bytes are not the model's, the first at {first:#x}");
+            panic!("side {index}: {count} bytes are not the model's, the first at {first:#x}");
         }
     }
 }
@@ -406,15 +406,15 @@ fn length(random: &mut SplitMix64, mtu: u64) -> u64 {
     random.choose(&[0, 1, 7, 64, mtu - 1, mtu, mtu + 1, 2 * mtu, 2 * mtu + 3, any, any / 4, any / 16])
 }
 
-/// Returns elements for `len` bytes in up to four pieces, with gaps between them.
-fn allocate(random: &mut SplitMix64, at: &mut u64, lkey: u32, len: u64) -> Vec<Element> {
+/// Returns elements for `len` bytes in up to four pieces, with gaps between them, from address `next` on.
+fn allocate(random: &mut SplitMix64, next: &mut u64, lkey: u32, len: u64) -> Vec<Element> {
     let (mut elements, mut left) = (Vec::new(), len);
     let pieces = random.between(1, 4);
     for piece in 1..=pieces {
         let piece_len = if piece == pieces { left } else { random.below(left + 1) };
-        *at += random.below(8);
-        elements.push(Element { address: *at, len: piece_len as u32, lkey });
-        (*at, left) = (*at + piece_len, left - piece_len);
+        *next += random.below(8);
+        elements.push(Element { address: *next, len: piece_len as u32, lkey });
+        (*next, left) = (*next + piece_len, left - piece_len);
     }
     elements
 }
@@ -444,6 +444,6 @@ fn completion(id: u64, kind: CompletionKind, qp: u32) -> Completion {
 }
 
 /// Returns the key of an unused registration, for a message that invalidates it.
-fn extra_key(network: &mut SimNetwork, at: usize) -> u32 {
-    network.node_mut(at).register(READABLE.0, 64, Access::REMOTE_READ | Access::REMOTE_INVALIDATE).unwrap().rkey
+fn extra_key(network: &mut SimNetwork, index: usize) -> u32 {
+    network.node_mut(index).register(READABLE.0, 64, Access::REMOTE_READ | Access::REMOTE_INVALIDATE).unwrap().rkey
 }
