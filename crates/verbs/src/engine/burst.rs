@@ -16,7 +16,7 @@ pub struct OutgoingPacket {
     /// Destination address.
     pub to: SocketAddr,
     /// It is a retransmission. The receiver may have dropped the first transmission because the application changed the
-    /// payload after its ICRC was computed, so this time the payload must be copied before.
+    /// payload after its ICRC was computed, so the endpoint must copy the payload before it computes this ICRC.
     pub is_retransmission: bool,
 }
 

@@ -69,10 +69,9 @@ impl Common {
         matches!(self.state, QpState::ReadyToReceive | QpState::ReadyToSend | QpState::SendError)
     }
 
-    /// Returns `true` if a packet from this address may come from the peer. The UDP source
-    /// port only selects a path of the network (RoCEv2, IBTA annex A17.4.5.1), but one flow keeps one port so that its
-    /// packets stay in order: Linux and devices derive it from the queue pairs' numbers. UD has no peer, so any sender is
-    /// accepted.
+    /// Returns `true` if a packet from this address may come from the peer. The UDP source port only selects a path of
+    /// the network (RoCEv2, IBTA annex A17.4.5.1), but one flow keeps one port so that its packets stay in order: Linux
+    /// and devices derive it from the queue pairs' numbers. UD has no peer, so any sender is accepted.
     pub fn is_from_peer(&self, source: SocketAddr) -> bool {
         let ip = |address: SocketAddr| address.ip().to_canonical();
         self.peer.is_none_or(|(peer, _)| ip(peer) == ip(source)) && self.port.is_none_or(|port| port == source.port())

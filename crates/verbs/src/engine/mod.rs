@@ -114,9 +114,9 @@ impl Engine {
     pub fn modify(&mut self, ctx: &mut Context<'_>, change: &Modify) -> Result<(), VerbsError> {
         each!(self, inner => inner.modify(ctx, change))
     }
-    /// Sets the maximum of bytes that a reliable connection has in flight, requests and READ responses together; an
-    /// endpoint sets the capacity of its peer's socket buffer. The default is 512 KiB; the number of packets is at most
-    /// 1024 in any case, and lower after losses. Call it only while no request is posted.
+    /// Sets the maximum number of bytes that a reliable connection has in flight, requests and READ responses
+    /// together; an endpoint sets the capacity of its peer's socket buffer. The default is 512 KiB; the number of
+    /// packets is at most 1024 in any case, and lower after losses. Call it only while no request is posted.
     pub fn limit_window(&mut self, bytes: u32) {
         if let Self::Rc(rc) = self {
             rc.set_window(bytes);

@@ -123,6 +123,9 @@ pub struct SimNetwork {
 
 impl SimNetwork {
     /// Creates nodes with the given bytes of memory, at 10.0.0.1 and following, connected by perfect links.
+    ///
+    /// # Errors
+    /// If memory cannot be allocated.
     pub fn new(seed: u64, memory: &[usize]) -> Result<Self, VerbsError> {
         let nodes = memory.iter().enumerate().map(|(index, bytes)| Node::new(Self::address(index), *bytes));
         Ok(Self::with_nodes(seed, nodes.collect::<Result<_, _>>()?))
@@ -174,6 +177,10 @@ impl SimNetwork {
     }
 
     /// Creates a queue pair on each of the first two nodes, with one completion queue each, and connects them.
+    /// Returns their numbers and completion queues.
+    ///
+    /// # Errors
+    /// Those of [`Engine::modify`](crate::engine::Engine::modify).
     pub fn connect(&mut self, kind: QpType, options: &Options) -> Result<[(u32, Cq); 2], VerbsError> {
         let ends = [0, 1].map(|index| {
             let node = &mut self.nodes[index];
@@ -190,7 +197,12 @@ impl SimNetwork {
         Ok(ends)
     }
 
-    /// Brings a queue pair from `Reset` to `ReadyToSend`.
+    /// Brings a queue pair from `Reset` to `ReadyToSend`. `send_psn` is the PSN of its first packet, `receive_psn` that
+    /// of the peer's.
+    ///
+    /// # Errors
+    /// [`VerbsError::NoSuch`] if there is no such queue pair, and those of
+    /// [`Engine::modify`](crate::engine::Engine::modify).
     pub fn bring_up(
         &mut self,
         node: usize,
@@ -223,14 +235,25 @@ impl SimNetwork {
     }
 
     /// Changes a queue pair's state.
+    ///
+    /// # Errors
+    /// As for [`Self::bring_up`].
     pub fn modify(&mut self, node: usize, qp: u32, change: &Modify) -> Result<(), VerbsError> {
         self.nodes[node].modify(self.now, qp, change)
     }
     /// Posts a send work request. The packets leave in the next step.
+    ///
+    /// # Errors
+    /// [`PostError::NoQueue`] if there is no such queue pair, and those of
+    /// [`Engine::post_send`](crate::engine::Engine::post_send).
     pub fn post_send(&mut self, node: usize, qp: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.nodes[node].post_send(self.now, qp, wr)
     }
     /// Posts a receive.
+    ///
+    /// # Errors
+    /// [`PostError::NoQueue`] if there is no such queue pair, and those of
+    /// [`Engine::post_recv`](crate::engine::Engine::post_recv).
     pub fn post_recv(&mut self, node: usize, qp: u32, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.nodes[node].post_recv(self.now, qp, wr)
     }

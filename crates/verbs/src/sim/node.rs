@@ -77,11 +77,17 @@ impl Node {
     pub const FIRST_QP: u32 = 0x100;
 
     /// Creates a node with at least `bytes` bytes of memory, all zero.
+    ///
+    /// # Errors
+    /// If the memory cannot be allocated.
     pub fn new(address: SocketAddr, bytes: usize) -> Result<Self, VerbsError> {
         Self::with_memory(address, Region::host(bytes + NODE_BYTES as usize)?)
     }
 
     /// Creates a node over existing memory: all but its last 384 KiB, which the node uses itself, is left unchanged.
+    ///
+    /// # Errors
+    /// If the memory cannot be registered.
     ///
     /// # Panics
     /// If it is shorter than that.
@@ -131,6 +137,9 @@ impl Node {
         bytes
     }
     /// Registers bytes of the memory, addressed by their offset in it.
+    ///
+    /// # Errors
+    /// If the range lies outside the memory or the rights cannot be granted.
     pub fn register(&mut self, offset: u64, len: u64, access: Access) -> Result<Mr, RegisterError> {
         self.protection.register(self.pd, &self.memory, offset, len, access, Addressing::Virtual(offset))
     }
@@ -165,6 +174,9 @@ impl Node {
         number
     }
     /// Destroys a queue pair: its requests release their memory and do not complete, and packets to it are dropped.
+    ///
+    /// # Errors
+    /// [`VerbsError::NoSuch`] if there is no such queue pair.
     pub fn destroy_qp(&mut self, now: Nanos, qp: u32) -> Result<(), VerbsError> {
         self.modify(now, qp, &Modify::Reset)?;
         index(qp)
@@ -174,18 +186,30 @@ impl Node {
     }
 
     /// Changes a queue pair's state.
+    ///
+    /// # Errors
+    /// [`VerbsError::NoSuch`] if there is no such queue pair, and those of [`Engine::modify`].
     pub fn modify(&mut self, now: Nanos, qp: u32, change: &Modify) -> Result<(), VerbsError> {
         self.with(now, qp, |engine, ctx| engine.modify(ctx, change)).unwrap_or(Err(VerbsError::NoSuch("queue pair")))
     }
     /// Posts a send work request.
+    ///
+    /// # Errors
+    /// [`PostError::NoQueue`] if there is no such queue pair, and those of [`Engine::post_send`].
     pub fn post_send(&mut self, now: Nanos, qp: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.with(now, qp, |engine, ctx| engine.post_send(ctx, wr)).unwrap_or(Err(PostError::NoQueue))
     }
     /// Posts a receive to a queue pair's own queue.
+    ///
+    /// # Errors
+    /// [`PostError::NoQueue`] if there is no such queue pair, and those of [`Engine::post_recv`].
     pub fn post_recv(&mut self, now: Nanos, qp: u32, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.with(now, qp, |engine, ctx| engine.post_recv(ctx, wr)).unwrap_or(Err(PostError::NoQueue))
     }
     /// Posts a receive to a shared queue.
+    ///
+    /// # Errors
+    /// [`PostError::NoQueue`] if there is no such queue, and those of [`RecvQueue::post`].
     pub fn post_srq_recv(&mut self, srq: Srq, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let queue = self.receives.get_mut(srq.0 as usize).ok_or(PostError::NoQueue)?;
         queue.post(&mut self.protection, wr)

@@ -114,6 +114,10 @@ impl Default for UdpOptions {
 impl SoftEndpoint<UdpIo> {
     /// Opens an endpoint on a local address, which must be a host's unicast address. The port of RoCEv2 is
     /// [`shotline_wire::udp::ROCE_PORT`]; no privileges are needed.
+    ///
+    /// # Errors
+    /// [`VerbsError::Io`] if the address is unspecified or the socket cannot be bound, [`VerbsError::Memory`] if the
+    /// endpoint's memory cannot be allocated.
     pub fn udp(address: SocketAddr, options: UdpOptions) -> Result<Self, VerbsError> {
         Self::with_transport(address, |regions, scratch| open_udp(address, options, regions, scratch)).map(
             |mut endpoint| {
@@ -128,6 +132,10 @@ impl SoftEndpoint<FrameIo> {
     /// Opens an endpoint over Ethernet frames of an interface (`AF_PACKET`, needs `CAP_NET_RAW`), at one of its
     /// addresses. All inputs of the ICRC are visible here, including those that a socket hides. `peer` is the Ethernet
     /// address of the destination, needed where the kernel's neighbour table has no entry for it.
+    ///
+    /// # Errors
+    /// [`VerbsError::Io`] if the interface or its address is not usable or the privilege is missing,
+    /// [`VerbsError::Memory`] if the endpoint's memory cannot be allocated.
     pub fn frames(
         interface: &str,
         address: SocketAddr,
@@ -158,6 +166,9 @@ impl SoftEndpoint<FrameIo> {
 
 impl SoftEndpoint<Lossy<UdpIo>> {
     /// Opens an endpoint like [`SoftEndpoint::udp`] that drops each packet it sends with probability `loss`, for tests.
+    ///
+    /// # Errors
+    /// Those of [`SoftEndpoint::udp`].
     pub fn lossy_udp(address: SocketAddr, options: UdpOptions, loss: f64, seed: u64) -> Result<Self, VerbsError> {
         let open = |regions: &_, scratch| Ok(Lossy::new(open_udp(address, options, regions, scratch)?, loss, seed));
         Self::with_transport(address, open).map(|mut endpoint| {
@@ -185,6 +196,9 @@ fn open_udp(address: SocketAddr, options: UdpOptions, regions: &Regions, scratch
 
 impl SoftEndpoint<InprocIo> {
     /// Creates two endpoints in one process, connected by queues of `credits` packets. No packet is lost between them.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] if memory cannot be allocated, [`VerbsError::Io`] if file descriptors cannot be created.
     pub fn pair(credits: usize, addresses: [SocketAddr; 2]) -> Result<[Self; 2], VerbsError> {
         let memory = [EndpointMemory::new()?, EndpointMemory::new()?];
         let config = |end: usize| InprocConfig {
@@ -202,6 +216,10 @@ impl SoftEndpoint<InprocIo> {
 impl<P: PacketIo> SoftEndpoint<P> {
     /// Creates an endpoint over any transport, which `open` builds from a table of regions and scratch memory in it.
     /// The transport must check ICRCs (be "sealed"); no buffers are posted to it.
+    ///
+    /// # Errors
+    /// [`VerbsError::Io`] with the error of `open`, or if file descriptors cannot be created; [`VerbsError::Memory`] if
+    /// memory cannot be allocated.
     pub fn with_transport(
         address: SocketAddr,
         open: impl FnOnce(&Regions, Sge) -> Result<P, IoError>,

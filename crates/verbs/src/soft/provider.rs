@@ -293,6 +293,10 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
 impl<P: PacketIo> SoftEndpoint<P> {
     /// Creates queue pair 1, the general services interface of connection managers (IBTA volume 1, clause 13.5.1.1).
     /// `config` must be UD; its Q_Key must be [`crate::rdma_cm::Q_KEY`].
+    ///
+    /// # Errors
+    /// [`VerbsError::InUse`] if the endpoint has such a queue pair, [`VerbsError::Invalid`] if `config` is not UD, and
+    /// those of [`Provider::create_qp`].
     pub fn create_general_services_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError> {
         if config.kind != QpType::Ud {
             return Err(VerbsError::Invalid("queue pair 1 must be of type UD".into()));

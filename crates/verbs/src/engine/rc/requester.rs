@@ -64,7 +64,8 @@ pub(super) struct Requester {
     /// Packets and bytes sent since the last acknowledgement request.
     noack_packets: u32,
     noack_bytes: u64,
-    /// Acknowledgement timeout before back-off (0: none), the exponent of its back-off, and the time at which it expires.
+    /// Acknowledgement timeout before back-off (0: none), the exponent of its back-off, and the time at which it
+    /// expires.
     timeout: Nanos,
     backoff: u32,
     timer: Option<Nanos>,
@@ -129,8 +130,8 @@ impl Requester {
         (self.snd_una, self.snd_nxt, self.snd_max) = (self.next_psn, self.next_psn, self.next_psn);
     }
 
-    /// Sets the maximum congestion window, in bytes. How READs are split changes only if no request is
-    /// outstanding.
+    /// Sets the maximum congestion window, in bytes. READs are split accordingly only if no request
+    /// was outstanding.
     pub fn set_window(&mut self, bytes: u32, mtu: u32) {
         self.cwnd_bytes = bytes;
         self.max_cwnd = (bytes / mtu).clamp(MIN_CWND, MAX_CWND);

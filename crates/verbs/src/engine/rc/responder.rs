@@ -61,7 +61,7 @@ enum Content {
     Original(u64),
 }
 
-/// ExecutedAtomic atomic operation, kept for duplicates of its request.
+/// Executed atomic operation, kept for duplicates of its request.
 #[derive(Clone, Copy, Debug)]
 struct ExecutedAtomic {
     psn: u32,
