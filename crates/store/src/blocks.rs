@@ -32,7 +32,7 @@ pub(crate) fn descriptor() -> TypeDescriptor {
         field("snr_db", F32, at::SNR),
         field("overrun", U64, at::OVERRUN),
         field("fft_points", U32, at::POINTS),
-        field("peaks", TypeDescriptor::FixedArray(Box::new(peak), MAX_PEAKS), at::MAX_PEAKS),
+        field("peaks", TypeDescriptor::FixedArray(Box::new(peak), MAX_PEAKS), at::PEAKS),
     ];
     compound(fields, LEN)
 }

@@ -50,7 +50,7 @@ pub mod at {
     /// Points of the Fourier transform.
     pub const POINTS: usize = 48;
     /// The first peak.
-    pub const MAX_PEAKS: usize = 56;
+    pub const PEAKS: usize = 56;
 }
 /// Stride of the peaks, in bytes: frequency f64, power f32, zeros.
 pub const PEAK_BYTES: usize = 16;
@@ -118,7 +118,7 @@ impl Description {
             return Err(ParseError::Range { what: "block description's peaks", least: 0, most, found });
         }
         let peak = |index: usize| {
-            let at = at::MAX_PEAKS + index * PEAK_BYTES;
+            let at = at::PEAKS + index * PEAK_BYTES;
             let (hz, power) = (field(bytes, at), field(bytes, at + 8));
             Peak { frequency_hz: hz.map_or(0.0, f64::from_le_bytes), power_dbfs: power.map_or(0.0, f32::from_le_bytes) }
         };
@@ -148,7 +148,7 @@ impl Description {
         put(at::OVERRUN, &self.overrun.to_le_bytes());
         put(at::POINTS, &self.points.to_le_bytes());
         for (index, peak) in self.peaks.iter().enumerate() {
-            let at = at::MAX_PEAKS + index * PEAK_BYTES;
+            let at = at::PEAKS + index * PEAK_BYTES;
             put(at, &peak.frequency_hz.to_le_bytes());
             put(at + 8, &peak.power_dbfs.to_le_bytes());
         }

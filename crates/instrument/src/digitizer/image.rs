@@ -275,7 +275,7 @@ fn header_type() -> hdf5::Result<Datatype> {
 /// Returns the type of a description (`wire::block`), little-endian.
 fn description_type() -> hdf5::Result<Datatype> {
     use block::at;
-    let peak = |index: usize| at::MAX_PEAKS + index * block::PEAK_BYTES;
+    let peak = |index: usize| at::PEAKS + index * block::PEAK_BYTES;
     let fields = [
         (c"peaks", at::COUNT, Field::U8),
         (c"centre_hz", at::CENTRE, Field::F64),
