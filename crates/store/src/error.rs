@@ -54,13 +54,13 @@ pub enum StoreError {
     },
     /// A bounded run cannot stay within its bound.
     #[error(
-        "a run cannot stay within {keep} bytes: at least {least} are needed, for a part that has ended, one that is being written and one that is allocated; give a larger --keep, or smaller parts (--roll-size, --roll-shots)"
+        "a run cannot stay within {keep} bytes: at least {min_bytes} are needed, for a part that has ended, one that is being written and one that is allocated; give a larger --keep, or smaller parts (--roll-size, --roll-shots)"
     )]
     BoundTooSmall {
         /// The bound in bytes.
         keep: u64,
         /// Smallest bound that is possible.
-        least: u64,
+        min_bytes: u64,
     },
     /// A drive has too little free space for its share of a bounded run.
     #[error("a run of --keep bytes takes {share} on the drive of {}, which has {free} free: give a smaller --keep, or free {} bytes", path.display(), share.saturating_sub(*free))]
@@ -153,7 +153,7 @@ pub enum StoreError {
         source: hdf5::Error,
     },
     /// The file does not have the expected structure.
-    #[error("{} is not a recording that can be read raw: {found}", path.display())]
+    #[error("{}: {found}", path.display())]
     Format {
         /// The file.
         path: PathBuf,

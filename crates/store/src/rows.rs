@@ -57,19 +57,19 @@ const CHECKS_BYTES: usize = 8;
 pub const NO_NUMBER: u64 = u64::MAX;
 
 /// Returns the first of `rows` rows whose shot number is `number` or higher, by binary search. Numbers ascend from row
-/// to row, except for rows without a number ([`NO_NUMBER`]), which belong to the next row that has one. `of` returns
-/// the number of a row.
+/// to row, except for rows without a number ([`NO_NUMBER`]), which belong to the next row that has one.
+/// `number_of` returns the number of a row.
 ///
 /// # Errors
-/// Returns the error of `of`.
-pub fn first_row<E>(rows: u64, number: u64, mut of: impl FnMut(u64) -> Result<u64, E>) -> Result<u64, E> {
+/// Returns the error of `number_of`.
+pub fn first_row<E>(rows: u64, number: u64, mut number_of: impl FnMut(u64) -> Result<u64, E>) -> Result<u64, E> {
     let (mut low, mut high) = (0, rows);
     while low < high {
         let middle = low + (high - low) / 2;
-        let (mut at, mut found) = (middle, of(middle)?);
+        let (mut at, mut found) = (middle, number_of(middle)?);
         while found == NO_NUMBER && at + 1 < high {
             at += 1;
-            found = of(at)?;
+            found = number_of(at)?;
         }
         if found < number {
             low = at + 1;
@@ -333,7 +333,7 @@ pub const ROW_FIELDS: [(&str, &str); 14] = [
     ("completed_tai_ns", "when this shot was completed or discarded, by the same clock; 0: unknown"),
     (
         "slot_crc32",
-        "CRC-32 of the shot's bytes in its slot, of the packets that did not arrive as zeros, if the shot's own record does not verify them; 0: it does, or the shot is lost",
+        "CRC-32 of the shot's bytes in its slot, with zeros for packets that did not arrive, if the shot's own record does not verify them; 0: it does, or the shot is lost",
     ),
     ("row_crc32", "CRC-32 of the attribute run_id and this row's other bytes"),
     ("(fields named for a cause)", "packets of this shot that were dropped for that cause"),

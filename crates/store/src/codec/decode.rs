@@ -19,9 +19,9 @@ pub enum DecodeError {
     },
     /// The header does not match the geometry.
     #[error(
-        "expected a chunk of {expected} bytes of samples in blocks of a multiple of {unit}, found {found} in blocks of {block}"
+        "expected a chunk of {expected} bytes of samples in blocks of a multiple of {unit} bytes, found {found} in blocks of {block}"
     )]
-    Head {
+    Header {
         /// Decompressed bytes of a shot's samples.
         expected: u64,
         /// Decompressed bytes in the header.
@@ -73,7 +73,11 @@ impl Decoder {
         codec.map_or_else(Vec::new, |codec| links.map(|geometry| Self::new(codec, geometry)).collect())
     }
 
-    /// Restores a slot from its chunk. The contents of the slot are unspecified after an error.
+    /// Restores a slot from its chunk.
+    ///
+    /// # Errors
+    /// Fails if the chunk is damaged, or is not one of this codec and geometry. The contents of the slot are then
+    /// unspecified.
     ///
     /// # Panics
     /// If the slot is not `slot_bytes` of the geometry long.
@@ -89,7 +93,7 @@ impl Decoder {
         let blocks = Blocks::new(&g, block as usize / element);
         let expected = (blocks.samples * element) as u64;
         if bytes != expected || block == 0 || block % unit != 0 {
-            return Err(DecodeError::Head { expected, found: bytes, unit, block });
+            return Err(DecodeError::Header { expected, found: bytes, unit, block });
         }
         let largest = blocks.block.min(blocks.samples);
         self.samples.resize(largest.max(GROUP_SAMPLES), 0);

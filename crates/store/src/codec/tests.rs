@@ -108,7 +108,7 @@ fn invalid_block_sizes_are_refused() {
     for block in [0_u32, 1, 24, u32::MAX] {
         let mut changed = chunk.clone();
         changed[8..12].copy_from_slice(&block.to_be_bytes());
-        assert!(matches!(decode(Codec::Lz4, geometry, &changed), Err(DecodeError::Head { .. })), "{block}");
+        assert!(matches!(decode(Codec::Lz4, geometry, &changed), Err(DecodeError::Header { .. })), "{block}");
     }
 }
 

@@ -120,7 +120,7 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
     let mut image = image(&file)?;
     for at in headers.clocks.iter().map(|at| *at as usize) {
         // libhdf5 does not initialise the space.
-        image.get_mut(at..at + CLOCK_TABLE_BYTES as usize).ok_or("a clock table within the file")?.fill(0);
+        image.get_mut(at..at + CLOCK_TABLE_BYTES as usize).ok_or("expected a clock table within the file")?.fill(0);
     }
     Ok((image, headers))
 }
@@ -136,10 +136,10 @@ fn clock_table(group: &Group) -> hdf5::Result<u64> {
         .shape(CLOCK_ROWS)
         .alloc_time(Some(AllocTime::Early))
         .create("clock")?;
-    for (name, words) in CLOCK_FIELDS {
-        text(&table, name, words)?;
+    for (name, meaning) in CLOCK_FIELDS {
+        text(&table, name, meaning)?;
     }
-    table.offset().ok_or_else(|| Error::from("a place for the clock table"))
+    table.offset().ok_or_else(|| Error::from("expected space for the clock table, found none"))
 }
 
 /// Writes the NeXus entry of the file with its default data.
@@ -192,7 +192,8 @@ fn sample_dataset(
     let (samples, channels) = (geometry.samples() as usize, usize::from(geometry.channels()));
     let (datatype, extents) = (sample_type(geometry.packing())?, extents(samples, links * channels));
     if let Some(codec) = codec {
-        let (name, chunk) = (CString::new(name).map_err(|_| "a name without zeros")?, [1, samples, channels]);
+        let (name, chunk) =
+            (CString::new(name).map_err(|_| "expected a name without a zero byte")?, [1, samples, channels]);
         let bitshuffle = (codec::FILTER, codec.filter(geometry.packing()));
         return create_filtered(at, &name, &datatype, &extents, chunk, &bitshuffle);
     }

@@ -80,11 +80,11 @@ impl Run {
                 format!("expected a part of run {}, found one of run {}", self.master.run.run_id, file.run.run_id),
             ));
         }
-        let shapes = |run: &RunInfo| run.links.iter().map(|link| (link.stream, link.geometry)).collect::<Vec<_>>();
-        if shapes(&file.run) != shapes(&self.master.run) {
+        let links = |run: &RunInfo| run.links.iter().map(|link| (link.stream, link.geometry)).collect::<Vec<_>>();
+        if links(&file.run) != links(&self.master.run) {
             return Err(StoreError::format(
                 &self.files[index],
-                "expected shots of the shape in the master, found another",
+                "expected the streams and geometries of the master, found others",
             ));
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

@@ -206,7 +206,7 @@ impl ManagerThread {
                 return Ok(());
             }
             if self.ended_parts.is_empty() {
-                return Err(StoreError::BoundTooSmall { keep, least: total });
+                return Err(StoreError::BoundTooSmall { keep, min_bytes: total });
             }
             self.evict_oldest_part(next, reused)?;
         }

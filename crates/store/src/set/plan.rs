@@ -64,6 +64,9 @@ impl RunRecorderConfig {
     }
 
     /// Checks that a recording can be created, before anything is written.
+    ///
+    /// # Errors
+    /// Fails if the configuration contradicts itself, or if a path exists and must not be overwritten.
     pub fn check(&self) -> Result<(), StoreError> {
         if self.outs.is_empty() {
             return Err(StoreError::Run("expected a file to record to, found none".into()));
@@ -215,11 +218,11 @@ impl Plan {
                 |of: u64| devices[of as usize] == devices[drive] && (of == drive as u64 || devices[drive].is_some());
             let on_drive =
                 |all: u64| -> u64 { (0..drives).filter(|of| here(*of)).map(|of| share(all, of, drives)).sum() };
-            let gone = replaced.iter().filter_map(|file| rustix::fs::stat(*file).ok());
-            let gone = gone.filter(|stat| Some(stat.st_dev) == devices[drive] && stat.st_nlink == 1);
-            let gone: u64 = gone.map(|stat| stat.st_blocks as u64 * 512).sum();
+            let freed = replaced.iter().filter_map(|file| rustix::fs::stat(*file).ok());
+            let freed = freed.filter(|stat| Some(stat.st_dev) == devices[drive] && stat.st_nlink == 1);
+            let freed: u64 = freed.map(|stat| stat.st_blocks as u64 * 512).sum();
             let free = rustix::fs::statvfs(folder(out)).map_or(u64::MAX, |stat| stat.f_bavail * stat.f_frsize);
-            let free = free.saturating_add(gone);
+            let free = free.saturating_add(freed);
             let (rows, needed) = (on_drive(rows), on_drive(rows).saturating_mul(row));
             if free < needed {
                 return Err(StoreError::NoSpace { path: out.clone(), rows, needed, free });
@@ -235,8 +238,8 @@ impl Plan {
     /// Fails if the bound is too small for the minimum number of parts.
     fn check_bound(&self) -> Result<(), StoreError> {
         let Some(keep) = self.config.keep else { return Ok(()) };
-        let least = MIN_PARTS * self.part_bound(self.part_rows) + self.spare();
-        if keep < least { Err(StoreError::BoundTooSmall { keep, least }) } else { Ok(()) }
+        let min_bytes = MIN_PARTS * self.part_bound(self.part_rows) + self.spare();
+        if keep < min_bytes { Err(StoreError::BoundTooSmall { keep, min_bytes }) } else { Ok(()) }
     }
 
     pub(super) fn drives(&self) -> usize {
