@@ -75,6 +75,9 @@ pub(crate) fn has_name(file: &File, path: &Path) -> bool {
 }
 
 /// Returns the first 8 bytes of a regular file, or all of a shorter one, to tell formats apart.
+///
+/// # Errors
+/// Fails if the file cannot be opened or read, or is not a regular file.
 pub fn read_magic(path: &Path) -> io::Result<Vec<u8>> {
     let mut first = Vec::new();
     open_regular(path, OFlags::RDONLY)?.take(8).read_to_end(&mut first)?;

@@ -50,9 +50,9 @@ pub(crate) struct Draft {
     final_path: PathBuf,
     /// `.NAME.partial`, which is locked while the draft exists.
     folder: PathBuf,
-    /// Holds the lock.
+    /// The folder, open to hold the lock.
     locked: File,
-    /// `.NAME.partial/NAME`
+    /// Output, `.NAME.partial/NAME`.
     path: PathBuf,
     replace: Replace,
 }

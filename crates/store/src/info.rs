@@ -156,6 +156,9 @@ impl RunInfo {
     }
 
     /// Checks that the run can be recorded.
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Run`] if there are no links or too many, two links have one stream, or the period is 0.
     pub fn check(&self) -> Result<(), StoreError> {
         let links = self.links.len();
         if links == 0 || links > MAX_LINKS {

@@ -81,6 +81,9 @@ pub struct LossSummary {
 }
 
 /// Summarises a recording.
+///
+/// # Errors
+/// Fails if the recording, or a file of its run, cannot be opened or read.
 pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
     let recording = Recording::open(path)?;
     let mut links = Vec::new();

@@ -1,4 +1,4 @@
-//! Recorder that writes shots with io_uring into a preallocated HDF5 file, and its verifier.
+//! Recorder that writes shots with io_uring into a preallocated HDF5 file, and the readers of that file.
 //!
 //! A recording is a valid HDF5 file before its first shot. libhdf5 writes the names, types and attributes
 //! and closes the file; [`layout`] then adds the chunk indexes and allocates every byte, so that the file offset

@@ -57,6 +57,9 @@ impl Medium {
     }
 
     /// Writes all bytes at an offset.
+    ///
+    /// # Errors
+    /// Returns the error of the write. Fails with `ENOSPC` beyond the end of an extent.
     pub fn write_all(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         match self {
             Self::File(file) => write_file(file, at, bytes),

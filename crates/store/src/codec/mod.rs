@@ -122,7 +122,9 @@ fn element_bytes(packing: Packing) -> usize {
 /// Division of the samples of a shot into the blocks of a chunk.
 #[derive(Clone, Copy, Debug)]
 struct Blocks {
+    /// Samples of a shot, over all channels.
     samples: usize,
+    /// Samples per block.
     block: usize,
 }
 

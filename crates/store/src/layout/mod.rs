@@ -88,6 +88,11 @@ pub struct Opened {
 ///
 /// The file is renamed to `path` once it is valid and durable, so after a power cut there is no file, the old one, or
 /// the complete new one.
+///
+/// # Errors
+/// Fails with [`StoreError::Exists`] if the path exists, unless `options.overwrite`; with [`StoreError::InUse`] if
+/// another program reads or writes that file; with [`StoreError::NoSpace`] or [`StoreError::DeviceFull`] if there is
+/// too little free space; with [`StoreError::Run`] if the run cannot be recorded.
 pub fn create(path: &Path, run: &RunInfo, options: CreateOptions<'_>) -> Result<Opened, StoreError> {
     let (opened, pending) = begin(path, run, options)?;
     pending.end(path, options.overwrite)?;
@@ -226,11 +231,17 @@ fn opened(file: Medium, path: &Path) -> Result<(RunInfo, Opened), StoreError> {
 
 /// Walks every chunk index: each chunk must be at the offset in the layout, so that HDF5 readers and raw readers read
 /// the same bytes.
+///
+/// # Errors
+/// Fails with [`StoreError::Format`] at the first chunk that is elsewhere.
 pub fn check(path: &Path, file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<(), StoreError> {
     tail::check(file, layout).map_err(|error| StoreError::format(path, error.to_string()))
 }
 
 /// Returns the offset and length of a shot's bytes.
+///
+/// # Errors
+/// Fails in a compressed run if the index entry cannot be read or is invalid.
 pub fn stored(
     file: &(impl ReadAt + ?Sized),
     layout: &Layout,
@@ -307,6 +318,9 @@ pub(crate) fn read_at(file: &Medium, offset: u64, buf: &mut [u8]) -> usize {
 }
 
 /// Returns rows of a table as bytes, visible or not.
+///
+/// # Errors
+/// Fails if a row is beyond the capacity of the table or cannot be read.
 pub fn table_rows(
     file: &(impl ReadAt + ?Sized),
     table: Table,

@@ -261,6 +261,10 @@ pub(crate) fn rename(from: &Path, to: &Path, overwrite: bool) -> Result<(), Errn
 }
 
 /// Checks that a recording can be created at a path, without creating anything.
+///
+/// # Errors
+/// Fails if the path is that of a raw device or of something other than a regular file, if its folder does not exist,
+/// or with [`StoreError::Exists`] if a file exists and `overwrite` is `false`.
 pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
     if Target::of(path).is_some() {
         return Err(StoreError::Run(format!(

@@ -148,8 +148,12 @@ impl Master {
         }
     }
 
-    /// Writes the master atomically. Fails with [`StoreError::Exists`] if there is a file of this name, unless
-    /// `overwrite`. The returned lock keeps other programs from replacing the master and from recovering the run.
+    /// Writes the master atomically. The returned lock keeps other programs from replacing the master and from
+    /// recovering the run.
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Exists`] if there is a file of this name, unless `overwrite`, and with another
+    /// error if the file cannot be written.
     pub fn write(&self, path: &Path, overwrite: bool) -> Result<FileLock, StoreError> {
         let bytes = self.image().map_err(StoreError::hdf5("make the master file", path))?;
         let hidden = Self::draft(path);
@@ -219,7 +223,7 @@ impl Master {
                 Datatype::from_descriptor(&RowFormat::new(link.geometry.packets(), &self.run.run_id).descriptor())?;
             let shots = rows.create(&group, c"shots", &row, &unlimited(), (&table, &unlimited(), 0))?;
             text(&shots, "description", SHOTS)?;
-            if block_tables::links(&self.run).any(|described| described == index) {
+            if block_tables::links(&self.run).any(|link| link == index) {
                 let (table, row) =
                     (c_string(&format!("/link{index}/blocks"))?, Datatype::from_descriptor(&blocks::descriptor())?);
                 describe_blocks(&rows.create(&group, c"blocks", &row, &unlimited(), (&table, &unlimited(), 0))?)?;
@@ -298,6 +302,9 @@ impl Master {
     }
 
     /// Reads a master; `None` if the file is a recording of one file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be opened, is not an HDF5 file, or is a master with invalid entries.
     pub fn read(path: &Path) -> Result<Option<Self>, StoreError> {
         let plain = open_regular(path, OFlags::RDONLY).map_err(StoreError::open(path))?;
         check_signature(&plain, path)?;

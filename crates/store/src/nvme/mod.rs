@@ -60,6 +60,9 @@ pub(crate) fn open(target: &Target, access: Access) -> Result<Extent, StoreError
 }
 
 /// Lists the contents of a device.
+///
+/// # Errors
+/// Fails if the device cannot be opened, or with [`StoreError::Format`] if it has no directory of recordings.
 pub fn list(target: &Target) -> Result<Listing, StoreError> {
     let device = Device::open(target, Access::Read)?;
     Ok(Directory::of(&device)?.listing(&device, &target.given))
@@ -77,7 +80,7 @@ pub(crate) fn check(target: &Target, overwrite: bool, serial: Option<&str>) -> R
     pending::claim(target, overwrite, serial).map(drop)
 }
 
-/// Returns the size of the largest free extent of a device, in bytes.
+/// Returns the size of the largest free extent of a device, in bytes; 0 if it cannot be opened.
 pub fn free_bytes(target: &Target) -> u64 {
     let Ok(device) = Device::open(target, Access::Read) else { return 0 };
     Directory::of(&device).unwrap_or_else(|_| Directory::new(&device)).largest_gap(&device)

@@ -1,7 +1,7 @@
 //! Detection of foreign data on a device.
 //!
-//! A short table of magic numbers names it. Data in no table is refused as well, because a free device has zeros in its
-//! first and last MiB.
+//! Tables of magic numbers identify common formats. Other nonzero data in the first and last MiB is refused as well:
+//! both are zeros on a free device.
 
 use super::device::{Device, EXTENT_ALIGN};
 use rustix::io::Errno;

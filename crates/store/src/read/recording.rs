@@ -46,7 +46,7 @@ impl Recording {
     /// Opens a recording.
     ///
     /// # Errors
-    /// If it cannot be opened, or its layout is not one that is supported for raw reading.
+    /// Fails if it cannot be opened, or with [`StoreError::Format`] if this version cannot read its layout.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         if Target::of(path).is_some() {
             return Ok(Self { source: Source::File(Arc::new(RecordingFile::open(path)?)) });
@@ -61,6 +61,9 @@ impl Recording {
     }
 
     /// Updates and returns the number of visible rows.
+    ///
+    /// # Errors
+    /// Fails if the recording cannot be read any more. The number is then unchanged.
     pub fn refresh(&mut self) -> Result<u64, StoreError> {
         match &self.source {
             Source::File(file) => file.refresh(),
@@ -146,12 +149,18 @@ impl Recording {
     }
 
     /// Reads a table row of a link.
+    ///
+    /// # Errors
+    /// Fails if the row is not visible or cannot be read.
     pub fn row(&self, row: u64, link: usize) -> Result<Row, StoreError> {
         let mut found = self.read_rows(link, row..row + 1)?;
         found.pop().ok_or_else(|| row_out_of_range(self.path(), row, self.rows()))
     }
 
     /// Reads a range of table rows of a link.
+    ///
+    /// # Errors
+    /// Fails if a row is not visible or cannot be read.
     pub fn read_rows(&self, link: usize, rows: Range<u64>) -> Result<Vec<Row>, StoreError> {
         match &self.source {
             Source::File(file) => file.read_rows(link, rows),
@@ -173,6 +182,9 @@ impl Recording {
     }
 
     /// Returns the location of the bytes of a shot.
+    ///
+    /// # Errors
+    /// Fails if the row is not visible, or if the chunk index of a compressed run is invalid.
     pub fn stored(&self, row: u64, link: usize) -> Result<StoredShot<'_>, StoreError> {
         let (path, stored) = match &self.source {
             Source::File(file) => (&file.path, file.stored(row, link)?),
@@ -185,6 +197,9 @@ impl Recording {
     }
 
     /// Reads the ranges of shots that are in no row, or in a row as lost.
+    ///
+    /// # Errors
+    /// Fails if a table cannot be read or contains an unknown cause.
     pub fn losses(&self) -> Result<Vec<Loss>, StoreError> {
         match &self.source {
             Source::File(file) => file.losses(),
@@ -193,6 +208,9 @@ impl Recording {
     }
 
     /// Reads the final counters; `None` while the run continues, or if it was interrupted.
+    ///
+    /// # Errors
+    /// Fails if the table cannot be read.
     pub fn final_counters(&self) -> Result<Option<FinalCounters>, StoreError> {
         match &self.source {
             Source::File(file) => file.final_counters(),
@@ -202,6 +220,9 @@ impl Recording {
 
     /// Checks the whole chunk index of every file, so that HDF5 readers read the same bytes as
     /// [`SlotReader`](super::SlotReader).
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Format`] at the first chunk that is not where the layout puts it.
     pub fn check_index(&self) -> Result<(), StoreError> {
         match &self.source {
             Source::File(file) => file.check_index(),

@@ -34,6 +34,9 @@ impl<R: Deref<Target = Recording>> SlotReader<R> {
     }
 
     /// Reads a shot as it was on the wire, `slot_bytes` long: samples, padding, trailer, zeros.
+    ///
+    /// # Errors
+    /// Fails if the row is not visible or cannot be read, and with [`StoreError::Chunk`] if its chunk is damaged.
     pub fn read(&mut self, row: u64, link: usize) -> Result<&[u8], StoreError> {
         let (index, file, row) = self.recording.locate_row(row)?;
         let at = match self.files.iter().position(|(known, _)| *known == index) {
