@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn union_reports_overlaps_and_not_adjacent_runs() {
+    fn union_reports_overlaps_and_not_adjacent_ranges() {
         let mut overlaps = Vec::new();
         assert_eq!(union_with_overlaps(&[(0, 5), (5, 9), (8, 12)], |at| overlaps.push(at)), [(0, 12)]);
         assert_eq!(overlaps, [8]);

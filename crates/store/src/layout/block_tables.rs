@@ -19,6 +19,6 @@ pub struct BlockTable {
 
 /// Returns the links of a run that have such a table.
 pub(crate) fn links(run: &RunInfo) -> impl Iterator<Item = usize> + '_ {
-    let described = |link: &usize| run.codec.is_none() && run.links[*link].geometry.trailer().has_description();
-    (0..run.links.len()).filter(described)
+    let has_table = |link: &usize| run.codec.is_none() && run.links[*link].geometry.trailer().has_description();
+    (0..run.links.len()).filter(has_table)
 }

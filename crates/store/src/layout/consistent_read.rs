@@ -16,9 +16,9 @@ const MAX_ATTEMPTS: usize = 8;
 
 /// Reads the current roots of the indexes and the end of the file.
 fn pointers(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<(Vec<u64>, u64), StoreError> {
-    let at = |at| bytes(file, at, 8).map(|bytes| u64_at(&bytes, 0));
-    let roots = layout.indexes().map(|header| at(header.tree_at)).collect::<Result<_, _>>();
-    let both = roots.and_then(|roots| Ok((roots, at(layout.end_at)?)));
+    let read_u64 = |at| bytes(file, at, 8).map(|bytes| u64_at(&bytes, 0));
+    let roots = layout.indexes().map(|header| read_u64(header.tree_at)).collect::<Result<_, _>>();
+    let both = roots.and_then(|roots| Ok((roots, read_u64(layout.end_at)?)));
     both.map_err(|error| StoreError::format(path, error.to_string()))
 }
 

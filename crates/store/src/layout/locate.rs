@@ -18,6 +18,9 @@ use std::fs::File;
 use std::path::Path;
 
 /// Reads the metadata and layout of a recording.
+///
+/// # Errors
+/// Fails if libhdf5 cannot open the file, or with [`StoreError::Format`] if it does not have the layout of a recording.
 pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError> {
     let hdf5 = open_same(file).map_err(StoreError::hdf5("open", path))?;
     locate_by(path, &hdf5, file)
@@ -100,9 +103,9 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
         let clocks = clocks.collect::<Result<_, _>>()?;
         (run, recycled, data_start, formats, clocks, (data, tables))
     };
-    let broken = |error: HeaderError| StoreError::format(path, error.to_string());
+    let format_error = |error: HeaderError| StoreError::format(path, error.to_string());
     let (data, tables) = read_headers(file, &headers.0, &headers.1, &run, &formats, path)?;
-    let superblock = Superblock::read(file).map_err(broken)?;
+    let superblock = Superblock::read(file).map_err(format_error)?;
     let mut layout = assemble(&run, superblock, data, tables, formats);
     layout.recycled = recycled;
     layout.clocks = clocks;
@@ -174,8 +177,8 @@ pub(super) fn assemble(
         links: if run.joined() { 0..links } else { i..i + 1 },
         leaves: 0,
     });
-    let described = block_tables::links(run).zip(tables.iter().skip(links + 2));
-    let described = described.map(|(link, header)| BlockTable {
+    let block_tables = block_tables::links(run).zip(tables.iter().skip(links + 2));
+    let block_tables = block_tables.map(|(link, header)| BlockTable {
         header: offsets(header),
         link,
         slot_offset: run.links[link].geometry.trailer_offset(),
@@ -204,7 +207,7 @@ pub(super) fn assemble(
         losses,
         counters,
         clocks: Vec::new(),
-        described: described.collect(),
+        block_tables: block_tables.collect(),
         chunk_k: superblock.chunk_k,
         end_at: superblock.end_at,
         end: superblock.end,

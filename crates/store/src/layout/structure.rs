@@ -39,7 +39,7 @@ pub struct Layout {
     /// Offsets of the rows of `/linkN/clock` ([`crate::clocks`]).
     pub clocks: Vec<u64>,
     /// Tables of block descriptions.
-    pub described: Vec<BlockTable>,
+    pub block_tables: Vec<BlockTable>,
     /// Half the fan-out of chunk indexes.
     pub chunk_k: u16,
     /// Offset of the end-of-file address in the superblock.
@@ -50,6 +50,7 @@ pub struct Layout {
     pub(crate) roots: Vec<u64>,
     /// Slots without a row may hold bytes of an older recording or an earlier part.
     pub recycled: bool,
+    /// Number of channels of each link.
     pub(super) channels: Vec<u64>,
 }
 
@@ -76,13 +77,13 @@ impl Layout {
     }
     /// Returns the header offsets of the tables that have one row per shot.
     pub(crate) fn row_headers(&self) -> impl Iterator<Item = HeaderOffsets> + '_ {
-        self.shots.iter().map(|table| table.header).chain(self.described.iter().map(|table| table.header))
+        self.shots.iter().map(|table| table.header).chain(self.block_tables.iter().map(|table| table.header))
     }
     /// Returns the header offsets of every index, in the order of `roots`.
     pub(super) fn indexes(&self) -> impl Iterator<Item = HeaderOffsets> + '_ {
         let tables = self.shots.iter().chain([&self.losses, &self.counters]).map(|table| table.header);
-        let described = self.described.iter().map(|table| table.header);
-        self.data.iter().map(|data| data.header).chain(described).chain(tables)
+        let block_tables = self.block_tables.iter().map(|table| table.header);
+        self.data.iter().map(|data| data.header).chain(block_tables).chain(tables)
     }
     pub(super) fn data_shape(&self) -> Shape {
         Shape { rank: 3, k: self.chunk_k }

@@ -53,7 +53,7 @@ pub(super) fn assign_offsets(layout: &mut Layout, start: u64, counts: RowCounts)
         data.leaves = at;
         at += data_shape.tree_bytes(counts.rows * data.links.len() as u64);
     }
-    at += layout.described.len() as u64 * layout.described_shape().tree_bytes(counts.rows);
+    at += layout.block_tables.len() as u64 * layout.block_table_shape().tree_bytes(counts.rows);
     for index in 0..layout.shots.len() + 2 {
         let capacity = capacity(layout, index, counts);
         let shape = shape(layout, TABLE_RANK);
@@ -96,10 +96,10 @@ pub(super) fn write(
             .flat_map(|row| data.links.clone().map(move |link| layout.entry(data, row, link, stored(row, link))));
         roots.push(tree::write(shape, at, count, entries, |node| out.push(node))?);
     }
-    for table in &layout.described {
-        let entries = (0..rows).map(|row| layout.described_entry(table, row));
+    for table in &layout.block_tables {
+        let entries = (0..rows).map(|row| layout.block_table_entry(table, row));
         let at = out.at();
-        roots.push(tree::write(layout.described_shape(), at, rows, entries, |node| out.push(node))?);
+        roots.push(tree::write(layout.block_table_shape(), at, rows, entries, |node| out.push(node))?);
     }
     for table in layout.shots.iter().chain([&layout.losses, &layout.counters]) {
         let chunks = table.capacity / u64::from(table.chunk_rows);
@@ -279,7 +279,7 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result
     let mut common = u64::MAX;
     let roots = layout.roots.clone();
     let (data_roots, rest) = roots.split_at(layout.data.len());
-    let (described_roots, table_roots) = rest.split_at(layout.described.len());
+    let (block_table_roots, table_roots) = rest.split_at(layout.block_tables.len());
     for (index, root) in data_roots.iter().enumerate() {
         let data = layout.data[index].clone();
         let ends = tree::ends(file, shape(layout, DATA_RANK), *root)?;
@@ -310,11 +310,11 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result
         let found = tables(layout).nth(index).expect("an index below the number of tables");
         (found.start, found.capacity) = (first.address, chunks.saturating_mul(u64::from(table.chunk_rows)));
     }
-    for (table, root) in layout.described.iter().zip(described_roots) {
-        let ends = tree::ends(file, layout.described_shape(), *root)?;
+    for (table, root) in layout.block_tables.iter().zip(block_table_roots) {
+        let ends = tree::ends(file, layout.block_table_shape(), *root)?;
         let Some([(_, first), (_, last)]) = ends else { continue };
-        layout.expect_described(table, 0, &first)?;
-        layout.expect_described(table, last.first[0], &last)?;
+        layout.expect_block_row(table, 0, &first)?;
+        layout.expect_block_row(table, last.first[0], &last)?;
         common = common.min(last.first[0].saturating_add(1));
     }
     // After a power cut while a tail was moved, some datasets point to the old one and others to the new one.
@@ -342,11 +342,11 @@ pub(super) fn check(file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<()
             return Err(HeaderError::at(data.header.tree_at, &format!("an index of {} rows", layout.rows), &found));
         }
     }
-    for table in &layout.described {
+    for table in &layout.block_tables {
         let (mut row, root) = (0, u64_at(&bytes(file, table.header.tree_at, 8)?, 0));
-        tree::walk(file, layout.described_shape(), root, &mut |chunk| {
+        tree::walk(file, layout.block_table_shape(), root, &mut |chunk| {
             row += 1;
-            layout.expect_described(table, row - 1, &chunk)
+            layout.expect_block_row(table, row - 1, &chunk)
         })?;
         if row != layout.rows {
             let found = format!("{row} chunks");
@@ -402,12 +402,12 @@ fn expect_slot(layout: &Layout, data: &Data, row: u64, link: usize, chunk: &Chun
 }
 
 impl Layout {
-    fn described_shape(&self) -> Shape {
+    fn block_table_shape(&self) -> Shape {
         Shape { rank: 1, k: self.chunk_k }
     }
 
     /// Returns the expected entry of a row in the table's index.
-    fn described_entry(&self, table: &BlockTable, row: u64) -> Chunk {
+    fn block_table_entry(&self, table: &BlockTable, row: u64) -> Chunk {
         Chunk {
             first: [row, 0, 0],
             address: self.slot(row, table.link).wrapping_add(table.slot_offset.into()),
@@ -417,8 +417,8 @@ impl Layout {
     }
 
     /// Checks an entry of the table's index.
-    fn expect_described(&self, table: &BlockTable, row: u64, chunk: &Chunk) -> Result<(), HeaderError> {
-        let expected = self.described_entry(table, row);
+    fn expect_block_row(&self, table: &BlockTable, row: u64, chunk: &Chunk) -> Result<(), HeaderError> {
+        let expected = self.block_table_entry(table, row);
         if *chunk == expected {
             return Ok(());
         }

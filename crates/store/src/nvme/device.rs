@@ -45,7 +45,8 @@ pub(crate) struct Device {
     pub(super) path: PathBuf,
     pub(super) identity: Identity,
     backend: Backend,
-    /// Offset of a partition in its namespace if that is used for access, else 0.
+    /// Offset of a partition in its namespace, in bytes: passthrough commands address the whole namespace. 0 for
+    /// `O_DIRECT`, which addresses the partition.
     base: u64,
     /// File on which locks are taken: the block device, for both access methods.
     handle: File,
@@ -118,6 +119,7 @@ impl Device {
         Err(StoreError::format(&self.path, found))
     }
 
+    /// Opens a namespace for passthrough commands, by its character device, its block device or a partition.
     fn passthrough(path: &Path, is_character: bool, access: Access) -> Result<Self, StoreError> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let not_nvme = || StoreError::NotNvme { path: path.to_owned() };
@@ -173,6 +175,7 @@ impl Device {
         Ok(Self { path: path.to_owned(), identity, backend, base, handle, _exclusive: exclusive })
     }
 
+    /// Opens a block device with `O_DIRECT`, or a plain file without it.
     fn direct(path: &Path, access: Access) -> Result<Self, StoreError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let access_flags = if access == Access::Write { OFlags::RDWR } else { OFlags::RDONLY };
@@ -283,12 +286,12 @@ impl Device {
                 let Identity { max_transfer, volatile, .. } = self.identity;
                 let commands = Commands::new(namespace, max_transfer, volatile);
                 let to = (namespace.file(), commands);
-                let (ring, refused) = Ring::new(depth, regions, to, self.base + from)?;
-                (Box::new(ring), refused)
+                let (ring, register_error) = Ring::new(depth, regions, to, self.base + from)?;
+                (Box::new(ring), register_error)
             }
             Backend::Direct(file) => {
-                let (ring, refused) = Ring::new(depth, regions, (file, FileTarget), from)?;
-                (Box::new(ring), refused)
+                let (ring, register_error) = Ring::new(depth, regions, (file, FileTarget), from)?;
+                (Box::new(ring), register_error)
             }
         })
     }

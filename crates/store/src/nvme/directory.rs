@@ -23,11 +23,11 @@ const MAX_NAME_BYTES: usize = 64;
 pub(super) const MAGIC: &[u8; 8] = b"SHOTLINE";
 const VERSION: u32 = 1;
 /// Bytes of the header.
-const HEAD: usize = 32;
+const HEADER_BYTES: usize = 32;
 /// Maximum number of bytes before a run's data, far more than names, types and attributes need.
 const MAX_HEAD_BYTES: u64 = 1 << 28;
-/// Offset of the CRC.
-const CRC: usize = 24;
+/// Offset of the CRC in the header.
+const CRC_OFFSET: usize = 24;
 
 /// Directory entry of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,44 +111,47 @@ impl Directory {
 
     /// Reads the directory of a device.
     pub(super) fn find(device: &Device) -> Result<Lookup, StoreError> {
-        let mut other = None;
-        let (mut best, mut whole): (Option<Self>, _) = (None, 0);
+        let mut damaged = None;
+        let (mut newest, mut valid_copies): (Option<Self>, _) = (None, 0);
         let mut edge = vec![0; EXTENT_ALIGN as usize];
         device.read(0, &mut edge).map_err(StoreError::io("read", &device.path))?;
-        let mut ours = Vec::new();
+        let mut own_text = Vec::new();
         for at in COPIES {
             let bytes = &edge[at as usize..][..COPY_BYTES as usize];
             let parsed = parse(bytes);
-            ours.push((at as usize, if matches!(parsed, Ok(Some(_))) { text_end(bytes) } else { 0 }));
-            whole += usize::from(matches!(parsed, Ok(Some(_))));
+            own_text.push((at as usize, if matches!(parsed, Ok(Some(_))) { text_end(bytes) } else { 0 }));
+            valid_copies += usize::from(matches!(parsed, Ok(Some(_))));
             match parsed {
-                Ok(Some(copy)) if best.as_ref().is_none_or(|best| best.sequence < copy.sequence) => best = Some(copy),
+                Ok(Some(copy)) if newest.as_ref().is_none_or(|newest| newest.sequence < copy.sequence) => {
+                    newest = Some(copy);
+                }
                 Ok(_) => {}
                 // This version cannot tell which copy of a later version is valid.
                 Err(InvalidCopy::Version(found)) => return Ok(Lookup::Other(found)),
-                Err(InvalidCopy::Damaged(found)) => other = Some(found),
+                Err(InvalidCopy::Damaged(found)) => damaged = Some(found),
             }
         }
         let Identity { serial, block, bytes, .. } = &device.identity;
         // Formatting the drive for another use may leave a copy intact.
-        let torn = other.is_some();
-        ours.iter().for_each(|(at, len)| edge[*at..at + len].fill(0));
-        let later = match &best {
+        let torn = damaged.is_some();
+        own_text.iter().for_each(|(at, len)| edge[*at..at + len].fill(0));
+        let foreign = match &newest {
             Some(_) => signature::find_foreign(device, &edge, torn).map_err(StoreError::io("read", &device.path))?,
             None => None,
         };
-        if let Some(later) = later {
-            return Ok(Lookup::Other(format!("{later}, written over a Shotline directory")));
+        if let Some(foreign) = foreign {
+            return Ok(Lookup::Other(format!("{foreign}, written over a Shotline directory")));
         }
-        Ok(match (best, other) {
+        Ok(match (newest, damaged) {
             (Some(directory), _)
                 if (&directory.serial, directory.block, directory.bytes) == (serial, *block, *bytes) =>
             {
                 match directory.first_invalid() {
                     // Before its first change there is one copy.
-                    None => {
-                        Lookup::Ours(Self { single_copy: whole < COPIES.len() && directory.sequence > 1, ..directory })
-                    }
+                    None => Lookup::Ours(Self {
+                        single_copy: valid_copies < COPIES.len() && directory.sequence > 1,
+                        ..directory
+                    }),
                     Some(wrong) => Lookup::Other(format!("a Shotline directory in which {wrong}")),
                 }
             }
@@ -156,7 +159,7 @@ impl Directory {
                 "a Shotline directory for the drive {} of {} bytes in blocks of {}",
                 directory.serial, directory.bytes, directory.block
             )),
-            (None, Some(other)) => Lookup::Other(other),
+            (None, Some(damaged)) => Lookup::Other(damaged),
             (None, None) => Lookup::Nothing,
         })
     }
@@ -192,18 +195,18 @@ impl Directory {
     pub(super) fn write(&mut self, device: &Device) -> Result<(), StoreError> {
         self.sequence = self.sequence.wrapping_add(1);
         let text = serde_json::to_vec(self).map_err(|error| StoreError::format(&device.path, error.to_string()))?;
-        if (HEAD + text.len()) as u64 > COPY_BYTES {
+        if (HEADER_BYTES + text.len()) as u64 > COPY_BYTES {
             return Err(StoreError::Run(format!("{} has no space for more directory entries", device.path.display())));
         }
-        let mut bytes = Vec::with_capacity((HEAD + text.len()).next_multiple_of(4096));
+        let mut bytes = Vec::with_capacity((HEADER_BYTES + text.len()).next_multiple_of(4096));
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&self.sequence.to_le_bytes());
-        bytes.resize(HEAD, 0);
+        bytes.resize(HEADER_BYTES, 0);
         bytes.extend_from_slice(&text);
         let crc = crc32c::crc32c(&bytes);
-        bytes[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
         // Zero-padded to the end, so that any other non-zero byte there is foreign data.
         bytes.resize(COPY_BYTES as usize, 0);
         let at = COPIES[(self.sequence % 2) as usize];
@@ -269,7 +272,7 @@ impl Directory {
 /// Returns the end of the text of a copy.
 fn text_end(bytes: &[u8]) -> usize {
     let len = bytes.get(12..16).and_then(|len| len.try_into().ok()).map_or(0, u32::from_le_bytes);
-    (HEAD + len as usize).min(bytes.len())
+    (HEADER_BYTES + len as usize).min(bytes.len())
 }
 
 /// Description of an invalid copy.
@@ -291,12 +294,12 @@ fn parse(bytes: &[u8]) -> Result<Option<Directory>, InvalidCopy> {
         return Err(InvalidCopy::Version(found));
     }
     let damaged = || InvalidCopy::Damaged("a Shotline directory that is damaged".into());
-    let whole = bytes.get(..HEAD.saturating_add(len)).ok_or_else(damaged)?;
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&whole[..CRC]), &[0; 4]);
-    if crc32c::crc32c_append(crc, &whole[CRC + 4..]) != u32_at(CRC) {
+    let whole = bytes.get(..HEADER_BYTES.saturating_add(len)).ok_or_else(damaged)?;
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&whole[..CRC_OFFSET]), &[0; 4]);
+    if crc32c::crc32c_append(crc, &whole[CRC_OFFSET + 4..]) != u32_at(CRC_OFFSET) {
         return Err(damaged());
     }
-    let directory: Directory = serde_json::from_slice(&whole[HEAD..]).map_err(|_| damaged())?;
+    let directory: Directory = serde_json::from_slice(&whole[HEADER_BYTES..]).map_err(|_| damaged())?;
     Ok(Some(Directory { sequence, ..directory }))
 }
 

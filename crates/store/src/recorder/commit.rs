@@ -246,8 +246,8 @@ impl Committer {
         counters.iter().for_each(|(stream, name, value)| push_counter(*stream, name, *value, &mut entries));
         let data_end = data_end.unwrap_or_else(|| self.opened.layout.data_end(self.written));
         let contents = layout::Contents { rows: self.written, losses: &losses, counters: &entries, data_end };
-        let uncut = layout::finish(&self.opened.file, &mut self.opened.layout, contents)?;
+        let truncate_error = layout::finish(&self.opened.file, &mut self.opened.layout, contents)?;
         self.opened.file.sync()?;
-        Ok((self.opened.layout.end, uncut))
+        Ok((self.opened.layout.end, truncate_error))
     }
 }

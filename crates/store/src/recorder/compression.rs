@@ -58,7 +58,7 @@ pub(super) struct Compression {
     workers: Workers,
     /// File offset of the next chunk.
     end: u64,
-    /// Compressed shots that wait for space in the ring.
+    /// Shots from the workers that are not passed to the drive yet.
     ready: VecDeque<CompletedShot>,
     pub chunks: Chunks,
 }

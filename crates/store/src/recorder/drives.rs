@@ -28,16 +28,16 @@ pub(super) fn drive(
     warnings: &mut Vec<String>,
 ) -> Result<Box<dyn Drive>, StoreError> {
     let path = &opened.path;
-    let (drive, refused): (Box<dyn Drive>, _) = match &opened.file {
+    let (drive, register_error): (Box<dyn Drive>, _) = match &opened.file {
         Medium::Extent(extent) => extent.drive(depth, regions).map_err(|source| StoreError::Ring { source })?,
         Medium::File(file) => {
             let file = same_file(file, path, direct, warnings)?;
-            let (ring, refused) =
+            let (ring, register_error) =
                 Ring::new(depth, regions, (&file, FileTarget), 0).map_err(|source| StoreError::Ring { source })?;
-            (Box::new(ring), refused)
+            (Box::new(ring), register_error)
         }
     };
-    if let Some(error) = refused {
+    if let Some(error) = register_error {
         let bytes: usize = regions.iter().map(|(_, region)| region.len()).sum();
         warnings.push(format!(
             "cannot register {bytes} bytes of shot buffers with io_uring ({error}): every write pins its pages again; raise the locked-memory limit (ulimit -l) above that, or use a smaller pool"

@@ -15,7 +15,7 @@ use crate::info::{self, RunInfo};
 use crate::layout::{self, CreateOptions, Opened, StoredChunk};
 use crate::rows::{NO_NUMBER, RowFormat, State};
 use crate::shot::{Event, Loss, MAX_LINKS, RunCounters, Shot, ShotMeta};
-use crate::sys::drive::{Done, Drive, Wake};
+use crate::sys::drive::{Completion, Drive, Wake};
 use commit::Committer;
 use compression::Compression;
 pub use compression::{Chunks, default_threads};
@@ -113,7 +113,7 @@ pub struct Recorder {
     next_row: u64,
     first_offer: Option<Instant>,
     last_write: Option<Instant>,
-    done: Vec<Done>,
+    completions: Vec<Completion>,
     failures: u32,
     last_failure: Option<Errno>,
     losses: DropCounters,
@@ -123,7 +123,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Allocates the file and sets up the ring. The buffers of later events must be from `regions`.
+    /// Allocates the file and sets up the drive that writes it. The buffers of later events must be from `regions`.
     ///
     /// # Errors
     /// Fails if any check of the configuration, the run or the target fails; later calls fail only on I/O errors.
@@ -195,7 +195,7 @@ impl Recorder {
             next_row: 0,
             first_offer: None,
             last_write: None,
-            done: Vec::with_capacity(depth as usize + 2),
+            completions: Vec::with_capacity(depth as usize + 2),
             failures: 0,
             last_failure: None,
             losses: DropCounters::default(),
@@ -298,7 +298,7 @@ impl Recorder {
         let _ = self.drive.submit();
     }
 
-    /// Stages a shot's row, and passes its bytes to compression or to the ring.
+    /// Stages a shot's row, and passes its bytes to compression or to the drive.
     #[inline]
     fn store(&mut self, row: u64, link: usize, meta: &ShotMeta, mut buffer: Buffer) -> Result<(), Unwritten> {
         let tag = row * MAX_LINKS as u64 + link as u64;
@@ -321,7 +321,7 @@ impl Recorder {
         self.drive.write(buffer, (stored.end() - stored.offset) as u32, stored.offset, tag).map_err(|_| Unwritten)
     }
 
-    /// Queues writes of compressed shots, as many as the ring accepts.
+    /// Queues writes of compressed shots, as many as the drive accepts.
     fn write_compressed(&mut self) {
         let Some(compression) = &mut self.compression else { return };
         while self.drive.available() > 0
@@ -332,7 +332,7 @@ impl Recorder {
             *self.committer.chunk(row, link) = stored;
             let queued =
                 self.drive.write(completed.buffer, (stored.end() - stored.offset) as u32, stored.offset, completed.tag);
-            queued.expect("the ring has a free slot, as was just checked");
+            queued.expect("the drive has a free slot, as was just checked");
         }
         self.submit();
     }
@@ -352,6 +352,10 @@ impl Recorder {
 
     /// Reaps completions, blocking for at most `wait` for one (`None`: without blocking), and commits rows when the
     /// commit interval has passed. Returns the number of rows whose data was written.
+    ///
+    /// # Errors
+    /// A failed write is not an error: its shot becomes lost. Fails with [`StoreError::EveryWriteFails`] after many
+    /// consecutive failed writes, and with another error if a commit, a sync or io_uring itself fails.
     pub fn poll(&mut self, wait: Option<Duration>) -> Result<usize, StoreError> {
         let next_commit = if self.hold_commits { None } else { self.committer.next_commit_in() };
         let wait = wait.map(|wait| next_commit.map_or(wait, |next| wait.min(next)));
@@ -369,18 +373,18 @@ impl Recorder {
     }
 
     fn reap(&mut self, wait: Option<Duration>) -> Result<(), StoreError> {
-        let mut done = std::mem::take(&mut self.done);
-        let polled = self.drive.poll(wait, &mut |entry| done.push(entry));
+        let mut completions = std::mem::take(&mut self.completions);
+        let polled = self.drive.poll(wait, &mut |entry| completions.push(entry));
         self.queued = 0;
         let (mut synced, bytes) = (Ok(()), self.report.bytes);
-        for entry in done.drain(..) {
+        for entry in completions.drain(..) {
             match entry {
-                Done::Write { tag, result } => self.on_write_completion(tag, result),
-                Done::Sync(result) => synced = self.committer.synced(result),
-                Done::Woken => {}
+                Completion::Write { tag, result } => self.on_write_completion(tag, result),
+                Completion::Sync(result) => synced = self.committer.synced(result),
+                Completion::Woken => {}
             }
         }
-        self.done = done;
+        self.completions = completions;
         if self.report.bytes > bytes {
             self.last_write = Some(Instant::now());
         }
@@ -476,6 +480,10 @@ impl Recorder {
 
     /// Ends the recording: waits for its writes, makes every row visible, writes losses and counters, and truncates the
     /// file.
+    ///
+    /// # Errors
+    /// Fails if rows, losses or counters cannot be written; the committed rows stay valid. A file that cannot be
+    /// truncated is reported as a warning.
     pub fn finish(mut self, counters: &RunCounters) -> Result<Report, StoreError> {
         while !self.pending.is_empty() {
             self.reap(Some(Duration::from_secs(1)))?;
@@ -505,9 +513,10 @@ impl Recorder {
         entries.extend(totals.map(|(name, value)| (WHOLE_RUN, name.to_owned(), value)));
         let path = self.report.path.clone();
         let data_end = self.compression.as_ref().map(Compression::end);
-        let (bytes, uncut) = self.committer.finish(&entries, data_end).map_err(StoreError::io("finish", &path))?;
+        let (bytes, truncate_error) =
+            self.committer.finish(&entries, data_end).map_err(StoreError::io("finish", &path))?;
         self.report.file_bytes = bytes;
-        if let Some(errno) = uncut {
+        if let Some(errno) = truncate_error {
             self.report.warnings.push(format!(
                 "{} is complete but could not be truncated to its {} rows: {errno}; it keeps its full size",
                 path.display(),

@@ -18,8 +18,9 @@ pub(crate) struct SiblingFiles<'a> {
     pub taken: &'a [ShotRange],
     /// Number after the last one of the previous part.
     pub min_number: Option<u64>,
-    /// Another file records the losses that no file accounts for.
-    pub filled_elsewhere: bool,
+    /// Numbers that no file accounts for are not recorded as losses of this file: another file records them, or they
+    /// may be in a file that is missing.
+    pub skip_gaps: bool,
 }
 
 /// Changes to one link's shot of a row.
@@ -59,6 +60,7 @@ pub(super) struct Accounting {
     /// Latest rows without a known number: row, visible, shots.
     holes: Vec<(u64, bool, Vec<ExaminedShot>)>,
     changes: Vec<RowChange>,
+    /// Row after the last one with a number.
     next: u64,
     /// Lowest possible number: the one after the previous part.
     min_number: u64,
@@ -66,9 +68,9 @@ pub(super) struct Accounting {
 }
 
 impl Accounting {
-    pub(super) fn new(run: &RunInfo, layout: &Layout, losses: &[Loss], others: SiblingFiles<'_>) -> Self {
+    pub(super) fn new(run: &RunInfo, layout: &Layout, losses: &[Loss], siblings: SiblingFiles<'_>) -> Self {
         let claimed = losses.iter().map(|loss| (loss.first, loss.first.saturating_add(loss.count)));
-        let claimed: Vec<ShotRange> = claimed.chain(others.taken.iter().copied()).collect();
+        let claimed: Vec<ShotRange> = claimed.chain(siblings.taken.iter().copied()).collect();
         Self {
             streams: run.links.iter().map(|link| link.stream).collect(),
             formats: layout.formats.clone(),
@@ -80,26 +82,26 @@ impl Accounting {
             holes: Vec::new(),
             changes: Vec::new(),
             next: 0,
-            min_number: others.min_number.unwrap_or(0),
+            min_number: siblings.min_number.unwrap_or(0),
             recovered: Recovered::default(),
         }
     }
 
     fn last(&self) -> Option<u64> {
-        self.rows.last().map(|run| run.1 - 1)
+        self.rows.last().map(|range| range.1 - 1)
     }
 
     /// Adds the next row.
     pub(super) fn row(&mut self, row: u64, visible: bool, shots: Vec<ExaminedShot>) {
-        let known = |seen: &ShotState| match seen {
+        let known = |state: &ShotState| match state {
             ShotState::Valid(entry) => Some(entry.number),
             ShotState::Rebuilt(number, _) => Some(*number),
             ShotState::Torn(_) | ShotState::Nothing => None,
         };
-        let torn = |seen: &ShotState| if let ShotState::Torn(number) = seen { *number } else { None };
-        let valid_number = shots.iter().find_map(|shot| known(&shot.seen));
-        let number = valid_number.or_else(|| shots.iter().find_map(|shot| torn(&shot.seen)));
-        // Rows that were not visible must continue after the others.
+        let torn = |state: &ShotState| if let ShotState::Torn(number) = state { *number } else { None };
+        let valid_number = shots.iter().find_map(|shot| known(&shot.state));
+        let number = valid_number.or_else(|| shots.iter().find_map(|shot| torn(&shot.state)));
+        // Rows that were not visible must continue after the other rows.
         let after = self.last().map_or(0, |last| last + 1) + self.holes.len() as u64;
         let number = number.filter(|number| visible || valid_number.is_some() && *number >= after);
         match number {
@@ -128,7 +130,7 @@ impl Accounting {
     /// Assigns a number to a row, and makes each shot that does not have it a lost one.
     fn assign(&mut self, row: u64, visible: bool, number: u64, shots: Vec<ExaminedShot>) {
         for (link, shot) in shots.into_iter().enumerate() {
-            let (table_row, zero) = match shot.seen {
+            let (table_row, zero) = match shot.state {
                 ShotState::Valid(entry) if entry.number == number => {
                     self.keep(link, &entry);
                     (None, shot.zero)
@@ -140,10 +142,10 @@ impl Accounting {
                     (Some(bytes), shot.zero)
                 }
                 // The slot holds no shot with this row's number.
-                seen => {
+                state => {
                     let all = 0..self.geometries[link].slot_bytes();
-                    let zero = if matches!(seen, ShotState::Torn(_)) { shot.zero } else { Some(all) };
-                    self.note(link, number, State::Lost, DropCause::PowerCut);
+                    let zero = if matches!(state, ShotState::Torn(_)) { shot.zero } else { Some(all) };
+                    self.count_incomplete(link, number, State::Lost, DropCause::PowerCut);
                     (Some(self.lost_row(link, number)), zero)
                 }
             };
@@ -167,15 +169,16 @@ impl Accounting {
         }
         let dominant = DropCause::ALL.into_iter().zip(entry.drops).max_by_key(|(_, count)| *count);
         let cause = dominant.filter(|(_, count)| *count > 0).map_or(DropCause::WireGap, |(cause, _)| cause);
-        self.note(link, entry.number, entry.state, cause);
+        self.count_incomplete(link, entry.number, entry.state, cause);
     }
 
-    fn note(&mut self, link: usize, number: u64, state: State, cause: DropCause) {
+    /// Counts a shot that is not complete.
+    fn count_incomplete(&mut self, link: usize, number: u64, state: State, cause: DropCause) {
         match state {
             State::Lost => self.recovered.lost += 1,
             _ => self.recovered.partial += 1,
         }
-        note(&mut self.recovered.incomplete, self.streams[link], cause, number, 1);
+        push_summary(&mut self.recovered.incomplete, self.streams[link], cause, number, 1);
     }
 
     fn lost_row(&self, link: usize, number: u64) -> Vec<u8> {
@@ -187,7 +190,7 @@ impl Accounting {
     }
 
     /// Computes `/losses`: the valid parts of the old entries, and the numbers that are in no row.
-    pub(super) fn end(mut self, run: &RunInfo, old: Vec<Loss>, others: SiblingFiles<'_>) -> RecoveryPlan {
+    pub(super) fn end(mut self, run: &RunInfo, old: Vec<Loss>, siblings: SiblingFiles<'_>) -> RecoveryPlan {
         // Rows at the end without a number are discarded, visible or not.
         for (row, _, shots) in std::mem::take(&mut self.holes) {
             for (link, shot) in shots.into_iter().enumerate().filter(|(_, shot)| shot.zero.is_some()) {
@@ -196,10 +199,10 @@ impl Accounting {
         }
         self.recovered.rows = self.next;
         let rows = union(&self.rows);
-        let all = union(&[&rows, others.taken].concat());
+        let all = union(&[&rows, siblings.taken].concat());
         let whole = match (all.first(), all.last()) {
-            (Some(first), Some(last)) if !others.filled_elsewhere => {
-                (others.min_number.map_or(first.0, |min_number| min_number.min(first.0)), last.1)
+            (Some(first), Some(last)) if !siblings.skip_gaps => {
+                (siblings.min_number.map_or(first.0, |min_number| min_number.min(first.0)), last.1)
             }
             _ => (0, 0),
         };
@@ -214,7 +217,7 @@ impl Accounting {
                 }
                 accounted = union(&[accounted, vec![entry]].concat());
             }
-            let all_accounted = union(&[&accounted[..], &rows, others.taken].concat());
+            let all_accounted = union(&[&accounted[..], &rows, siblings.taken].concat());
             for (first, end) in minus(whole, &all_accounted) {
                 let cause = self.formats[link].recordable_cause(DropCause::PowerCut);
                 losses.push(Loss { stream, cause, first, count: end - first });
@@ -224,10 +227,10 @@ impl Accounting {
         for loss in losses.iter().filter(|loss| loss.cause != DropCause::NotData) {
             // Lost rows are counted already.
             for (first, end) in minus((loss.first, loss.first + loss.count), &rows) {
-                note(&mut self.recovered.incomplete, loss.stream, loss.cause, first, end - first);
+                push_summary(&mut self.recovered.incomplete, loss.stream, loss.cause, first, end - first);
             }
         }
-        self.recovered.incomplete.sort_by_key(|run| (run.first, run.stream));
+        self.recovered.incomplete.sort_by_key(|entry| (entry.first, entry.stream));
         let certain = losses.iter().map(|loss| (loss.first, loss.first + loss.count));
         self.recovered.numbers = union(&certain.chain(self.known).collect::<Vec<_>>());
         let mut before = old;
@@ -237,23 +240,24 @@ impl Accounting {
     }
 }
 
-fn note(runs: &mut Vec<LossSummary>, stream: u32, cause: DropCause, first: u64, count: u64) {
-    let same = |run: &&mut LossSummary| (run.stream, run.cause) == (stream, cause.name());
-    match runs.iter_mut().rev().take(16).find(same) {
-        Some(run) if run.first + run.count == first => run.count += count,
-        _ => runs.push(LossSummary { stream, cause: cause.name(), first, count }),
+/// Appends an entry, or extends the last one of the same stream and cause if it is adjacent.
+fn push_summary(summaries: &mut Vec<LossSummary>, stream: u32, cause: DropCause, first: u64, count: u64) {
+    let same = |entry: &&mut LossSummary| (entry.stream, entry.cause) == (stream, cause.name());
+    match summaries.iter_mut().rev().take(16).find(same) {
+        Some(entry) if entry.first + entry.count == first => entry.count += count,
+        _ => summaries.push(LossSummary { stream, cause: cause.name(), first, count }),
     }
 }
 
 /// Returns the lowest `count` unclaimed numbers of a range; the lowest of all if there are too few.
 fn first_numbers(range: ShotRange, count: usize, claimed: &[ShotRange]) -> Vec<u64> {
-    let free: Vec<u64> = minus(range, claimed).into_iter().flat_map(|run| run.0..run.1).take(count).collect();
+    let free: Vec<u64> = minus(range, claimed).into_iter().flat_map(|range| range.0..range.1).take(count).collect();
     if free.len() == count { free } else { (range.0..).take(count).collect() }
 }
 
 /// Returns the highest `count` unclaimed numbers of a range, ascending; the highest of all if there are too few.
 fn last_numbers(range: ShotRange, count: usize, claimed: &[ShotRange]) -> Vec<u64> {
-    let free = minus(range, claimed).into_iter().rev().flat_map(|run| (run.0..run.1).rev());
+    let free = minus(range, claimed).into_iter().rev().flat_map(|range| (range.0..range.1).rev());
     let mut last: Vec<u64> = free.take(count).collect();
     last.reverse();
     if last.len() == count { last } else { (range.1.saturating_sub(count as u64)..).take(count).collect() }

@@ -28,13 +28,13 @@ pub(super) enum ShotState {
 /// One link's shot of a row, and the range of its slot that must be zeroed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExaminedShot {
-    pub seen: ShotState,
+    pub state: ShotState,
     pub zero: Option<Range<u32>>,
 }
 
 impl ExaminedShot {
     pub(super) fn is_nothing(&self) -> bool {
-        self.seen == ShotState::Nothing
+        self.state == ShotState::Nothing
     }
 }
 
@@ -71,35 +71,35 @@ impl<'a> Examiner<'a> {
         let len = layout.slots[link].1;
         let fresh = self.fresh();
         if entry.is_none() && !visible && !self.may_hold_record(row, link, g)? {
-            return Ok(ExaminedShot { seen: ShotState::Nothing, zero: None });
+            return Ok(ExaminedShot { state: ShotState::Nothing, zero: None });
         }
         let number = entry.as_ref().map(|entry| entry.number);
         let Some(slot) = self.slot(row, link)? else {
             // The index entry is invalid, or the chunk cannot be decompressed.
-            return Ok(ExaminedShot { seen: ShotState::Torn(number), zero: Some(0..len) });
+            return Ok(ExaminedShot { state: ShotState::Torn(number), zero: Some(0..len) });
         };
         let own = record_of(slot, g).filter(|record| record.stream == link_info.stream);
         let shot_end = g.shot_bytes() as usize;
         let trailing = slot[shot_end..].iter().any(|byte| *byte != 0).then_some(g.shot_bytes()..len);
         let torn = |number| {
             let dirty = slot.iter().any(|byte| *byte != 0);
-            ExaminedShot { seen: ShotState::Torn(number), zero: dirty.then_some(0..len) }
+            ExaminedShot { state: ShotState::Torn(number), zero: dirty.then_some(0..len) }
         };
         Ok(match (entry, own) {
             (Some(entry), _) if entry.state == State::Lost => {
                 let dirty = slot.iter().any(|byte| *byte != 0);
-                ExaminedShot { seen: ShotState::Valid(Box::new(entry)), zero: dirty.then_some(0..len) }
+                ExaminedShot { state: ShotState::Valid(Box::new(entry)), zero: dirty.then_some(0..len) }
             }
-            (Some(entry), own) if agrees(&entry, slot, g, own.as_ref()) => {
-                ExaminedShot { seen: ShotState::Valid(Box::new(entry)), zero: trailing }
+            (Some(entry), own) if slot_matches(&entry, slot, g, own.as_ref()) => {
+                ExaminedShot { state: ShotState::Valid(Box::new(entry)), zero: trailing }
             }
             (_, Some(record)) if fresh.contains(&record.shot) => {
                 let rebuilt = rebuild(&record, link_info.stream, g, format);
-                ExaminedShot { seen: ShotState::Rebuilt(record.shot, rebuilt), zero: trailing }
+                ExaminedShot { state: ShotState::Rebuilt(record.shot, rebuilt), zero: trailing }
             }
             (Some(entry), _) => torn(Some(entry.number)),
             (None, _) if visible => torn(None),
-            (None, _) => ExaminedShot { seen: ShotState::Nothing, zero: None },
+            (None, _) => ExaminedShot { state: ShotState::Nothing, zero: None },
         })
     }
 
@@ -151,7 +151,7 @@ fn record_of(slot: &[u8], g: Geometry) -> Option<Record> {
 }
 
 /// Returns `true` if a slot matches its row.
-fn agrees(entry: &Row, slot: &[u8], g: Geometry, own: Option<&Record>) -> bool {
+fn slot_matches(entry: &Row, slot: &[u8], g: Geometry, own: Option<&Record>) -> bool {
     if entry.record_good && g.trailer().has_record() {
         return own.is_some_and(|own| (own.shot, own.tai_ns) == (entry.number, entry.stamp_tai_ns));
     }

@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 /// Rows per block, which is examined by all threads.
-const BLOCK: u64 = 256;
+const BLOCK_ROWS: u64 = 256;
 /// Number of consecutive empty rows after the last marker that ends the search. No recorder has more writes in flight.
 const MAX_EMPTY_ROWS: u64 = 4096;
 
@@ -55,7 +55,7 @@ pub(crate) fn recover_among(
     opened: &mut Opened,
     dry_run: bool,
     progress: &Progress<'_>,
-    mut others: SiblingFiles<'_>,
+    mut siblings: SiblingFiles<'_>,
 ) -> Result<Recovered, StoreError> {
     let path = &opened.path.clone();
     if run.by_stamp {
@@ -65,46 +65,46 @@ pub(crate) fn recover_among(
         ));
     }
     // A number that is missing on one of several drives may be on another.
-    others.filled_elsewhere |= others.taken.is_empty() && run.part.is_some_and(|part| part.stripes > 1);
+    siblings.skip_gaps |= siblings.taken.is_empty() && run.part.is_some_and(|part| part.stripes > 1);
     let (visible, max_visible) = visible_rows(opened)?;
     let losses = old_losses(opened)?;
-    let account = examine_rows(run, opened, (visible, &losses), others, progress)?;
+    let account = examine_rows(run, opened, (visible, &losses), siblings, progress)?;
     let counters = opened.table_bytes(opened.layout.counters)?;
     let allocated_rows = opened.layout.rows;
-    let mut found = account.end(run, losses, others);
-    let recovered = &mut found.recovered;
+    let mut plan = account.end(run, losses, siblings);
+    let recovered = &mut plan.recovered;
     recovered.path = path.to_owned();
     recovered.dry_run = dry_run;
     recovered.rows_before = visible;
     recovered.released_rows = allocated_rows - recovered.rows;
-    recovered.losses = found.losses.len() as u64;
+    recovered.losses = plan.losses.len() as u64;
     // The counters describe the unrepaired file: if it changes they are removed, and the run reads as interrupted.
     let rows = recovered.rows;
-    let unchanged = found.changes.is_empty() && (rows, rows) == (visible, max_visible) && !found.losses_changed;
+    let unchanged = plan.changes.is_empty() && (rows, rows) == (visible, max_visible) && !plan.losses_changed;
     let truncated = rows < allocated_rows || opened.file.bytes() > opened.layout.end;
     let changes = [(!unchanged, Change::Repaired), (truncated, Change::Truncated)];
     recovered.changes.extend(changes.into_iter().filter(|(applies, _)| *applies).map(|(_, change)| change));
     if dry_run {
         recovered.file_bytes = opened.file.bytes();
-        return Ok(found.recovered);
+        return Ok(plan.recovered);
     }
-    let mut bytes = Vec::with_capacity(found.losses.len() * LOSS_BYTES);
-    found.losses.iter().for_each(|loss| rows::push_loss(loss, &mut bytes));
-    repair(opened, &found.changes, rows, (visible, max_visible)).map_err(StoreError::io("repair", path))?;
+    let mut bytes = Vec::with_capacity(plan.losses.len() * LOSS_BYTES);
+    plan.losses.iter().for_each(|loss| rows::push_loss(loss, &mut bytes));
+    repair(opened, &plan.changes, rows, (visible, max_visible)).map_err(StoreError::io("repair", path))?;
     if rows < allocated_rows || !unchanged {
         let data_end = match opened.layout.codec {
             None => opened.layout.data_end(rows),
             Some(_) => layout::end_of_chunks(&opened.file, &opened.layout, rows, path)?,
         };
         let contents = Contents { rows, losses: &bytes, counters: if unchanged { &counters } else { &[] }, data_end };
-        let uncut =
+        let truncate_error =
             layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("truncate", path))?;
-        uncut.map_or(Ok(()), Err).map_err(StoreError::io("truncate", path))?;
+        truncate_error.map_or(Ok(()), Err).map_err(StoreError::io("truncate", path))?;
     }
     // A run that was interrupted just before its truncation needs nothing else.
     layout::truncate(&opened.file, &opened.layout).map_err(StoreError::io("truncate", path))?;
-    found.recovered.file_bytes = opened.layout.end;
-    Ok(found.recovered)
+    plan.recovered.file_bytes = opened.layout.end;
+    Ok(plan.recovered)
 }
 
 /// Returns the minimum and maximum of the visible rows over all datasets. After a power cut they may differ.
@@ -128,17 +128,17 @@ fn examine_rows(
     run: &RunInfo,
     opened: &Opened,
     (visible, losses): (u64, &[Loss]),
-    others: SiblingFiles<'_>,
+    siblings: SiblingFiles<'_>,
     progress: &Progress<'_>,
 ) -> Result<Accounting, StoreError> {
     let allocated_rows = opened.layout.common_rows;
     let threads = 4 * std::thread::available_parallelism().map_or(1, usize::from);
     let examiners: Vec<_> = (0..threads).map(|_| Mutex::new(Examiner::new(run, opened))).collect();
-    let mut account = Accounting::new(run, &opened.layout, losses, others);
+    let mut account = Accounting::new(run, &opened.layout, losses, siblings);
     let (mut first, mut empty) = (0, 0);
     while first < allocated_rows && (first < visible || empty < MAX_EMPTY_ROWS) {
-        progress(first, visible.max(first + BLOCK).min(allocated_rows));
-        let rows = first..allocated_rows.min(first + BLOCK);
+        progress(first, visible.max(first + BLOCK_ROWS).min(allocated_rows));
+        let rows = first..allocated_rows.min(first + BLOCK_ROWS);
         let share = (rows.end - rows.start).div_ceil(threads as u64);
         let block: Vec<Result<Vec<_>, StoreError>> = std::thread::scope(|scope| {
             let part = |index: usize| {

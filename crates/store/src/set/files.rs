@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes at the start of a recording that contain its run id.
-const HEAD: usize = 128 << 10;
+const HEAD_BYTES: usize = 128 << 10;
 
 /// Part numbers from the names, with the paths.
 type PartPaths = Result<Vec<(u64, PathBuf)>, StoreError>;
@@ -202,7 +202,7 @@ impl Files {
             return None;
         }
         let locked = FileLock::exclusive_open(file, &named.path).ok()?;
-        let mut head = vec![0; HEAD];
+        let mut head = vec![0; HEAD_BYTES];
         // A file that cannot be read is not known to be blank.
         let len = locked.file().read_at(&mut head, 0).ok()?;
         let names_run = || head[..len].windows(self.run_id.len()).any(|bytes| bytes == self.run_id.as_bytes());
@@ -218,7 +218,7 @@ impl Files {
 
 /// Returns `true` if all bytes of a file are zero. Holes are skipped.
 fn is_blank(file: &File) -> io::Result<bool> {
-    let mut block = vec![0; HEAD];
+    let mut block = vec![0; HEAD_BYTES];
     let mut at = 0;
     loop {
         at = match rustix::fs::seek(file, SeekFrom::Data(at)) {

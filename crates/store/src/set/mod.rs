@@ -1,10 +1,10 @@
 //! A run of many files: consecutive parts, each on one drive or striped over several, and a master that joins them into
 //! one recording.
 //!
-//! [`RunRecorder`] has the interface of [`Recorder`] and uses one recorder for each file. A [`RunRecorder`] of one file that does not
-//! roll is exactly that recorder. Otherwise a background thread (`part_manager`) allocates the next part while the
-//! current one is written, and ends the last one, so that the recording thread waits for neither. A part that is not
-//! ready in time makes the recorder busy, like a slow drive.
+//! [`RunRecorder`] has the interface of [`Recorder`] and uses one recorder for each file. A run of one file without
+//! parts uses a single recorder and has no master. Otherwise a background thread (`part_manager`) allocates the next
+//! part while the current one is written, and ends the previous one, so that the recording thread waits for neither. A
+//! part that is not ready in time makes the recorder busy, like a slow drive.
 //!
 //! - Row `i` of a part goes to drive `i mod n`. If a drive fails, the part ends; rows of that drive that are not
 //!   visible yet become losses with the cause `sink_error`, and the next part is allocated on the remaining drives.
@@ -25,7 +25,7 @@ use crate::info::RunInfo;
 pub use crate::master::{FileEntry, Master, Removed, State};
 use crate::recorder::{self, Recorder, Report};
 use crate::shot::{Event, Loss, MAX_LINKS, RunCounters, StreamRunCounters};
-use part::{Failed, Part, RowSummary};
+use part::{FailedStripe, Part, RowSummary};
 use part_manager::{ManagerThread, Notice, PartManager, PartRecorders, ReusedFiles};
 use plan::Plan;
 pub use plan::{Roll, RunRecorderConfig};
@@ -155,12 +155,12 @@ impl RunRecorder {
                 return Err(error);
             }
         };
-        let mut set = Self::with_part(plan, Part::new(0, recorders, true), Some(PartManager::start(manager)));
-        set.warnings.extend(config.shared_drives());
+        let mut recorder = Self::with_part(plan, Part::new(0, recorders, true), Some(PartManager::start(manager)));
+        recorder.warnings.extend(config.shared_drives());
         if config.rolls() {
-            set.request_next();
+            recorder.request_next();
         }
-        Ok(set)
+        Ok(recorder)
     }
 
     fn with_part(plan: Arc<Plan>, current: Part, manager: Option<PartManager>) -> Self {
@@ -315,6 +315,10 @@ impl RunRecorder {
 
     /// Reaps completed writes, blocking for at most `wait` (`None`: without blocking), and makes the completed rows
     /// visible.
+    ///
+    /// # Errors
+    /// Fails if no drive is left to write to, if the only file fails, or if the background thread has panicked. A
+    /// failed drive of several is a warning.
     pub fn poll(&mut self, wait: Option<Duration>) -> Result<(), StoreError> {
         while let Some(notice) = self.manager.as_ref().and_then(PartManager::next_notice) {
             self.handle(notice);
@@ -388,8 +392,8 @@ impl RunRecorder {
     }
 
     /// Continues without a failed drive, if another one is left.
-    fn drop_drive(&mut self, failed: Failed) -> Result<(), StoreError> {
-        let Failed { drive, unseen, losses, error } = failed;
+    fn drop_drive(&mut self, failed: FailedStripe) -> Result<(), StoreError> {
+        let FailedStripe { drive, unseen, losses, error } = failed;
         let known = !self.drives.contains(&drive);
         self.drives.retain(|working| *working != drive);
         if self.manager.is_none() || self.drives.is_empty() {
@@ -418,6 +422,10 @@ impl RunRecorder {
 
     /// Ends the run: waits for its writes, makes every row visible, writes losses and counters, and ends the files.
     /// Offered shots that could not be recorded are first subtracted from `counters`.
+    ///
+    /// # Errors
+    /// Fails if no file is left to end with, if the last part can be ended on no drive, or if the master cannot be
+    /// written. The committed rows stay valid.
     pub fn finish(mut self, mut counters: RunCounters) -> Result<RunResult, StoreError> {
         if self.manager.is_none() {
             self.pending_losses.drain(..).for_each(|loss| self.current.loss(loss));

@@ -47,7 +47,7 @@ impl Stripe {
     }
 }
 
-/// Removes losses up to and including a shot number from a list and returns them.
+/// Removes losses up to and including a shot number from a list, and returns them.
 fn split_off(losses: &mut Vec<Loss>, number: u64) -> Vec<Loss> {
     let mut taken = Vec::new();
     losses.retain_mut(|loss| {
@@ -65,7 +65,7 @@ fn split_off(losses: &mut Vec<Loss>, number: u64) -> Vec<Loss> {
 
 /// A part's file whose drive has failed.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct FailedStripe {
     pub(super) drive: usize,
     /// Rows that will never be visible.
     pub(super) unseen: VecDeque<RowSummary>,
@@ -159,7 +159,7 @@ impl Part {
     }
 
     /// Reaps completed writes, blocking for at most `wait`. Returns the state of a drive that has failed.
-    pub(super) fn poll(&mut self, wait: Option<Duration>) -> Result<(), Box<Failed>> {
+    pub(super) fn poll(&mut self, wait: Option<Duration>) -> Result<(), Box<FailedStripe>> {
         let turn = (self.offered % self.stripes.len().max(1) as u64) as usize;
         for index in 0..self.stripes.len() {
             let stripe = &mut self.stripes[index];
@@ -175,7 +175,7 @@ impl Part {
         Ok(())
     }
 
-    fn fail(&mut self, index: usize, error: StoreError) -> Failed {
+    fn fail(&mut self, index: usize, error: StoreError) -> FailedStripe {
         let Stripe { drive, recorder, unseen, losses, .. } = self.stripes.remove(index);
         let rows = recorder.visible();
         self.failed.push((drive, rows));
@@ -185,7 +185,7 @@ impl Part {
                 *count -= u64::from(shot.is_some());
             }
         }
-        Failed { drive, unseen, losses, error }
+        FailedStripe { drive, unseen, losses, error }
     }
 
     /// Returns `true` if every row is visible.

@@ -67,9 +67,13 @@ pub fn recover(
     let draft = Master::check_draft(path)?;
     let files = Files::of(path, &master, drives)?;
     let before = master.files.clone();
-    let mut others = add_unlisted(&files, &mut master, progress)?;
-    let mut done =
-        RecoveredRun { master: Some(path.to_owned()), dry_run, unchanged: others.unchanged, ..RecoveredRun::default() };
+    let mut unlisted = add_unlisted(&files, &mut master, progress)?;
+    let mut done = RecoveredRun {
+        master: Some(path.to_owned()),
+        dry_run,
+        unchanged: unlisted.unchanged,
+        ..RecoveredRun::default()
+    };
     let (mut min_number, mut part_before) = (None, None);
     let ends: Vec<usize> = master
         .parts()
@@ -87,7 +91,7 @@ pub fn recover(
         let number = part.first().map(|entry| entry.part);
         min_number = min_number.filter(|_| number == part_before.map(|before: u32| before + 1));
         part_before = number;
-        let siblings = SiblingFiles { taken: &following, min_number, filled_elsewhere: false };
+        let siblings = SiblingFiles { taken: &following, min_number, skip_gaps: false };
         let skipped = done.skipped.len();
         let end_number = recover_part(&files, part, (dry_run, progress), siblings, &mut done)?;
         // Shot numbers of a missing file are not losses, so the next part's do not start after them.
@@ -100,13 +104,13 @@ pub fn recover(
         done.removed.extend(draft);
     } else if let Some(draft) = draft.and_then(NamedFile::of_master) {
         match files.draft(draft) {
-            Ok(removable) => others.remove.push(removable),
+            Ok(removable) => unlisted.remove.push(removable),
             Err(named) => done.unchanged.push(named.path),
         }
     }
     // `write` locks the new master before it renames it.
     let _held = if done.rewritten && !dry_run { Some(master.write(path, true)?) } else { None };
-    for removable in others.remove {
+    for removable in unlisted.remove {
         if !dry_run {
             files.remove(&removable)?;
         }
@@ -117,15 +121,16 @@ pub fn recover(
 
 /// Returns the losses of a part with numbers below its first row: those of a drive that failed in the previous part.
 fn losses_before(files: &Files, part: &[FileEntry]) -> Result<Vec<ShotRange>, StoreError> {
-    let (mut runs, mut first) = (Vec::new(), u64::MAX);
+    let (mut ranges, mut first) = (Vec::new(), u64::MAX);
     for entry in part {
         let Some(RunFile { opened, .. }) = files.find(entry)? else { continue };
         if opened.visible_rows()? > 0 {
             first = number(&opened, 0)?.map_or(first, |number| first.min(number));
         }
-        runs.extend(file::old_losses(&opened)?.iter().map(|l| (l.first, l.first.saturating_add(l.count))));
+        ranges.extend(file::old_losses(&opened)?.iter().map(|l| (l.first, l.first.saturating_add(l.count))));
     }
-    Ok(runs.iter().map(|run: &ShotRange| (run.0, run.1.min(first))).filter(|run| run.0 < run.1).collect())
+    let below = ranges.iter().map(|range: &ShotRange| (range.0, range.1.min(first)));
+    Ok(below.filter(|range| range.0 < range.1).collect())
 }
 
 /// Reads the shot number of a row; `None` if the row is invalid.
@@ -162,11 +167,11 @@ fn recover_part(
     let (mut seen, mut end) = (Vec::new(), None);
     for (index, RunFile { run, opened, .. }) in found.iter_mut().enumerate() {
         let others = numbers.iter().enumerate().filter(|(other, _)| *other != index);
-        let taken: Vec<ShotRange> = others.flat_map(|(_, runs)| runs).chain(siblings.taken).copied().collect();
+        let taken: Vec<ShotRange> = others.flat_map(|(_, ranges)| ranges).chain(siblings.taken).copied().collect();
         // Numbers that no file accounts for may be in a missing file.
-        let others = SiblingFiles { taken: &taken, filled_elsewhere: index > 0 || !all_there, ..siblings };
-        let recovered = file::recover_among(run, opened, dry_run, progress, others)?;
-        end = end.max(recovered.numbers.last().map(|run| run.1));
+        let siblings = SiblingFiles { taken: &taken, skip_gaps: index > 0 || !all_there, ..siblings };
+        let recovered = file::recover_among(run, opened, dry_run, progress, siblings)?;
+        end = end.max(recovered.numbers.last().map(|range| range.1));
         seen.push(recovered);
     }
     // A missing drive may only be disconnected: then the master's entries stay.
@@ -221,9 +226,9 @@ struct UnlistedFiles {
 /// Enters unlisted parts that have rows into the master, unless a bounded run had evicted them. Returns the other
 /// files.
 fn add_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> Result<UnlistedFiles, StoreError> {
-    let mut others = UnlistedFiles::default();
+    let mut unlisted = UnlistedFiles::default();
     let listed: BTreeSet<u32> = master.files.iter().map(|entry| entry.part).collect();
-    let Some(oldest) = listed.first().copied() else { return Ok(others) };
+    let Some(oldest) = listed.first().copied() else { return Ok(unlisted) };
     let is_listed = |part: u64| u32::try_from(part).is_ok_and(|part| listed.contains(&part));
     let mut parts: BTreeMap<u32, Vec<(FileEntry, Removable)>> = BTreeMap::new();
     for named in files.named()?.into_iter().filter(|named| !is_listed(named.part)) {
@@ -236,15 +241,15 @@ fn add_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> 
         let entry =
             FileEntry { part, stripe, state: State::Live, rows, losses: 0, first: 0, last: 0, bytes, file: file_name };
         match part < oldest {
-            true if rows > 0 => others.unchanged.push(named.path),
-            true => others.remove.push(Removable::part(named, file)),
+            true if rows > 0 => unlisted.unchanged.push(named.path),
+            true => unlisted.remove.push(Removable::part(named, file)),
             false => parts.entry(part).or_default().push((entry, Removable::part(named, file))),
         }
     }
     for (_, mut of_part) in parts {
         of_part.sort_by_key(|(entry, _)| entry.stripe);
         if of_part.iter().all(|(entry, _)| entry.rows == 0) {
-            others.remove.extend(of_part.into_iter().map(|(_, removable)| removable));
+            unlisted.remove.extend(of_part.into_iter().map(|(_, removable)| removable));
         } else {
             master.files.extend(of_part.into_iter().map(|(entry, _)| entry));
         }
@@ -252,9 +257,9 @@ fn add_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> 
     master.files.sort_by_key(|entry| (entry.part, entry.stripe));
     for named in files.hidden()? {
         match files.draft(named) {
-            Ok(removable) => others.remove.push(removable),
-            Err(named) => others.unchanged.push(named.path),
+            Ok(removable) => unlisted.remove.push(removable),
+            Err(named) => unlisted.unchanged.push(named.path),
         }
     }
-    Ok(others)
+    Ok(unlisted)
 }

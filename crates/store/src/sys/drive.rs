@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Completion of an operation.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum Completion {
     /// A write has completed with all its bytes, or failed.
     Write {
         /// Tag of the write.
@@ -39,8 +39,8 @@ pub trait Drive: std::fmt::Debug + Send {
     fn sync(&mut self) -> bool;
     /// Submits queued work.
     fn submit(&mut self) -> io::Result<()>;
-    /// Blocks for at most `wait` for a completion (`None`: without blocking), then calls `on_done` for each.
-    fn poll(&mut self, wait: Option<Duration>, on_done: &mut dyn FnMut(Done)) -> io::Result<()>;
+    /// Blocks for at most `wait` for a completion (`None`: without blocking), then calls `on_completion` for each.
+    fn poll(&mut self, wait: Option<Duration>, on_completion: &mut dyn FnMut(Completion)) -> io::Result<()>;
 }
 
 /// A drive, and the error if shot buffers could not be registered with it.

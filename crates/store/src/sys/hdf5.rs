@@ -101,12 +101,12 @@ pub fn create_filtered(
     let chunk = chunk.map(|extent| extent as u64);
     sync(|| {
         // SAFETY: a query; the library's lock is held, here and below.
-        let own = if unsafe { H5Zfilter_avail(*filter) } > 0 { &parameters[3..] } else { &parameters[..] };
+        let passed = if unsafe { H5Zfilter_avail(*filter) } > 0 { &parameters[3..] } else { &parameters[..] };
         // SAFETY: the id is that of a live property list, and the length of each array is passed with it.
         let status = unsafe {
             [
                 H5Pset_chunk(plist.id(), chunk.len() as _, chunk.as_ptr()),
-                H5Pset_filter(plist.id(), *filter, H5Z_FLAG_OPTIONAL, own.len(), own.as_ptr()),
+                H5Pset_filter(plist.id(), *filter, H5Z_FLAG_OPTIONAL, passed.len(), passed.as_ptr()),
                 H5Pset_filter(plist.id(), H5Z_FILTER_NBIT, H5Z_FLAG_OPTIONAL, 0, std::ptr::null()),
             ]
         };

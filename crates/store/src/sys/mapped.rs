@@ -8,7 +8,7 @@
 //! returns an error.
 
 use super::cache::cached_bytes;
-use super::drive::{Done, Drive, Wake};
+use super::drive::{Completion, Drive, Wake};
 use super::stream_copy::stream_copy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd};
@@ -30,7 +30,7 @@ pub struct Mapped {
     file: File,
     regions: Regions,
     wake: Arc<Wake>,
-    done: Vec<Done>,
+    completions: Vec<Completion>,
 }
 
 // SAFETY: `base` is a mapping that only this value refers to; it may be used from any one thread.
@@ -44,7 +44,8 @@ impl Mapped {
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }?.cast::<u8>();
         let (file, wake) = (file.try_clone()?, Arc::new(Wake::new()?));
-        let mapped = Self { base, len, file, regions: regions.clone(), wake, done: Vec::with_capacity(MAX_PENDING) };
+        let mapped =
+            Self { base, len, file, regions: regions.clone(), wake, completions: Vec::with_capacity(MAX_PENDING) };
         // SAFETY: the range is the mapping above. Populating for writing changes no byte of it.
         unsafe { rustix::mm::madvise(base.cast(), len, Advice::LinuxPopulateWrite) }?;
         Ok(mapped)
@@ -86,29 +87,29 @@ impl Drive for Mapped {
         &self.wake
     }
     fn available(&self) -> usize {
-        MAX_PENDING - self.done.len()
+        MAX_PENDING - self.completions.len()
     }
     fn write(&mut self, buffer: Buffer, len: u32, at: u64, tag: u64) -> Result<(), Buffer> {
         if self.available() == 0 {
             return Err(buffer);
         }
         let result = self.copy_in(&buffer, len, at);
-        self.done.push(Done::Write { tag, result });
+        self.completions.push(Completion::Write { tag, result });
         Ok(())
     }
     fn sync(&mut self) -> bool {
         // tmpfs has no stable storage, so a sync completes at once.
-        if self.done.iter().any(|done| matches!(done, Done::Sync(_))) {
+        if self.completions.iter().any(|entry| matches!(entry, Completion::Sync(_))) {
             return false;
         }
-        self.done.push(Done::Sync(Ok(())));
+        self.completions.push(Completion::Sync(Ok(())));
         true
     }
     fn submit(&mut self) -> io::Result<()> {
         Ok(())
     }
-    fn poll(&mut self, wait: Option<Duration>, on_done: &mut dyn FnMut(Done)) -> io::Result<()> {
-        if let Some(wait) = wait.filter(|_| self.done.is_empty()) {
+    fn poll(&mut self, wait: Option<Duration>, on_completion: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        if let Some(wait) = wait.filter(|_| self.completions.is_empty()) {
             let mut wakers = [PollFd::new(&*self.wake, PollFlags::IN)];
             let time = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
             match poll(&mut wakers, Some(&time)) {
@@ -117,7 +118,7 @@ impl Drive for Mapped {
             }
             self.wake.clear();
         }
-        self.done.drain(..).for_each(on_done);
+        self.completions.drain(..).for_each(on_completion);
         Ok(())
     }
 }

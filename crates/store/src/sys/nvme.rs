@@ -153,8 +153,9 @@ impl Namespace {
     }
 }
 
-/// # Safety
+/// Issues a command and waits for it. Returns 0, the status of the drive, or a negated `errno`.
 ///
+/// # Safety
 /// The command's address and length name memory that may be read, or filled if the command reads, until this returns.
 unsafe fn pass(file: &File, request: u64, command: &mut Command) -> i32 {
     // SAFETY: the argument is a live exclusive struct of the type that the request is defined with; the caller

@@ -41,8 +41,8 @@ fn entry(command: &Command, buffer: Option<u16>) -> Entry128 {
 }
 
 impl Target for Commands {
-    type Entry = Entry128;
-    type Completion = Entry32;
+    type SubmissionEntry = Entry128;
+    type CompletionEntry = Entry32;
     const MAX_RETRIES: u8 = 5;
     const TYPICAL_REQUESTS: u32 = 4;
 

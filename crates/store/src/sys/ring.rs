@@ -3,7 +3,7 @@
 //! The kernel reads a buffer between the submission and the completion of its write. The ring therefore owns every
 //! buffer until its last completion is reaped, and is not dropped before its last write has completed.
 
-use super::drive::{Done, Drive, Wake};
+use super::drive::{Completion, Drive, Wake};
 use io_uring::cqueue;
 use io_uring::squeue::{self, EntryMarker as _};
 use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
@@ -18,7 +18,9 @@ use std::time::Duration;
 
 /// Registered file that is written to.
 pub(super) const FILE: Fixed = Fixed(0);
+/// User data of the poll of the eventfd that ends a wait.
 const USER_WAKE: u64 = u64::MAX;
+/// User data of a sync.
 const USER_SYNC: u64 = u64::MAX - 1;
 /// `POLLIN` of poll(2).
 const POLL_IN: u32 = 1;
@@ -51,10 +53,10 @@ pub enum RequestResult {
 
 /// Target of a ring.
 pub trait Target: std::fmt::Debug + Send {
-    /// Entries of the submission queue.
-    type Entry: squeue::EntryMarker;
-    /// Entries of the completion queue.
-    type Completion: cqueue::EntryMarker;
+    /// Entry of the submission queue.
+    type SubmissionEntry: squeue::EntryMarker;
+    /// Entry of the completion queue.
+    type CompletionEntry: cqueue::EntryMarker;
     /// Maximum number of retries of a request.
     const MAX_RETRIES: u8;
     /// Typical number of requests of a write, used to size the queue.
@@ -63,9 +65,9 @@ pub trait Target: std::fmt::Debug + Send {
     /// Returns the maximum size of a request and of a registered buffer in bytes, a power of two.
     fn max_request_bytes(&self) -> u32;
     /// Builds the entry of a request. It refers to no memory but that at [`Request::address`], which is only read.
-    fn write(&self, request: &Request) -> Self::Entry;
+    fn write(&self, request: &Request) -> Self::SubmissionEntry;
     /// Builds the entry that makes written data durable; `None` if none is needed.
-    fn sync(&self) -> Option<Self::Entry>;
+    fn sync(&self) -> Option<Self::SubmissionEntry>;
     /// Interprets the result of a request of `len` bytes.
     fn on_completion(&self, result: i32, len: u32) -> RequestResult;
 }
@@ -75,8 +77,8 @@ pub trait Target: std::fmt::Debug + Send {
 pub struct FileTarget;
 
 impl Target for FileTarget {
-    type Entry = squeue::Entry;
-    type Completion = cqueue::Entry;
+    type SubmissionEntry = squeue::Entry;
+    type CompletionEntry = cqueue::Entry;
     // Retries are for interrupts and shortage of kernel memory.
     const MAX_RETRIES: u8 = 32;
     const TYPICAL_REQUESTS: u32 = 1;
@@ -117,7 +119,9 @@ struct Write {
     offset: u64,
     /// Index of the first registered buffer of the region.
     first: Option<u16>,
+    /// Offset on the target in bytes.
     at: u64,
+    /// Length in bytes.
     len: u32,
     /// Number of outstanding requests.
     in_flight: u32,
@@ -132,7 +136,7 @@ struct RequestId {
     slot: u16,
     /// Number of retries so far.
     retries: u8,
-    /// Offset in the write.
+    /// Offset of the request in the write, in bytes.
     done: u32,
 }
 
@@ -180,7 +184,7 @@ impl Writes {
     }
 
     /// Handles the completion of a request; returns the result of the write after its last request.
-    fn on_completion<T: Target>(&mut self, target: &T, id: RequestId, result: i32) -> Option<Done> {
+    fn on_completion<T: Target>(&mut self, target: &T, id: RequestId, result: i32) -> Option<Completion> {
         let slot = usize::from(id.slot);
         let write = self.slots[slot].as_mut()?;
         let len = write.request(id.done, target.max_request_bytes()).len;
@@ -203,7 +207,7 @@ impl Writes {
         let (tag, result) = (write.tag, write.failed.map_or(Ok(()), Err));
         self.slots[slot] = None;
         self.free.push(id.slot);
-        Some(Done::Write { tag, result })
+        Some(Completion::Write { tag, result })
     }
 }
 
@@ -221,7 +225,7 @@ enum Sync {
 
 /// An io_uring for writes. See the module.
 pub struct Ring<T: Target> {
-    uring: IoUring<T::Entry, T::Completion>,
+    uring: IoUring<T::SubmissionEntry, T::CompletionEntry>,
     target: T,
     regions: Regions,
     /// Offset on the target that corresponds to offset 0.
@@ -235,8 +239,8 @@ pub struct Ring<T: Target> {
 }
 
 impl<T: Target> Ring<T> {
-    /// Creates a ring for `depth` writes to `file` in the manner of `target`, with offsets relative to `base`. The
-    /// second value is the error if buffers could not be registered.
+    /// Creates a ring for at most `depth` writes in flight to `file`, with the entries that `target` builds. Offsets
+    /// are relative to `base`. The second value is the error if buffers could not be registered.
     pub fn new(
         depth: u32,
         regions: &Regions,
@@ -245,7 +249,7 @@ impl<T: Target> Ring<T> {
     ) -> io::Result<(Self, Option<io::Error>)> {
         let depth = depth.min(MAX_ENTRIES);
         let entries = depth.saturating_mul(T::TYPICAL_REQUESTS).saturating_add(4).min(MAX_ENTRIES);
-        let uring: IoUring<T::Entry, T::Completion> =
+        let uring: IoUring<T::SubmissionEntry, T::CompletionEntry> =
             IoUring::builder().dontfork().build(entries.next_power_of_two())?;
         if !uring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
@@ -255,7 +259,7 @@ impl<T: Target> Ring<T> {
         }
         // The kernel keeps the file open from here on.
         uring.submitter().register_files(&[file.as_raw_fd()])?;
-        let (fixed, refused) = match register(&uring.submitter(), regions, target.max_request_bytes()) {
+        let (fixed, register_error) = match register(&uring.submitter(), regions, target.max_request_bytes()) {
             Ok(fixed) => (Some(fixed), None),
             Err(error) => (None, Some(error)),
         };
@@ -270,7 +274,7 @@ impl<T: Target> Ring<T> {
             sync: Sync::Idle,
             writes: Writes::new(depth),
         };
-        Ok((ring, refused))
+        Ok((ring, register_error))
     }
 
     /// Returns the number of writes in flight.
@@ -286,7 +290,8 @@ impl<T: Target> Ring<T> {
         }
     }
 
-    fn push(&mut self, mut entry: T::Entry, user: u64) {
+    /// Queues an entry. If the queue is full, it is submitted first.
+    fn push(&mut self, mut entry: T::SubmissionEntry, user: u64) {
         entry.set_user_data(user);
         loop {
             // SAFETY: the entry is a poll or a sync, which name no memory, or a write. The memory of a write is that of
@@ -335,19 +340,19 @@ impl<T: Target> Ring<T> {
     }
 
     /// Reports all completions.
-    fn reap(&mut self, on_done: &mut dyn FnMut(Done)) {
+    fn reap(&mut self, on_completion: &mut dyn FnMut(Completion)) {
         let Self { uring, target, wake, wake_armed, sync, writes, .. } = self;
         if *sync == Sync::NotNeeded {
             *sync = Sync::Idle;
-            on_done(Done::Sync(Ok(())));
+            on_completion(Completion::Sync(Ok(())));
         }
         for entry in uring.completion() {
             let entry: cqueue::Entry = entry.into();
-            let done = match entry.user_data() {
+            let completion = match entry.user_data() {
                 USER_WAKE => {
                     *wake_armed = false;
                     wake.clear();
-                    Some(Done::Woken)
+                    Some(Completion::Woken)
                 }
                 USER_SYNC => {
                     // The result of a sync is 0 or an error, as of a request of 0 bytes.
@@ -363,17 +368,17 @@ impl<T: Target> Ring<T> {
                         }
                         (RequestResult::Transient(errno) | RequestResult::Failed(errno), _) => {
                             *sync = Sync::Idle;
-                            Some(Done::Sync(Err(errno)))
+                            Some(Completion::Sync(Err(errno)))
                         }
                         (RequestResult::Written(_), _) => {
                             *sync = Sync::Idle;
-                            Some(Done::Sync(Ok(())))
+                            Some(Completion::Sync(Ok(())))
                         }
                     }
                 }
                 user => writes.on_completion(target, RequestId::of(user), entry.result()),
             };
-            done.into_iter().for_each(&mut *on_done);
+            completion.into_iter().for_each(&mut *on_completion);
         }
     }
 }
@@ -417,14 +422,14 @@ impl<T: Target> Drive for Ring<T> {
         ignore_transient(self.submit_queued())
     }
 
-    fn poll(&mut self, wait: Option<Duration>, on_done: &mut dyn FnMut(Done)) -> io::Result<()> {
+    fn poll(&mut self, wait: Option<Duration>, on_completion: &mut dyn FnMut(Completion)) -> io::Result<()> {
         if wait.is_some() && !self.wake_armed {
             let armed = opcode::PollAdd::new(Fd(self.wake.as_raw_fd()), POLL_IN).build();
             self.push(armed.into(), USER_WAKE);
             self.wake_armed = true;
         }
         self.wait(wait)?;
-        self.reap(on_done);
+        self.reap(on_completion);
         while let Some(id) = self.writes.retry_queue.pop() {
             self.resubmit(id);
         }

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Rows allocated for a run that is killed.
 const ROWS: u64 = 50_000;
 /// Rows of a run that is killed while it finishes.
-const FINISHED: u64 = 60;
+const FINISHED_ROWS: u64 = 60;
 
 /// Recovers a file once it is unlocked: child processes of other tests briefly inherit libhdf5's descriptors and locks.
 fn recover_when_free(path: &Path) -> Recovered {
@@ -72,7 +72,7 @@ fn visible_rows_are_valid_after_kill_9() {
 fn finishes_until(path: &Path, laid_out: u64, last: Option<u64>) -> Result<u64, Errno> {
     let mut child = example("record_until_killed")
         .arg(path)
-        .args([&laid_out.to_string(), "finish", &FINISHED.to_string()])
+        .args([&laid_out.to_string(), "finish", &FINISHED_ROWS.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -111,7 +111,7 @@ fn a_kill_while_finishing_loses_no_row() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.h5");
     // With one unused row the tail has to move twice.
-    let laid_out = [FINISHED + 1, 5_000];
+    let laid_out = [FINISHED_ROWS + 1, 5_000];
     let mut calls = [0; 2];
     for (calls, laid_out) in calls.iter_mut().zip(laid_out) {
         *calls = or_skip!(finishes_until(&path, laid_out, None).map_err(|errno| format!("no ptrace here: {errno}")));
@@ -125,11 +125,11 @@ fn a_kill_while_finishing_loses_no_row() {
         let at = (seed as f64 * 0.618_033_988_75).fract() * calls[kind] as f64;
         finishes_until(&path, laid_out[kind], Some(at as u64)).unwrap();
         let verdict = verify(&path, &VerifyOptions::default()).unwrap();
-        assert!(verdict.verified && verdict.rows == FINISHED, "{verdict:#?}");
+        assert!(verdict.verified && verdict.rows == FINISHED_ROWS, "{verdict:#?}");
         interrupted += u32::from(!verdict.finished);
-        assert_eq!(recover_when_free(&path).rows, FINISHED);
+        assert_eq!(recover_when_free(&path).rows, FINISHED_ROWS);
         let verdict = verify(&path, &VerifyOptions::default()).unwrap();
-        assert!(verdict.verified && verdict.rows == FINISHED, "{verdict:#?}");
+        assert!(verdict.verified && verdict.rows == FINISHED_ROWS, "{verdict:#?}");
         std::fs::remove_file(&path).unwrap();
         all += 1;
     }

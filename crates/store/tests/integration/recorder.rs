@@ -144,9 +144,9 @@ fn readers_opened_before_the_end_continue_after_it() {
 }
 
 /// Checks the table of block descriptions of both links with h5py.
-const READS_BLOCKS: &str = "
+const CHECK_BLOCKS: &str = "
 import h5py
-def look(file, link, stream):
+def check(file, link, stream):
     group = file[f'link{link}']
     blocks, shots = group['blocks'], group['shots']
     assert len(blocks) == len(shots) == len(group['rf']) == args[1], (len(blocks), len(shots))
@@ -161,7 +161,7 @@ def look(file, link, stream):
         assert [peak['frequency_hz'] for peak in peaks] == [1e6, -2e6] and peaks[1]['power_dbfs'] == -3, peaks
 with h5py.File(args[0]) as file:
     for link, stream in enumerate((7, 8)):
-        look(file, link, stream)
+        check(file, link, stream)
 ";
 
 #[test]
@@ -177,19 +177,19 @@ fn block_descriptions_are_a_table_over_the_stored_bytes() {
     (4..20).for_each(|number| recording.whole(number));
     recording.settle();
     assert_eq!(description(7, 1).peaks.len(), 2);
-    let look = |path: &std::path::Path| python(READS_BLOCKS, json!([path, 20]));
-    look(&recording.path);
+    let check = |path: &std::path::Path| python(CHECK_BLOCKS, json!([path, 20]));
+    check(&recording.path);
     // The run ends early: the table moves with the tail.
     let (path, report) = recording.finish(&RunCounters::default());
     assert_eq!((report.rows, report.complete, report.partial), (20, 38, 2), "{report:?}");
-    look(&path);
+    check(&path);
     let verdict = verify(&path, &VerifyOptions::default()).unwrap();
     assert!(verdict.verified && verdict.finished, "{verdict:#?}");
     python_verdict(&path, true);
     // Recovery has nothing to do and leaves the table unchanged.
     let recovered = recover(&path, false, &|_, _| {}).unwrap();
     assert_eq!(recovered.rows, 20);
-    look(&path);
+    check(&path);
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn missing_data_reads_as_zeros_and_counters_are_stored() {
     recording.recorder.loss(Loss { stream: 8, cause: DropCause::NoBuffer, first: 11, count: 1 });
     let mut counters = RunCounters::default();
     for stream in [7, 8] {
-        let mut b = StreamRunCounters {
+        let mut stream_counters = StreamRunCounters {
             stream,
             shots_seen: 8,
             shots_partial: 2,
@@ -247,12 +247,12 @@ fn missing_data_reads_as_zeros_and_counters_are_stored() {
             packets_placed: 9,
             ..Default::default()
         };
-        b.shots_complete = if stream == 7 { 2 } else { 1 };
-        b.packet_drops.add(DropCause::WireGap, 2);
-        b.shot_drops.add(DropCause::SinkBusy, 4);
-        b.shot_drops.add(DropCause::NoBuffer, u64::from(stream == 8));
-        b.more.push(("icrc_solved".into(), 5));
-        counters.streams.push(b);
+        stream_counters.shots_complete = if stream == 7 { 2 } else { 1 };
+        stream_counters.packet_drops.add(DropCause::WireGap, 2);
+        stream_counters.shot_drops.add(DropCause::SinkBusy, 4);
+        stream_counters.shot_drops.add(DropCause::NoBuffer, u64::from(stream == 8));
+        stream_counters.more.push(("icrc_solved".into(), 5));
+        counters.streams.push(stream_counters);
     }
     let (path, report) = recording.finish(&counters);
     assert_eq!((report.complete, report.partial, report.lost), (3, 4, 1));
@@ -265,7 +265,7 @@ fn missing_data_reads_as_zeros_and_counters_are_stored() {
     let summary = inspect(&path).unwrap();
     assert_eq!(summary.links[1].lost, 1);
     assert_eq!(summary.links[0].drops["wire_gap"], 2);
-    assert_eq!(summary.losses.len(), 1 + 2, "consecutive losses of a stream are one run: {:?}", summary.losses);
+    assert_eq!(summary.losses.len(), 1 + 2, "consecutive losses of a stream are one entry: {:?}", summary.losses);
     assert_eq!(summary.counters[&8]["icrc_solved"], 5);
     assert_eq!((summary.first, summary.last, summary.totals["rows_lost"]), (Some(10), Some(13), 1));
     assert!(serde_json::to_string(&summary).unwrap().contains("\"packing\":\"packed12_msb_first\""));

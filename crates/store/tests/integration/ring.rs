@@ -50,8 +50,8 @@ fn wrapped_ring(outs: &[PathBuf], run: RunInfo, keep: u64) -> TestRun {
     let mut test_run =
         TestRun::try_new(&RunRecorderConfig { keep: Some(keep), ..config(outs, Some(10)) }, run).unwrap();
     (0..95).for_each(|number| test_run.event(number).unwrap());
-    while test_run.set.visible() < 95 {
-        test_run.set.poll(WAIT).unwrap();
+    while test_run.recorder.visible() < 95 {
+        test_run.recorder.poll(WAIT).unwrap();
     }
     test_run
 }
@@ -119,13 +119,13 @@ fn parts_that_are_open_or_linked_are_not_reused() {
     let (reading, kept) = (std::fs::File::open(&first).unwrap(), folder.path().join("kept"));
     std::fs::hard_link(&second, &kept).unwrap();
     while [&first, &kept].iter().any(|part| Recording::open(part).unwrap().final_counters().unwrap().is_none()) {
-        test_run.set.poll(WAIT).unwrap();
+        test_run.recorder.poll(WAIT).unwrap();
     }
     let before = [std::fs::read(&first).unwrap(), std::fs::read(&kept).unwrap()];
     (25..35).for_each(|number| test_run.event(number).unwrap());
     let (third, moved) = (folder.path().join("a-00002.h5"), folder.path().join("moved"));
     while Recording::open(&third).unwrap().final_counters().unwrap().is_none() {
-        test_run.set.poll(WAIT).unwrap();
+        test_run.recorder.poll(WAIT).unwrap();
     }
     std::fs::rename(&third, &moved).unwrap();
     std::os::unix::fs::symlink(&moved, &third).unwrap();
@@ -164,7 +164,7 @@ fn recovery_of_a_ring_ignores_stale_rows() {
                 assert!(rows.iter().all(|byte| *byte == 0), "no row of the previous part is left");
             }
             let headers = tables.map(|table| table.header).chain(opened.layout.data.iter().map(|data| data.header));
-            let headers = headers.chain(opened.layout.described.iter().map(|table| table.header));
+            let headers = headers.chain(opened.layout.block_tables.iter().map(|table| table.header));
             for header in headers {
                 opened.file.write_all(header.extent_at, &10_u64.to_le_bytes()).unwrap();
             }

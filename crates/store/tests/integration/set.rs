@@ -157,7 +157,7 @@ fn an_abandoned_run_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
     let test_run = TestRun::new(&config(&outs, Some(3)));
-    test_run.set.abandon();
+    test_run.recorder.abandon();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -176,7 +176,7 @@ fn a_failing_drive_loses_its_last_shots_and_is_left_out() {
             // The next part is allocated on this drive before the drive is full.
             let next = drive.path().join(name.replace(".h5", "-00001-s1.h5"));
             while !inspect(&next).is_ok_and(|summary| summary.allocated_rows > 0) {
-                test_run.set.poll(WAIT).unwrap();
+                test_run.recorder.poll(WAIT).unwrap();
             }
         }
         drive.deallocate(&failing, 60..u64::MAX);
@@ -225,8 +225,8 @@ fn interrupted_runs_are_readable_and_recovered() {
         let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
         let mut test_run = TestRun::new(&config(&outs, Some(20)));
         (0..rows).for_each(|number| test_run.event(number).unwrap());
-        while test_run.set.visible() < rows {
-            test_run.set.poll(WAIT).unwrap();
+        while test_run.recorder.visible() < rows {
+            test_run.recorder.poll(WAIT).unwrap();
         }
         // State after a kill: no part has ended, and the part prepared in advance remains.
         let copy = copied(folder.path());
@@ -405,7 +405,7 @@ fn discarded_events_become_losses_in_the_counters() {
                 }))
             });
             let event = Event { number, shots: shots.collect() };
-            test_run.set.discard(&event, DropCause::NotTriggered);
+            test_run.recorder.discard(&event, DropCause::NotTriggered);
             test_run.seen += 1;
         }
         // The receiver has counted these shots as delivered.
@@ -414,7 +414,7 @@ fn discarded_events_become_losses_in_the_counters() {
             (stream.shots_complete, stream.shots_partial) = (test_run.seen - 10, 10);
             stream.shot_drops = Default::default();
         }
-        test_run.set.finish(counters).unwrap();
+        test_run.recorder.finish(counters).unwrap();
         let verdict = verify(&outs[0], &VerifyOptions::default()).unwrap();
         assert!(verdict.verified && verdict.lost_shots == 40, "{verdict:#?}");
         assert_eq!(inspect(&outs[0]).unwrap().counters[&7]["shots_not_triggered"], 20);

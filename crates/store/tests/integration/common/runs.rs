@@ -18,7 +18,7 @@ pub const WAIT: Option<Duration> = Some(Duration::from_millis(5));
 
 /// A run that is being recorded.
 pub struct TestRun {
-    pub set: RunRecorder,
+    pub recorder: RunRecorder,
     pub run: RunInfo,
     pub pool: Arc<Pool>,
     pub seen: u64,
@@ -47,7 +47,7 @@ impl TestRun {
 
     pub fn try_new(config: &RunRecorderConfig, run: RunInfo) -> Result<Self, StoreError> {
         let (pool, regions): (_, Regions) = pool(24, run.links[0].geometry.slot_bytes());
-        Ok(Self { set: RunRecorder::create(config, &run, &regions)?, run, pool, seen: 0, complete: 0 })
+        Ok(Self { recorder: RunRecorder::create(config, &run, &regions)?, run, pool, seen: 0, complete: 0 })
     }
 
     pub fn event(&mut self, number: u64) -> Result<(), StoreError> {
@@ -57,18 +57,18 @@ impl TestRun {
             let buffer = loop {
                 match self.pool.take() {
                     Some(buffer) => break buffer,
-                    None => self.set.poll(WAIT)?,
+                    None => self.recorder.poll(WAIT)?,
                 }
             };
             shots.push(Some(shot(buffer, link.stream, number, link.geometry, |_| true)));
         }
         let mut event = Event { number, shots };
-        while let Err(back) = self.set.offer(event) {
-            assert!(self.set.remaining() > 0, "no space for row {number}");
+        while let Err(back) = self.recorder.offer(event) {
+            assert!(self.recorder.remaining() > 0, "no space for row {number}");
             event = back;
-            self.set.poll(WAIT)?;
+            self.recorder.poll(WAIT)?;
         }
-        self.set.poll(None)?;
+        self.recorder.poll(None)?;
         self.seen += 1;
         self.complete += 1;
         Ok(())
@@ -76,7 +76,7 @@ impl TestRun {
 
     pub fn lose(&mut self, number: u64) {
         for link in &self.run.links {
-            self.set.loss(Loss { stream: link.stream, cause: DropCause::NoBuffer, first: number, count: 1 });
+            self.recorder.loss(Loss { stream: link.stream, cause: DropCause::NoBuffer, first: number, count: 1 });
         }
         self.seen += 1;
     }
@@ -97,7 +97,7 @@ impl TestRun {
 
     pub fn finish(self) -> RunResult {
         let counters = self.counters();
-        let finished = self.set.finish(counters).unwrap();
+        let finished = self.recorder.finish(counters).unwrap();
         assert_eq!(self.pool.available(), 24, "all buffers are returned");
         finished
     }
