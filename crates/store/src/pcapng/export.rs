@@ -30,6 +30,10 @@ pub struct ExportedCapture {
 /// 0x11111111, and the capture's comment says so. All packets of a shot have the time at which the kernel received its
 /// first packet, or the sender's timestamp if that is unknown. Missing packets are not written; the statistics of each
 /// interface (one per link) give their drop causes.
+///
+/// # Errors
+/// [`StoreError::Exists`] if the file exists; otherwise if the framing of the run is unknown, the recording cannot be
+/// read or the file cannot be written. The file is not removed then.
 pub fn export(
     recording: &Recording,
     rows: Range<u64>,
@@ -85,10 +89,10 @@ pub fn export(
             break;
         }
     }
-    let ended = recording.final_counters()?.unwrap_or_default();
-    let unassigned: Vec<_> = ended.totals.into_iter().collect();
+    let final_counters = recording.final_counters()?.unwrap_or_default();
+    let unassigned: Vec<_> = final_counters.totals.into_iter().collect();
     for (index, (link, info)) in links.iter().zip(&run.links).enumerate() {
-        let counters = ended.counters.streams.iter().find(|counters| counters.stream == info.stream);
+        let counters = final_counters.counters.streams.iter().find(|counters| counters.stream == info.stream);
         writer.statistics(index as u32, &link.statistics(counters, &unassigned)).map_err(failed)?;
     }
     writer.flush().map_err(failed)?;

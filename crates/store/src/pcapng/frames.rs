@@ -89,13 +89,19 @@ pub struct Frame<'a> {
 
 /// Calls `take` with every frame of a capture. If the capture cannot be read to its end, returns the reason; the frames
 /// before the damage are valid.
+///
+/// # Errors
+/// [`CaptureError`] if the file cannot be opened, or its beginning is not the header of a capture.
 pub fn for_each_frame(path: &Path, take: impl FnMut(Frame<'_>)) -> Result<Option<String>, CaptureError> {
     let file =
         open_regular(path, OFlags::RDONLY).map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
     read_frames(file, take).map_err(|found| CaptureError::Header { path: path.to_owned(), found })
 }
 
-/// Same as [`for_each_frame`], from any reader. The error describes what is wrong with the header.
+/// Same as [`for_each_frame`], from any reader.
+///
+/// # Errors
+/// If the beginning is not the header of a capture, with the reason.
 pub fn read_frames(from: impl Read + Send, mut take: impl FnMut(Frame<'_>)) -> Result<Option<String>, String> {
     let mut reader = create_reader(BUFFER_BYTES, from).map_err(|error| error.to_string())?;
     let (mut buffer_bytes, mut interfaces) = (BUFFER_BYTES, Interfaces::default());
@@ -128,15 +134,19 @@ pub fn read_frames(from: impl Read + Send, mut take: impl FnMut(Frame<'_>)) -> R
 #[derive(Default)]
 struct Interfaces {
     known: Vec<Interface>,
+    /// Timestamps of the pcap file are in nanoseconds, not microseconds.
     nanoseconds: bool,
 }
 
+/// Interface of a capture.
 #[derive(Clone, Copy)]
 struct Interface {
     link: LinkType,
     /// Timestamp ticks per second.
     resolution: u64,
+    /// Seconds added to timestamps.
     offset_s: i64,
+    /// Snapshot length in bytes; 0 for no limit.
     snap: u32,
 }
 

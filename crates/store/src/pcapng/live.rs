@@ -25,14 +25,21 @@ pub struct Live {
     writer: Writer<File>,
     /// Created again with the first event, because sequence numbers count from its shot number.
     links: Vec<LinkCapture>,
+    /// Copy of the shot that is being written.
     bytes: Vec<u8>,
+    /// Shots in no event, by drop cause.
     losses: BTreeMap<&'static str, u64>,
     report: Report,
     started: Option<Instant>,
 }
 
 impl Live {
-    /// Creates the file with a description of each link. `endpoints` are the known ones of each link.
+    /// Creates the file with a description of each link. `endpoints` has what is known of each link's endpoints.
+    ///
+    /// # Errors
+    /// [`StoreError::Run`] if the framing of the run is unknown, [`StoreError::Exists`] if the file exists and
+    /// `overwrite` is not set, [`StoreError::InUse`] if another program is writing it, and other variants if it
+    /// cannot be created.
     pub fn create(path: &Path, overwrite: bool, run: RunInfo, endpoints: Vec<Endpoints>) -> Result<Self, StoreError> {
         layout::check_target(path, overwrite)?;
         // Invalid runs are rejected before the file is created.
@@ -72,6 +79,9 @@ impl Live {
     }
 
     /// Writes the packets of the shots of an event.
+    ///
+    /// # Errors
+    /// If the file cannot be written. It then ends with the last whole block.
     pub fn offer(&mut self, event: &Event) -> Result<(), StoreError> {
         if self.report.rows == 0 {
             self.links = links_of(&self.run, &self.endpoints, Some(event))?;
@@ -114,11 +124,17 @@ impl Live {
     }
 
     /// Writes all buffered blocks to the file.
+    ///
+    /// # Errors
+    /// As [`Self::offer`].
     pub fn flush(&mut self) -> Result<(), StoreError> {
         self.writer.flush().map_err(|error| self.write_failed(error))
     }
 
     /// Closes the capture with the statistics of each link.
+    ///
+    /// # Errors
+    /// If the file cannot be written or flushed to the drive.
     pub fn finish(mut self, counters: &RunCounters) -> Result<Report, StoreError> {
         let unassigned = counters.streams.iter().find(|stream| stream.stream == WHOLE_RUN);
         let unassigned = unassigned.map(StreamRunCounters::entries).unwrap_or_default();
@@ -146,8 +162,8 @@ impl Live {
 fn links_of(run: &RunInfo, endpoints: &[Endpoints], event: Option<&Event>) -> Result<Vec<LinkCapture>, StoreError> {
     let link = |(index, link)| {
         let shots = event.map_or(&[][..], |event| &event.shots);
-        let own = shots.get(index).into_iter().chain(shots).flatten().find(|shot| shot.meta.stamp_tai_ns > 0);
-        let stamp = own.map_or((0, 0), |shot| (shot.meta.number, shot.meta.stamp_tai_ns));
+        let stamped = shots.get(index).into_iter().chain(shots).flatten().find(|shot| shot.meta.stamp_tai_ns > 0);
+        let stamp = stamped.map_or((0, 0), |shot| (shot.meta.number, shot.meta.stamp_tai_ns));
         let endpoints = endpoints.get(index).copied().unwrap_or_default();
         LinkCapture::new((run, link, index), event.map_or(0, |event| event.number), stamp, endpoints)
     };

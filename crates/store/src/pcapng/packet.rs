@@ -41,6 +41,9 @@ impl Skipped {
 }
 
 /// Returns the EtherType (after VLAN tags) and the payload of a frame, or `None` if its link type is not supported.
+///
+/// # Errors
+/// If the frame is shorter than its header.
 pub fn network<'a>(frame: &Frame<'a>) -> Result<Option<(u16, &'a [u8])>, ParseError> {
     let data = frame.data;
     let ether_type = |at: usize| data.get(at..).and_then(|rest| rest.first_chunk().copied());
@@ -63,6 +66,9 @@ pub fn network<'a>(frame: &Frame<'a>) -> Result<Option<(u16, &'a [u8])>, ParseEr
 }
 
 /// Returns the UDP datagram of a frame.
+///
+/// # Errors
+/// The reason why the frame contains no complete UDP datagram.
 pub fn datagram<'a>(frame: &Frame<'a>) -> Result<Datagram<'a>, Skipped> {
     let malformed = |error: ParseError| match error {
         ParseError::Fragment { .. } => Skipped::Fragment,

@@ -14,15 +14,18 @@ const ETHERNET: u16 = 1;
 /// Buffered bytes that trigger a write. Only whole blocks are written.
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// Option codes of all blocks.
+/// Option codes. Those from 2 on have a different meaning in each type of block.
 mod option {
     pub(super) const COMMENT: u16 = 1;
+    // Section header.
     pub(super) const SECTION_APPLICATION: u16 = 4;
+    // Interface description.
     pub(super) const NAME: u16 = 2;
     pub(super) const DESCRIPTION: u16 = 3;
     pub(super) const RESOLUTION: u16 = 9;
     pub(super) const FILTER: u16 = 11;
     pub(super) const HARDWARE: u16 = 15;
+    // Interface statistics.
     pub(super) const START: u16 = 2;
     pub(super) const END: u16 = 3;
     pub(super) const RECEIVED: u16 = 4;
@@ -63,12 +66,14 @@ pub struct Statistics {
     pub comment: String,
 }
 
-/// Writer of a capture. The file always consists of whole blocks.
+/// Writer of a capture. Only whole blocks are written; all methods fail as [`Self::flush`] does.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: W,
     buffer: Vec<u8>,
+    /// Bytes of all blocks, including buffered ones.
     bytes: u64,
+    /// Bytes written to `out`.
     written: u64,
 }
 
@@ -136,6 +141,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes the buffered blocks.
+    ///
+    /// # Errors
+    /// If the output fails. It may then end within a block; [`Self::written`] is the length of the whole blocks.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.write_all(&self.buffer)?;
         self.written += self.buffer.len() as u64;

@@ -28,7 +28,10 @@ pub fn is_remote(to: &Path) -> bool {
 }
 
 impl Objects {
-    /// Opens a folder, or `s3://bucket/prefix` with endpoint and credentials from the environment.
+    /// Opens a folder, or `s3://bucket/prefix` with endpoint and credentials from the environment. Sends no request.
+    ///
+    /// # Errors
+    /// [`ObjectError::Address`] if the address or a setting is invalid, or if this crate is built without feature `s3`.
     pub fn open(at: &Path) -> Result<Self, ObjectError> {
         if !is_remote(at) {
             return Ok(Self::Folder(at.to_owned()));
@@ -58,7 +61,8 @@ impl Objects {
 
     /// Reads an object of at most `max_bytes` bytes. Returns `None` if it does not exist.
     ///
-    /// In a folder, only regular files in or below the folder are read.
+    /// # Errors
+    /// If the object is larger or cannot be read, or, in a folder, if it is not a regular file in or below the folder.
     pub fn get(&self, key: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, ObjectError> {
         match self {
             Self::Folder(folder) => match read_below(folder, key, max_bytes) {
@@ -95,7 +99,7 @@ impl Objects {
 
 fn read_below(folder: &Path, key: &str, max_bytes: u64) -> io::Result<Vec<u8>> {
     let file = Folder::open(folder)?.file(Path::new(key), OFlags::RDONLY).map_err(|errno| match errno {
-        Errno::XDEV => io::Error::other("expected a file in its own folder, found a link to elsewhere"),
+        Errno::XDEV => io::Error::other("expected a file within the folder of the source, found a link out of it"),
         Errno::INVAL => io::Error::other("expected a regular file, found a folder, pipe or device"),
         errno => errno.into(),
     })?;
