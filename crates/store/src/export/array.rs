@@ -69,6 +69,7 @@ pub(super) struct Frames {
 const MAX_FRAMES: u64 = 1 << 32;
 
 impl Frames {
+    /// Maps the shot numbers of the selected rows to frames of the array's plane waves.
     pub fn of(shots: &Shots<'_>, array: &Array, format: &'static str) -> Result<Self, ExportError> {
         let geometry = shots.geometry(format)?;
         let rate = shots.rate(shots.links()[0], format)?;
@@ -89,8 +90,8 @@ impl Frames {
 
     /// Returns the frame and transmission of a shot.
     pub fn locate(&self, number: u64) -> (usize, usize) {
-        let at = (number - self.span.first) as usize;
-        (at / self.waves, at % self.waves)
+        let index = (number - self.span.first) as usize;
+        (index / self.waves, index % self.waves)
     }
 
     /// Returns the number of unused transmissions in the last frame.

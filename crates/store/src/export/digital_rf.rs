@@ -34,6 +34,7 @@ const FORMAT: &str = ABOUT.name;
 pub(super) const PROPERTIES: &str = "drf_properties.h5";
 /// Attribute in a channel's properties that identifies an export of this crate.
 pub(super) const MARK: &str = "shotline_run_id";
+/// Time span of a subfolder, in seconds.
 const SUBDIR_SECONDS: u64 = 3600;
 /// Maximum size of a file in bytes, unless a millisecond of samples exceeds it.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -130,6 +131,7 @@ struct ChannelWriter {
     /// Values per instant.
     channels: usize,
     open: Option<OpenFile>,
+    /// Number of files created, which is the sequence number of the next one.
     files: u64,
     start_utc_s: u64,
     uuid: String,
@@ -147,10 +149,13 @@ struct Properties {
 /// The file that is being written.
 struct OpenFile {
     path: PathBuf,
+    /// Indexes of the samples that belong in this file.
     samples: Range<u64>,
     data: Dataset,
     file: File,
+    /// Rows written.
     rows: usize,
+    /// Contiguous blocks: index of the first sample, and its row.
     blocks: Vec<[u64; 2]>,
 }
 

@@ -16,9 +16,9 @@ pub struct Radio {
 /// Chunking and compression of Zarr arrays.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ZarrOptions {
-    /// Shots, samples and channels per chunk [whole shots, some hundred kilobytes].
+    /// Shots, samples and channels per chunk; `None` for whole shots, at least 512 KiB.
     pub chunk: Option<[u64; 3]>,
-    /// Shots per shard, which is one file or object [about 32 MiB].
+    /// Shots per shard, which is one file or object; `None` for about 32 MiB.
     pub shard_shots: Option<u64>,
     /// Zstandard level; `None` for no compression.
     pub zstd: Option<i32>,

@@ -226,7 +226,7 @@ impl<'a> Shots<'a> {
         Ok(())
     }
 
-    /// Counts a row. `next` is the shot number that follows the previous row.
+    /// Adds a row to the counters. `next` is the shot number that follows the previous row.
     pub fn count(&mut self, row: &Row, missing: &[Range<usize>], next: Option<u64>) {
         // Skipped shot numbers are in no row.
         if row.number != NO_NUMBER {
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_sample_with_a_missing_bit_is_missing() {
-        // 4096 bytes are 2730 and two thirds samples of 12 bits.
+        // 4096 bytes are 2730 2/3 samples of 12 bits.
         let g = Geometry::new(10, 1000, 12, Packing::Packed12, 0).unwrap();
         assert_eq!(g.packets(), 4);
         let assert_missing = |row: &Row, expected: Option<Range<usize>>| {

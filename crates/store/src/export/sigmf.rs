@@ -132,7 +132,7 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
         let mut out = BufWriter::new(file);
         write!(out, "{{\n  \"global\": {},\n  \"captures\": [", self.global(sha512)).map_err(failed())?;
         let (mut first, mut overlaps) = (true, 0);
-        self.each_held(|at, row, position, lost| {
+        self.each_recorded(|at, row, position, lost| {
             overlaps += u64::from(position.overlaps);
             if !position.continues || first {
                 write_item(&mut out, first, &self.capture(at, row, position, lost)).map_err(failed())?;
@@ -142,7 +142,7 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
         })?;
         write!(out, "\n  ],\n  \"annotations\": [").map_err(failed())?;
         let mut first = true;
-        self.each_held(|at, row, _, lost| {
+        self.each_recorded(|at, row, _, lost| {
             for annotation in self.annotations(at, row, lost) {
                 write_item(&mut out, first, &annotation).map_err(failed())?;
                 first = false;
@@ -154,8 +154,9 @@ impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
         Ok(overlaps)
     }
 
-    /// Calls `each` with every row in the data: sample offset, row, position, and number of lost shots before it.
-    fn each_held(
+    /// Calls `each` for every shot in the data file, with its sample offset, row and position, and the number of lost
+    /// shots before it.
+    fn each_recorded(
         &self,
         mut each: impl FnMut(u64, &Row, Position, u64) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {

@@ -14,11 +14,13 @@ const MAX_JITTER: u64 = 2;
 /// Computes the positions of the shots of a link, in the order of their rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeline {
+    /// Sample rate in Hz.
     rate: u64,
     /// TAI - UTC in nanoseconds, subtracted from timestamps.
     tai_minus_utc_ns: i64,
+    /// Instants per shot.
     samples: u64,
-    /// Number and end of the previous shot.
+    /// Number of the previous shot, and index of the sample after its end.
     last: Option<(u64, u64)>,
     /// The previous shot was moved because it overlapped.
     moved: bool,
@@ -110,7 +112,7 @@ mod tests {
 
     #[test]
     fn consecutive_shots_are_contiguous_despite_rounding() {
-        // 3 MS/s: a sample has 333.3 ns.
+        // At 3 MS/s a sample lasts 333.3 ns.
         let mut timeline = Timeline::new(3_000_000, 1000, 37_000_000_000);
         let mut end = None;
         for number in 0..5000 {

@@ -77,7 +77,7 @@ impl<'a> Candidate<'a> {
         self.path.extension().is_some_and(|found| found == extension)
     }
 
-    /// Returns the first bytes of the file.
+    /// Returns the first 8 bytes of the file, or all of a shorter one.
     pub fn first(&self) -> Result<&[u8], ImportError> {
         if self.first.get().is_none() {
             let first = read_magic(self.path).map_err(ImportError::io(self.path))?;

@@ -26,7 +26,7 @@ pub(super) struct Block {
     pub start: u64,
     /// Number of samples.
     pub samples: u64,
-    /// Number of the first shot, if the source has one.
+    /// Number of the first shot, if the source specifies it.
     pub number: Option<u64>,
 }
 
@@ -44,8 +44,11 @@ pub(super) struct Blocks {
     pauses: bool,
     stamp: Stamp,
     read: ReadBlock,
+    /// Index of the current block.
     block: usize,
+    /// Samples of the current block that were read.
     offset: u64,
+    /// Number of the next shot, without shots lost in a gap.
     number: u64,
 }
 
@@ -65,17 +68,17 @@ impl Blocks {
 
     /// Returns the number of the shot at the current position.
     fn current_number(&self, samples: u64) -> u64 {
-        let here = self.blocks[self.block];
+        let current = self.blocks[self.block];
         if self.offset > 0 {
             return self.number;
         }
-        let Some(before) = self.block.checked_sub(1).map(|before| self.blocks[before]) else {
-            return here.number.unwrap_or(0);
+        let Some(previous) = self.block.checked_sub(1).map(|index| self.blocks[index]) else {
+            return current.number.unwrap_or(0);
         };
         // The missing part of a partial shot belongs to that shot.
-        let end = before.start + before.samples.next_multiple_of(samples);
-        let lost = if self.pauses { 0 } else { here.start.saturating_sub(end).div_ceil(samples) };
-        here.number.map_or(self.number + lost, |number| number.max(self.number))
+        let end = previous.start + previous.samples.next_multiple_of(samples);
+        let lost = if self.pauses { 0 } else { current.start.saturating_sub(end).div_ceil(samples) };
+        current.number.map_or(self.number + lost, |number| number.max(self.number))
     }
 }
 
@@ -104,7 +107,7 @@ impl Source for Blocks {
         if self.offset == block.samples {
             (self.block, self.offset) = (self.block + 1, 0);
         }
-        let link_shot = LinkShot { samples: values, stamp_tai_ns, table: None };
+        let link_shot = LinkShot { samples: values, stamp_tai_ns, entry: None };
         Ok(Some(ShotSet { number, links: vec![Some(link_shot)] }))
     }
 }
@@ -140,7 +143,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 /// Sets the start of the run to the first sample of the source, if its time is known, and returns TAI - UTC in
-/// nanoseconds: that of the source, or else that of the system clock (0 if it is not set).
+/// nanoseconds: that of the source, or else that of the system clock (0 if its TAI offset is not set).
 pub(super) fn set_start(run: &mut RunInfo, source_s: Option<i64>, first_utc_ns: Option<u64>) -> i64 {
     const SECOND: i64 = 1_000_000_000;
     let system = (run.start_tai_ns.saturating_sub(run.start_utc_ns) as i64 + SECOND / 2) / SECOND * SECOND;

@@ -24,8 +24,9 @@ pub(super) const ABOUT: FormatInfo = FormatInfo {
 };
 const FORMAT: &str = ABOUT.name;
 const PROPERTIES: &str = "drf_properties.h5";
-/// Maximum numerator and denominator of the sample rate, for which times are exact.
+/// Maximum numerator of the sample rate. Up to it, and to the maximum denominator, times are exact.
 const MAX_NUMERATOR: f64 = (1_u64 << 53) as f64;
+/// Maximum denominator of the sample rate.
 const MAX_DENOMINATOR: f64 = (1_u64 << 32) as f64;
 
 /// Complex sample, as converted by HDF5.
@@ -39,13 +40,16 @@ struct Complex {
 /// Contiguous samples in one file.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
+    /// Index of the file.
     file: usize,
+    /// First row in the file.
     row: u64,
+    /// Index of the first sample.
     start: u64,
     samples: u64,
 }
 
-/// Recognises any folder, because folders of other formats are detected first.
+/// Recognises any folder: [`Format::ALL`](super::Format::ALL) has the other formats of folders before this one.
 pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
     Ok(candidate.path.is_dir())
 }

@@ -22,7 +22,7 @@ pub(super) struct SourceInfo {
     pub numbers: NumberRange,
     /// Run of the resulting recording. Links have int16 or byte samples.
     pub run: RunInfo,
-    /// Maximum number of shots.
+    /// Upper bound of the number of shots.
     pub shots: u64,
     pub notes: Vec<String>,
 }
@@ -35,15 +35,16 @@ pub(super) struct LinkShot {
     /// TAI time of the first sample in nanoseconds; 0 if unknown.
     pub stamp_tai_ns: u64,
     /// Table entry of the shot; `None` for sources without a table.
-    pub table: Option<Table>,
+    pub entry: Option<TableEntry>,
 }
 
 /// Table entry of a shot in an export of a recording.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
+pub(super) struct TableEntry {
     pub flags: u8,
     pub complete: bool,
     pub valid_bytes: u32,
+    /// Presence map, lowest bit first.
     pub presence: Vec<u8>,
     pub arrived_tai_ns: u64,
     pub completed_tai_ns: u64,

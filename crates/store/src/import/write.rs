@@ -2,7 +2,7 @@
 
 use super::error::ImportError;
 use super::options::ImportOptions;
-use super::source::{LinkShot, NumberRange, Source, SourceInfo, Table};
+use super::source::{LinkShot, NumberRange, Source, SourceInfo, TableEntry};
 use crate::draft::{Draft, Replace};
 use crate::info::RunInfo;
 use crate::layout;
@@ -131,7 +131,9 @@ struct Writer<'a> {
     scale: f64,
     counters: Vec<StreamRunCounters>,
     omitted_samples: u64,
+    /// Samples that were clipped.
     out_of_range: u64,
+    /// Slot bytes of the current shot.
     bytes: Vec<u8>,
 }
 
@@ -220,19 +222,19 @@ impl Writer<'_> {
     fn shot(&mut self, number: u64, link: usize, link_shot: &LinkShot, buffer: Buffer) -> Shot {
         let (stream, g) = (self.run.links[link].stream, self.run.links[link].geometry);
         self.encode(&g, link_shot);
-        let (presence, valid_bytes) = match &link_shot.table {
-            Some(table) => (presence_of(table, &g), table.valid_bytes),
+        let (presence, valid_bytes) = match &link_shot.entry {
+            Some(entry) => (presence_of(entry, &g), entry.valid_bytes),
             None => self.presence(&g, link_shot),
         };
         let whole = presence.is_complete()
             && valid_bytes == g.sample_bytes()
-            && link_shot.table.as_ref().is_none_or(|table| table.complete);
+            && link_shot.entry.as_ref().is_none_or(|entry| entry.complete);
         let end = g.trailer_offset() as usize;
         for index in presence.missing() {
             let start = g.packet_offset(index) as usize;
             self.bytes[start..start + g.packet_bytes(index) as usize].fill(0);
         }
-        let flags = link_shot.table.as_ref().map_or(0, |table| table.flags);
+        let flags = link_shot.entry.as_ref().map_or(0, |entry| entry.flags);
         let record = Record {
             clock_locked: flags & 1 != 0,
             triggered: flags & 2 != 0,
@@ -260,7 +262,7 @@ impl Writer<'_> {
         counters.shots_seen += 1;
         *(if whole { &mut counters.shots_complete } else { &mut counters.shots_partial }) += 1;
         let (arrived_tai_ns, completed_tai_ns) =
-            link_shot.table.as_ref().map_or((0, 0), |table| (table.arrived_tai_ns, table.completed_tai_ns));
+            link_shot.entry.as_ref().map_or((0, 0), |entry| (entry.arrived_tai_ns, entry.completed_tai_ns));
         let stamp_tai_ns = link_shot.stamp_tai_ns;
         let meta = ShotMeta {
             stream,
@@ -340,10 +342,10 @@ impl Writer<'_> {
     }
 }
 
-fn presence_of(table: &Table, g: &Geometry) -> Presence {
+fn presence_of(entry: &TableEntry, g: &Geometry) -> Presence {
     let mut presence = Presence::empty(g.packets());
     let is_present =
-        |index: u32| table.presence.get((index / 8) as usize).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
+        |index: u32| entry.presence.get((index / 8) as usize).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
     (0..g.packets()).filter(|index| is_present(*index)).for_each(|index| {
         presence.insert(index);
     });
@@ -351,8 +353,8 @@ fn presence_of(table: &Table, g: &Geometry) -> Presence {
 }
 
 impl LinkShot {
-    /// Returns `true` unless all samples are missing.
+    /// Returns `true` if the shot has a table entry or any received sample.
     fn has_samples(&self) -> bool {
-        self.table.is_some() || self.samples.iter().any(|sample| !sample.is_nan())
+        self.entry.is_some() || self.samples.iter().any(|sample| !sample.is_nan())
     }
 }

@@ -5,7 +5,7 @@ use super::bounds::{TAI_MINUS_UTC_S, bounded, optional};
 use super::error::ImportError;
 use super::frames::Shape;
 use super::options::ImportOptions;
-use super::source::{LinkShot, NumberRange, ShotSet, Source, SourceInfo, Table};
+use super::source::{LinkShot, NumberRange, ShotSet, Source, SourceInfo, TableEntry};
 use crate::info::{LinkInfo, RunInfo};
 use crate::rows::NO_NUMBER;
 use crate::shot::Loss;
@@ -85,7 +85,10 @@ impl Zarr {
         };
         let shape = first.samples.shape;
         if links.iter().any(|link| link.samples.shape.shots != shape.shots) {
-            return Err(ImportError::format(path, "expected the same number of rows in every link, found others"));
+            return Err(ImportError::format(
+                path,
+                "expected the same number of rows in every link, found different numbers",
+            ));
         }
         let runs = Column::open(&store, "losses/runs")?.read_all()?;
         let streams: Vec<u32> = infos.iter().map(|info| info.stream).collect();
@@ -233,7 +236,7 @@ impl Link {
             let end = start.saturating_add(*count).min(samples.len() as u64);
             samples[(*start).min(end) as usize..end as usize].fill(f64::NAN);
         }
-        let table = Table {
+        let entry = TableEntry {
             flags: flags as u8,
             complete: state == 2,
             valid_bytes: (valid_bytes as u32).min(self.geometry.sample_bytes()),
@@ -241,7 +244,7 @@ impl Link {
             arrived_tai_ns,
             completed_tai_ns,
         };
-        Ok((number, Some(LinkShot { samples, stamp_tai_ns, table: self.default_packets.then_some(table) })))
+        Ok((number, Some(LinkShot { samples, stamp_tai_ns, entry: self.default_packets.then_some(entry) })))
     }
 }
 
@@ -253,7 +256,7 @@ struct Store {
 
 impl Store {
     fn wrong(&self, at: &str, expected: &str) -> ImportError {
-        ImportError::format(&self.path, format!("{at}: expected {expected}, found something else"))
+        ImportError::format(&self.path, format!("{at}: expected {expected}, found other contents"))
     }
 
     fn json(&self, key: &str) -> Result<Value, ImportError> {
@@ -268,14 +271,16 @@ struct Samples {
     /// Key prefix of the array.
     prefix: String,
     shape: Shape,
+    /// Chunk shape: shots, samples, channels.
     chunk: [usize; 3],
     /// Chunks per shard in each dimension.
     shard: [usize; 3],
     codec: Codec,
+    /// Bytes per sample.
     width: usize,
-    /// Last shard read; `None` for an absent one.
+    /// Index and contents of the last shard read; no contents if the shard is absent.
     cached: Option<(u64, Option<Vec<u8>>)>,
-    /// Shots of the last decoded row of chunks.
+    /// Index and samples of the last decoded row of chunks.
     decoded: Option<(u64, Vec<f64>)>,
 }
 
@@ -348,7 +353,9 @@ impl Samples {
         let present = self.shape.shots.saturating_sub(group * shots as u64).min(shots as u64) as usize;
         let mut values = vec![0.0; present * all_samples * all_channels];
         let Some((_, Some(bytes))) = &self.cached else { return Ok(values) };
-        let wrong = || self.store.wrong(&format!("{}/c/{index}/0/0", self.prefix), "a shard with a good index");
+        let wrong = || {
+            self.store.wrong(&format!("{}/c/{index}/0/0", self.prefix), "a shard with a valid index and valid chunks")
+        };
         let chunks = split(bytes, self.shard.iter().product()).ok_or_else(wrong)?;
         let first = (group % self.shard[0] as u64) as usize * self.shard[1] * self.shard[2];
         for (at, chunk) in chunks[first..first + self.shard[1] * self.shard[2]].iter().enumerate() {
@@ -374,11 +381,15 @@ struct Column {
     /// Key prefix of the array.
     prefix: String,
     rows: u64,
+    /// Numbers per row.
     width: usize,
     /// Rows are arrays rather than scalars.
     nested: bool,
+    /// Rows per chunk.
     chunk: u64,
+    /// Bytes per number.
     item: usize,
+    /// Index and contents of the last chunk read.
     cached: Option<(u64, Vec<u8>)>,
 }
 

@@ -9,8 +9,9 @@ use crate::positioned::ReadAt;
 const MESSAGE_ATTRIBUTE: u16 = 0x000C;
 /// Bytes of a string reference: length, address of the heap collection, object number.
 const REFERENCE_BYTES: usize = 16;
-/// Maximum size of a heap collection. Usual ones have a few kilobytes; the run's configuration may be longer.
+/// Maximum size of a heap collection, in bytes. Usual ones have a few kilobytes; the run's configuration may be longer.
 const MAX_COLLECTION: u64 = 1 << 28;
+/// Size of the header of a heap collection, and of the header of an object in it, in bytes.
 const HEAD: usize = 16;
 
 /// Reads the string attribute `name` of the object whose header is at `address`; `None` if there is no such attribute.

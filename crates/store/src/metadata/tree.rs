@@ -11,6 +11,7 @@ use super::header::{HeaderError, UNDEFINED, bytes, u16_at, u32_at, u64_at};
 use crate::positioned::ReadAt;
 
 const TYPE_CHUNKS: u8 = 1;
+/// Size of a node's header, in bytes.
 const HEAD: usize = 24;
 /// Maximum level of a node; a higher one means a cycle.
 const MAX_LEVEL: u8 = 16;
@@ -77,6 +78,9 @@ impl Shape {
 
 /// Writes the tree of `count` chunks in ascending order, for file offset `start`; `sink` receives its bytes in order.
 /// Returns the address of the root: [`UNDEFINED`] for no chunks, which HDF5 reads as an empty index.
+///
+/// # Panics
+/// If `chunks` has fewer than `count` entries.
 pub fn write<E>(
     shape: Shape,
     start: u64,
@@ -98,7 +102,7 @@ pub fn write<E>(
     Ok(parents[0].address)
 }
 
-/// Writes one level; returns the entry of each node for its parent.
+/// Writes one level and returns the entry of each node for its parent.
 fn write_level<E>(
     shape: Shape,
     level: u8,
@@ -123,7 +127,7 @@ fn write_level<E>(
         node.extend(if index + 1 == nodes { UNDEFINED } else { here + node_bytes }.to_le_bytes());
         let mut last = None;
         for slot in 0..used {
-            let entry = entries.next().expect("as many chunks as were announced");
+            let entry = entries.next().expect("`chunks` has `count` entries");
             push_entry(shape, &mut node, &entry);
             if slot == 0 {
                 parents.push(Chunk { address: here, ..entry });

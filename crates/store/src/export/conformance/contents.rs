@@ -18,37 +18,41 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "shot counts match the recording",
         proves: "the export reports as many complete, partial and lost shots as the recording has",
-        run: counts_are_right,
+        run: shot_counts_match,
     },
     Check {
         name: "received samples are read back exactly",
         proves: "an importer, or a reader, finds every sample that was received, in order, and no other: no missing \
                  sample is read as a zero",
-        run: samples_come_back,
+        run: samples_are_read_back,
     },
     Check {
         name: "missing samples are read back as missing",
         proves: "a format that marks missing samples gives the same number of partial and lost shots",
-        run: losses_come_back,
+        run: losses_are_read_back,
     },
 ];
 
-fn counts_are_right(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+fn shot_counts_match(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let exported = stage.exported()?;
     let Counts { complete, partial, lost } = stage.fixture.counts();
     let links = exported.links as u64;
     let found = (exported.complete, exported.partial, exported.lost);
     let expected = (links * complete, links * partial, links * lost);
     ensure!(found == expected, "expected {expected:?} complete, partial and lost shots, found {found:?}");
-    ensure!((exported.missing_samples > 0) == (partial > 0), "{} samples are missing", exported.missing_samples);
+    ensure!(
+        (exported.missing_samples > 0) == (partial > 0),
+        "the report has {} missing samples",
+        exported.missing_samples
+    );
     ensure!(
         exported.format == stage.format.name() && exported.to == stage.to(),
-        "it names another format or destination"
+        "the report names another format or destination"
     );
     Ok(Outcome::Passed)
 }
 
-fn samples_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+fn samples_are_read_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     stage.exported()?;
     match stage.format {
         Format::Uff | Format::Zea | Format::DigitalRf | Format::SigMf | Format::Zarr => {
@@ -64,7 +68,7 @@ fn samples_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     Ok(Outcome::Passed)
 }
 
-fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+fn losses_are_read_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let expected = stage.fixture.counts();
     let losses = stage.format.about().losses;
     ensure!(!losses.is_empty(), "the format does not mark missing samples");
@@ -145,14 +149,14 @@ fn same_packets(stage: &Stage<'_>) -> Result<(), Failure> {
         Err(_) => unexpected += 1,
     });
     ensure_eq!(damage.map_err(failed("read the capture"))?, None, "damage of the capture");
-    ensure_eq!((unexpected, found.len()), (0, recording.run().links.len()), "frames that are no datagrams, and links");
+    ensure_eq!((unexpected, found.len()), (0, recording.run().links.len()), "frames that are not datagrams, and links");
     for (link, found) in found.values().enumerate() {
         let expected = payloads(recording, link)?;
         let same = expected.iter().zip(found).take_while(|(expected, found)| expected == found).count();
-        let whole = same == expected.len() && same == found.len();
+        let all_match = same == expected.len() && same == found.len();
         ensure!(
-            whole,
-            "link {link}: {same} of {} packets, then another one; {} are there",
+            all_match,
+            "link {link}: the first {same} of {} packets match; the capture has {}",
             expected.len(),
             found.len()
         );

@@ -13,12 +13,12 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "the output appears under its name when complete",
         proves: "no reader opens an incomplete export, and no other file is left next to it",
-        run: appears_when_whole,
+        run: appears_when_complete,
     },
     Check {
         name: "an existing name is refused",
         proves: "without --force nothing is replaced: the existing output stays as it was, byte for byte",
-        run: taken_is_refused,
+        run: existing_name_is_refused,
     },
     Check {
         name: "existing output is replaced on request",
@@ -42,15 +42,15 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-fn appears_when_whole(stage: &Stage<'_>) -> Result<Outcome, Failure> {
-    let seen = RefCell::new(Vec::new());
+fn appears_when_complete(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let visible = RefCell::new(Vec::new());
     let look = |_, _| {
         let names = listed(&stage.folder).unwrap_or_default();
-        seen.borrow_mut().extend(names.into_iter().filter(|name| !name.starts_with('.')));
+        visible.borrow_mut().extend(names.into_iter().filter(|name| !name.starts_with('.')));
         ControlFlow::Continue(())
     };
     stage.export(&stage.to(), false, &look).map_err(failed("export"))?;
-    ensure!(seen.borrow().is_empty(), "visible before the end: {}", seen.borrow().join(", "));
+    ensure!(visible.borrow().is_empty(), "visible before the end: {}", visible.borrow().join(", "));
     let names = listed(&stage.folder)?;
     ensure!(!names.is_empty(), "there is no output");
     let hidden: Vec<_> = names.into_iter().filter(|name| name.starts_with('.')).collect();
@@ -58,7 +58,7 @@ fn appears_when_whole(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     Ok(Outcome::Passed)
 }
 
-fn taken_is_refused(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+fn existing_name_is_refused(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     stage.exported()?;
     let before = stage.files()?;
     match stage.export(&stage.to(), false, &go_on) {

@@ -259,8 +259,11 @@ struct SampleWriter {
     g: Geometry,
     /// Bytes of the buffered shots, at most one row of chunks.
     group: Vec<u8>,
+    /// Number of buffered shots.
     buffered: usize,
+    /// A buffered shot is not lost.
     any_received: bool,
+    /// Shards closed, which is the index of the next one.
     shards: u64,
     shard: Shard,
 }
