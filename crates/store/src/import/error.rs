@@ -36,7 +36,7 @@ pub enum ImportError {
         found: String,
     },
     /// The shots of the source have an unsupported geometry.
-    #[error("{}: {source}; choose other shots (--samples)", path.display())]
+    #[error("{}: {source}; choose another number of samples per shot (--samples)", path.display())]
     Geometry {
         /// The file.
         path: PathBuf,

@@ -30,12 +30,13 @@ pub(super) fn open_below(folder: &Folder, name: &Path) -> Result<hdf5::File, Imp
     open_same(&file).map_err(ImportError::hdf5(&path))
 }
 
-/// Converts the error of opening a file named by a source.
+/// Converts the error of opening a file that a source names.
 pub(super) fn open_error(path: &Path, errno: Errno) -> ImportError {
     match errno {
-        Errno::XDEV => {
-            ImportError::format(path, "expected a file in its own folder, found a link to elsewhere: put it there")
-        }
+        Errno::XDEV => ImportError::format(
+            path,
+            "expected a file within the folder of the source, found a link out of it: copy the file there",
+        ),
         Errno::INVAL => ImportError::format(path, "expected a regular file, found a folder, pipe or device"),
         errno => ImportError::io(path)(errno.into()),
     }

@@ -161,7 +161,7 @@ fn data(path: &Path, named: Option<&str>) -> Result<(File, PathBuf), ImportError
         Ok(file) => Ok((file, data)),
         Err(Errno::XDEV) => Err(ImportError::format(
             path,
-            format!("expected as core:dataset a file in its own folder, found {name:?}: put it there"),
+            format!("core:dataset: expected a file within the folder of the metadata, found {name:?}: move it there"),
         )),
         Err(errno) => Err(open_error(&data, errno)),
     }

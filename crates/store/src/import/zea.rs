@@ -87,7 +87,7 @@ impl Masks {
         if !shapes_fit {
             let [frames, waves] = shots;
             let found = format!(
-                "expected custom/shot_state and custom/stamp_tai_ns of {frames} x {waves} x links, custom/missing of rows of 5; found others"
+                "expected custom/shot_state and custom/stamp_tai_ns of {frames} x {waves} x links, custom/missing of rows of 5; found other shapes"
             );
             return Err(ImportError::format(path, found));
         }

@@ -14,7 +14,7 @@ const MESSAGE_LAYOUT: u16 = 0x0008;
 const MESSAGE_CONTINUATION: u16 = 0x0010;
 const FLAG_SHARED: u8 = 0x02;
 /// Maximum number of bytes per read.
-const BLOCK: usize = 1 << 24;
+const MAX_READ_BYTES: usize = 1 << 24;
 /// Maximum number of header blocks, far more than libhdf5 writes; ends a cycle of continuations.
 const MAX_BLOCKS: usize = 64;
 
@@ -43,7 +43,7 @@ pub fn bytes(file: &(impl ReadAt + ?Sized), offset: u64, len: usize) -> Result<V
     // The length in a damaged file is untrusted: memory is allocated as the bytes are read.
     let mut out = Vec::new();
     while out.len() < len {
-        let (done, block) = (out.len(), (len - out.len()).min(BLOCK));
+        let (done, block) = (out.len(), (len - out.len()).min(MAX_READ_BYTES));
         out.resize(done + block, 0);
         let count = file.read_at(offset.saturating_add(done as u64), &mut out[done..]);
         if count < block {
@@ -70,7 +70,7 @@ pub struct Superblock {
     pub end_at: u64,
     /// End-of-file address.
     pub end: u64,
-    /// Half the fan-out of chunk B-trees.
+    /// Half the fan-out of chunk B-trees: "Indexed Storage Internal Node K".
     pub chunk_k: u16,
 }
 
@@ -79,7 +79,7 @@ impl Superblock {
     pub fn read(file: &(impl ReadAt + ?Sized)) -> Result<Self, HeaderError> {
         let head = bytes(file, 0, 96)?;
         if &head[..8] != SIGNATURE {
-            return error("expected HDF5's signature, found other bytes");
+            return error("expected the HDF5 signature, found other bytes");
         }
         let (chunk_k, addresses) = match head[8] {
             0 => (32, 24),
@@ -94,7 +94,7 @@ impl Superblock {
             return error(format!("expected base address 0, found {base}"));
         }
         if chunk_k == 0 {
-            return error("expected a chunk tree rank of 1 or more, found 0");
+            return error("expected a chunk B-tree K of 1 or more, found 0");
         }
         Ok(Self { end_at: addresses as u64 + 16, end: u64_at(&head, addresses + 16), chunk_k })
     }
@@ -176,7 +176,9 @@ pub(super) fn messages(file: &(impl ReadAt + ?Sized), address: u64) -> Result<Ve
             if kind == MESSAGE_CONTINUATION {
                 if size < 16 || blocks.len() == MAX_BLOCKS {
                     return error(format!(
-                        "expected at most {MAX_BLOCKS} header blocks with an offset and length, found more"
+                        "expected continuations of 16 bytes or more, at most {MAX_BLOCKS} header blocks; found {size} \
+                         bytes after {} blocks",
+                        blocks.len()
                     ));
                 }
                 blocks.push((u64_at(body, 0), u64_at(body, 8)));

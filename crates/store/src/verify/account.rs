@@ -12,7 +12,7 @@ use std::path::Path;
 
 pub(super) fn check(
     recording: &Recording,
-    ended: Option<&FinalCounters>,
+    final_counters: Option<&FinalCounters>,
     all_losses: &[Loss],
     links: &[LinkVerdict],
     mismatches: &Mismatches,
@@ -35,7 +35,7 @@ pub(super) fn check(
         let losses = all_losses.iter().filter(|loss| loss.stream == link.stream);
         let mut losses: Vec<ShotRange> =
             losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
-        if ended.is_none() {
+        if final_counters.is_none() {
             // The run continues or was interrupted: shots before a loss may not be visible, but all shots before a row
             // are.
             let end = present.last().max(lost.last()).map_or(0, |run| run.1);
@@ -53,11 +53,11 @@ pub(super) fn check(
     }
     for loss in all_losses {
         if !recording.run().links.iter().any(|link| link.stream == loss.stream) {
-            mismatches.add(|| format!("/losses names stream {}, which no link has", loss.stream));
+            mismatches.add(|| format!("/losses has entries for stream {}, which is not in the recording", loss.stream));
         }
     }
-    if let Some(ended) = ended {
-        check_counters(recording.rows(), ended, links, mismatches);
+    if let Some(final_counters) = final_counters {
+        check_counters(recording.rows(), final_counters, links, mismatches);
     }
     recording.part_paths().iter().try_for_each(|path| check_part(path, mismatches))
 }
@@ -65,7 +65,7 @@ pub(super) fn check(
 /// Checks the counters of one file of a run against its rows.
 fn check_part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
     let recording = Recording::open(path)?;
-    let Some(ended) = recording.final_counters()? else { return Ok(()) };
+    let Some(final_counters) = recording.final_counters()? else { return Ok(()) };
     let mut counts = [0; State::ALL.len()];
     for link in 0..recording.run().links.len() {
         for row in recording.rows_of(link) {
@@ -75,7 +75,7 @@ fn check_part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
     let mut expected = vec![("rows".to_owned(), recording.rows())];
     expected.extend(State::ALL.map(|state| (format!("rows_{}", state.name()), counts[state as usize])));
     for (name, count) in expected {
-        let found = ended.totals.get(&name).copied();
+        let found = final_counters.totals.get(&name).copied();
         if found != Some(count) {
             mismatches
                 .add(|| format!("the counters of {} have {name} = {found:?}, its tables {count}", path.display()));
@@ -111,8 +111,8 @@ fn check_numbers(
     }
 }
 
-fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], mismatches: &Mismatches) {
-    for stream in &ended.counters.streams {
+fn check_counters(rows: u64, final_counters: &FinalCounters, links: &[LinkVerdict], mismatches: &Mismatches) {
+    for stream in &final_counters.counters.streams {
         if !stream.is_balanced() {
             mismatches
                 .add(|| format!("the counters of stream {} do not balance: {:?}", stream.stream, stream.entries()));
@@ -124,7 +124,7 @@ fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], misma
         if delivered != recorded {
             mismatches.add(|| {
                 format!(
-                    "stream {}: the counters report that {delivered} shots were handed to the recorder, its rows {recorded}",
+                    "stream {}: the counters have {delivered} shots passed to the recorder, the rows {recorded}",
                     stream.stream
                 )
             });
@@ -138,7 +138,7 @@ fn check_counters(rows: u64, ended: &FinalCounters, links: &[LinkVerdict], misma
         ("rows_lost", sum(|link| link.lost)),
     ];
     for (name, count) in expected {
-        let found = ended.totals.get(name).copied();
+        let found = final_counters.totals.get(name).copied();
         if found != Some(count) {
             mismatches.add(|| format!("the counters have {name} = {found:?}, the tables {count}"));
         }

@@ -62,7 +62,7 @@ pub fn verify_with_progress(
     let started = Instant::now();
     let recording = Recording::open(path)?;
     recording.check_index()?;
-    let (run, ended) = (recording.run(), recording.final_counters()?);
+    let (run, final_counters) = (recording.run(), recording.final_counters()?);
     let losses = recording.losses()?;
     let period = run.pattern_period.filter(|_| options.pattern);
     let mismatches = Mismatches::default();
@@ -83,7 +83,7 @@ pub fn verify_with_progress(
     for found in found {
         links.iter_mut().zip(found?).for_each(|(link, found)| link.merge(&found));
     }
-    account::check(&recording, ended.as_ref(), &losses, &links, &mismatches)?;
+    account::check(&recording, final_counters.as_ref(), &losses, &links, &mismatches)?;
     if !recording.is_current() {
         let found = "expected the run that was opened, found another run: verify again";
         return Err(StoreError::format(path, found));
@@ -93,7 +93,7 @@ pub fn verify_with_progress(
     Ok(Verdict {
         path: path.to_owned(),
         verified: count == 0,
-        finished: ended.is_some(),
+        finished: final_counters.is_some(),
         rows: recording.rows(),
         links,
         lost_shots: losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add),

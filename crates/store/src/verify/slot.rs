@@ -53,12 +53,12 @@ impl<'a> Checker<'a> {
     pub(super) fn check(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mut mismatch: impl FnMut(String)) {
         let g = self.geometry;
         if !row.crc_valid {
-            mismatch("its table row is not as it was written: row_crc32 does not match".into());
+            mismatch("its table row is damaged: row_crc32 does not match".into());
         }
         let placed = (0..g.packets()).filter(|index| row.contains(*index)).count() as u32;
         if (row.packets, row.placed) != (g.packets(), placed) {
             mismatch(format!(
-                "its row says {} of {} packets, its presence map and geometry {placed} of {}",
+                "its row has {} of {} packets, its presence map and geometry {placed} of {}",
                 row.placed,
                 row.packets,
                 g.packets()
@@ -137,7 +137,7 @@ impl<'a> Checker<'a> {
                 row.number, self.stream, record.shot, record.stream
             )),
             Ok(record) if row.record_good && record.tai_ns != row.stamp_tai_ns => {
-                mismatch(format!("its record was stamped at {} ns, its row says {}", record.tai_ns, row.stamp_tai_ns));
+                mismatch(format!("its record has the timestamp {} ns, its row {}", record.tai_ns, row.stamp_tai_ns));
             }
             Ok(record) if row.record_good && !record.describes(&g) => {
                 mismatch("its record describes another geometry than the link's attributes".into());
@@ -153,7 +153,7 @@ impl<'a> Checker<'a> {
             Some(Ok(metadata)) if row.record_good => {
                 if metadata.first_ns != row.stamp_tai_ns {
                     let (stamp, row_stamp) = (metadata.first_ns, row.stamp_tai_ns);
-                    mismatch(format!("its metadata was stamped at {stamp} ns, its row says {row_stamp}"));
+                    mismatch(format!("its metadata has the timestamp {stamp} ns, its row {row_stamp}"));
                 } else {
                     found.records += 1;
                 }
@@ -168,16 +168,16 @@ impl<'a> Checker<'a> {
         let Some(patterns) = self.patterns else { return };
         let g = self.geometry;
         let number = row.number % patterns.period;
-        let make = |bytes: &mut [u8]| prbs::shot_bytes(self.stream, number, &g, bytes);
+        let generate = |bytes: &mut [u8]| prbs::shot_bytes(self.stream, number, &g, bytes);
         let expected: &[u8] = match patterns.cache[self.link].get(number as usize) {
             Some(cached) => cached.get_or_init(|| {
                 let mut bytes = vec![0; g.sample_bytes() as usize].into_boxed_slice();
-                make(&mut bytes);
+                generate(&mut bytes);
                 bytes
             }),
             None => {
                 self.scratch.resize(g.sample_bytes() as usize, 0);
-                make(&mut self.scratch);
+                generate(&mut self.scratch);
                 &self.scratch
             }
         };
@@ -193,7 +193,7 @@ impl<'a> Checker<'a> {
             found.pattern_packets += 1;
             if let Some(byte) = bytes.iter().zip(expected).position(|(a, b)| a != b) {
                 mismatch(format!(
-                    "packet {index} is not pattern {number}: expected byte {:#04x} at {}, found {:#04x}",
+                    "packet {index} does not match pattern {number}: expected byte {:#04x} at {}, found {:#04x}",
                     expected[byte],
                     at + byte,
                     bytes[byte]
@@ -203,6 +203,7 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// Returns the offset of the first byte that is not zero.
 fn first_not_zero(bytes: &[u8]) -> Option<usize> {
     // Whole blocks first, so that the compiler can vectorise the loop.
     let block = bytes.chunks(256).position(|block| block.iter().fold(0, |a, b| a | b) != 0)?;

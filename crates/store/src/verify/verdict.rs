@@ -47,8 +47,8 @@ pub struct LinkVerdict {
     pub records: u64,
     /// Packets compared with the test pattern.
     pub pattern_packets: u64,
-    /// Shots without a valid record of which all packets arrived, or whose packets have no CRC of their own. They are
-    /// not compared with the pattern.
+    /// Shots without a valid record, if all their packets arrived or their packets have no CRC. They are not compared
+    /// with the pattern.
     pub unverified: u64,
 }
 

@@ -300,7 +300,7 @@ fn both_verifiers_find_damage() {
     };
     let sample = damage("sample", &|l| l.slot(1, 1) + 77, 0xA5);
     assert!(sample[0].contains("CRC"), "{sample:?}");
-    assert!(sample[1].contains("packet 0 is not pattern 1"), "{sample:?}");
+    assert!(sample[1].contains("packet 0 does not match pattern 1"), "{sample:?}");
     let stale = damage("stale", &|l| l.slot(3, 0) + 4096 + 9, 1);
     assert!(stale[0].contains("CRC-32") && stale[1].contains("packet 1 is missing"), "{stale:?}");
     damage("after the shot", &|l| l.slot(0, 0) + u64::from(g.shot_bytes()), 1);

@@ -18,7 +18,7 @@ pub enum ObjectError {
     },
     /// The object store rejected the request or cannot be reached.
     #[error(
-        "cannot {what} {object}: {why}; look at AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        "cannot {what} {object}: {why}; check AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )]
     Store {
         /// Operation that failed.

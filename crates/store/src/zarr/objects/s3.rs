@@ -97,7 +97,7 @@ impl S3 {
                 return Ok(());
             }
             if !keys.iter().all(|key| key.starts_with(&prefix)) {
-                return Err(wrong("it lists objects that are elsewhere"));
+                return Err(wrong("it lists objects without this prefix"));
             }
             if last == keys.first().cloned() {
                 return Err(wrong("it lists an object that was removed"));
