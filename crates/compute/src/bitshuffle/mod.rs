@@ -6,8 +6,8 @@
 //! (K. Masui et al., "A compression scheme for radio data in high performance computing", Astronomy and Computing
 //! 12, 2015; the HDF5 filter registered as 32008.)
 //!
-//! A block holds a multiple of 8 elements. The format stores the elements of a shot beyond that without transposing
-//! them.
+//! A block holds a multiple of 8 elements. The format stores the remaining elements of a shot, at most 7, without
+//! transposing them.
 
 #[cfg(target_arch = "x86_64")]
 mod sys;

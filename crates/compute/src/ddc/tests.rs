@@ -158,11 +158,11 @@ fn a_full_scale_tone_has_the_configured_gain() {
 }
 
 #[test]
-fn phase_is_exact_after_10_to_12_samples() {
+fn phase_is_exact_after_trillions_of_samples() {
     // At a third of a cycle per sample the exact phase is known at any sample.
     let config = DdcConfig { decimation: 7, ..DdcConfig::tuned(Tuning::ratio(1, 3).unwrap()) };
     let mut ddc = Ddc::<i16>::new(&config).unwrap();
-    ddc.count = 256 * 3 * 1_000_000_000; // outputs, which is 5.4e12 samples, a multiple of 3
+    ddc.count = 256 * 3 * 1_000_000_000; // output samples; 5.376e12 input samples, a multiple of 3
     let far = run(&mut ddc, &tone(1.0 / 3.0, 30_000.0, 10_000));
     let near = run(&mut Ddc::new(&config).unwrap(), &tone(1.0 / 3.0, 30_000.0, 10_000));
     for (far, near) in far.iter().zip(&near) {

@@ -24,8 +24,8 @@ impl Tuning {
         }
         // Both values and the remainder are binary fractions, so the quotient is computed exactly in integers.
         let (numerator, exponent) = decompose(frequency_hz.abs() % sample_rate_hz);
-        let (denominator, of_rate) = decompose(sample_rate_hz);
-        let shift = 64 + exponent - of_rate;
+        let (denominator, rate_exponent) = decompose(sample_rate_hz);
+        let shift = 64 + exponent - rate_exponent;
         let step = match shift {
             0.. => div_round(u128::from(numerator) << shift, denominator.into()), // below 2^53 and at most 2^64
             -54..0 => div_round(numerator.into(), u128::from(denominator) << -shift),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sixth_stays_exact_after_10_to_12_samples() {
+    fn a_sixth_stays_exact_after_a_trillion_samples() {
         let samples = 1_000_000_000_000_u64; // leaves 4 of 6
         let error = Tuning::ratio(1, 6).unwrap().phase_at(samples) as f64 / 2_f64.powi(64) - 4.0 / 6.0;
         assert!(error.abs() < 3e-8, "{error}");

@@ -19,12 +19,13 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod sys;
 
-/// Samples generated before they are packed; they fit the L1 cache.
-const BLOCK: usize = 8192;
+/// Target number of samples that are generated before they are packed; they fit the L1 cache.
+const BLOCK_SAMPLES: usize = 8192;
 
 /// Generator of the pattern of one stream and pattern number. The pattern has no end.
 #[derive(Clone, Debug)]
 pub struct Prbs {
+    /// State of each channel's xorshift32.
     states: Vec<u32>,
     bits: u8,
 }
@@ -60,7 +61,7 @@ impl Prbs {
     /// If `out` does not hold whole instants, or they do not fill a whole number of bytes.
     pub fn fill_packed(&mut self, packing: Packing, out: &mut [u8]) {
         // An even number of instants is an even number of samples for any number of channels.
-        let block = (BLOCK / self.states.len()).next_multiple_of(2).max(2) * self.states.len();
+        let block = (BLOCK_SAMPLES / self.states.len()).next_multiple_of(2).max(2) * self.states.len();
         let mut samples = vec![0; block.min(out.len())];
         for bytes in out.chunks_mut(block * packing.bits_per_sample() as usize / 8) {
             let samples = &mut samples[..bytes.len() * 8 / packing.bits_per_sample() as usize];

@@ -48,8 +48,8 @@ pub struct SpectrumConfig {
 }
 
 impl SpectrumConfig {
-    /// Returns a configuration with adjacent segments, the Blackman-Harris window and a threshold of 13 dB, which noise
-    /// exceeds in one bin of a million of a single segment.
+    /// Returns a configuration with adjacent segments, the Blackman-Harris window and a threshold of 13 dB, which the
+    /// noise of a single segment exceeds in about one bin in a million.
     pub fn new(fft: usize, sample_rate_hz: f64) -> Self {
         Self { fft, hop: fft, window: Window::default(), sample_rate_hz, threshold_db: 13.0 }
     }

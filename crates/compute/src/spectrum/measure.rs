@@ -40,6 +40,7 @@ impl Summary {
 /// Parameters and scratch memory of the measurements.
 pub(super) struct Analyzer {
     window: Window,
+    /// Samples are real, so the bins end at half the sample rate.
     real: bool,
     fft: usize,
     bin_hz: f64,
@@ -48,7 +49,7 @@ pub(super) struct Analyzer {
     interpolator: Interpolator,
     /// Scratch copy of the bins for the selection of the median.
     sorted: Vec<f64>,
-    /// `true` for bins that are not noise.
+    /// Bins that do not count as noise.
     excluded: Vec<bool>,
 }
 
@@ -199,6 +200,7 @@ impl Analyzer {
     }
 }
 
+/// Noise without the excluded bins.
 struct Noise {
     /// Mean power per bin.
     mean: f64,
