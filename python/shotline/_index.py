@@ -32,7 +32,7 @@ def parse(index: Any, shape: tuple[int, int, int]) -> Selection:
         shape: Shape of the array that is indexed.
 
     Returns:
-        What to read. The result is then indexed by numpy with `rest`.
+        The part to read; numpy then applies `rest` to the array that was read.
 
     Raises:
         IndexError: If the index is out of bounds, has too many dimensions, or has an unsupported type.
@@ -66,11 +66,11 @@ def _axis(key: Any, extent: int, name: str) -> tuple[Axis | NDArray[np.int64], A
         if not -extent <= number < extent:
             raise IndexError(f"{name} {number} is out of bounds: there are {extent}")
         return Axis(number % extent, 1, 1), 0
-    picked = picks(key, extent, name)
+    picked = element_numbers(key, extent, name)
     return picked.reshape(-1), np.arange(picked.size).reshape(picked.shape)
 
 
-def picks(key: Any, extent: int, name: str) -> NDArray[np.int64]:
+def element_numbers(key: Any, extent: int, name: str) -> NDArray[np.int64]:
     """Converts an array of integers or booleans to an array of element numbers, bounds-checked and not negative."""
     array = np.asarray(key)
     if array.dtype == bool and array.ndim == 1:

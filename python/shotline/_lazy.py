@@ -10,7 +10,7 @@ import numpy as np
 from ._samples import Samples
 from ._shots import Shots
 
-CHUNK_BYTES = 64 << 20
+CHUNK_BYTES = 64 << 20  # default size of a dask chunk
 
 
 def to_dask(shots: Shots, shots_per_chunk: int | None) -> Any:
@@ -18,10 +18,10 @@ def to_dask(shots: Shots, shots_per_chunk: int | None) -> Any:
     import dask.array
 
     samples = shots.samples
-    every, *shot = samples.shape
+    count, *shot = samples.shape
     if shots_per_chunk is None:
         shots_per_chunk = max(1, CHUNK_BYTES // (samples.dtype.itemsize * shot[0] * shot[1]))
-    chunks = (max(1, min(shots_per_chunk, every)), *shot)
+    chunks = (max(1, min(shots_per_chunk, count)), *shot)
     return dask.array.from_array(samples, chunks=chunks, asarray=False, inline_array=True)
 
 

@@ -48,7 +48,7 @@ class Geometry:
 
     channels: int
     samples: int
-    """Per channel."""
+    """Samples per channel."""
     bits: int
     """Resolution of a sample."""
     packing: str
@@ -58,11 +58,15 @@ class Geometry:
     packets: int
     """Packets of a complete shot."""
     trailer: str
-    """Data after the samples: record, hsb_metadata, none."""
+    """Data after the samples: record, hsb_metadata, block, context, none."""
     sample_bytes: int
+    """Length of the samples in bytes, without padding."""
     trailer_offset: int
+    """Offset of the trailer in bytes: the length of samples and padding."""
     shot_bytes: int
+    """Length of a shot in bytes: samples, padding and trailer."""
     slot_bytes: int
+    """Length of a slot in bytes, a multiple of 4096; zeros follow the shot."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -177,19 +181,19 @@ class Run:
     @property
     def finished(self) -> bool:
         """True if the run was closed properly; False if it is in progress or was interrupted."""
-        return self.native.ended() is not None
+        return self.native.final_counters() is not None
 
     @property
     def counters(self) -> dict[int, dict[str, int]]:
         """Counters of each stream, by name; empty before the run has ended."""
-        ended = self.native.ended()
-        return ended[0] if ended else {}
+        final_counters = self.native.final_counters()
+        return final_counters[0] if final_counters else {}
 
     @property
     def totals(self) -> dict[str, int]:
         """Counters of the whole run, by name; empty before it has ended."""
-        ended = self.native.ended()
-        return ended[1] if ended else {}
+        final_counters = self.native.final_counters()
+        return final_counters[1] if final_counters else {}
 
     @property
     def geometry(self) -> Geometry:
@@ -235,17 +239,19 @@ class Run:
             ValueError: If the file was truncated.
             OSError: If the file cannot be read.
         """
-        path, at, length = self.native.stored(row, link)
+        path, offset, length = self.native.stored(row, link)
         if length != self.links[link].geometry.slot_bytes:
             return np.frombuffer(self.native.slot(row, link), np.uint8)
         view = self._maps.get(path)
-        if view is None or len(view) < at + length:
+        if view is None or len(view) < offset + length:
             with builtins.open(path, "rb") as file:
                 view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
             self._maps[path] = view
-        if len(view) < at + length:
-            raise ValueError(f"{path} ends at byte {len(view)}, its row {row} at {at + length}: it was truncated")
-        return view[at : at + length]
+        if len(view) < offset + length:
+            raise ValueError(
+                f"{path} ends at byte {len(view)}, but its row {row} ends at byte {offset + length}: it was truncated"
+            )
+        return view[offset : offset + length]
 
     # --- conversion ----------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from ._kernels import flat
 if TYPE_CHECKING:
     from ._shots import Shots
 
-BLOCK_BYTES = 16 << 20  # of samples that an iteration reads at once
+BLOCK_BYTES = 16 << 20  # samples that an iteration reads at once
 
 
 class Samples:
@@ -72,8 +72,8 @@ class Samples:
             out = np.empty(self.shape, self.dtype)
         elif out.shape != self.shape or out.dtype != self.dtype:
             raise ValueError(f"expected an array of {self.shape} {self.dtype}, found {out.shape} {out.dtype}")
-        every, samples, channels = self.shape
-        rows = np.arange(every, dtype=np.uint64)
+        shots, samples, channels = self.shape
+        rows = np.arange(shots, dtype=np.uint64)
         self._read(Selection(rows, Axis(0, 1, samples), Axis(0, 1, channels), ()), out)
         return out
 

@@ -21,7 +21,7 @@ CAUSES = tuple(_native.causes())
 
 
 class State(enum.IntEnum):
-    """State of a shot in the file."""
+    """State of a recorded shot."""
 
     LOST = 0
     """The shot was not recorded: its samples read as zeros."""
@@ -55,7 +55,9 @@ class Shots:
         if isinstance(index, slice):
             return Shots(self.run, self.links, self._rows[index])
         if isinstance(index, (bool, np.bool_)) or not hasattr(index, "__index__") or np.ndim(index):
-            return Shots(self.run, self.links, self.rows_at(_index.picks(index, len(self), "shot").reshape(-1)))
+            return Shots(
+                self.run, self.links, self.rows_at(_index.element_numbers(index, len(self), "shot").reshape(-1))
+            )
         if not -len(self) <= index < len(self):
             raise IndexError(f"shot {index} is out of bounds: there are {len(self)}")
         at = int(index) % len(self)
@@ -74,7 +76,7 @@ class Shots:
             shots: Maximum number of shots of a part.
 
         Yields:
-            Parts of `shots` shots, the last of the rest.
+            Parts of `shots` shots; the last one may have fewer.
 
         Raises:
             ValueError: If `shots` is less than 1.
@@ -136,8 +138,8 @@ class Shots:
     @property
     def presence(self) -> NDArray[np.bool_]:
         """Mask of the packets received, of shape (shot, packet); the packets of several links are concatenated."""
-        every = [bits(self._columns(link, ("presence",))["presence"], self.run, link) for link in self.links]
-        return np.concatenate(every, axis=1)
+        masks = [bits(self._columns(link, ("presence",))["presence"], self.run, link) for link in self.links]
+        return np.concatenate(masks, axis=1)
 
     def rows_at(self, indices: NDArray[Any]) -> NDArray[np.uint64]:
         """Returns the rows in the file of the shots at these indices of the sequence."""
@@ -268,7 +270,7 @@ class Shot:
 
     @property
     def completed_tai_ns(self) -> int:
-        """Time at which the shot was complete or its assembly stopped, in TAI nanoseconds of the recorder; 0: unknown."""
+        """Time at which the shot was completed or discarded, in TAI nanoseconds of the recorder; 0: unknown."""
         return max(int(entry["completed_tai_ns"]) for entry in self._entries)
 
     @property
@@ -289,8 +291,8 @@ class Shot:
     @property
     def presence(self) -> NDArray[np.bool_]:
         """Mask of the packets received; the packets of several links are concatenated."""
-        every = zip(self._links, self._entries, strict=True)
-        return np.concatenate([bits(entry["presence"][None], self.run, link)[0] for link, entry in every])
+        entries = zip(self._links, self._entries, strict=True)
+        return np.concatenate([bits(entry["presence"][None], self.run, link)[0] for link, entry in entries])
 
     @property
     def drops(self) -> dict[str, int]:
@@ -301,8 +303,8 @@ class Shot:
     @property
     def links(self) -> tuple[Shot, ...]:
         """The shot of each link."""
-        every = zip(self._links, self._entries, strict=True)
-        return tuple(Shot(self.run, (link,), self.row, (entry,)) for link, entry in every)
+        entries = zip(self._links, self._entries, strict=True)
+        return tuple(Shot(self.run, (link,), self.row, (entry,)) for link, entry in entries)
 
     @cached_property
     def samples(self) -> NDArray[Any]:

@@ -52,9 +52,9 @@ class DownConverter:
         sample_rate_hz: Rate of the input samples.
         decimation: Input samples per output sample.
         taps: Taps of the filter h.
-        cic: Number of integrators and combs of a CIC filter, used instead of taps.
+        cic: Number of stages (an integrator and a comb each) of a CIC filter, used if `taps` is None.
         passband: Fraction of the output band over which the default filter, a windowed sinc, is flat.
-        attenuation_db: Stop-band attenuation of the default filter.
+        attenuation_db: Stopband attenuation of the default filter.
         gain: Factor of the output.
         iq: Input samples are complex.
 

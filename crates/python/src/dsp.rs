@@ -1,4 +1,4 @@
-//! Down-conversion and spectra on numpy's memory, on the caller's thread and without the interpreter's lock.
+//! Down-conversion and spectra of numpy arrays, on the caller's thread, with the interpreter's lock released.
 
 use crate::error::Failure;
 use numpy::{PyReadonlyArray1, PyReadwriteArray1};
@@ -40,8 +40,8 @@ pub struct DownConverter(RealOrIq<Ddc<i16>, Ddc<[i16; 2]>>);
 
 #[pymethods]
 impl DownConverter {
-    /// Creates a down-converter. `frequency` is the centre in Hz and the sample rate; `design` the passband and the
-    /// attenuation of a windowed sinc, which is used if neither taps nor a number of integrators is given.
+    /// Creates a down-converter. `frequency` is the frequency mixed to zero and the sample rate, in Hz; `design` the
+    /// passband and the attenuation in dB of a windowed sinc, which is used if neither taps nor CIC stages are given.
     #[new]
     fn new(
         frequency: (f64, f64),
@@ -69,7 +69,7 @@ impl DownConverter {
         }
     }
 
-    /// Down-converts a block into exactly as many pairs as it makes.
+    /// Down-converts a block. `out` has exactly two elements, I and Q, per output sample.
     fn run(
         &mut self,
         py: Python<'_>,
@@ -99,7 +99,7 @@ impl DownConverter {
         }
     }
 
-    /// Number of values so far that did not fit and were clipped.
+    /// Number of real and imaginary parts so far that were clipped to 16 bits.
     #[getter]
     fn clipped(&self) -> u64 {
         match &self.0 {

@@ -5,7 +5,7 @@ use pyo3::PyErr;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use shotline_store::StoreError;
 
-/// Why a call failed.
+/// Error of a call, which becomes a Python exception.
 #[derive(Debug)]
 pub enum Failure {
     /// The recording could not be read.

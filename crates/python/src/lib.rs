@@ -1,7 +1,7 @@
 //! The native part of the Python package `shotline`.
 //!
 //! It opens recordings, returns their tables as columns, and reads and unpacks slots with several threads directly into
-//! numpy's memory, without the interpreter's lock. Names, slices and the rest of the public interface are in
+//! numpy's memory, with the interpreter's lock released. Names, slices and the rest of the public interface are in
 //! `python/shotline/`; `python/shotline/_native.pyi` declares the interface between the two.
 
 mod dsp;
@@ -38,7 +38,7 @@ mod native {
         mut out: PyReadwriteArray1<'_, i16>,
     ) -> Result<(), Failure> {
         let (bytes, out) = (bytes.as_slice()?, out.as_slice_mut()?);
-        fits(out.len(), bytes.len())?;
+        check_lengths(out.len(), bytes.len())?;
         py.detach(|| kernels::unpack(bytes, out));
         Ok(())
     }
@@ -51,12 +51,12 @@ mod native {
         mut out: PyReadwriteArray1<'_, u8>,
     ) -> Result<(), Failure> {
         let (samples, out) = (samples.as_slice()?, out.as_slice_mut()?);
-        fits(samples.len(), out.len())?;
+        check_lengths(samples.len(), out.len())?;
         py.detach(|| kernels::pack(samples, out));
         Ok(())
     }
 
-    fn fits(samples: usize, bytes: usize) -> Result<(), Failure> {
+    fn check_lengths(samples: usize, bytes: usize) -> Result<(), Failure> {
         if samples % 2 == 1 || samples / 2 * 3 != bytes {
             return Err(Failure::Value(format!(
                 "expected an even number of samples and 3 bytes for every 2, found {samples} samples and {bytes} bytes"

@@ -121,7 +121,7 @@ impl Recording {
         Ok(table)
     }
 
-    /// Returns the ranges of shots without a row: stream, number of the cause, first, count.
+    /// Returns the entries of `/losses`: stream, number of the drop cause, first shot number, number of shots.
     fn losses(&self, py: Python<'_>) -> Result<Vec<(u32, u8, u64, u64)>, Failure> {
         self.with(py, |recording| {
             let losses = recording.losses()?;
@@ -129,18 +129,18 @@ impl Recording {
         })
     }
 
-    /// Returns the counters that were written when the run ended: of each stream, and of the whole run.
-    fn ended(&self, py: Python<'_>) -> Result<Option<RunCounters>, Failure> {
+    /// Returns the counters of each stream and of the whole run, or None if the run has not ended.
+    fn final_counters(&self, py: Python<'_>) -> Result<Option<RunCounters>, Failure> {
         self.with(py, |recording| {
-            let streams = |ended: &store::FinalCounters| {
-                let streams = ended.counters.streams.iter();
+            let streams = |final_counters: &store::FinalCounters| {
+                let streams = final_counters.counters.streams.iter();
                 streams.map(|counters| (counters.stream, counters.entries().into_iter().collect())).collect()
             };
-            Ok(recording.final_counters()?.map(|ended| (streams(&ended), ended.totals)))
+            Ok(recording.final_counters()?.map(|counters| (streams(&counters), counters.totals)))
         })
     }
 
-    /// Returns the location of a shot's bytes: file, offset, length.
+    /// Returns the location of a shot's stored bytes: file, offset, length.
     fn stored(&self, py: Python<'_>, row: u64, link: usize) -> Result<(PathBuf, u64, u32), Failure> {
         self.with(py, |recording| {
             check_links(recording, &[link])?;
@@ -204,18 +204,23 @@ impl Recording {
         self.with(py, |recording| {
             check_links(recording, &links)?;
             let geometries = || links.iter().map(|link| recording.run().links[*link].geometry);
-            let every_channel = geometries().map(|g| usize::from(g.channels())).sum();
-            let every_sample = geometries().map(|g| g.samples() as usize).min().unwrap_or(0);
-            let wrong = |what| Failure::Value(format!("expected {what} within the shots, found others"));
-            let samples = Stride::within(samples, every_sample).ok_or_else(|| wrong("samples"))?;
-            let channels = Stride::within(channels, every_channel).ok_or_else(|| wrong("channels"))?;
+            let all_channels = geometries().map(|g| usize::from(g.channels())).sum();
+            let all_samples = geometries().map(|g| g.samples() as usize).min().unwrap_or(0);
+            let wrong = |text: &str| Failure::Value(text.into());
+            let samples = Stride::within(samples, all_samples)
+                .ok_or_else(|| wrong("expected samples within the shots, found an axis beyond their end"))?;
+            let channels = Stride::within(channels, all_channels)
+                .ok_or_else(|| wrong("expected channels of the links, found an axis beyond the last one"))?;
             if !geometries().all(|g| T::supports(g.packing())) {
-                return Err(wrong("an element type that holds the samples"));
+                return Err(wrong(
+                    "expected int16 for 12- and 16-bit samples and uint8 for 8-bit samples, found the other type",
+                ));
             }
             let elements =
                 samples.count.checked_mul(channels.count).and_then(|elements| elements.checked_mul(rows.len()));
             if elements != Some(out.len()) {
-                return Err(wrong("as many elements as there are"));
+                let found = format!("expected rows x samples x channels elements of output, found {}", out.len());
+                return Err(Failure::Value(found));
             }
             Ok(read(recording, rows, &Selection { links, samples, channels, threads }, out)?)
         })
@@ -223,9 +228,9 @@ impl Recording {
 }
 
 fn check_links(recording: &store::Recording, links: &[usize]) -> Result<(), Failure> {
-    let links_in_run = recording.run().links.len();
-    match links.iter().find(|link| **link >= links_in_run) {
-        Some(link) => Err(Failure::Value(format!("expected a link below {links_in_run}, found {link}"))),
+    let count = recording.run().links.len();
+    match links.iter().find(|link| **link >= count) {
+        Some(link) => Err(Failure::Value(format!("expected a link below {count}, found {link}"))),
         None => Ok(()),
     }
 }

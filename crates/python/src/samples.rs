@@ -16,6 +16,7 @@ const THREADS_PER_CPU: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stride {
     pub start: usize,
+    /// Distance of successive elements, negative for descending ones.
     pub step: isize,
     pub count: usize,
 }
@@ -44,7 +45,7 @@ impl Stride {
     }
 }
 
-/// Selection of each row: `links` side by side, and some of their channels and samples.
+/// Part of each row to read: links side by side, and some of their channels and samples.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// Links, in the order of their columns.
@@ -53,7 +54,7 @@ pub struct Selection {
     pub samples: Stride,
     /// Indexes of the channels, counted over the links side by side.
     pub channels: Stride,
-    /// Number of threads; 0 chooses it.
+    /// Number of threads; 0 for an automatic choice.
     pub threads: usize,
 }
 
@@ -61,7 +62,9 @@ pub struct Selection {
 struct LinkColumns {
     link: usize,
     geometry: Geometry,
+    /// First column of the output.
     column: usize,
+    /// Selected channels of the link.
     channels: Stride,
 }
 
@@ -148,9 +151,9 @@ fn parts(recording: &Recording, selection: &Selection) -> Vec<LinkColumns> {
     for &link in &selection.links {
         let geometry = recording.run().links[link].geometry;
         let end = first + usize::from(geometry.channels());
-        let here = |column: &usize| (first..end).contains(&selection.channels.at(*column));
-        // They are consecutive, because the channels ascend or descend.
-        let mut columns = (0..selection.channels.count).filter(here);
+        let in_link = |column: &usize| (first..end).contains(&selection.channels.at(*column));
+        // The columns of a link are consecutive, because the channels ascend or descend.
+        let mut columns = (0..selection.channels.count).filter(in_link);
         if let Some(column) = columns.next() {
             let (start, count) = (selection.channels.at(column) - first, 1 + columns.count());
             parts.push(LinkColumns { link, geometry, column, channels: Stride { start, count, ..selection.channels } });
@@ -174,12 +177,12 @@ fn copy_slot<T: Element>(
     let bytes = |elements: Range<usize>| &slot[bytes_of(elements.start)..bytes_of(elements.end)];
     let stride = selection.channels.count;
     // Packed samples begin and end on byte boundaries if their number is even.
-    let whole = |elements: usize| packing != Packing::Packed12 || elements.is_multiple_of(2);
+    let is_byte_aligned = |elements: usize| packing != Packing::Packed12 || elements.is_multiple_of(2);
     if selection.samples.is_dense() && part.channels.is_dense() && part.channels.count == channels {
-        if stride == channels && whole(span.start * channels) && whole(span.end * channels) {
+        if stride == channels && is_byte_aligned(span.start * channels) && is_byte_aligned(span.end * channels) {
             return T::unpack(packing, bytes(span.start * channels..span.end * channels), output);
         }
-        if whole(channels) {
+        if is_byte_aligned(channels) {
             for (sample, row) in span.zip(output.chunks_exact_mut(stride)) {
                 let to = &mut row[part.column..part.column + channels];
                 T::unpack(packing, bytes(sample * channels..(sample + 1) * channels), to);
