@@ -3,9 +3,9 @@
 
     shotline_plot.py FILE.jsonl... --out DIR [--svg]
 
-Writes those of sweep-roce.png, sweep-udp.png and sweep-disk.png into DIR for which the files have points. Several
-files are plotted together, for example one for each setting of a generator. Values stated in the paper's text are plotted
-for comparison, from paper0.json.
+Writes sweep-roce.png, sweep-counted.png, sweep-udp.png and sweep-disk.png into DIR, each if the files have points for
+it. Several files are plotted together, for example one for each setting of a generator. Values stated in the paper's
+text are plotted for comparison, from paper0.json.
 """
 
 import argparse
@@ -61,8 +61,8 @@ def read(paths):
 def ideal(header, samples, measured):
     """Returns frequencies in kHz over the range measured, and the shots per second of an ideal device.
 
-    It is busy for N_s / sample rate + 1.85 us per shot: above its highest rate it misses every second trigger, then two
-    of three, and so on.
+    It is busy for N_s / sample rate plus `shot_overhead_s` (1.85 us in the paper) per shot: above its highest rate it
+    misses every second trigger, then two of three, and so on.
     """
     busy = samples / (header["sample_rate_hz"] or math.inf) + header["shot_overhead_s"]
     first, last = measured[0], measured[-1]
@@ -131,7 +131,7 @@ def draw_network(points, framing):
         axes.set(xscale="log", xlabel="$f_{ext}$ [kHz]")
         plain_ticks(axes)
         axes.legend(fontsize=8)
-    figure.suptitle(f"{NAMES[framing][1]}: {under(header)}", fontsize=9)
+    figure.suptitle(f"{NAMES[framing][1]}: {subtitle(header)}", fontsize=9)
     return figure
 
 
@@ -140,31 +140,31 @@ def draw_disk(points):
     header = points[0]["header"]
     figure, left = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
     right = left.twinx()
-    at = {}
+    by_frequency = {}
     for point in points:
-        at.setdefault(point["trigger_hz"], []).append(point)
-    hz = sorted(at)
-    spread(left, hz, [at[f][0]["write_gbps"] for f in hz], "C0", "written")
+        by_frequency.setdefault(point["f_ext_hz"], []).append(point)
+    hz = sorted(by_frequency)
+    spread(left, hz, [by_frequency[f][0]["write_gbps"] for f in hz], "C0", "written")
     khz, rate = ideal(header, points[0]["samples"], hz)
-    event = sum(point["shot_bytes"] for point in at[hz[0]])  # of all links
+    event = sum(point["shot_bytes"] for point in by_frequency[hz[0]])  # of all links
     gbps = [f * event * 8e-9 for f in rate]
     left.plot(khz, gbps, color="C0", linewidth=0.8, linestyle="--", label="ideal device and disk")
     limit = PAPER["nvme_limit_gbps"]["value"]
     left.axhline(limit, color="black", linewidth=1, linestyle="-.", label=f"paper: NVMe {limit} (text)")
-    spread(right, hz, [dropped(at[f]) for f in hz], "C3", "dropped")
+    spread(right, hz, [dropped(by_frequency[f]) for f in hz], "C3", "dropped")
     left.set(xlabel="$f_{ext}$ [kHz]", ylabel="written [Gbit/s]", ylim=(0, None))
     left.yaxis.label.set_color("C0")
     right.set(ylabel=f"shots dropped in {header['seconds']:g} s", ylim=(0, max(1, right.get_ylim()[1])))
     right.yaxis.label.set_color("C3")
-    lines = [axes.get_legend_handles_labels() for axes in (left, right)]
-    left.legend(lines[0][0] + lines[1][0], lines[0][1] + lines[1][1], fontsize=8, loc="upper left")
+    entries = [axes.get_legend_handles_labels() for axes in (left, right)]
+    left.legend(entries[0][0] + entries[1][0], entries[0][1] + entries[1][1], fontsize=8, loc="upper left")
     samples = ", ".join(str(samples) for samples in sorted({point["samples"] for point in points}))
-    figure.suptitle(f"$N_s$ = {samples}: {under(header)}", fontsize=9)
+    figure.suptitle(f"$N_s$ = {samples}: {subtitle(header)}", fontsize=9)
     return figure
 
 
 def dropped(points):
-    """Returns statistics, over the runs of a point, of the shots of all links that were started and not recorded."""
+    """Returns statistics, over the runs of a point, of the shots that the device started and that are not recorded."""
     runs = zip(*(point["runs"] for point in points))
     counts = [sum(sum(link["shots_dropped"].values()) for link in run) for run in runs]
     mean = sum(counts) / len(counts)
@@ -181,7 +181,7 @@ def plain_ticks(axes):
         axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
-def under(header):
+def subtitle(header):
     """Returns the subtitle: probe, processor and length of the runs."""
     probe = "emulated probe over loopback" if header["emulated"] else header["probe"]
     return f"{probe}, {header['cores']} cores, {header['cpu']}, runs of {header['seconds']:g} s"

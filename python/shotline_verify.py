@@ -31,7 +31,7 @@ DESCRIPTION_BYTES = 192  # a digitizer's description of its block, before the en
 RECORD = struct.Struct(">4sBBBBQQIIIIHHI12s")
 MASK = (1 << 64) - 1
 BITSHUFFLE = 32008
-BATCH_BYTES = 8 << 20  # of samples per read
+BATCH_BYTES = 8 << 20  # samples per read
 
 
 @lru_cache(maxsize=256)
@@ -57,17 +57,17 @@ def prbs(stream, pattern, channels, samples, bits):
 def cut(about):
     """Returns the begin and end of each packet of a shot: `first` bytes, then pieces of `packet_bytes`, then the rest.
 
-    A trailer with `apart` has its own packet, after padding that is not sent.
+    A trailer with `separate_trailer` has its own packet, after padding that is not sent.
     """
-    # The receiver writes the contents of context packets after the samples: no data packet has them.
-    end = about["sample_bytes"] if about["apart"] or about["trailer"] == "context" else about["shot_bytes"]
+    # The receiver writes the contents of context packets after the samples; they are in no data packet.
+    end = about["sample_bytes"] if about["separate_trailer"] or about["trailer"] == "context" else about["shot_bytes"]
     begins = [0, *range(about["first"], end, about["packet_bytes"])]
     pieces = [(begin, min(after, end)) for begin, after in zip(begins, [*begins[1:], end], strict=True)]
-    return pieces + ([(about["trailer_offset"], about["shot_bytes"])] if about["apart"] else [])
+    return pieces + ([(about["trailer_offset"], about["shot_bytes"])] if about["separate_trailer"] else [])
 
 
 def packets_of_samples(about):
-    """Returns the numbers of the packets with the first and the last bit of each sample."""
+    """Returns the indexes of the packets with the first and the last bit of each sample."""
     width = (16, 12, 8, 16)[about["packing"]]
     bit = np.arange(about["samples"] * about["channels"], dtype=np.int64) * width
     begins = np.array([begin for begin, _ in about["cut"]])
@@ -93,7 +93,7 @@ def packed(samples, packing):
     return np.stack([first >> 4, (first & 15) << 4 | second >> 8, second & 255], axis=1).astype("u1").tobytes()
 
 
-def behind_samples(raw, samples, element):
+def bytes_after_samples(raw, samples, element):
     """Returns the bytes after the samples in a compressed chunk, skipping its blocks without decompressing them."""
     at = 12
     block = struct.unpack(">I", raw[8:12])[0] // element
@@ -114,15 +114,15 @@ class Verifier:
         self.limit = rows
         # The master of a run of several files: its datasets are virtual, and each row is stored in a part.
         self.is_master = "parts" in file.attrs
-        self.places = {}
-        self.opened = {}
+        self.locations = {}  # dataset and row of each row of the master, by dataset name
+        self.opened = {}  # files of the run, by name
         self.datasets = {}  # of samples, by link
         self.codecs = {}  # True for each dataset with compressed chunks
         # Packets of the other framings have no CRC.
         self.sealed = file.attrs.get("framing") not in ("udp", "spead", "digitizer", "vita49")
 
-    def wrong(self, text):
-        """Counts a mismatch, and keeps the text of the first 20."""
+    def mismatch(self, text):
+        """Counts a mismatch, and keeps the texts of the first 20."""
         self.mismatches += 1
         if len(self.first_mismatches) < 20:
             self.first_mismatches.append(text)
@@ -144,10 +144,10 @@ class Verifier:
             if BITSHUFFLE in filters(file["rf"] if "rf" in file else file["link0/rf"]):
                 raise ValueError("its chunks are compressed: pip install hdf5plugin") from None
         links = [self.link(index) for index in range(int(file.attrs["links"]))]
-        shown = {link["rows"] for link in links} | ({file["rf"].shape[0]} if "rf" in file else set())
+        row_counts = {link["rows"] for link in links} | ({file["rf"].shape[0]} if "rf" in file else set())
         # While a run is in progress, a master may show rows that one of its drives has not written yet.
-        if len(shown) != 1 and not (self.is_master and not file["counters"].shape[0]):
-            self.wrong("/rf has another number of rows than the links")
+        if len(row_counts) != 1 and not (self.is_master and not file["counters"].shape[0]):
+            self.mismatch("/rf and the links differ in their number of rows")
         self.counters(links)
         if self.is_master and not self.limit:
             self.parts()
@@ -183,7 +183,7 @@ class Verifier:
             )
         }
         about["first"] = int(group.attrs["first_packet_bytes"])
-        about["apart"] = bool(group.attrs["trailer_apart"])
+        about["separate_trailer"] = bool(group.attrs["trailer_apart"])
         about["trailer"] = group.attrs["trailer"]
         described = DESCRIPTION_BYTES if about["trailer"] == "block" else 0
         about["trailer_offset"] = about["record_offset"] - described
@@ -192,14 +192,14 @@ class Verifier:
         rows = view.shape[0]
         table = group["shots"][:rows]
         if len(table) < rows:
-            self.wrong(f"link {index}: {rows} shots, but {len(table)} rows in its table")
+            self.mismatch(f"link {index}: {rows} shots, but {len(table)} rows in its table")
             rows = len(table)
         if self.is_master:
             absent = np.flatnonzero(table["packets"] == 0)
             rows = int(absent[0]) if len(absent) else rows
             table = table[:rows]
             if rows < len(view) and self.file["counters"].shape[0]:
-                self.wrong(f"link {index}: the run has ended, but row {rows} of the master is in no part")
+                self.mismatch(f"link {index}: the run has ended, but row {rows} of the master is in no part")
         found = {
             "stream": about["stream"],
             "rows": rows,
@@ -227,7 +227,7 @@ class Verifier:
         seed = zlib.crc32(self.file.attrs["run_id"].encode())
         for row in range(min(len(table), self.limit or len(table))):
             if zlib.crc32(plain[row].tobytes()[:end], seed) != table[row]["row_crc32"]:
-                self.wrong(f"row {row} of link {link}: the CRC-32 of its table row does not match")
+                self.mismatch(f"row {row} of link {link}: the CRC-32 of its table row does not match")
 
     def samples(self, link, view, rows):
         """Yields the samples of each row, reading several rows at once; None for a row that HDF5 cannot read."""
@@ -244,7 +244,7 @@ class Verifier:
         try:
             return view[row]
         except OSError as error:
-            self.wrong(f"row {row} of link {link}: HDF5 cannot read it: {error}")
+            self.mismatch(f"row {row} of link {link}: HDF5 cannot read it: {error}")
             return None
 
     def row(self, link, about, samples, row, entry, found):
@@ -252,7 +252,7 @@ class Verifier:
         where = f"row {row} of link {link}, shot {entry['number']}"
         state = int(entry["state"])
         if state not in (LOST, PARTIAL, COMPLETE):
-            self.wrong(f"{where}: its state is unknown")
+            self.mismatch(f"{where}: its state is unknown")
             return
         found[("lost", "partial", "complete")[state]] += 1
         if state == LOST and entry["sink_error"]:
@@ -264,28 +264,28 @@ class Verifier:
             return
         present = np.unpackbits(entry["presence"], bitorder="little")[: about["packets"]].astype(bool)
         if entry["packets"] != about["packets"] or entry["placed"] != present.sum():
-            self.wrong(f"{where}: its packet counts do not match its presence map")
+            self.mismatch(f"{where}: its packet counts do not match its presence map")
         if chunk[about["shot_bytes"] :].any():
-            self.wrong(f"{where}: bytes after the shot that are not zero")
+            self.mismatch(f"{where}: bytes after the shot that are not zero")
         if state == LOST:
             if chunk.any() or samples.any():
-                self.wrong(f"{where}: it is lost, but not all zeros")
+                self.mismatch(f"{where}: it is lost, but not all zeros")
             return
         for packet in np.flatnonzero(~present):
             begin, end = about["cut"][packet]
             if chunk[begin:end].any():
-                self.wrong(f"{where}: packet {packet} is missing, but not all zeros")
+                self.mismatch(f"{where}: packet {packet} is missing, but not all zeros")
         crc = entry["slot_crc32"]
         if crc and zlib.crc32(chunk[: about["shot_bytes"]].tobytes()) != crc:
-            self.wrong(f"{where}: the CRC-32 of its bytes does not match")
+            self.mismatch(f"{where}: the CRC-32 of its bytes does not match")
         good = bool(entry["record_good"])
         if (state == COMPLETE) != (bool(present.all()) and good):
-            self.wrong(f"{where}: its state contradicts its packets and record")
+            self.mismatch(f"{where}: its state contradicts its packets and record")
         if good and about["trailer"] in ("record", "block"):
             self.record(where, about, chunk, entry, found)
         elif good and about["trailer"] == "hsb_metadata":
             self.metadata(where, about, chunk, entry, found)
-        # If the packets have no CRC, only a valid record proves their bytes.
+        # If the packets have no CRC, only a valid record validates their bytes.
         if self.period and (good or (self.sealed and not present.all())):
             self.compare(where, about, samples, present, int(entry["number"]) % self.period, found)
 
@@ -295,22 +295,23 @@ class Verifier:
         For a compressed chunk they are packed again from the samples that HDF5 has read, followed by the bytes that the
         chunk has after them.
         """
-        dataset, row_there, channel = self.stored(link, about, row)
-        mask, raw = dataset.id.read_direct_chunk((row_there, 0, channel))
+        dataset, stored_row, channel = self.stored(link, about, row)
+        mask, raw = dataset.id.read_direct_chunk((stored_row, 0, channel))
         # Of the filters bitshuffle and n-bit, the second is skipped for a compressed chunk, the first for any other.
         if dataset not in self.codecs:
             self.codecs[dataset] = BITSHUFFLE in filters(dataset)
         has_codec = self.codecs[dataset]
         if has_codec and mask == 2:
-            closing = behind_samples(raw, samples.size, samples.dtype.itemsize)
-            slot = packed(samples, about["packing"]).ljust(about["trailer_offset"], b"\0") + closing
+            trailer_bytes = bytes_after_samples(raw, samples.size, samples.dtype.itemsize)
+            slot = packed(samples, about["packing"]).ljust(about["trailer_offset"], b"\0") + trailer_bytes
             if len(slot) != about["shot_bytes"]:
-                self.wrong(f"row {row} of link {link}: {len(closing)} bytes after the samples of its chunk")
+                expected = f"{about['shot_bytes'] - about['trailer_offset']} bytes after the samples of its chunk"
+                self.mismatch(f"row {row} of link {link}: expected {expected}, found {len(trailer_bytes)}")
                 return None
             return np.frombuffer(slot.ljust(about["slot_bytes"], b"\0"), np.uint8)
         if mask != int(has_codec) or len(raw) != about["slot_bytes"]:
             expected = f"{about['slot_bytes']} stored bytes with the filter mask {int(has_codec)}"
-            self.wrong(f"row {row} of link {link}: expected {expected}, found {len(raw)} with {mask}")
+            self.mismatch(f"row {row} of link {link}: expected {expected}, found {len(raw)} with {mask}")
             return None
         return np.frombuffer(raw, np.uint8)
 
@@ -320,35 +321,35 @@ class Verifier:
             name, channel = ("rf", link * about["channels"]) if "rf" in self.file else (f"link{link}/rf", 0)
             self.datasets[link] = name, self.file[name], channel
         name, dataset, channel = self.datasets[link]
-        return (*self.place(name, row), channel) if self.is_master else (dataset, row, channel)
+        return (*self.locate(name, row), channel) if self.is_master else (dataset, row, channel)
 
     def part(self, name):
-        """Returns a file of the run, by its name in the master, found as HDF5 finds it."""
+        """Returns a part by its name in the master, searched where HDF5 searches it."""
         if name not in self.opened:
             folder = Path(self.file.filename).parent
             path = folder / name
             self.opened[name] = h5py.File(path if path.exists() else folder / Path(name).name, "r")
         return self.opened[name]
 
-    def place(self, name, row):
+    def locate(self, name, row):
         """Returns the dataset of a part that stores a row of the master, and the row there."""
-        if name not in self.places:
+        if name not in self.locations:
             of_rows = {}
             for source in self.file[name].virtual_sources():
-                (first, *_), (every, *_), (count, *_), (block, *_) = source.vspace.get_regular_hyperslab()
-                (first_there, *_), *_ = source.src_space.get_regular_hyperslab()
+                (first, *_), (stride, *_), (count, *_), (block, *_) = source.vspace.get_regular_hyperslab()
+                (first_stored, *_), *_ = source.src_space.get_regular_hyperslab()
                 dataset = self.part(source.file_name)[source.dset_name]
                 if count == h5py.h5s.UNLIMITED:
-                    count = len(dataset) - first_there
+                    count = len(dataset) - first_stored
                 else:
                     if source.src_space.get_select_npoints() != source.vspace.get_select_npoints():
-                        self.wrong(f"{name}: {source.file_name} is mapped with another number of rows than it has")
+                        self.mismatch(f"{name}: the mapping of {source.file_name} differs in the number of rows")
                     if count == 1:  # HDF5 merges adjacent rows into one block
-                        count, every = block, 1
-                for turn in range(count):
-                    of_rows[first + turn * every] = (dataset, first_there + turn)
-            self.places[name] = of_rows
-        return self.places[name][row]
+                        count, stride = block, 1
+                for index in range(count):
+                    of_rows[first + index * stride] = (dataset, first_stored + index)
+            self.locations[name] = of_rows
+        return self.locations[name][row]
 
     def parts(self):
         """Checks that each file belongs to this run and counts its rows correctly, and that the parts are in order."""
@@ -358,18 +359,18 @@ class Verifier:
             part = self.part(name)
             names[name] = part
             if part.attrs["run_id"] != self.file.attrs["run_id"]:
-                self.wrong(f"{name} is of another run")
+                self.mismatch(f"{name} belongs to another run")
             if (int(part.attrs["part"]), int(part.attrs["stripe"])) != (int(entry["part"]), int(entry["stripe"])):
-                self.wrong(f"{name} is not the part that the master names")
+                self.mismatch(f"{name} is not the part that the master names")
             tables = [part[f"link{index}/shots"]["state"] for index in range(int(part.attrs["links"]))]
             totals = {row["name"].decode(): int(row["value"]) for row in part["counters"][...]}
             for state, word in enumerate(("lost", "partial", "complete")):
                 found = sum(int((table == state).sum()) for table in tables)
                 if totals and totals[f"rows_{word}"] != found:
-                    self.wrong(f"the counters of {name} and its rows disagree about rows_{word}")
+                    self.mismatch(f"the counters of {name} and its rows disagree about rows_{word}")
             if int(entry["rows"]) and int(entry["stripe"]) == 0:
                 if int(entry["first"]) <= last:
-                    self.wrong(f"{name} does not follow the part before it")
+                    self.mismatch(f"{name} does not follow the part before it")
                 last = int(entry["last"])
 
     def record(self, where, about, chunk, entry, found):
@@ -378,7 +379,7 @@ class Verifier:
         raw = chunk[at : at + 64].tobytes()
         (crc,) = struct.unpack("<I", raw[60:])
         if zlib.crc32(chunk[: at + 60].tobytes()) != crc:
-            self.wrong(f"{where}: the CRC-32 of its record does not match")
+            self.mismatch(f"{where}: the CRC-32 of its record does not match")
             return
         (
             magic,
@@ -397,7 +398,7 @@ class Verifier:
             _rate,
             _zeros,
         ) = RECORD.unpack(raw[:60])
-        said = (magic, version, packing, bits, number, stamp, stream, sample_bytes, samples, channels, packets)
+        actual = (magic, version, packing, bits, number, stamp, stream, sample_bytes, samples, channels, packets)
         expected = (
             b"SHOT",
             1,
@@ -411,10 +412,10 @@ class Verifier:
             about["channels"],
             about["packets"],
         )
-        if said != expected:
-            self.wrong(f"{where}: expected the record {expected}, found {said}")
+        if actual != expected:
+            self.mismatch(f"{where}: expected the record {expected}, found {actual}")
         elif flags != entry["flags"]:
-            self.wrong(f"{where}: expected the flags {entry['flags']} in its record, found {flags}")
+            self.mismatch(f"{where}: expected the flags {entry['flags']} in its record, found {flags}")
         else:
             found["records"] += 1
 
@@ -422,10 +423,10 @@ class Verifier:
         """Checks the end-of-frame metadata of a sensor bridge, after the frame at the next multiple of 128."""
         at = about["record_offset"]
         flags, seconds, nanoseconds, valid = struct.unpack(">I8xQIQ", chunk[at : at + 32].tobytes())
-        said = (flags & 1, seconds * 10**9 + nanoseconds, valid)
+        actual = (flags & 1, seconds * 10**9 + nanoseconds, valid)
         expected = (0, int(entry["stamp_tai_ns"]), about["sample_bytes"])
-        if said != expected:
-            self.wrong(f"{where}: expected metadata of {expected}, found {said}")
+        if actual != expected:
+            self.mismatch(f"{where}: expected metadata of {expected}, found {actual}")
         else:
             found["records"] += 1
 
@@ -439,17 +440,17 @@ class Verifier:
                 about["packets_of_samples"] = packets_of_samples(about)
             first, last = about["packets_of_samples"]
             differs &= (present[first] & present[last]).reshape(differs.shape)
-        wrong = np.flatnonzero(differs)
+        differing = np.flatnonzero(differs)
         found["pattern_packets"] += int(present.sum())
-        if len(wrong):
-            sample, channel = divmod(int(wrong[0]), about["channels"])
-            self.wrong(
-                f"{where}: {len(wrong)} samples are not pattern {number}, "
+        if len(differing):
+            sample, channel = divmod(int(differing[0]), about["channels"])
+            self.mismatch(
+                f"{where}: {len(differing)} samples do not match pattern {number}, "
                 f"the first is sample {sample} of channel {channel}"
             )
 
     def account(self, stream, table):
-        """Checks that every number from first to last is in one row or one loss; a lost row may have a loss, too."""
+        """Checks that each number from first to last is in one row or one loss; a lost row may also be in a loss."""
         losses = [
             (int(loss["first"]), int(loss["count"])) for loss in self.file["losses"][...] if loss["stream"] == stream
         ]
@@ -463,20 +464,20 @@ class Verifier:
             # The run is in progress or was interrupted: shots before a loss may not be visible yet, those before a row
             # are.
             lost = lost[lost <= numbers.max()] if len(numbers) else lost[:0]
-        held = numbers[table["state"] != LOST]
+        recorded = numbers[table["state"] != LOST]
         removed = self.file.attrs.get("ring_removed_last")
         if removed is not None:
             # Losses in removed parts of a bounded run were checked before the removal.
             lost = lost[lost > removed]
         if len(np.unique(numbers)) != len(numbers) or len(np.unique(lost)) != len(lost):
-            self.wrong(f"stream {stream}: a shot is in two rows or two losses")
-        if len(np.intersect1d(held, lost)):
-            self.wrong(f"stream {stream}: a shot is in a row with data and in /losses")
+            self.mismatch(f"stream {stream}: a shot is in two rows or two losses")
+        if len(np.intersect1d(recorded, lost)):
+            self.mismatch(f"stream {stream}: a shot is in a row with data and in /losses")
         if int(self.file.attrs.get("stripes", 1)) > 1 and not self.is_master:
             return  # the numbers in between are in the other files of the run
         every = np.union1d(numbers, lost)
         if len(every) and int(every[-1]) - int(every[0]) + 1 != len(every):
-            self.wrong(f"stream {stream}: not every shot from {every[0]} to {every[-1]} is in a row or in /losses")
+            self.mismatch(f"stream {stream}: not every shot from {every[0]} to {every[-1]} is in a row or in /losses")
 
     def counters(self, links):
         """Checks the run's counters against each other and against the rows."""
@@ -491,22 +492,22 @@ class Verifier:
                 if name.startswith("packets_") and name[8:] not in ("in", "placed") + NEVER_ARRIVED
             )
             if counts["packets_in"] != counts["packets_placed"] + causes:
-                self.wrong(f"the packets of stream {stream} do not balance")
+                self.mismatch(f"the packets of stream {stream} do not balance")
             causes = sum(
                 value
                 for name, value in counts.items()
                 if name.startswith("shots_") and name[6:] not in ("seen", "complete", "partial")
             )
             if counts["shots_seen"] != counts["shots_complete"] + counts["shots_partial"] + causes:
-                self.wrong(f"the shots of stream {stream} do not balance")
+                self.mismatch(f"the shots of stream {stream} do not balance")
             for link in links if not self.limit else ():
-                held = link["complete"] + link["partial"] + link["sink_error"] + counts.get("ring_removed_shots", 0)
-                if link["stream"] == stream and counts["shots_complete"] + counts["shots_partial"] != held:
-                    self.wrong(f"stream {stream}: the counters and the rows disagree about the shots recorded")
+                recorded = link["complete"] + link["partial"] + link["sink_error"] + counts.get("ring_removed_shots", 0)
+                if link["stream"] == stream and counts["shots_complete"] + counts["shots_partial"] != recorded:
+                    self.mismatch(f"stream {stream}: the counters and the rows disagree about the shots recorded")
         if totals is not None and not self.limit:
             for name in ("complete", "partial", "lost"):
                 if totals[f"rows_{name}"] != sum(link[name] for link in links):
-                    self.wrong(f"the counters and the rows disagree about rows_{name}")
+                    self.mismatch(f"the counters and the rows disagree about rows_{name}")
 
 
 def main():
