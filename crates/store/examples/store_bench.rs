@@ -154,7 +154,7 @@ fn verify_patterns(path: &Path, gib: f64) -> Outcome<()> {
     let end = geometry.trailer_offset() as usize;
     let pattern = |pattern: u64| {
         let mut bytes = vec![0; geometry.slot_bytes() as usize];
-        prbs::shot_bytes(0, pattern, &geometry, &mut bytes[..geometry.sample_bytes() as usize]);
+        prbs::write_shot(0, pattern, &geometry, &mut bytes[..geometry.sample_bytes() as usize]);
         bytes
     };
     let patterns: Vec<Vec<u8>> = (0..PERIOD).map(pattern).collect();

@@ -88,7 +88,7 @@ impl Prbs {
 ///
 /// # Panics
 /// If `out` is not [`Geometry::sample_bytes`] long.
-pub fn shot_bytes(stream: u32, pattern: u64, geometry: &Geometry, out: &mut [u8]) {
+pub fn write_shot(stream: u32, pattern: u64, geometry: &Geometry, out: &mut [u8]) {
     let expected = geometry.sample_bytes() as usize;
     assert_eq!(out.len(), expected, "this shot has {expected} sample bytes, found a slice of {}", out.len());
     Prbs::new(stream, pattern, geometry.channels(), geometry.bits()).fill_packed(geometry.packing(), out);
@@ -121,7 +121,7 @@ mod tests {
 
         let geometry = Geometry::new(4, 1, 12, Packing::Packed12, 0).unwrap();
         let mut bytes = [0; 6];
-        shot_bytes(7, 1000, &geometry, &mut bytes);
+        write_shot(7, 1000, &geometry, &mut bytes);
         assert_eq!(bytes, [0x10, 0x12, 0x1e, 0xb9, 0xd8, 0xd6]);
     }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn shot_bytes_are_the_packed_samples_of_any_geometry() {
+    fn whole_shots_are_the_packed_samples_of_any_geometry() {
         let many = Geometry::new(4097, 6, 12, Packing::Packed12, 0).unwrap();
         let odd = Geometry::new(95, 1000, 12, Packing::Packed12, 0).unwrap();
         let wide = Geometry::new(96, 333, 14, Packing::Int16Le, 0).unwrap();
@@ -158,7 +158,7 @@ mod tests {
                 }
             };
             let mut bytes = vec![0; geometry.sample_bytes() as usize];
-            shot_bytes(1, 2, &geometry, &mut bytes);
+            write_shot(1, 2, &geometry, &mut bytes);
             assert_eq!(bytes, expected);
         }
     }

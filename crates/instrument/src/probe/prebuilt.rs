@@ -219,7 +219,7 @@ mod tests {
                 assert!(record::is_whole(crc::register(u32::MAX, &bytes_sent)));
                 let (samples, tail) = bytes_sent.split_at(geometry.sample_bytes() as usize);
                 let mut expected = vec![0; samples.len()];
-                shotline_compute::prbs::shot_bytes(link.into(), shot % 3, &geometry, &mut expected);
+                shotline_compute::prbs::write_shot(link.into(), shot % 3, &geometry, &mut expected);
                 assert_eq!(samples, expected);
                 assert_eq!(Record::parse(tail.last_chunk().unwrap()).unwrap(), record);
             }

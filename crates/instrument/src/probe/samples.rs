@@ -114,7 +114,7 @@ impl Source {
     pub fn write(&self, link: u8, stream: u32, pattern: u32, geometry: &Geometry, out: &mut [u8]) {
         assert!(pattern < self.period, "distinct shot {pattern} of {}", self.period);
         match &self.kind {
-            Kind::Prbs => prbs::shot_bytes(stream, pattern.into(), geometry, out),
+            Kind::Prbs => prbs::write_shot(stream, pattern.into(), geometry, out),
             Kind::Rf(rf) => {
                 let channels = usize::from(geometry.channels());
                 let first = usize::from(link) * channels;
@@ -211,7 +211,7 @@ mod tests {
         let source = Source::new(&Config::default()).unwrap();
         let (mut bytes, mut expected) = (vec![0; 288_000], vec![0; 288_000]);
         source.write(1, 77, 3, source.geometry(), &mut bytes);
-        prbs::shot_bytes(77, 3, source.geometry(), &mut expected);
+        prbs::write_shot(77, 3, source.geometry(), &mut expected);
         assert_eq!(bytes, expected);
     }
 }

@@ -185,7 +185,7 @@ fn every_framing_carries_complete_shots_with_checksums() {
             assert!(record::is_whole(crc::register(u32::MAX, &bytes)), "{kind} {link} {shot}");
             let geometry = geometry(200);
             let mut expected = vec![0; geometry.sample_bytes() as usize];
-            shotline_compute::prbs::shot_bytes(40 + u32::from(link), shot % 3, &geometry, &mut expected);
+            shotline_compute::prbs::write_shot(40 + u32::from(link), shot % 3, &geometry, &mut expected);
             assert_eq!(bytes[..expected.len()], expected);
             let record = Record::parse(bytes.last_chunk().unwrap()).unwrap();
             assert_eq!((record.shot, record.stream, record.event as u64), (shot, 40 + u32::from(link), shot % 3));
@@ -363,7 +363,7 @@ fn the_receiver_may_request_shorter_shots_and_a_stream() {
         let shots = assemble(&bench.take_sent(), &framing::Ud, &[source]);
         let bytes: Vec<u8> = shots.into_values().flat_map(BTreeMap::into_values).flatten().collect();
         let mut expected = vec![0; geometry(samples).sample_bytes() as usize];
-        shotline_compute::prbs::shot_bytes(samples, first_shot % 3, &geometry(samples), &mut expected);
+        shotline_compute::prbs::write_shot(samples, first_shot % 3, &geometry(samples), &mut expected);
         assert_eq!(bytes[..expected.len()], expected);
         assert!(record::is_whole(crc::register(u32::MAX, &bytes)));
     }

@@ -168,7 +168,7 @@ impl<'a> Checker<'a> {
         let Some(patterns) = self.patterns else { return };
         let g = self.geometry;
         let number = row.number % patterns.period;
-        let generate = |bytes: &mut [u8]| prbs::shot_bytes(self.stream, number, &g, bytes);
+        let generate = |bytes: &mut [u8]| prbs::write_shot(self.stream, number, &g, bytes);
         let expected: &[u8] = match patterns.cache[self.link].get(number as usize) {
             Some(cached) => cached.get_or_init(|| {
                 let mut bytes = vec![0; g.sample_bytes() as usize].into_boxed_slice();

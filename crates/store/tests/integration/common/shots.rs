@@ -50,7 +50,7 @@ pub fn stamp(number: u64) -> u64 {
 /// Fills a buffer with a shot, without the packets for which `keep` returns `false`.
 pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: impl Fn(u32) -> bool) -> Shot {
     let mut bytes = vec![0; geometry.slot_bytes() as usize];
-    prbs::shot_bytes(stream, number % PERIOD, &geometry, &mut bytes[..geometry.sample_bytes() as usize]);
+    prbs::write_shot(stream, number % PERIOD, &geometry, &mut bytes[..geometry.sample_bytes() as usize]);
     let record = Record { shot: number, tai_ns: stamp(number), stream, ..Record::of(&geometry) };
     let end = geometry.record_offset().unwrap() as usize;
     if geometry.trailer() == Trailer::Block {
