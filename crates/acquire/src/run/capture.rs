@@ -9,7 +9,7 @@ use super::unwritten::Unwritten;
 use crate::clock::Clock;
 use crate::stream::StreamConfig;
 use shotline_store::StoreError;
-use shotline_store::pcapng::{Endpoints, Live as Capture};
+use shotline_store::pcapng::{Endpoints, LiveCapture as Capture};
 use shotline_store::set::{Removed, RunResult};
 use shotline_store::shot::RunCounters;
 use std::net::SocketAddr;

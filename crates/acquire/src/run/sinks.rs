@@ -10,7 +10,7 @@ use super::{capture, files};
 use crate::clock::Clock;
 use crate::config::{Settings, Sink};
 use crate::pretrigger::{PreTrigger, Window};
-use shotline_store::pcapng::Live as Capture;
+use shotline_store::pcapng::LiveCapture as Capture;
 use shotline_store::set::Waker;
 use shotline_store::{RunRecorder, StoreError};
 use std::net::SocketAddr;

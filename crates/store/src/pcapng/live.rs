@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// Recorder that writes a capture. Each event is written when it is offered, through the page cache.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveCapture {
     path: PathBuf,
     file: File,
     run: RunInfo,
@@ -33,7 +33,7 @@ pub struct Live {
     started: Option<Instant>,
 }
 
-impl Live {
+impl LiveCapture {
     /// Creates the file with a description of each link. `endpoints` has what is known of each link's endpoints.
     ///
     /// # Errors

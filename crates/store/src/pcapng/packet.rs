@@ -17,7 +17,7 @@ pub struct Datagram<'a> {
 
 /// Reason why a frame contains no complete UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Skipped {
+pub enum SkipReason {
     /// The frame was truncated by the snapshot length.
     Truncated,
     /// The frame contains an IP fragment.
@@ -28,7 +28,7 @@ pub enum Skipped {
     Malformed,
 }
 
-impl Skipped {
+impl SkipReason {
     /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -69,13 +69,13 @@ pub fn network<'a>(frame: &Frame<'a>) -> Result<Option<(u16, &'a [u8])>, ParseEr
 ///
 /// # Errors
 /// The reason why the frame contains no complete UDP datagram.
-pub fn datagram<'a>(frame: &Frame<'a>) -> Result<Datagram<'a>, Skipped> {
+pub fn datagram<'a>(frame: &Frame<'a>) -> Result<Datagram<'a>, SkipReason> {
     let malformed = |error: ParseError| match error {
-        ParseError::Fragment { .. } => Skipped::Fragment,
-        _ => Skipped::Malformed,
+        ParseError::Fragment { .. } => SkipReason::Fragment,
+        _ => SkipReason::Malformed,
     };
     if frame.data.len() < frame.wire_bytes as usize {
-        return Err(Skipped::Truncated);
+        return Err(SkipReason::Truncated);
     }
     let (source, destination, protocol, rest): (IpAddr, IpAddr, _, _) = match network(frame).map_err(malformed)? {
         Some((ethernet::IPV4, packet)) => {
@@ -86,10 +86,10 @@ pub fn datagram<'a>(frame: &Frame<'a>) -> Result<Datagram<'a>, Skipped> {
             let (ip, rest) = ipv6::Header::parse(packet).map_err(malformed)?;
             (ip.source.into(), ip.destination.into(), ip.next_header, rest)
         }
-        _ => return Err(Skipped::Other),
+        _ => return Err(SkipReason::Other),
     };
     if protocol != udp::PROTOCOL {
-        return Err(Skipped::Other);
+        return Err(SkipReason::Other);
     }
     let (header, payload) = udp::Header::parse(rest).map_err(malformed)?;
     let (source, destination) =

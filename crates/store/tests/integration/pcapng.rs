@@ -3,8 +3,8 @@
 use crate::common::{self, Recording, run, shot, small, stamp};
 use proptest::prelude::*;
 use shotline_store::pcapng::{
-    self, CaptureError, Datagram, Endpoints, Frame, Interface, LinkType, Live, Skipped, Statistics, Writer, datagram,
-    export, for_each_frame, network, read_frames,
+    self, CaptureError, Datagram, Endpoints, Frame, Interface, LinkType, LiveCapture, SkipReason, Statistics, Writer,
+    datagram, export, for_each_frame, network, read_frames,
 };
 use shotline_store::read;
 use shotline_store::shot::{Event, RunCounters, StreamRunCounters};
@@ -153,7 +153,7 @@ fn live_and_exported_captures_are_equal() {
     let recording = read::Recording::open(&path).unwrap();
     let [exported, live] = ["exported", "live"].map(|name| path.with_extension(name));
     export(&recording, 0..recording.rows(), &exported, &|_, _| ControlFlow::Continue(())).unwrap();
-    let mut capture = Live::create(&live, false, info, vec![Endpoints::default(); 2]).unwrap();
+    let mut capture = LiveCapture::create(&live, false, info, vec![Endpoints::default(); 2]).unwrap();
     let (pool, _) = common::pool(2, geometry.slot_bytes());
     for number in SHOTS {
         let of = |stream: u32| {
@@ -176,9 +176,11 @@ fn existing_files_and_unknown_framings_are_refused() {
     let words =
         export(&recording, 0..recording.rows(), &path, &|_, _| ControlFlow::Continue(())).unwrap_err().to_string();
     assert!(words.contains("exists already"), "{words}");
-    assert!(Live::create(&path, false, info.clone(), Vec::new()).unwrap_err().to_string().contains("exists already"));
+    assert!(
+        LiveCapture::create(&path, false, info.clone(), Vec::new()).unwrap_err().to_string().contains("exists already")
+    );
     info.framing = "morse".into();
-    let words = Live::create(&path.with_extension("pcapng"), true, info, Vec::new()).unwrap_err().to_string();
+    let words = LiveCapture::create(&path.with_extension("pcapng"), true, info, Vec::new()).unwrap_err().to_string();
     assert!(words.contains("morse"), "{words}");
 }
 
@@ -238,10 +240,10 @@ fn invalid_captures_and_open_errors_are_distinguished() {
 #[test]
 fn frames_without_a_datagram_give_the_reason() {
     let frame = |data, wire_bytes| Frame { link: LinkType::RawIp, data, wire_bytes, time_ns: 0 };
-    assert_eq!(datagram(&frame(&[0x45, 0, 0], 60)), Err(Skipped::Truncated));
-    assert_eq!(datagram(&frame(&[0x45, 0, 0], 3)), Err(Skipped::Malformed));
+    assert_eq!(datagram(&frame(&[0x45, 0, 0], 60)), Err(SkipReason::Truncated));
+    assert_eq!(datagram(&frame(&[0x45, 0, 0], 3)), Err(SkipReason::Malformed));
     let other = Frame { link: LinkType::Other(7), ..frame(&[1, 2], 2) };
-    assert_eq!(datagram(&other), Err(Skipped::Other));
+    assert_eq!(datagram(&other), Err(SkipReason::Other));
 }
 
 proptest! {
