@@ -82,7 +82,7 @@ impl Frames {
         let frames = span.count().div_ceil(waves as u64);
         if frames > MAX_FRAMES {
             let why = format!("shot numbers run from {} to {}: export a part (--from, --shots)", span.first, span.last);
-            return Err(ExportError::Unfit { format, why });
+            return Err(ExportError::Unsupported { format, why });
         }
         let elements = usize::from(geometry.channels()) * shots.links().len();
         Ok(Self { span, waves, frames: frames as usize, elements, geometry, rate })

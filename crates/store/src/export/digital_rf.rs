@@ -98,7 +98,7 @@ fn write_link(shots: &mut Shots<'_>, link: usize, radio: &Radio, folder: PathBuf
     let channels = usize::from(g.channels());
     if radio.iq && channels % 2 == 1 {
         let why = format!("pairs of I and Q need an even number of channels, found {channels}: export without --iq");
-        return Err(ExportError::Unfit { format: FORMAT, why });
+        return Err(ExportError::Unsupported { format: FORMAT, why });
     }
     fs::create_dir(&folder).map_err(ExportError::io("create", &folder))?;
     let mut timeline = Timeline::new(rate, g.samples(), shots.tai_minus_utc_ns());

@@ -34,17 +34,17 @@ pub enum ExportError {
         /// Error of the library.
         source: hdf5::Error,
     },
-    /// The format cannot hold this recording.
+    /// The format does not take these options or cannot hold this recording.
     #[error("this recording cannot be exported as {format}: {why}")]
-    Unfit {
+    Unsupported {
         /// Name of the format.
         format: &'static str,
         /// What was expected, what was found, what to do.
         why: String,
     },
-    /// The selection is empty.
+    /// The selection is empty, or names a link twice or one that does not exist.
     #[error("nothing to export: {0}")]
-    Nothing(String),
+    InvalidSelection(String),
     /// An object store operation failed.
     #[error("{0}")]
     Objects(#[from] ObjectError),

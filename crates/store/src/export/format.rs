@@ -1,7 +1,7 @@
 //! Registry of export formats.
 //!
 //! A format is a module with its description `ABOUT` and its function `write`, and a line in the table below. A format
-//! that creates a folder also lists its files in `own`, so that another export may replace it.
+//! that creates a folder also lists its files in `foreign`, so that another export may replace it.
 
 use super::about::{FormatInfo, OptionKind};
 use super::destination::Destination;

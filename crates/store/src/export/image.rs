@@ -33,38 +33,39 @@ pub(super) fn write(
     to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
-    let unfit = |why: &str| ExportError::Unfit { format: FORMAT, why: why.into() };
+    let unsupported = |why: &str| ExportError::Unsupported { format: FORMAT, why: why.into() };
     let recording = shots.recording();
     if shots.are_selected() {
-        return Err(unfit("it is copied completely: omit --from, --shots and --links"));
+        return Err(unsupported("it is copied completely: omit --from, --shots and --links"));
     }
     let source_file =
-        recording.on_device().ok_or_else(|| unfit("the recording is not on a raw device: copy its files"))?;
-    let laid_out = &*source_file.layout();
+        recording.on_device().ok_or_else(|| unsupported("the recording is not on a raw device: copy its files"))?;
+    let source_layout = &*source_file.layout();
     let draft = to.draft()?;
     let failed = |what: &'static str| ExportError::io(what, to.path);
     let file = File::options().read(true).write(true).create_new(true).open(draft.path()).map_err(failed("create"))?;
     // A lack of space is reported before the copy. File systems without fallocate get a sparse file.
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, laid_out.end) {
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, source_layout.end) {
         Err(errno @ Errno::NOSPC) => return Err(failed("allocate")(errno.into())),
-        _ => file.set_len(laid_out.end).map_err(failed("extend"))?,
+        _ => file.set_len(source_layout.end).map_err(failed("extend"))?,
     }
-    let progress = |done| shots.progress(done, laid_out.end);
+    let progress = |done| shots.progress(done, source_layout.end);
     let copy = |range: Range<u64>| copy(&source_file.file, &file, range, &progress, to.path);
-    copy(0..laid_out.data_start)?;
+    copy(0..source_layout.data_start)?;
     // All rows that the copied header declares visible were written before the header was read.
-    let rows = layout::visible_rows(&file, laid_out, recording.path())?;
-    let data_end = match laid_out.codec {
-        None => laid_out.data_end(rows),
-        Some(_) => layout::end_of_chunks(&source_file.file, laid_out, rows, recording.path())?,
+    let rows = layout::visible_rows(&file, source_layout, recording.path())?;
+    let data_end = match source_layout.codec {
+        None => source_layout.data_end(rows),
+        Some(_) => layout::end_of_chunks(&source_file.file, source_layout, rows, recording.path())?,
     };
-    copy(laid_out.data_start..data_end)?;
-    copy(laid_out.tail_start().max(data_end)..laid_out.end)?;
+    copy(source_layout.data_start..data_end)?;
+    copy(source_layout.tail_start().max(data_end)..source_layout.end)?;
     file.sync_all().map_err(failed("flush"))?;
-    let is_same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == *laid_out);
-    let unchanged = layout::locate_in(recording.path(), &source_file.file).is_ok_and(|(_, layout)| layout == *laid_out);
+    let is_same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == *source_layout);
+    let unchanged =
+        layout::locate_in(recording.path(), &source_file.file).is_ok_and(|(_, layout)| layout == *source_layout);
     if !is_same || !unchanged || !recording.is_current() {
-        return Err(unfit("the run ended, or was replaced, while it was copied: export it again"));
+        return Err(unsupported("the run ended, or was replaced, while it was copied: export it again"));
     }
     shots.count_all()?;
     let bytes = draft.bytes();

@@ -10,10 +10,10 @@ pub mod conformance;
 mod destination;
 mod digital_rf;
 mod error;
+mod foreign;
 mod format;
 mod image;
 mod options;
-mod own;
 mod packets;
 mod select;
 mod shots;
@@ -64,8 +64,8 @@ pub struct ExportReport {
 /// replacing an existing export.
 ///
 /// # Errors
-/// [`ExportError::Unfit`] if the format does not take these options or cannot hold the recording,
-/// [`ExportError::Nothing`] if nothing is selected, and other variants for failures. After an error no output is left.
+/// [`ExportError::Unsupported`] if the format does not take these options or cannot hold the recording,
+/// [`ExportError::InvalidSelection`] if the selection is empty or invalid, and other variants for failures. After an error no output is left.
 /// An existing file or folder at `to` is then unchanged; an existing export in an object store is removed before the
 /// new one is written.
 pub fn export(
@@ -86,7 +86,7 @@ pub fn export(
     }
     let mut shots = Shots::new(recording, selection, progress)?;
     let mut notes = Vec::new();
-    let replace = if replace { Replace::Folder(own::find_foreign) } else { Replace::Nothing };
+    let replace = if replace { Replace::Folder(foreign::find_foreign) } else { Replace::Nothing };
     let bytes = format.write(&mut shots, options, &Destination { path: to, replace }, &mut notes)?;
     let counters = shots.counters();
     Ok(ExportReport {

@@ -61,37 +61,37 @@ impl Options {
 
     /// Checks that the options are of the kind that the format takes.
     pub(super) fn check(&self, format: &FormatInfo) -> Result<(), ExportError> {
-        if self.kind() == format.option_kind { Ok(()) } else { Err(self.misfit(format)) }
+        if self.kind() == format.option_kind { Ok(()) } else { Err(self.wrong_kind(format)) }
     }
 
     pub(super) fn array(&self, format: &FormatInfo) -> Result<&Array, ExportError> {
         match self {
             Self::Array(array) => Ok(array),
-            Self::Nothing | Self::Radio(_) | Self::Zarr(_) => Err(self.misfit(format)),
+            Self::Nothing | Self::Radio(_) | Self::Zarr(_) => Err(self.wrong_kind(format)),
         }
     }
 
     pub(super) fn radio(&self, format: &FormatInfo) -> Result<&Radio, ExportError> {
         match self {
             Self::Radio(radio) => Ok(radio),
-            Self::Nothing | Self::Array(_) | Self::Zarr(_) => Err(self.misfit(format)),
+            Self::Nothing | Self::Array(_) | Self::Zarr(_) => Err(self.wrong_kind(format)),
         }
     }
 
     pub(super) fn zarr(&self, format: &FormatInfo) -> Result<&ZarrOptions, ExportError> {
         match self {
             Self::Zarr(zarr) => Ok(zarr),
-            Self::Nothing | Self::Array(_) | Self::Radio(_) => Err(self.misfit(format)),
+            Self::Nothing | Self::Array(_) | Self::Radio(_) => Err(self.wrong_kind(format)),
         }
     }
 
-    fn misfit(&self, format: &FormatInfo) -> ExportError {
+    fn wrong_kind(&self, format: &FormatInfo) -> ExportError {
         let (expected, found) = (format.option_kind.name(), self.kind().name());
         let why = format!(
             "expected options of the kind {expected:?}, found {found:?}: Options::of(OptionKind::{:?}) has the defaults",
             format.option_kind
         );
-        ExportError::Unfit { format: format.name, why }
+        ExportError::Unsupported { format: format.name, why }
     }
 }
 

@@ -28,14 +28,14 @@ pub(super) fn write(
     let links = shots.run().links.len();
     if shots.links().len() != links {
         let why = format!("expected all {links} links, found a selection of {}: omit --links", shots.links().len());
-        return Err(ExportError::Unfit { format: FORMAT, why });
+        return Err(ExportError::Unsupported { format: FORMAT, why });
     }
     let draft = to.draft()?;
     let stopped = Cell::new(false);
     let exported = pcapng::export(shots.recording(), shots.rows(), draft.path(), &|done, total| {
-        let go_on = shots.progress(done, total);
-        stopped.set(go_on.is_break());
-        go_on
+        let flow = shots.progress(done, total);
+        stopped.set(flow.is_break());
+        flow
     })?;
     if stopped.get() {
         return Err(ExportError::Stopped);

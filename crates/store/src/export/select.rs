@@ -28,7 +28,7 @@ impl Selection {
         if start < end {
             return Ok(start..end);
         }
-        Err(ExportError::Nothing(match (rows, self.from) {
+        Err(ExportError::InvalidSelection(match (rows, self.from) {
             (0, _) => format!("{} has no shot yet", recording.path().display()),
             (_, Some(number)) if start == rows => {
                 let last = recording.row(rows - 1, 0)?.number;
@@ -42,12 +42,18 @@ impl Selection {
     pub(super) fn links(&self, recording: &Recording) -> Result<Vec<usize>, ExportError> {
         let count = recording.run().links.len();
         if let Some(link) = self.links.iter().find(|link| **link >= count) {
-            return Err(ExportError::Nothing(format!("there is no link {link}: links are 0 to {}", count - 1)));
+            return Err(ExportError::InvalidSelection(format!(
+                "there is no link {link}: links are 0 to {}",
+                count - 1
+            )));
         }
         let mut links = self.links.clone();
         links.sort_unstable();
         if let Some(pair) = links.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(ExportError::Nothing(format!("link {} is named twice: name it once (--links)", pair[0])));
+            return Err(ExportError::InvalidSelection(format!(
+                "link {} is named twice: name it once (--links)",
+                pair[0]
+            )));
         }
         Ok(if links.is_empty() { (0..count).collect() } else { links })
     }

@@ -136,7 +136,7 @@ impl<'a> Shots<'a> {
         let first = self.link(self.links[0]).geometry;
         if self.links.iter().any(|link| self.link(*link).geometry != first) {
             let why = "its links' shots differ in shape: export them one by one (--links 0, then --links 1, ...)";
-            return Err(ExportError::Unfit { format, why: why.into() });
+            return Err(ExportError::Unsupported { format, why: why.into() });
         }
         Ok(first)
     }
@@ -144,9 +144,10 @@ impl<'a> Shots<'a> {
     /// Returns the sample rate of a link in Hz.
     pub fn rate(&self, link: usize, format: &'static str) -> Result<u32, ExportError> {
         match self.link(link).geometry.sample_rate_hz() {
-            0 => {
-                Err(ExportError::Unfit { format, why: "its sample rate is not known, and the format needs it".into() })
-            }
+            0 => Err(ExportError::Unsupported {
+                format,
+                why: "its sample rate is not known, and the format needs it".into(),
+            }),
             rate => Ok(rate),
         }
     }

@@ -84,7 +84,7 @@ fn write_link(
     let channels = usize::from(g.channels());
     if radio.iq && channels % 2 == 1 {
         let why = format!("pairs of I and Q need an even number of channels, found {channels}: export without --iq");
-        return Err(ExportError::Unfit { format: FORMAT, why });
+        return Err(ExportError::Unsupported { format: FORMAT, why });
     }
     let mut out = BufWriter::new(File::create_new(data).map_err(ExportError::io("create", data))?);
     let mut hash = Sha512::new();

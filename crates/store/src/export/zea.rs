@@ -46,7 +46,7 @@ pub(super) fn write(
     if frames.span.count() > MAX_LOSS_RATIO * frames.span.recorded + MAX_LOSS_RATIO {
         let (first, last) = (frames.span.first, frames.span.last);
         let why = format!("nearly all shots from {first} to {last} are lost: export a part (--from, --shots)");
-        return Err(ExportError::Unfit { format: FORMAT, why });
+        return Err(ExportError::Unsupported { format: FORMAT, why });
     }
     let draft = to.draft()?;
     let failed = || ExportError::hdf5(draft.path());

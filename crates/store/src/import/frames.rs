@@ -52,7 +52,7 @@ pub(super) struct Shape {
 /// Describes a source of one link.
 pub(super) fn source_info(path: &Path, format: &'static str, shape: Shape) -> Result<SourceInfo, ImportError> {
     let Shape { channels, samples, shots, rate_hz, numbers } = shape;
-    let unfit = || {
+    let out_of_range = || {
         let found =
             format!("expected shots of 1 to 65535 channels and 1 or more samples, found {channels} x {samples}");
         ImportError::format(path, found)
@@ -61,7 +61,7 @@ pub(super) fn source_info(path: &Path, format: &'static str, shape: Shape) -> Re
         return Err(ImportError::format(path, format!("expected at most {MAX_SHOTS} shots, found {shots}")));
     }
     let (channels, samples) =
-        (u16::try_from(channels).map_err(|_| unfit())?, u32::try_from(samples).map_err(|_| unfit())?);
+        (u16::try_from(channels).map_err(|_| out_of_range())?, u32::try_from(samples).map_err(|_| out_of_range())?);
     let (bits, packing) = if numbers == NumberRange::Bytes { (8, Packing::Uint8) } else { (16, Packing::Int16Le) };
     let geometry = Geometry::new(channels, samples, bits, packing, rate_hz)
         .map_err(|source| ImportError::Geometry { path: path.to_owned(), source })?;

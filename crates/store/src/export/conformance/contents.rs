@@ -1,7 +1,7 @@
 //! Checks of the exported contents: received samples and losses.
 
 use super::check::Check;
-use super::stage::{Counts, Stage, go_on};
+use super::stage::{Counts, Stage, proceed};
 use crate::export::shots::Shots;
 use crate::export::{Format, Losses, Selection};
 use crate::import::{ImportOptions, ImportReport, import};
@@ -91,7 +91,7 @@ fn losses_are_read_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 /// Imports an export and verifies the resulting recording.
 fn imported(stage: &Stage<'_>) -> Result<(Recording, ImportReport), Failure> {
     let again = stage.fixture.folder()?.join("again.h5");
-    let imported = import(&stage.to(), &again, &ImportOptions::default(), &go_on).map_err(failed("import"))?;
+    let imported = import(&stage.to(), &again, &ImportOptions::default(), &proceed).map_err(failed("import"))?;
     ensure!(imported.format == stage.format.name(), "it is recognised as {}", imported.format);
     ensure!(imported.omitted_samples == 0, "{} samples are omitted", imported.omitted_samples);
     verified(&again)?;
@@ -118,7 +118,7 @@ fn same_samples(recording: &Recording, again: &Recording) -> Result<(), Failure>
 fn received(recording: &Recording) -> Result<Vec<i16>, Failure> {
     let selection = Selection { links: vec![0], ..Selection::default() };
     let mut samples = Vec::new();
-    let mut shots = Shots::new(recording, &selection, &go_on).map_err(failed("read the shots"))?;
+    let mut shots = Shots::new(recording, &selection, &proceed).map_err(failed("read the shots"))?;
     shots
         .each(0, |shot| {
             let mut next = 0;

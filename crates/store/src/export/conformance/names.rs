@@ -1,7 +1,7 @@
 //! Checks of when the output appears under its name, and what it replaces.
 
 use super::check::Check;
-use super::stage::{Files, Stage, go_on, listed, stop};
+use super::stage::{Files, Stage, listed, proceed, stop};
 use crate::StoreError;
 use crate::export::{ExportError, Selection, Target};
 use shotline_conformance::{Failure, Outcome, ensure, failed};
@@ -61,7 +61,7 @@ fn appears_when_complete(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 fn existing_name_is_refused(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     stage.exported()?;
     let before = stage.files()?;
-    match stage.export(&stage.to(), false, &go_on) {
+    match stage.export(&stage.to(), false, &proceed) {
         Err(ExportError::Exists { .. } | ExportError::Recording(StoreError::Exists { .. })) => {}
         other => return Err(format!("expected the error that it exists already, found {other:?}")),
     }
@@ -77,14 +77,14 @@ fn replaced_on_request(stage: &Stage<'_>) -> Result<Outcome, Failure> {
             for path in before.keys() {
                 fs::write(stage.folder.join(path), "old").map_err(failed("write an old file"))?;
             }
-            stage.export(&stage.to(), true, &go_on).map_err(failed("replace"))?;
+            stage.export(&stage.to(), true, &proceed).map_err(failed("replace"))?;
             let after = stage.files()?;
             ensure!(after.keys().eq(before.keys()), "expected {:?}, found {:?}", before.keys(), after.keys());
             ensure!(after.values().all(|bytes| bytes != b"old"), "an old file is left");
         }
         Target::Folder | Target::FolderOrObjects => {
             let one = Selection { shots: Some(1), ..stage.selection() };
-            let exported = stage.export_part(&one, &stage.to(), true, &go_on).map_err(failed("replace"))?;
+            let exported = stage.export_part(&one, &stage.to(), true, &proceed).map_err(failed("replace"))?;
             let counted = (exported.complete, exported.partial, exported.lost);
             ensure!(counted == (1, 0, 0), "expected one complete shot, counted {counted:?}");
             let bytes = |files: &Files| files.values().map(Vec::len).sum::<usize>();
@@ -116,7 +116,7 @@ fn recording_stays(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let path = stage.recording.path();
     let Ok(before) = fs::read(path) else { return Ok(Outcome::not_run("it is on a raw device")) };
     for to in [Some(path), path.parent()].into_iter().flatten() {
-        let refused = stage.export(to, true, &go_on);
+        let refused = stage.export(to, true, &proceed);
         ensure!(refused.is_err(), "{} was replaced", to.display());
     }
     ensure!(fs::read(path).is_ok_and(|after| after == before), "the recording has changed");

@@ -1,7 +1,7 @@
 //! Checks of refusals: invalid exports and destinations give an error and leave nothing.
 
 use super::check::Check;
-use super::stage::{Stage, go_on, listed};
+use super::stage::{Stage, listed, proceed};
 use crate::export::{ExportError, OptionKind, Options, Selection, export};
 use crate::read::Recording;
 use shotline_conformance::{Failure, Outcome, ensure, failed};
@@ -39,8 +39,11 @@ fn empty_selection(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     for selection in
         [Selection { shots: Some(0), ..stage.selection() }, Selection { from: Some(u64::MAX), ..stage.selection() }]
     {
-        let refused = stage.export_part(&selection, &stage.to(), false, &go_on);
-        ensure!(matches!(refused, Err(ExportError::Nothing(_))), "expected nothing to export, found {refused:?}");
+        let refused = stage.export_part(&selection, &stage.to(), false, &proceed);
+        ensure!(
+            matches!(refused, Err(ExportError::InvalidSelection(_))),
+            "expected nothing to export, found {refused:?}"
+        );
         stage.expect_nothing()?;
     }
     Ok(Outcome::Passed)
@@ -49,8 +52,8 @@ fn empty_selection(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 fn empty_recording(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let empty = Recording::open(&stage.fixture.empty(stage.format)?).map_err(failed("open the empty recording"))?;
     let what = (stage.format, &stage.options());
-    let refused = export(&empty, &stage.selection(), what, &stage.to(), false, &go_on);
-    ensure!(matches!(refused, Err(ExportError::Nothing(_))), "expected nothing to export, found {refused:?}");
+    let refused = export(&empty, &stage.selection(), what, &stage.to(), false, &proceed);
+    ensure!(matches!(refused, Err(ExportError::InvalidSelection(_))), "expected nothing to export, found {refused:?}");
     stage.expect_nothing()?;
     Ok(Outcome::Passed)
 }
@@ -62,8 +65,8 @@ fn foreign_options(stage: &Stage<'_>) -> Result<Outcome, Failure> {
         .filter(|kind| *kind != expected)
     {
         let what = (stage.format, &Options::of(kind));
-        let refused = export(&stage.recording, &stage.selection(), what, &stage.to(), false, &go_on);
-        ensure!(matches!(refused, Err(ExportError::Unfit { .. })), "{}: found {refused:?}", kind.name());
+        let refused = export(&stage.recording, &stage.selection(), what, &stage.to(), false, &proceed);
+        ensure!(matches!(refused, Err(ExportError::Unsupported { .. })), "{}: found {refused:?}", kind.name());
         stage.expect_nothing()?;
     }
     Ok(Outcome::Passed)
@@ -71,11 +74,11 @@ fn foreign_options(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 
 fn no_folder(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let to = stage.name_in(&stage.folder.join("nowhere"));
-    let Err(refused) = stage.export(&to, false, &go_on) else { return Err("a folder was created".into()) };
+    let Err(refused) = stage.export(&to, false, &proceed) else { return Err("a folder was created".into()) };
     ensure!(refused.to_string().contains("nowhere"), "it does not name the folder: {refused}");
     stage.expect_nothing()?;
     fs::write(stage.folder.join("nowhere"), "a file").map_err(failed("write a file"))?;
-    let Err(refused) = stage.export(&to, true, &go_on) else { return Err("a file was taken for a folder".into()) };
+    let Err(refused) = stage.export(&to, true, &proceed) else { return Err("a file was taken for a folder".into()) };
     ensure!(refused.to_string().contains("nowhere"), "it does not name the file: {refused}");
     ensure!(listed(&stage.folder)? == ["nowhere"], "something is left");
     Ok(Outcome::Passed)
@@ -87,7 +90,7 @@ fn full_drive(stage: &Stage<'_>) -> Result<Outcome, Failure> {
         Err(why) => return Ok(Outcome::not_run(why)),
     };
     let before = listed(&folder)?;
-    let Err(refused) = stage.export(&stage.name_in(&folder), false, &go_on) else {
+    let Err(refused) = stage.export(&stage.name_in(&folder), false, &proceed) else {
         return Err("the export to a full drive succeeded".into());
     };
     let message = refused.to_string();

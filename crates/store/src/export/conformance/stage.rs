@@ -99,7 +99,7 @@ impl<'a> Stage<'a> {
 
     /// Exports to the path of this check, which must succeed.
     pub(super) fn exported(&self) -> Result<ExportReport, Failure> {
-        self.export(&self.to(), false, &go_on).map_err(failed("export"))
+        self.export(&self.to(), false, &proceed).map_err(failed("export"))
     }
 
     /// Returns the files in the folder of this check.
@@ -135,7 +135,7 @@ pub(super) fn listed(folder: &Path) -> Result<Vec<String>, Failure> {
 }
 
 /// Progress callback that never stops the export.
-pub(super) fn go_on(_: u64, _: u64) -> ControlFlow<()> {
+pub(super) fn proceed(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 

@@ -54,12 +54,12 @@ impl Grid {
         let [samples, channels] = [u64::from(g.samples()), u64::from(g.channels())];
         let shot = samples * channels * width;
         let [shots, s, c] = options.chunk.unwrap_or([CHUNK_BYTES.div_ceil(shot), samples, channels]);
-        let unfit = |why: String| ExportError::Unfit { format: FORMAT, why };
+        let unsupported = |why: String| ExportError::Unsupported { format: FORMAT, why };
         if shots == 0 || !(1..=samples).contains(&s) || !(1..=channels).contains(&c) {
             let why = format!(
                 "expected chunks of 1 shot or more, 1 to {samples} samples, 1 to {channels} channels; found {shots}, {s}, {c}"
             );
-            return Err(unfit(why));
+            return Err(unsupported(why));
         }
         let shard_shots = options.shard_shots.unwrap_or(SHARD_BYTES / shot).max(1);
         let shard = [shard_shots.div_ceil(shots), samples.div_ceil(s), channels.div_ceil(c)];
@@ -68,7 +68,7 @@ impl Grid {
             let why = format!(
                 "a shard has {bytes} bytes, at most {MAX_SHARD_BYTES} are assembled in memory: use fewer shots"
             );
-            return Err(unfit(why));
+            return Err(unsupported(why));
         }
         let chunk = [shots, s, c].map(|n| n as usize);
         Ok(Self { chunk, shard: shard.map(|n| n as usize), width: width as usize })
