@@ -65,9 +65,9 @@ pub struct ExportReport {
 ///
 /// # Errors
 /// [`ExportError::Unsupported`] if the format does not take these options or cannot hold the recording,
-/// [`ExportError::InvalidSelection`] if the selection is empty or invalid, and other variants for failures. After an error no output is left.
-/// An existing file or folder at `to` is then unchanged; an existing export in an object store is removed before the
-/// new one is written.
+/// [`ExportError::InvalidSelection`] if the selection is empty or invalid, and other variants for failures. After an
+/// error no output is left. An existing file or folder at `to` is then unchanged; an existing export in an object store
+/// is removed before the new one is written.
 pub fn export(
     recording: &Recording,
     selection: &Selection,
