@@ -142,7 +142,7 @@ def draw_disk(points):
     right = left.twinx()
     by_frequency = {}
     for point in points:
-        by_frequency.setdefault(point["f_ext_hz"], []).append(point)
+        by_frequency.setdefault(point["trigger_hz"], []).append(point)
     hz = sorted(by_frequency)
     spread(left, hz, [by_frequency[f][0]["write_gbps"] for f in hz], "C0", "written")
     khz, rate = ideal(header, points[0]["samples"], hz)

@@ -253,7 +253,9 @@ fn print_capture(capture: &Capture) {
     let count = |name: String, count: &u64| (name, count.to_string());
     rows.extend(capture.other.iter().map(|(what, n)| count(format!("other: {what}"), n)));
     rows.extend(capture.malformed.iter().map(|(why, n)| count(format!("malformed: {why}"), n)));
-    for (what, n) in [("frames truncated", capture.truncated), ("packets of further flows", capture.left_out)] {
+    for (what, n) in
+        [("frames truncated", capture.truncated_frames), ("packets of untracked flows", capture.untracked_packets)]
+    {
         if n > 0 {
             rows.push(count(what.into(), &n));
         }
@@ -270,10 +272,10 @@ fn print_capture(capture: &Capture) {
     if let Some(damage) = &capture.damage {
         crate::output::warn(format_args!("{damage}; only the preceding frames are counted"));
     }
-    if capture.truncated > 0 {
+    if capture.truncated_frames > 0 {
         crate::output::warn(format_args!(
             "{} frames were truncated by the capture: capture with tcpdump -s 0",
-            capture.truncated
+            capture.truncated_frames
         ));
     }
 }

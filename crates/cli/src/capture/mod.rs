@@ -38,7 +38,7 @@ pub struct Capture {
     /// Time from the first frame to the last, in seconds.
     pub seconds: f64,
     /// Number of frames that the capture truncated.
-    pub truncated: u64,
+    pub truncated_frames: u64,
     /// Number of frames that carry neither RoCE nor shots, by what they carry.
     pub other: BTreeMap<String, u64>,
     /// Number of packets that contradict their headers, by reason.
@@ -71,7 +71,7 @@ pub fn read(path: &Path, roce_ports: &[u16]) -> Result<Capture> {
         frames: analysis.frames,
         wire_bytes: analysis.wire_bytes,
         seconds: (last - first) as f64 / 1e9,
-        truncated: analysis.truncated,
+        truncated_frames: analysis.truncated_frames,
         other: analysis.other,
         malformed: analysis.malformed,
         untracked_packets: analysis.untracked_packets,
@@ -85,7 +85,7 @@ struct Analysis {
     frames: u64,
     wire_bytes: u64,
     times: Option<(u64, u64)>,
-    truncated: u64,
+    truncated_frames: u64,
     unsupported_links: BTreeMap<i32, u64>,
     other: BTreeMap<String, u64>,
     malformed: BTreeMap<String, u64>,
@@ -102,7 +102,7 @@ impl Analysis {
             self.times = Some((first.min(frame.time_ns), last.max(frame.time_ns)));
         }
         if frame.data.len() < frame.wire_bytes as usize {
-            self.truncated += 1;
+            self.truncated_frames += 1;
             return;
         }
         if let Err(error) = self.packet(frame) {

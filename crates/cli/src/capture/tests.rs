@@ -217,7 +217,7 @@ fn truncated_frames_are_counted() {
     let mut file = pcap(1, &frames(Kind::Ud, V6));
     let len = u32::from_le_bytes(file[36..40].try_into().unwrap());
     file[36..40].copy_from_slice(&(len + 1).to_le_bytes());
-    assert_eq!(inspected(&file).unwrap().truncated, 1);
+    assert_eq!(inspected(&file).unwrap().truncated_frames, 1);
 }
 
 proptest! {
