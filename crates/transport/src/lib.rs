@@ -4,6 +4,70 @@
 //! and is then called with the packet's location and verdict. A sender passes a header and a gather list; the backend
 //! seals the packet (computes its ICRC), so the layers above never read a payload to checksum it.
 //!
+//! Call order of a receiver:
+//!
+//! 1. Open the backend with the table of regions and scratch memory.
+//! 2. [`PacketIo::post`] buffers.
+//! 3. [`PacketIo::poll`] until it returns 0. It calls the steer for each batch: [`Steer::header_len`], [`Steer::pick`],
+//!    and after the copy [`Steer::landed`].
+//! 4. [`PacketIo::wait`], or wait on [`PacketIo::fd`].
+//! 5. Post the free buffers again, and continue with 3.
+//!
+//! ```
+//! # use shotline_memory::{Region, Registrar, Sge};
+//! # use shotline_transport::inproc::{self, InprocConfig};
+//! # use shotline_transport::{
+//! #     BatchInfo, PacketIo, PayloadDestination, PayloadLocation, Pick, Recv, RxPacket, SCRATCH_BYTES, Seal, Steer,
+//! #     TxPacket,
+//! # };
+//! /// Places each payload in the posted buffer whose id is in the header, and collects the ids.
+//! #[derive(Default)]
+//! struct ById(Vec<u32>);
+//!
+//! impl Steer for ById {
+//!     fn header_len(&mut self, _: &BatchInfo<'_>) -> usize {
+//!         4
+//!     }
+//!     fn pick(&mut self, batch: &BatchInfo<'_>, picks: &mut [Pick]) {
+//!         let Some(id) = batch.first.first_chunk() else { return };
+//!         picks[0].destination = PayloadDestination::Posted(u32::from_be_bytes(*id));
+//!     }
+//!     fn landed(&mut self, batch: &[RxPacket<'_>]) {
+//!         for packet in batch.iter().filter(|packet| packet.fault.is_none()) {
+//!             if let PayloadLocation::Posted(id) = packet.landed {
+//!                 self.0.push(id);
+//!             }
+//!         }
+//!     }
+//! #   fn predict(&mut self, _: &mut [Pick]) -> usize { 0 }
+//! #   fn margins(&self, _: PayloadDestination) -> [u32; 2] { [0; 2] }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mut registrar = Registrar::new();
+//! # let region = registrar.add(Region::heap(1 << 20)?);
+//! # let regions = registrar.finish();
+//! # let scratch = Sge { region, offset: 1 << 19, len: SCRATCH_BYTES };
+//! # let config = |address: &str| {
+//! #     InprocConfig { address: address.parse().unwrap(), sealed: false, capacity: 8, scratch }
+//! # };
+//! # let (a, b) = (config("10.0.0.1:4791"), config("10.0.0.2:4791"));
+//! let (mut sender, mut receiver) = inproc::pair(64, (a, &regions), (b, &regions));
+//! receiver.post(&[Recv { id: 7, sge: [Sge { region, offset: 0, len: 4096 }, Sge::EMPTY] }]);
+//!
+//! regions.get(region).write(8192, b"samples");
+//! let gather = [Sge { region, offset: 8192, len: 7 }];
+//! sender.send(b.address, &[TxPacket { header: &7_u32.to_be_bytes(), gather: &gather, seal: Seal::None }])?;
+//!
+//! let mut steer = ById::default();
+//! while receiver.poll(&mut steer, 64)? > 0 {}
+//! assert_eq!(steer.0, [7]);
+//! let mut payload = [0; 7];
+//! regions.get(region).read(0, &mut payload);
+//! assert_eq!(&payload, b"samples");
+//! # Ok(()) }
+//! ```
+//!
 //! | backend | module | reads the header before the copy | copies per payload byte |
 //! |---|---|---|---|
 //! | UDP sockets with GSO/GRO, no privileges | [`udp`] | yes (peek) | 1, by the kernel; 2 for runs of small packets |
@@ -102,7 +166,7 @@ pub struct Pick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadLocation {
     /// In the buffer of this posted receive, which is thereby consumed.
-    Slot(u32),
+    Posted(u32),
     /// In the memory that the steer chose.
     Memory([Sge; 2]),
     /// In the backend's scratch memory, until the steer returns from [`Steer::landed`].
@@ -296,8 +360,14 @@ pub trait PacketIo {
     /// Withdraws posted receives in which nothing has landed; ids that are not posted are ignored.
     fn withdraw(&mut self, ids: &[u32]);
     /// Receives up to `max` batches without blocking. Returns how many packets landed.
+    ///
+    /// # Errors
+    /// [`IoError::System`] if the system call failed, [`IoError::Disconnected`] if the peer has closed the link.
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError>;
     /// Blocks until a packet may be available, or for `timeout`.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
     fn wait(&mut self, timeout: std::time::Duration) -> Result<(), IoError>;
     /// Returns a descriptor that becomes readable when packets may be available, to wait on together with others;
     /// `None` if [`Self::wait`] is the only way. Call [`Self::poll`] until it returns 0 before waiting on it: packets
@@ -305,5 +375,9 @@ pub trait PacketIo {
     fn fd(&self) -> Option<BorrowedFd<'_>>;
     /// Seals and sends packets to one destination. Returns how many were accepted: fewer than given if the path is
     /// full.
+    ///
+    /// # Errors
+    /// As [`Self::poll`], and [`IoError::Config`] if a packet is not valid for this backend (its length or its header).
+    /// Packets before the one that failed may have been sent.
     fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError>;
 }

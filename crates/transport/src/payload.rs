@@ -59,7 +59,7 @@ impl PostedReceives {
                 .slots
                 .get_mut(id as usize)
                 .and_then(|posted| posted.take_if(|sge| fits(sge)))
-                .map(|sge| (PayloadLocation::Slot(id), sge)),
+                .map(|sge| (PayloadLocation::Posted(id), sge)),
             PayloadDestination::Memory(sges) => fits(&sges).then_some((PayloadLocation::Memory(sges), sges)),
         };
         let (landed, sges) = taken.unwrap_or_else(|| {

@@ -38,7 +38,7 @@ impl Steer for Check {
     }
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
         for packet in batch {
-            let PayloadLocation::Slot(id) = packet.landed else { continue };
+            let PayloadLocation::Posted(id) = packet.landed else { continue };
             let imm = UdCompletion::parse(packet.header).and_then(|completed| completed.imm);
             let is_correct = imm == Some(self.next) && packet.len == PACKET_BYTES && packet.icrc == Icrc::Device;
             self.placed += u64::from(is_correct);

@@ -90,7 +90,7 @@ impl PacketIo for Device {
             let batch: Vec<_> = taken
                 .iter()
                 .map(|(id, header, len, payload_crc, source)| RxPacket {
-                    landed: PayloadLocation::Slot(*id),
+                    landed: PayloadLocation::Posted(*id),
                     header,
                     len: *len,
                     source: *source,

@@ -113,7 +113,7 @@ const STEERED: [(&str, &str, &str); 5] = [
     ("pick", "pick of 1", "pick gave 22"),
     ("predict", "predict of 1", "predict gave 23"),
     ("margins", "margins Posted(26)", "margins gave [24, 25]"),
-    ("landed", "landed Slot(27)", ""),
+    ("landed", "landed Posted(27)", ""),
 ];
 
 /// Log entries of the calls that arrived.
@@ -177,7 +177,7 @@ impl PacketIo for RecordingIo {
         returned(format!("predict gave {}", steer.predict(&mut picks)));
         returned(format!("margins gave {:?}", steer.margins(PayloadDestination::Posted(26))));
         steer.landed(&[RxPacket {
-            landed: PayloadLocation::Slot(27),
+            landed: PayloadLocation::Posted(27),
             header: &header,
             len: 28,
             source: ADDRESS,

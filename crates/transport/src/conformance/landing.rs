@@ -73,7 +73,7 @@ fn batches<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), 
     stage.send(&sends)?;
     let ids: Vec<_> = (0..40).rev().map(Some).collect();
     for (index, received) in stage.receive(&ids)?.iter().enumerate() {
-        ensure_eq!(received.landed, PayloadLocation::Slot(39 - index as u32), "packet {index}");
+        ensure_eq!(received.landed, PayloadLocation::Posted(39 - index as u32), "packet {index}");
         ensure_eq!(
             (received.bytes == packets[index].1, received.icrc, received.fault),
             (true, good, None),
@@ -103,7 +103,7 @@ fn scratch_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resu
     ] {
         stage.send(&[TxPacket { header: &head, gather: &gather, seal }])?;
         let received = stage.receive(&[id])?;
-        let landed = matches!(received[0].landed, PayloadLocation::Slot(id) if Some(id) == slot);
+        let landed = matches!(received[0].landed, PayloadLocation::Posted(id) if Some(id) == slot);
         ensure_eq!(landed, slot.is_some(), "receive {id:?}");
         ensure_eq!((received[0].bytes == bytes, received[0].icrc), (true, good), "receive {id:?}");
     }
@@ -117,7 +117,7 @@ fn duplicate_picks<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Res
     stage.send(&[TxPacket { header: &head, gather: &gather, seal: stage.seal() }; 2])?;
     let twice = stage.receive(&[Some(51), Some(51)])?;
     ensure_eq!(
-        twice.iter().filter(|received| received.landed == PayloadLocation::Slot(51)).count(),
+        twice.iter().filter(|received| received.landed == PayloadLocation::Posted(51)).count(),
         1,
         "payloads in the receive"
     );
@@ -133,7 +133,7 @@ fn two_pieces<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(
     let halves = [Sge { len: 2000, ..gather[0] }, Sge { offset: gather[0].offset + 2000, len: 2096, ..gather[0] }];
     stage.send(&[TxPacket { header: &head, gather: &halves, seal: stage.seal() }])?;
     let received = stage.receive(&[Some(60)])?;
-    ensure_eq!((received[0].landed, received[0].icrc), (PayloadLocation::Slot(60), stage.good()), "the packet");
+    ensure_eq!((received[0].landed, received[0].icrc), (PayloadLocation::Posted(60), stage.good()), "the packet");
     ensure!(memory.read(front) == bytes[..1000], "the first piece is not the payload's front");
     ensure!(memory.read(memory.buffer(70, 3096)) == bytes[1000..], "the second piece is not the payload's rest");
     Ok(())
@@ -242,7 +242,7 @@ fn mixed_sizes<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<
             for (index, received) in stage.receive(&ids)?.iter().enumerate() {
                 let what = (received.header == heads[index], received.bytes == payloads[index].1, received.fault);
                 ensure_eq!(what, (true, true, None), "{} bytes, number {index} of {burst}", lens[index]);
-                let slot = PayloadLocation::Slot(first + index as u32);
+                let slot = PayloadLocation::Posted(first + index as u32);
                 ensure!(
                     received.landed == slot || lens[index] == 0,
                     "number {index} of {burst} landed in {:?}",

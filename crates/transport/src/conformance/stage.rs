@@ -177,7 +177,7 @@ impl Steer for Collector<'_> {
         let landed_before = self.received.len();
         for done in batch {
             let sges = match done.landed {
-                PayloadLocation::Slot(id) => [self.memory.buffer(u64::from(id), done.len), Sge::EMPTY],
+                PayloadLocation::Posted(id) => [self.memory.buffer(u64::from(id), done.len), Sge::EMPTY],
                 PayloadLocation::Scratch(sge) => [sge, Sge::EMPTY],
                 PayloadLocation::Memory(sges) => sges,
             };

@@ -55,7 +55,7 @@ fn region_tables<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resul
     larger.regions = regions;
     let choices = VecDeque::from([PayloadDestination::Memory([buffer, Sge::EMPTY]), PayloadDestination::Posted(90)]);
     let received = receive(&mut stage.rx, Collector::new(&larger, choices), 2)?;
-    let expected = (PayloadLocation::Memory([buffer, Sge::EMPTY]), PayloadLocation::Slot(90));
+    let expected = (PayloadLocation::Memory([buffer, Sge::EMPTY]), PayloadLocation::Posted(90));
     ensure_eq!((received[0].landed, received[1].landed), expected, "the payloads' locations");
     ensure!(received.iter().all(|received| received.bytes == [0xA5; 3000]), "a payload is not what was sent");
     stage.tx.register(&memory.regions);

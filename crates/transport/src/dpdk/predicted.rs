@@ -63,7 +63,7 @@ impl Target {
         }
         let mut done = RxPacket {
             landed: match self.to {
-                PayloadDestination::Posted(id) => PayloadLocation::Slot(id),
+                PayloadDestination::Posted(id) => PayloadLocation::Posted(id),
                 PayloadDestination::Memory(sges) => PayloadLocation::Memory(sges),
                 PayloadDestination::Scratch => return None,
             },

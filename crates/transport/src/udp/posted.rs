@@ -93,7 +93,7 @@ impl ReceiveQueue {
             PayloadDestination::Scratch => None,
             PayloadDestination::Posted(id) => {
                 let posted = self.slots.get_mut(id as usize)?;
-                posted.holds(payload).then(|| (PayloadLocation::Slot(id), std::mem::replace(posted, RawSlot::NONE)))
+                posted.holds(payload).then(|| (PayloadLocation::Posted(id), std::mem::replace(posted, RawSlot::NONE)))
             }
             PayloadDestination::Memory(sges) => {
                 let slot = self.memory(sges);
@@ -118,7 +118,7 @@ impl ReceiveQueue {
             PayloadDestination::Scratch => None,
             PayloadDestination::Posted(id) => {
                 let posted = self.slots.get_mut(id as usize).filter(|slot| slot.len[0] > 0)?;
-                Some((PayloadLocation::Slot(id), std::mem::replace(posted, RawSlot::NONE)))
+                Some((PayloadLocation::Posted(id), std::mem::replace(posted, RawSlot::NONE)))
             }
             PayloadDestination::Memory(sges) => {
                 Some((PayloadLocation::Memory(sges), self.memory(sges))).filter(|(_, slot)| slot.len[0] > 0)
@@ -128,7 +128,7 @@ impl ReceiveQueue {
 
     /// Posts a buffer again that nothing has landed in.
     pub(super) fn repost(&mut self, slot: Option<(PayloadLocation, RawSlot)>) {
-        if let Some((PayloadLocation::Slot(id), slot)) = slot {
+        if let Some((PayloadLocation::Posted(id), slot)) = slot {
             self.slots[id as usize] = slot;
         }
     }

@@ -232,7 +232,7 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
             let what = format!("case {case}, {argument}, v4 {v4}, sealed {sealed}");
             assert_eq!(steer.received.len(), usize::from(destination == to), "{what}");
             for received in &steer.received {
-                assert_eq!(received.landed == PayloadLocation::Slot(20), is_direct, "{what}: {:?}", received.landed);
+                assert_eq!(received.landed == PayloadLocation::Posted(20), is_direct, "{what}: {:?}", received.landed);
                 assert_eq!(
                     (received.bytes == bytes, received.header.as_slice(), received.icrc),
                     (true, head.as_slice(), verdict),
@@ -250,7 +250,7 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
             assert_eq!(tx.send(to, &[TxPacket { header: &head, gather: &gather, seal }]).unwrap(), 1);
             let received = receive(&mut rx, &memory, vec![Some(20)], 1);
             assert_eq!(
-                (received[0].landed == PayloadLocation::Slot(20), received[0].bytes == bytes),
+                (received[0].landed == PayloadLocation::Posted(20), received[0].bytes == bytes),
                 (!is_direct, true),
                 "{what}"
             );

@@ -181,12 +181,12 @@ fn mispredicted_single_packets_are_not_lost() {
         for (received, index) in first.into_iter().chain(&steer.received[5..]).zip(order) {
             let what = (received.bytes == sent[*index], received.icrc, received.fault);
             assert_eq!(what, (true, good, None), "{ip}, {sealed}: packet {index}");
-            let slot = received.landed == PayloadLocation::Slot(*index as u32);
+            let slot = received.landed == PayloadLocation::Posted(*index as u32);
             assert_eq!(slot, sent[*index].len() == 1000, "packet {index}");
         }
         // A buffer whose predicted packet did not arrive is still posted.
         send(1000);
-        assert_eq!(receive(&mut rx, &memory, vec![Some(2)], 1)[0].landed, PayloadLocation::Slot(2));
+        assert_eq!(receive(&mut rx, &memory, vec![Some(2)], 1)[0].landed, PayloadLocation::Posted(2));
     }
 }
 

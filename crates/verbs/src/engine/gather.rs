@@ -61,7 +61,7 @@ pub(super) fn move_payload(
             scratch = [*sge];
             sge_range(&scratch, 0, len)
         }
-        PayloadLocation::Slot(_) => return len == 0,
+        PayloadLocation::Posted(_) => return len == 0,
     };
     if from.clone().map(|piece| piece.len).sum::<u32>() < len {
         return false;

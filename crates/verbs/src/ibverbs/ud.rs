@@ -248,7 +248,7 @@ impl UdIo {
             let payload_crc =
                 if self.remainders { remainder(&self.memory.regions, self.slots[id as usize], len) } else { 0 };
             batch.push(RxPacket {
-                landed: PayloadLocation::Slot(id),
+                landed: PayloadLocation::Posted(id),
                 header,
                 len,
                 source: SocketAddr::new(self.memory.headers.source(id), substitute_port(wc.src_qp)),

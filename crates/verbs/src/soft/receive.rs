@@ -114,7 +114,7 @@ impl<'a> EndpointSteer<'a> {
         let pieces = match rx.landed {
             PayloadLocation::Memory(sges) => sges,
             PayloadLocation::Scratch(sge) => [sge, Sge::EMPTY],
-            PayloadLocation::Slot(_) => return None, // no buffers are posted to the transport
+            PayloadLocation::Posted(_) => return None, // no buffers are posted to the transport
         };
         let mut bytes = [0; MAX_HEADER_LEN];
         let known = rx.header.len().min(needed);
