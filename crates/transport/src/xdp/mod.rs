@@ -87,7 +87,7 @@ impl XdpCounters {
             ("checksum", self.checksum),
             ("fragment", self.fragments),
             ("malformed", self.malformed),
-            ("joined", self.merged),
+            ("merged", self.merged),
             ("not_ours", self.not_ours),
         ]
     }
@@ -119,6 +119,13 @@ pub struct XdpIo {
 impl XdpIo {
     /// Reserves the port, opens the interface's queues and attaches the program. `regions` is the table that every
     /// [`Sge`](shotline_memory::Sge) refers to.
+    ///
+    /// # Errors
+    /// [`IoError::Config`] if the address is unspecified, the scratch memory is too small or the number of chunks is not
+    /// valid; [`IoError::System`] if the port, a queue or the program could not be opened or attached.
+    ///
+    /// # Panics
+    /// If the scratch memory is not in `regions`.
     pub fn open(config: XdpConfig, regions: &Regions) -> Result<Self, IoError> {
         if config.bind.ip().is_unspecified() {
             let what = format!("cannot receive on {}: frames are chosen by their address, so name one", config.bind);

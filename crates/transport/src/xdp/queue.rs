@@ -115,12 +115,12 @@ impl Queue {
 
     /// Returns the number of filled receive chunks; the last frame may be incomplete.
     pub fn filled(&mut self) -> u32 {
-        self.rings.receive.available()
+        self.rings.rx.available()
     }
 
     /// Returns the frame that starts in filled chunk `at`, counted from the oldest; `None` if it is incomplete.
     pub fn frame(&mut self, at: u32, filled: u32) -> Option<RxFrame<'_>> {
-        let first = self.rings.receive.entry(at);
+        let first = self.rings.rx.entry(at);
         let mut len = first.len as usize;
         let mut more = first.options & libc::XDP_PKT_CONTD != 0;
         let mut adjacent = true;
@@ -129,7 +129,7 @@ impl Queue {
             if at + chunks >= filled {
                 return None;
             }
-            let next = self.rings.receive.entry(at + chunks);
+            let next = self.rings.rx.entry(at + chunks);
             adjacent &= chunk_address(next.addr) == chunk_address(first.addr) + u64::from(chunks * CHUNK_BYTES);
             len += next.len as usize;
             more = next.options & libc::XDP_PKT_CONTD != 0;
@@ -146,7 +146,7 @@ impl Queue {
             // one: of a 4 KiB payload with headers, a tenth.
             let mut end = first.addr + u64::from(first.len);
             for index in 1..chunks {
-                let piece = self.rings.receive.entry(at + index);
+                let piece = self.rings.rx.entry(at + index);
                 // SAFETY: the kernel has passed these chunks to us, and no slice of them exists.
                 unsafe { self.umem.copy_within(piece.addr, end, piece.len as usize) };
                 end += u64::from(piece.len);
@@ -161,7 +161,7 @@ impl Queue {
     fn gather_chunks(&mut self, at: u32, chunks: u32) -> &[u8] {
         self.bounce.clear();
         for index in 0..chunks {
-            let piece = self.rings.receive.entry(at + index);
+            let piece = self.rings.rx.entry(at + index);
             // SAFETY: as in `frame`.
             let piece = unsafe { self.umem.get(piece.addr, piece.len as usize) };
             self.bounce.extend_from_slice(piece.unwrap_or_default());
@@ -172,14 +172,14 @@ impl Queue {
     /// Returns the oldest filled chunks to the kernel.
     pub fn recycle(&mut self, chunks: u32) {
         for index in 0..chunks {
-            let at = chunk_address(self.rings.receive.entry(index).addr);
+            let at = chunk_address(self.rings.rx.entry(index).addr);
             self.rings.fill.write(index, at);
         }
         // There is space: the fill ring has one entry per receive chunk.
         self.rings.fill.produce(chunks);
-        self.rings.receive.consume(chunks);
+        self.rings.rx.consume(chunks);
         if self.rings.fill.needs_wakeup() {
-            sys::wake(self.fd.as_fd());
+            sys::wake_rx(self.fd.as_fd());
         }
     }
 
@@ -202,22 +202,22 @@ impl Queue {
                 frame.write(begin, chunk);
             }
             let options = if begin + part < len { libc::XDP_PKT_CONTD } else { 0 };
-            self.rings.send.write(index as u32, libc::xdp_desc { addr: *at, len: part as u32, options });
+            self.rings.tx.write(index as u32, libc::xdp_desc { addr: *at, len: part as u32, options });
         }
-        self.rings.send.produce(chunks);
+        self.rings.tx.produce(chunks);
         true
     }
 
     fn has_space(&mut self, chunks: u32) -> bool {
-        self.free.len() >= chunks as usize && self.rings.send.free() >= chunks
+        self.free.len() >= chunks as usize && self.rings.tx.free_entries() >= chunks
     }
 
     /// Makes the kernel send the submitted frames. Those that do not fit in its own queue are sent by the next call.
     pub fn flush(&mut self) -> io::Result<()> {
         // The kernel sends a few dozen frames per call.
         let mut calls = 0;
-        while self.rings.send.has_pending() && self.rings.send.needs_wakeup() && calls < MAX_FLUSH_CALLS {
-            if !sys::kick(&self.fd)? {
+        while self.rings.tx.has_pending() && self.rings.tx.needs_wakeup() && calls < MAX_FLUSH_CALLS {
+            if !sys::wake_tx(&self.fd)? {
                 break;
             }
             calls += 1;

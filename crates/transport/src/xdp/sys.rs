@@ -12,13 +12,20 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 // Commands of bpf(2).
+/// `BPF_MAP_CREATE`.
 const MAP_CREATE: i32 = 0;
+/// `BPF_MAP_UPDATE_ELEM`.
 const MAP_UPDATE: i32 = 2;
+/// `BPF_PROG_LOAD`.
 const PROGRAM_LOAD: i32 = 5;
+/// `BPF_LINK_CREATE`.
 const LINK_CREATE: i32 = 28;
 
+/// `BPF_MAP_TYPE_XSKMAP`.
 const MAP_TYPE_XSKMAP: u32 = 17;
+/// `BPF_PROG_TYPE_XDP`.
 const PROGRAM_TYPE_XDP: u32 = 6;
+/// `BPF_XDP`.
 const ATTACH_XDP: u32 = 37;
 /// `BPF_F_XDP_HAS_FRAGS`: the program supports frames in several buffers.
 const HAS_FRAGMENTS: u32 = 1 << 5;
@@ -254,7 +261,7 @@ impl<T: Copy> Ring<T> {
         unsafe { self.entries.add(at as usize).read() }
     }
 
-    /// Consumes the oldest entries.
+    /// Consumes the `count` oldest entries, at most [`Self::available`]; the kernel may reuse them.
     pub fn consume(&mut self, count: u32) {
         self.cursor = self.cursor.wrapping_add(count);
         // SAFETY: the pointer is into the mapping that `_map` keeps.
@@ -262,20 +269,20 @@ impl<T: Copy> Ring<T> {
     }
 
     /// Returns the number of entries that we can produce.
-    pub fn free(&self) -> u32 {
+    pub fn free_entries(&self) -> u32 {
         // SAFETY: the pointer is into the mapping that `_map` keeps.
         let other = unsafe { self.consumer.as_ref() }.load(Ordering::Acquire);
         self.size - self.cursor.wrapping_sub(other).min(self.size)
     }
 
-    /// Writes one of the free entries, counted from the first.
+    /// Writes one of the free entries, counted from the first. The kernel sees it after [`Self::produce`].
     pub fn write(&mut self, index: u32, value: T) {
         let at = self.cursor.wrapping_add(index) & (self.size - 1);
         // SAFETY: inside the ring by the mask; the kernel does not read entries that were not produced.
         unsafe { self.entries.add(at as usize).write(value) };
     }
 
-    /// Produces the first `count` written entries: passes them to the kernel.
+    /// Passes the first `count` written entries, at most [`Self::free_entries`], to the kernel.
     pub fn produce(&mut self, count: u32) {
         self.cursor = self.cursor.wrapping_add(count);
         // SAFETY: the pointer is into the mapping that `_map` keeps.
@@ -284,7 +291,7 @@ impl<T: Copy> Ring<T> {
 
     /// Returns `true` if there are entries that the kernel has not consumed.
     pub fn has_pending(&self) -> bool {
-        self.free() < self.size
+        self.free_entries() < self.size
     }
 
     /// Returns `true` if the kernel must be woken to process entries.
@@ -298,11 +305,11 @@ impl<T: Copy> Ring<T> {
 /// The rings of a socket.
 pub struct Rings {
     /// Received frames.
-    pub receive: Ring<libc::xdp_desc>,
+    pub rx: Ring<libc::xdp_desc>,
     /// Chunks to receive into.
     pub fill: Ring<u64>,
     /// Frames to send.
-    pub send: Ring<libc::xdp_desc>,
+    pub tx: Ring<libc::xdp_desc>,
     /// Chunks whose frames were sent.
     pub completion: Ring<u64>,
 }
@@ -344,9 +351,9 @@ pub fn socket(umem: &Umem, chunk: u32, sizes: [u32; 2]) -> io::Result<(OwnedFd, 
     // SAFETY: all-zero is a valid value of this C struct.
     let offsets: libc::xdp_mmap_offsets = unsafe { get_option(&fd, libc::XDP_MMAP_OFFSETS) }?;
     let rings = Rings {
-        receive: Ring::map(&fd, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, receive)?,
+        rx: Ring::map(&fd, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, receive)?,
         fill: Ring::map(&fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, receive)?,
-        send: Ring::map(&fd, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx, send)?,
+        tx: Ring::map(&fd, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx, send)?,
         completion: Ring::map(&fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, send)?,
     };
     Ok((fd, rings))
@@ -380,7 +387,7 @@ pub fn kernel_counters(fd: &OwnedFd) -> io::Result<libc::xdp_statistics> {
 }
 
 /// Wakes the kernel to send frames. Returns `true` if it must be woken again.
-pub fn kick(fd: &OwnedFd) -> io::Result<bool> {
+pub fn wake_tx(fd: &OwnedFd) -> io::Result<bool> {
     loop {
         // SAFETY: no memory is passed.
         let rc = unsafe { libc::sendto(fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
@@ -398,7 +405,7 @@ pub fn kick(fd: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Wakes the kernel to use the chunks of the fill ring.
-pub fn wake(fd: BorrowedFd<'_>) {
+pub fn wake_rx(fd: BorrowedFd<'_>) {
     // SAFETY: no memory is passed. Errors are ignored: they show in the rings.
     unsafe {
         libc::recvfrom(
