@@ -39,6 +39,13 @@ pub struct UdpIo {
 
 impl UdpIo {
     /// Binds the address and requests socket buffers. `regions` is the table that every [`Sge`] refers to.
+    ///
+    /// # Errors
+    /// [`IoError::Config`] if the address is unspecified or the scratch memory is too small, [`IoError::System`] if the
+    /// socket cannot be bound or configured.
+    ///
+    /// # Panics
+    /// If the scratch memory is not in `regions`.
     pub fn open(config: &UdpConfig, regions: &Regions) -> Result<Self, IoError> {
         if sys::specified_ip(config.bind).is_none() {
             return Err(IoError::Config(format!(

@@ -35,7 +35,7 @@ pub(super) struct PredictedReceiver {
 
 struct Buffers {
     messages: RecvBatch<DEPTH>,
-    heads: [[u8; MAX_HEADER + ICRC_BYTES]; DEPTH],
+    header_scratch: [[u8; MAX_HEADER + ICRC_BYTES]; DEPTH],
     overflow: Vec<u8>,
     expected: [Expected; DEPTH],
 }
@@ -102,22 +102,22 @@ impl PredictedReceiver {
         let mut others = ArrayVec::<(Received, Vec<u8>), DEPTH>::new();
         let trailer = posted.trailer();
         for index in 0..received {
-            let seen = buffers.messages.received(index)?;
+            let meta = buffers.messages.received(index)?;
             let Expected { header, payload, slot } = buffers.expected[index];
-            if seen.total != header + payload + trailer || seen.segment != seen.total {
-                others.push((seen, copy_out(posted, buffers, index, &seen)));
+            if meta.total != header + payload + trailer || meta.segment != meta.total {
+                others.push((meta, copy_out(posted, buffers, index, &meta)));
                 continue;
             }
-            let head = &buffers.heads[index];
+            let head = &buffers.header_scratch[index];
             let mut done = RxPacket {
                 landed: PayloadLocation::Scratch(Sge::EMPTY),
                 header: &head[..header],
                 len: payload as u32,
-                source: seen.source,
-                stamp_ns: seen.stamp_ns,
+                source: meta.source,
+                stamp_ns: meta.stamp_ns,
                 icrc: Icrc::Absent,
                 payload_crc: 0,
-                congested: seen.congested,
+                congested: meta.congested,
                 fault: None,
             };
             if let Some((landed, _)) = slot {
@@ -135,8 +135,8 @@ impl PredictedReceiver {
         if !others.is_empty() {
             self.record(2); // fall back to peeking
         }
-        for (seen, bytes) in &others {
-            packets += deliver_through_scratch(posted, bytes, seen, local, sealer, steer);
+        for (meta, bytes) in &others {
+            packets += deliver_through_scratch(posted, bytes, meta, local, sealer, steer);
         }
         Ok((received, packets))
     }
@@ -157,7 +157,7 @@ fn receive_into_predicted(
         let slot = posted.take_any(pick.destination);
         let payload = slot.map_or(0, |(_, slot)| slot.len[0] as usize + slot.len[1] as usize);
         buffers.expected[index] = Expected { header, payload, slot };
-        let head = buffers.heads[index].as_mut_ptr();
+        let head = buffers.header_scratch[index].as_mut_ptr();
         let overflow = buffers.overflow.as_mut_ptr().wrapping_add(index * MAX_DATAGRAM_BYTES);
         let list = &mut pieces[index];
         list[0] = IoVec { iov_base: head.cast(), iov_len: header };
@@ -179,19 +179,19 @@ fn receive_into_predicted(
 }
 
 /// Copies out a datagram that differs from the prediction, and posts its buffer again.
-fn copy_out(posted: &mut ReceiveQueue, buffers: &Buffers, index: usize, seen: &Received) -> Vec<u8> {
+fn copy_out(posted: &mut ReceiveQueue, buffers: &Buffers, index: usize, meta: &Received) -> Vec<u8> {
     let Expected { header, payload, slot } = buffers.expected[index];
-    let mut bytes = Vec::with_capacity(seen.total);
-    bytes.extend_from_slice(&buffers.heads[index][..header]);
+    let mut bytes = Vec::with_capacity(meta.total);
+    bytes.extend_from_slice(&buffers.header_scratch[index][..header]);
     for (address, len) in slot.iter().flat_map(|(_, slot)| slot.pieces(payload)).filter(|(_, len)| *len > 0) {
         // SAFETY: the kernel has finished writing these bytes, which are in memory of this process alone; the buffer's
         // owner does not access it until it is reported.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(address, len) });
     }
-    bytes.extend_from_slice(&buffers.heads[index][header..header + posted.trailer()]);
-    let rest = seen.total.saturating_sub(bytes.len()).min(MAX_DATAGRAM_BYTES);
+    bytes.extend_from_slice(&buffers.header_scratch[index][header..header + posted.trailer()]);
+    let rest = meta.total.saturating_sub(bytes.len()).min(MAX_DATAGRAM_BYTES);
     bytes.extend_from_slice(&buffers.overflow[index * MAX_DATAGRAM_BYTES..][..rest]);
-    bytes.truncate(seen.total);
+    bytes.truncate(meta.total);
     posted.repost(slot);
     bytes
 }
@@ -200,28 +200,28 @@ fn copy_out(posted: &mut ReceiveQueue, buffers: &Buffers, index: usize, seen: &R
 fn deliver_through_scratch<S: Steer>(
     posted: &mut ReceiveQueue,
     bytes: &[u8],
-    seen: &Received,
+    meta: &Received,
     local: SocketAddr,
     sealer: &mut Sealer,
     steer: &mut S,
 ) -> usize {
-    let (trailer, segment) = (posted.trailer(), seen.segment.max(1));
+    let (trailer, segment) = (posted.trailer(), meta.segment.max(1));
     let mut packets = 0;
     let datagrams: Vec<&[u8]> = if bytes.is_empty() { vec![bytes] } else { bytes.chunks(segment).collect() };
     for (index, packet) in datagrams.into_iter().enumerate() {
         let first = &packet[..packet.len().min(MAX_HEADER)];
         let len = packet.len() as u32;
-        let view = crate::BatchInfo { first, packets: 1, segment: len, last: len, source: seen.source };
+        let view = crate::BatchInfo { first, packets: 1, segment: len, last: len, source: meta.source };
         let header = steer.header_len(&view).min(MAX_HEADER);
         let mut done = RxPacket {
             landed: PayloadLocation::Scratch(Sge::EMPTY),
             header: first,
             len: 0,
-            source: seen.source,
-            stamp_ns: seen.stamp_ns,
+            source: meta.source,
+            stamp_ns: meta.stamp_ns,
             icrc: Icrc::Absent,
             payload_crc: 0,
-            congested: seen.congested,
+            congested: meta.congested,
             fault: Some(DropCause::Malformed),
         };
         if let Some(payload) = packet.len().checked_sub(header + trailer) {
@@ -248,7 +248,7 @@ impl Default for Buffers {
     fn default() -> Self {
         Self {
             messages: RecvBatch::new(),
-            heads: [[0; MAX_HEADER + ICRC_BYTES]; DEPTH],
+            header_scratch: [[0; MAX_HEADER + ICRC_BYTES]; DEPTH],
             overflow: vec![0; DEPTH * MAX_DATAGRAM_BYTES],
             expected: [Expected { header: 0, payload: 0, slot: None }; DEPTH],
         }

@@ -4,7 +4,7 @@ use super::config::UdpConfig;
 use super::posted::{Progress, RawSlot, ReceiveQueue};
 use super::predicted::PredictedReceiver;
 use super::small::SmallReceiver;
-use super::sys::{self, IoVec, push};
+use super::sys::{self, IoVec, push_headers};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{BatchInfo, Icrc, MAX_BATCH, MAX_HEADER, PayloadLocation, Pick, RxPacket, SCRATCH_BYTES, Steer};
 use arrayvec::ArrayVec;
@@ -15,12 +15,12 @@ use std::io;
 use std::net::SocketAddr;
 
 /// Bytes for the headers and trailers of a batch, contiguous in stream order.
-const HEADS_BYTES: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES) + MAX_HEADER;
+const HEADER_SCRATCH_BYTES: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES) + MAX_HEADER;
 
 /// Layout of one packet.
 struct PacketLayout {
-    /// Offset of its header in the heads.
-    head_offset: usize,
+    /// Offset of its header in the header scratch.
+    header_offset: usize,
     /// Bytes of its header; a runt consists of a header only.
     header: usize,
     /// Bytes of its payload.
@@ -37,7 +37,7 @@ struct PacketLayout {
 
 pub(super) struct Receiver {
     pub(super) posted: ReceiveQueue,
-    heads: Box<[u8; HEADS_BYTES]>,
+    header_scratch: Box<[u8; HEADER_SCRATCH_BYTES]>,
     pieces: Vec<IoVec>,
     /// Layout of each packet of the batch.
     layouts: Vec<PacketLayout>,
@@ -53,7 +53,7 @@ impl Receiver {
     pub(super) fn new(config: &UdpConfig, regions: &Regions) -> Self {
         Self {
             posted: ReceiveQueue::new(config, regions),
-            heads: Box::new([0; HEADS_BYTES]),
+            header_scratch: Box::new([0; HEADER_SCRATCH_BYTES]),
             pieces: Vec::with_capacity(3 * MAX_BATCH + 1),
             layouts: Vec::with_capacity(MAX_BATCH),
             predicted: PredictedReceiver::default(),
@@ -81,20 +81,20 @@ impl Receiver {
         if self.small.is_active() {
             return self.receive_small(fd, local, sealer, steer, max);
         }
-        let mut first = [IoVec { iov_base: self.heads.as_mut_ptr().cast(), iov_len: MAX_HEADER }];
-        // SAFETY: the piece is `self.heads`, which is exclusively borrowed.
-        let Some(seen) = (unsafe { sys::peek(fd, &mut first)? }) else {
+        let mut first = [IoVec { iov_base: self.header_scratch.as_mut_ptr().cast(), iov_len: MAX_HEADER }];
+        // SAFETY: the piece is `self.header_scratch`, which is exclusively borrowed.
+        let Some(meta) = (unsafe { sys::peek(fd, &mut first)? }) else {
             return Ok(Progress { batches: 0, packets: 0, is_drained: true });
         };
-        let leading: [u8; MAX_HEADER] = *self.heads.first_chunk().unwrap_or(&[0; MAX_HEADER]);
-        let packets = self.steer(&seen, &leading, steer);
-        // SAFETY: every piece is in `self.heads`, in the scratch element, or in a posted buffer that its owner does not
-        // access until it lands; no reference to any of them exists.
+        let leading: [u8; MAX_HEADER] = *self.header_scratch.first_chunk().unwrap_or(&[0; MAX_HEADER]);
+        let packets = self.steer(&meta, &leading, steer);
+        // SAFETY: every piece is in `self.header_scratch`, in the scratch element, or in a posted buffer that its owner
+        // does not access until it lands; no reference to any of them exists.
         let len = unsafe { sys::dequeue(fd, &mut self.pieces)? };
-        if len != Some(seen.total) {
+        if len != Some(meta.total) {
             return Err(io::Error::other("a datagram changed between peek and receive: is the socket shared?"));
         }
-        self.report(&seen, local, sealer, steer);
+        self.report(&meta, local, sealer, steer);
         Ok(Progress { batches: 1, packets, is_drained: false })
     }
 
@@ -112,12 +112,12 @@ impl Receiver {
         let mut result = Ok(());
         for index in 0..count {
             match buffers.datagram(index) {
-                Ok((seen, bytes)) => {
-                    packets += self.steer(&seen, bytes, steer);
-                    // SAFETY: every piece is in `self.heads`, in the scratch element, or in a posted buffer that its
-                    // owner does not access until it lands; no reference to any of them exists.
+                Ok((meta, bytes)) => {
+                    packets += self.steer(&meta, bytes, steer);
+                    // SAFETY: every piece is in `self.header_scratch`, in the scratch element, or in a posted buffer that
+                    // its owner does not access until it lands; no reference to any of them exists.
                     unsafe { sys::scatter(bytes, &self.pieces) };
-                    self.report(&seen, local, sealer, steer);
+                    self.report(&meta, local, sealer, steer);
                 }
                 Err(error) => result = Err(error),
             }
@@ -128,16 +128,16 @@ impl Receiver {
 
     /// Calls the steer for a batch's destinations and lists the pieces. `first` are its leading bytes. Returns its
     /// number of packets.
-    fn steer<S: Steer>(&mut self, seen: &sys::Received, first: &[u8], steer: &mut S) -> usize {
-        let batch = Batch::of(seen);
+    fn steer<S: Steer>(&mut self, meta: &sys::Received, first: &[u8], steer: &mut S) -> usize {
+        let batch = Batch::of(meta);
         self.predicted.record(batch.packets);
-        self.small.record(seen.total);
+        self.small.record(meta.total);
         let view = BatchInfo {
             first: &first[..batch.segment.min(MAX_HEADER).min(first.len())],
             packets: batch.packets,
             segment: batch.segment as u32,
             last: batch.last as u32,
-            source: seen.source,
+            source: meta.source,
         };
         let header = steer.header_len(&view).min(MAX_HEADER);
         let mut picks = [Pick::default(); MAX_BATCH];
@@ -151,10 +151,10 @@ impl Receiver {
     /// Lists the pieces in stream order: header, payload, trailer of each packet; a trailer and the next header are
     /// adjacent and form one piece.
     fn gather(&mut self, batch: &Batch, header: usize, picks: &[Pick]) {
-        let heads = self.heads.as_mut_ptr();
+        let header_scratch = self.header_scratch.as_mut_ptr();
         let scratch = self.posted.regions.address(self.posted.scratch);
         let trailer = self.posted.trailer();
-        let mut pending = 0..0; // the run of head bytes not yet listed
+        let mut pending = 0..0; // the run of header bytes not yet listed
         let mut at = 0;
         self.pieces.clear();
         self.layouts.clear();
@@ -168,7 +168,7 @@ impl Receiver {
             };
             let mut layout = match len.checked_sub(header + trailer) {
                 Some(payload) => PacketLayout {
-                    head_offset: at,
+                    header_offset: at,
                     header,
                     payload,
                     trailer,
@@ -177,7 +177,7 @@ impl Receiver {
                     is_runt: false,
                 },
                 None => PacketLayout {
-                    head_offset: at,
+                    header_offset: at,
                     header: len.min(MAX_HEADER),
                     payload: len.saturating_sub(MAX_HEADER),
                     trailer: 0,
@@ -188,7 +188,7 @@ impl Receiver {
             };
             pending.end += layout.header;
             if layout.payload > 0 {
-                push(&mut self.pieces, heads, pending);
+                push_headers(&mut self.pieces, header_scratch, pending);
                 layout.slot =
                     if layout.is_runt { None } else { self.posted.take_fitting(pick.destination, layout.payload) };
                 match &layout.slot {
@@ -208,23 +208,23 @@ impl Receiver {
             at += layout.header + layout.trailer;
             self.layouts.push(layout);
         }
-        push(&mut self.pieces, heads, pending);
+        push_headers(&mut self.pieces, header_scratch, pending);
     }
 
     /// Verifies every packet of the batch that was just copied and reports it to the steer.
-    fn report<S: Steer>(&self, seen: &sys::Received, local: SocketAddr, sealer: &mut Sealer, steer: &mut S) {
+    fn report<S: Steer>(&self, meta: &sys::Received, local: SocketAddr, sealer: &mut Sealer, steer: &mut S) {
         let scratch = self.posted.regions.address(self.posted.scratch);
         let mut batch = ArrayVec::<RxPacket<'_>, MAX_BATCH>::new();
         for (index, layout) in self.layouts.iter().enumerate() {
             let mut done = RxPacket {
                 landed: PayloadLocation::Scratch(Sge::EMPTY),
-                header: &self.heads[layout.head_offset..layout.head_offset + layout.header],
+                header: &self.header_scratch[layout.header_offset..layout.header_offset + layout.header],
                 len: 0,
-                source: seen.source,
-                stamp_ns: seen.stamp_ns,
+                source: meta.source,
+                stamp_ns: meta.stamp_ns,
                 icrc: Icrc::Absent,
                 payload_crc: 0,
-                congested: seen.congested,
+                congested: meta.congested,
                 fault: None,
             };
             if layout.is_runt {
@@ -244,8 +244,8 @@ impl Receiver {
                 }
             };
             done.landed = landed;
-            let trailer = layout.head_offset + layout.header;
-            let icrc = self.heads[trailer..trailer + layout.trailer].try_into().ok();
+            let trailer = layout.header_offset + layout.header;
+            let icrc = self.header_scratch[trailer..trailer + layout.trailer].try_into().ok();
             self.posted.verify(&mut done, index, pieces, icrc, local, sealer);
             batch.push(done);
         }
@@ -262,13 +262,13 @@ struct Batch {
 }
 
 impl Batch {
-    fn of(seen: &sys::Received) -> Self {
-        let packets = seen.total.div_ceil(seen.segment.max(1)).max(1);
+    fn of(meta: &sys::Received) -> Self {
+        let packets = meta.total.div_ceil(meta.segment.max(1)).max(1);
         if packets > MAX_BATCH {
             // The kernel's GRO stops at 64 segments: treated as one malformed packet.
-            return Self { packets: 1, segment: seen.total, last: seen.total };
+            return Self { packets: 1, segment: meta.total, last: meta.total };
         }
-        Self { packets, segment: seen.segment, last: seen.total - (packets - 1) * seen.segment }
+        Self { packets, segment: meta.segment, last: meta.total - (packets - 1) * meta.segment }
     }
     /// Returns the bytes of a packet.
     fn len(&self, index: usize) -> usize {

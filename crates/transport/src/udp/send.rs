@@ -1,7 +1,7 @@
 //! Sending GSO batches: headers and ICRCs are built here, payloads are gathered in place.
 
 use super::config::UdpConfig;
-use super::sys::{self, Address, IoVec, Message, push};
+use super::sys::{self, Address, IoVec, Message, push_headers};
 use crate::prebuilt::FrameRun;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, TxPacket, payload};
@@ -12,14 +12,14 @@ use std::net::SocketAddr;
 /// Maximum UDP payload bytes of one batch, over both IPv4 and IPv6.
 const MAX_BYTES: usize = 65_535 - 40 - 8;
 /// Bytes for the headers and trailers of a batch, contiguous in stream order.
-const HEADS_BYTES: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES);
+const HEADER_SCRATCH_BYTES: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES);
 
 pub(super) struct Sender {
     sealed: bool,
     /// The socket may be connected: it receives nothing, and it has no IPv4 identifications.
     may_connect: bool,
     pub(super) regions: Regions,
-    heads: Box<[u8; HEADS_BYTES]>,
+    header_scratch: Box<[u8; HEADER_SCRATCH_BYTES]>,
     pieces: Vec<IoVec>,
     destination: Option<(SocketAddr, Address)>,
 }
@@ -36,7 +36,7 @@ impl Sender {
             // `seal`).
             may_connect: config.scratch.len == 0 && config.bind.is_ipv6(),
             regions: regions.clone(),
-            heads: Box::new([0; HEADS_BYTES]),
+            header_scratch: Box::new([0; HEADER_SCRATCH_BYTES]),
             pieces: Vec::with_capacity(4 * MAX_BATCH),
             destination: None,
         }
@@ -108,7 +108,7 @@ impl Sender {
         }
         let address = self.destination.as_ref().map(|(_, address)| address).filter(|_| !self.may_connect);
         let message = Message { pieces: &mut self.pieces, segment: segment as u16, segmented: count > 1 };
-        // SAFETY: the pieces are `self.heads` and elements of registered regions, which stay readable.
+        // SAFETY: the pieces are `self.header_scratch` and elements of registered regions, which stay readable.
         match unsafe { sys::send(fd, address, message) } {
             Ok(_) => Ok(count),
             Err(source) => Err(failed(source, format!("sending {count} packets to {to}"))),
@@ -120,7 +120,7 @@ impl Sender {
         packet.header.len() + payload::len(packet.gather) + trailer
     }
 
-    /// Writes headers and ICRCs into `self.heads`, then lists the pieces in stream order.
+    /// Writes headers and ICRCs into `self.header_scratch`, then lists the pieces in stream order.
     fn gather(
         &mut self,
         local: SocketAddr,
@@ -136,7 +136,7 @@ impl Sender {
                     packet.header.len()
                 )));
             }
-            self.heads[end..end + packet.header.len()].copy_from_slice(packet.header);
+            self.header_scratch[end..end + packet.header.len()].copy_from_slice(packet.header);
             end += packet.header.len();
             if self.sealed {
                 let icrc = match packet.seal {
@@ -149,18 +149,18 @@ impl Sender {
                         sealer.seal(local, to, index, packet.header, payload::len(packet.gather), remainder)
                     }
                 };
-                self.heads[end..end + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
+                self.header_scratch[end..end + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
                 end += ICRC_BYTES;
             }
         }
         let trailer = if self.sealed { ICRC_BYTES } else { 0 };
-        let heads = self.heads.as_mut_ptr();
-        let mut pending = 0..0; // head bytes not yet listed: a trailer and the next header form one piece
+        let header_scratch = self.header_scratch.as_mut_ptr();
+        let mut pending = 0..0; // header bytes not yet listed: a trailer and the next header form one piece
         self.pieces.clear();
         for packet in packets {
             pending.end += packet.header.len();
             if payload::len(packet.gather) > 0 {
-                push(&mut self.pieces, heads, pending.clone());
+                push_headers(&mut self.pieces, header_scratch, pending.clone());
                 pending.start = pending.end;
                 for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
                     self.pieces.push(IoVec { iov_base: self.regions.address(*sge).cast(), iov_len: sge.len as usize });
@@ -168,7 +168,7 @@ impl Sender {
             }
             pending.end += trailer;
         }
-        push(&mut self.pieces, heads, pending);
+        push_headers(&mut self.pieces, header_scratch, pending);
         Ok(())
     }
 }

@@ -79,9 +79,9 @@ impl SmallReceiver {
 impl Buffers {
     /// Returns one of the received datagrams and its metadata.
     pub(super) fn datagram(&self, index: usize) -> io::Result<(sys::Received, &[u8])> {
-        let seen = self.messages.received(index)?;
+        let meta = self.messages.received(index)?;
         let slot = &self.bytes[index * MAX_DATAGRAM_BYTES..][..MAX_DATAGRAM_BYTES];
-        Ok((seen, &slot[..seen.total.min(MAX_DATAGRAM_BYTES)]))
+        Ok((meta, &slot[..meta.total.min(MAX_DATAGRAM_BYTES)]))
     }
 }
 

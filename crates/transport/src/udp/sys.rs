@@ -89,10 +89,10 @@ pub unsafe fn peek(fd: &OwnedFd, pieces: &mut [IoVec]) -> io::Result<Option<Rece
     // SAFETY: the kernel filled the name; the family determines which of the two layouts it has.
     let source = unsafe { socket_addr(name.as_ptr(), message.msg_namelen) }
         .ok_or_else(|| io::Error::other("the kernel reported a sender address that is neither IPv4 nor IPv6"))?;
-    let mut seen = Received { total, segment: total, source, stamp_ns: 0, congested: false };
+    let mut meta = Received { total, segment: total, source, stamp_ns: 0, congested: false };
     // SAFETY: the message still describes the control storage that the kernel filled.
-    unsafe { read_control(&message, &mut seen) };
-    Ok(Some(seen))
+    unsafe { read_control(&message, &mut meta) };
+    Ok(Some(meta))
 }
 
 /// Dequeues the datagram or GRO batch at the head of the queue without blocking. Returns its bytes; `None` if the queue
@@ -180,7 +180,7 @@ impl<const N: usize> RecvBatch<N> {
         // SAFETY: the kernel filled the name; the family determines which of the two layouts it has.
         let source = unsafe { socket_addr(&raw const self.names[index], message.msg_namelen) }
             .ok_or_else(|| io::Error::other("the kernel reported a sender address that is neither IPv4 nor IPv6"))?;
-        let mut seen = Received { total, segment: total, source, stamp_ns: 0, congested: false };
+        let mut meta = Received { total, segment: total, source, stamp_ns: 0, congested: false };
         // SAFETY: all-zero is a valid msghdr.
         let mut described: libc::msghdr = unsafe { zeroed() };
         // Set again, because this value may have moved since.
@@ -188,8 +188,8 @@ impl<const N: usize> RecvBatch<N> {
         described.msg_controllen = message.msg_controllen;
         // SAFETY: the control storage is owned by this value, and `msg_controllen` is the length that the kernel
         // filled.
-        unsafe { read_control(&described, &mut seen) };
-        Ok(seen)
+        unsafe { read_control(&described, &mut meta) };
+        Ok(meta)
     }
 }
 
@@ -342,7 +342,7 @@ unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: u32) -> Optio
 ///
 /// # Safety
 /// `message` must describe control storage that the kernel filled.
-unsafe fn read_control(message: &libc::msghdr, seen: &mut Received) {
+unsafe fn read_control(message: &libc::msghdr, meta: &mut Received) {
     // SAFETY: the CMSG macros walk the storage that `message` describes, within its length; each kind of message
     // has at least the bytes that are read of it.
     unsafe {
@@ -352,18 +352,18 @@ unsafe fn read_control(message: &libc::msghdr, seen: &mut Received) {
             match ((*cmsg).cmsg_level, (*cmsg).cmsg_type) {
                 (libc::SOL_UDP, libc::UDP_GRO) => {
                     let segment = data.cast::<libc::c_int>().read_unaligned();
-                    seen.segment = usize::try_from(segment).ok().filter(|s| *s > 0).unwrap_or(seen.total);
+                    meta.segment = usize::try_from(segment).ok().filter(|s| *s > 0).unwrap_or(meta.total);
                 }
                 (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
                     // The first of three time stamps is the software one.
                     let time = data.cast::<libc::timespec>().read_unaligned();
-                    seen.stamp_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+                    meta.stamp_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
                 }
                 // The first byte is the traffic class, regardless of the width of the control message; its two low bits
                 // are ECN.
-                (libc::IPPROTO_IP, libc::IP_TOS) => seen.congested = data.read() & 3 == 3,
+                (libc::IPPROTO_IP, libc::IP_TOS) => meta.congested = data.read() & 3 == 3,
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    seen.congested = data.cast::<libc::c_int>().read_unaligned() & 3 == 3;
+                    meta.congested = data.cast::<libc::c_int>().read_unaligned() & 3 == 3;
                 }
                 _ => {}
             }
@@ -378,8 +378,8 @@ pub fn specified_ip(address: SocketAddr) -> Option<IpAddr> {
 }
 
 /// Appends a range of header scratch to the pieces, unless it is empty.
-pub fn push(pieces: &mut Vec<IoVec>, heads: *mut u8, range: std::ops::Range<usize>) {
+pub fn push_headers(pieces: &mut Vec<IoVec>, header_scratch: *mut u8, range: std::ops::Range<usize>) {
     if !range.is_empty() {
-        pieces.push(IoVec { iov_base: heads.wrapping_add(range.start).cast(), iov_len: range.len() });
+        pieces.push(IoVec { iov_base: header_scratch.wrapping_add(range.start).cast(), iov_len: range.len() });
     }
 }
