@@ -11,17 +11,20 @@ pub(crate) const HUGE_PAGE: usize = 2 << 20;
 /// Length in bytes below which a region is created without a check.
 const SMALL: usize = 16 << 20;
 
-/// Available memory, and the limit that determines it.
+/// Available memory, and the name of the limit that determines it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Available {
     bytes: u64,
-    by: String,
+    limit: String,
 }
 
 /// Checks that regions of these kinds and lengths, created in this order, fit together in the available memory of the
 /// machine and of each control group of this process. Regions of [`Pages::Transparent`] use reserved huge pages first,
 /// as [`Region::host`](crate::Region::host) does. Reserved pages, files and devices have separate limits, which the
 /// kernel checks when such a region is created.
+///
+/// # Errors
+/// [`MemoryError::TooLarge`] if they do not fit.
 pub fn check_capacity(regions: impl IntoIterator<Item = (Pages, u64)>) -> Result<(), MemoryError> {
     let reserved = huge_pages("free_hugepages").saturating_sub(huge_pages("resv_hugepages"));
     let requested = ordinary(regions, reserved.saturating_mul(HUGE_PAGE as u64));
@@ -50,8 +53,8 @@ fn ordinary(regions: impl IntoIterator<Item = (Pages, u64)>, mut reserved: u64) 
 
 fn fits(requested: u64, available: Option<Available>) -> Result<(), MemoryError> {
     match available {
-        Some(Available { bytes, by }) if requested > bytes => {
-            Err(MemoryError::TooLarge { asked: requested, available: bytes, by })
+        Some(Available { bytes, limit }) if requested > bytes => {
+            Err(MemoryError::TooLarge { requested, available: bytes, limit })
         }
         _ => Ok(()),
     }
@@ -65,7 +68,7 @@ pub(crate) fn huge_pages(name: &str) -> u64 {
 
 fn machine() -> Option<Available> {
     let kibibytes = number_after(&read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
-    Some(Available { bytes: kibibytes << 10, by: "MemAvailable in /proc/meminfo".into() })
+    Some(Available { bytes: kibibytes << 10, limit: "MemAvailable in /proc/meminfo".into() })
 }
 
 /// Returns the available memory of each control group of this process and of their ancestors, of version 2 or 1.
@@ -74,7 +77,7 @@ fn control_groups(of_process: &str, mounted: &str) -> Vec<Available> {
     for line in read_to_string(of_process).unwrap_or_default().lines() {
         let mut words = line.splitn(3, ':').skip(1);
         let (controllers, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let (root, limit, usage, cache) = if controllers.is_empty() {
+        let (root, max_name, usage_name, cache_name) = if controllers.is_empty() {
             (mounted.to_owned(), "memory.max", "memory.current", "inactive_file")
         } else if controllers.split(',').any(|name| name == "memory") {
             (format!("{mounted}/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -84,11 +87,12 @@ fn control_groups(of_process: &str, mounted: &str) -> Vec<Available> {
         for group in Path::new(path.trim_start_matches('/')).ancestors() {
             let group = Path::new(&root).join(group);
             let number = |name: &str| read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
-            let (Some(max), Some(used)) = (number(limit), number(usage)) else { continue };
+            let (Some(max), Some(used)) = (number(max_name), number(usage_name)) else { continue };
             // The kernel reclaims these pages before it kills a process.
             let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
-            let used = used.saturating_sub(number_after(&stat, cache).unwrap_or(0));
-            found.push(Available { bytes: max.saturating_sub(used), by: group.join(limit).display().to_string() });
+            let used = used.saturating_sub(number_after(&stat, cache_name).unwrap_or(0));
+            found
+                .push(Available { bytes: max.saturating_sub(used), limit: group.join(max_name).display().to_string() });
         }
     }
     found
@@ -110,7 +114,7 @@ mod tests {
 
     #[test]
     fn error_has_requested_and_available_bytes() {
-        let available = || Some(Available { bytes: 24 << 30, by: "a limit".into() });
+        let available = || Some(Available { bytes: 24 << 30, limit: "a limit".into() });
         assert!(fits(24 << 30, available()).is_ok() && fits(u64::MAX, None).is_ok());
         let words = fits(900 << 30, available()).unwrap_err().to_string();
         assert!(words.contains("900.0 GiB") && words.contains("24.0 GiB") && words.contains("a limit"), "{words}");
@@ -151,6 +155,6 @@ mod tests {
         let found = control_groups(&own, &folder.path().display().to_string());
         let bytes: Vec<_> = found.iter().map(|available| available.bytes).collect();
         assert_eq!(bytes, [0, 400], "{found:?}");
-        assert!(found[1].by.ends_with("a/memory.max"), "{found:?}");
+        assert!(found[1].limit.ends_with("a/memory.max"), "{found:?}");
     }
 }

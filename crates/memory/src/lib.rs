@@ -12,6 +12,22 @@
 //! - [`check_capacity`]: checks that regions fit in the available memory of this machine.
 //! - [`Protection`]: protection domains, memory registrations with [`Access`] rights, and their keys.
 //!
+//! ```
+//! use shotline_memory::{Region, Registrar, Sge};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut registrar = Registrar::new();
+//! let region = registrar.add(Region::heap(4096)?);
+//! let regions = registrar.finish(); // every user of the memory holds a clone
+//!
+//! regions.get(region).write(100, b"shot");
+//! regions.copy(Sge { region, offset: 100, len: 4 }, Sge { region, offset: 0, len: 4 });
+//! let mut bytes = [0; 4];
+//! regions.get(region).read(0, &mut bytes);
+//! assert_eq!(&bytes, b"shot");
+//! # Ok(()) }
+//! ```
+//!
 //! Most of the project's `unsafe` code is in this crate: the crates above it refer to memory by [`Sge`] or [`Buffer`].
 
 mod access;

@@ -20,11 +20,15 @@ pub struct Pool {
     id: RegionId,
     slot_bytes: u32,
     free: SlotStack,
+    /// Number of [`Buffer`]s that refer to each slot.
     holders: Box<[AtomicU32]>,
 }
 
 impl Pool {
     /// Allocates a region, registers it, and divides it into `slots` of `slot_bytes`.
+    ///
+    /// # Errors
+    /// If `slots` or `slot_bytes` is 0, or there is not enough memory.
     pub fn new(registrar: &mut Registrar, slots: u32, slot_bytes: u32) -> Result<Arc<Self>, MemoryError> {
         if slots == 0 || slot_bytes == 0 {
             return Err(MemoryError::EmptyPool { slots, slot_bytes });
@@ -36,6 +40,12 @@ impl Pool {
 
     /// Divides a registered region into as many slots of `slot_bytes` as fit. For receivers that learn the size of a
     /// shot only from its packets.
+    ///
+    /// # Errors
+    /// [`MemoryError::EmptyPool`] if not one slot fits.
+    ///
+    /// # Panics
+    /// If `id` is not in `regions`.
     pub fn from_region(regions: &Regions, id: RegionId, slot_bytes: u32) -> Result<Arc<Self>, MemoryError> {
         let region = Arc::clone(regions.get(id));
         let slots = region.len().checked_div(slot_bytes as usize).unwrap_or(0).min(MAX_SLOTS) as u32;
@@ -101,26 +111,38 @@ impl Buffer {
     /// # Panics
     /// If they are not inside the buffer.
     pub fn sge(&self, offset: u32, len: u32) -> Sge {
-        Sge { region: self.pool.id, offset: self.position(offset, len) as u64, len }
+        Sge { region: self.pool.id, offset: self.region_offset(offset, len) as u64, len }
     }
-    /// Copies bytes out of the buffer. Panics if they are not inside it.
+    /// Copies bytes out of the buffer.
+    ///
+    /// # Panics
+    /// If they are not inside the buffer.
     pub fn read(&self, offset: u32, to: &mut [u8]) {
-        self.pool.region.read(self.position(offset, to.len() as u32), to);
+        self.pool.region.read(self.region_offset(offset, to.len() as u32), to);
     }
-    /// Copies bytes into the buffer. Panics if they are not inside it.
+    /// Copies bytes into the buffer.
+    ///
+    /// # Panics
+    /// If they are not inside the buffer.
     pub fn write(&self, offset: u32, from: &[u8]) {
-        self.pool.region.write(self.position(offset, from.len() as u32), from);
+        self.pool.region.write(self.region_offset(offset, from.len() as u32), from);
     }
-    /// Writes zeros. Panics if they are not inside the buffer.
+    /// Writes zeros.
+    ///
+    /// # Panics
+    /// If they are not inside the buffer.
     pub fn zero(&self, offset: u32, len: u32) {
-        self.pool.region.zero(self.position(offset, len), len as usize);
+        self.pool.region.zero(self.region_offset(offset, len), len as usize);
     }
-    /// Returns the address of `offset`, for code that fills or stores `len` bytes. Panics if they are not inside.
+    /// Returns the address of `offset`, for code that fills or stores `len` bytes.
+    ///
+    /// # Panics
+    /// If they are not inside the buffer, or its region is not mapped into this process.
     pub fn address(&self, offset: u32, len: u32) -> *mut u8 {
-        self.pool.region.address(self.position(offset, len), len as usize)
+        self.pool.region.address(self.region_offset(offset, len), len as usize)
     }
 
-    fn position(&self, offset: u32, len: u32) -> usize {
+    fn region_offset(&self, offset: u32, len: u32) -> usize {
         let size = self.pool.slot_bytes;
         assert!(offset <= size && len <= size - offset, "{offset}+{len} is outside a buffer of {size} bytes");
         self.slot as usize * size as usize + offset as usize

@@ -106,6 +106,9 @@ impl Regions {
         );
     }
     /// Returns the address of an element, for code that fills or sends it.
+    ///
+    /// # Panics
+    /// If the element is outside its region, or the region is not mapped into this process.
     pub fn address(&self, sge: Sge) -> *mut u8 {
         self.get(sge.region).address(sge.offset as usize, sge.len as usize)
     }

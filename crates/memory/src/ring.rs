@@ -3,6 +3,10 @@
 //! The caller places the bytes and the two positions in shared memory: the tail where only the writer can write, the
 //! head where only the reader can. Positions count bytes since the beginning and never wrap. Each end validates the
 //! position of the other, which is untrusted: an impossible one is [`InvalidPosition`].
+//!
+//! Writer: 1. [`RingWriter::has_space`]; 2. write the bytes from [`RingWriter::offset`] on; 3. [`RingWriter::advance`];
+//! 4. [`RingWriter::publish`]. Reader: 1. [`RingReader::available`]; 2. read from [`RingReader::offset`] on;
+//! 3. [`RingReader::consume`]; 4. [`RingReader::publish`].
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -15,12 +19,36 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub struct InvalidPosition;
 
 /// Writing end (producer) of a ring.
+///
+/// Call order: [`Self::has_space`], write the bytes from [`Self::offset`] on, [`Self::advance`], [`Self::publish`].
+///
+/// ```
+/// use shotline_memory::{RingReader, RingWriter};
+/// use std::sync::atomic::AtomicU64;
+///
+/// # fn main() -> Result<(), shotline_memory::InvalidPosition> {
+/// let (tail, head) = (AtomicU64::new(0), AtomicU64::new(0)); // in memory that both processes map
+/// let (mut writer, mut reader) = (RingWriter::new(64), RingReader::new(64));
+///
+/// assert!(writer.has_space(&head, 48)?);
+/// // Write 48 bytes from `writer.offset()` on.
+/// writer.advance(48);
+/// writer.publish(&tail);
+///
+/// assert_eq!(reader.available(&tail)?, 48);
+/// // Read them from `reader.offset()` on.
+/// reader.consume(48);
+/// reader.publish(&head);
+/// assert_eq!(writer.free_space(&head)?, 64);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct RingWriter {
     size: u64,
     tail: u64,
     /// Last value read of the reader's position; it is read again only when the free space does not suffice.
     head: u64,
+    /// Last published tail.
     published: u64,
 }
 
@@ -40,6 +68,9 @@ impl RingWriter {
         self.tail & (self.size - 1)
     }
     /// Returns `true` if there is free space for `len` bytes. `head` is the reader's position.
+    ///
+    /// # Errors
+    /// [`InvalidPosition`] if the reader's position moved backwards or passed the published tail.
     #[inline]
     pub fn has_space(&mut self, head: &AtomicU64, len: u64) -> Result<bool, InvalidPosition> {
         if self.size - (self.tail - self.head) < len {
@@ -47,7 +78,11 @@ impl RingWriter {
         }
         Ok(self.size - (self.tail - self.head) >= len)
     }
-    /// Returns the free space in bytes. `head` is the reader's position.
+    /// Returns the free space in bytes. `head` is the reader's position, which is always loaded;
+    /// [`has_space`](Self::has_space) loads it only if the last value read does not suffice.
+    ///
+    /// # Errors
+    /// [`InvalidPosition`] if the reader's position moved backwards or passed the published tail.
     #[inline]
     pub fn free_space(&mut self, head: &AtomicU64) -> Result<u64, InvalidPosition> {
         let seen = load(head);
@@ -80,7 +115,9 @@ impl RingWriter {
 pub struct RingReader {
     size: u64,
     head: u64,
+    /// Last value read of the writer's position; it is read again only when no bytes are left.
     tail: u64,
+    /// Last published head.
     published: u64,
 }
 
@@ -98,7 +135,12 @@ impl RingReader {
     pub fn offset(&self) -> u64 {
         self.head & (self.size - 1)
     }
-    /// Returns the number of bytes that can be read. `tail` is the writer's position.
+    /// Returns a number of bytes that can be read; 0 only if the ring is empty. Bytes published since `tail`, the
+    /// writer's position, was last loaded are not included until those before them are consumed.
+    ///
+    /// # Errors
+    /// [`InvalidPosition`] if the writer's position moved backwards or is more than the ring's size after the published
+    /// head.
     #[inline]
     pub fn available(&mut self, tail: &AtomicU64) -> Result<u64, InvalidPosition> {
         if self.tail == self.head {
@@ -111,9 +153,9 @@ impl RingReader {
         }
         Ok(self.tail - self.head)
     }
-    /// Advances the head after `len` available bytes were consumed.
+    /// Advances the head by `len` bytes, at most to the last known tail.
     #[inline]
-    pub fn read(&mut self, len: u64) {
+    pub fn consume(&mut self, len: u64) {
         self.head = self.tail.min(self.head + len);
     }
     /// Publishes the head, which frees the consumed bytes. Returns `true` if it has moved since the last call.
@@ -138,8 +180,8 @@ fn load(position: &AtomicU64) -> u64 {
 }
 
 /// Requests a wake-up by storing `value` before all later loads of this process. If the caller then finds the ring
-/// empty, it may sleep. (Together with [`requested_wakeup`] this is Dekker's algorithm: at least one of the two ends sees
-/// the store of the other.)
+/// empty, it may sleep. (Together with [`requested_wakeup`] this is Dekker's algorithm: at least one of the two ends
+/// sees the store of the other.)
 #[inline]
 pub fn request_wakeup(word: &AtomicU32, value: u32) {
     word.store(value, Ordering::Relaxed);
@@ -168,7 +210,7 @@ mod tests {
             assert_eq!((writer.has_space(&head, 17), reader.available(&tail)), (Ok(false), Ok(0)));
             assert!(writer.publish(&tail) && !writer.publish(&tail));
             assert_eq!((reader.available(&tail), reader.offset()), (Ok(48), round * 48 % 64));
-            reader.read(48);
+            reader.consume(48);
             assert!(reader.publish(&head));
         }
     }
@@ -185,7 +227,7 @@ mod tests {
         assert_eq!(writer.free_space(&AtomicU64::new(10)), Ok(64));
         assert_eq!(writer.free_space(&AtomicU64::new(9)), Err(InvalidPosition));
         assert_eq!(reader.available(&AtomicU64::new(10)), Ok(10));
-        reader.read(10);
+        reader.consume(10);
         assert_eq!(reader.available(&AtomicU64::new(9)), Err(InvalidPosition));
         assert_eq!(reader.available(&AtomicU64::new(65)), Err(InvalidPosition));
         assert_eq!(reader.available(&AtomicU64::new(u64::MAX)), Err(InvalidPosition));
@@ -238,7 +280,7 @@ mod model {
                 // SAFETY: the value is available, so the writer no longer accesses the cell.
                 let found = shared.cells[reader.offset() as usize].with(|cell| unsafe { *cell });
                 assert_eq!(found, value);
-                reader.read(1);
+                reader.consume(1);
                 reader.publish(&shared.head);
             }
             writer.join().unwrap();

@@ -46,8 +46,8 @@ struct Remote {
 pub struct Protection {
     regions: Regions,
     changed: bool,
-    /// Regions that are no longer used. They are removed when the table is next requested ([`Protection::take_changed`]) or
-    /// extended, not in the middle of a batch whose payloads are already in them.
+    /// Regions that are no longer used. They are removed when the table is next requested
+    /// ([`Protection::take_changed`]) or extended, not in the middle of a batch whose payloads are already in them.
     unused: Vec<RegionId>,
     /// Reference count of each domain: registrations and queues.
     domains: HashMap<u32, u32>,
@@ -108,7 +108,10 @@ impl Protection {
         self.domains.insert(pd.0, 0);
         pd
     }
-    /// Deallocates a protection domain that is not in use.
+    /// Deallocates a protection domain.
+    ///
+    /// # Errors
+    /// If it does not exist, or still has memory or queues.
     pub fn deallocate(&mut self, pd: Pd) -> Result<(), RegisterError> {
         match self.domains.get(&pd.0) {
             None => Err(RegisterError::NoDomain),
@@ -120,6 +123,9 @@ impl Protection {
         }
     }
     /// Adds a queue to a domain, which then cannot be deallocated until [`Self::leave`].
+    ///
+    /// # Errors
+    /// [`RegisterError::NoDomain`] if it does not exist.
     pub fn join(&mut self, pd: Pd) -> Result<(), RegisterError> {
         *self.domains.get_mut(&pd.0).ok_or(RegisterError::NoDomain)? += 1;
         Ok(())
@@ -135,6 +141,9 @@ impl Protection {
     ///
     /// The cost does not depend on the number of registrations, except that a region that is new to the table copies
     /// the table of regions, because users hold the old one.
+    ///
+    /// # Errors
+    /// If the domain does not exist, the range or the rights are not possible for this region, or the table is full.
     pub fn register(
         &mut self,
         pd: Pd,
@@ -200,6 +209,9 @@ impl Protection {
     ///
     /// The registration needs no remote rights, but it needs local write for a window that lets a peer modify it. An
     /// operation that began before the expiry is completed.
+    ///
+    /// # Errors
+    /// If `lkey` is not a registration of `pd`, or the range or the rights are not possible for it.
     #[allow(clippy::too_many_arguments)] // The parameters of the verb.
     pub fn bind(
         &mut self,
@@ -248,6 +260,9 @@ impl Protection {
     /// Invalidates a key on a peer's SEND with invalidate: the key of a window of the queue pair `qp`, or a
     /// registration's remote key if it allows that ([`Access::REMOTE_INVALIDATE`]; its local key stays valid). Expired
     /// keys can also be invalidated.
+    ///
+    /// # Errors
+    /// If the key is unknown, of another domain or queue pair, or may not be invalidated by a peer.
     pub fn invalidate(&mut self, pd: Pd, qp: u32, rkey: u32) -> Result<(), AccessError> {
         let remote = self.keys.get(rkey).ok_or(AccessError::UnknownKey)?;
         let (slot, bound) = (remote.slot, remote.qp);
@@ -265,6 +280,9 @@ impl Protection {
     }
 
     /// Checks the access of a local work request and returns the bytes.
+    ///
+    /// # Errors
+    /// If the key is unknown or of another domain, or does not allow this access to all of the bytes.
     #[inline]
     pub fn local(&self, pd: Pd, lkey: u32, address: u64, len: u32, needed: Access) -> Result<Sge, AccessError> {
         let slot = self.slots.find(lkey).ok_or(AccessError::UnknownKey)?;
@@ -272,7 +290,10 @@ impl Protection {
         range.check(pd, address, len, needed)
     }
 
-    /// Like [`Self::remote_for`], without queue pair and time: windows are refused.
+    /// Like [`Self::remote_for`], without queue pair and time.
+    ///
+    /// # Errors
+    /// As [`Self::remote_for`]; [`AccessError::WrongQueuePair`] for the key of a window.
     pub fn remote(&self, pd: Pd, rkey: u32, address: u64, len: u32, needed: Access) -> Result<Grant, AccessError> {
         let remote = self.keys.get(rkey).ok_or(AccessError::UnknownKey)?;
         if remote.qp.is_some() {
@@ -283,6 +304,10 @@ impl Protection {
 
     /// Checks the access of a peer through the queue pair `qp` of domain `pd` at time `now` and returns the bytes.
     /// `now` is in the units of [`Self::bind`]'s `expires`.
+    ///
+    /// # Errors
+    /// If the key is unknown, expired, or of another domain or queue pair, or does not allow this access to all of the
+    /// bytes, or an atomic operation is misaligned.
     #[allow(clippy::too_many_arguments)] // The check needs all of them.
     #[inline]
     pub fn remote_for(
@@ -315,11 +340,11 @@ impl Protection {
     #[inline]
     pub fn counters_mut(&mut self, grant: &Grant) -> Option<&mut RegistrationCounters> {
         let remote = self.keys.get(grant.key).filter(|remote| remote.serial == grant.serial)?;
-        Some(&mut self.slots.entry(remote.slot).usage)
+        Some(&mut self.slots.entry(remote.slot).counters)
     }
     /// Returns the counters of the peers' operations on a registration.
     pub fn counters(&self, lkey: u32) -> Option<RegistrationCounters> {
-        self.slots.get(self.slots.find(lkey)?).map(|entry| entry.usage)
+        self.slots.get(self.slots.find(lkey)?).map(|entry| entry.counters)
     }
 
     /// Keeps the memory of a registration alive until [`Self::unpin`].

@@ -17,6 +17,7 @@ pub(super) struct Range {
 }
 
 impl Range {
+    /// Checks an access of `len` bytes from a virtual address and returns the bytes in the region.
     #[inline]
     pub(super) fn check(&self, pd: Pd, address: u64, len: u32, needed: Access) -> Result<Sge, AccessError> {
         if self.pd != pd {

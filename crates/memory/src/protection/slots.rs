@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) region: RegionId,
     pub(super) rkey: u32,
     pub(super) windows: KeySet,
-    pub(super) usage: RegistrationCounters,
+    pub(super) counters: RegistrationCounters,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl Slots {
             region: range.region,
             rkey,
             windows: KeySet::default(),
-            usage: RegistrationCounters::default(),
+            counters: RegistrationCounters::default(),
         };
         let slot = match reused {
             Some(slot) => {

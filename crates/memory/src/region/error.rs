@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The kernel could not map the memory.
-    #[error("cannot map {bytes} bytes of memory: {source}; ask for a smaller pool, or free memory")]
+    #[error("cannot map {bytes} bytes of memory: {source}; request less, or free memory")]
     Map {
         /// Requested length in bytes.
         bytes: usize,
@@ -17,21 +17,21 @@ pub enum MemoryError {
     },
     /// The request exceeds the available memory of the machine or of a control group.
     #[error(
-        "{asked} of memory are needed, and {available} are available ({by}): ask for less, or free memory",
-        asked = format_bytes(*.asked),
+        "{requested} of memory are needed, and {available} are available ({limit}): request less, or free memory",
+        requested = format_bytes(*.requested),
         available = format_bytes(*.available)
     )]
     TooLarge {
         /// Requested length in bytes.
-        asked: u64,
+        requested: u64,
         /// Available bytes.
         available: u64,
         /// The limit that determines `available`.
-        by: String,
+        limit: String,
     },
     /// There are too few reserved huge pages.
     #[error(
-        "{bytes} bytes need {needed} reserved pages of 2 MiB, {free} are free: sudo sysctl -w vm.nr_hugepages={wanted}"
+        "{bytes} bytes need {needed} reserved pages of 2 MiB, {free} are free: sudo sysctl -w vm.nr_hugepages={nr_hugepages}"
     )]
     NoHugePages {
         /// Requested length in bytes.
@@ -41,7 +41,7 @@ pub enum MemoryError {
         /// Number of 2 MiB pages that are reserved and free.
         free: usize,
         /// Total number of pages to reserve.
-        wanted: usize,
+        nr_hugepages: usize,
     },
     /// A region of 0 bytes was requested.
     #[error("a region needs at least one byte")]

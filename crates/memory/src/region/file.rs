@@ -27,6 +27,10 @@ impl Region {
     /// processes of this project cannot map it by mistake. The lock is advisory: if another process truncates the file,
     /// the next access to a removed page kills this process. To exclude that, use [`Self::memfd`], whose length is
     /// sealed.
+    ///
+    /// # Errors
+    /// If `len` is 0, the path is not a regular file or is locked by another process, a read-only file is too short, or
+    /// the file cannot be opened, extended or mapped.
     pub fn file(path: &Path, len: usize, writable: bool) -> Result<Arc<Self>, MemoryError> {
         let failed = |source| MemoryError::File { path: path.into(), source };
         if len == 0 {

@@ -23,6 +23,9 @@ impl Region {
     /// rounded up to 2 MiB.
     ///
     /// Every page is touched before this returns, because the first access to a page takes longer than a whole shot.
+    ///
+    /// # Errors
+    /// If `len` is 0 or there is not enough memory.
     pub fn host(len: usize) -> Result<Arc<Self>, MemoryError> {
         let region = Self::host_untouched(len)?;
         region.populate(&AtomicBool::new(false))?;
@@ -31,6 +34,9 @@ impl Region {
 
     /// Like [`Self::host`], without touching the pages. [`Self::populate`], which may take seconds, can be called
     /// later.
+    ///
+    /// # Errors
+    /// If `len` is 0 or there is not enough memory.
     pub fn host_untouched(len: usize) -> Result<Arc<Self>, MemoryError> {
         if let Ok(region) = Self::reserved(len) {
             return Ok(Arc::new(region));
@@ -58,6 +64,9 @@ impl Region {
     }
 
     /// Allocates private memory in ordinary pages, for small regions. The length is rounded up to whole pages.
+    ///
+    /// # Errors
+    /// If `len` is 0 or there is not enough memory.
     pub fn heap(len: usize) -> Result<Arc<Self>, MemoryError> {
         let len = round_up(len, rustix::param::page_size())?;
         check_one(Pages::Small, len)?;

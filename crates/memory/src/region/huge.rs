@@ -28,7 +28,7 @@ impl Region {
             let count = |name| huge_pages(name) as usize;
             let MemoryError::Map { bytes, source: Errno::NOMEM } = error else { return error };
             let (needed, free, all) = (bytes / HUGE_PAGE, count("free_hugepages"), count("nr_hugepages"));
-            MemoryError::NoHugePages { bytes, needed, free, wanted: all + needed.saturating_sub(free) }
+            MemoryError::NoHugePages { bytes, needed, free, nr_hugepages: all + needed.saturating_sub(free) }
         })
     }
 

@@ -26,6 +26,9 @@ impl Region {
     /// Allocates shared memory behind a file descriptor, from which the kernel can send without a copy and which
     /// another process can map. The length is rounded up to whole pages and sealed: no holder of the descriptor can
     /// change it.
+    ///
+    /// # Errors
+    /// If `len` is 0 or there is not enough memory.
     pub fn memfd(name: &str, len: usize) -> Result<Arc<Self>, MemoryError> {
         let len = round_up(len, rustix::param::page_size())?;
         check_one(Pages::Memfd, len)?;
@@ -45,6 +48,9 @@ impl Region {
     ///
     /// The mapping is not populated: this process must not spend time on page faults of another process's memory, nor
     /// make the kernel allocate pages that their owner has never touched.
+    ///
+    /// # Errors
+    /// If the memory is not sealed, is of reserved huge pages, is empty, or cannot be mapped.
     pub fn from_fd(fd: OwnedFd, writable: bool) -> Result<Arc<Self>, MemoryError> {
         // Only memfds have seals, so this also refuses everything else.
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotSealed)?;
@@ -62,6 +68,9 @@ impl Region {
 
     /// Prevents holders of the file descriptor of a [`Self::memfd`] from creating writable mappings (if `read_only`)
     /// and from changing its seals. Existing mappings, this one included, are not affected.
+    ///
+    /// # Errors
+    /// [`MemoryError::Seal`] if the region has no file descriptor or cannot be sealed.
     pub fn seal(&self, read_only: bool) -> Result<(), MemoryError> {
         let fd = self.fd().ok_or(MemoryError::Seal(Errno::INVAL))?;
         let current = rustix::fs::fcntl_get_seals(fd).map_err(MemoryError::Seal)?;

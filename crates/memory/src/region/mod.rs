@@ -147,7 +147,7 @@ impl Region {
         );
     }
 
-    /// Returns the address to write to. Panics for a read-only region, whose registration for writing is refused.
+    /// Returns the address to write to. Panics if the region is read-only.
     #[inline]
     fn target(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(self.writable, "the region is mapped for reading only");
@@ -160,7 +160,10 @@ impl Region {
         if self.base.is_some() { None } else { self.device.as_deref() }
     }
 
-    /// Copies bytes out of the region. Panics if they are not inside it.
+    /// Copies bytes out of the region.
+    ///
+    /// # Panics
+    /// If they are not inside the region.
     #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         self.check(offset, to.len());
@@ -174,7 +177,10 @@ impl Region {
         }
     }
 
-    /// Copies bytes into the region. Panics if they are not inside it, or if it is read-only.
+    /// Copies bytes into the region.
+    ///
+    /// # Panics
+    /// If they are not inside the region, or it is read-only.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         // SAFETY: as for `read`, with the roles exchanged.
@@ -186,7 +192,10 @@ impl Region {
         }
     }
 
-    /// Writes zeros. Panics if they are not inside the region, or if it is read-only.
+    /// Writes zeros.
+    ///
+    /// # Panics
+    /// If they are not inside the region, or it is read-only.
     pub fn zero(&self, offset: usize, len: usize) {
         const ZEROS: [u8; 4096] = [0; 4096];
         self.check(offset, len);
@@ -198,7 +207,10 @@ impl Region {
     }
 
     /// Copies from another region, or from this one: the ranges may overlap, except in device memory that is not
-    /// mapped. Panics if a range is not inside its region, or if this one is read-only.
+    /// mapped.
+    ///
+    /// # Panics
+    /// If a range is not inside its region, or this one is read-only.
     #[inline]
     pub fn copy_from(&self, offset: usize, source: &Region, source_offset: usize, len: usize) {
         if self.base.is_none() || source.base.is_none() {

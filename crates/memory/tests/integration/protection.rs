@@ -118,16 +118,16 @@ fn domain_in_use_stays_and_its_handle_is_not_reused() {
 }
 
 #[test]
-fn usage_is_counted_per_registration() {
+fn counters_are_kept_per_registration() {
     let (mut table, pd, region) = table();
     let mr = table.register(pd, &region, 0, 4096, RW, Addressing::ZeroBased).unwrap();
     let key = table.bind(pd, mr.lkey, 7, 0, 64, Access::REMOTE_READ, None).unwrap();
     let own = table.remote(pd, mr.rkey, 0, 10, Access::REMOTE_WRITE).unwrap();
     let window = table.remote_for(pd, 7, 0, key, 0, 64, Access::REMOTE_READ).unwrap();
-    let usage = table.counters_mut(&own).unwrap();
-    (usage.writes, usage.bytes_in) = (usage.writes + 1, usage.bytes_in + 10);
-    let usage = table.counters_mut(&window).unwrap();
-    (usage.reads, usage.bytes_out) = (usage.reads + 1, usage.bytes_out + 64);
+    let counters = table.counters_mut(&own).unwrap();
+    (counters.writes, counters.bytes_in) = (counters.writes + 1, counters.bytes_in + 10);
+    let counters = table.counters_mut(&window).unwrap();
+    (counters.reads, counters.bytes_out) = (counters.reads + 1, counters.bytes_out + 64);
     let expected = RegistrationCounters { writes: 1, bytes_in: 10, reads: 1, bytes_out: 64, atomics: 0 };
     assert_eq!(table.counters(mr.lkey), Some(expected));
     table.deregister(mr.lkey);

@@ -32,10 +32,10 @@ fn populate_keeps_the_contents() {
 
 #[test]
 fn regions_larger_than_memory_are_refused() {
-    let (asked, len) = ("1024.0 TiB", 1 << 50);
+    let (requested, len) = ("1024.0 TiB", 1 << 50);
     for made in [Region::host_untouched(len), Region::memfd("test", len), Region::heap(len)] {
         let words = made.unwrap_err().to_string();
-        assert!([asked, "are available (", "ask for less"].iter().all(|part| words.contains(part)), "{words}");
+        assert!([requested, "are available (", "request less"].iter().all(|part| words.contains(part)), "{words}");
     }
 }
 
@@ -57,7 +57,9 @@ fn lengths_are_rounded_to_pages_or_huge_pages() {
 #[test]
 fn huge_pages_are_used_or_the_error_has_the_command() {
     match Region::huge(1 << 46) {
-        Err(MemoryError::NoHugePages { needed, wanted, .. }) => assert!(needed == 1 << 25 && wanted >= needed),
+        Err(MemoryError::NoHugePages { needed, nr_hugepages, .. }) => {
+            assert!(needed == 1 << 25 && nr_hugepages >= needed)
+        }
         other => panic!("{other:?}"),
     }
     match Region::huge(2 << 20) {

@@ -43,7 +43,7 @@ impl ShmEndpoint {
             match self.reader.available(self.theirs.tail()) {
                 Ok(0) => break,
                 Ok(available) => match self.take_record(available) {
-                    Some(len) => self.reader.read(len),
+                    Some(len) => self.reader.consume(len),
                     None => self.fail_link(),
                 },
                 Err(_) => self.fail_link(),
