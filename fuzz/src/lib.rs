@@ -124,7 +124,7 @@ pub fn framing_spead(data: &[u8]) {
     let signal = framing.signal(header, &g);
     let Ok(Placement { position, len }) = placed else { return };
     let Position::Shot { number, bits, offset, last } = position else { panic!("a SPEAD heap has a shot number") };
-    let taken = signal.map(|signal| if let Signal::Number { number, .. } = signal { number } else { u64::MAX });
+    let taken = signal.map(|signal| if let Signal::Control { number, .. } = signal { number } else { u64::MAX });
     assert!(number >> bits == 0 && taken.is_none_or(|taken| taken == number));
     assert_eq!(last, offset + len == g.shot_bytes());
     same_place_again(&framing, &g, number, offset, Placement { position, len });
@@ -205,7 +205,8 @@ pub fn framing_vita49(data: &[u8]) {
     };
     let begin = Time { seconds: Some(Seconds::Gps(1_400_000_000)), fraction: Some(Fraction::Picoseconds(0)) };
     let rate = u32::from_be_bytes([r0, r1, r2, r3]).into();
-    let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: SampleContext::default() };
+    let framing =
+        Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, sample_context: SampleContext::default() };
     assert!(framing.header_len(packet) <= framing::MAX_HEADER);
     let _ = (framing.key(packet), framing.count(packet), framing.signal(packet, &g));
     let Ok(Placement { position, len }) = framing.place(packet, len.into(), &g) else { return };

@@ -87,7 +87,7 @@ fn completed(header: &[u8]) -> Result<UdCompletion, ParseError> {
 
 fn by_immediate(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Placement, ParseError> {
     let Some(imm) = imm else {
-        return Err(ParseError::Unknown { what: "datagram without immediate data", found: len.into() });
+        return Err(ParseError::Missing { what: "immediate data" });
     };
     let (shot, index) = split_immediate(imm);
     let packet = Packet::nth(g, 0, shot.into(), index)?;
@@ -97,8 +97,8 @@ fn by_immediate(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Placement, P
 }
 
 fn by_count(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Placement, ParseError> {
-    if let Some(imm) = imm {
-        return Err(ParseError::Unknown { what: "immediate data of a counted packet", found: imm.into() });
+    if imm.is_some() {
+        return Err(ParseError::Unsupported { what: "immediate data in a counted packet" });
     }
     let last = g.packets() - 1;
     if ![g.packet_bytes(0), g.packet_bytes(last)].contains(&len) {

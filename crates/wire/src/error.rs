@@ -56,6 +56,33 @@ pub enum ParseError {
         /// Actual value.
         found: u64,
     },
+    /// A required field is missing.
+    #[error("{what} is missing")]
+    Missing {
+        /// Name of the field.
+        what: &'static str,
+    },
+    /// The packet is valid, but uses a feature that this crate does not support.
+    #[error("{what} is not supported")]
+    Unsupported {
+        /// The feature.
+        what: &'static str,
+    },
+    /// A floating-point field is infinite or not a number.
+    #[error("{what} must be a finite number")]
+    NotFinite {
+        /// Name of the field.
+        what: &'static str,
+    },
+    /// No packet of the shot begins at this byte offset.
+    #[error("no packet of the shot begins at offset {offset}")]
+    Offset {
+        /// Byte offset in the shot.
+        offset: u32,
+    },
+    /// A time stamp cannot be converted to a number of samples since the stream's first block.
+    #[error("time stamp must be on the clock of the first block, and not before it")]
+    TimeStamp,
     /// A text field is not printable ASCII padded with zeros.
     #[error("{what} must be printable ASCII padded with zeros")]
     Text {

@@ -50,7 +50,7 @@ impl Flavour {
     }
 }
 
-/// Items of a packet that describe its part of a heap.
+/// Header of a packet: the part of a heap that it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// SPEAD flavour.
@@ -86,6 +86,9 @@ impl Header {
     }
 
     /// Parses a header and returns it with the remaining bytes. User-defined items are ignored.
+    ///
+    /// # Errors
+    /// If the packet is truncated, is not of a supported version and flavour, or lacks item 1, 3 or 4.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("SPEAD header", packet);
         let (magic, version, id_bytes, address_bytes) = (fields.u8()?, fields.u8()?, fields.u8()?, fields.u8()?);
@@ -100,7 +103,7 @@ impl Header {
             (2, 6) => Flavour::F48,
             _ => {
                 let found = u64::from(id_bytes) << 8 | u64::from(address_bytes);
-                return Err(ParseError::Unknown { what: "SPEAD flavour (only 64-40 and 64-48 are read)", found });
+                return Err(ParseError::Unknown { what: "SPEAD flavour (expected 64-40 or 64-48)", found });
             }
         };
         let _reserved = fields.u16()?;
@@ -124,14 +127,14 @@ impl Header {
                 _ => {}
             }
         }
-        let needed = |item: Option<u64>, what| item.ok_or(ParseError::Unknown { what, found: items.into() });
+        let required = |item: Option<u64>, what| item.ok_or(ParseError::Missing { what });
         let header = Self {
             flavour,
             items,
-            heap: needed(heap, "SPEAD heap counter (item 1) of a packet whose item count is")?,
+            heap: required(heap, "SPEAD heap counter (item 1)")?,
             heap_bytes,
-            offset: needed(offset, "SPEAD heap offset (item 3) of a packet whose item count is")?,
-            len: needed(len, "SPEAD payload length (item 4) of a packet whose item count is")?,
+            offset: required(offset, "SPEAD heap offset (item 3)")?,
+            len: required(len, "SPEAD payload length (item 4)")?,
             stop,
             control,
         };
@@ -199,6 +202,8 @@ mod tests {
         assert_eq!(packet(1 << 63 | 6 << 48), Ok((true, false)), "start");
         assert_eq!(packet(5 << 48), Ok((true, false)), "descriptor");
         assert_eq!(packet(0x1600 << 48 | 9), Ok((false, false)), "a user-defined item");
+        let empty = Header::parse(&[MAGIC, VERSION, 2, 6, 0, 0, 0, 0]);
+        assert_eq!(empty, Err(ParseError::Missing { what: "SPEAD heap counter (item 1)" }));
     }
 
     proptest! {

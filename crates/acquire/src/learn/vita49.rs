@@ -87,7 +87,7 @@ impl Stream {
             }
         }
         self.format = context.format.or(self.format);
-        self.meaning = Vita49::meaning_of(&context).or(self.meaning);
+        self.meaning = Vita49::sample_context_of(&context).or(self.meaning);
         if prologue.time.fraction.is_some() {
             self.origin.get_or_insert(prologue.time);
         }
@@ -170,7 +170,13 @@ impl Stream {
         let kind = if format.arrangement() == Some(Arrangement::Complex) { "IQ" } else { "real" };
         let centre = self.meaning.centre_hz.map_or(String::new(), |hz| format!(", {:.6} MHz", hz / 1e6));
         Ok(LearnedStream {
-            framing: Arc::new(Vita49 { begin, rate, sample_bytes: instant as u32, format, meaning: self.meaning }),
+            framing: Arc::new(Vita49 {
+                begin,
+                rate,
+                sample_bytes: instant as u32,
+                format,
+                sample_context: self.meaning,
+            }),
             key: 0,
             stream: None,
             sample_bytes,

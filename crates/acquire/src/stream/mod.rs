@@ -217,12 +217,12 @@ impl Stream {
     /// Handles a packet that is no part of a shot.
     pub(crate) fn note_signal(&mut self, signal: Signal) {
         match signal {
-            Signal::Number { number, stop } => {
+            Signal::Control { number, stop } => {
                 let number = self.numbering.of_sent(number);
                 self.signals.note_number(number, stop, self.open_shots.next().unwrap_or(0), self.is_open(number));
             }
-            Signal::Meaning { from, meaning, lost } => self.signals.note_meaning(from, meaning, lost),
-            Signal::Other => self.signals.end(EndReason::FormatChanged),
+            Signal::Context { first_shot, context, lost } => self.signals.note_meaning(first_shot, context, lost),
+            Signal::FormatChange => self.signals.end(EndReason::FormatChanged),
         }
     }
 

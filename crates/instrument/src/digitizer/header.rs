@@ -3,7 +3,7 @@
 use super::block::Block;
 use super::config::{BlockStart, Config, Framing, SAMPLE_BYTES};
 use arrayvec::ArrayVec;
-use shotline_wire::framing::digitizer::{self, HEADER_LEN, STAMP_AT};
+use shotline_wire::framing::digitizer::{self, HEADER_LEN, STAMP_OFFSET};
 use shotline_wire::shot::Geometry;
 use shotline_wire::vita49::{
     Context, Format, Fraction, Hertz, Indicator, Kind, MAX_CONTEXT, MAX_PROLOGUE, PS_PER_SECOND, Prologue, Seconds,
@@ -101,7 +101,7 @@ impl Headers {
         match self {
             Self::Digitizer(header) => {
                 let header = digitizer::Header { block: block.number, tai_ns: block.tai_ns, ..*header };
-                (STAMP_AT, header.stamped().into_iter().collect())
+                (STAMP_OFFSET, header.stamped().into_iter().collect())
             }
             Self::Vita49(vita) => {
                 let samples = geometry.packet_offset(packet) / SAMPLE_BYTES;

@@ -76,6 +76,9 @@ pub struct Header {
 impl Header {
     /// Parses a header and returns it with the remaining bytes. Unknown flags are ignored; numbers that are not finite
     /// are refused.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`HEADER_LEN`], or a field is out of its range.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("digitizer header", packet);
         let magic = fields.array()?;
@@ -129,14 +132,14 @@ impl Header {
             .done()
     }
 
-    /// Encodes the 16 bytes that change from block to block: block number and time, at offset [`STAMP_AT`].
+    /// Encodes the 16 bytes that change from block to block: block number and time, at offset [`STAMP_OFFSET`].
     pub fn stamped(&self) -> [u8; 16] {
         bytes::Header::new().u64(self.block).u64(self.tai_ns).done()
     }
 }
 
 /// Byte offset of [`Header::stamped`] in a header.
-pub const STAMP_AT: usize = 16;
+pub const STAMP_OFFSET: usize = 16;
 
 fn range(what: &'static str, found: u8, max: u8) -> Result<u8, ParseError> {
     if (1..=max).contains(&found) {
@@ -147,7 +150,7 @@ fn range(what: &'static str, found: u8, max: u8) -> Result<u8, ParseError> {
 
 fn finite(what: &'static str, bits: u64) -> Result<f64, ParseError> {
     let value = f64::from_bits(bits);
-    if value.is_finite() { Ok(value) } else { Err(ParseError::Unknown { what, found: bits }) }
+    if value.is_finite() { Ok(value) } else { Err(ParseError::NotFinite { what }) }
 }
 
 /// Registry entry of this framing.
@@ -277,7 +280,7 @@ mod tests {
             };
             let bytes = header.emit();
             prop_assert_eq!(Header::parse(&bytes), Ok((header, [].as_slice())));
-            prop_assert_eq!(&bytes[STAMP_AT..STAMP_AT + 16], &header.stamped());
+            prop_assert_eq!(&bytes[STAMP_OFFSET..STAMP_OFFSET + 16], &header.stamped());
         }
 
         #[test]

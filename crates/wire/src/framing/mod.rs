@@ -60,7 +60,7 @@
 //! [`Framing::place`] gets untrusted bytes from the network, so it must not panic, and must refuse a packet that does
 //! not fit the geometry: callers use the returned placement without further checks. [`conformance`] tests this.
 //!
-//! A framing whose packets carry more (the meaning of samples, headers of several lengths) implements [`Extras`]
+//! A framing whose packets carry more (descriptions of the samples, headers of several lengths) implements [`Extras`]
 //! instead of [`NoExtras`]. So does a type that wraps another framing: neither trait has default methods, so a wrapper
 //! that does not forward a method does not compile.
 
@@ -127,7 +127,7 @@ pub trait Extras {
     /// Returns `true` if packets carry no position, so that the receiver counts them: every placement is a
     /// [`Position::Sequence`] of 0 bits.
     fn is_counted(&self) -> bool;
-    /// Returns the meaning of samples before the first context packet.
+    /// Returns the description of the samples before the first context packet.
     fn sample_context(&self) -> SampleContext;
     /// Returns the time of a shot's first sample in TAI nanoseconds, if packets and not a trailer carry it; 0 if
     /// unknown.
@@ -162,27 +162,27 @@ impl<F: NoExtras> Extras for F {
 /// Content of a packet that is not part of a shot of its stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Signal {
-    /// The packet uses up a shot number.
-    Number {
+    /// Stream control or a description of the data: not a shot, but it uses up a shot number.
+    Control {
         /// The shot number.
         number: u64,
         /// `true` if the sender ends its stream with this packet.
         stop: bool,
     },
-    /// The packet gives the meaning of samples from a shot on.
-    Meaning {
+    /// A context packet: it describes the samples from a shot on.
+    Context {
         /// First shot that it applies to.
-        from: u64,
-        /// Meaning of the samples.
-        meaning: SampleContext,
+        first_shot: u64,
+        /// Description of the samples.
+        context: SampleContext,
         /// `true` if the sender lost samples just before.
         lost: bool,
     },
     /// The samples that follow have another rate or format, so they are not part of this stream.
-    Other,
+    FormatChange,
 }
 
-/// Meaning of a stream's samples, as context packets give it. `None` if no packet has given it.
+/// Description of a stream's samples, from context packets. A field is `None` if no packet has had it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SampleContext {
     /// Frequency, in Hz, that 0 Hz of the samples represents.
@@ -260,7 +260,7 @@ impl Packet {
     pub fn at(g: &Geometry, psn: u32, shot: u64, offset: u32) -> Result<Self, ParseError> {
         match g.packet_at(offset) {
             Some(index) => Self::nth(g, psn, shot, index),
-            None => Err(ParseError::Unknown { what: "packet at offset", found: offset.into() }),
+            None => Err(ParseError::Offset { offset }),
         }
     }
 

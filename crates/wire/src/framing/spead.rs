@@ -47,7 +47,7 @@ impl Extras for Spead {
     fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
         let (header, _) = Header::parse(header).ok()?;
         let other = header.heap_bytes.is_some_and(|bytes| bytes != u64::from(g.shot_bytes()));
-        (other || header.control).then_some(Signal::Number { number: header.heap, stop: header.stop })
+        (other || header.control).then_some(Signal::Control { number: header.heap, stop: header.stop })
     }
 
     fn count(&self, _header: &[u8]) -> Option<u8> {
@@ -150,7 +150,7 @@ mod tests {
             prop_assert!(SPEAD.place(&header[..header.len() - 1], packet.len, &g).is_err());
             let other = heap(samples + 1, first, rest);
             prop_assert!(SPEAD.place(&header, packet.len, &other).is_err(), "a heap of another size");
-            prop_assert_eq!(SPEAD.signal(&header, &other), Some(Signal::Number { number: shot, stop: false }));
+            prop_assert_eq!(SPEAD.signal(&header, &other), Some(Signal::Control { number: shot, stop: false }));
             prop_assert_eq!(SPEAD.signal(&header, &g), None, "a packet at a wrong offset is not a signal");
         }
     }

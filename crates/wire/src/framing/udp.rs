@@ -47,6 +47,9 @@ pub struct Header {
 
 impl Header {
     /// Parses a header and returns it with the remaining bytes. Unknown flags and reserved bytes are ignored.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`HEADER_LEN`], or the magic or the version is unknown.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("shot packet header", packet);
         let magic = fields.array()?;

@@ -3,7 +3,7 @@
 //! The time stamp is that of the packet's first sample, so the difference to the time stamp of the first block, times
 //! the sample rate, is the number of samples since then; blocks of equal length are counted from there. Packet counts
 //! (modulo 16) distinguish packets that the sender left out from packets that the network lost. Context packets are
-//! signals: they give the meaning of the samples in the blocks that follow. Samples are stored as on the wire
+//! signals: they describe the samples of the blocks that follow. Samples are stored as on the wire
 //! (big-endian). Packets with a trailer are refused, since a slot has no space for it after the payload.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
@@ -39,13 +39,13 @@ pub struct Vita49 {
     pub sample_bytes: u32,
     /// Format of the samples, as context packets give it.
     pub format: Format,
-    /// Meaning of the samples before the first context packet.
-    pub meaning: SampleContext,
+    /// Description of the samples before the first context packet.
+    pub sample_context: SampleContext,
 }
 
 impl Vita49 {
     /// Returns a framing for blocks of which one has this number and begins at this TAI time in ns (0 if the clock is
-    /// unknown). The meaning of the samples is left unknown.
+    /// unknown). [`Self::sample_context`] is left unknown.
     pub fn for_blocks(g: &Geometry, (number, tai_ns): (u64, u64)) -> Self {
         let (rate, second) = (u64::from(g.sample_rate_hz()).max(1), u128::from(PS_PER_SECOND));
         let (before, wide) = (u128::from(number) * u128::from(g.samples()), u128::from(rate));
@@ -57,12 +57,12 @@ impl Vita49 {
             rate,
             sample_bytes: g.sent_bytes() / g.samples().max(1),
             format: if g.channels() == 2 { Format::IQ16 } else { Format::REAL16 },
-            meaning: SampleContext::default(),
+            sample_context: SampleContext::default(),
         }
     }
 
-    /// Returns the meaning of the samples that a context packet gives.
-    pub fn meaning_of(context: &Context) -> SampleContext {
+    /// Returns the description of the samples in a context packet.
+    pub fn sample_context_of(context: &Context) -> SampleContext {
         // The RF reference is at the IF reference in the samples' spectrum, so 0 Hz is below it by that frequency.
         let centre_hz = context.rf_reference.map(|rf| {
             let offset = context.rf_offset.unwrap_or_default().hz();
@@ -73,7 +73,7 @@ impl Vita49 {
         SampleContext { centre_hz, locked }
     }
 
-    fn is_other(&self, context: &Context) -> bool {
+    fn changes_format(&self, context: &Context) -> bool {
         let rate = context.sample_rate.is_some_and(|rate| rate.whole() != Some(self.rate));
         rate || context.format.is_some_and(|format| format != self.format)
     }
@@ -86,14 +86,14 @@ impl Extras for Vita49 {
 
     fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
         let (prologue, context) = Context::parse(header).ok()?;
-        if self.is_other(&context) {
-            return Some(Signal::Other);
+        if self.changes_format(&context) {
+            return Some(Signal::FormatChange);
         }
         let samples = prologue.time.samples_since(self.begin, self.rate)?;
         let bytes = u128::try_from(samples).unwrap_or(0) * u128::from(self.sample_bytes);
-        let from = u64::try_from(bytes.div_ceil(g.sent_bytes().into())).ok()?;
+        let first_shot = u64::try_from(bytes.div_ceil(g.sent_bytes().into())).ok()?;
         let lost = context.state.and_then(|state| state.get(Indicator::SampleLoss)) == Some(true);
-        Some(Signal::Meaning { from, meaning: Self::meaning_of(&context), lost })
+        Some(Signal::Context { first_shot, context: Self::sample_context_of(&context), lost })
     }
 
     fn count(&self, header: &[u8]) -> Option<u8> {
@@ -105,7 +105,7 @@ impl Extras for Vita49 {
     }
 
     fn sample_context(&self) -> SampleContext {
-        self.meaning
+        self.sample_context
     }
 
     fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
@@ -139,17 +139,15 @@ impl Framing for Vita49 {
     fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Placement, ParseError> {
         let prologue = Prologue::head(header)?;
         if prologue.kind != Kind::Data || prologue.has_trailer() {
-            let (what, found) = ("VITA 49 packet other than data without a trailer: type", prologue.kind as u64);
-            return Err(ParseError::Unknown { what, found });
+            return Err(ParseError::Unsupported { what: "a VITA 49 packet other than data without a trailer" });
         }
         let expected = u64::from(prologue.words) * 4;
         let found = prologue.size() as u64 + u64::from(payload_len);
         if found != expected {
             return Err(ParseError::Length { what: "VITA 49 packet", expected, found });
         }
-        let stamp = ParseError::Unknown { what: "VITA 49 time stamp of no block: type", found: 0 };
         let samples = prologue.time.samples_since(self.begin, self.rate).and_then(|n| u64::try_from(n).ok());
-        let at = samples.and_then(|n| n.checked_mul(self.sample_bytes.into())).ok_or(stamp)?;
+        let at = samples.and_then(|n| n.checked_mul(self.sample_bytes.into())).ok_or(ParseError::TimeStamp)?;
         let (number, offset) = (at / u64::from(g.sent_bytes()), (at % u64::from(g.sent_bytes())) as u32);
         let packet = Packet::at(g, 0, number, offset)?;
         packet.expect_len(payload_len)?;
@@ -177,7 +175,7 @@ mod tests {
     }
 
     fn of(begin: Time, rate: u64, sample_bytes: u32) -> Vita49 {
-        Vita49 { begin, rate, sample_bytes, format: Format::IQ16, meaning: SampleContext::default() }
+        Vita49 { begin, rate, sample_bytes, format: Format::IQ16, sample_context: SampleContext::default() }
     }
 
     fn begin() -> impl Strategy<Value = Time> {
@@ -251,13 +249,16 @@ mod tests {
         let (g, framing) = (blocks(100, 100), of(time, 1000, 4));
         let data = Prologue { time, ..Prologue::data(1) };
         assert!(framing.place(&data.sized(400).emit(), 400, &g).is_ok());
+        let free_running = Time { seconds: None, fraction: Some(Fraction::FreeRunning(0)) };
+        let other_clock = Prologue { time: free_running, ..data };
+        assert_eq!(framing.place(&other_clock.sized(400).emit(), 400, &g), Err(ParseError::TimeStamp));
         let trailer = Prologue { flags: Prologue::TRAILER, ..data };
         assert!(framing.place(&trailer.sized(396).emit(), 400, &g).is_err());
         assert!(framing.place(&Prologue { kind: Kind::Context, ..data }.sized(400).emit(), 400, &g).is_err());
     }
 
     #[test]
-    fn context_signal_has_meaning_and_first_block() {
+    fn context_signal_has_description_and_first_block() {
         let begin = Time { seconds: Some(Seconds::Gps(1_000_000_000)), fraction: Some(Fraction::Picoseconds(0)) };
         let (g, framing) = (blocks(100, 50), of(begin, 1000, 4));
         let signal = |after: u64, context: Context| {
@@ -274,17 +275,17 @@ mod tests {
             state: Some(State::default().with(Indicator::CalibratedTime, true).with(Indicator::SampleLoss, true)),
             ..Context::default()
         };
-        let meaning = SampleContext { centre_hz: Some(1.3e9 - 1e6 - 5.0), locked: Some(true) };
-        assert_eq!(signal(200, tuned), Some(Signal::Meaning { from: 2, meaning, lost: true }));
-        let nothing = Signal::Meaning { from: 3, meaning: SampleContext::default(), lost: false };
+        let expected = SampleContext { centre_hz: Some(1.3e9 - 1e6 - 5.0), locked: Some(true) };
+        assert_eq!(signal(200, tuned), Some(Signal::Context { first_shot: 2, context: expected, lost: true }));
+        let nothing = Signal::Context { first_shot: 3, context: SampleContext::default(), lost: false };
         assert_eq!(signal(201, Context::default()), Some(nothing), "in the middle of a block");
         let same = Context { sample_rate: Some(Hertz::new(1000.0)), format: Some(Format::IQ16), ..Context::default() };
         assert_eq!(signal(201, same), Some(nothing));
         for sample_rate in [999.0, 1000.5] {
             let other = Context { sample_rate: Some(Hertz::new(sample_rate)), ..same };
-            assert_eq!(signal(300, other), Some(Signal::Other));
+            assert_eq!(signal(300, other), Some(Signal::FormatChange));
         }
-        assert_eq!(signal(300, Context { format: Some(Format::REAL16), ..same }), Some(Signal::Other));
+        assert_eq!(signal(300, Context { format: Some(Format::REAL16), ..same }), Some(Signal::FormatChange));
     }
 
     #[test]

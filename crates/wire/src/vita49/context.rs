@@ -26,7 +26,7 @@ pub struct Context {
     pub bandwidth: Option<Hertz>,
     /// Frequency of the band's reference in the spectrum of the samples.
     pub if_reference: Option<Hertz>,
-    /// Frequency of the band's reference in the air (or on the cable).
+    /// Frequency of the band's reference at the input of the receiver.
     pub rf_reference: Option<Hertz>,
     /// Offset to add to `rf_reference`.
     pub rf_offset: Option<Hertz>,
@@ -79,7 +79,7 @@ impl Context {
         let bits = fields.u32()?;
         let refused = bits & 0b1111_0001;
         if refused != 0 {
-            return Err(ParseError::Unknown { what: "bits of a VITA 49 context", found: refused.into() });
+            return Err(ParseError::Unknown { what: "VITA 49 context indicator bit", found: refused.into() });
         }
         // The other indicator words precede all fields.
         for _ in 0..(bits & 0b1110).count_ones() {

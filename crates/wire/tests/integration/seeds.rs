@@ -147,7 +147,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let acknowledged = Trigger { acknowledge: true, ..trigger };
     let accepted = Acknowledgement { trigger: acknowledged, verdict: Verdict::Accepted { shot: 8 } };
     seeds.push(("setup", "trigger".into(), trigger.emit().into()));
-    seeds.push(("setup", "trigger_asking".into(), acknowledged.emit().into()));
+    seeds.push(("setup", "trigger_acknowledged".into(), acknowledged.emit().into()));
     seeds.push(("setup", "trigger_command_only".into(), Trigger { command_only: true, ..acknowledged }.emit().into()));
     seeds.push(("setup", "acknowledgement".into(), accepted.emit().into()));
     seeds.push((
@@ -239,7 +239,8 @@ fn block_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         seeds.push(("framing_vita49", name.to_owned(), seed));
     };
     let rate = 1_000_000;
-    let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: SampleContext::default() };
+    let framing =
+        Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, sample_context: SampleContext::default() };
     let packet = Packet::nth(&streams, 5, 7, 1).unwrap();
     let mut header = ArrayVec::new();
     framing.emit(&Link { stream: 3, ..Link::default() }, &packet, &mut header);
