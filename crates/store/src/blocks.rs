@@ -2,7 +2,7 @@
 
 use crate::rows::{F32, F64, I64, U8, U32, U64, compound, field};
 use hdf5::types::TypeDescriptor;
-use shotline_wire::block::{LEN, MAX_PEAKS, PEAK_BYTES, at};
+use shotline_wire::block::{LEN, MAX_PEAKS, PEAK_BYTES, offset};
 
 /// Units and meanings of the table's fields, written as HDF5 attributes.
 pub(crate) const FIELDS: [(&str, &str); 9] = [
@@ -24,15 +24,15 @@ pub(crate) const DESCRIPTION: &str = "one row for each block, in the order of rf
 pub(crate) fn descriptor() -> TypeDescriptor {
     let peak = compound(vec![field("frequency_hz", F64, 0), field("power_dbfs", F32, 8)], PEAK_BYTES);
     let fields = vec![
-        field("peaks_found", U8, at::COUNT),
-        field("centre_hz", F64, at::CENTRE),
-        field("volts_per_count", F64, at::SCALE),
-        field("clock_offset_ns", I64, at::OFFSET),
-        field("clock_drift_ppb", F32, at::DRIFT),
-        field("snr_db", F32, at::SNR),
-        field("overrun", U64, at::OVERRUN),
-        field("fft_points", U32, at::POINTS),
-        field("peaks", TypeDescriptor::FixedArray(Box::new(peak), MAX_PEAKS), at::PEAKS),
+        field("peaks_found", U8, offset::COUNT),
+        field("centre_hz", F64, offset::CENTRE),
+        field("volts_per_count", F64, offset::VOLTS_PER_COUNT),
+        field("clock_offset_ns", I64, offset::CLOCK_OFFSET),
+        field("clock_drift_ppb", F32, offset::CLOCK_DRIFT),
+        field("snr_db", F32, offset::SNR),
+        field("overrun", U64, offset::OVERRUN),
+        field("fft_points", U32, offset::POINTS),
+        field("peaks", TypeDescriptor::FixedArray(Box::new(peak), MAX_PEAKS), offset::PEAKS),
     ];
     compound(fields, LEN)
 }

@@ -32,24 +32,24 @@ pub const LEN: usize = 192;
 pub const MAX_PEAKS: usize = 5;
 
 /// Byte offsets of the fields.
-pub mod at {
+pub mod offset {
     /// Number of peaks.
     pub const COUNT: usize = 5;
     /// Centre frequency.
     pub const CENTRE: usize = 8;
     /// Volts per count.
-    pub const SCALE: usize = 16;
+    pub const VOLTS_PER_COUNT: usize = 16;
     /// Clock offset.
-    pub const OFFSET: usize = 24;
+    pub const CLOCK_OFFSET: usize = 24;
     /// Clock drift.
-    pub const DRIFT: usize = 32;
+    pub const CLOCK_DRIFT: usize = 32;
     /// Signal-to-noise ratio.
     pub const SNR: usize = 36;
     /// Blocks lost in the device.
     pub const OVERRUN: usize = 40;
     /// Points of the Fourier transform.
     pub const POINTS: usize = 48;
-    /// The first peak.
+    /// First peak.
     pub const PEAKS: usize = 56;
 }
 /// Stride of the peaks, in bytes: frequency f64, power f32, zeros.
@@ -102,6 +102,9 @@ impl Default for Description {
 
 impl Description {
     /// Parses a description. Reserved bytes are ignored.
+    ///
+    /// # Errors
+    /// If the magic or the version is unknown, or the number of peaks is above [`MAX_PEAKS`].
     pub fn parse(bytes: &[u8; LEN]) -> Result<Self, ParseError> {
         if bytes[..4] != MAGIC {
             let found = field(bytes, 0).map_or(0, u32::from_be_bytes);
@@ -112,24 +115,24 @@ impl Description {
             let (expected, found) = (VERSION.into(), bytes[4].into());
             return Err(ParseError::Value { what: "block description's version", expected, found });
         }
-        let count = usize::from(bytes[at::COUNT]);
+        let count = usize::from(bytes[offset::COUNT]);
         if count > MAX_PEAKS {
             let (most, found) = (MAX_PEAKS as u64, count as u64);
             return Err(ParseError::Range { what: "block description's peaks", least: 0, most, found });
         }
         let peak = |index: usize| {
-            let at = at::PEAKS + index * PEAK_BYTES;
+            let at = offset::PEAKS + index * PEAK_BYTES;
             let (hz, power) = (field(bytes, at), field(bytes, at + 8));
             Peak { frequency_hz: hz.map_or(0.0, f64::from_le_bytes), power_dbfs: power.map_or(0.0, f32::from_le_bytes) }
         };
         Ok(Self {
-            centre_hz: field(bytes, at::CENTRE).map_or(0.0, f64::from_le_bytes),
-            volts_per_count: field(bytes, at::SCALE).map_or(0.0, f64::from_le_bytes),
-            clock_offset_ns: field(bytes, at::OFFSET).map_or(0, i64::from_le_bytes),
-            clock_drift_ppb: field(bytes, at::DRIFT).map_or(0.0, f32::from_le_bytes),
-            snr_db: field(bytes, at::SNR).map_or(0.0, f32::from_le_bytes),
-            overrun: field(bytes, at::OVERRUN).map_or(0, u64::from_le_bytes),
-            points: field(bytes, at::POINTS).map_or(0, u32::from_le_bytes),
+            centre_hz: field(bytes, offset::CENTRE).map_or(0.0, f64::from_le_bytes),
+            volts_per_count: field(bytes, offset::VOLTS_PER_COUNT).map_or(0.0, f64::from_le_bytes),
+            clock_offset_ns: field(bytes, offset::CLOCK_OFFSET).map_or(0, i64::from_le_bytes),
+            clock_drift_ppb: field(bytes, offset::CLOCK_DRIFT).map_or(0.0, f32::from_le_bytes),
+            snr_db: field(bytes, offset::SNR).map_or(0.0, f32::from_le_bytes),
+            overrun: field(bytes, offset::OVERRUN).map_or(0, u64::from_le_bytes),
+            points: field(bytes, offset::POINTS).map_or(0, u32::from_le_bytes),
             peaks: (0..count).map(peak).collect(),
         })
     }
@@ -140,15 +143,15 @@ impl Description {
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
         put(0, &MAGIC);
         put(4, &[VERSION, self.peaks.len() as u8]);
-        put(at::CENTRE, &self.centre_hz.to_le_bytes());
-        put(at::SCALE, &self.volts_per_count.to_le_bytes());
-        put(at::OFFSET, &self.clock_offset_ns.to_le_bytes());
-        put(at::DRIFT, &self.clock_drift_ppb.to_le_bytes());
-        put(at::SNR, &self.snr_db.to_le_bytes());
-        put(at::OVERRUN, &self.overrun.to_le_bytes());
-        put(at::POINTS, &self.points.to_le_bytes());
+        put(offset::CENTRE, &self.centre_hz.to_le_bytes());
+        put(offset::VOLTS_PER_COUNT, &self.volts_per_count.to_le_bytes());
+        put(offset::CLOCK_OFFSET, &self.clock_offset_ns.to_le_bytes());
+        put(offset::CLOCK_DRIFT, &self.clock_drift_ppb.to_le_bytes());
+        put(offset::SNR, &self.snr_db.to_le_bytes());
+        put(offset::OVERRUN, &self.overrun.to_le_bytes());
+        put(offset::POINTS, &self.points.to_le_bytes());
         for (index, peak) in self.peaks.iter().enumerate() {
-            let at = at::PEAKS + index * PEAK_BYTES;
+            let at = offset::PEAKS + index * PEAK_BYTES;
             put(at, &peak.frequency_hz.to_le_bytes());
             put(at + 8, &peak.power_dbfs.to_le_bytes());
         }
@@ -184,7 +187,7 @@ mod tests {
             let mut all = [0; LEN];
             for (to, from) in all.iter_mut().zip(bytes.iter().cycle()) { *to = *from; }
             if valid_prefix { all[..5].copy_from_slice(b"BLCK\x01"); }
-            prop_assert_eq!(Description::parse(&all).is_ok(), valid_prefix && all[at::COUNT] <= 5);
+            prop_assert_eq!(Description::parse(&all).is_ok(), valid_prefix && all[offset::COUNT] <= 5);
         }
     }
 

@@ -274,17 +274,17 @@ fn header_type() -> hdf5::Result<Datatype> {
 
 /// Returns the type of a description (`wire::block`), little-endian.
 fn description_type() -> hdf5::Result<Datatype> {
-    use block::at;
-    let peak = |index: usize| at::PEAKS + index * block::PEAK_BYTES;
+    use block::offset;
+    let peak = |index: usize| offset::PEAKS + index * block::PEAK_BYTES;
     let fields = [
-        (c"peaks", at::COUNT, Field::U8),
-        (c"centre_hz", at::CENTRE, Field::F64),
-        (c"volts_per_count", at::SCALE, Field::F64),
-        (c"clock_offset_ns", at::OFFSET, Field::I64),
-        (c"clock_drift_ppb", at::DRIFT, Field::F32),
-        (c"snr_db", at::SNR, Field::F32),
-        (c"overrun", at::OVERRUN, Field::U64),
-        (c"points", at::POINTS, Field::U32),
+        (c"peaks", offset::COUNT, Field::U8),
+        (c"centre_hz", offset::CENTRE, Field::F64),
+        (c"volts_per_count", offset::VOLTS_PER_COUNT, Field::F64),
+        (c"clock_offset_ns", offset::CLOCK_OFFSET, Field::I64),
+        (c"clock_drift_ppb", offset::CLOCK_DRIFT, Field::F32),
+        (c"snr_db", offset::SNR, Field::F32),
+        (c"overrun", offset::OVERRUN, Field::U64),
+        (c"points", offset::POINTS, Field::U32),
         (c"peak0_hz", peak(0), Field::F64),
         (c"peak0_dbfs", peak(0) + 8, Field::F32),
         (c"peak1_hz", peak(1), Field::F64),
