@@ -17,6 +17,9 @@ impl Aeth {
     pub const LEN: usize = 4;
 
     /// Parses a header and returns it with the remaining bytes.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`] or the syndrome is reserved.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("AETH", packet);
         let syndrome = fields.u8()?;
@@ -77,7 +80,7 @@ pub struct Credits(u8);
 
 impl Credits {
     const UNLIMITED: u8 = 0x1F;
-    /// Linux `drivers/infiniband/sw/rdmavt/rc.c`.
+    /// Number of messages by code (Linux `drivers/infiniband/sw/rdmavt/rc.c`).
     const COUNTS: [u16; 31] = [
         0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
         6144, 8192, 12288, 16384, 24576, 32768,
@@ -95,12 +98,12 @@ impl Credits {
     }
 }
 
-/// RNR NAK timer: how long a requester waits before it retries a request that met no posted receive, as a 5-bit code.
+/// RNR NAK timer: how long a requester waits before it retries a request that found no posted receive, as a 5-bit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RnrTimer(u8);
 
 impl RnrTimer {
-    /// IBTA volume 1, table 46; Linux `drivers/infiniband/sw/rxe/rxe_comp.c`.
+    /// Time by code (IBTA volume 1, table 46; Linux `drivers/infiniband/sw/rxe/rxe_comp.c`).
     const MICROSECONDS: [u32; 32] = [
         655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920, 2560, 3840, 5120, 7680, 10_240,
         15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760, 327_680, 491_520,

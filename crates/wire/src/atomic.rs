@@ -20,6 +20,9 @@ impl AtomicEth {
     pub const LEN: usize = 28;
 
     /// Parses a header and returns it with the remaining bytes.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`].
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("AtomicETH", packet);
         let header =
@@ -45,6 +48,9 @@ impl AtomicAckEth {
     pub const LEN: usize = 8;
 
     /// Parses a header and returns it with the remaining bytes.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`].
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("AtomicAckETH", packet);
         let header = Self { original: fields.u64()? };

@@ -63,6 +63,9 @@ impl Bth {
 
     /// Parses a header and returns it with the remaining bytes. Reserved bits are ignored: some senders leave byte 4
     /// as 0xFF, which is the value it has in the ICRC.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`], the opcode is not defined, or the version is not 0.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("BTH", packet);
         let opcode = fields.u8()?;

@@ -17,6 +17,9 @@ impl Deth {
     pub const LEN: usize = 8;
 
     /// Parses a header and returns it with the remaining bytes.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`].
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("DETH", packet);
         let q_key = fields.u32()?;

@@ -35,6 +35,9 @@ impl Header {
 
     /// Parses a header with up to two tags and returns it with the frame's payload, padding included. Of two tags
     /// only the inner one is kept.
+    ///
+    /// # Errors
+    /// If the frame is shorter than its header.
     pub fn parse(frame: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("Ethernet header", frame);
         let destination = fields.array()?;

@@ -46,7 +46,10 @@ impl Metadata {
     /// Length on the wire, in bytes.
     pub const LEN: usize = 128;
 
-    /// Parses [`Self::LEN`] bytes.
+    /// Parses metadata of [`Self::LEN`] bytes.
+    ///
+    /// # Errors
+    /// If `bytes` has another length, or a time is not a valid PTP time.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         if bytes.len() != Self::LEN {
             let (expected, found) = (Self::LEN as u64, bytes.len() as u64);

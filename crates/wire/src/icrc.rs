@@ -211,6 +211,9 @@ pub fn of_ip_packet(packet: &[u8]) -> Result<u32, ParseError> {
 
 /// Returns `true` if the ICRC of an IP packet is correct. `packet` begins with its IPv4 or IPv6 header; bytes after
 /// its end (an Ethernet frame's padding) are ignored. The IPv4 header checksum is not verified.
+///
+/// # Errors
+/// If the packet is truncated, a fragment, or not UDP over IPv4 or IPv6.
 pub fn verify_ip_packet(packet: &[u8]) -> Result<bool, ParseError> {
     let total = match packet.first().map(|first| first >> 4) {
         Some(6) => usize::from(u16::from_be_bytes(field(packet, 4)?)) + ipv6::Header::LEN,
@@ -222,6 +225,9 @@ pub fn verify_ip_packet(packet: &[u8]) -> Result<bool, ParseError> {
 
 /// Returns `true` if the ICRC of a RoCEv1 packet is correct. `packet` begins with its GRH, which follows an Ethernet
 /// header of type [`ethernet::ROCE_V1`]; bytes after its end are ignored.
+///
+/// # Errors
+/// If the packet is truncated.
 pub fn verify_grh_packet(packet: &[u8]) -> Result<bool, ParseError> {
     let total = usize::from(u16::from_be_bytes(field(packet, 4)?)) + ipv6::Header::LEN;
     let (covered, icrc) = split_icrc(packet, total)?;
@@ -234,7 +240,7 @@ pub fn verify_grh_packet(packet: &[u8]) -> Result<bool, ParseError> {
 /// Returns `true` if the RoCE packet (v1 or v2) in an Ethernet frame has the correct ICRC.
 ///
 /// # Errors
-/// If the frame carries something else.
+/// If the frame is truncated, carries another protocol, or the packet is a fragment.
 pub fn verify_frame(frame: &[u8]) -> Result<bool, ParseError> {
     let (header, packet) = ethernet::Header::parse(frame)?;
     match header.ether_type {

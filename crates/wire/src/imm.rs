@@ -31,6 +31,9 @@ impl ImmDt {
     pub const LEN: usize = 4;
 
     /// Parses a header and returns it with the remaining bytes.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`].
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("ImmDt", packet);
         Ok((Self(fields.u32()?), fields.rest()))
@@ -47,6 +50,9 @@ impl Ieth {
     pub const LEN: usize = 4;
 
     /// Parses a header and returns it with the remaining bytes.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`].
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("IETH", packet);
         Ok((Self(fields.u32()?), fields.rest()))
@@ -63,6 +69,9 @@ impl Feth {
     pub const LEN: usize = 4;
 
     /// Parses a header and returns it with the remaining bytes. Reserved bits are ignored.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`].
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("FETH", packet);
         let word = fields.u32()?;

@@ -29,6 +29,9 @@ impl Header {
     pub const LEN: usize = 40;
 
     /// Parses a header and returns it with its payload. Bytes after the payload are dropped.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`] or than its length field, the version is not 6, or it is a fragment.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("IPv6 header", packet);
         let first = fields.u32()?;

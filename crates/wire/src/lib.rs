@@ -18,6 +18,7 @@
 //! its field.
 //!
 //! ```
+//! use shotline_wire::bth::{Bth, Opcode};
 //! use shotline_wire::{ipv4, roce, udp};
 //! # use shotline_wire::ParseError;
 //! # fn main() -> Result<(), ParseError> {
@@ -25,12 +26,18 @@
 //! #   0x45,0,0,0x3c,0,0,0x40,0,0x40,0x11,0xb9,0x5d,0xc0,0xa8,0,1,0xc0,0xa8,0,2,0xc1,0x23,0x12,0xb7,0,0x28,0,0,
 //! #   0x64,0x70,0xff,0xff,0,0,0,0x12,0,0,0,1,0x11,0x11,0x11,0x11,0,0,0,0x11,0x68,0x65,0x6c,0x6c,0x6f,0,0,0,
 //! #   0x04,0x28,0x63,0xe3];
-//! let (ip, rest) = ipv4::Header::parse(&packet)?;
+//! // One header: emit and parse.
+//! let bth = Bth { ack_request: true, ..Bth::new(Opcode::RcSendOnly, 0x12, 100) };
+//! let bytes = bth.emit();
+//! assert_eq!(bytes, [0x04, 0x40, 0xFF, 0xFF, 0, 0, 0, 0x12, 0x80, 0, 0, 100]);
+//! assert_eq!(Bth::parse(&bytes)?, (bth, [].as_slice()));
+//!
+//! // A packet of nested headers: each `parse` returns the bytes that the next one takes.
+//! let (_ip, rest) = ipv4::Header::parse(&packet)?;
 //! let (udp, rest) = udp::Header::parse(rest)?;
 //! assert_eq!(udp.destination, udp::ROCE_PORT);
 //! let packet = roce::Packet::parse(rest)?;
 //! assert_eq!(packet.payload, b"hello");
-//! # let _ = ip;
 //! # Ok(()) }
 //! ```
 #![no_std]

@@ -109,6 +109,9 @@ impl Record {
 
     /// Parses a record. Its CRC is not verified, since it also covers the samples: see [`is_whole`]. Unknown
     /// flags and the reserved bytes are ignored.
+    ///
+    /// # Errors
+    /// If the magic, the version or the packing is unknown.
     pub fn parse(record: &[u8; LEN]) -> Result<Self, ParseError> {
         let mut fields = bytes::Fields::new("end-of-shot record", record);
         let magic = fields.array()?;
@@ -188,7 +191,10 @@ impl Record {
         *self == Self { clock_locked, triggered, shot, tai_ns, stream, event, ..Self::of(geometry) }
     }
 
-    /// Returns the geometry of the shot, cut into 4096-byte packets, if the fields of the record are consistent.
+    /// Returns the geometry of the shot, cut into 4096-byte packets.
+    ///
+    /// # Errors
+    /// If the fields of the record are not those of a valid geometry, or contradict each other.
     pub fn geometry(&self) -> Result<Geometry, ParseError> {
         let geometry = Geometry::new(self.channels, self.samples, self.bits, self.packing, self.sample_rate_hz)?;
         let length = |what, expected: u32, found: u32| match expected == found {

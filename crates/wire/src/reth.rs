@@ -19,6 +19,9 @@ impl Reth {
 
     /// Parses a header and returns it with the remaining bytes. The length is untrusted: the responder must check it
     /// against the memory region and the packet.
+    ///
+    /// # Errors
+    /// If the packet is shorter than [`Self::LEN`].
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("RETH", packet);
         let header = Self { address: fields.u64()?, r_key: fields.u32()?, length: fields.u32()? };

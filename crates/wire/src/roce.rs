@@ -51,6 +51,9 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Parses a UDP payload. The ICRC is not verified here, since it also covers the IP and UDP headers.
+    ///
+    /// # Errors
+    /// If the payload is shorter than the opcode's headers, its padding and the ICRC, or a header is not valid.
     pub fn parse(udp_payload: &'a [u8]) -> Result<Self, ParseError> {
         let Some((packet, icrc)) = udp_payload.split_last_chunk::<ICRC_LEN>() else {
             let needed = Bth::LEN + ICRC_LEN;
@@ -124,6 +127,9 @@ impl Extensions {
 }
 
 /// Parses a packet's headers: the BTH and those of its opcode. The bytes after them are ignored.
+///
+/// # Errors
+/// If the packet is shorter than its headers or one of them is not valid.
 pub fn header(packet: &[u8]) -> Result<(Bth, Extensions), ParseError> {
     headers(packet).map(|(bth, extensions, _)| (bth, extensions))
 }

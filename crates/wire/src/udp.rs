@@ -26,6 +26,9 @@ impl Header {
     pub const LEN: usize = 8;
 
     /// Parses a header and returns it with its payload. Bytes after the payload are dropped.
+    ///
+    /// # Errors
+    /// If the packet is shorter than a header or than its length field, or that field is below 8.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let mut fields = bytes::Fields::new("UDP header", packet);
         let source = fields.u16()?;
@@ -61,6 +64,17 @@ impl Header {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn payload_is_returned_without_the_padding_after_it() {
+        let mut packet = [0xC1, 0x23, 0x12, 0xB7, 0, 13, 0, 0, b'h', b'e', b'l', b'l', b'o', 0, 0, 0];
+        let header = Header { source: 0xC123, destination: ROCE_PORT, payload_len: 5, checksum: 0 };
+        assert_eq!(Header::parse(&packet), Ok((header, b"hello".as_slice())));
+        assert_eq!(header.emit(), packet[..8]);
+        packet[5] = 17;
+        let error = ParseError::Truncated { what: "UDP datagram", needed: 17, found: 16 };
+        assert_eq!(Header::parse(&packet), Err(error));
+    }
 
     #[test]
     fn a_length_below_the_header_is_refused() {

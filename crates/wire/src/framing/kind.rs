@@ -70,10 +70,10 @@ impl Kind {
     /// Column titles for [`Self::cells`].
     pub const HEADER: [&'static str; 10] = [
         "framing",
-        "sender known by",
+        "sender found by",
         "id",
         "ICRC",
-        "shot closed by",
+        "trailer",
         "port",
         "links per address",
         "keys",
@@ -85,9 +85,9 @@ impl Kind {
     pub fn cells(self) -> [Cell; Self::HEADER.len()] {
         let Description { name, set_up, sealed, trailer, port, shares_address, keys, completions, replay, .. } =
             self.description();
-        let known_by = match set_up {
+        let found_by = match set_up {
             SetUp::Required { .. } => "set-up",
-            SetUp::Optional { .. } => "set-up or settings",
+            SetUp::Optional { .. } => "set-up or configuration",
             SetUp::Learned => "its packets",
         };
         let keys = match keys {
@@ -108,9 +108,9 @@ impl Kind {
         };
         let id = set_up.id().map_or_else(|| cell("none"), cell);
         let (sealed, links) = (if *sealed { "yes" } else { "no" }, if *shares_address { "several" } else { "one" });
-        let [name, known_by, sealed, trailer] = [name, known_by, sealed, trailer.name()].map(cell);
+        let [name, found_by, sealed, trailer] = [name, found_by, sealed, trailer.name()].map(cell);
         let [links, keys, device, replay] = [links, keys, device, replay].map(cell);
-        [name, known_by, id, sealed, trailer, cell(port), links, keys, device, replay]
+        [name, found_by, id, sealed, trailer, cell(port), links, keys, device, replay]
     }
 }
 

@@ -301,7 +301,8 @@ impl Start {
 /// | 16 | link | u8 |
 /// | 17 | running: 0 or 1 | u8 |
 /// | 18 | 1 if another receiver than the requester controls the probe, else 0 | u8 |
-/// | 19 | zeros | 5 bytes |
+/// | 19 | zeros | 1 byte |
+/// | 20 | ms since the last message of the owner, at least 1; 0 if unknown | u32 |
 /// | 24 | number of the next shot | u64 |
 /// | 32 | shots sent | u64 |
 /// | 40 | packets sent | u64 |
@@ -348,12 +349,12 @@ impl Report {
             1 => true,
             found => return Err(ParseError::Range { what: "running", least: 0, most: 1, found: found.into() }),
         };
-        let taken = body.u8()? == 1;
+        let is_owned_by_other = body.u8()? == 1;
         let _reserved = body.u8()?;
         Ok(Self {
             link,
             running,
-            is_owned_by_other: taken,
+            is_owned_by_other,
             owner_silent_ms: body.u32()?,
             next_shot: body.u64()?,
             shots_sent: body.u64()?,

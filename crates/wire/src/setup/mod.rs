@@ -155,6 +155,9 @@ impl Message {
     }
 
     /// Parses a message. A probe answers a malformed one with [`refuse_malformed`].
+    ///
+    /// # Errors
+    /// If the datagram is not [`LEN`] bytes, its version or kind is unknown, or a field of its body is not valid.
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let (head, mut body) = Head::parse(datagram)?;
         if head.version != VERSION {

@@ -66,13 +66,13 @@ fn report() -> impl Strategy<Value = Report> {
     (any::<u8>(), any::<[bool; 2]>(), any::<[u64; 4]>(), any::<[u32; 5]>()).prop_map(
         |(
             link,
-            [running, taken],
+            [running, is_owned_by_other],
             [next_shot, shots_sent, packets_sent, triggers_missed],
             [owner_silent_ms, lost, duplicated, reordered, corrupted],
         )| Report {
             link,
             running,
-            is_owned_by_other: taken,
+            is_owned_by_other,
             owner_silent_ms,
             next_shot,
             shots_sent,

@@ -124,7 +124,10 @@ impl Trigger {
         Self { sequence, ..Self::default() }
     }
 
-    /// Parses a trigger and refuses an acknowledgement. Reserved bytes are ignored.
+    /// Parses a trigger. Reserved bytes are ignored.
+    ///
+    /// # Errors
+    /// If the datagram is not [`Self::LEN`] bytes, its version is unknown, or it is an acknowledgement.
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let (trigger, flags, _) = parse(datagram)?;
         match flags & REPLY {
@@ -154,7 +157,10 @@ impl Trigger {
 }
 
 impl Acknowledgement {
-    /// Parses an acknowledgement and refuses a trigger. Reserved bytes are ignored.
+    /// Parses an acknowledgement. Reserved bytes are ignored.
+    ///
+    /// # Errors
+    /// If the datagram is not [`Trigger::LEN`] bytes, its version is unknown, or it is a trigger.
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let (trigger, flags, Tail { verdict, shot }) = parse(datagram)?;
         if flags & REPLY == 0 {

@@ -214,6 +214,9 @@ impl Geometry {
     }
 
     /// Creates the geometry of shots that end in `trailer` and are cut by `cut`.
+    ///
+    /// # Errors
+    /// If the parameters are not valid or the shot is too large.
     pub fn with_packetization(
         (channels, samples): (u16, u32),
         (bits, packing): (u8, Packing),
@@ -246,6 +249,9 @@ impl Geometry {
     }
 
     /// Returns the geometry of the same samples with another trailer and cut.
+    ///
+    /// # Errors
+    /// If the cut is not valid or the shot is too large.
     pub fn sent_as(self, trailer: Trailer, cut: Packetization) -> Result<Self, GeometryError> {
         if let Some(bytes) = [cut.first, cut.rest].into_iter().find(|bytes| !(1..=u32::from(u16::MAX)).contains(bytes))
         {
@@ -276,7 +282,7 @@ impl Geometry {
     pub fn channels(&self) -> u16 {
         self.channels
     }
-    /// Returns the number of samples per channel (N_s in the papers).
+    /// Returns the number of samples per channel.
     pub fn samples(&self) -> u32 {
         self.samples
     }
@@ -332,30 +338,30 @@ impl Geometry {
     }
     /// Returns the byte offset of packet `index`, which must be less than [`Self::packets`].
     pub fn packet_offset(&self, index: u32) -> u32 {
-        let Packetization { first, rest, separate_trailer: trailer_apart } = self.cut;
+        let Packetization { first, rest, separate_trailer } = self.cut;
         match index {
             0 => 0,
-            _ if trailer_apart && index + 1 == self.packets() => self.trailer_offset(),
+            _ if separate_trailer && index + 1 == self.packets() => self.trailer_offset(),
             _ => first + (index - 1) * rest,
         }
     }
     /// Returns the payload length in bytes of packet `index`, which must be less than [`Self::packets`].
     pub fn packet_bytes(&self, index: u32) -> u32 {
-        let Packetization { first, rest, separate_trailer: trailer_apart } = self.cut;
+        let Packetization { first, rest, separate_trailer } = self.cut;
         let (offset, body) = (self.packet_offset(index), self.body_bytes());
         match index {
             0 => first.min(body),
-            _ if trailer_apart && offset >= body => self.trailer.extent().0,
+            _ if separate_trailer && offset >= body => self.trailer.extent().0,
             _ => rest.min(body - offset),
         }
     }
     /// Returns the index of the packet that begins at this byte offset, if one does.
     pub fn packet_at(&self, offset: u32) -> Option<u32> {
-        let Packetization { first, rest, separate_trailer: trailer_apart } = self.cut;
+        let Packetization { first, rest, separate_trailer } = self.cut;
         if offset == 0 {
             return Some(0);
         }
-        if trailer_apart && offset == self.trailer_offset() {
+        if separate_trailer && offset == self.trailer_offset() {
             return Some(self.packets() - 1);
         }
         let after_first = offset.checked_sub(first)?;
@@ -409,25 +415,28 @@ mod tests {
 
     #[test]
     fn sensor_bridge_frame_has_the_captured_sizes() {
-        let frame = |bytes, trailer_apart| {
+        let frame = |bytes, separate| {
             let g = Geometry::new(1, bytes, 8, Packing::Uint8, 0).unwrap();
-            g.sent_as(Trailer::HsbMetadata, Packetization { first: 1408, rest: 1408, separate_trailer: trailer_apart })
+            g.sent_as(Trailer::HsbMetadata, Packetization { first: 1408, rest: 1408, separate_trailer: separate })
                 .unwrap()
         };
         let embedded = frame(65_536, false);
         assert_eq!((embedded.packets(), embedded.packet_bytes(46), embedded.trailer_offset()), (47, 896, 65_536));
-        let apart = frame(10_007, true);
-        assert_eq!((apart.packets(), apart.packet_bytes(7), apart.packet_bytes(8)), (9, 151, 128));
-        assert_eq!((apart.packet_offset(8), apart.packet_at(10_112), apart.packet_at(10_007)), (10_112, Some(8), None));
+        let separate = frame(10_007, true);
+        assert_eq!((separate.packets(), separate.packet_bytes(7), separate.packet_bytes(8)), (9, 151, 128));
+        assert_eq!(
+            (separate.packet_offset(8), separate.packet_at(10_112), separate.packet_at(10_007)),
+            (10_112, Some(8), None)
+        );
     }
 
     proptest! {
         #[test]
         fn packets_tile_the_shot_and_are_found_where_they_begin(
-            samples in 1_u32..40_000, first in 1_u32..5000, rest in 100_u32..5000, kind in 0_usize..5, apart: bool,
+            samples in 1_u32..40_000, first in 1_u32..5000, rest in 100_u32..5000, kind in 0_usize..5, separate: bool,
         ) {
             let trailer = Trailer::ALL[kind];
-            let cut = Packetization { first, rest, separate_trailer: apart && trailer != Trailer::None };
+            let cut = Packetization { first, rest, separate_trailer: separate && trailer != Trailer::None };
             let g = Geometry::new(1, samples, 8, Packing::Uint8, 0).unwrap().sent_as(trailer, cut).unwrap();
             let cut = g.packetization();
             let mut end = 0;

@@ -10,8 +10,8 @@ pub use cause::{DropCause, DropCounters};
 pub use error::GeometryError;
 pub use geometry::{Geometry, Packetization, Packing, Trailer, UnknownPacking};
 
-/// Default payload length, in bytes, of every packet of a shot but its last: one 4096-byte RoCE MTU. [`Packetization`] has other
-/// lengths. The length of a slot is a multiple of it.
+/// Default payload length, in bytes, of every packet of a shot but its last: one 4096-byte RoCE MTU. A
+/// [`Packetization`] can have other lengths. The length of a slot is a multiple of this one.
 pub const PACKET_BYTES: u32 = 4096;
 /// Alignment of the end-of-shot record in bytes: one word of a 512-bit bus. Samples are zero-padded to it.
 pub const PAD_BYTES: u32 = 64;
@@ -22,7 +22,8 @@ pub const MAX_INDEXED_PACKETS: u32 = 1 << 12;
 /// Maximum number of packets of a shot in any framing: the capacity of a presence map.
 pub const MAX_PACKETS: u32 = 1 << 14;
 
-/// Exclusive upper bound of shot numbers: 2^48, nine years at a million shots per second. A larger one is corrupt.
+/// Exclusive upper bound of shot numbers: 2^48, nine years at a million shots per second. A number at or above it is
+/// corrupt.
 pub const MAX_SHOTS: u64 = 1 << 48;
 
 /// Presence map of a shot's packets: bit `i % 64` of word `i / 64` is set if packet `i` has arrived.
@@ -30,13 +31,13 @@ pub const MAX_SHOTS: u64 = 1 << 48;
 pub struct Presence {
     words: [u64; (MAX_PACKETS / 64) as usize],
     packets: u32,
-    placed: u32,
+    received: u32,
 }
 
 impl Presence {
     /// Returns an empty map for a shot of `packets` packets, clamped to [`MAX_PACKETS`].
     pub fn empty(packets: u32) -> Self {
-        Self { words: [0; (MAX_PACKETS / 64) as usize], packets: packets.min(MAX_PACKETS), placed: 0 }
+        Self { words: [0; (MAX_PACKETS / 64) as usize], packets: packets.min(MAX_PACKETS), received: 0 }
     }
     /// Marks a packet as arrived. Returns `false` if it was already marked or `index` is out of range.
     pub fn insert(&mut self, index: u32) -> bool {
@@ -44,7 +45,7 @@ impl Presence {
             return false;
         }
         self.words[(index / 64) as usize] |= 1 << (index % 64);
-        self.placed += 1;
+        self.received += 1;
         true
     }
     /// Returns `true` if a packet has arrived.
@@ -57,11 +58,11 @@ impl Presence {
     }
     /// Returns the number of packets that have arrived.
     pub fn received(&self) -> u32 {
-        self.placed
+        self.received
     }
     /// Returns `true` if all packets have arrived.
     pub fn is_complete(&self) -> bool {
-        self.placed == self.packets
+        self.received == self.packets
     }
     /// Returns the indices of the missing packets, in ascending order.
     pub fn missing(&self) -> impl Iterator<Item = u32> + '_ {
@@ -75,7 +76,7 @@ impl Presence {
 
 impl fmt::Debug for Presence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Presence({}/{})", self.placed, self.packets)
+        write!(f, "Presence({}/{})", self.received, self.packets)
     }
 }
 

@@ -92,7 +92,8 @@ impl Format {
     /// 16-bit integers, two in a word.
     pub const REAL16: Self = Self(0x0000_03cf_0000_0000);
 
-    /// Returns `true` if numbers are packed across word boundaries. Otherwise no number spans two words.
+    /// Returns `true` for link-efficient packing, in which numbers may span two words. In processing-efficient packing
+    /// none does.
     pub fn dense(self) -> bool {
         self.0 >> 63 == 1
     }
@@ -107,7 +108,7 @@ impl Format {
         }
     }
 
-    /// Returns the representation of the numbers, or `None` for the many codes that are rarely used.
+    /// Returns the representation of the numbers, or `None` for the codes that [`Item`] does not have.
     pub fn item(self) -> Option<Item> {
         match self.0 >> 56 & 31 {
             0b0_0000 => Some(Item::Signed),

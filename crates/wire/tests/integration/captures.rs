@@ -49,7 +49,7 @@ fn captured_packets_have_the_correct_icrc() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/roce");
     let captures = captures(&folder);
     if captures.is_empty() {
-        skip!("no captures in ../shared/data/roce beside the repository");
+        skip!("no captures in ../shared/data/roce next to the repository");
     }
     for path in captures {
         let file = std::fs::read(&path).unwrap();

@@ -189,12 +189,12 @@ fn examples() -> Vec<(&'static str, String)> {
         ("sequence", &sequence.emit()),
     ]);
     let plain = Trigger { stamp: 1_700_000_037_000_000_000, ..Trigger::new(1) };
-    let asking = Trigger { acknowledge: true, ..plain };
+    let acknowledged = Trigger { acknowledge: true, ..plain };
     let accepted = Verdict::Accepted { shot: 0x10_0007 };
     let trigger = messages(&[
         ("trigger", &plain.emit()),
-        ("asking", &asking.emit()),
-        ("its answer", &Acknowledgement { trigger: asking, verdict: accepted }.emit()),
+        ("with bit 0", &acknowledged.emit()),
+        ("its reply", &Acknowledgement { trigger: acknowledged, verdict: accepted }.emit()),
     ]);
 
     let g = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000).unwrap();
