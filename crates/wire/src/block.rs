@@ -117,8 +117,8 @@ impl Description {
         }
         let count = usize::from(bytes[offset::COUNT]);
         if count > MAX_PEAKS {
-            let (most, found) = (MAX_PEAKS as u64, count as u64);
-            return Err(ParseError::Range { what: "block description's peaks", least: 0, most, found });
+            let (max, found) = (MAX_PEAKS as u64, count as u64);
+            return Err(ParseError::Range { what: "block description's peaks", min: 0, max, found });
         }
         let peak = |index: usize| {
             let at = offset::PEAKS + index * PEAK_BYTES;

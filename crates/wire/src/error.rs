@@ -37,14 +37,14 @@ pub enum ParseError {
         found: u64,
     },
     /// A field is out of its range.
-    #[error("{what} must be {least} to {most}, found {found}")]
+    #[error("{what} must be {min} to {max}, found {found}")]
     Range {
         /// Name of the field.
         what: &'static str,
         /// Minimum value.
-        least: u64,
+        min: u64,
         /// Maximum value.
-        most: u64,
+        max: u64,
         /// Actual value.
         found: u64,
     },

@@ -87,7 +87,7 @@ fn time(fields: &mut bytes::Fields<'_>) -> Result<u64, ParseError> {
     let max = u64::MAX / 1_000_000_000 - 1;
     if seconds > max || nanoseconds >= 1_000_000_000 {
         let found = seconds.max(nanoseconds.into());
-        return Err(ParseError::Range { what: "PTP time of frame metadata", least: 0, most: max, found });
+        return Err(ParseError::Range { what: "PTP time of frame metadata", min: 0, max, found });
     }
     Ok(seconds * 1_000_000_000 + u64::from(nanoseconds))
 }

@@ -44,7 +44,7 @@ impl Header {
         let header_len = usize::from(first & 0xF) * 4;
         if header_len < Self::LEN {
             let found = header_len as u64;
-            return Err(ParseError::Range { what: "IPv4 header length", least: 20, most: 60, found });
+            return Err(ParseError::Range { what: "IPv4 header length", min: 20, max: 60, found });
         }
         let Some((header, rest)) = packet.split_at_checked(header_len) else {
             return Err(ParseError::Truncated { what: WHAT, needed: header_len, found: packet.len() });
@@ -61,8 +61,8 @@ impl Header {
 
         let payload_len = total.checked_sub(header_len).ok_or(ParseError::Range {
             what: "IPv4 total length",
-            least: header_len as u64,
-            most: u64::from(u16::MAX),
+            min: header_len as u64,
+            max: u64::from(u16::MAX),
             found: total as u64,
         })?;
         let payload = rest.get(..payload_len).ok_or(ParseError::Truncated {

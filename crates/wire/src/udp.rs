@@ -37,8 +37,8 @@ impl Header {
         let checksum = fields.u16()?;
         let payload_len = total.checked_sub(Self::LEN as u16).ok_or(ParseError::Range {
             what: "UDP length",
-            least: Self::LEN as u64,
-            most: u64::from(u16::MAX),
+            min: Self::LEN as u64,
+            max: u64::from(u16::MAX),
             found: u64::from(total),
         })?;
         let payload = fields.rest().get(..usize::from(payload_len)).ok_or(ParseError::Truncated {
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_length_below_the_header_is_refused() {
         let error = Header::parse(&[0, 1, 0, 2, 0, 7, 0, 0]).unwrap_err();
-        assert_eq!(error, ParseError::Range { what: "UDP length", least: 8, most: 65535, found: 7 });
+        assert_eq!(error, ParseError::Range { what: "UDP length", min: 8, max: 65535, found: 7 });
     }
 
     proptest! {

@@ -145,7 +145,7 @@ fn range(what: &'static str, found: u8, max: u8) -> Result<u8, ParseError> {
     if (1..=max).contains(&found) {
         return Ok(found);
     }
-    Err(ParseError::Range { what, least: 1, most: max.into(), found: found.into() })
+    Err(ParseError::Range { what, min: 1, max: max.into(), found: found.into() })
 }
 
 fn finite(what: &'static str, bits: u64) -> Result<f64, ParseError> {

@@ -117,8 +117,8 @@ impl Framing for Hsb {
         let ring = u64::from(self.step) * u64::from(self.pages);
         let outside = || ParseError::Range {
             what: "RDMA WRITE's address",
-            least: self.base,
-            most: self.base.saturating_add(ring),
+            min: self.base,
+            max: self.base.saturating_add(ring),
             found: reth.address,
         };
         let at = reth.address.checked_sub(self.base).filter(|at| *at < ring).ok_or_else(outside)?;

@@ -239,8 +239,8 @@ impl Packet {
     pub fn nth(g: &Geometry, psn: u32, shot: u64, index: u32) -> Result<Self, ParseError> {
         let last = g.packets() - 1; // every shot has at least one packet
         if index > last {
-            let (most, found) = (last.into(), index.into());
-            return Err(ParseError::Range { what: "packet index", least: 0, most, found });
+            let (max, found) = (last.into(), index.into());
+            return Err(ParseError::Range { what: "packet index", min: 0, max, found });
         }
         Ok(Self {
             psn,

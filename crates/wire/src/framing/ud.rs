@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn an_index_beyond_the_shot_is_refused() {
         let error = Ud.place(&header(1, 71, true), 1344, &geometry()).unwrap_err();
-        assert_eq!(error, ParseError::Range { what: "packet index", least: 0, most: 70, found: 71 });
+        assert_eq!(error, ParseError::Range { what: "packet index", min: 0, max: 70, found: 71 });
     }
 
     #[test]

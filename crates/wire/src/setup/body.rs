@@ -272,8 +272,8 @@ impl Start {
             (0, 0) => Mode::FreeRunning,
             (1, 1..=Mode::MAX_MILLIHERTZ) => Mode::FixedRate { millihertz },
             (1, found) => {
-                let most = Mode::MAX_MILLIHERTZ;
-                return Err(ParseError::Range { what: "rate in millihertz", least: 1, most, found });
+                let max = Mode::MAX_MILLIHERTZ;
+                return Err(ParseError::Range { what: "rate in millihertz", min: 1, max, found });
             }
             (2, 0) => Mode::ExternalTrigger,
             (0 | 2, found) => {
@@ -347,7 +347,7 @@ impl Report {
         let running = match body.u8()? {
             0 => false,
             1 => true,
-            found => return Err(ParseError::Range { what: "running", least: 0, most: 1, found: found.into() }),
+            found => return Err(ParseError::Range { what: "running", min: 0, max: 1, found: found.into() }),
         };
         let is_owned_by_other = body.u8()? == 1;
         let _reserved = body.u8()?;
@@ -397,7 +397,7 @@ fn octets(ip: IpAddr) -> [u8; 16] {
 
 fn u24(what: &'static str, value: u32) -> Result<u32, ParseError> {
     if value >> 24 != 0 {
-        return Err(ParseError::Range { what, least: 0, most: 0xFF_FFFF, found: value.into() });
+        return Err(ParseError::Range { what, min: 0, max: 0xFF_FFFF, found: value.into() });
     }
     Ok(value)
 }

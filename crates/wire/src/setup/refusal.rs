@@ -30,7 +30,7 @@ pub enum Refusal {
     #[error("the probe has no such link: query its number of links")]
     Link,
     /// 8: shots of this geometry cannot be acquired or sent.
-    #[error("the probe cannot take shots of this shape: query its channels, bits, packing, rate and samples")]
+    #[error("the probe cannot acquire shots of this geometry: query its channels, bits, packing, rate and samples")]
     Geometry,
     /// 9: the probe does not support this framing.
     #[error("the probe does not support this framing: query its framings")]

@@ -46,10 +46,10 @@ impl Sequence {
     }
 
     fn count(found: u64) -> Result<u16, ParseError> {
-        let most = Self::MAX_EVENTS as u64;
+        let max = Self::MAX_EVENTS as u64;
         match u16::try_from(found) {
-            Ok(count) if found <= most => Ok(count),
-            _ => Err(ParseError::Range { what: "count of transmit events", least: 0, most, found }),
+            Ok(count) if found <= max => Ok(count),
+            _ => Err(ParseError::Range { what: "count of transmit events", min: 0, max, found }),
         }
     }
 

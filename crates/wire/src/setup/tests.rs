@@ -147,7 +147,7 @@ fn rates_out_of_range_are_refused() {
     };
     assert!(parsed(1).is_ok() && parsed(max).is_ok());
     for found in [0, max + 1, u64::MAX] {
-        assert_eq!(parsed(found), Err(ParseError::Range { what: "rate in millihertz", least: 1, most: max, found }));
+        assert_eq!(parsed(found), Err(ParseError::Range { what: "rate in millihertz", min: 1, max, found }));
     }
 }
 

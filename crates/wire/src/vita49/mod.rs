@@ -188,8 +188,8 @@ impl Prologue {
         let min = prologue.size() + if prologue.has_trailer() { WORD } else { 0 };
         let total = usize::from(prologue.words) * WORD;
         if total < min {
-            let (least, most, found) = (min as u64, u64::from(u16::MAX) * WORD as u64, total as u64);
-            return Err(ParseError::Range { what: "bytes of a VITA 49 packet", least, most, found });
+            let (min, max, found) = (min as u64, u64::from(u16::MAX) * WORD as u64, total as u64);
+            return Err(ParseError::Range { what: "bytes of a VITA 49 packet", min, max, found });
         }
         Ok(prologue)
     }

@@ -56,8 +56,8 @@ impl Time {
             1 => Some(Fraction::Samples(fields.u64()?)),
             2 => match fields.u64()? {
                 found @ PS_PER_SECOND.. => {
-                    let (what, most) = ("picoseconds of a VITA 49 time stamp", PS_PER_SECOND - 1);
-                    return Err(ParseError::Range { what, least: 0, most, found });
+                    let (what, max) = ("picoseconds of a VITA 49 time stamp", PS_PER_SECOND - 1);
+                    return Err(ParseError::Range { what, min: 0, max, found });
                 }
                 ps => Some(Fraction::Picoseconds(ps)),
             },
