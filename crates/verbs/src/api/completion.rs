@@ -8,7 +8,7 @@ pub enum Status {
     /// The operation succeeded.
     #[default]
     Success,
-    /// A message was longer than the receive, or than the protocol allows.
+    /// A received message was longer than the receive, or a posted one longer than the protocol allows.
     LocalLength,
     /// The local queue pair could not execute the request.
     LocalOperation,
@@ -50,7 +50,8 @@ pub enum CompletionKind {
     RecvWriteImm,
 }
 
-/// Completion of a work request. (The default value is for arrays passed to `poll_cq`.)
+/// Completion of a work request. (The default value is for arrays passed to
+/// [`Provider::poll_cq`](super::Provider::poll_cq).)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// Id of the request.

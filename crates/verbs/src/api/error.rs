@@ -4,13 +4,13 @@ use super::{QpState, QpType};
 use shotline_memory::{AccessError, RegisterError};
 use shotline_transport::IoError;
 
-/// Reason why a work request was not posted. Nothing has changed.
+/// Reason why a work request was not posted. The request has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// There is no such queue pair or shared receive queue.
     #[error("there is no such queue")]
     NoQueue,
-    /// The queue pair cannot accept the request in this state.
+    /// The queue pair does not accept the request in this state: a send before `ReadyToSend`, a receive in `Reset`.
     #[error("a queue pair in state {0} does not accept this request")]
     State(QpState),
     /// The queue is full: poll its completion queue.
@@ -32,7 +32,7 @@ pub enum PostError {
         /// Number posted.
         found: usize,
     },
-    /// Longer than an operation may be (2^31 bytes; a datagram: the MTU; an atomic operation: exactly 8).
+    /// Longer than the maximum (2^31 bytes; a datagram: the MTU), or an atomic operation that is not of 8 bytes.
     #[error("expected an operation of at most {max} bytes (atomic: exactly 8), found {found}")]
     Length {
         /// Maximum length in bytes.
@@ -59,13 +59,13 @@ pub enum PostError {
 /// Reason why a verb failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VerbsError {
-    /// The handle does not exist, or no longer.
+    /// The object does not exist, or no longer.
     #[error("there is no such {0}")]
     NoSuch(&'static str),
     /// The object is still in use.
     #[error("the {what} is in use by {by}: destroy that first")]
     InUse {
-        /// Object that was to be destroyed.
+        /// Object to destroy.
         what: &'static str,
         /// Object that uses it.
         by: &'static str,

@@ -1,8 +1,14 @@
 //! The verbs: the interface to queue pairs, the same for every provider.
 //!
-//! Call order: [`Provider::alloc_pd`], [`Provider::reg_mr`], [`Provider::create_cq`], [`Provider::create_qp`],
-//! [`Provider::modify_qp`] through `Init`, `ReadyToReceive` and `ReadyToSend`, then [`Provider::post_recv`],
-//! [`Provider::post_send`] and [`Provider::poll_cq`]. The [`guide`] has a page for each verb.
+//! 1. Allocate a protection domain and register memory in it: [`Provider::alloc_pd`], [`Provider::reg_mr`]
+//!    ([`guide::memory`]).
+//! 2. Create a completion queue and a queue pair: [`Provider::create_cq`], [`Provider::create_qp`].
+//! 3. Exchange address, queue pair number, first PSN and rkeys with the peer, and change the state to `Init`,
+//!    `ReadyToReceive` and `ReadyToSend`: [`Provider::modify_qp`] ([`guide::queue_pairs`]).
+//! 4. Post requests: [`Provider::post_recv`] ([`guide::recv`]), [`Provider::post_send`] ([`guide::post`]).
+//! 5. Poll their completions: [`Provider::poll_cq`] ([`guide::completions`]).
+//!
+//! `examples/01-read-write-send.rs` is a complete program.
 
 mod completion;
 mod description;

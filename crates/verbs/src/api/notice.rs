@@ -3,9 +3,10 @@
 use super::{CompletionKind, Cq, Qp, Srq, VerbsError};
 use shotline_memory::{Mr, RegistrationCounters};
 
-/// Completed one-sided operation of a peer: all bytes written, a READ answered, or an atomic operation executed.
+/// Completed one-sided operation of a peer: all bytes of a WRITE are written, a READ is answered, or an atomic
+/// operation is executed.
 ///
-/// One-sided operations do not notify the target; a registration may be watched for these reports instead
+/// One-sided operations do not notify the target. A target can request these reports for a registration instead
 /// ([`Notices::watch_mr`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAccess {
@@ -13,7 +14,8 @@ pub struct RemoteAccess {
     pub qp: u32,
     /// rkey that it used, which identifies the registration.
     pub rkey: u32,
-    /// [`CompletionKind::Write`], [`CompletionKind::Read`], [`CompletionKind::CompareSwap`] or [`CompletionKind::FetchAdd`].
+    /// [`CompletionKind::Write`], [`CompletionKind::Read`], [`CompletionKind::CompareSwap`] or
+    /// [`CompletionKind::FetchAdd`].
     pub kind: CompletionKind,
     /// Address of the first byte, in the registration's addressing.
     pub address: u64,
@@ -21,14 +23,21 @@ pub struct RemoteAccess {
     pub len: u32,
 }
 
-/// Verbs that report peers' one-sided operations to a target. Providers without them implement [`NoNotices`].
+/// Verbs that report peers' one-sided operations to a target ([`guide::notices`](super::guide::notices)). Providers
+/// without them implement [`NoNotices`].
 pub trait Notices {
     /// Starts or stops reporting every one-sided operation of a peer on this memory ([`Self::next_access`]).
+    ///
+    /// # Errors
+    /// [`VerbsError::NoSuch`] if the memory is not registered, [`VerbsError::Unsupported`] from [`NoNotices`].
     fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError>;
-    /// Returns the next one-sided operation on watched memory. A provider queues a limited number of them (`soft`:
-    /// 4096); further ones are lost and counted.
+    /// Returns the next one-sided operation on watched memory, or `None`. A provider queues a limited number of them
+    /// (`soft`: 4096); further ones are lost and counted.
     fn next_access(&mut self) -> Option<RemoteAccess>;
     /// Returns the counters of peers' operations on this registration.
+    ///
+    /// # Errors
+    /// As for [`Self::watch_mr`].
     fn mr_usage(&self, mr: &Mr) -> Result<RegistrationCounters, VerbsError>;
 }
 

@@ -28,7 +28,7 @@ impl fmt::Display for QpType {
     }
 }
 
-/// State of a queue pair (IBTA volume 1, clause 10.3.1).
+/// State of a queue pair (IBTA volume 1, clause 10.3.1; [`guide::queue_pairs`](super::guide::queue_pairs)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpState {
     /// Newly created or reset: nothing may be posted.
@@ -102,16 +102,16 @@ pub struct QpConfig {
     pub recv_cq: Cq,
     /// Shared receive queue to use instead of the queue pair's own.
     pub srq: Option<Srq>,
-    /// Depth of the send queue.
+    /// Depth of the send queue, in work requests.
     pub max_send_wr: u32,
-    /// Depth of the receive queue.
+    /// Depth of the receive queue, in work requests; not used with `srq`.
     pub max_recv_wr: u32,
-    /// Maximum elements of a request.
+    /// Maximum scatter/gather elements of a request.
     pub max_sge: u32,
     /// Maximum inline bytes of a request.
     pub max_inline: u32,
-    /// Invalid requests are answered with a NAK and put the queue pair in its error state, as IBTA requires. Otherwise
-    /// they are dropped and counted, without further effect.
+    /// Invalid requests of the peer are answered with a NAK and put the queue pair in its error state, as IBTA
+    /// requires. Otherwise they are dropped and counted, without further effect.
     pub strict: bool,
     /// Packets from the peer's address are accepted from any UDP port (RC, UC), and one-sided operations over IPv4 with
     /// any identification: for a peer that sends one flow from several ports, or whose identifications do not increase.
@@ -147,37 +147,37 @@ pub struct ReadyToReceive {
     pub peer: Option<(SocketAddr, u32)>,
     /// Path MTU.
     pub mtu: Mtu,
-    /// First expected PSN.
+    /// First PSN that it expects, 24 bits: the peer's [`ReadyToSend::psn`].
     pub psn: u32,
     /// Maximum outstanding READs and atomic operations of the peer.
     pub max_dest_rd_atomic: u8,
     /// Delay requested from a peer that found no receive posted.
     pub min_rnr_timer: RnrTimer,
-    /// Interval of acknowledgement requests for the local SENDs and WRITEs (RC): the last packet of a message requests
-    /// one if at least this many bytes were sent since the last request, or if nothing else is posted. 0: every
-    /// message. Requests complete when they are acknowledged. UC has no acknowledgements.
+    /// Interval of acknowledgement requests for the local SENDs and WRITEs, in bytes (RC): the last packet of a message
+    /// requests an acknowledgement if at least this many bytes were sent since the last such request, or if nothing
+    /// else is posted. 0: every message. Requests complete when they are acknowledged. Only `soft` uses it.
     pub ack_every: u32,
 }
 
 /// Attributes of the transition to [`QpState::ReadyToSend`].
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyToSend {
-    /// First PSN that it sends.
+    /// First PSN that it sends, 24 bits.
     pub psn: u32,
-    /// Acknowledgement timeout before retransmission.
+    /// Acknowledgement timeout before retransmission (RC). 0: none, so the loss of the last packet is not repaired.
     pub timeout: Duration,
-    /// Maximum retransmissions.
+    /// Maximum retransmissions without progress in between, 0 to 7 (RC; devices use 7 for more).
     pub retry_cnt: u8,
-    /// Maximum retransmissions to a peer that had no receive posted; 7: unlimited.
+    /// Maximum retransmissions to a peer that had no receive posted, 0 to 7; 7: unlimited (RC).
     pub rnr_retry: u8,
-    /// Maximum outstanding READs and atomic operations; at most the peer's `max_dest_rd_atomic`.
+    /// Maximum outstanding READs and atomic operations (RC); at most the peer's `max_dest_rd_atomic`.
     pub max_rd_atomic: u8,
 }
 
 /// State transition of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub enum Modify {
-    /// From `Reset`: sets the rights of peers through this queue pair, and its Q_Key (UD).
+    /// From `Reset`, or again in `Init`: sets the rights of peers through this queue pair, and its Q_Key (UD).
     Init {
         /// Remote access rights; those of the memory are required, too.
         access: Access,

@@ -4,7 +4,7 @@ use super::{Qp, VerbsError};
 use shotline_memory::{Access, Mr};
 use std::time::Duration;
 
-/// Memory window; peers address its bytes from 0.
+/// Memory window: remote access to a part of a registration. Peers address its bytes from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// rkey that a peer must use.
@@ -13,11 +13,18 @@ pub struct Window {
     pub len: u64,
 }
 
-/// Verbs of memory windows. Providers without them implement [`NoWindows`].
+/// Verbs of memory windows ([`guide::memory`](super::guide::memory)). Providers without them implement [`NoWindows`].
 pub trait Windows {
     /// Binds a window to `len` bytes at `offset` of registered memory: an rkey with its own access rights, valid for
     /// one queue pair only and, if `lifetime` is given, for a limited time (an IBTA type 2 window, bound by its owner
-    /// and not by a request in the send queue). The memory needs no remote rights itself.
+    /// and not by a request in the send queue).
+    ///
+    /// The memory needs no remote rights, but local write access if the window lets a peer change it.
+    ///
+    /// # Errors
+    /// [`VerbsError::Register`] if the memory is not registered or is in another domain than the queue pair, or if
+    /// range or rights are invalid; [`VerbsError::NoSuch`] if there is no such queue pair; [`VerbsError::Unsupported`]
+    /// from [`NoWindows`].
     fn bind_window(
         &mut self,
         qp: Qp,
@@ -28,6 +35,9 @@ pub trait Windows {
         lifetime: Option<Duration>,
     ) -> Result<Window, VerbsError>;
     /// Unbinds a window: its key is rejected from now on.
+    ///
+    /// # Errors
+    /// [`VerbsError::NoSuch`] if the window was unbound or invalidated before, or its memory was deregistered.
     fn unbind_window(&mut self, window: &Window) -> Result<(), VerbsError>;
 }
 

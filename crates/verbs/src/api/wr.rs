@@ -22,14 +22,14 @@ pub struct Remote {
     pub rkey: u32,
 }
 
-/// Operation of a send work request.
+/// Operation of a send work request. UD supports `Send` and `SendImm`; UC also `Write` and `WriteImm`; RC all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Sends a message to the peer's next posted receive.
+    /// Sends a message, which the peer's next posted receive takes.
     Send,
     /// SEND with 32 bits of immediate data for the peer's completion.
     SendImm(u32),
-    /// SEND that invalidates the peer's key when the message has arrived.
+    /// SEND that invalidates this rkey of the peer when the message has arrived.
     SendInvalidate(u32),
     /// Writes to the peer's memory; the peer's software is not notified.
     Write(Remote),
@@ -58,7 +58,8 @@ pub enum Operation {
 /// Local data of a send work request: the source, or the destination of a READ or an atomic result.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// Registered memory. It must not change until the request completes.
+    /// Registered memory. It must not change until the request completes; the destination of a READ or an atomic result
+    /// must not be accessed until then.
     Elements(&'a [Element]),
     /// Copied when the request is posted: the memory may be reused at once and needs no key.
     Inline(&'a [u8]),
@@ -71,7 +72,7 @@ pub struct Destination {
     pub address: SocketAddr,
     /// Queue pair number.
     pub qp: u32,
-    /// Q_Key; with the high bit set, the sending queue pair's own (IBTA 10.2.5).
+    /// Q_Key to send. If its high bit is set, the Q_Key of the sending queue pair is sent instead (IBTA 10.2.5).
     pub q_key: u32,
 }
 
@@ -84,14 +85,14 @@ pub struct SendWr<'a> {
     pub operation: Operation,
     /// Local data.
     pub data: Data<'a>,
-    /// Posts a completion on success. The slot of an unsignalled request is freed when a later signalled
-    /// one completes; errors always post a completion.
+    /// Generates a completion on success. An unsignalled request generates one only if it fails, and its slot is freed
+    /// when a later signalled request completes.
     pub signalled: bool,
-    /// Raises a solicited event with the peer's completion.
+    /// The peer's receive completion is a solicited event (SEND, WRITE with immediate data).
     pub solicited: bool,
     /// Starts only when all READs and atomic operations before it are done.
     pub fence: bool,
-    /// Destination (UD only).
+    /// Destination: required for UD, `None` for RC and UC.
     pub destination: Option<Destination>,
 }
 
