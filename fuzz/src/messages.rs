@@ -3,7 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shotline_verbs::cm::message::{Answer, Hello, MAX_MESSAGE_BYTES, Request, Welcome, framed, parse};
-use shotline_verbs::rdma_cm::message::{Datagram, Message, REPLY_PRIVATE, RdAtomicLimits, Reply, reason, service_id};
+use shotline_verbs::rdma_cm::message::{
+    Datagram, Message, REP_PRIVATE_BYTES, RdAtomicLimits, Reply, reason, service_id,
+};
 use shotline_verbs::rdma_cm::{Event, MAD_LEN, Manager};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
@@ -39,8 +41,9 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Management datagrams (MADs), each after a byte with its delay and the reaction of this side. A datagram is either refused or
-/// unchanged after it is serialised and parsed again, and a connection manager sends only datagrams that can be parsed.
+/// Management datagrams (MADs), each after a byte with its delay and the reaction of this side. A datagram is either
+/// refused or unchanged after it is serialised and parsed again, and a connection manager sends only datagrams that can
+/// be parsed.
 pub fn rdma_cm(data: &[u8]) {
     let peer = IpAddr::from([10, 0, 0, 2]);
     let mut manager = Manager::with_hasher(BuildHasherDefault::<NumberHasher>::default());
@@ -62,8 +65,9 @@ pub fn rdma_cm(data: &[u8]) {
         while let Some(event) = manager.next_event() {
             match event {
                 Event::Requested(connection, ..) if control[0] & 0x10 == 0 => {
-                    let private = [0; REPLY_PRIVATE];
-                    let reply = Reply { qp: 0x22, psn: 2, reads: RdAtomicLimits::default(), rnr_retries: 7, private };
+                    let private_data = [0; REP_PRIVATE_BYTES];
+                    let reply =
+                        Reply { qp: 0x22, psn: 2, rd_atomic: RdAtomicLimits::default(), rnr_retry: 7, private_data };
                     manager.accept(now, connection, reply);
                     last = Some(connection);
                 }

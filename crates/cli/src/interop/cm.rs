@@ -10,7 +10,7 @@ use shotline_verbs::api::{
 };
 use shotline_verbs::cm::message::Bits24;
 use shotline_verbs::rdma_cm::message::{
-    Addresses, REQUEST_PRIVATE, RdAtomicLimits, Reply, Request, reason, service_id,
+    Addresses, REQ_PRIVATE_BYTES, RdAtomicLimits, Reply, Request, reason, service_id,
 };
 use shotline_verbs::rdma_cm::{Connection, Event};
 use std::net::{IpAddr, ToSocketAddrs as _};
@@ -34,18 +34,18 @@ pub fn request_connection(
     mtu: Mtu,
 ) -> Result<(Connection, Box<Reply>)> {
     let path = [own.ip, to];
-    let mut private = [0; REQUEST_PRIVATE];
-    private[..Addresses::LEN].copy_from_slice(&Addresses { port: 0, of: path }.emit());
+    let mut private_data = [0; REQ_PRIVATE_BYTES];
+    private_data[..Addresses::LEN].copy_from_slice(&Addresses { port: 0, ips: path }.emit());
     let request = Request {
         service: service_id(port),
         qp: own.qp,
         psn: own.psn,
-        reads: RdAtomicLimits { responder_resources: MAX_RD_ATOMIC, initiator_depth: MAX_RD_ATOMIC },
+        rd_atomic: RdAtomicLimits { responder_resources: MAX_RD_ATOMIC, initiator_depth: MAX_RD_ATOMIC },
         mtu,
-        retries: 7,
-        rnr_retries: 7,
+        retry_cnt: 7,
+        rnr_retry: 7,
         path,
-        private,
+        private_data,
     };
     let mut deadline = local.deadline();
     let request_again = |local: &mut LocalEndpoint| -> Result {
@@ -85,9 +85,9 @@ pub fn confirm(local: &mut LocalEndpoint, connection: Connection) -> Result {
 pub fn connect(local: &mut LocalEndpoint, to: IpAddr, port: u16, mtu: Mtu) -> Result<Connection> {
     let own = local.own_qp();
     let (connection, reply) = request_connection(local, own, to, port, mtu)?;
-    let Reply { qp, psn, reads, .. } = *reply;
+    let Reply { qp, psn, rd_atomic, .. } = *reply;
     let psn = local.replace_psn(psn);
-    local.connect(&PeerQp { ip: to, qp, psn, rd_atomic: reads.responder_resources }, mtu)?;
+    local.connect(&PeerQp { ip: to, qp, psn, rd_atomic: rd_atomic.responder_resources }, mtu)?;
     local.post_receive()?;
     confirm(local, connection)?;
     Ok(connection)

@@ -10,7 +10,7 @@ use super::local_endpoint::{LocalEndpoint, MAX_RD_ATOMIC, PeerQp};
 use crate::Result;
 use shotline_memory::Region;
 use shotline_verbs::api::{CompletionKind, Mtu, Operation, Remote};
-use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, RdAtomicLimits, Reply, Request, service_id};
+use shotline_verbs::rdma_cm::message::{REP_PRIVATE_BYTES, RdAtomicLimits, Reply, Request, service_id};
 use shotline_verbs::rdma_cm::{Connection, Event};
 use std::time::Instant;
 
@@ -75,17 +75,18 @@ fn accept(plan: &Plan, local: &mut LocalEndpoint) -> Result<(Connection, Mtu)> {
 fn negotiate(plan: &Plan, local: &mut LocalEndpoint) -> Result<(Connection, Mtu)> {
     loop {
         if let Some(Event::Requested(connection, from, request)) = local.next_event()? {
-            let Request { qp, psn, reads, mtu, .. } = *request;
+            let Request { qp, psn, rd_atomic, mtu, .. } = *request;
             let (own, mtu) = (local.own_qp(), mtu.min(plan.mtu));
             let psn = local.replace_psn(psn);
-            local.connect(&PeerQp { ip: from, qp, psn, rd_atomic: reads.responder_resources }, mtu)?;
+            local.connect(&PeerQp { ip: from, qp, psn, rd_atomic: rd_atomic.responder_resources }, mtu)?;
             local.post_receive()?;
             // What the other side initiates is what this side answers, and vice versa.
-            let reads = RdAtomicLimits {
-                responder_resources: reads.initiator_depth.min(MAX_RD_ATOMIC),
-                initiator_depth: reads.responder_resources.min(MAX_RD_ATOMIC),
+            let rd_atomic = RdAtomicLimits {
+                responder_resources: rd_atomic.initiator_depth.min(MAX_RD_ATOMIC),
+                initiator_depth: rd_atomic.responder_resources.min(MAX_RD_ATOMIC),
             };
-            let reply = Reply { qp: own.qp, psn: own.psn, reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] };
+            let reply =
+                Reply { qp: own.qp, psn: own.psn, rd_atomic, rnr_retry: 7, private_data: [0; REP_PRIVATE_BYTES] };
             let (manager, now) = local.manage()?.manager();
             manager.accept(now, connection, reply);
             return Ok((connection, mtu));

@@ -19,7 +19,7 @@ use shotline_transport::PacketIo;
 use shotline_verbs::api::{Completion, Provider as _, Status};
 use shotline_verbs::cm::message::{Bits24, Kind, Offer, PathMtu, Receives};
 use shotline_verbs::cm::{Endpoint as _, EndpointCounters, Exports, Host as _, SessionId};
-use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, RdAtomicLimits, Reply, Request, reason, service_id};
+use shotline_verbs::rdma_cm::message::{REP_PRIVATE_BYTES, RdAtomicLimits, Reply, Request, reason, service_id};
 use shotline_verbs::rdma_cm::{Connection, Event, Services};
 use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
@@ -255,11 +255,11 @@ impl CmListener {
         let number = *number;
         self.initiators.insert(connection, initiator);
         // What the other side initiates is what this side answers, and vice versa.
-        let reads = RdAtomicLimits {
-            responder_resources: request.reads.initiator_depth.min(MAX_RD_ATOMIC),
-            initiator_depth: request.reads.responder_resources.min(MAX_RD_ATOMIC),
+        let rd_atomic = RdAtomicLimits {
+            responder_resources: request.rd_atomic.initiator_depth.min(MAX_RD_ATOMIC),
+            initiator_depth: request.rd_atomic.responder_resources.min(MAX_RD_ATOMIC),
         };
-        Ok(Reply { qp: number, psn: psn.get(), reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] })
+        Ok(Reply { qp: number, psn: psn.get(), rd_atomic, rnr_retry: 7, private_data: [0; REP_PRIVATE_BYTES] })
     }
 
     fn remove<P: PacketIo>(&mut self, exports: &mut Exports<SoftEndpoint<P>>, connection: Connection) {
@@ -334,8 +334,8 @@ fn offer(from: IpAddr, request: &Request, psn: Bits24) -> Option<(Offer, Bits24)
         qp: Bits24::new(request.qp)?,
         psn,
         mtu: PathMtu(request.mtu),
-        max_dest_rd_atomic: request.reads.responder_resources,
-        max_rd_atomic: request.reads.initiator_depth,
+        max_dest_rd_atomic: request.rd_atomic.responder_resources,
+        max_rd_atomic: request.rd_atomic.initiator_depth,
         receives: Receives { count: RECEIVES, bytes: 0 },
         sends: 4,
     };

@@ -6,7 +6,7 @@ use super::message::reason;
 /// `half_open`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CmCounters {
-    /// REQs, without retransmissions.
+    /// REQs received, without retransmissions.
     pub requests: u64,
     /// Connections whose RTU was received.
     pub established: u64,
@@ -16,15 +16,16 @@ pub struct CmCounters {
     pub no_resources: u64,
     /// Rejected for another [`reason`].
     pub rejected: u64,
-    /// Not answered because too many requests were waiting for a decision.
+    /// Not answered: too many requests were waiting for the application, or every half-open connection was too young to
+    /// be displaced.
     pub unanswered: u64,
     /// Half-open connections displaced by newer ones.
     pub displaced: u64,
     /// Connections without an RTU after all retransmissions of the REP.
     pub unconfirmed: u64,
-    /// Ended by either side before the RTU.
+    /// Ended by either side before the RTU was received.
     pub withdrawn: u64,
-    /// Waiting for a decision or for the RTU.
+    /// Waiting for the application's decision or for the RTU.
     pub half_open: u64,
     /// Datagrams that are not valid connection manager messages.
     pub malformed: u64,

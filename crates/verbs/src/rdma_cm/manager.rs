@@ -17,19 +17,20 @@ pub struct Connection(u32);
 /// Event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A connection is requested: accept or reject it within [`Manager::DECISION`].
+    /// The peer requests a connection: accept or reject it within [`Manager::DECISION_TIMEOUT`].
     Requested(Connection, IpAddr, Box<Request>),
-    /// The peer accepts: make the queue pair ready, then call [`Manager::ready`].
+    /// The peer accepts the connection: bring the queue pair to `ReadyToSend`, then call [`Manager::ready`].
     Accepted(Connection, Box<Reply>),
-    /// The peer is ready.
+    /// The peer's queue pair is ready (RTU received).
     Established(Connection),
     /// The peer rejects the connection, with a [`reason`].
     Rejected(Connection, u16),
-    /// This side has not decided in time, so the request was rejected ([`reason::TIMEOUT`]).
+    /// The application neither accepted nor rejected the request in time, so it was rejected ([`reason::TIMEOUT`]).
     DecisionTimedOut(Connection),
     /// The peer disconnects, or has confirmed the disconnection. No further events follow.
     Disconnected(Connection),
-    /// The peer does not answer, or its confirmation of the disconnection is no longer waited for.
+    /// The peer did not answer any retransmission, or a new connection needed the space of one that waits for its DREP.
+    /// No further events follow.
     Unreachable(Connection),
     /// A half-open connection was displaced by a newer one. No further events follow.
     Displaced(Connection),
@@ -44,7 +45,9 @@ impl fmt::Display for Event {
             Self::Rejected(_, reason) => {
                 write!(f, "the peer has rejected the connection (reason {reason} of IBTA 12.6.7.2)")
             }
-            Self::DecisionTimedOut(_) => f.write_str("the request timed out without a decision"),
+            Self::DecisionTimedOut(_) => {
+                f.write_str("the connection request was rejected: the application did not accept it in time")
+            }
             Self::Disconnected(_) => f.write_str("the peer has disconnected"),
             Self::Unreachable(_) => f.write_str("the peer does not respond"),
             Self::Displaced(_) => f.write_str("the half-open connection was displaced by a newer one"),
@@ -57,16 +60,16 @@ impl fmt::Display for Event {
 enum State {
     /// REQ sent; waiting for the REP.
     ReqSent,
-    /// REP received; this side is not ready.
+    /// REP received; the application has not called [`Manager::ready`].
     RepReceived,
-    /// REQ received; this side has not decided.
+    /// REQ received; the application has neither accepted nor rejected it.
     ReqReceived,
     /// REP sent; waiting for the RTU.
     RepSent,
     Established,
     /// DREQ sent; waiting for the DREP.
     DreqSent,
-    /// Ended; kept for a while to answer duplicates.
+    /// Ended; kept for a while to answer duplicates (IBTA: TimeWait).
     Disconnected,
 }
 
@@ -92,23 +95,24 @@ struct Entry {
     last_message: Option<Message>,
     /// Time of the next retransmission, timeout or removal.
     timer: Duration,
-    tries: u32,
+    /// Retransmissions of `last_message`.
+    retries: u32,
     /// Time of creation.
     created_at: Duration,
 }
 
 /// Initial retransmission interval.
 const RETRY_INTERVAL: Duration = Duration::from_millis(400);
-/// Retransmissions of a REQ.
-const MAX_REQUEST_TRIES: u32 = 20;
-/// Retransmissions of a REP or DREQ, each after twice the previous interval, 12.4 s in all. They go to an address that
-/// an attacker may have forged.
-const MAX_REPLY_TRIES: u32 = 4;
+/// Maximum retransmissions of a REQ.
+const MAX_REQ_RETRIES: u32 = 20;
+/// Maximum retransmissions of a REP or DREQ, each after twice the previous interval, 12.4 s in all. They go to an
+/// address that an attacker may have forged.
+const MAX_REP_RETRIES: u32 = 4;
 /// Time for which an ended connection is kept, to answer duplicates.
 const ENDED_LIFETIME: Duration = Duration::from_secs(10);
-/// Default limit of established connections ([`Manager::serve`]).
+/// Default limit of established connections ([`Manager::set_max_established`]).
 const DEFAULT_ESTABLISHED: usize = 1024;
-/// Limit of connections in other states: half-open ones, and ending and ended ones as far as there is space.
+/// Limit of connections in other states: half-open ones, and disconnecting and ended ones as far as there is space.
 const MAX_OTHERS: usize = 1024;
 /// Limit of half-open connections; one more displaces the oldest.
 const MAX_HALF_OPEN: usize = 512;
@@ -124,14 +128,22 @@ const GRACE: Duration = Duration::from_millis(250);
 const MAX_OUT: usize = 512;
 
 /// A connection manager. The origin of all times is arbitrary but must be the same for all calls.
+///
+/// 1. [`Self::listen`] or [`Self::connect`].
+/// 2. [`Self::receive`] for each datagram, and [`Self::expire`] at [`Self::deadline`].
+/// 3. After each of these calls, [`Self::next_out`] and [`Self::next_event`] until they return `None`. Answer
+///    [`Event::Requested`] by [`Self::accept`] or [`Self::reject`], and [`Event::Accepted`] by [`Self::ready`].
+/// 4. [`Self::disconnect`]; continue until [`Event::Disconnected`] or [`Event::Unreachable`].
 #[derive(Debug)]
 pub struct Manager<S = RandomState> {
     connections: HashMap<u32, Entry>,
     /// Connection of each REQ, by source address, remote communication ID and transaction.
     requests: HashMap<(IpAddr, u32, u64), u32>,
+    /// Number of connections in state [`State::ReqReceived`].
     undecided: usize,
-    /// Limit of connections, and of unread events, when a new request arrives.
+    /// Limit of connections, and of unread events, at which new requests are rejected.
     max_connections: usize,
+    /// IDs of the services that it listens for.
     services: Vec<u64>,
     out: VecDeque<(IpAddr, [u8; MAD_LEN])>,
     events: VecDeque<Event>,
@@ -144,7 +156,7 @@ pub struct Manager<S = RandomState> {
 
 impl Manager {
     /// Time that a request waits for [`Self::accept`] or [`Self::reject`] before it is rejected.
-    pub const DECISION: Duration = Duration::from_secs(10);
+    pub const DECISION_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// Creates a manager. Local communication IDs are random.
     pub fn new() -> Self {
@@ -190,7 +202,8 @@ impl<S: BuildHasher> Manager<S> {
         self.services.push(service);
     }
 
-    /// Requests a connection.
+    /// Requests a connection: sends a REQ until it is answered. [`Event::Accepted`], [`Event::Rejected`] or
+    /// [`Event::Unreachable`] follows.
     pub fn connect(&mut self, now: Duration, peer: IpAddr, request: Request) -> Connection {
         let id = self.new_id();
         let transaction = u64::from(id);
@@ -200,7 +213,8 @@ impl<S: BuildHasher> Manager<S> {
         Connection(id)
     }
 
-    /// Accepts a request, unless it has timed out. The queue pair must be ready to receive.
+    /// Accepts a request, unless it has timed out. The queue pair must be in `ReadyToReceive`. [`Event::Established`]
+    /// or an event that ends the connection follows.
     pub fn accept(&mut self, now: Duration, connection: Connection, reply: Reply) {
         if self.change(connection, State::ReqReceived, State::RepSent) {
             self.send_message(now, connection.0, Message::Rep(Box::new(reply)), true);
@@ -211,21 +225,22 @@ impl<S: BuildHasher> Manager<S> {
     pub fn reject(&mut self, now: Duration, connection: Connection, reason: u16) {
         if self.change(connection, State::ReqReceived, State::Disconnected) {
             *self.counters.rejections(reason) += 1;
-            self.send_message(now, connection.0, Message::Rej(reason), true); // if the REJ is lost, the REQ is retransmitted
+            // If the REJ is lost, the REQ is retransmitted and answered by it again.
+            self.send_message(now, connection.0, Message::Rej(reason), true);
             if let Some(entry) = self.connections.get_mut(&connection.0) {
                 entry.timer = now + ENDED_LIFETIME;
             }
         }
     }
 
-    /// Reports that this side's queue pair is ready, after the peer has accepted.
+    /// Confirms an accepted connection by an RTU. The queue pair must be in `ReadyToSend`.
     pub fn ready(&mut self, now: Duration, connection: Connection) {
         if self.change(connection, State::RepReceived, State::Established) {
             self.send_message(now, connection.0, Message::Rtu, false);
         }
     }
 
-    /// Disconnects a connection.
+    /// Disconnects an established connection, or one whose RTU is outstanding; others are unchanged.
     pub fn disconnect(&mut self, now: Duration, connection: Connection) {
         let Some(entry) = self.connections.get_mut(&connection.0) else { return };
         if matches!(entry.state, State::Established | State::RepSent) {
@@ -259,7 +274,7 @@ impl<S: BuildHasher> Manager<S> {
             }
             // The RTU was lost.
             (State::Established, Message::Rep(_)) if known => self.send_message(now, id, Message::Rtu, false),
-            (State::ReqSent | State::RepSent, Message::Mra) => entry.tries = 0,
+            (State::ReqSent | State::RepSent, Message::Mra) => entry.retries = 0,
             (state @ (State::ReqSent | State::RepSent | State::RepReceived), Message::Rej(reason)) => {
                 self.counters.withdrawn += u64::from(state == State::RepSent);
                 self.events.push_back(Event::Rejected(Connection(id), reason));
@@ -305,21 +320,21 @@ impl<S: BuildHasher> Manager<S> {
         self.send(source, &Datagram { transaction, local, remote, message: answer });
     }
 
-    /// Handles expired timers.
+    /// Handles expired timers: retransmits messages, and ends connections.
     pub fn expire(&mut self, now: Duration) {
         let expired: Vec<u32> =
             self.connections.iter().filter(|(_, entry)| entry.timer <= now).map(|(id, _)| *id).collect();
         for id in expired {
             let Some(entry) = self.connections.get_mut(&id) else { continue };
-            let max_tries = if entry.state == State::ReqSent { MAX_REQUEST_TRIES } else { MAX_REPLY_TRIES };
+            let max_retries = if entry.state == State::ReqSent { MAX_REQ_RETRIES } else { MAX_REP_RETRIES };
             match (entry.state, entry.last_message.take()) {
                 (State::Disconnected, _) => self.remove(id),
                 (State::ReqReceived, _) => {
                     self.events.push_back(Event::DecisionTimedOut(Connection(id)));
                     self.reject(now, Connection(id), reason::TIMEOUT);
                 }
-                (_, Some(message)) if entry.tries < max_tries => {
-                    entry.tries += 1;
+                (_, Some(message)) if entry.retries < max_retries => {
+                    entry.retries += 1;
                     self.send_message(now, id, message, true);
                 }
                 (state, Some(_)) => {
@@ -332,22 +347,22 @@ impl<S: BuildHasher> Manager<S> {
         }
     }
 
-    /// Returns the time of the next timer.
+    /// Returns the time at which [`Self::expire`] must be called; `None` if no timer is running.
     pub fn deadline(&self) -> Option<Duration> {
         self.connections.values().map(|entry| entry.timer).min().filter(|deadline| *deadline != Duration::MAX)
     }
 
-    /// Returns the datagram that [`Self::next_out`] returns next.
+    /// Returns the datagram that [`Self::next_out`] returns next, without removing it.
     pub fn peek_out(&self) -> Option<&(IpAddr, [u8; MAD_LEN])> {
         self.out.front()
     }
 
-    /// Returns the next datagram to send.
+    /// Removes and returns the next datagram to send, with its destination.
     pub fn next_out(&mut self) -> Option<(IpAddr, [u8; MAD_LEN])> {
         self.out.pop_front()
     }
 
-    /// Returns the next event.
+    /// Removes and returns the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -390,8 +405,8 @@ impl<S: BuildHasher> Manager<S> {
         self.connections.iter().filter(|(_, entry)| entry.state.is_half_open())
     }
 
-    /// Returns the half-open connection that a new one from this source displaces: the oldest of the source or of all,
-    /// if the respective limit is reached.
+    /// Returns the half-open connection that a new one from this source displaces: the oldest one of this source, if
+    /// the source has reached its limit; else the oldest one of all, if the total limit is reached.
     fn to_displace(&self, source: IpAddr) -> Option<u32> {
         let of_source = self.half_open().filter(|(_, entry)| entry.peer == source);
         oldest(of_source, MAX_HALF_OPEN_PER_SOURCE).or_else(|| oldest(self.half_open(), MAX_HALF_OPEN))
@@ -431,11 +446,11 @@ impl<S: BuildHasher> Manager<S> {
 
     fn insert(&mut self, now: Duration, id: u32, state: State, peer: IpAddr, ids: (u64, u32, u32)) {
         let (transaction, remote, remote_qp) = ids;
-        let (last_message, tries) = (None, 0);
-        let timer = now + if state == State::ReqReceived { Manager::DECISION } else { RETRY_INTERVAL };
+        let (last_message, retries) = (None, 0);
+        let timer = now + if state == State::ReqReceived { Manager::DECISION_TIMEOUT } else { RETRY_INTERVAL };
         self.connections.insert(
             id,
-            Entry { state, peer, transaction, remote, remote_qp, last_message, timer, tries, created_at: now },
+            Entry { state, peer, transaction, remote, remote_qp, last_message, timer, retries, created_at: now },
         );
     }
 
@@ -450,6 +465,7 @@ impl<S: BuildHasher> Manager<S> {
         }
     }
 
+    /// Changes the state of a connection that is in state `from`. Returns `false` if it is in another state.
     fn change(&mut self, connection: Connection, from: State, to: State) -> bool {
         let entry = self.connections.get_mut(&connection.0).filter(|entry| entry.state == from);
         self.undecided -= usize::from(entry.is_some() && from == State::ReqReceived);
@@ -463,7 +479,7 @@ impl<S: BuildHasher> Manager<S> {
         let datagram = Datagram { transaction, local: id, remote: entry.remote, message };
         if until_answered {
             let interval =
-                if entry.state == State::ReqSent { RETRY_INTERVAL } else { RETRY_INTERVAL * (1 << entry.tries) };
+                if entry.state == State::ReqSent { RETRY_INTERVAL } else { RETRY_INTERVAL * (1 << entry.retries) };
             (entry.last_message, entry.timer) = (Some(datagram.message.clone()), now + interval);
         }
         self.send(peer, &datagram);

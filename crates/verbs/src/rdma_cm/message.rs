@@ -6,15 +6,15 @@ use super::fields::{get, get24, get32, put, put24};
 use crate::api::Mtu;
 use std::net::IpAddr;
 
-/// Base version, class, class version and method of all of these datagrams.
+/// Base version, management class, class version and method of these datagrams.
 const MAD_HEADER: [u8; 4] = [1, 0x07, 2, 0x03];
-/// Bytes of a REQ's private data.
-pub const REQUEST_PRIVATE: usize = 92;
-/// Bytes of a REP's private data.
-pub const REPLY_PRIVATE: usize = 196;
-/// Response timeout: 4.096 us x 2^18, about a second.
+/// Length of a REQ's private data, in bytes.
+pub const REQ_PRIVATE_BYTES: usize = 92;
+/// Length of a REP's private data, in bytes.
+pub const REP_PRIVATE_BYTES: usize = 196;
+/// Response timeout, local and remote, as its code: 4.096 us x 2^18, 1.07 s.
 const RESPONSE_TIMEOUT: u8 = 18;
-/// Acknowledgement timeout: 4.096 us x 2^14, 67 ms.
+/// Acknowledgement timeout, as its code: 4.096 us x 2^14, 67 ms.
 const ACK_TIMEOUT: u8 = 14;
 
 /// Returns the service ID of a port in `rdma_cm`'s TCP port space (IBTA annex A11).
@@ -28,7 +28,7 @@ pub mod reason {
     pub const NO_QP: u16 = 1;
     /// No resources for another connection.
     pub const NO_RESOURCES: u16 = 3;
-    /// The application has not answered in time.
+    /// The application has neither accepted nor rejected in time.
     pub const TIMEOUT: u16 = 4;
     /// Unknown communication ID.
     pub const INVALID_ID: u16 = 6;
@@ -56,76 +56,76 @@ pub struct Datagram {
 /// Messages of connection managers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Requests a connection.
+    /// REQ: requests a connection.
     Req(Box<Request>),
-    /// The reply is delayed.
+    /// MRA: the answer will be late.
     Mra,
-    /// Rejects the connection, with a [`reason`].
+    /// REJ: rejects the connection, with a [`reason`].
     Rej(u16),
-    /// Accepts the connection.
+    /// REP: accepts the connection.
     Rep(Box<Reply>),
-    /// Ready to use.
+    /// RTU: the connection is ready to use.
     Rtu,
-    /// Disconnects the receiver's queue pair.
+    /// DREQ: disconnects the receiver's queue pair, with this number.
     Dreq(u32),
-    /// Confirms the disconnection.
+    /// DREP: confirms the disconnection.
     Drep,
 }
 
-/// Parameters of the active side's queue pair and of the path.
+/// REQ: parameters of the active side's queue pair and of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Service ID.
+    /// Service ID ([`service_id`]).
     pub service: u64,
     /// Queue pair of the active side.
     pub qp: u32,
-    /// Initial PSN that the receiver of this message must send with.
+    /// Initial PSN of the packets that the receiver of this message sends.
     pub psn: u32,
     /// Limits of outstanding READs and atomic operations.
-    pub reads: RdAtomicLimits,
+    pub rd_atomic: RdAtomicLimits,
     /// Path MTU.
     pub mtu: Mtu,
-    /// Maximum retransmissions.
-    pub retries: u8,
+    /// Maximum retransmissions, 0 to 7.
+    pub retry_cnt: u8,
     /// Maximum retransmissions after an RNR NAK; 7: unlimited.
-    pub rnr_retries: u8,
+    pub rnr_retry: u8,
     /// GIDs of the path: the sender's, the receiver's.
     pub path: [IpAddr; 2],
-    /// Private data of the application, after the addresses.
-    pub private: [u8; REQUEST_PRIVATE],
+    /// Private data: with `rdma_cm`, [`Addresses`], then the application's.
+    pub private_data: [u8; REQ_PRIVATE_BYTES],
 }
 
-/// Parameters of the passive side's queue pair.
+/// REP: parameters of the passive side's queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Queue pair of the passive side.
     pub qp: u32,
-    /// Initial PSN that the receiver of this message must send with.
+    /// Initial PSN of the packets that the receiver of this message sends.
     pub psn: u32,
     /// Limits of outstanding READs and atomic operations.
-    pub reads: RdAtomicLimits,
+    pub rd_atomic: RdAtomicLimits,
     /// Maximum retransmissions after an RNR NAK; 7: unlimited.
-    pub rnr_retries: u8,
+    pub rnr_retry: u8,
     /// Private data of the application.
-    pub private: [u8; REPLY_PRIVATE],
+    pub private_data: [u8; REP_PRIVATE_BYTES],
 }
 
 /// Limits of outstanding READs and atomic operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RdAtomicLimits {
-    /// Responder resources: operations that the sender of the message can answer concurrently.
+    /// Operations of its peer that the sender of the message accepts at once.
     pub responder_resources: u8,
-    /// Initiator depth: operations that it may have outstanding.
+    /// Operations that it may itself have outstanding.
     pub initiator_depth: u8,
 }
 
-/// Address header of a REQ's private data.
+/// Header that `rdma_cm` puts at the start of a REQ's private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// Port of the active side.
     pub port: u16,
-    /// Addresses of the active and of the passive side.
-    pub of: [IpAddr; 2],
+    /// IP addresses of the active and of the passive side.
+    pub ips: [IpAddr; 2],
 }
 
 impl Addresses {
@@ -135,9 +135,9 @@ impl Addresses {
     /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        bytes[1] = if self.of[0].is_ipv4() { 4 << 4 } else { 6 << 4 };
+        bytes[1] = if self.ips[0].is_ipv4() { 4 << 4 } else { 6 << 4 };
         bytes[2..4].copy_from_slice(&self.port.to_be_bytes());
-        for (ip, offset) in self.of.into_iter().zip([4, 20]) {
+        for (ip, offset) in self.ips.into_iter().zip([4, 20]) {
             match ip {
                 IpAddr::V4(ip) => bytes[offset + 12..offset + 16].copy_from_slice(&ip.octets()),
                 IpAddr::V6(ip) => bytes[offset..offset + 16].copy_from_slice(&ip.octets()),
@@ -217,18 +217,18 @@ impl Request {
         if service >> 1 & 3 != 0 || reliable & 7 != 0 {
             return None;
         }
-        let [responder_resources, initiator_depth, retries, path] =
+        let [responder_resources, initiator_depth, retry_cnt, path] =
             [35, 39, 47, 50].map(|offset| get::<1>(mad, offset)[0]);
         Some(Self {
             service: u64::from_be_bytes(get(mad, 8)),
             qp: get24(mad, 32),
             psn: get24(mad, 44),
-            reads: RdAtomicLimits { responder_resources, initiator_depth },
+            rd_atomic: RdAtomicLimits { responder_resources, initiator_depth },
             mtu: *Mtu::ALL.get(usize::from(path >> 4).checked_sub(1)?)?,
-            retries: retries & 7,
-            rnr_retries: path & 7,
+            retry_cnt: retry_cnt & 7,
+            rnr_retry: path & 7,
             path: [56, 72].map(|offset| IpAddr::from(get::<16>(mad, offset)).to_canonical()),
-            private: get(mad, 140),
+            private_data: get(mad, 140),
         })
     }
 
@@ -236,19 +236,19 @@ impl Request {
         let mtu = Mtu::ALL.iter().position(|mtu| *mtu == self.mtu).unwrap_or(0) as u8 + 1;
         put(mad, 8, &self.service.to_be_bytes());
         put24(mad, 32, self.qp);
-        put(mad, 35, &[self.reads.responder_resources]);
-        put(mad, 39, &[self.reads.initiator_depth]);
+        put(mad, 35, &[self.rd_atomic.responder_resources]);
+        put(mad, 39, &[self.rd_atomic.initiator_depth]);
         put(mad, 43, &[RESPONSE_TIMEOUT << 3]);
         put24(mad, 44, self.psn);
-        put(mad, 47, &[RESPONSE_TIMEOUT << 3 | self.retries & 7]);
+        put(mad, 47, &[RESPONSE_TIMEOUT << 3 | self.retry_cnt & 7]);
         put(mad, 48, &[0xFF; 2]); // the default partition
-        put(mad, 50, &[mtu << 4 | self.rnr_retries & 7, 15 << 4]);
+        put(mad, 50, &[mtu << 4 | self.rnr_retry & 7, 15 << 4]);
         put(mad, 52, &[0xFF; 4]); // no LIDs: the path is routed
         put(mad, 56, &gid(self.path[0]));
         put(mad, 72, &gid(self.path[1]));
         put(mad, 91, &[3]); // 10 Gbit/s; not evaluated by receivers
         put(mad, 93, &[64, 0, ACK_TIMEOUT << 3]); // hops, service level
-        put(mad, 140, &self.private);
+        put(mad, 140, &self.private_data);
     }
 }
 
@@ -258,9 +258,9 @@ impl Reply {
         Self {
             qp: get24(mad, 12),
             psn: get24(mad, 20),
-            reads: RdAtomicLimits { responder_resources, initiator_depth },
-            rnr_retries: rnr >> 5,
-            private: get(mad, 36),
+            rd_atomic: RdAtomicLimits { responder_resources, initiator_depth },
+            rnr_retry: rnr >> 5,
+            private_data: get(mad, 36),
         }
     }
 
@@ -270,9 +270,14 @@ impl Reply {
         put(
             mad,
             24,
-            &[self.reads.responder_resources, self.reads.initiator_depth, ACK_TIMEOUT << 3, self.rnr_retries << 5],
+            &[
+                self.rd_atomic.responder_resources,
+                self.rd_atomic.initiator_depth,
+                ACK_TIMEOUT << 3,
+                self.rnr_retry << 5,
+            ],
         );
-        put(mad, 36, &self.private);
+        put(mad, 36, &self.private_data);
     }
 }
 
@@ -283,18 +288,18 @@ mod tests {
 
     fn request() -> Request {
         let path = [IpAddr::from([10, 77, 0, 2]), IpAddr::from([10, 77, 0, 1])];
-        let mut private = [0; REQUEST_PRIVATE];
-        private[..Addresses::LEN].copy_from_slice(&Addresses { port: 0x9abc, of: path }.emit());
+        let mut private_data = [0; REQ_PRIVATE_BYTES];
+        private_data[..Addresses::LEN].copy_from_slice(&Addresses { port: 0x9abc, ips: path }.emit());
         Request {
             service: service_id(7174),
             qp: 0x123456,
             psn: 0xABCDEF,
-            reads: RdAtomicLimits { responder_resources: 1, initiator_depth: 2 },
+            rd_atomic: RdAtomicLimits { responder_resources: 1, initiator_depth: 2 },
             mtu: Mtu::B4096,
-            retries: 7,
-            rnr_retries: 6,
+            retry_cnt: 7,
+            rnr_retry: 6,
             path,
-            private,
+            private_data,
         }
     }
 
@@ -303,9 +308,9 @@ mod tests {
         let reply = Reply {
             qp: 0xFFFFFE,
             psn: 1,
-            reads: RdAtomicLimits { responder_resources: 16, initiator_depth: 3 },
-            rnr_retries: 7,
-            private: [7; REPLY_PRIVATE],
+            rd_atomic: RdAtomicLimits { responder_resources: 16, initiator_depth: 3 },
+            rnr_retry: 7,
+            private_data: [7; REP_PRIVATE_BYTES],
         };
         let all = [
             Message::Req(Box::new(request())),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Receive queue depth, in datagrams.
 const RECEIVES: u32 = 1024;
-/// Maximum datagrams read before a decision: a whole burst, but bounded.
+/// Maximum datagrams read before the next event is returned: a whole burst, but bounded.
 const MAX_READ: usize = 8192;
 /// Send queue depth, in datagrams; the manager queues more. A send posts a completion only if it fails, so the
 /// completion queue cannot overflow.
@@ -34,6 +34,9 @@ pub struct Services {
 
 impl Services {
     /// Creates queue pair 1 of an endpoint; there can be only one.
+    ///
+    /// # Errors
+    /// If the endpoint has a queue pair 1, or its queues or memory cannot be created.
     pub fn open<P: PacketIo>(endpoint: &mut SoftEndpoint<P>) -> Result<Self, VerbsError> {
         let pd = endpoint.alloc_pd()?;
         let cq = endpoint.create_cq(SENDS + RECEIVES)?;
@@ -83,12 +86,16 @@ impl Services {
         self.qp
     }
 
-    /// Disconnects a connection in order, whichever side requested it.
+    /// Disconnects a connection by a DREQ ([`Manager::disconnect`]).
     pub fn disconnect(&mut self, connection: Connection) {
         self.manager.disconnect(self.began.elapsed(), connection);
     }
 
-    /// Processes received datagrams and sends pending ones. The endpoint itself is driven by its owner.
+    /// Processes received datagrams, sends pending ones, and returns the next event: call it until it returns `None`.
+    /// The caller drives the endpoint itself ([`Provider::progress`](crate::api::Provider::progress)).
+    ///
+    /// # Errors
+    /// If the endpoint's transport fails.
     pub fn progress<P: PacketIo>(&mut self, endpoint: &mut SoftEndpoint<P>) -> Result<Option<Event>, VerbsError> {
         // Pending events first: unread events would accumulate otherwise.
         if let Some(event) = self.manager.next_event() {

@@ -7,7 +7,7 @@ use shotline_testing::assert_committed;
 use shotline_verbs::api::Mtu;
 use shotline_verbs::cm::message::{Answer, Request, parse};
 use shotline_verbs::rdma_cm::message::{
-    self as rdma, Datagram, Message, REPLY_PRIVATE, REQUEST_PRIVATE, RdAtomicLimits, Reply, service_id,
+    self as rdma, Datagram, Message, REP_PRIVATE_BYTES, REQ_PRIVATE_BYTES, RdAtomicLimits, Reply, service_id,
 };
 use std::path::PathBuf;
 
@@ -66,20 +66,20 @@ fn rdma_cm_seeds_and_their_mutations_pass() {
 /// (`fuzz/src/messages.rs`).
 fn conversations() -> [(&'static str, Vec<u8>); 3] {
     let (own, other) = (1, 9);
-    let reads = RdAtomicLimits { responder_resources: 16, initiator_depth: 1 };
+    let rd_atomic = RdAtomicLimits { responder_resources: 16, initiator_depth: 1 };
     let request = rdma::Request {
         service: service_id(7174),
         qp: 0x11,
         psn: 0xABCDEF,
-        reads,
+        rd_atomic,
         mtu: Mtu::B1024,
-        retries: 7,
-        rnr_retries: 7,
+        retry_cnt: 7,
+        rnr_retry: 7,
         path: [[10, 0, 0, 2].into(), [10, 0, 0, 1].into()],
-        private: [0; REQUEST_PRIVATE],
+        private_data: [0; REQ_PRIVATE_BYTES],
     };
-    let reply = Reply { qp: 0x11, psn: 3, reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] };
-    let req = || Message::Req(Box::new(request.clone()));
+    let reply = Reply { qp: 0x11, psn: 3, rd_atomic, rnr_retry: 7, private_data: [0; REP_PRIVATE_BYTES] };
+    let ask = || Message::Req(Box::new(request.clone()));
     let all = |steps: Vec<(u8, Message)>| -> Vec<u8> {
         let datagram = |message| Datagram { transaction: 5, local: other, remote: own, message }.emit();
         steps.into_iter().flat_map(|(what, message)| [&[what][..], &datagram(message)].concat()).collect()

@@ -1,6 +1,6 @@
 //! Tests of the [`Manager`] state machine in simulated time.
 
-use super::super::message::{REPLY_PRIVATE, REQUEST_PRIVATE, RdAtomicLimits, service_id};
+use super::super::message::{REP_PRIVATE_BYTES, REQ_PRIVATE_BYTES, RdAtomicLimits, service_id};
 use super::*;
 use crate::api::Mtu;
 
@@ -13,17 +13,17 @@ fn request(port: u16) -> Request {
         service: service_id(port),
         qp: 0x11,
         psn: 1,
-        reads: RdAtomicLimits::default(),
+        rd_atomic: RdAtomicLimits::default(),
         mtu: Mtu::B1024,
-        retries: 7,
-        rnr_retries: 7,
+        retry_cnt: 7,
+        rnr_retry: 7,
         path: [ip(1), ip(2)],
-        private: [0; REQUEST_PRIVATE],
+        private_data: [0; REQ_PRIVATE_BYTES],
     }
 }
 
 fn reply() -> Reply {
-    Reply { qp: 0x22, psn: 2, reads: RdAtomicLimits::default(), rnr_retries: 7, private: [0; REPLY_PRIVATE] }
+    Reply { qp: 0x22, psn: 2, rd_atomic: RdAtomicLimits::default(), rnr_retry: 7, private_data: [0; REP_PRIVATE_BYTES] }
 }
 
 /// An active and a passive side, and a network that loses the datagrams for whose number `lost` returns `true`.
@@ -147,14 +147,14 @@ fn lost_rejection_is_repeated_with_the_same_reason() {
 fn undecided_request_times_out() {
     let mut passive = passive_with(1);
     let Some(Event::Requested(connection, ..)) = passive.next_event() else { panic!("no request") };
-    passive.expire(Manager::DECISION - Duration::from_millis(1));
+    passive.expire(Manager::DECISION_TIMEOUT - Duration::from_millis(1));
     assert_eq!((passive.next_event(), sent_messages(&mut passive)), (None, vec![]));
-    passive.expire(Manager::DECISION);
+    passive.expire(Manager::DECISION_TIMEOUT);
     assert_eq!(passive.next_event(), Some(Event::DecisionTimedOut(connection)));
     assert_eq!(sent_messages(&mut passive), [(0, Message::Rej(reason::TIMEOUT))]);
-    passive.accept(Manager::DECISION, connection, reply());
+    passive.accept(Manager::DECISION_TIMEOUT, connection, reply());
     assert_eq!(sent_messages(&mut passive), [], "accepted after the timeout");
-    passive.expire(Manager::DECISION + ENDED_LIFETIME);
+    passive.expire(Manager::DECISION_TIMEOUT + ENDED_LIFETIME);
     assert_eq!(passive.deadline(), None);
 }
 
@@ -190,9 +190,9 @@ fn genuine_request_among_forged_ones_is_served() {
         network.run_for(Duration::from_millis(100));
     }
     assert!(displaced > 0 && network.events.contains(&Event::Accepted(active, Box::new(reply()))), "{displaced}");
-    let counts = network.sides[1].counters();
-    assert!(counts.is_balanced() && counts.requests >= 10_000, "{counts:?}");
-    assert_eq!((counts.established, counts.displaced), (1, displaced as u64), "{counts:?}");
+    let counters = network.sides[1].counters();
+    assert!(counters.is_balanced() && counters.requests >= 10_000, "{counters:?}");
+    assert_eq!((counters.established, counters.displaced), (1, displaced as u64), "{counters:?}");
     assert!(network.sides[1].connections.len() <= MAX_HALF_OPEN + 1);
 }
 
@@ -206,10 +206,10 @@ fn forged_request_is_answered_at_most_five_times() {
         passive.expire(Duration::from_millis(100 * tenths));
         answers += sent_messages(&mut passive).len();
     }
-    assert_eq!(answers, 1 + MAX_REPLY_TRIES as usize);
+    assert_eq!(answers, 1 + MAX_REP_RETRIES as usize);
     assert!(passive.connections.is_empty() && passive.requests.is_empty());
-    let counts = passive.counters();
-    assert!(counts.is_balanced() && counts.unconfirmed == 1, "{counts:?}");
+    let counters = passive.counters();
+    assert!(counters.is_balanced() && counters.unconfirmed == 1, "{counters:?}");
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn undecided_requests_are_limited() {
     (0..10_000).for_each(|number| forge(&mut passive, Duration::ZERO, number));
     assert_eq!(passive.connections.len(), MAX_UNDECIDED);
     assert_eq!(passive.counters().unanswered, 10_000 - MAX_UNDECIDED as u64);
-    passive.expire(Manager::DECISION);
+    passive.expire(Manager::DECISION_TIMEOUT);
     assert_eq!(passive.undecided, 0);
     assert!(passive.counters().is_balanced());
 }
@@ -289,7 +289,7 @@ fn undecided_requests_are_limited() {
 fn unread_events_are_limited() {
     let mut passive = passive_with(0);
     for round in 0..10 {
-        let now = round * Manager::DECISION;
+        let now = round * Manager::DECISION_TIMEOUT;
         passive.expire(now);
         (0..passive.max_connections as u32).for_each(|peer| send_request(&mut passive, now, (round << 16) + peer));
     }
@@ -311,8 +311,8 @@ fn established_connections_reach_the_limit() {
         let rtu = Datagram { transaction, local: number, remote, message: Message::Rtu }.emit();
         passive.receive(Duration::ZERO, to, &rtu);
     }
-    let counts = passive.counters();
-    assert_eq!((counts.established, counts.no_resources), (3000, 0), "{counts:?}");
+    let counters = passive.counters();
+    assert_eq!((counters.established, counters.no_resources), (3000, 0), "{counters:?}");
 }
 
 /// Establishes a connection, and disconnects it once its address is proven.
@@ -335,8 +335,8 @@ fn unanswered_dreq_does_not_block_new_connections() {
     (0..above_limit).for_each(|peer| connect_and_disconnect(&mut passive, Duration::ZERO, peer));
     forge(&mut passive, Duration::ZERO, 77);
     accept_all(&mut passive, Duration::ZERO);
-    let counts = passive.counters();
-    assert_eq!((counts.no_resources, counts.half_open), (0, 1), "{counts:?}");
+    let counters = passive.counters();
+    assert_eq!((counters.no_resources, counters.half_open), (0, 1), "{counters:?}");
     assert!(passive.connections.len() <= passive.max_connections && passive.requests.len() <= passive.max_connections);
 }
 
