@@ -14,7 +14,8 @@ pub(super) fn kind(kind: QpType) -> u32 {
     }
 }
 
-/// Converts a queue pair state. The draining state, which is never requested here, counts as ready to send.
+/// Converts a queue pair state, `IBV_QPS_*`. The draining state, which is never requested here, counts as ready to
+/// send.
 pub(super) fn state(state: u32) -> QpState {
     match state {
         IBV_QPS_RESET => QpState::Reset,
@@ -26,7 +27,7 @@ pub(super) fn state(state: u32) -> QpState {
     }
 }
 
-/// Converts a completion status.
+/// Converts a completion status, `IBV_WC_*`.
 pub(super) fn status(status: u32, is_receive: bool) -> Status {
     match status {
         IBV_WC_SUCCESS => Status::Success,
@@ -74,7 +75,8 @@ pub(super) fn remote(operation: &Operation) -> u64 {
     }
 }
 
-/// Builds a work request with the operation's own fields, except a datagram's address handle.
+/// Builds a work request with the fields of its operation. `datagram` is the destination's queue pair number and Q_Key;
+/// the caller sets the address handle.
 pub(super) fn request(operation: &Operation, datagram: Option<(u32, u32)>) -> ibv_send_wr {
     let mut request = ibv_send_wr::default();
     let rdma =
@@ -105,18 +107,18 @@ pub(super) fn request(operation: &Operation, datagram: Option<(u32, u32)>) -> ib
     request
 }
 
-/// Returns the code of a retransmission timeout: 4.096 us * 2^code, rounded up; 0 disables it.
+/// Returns the code of an acknowledgement timeout, 4.096 us x 2^code, rounded up; 0 disables it.
 pub(super) fn timeout(time: Duration) -> u8 {
     let fits = |code: &u8| Duration::from_nanos(4096 << code) >= time;
     if time.is_zero() { 0 } else { (1..31).find(fits).unwrap_or(31) }
 }
 
-/// Returns the code of an MTU.
+/// Returns `IBV_MTU_*` of an MTU in bytes.
 pub(super) fn mtu(bytes: u32) -> u32 {
     bytes.ilog2() - 7
 }
 
-/// Bytes before a datagram's payload: a global routing header, or 20 unused bytes and an IPv4 header (RoCEv2, IBTA
+/// Bytes before a datagram's payload: a global route header, or 20 unused bytes and an IPv4 header (RoCEv2, IBTA
 /// annex A17.4.5.1).
 pub(super) const GRH_BYTES: u32 = 40;
 

@@ -22,11 +22,11 @@ pub fn read(port: &Path) -> Vec<(String, u64)> {
 /// Returns the counters that have increased since `before`, with the difference; they count all users of the port.
 /// Counters that are missing in `before` are left out.
 pub fn since(before: &[(String, u64)], port: &Path) -> Vec<(String, u64)> {
-    let moved = read(port).into_iter().filter_map(|(name, now)| {
+    let increased = read(port).into_iter().filter_map(|(name, now)| {
         let (_, then) = before.iter().find(|(other, _)| *other == name)?;
         Some((name, increase(*then, now))).filter(|(_, increase)| *increase > 0)
     });
-    moved.collect()
+    increased.collect()
 }
 
 /// Returns the increase of a counter. If it is lower than before, it has wrapped around at 32 bits if it was in the

@@ -27,7 +27,7 @@ pub(super) struct CompletionQueue {
     pub(super) cq: Arc<sys::Cq>,
     /// The overrun was reported.
     pub(super) overrun: bool,
-    /// Completions polled from the device but not returned to the application.
+    /// Completions that were polled from the device but not returned to the application.
     pub(super) stash: VecDeque<Completion>,
 }
 
@@ -37,13 +37,13 @@ pub(super) struct SharedQueue {
     pub(super) receives: ReceiveQueue,
 }
 
-/// Buffers for lists of posted requests. They are shared by all queue pairs, and reallocated when larger requests are
-/// needed.
+/// Lists in which requests are passed to the device. All queue pairs use the same ones, which are reallocated when
+/// larger requests are needed.
 pub(super) struct WrLists {
     pub(super) sends: SendList,
     pub(super) receives: RecvList,
     pub(super) elements: Vec<ibv_sge>,
-    /// Numbers of the requests in a list.
+    /// Numbers of the receives in the list.
     pub(super) numbers: Vec<u32>,
     max_sge: usize,
     max_inline: usize,
@@ -60,7 +60,7 @@ impl WrLists {
             max_inline,
         }
     }
-    /// Reallocates the lists if requests of this size do not fit.
+    /// Reallocates the lists if requests of up to `max_sge` elements or `max_inline` inline bytes do not fit.
     pub(super) fn reserve(&mut self, max_sge: u32, max_inline: u32) {
         let (max_sge, max_inline) = (self.max_sge.max(max_sge as usize), self.max_inline.max(max_inline as usize));
         if (max_sge, max_inline) != (self.max_sge, self.max_inline) {
@@ -76,7 +76,7 @@ impl WrLists {
 pub struct IbverbsEndpoint {
     // Dropped first: queue pairs refer to the other objects.
     pub(super) pairs: Slab<Box<Pair>>,
-    /// Handles of queue pairs by number.
+    /// Slab handles of queue pairs by queue pair number.
     pub(super) numbers: KeyMap<u32>,
     pub(super) srqs: Slab<SharedQueue>,
     pub(super) cqs: Slab<CompletionQueue>,
@@ -105,7 +105,7 @@ impl IbverbsEndpoint {
     /// Opens a device.
     ///
     /// # Errors
-    /// If the library, the device or an address is missing; the error says what exists and what to do.
+    /// If the library, the device or an address is missing; the error lists what exists and says what to do.
     pub fn open(selector: &DeviceSelector) -> Result<Self, VerbsError> {
         Self::from_open_port(selector.open()?)
     }
@@ -153,7 +153,7 @@ impl IbverbsEndpoint {
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.gid.ip(), ROCE_PORT)
     }
-    /// Returns the path MTU of its port.
+    /// Returns the active MTU of its port, the maximum path MTU.
     pub fn mtu(&self) -> Mtu {
         self.mtu
     }
@@ -162,6 +162,7 @@ impl IbverbsEndpoint {
         self.context.sysfs(self.port.number)
     }
 
+    /// Returns the slab handle of a queue pair.
     pub(super) fn handle(&self, qp: Qp) -> Result<u32, VerbsError> {
         self.numbers.get(&qp.0).copied().ok_or(VerbsError::NoSuch("queue pair"))
     }
@@ -173,7 +174,7 @@ impl IbverbsEndpoint {
         self.cqs.get(cq.0).map(|queue| &queue.cq).ok_or(VerbsError::NoSuch("completion queue"))
     }
 
-    /// Polls completions. Completions of discarded and of unsignaled requests are not returned.
+    /// Polls completions. Completions of discarded requests are not returned.
     #[inline]
     pub(super) fn poll(&mut self, cq: Cq, out: &mut [Completion]) -> Result<usize, VerbsError> {
         let mut count = 0;

@@ -9,7 +9,7 @@ use std::path::Path;
 /// A device that has the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundDevice {
-    /// The device, its port, and the index of the address.
+    /// Its name and port, and the index of the address in the GID table.
     pub device: DeviceSelector,
     /// `true` for hardware, `false` for the kernel's software RoCE over a network interface (rxe).
     pub is_hardware: bool,
@@ -24,13 +24,13 @@ pub fn by_address(local: IpAddr) -> Result<Option<FoundDevice>, IoError> {
     let names = devices()?.into_iter().map(|device| device.name());
     let mut found: Vec<FoundDevice> = names
         .filter_map(|name| {
-            let hardware = Path::new("/sys/class/infiniband").join(&name).join("device").exists();
+            let is_hardware = Path::new("/sys/class/infiniband").join(&name).join("device").exists();
             let selected = DeviceSelector { device: Some(name), ..DeviceSelector::default() };
             // A device that cannot be opened is skipped.
             let OpenPort { port, gid, .. } = selected.open_at(local).ok()?;
             Some(FoundDevice {
                 device: DeviceSelector { port: Some(port), gid: Some(gid.index), ..selected },
-                is_hardware: hardware,
+                is_hardware,
             })
         })
         .collect();

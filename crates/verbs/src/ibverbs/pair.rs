@@ -10,10 +10,10 @@ use shotline_wire::udp::ROCE_PORT;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Distance between the routing headers of two receives, in bytes: a cache line each.
-const STRIDE: u64 = 64;
+/// Distance between the global route headers of two receives, in bytes: a cache line each.
+const GRH_STRIDE: u64 = 64;
 
-/// Buffers for the global routing headers of datagrams, one for each receive, which contain the sender's address.
+/// Buffers for the global route headers of datagrams, one for each receive, which contain the sender's address.
 pub(super) struct GrhBuffers {
     region: Arc<Region>,
     mr: Mr,
@@ -21,18 +21,18 @@ pub(super) struct GrhBuffers {
 
 impl GrhBuffers {
     pub(super) fn new(pd: &Arc<sys::Pd>, receives: u32) -> Result<Self, VerbsError> {
-        let region = Region::heap((u64::from(receives) * STRIDE) as usize)?;
+        let region = Region::heap((u64::from(receives) * GRH_STRIDE) as usize)?;
         let mr = Mr::new(pd, &region, 0, region.len() as u64, Access::LOCAL_WRITE)?;
         Ok(Self { region, mr })
     }
     #[inline]
     pub(super) fn element(&self, slot: u32) -> ibv_sge {
-        ibv_sge { addr: self.mr.address() + u64::from(slot) * STRIDE, length: GRH_BYTES, lkey: self.mr.lkey() }
+        ibv_sge { addr: self.mr.address() + u64::from(slot) * GRH_STRIDE, length: GRH_BYTES, lkey: self.mr.lkey() }
     }
     /// Returns the sender of the datagram in this receive.
     pub(super) fn sender(&self, slot: u32) -> Option<IpAddr> {
         let mut grh = [0; GRH_BYTES as usize];
-        self.region.read((u64::from(slot) * STRIDE) as usize, &mut grh);
+        self.region.read((u64::from(slot) * GRH_STRIDE) as usize, &mut grh);
         convert::sender(&grh)
     }
 }

@@ -284,9 +284,9 @@ impl Provider for IbverbsEndpoint {
                 }
             }
             let count = lists.sends.len();
-            if let Err((taken, error)) = pair.qp.post_send(&mut lists.sends) {
-                pair.sends.retract(memory, (count - taken) as u32);
-                result = Err((posted + taken, post_error(&error, pair.state)));
+            if let Err((accepted, error)) = pair.qp.post_send(&mut lists.sends) {
+                pair.sends.retract(memory, (count - accepted) as u32);
+                result = Err((posted + accepted, post_error(&error, pair.state)));
             }
             if result.is_err() {
                 break;
@@ -348,7 +348,7 @@ impl IbverbsEndpoint {
     }
 }
 
-/// Adds a send request to the queue, and appends it to the list.
+/// Adds a send work request to the queue, and appends it to the list.
 #[inline]
 fn push_send(
     pair: &mut Pair,
@@ -400,7 +400,8 @@ fn address_handle(memory: &mut Memory, pd: Pd, port: &super::pair::Port, to: Soc
     Ok(ah)
 }
 
-/// Posts receives to the receive queue of a queue pair, or to a shared one.
+/// Posts receives to the receive queue of a queue pair, or to a shared one. `before` returns the element to put before
+/// those of a receive, by its slot; `post` passes a list to the device.
 #[allow(clippy::too_many_arguments)] // all differ between the two callers
 #[inline]
 fn post_receives(
@@ -426,9 +427,9 @@ fn post_receives(
                 }
             }
         }
-        if let Err((taken, error)) = post(&mut lists.receives) {
-            lists.numbers[taken..].iter().for_each(|number| _ = receives.complete(memory, *number));
-            result = Err((posted + taken, post_error(&error, state)));
+        if let Err((accepted, error)) = post(&mut lists.receives) {
+            lists.numbers[accepted..].iter().for_each(|number| _ = receives.complete(memory, *number));
+            result = Err((posted + accepted, post_error(&error, state)));
         }
         if result.is_err() {
             break;

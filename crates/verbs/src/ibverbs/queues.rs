@@ -2,7 +2,7 @@
 //!
 //! Both queues are also kept here, and a request's number in them is part of its `wr_id`, for three reasons: a device
 //! may hold more requests than a queue was created for, the completion of a failed request does not contain its
-//! operation, and unsignaled requests complete silently.
+//! operation, and an unsignalled request has no completion of its own.
 
 use super::convert;
 use super::memory::Memory;
@@ -45,13 +45,14 @@ pub(super) fn parse_wr_id(wr_id: u64) -> (u32, QueueKind, u32) {
     ((wr_id >> 32) as u32, kind, wr_id as u32 & NUMBER_MASK)
 }
 
-/// An outstanding send request.
+/// An outstanding send work request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PostedSend {
     pub(super) id: u64,
     pub(super) kind: CompletionKind,
     /// Bytes written to local memory (READ, atomic operations).
     pub(super) bytes: u32,
+    /// Number of elements.
     count: u32,
 }
 
@@ -67,8 +68,11 @@ pub(super) struct SendQueue {
     requests: Box<[PostedSend]>,
     /// Registrations in use, `max_sge` per request.
     mr_indices: Box<[u32]>,
+    /// Address handle of each request (UD), otherwise empty.
     ahs: Box<[Option<Arc<Ah>>]>,
+    /// Number of the oldest outstanding request.
     first: u32,
+    /// Number of outstanding requests.
     len: u32,
 }
 
@@ -92,7 +96,8 @@ impl SendQueue {
         }
     }
 
-    /// Adds a request and puts its converted elements into `elements`. Returns its number.
+    /// Adds a request and puts its converted elements into `elements`. Returns its number, which is part of its
+    /// `wr_id`.
     #[inline]
     pub(super) fn post(
         &mut self,
@@ -147,7 +152,7 @@ impl SendQueue {
         Ok(number)
     }
 
-    /// Removes the newest requests, which the device did not accept.
+    /// Removes the `count` newest requests, which the device did not accept.
     pub(super) fn retract(&mut self, memory: &mut Memory, count: u32) {
         for _ in 0..count.min(self.len) {
             self.len -= 1;
@@ -189,7 +194,8 @@ impl SendQueue {
     }
 }
 
-/// Acquires the registrations of a request: their indices go to `mr_indices`, its converted elements to `out`.
+/// Acquires the registrations of a request: their indices go to `mr_indices`, its converted elements to `out`. Returns
+/// the number of elements.
 #[inline]
 fn acquire(
     memory: &mut Memory,
@@ -217,7 +223,7 @@ fn acquire(
     Ok(list.len() as u32)
 }
 
-/// Number of bits of a receive's number that are its slot; the others are the generation.
+/// Number of bits of a receive's number that are its slot; the bits above them are the queue's generation.
 const SLOT_BITS: u32 = 22;
 /// Maximum number of receives in a queue.
 pub(super) const MAX_RECEIVES: u32 = 1 << SLOT_BITS;
@@ -229,7 +235,9 @@ pub(super) struct ReceiveQueue {
     max_sge: u32,
     /// Id and number of elements of each outstanding receive.
     slots: Box<[Option<(u64, u32)>]>,
+    /// Registrations in use, `max_sge` per receive.
     mr_indices: Box<[u32]>,
+    /// Free slots.
     free: Vec<u32>,
     /// Incremented when all receives are discarded, so that late completions of those do not match.
     generation: u32,
@@ -247,8 +255,8 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds a receive and appends it to a list. `before` returns an element to put before its own, by its slot. Returns
-    /// its number.
+    /// Adds a receive and appends it to a list. `before` returns the element to put before its own, if any, for its
+    /// slot. Returns its number, which is part of its `wr_id`.
     #[inline]
     pub(super) fn post(
         &mut self,

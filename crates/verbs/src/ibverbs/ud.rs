@@ -38,7 +38,8 @@ use std::time::Duration;
 
 /// Maximum number of work requests in a list.
 const MAX_LIST: usize = 64;
-/// Distance between two route header buffers in bytes: the next power of two, so that none straddles two cache lines.
+/// Distance between two buffers for global route headers, in bytes: the next power of two, so that none straddles two
+/// cache lines.
 const GRH_STRIDE: usize = 64;
 
 /// Configuration of [`UdIo`].
@@ -46,13 +47,13 @@ const GRH_STRIDE: usize = 64;
 pub struct UdConfig {
     /// Device, port and address.
     pub selector: DeviceSelector,
-    /// Local address for packets, unless `choice` has one.
+    /// Local address for packets, unless `selector` has a GID index.
     pub local: IpAddr,
-    /// Maximum number of posted receives, and upper bound of their ids.
+    /// Maximum number of posted receives; their ids are below it.
     pub capacity: usize,
-    /// Compute payload CRC remainders.
+    /// Compute the CRC remainder of each payload ([`RxPacket::payload_crc`]).
     pub remainders: bool,
-    /// Keep route headers, which contain a packet's source, even if the device could discard them.
+    /// Keep global route headers, which contain a packet's source, even if the device could discard them.
     pub keep_headers: bool,
 }
 
@@ -68,12 +69,12 @@ pub struct UdIo {
     local: SocketAddr,
     q_key: u32,
     list: RecvList,
-    /// Destination of each id.
+    /// Destination of the payload of each receive, by its id.
     slots: Vec<[Sge; 2]>,
     /// Ids of posted receives, oldest first.
     posted: VecDeque<u32>,
     completions: Box<[ibv_wc; MAX_BATCH]>,
-    /// Headers made from the completions, for the layer above.
+    /// Headers emitted from the completions, for the layer above.
     headers: Box<[[u8; UdCompletion::LEN]; MAX_BATCH]>,
     /// Number of completions that were polled while preparing to sleep.
     prefetched: usize,
@@ -89,13 +90,14 @@ pub struct UdIo {
 struct Memory {
     pd: Arc<Pd>,
     regions: Regions,
+    /// Registration of each region, by its id.
     keys: Vec<Option<(Arc<Region>, Mr)>>,
     headers: GrhBuffers,
 }
 
-/// Destination of route headers.
+/// Destination of global route headers.
 enum GrhBuffers {
-    /// Discarded.
+    /// Null memory region: they are discarded.
     Null(Mr),
     /// A buffer for each id.
     PerSlot(Arc<Region>, Mr),
@@ -288,9 +290,9 @@ impl PacketIo for UdIo {
     }
 
     fn post(&mut self, receives: &[Recv]) -> usize {
-        let taken = receives.len().min(self.slots.len() - self.posted.len());
-        self.posted.extend(receives[..taken].iter().map(|receive| receive.id));
-        for receive in &receives[..taken] {
+        let posted = receives.len().min(self.slots.len() - self.posted.len());
+        self.posted.extend(receives[..posted].iter().map(|receive| receive.id));
+        for receive in &receives[..posted] {
             self.slots[receive.id as usize] = receive.sge;
             self.memory.push(&mut self.list, receive.id, receive.sge);
             if self.list.is_full() {
@@ -298,7 +300,7 @@ impl PacketIo for UdIo {
             }
         }
         self.flush_or_defer();
-        taken
+        posted
     }
 
     fn withdraw(&mut self, _ids: &[u32]) {}
@@ -427,7 +429,7 @@ impl GrhBuffers {
     }
 }
 
-/// Rejects a port whose MTU is too small for the probe's packets (4096 bytes).
+/// Rejects a port whose MTU is too small for payloads of 4096 bytes.
 fn check_mtu(opened: &OpenPort) -> Result<(), IoError> {
     let OpenPort { context, port, attributes, gid } = opened;
     if attributes.active_mtu >= IBV_MTU_4096 {

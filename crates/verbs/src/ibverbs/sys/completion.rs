@@ -9,7 +9,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A channel for events of completion queues.
+/// A completion channel: the events of armed completion queues.
 pub struct Channel {
     context: Arc<Context>,
     channel: NonNull<ibv_comp_channel>,
@@ -51,9 +51,9 @@ impl Channel {
         let rc = unsafe { (library.get_cq_event)(self.channel.as_ptr(), &raw mut cq, &raw mut cookie) };
         if rc != 0 {
             let error = io::Error::last_os_error();
-            let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+            let no_event = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             let what = || format!("reading completion events of {}", self.context.name());
-            return if nothing { Ok(None) } else { Err(failed(what(), error, "; was the device removed?")) };
+            return if no_event { Ok(None) } else { Err(failed(what(), error, "; was the device removed?")) };
         }
         // SAFETY: a queue whose event was read is not destroyed before the event is acknowledged.
         unsafe { (library.ack_cq_events)(cq, 1) };
@@ -112,7 +112,7 @@ impl Cq {
         Ok(Arc::new(Self { context: Arc::clone(context), cq, _channel: channel.cloned(), poll, arm }))
     }
 
-    /// Polls completions and returns their number.
+    /// Polls up to `out.len()` completions and returns their number.
     ///
     /// # Errors
     /// If the queue has failed, for example by an overrun.

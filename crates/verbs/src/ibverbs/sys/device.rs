@@ -184,8 +184,8 @@ impl Context {
         Ok(attributes)
     }
 
-    /// Returns an extension function, which libraries since 2018 have next to C's function table: the field of
-    /// [`verbs_context`] at this offset, if this library has it.
+    /// Returns a function outside the original function table: the field of [`verbs_context`] at this offset, if this
+    /// library has it (most have since 2018).
     ///
     /// # Safety
     /// `T` must be the type of that field.
@@ -281,9 +281,9 @@ impl Context {
         let rc = unsafe { (self.library.get_async_event)(self.context.as_ptr(), &raw mut event) };
         if rc != 0 {
             let error = io::Error::last_os_error();
-            let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+            let no_event = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             let what = || format!("reading the events of {}", self.name);
-            return if nothing { Ok(None) } else { Err(failed(what(), error, "; was the device removed?")) };
+            return if no_event { Ok(None) } else { Err(failed(what(), error, "; was the device removed?")) };
         }
         let next = match event.event_type {
             IBV_EVENT_CQ_ERR => {

@@ -48,7 +48,7 @@ functions! {
     alloc_pd: ibv_alloc_pd(*mut ibv_context) -> *mut ibv_pd;
     dealloc_pd: ibv_dealloc_pd(*mut ibv_pd) -> c_int;
     reg_mr: ibv_reg_mr(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr;
-    reg_mr_at: ibv_reg_mr_iova2(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
+    reg_mr_iova: ibv_reg_mr_iova2(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
     dereg_mr: ibv_dereg_mr(*mut ibv_mr) -> c_int;
     create_comp_channel: ibv_create_comp_channel(*mut ibv_context) -> *mut ibv_comp_channel;
     destroy_comp_channel: ibv_destroy_comp_channel(*mut ibv_comp_channel) -> c_int;

@@ -52,7 +52,7 @@ impl Drop for Pd {
 pub struct Mr {
     pd: Arc<Pd>,
     mr: NonNull<ibv_mr>,
-    /// `None` for a null region.
+    /// `None` for a null memory region.
     _region: Option<Arc<Region>>,
 }
 
@@ -98,12 +98,13 @@ impl Mr {
     ) -> Result<Self, IoError> {
         let address = region.address(offset as usize, len as usize).cast();
         // SAFETY: as in `new`.
-        let mr = unsafe { (pd.context.library.reg_mr_at)(pd.pd.as_ptr(), address, len as usize, iova, flags(access)) };
+        let mr =
+            unsafe { (pd.context.library.reg_mr_iova)(pd.pd.as_ptr(), address, len as usize, iova, flags(access)) };
         let mr = check_pointer(mr, || format!("registering {len} bytes with {}", pd.context.name()), MEMLOCK)?;
         Ok(Self { pd: Arc::clone(pd), mr, _region: Some(Arc::clone(region)) })
     }
 
-    /// Creates a null region, which discards all writes, if the device supports it (mlx5).
+    /// Creates a null memory region, which discards all writes, if the device supports it (mlx5).
     pub fn null(pd: &Arc<Pd>) -> Option<Self> {
         type Alloc = Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>;
         // SAFETY: this is the field's type.

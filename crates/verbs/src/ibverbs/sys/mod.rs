@@ -13,6 +13,7 @@
 //! | `memory` | [`Pd`], [`Mr`] |
 //! | `completion` | [`Channel`], [`Cq`] |
 //! | `pair` | [`Qp`], [`Srq`] |
+//! | `ah` | [`Ah`]: address handles |
 //! | `crc` | CRC of payloads that a device has written |
 //! | `requests` | [`RecvList`], [`SendList`]: work requests posted together |
 

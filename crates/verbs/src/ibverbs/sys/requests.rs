@@ -10,22 +10,22 @@ use std::sync::Arc;
 
 /// A work request in a linked list.
 pub trait Request: Clone + Default {
-    /// Sets the pointers to its elements and to the next request.
-    fn point(&mut self, elements: (*mut ibv_sge, usize), next: *mut Self);
-    /// Ends the list at this request.
-    fn end(&mut self);
+    /// Sets the pointers to its elements, with their number, and to the next request.
+    fn link(&mut self, elements: (*mut ibv_sge, usize), next: *mut Self);
+    /// Makes this request the last one of the list.
+    fn terminate(&mut self);
 }
 
-/// Both types have these fields, but no common type.
+/// Implements [`Request`] for two structures that have the same fields but no common type.
 macro_rules! request {
     ($($name:ty),*) => {$(
         impl Request for $name {
             #[inline]
-            fn point(&mut self, (elements, count): (*mut ibv_sge, usize), next: *mut Self) {
+            fn link(&mut self, (elements, count): (*mut ibv_sge, usize), next: *mut Self) {
                 (self.sg_list, self.num_sge, self.next) = (elements, count as i32, next);
             }
             #[inline]
-            fn end(&mut self) {
+            fn terminate(&mut self) {
                 self.next = std::ptr::null_mut();
             }
         }
@@ -38,6 +38,7 @@ pub struct List<R> {
     requests: Vec<R>,
     elements: Vec<ibv_sge>,
     max_sge: usize,
+    /// Number of requests in the list.
     filled: usize,
 }
 
@@ -74,19 +75,20 @@ impl<R: Request> List<R> {
         let elements = &mut self.elements[self.filled * self.max_sge..][..self.max_sge];
         let count = fill(elements);
         let next = self.requests.as_mut_ptr().wrapping_add(self.filled + 1);
-        request.point((elements.as_mut_ptr(), count), next);
+        request.link((elements.as_mut_ptr(), count), next);
         self.requests[self.filled] = request;
         self.filled += 1;
     }
 
-    /// Posts the requests through `call`, and empties the list.
+    /// Posts the requests through `call`, which gets the first request and where to store the first one that failed,
+    /// and empties the list. An error has the number of requests that were posted.
     #[inline]
     pub(super) fn post(&mut self, call: impl FnOnce(*mut R, *mut *mut R) -> i32) -> Result<(), (usize, io::Error)> {
         let filled = std::mem::take(&mut self.filled);
         if filled == 0 {
             return Ok(());
         }
-        self.requests[filled - 1].end();
+        self.requests[filled - 1].terminate();
         let (first, mut bad) = (self.requests.as_mut_ptr(), std::ptr::null_mut());
         let rc = call(first, &raw mut bad);
         if rc == 0 {
