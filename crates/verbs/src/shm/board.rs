@@ -1,7 +1,7 @@
 //! The board: state that an endpoint publishes to its peer, in shared memory that only the endpoint can write.
 //!
-//! Each side has one board and maps the other's read-only; the kernel enforces this by the seal F_SEAL_FUTURE_WRITE. So
-//! a peer cannot change our state; values read from its board are masked or checked, and read once.
+//! Each side has one board and maps the other's read-only, which the kernel enforces by the seal `F_SEAL_FUTURE_WRITE`:
+//! a peer cannot change this side's state. Values from the peer's board are read once, and masked or checked.
 
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_memory::{MemoryError, Region};
@@ -19,7 +19,8 @@ pub(super) const RING_BYTES: u64 = 1 << 20;
 /// Identifies the memory as a board, and its version.
 const MAGIC: u64 = u64::from_be_bytes(*b"shtlShm1");
 
-// Offsets of the parts, in bytes, and sizes. Frequently written words have a cache line each.
+// Layout of the board: offsets and sizes in bytes. Frequently written words have a cache line each. The ring follows
+// it.
 const TAIL: usize = 64;
 const HEAD: usize = 128;
 const WAKE: usize = 192;
@@ -47,9 +48,9 @@ pub(super) enum Word {
     Domain,
     /// Its receive queue.
     Receives,
-    /// RNR timer: the wait of a sender that found no receive posted, in nanoseconds.
+    /// RNR timer in nanoseconds: a sender that finds no receive posted waits for this time per RNR retry.
     RnrTimer,
-    /// 1 if it fails on invalid operations, as the standard requires.
+    /// 1 if it is strict: invalid operations of the peer put it in its error state, as the standard requires.
     Strict,
     /// Sequence number of the next expected message: all earlier ones have arrived.
     Expected,
@@ -59,7 +60,7 @@ pub(super) enum Word {
     RefusalCode,
 }
 
-/// The queue pair can receive.
+/// Value of [`Word::State`] if the queue pair can receive.
 pub(super) const READY: u32 = 1;
 
 /// The board of one side.
@@ -141,20 +142,20 @@ impl Board {
         assert!(slot < MAX_QUEUES);
         self.word(PAIRS + slot * PAIR_BYTES + 4 * word as usize)
     }
-    /// Returns the number of messages that a receive queue has taken since its creation plus those that it can take now,
-    /// modulo 2^32.
+    /// Returns the number of messages that were counted against a receive queue since its creation, plus the number of
+    /// receives posted now, modulo 2^32.
     #[inline]
     pub(super) fn receives(&self, slot: usize) -> &AtomicU32 {
         assert!(slot < MAX_QUEUES);
         self.word(RECEIVES + 4 * slot)
     }
-    /// Returns the remote key in a slot, 0 after it has ended.
+    /// Returns the valid remote key in a slot; 0 if there is none.
     #[inline]
     pub(super) fn live(&self, slot: usize) -> &AtomicU32 {
         assert!(slot < MAX_KEYS);
         self.word(LIVE + 4 * slot)
     }
-    /// Loads a word with acquire ordering; allowed on read-only mappings.
+    /// Loads a word with acquire ordering, by a relaxed load and a fence.
     #[inline]
     pub(super) fn load(word: &AtomicU32) -> u32 {
         let value = word.load(Ordering::Relaxed);
@@ -162,7 +163,7 @@ impl Board {
         value
     }
 
-    /// Returns the region and the offset of a byte of the ring, with the number of bytes until the ring's end.
+    /// Returns the region, the offset in it of this position in the ring, and the number of bytes until the ring's end.
     #[inline]
     pub(super) fn ring(&self, offset: u64) -> (&Region, usize, usize) {
         let offset = (offset & (RING_BYTES - 1)) as usize;

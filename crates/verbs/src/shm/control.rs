@@ -42,7 +42,7 @@ pub(super) enum Message {
     Key(KeyOffer, OwnedFd),
     /// Ends a key: the peer unmaps the memory.
     Ended { slot: u32, rkey: u32 },
-    /// Gives a key a name.
+    /// Publishes a name for a key.
     Named { rkey: u32, name: Vec<u8> },
     /// Reports an invalid operation on a strict queue pair.
     Fault { qp: u32, from: u32 },

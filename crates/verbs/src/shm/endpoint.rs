@@ -23,7 +23,8 @@ const MAX_ASYNC_EVENTS: usize = 4096;
 pub struct ShmCounters {
     /// Messages dropped because they were not for a connected queue pair, or were out of sequence.
     pub stray: u64,
-    /// Messages refused because they were longer than the receive, or named a key that they may not invalidate.
+    /// Messages refused: longer than the receive, with a key that they may not invalidate, out of sequence, or without
+    /// a posted receive.
     pub refused: u64,
     /// Invalid data on the peer's board, ring or socket.
     pub malformed: u64,
@@ -36,10 +37,12 @@ pub struct ShmCounters {
 /// Like every [`Provider`](crate::api::Provider), it is driven by one thread.
 #[derive(Debug)]
 pub struct ShmEndpoint {
+    /// Board of this side, and of the peer.
     pub(super) mine: Board,
     pub(super) theirs: Board,
     pub(super) control: Control,
     pub(super) wakeups: Wakeups,
+    /// Writer of this side's ring, and reader of the peer's.
     pub(super) writer: RingWriter,
     pub(super) reader: RingReader,
     pub(super) protection: Protection,
@@ -49,17 +52,20 @@ pub struct ShmEndpoint {
     pub(super) cqs: Slab<CompletionQueue>,
     /// Receive queues of queue pairs, and shared ones; the board has them by index.
     pub(super) receives: Slab<ReceiveQueue>,
-    /// Messages that each of our receive queues has taken, and that we have sent to each of the peer's, modulo 2^32.
+    /// Messages counted against each receive queue of this side, dropped ones included, and messages that this side has
+    /// sent to each receive queue of the peer, modulo 2^32, by slot.
     pub(super) taken: Vec<u32>,
     pub(super) sent_to: Vec<u32>,
     /// The peer's receive queue that the last message was counted against.
     pub(super) last_queue: u16,
     /// The current operation has already polled the socket for an unknown key.
     pub(super) rechecked: bool,
+    /// Queue pairs by slot, and slots by queue pair number.
     pub(super) pairs: Vec<Option<Box<QueuePair>>>,
     pub(super) numbers: KeyMap<u32>,
     /// Slots of queue pairs with incomplete requests.
     pub(super) active: Vec<u32>,
+    /// Completion queues whose event was not returned.
     pub(super) events: VecDeque<Cq>,
     pub(super) async_events: VecDeque<AsyncEvent>,
     /// Elements of the request that is being posted.
@@ -71,6 +77,7 @@ pub struct ShmEndpoint {
     answered_wake: u32,
     /// Something was published that the peer may be sleeping for.
     pub(super) must_notify: bool,
+    /// Number of polls without work since the socket was read.
     idle: u32,
     pub(super) is_disconnected: bool,
 }
@@ -214,9 +221,9 @@ impl ShmEndpoint {
     /// Wakes the peer if it has requested a wake-up that was not sent.
     pub(super) fn notify_peer(&mut self) {
         self.must_notify = false;
-        let wanted = requested_wakeup(self.theirs.wake());
-        if wanted % 2 == 1 && wanted != self.answered_wake && !self.is_disconnected {
-            self.answered_wake = wanted;
+        let wake = requested_wakeup(self.theirs.wake());
+        if wake % 2 == 1 && wake != self.answered_wake && !self.is_disconnected {
+            self.answered_wake = wake;
             self.counters.wakes += 1;
             self.control.wake();
         }
@@ -265,7 +272,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Publishes how many messages a receive queue can take.
+    /// Publishes how many messages a receive queue can receive.
     #[inline]
     pub(super) fn publish_receives(&mut self, queue: u32) {
         let posted = self.receives.get(queue).map_or(0, ReceiveQueue::len) as u32;
@@ -311,7 +318,7 @@ impl ShmEndpoint {
             let event = AsyncEvent::QpError(Qp(pair.number));
             self.push_event(event);
         }
-        // It receives no more; the status of its last message stays.
+        // It receives no more messages; the status of the last one stays on the board.
         self.mine.pair(slot, Word::State).store(0, Ordering::Release);
         self.publish_change();
         self.flush(slot);

@@ -39,7 +39,7 @@ impl From<WaitReason> for Outcome {
 }
 
 impl ShmEndpoint {
-    /// Executes a request, or continues it: `progress` bytes of its message are in the ring already.
+    /// Executes a request, or continues it if `progress` bytes of its message are in the ring already.
     #[inline]
     pub(super) fn execute(
         &mut self,
@@ -174,7 +174,7 @@ impl ShmEndpoint {
         Ok((key, key.check(domain, remote.address, len, needed)?))
     }
 
-    /// Returns the receive queue of a queue pair of the peer if it can take another message.
+    /// Returns the slot of the receive queue of a queue pair of the peer, if it has a receive for another message.
     #[inline]
     fn credit(&mut self, peer: usize) -> Result<usize, Outcome> {
         let queue = Board::load(self.theirs.pair(peer, Word::Receives)) as usize;
@@ -186,6 +186,8 @@ impl ShmEndpoint {
         if posted.wrapping_sub(self.sent_to[queue]) as i32 > 0 { Ok(queue) } else { Err(WaitReason::Receive.into()) }
     }
 
+    /// Writes a message to the ring in fragments, from byte `progress` on. `word` is its immediate data or the key to
+    /// invalidate.
     #[allow(clippy::too_many_arguments)] // fields of a record
     fn send(
         &mut self,
@@ -240,6 +242,7 @@ impl ShmEndpoint {
         }
     }
 
+    /// Executes a WRITE with immediate data: copies the payload, then writes a record without payload to the ring.
     #[allow(clippy::too_many_arguments)] // fields of a record
     fn write_imm(
         &mut self,
@@ -292,10 +295,11 @@ impl ShmEndpoint {
         self.last_queue = queue as u16;
     }
 
+    /// Returns the sequence number of the message that was written, and advances to the next one.
     fn next_message(&mut self, slot: usize) -> u32 {
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return 0 };
-        let message = pair.next;
-        pair.next = pair.next.wrapping_add(1);
+        let message = pair.next_message;
+        pair.next_message = pair.next_message.wrapping_add(1);
         message
     }
 
@@ -316,7 +320,7 @@ impl ShmEndpoint {
             to_slot: peer as u32,
             to: pair.peer,
             from: pair.number,
-            message: pair.next,
+            message: pair.next_message,
             flags,
             queue: self.last_queue,
             word,
@@ -330,15 +334,15 @@ impl ShmEndpoint {
 
     /// Copies `len` bytes of a payload, starting at `skip`, after the header.
     fn write_payload(&mut self, payload: Payload<'_>, mut skip: u64, mut len: u64) {
-        let mut to = self.writer.offset() + HEADER;
+        let mut position = self.writer.offset() + HEADER;
         match payload {
             Payload::Inline(bytes) => {
                 let mut rest = &bytes[skip as usize..][..len as usize];
                 while !rest.is_empty() {
-                    let (board, offset, left) = self.mine.ring(to);
+                    let (board, offset, left) = self.mine.ring(position);
                     let (now, later) = rest.split_at(left.min(rest.len()));
                     board.write(offset, now);
-                    (rest, to) = (later, to + now.len() as u64);
+                    (rest, position) = (later, position + now.len() as u64);
                 }
             }
             Payload::Elements(elements) => {
@@ -346,11 +350,11 @@ impl ShmEndpoint {
                     let mut from = skip.min(u64::from(sge.len));
                     skip -= from;
                     while from < u64::from(sge.len) && len > 0 {
-                        let (board, offset, left) = self.mine.ring(to);
+                        let (board, offset, left) = self.mine.ring(position);
                         let piece = (u64::from(sge.len) - from).min(len).min(left as u64);
                         let source = self.protection.regions().get(sge.region);
                         board.copy_from(offset, source, (sge.offset + from) as usize, piece as usize);
-                        (from, len, to) = (from + piece, len - piece, to + piece);
+                        (from, len, position) = (from + piece, len - piece, position + piece);
                     }
                 }
             }
@@ -358,6 +362,7 @@ impl ShmEndpoint {
     }
 }
 
+/// Returns `true` if the peer's queue pair in this slot is connected to `pair` and can receive.
 #[inline]
 pub(super) fn is_ready(theirs: &Board, pair: &QueuePair, peer: usize) -> bool {
     Board::load(theirs.pair(peer, Word::Number)) == pair.peer

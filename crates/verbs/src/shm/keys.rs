@@ -1,4 +1,4 @@
-//! Memory keys: those of the peer, and our own as announced to the peer.
+//! Memory keys: those of the peer, and those of this side as announced to the peer.
 
 use super::board::MAX_KEYS;
 use super::control::KeyOffer;
@@ -18,15 +18,16 @@ pub(super) struct PeerKey {
     _reservation: Option<Reservation>,
 }
 
-/// Charged kernel memory of a mapping, in bytes: its VMA and page tables, if no other mapping shares them; plus one
-/// page table per 512 pages. A process may have about 65,000 mappings, and all initiators together must not use up most
-/// of them.
+/// Kernel memory that is charged for a mapping, in bytes: its VMA and page tables, if no other mapping shares them. It
+/// is this large because a process may have about 65,000 mappings, of which all initiators together must not use up
+/// most.
 const MAPPING_BYTES: u64 = 128 << 10;
+/// Mapped bytes for which one byte of page tables is charged in addition: a page of them maps 512 pages.
 const PAGES_PER_TABLE: u64 = 512;
 
 impl PeerKey {
-    /// Returns the offset of the bytes in the region if `needed` access is allowed. The caller must check the owner's
-    /// board first: it shows if the key is still valid.
+    /// Returns the offset of the bytes in the region if `needed` access is allowed. The caller must check first, on the
+    /// owner's board, that the key is still valid.
     #[inline]
     pub(super) fn check(&self, domain: u32, address: u64, len: u64, needed: Access) -> Result<usize, AccessError> {
         if self.offer.domain != domain {
@@ -47,19 +48,22 @@ impl PeerKey {
     }
 }
 
-/// Keys of the peer, and our own keys as the peer sees them.
+/// Keys of the peer, and keys of this side as announced to the peer.
 #[derive(Debug)]
 pub(super) struct PeerKeys {
+    /// Keys of the peer, by rkey.
     pub(super) theirs: KeyMap<PeerKey>,
     /// Remote key in each of the peer's slots; 0 if empty.
     slots: Vec<u32>,
+    /// rkeys of the peer, by published name.
     pub(super) names: HashMap<Vec<u8>, u32>,
-    /// Remote keys by local key, and slots by remote key, of our registrations.
+    /// Remote keys by local key, and slots by remote key, of this side's registrations.
     pub(super) remote_of: HashMap<u32, u32>,
     pub(super) slot_of: KeyMap<u32>,
+    /// Free slots for keys on this side's board below `slots_used`, and the number of slots used so far.
     pub(super) free: Vec<u32>,
-    pub(super) next: u32,
-    /// Budget that the peer's memory is charged to.
+    pub(super) slots_used: u32,
+    /// Budget that mappings of the peer's memory are charged to.
     pub(super) budget: Option<(MemoryBudget, SessionId)>,
     /// Reason for the last refusal to map memory of the peer.
     pub(super) refusal: Option<Refusal>,
@@ -74,7 +78,7 @@ impl PeerKeys {
             remote_of: HashMap::new(),
             slot_of: KeyMap::default(),
             free: Vec::new(),
-            next: 0,
+            slots_used: 0,
             budget: None,
             refusal: None,
         }

@@ -27,6 +27,9 @@ pub struct ShmListener {
 
 impl ShmListener {
     /// Listens at a path, which must not exist. Only processes of this user may connect.
+    ///
+    /// # Errors
+    /// [`VerbsError::Io`] if the socket cannot be created there.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, VerbsError> {
         let path = path.as_ref();
         let socket = packet_socket()?;
@@ -37,6 +40,10 @@ impl ShmListener {
         Ok(Self { socket, path: path.into() })
     }
     /// Waits for the next process and sets up a link with it.
+    ///
+    /// # Errors
+    /// [`VerbsError::Invalid`] if the process is of another user or sends no valid first message within 5 s,
+    /// [`VerbsError::Io`] if the socket fails.
     pub fn accept(&self) -> Result<ShmEndpoint, VerbsError> {
         let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).map_err(failed)?;
         let theirs = rustix::net::sockopt::socket_peercred(&socket).map_err(failed)?.uid;
@@ -71,7 +78,10 @@ impl ShmOffer {
         Ok(Self { control, mine })
     }
 
-    /// Waits at most 5 s for the peer's first message.
+    /// Waits at most 5 s for the peer's first message, and completes the link.
+    ///
+    /// # Errors
+    /// [`VerbsError::Invalid`] if there is none or it is not valid.
     pub fn join(self) -> Result<ShmEndpoint, VerbsError> {
         let end = Instant::now() + SETUP_TIMEOUT;
         loop {
@@ -105,6 +115,9 @@ impl ShmOffer {
 
 impl ShmEndpoint {
     /// Connects to the process that listens at a path. Waits at most 5 s until it accepts.
+    ///
+    /// # Errors
+    /// [`VerbsError::Io`] if no process listens there; otherwise see [`ShmOffer::join`].
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, VerbsError> {
         let socket = dial::unix(path.as_ref(), SocketType::SEQPACKET, SETUP_TIMEOUT);
         Self::over(socket.map_err(super::failure)?)
@@ -112,22 +125,34 @@ impl ShmEndpoint {
 
     /// Sets up a link over a connected `SOCK_SEQPACKET` socket, such as an inherited one. Waits at most 5 s for the
     /// process at the other end to do the same.
+    ///
+    /// # Errors
+    /// See [`ShmOffer::join`].
     pub fn over(socket: OwnedFd) -> Result<Self, VerbsError> {
         Self::offer(socket)?.join()
     }
 
     /// Sends the first message over one end of a connected `SOCK_SEQPACKET` socket. The other end can then be passed
     /// on.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] if the shared memory of this side cannot be allocated.
     pub fn offer(socket: OwnedFd) -> Result<ShmOffer, VerbsError> {
         ShmOffer::new(socket)
     }
 
-    /// Completes a link over a socket whose other end has already been offered ([`Self::offer`]). Never blocks.
+    /// Completes a link over a socket on whose other end [`Self::offer`] was called before. Never blocks.
+    ///
+    /// # Errors
+    /// See [`ShmOffer::join`].
     pub fn from_offered_socket(socket: OwnedFd) -> Result<Self, VerbsError> {
         Self::offer(socket)?.join_now()
     }
 
     /// Creates two linked endpoints in this process.
+    ///
+    /// # Errors
+    /// If the kernel refuses sockets or memory.
     pub fn pair() -> Result<(Self, Self), VerbsError> {
         let (a, b) = Self::sockets()?;
         let (a, b) = (Self::offer(a)?, Self::offer(b)?);
@@ -135,6 +160,9 @@ impl ShmEndpoint {
     }
 
     /// Creates the two ends of a socket for [`Self::over`], one for this process and one to pass on.
+    ///
+    /// # Errors
+    /// [`VerbsError::Io`] if the kernel refuses.
     pub fn sockets() -> Result<(OwnedFd, OwnedFd), VerbsError> {
         let flags = SocketFlags::CLOEXEC;
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)

@@ -26,8 +26,9 @@
 //! # Messages
 //! SEND, and WRITE with immediate data, use a ring in shared memory, one per direction; they need the receiver's
 //! [`progress`](crate::api::Provider::progress). The number of receives that the peer has posted is on its `board`, so
-//! a sender waits (`rnr_retry`) without a request to the peer. Nothing that a peer writes to its board or ring can
-//! make this side crash, or access memory out of bounds: positions, numbers and lengths are copied once, then checked.
+//! a sender that waits for one (`rnr_retry`) sends nothing meanwhile. Nothing that a peer writes to its board or ring
+//! can make this side crash, or access memory out of bounds: positions, numbers and lengths are copied once, then
+//! checked.
 //!
 //! When the peer's process exits, the socket closes, and all connected queue pairs enter the error state.
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Progress of a request on the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Not, or not fully, executed; this many bytes of its message are in the ring.
+    /// Not executed, or not completely; this many bytes of its message are in the ring.
     Waiting(u64),
     /// The message with this sequence number is in the ring and not acknowledged.
     Sent(u32),
@@ -45,11 +45,13 @@ pub(super) struct Incoming {
     pub(super) cursor: (usize, u32),
 }
 
+/// A queue pair with its requests.
 #[derive(Debug)]
 pub(super) struct QueuePair {
     pub(super) number: u32,
     pub(super) config: QpConfig,
     pub(super) state: QpState,
+    /// Access rights of the peer.
     pub(super) access: Access,
     /// Number of the peer's queue pair, and its slot on the peer's board once known.
     pub(super) peer: u32,
@@ -62,17 +64,19 @@ pub(super) struct QueuePair {
     /// Incomplete requests in order; the first `executed` are executed.
     pub(super) requests: VecDeque<Request>,
     pub(super) executed: usize,
+    /// Completed requests, whose allocations are reused.
     pub(super) spare: Vec<Request>,
     /// Number of requests ever posted, and number of those whose entries are free again, modulo 2^32.
     pub(super) posted: u32,
     pub(super) freed: u32,
-    /// Sequence numbers of the next message to send and to receive.
-    pub(super) next: u32,
+    /// Sequence numbers of the next message to send and of the next one to receive.
+    pub(super) next_message: u32,
     pub(super) expected: u32,
     pub(super) incoming: Option<Incoming>,
     /// It is in the endpoint's list of queue pairs with incomplete requests.
     pub(super) active: bool,
 
+    /// Time that a request waits for the peer's queue pair to become ready: timeout x (`retry_cnt` + 1).
     pub(super) timeout: Option<Duration>,
     pub(super) rnr_retry: u8,
     /// Reason and deadline of the first waiting request.
@@ -106,7 +110,7 @@ impl QueuePair {
             spare: Vec::new(),
             posted: 0,
             freed: 0,
-            next: 0,
+            next_message: 0,
             expected: 0,
             incoming: None,
             active: false,

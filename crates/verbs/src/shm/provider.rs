@@ -93,7 +93,7 @@ impl ShmEndpoint {
 
     fn ready_to_send(&mut self, slot: usize, ready: &ReadyToSend) {
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return };
-        pair.next = ready.psn;
+        pair.next_message = ready.psn;
         let attempts = u32::from(ready.retry_cnt) + 1;
         pair.timeout = (!ready.timeout.is_zero()).then(|| ready.timeout.saturating_mul(attempts));
         pair.rnr_retry = ready.rnr_retry;

@@ -18,7 +18,7 @@ const MAX_BATCH_RECORDS: usize = 64;
 enum Refusal {
     /// Longer than its receive.
     TooLong = 1,
-    /// It may not invalidate the key.
+    /// The peer may not invalidate the key.
     Key = 2,
     /// No receive is posted, or the message is out of sequence.
     OutOfSequence = 3,
@@ -56,7 +56,7 @@ impl ShmEndpoint {
         taken > 0
     }
 
-    /// Processes one record. Returns its length, or `None` if it is invalid.
+    /// Processes one record of at most `available` bytes. Returns its length, or `None` if it is invalid.
     fn take_record(&mut self, available: u64) -> Option<u64> {
         let mut bytes = [0; HEADER as usize];
         let (board, offset, _) = self.theirs.ring(self.reader.offset());
@@ -198,19 +198,19 @@ impl ShmEndpoint {
         self.publish_receives(queue);
     }
 
-    /// Copies a fragment from the ring to the receive's elements. The caller has checked that it fits.
+    /// Copies a fragment of `len` bytes from the ring to the receive's elements. The caller has checked that it fits.
     fn copy_out(&mut self, slot: usize, mut len: u64) {
         let Some(incoming) = self.pairs[slot].as_deref_mut().and_then(|pair| pair.incoming.as_mut()) else { return };
-        let mut from = self.reader.offset() + HEADER;
+        let mut position = self.reader.offset() + HEADER;
         incoming.filled += len;
         let (mut index, mut offset) = incoming.cursor;
         while len > 0 {
             let Some(sge) = incoming.receive.pinned.elements.get(index) else { break };
-            let (ring, start, left) = self.theirs.ring(from);
+            let (ring, start, left) = self.theirs.ring(position);
             let piece = u64::from(sge.len - offset).min(len).min(left as u64);
             let target = self.protection.regions().get(sge.region);
             target.copy_from((sge.offset + u64::from(offset)) as usize, ring, start, piece as usize);
-            (from, len, offset) = (from + piece, len - piece, offset + piece as u32);
+            (position, len, offset) = (position + piece, len - piece, offset + piece as u32);
             if offset == sge.len {
                 (index, offset) = (index + 1, 0);
             }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum length of an operation in bytes.
 pub(super) const MAX_OPERATION_BYTES: u64 = 1 << 31;
-/// Maximum bytes of waiting requests executed before other work continues.
+/// Maximum bytes of waiting one-sided operations executed before other work continues.
 const MAX_TURN_BYTES: u64 = 4 << 20;
 
 impl ShmEndpoint {
@@ -42,7 +42,7 @@ impl ShmEndpoint {
         posted
     }
 
-    /// Checks the local side of a request, and resolves its elements. Returns its length.
+    /// Checks the local side of a request, and resolves its elements. Returns its length in bytes.
     #[inline]
     fn check(&self, slot: usize, wr: &SendWr<'_>, resolved: &mut Vec<Sge>) -> Result<u64, PostError> {
         let Some(pair) = self.pairs[slot].as_deref() else { return Err(PostError::NoQueue) };
@@ -145,6 +145,7 @@ impl ShmEndpoint {
         }
     }
 
+    /// Adds a queue pair to the list of those with incomplete requests.
     fn activate(&mut self, slot: usize) {
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return };
         if !std::mem::replace(&mut pair.active, true) {
@@ -178,7 +179,8 @@ impl ShmEndpoint {
         done
     }
 
-    /// Executes requests of a queue pair until one waits, or none is left.
+    /// Executes requests of a queue pair until one waits, none is left, or `left` bytes are used up. Returns `true` if
+    /// there was progress.
     fn advance(&mut self, slot: usize, left: &mut u64) -> bool {
         let mut done = self.retire(slot);
         while let Some(pair) = self.pairs[slot].as_deref_mut() {

@@ -39,9 +39,9 @@ impl ShmEndpoint {
         let full = || VerbsError::Invalid(format!("all {MAX_KEYS} keys for the peer are in use: deregister memory"));
         let slot = match self.keys.free.pop() {
             Some(slot) => slot,
-            None if (self.keys.next as usize) < MAX_KEYS => {
-                self.keys.next += 1;
-                self.keys.next - 1
+            None if (self.keys.slots_used as usize) < MAX_KEYS => {
+                self.keys.slots_used += 1;
+                self.keys.slots_used - 1
             }
             None => return Err(full()),
         };
@@ -54,7 +54,7 @@ impl ShmEndpoint {
         Ok(())
     }
 
-    /// Ends a remote key of ours: on the board at once, and by a message that makes the peer unmap the memory.
+    /// Ends a remote key of this side: at once on the board, and by a message after which the peer unmaps the memory.
     pub(super) fn unshare(&mut self, rkey: u32) {
         let Some(slot) = self.keys.slot_of.remove(&rkey) else { return };
         self.mine.live(slot as usize).store(0, Ordering::Release);
@@ -86,12 +86,12 @@ impl ShmEndpoint {
         Ok(())
     }
 
-    /// Charges memory that the peer registers from now on to a budget.
+    /// Charges mappings of memory that the peer registers from now on to a budget.
     pub fn charge(&mut self, budget: MemoryBudget, session: SessionId) {
         self.keys.budget = Some((budget, session));
     }
 
-    /// Returns the reason if memory of the peer was refused since the last call.
+    /// Returns the reason of the last refusal to map memory of the peer since the last call, if any.
     pub fn refusal(&mut self) -> Option<Refusal> {
         self.poll_socket();
         self.keys.refusal.take()

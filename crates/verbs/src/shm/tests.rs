@@ -125,8 +125,8 @@ fn attack(
                 _ => &mut header.word,
             };
             *field = pick(random, &numbers);
-            let (board, at, _) = peer.mine.ring(*tail & (RING_BYTES - 1));
-            board.write(at, &header.bytes());
+            let (board, offset, _) = peer.mine.ring(*tail & (RING_BYTES - 1));
+            board.write(offset, &header.bytes());
             *tail += if random.below(50) == 0 { 64 * random.below(90) } else { record_len(u64::from(fragment)) };
             peer.mine.tail().store(*tail, Ordering::Release);
         }
@@ -156,7 +156,7 @@ fn attack(
 
 #[test]
 fn malicious_peer_harms_only_its_own_link() {
-    let (mut good, mut counts) = ([0_u32; 2], [0; 3]);
+    let (mut successes, mut counters) = ([0_u32; 2], [0; 3]);
     let seeds = seeds(0..150);
     let runs = seeds.size_hint().0;
     for seed in seeds {
@@ -185,7 +185,7 @@ fn malicious_peer_harms_only_its_own_link() {
             let mut out = [Completion::default(); 16];
             let found = a.shm.poll_cq(a.cq, &mut out).unwrap();
             for done in out[..found].iter().filter(|done| done.status == Status::Success) {
-                good[usize::from(matches!(done.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm))] += 1;
+                successes[usize::from(matches!(done.kind, CompletionKind::Recv | CompletionKind::RecvWriteImm))] += 1;
             }
             if random.below(20) == 0 {
                 a.shm.progress().unwrap();
@@ -196,11 +196,11 @@ fn malicious_peer_harms_only_its_own_link() {
         a.region.read(HALF, &mut guard);
         assert!(guard.iter().all(|byte| *byte == 0x5A), "seed {seed}: memory outside all requests was written");
         let ShmCounters { stray, refused, malformed, .. } = a.shm.counters();
-        counts.iter_mut().zip([stray, refused, malformed]).for_each(|(sum, count)| *sum += count);
+        counters.iter_mut().zip([stray, refused, malformed]).for_each(|(sum, count)| *sum += count);
     }
     // Not everything was refused at the first check: requests and messages got through, and each kind of refusal
     // occurred.
     let occurred = |count: u64| runs < 150 || count > 100;
-    let all = good.iter().map(|count| u64::from(*count)).chain(counts).all(occurred);
-    assert!(all, "{good:?} {counts:?}");
+    let all = successes.iter().map(|count| u64::from(*count)).chain(counters).all(occurred);
+    assert!(all, "{successes:?} {counters:?}");
 }

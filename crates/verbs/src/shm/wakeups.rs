@@ -14,8 +14,10 @@ pub(super) struct Wakeups {
     epoll: OwnedFd,
     /// Signals the endpoint's own events; no other process holds it.
     events: OwnedFd,
+    /// `events` is signalled.
     raised: bool,
     timer: OwnedFd,
+    /// Deadline that the timer is set to.
     timer_at: Option<Instant>,
 }
 
