@@ -19,8 +19,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "an atomic operation needs a local buffer of exactly 8 bytes", needs: ATOMICS, run: wrong_length },
 ];
 
+/// Returns the 8 bytes at `offset` as a number. Operands and results are in native byte order.
 fn number(side: &Side, offset: usize) -> u64 {
-    // Operands and results are in native byte order.
     u64::from_ne_bytes(side.bytes(offset, 8).try_into().unwrap_or_default())
 }
 

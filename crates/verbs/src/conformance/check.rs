@@ -7,7 +7,7 @@ use shotline_conformance::Failure;
 /// Requirement of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// None.
+    /// No requirement.
     Nothing,
     /// This queue pair type.
     Kind(QpType),
@@ -38,7 +38,7 @@ pub enum Needs {
 }
 
 impl Needs {
-    /// Returns the reason if a provider does not meet the requirement.
+    /// Returns the reason if a provider does not meet the requirement; `None` if it does.
     pub(super) fn lacking(self, capabilities: &Capabilities, ends: &[End]) -> Option<&'static str> {
         match self {
             Self::Nothing => None,

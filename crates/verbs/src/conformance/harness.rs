@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An endpoint and its address.
+/// An endpoint under test and its address.
 pub struct End {
     /// The endpoint.
     pub provider: Box<dyn Provider>,
@@ -24,12 +24,18 @@ pub trait Fixture {
     /// Returns the name of the provider in the table.
     fn name(&self) -> &'static str;
     /// Opens two or preferably three endpoints that can all reach each other.
+    ///
+    /// # Errors
+    /// The reason if one cannot be opened; the check fails with it.
     fn open(&self) -> Result<Vec<End>, Failure>;
     /// Returns the capabilities of the endpoints; for different providers, the common ones.
     fn capabilities(&self, ends: &[End]) -> Capabilities {
         ends[0].provider.capabilities()
     }
     /// Allocates memory that the provider can register.
+    ///
+    /// # Errors
+    /// The reason if there is too little memory.
     fn region(&self, bytes: usize) -> Result<Arc<Region>, Failure> {
         Region::host(bytes).map_err(|error| error.to_string())
     }
@@ -52,7 +58,7 @@ const IDLE_ROUNDS: usize = 200;
 /// Initial PSN, near 2^24, so that most checks wrap around.
 const FIRST_PSN: u32 = 0x00FF_FFF0;
 
-/// Endpoints for one check.
+/// Endpoints for one check, and operations on them. A method that returns a [`Failure`] fails the check with it.
 pub struct Harness<'a> {
     /// Fixture that opened them.
     pub fixture: &'a dyn Fixture,
@@ -96,7 +102,7 @@ impl Side {
     }
 }
 
-/// Returns bytes that differ from their neighbours and from those of another seed.
+/// Returns `len` bytes that differ from adjacent ones and from those of another seed.
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|index| (index as u8).wrapping_mul(31) ^ (index >> 8) as u8 ^ (index >> 16) as u8 ^ seed).collect()
 }
@@ -215,7 +221,7 @@ impl<'a> Harness<'a> {
     /// Posts requests; fails if one is refused.
     pub fn post(&mut self, end: usize, qp: Qp, requests: &[SendWr<'_>]) -> Result<(), Failure> {
         let posted = self.end(end).post_send(qp, requests);
-        posted.map_err(|(at, error)| format!("posting request {at} at end {end}: {error}"))
+        posted.map_err(|(index, error)| format!("posting request {index} at end {end}: {error}"))
     }
 
     /// Posts a receive; fails if it is refused.

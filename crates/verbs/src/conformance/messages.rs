@@ -210,11 +210,11 @@ fn order(s: &mut Harness<'_>) -> Result<(), Failure> {
         }
         let received: Vec<_> = s.successes(&b, 100)?.iter().map(|c| (c.id, c.imm)).collect();
         ensure!(
-            received.iter().enumerate().all(|(at, c)| *c == (at as u64, Some(at as u32))),
+            received.iter().enumerate().all(|(index, c)| *c == (index as u64, Some(index as u32))),
             "receives: {received:?}"
         );
         let sent: Vec<_> = s.successes(&a, 100)?.iter().map(|c| c.id).collect();
-        ensure!(sent.iter().enumerate().all(|(at, id)| *id == at as u64), "SENDs: {sent:?}");
+        ensure!(sent.iter().enumerate().all(|(index, id)| *id == index as u64), "SENDs: {sent:?}");
     }
     Ok(())
 }
@@ -260,7 +260,7 @@ fn partial_post(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let (from, into, bad) = ([a.element(0, 8)], [b.element(0, 8)], [a.element(1 << 40, 8)]);
     let receives = [RecvWr { id: 1, elements: &into }; 8];
-    s.end(1).post_recv(qb, &receives).map_err(|(at, error)| format!("receive {at}: {error}"))?;
+    s.end(1).post_recv(qb, &receives).map_err(|(index, error)| format!("receive {index}: {error}"))?;
     let good = |id| SendWr::new(id, Operation::Send, Data::Elements(&from));
     let sends = [good(0), good(1), good(2), SendWr::new(3, Operation::Send, Data::Elements(&bad)), good(4)];
     let (index, _) = s.end(0).post_send(qa, &sends).err().ok_or("a list with an invalid element was accepted")?;

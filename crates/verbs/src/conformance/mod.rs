@@ -21,7 +21,7 @@ use crate::api::Capabilities;
 use shotline_conformance::{Outcome, Report};
 use std::fmt::Write;
 
-/// Returns all checks, in the order of the table.
+/// Returns all checks, in the order of the table's rows.
 pub fn all() -> impl Iterator<Item = Check> {
     let groups = [
         messages::CHECKS,

@@ -127,7 +127,7 @@ fn many_reads(s: &mut Harness<'_>) -> Result<(), Failure> {
         s.post(0, qa, &[SendWr::new(id, Operation::Read(source), Data::Elements(&elements))])?;
     }
     let ids: Vec<_> = s.successes(&a, 64)?.iter().map(|c| c.id).collect();
-    ensure!(ids.iter().enumerate().all(|(at, id)| *id == at as u64), "READs completed out of order: {ids:?}");
+    ensure!(ids.iter().enumerate().all(|(index, id)| *id == index as u64), "READs completed out of order: {ids:?}");
     for id in 0..64 {
         ensure!(a.bytes(id * 16_384, 16_384) == b.bytes((63 - id) * 16_384, 16_384), "READ {id} returned other bytes");
     }

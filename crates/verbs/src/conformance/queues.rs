@@ -238,7 +238,7 @@ fn srq_receives_returned(s: &mut Harness<'_>) -> Result<(), Failure> {
         s.bring_up(0, qa, to_b, QpOptions::new(QpType::Rc))?;
         s.bring_up(1, qb, to_a, QpOptions::new(QpType::Rc))?;
         let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id: 0, elements: &into }; 4]);
-        posted.map_err(|(at, error)| format!("posting receive {at}, {change:?}: {error}"))?;
+        posted.map_err(|(index, error)| format!("posting receive {index}, {change:?}: {error}"))?;
         for _ in 0..4 {
             s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
         }
@@ -251,7 +251,7 @@ fn srq_receives_returned(s: &mut Harness<'_>) -> Result<(), Failure> {
         }
     }
     let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id: 0, elements: &into }; 4]);
-    posted.map_err(|(at, error)| format!("posting receive {at} at the end: {error}"))
+    posted.map_err(|(index, error)| format!("posting receive {index} at the end: {error}"))
 }
 
 fn srq_limit(s: &mut Harness<'_>) -> Result<(), Failure> {

@@ -1,4 +1,5 @@
-//! Invalid requests of a peer: dropped, or (strict) refused with a NAK and the error state. Nothing is written.
+//! Invalid requests of a peer: they are dropped or, on a strict queue pair, answered by a NAK and the error state. No
+//! memory is changed.
 
 use super::check::{Check, Needs};
 use super::harness::{Harness, QpOptions, Side, pattern};
@@ -115,7 +116,8 @@ fn separate_rights(s: &mut Harness<'_>) -> Result<(), Failure> {
     rights(s, [(write, 2), (atomic, 4)])
 }
 
-/// Tries READ (1), WRITE (2) and an atomic operation (4) on memory with each of these access rights.
+/// Tries READ (1), WRITE (2) and an atomic operation (4) on memory with each of these access rights. The second element
+/// of a case is the sum of the allowed ones.
 fn rights(s: &mut Harness<'_>, cases: [(Access, u8); 2]) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     a.fill(0, 64, 1);

@@ -26,6 +26,7 @@ fn state(s: &mut Harness<'_>, end: usize, qp: Qp) -> Result<QpState, Failure> {
     s.end(end).qp_state(qp).map_err(failed("query a state"))
 }
 
+/// Returns the numbers of 50 new queue pairs.
 fn fifty_numbers(s: &mut Harness<'_>) -> Result<Vec<u32>, Failure> {
     let a = s.side(0, 4096)?;
     (0..50).map(|_| s.create(&a, QpOptions::new(QpType::Rc)).map(|qp| qp.0)).collect()
