@@ -345,7 +345,7 @@ fn sleep(host: &mut impl TargetHost, control: &Control, max_sleep: Duration) -> 
     if host.prepare_sleep()? {
         return Ok(());
     }
-    let max_sleep = control.deadline().map_or(max_sleep, |deadline| deadline.min(max_sleep));
+    let max_sleep = control.next_timeout().map_or(max_sleep, |timeout| timeout.min(max_sleep));
     let time = Timespec { tv_sec: max_sleep.as_secs() as i64, tv_nsec: max_sleep.subsec_nanos().into() };
     let descriptors = host.descriptors();
     let all = descriptors.iter().copied().chain([control.fd()]);

@@ -15,7 +15,7 @@ pub struct MemoryLimit {
 }
 
 /// Budget of the memory for queue pairs, queues, message buffers and streams that initiators request. Code that
-/// allocates memory of a size that a peer determines takes a [`Reservation`] first. Clones share the same budget.
+/// allocates memory whose size a peer determines makes a [`Reservation`] first. Clones share the same budget.
 #[derive(Clone, Debug)]
 pub struct MemoryBudget {
     each: MemoryLimit,
@@ -23,9 +23,10 @@ pub struct MemoryBudget {
     ledger: Arc<Mutex<Ledger>>,
 }
 
+/// Reserved bytes of each session and of all of them, and the number of refusals.
 #[derive(Debug, Default)]
 struct Ledger {
-    held: HashMap<SessionId, u64>,
+    reserved: HashMap<SessionId, u64>,
     sum: u64,
     refused: u64,
 }
@@ -55,30 +56,33 @@ impl MemoryBudget {
         Self { each, all, ledger: Arc::default() }
     }
 
-    /// Reserves bytes for `what`, or returns a refusal with the requested and available bytes and the option that
+    /// Reserves bytes for `what`.
+    ///
+    /// # Errors
+    /// [`Cause::Limit`] if a limit would be exceeded, with the requested and the available bytes and the option that
     /// raises the limit.
     pub fn reserve(&self, session: SessionId, bytes: u64, what: &str) -> Result<Reservation, Refusal> {
         let mut ledger = self.ledger();
-        let held = ledger.held.get(&session).copied().unwrap_or(0);
-        let limits = [("one initiator", self.each, held), ("all initiators", self.all, ledger.sum)];
-        let full = limits.into_iter().find(|(_, limit, held)| bytes > limit.bytes.saturating_sub(*held));
-        if let Some((scope, limit, held)) = full {
+        let reserved = ledger.reserved.get(&session).copied().unwrap_or(0);
+        let limits = [("one initiator", self.each, reserved), ("all initiators", self.all, ledger.sum)];
+        let full = limits.into_iter().find(|(_, limit, reserved)| bytes > limit.bytes.saturating_sub(*reserved));
+        if let Some((scope, limit, reserved)) = full {
             ledger.refused += 1;
             let message = format!(
-                "{what}: expected at most {} bytes, found {bytes}: {held} of the {} bytes of {scope} are in use; start \
-                 the target with a larger {}",
-                limit.bytes.saturating_sub(held),
+                "{what}: expected at most {} bytes, found {bytes}: {reserved} of the {} bytes of {scope} are in use; \
+                 start the target with a larger {}",
+                limit.bytes.saturating_sub(reserved),
                 limit.bytes,
                 limit.option
             );
             return Err(Refusal::new(Cause::Limit, message));
         }
-        *ledger.held.entry(session).or_default() += bytes;
+        *ledger.reserved.entry(session).or_default() += bytes;
         ledger.sum += bytes;
         Ok(Reservation { budget: self.clone(), session, bytes })
     }
 
-    /// Returns the reserved bytes and the number of refusals.
+    /// Returns the reserved bytes, the limit and the number of refusals.
     pub fn state(&self) -> MemoryBudgetState {
         let ledger = self.ledger();
         MemoryBudgetState { used_bytes: ledger.sum, max_bytes: self.all.bytes, refused: ledger.refused }
@@ -101,10 +105,10 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let mut ledger = self.budget.ledger();
         ledger.sum -= self.bytes;
-        if let Some(held) = ledger.held.get_mut(&self.session) {
-            *held -= self.bytes;
-            if *held == 0 {
-                ledger.held.remove(&self.session);
+        if let Some(reserved) = ledger.reserved.get_mut(&self.session) {
+            *reserved -= self.bytes;
+            if *reserved == 0 {
+                ledger.reserved.remove(&self.session);
             }
         }
     }
@@ -132,13 +136,13 @@ mod tests {
         assert!(budget.clone().reserve(2, 30, "messages").is_ok(), "released bytes are available at once");
         drop(second);
         assert_eq!(budget.state().used_bytes, 0);
-        assert!(budget.ledger().held.is_empty(), "sessions without reservations are removed");
+        assert!(budget.ledger().reserved.is_empty(), "sessions without reservations are removed");
     }
 
     #[test]
     fn reservation_does_not_overflow() {
         let budget = budget();
-        let _held = budget.reserve(1, 100, "messages").unwrap();
+        let _reserved = budget.reserve(1, 100, "messages").unwrap();
         assert!(budget.reserve(1, u64::MAX, "messages").is_err());
         assert!(budget.reserve(2, u64::MAX, "messages").is_err());
     }

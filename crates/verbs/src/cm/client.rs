@@ -52,10 +52,10 @@ pub enum ClientError {
     Random,
 }
 
-/// Timeout for connecting and for an answer: a target may have to be woken, and a wrong token is answered late.
+/// Timeout for connecting and for an answer. It is long because a target may sleep and answers a wrong token late.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A control connection to a target.
+/// Initiator side of a control connection to a target.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
@@ -72,7 +72,7 @@ enum Stream {
 /// Parameters of a queue pair to connect.
 #[derive(Clone, Copy, Debug)]
 pub struct QpRequest {
-    /// The local queue pair.
+    /// Configuration of the local queue pair.
     pub config: QpConfig,
     /// Access rights of the target to this side's memory.
     pub access: Access,
@@ -86,12 +86,12 @@ pub struct QpRequest {
     pub max_rd_atomic: u8,
     /// Acknowledgement timeout before retransmission.
     pub timeout: Duration,
-    /// Maximum retransmissions.
+    /// Maximum retransmissions, 0 to 7.
     pub retry_cnt: u8,
 }
 
 impl QpRequest {
-    /// Returns parameters for this queue pair, without receives at the target.
+    /// Returns parameters for a queue pair with this configuration, without receives at the target.
     pub fn new(config: QpConfig) -> Self {
         Self {
             config,
@@ -108,6 +108,10 @@ impl QpRequest {
 
 impl Client {
     /// Connects to a target. `from` is the local address, also of the queue pairs opened later.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`] if there is no connection within 10 s, [`ClientError::Refused`] for a wrong token
+    /// or another protocol version; otherwise if the connection breaks or the answer is not valid.
     pub fn connect(to: &ControlAddress, from: Option<IpAddr>, token: Token) -> Result<Self, ClientError> {
         let unreachable = |source| ClientError::Unreachable { to: to.to_string(), source };
         let stream = Stream::open(to, from).map_err(unreachable)?;
@@ -132,6 +136,9 @@ impl Client {
     }
 
     /// Returns the regions of the target.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the target refuses; otherwise if the connection breaks or the answer is not valid.
     pub fn regions(&mut self) -> Result<Regions, ClientError> {
         match self.call(&Request::Regions)? {
             Answer::Regions(regions) => Ok(regions),
@@ -139,7 +146,10 @@ impl Client {
         }
     }
 
-    /// Establishes a shared-memory link with the target's process.
+    /// Establishes a shared-memory link with the target's process, over a Unix socket only.
+    ///
+    /// # Errors
+    /// See [`Self::regions`].
     pub fn link(&mut self) -> Result<ShmEndpoint, ClientError> {
         let Stream::Unix(stream) = &self.stream else {
             return Err(VerbsError::Unsupported(
@@ -157,7 +167,11 @@ impl Client {
         }
     }
 
-    /// Creates a local queue pair and one at the target, and connects them: both are ready to send.
+    /// Creates a local queue pair and one at the target, and connects them: both are ready to send. Returns
+    /// the local queue pair, and the target's with its keys.
+    ///
+    /// # Errors
+    /// [`ClientError::Verbs`] if the local queue pair cannot be created or connected; otherwise see [`Self::regions`].
     pub fn open<P: Endpoint>(&mut self, provider: &mut P, request: &QpRequest) -> Result<(Qp, Accept), ClientError> {
         let qp = provider.create_qp(&request.config)?;
         self.bring_up(provider, qp, request).map(|accept| (qp, accept)).inspect_err(|_| {
@@ -194,13 +208,16 @@ impl Client {
             psn_out: psn,
             rd_atomic: (request.max_rd_atomic, accept.max_rd_atomic.min(request.max_rd_atomic)),
             timeout: request.timeout,
-            retries: request.retry_cnt,
+            retry_cnt: request.retry_cnt,
         };
         bring_up(provider, qp, request.access, accept.q_key, &attributes)?;
         Ok(accept)
     }
 
     /// Assigns the target's queue pair a role in a measurement.
+    ///
+    /// # Errors
+    /// See [`Self::regions`].
     pub fn start_role(&mut self, qp: Bits24, role: MeasurementRole) -> Result<(), ClientError> {
         match self.call(&Request::StartRole(RoleAssignment { qp, role }))? {
             Answer::RoleStarted => Ok(()),
@@ -209,6 +226,9 @@ impl Client {
     }
 
     /// Destroys the target's queue pair with this number.
+    ///
+    /// # Errors
+    /// See [`Self::regions`].
     pub fn disconnect(&mut self, qp: Bits24) -> Result<(), ClientError> {
         match self.call(&Request::Disconnect(Disconnect { qp }))? {
             Answer::Disconnected => Ok(()),
@@ -216,7 +236,10 @@ impl Client {
         }
     }
 
-    /// Returns the counters of the target.
+    /// Returns the processor time of the target and the counters of this connection's queue pairs.
+    ///
+    /// # Errors
+    /// See [`Self::regions`].
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         match self.call(&Request::Statistics)? {
             Answer::Statistics(statistics) => Ok(statistics),
@@ -225,6 +248,9 @@ impl Client {
     }
 
     /// Closes the connection in order: the target has destroyed its queue pairs when this returns.
+    ///
+    /// # Errors
+    /// See [`Self::regions`].
     pub fn goodbye(mut self) -> Result<(), ClientError> {
         match self.call(&Request::Goodbye)? {
             Answer::Goodbye => Ok(()),

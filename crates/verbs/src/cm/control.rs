@@ -1,4 +1,4 @@
-//! Sockets of control connections: one listener and one epoll instance, without a thread.
+//! Sockets of control connections: one listener and one epoll instance, no thread.
 
 use super::Token;
 use super::conversation::{ControlCounters, Conversation, Host, Progress, SessionId, Timeouts};
@@ -62,7 +62,7 @@ enum Listener {
 
 /// Control connections of a target.
 ///
-/// No call blocks: [`Self::fd`] is readable when there is work, [`Self::deadline`] returns the time until the next
+/// No call blocks: [`Self::fd`] is readable when there is work, [`Self::next_timeout`] returns the time until the next
 /// timeout, and [`Self::progress`] does the work.
 #[derive(Debug)]
 pub struct Control {
@@ -74,7 +74,7 @@ pub struct Control {
     token: Token,
     limits: ControlLimits,
     timeouts: Timeouts,
-    next: SessionId,
+    next_session: SessionId,
     connections: HashMap<SessionId, Connection>,
     counters: ControlCounters,
 }
@@ -96,7 +96,7 @@ enum Stream {
 const LISTENER: u64 = 0;
 /// Backlog of the listener: a SYN beyond it is dropped, and retransmitted only after a second.
 const BACKLOG: i32 = 4096;
-/// Connections accepted per call, so that other work is not delayed.
+/// Maximum connections accepted per call, so that other work is not delayed.
 const MAX_ACCEPTS: usize = 64;
 /// Pause of accepting when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -107,6 +107,9 @@ const KEEPALIVE_EACH: Duration = Duration::from_secs(2);
 
 impl Control {
     /// Starts to listen. A Unix socket gets mode 0600, and replaces one that no process listens on.
+    ///
+    /// # Errors
+    /// If the address is in use or cannot be bound.
     pub fn listen(on: &ControlAddress, token: Token, limits: ControlLimits) -> io::Result<Self> {
         let listener = match on {
             ControlAddress::Tcp(address) => {
@@ -133,7 +136,7 @@ impl Control {
             token,
             limits,
             timeouts,
-            next: 1,
+            next_session: 1,
             connections,
             counters,
         })
@@ -160,11 +163,12 @@ impl Control {
     }
     /// Returns the number of connected initiators.
     pub fn sessions(&self) -> usize {
-        self.connections.values().filter(|connection| connection.conversation.is_welcome()).count()
+        self.connections.values().filter(|connection| connection.conversation.is_welcomed()).count()
     }
 
-    /// Returns the time until [`Self::progress`] must be called even if the descriptor is not readable.
-    pub fn deadline(&self) -> Option<Duration> {
+    /// Returns the time until [`Self::progress`] must be called even if the descriptor is not readable; `None`: no
+    /// limit.
+    pub fn next_timeout(&self) -> Option<Duration> {
         let deadline = self
             .connections
             .values()
@@ -175,6 +179,9 @@ impl Control {
     }
 
     /// Accepts connections, processes requests, sends answers, and closes connections that have ended or timed out.
+    ///
+    /// # Errors
+    /// If epoll fails. The failure of a connection closes that connection and is not an error.
     pub fn progress(&mut self, host: &mut impl Host) -> io::Result<()> {
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 32];
         let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -239,15 +246,15 @@ impl Control {
             return Ok(true);
         }
         let unauthenticated =
-            || self.connections.iter().filter(|(_, connection)| !connection.conversation.is_welcome());
+            || self.connections.iter().filter(|(_, connection)| !connection.conversation.is_welcomed());
         if unauthenticated().count() >= self.limits.max_unauthenticated
             && let Some(oldest) = unauthenticated().map(|(id, _)| *id).min()
             && let Some(mut connection) = self.connections.remove(&oldest)
         {
             connection.conversation.displace(&mut self.counters);
         }
-        let id = self.next;
-        self.next += 1;
+        let id = self.next_session;
+        self.next_session += 1;
         let interest = EventFlags::IN;
         if epoll::add(&self.epoll, stream.as_fd(), EventData::new_u64(id), interest).is_ok() {
             self.counters.accepted += 1;
@@ -332,7 +339,7 @@ impl Connection {
             Stream::Tcp(stream) => stream.read(&mut bytes),
             Stream::Unix(stream) => {
                 // Unauthenticated peers may not pass sockets.
-                let wanted = |fd: BorrowedFd<'_>| self.conversation.is_welcome() && fd_passing::is_link(fd);
+                let wanted = |fd: BorrowedFd<'_>| self.conversation.is_welcomed() && fd_passing::is_link(fd);
                 fd_passing::receive(stream, &mut bytes, wanted).map_err(io::Error::from).map(|(read, socket)| {
                     socket.into_iter().for_each(|socket| self.conversation.pass_socket(socket));
                     read

@@ -21,6 +21,10 @@ pub trait Host {
     /// Returns the exported regions.
     fn regions(&mut self) -> Regions;
     /// Connects a queue pair for an initiator at `peer` (`None`: on this machine, not by IP).
+    ///
+    /// # Errors
+    /// [`Cause::Unsupported`] if the target does not support the offer, [`Cause::Limit`] if it would exceed a limit,
+    /// [`Cause::Failed`] if the provider fails.
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal>;
     /// Establishes a shared-memory link with an initiator's process over a socket that it has passed.
     ///
@@ -33,10 +37,13 @@ pub trait Host {
     /// [`Cause::Unsupported`] if the target serves memory only.
     fn start_role(&mut self, session: SessionId, assignment: &RoleAssignment) -> Result<(), Refusal>;
     /// Destroys the queue pair with this number, if it belongs to the session.
+    ///
+    /// # Errors
+    /// [`Cause::Unknown`] if the session has no such queue pair.
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal>;
     /// Returns the state of the target and of the session's queue pairs.
     fn statistics(&mut self, session: SessionId) -> Statistics;
-    /// The initiator has disconnected: destroys its resources. Called once for every session that was welcomed.
+    /// Destroys the resources of an initiator that has disconnected. Called once for every session that was welcomed.
     fn session_ended(&mut self, session: SessionId);
 }
 
@@ -106,7 +113,7 @@ pub struct Conversation {
     output: Vec<u8>,
     /// The last socket that the initiator has passed.
     socket: Option<OwnedFd>,
-    /// Start of the current timeout: the wait for a message, or for the peer to read an answer.
+    /// Start of the current timeout: for a message, or for the peer to read an answer.
     since: Nanos,
 }
 
@@ -121,8 +128,8 @@ impl Conversation {
     pub fn id(&self) -> SessionId {
         self.id
     }
-    /// Returns `true` if the initiator is welcomed.
-    pub fn is_welcome(&self) -> bool {
+    /// Returns `true` if the initiator has presented the token and its session has not ended.
+    pub fn is_welcomed(&self) -> bool {
         self.welcomed
     }
     /// Returns `true` if the token has not been presented and the connection is not refused.

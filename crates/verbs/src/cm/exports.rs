@@ -54,7 +54,7 @@ pub struct Initiator {
     keys: Vec<Mr>,
     pairs: Vec<Pair>,
     /// Counters of its destroyed queue pairs.
-    past: EndpointCounters,
+    past_counters: EndpointCounters,
     /// Reserved memory of its keys.
     _reservation: Reservation,
 }
@@ -94,7 +94,8 @@ pub struct Exports<P> {
     exports: Vec<Export>,
     initiators: HashMap<SessionId, Initiator>,
     /// Usage of each export by initiators that have disconnected.
-    past: Vec<RegistrationCounters>,
+    past_usage: Vec<RegistrationCounters>,
+    /// Counters of the queue pairs of these initiators.
     past_counters: EndpointCounters,
     /// Maximum queue pairs of an initiator.
     pub max_queue_pairs: u32,
@@ -110,12 +111,13 @@ pub struct Exports<P> {
 
 /// Completion queue depth of a queue pair that posts nothing.
 const IDLE_DEPTH: u32 = 2;
+/// Acknowledgement timeout of a target's queue pairs.
 const TIMEOUT: Duration = Duration::from_millis(67);
 /// Inline bytes of a work request.
 const MAX_INLINE: u32 = 64;
 
-/// Upper bounds of the memory in a provider's tables: per registration, per queue pair, and per work request (with
-/// inline data), receive and completion.
+/// Upper bounds of the memory in a provider's tables, in bytes: per registration, per queue pair, and per send work
+/// request (with inline data), receive and completion.
 const KEY_BYTES: u64 = 256;
 const PAIR_BYTES: u64 = 16 << 10;
 const SEND_BYTES: u64 = 256 + MAX_INLINE as u64;
@@ -144,7 +146,7 @@ impl<P: Endpoint> Exports<P> {
             provider,
             exports: Vec::new(),
             initiators: HashMap::new(),
-            past: Vec::new(),
+            past_usage: Vec::new(),
             past_counters: EndpointCounters::default(),
             max_queue_pairs: 1024,
             strict: false,
@@ -155,6 +157,9 @@ impl<P: Endpoint> Exports<P> {
     }
 
     /// Exports a region to initiators that connect from now on.
+    ///
+    /// # Errors
+    /// [`Cause::Limit`] if there are [`MAX_REGIONS`] regions, [`Cause::Unsupported`] if one has this name.
     pub fn export(&mut self, export: Export) -> Result<(), Refusal> {
         if self.exports.len() == MAX_REGIONS {
             return Err(Refusal::new(Cause::Limit, format!("expected at most {MAX_REGIONS} regions, found more")));
@@ -166,7 +171,7 @@ impl<P: Endpoint> Exports<P> {
             ));
         }
         self.exports.push(export);
-        self.past.push(RegistrationCounters::default());
+        self.past_usage.push(RegistrationCounters::default());
         Ok(())
     }
 
@@ -198,7 +203,7 @@ impl<P: Endpoint> Exports<P> {
         if self.provider.capabilities().target_cpu_is_idle {
             return None;
         }
-        let mut total = self.past.clone();
+        let mut total = self.past_usage.clone();
         for initiator in self.initiators.values() {
             total.iter_mut().zip(self.usage(initiator)?).for_each(|(sum, one)| add(sum, &one));
         }
@@ -206,7 +211,7 @@ impl<P: Endpoint> Exports<P> {
     }
     /// Returns the counters of an initiator's queue pairs.
     pub fn initiator_counters(&self, initiator: &Initiator) -> EndpointCounters {
-        let mut sum = initiator.past.clone();
+        let mut sum = initiator.past_counters.clone();
         initiator.pairs.iter().for_each(|pair| sum.add(&self.provider.counters_of(pair.qp)));
         sum
     }
@@ -235,12 +240,12 @@ impl<P: Endpoint> Exports<P> {
         let info = |export: &Export| RegionInfo {
             name: export.name.clone(),
             bytes: export.bytes,
-            rights: Rights(export.rights.intersection(REMOTE)),
+            rights: Rights(export.rights),
         };
         self.exports.iter().map(info)
     }
 
-    /// Registers an initiator and creates its keys.
+    /// Creates the protection domain and the keys of an initiator, unless it has them.
     fn admit(&mut self, session: SessionId, peer: Option<IpAddr>) -> Result<(), Refusal> {
         if self.initiators.contains_key(&session) {
             return Ok(());
@@ -260,12 +265,15 @@ impl<P: Endpoint> Exports<P> {
                 }
             }
         }
-        let (pairs, past) = (Vec::new(), EndpointCounters::default());
-        self.initiators.insert(session, Initiator { peer, pd, keys, pairs, past, _reservation: reservation });
+        let (pairs, past_counters) = (Vec::new(), EndpointCounters::default());
+        self.initiators.insert(session, Initiator { peer, pd, keys, pairs, past_counters, _reservation: reservation });
         Ok(())
     }
 
     /// Connects a queue pair for an initiator, as [`Host::connect`] does, with the given initial PSN.
+    ///
+    /// # Errors
+    /// See [`Host::connect`].
     pub fn connect_from(
         &mut self,
         session: SessionId,
@@ -358,7 +366,7 @@ impl<P: Endpoint> Exports<P> {
             psn_out: psn,
             rd_atomic: (offer.max_rd_atomic.min(MAX_RD_ATOMIC), offer.max_dest_rd_atomic.min(MAX_RD_ATOMIC)),
             timeout: TIMEOUT,
-            retries: 7,
+            retry_cnt: 7,
         };
         if let Err(error) = bring_up(provider, qp, rights, q_key, &attributes) {
             let _ = provider.destroy_qp(qp);
@@ -377,8 +385,6 @@ impl<P: Endpoint> Exports<P> {
     }
 }
 
-const REMOTE: Access = Access::ALL;
-
 fn no_random() -> Refusal {
     Refusal::new(Cause::Failed, "the operating system's random source cannot be read")
 }
@@ -395,7 +401,7 @@ pub(super) struct PeerAttributes {
     /// Maximum incoming and outgoing READs and atomic operations.
     pub(super) rd_atomic: (u8, u8),
     pub(super) timeout: Duration,
-    pub(super) retries: u8,
+    pub(super) retry_cnt: u8,
 }
 
 /// Changes the state of a queue pair from `Reset` to `ReadyToSend`.
@@ -418,7 +424,7 @@ pub(super) fn bring_up(
     let send = ReadyToSend {
         psn: attributes.psn_out.get(),
         timeout: attributes.timeout,
-        retry_cnt: attributes.retries,
+        retry_cnt: attributes.retry_cnt,
         rnr_retry: 7,
         max_rd_atomic: attributes.rd_atomic.1,
     };
@@ -461,7 +467,7 @@ impl<P: Endpoint> Host for Exports<P> {
         let initiator = self.initiators.get_mut(&session).ok_or_else(unknown)?;
         let index = initiator.pairs.iter().position(|pair| pair.qp.0 == qp).ok_or_else(unknown)?;
         let pair = initiator.pairs.swap_remove(index);
-        initiator.past.add(&Self::destroy_pair(&mut self.provider, &pair));
+        initiator.past_counters.add(&Self::destroy_pair(&mut self.provider, &pair));
         Ok(())
     }
 
@@ -483,12 +489,12 @@ impl<P: Endpoint> Host for Exports<P> {
     fn session_ended(&mut self, session: SessionId) {
         let Some(mut initiator) = self.initiators.remove(&session) else { return };
         for pair in std::mem::take(&mut initiator.pairs) {
-            initiator.past.add(&Self::destroy_pair(&mut self.provider, &pair));
+            initiator.past_counters.add(&Self::destroy_pair(&mut self.provider, &pair));
         }
-        self.past_counters.add(&initiator.past);
+        self.past_counters.add(&initiator.past_counters);
         for (index, mr) in initiator.keys.iter().enumerate() {
             if let Ok(usage) = self.provider.mr_usage(mr) {
-                add(&mut self.past[index], &usage);
+                add(&mut self.past_usage[index], &usage);
             }
             let _ = self.provider.dereg_mr(mr);
         }

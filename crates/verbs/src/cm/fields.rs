@@ -8,7 +8,7 @@ use shotline_memory::Access;
 /// Maximum bytes of a region's name.
 pub const MAX_NAME_BYTES: usize = 64;
 
-/// Transport services by name.
+/// Transport service of a queue pair, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {

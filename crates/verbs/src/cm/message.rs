@@ -28,13 +28,13 @@ pub const MAX_RD_ATOMIC: u8 = 16;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Request {
-    /// First message.
+    /// First message: version and token.
     Hello(Hello),
     /// Requests the list of regions.
     Regions,
     /// Links the two processes by shared memory: the message carries a socket (`SCM_RIGHTS`) for
-    /// [`crate::shm::ShmEndpoint::from_offered_socket`], and the initiator has sent its hello over the other end. Must precede
-    /// any `Connect`.
+    /// [`crate::shm::ShmEndpoint::from_offered_socket`], and the initiator has sent its hello over the other end. Must
+    /// precede any `Connect`.
     Link,
     /// Connects a queue pair.
     Connect(Offer),
@@ -138,7 +138,8 @@ pub struct Offer {
     /// Outstanding READs and atomic operations that it requests, at most [`MAX_RD_ATOMIC`].
     #[serde(deserialize_with = "rd_atomic")]
     pub max_rd_atomic: u8,
-    /// Receives that the target keeps posted; received messages are discarded, unless its role is [`MeasurementRole::Echo`].
+    /// Receives that the target keeps posted; received messages are discarded, unless its role is
+    /// [`MeasurementRole::Echo`].
     #[serde(default)]
     pub receives: Receives,
     /// Send queue depth that the target needs for its role, at most [`MAX_RECEIVES`].
@@ -257,7 +258,7 @@ pub struct RegionKey {
     pub rkey: u32,
 }
 
-/// Identifies a queue pair of the target.
+/// Queue pair of the target to destroy.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disconnect {
@@ -372,6 +373,9 @@ pub enum Malformed {
 }
 
 /// Parses one message, without its length.
+///
+/// # Errors
+/// [`Malformed::Json`] if it is not valid JSON or a field is missing, unknown or out of range.
 pub fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
     Ok(serde_json::from_slice(bytes)?)
 }
@@ -387,7 +391,10 @@ pub fn framed(message: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-/// Removes the next whole message from the input; `None` if it is incomplete.
+/// Removes the next whole message from the input and returns it without its length; `None` if it is incomplete.
+///
+/// # Errors
+/// [`Malformed::TooLong`] if its length field is above `max`.
 pub fn unframed(input: &mut Vec<u8>, max: usize) -> Result<Option<Vec<u8>>, Malformed> {
     let Some(len) = input.first_chunk().map(|len| u32::from_be_bytes(*len) as usize) else { return Ok(None) };
     if len > max {

@@ -18,15 +18,16 @@ pub struct Token([u8; BYTES]);
 /// Error of reading or creating a token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Invalid format. The text is not repeated: it may be a secret with a typing error.
+    /// Invalid format: the number of characters. The text is not repeated, because it may be a secret with a typing
+    /// error.
     #[error("expected a token of 32 hexadecimal digits, found an invalid token of {0} characters")]
-    Form(usize),
+    Format(usize),
     /// The random source failed.
     #[error("the operating system's random source cannot be read")]
     Random,
-    /// The file is readable by other users.
+    /// Other users can read the file: its path and mode.
     #[error("{path} has mode {mode:04o}, so other users can read the token: chmod 600 {path}", path = .0.display(), mode = .1)]
-    Open(PathBuf, u32),
+    Permissions(PathBuf, u32),
     /// The file could not be read or written.
     #[error("{path}: {source}", path = .path.display())]
     File {
@@ -39,6 +40,9 @@ pub enum TokenError {
 
 impl Token {
     /// Creates a token from the operating system's random source.
+    ///
+    /// # Errors
+    /// [`TokenError::Random`] if the source fails.
     pub fn random() -> Result<Self, TokenError> {
         random::bytes().map(Self).map_err(|_| TokenError::Random)
     }
@@ -50,12 +54,15 @@ impl Token {
     }
 
     /// Reads a token from a file that only its owner can read.
+    ///
+    /// # Errors
+    /// If the file cannot be read, other users can read it, or it does not contain a token.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::File { path: path.to_owned(), source };
         let mut file = std::fs::File::open(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(TokenError::Open(path.to_owned(), mode));
+            return Err(TokenError::Permissions(path.to_owned(), mode));
         }
         let mut text = String::new();
         // A token and a line end; longer content is invalid.
@@ -64,6 +71,9 @@ impl Token {
     }
 
     /// Writes the token to a new file that only its owner can read (mode 0600).
+    ///
+    /// # Errors
+    /// [`TokenError::File`] if the file exists or cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), TokenError> {
         let failed = |source| TokenError::File { path: path.to_owned(), source };
         let mut file =
@@ -75,7 +85,7 @@ impl Token {
 impl FromStr for Token {
     type Err = TokenError;
     fn from_str(text: &str) -> Result<Self, TokenError> {
-        let wrong = || TokenError::Form(text.chars().count());
+        let wrong = || TokenError::Format(text.chars().count());
         let digits = text.as_bytes();
         if digits.len() != 2 * BYTES {
             return Err(wrong());
