@@ -105,6 +105,10 @@ fn describe_owner(silence: Option<Duration>) -> String {
 }
 
 /// Connection to one probe. Every request is repeated until it is answered.
+///
+/// A request fails if the probe refuses it ([`ControlError::Refused`], [`ControlError::Owned`]), sends a reply of
+/// another kind, or does not answer six tries in 6.3 s ([`ControlError::Silent`]); if the socket fails; and after the
+/// second try, if the flag of [`Self::set_cancel_flag`] is set ([`ControlError::Stopped`]).
 pub struct Control<'a> {
     socket: UdpSocket,
     probe: SocketAddr,
@@ -115,7 +119,7 @@ pub struct Control<'a> {
 }
 
 impl<'a> Control<'a> {
-    /// Opens a socket to `probe` with a unique token. With `take_over` its requests override another receiver.
+    /// Opens a socket to `probe` with a random token. With `take_over` its requests override another receiver.
     ///
     /// # Errors
     /// If the socket cannot be opened.
@@ -142,12 +146,18 @@ impl<'a> Control<'a> {
     }
 
     /// Returns the local address that the probe sends packets to by default.
+    ///
+    /// # Errors
+    /// If the kernel does not report it.
     pub fn local_ip(&self) -> Result<IpAddr, ControlError> {
         let local = self.socket.local_addr();
         local.map(|local| local.ip()).map_err(|source| ControlError::Socket { probe: self.probe, source })
     }
 
     /// Queries the probe's description.
+    ///
+    /// # Errors
+    /// Those of a request (see [`Control`]).
     pub fn query(&mut self) -> Result<Describe, ControlError> {
         match self.request(Request::Query)? {
             Reply::Describe(describe) => Ok(describe),
@@ -155,7 +165,10 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Sets up one link.
+    /// Sets up one link. Returns the source of its packets.
+    ///
+    /// # Errors
+    /// Those of a request (see [`Control`]).
     pub fn configure(&mut self, configure: Configure) -> Result<Source, ControlError> {
         match self.request(Request::Configure(configure))? {
             Reply::Configured(_, source) => Ok(source),
@@ -164,7 +177,10 @@ impl<'a> Control<'a> {
     }
 
     /// Sets up one link: configures `destination` at the probe, and stores the sender's address and first sequence
-    /// number in `stream`. `queue_pair` is number and key, zeros for framings without. Returns the reply.
+    /// number in `stream`. `dest_qp` and `q_key` are 0 for framings without a queue pair. Returns the reply.
+    ///
+    /// # Errors
+    /// Those of a request (see [`Control`]), and if the framing does not support set-up.
     pub fn configure_stream(
         &mut self,
         link: u8,
@@ -190,6 +206,9 @@ impl<'a> Control<'a> {
     }
 
     /// Starts the probe; returns the number of the first shot.
+    ///
+    /// # Errors
+    /// Those of a request (see [`Control`]).
     pub fn start(&mut self, start: Start) -> Result<u64, ControlError> {
         match self.request(Request::Start(start))? {
             Reply::Started { first_shot } => Ok(first_shot),
@@ -198,6 +217,9 @@ impl<'a> Control<'a> {
     }
 
     /// Stops the probe, and returns the report of a link.
+    ///
+    /// # Errors
+    /// Those of a request (see [`Control`]).
     pub fn stop(&mut self, link: u8) -> Result<Report, ControlError> {
         match self.request(Request::Stop { link })? {
             Reply::Stopped(report) => Ok(report),
@@ -206,6 +228,9 @@ impl<'a> Control<'a> {
     }
 
     /// Returns the status of a link.
+    ///
+    /// # Errors
+    /// Those of a request (see [`Control`]).
     pub fn status(&mut self, link: u8) -> Result<Report, ControlError> {
         match self.request(Request::Status { link })? {
             Reply::Status(report) => Ok(report),
@@ -215,6 +240,9 @@ impl<'a> Control<'a> {
 
     /// Sets the transmit events of the next runs, in turn; none end a sequence that was set. Call it after the first
     /// [`Self::configure`], which makes this receiver the owner and clears the sequence of the previous one.
+    ///
+    /// # Errors
+    /// Those of a request (see [`Control`]), and [`ControlError::NoSequences`] if the probe's firmware is too old.
     pub fn sequence(&mut self, sequence: Sequence) -> Result<Sequence, ControlError> {
         match self.request(Request::Sequence(sequence)) {
             Ok(Reply::Sequenced(sequence)) => Ok(sequence),
@@ -232,6 +260,10 @@ impl<'a> Control<'a> {
     /// Sends a trigger and waits for its acknowledgement, which it always requests. After a lost datagram the same one
     /// is sent again; a probe obeys it once, and [`Verdict::Repeated`] to a repetition means that an earlier one was
     /// obeyed.
+    ///
+    /// # Errors
+    /// If no acknowledgement arrives, the socket fails, or the flag of [`Self::set_cancel_flag`] is set after the second
+    /// try. A probe that does not obey is not an error: the verdict gives its reason.
     pub fn trigger(&mut self, trigger: Trigger) -> Result<Verdict, ControlError> {
         let trigger = Trigger { acknowledge: true, ..self.with_token(trigger) };
         self.exchange(&trigger.emit(), |datagram| {

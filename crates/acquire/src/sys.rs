@@ -1,9 +1,12 @@
-//! State of the kernel's clock: the one system call that none of the crates in use offers.
+//! `adjtimex(2)`, the only system call needed here that rustix does not offer.
 
 use std::io;
 use std::mem::zeroed;
 
 /// Returns whether the kernel's clock is disciplined, and the kernel's bound on its error in microseconds.
+///
+/// # Errors
+/// If the call fails, for example because a sandbox forbids it.
 pub fn adjtimex() -> io::Result<(bool, u64)> {
     // SAFETY: all-zero is a valid timex, and with no mode set the call only reads the clock's state.
     let mut state: libc::timex = unsafe { zeroed() };

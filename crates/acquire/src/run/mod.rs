@@ -1,12 +1,10 @@
 //! Run of a receiver: prepare, start, run the threads, summarise.
 //!
-//! | phase | modules | result |
-//! |---|---|---|
-//! | prepare | `probe` (a sender that takes set-up), `listen` (one that does not); `prepare`, `budget` | framing, shape of a shot, streams, pool, transport |
-//! | start | `start`; `sinks`, `files`, `capture` | files are laid out, the sender is started |
-//! | run the threads | `threads`: `stage` receives, `recording` or `capture` records, `watch` polls the probe |
-//! received and recorded data, cause of the end |
-//! | summarise | `outcome`; `end`, `stored` | [`Outcome`], whose counters balance |
+//! 1. Prepare: `probe` (a sender that takes set-up) or `listen` (one that does not), with `prepare` and `budget`. The
+//!    result is the framing, the shape of a shot, the streams, the pool and the transport.
+//! 2. Start: `start`, with `sinks`, `files` and `capture`, lays out the files and starts the sender.
+//! 3. Run the threads: `threads`. `stage` receives, `recording` or `capture` records, `watch` polls the probe.
+//! 4. Summarise: `outcome`, with `end` and `stored`. The result is the [`Outcome`], whose counters balance.
 //!
 //! `phases` calls the last three in turn. Common modules are `shared` (state shared by threads), `idle` (sleep policy
 //! of the receive thread), `unwritten` (shots lost with a failed sink), `cause` (causes of a run's end) and `error`
@@ -50,6 +48,36 @@ use std::sync::atomic::AtomicBool;
 
 /// Runs until the requested shots have arrived, the time is over, the sender has ended, or `stop` is set. `open`
 /// creates the transport; `live` is kept up to date meanwhile.
+///
+/// # Examples
+///
+/// Records 1000 shots of plain UDP packets:
+///
+/// ```no_run
+/// use shotline_acquire::config::Settings;
+/// use shotline_acquire::live::Live;
+/// use shotline_acquire::run::run;
+/// use shotline_backends::{Options, Transport};
+/// use shotline_wire::framing::Kind;
+/// use std::sync::atomic::AtomicBool;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let settings = Settings {
+///     listen: Some("[::1]:47920".parse()?),
+///     framing: Some(Kind::Udp),
+///     samples: Some(500),
+///     out: Some(vec!["run.h5".into()]),
+///     shots: Some(1000),
+///     ..Settings::default()
+/// };
+/// let (transport, options) = (Transport::default(), Options::default()); // UDP sockets
+/// let (stop, live) = (AtomicBool::new(false), Live::default()); // for other threads: to stop the run, and to watch it
+/// let outcome = run(&settings, &stop, &live, |parameters, regions| transport.open(parameters, &options, regions))?;
+/// outcome.end.check()?; // an error if the run was cut off
+/// println!("{} complete shots in {} rows", outcome.total().complete, outcome.rows);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// If the run could not begin, or its counters do not match. A transport, a recorder or a thread that fails later is
