@@ -11,7 +11,7 @@ const SOURCES: usize = 4;
 /// Time between events.
 const SPACING_NS: u64 = 1_000;
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
-/// Lead and drift of each clock.
+/// Lead of each clock in ns, and its drift as a fraction.
 const CLOCKS: [(i64, f64); SOURCES] = [(0, 0.0), (800_000, 20e-6), (-500_000, -35e-6), (1_000_000, 50e-6)];
 
 /// Arguments of one push.
@@ -46,7 +46,7 @@ fn main() {
         let pushes = pushes(first..(first + block).min(events), faulty, &mut seed);
         let started = cpu_seconds();
         for push in &pushes {
-            // The item stands for the boxed shot.
+            // A number in place of a boxed shot, which has the same size.
             let _ = aligner.push(push.source, push.now_ns, push.meta, push.meta.number);
             while let Some(event) = aligner.pop(push.now_ns) {
                 out += 1;

@@ -2,12 +2,10 @@
 //!
 //! | source | what it reads | locked means |
 //! |---|---|---|
-//! | `system` | the kernel's realtime clock plus TAI - UTC | NTP or PTP disciplines it (not `STA_UNSYNC`), and the
-//! kernel has TAI - UTC |
-//! | `ptp:/dev/ptpN` | a network card's own clock, assumed to show TAI as PTP prescribes | it was read, and is within a
-//! minute of the system's TAI |
+//! | `system` | the realtime clock plus TAI - UTC | disciplined (not `STA_UNSYNC`), and the kernel has TAI - UTC |
+//! | `ptp:/dev/ptpN` | a network card's clock, in TAI as PTP prescribes | it was read, within 60 s of system TAI |
 //!
-//! The kernel stamps received packets with the realtime clock; [`Clock::from_realtime`] converts that to TAI.
+//! The kernel stamps received packets with the realtime clock; [`Clock::tai_from_realtime`] converts that to TAI.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
@@ -83,7 +81,7 @@ pub enum ClockError {
 pub struct Health {
     /// Set if the clock follows a reference.
     pub locked: bool,
-    /// Bound on the error by the kernel, in nanoseconds (for a card: the width of the reading); 0 if unknown.
+    /// Upper bound of the error in nanoseconds, by the kernel; for a card, the duration of its reading. 0 if unknown.
     pub max_error_ns: u64,
     /// TAI - UTC in use, in seconds.
     pub tai_minus_utc_s: i64,
@@ -94,7 +92,7 @@ pub struct Health {
 pub struct Clock {
     source: Source,
     device: Option<OwnedFd>,
-    /// Offset added to the realtime clock.
+    /// Offset that converts the realtime clock to TAI, in nanoseconds.
     lead_ns: AtomicI64,
 }
 
@@ -123,11 +121,11 @@ impl Clock {
 
     /// Returns the current TAI in nanoseconds.
     pub fn now_tai_ns(&self) -> u64 {
-        self.from_realtime(nanoseconds(clock_gettime(ClockId::Realtime)))
+        self.tai_from_realtime(nanoseconds(clock_gettime(ClockId::Realtime)))
     }
 
     /// Converts a time of the realtime clock, as in the kernel's packet stamps, to TAI.
-    pub fn from_realtime(&self, ns: u64) -> u64 {
+    pub fn tai_from_realtime(&self, ns: u64) -> u64 {
         ns.saturating_add_signed(self.lead_ns.load(Relaxed))
     }
 
@@ -163,7 +161,7 @@ impl Clock {
         Some((tai - utc + 500_000_000).div_euclid(1_000_000_000)).filter(|seconds| *seconds != 0)
     }
 
-    /// Returns the card's lead over the realtime clock, and the duration of the reading: the quickest of some.
+    /// Returns the card's lead over the realtime clock and the duration of the reading, in ns: the quickest of five.
     fn read_card(&self) -> std::io::Result<(i64, u64)> {
         let Some(fd) = &self.device else { return Err(std::io::ErrorKind::NotFound.into()) };
         let mut best = None;
@@ -206,7 +204,7 @@ mod tests {
             (before + tai_minus_utc_ns..=after + tai_minus_utc_ns).contains(&tai),
             "{before}, {tai}, {after}, {health:?}"
         );
-        assert_eq!(clock.from_realtime(5), tai_minus_utc_ns + 5);
+        assert_eq!(clock.tai_from_realtime(5), tai_minus_utc_ns + 5);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Framings as a device's work completions show them: without sequence number and solicited event.
+//! Framings of packets that a device receives: a work completion shows neither sequence number nor solicited event.
 //!
 //! A completion's contents replace the packet's header ([`UdCompletion`]). For `ud` packets the immediate data is
 //! sufficient. `counted` packets have none: the receiver counts them, and detects a loss only by the
@@ -14,7 +14,7 @@ use shotline_wire::framing::{
 use shotline_wire::shot::Geometry;
 use std::sync::Arc;
 
-/// Returns a framing as a device shows its packets; none if it shows too little of them.
+/// Returns the framing for packets that a device receives; none if completions do not show enough of them.
 pub fn completion_framing(kind: Kind) -> Option<Arc<dyn Framing>> {
     match kind {
         Kind::Ud => Some(Arc::new(UD)),
@@ -48,17 +48,17 @@ impl Framing for CompletionFraming {
         UdCompletion::LEN
     }
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
-        completed(header).map(|completion| completion.dest_qp)
+        parse_completion(header).map(|completion| completion.dest_qp)
     }
     fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Placement, ParseError> {
-        (self.place)(completed(header)?.imm, len, g)
+        (self.place)(parse_completion(header)?.imm, len, g)
     }
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
         self.sent.emit(link, p, out);
     }
 }
 
-/// Completions show nothing else of a packet than its destination.
+/// A completion shows nothing of a packet but its destination.
 impl Extras for CompletionFraming {
     fn header_len_at(&self, _index: u32, _g: &Geometry) -> Option<usize> {
         None
@@ -80,7 +80,7 @@ impl Extras for CompletionFraming {
     }
 }
 
-fn completed(header: &[u8]) -> Result<UdCompletion, ParseError> {
+fn parse_completion(header: &[u8]) -> Result<UdCompletion, ParseError> {
     let truncated = ParseError::Truncated { what: "work completion", needed: UdCompletion::LEN, found: header.len() };
     UdCompletion::parse(header).ok_or(truncated)
 }

@@ -22,13 +22,13 @@ pub struct StreamCounters {
     pub repaired_bytes: u64,
     /// Packets whose ICRC matched with all of its input known.
     pub icrc_good: u64,
-    /// Packets whose ICRC matched for one IPv4 identification, which was solved for.
+    /// Packets whose ICRC matched for exactly one IPv4 identification, which a socket does not expose.
     pub icrc_solved: u64,
     /// Packets whose ICRC the device has checked.
     pub icrc_device: u64,
     /// Packets whose ICRC could not be checked.
     pub icrc_unverified: u64,
-    /// Shots whose number has passed.
+    /// Shots that were closed, whether any of their packets arrived or not.
     pub shots: u64,
     /// Of these, shots handed on complete and proven.
     pub complete: u64,

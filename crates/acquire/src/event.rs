@@ -13,7 +13,7 @@ const _: () = assert!(MAX_LINKS <= crate::align::MAX_SOURCES);
 /// Output of a [`Joiner`].
 #[derive(Debug)]
 pub enum JoinedItem {
-    /// An event with the shots of at least one link, and of as many as the quorum.
+    /// An event with shots of at least one link, and of at least as many links as the quorum.
     Event(Box<Event>),
     /// Shots of one link that are in no event.
     Loss(Loss),
@@ -71,7 +71,7 @@ impl Joiner {
         let Some(link) = self.streams.iter().position(|other| *other == stream) else { return };
         match item {
             Item::Loss(loss) => {
-                self.aligner.lose(link, now_ns, loss.cause, loss.first, loss.count);
+                self.aligner.note_loss(link, now_ns, loss.cause, loss.first, loss.count);
                 self.losses.push_back(loss);
             }
             Item::Shot(shot) => {
@@ -133,8 +133,8 @@ impl Joiner {
     }
 }
 
-/// Returns a row of a recording. Its number is that of the first link present; aligned by number, it is that of all
-/// links.
+/// Converts an event to a row of a recording. The row's number is that of the first link present; aligned by number,
+/// all links have it.
 fn row(event: AlignedEvent<Box<Shot>>) -> Event {
     let number = event.parts.iter().flatten().next().map_or(event.key, |present| present.meta.number);
     Event { number, shots: event.parts.into_iter().map(|part| part.ok().map(|present| *present.item)).collect() }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(unjoined[0].loss(), Loss { stream: 9, cause: DropCause::NotTriggered, first: 3, count: 1 });
         assert_eq!((unjoined[1].link, unjoined[1].cause), (0, DropCause::Late));
         joiner.push(0, Item::Loss(Loss { stream: 77, cause: DropCause::WireGap, first: 3, count: 2 }));
-        assert_eq!(described(joiner.flush()), "nothing", "no stream of ours");
+        assert_eq!(described(joiner.flush()), "nothing", "not one of the streams");
         drop(unjoined);
         assert_eq!(pool.available(), pool.slots() as usize);
     }

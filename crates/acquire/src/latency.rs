@@ -2,7 +2,7 @@
 
 use shotline_store::shot::ShotMeta;
 
-/// Bins per octave: a percentile is accurate to an eighth.
+/// Bins per octave: a percentile is accurate to one eighth of its value.
 const BINS_PER_OCTAVE: u32 = 8;
 /// Number of octaves above 8 ns: up to 2^43 ns, 2.4 hours.
 const OCTAVES: u32 = 40;
@@ -14,7 +14,7 @@ pub struct Latency {
     count: u64,
     min: u64,
     max: u64,
-    /// Durations whose end is before their beginning: the two clocks disagree.
+    /// Number of durations whose end is before their beginning: the two clocks disagree.
     pub negative: u64,
 }
 
@@ -54,8 +54,8 @@ impl Latency {
 
     /// Returns the duration that this fraction of all (0 to 1) does not exceed, rounded up to the end of its bin; 0 if
     /// there is none.
-    pub fn percentile_ns(&self, share: f64) -> u64 {
-        let rank = ((self.count as f64 * share.clamp(0.0, 1.0)).ceil() as u64).max(1);
+    pub fn percentile_ns(&self, fraction: f64) -> u64 {
+        let rank = ((self.count as f64 * fraction.clamp(0.0, 1.0)).ceil() as u64).max(1);
         let mut below = 0;
         for (index, count) in self.bins.iter().enumerate() {
             below += count;
@@ -87,7 +87,7 @@ pub struct ShotLatencies {
 }
 
 impl ShotLatencies {
-    /// Adds a complete shot; unknown times are left out.
+    /// Adds a complete shot; unknown times are skipped.
     pub fn add(&mut self, shot: &ShotMeta) {
         for (start_ns, latency) in
             [(shot.stamp_tai_ns, &mut self.from_sender), (shot.arrived_tai_ns, &mut self.from_kernel)]
@@ -123,13 +123,13 @@ mod tests {
         #[test]
         fn percentiles_are_accurate_to_an_eighth(
             mut all in prop::collection::vec(0_u64..1 << 40, 1..300),
-            share in 0.0..=1.0_f64,
+            fraction in 0.0..=1.0_f64,
         ) {
             let mut latency = Latency::default();
             all.iter().for_each(|ns| latency.add(1 << 50, (1 << 50) + ns));
             all.sort_unstable();
-            let rank = ((all.len() as f64 * share).ceil() as usize).max(1) - 1;
-            let (exact, estimate) = (all[rank], latency.percentile_ns(share));
+            let rank = ((all.len() as f64 * fraction).ceil() as usize).max(1) - 1;
+            let (exact, estimate) = (all[rank], latency.percentile_ns(fraction));
             prop_assert!(estimate >= exact && estimate <= exact + exact / 8 + 1, "{estimate} for {exact}");
             prop_assert_eq!((latency.min_ns(), latency.max_ns()), (all[0], all[all.len() - 1]));
         }

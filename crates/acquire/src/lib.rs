@@ -2,11 +2,12 @@
 //!
 //! [`Receiver`] owns one `PacketIo` and the streams on it. It posts receives that point into the buffers of the next
 //! shots, steers each packet to its destination, repairs what landed elsewhere, and emits shots and losses in the order
-//! of their numbers; [`event::Joiner`] combines them into events; [`sink`] hands events over. [`run`] combines all of
-//! it with a probe, a recorder and their threads.
+//! of their numbers; [`event::Joiner`] combines them into events; [`sink`] hands events over. The module
+//! [`run`](mod@run) combines all of it with a probe, a recorder and their threads: start at [`run::run`].
 
 pub mod align;
 pub mod clock;
+pub mod completion;
 pub mod config;
 pub mod control;
 pub mod counters;
@@ -17,7 +18,6 @@ pub mod learn;
 pub mod live;
 mod memory;
 pub mod pretrigger;
-pub mod received;
 pub mod receiver;
 pub mod run;
 pub mod sink;

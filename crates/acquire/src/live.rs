@@ -161,10 +161,10 @@ impl Live {
     pub fn is_listening(&self) -> bool {
         self.listening.get().is_some()
     }
-    /// Notes that the run receives packets to this address.
-    pub(crate) fn listens(&self, at: SocketAddr) {
+    /// Notes that packets to this address are received from now on; reports it at the first call.
+    pub(crate) fn set_listening(&self, local: SocketAddr) {
         if self.listening.set(()).is_ok() {
-            self.notice(Notice::Listening(at));
+            self.notice(Notice::Listening(local));
         }
     }
 

@@ -49,7 +49,7 @@ impl Memory {
         populating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Returns the memory for shots, cut into slots.
+    /// Returns the memory for shots, divided into slots of `slot_bytes`.
     pub(crate) fn pool(&self, slot_bytes: u32) -> Result<Arc<Pool>, MemoryError> {
         Pool::from_region(&self.regions, self.shots, slot_bytes)
     }
@@ -59,7 +59,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // The result is of no use any more.
+        // The result is no longer needed.
         let _ = self.populating.take().map(JoinHandle::join);
     }
 }

@@ -44,7 +44,7 @@ impl TriggerBy {
     pub fn accepts_signals(self) -> bool {
         self != Self::Flag
     }
-    fn flag(self) -> bool {
+    fn accepts_flags(self) -> bool {
         self != Self::Signal
     }
 }
@@ -93,8 +93,8 @@ pub struct PreTrigger {
     newest: Option<(u64, u64)>,
     /// Set if a signal arrived before any shot.
     signal_pending: bool,
-    /// The sender's clock minus the receiver's, when both were known last.
-    sender_ahead: Option<u64>,
+    /// Lead of the sender's clock over the receiver's in ns, when both times were last known.
+    sender_lead_ns: Option<u64>,
     triggers: Vec<Trigger>,
     /// Number of triggers; only the first ones are kept.
     count: u64,
@@ -115,7 +115,7 @@ impl PreTrigger {
             record_until: None,
             newest: None,
             signal_pending: false,
-            sender_ahead: None,
+            sender_lead_ns: None,
             triggers: Vec::new(),
             count: 0,
             shortest_ns: None,
@@ -129,12 +129,12 @@ impl PreTrigger {
         let received =
             first_known(event, |meta| meta.arrived_tai_ns).or_else(|| first_known(event, |meta| meta.completed_tai_ns));
         if let (Some(stamp), Some(received)) = (stamp, received) {
-            self.sender_ahead = Some(stamp.wrapping_sub(received));
+            self.sender_lead_ns = Some(stamp.wrapping_sub(received));
         }
-        stamp.or_else(|| Some(received?.wrapping_add(self.sender_ahead.unwrap_or(0))))
+        stamp.or_else(|| Some(received?.wrapping_add(self.sender_lead_ns.unwrap_or(0))))
     }
 
-    /// Adds the next event. Call [`Self::pop`] until it returns none.
+    /// Adds the next event. Call [`Self::pop`] until it returns none after each call.
     pub fn push(&mut self, event: Box<Event>) {
         let now = self.time_of(&event).unwrap_or_else(|| self.newest.map_or(0, |(_, time)| time));
         let triggered = event.shots.iter().flatten().any(|shot| shot.meta.flags & TRIGGERED != 0);
@@ -145,7 +145,7 @@ impl PreTrigger {
             self.discard_oldest();
         }
         self.buffered.push_back((now, event));
-        if triggered && self.window.by.flag() {
+        if triggered && self.window.by.accepts_flags() {
             self.trigger(false);
         }
         if std::mem::take(&mut self.signal_pending) {
@@ -163,7 +163,7 @@ impl PreTrigger {
 
     /// Handles a signal: records all buffered events and those that follow. A signal before any shot triggers at the
     /// first one.
-    pub fn accepts_signals(&mut self) {
+    pub fn handle_signal(&mut self) {
         if !self.window.by.accepts_signals() {
             return;
         }
@@ -207,15 +207,15 @@ impl PreTrigger {
     pub fn is_idle(&self) -> bool {
         self.decisions.is_empty()
     }
-    /// Returns the first triggers.
+    /// Returns the first 1000 triggers.
     pub fn triggers(&self) -> &[Trigger] {
         &self.triggers
     }
-    /// Returns the number of triggers.
+    /// Returns the number of all triggers.
     pub fn count(&self) -> u64 {
         self.count
     }
-    /// Returns the shortest time that was buffered in ns, if the configured time did not fit.
+    /// Returns the shortest time span that was buffered, in ns; none if the configured time always fitted.
     pub fn shortest_ns(&self) -> Option<u64> {
         self.shortest_ns
     }
@@ -322,7 +322,7 @@ mod tests {
     fn a_signal_records_buffered_and_following_events() {
         let mut bench = Bench::new(WINDOW);
         bench.shots(0..10, &[]);
-        bench.capture.accepts_signals();
+        bench.capture.handle_signal();
         bench.drain();
         bench.shots(10..20, &[]);
         let (recorded, _) = bench.finish();
@@ -336,7 +336,7 @@ mod tests {
         assert!(bench.finish().0.is_empty());
         let mut bench = Bench::new(Window { by: TriggerBy::Flag, ..WINDOW });
         bench.shots(0..5, &[]);
-        bench.capture.accepts_signals();
+        bench.capture.handle_signal();
         assert!(bench.finish().0.is_empty());
     }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Discard the new shot and reuse its buffer at once, as the receiver of Cossettini et al. does.
+    /// Discard the new shot and reuse its buffer at once, as the receiver of Cossettini et al. (`docs/plan.md`) does.
     #[default]
     DropNewest,
     /// Discard the oldest shot that the sink has not started.
@@ -119,8 +119,8 @@ impl Producer {
         self.queue.push_loss(loss);
     }
 
-    /// Hands on one item. `on_drop` is called for every event that is discarded: because the sink has no space for it
-    /// at all (`has_space`), or by the policy.
+    /// Hands on one item. `on_drop` is called for every event that is discarded, by the policy or because the sink has
+    /// no space for any event (`has_space` is `false`).
     ///
     /// # Errors
     /// Under [`Policy::Block`] returns the event if the queue is full.

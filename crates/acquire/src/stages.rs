@@ -97,7 +97,7 @@ pub enum Bottleneck {
 }
 
 impl Bottleneck {
-    /// Returns the busiest stage, if it was busy for more than `SATURATED` of its time.
+    /// Returns the busiest stage, if it was busy for more than 90 % of its time.
     pub fn of(stages: &[Reading]) -> Self {
         let busiest = stages.iter().max_by(|a, b| a.busy.total_cmp(&b.busy));
         busiest.filter(|stage| stage.busy > SATURATED).map_or(Self::Sender, |stage| Self::Stage(stage.stage))

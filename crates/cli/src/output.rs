@@ -267,8 +267,12 @@ impl Summary {
                 unverified: total.icrc_unverified,
                 bad: total.packet_drops.get(DropCause::BadIcrc),
             },
-            latency_from_sender: LatencySummary::of(outcome.times.iter().map(|times| times.from_sender.clone())),
-            latency_from_kernel: LatencySummary::of(outcome.times.iter().map(|times| times.from_kernel.clone())),
+            latency_from_sender: LatencySummary::of(
+                outcome.latencies.iter().map(|latencies| latencies.from_sender.clone()),
+            ),
+            latency_from_kernel: LatencySummary::of(
+                outcome.latencies.iter().map(|latencies| latencies.from_kernel.clone()),
+            ),
             clock: ClockSummary { source: outcome.clock.0.to_string(), health: outcome.clock.1 },
             sender_restarts: total.restarts,
             learned: outcome.learned.clone(),

@@ -52,7 +52,7 @@ pub struct Args {
 /// Records until the end that the settings define, or until Ctrl-C.
 pub fn run(args: Args) -> Result {
     let settings = match &args.config {
-        Some(path) => File::read(path)?.under(args.settings)?,
+        Some(path) => File::read(path)?.with_flags(args.settings)?,
         None => {
             args.settings.check()?;
             args.settings

@@ -5,7 +5,8 @@
 //! source, by the stamps of one event: accurate to the trigger's jitter, but only once events are aligned. Events are
 //! therefore found by arrivals first, and by the reference as soon as it is reliable.
 //!
-//! While the first source is away, the next source that is present carries its clock on.
+//! In an event without the first source, the next source that is present replaces it: its stamp, converted to the
+//! reference's clock, is what the others are compared with.
 
 use super::filter::{Filter, Pick};
 use super::types::MAX_SOURCES;
@@ -95,7 +96,7 @@ impl Clocks {
         pair.missed_references = 0;
     }
 
-    /// Handles a step of the first source's clock: the comparisons of the others with it start again, and keys continue
+    /// Handles a step of the first source's clock: the comparisons of the others with it are reset, and keys continue
     /// with this lead.
     fn lose_reference(&mut self, ahead_ns: i64, lead: i64) {
         self.anchor_ns = Some(ahead_ns.saturating_sub(lead));

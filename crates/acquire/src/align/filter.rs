@@ -7,8 +7,8 @@
 //! unknown here. The cost is 496 slopes for each new point: some hundred points in the first second, then one a second.
 //!
 //! The points are spread over time: one from each bin, and the bins grow from 100 us to 1 s as the line gets longer. An
-//! estimate is therefore available at once, and after half a minute the drift is known as well as a free-running
-//! crystal keeps it.
+//! estimate is therefore available at once, and after half a minute the drift is known to the stability of a
+//! free-running crystal.
 
 use arrayvec::ArrayVec;
 
@@ -24,15 +24,15 @@ const MIN_RELIABLE_POINTS: usize = 8;
 const STEADY_POINTS: u32 = 8;
 /// Minimum time span of the line before the clock counts as locked.
 const MIN_STEADY_NS: u64 = 100_000_000;
-/// Minimum rise of a significant slope over the line's length, in residuals. A smaller slope may be noise, which would
-/// grow with every pause.
+/// Minimum rise of a significant slope over the line's length, in residuals. A smaller slope may be noise, whose
+/// extrapolation error would grow with every pause.
 const SIGNIFICANT_RESIDUALS: f64 = 2.0;
 /// Maximum drift: no crystal is off by more (the usual bound is 100 ppm). Bounds what a few noisy points extrapolate
 /// to.
 const MAX_DRIFT: f64 = 200e-6;
-/// Minimum distance of an outlier from the line, in median residuals above the bound.
+/// Minimum distance of an outlier from the line: the bound, plus this many median residuals.
 const OUTLIER_RESIDUALS: f64 = 8.0;
-/// Number of consecutive outliers that are a jump: if they agree with each other, and regardless of agreement.
+/// Number of consecutive outliers that are a jump: if they agree with each other, and in any case.
 const JUMP_OUTLIERS: (usize, usize) = (4, 8);
 /// Minimum spacing of these outliers, so that one burst of delayed packets is no jump.
 const JUMP_SPACING_NS: u64 = 1_000_000;
@@ -120,7 +120,7 @@ impl Filter {
         }
         let point = *kept;
         self.bin = Some((at_ns, new));
-        // A single late arrival means nothing, but a bin without any in time does.
+        // A single late arrival is ignored, but a bin in which all arrivals are late may be a jump.
         if self.is_reliable() && self.distance(point) > self.tolerance() {
             return self.add_outlier(point);
         }
@@ -294,8 +294,8 @@ mod tests {
             noise in prop::collection::vec((-200_i64..200, -10_000_000_i64..10_000_000), 600),
         ) {
             let truth = |at: u64| offset + (at as i128 * i128::from(drift_ppb) / 1_000_000_000) as i64;
-            // Every fifth sample: a random choice could put more of them among the first points than any estimate
-            // tolerates.
+            // Every fifth sample is wrong: a random choice could put more wrong ones among the first points than any
+            // estimate tolerates.
             let samples = noise.iter().enumerate().map(|(index, (noise, error))| {
                 let at = index as u64 * 5 * MS;
                 (at, truth(at) + noise + if index % 5 == 0 { *error } else { 0 })

@@ -104,11 +104,13 @@ impl Source {
         }
     }
 
-    fn reach(&mut self, key: u64) {
+    /// Notes that the source has passed a key.
+    fn note_key(&mut self, key: u64) {
         self.newest = Some(self.newest.map_or(key, |newest| newest.max(key)));
     }
 
-    fn gap(&mut self, gap: Gap) {
+    /// Adds a gap, extending the newest one where it continues it.
+    fn add_gap(&mut self, gap: Gap) {
         if let Some(last) = self.gaps.back_mut()
             && last.cause == gap.cause
             && (last.last == u64::MAX || last.last + 1 == gap.first)
@@ -124,6 +126,28 @@ impl Source {
 }
 
 /// Aligns items of several sources. See the module.
+///
+/// # Examples
+///
+/// ```
+/// use shotline_acquire::align::{AlignBy, Aligner, Config, ItemMeta, Verdict};
+///
+/// let mut aligner = Aligner::new(Config {
+///     sources: 2,
+///     by: AlignBy::Number,
+///     disorder: 0,
+///     timeout_ns: 300_000_000,
+///     quorum: 1,
+///     capacity: 64,
+///     lock_ns: 50_000,
+/// });
+/// let seven = ItemMeta { number: 7, ..ItemMeta::default() };
+/// aligner.push(0, 1000, seven, "item of source 0").unwrap();
+/// assert!(aligner.pop(1000).is_none()); // source 1 can still add its item
+/// aligner.push(1, 2000, seven, "item of source 1").unwrap();
+/// let event = aligner.pop(2000).unwrap();
+/// assert_eq!((event.key, event.verdict), (7, Verdict::Complete));
+/// ```
 #[derive(Debug)]
 pub struct Aligner<T> {
     config: Config,
@@ -173,7 +197,7 @@ impl<T> Aligner<T> {
     /// # Panics
     /// If there is no such source.
     pub fn push(&mut self, source: usize, now_ns: u64, meta: ItemMeta, item: T) -> Result<(), RefusedItem<T>> {
-        self.touch(source, now_ns, meta);
+        self.note_activity(source, now_ns, meta);
         self.adapt_window(source, meta.stamp_ns);
         self.sources[source].counters.items += 1;
         let rank = self
@@ -205,9 +229,9 @@ impl<T> Aligner<T> {
     ///
     /// # Panics
     /// If there is no such source.
-    pub fn lose(&mut self, source: usize, now_ns: u64, cause: DropCause, first: u64, count: u64) {
+    pub fn note_loss(&mut self, source: usize, now_ns: u64, cause: DropCause, first: u64, count: u64) {
         if !self.sources[source].stopped {
-            self.touch(source, now_ns, ItemMeta::default());
+            self.note_activity(source, now_ns, ItemMeta::default());
         }
         let by = self.config.by;
         let source = &mut self.sources[source];
@@ -215,13 +239,13 @@ impl<T> Aligner<T> {
         let Some(last) = count.checked_sub(1).map(|more| first.saturating_add(more)) else { return };
         match by {
             AlignBy::Number => {
-                source.reach(last);
-                source.gap(Gap { first, last, cause });
+                source.note_key(last);
+                source.add_gap(Gap { first, last, cause });
             }
             // The gap lies between its newest item and the next one.
             AlignBy::Stamp { .. } => {
                 let first = source.newest.map_or(0, |newest| newest.saturating_add(1));
-                source.gap(Gap { first, last: u64::MAX, cause });
+                source.add_gap(Gap { first, last: u64::MAX, cause });
             }
         }
     }
@@ -269,11 +293,12 @@ impl<T> Aligner<T> {
         self.window
     }
     /// Returns the number of pending events.
-    pub fn waiting(&self) -> usize {
+    pub fn pending(&self) -> usize {
         self.ring.len()
     }
 
-    fn touch(&mut self, source: usize, now_ns: u64, meta: ItemMeta) {
+    /// Notes that a source is active: if it had stopped, it comes back.
+    fn note_activity(&mut self, source: usize, now_ns: u64, meta: ItemMeta) {
         self.started_ns.get_or_insert(now_ns);
         let state = &mut self.sources[source];
         state.last_seen_ns = Some(now_ns);
@@ -312,7 +337,7 @@ impl<T> Aligner<T> {
         {
             open.last = key.saturating_sub(1).max(open.first);
         }
-        state.reach(key);
+        state.note_key(key);
         if let Some((last, present)) = self.history.last()
             && key <= last.saturating_add(window)
         {
@@ -383,12 +408,12 @@ impl<T> Aligner<T> {
         if present & 1 << source != 0 {
             newest >= limit
         } else {
-            newest > limit.saturating_add(self.window) || newest >= limit && self.lost(source, key).is_some()
+            newest > limit.saturating_add(self.window) || newest >= limit && self.loss_cause(source, key).is_some()
         }
     }
 
     /// Returns the reported cause if the source has no item with this key.
-    fn lost(&self, source: usize, key: u64) -> Option<DropCause> {
+    fn loss_cause(&self, source: usize, key: u64) -> Option<DropCause> {
         let mut gaps = self.sources[source].gaps.iter().rev();
         gaps.find(|gap| (gap.first..=gap.last).contains(&key)).map(|gap| gap.cause)
     }
@@ -398,7 +423,7 @@ impl<T> Aligner<T> {
         self.window == 0 && self.history.last().is_some_and(|(last, _)| last.checked_add(1) == Some(key))
     }
 
-    /// Marks sources as stopped that were silent since before the oldest event, and for `timeout_ns`.
+    /// Marks sources as stopped that have been silent since before the oldest event was opened, and for `timeout_ns`.
     fn stop_silent_sources(&mut self, now_ns: u64) {
         let Some(front) = self.ring.front() else { return };
         for (index, source) in self.sources.iter_mut().enumerate() {
@@ -412,9 +437,10 @@ impl<T> Aligner<T> {
         }
     }
 
-    fn reason(&self, source: usize, front: &ring::Pending) -> Missing {
+    /// Returns the reason why the oldest event has no item of a source.
+    fn missing_reason(&self, source: usize, front: &ring::Pending) -> Missing {
         let state = &self.sources[source];
-        match self.lost(source, front.key) {
+        match self.loss_cause(source, front.key) {
             Some(cause) => Missing::Lost(cause),
             None if state.stopped => Missing::Silent,
             None if state.lagging => Missing::Late,
@@ -424,6 +450,7 @@ impl<T> Aligner<T> {
         }
     }
 
+    /// Removes the oldest event and returns it with its verdict.
     fn decide(&mut self) -> Option<Event<T>> {
         let front = *self.ring.front()?;
         let present = front.present.count_ones() as usize;
@@ -434,7 +461,7 @@ impl<T> Aligner<T> {
         };
         let reasons: ArrayVec<Missing, MAX_SOURCES> = (0..self.sources.len())
             .filter(|source| front.present & 1 << source == 0)
-            .map(|source| self.reason(source, &front))
+            .map(|source| self.missing_reason(source, &front))
             .collect();
         let mut reasons = reasons.into_iter();
         let (mut parts, mut stamps) = (ArrayVec::new(), ArrayVec::<(usize, u64), MAX_SOURCES>::new());

@@ -20,7 +20,7 @@ pub(super) struct Pending {
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     sources: usize,
-    waiting: Box<[Pending]>,
+    pending: Box<[Pending]>,
     parts: Box<[Option<Present<T>>]>,
     free: Vec<u32>,
     /// Keys and slots, in ascending order of keys.
@@ -31,7 +31,7 @@ impl<T> Ring<T> {
     pub(super) fn new(capacity: usize, sources: usize) -> Self {
         Self {
             sources,
-            waiting: vec![Pending::default(); capacity].into(),
+            pending: vec![Pending::default(); capacity].into(),
             parts: (0..capacity * sources).map(|_| None).collect(),
             free: (0..capacity as u32).rev().collect(),
             order: VecDeque::with_capacity(capacity),
@@ -45,11 +45,11 @@ impl<T> Ring<T> {
         self.free.is_empty()
     }
     pub(super) fn front(&self) -> Option<&Pending> {
-        self.order.front().map(|(_, slot)| &self.waiting[*slot as usize])
+        self.order.front().map(|(_, slot)| &self.pending[*slot as usize])
     }
     /// Returns the event of this rank.
     pub(super) fn get(&self, rank: usize) -> &Pending {
-        &self.waiting[self.order[rank].1 as usize]
+        &self.pending[self.order[rank].1 as usize]
     }
     /// Returns the item of a source in the event of this rank.
     pub(super) fn part(&self, rank: usize, source: usize) -> Option<&Present<T>> {
@@ -67,14 +67,14 @@ impl<T> Ring<T> {
     /// Stores a source's item in the event of this rank.
     pub(super) fn put(&mut self, rank: usize, source: usize, part: Present<T>) {
         let slot = self.order[rank].1 as usize;
-        self.waiting[slot].present |= 1 << source;
+        self.pending[slot].present |= 1 << source;
         self.parts[slot * self.sources + source] = Some(part);
     }
 
     /// Opens an event at this rank. Returns `false` if the ring is full.
     pub(super) fn open(&mut self, rank: usize, key: u64, now_ns: u64) -> bool {
         let Some(slot) = self.free.pop() else { return false };
-        self.waiting[slot as usize] = Pending { key, opened_ns: now_ns, present: 0 };
+        self.pending[slot as usize] = Pending { key, opened_ns: now_ns, present: 0 };
         self.order.insert(rank, (key, slot));
         true
     }
@@ -87,7 +87,7 @@ impl<T> Ring<T> {
             each(source, part.take());
         }
         self.free.push(slot);
-        Some(self.waiting[slot as usize])
+        Some(self.pending[slot as usize])
     }
 }
 
@@ -117,17 +117,17 @@ impl History {
 
     /// Returns `true` if the source was in an event that was decided with a key within `window` of this one.
     pub(super) fn contains(&self, source: usize, key: u64, window: u64) -> bool {
-        let (mut from, mut to) = (self.count.saturating_sub(self.decided.len() as u64), self.count);
+        let (mut low, mut high) = (self.count.saturating_sub(self.decided.len() as u64), self.count);
         let lowest = key.saturating_sub(window);
-        while from < to {
-            let middle = from + (to - from) / 2;
+        while low < high {
+            let middle = low + (high - low) / 2;
             if self.decided[self.slot(middle)].0 < lowest {
-                from = middle + 1;
+                low = middle + 1;
             } else {
-                to = middle;
+                high = middle;
             }
         }
-        (from..self.count)
+        (low..self.count)
             .map(|index| self.decided[self.slot(index)])
             .take_while(|(decided, _)| *decided <= key.saturating_add(window))
             .any(|(_, present)| present & 1 << source != 0)

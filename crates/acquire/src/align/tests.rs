@@ -157,7 +157,8 @@ proptest! {
     fn by_number_each_item_has_one_event_or_refusal_reason(
         sources in prop::collection::vec(actions(), 1..6),
         picks in prop::collection::vec((any::<prop::sample::Index>(), 0..5_u64), 600),
-        (disorder, timeout_ns, quorum, capacity) in (0..4_u64, prop_oneof![10..60_u64, Just(FOREVER)], 1..4_usize, 1..24_usize),
+        (disorder, timeout_ns, quorum, capacity) in
+            (0..4_u64, prop_oneof![10..60_u64, Just(FOREVER)], 1..4_usize, 1..24_usize),
     ) {
         let config = Config { disorder, timeout_ns, quorum, capacity, ..config(sources.len(), AlignBy::Number) };
         let (mut aligner, mut model) = (Aligner::new(config), Model::new(config));
@@ -187,7 +188,7 @@ proptest! {
                         }
                     }
                     Action::Lost(first, count) => {
-                        aligner.lose(source, now, DropCause::WireGap, *first, *count);
+                        aligner.note_loss(source, now, DropCause::WireGap, *first, *count);
                         if !model.stopped[source] {
                             model.touch(source, now);
                         }
@@ -225,7 +226,7 @@ proptest! {
                 }
             }
             prop_assert!(aligner.pop(now).is_none(), "the model has decided no more");
-            prop_assert!(aligner.waiting() < capacity);
+            prop_assert!(aligner.pending() < capacity);
         }
         for (source, expected) in expected_counters.iter().enumerate() {
             let counters = aligner.source(source);
@@ -240,7 +241,8 @@ proptest! {
             }
         }
         prop_assert_eq!(out.len() as u64, id);
-        prop_assert!((0..sources.len()).all(|source| aligner.source(source).waiting == 0 && aligner.source(source).balance()));
+        let mut counters = (0..sources.len()).map(|source| aligner.source(source));
+        prop_assert!(counters.all(|counters| counters.waiting == 0 && counters.balance()));
     }
 
     /// Clocks that are off by up to a millisecond and drift by up to 50 ppm: items taken at the same time are aligned,
@@ -253,22 +255,24 @@ proptest! {
         faults in prop::collection::vec((prop::collection::vec((0..12_u8, 0.0..1.0_f64), 6), 0.5..1.5_f64), 300),
     ) {
         let window_ns = (spacing as f64 * 0.5 * share * 2.0) as u64;
-        let mut aligner = Aligner::new(Config { lock_ns: 100, ..config(clocks.len(), AlignBy::Stamp { window_ns: Some(window_ns) }) });
+        let by = AlignBy::Stamp { window_ns: Some(window_ns) };
+        let mut aligner = Aligner::new(Config { lock_ns: 100, ..config(clocks.len(), by) });
         let (mut at, mut out) = (0, Vec::new());
         let mut numbers: Vec<u64> = clocks.iter().map(|(_, _, first)| *first).collect();
         let mut taken = 0_usize;
         for (index, (faults, pause)) in faults.iter().enumerate() {
             at += spacing.max((spacing as f64 * pause) as u64);
             // Packets are delayed, but by less than the window.
+            let delay = |source: usize| 5_000 + (faults[source].1 * window_ns as f64 / 8.0) as u64;
             let mut arrivals: Vec<(u64, usize)> =
-                (0..clocks.len()).map(|source| (at + 5_000 + (faults[source].1 * window_ns as f64 / 8.0) as u64, source)).collect();
+                (0..clocks.len()).map(|source| (at + delay(source), source)).collect();
             arrivals.sort_unstable();
             for (arrived_ns, source) in arrivals {
                 let (offset, drift_ppb, _) = clocks[source];
                 let ahead = offset + (i128::from(at) * i128::from(drift_ppb) / 1_000_000_000) as i64;
                 numbers[source] += 1;
                 if faults[source].0 == 0 {
-                    aligner.lose(source, arrived_ns, DropCause::WireGap, numbers[source], 1);
+                    aligner.note_loss(source, arrived_ns, DropCause::WireGap, numbers[source], 1);
                     continue;
                 }
                 let stamp_ns = (START_NS + at).saturating_add_signed(ahead);
@@ -287,7 +291,8 @@ proptest! {
             prop_assert!(items.windows(2).all(|pair| pair[0] == pair[1]), "{items:?} are one event");
             prop_assert!(last < items.first().copied(), "events {last:?}, {items:?}");
             last = items.first().copied();
-            for (source, reason) in missing(event).into_iter().enumerate().filter_map(|(s, reason)| Some((s, reason?))) {
+            let reasons = missing(event).into_iter().enumerate();
+            for (source, reason) in reasons.filter_map(|(source, reason)| Some((source, reason?))) {
                 prop_assert_eq!(faults[items[0]].0[source].0, 0, "source {} is missing as {:?}", source, reason);
             }
         }
@@ -302,7 +307,8 @@ proptest! {
         window_ns in prop_oneof![0..1000_u64, any::<u64>()],
         actions in prop::collection::vec((0..6_usize, any::<[u64; 3]>(), 0..4_u8, 0..200_u64), 0..300),
     ) {
-        let config = Config { timeout_ns: 500, capacity: 16, disorder: 5, ..config(sources, AlignBy::Stamp { window_ns: Some(window_ns) }) };
+        let by = AlignBy::Stamp { window_ns: Some(window_ns) };
+        let config = Config { timeout_ns: 500, capacity: 16, disorder: 5, ..config(sources, by) };
         let mut aligner = Aligner::new(config);
         let (mut now, mut items, mut out) = (0, 0, 0);
         for (source, [number, stamp_ns, arrived_ns], kind, pause) in actions {
@@ -310,10 +316,13 @@ proptest! {
             let source = source % sources;
             let meta = match kind {
                 0 => ItemMeta { number, stamp_ns, arrived_ns },
-                1 => ItemMeta { number: number % 8, stamp_ns: START_NS + stamp_ns % 2000, arrived_ns: START_NS + arrived_ns % 2000 },
+                1 => {
+                    let near = |ns: u64| START_NS + ns % 2000;
+                    ItemMeta { number: number % 8, stamp_ns: near(stamp_ns), arrived_ns: near(arrived_ns) }
+                }
                 2 => ItemMeta { number, stamp_ns: 0, arrived_ns: arrived_ns % 2 * START_NS },
                 _ => {
-                    aligner.lose(source, now, DropCause::Late, number, stamp_ns);
+                    aligner.note_loss(source, now, DropCause::Late, number, stamp_ns);
                     continue;
                 }
             };
@@ -322,7 +331,7 @@ proptest! {
             while let Some(event) = aligner.pop(now) {
                 out += event.parts.iter().flatten().count() as u64;
             }
-            prop_assert!(aligner.waiting() < 16);
+            prop_assert!(aligner.pending() < 16);
             prop_assert!((0..sources).all(|source| aligner.source(source).balance()));
         }
         while let Some(event) = aligner.flush() {
@@ -387,7 +396,7 @@ fn each_reason_for_a_missing_item_is_reported() {
         aligner.push(source, 0, numbered(0), 0).unwrap();
     }
     aligner.push(0, 50, numbered(1), 0).unwrap();
-    aligner.lose(1, 60, DropCause::NoBuffer, 1, 5);
+    aligner.note_loss(1, 60, DropCause::NoBuffer, 1, 5);
     aligner.push(2, 60, numbered(2), 0).unwrap();
     assert_eq!(aligner.push(3, 60, numbered(0), 0).unwrap_err().reason, RefusalReason::Duplicate);
     assert!(aligner.pop(99).is_none());
@@ -410,7 +419,7 @@ fn a_full_ring_decides_the_oldest_event_and_counts_it() {
     assert_eq!(push(&mut aligner, 0, 0, numbered(7)), []);
     assert_eq!(push(&mut aligner, 0, 0, numbered(8)), []);
     assert_eq!(push(&mut aligner, 0, 0, numbered(9)), [(7, vec![true, false])]);
-    assert_eq!((aligner.counters().forced, aligner.waiting()), (1, 2));
+    assert_eq!((aligner.counters().forced, aligner.pending()), (1, 2));
     // If decided events are not taken, items are refused and counted.
     aligner.push(0, 0, numbered(10), 10).unwrap();
     assert_eq!(aligner.push(0, 0, numbered(11), 11).unwrap_err().reason, RefusalReason::Full);
@@ -420,8 +429,8 @@ fn a_full_ring_decides_the_oldest_event_and_counts_it() {
 #[test]
 fn below_the_quorum_events_are_dropped_with_their_items() {
     let mut aligner = Aligner::new(Config { quorum: 2, ..config(3, AlignBy::Number) });
-    aligner.lose(1, 0, DropCause::WireGap, 0, 3);
-    aligner.lose(2, 0, DropCause::WireGap, 0, 1);
+    aligner.note_loss(1, 0, DropCause::WireGap, 0, 3);
+    aligner.note_loss(2, 0, DropCause::WireGap, 0, 1);
     aligner.push(0, 0, numbered(0), 0).unwrap();
     let event = aligner.pop(0).unwrap();
     assert_eq!((event.verdict, present(&event)), (Verdict::Dropped, vec![true, false, false]));
@@ -490,7 +499,7 @@ fn clock_offset_and_drift_are_found_and_locked() {
         assert!((state.drift_ppb - drift_ppb).abs() < 100, "{state:?}");
     }
     let reference = aligner.clock(0);
-    assert!(reference.locked && (reference.offset_ns - 280_000).abs() < 2000, "less what packets take: {reference:?}");
+    assert!(reference.locked && (reference.offset_ns - 280_000).abs() < 2000, "minus the network delay: {reference:?}");
 }
 
 /// Three sources at 100 Hz whose packets are delayed by up to 0.4 ms. Returns the complete and partial events.

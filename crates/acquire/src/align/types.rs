@@ -65,7 +65,7 @@ pub struct Present<T> {
 pub enum Missing {
     /// The source reported the item as lost.
     Lost(DropCause),
-    /// The source has stopped: nothing has arrived from it.
+    /// The source has stopped, or nothing has arrived from it since the event was opened.
     Silent,
     /// The source is active, but its item did not arrive in time.
     Late,
@@ -136,7 +136,7 @@ pub struct SourceCounters {
     pub full: u64,
     /// Items in pending events.
     pub waiting: u64,
-    /// Losses that the source reported.
+    /// Items that were reported as lost ([`Aligner::note_loss`](super::Aligner::note_loss)).
     pub lost: u64,
     /// Number of times that the source stopped.
     pub stops: u64,

@@ -74,7 +74,7 @@ impl File {
     ///
     /// # Errors
     /// If the settings together are invalid: with the line of the file, unless a flag is the cause.
-    pub fn under(&self, flags: Settings) -> Result<Settings, ConfigError> {
+    pub fn with_flags(&self, flags: Settings) -> Result<Settings, ConfigError> {
         let settings = flags.clone().over_file(self.settings.clone());
         settings.check().map_err(|invalid| match self.line(invalid.key).filter(|_| !flags.has(invalid.key)) {
             Some(line) => ConfigError::Line { path: self.path.clone(), line, invalid },
@@ -109,25 +109,28 @@ mod tests {
     #[test]
     fn an_invalid_value_is_reported_with_its_line() {
         let read = file("# a run\ndiscard = true\nprobe = \"[::1]:9\"\n\nshots = 0\n").unwrap();
-        let error = read.under(Settings::default()).unwrap_err().to_string();
+        let error = read.with_flags(Settings::default()).unwrap_err().to_string();
         assert_eq!(error, "run.toml:5: expected --shots from 1 to 281474976710656, found 0");
         let fixed = Settings { shots: Some(5), ..Settings::default() };
-        assert_eq!(read.under(fixed).unwrap().shots, Some(5));
+        assert_eq!(read.with_flags(fixed).unwrap().shots, Some(5));
     }
 
     #[test]
     fn an_invalid_combination_is_reported_with_its_line() {
-        let error = |text: &str, flags| file(text).unwrap().under(flags).unwrap_err().to_string();
+        let error = |text: &str, flags| file(text).unwrap().with_flags(flags).unwrap_err().to_string();
         let q_key = error("discard = true\nprobe = \"[::1]:9\"\nq_key = 17", Settings::default());
         assert!(q_key.starts_with("run.toml:3: --q-key is for a sender"), "{q_key}");
         let of_both = "probe = \"[::1]:9\"\ndurable = true";
         let durable = error(of_both, Settings { out: Some(vec!["run.pcapng".into()]), ..Settings::default() });
-        assert!(durable.starts_with("run.toml:2: a packet capture"), "the flag is not what does not fit: {durable}");
+        assert!(
+            durable.starts_with("run.toml:2: a packet capture"),
+            "the error names the key of the file, not the flag: {durable}"
+        );
     }
 
     #[test]
     fn an_invalid_flag_is_reported_without_a_line() {
-        let error = |text: &str, flags| file(text).unwrap().under(flags).unwrap_err().to_string();
+        let error = |text: &str, flags| file(text).unwrap().with_flags(flags).unwrap_err().to_string();
         let probe = "discard = true\nprobe = \"[::1]:9\"\nshots = 5";
         let shots = error(probe, Settings { shots: Some(0), ..Settings::default() });
         assert!(shots.starts_with("expected --shots from 1"), "the key is in the file, too: {shots}");
@@ -140,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_missing_setting_is_reported_without_a_line() {
-        let error = file("discard = true").unwrap().under(Settings::default()).unwrap_err().to_string();
+        let error = file("discard = true").unwrap().with_flags(Settings::default()).unwrap_err().to_string();
         assert!(error.starts_with("specify the probe's set-up address with --probe"), "{error}");
     }
 }

@@ -124,7 +124,7 @@ pub(super) fn resolved_peer<'de, D: serde::Deserializer<'de>>(deserializer: D) -
 /// Parses a number as usual for queue pairs and keys: 4660 or 0x1234.
 ///
 /// # Errors
-/// If it is no number below 2^32.
+/// If it is not a number below 2^32.
 pub fn number(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),

@@ -20,14 +20,14 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    pub(super) fn of(done: &RxPacket<'_>, bytes: Vec<u8>) -> Self {
-        let RxPacket { source, stamp_ns, icrc, fault, .. } = *done;
+    pub(super) fn of(rx: &RxPacket<'_>, bytes: Vec<u8>) -> Self {
+        let RxPacket { source, stamp_ns, icrc, fault, .. } = *rx;
         Self { bytes, source, stamp_ns, icrc, fault }
     }
 }
 
 /// A `PacketIo` that first passes on its buffered packets, through the scratch memory. They have no CRC remainders,
-/// so shots with an end-of-shot record cannot be proven from them: such senders have set-up, and are not learned.
+/// so shots with an end-of-shot record cannot be proven from them: learners of such senders keep no packets.
 #[derive(Debug)]
 pub struct BufferedIo<P> {
     io: P,

@@ -1,5 +1,5 @@
-//! Learns the blocks of a digitizer: from any of its packets, except that the last of a block does not show the payload
-//! of the others.
+//! Learns the blocks of a digitizer: from any packet but the last of a block, which does not show the payload length of
+//! the others.
 
 use super::learner::{Hints, LearnedStream, Learner, Shape};
 use shotline_wire::block;
@@ -57,7 +57,7 @@ impl Learner for Blocks {
             stream: Some(header.stream),
             sample_bytes,
             trailer: Trailer::Block,
-            cut: Packetization::uniform(header.len),
+            packetization: Packetization::uniform(header.len),
             shape: Some(Shape {
                 channels: header.channels.into(),
                 packing: Packing::Int16Le,
@@ -115,7 +115,7 @@ mod tests {
         assert!(blocks.examine(&packet(last)).unwrap().is_none());
         let learned = blocks.examine(&packet(GOOD)).unwrap().unwrap();
         assert_eq!((learned.key, learned.sample_bytes, learned.first_shot), (9, 64_000, Some(42)));
-        assert_eq!((learned.trailer, learned.cut), (Trailer::Block, Packetization::uniform(8192)));
+        assert_eq!((learned.trailer, learned.packetization), (Trailer::Block, Packetization::uniform(8192)));
         assert_eq!(
             learned.description,
             "digitizer stream 9: blocks of 16000 IQ samples at 500.000 MS/s, 1300.000000 MHz, in packets of 8192"

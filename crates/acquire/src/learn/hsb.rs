@@ -38,7 +38,7 @@ pub(super) struct Bridge {
 
 impl Bridge {
     /// Parses the last packet of a frame; none if it does not end a complete frame.
-    fn last(bth: &Bth, reth: &Reth, rest: &[u8]) -> Result<Option<LastPacket>, String> {
+    fn parse_last(bth: &Bth, reth: &Reth, rest: &[u8]) -> Result<Option<LastPacket>, String> {
         let Ok((ImmDt(immediate), payload)) = ImmDt::parse(rest) else { return Ok(None) };
         if payload.len() as u64 != u64::from(reth.length) {
             return Ok(None);
@@ -69,7 +69,7 @@ impl Bridge {
         Ok(Some(LastPacket { address, page, valid_bytes, separate: payload.len() == Metadata::LEN, psn: bth.psn }))
     }
 
-    /// Returns the number of packets of such a frame.
+    /// Returns the number of packets of a frame that ends with `last`.
     fn packets(&self, last: LastPacket) -> u32 {
         if self.payload == 0 {
             return 1; // no other packet than a frame's last has arrived
@@ -123,7 +123,7 @@ impl Learner for Bridge {
         if bth.opcode != Opcode::UcWriteOnlyImm {
             return Ok(None);
         }
-        let Some(last) = Self::last(&bth, &reth, rest)? else { return Ok(None) };
+        let Some(last) = Self::parse_last(&bth, &reth, rest)? else { return Ok(None) };
         self.frames += 1;
         if let Some(before) = self.before.replace(last) {
             self.compare_pages(before, last);
@@ -143,7 +143,7 @@ impl Learner for Bridge {
             stream: None,
             shape: None,
             trailer: Trailer::HsbMetadata,
-            cut: Packetization { separate_trailer: separate, ..Packetization::uniform(payload) },
+            packetization: Packetization { separate_trailer: separate, ..Packetization::uniform(payload) },
             first_shot: None,
             description: format!(
                 "sensor bridge: frames of {valid_bytes} bytes in packets of {payload}, metadata {}; {pages} pages of {step} bytes from {base:#x}, queue pair {:#x}, remote key {:#x}",
@@ -209,7 +209,7 @@ mod tests {
                 }
             }
             let learned = learned.unwrap();
-            assert_eq!((learned.sample_bytes, learned.cut, learned.key), (65_000, cut, 2));
+            assert_eq!((learned.sample_bytes, learned.packetization, learned.key), (65_000, cut, 2));
             assert_eq!(format!("{:?}", learned.framing), format!("{BRIDGE:?}"));
         }
     }
@@ -299,7 +299,8 @@ mod tests {
                 prop_assert!(Bridge::header_len(&packet) >= HEADER_LEN);
                 let _ = (Bridge::key(&packet), bridge.missing());
                 if let Ok(Some(learned)) = bridge.examine(&packet) {
-                    prop_assert!((1..=MAX_FRAME_BYTES).contains(&learned.sample_bytes) && learned.cut.rest > 0);
+                    prop_assert!((1..=MAX_FRAME_BYTES).contains(&learned.sample_bytes));
+                    prop_assert!(learned.packetization.rest > 0);
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 pub(super) trait Learner {
     /// Set if examined packets are passed on to the receiver; otherwise they count as sent before the start.
     const KEEPS_PACKETS: bool = true;
+    /// Creates a learner that has seen no packet.
     fn new(hints: Hints) -> Self;
     /// Returns the header length of a packet that begins with `first`.
     fn header_len(first: &[u8]) -> usize;
@@ -38,7 +39,7 @@ pub struct LearnedStream {
     /// Trailer of a shot.
     pub trailer: Trailer,
     /// Division of a shot into packets.
-    pub cut: Packetization,
+    pub packetization: Packetization,
     /// The oldest shot whose beginning was received, if its packets number their shots.
     pub first_shot: Option<u64>,
     /// Description for the user.

@@ -43,13 +43,13 @@ pub enum LearnError {
     /// No packet arrived.
     #[error(
         "no {framing} packets arrived at {}: check that the sender is on, and that it sends to this address and port (shotline doctor checks this machine)",
-        at.map_or("the local address".into(), |at| at.to_string())
+        local.map_or("the local address".into(), |local| local.to_string())
     )]
     Nothing {
         /// Expected framing.
         framing: Kind,
         /// Address that was listened to.
-        at: Option<SocketAddr>,
+        local: Option<SocketAddr>,
     },
     /// The transport failed.
     #[error(transparent)]
@@ -59,9 +59,9 @@ pub enum LearnError {
 impl LearnError {
     /// Adds the address that was listened to.
     #[must_use]
-    pub fn at(self, address: SocketAddr) -> Self {
+    pub fn with_local(self, address: SocketAddr) -> Self {
         match self {
-            Self::Nothing { framing, .. } => Self::Nothing { framing, at: Some(address) },
+            Self::Nothing { framing, .. } => Self::Nothing { framing, local: Some(address) },
             other => other,
         }
     }
@@ -78,10 +78,11 @@ pub struct LearnCallbacks<R, E, F> {
     pub refused: F,
 }
 
-/// Examines packets until the requested number of streams is learned. `memory` has the backend's own scratch memory.
+/// Examines packets until the requested number of streams is learned. `memory`: all regions, and the scratch memory
+/// that the backend was opened with.
 ///
 /// # Errors
-/// If the transport fails, or `callbacks` ends learning early.
+/// If the framing cannot be learned, the transport fails, or `callbacks` ends learning early.
 pub fn learn<P: PacketIo>(
     framing: Kind,
     hints: Hints,
@@ -132,7 +133,7 @@ fn learn_from<L: Learner, P: PacketIo>(
         last_poll = now;
         if (callbacks.ended)(silence) {
             return Err(match steer.seen {
-                0 => LearnError::Nothing { framing: steer.framing, at: None },
+                0 => LearnError::Nothing { framing: steer.framing, local: None },
                 _ => LearnError::NotUnderstood(steer.not_understood()),
             });
         }
@@ -154,7 +155,7 @@ struct Sender<L> {
     refused: Option<String>,
 }
 
-/// Steer that places no packet, and keeps all of them.
+/// Steer that places no packet: it examines each, and keeps those that are passed on to the receiver.
 struct LearnSteer<'a, L> {
     framing: Kind,
     hints: Hints,
@@ -186,7 +187,7 @@ impl<'a, L: Learner> LearnSteer<'a, L> {
         }
     }
 
-    /// Starts again, as if all packets had arrived before the start. Refused senders remain refused.
+    /// Restarts learning, as if all packets had arrived before it. Refused senders remain refused.
     fn clear(&mut self) {
         self.packets.clear();
         self.learned.clear();
@@ -231,7 +232,7 @@ impl<'a, L: Learner> LearnSteer<'a, L> {
             let known: Vec<_> =
                 self.learned.iter().map(|(source, learned)| format!("{} from {source}", learned.key)).collect();
             return format!(
-                "{} of {} streams arrived (number {}): check that the others are on, and that they have other --stream numbers",
+                "{} of {} streams arrived (number {}): check that the others are on, and that their --stream numbers differ",
                 self.learned.len(),
                 self.hints.streams,
                 known.join(", ")
@@ -266,10 +267,10 @@ impl<L: Learner> Steer for LearnSteer<'_, L> {
     }
 
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
-        for done in batch {
+        for rx in batch {
             self.seen += 1;
-            let mut bytes = done.header.to_vec();
-            if let PayloadLocation::Scratch(sge) = done.landed
+            let mut bytes = rx.header.to_vec();
+            if let PayloadLocation::Scratch(sge) = rx.landed
                 && sge.len > 0
             {
                 let at = bytes.len();
@@ -278,12 +279,12 @@ impl<L: Learner> Steer for LearnSteer<'_, L> {
             }
             // Damaged packets are not examined, and are counted by the receiver. If packets are not passed on, the
             // newest result counts.
-            if done.fault.is_none() && (!L::KEEPS_PACKETS || self.learned.len() < self.hints.streams) {
-                self.examine(done.source, &bytes);
+            if rx.fault.is_none() && (!L::KEEPS_PACKETS || self.learned.len() < self.hints.streams) {
+                self.examine(rx.source, &bytes);
             }
             if L::KEEPS_PACKETS {
                 self.bytes += bytes.len();
-                self.packets.push(Packet::of(done, bytes));
+                self.packets.push(Packet::of(rx, bytes));
             }
         }
     }

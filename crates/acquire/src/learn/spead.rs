@@ -102,7 +102,7 @@ impl Heap {
             shape: None,
             sample_bytes,
             trailer: Trailer::None,
-            cut: Packetization { first, rest, separate_trailer: false },
+            packetization: Packetization { first, rest, separate_trailer: false },
             first_shot: None,
             description: format!(
                 "SPEAD-64-{}: heaps of {sample_bytes} bytes in {} packets of {rest}",
@@ -142,7 +142,7 @@ mod tests {
         }
         let learned = heaps.examine(&packet(2, 2500, 1000, 1000)).unwrap().unwrap();
         assert_eq!((learned.sample_bytes, learned.trailer), (2500, Trailer::None));
-        assert_eq!(learned.cut, Packetization::uniform(1000));
+        assert_eq!(learned.packetization, Packetization::uniform(1000));
         assert_eq!(learned.description, "SPEAD-64-48: heaps of 2500 bytes in 3 packets of 1000");
         assert_eq!(learned.first_shot, Some(2), "heap 1 had begun before, heap 3 was interleaved with heap 2");
     }
@@ -171,7 +171,7 @@ mod tests {
         assert!(heaps.examine(&packet(1, 2500, 0, 900)).unwrap().is_none());
         assert!(heaps.examine(&packet(1, 2500, 900, 1000)).unwrap().is_none());
         let learned = heaps.examine(&packet(1, 2500, 1900, 600)).unwrap().unwrap();
-        assert_eq!(learned.cut, Packetization { first: 900, rest: 1000, separate_trailer: false });
+        assert_eq!(learned.packetization, Packetization { first: 900, rest: 1000, separate_trailer: false });
         let mut heaps = Heaps::default();
         for (offset, len) in [(0, 900), (900, 1000), (1900, 100)] {
             assert!(heaps.examine(&packet(1, 2500, offset, len)).unwrap().is_none());
@@ -193,7 +193,7 @@ mod tests {
                 }
                 prop_assert!(Heaps::header_len(&packet) >= WORD);
                 if let Ok(Some(learned)) = heaps.examine(&packet) {
-                    let Packetization { first, rest, .. } = learned.cut;
+                    let Packetization { first, rest, .. } = learned.packetization;
                     prop_assert!(learned.sample_bytes > 0 && first > 0 && rest > 0 && first <= learned.sample_bytes);
                 }
                 let _ = heaps.missing();

@@ -1,7 +1,7 @@
 //! Learns a VITA 49 stream: rate and format from a context packet, blocks from the spacing of its packets.
 //!
-//! VITA 49 has no blocks. A block of a recording has the samples set by `--samples`; otherwise those between two context
-//! packets, if whole packets fill them; otherwise as many whole packets as fit a mebibyte.
+//! VITA 49 has no blocks. A block of a recording has the samples set by `--samples`; otherwise those between two
+//! context packets, if whole packets fill them; otherwise as many whole packets as fit a mebibyte.
 
 use super::learner::{Hints, LearnedStream, Learner, Shape};
 use shotline_wire::framing::{MAX_HEADER, SampleContext, Vita49};
@@ -181,7 +181,7 @@ impl Stream {
             stream: None,
             sample_bytes,
             trailer: Trailer::Context,
-            cut: Packetization::uniform(each as u32),
+            packetization: Packetization::uniform(each as u32),
             shape: Some(Shape {
                 channels,
                 packing: Packing::Int16Be,
@@ -312,7 +312,7 @@ mod tests {
             let (index, learned) = learned_from(Hints::default(), blocks(samples, each).skip(1));
             assert_eq!(index + 1, 2 * packets, "{samples} in {each}");
             assert_eq!((learned.sample_bytes, learned.key), (4 * samples as u32, 9));
-            assert_eq!(learned.cut, Packetization::uniform(4 * each.min(samples) as u32));
+            assert_eq!(learned.packetization, Packetization::uniform(4 * each.min(samples) as u32));
             let description = format!(
                 "VITA 49 stream 0x9: blocks of {samples} IQ samples at 1.000 MS/s, 1300.000000 MHz, in packets of {}",
                 4 * each.min(samples)
@@ -384,8 +384,8 @@ mod tests {
                 prop_assert!(Stream::header_len(&packet) >= WORD);
                 let _ = Stream::key(&packet);
                 if let Ok(Some(learned)) = stream.examine(&packet) {
-                    prop_assert!(learned.sample_bytes > 0 && learned.cut.rest > 0);
-                    prop_assert!(learned.cut.rest <= learned.sample_bytes);
+                    prop_assert!(learned.sample_bytes > 0 && learned.packetization.rest > 0);
+                    prop_assert!(learned.packetization.rest <= learned.sample_bytes);
                 }
                 let _ = stream.missing();
             }

@@ -81,7 +81,7 @@ impl<P: PacketIo> Receiver<P> {
     /// Takes buffers from the pool and posts their receives.
     ///
     /// # Panics
-    /// For several streams on a `PacketIo` that does not steer: the stream of a packet would be unknown before it
+    /// With several streams on a `PacketIo` that does not steer: the stream of a packet would be unknown before it
     /// lands.
     pub fn new(io: P, config: ReceiverConfig) -> Self {
         let mut base = 0;
@@ -180,7 +180,7 @@ impl<P: PacketIo> Receiver<P> {
 
     /// Returns the latencies of a stream's shots.
     pub fn latencies(&self, stream: usize) -> &ShotLatencies {
-        self.steering.streams[stream].times()
+        self.steering.streams[stream].latencies()
     }
 
     /// Returns `true` if every sender has announced that no more shots follow.
@@ -207,6 +207,7 @@ impl<P: PacketIo> Receiver<P> {
         total
     }
 
+    /// Emits what is finished on each stream, and exchanges receives with the backend.
     fn settle(&mut self, out: &mut Vec<Item>) {
         let framing = &*self.framing;
         let Steering { streams, withdraws, now_ns, .. } = &mut self.steering;

@@ -33,8 +33,8 @@ pub(super) struct Steering {
     in_order: bool,
 }
 
-/// Steer of the backend's calls. It borrows the framing for a batch: a call through an `Arc` would compute the address
-/// of the value each time, from the alignment in its vtable.
+/// The [`Steer`] that the backend calls. It borrows the framing for a batch: a call through an `Arc` would compute the
+/// address of the value each time, from the alignment in its vtable.
 pub(super) struct Framed<'a> {
     framing: &'a dyn Framing,
     steering: &'a mut Steering,
@@ -112,18 +112,18 @@ impl Framed<'_> {
     ///
     /// # Errors
     /// The cause for which it is dropped.
-    fn admit(&mut self, done: &RxPacket<'_>) -> Result<Target, DropCause> {
-        let stream = if done.fault.is_some() { None } else { self.stream_of(done.header) };
+    fn admit(&mut self, rx: &RxPacket<'_>) -> Result<Target, DropCause> {
+        let stream = if rx.fault.is_some() { None } else { self.stream_of(rx.header) };
         let Some(index) = stream else {
             self.steering.unknown.packets += 1;
-            let cause = done.fault.unwrap_or(DropCause::UnknownStream);
+            let cause = rx.fault.unwrap_or(DropCause::UnknownStream);
             self.steering.unknown.packet_drops.add(cause, 1);
             return Err(cause);
         };
-        let admitted = self.admit_to(index, done);
+        let admitted = self.admit_to(index, rx);
         let counters = &mut self.steering.streams[index].counters;
         counters.packets += 1;
-        match done.icrc {
+        match rx.icrc {
             Icrc::Good => counters.icrc_good += 1,
             Icrc::Solved { .. } => counters.icrc_solved += 1,
             Icrc::Device => counters.icrc_device += 1,
@@ -133,30 +133,30 @@ impl Framed<'_> {
         match &admitted {
             Ok(_) => {
                 counters.placed += 1;
-                counters.placed_bytes += u64::from(done.len);
+                counters.placed_bytes += u64::from(rx.len);
             }
             Err(cause) => counters.packet_drops.add(*cause, 1),
         }
         admitted
     }
 
-    fn admit_to(&mut self, index: usize, done: &RxPacket<'_>) -> Result<Target, DropCause> {
+    fn admit_to(&mut self, index: usize, rx: &RxPacket<'_>) -> Result<Target, DropCause> {
         let stream = &mut self.steering.streams[index];
-        let Ok(place) = self.framing.place(done.header, done.len, &stream.config.geometry) else {
-            let Some(signal) = self.framing.signal(done.header, &stream.config.geometry) else {
+        let Ok(place) = self.framing.place(rx.header, rx.len, &stream.config.geometry) else {
+            let Some(signal) = self.framing.signal(rx.header, &stream.config.geometry) else {
                 return Err(DropCause::Malformed);
             };
-            if !stream.accepts(done.source, self.steering.now_ns) {
+            if !stream.accepts(rx.source, self.steering.now_ns) {
                 return Err(DropCause::UnknownStream);
             }
             stream.note_signal(signal);
             return Err(DropCause::NotData);
         };
-        if done.icrc == Icrc::Unverified {
+        if rx.icrc == Icrc::Unverified {
             // An unverified ICRC counts as bad.
             return Err(DropCause::BadIcrc);
         }
-        if !stream.accepts(done.source, self.steering.now_ns) {
+        if !stream.accepts(rx.source, self.steering.now_ns) {
             return Err(DropCause::UnknownStream);
         }
         let (number, packet) = stream.locate(&place).inspect_err(|cause| {
@@ -165,39 +165,39 @@ impl Framed<'_> {
             }
         })?;
         // Padding is not accepted: it would be part of the shot's CRC.
-        if place.len != done.len || place.len != stream.config.geometry.packet_bytes(packet) {
+        if place.len != rx.len || place.len != stream.config.geometry.packet_bytes(packet) {
             stream.note_drop(number, DropCause::Malformed);
             return Err(DropCause::Malformed);
         }
-        let RxPacket { payload_crc: remainder, stamp_ns, .. } = *done;
+        let RxPacket { payload_crc: remainder, stamp_ns, .. } = *rx;
         let arrival = Arrival { position: place.position, remainder, now_ns: self.steering.now_ns, stamp_ns };
         let entry = stream.admit((number, packet), arrival)?;
-        stream.note_count(self.framing, (number, packet), done.header);
+        stream.note_count(self.framing, (number, packet), rx.header);
         Ok(Target { stream: index, entry, index: packet, number })
     }
 
     /// Returns `true` if the header's length differs from that at which the packet was split.
-    fn is_split_wrong(&self, done: &RxPacket<'_>) -> bool {
-        done.fault.is_none() && self.framing.header_len(done.header) != done.header.len()
+    fn is_split_wrong(&self, rx: &RxPacket<'_>) -> bool {
+        rx.fault.is_none() && self.framing.header_len(rx.header) != rx.header.len()
     }
 
     /// Handles a packet that was split at the wrong offset: its payload is copied to its destination.
-    fn place_split_packet(&mut self, done: &RxPacket<'_>) {
-        let landed = match done.landed {
+    fn place_split_packet(&mut self, rx: &RxPacket<'_>) {
+        let landed = match rx.landed {
             PayloadLocation::Scratch(sge) => Some(sge),
-            PayloadLocation::Posted(id) => self.steering.owner(id).and_then(|(stream, entry, index)| {
-                self.steering.streams[stream].slots.destination(entry, index).map(|sge| Sge { len: done.len, ..sge })
+            PayloadLocation::Slot(id) => self.steering.owner(id).and_then(|(stream, entry, index)| {
+                self.steering.streams[stream].slots.destination(entry, index).map(|sge| Sge { len: rx.len, ..sge })
             }),
             // This steer only chooses posted destinations.
             PayloadLocation::Memory(_) => None,
         };
         let Some(landed) = landed else { return };
-        let bytes = Resplit::joined(&self.steering.regions, done.header, landed);
+        let bytes = Resplit::joined(&self.steering.regions, rx.header, landed);
         let split = self.framing.header_len(&bytes).min(bytes.len());
         let (header, payload) = bytes.split_at(split);
-        let again =
-            RxPacket { header, len: payload.len() as u32, landed: PayloadLocation::Scratch(Sge::EMPTY), ..*done };
-        let Ok(target) = self.admit(&again) else { return };
+        let resplit =
+            RxPacket { header, len: payload.len() as u32, landed: PayloadLocation::Scratch(Sge::EMPTY), ..*rx };
+        let Ok(target) = self.admit(&resplit) else { return };
         let stream = &mut self.steering.streams[target.stream];
         if let Some(to) = stream.slots.destination(target.entry, target.index) {
             stream.counters.repaired += 1;
@@ -211,14 +211,14 @@ impl Framed<'_> {
     /// Handles packets that a device put into the oldest receives, and moves those that did not land in their
     /// destination.
     fn landed_in_order(&mut self, batch: &[RxPacket<'_>]) {
-        for done in batch {
-            let PayloadLocation::Posted(at) = done.landed else { continue };
+        for rx in batch {
+            let PayloadLocation::Slot(at) = rx.landed else { continue };
             let Some(owner) = self.steering.stream_at(at) else { continue };
             if !self.steering.streams[owner].slots.note_landed(at) {
                 continue;
             }
-            self.set_count(owner, at, done);
-            let admitted = self.admit(done);
+            self.set_count(owner, at, rx);
+            let admitted = self.admit(rx);
             let is_foreign = matches!(admitted, Err(DropCause::UnknownStream | DropCause::Malformed));
             let Steering { streams, regions, .. } = &mut *self.steering;
             let stream = &mut streams[owner];
@@ -228,9 +228,9 @@ impl Framed<'_> {
             match admitted {
                 Ok(target) => {
                     if let Some((from, to)) = stream.slots.assign(at, target.entry, target.index) {
-                        regions.copy(Sge { len: done.len, ..from }, to);
+                        regions.copy(Sge { len: rx.len, ..from }, to);
                         stream.counters.repaired += 1;
-                        stream.counters.repaired_bytes += u64::from(done.len);
+                        stream.counters.repaired_bytes += u64::from(rx.len);
                     }
                 }
                 Err(_) => stream.slots.note_no_destination(),
@@ -243,11 +243,11 @@ impl Framed<'_> {
     }
 
     /// Sets a stream's packet count by a packet that ends a shot, where packets have no position.
-    fn set_count(&mut self, owner: usize, at: u32, done: &RxPacket<'_>) {
+    fn set_count(&mut self, owner: usize, at: u32, rx: &RxPacket<'_>) {
         let stream = &mut self.steering.streams[owner];
-        let is_its_own = self.framing.key(done.header).is_ok_and(|key| key == stream.config.key);
-        if stream.is_counted() && is_its_own && stream.accepts(done.source, self.steering.now_ns) {
-            stream.set_count(at, done.len);
+        let is_own = self.framing.key(rx.header).is_ok_and(|key| key == stream.config.key);
+        if stream.is_counted() && is_own && stream.accepts(rx.source, self.steering.now_ns) {
+            stream.set_count(at, rx.len);
         }
     }
 }
@@ -268,7 +268,7 @@ impl Steer for Framed<'_> {
         let Ok((mut number, mut packet)) = stream.locate(&place) else { return };
         let mut fresh = 0;
         for (position, pick) in picks.iter_mut().enumerate() {
-            pick.destination = posted(stream.pick(number, packet, fresh));
+            pick.destination = destination_of(stream.pick(number, packet, fresh));
             if position > 0 {
                 // Only the header of the first packet is visible, the lengths of the others are predicted.
                 let predicted = self.framing.header_len_at(packet, &stream.config.geometry);
@@ -302,7 +302,7 @@ impl Steer for Framed<'_> {
             }
             let header_len = self.framing.header_len_at(packet, &geometry).unwrap_or(constant);
             *pick = Pick {
-                destination: posted(stream.pick(number, packet, fresh)),
+                destination: destination_of(stream.pick(number, packet, fresh)),
                 header_len: u16::try_from(header_len).ok(),
             };
         }
@@ -322,31 +322,31 @@ impl Steer for Framed<'_> {
             return self.landed_in_order(batch);
         }
         let mut in_place = 0_u64; // one bit for each packet of the batch
-        for (position, done) in batch.iter().enumerate() {
-            if self.is_split_wrong(done) {
-                self.place_split_packet(done);
+        for (position, rx) in batch.iter().enumerate() {
+            if self.is_split_wrong(rx) {
+                self.place_split_packet(rx);
                 continue;
             }
-            let Ok(target) = self.admit(done) else { continue };
+            let Ok(target) = self.admit(rx) else { continue };
             self.steering.newest = Some((target.stream, target.number, target.index));
             let stream = &mut self.steering.streams[target.stream];
             let id = stream.slots.id(target.entry, target.index);
-            if done.landed == PayloadLocation::Posted(id) {
+            if rx.landed == PayloadLocation::Slot(id) {
                 in_place |= 1 << position;
                 continue;
             }
             let Some(to) = stream.slots.destination(target.entry, target.index) else { continue };
             stream.counters.repaired += 1;
             self.steering.withdraw(id);
-            if matches!(done.landed, PayloadLocation::Posted(_)) {
+            if matches!(rx.landed, PayloadLocation::Slot(_)) {
                 self.steering.skip_predictions = PREDICTIONS_SKIPPED;
             }
-            let from = match done.landed {
+            let from = match rx.landed {
                 PayloadLocation::Scratch(sge) => sge,
                 PayloadLocation::Posted(other) => match self.steering.owner(other) {
                     Some((stream, entry, index)) => match self.steering.streams[stream].slots.destination(entry, index)
                     {
-                        Some(sge) => Sge { len: done.len, ..sge },
+                        Some(sge) => Sge { len: rx.len, ..sge },
                         None => continue,
                     },
                     None => continue,
@@ -354,14 +354,14 @@ impl Steer for Framed<'_> {
                 PayloadLocation::Memory(_) => continue,
             };
             self.steering.moves.push(Move { from, to });
-            self.steering.streams[target.stream].counters.repaired_bytes += u64::from(done.len);
+            self.steering.streams[target.stream].counters.repaired_bytes += u64::from(rx.len);
         }
         repair::carry_out(&self.steering.regions, &mut self.steering.moves, self.steering.spare);
         self.steering.resplit.carry_out(&self.steering.regions);
         // A receive that was consumed by another packet is posted again.
-        for (position, done) in batch.iter().enumerate() {
+        for (position, rx) in batch.iter().enumerate() {
             if in_place >> position & 1 == 0
-                && let PayloadLocation::Posted(id) = done.landed
+                && let PayloadLocation::Slot(id) = rx.landed
                 && let Some((stream, entry, index)) = self.steering.owner(id)
                 && !self.steering.streams[stream].slots.is_filled(entry, index)
                 && let Some(sge) = self.steering.streams[stream].slots.destination(entry, index)
@@ -372,7 +372,7 @@ impl Steer for Framed<'_> {
     }
 }
 
-/// Returns the pick of a posted receive, or scratch memory without one.
-fn posted(id: Option<u32>) -> PayloadDestination {
+/// Returns the destination for a receive id: its posted receive, or scratch memory without an id.
+fn destination_of(id: Option<u32>) -> PayloadDestination {
     id.map_or(PayloadDestination::Scratch, PayloadDestination::Posted)
 }

@@ -8,8 +8,8 @@ use shotline_wire::setup::Mode;
 
 /// Minimum capacity of the queue to the recorder, in shots.
 const MIN_QUEUE: usize = 4;
-/// Upper limit of the spare events of which a quarter may wait for lagging links: at most 4096 events wait.
-const MAX_WAITING: usize = 1 << 14;
+/// Maximum number of events that wait for lagging links.
+const MAX_WAITING: usize = 4096;
 
 /// Division of a run's pool.
 #[derive(Clone, Copy)]
@@ -66,7 +66,10 @@ impl PoolBudget<'_> {
 
     /// Returns the number of these events that may wait for lagging links: a quarter.
     pub(super) fn waiting_events(&self, slots: u32) -> usize {
-        if self.configs.len() > 1 { self.spare_events(slots).saturating_sub(MIN_QUEUE).min(MAX_WAITING) / 4 } else { 0 }
+        if self.configs.len() < 2 {
+            return 0;
+        }
+        (self.spare_events(slots).saturating_sub(MIN_QUEUE) / 4).min(MAX_WAITING)
     }
 
     /// Returns the capacity of the queue to the recorder in events, such that assembly never lacks a buffer.

@@ -19,7 +19,7 @@ pub enum Cause {
     Full,
     /// The sender's shots have used up their numbers.
     NumbersExhausted,
-    /// The probe stopped before the requested shots or time. (Without such a request its end is that of the run.)
+    /// The probe stopped before the requested shots or time. If neither was requested, the cause is [`Self::Shots`].
     ProbeStopped,
     /// The probe does not answer any more.
     ProbeLost,

@@ -73,8 +73,8 @@ fn rows_that_fit(prepared: &PreparedRun<'_>, outs: &[PathBuf]) -> u64 {
             rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
         }
     });
-    let share = if prepared.resolved.settings.rolls() { PART_FREE_SPACE_DIVISOR } else { FREE_SPACE_DIVISOR };
-    (free.min().unwrap_or(0) / share / slot * outs.len() as u64).clamp(1, MAX_ROWS)
+    let divisor = if prepared.resolved.settings.rolls() { PART_FREE_SPACE_DIVISOR } else { FREE_SPACE_DIVISOR };
+    (free.min().unwrap_or(0) / divisor / slot * outs.len() as u64).clamp(1, MAX_ROWS)
 }
 
 /// Lays out the file, or the first files.
@@ -82,7 +82,7 @@ fn rows_that_fit(prepared: &PreparedRun<'_>, outs: &[PathBuf]) -> u64 {
 /// # Errors
 /// If one cannot be created: it exists and may not be replaced, or the drive is full.
 pub(super) fn lay_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf]) -> Result<RunRecorder, RunError> {
-    let laid_out = |rows| laid_out(prepared, clock, outs, rows);
+    let laid_out = |rows| lay_out_rows(prepared, clock, outs, rows);
     match requested_rows(prepared.resolved.settings) {
         Some(rows) => laid_out(rows),
         None => retry_with_free_space(|| rows_that_fit(prepared, outs), laid_out),
@@ -110,7 +110,12 @@ fn retry_with_free_space<T>(
 }
 
 /// Lays out the file, or the first files, for this number of rows.
-fn laid_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf], rows: u64) -> Result<RunRecorder, RunError> {
+fn lay_out_rows(
+    prepared: &PreparedRun<'_>,
+    clock: &Clock,
+    outs: &[PathBuf],
+    rows: u64,
+) -> Result<RunRecorder, RunError> {
     let ResolvedSettings { settings, codec, .. } = prepared.resolved;
     let effective = effective_settings(prepared, rows);
     let info = RunInfo {

@@ -89,10 +89,10 @@ mod tests {
     #[test]
     fn faster_packets_shorten_the_pause() {
         assert_eq!(after(1, 256 << 20), Idle::Pause(MAX_SLEEP));
-        let Idle::Pause(pause) = after(200, 256 << 20) else { panic!("13 Gbit/s leave time for a rest") };
+        let Idle::Pause(pause) = after(200, 256 << 20) else { panic!("13 Gbit/s leave time for a pause") };
         assert!(MIN_SLEEP < pause && pause < MAX_SLEEP, "{pause:?}");
-        assert_eq!(after(1500, 256 << 20), Idle::Poll, "100 Gbit/s leave none");
-        assert_eq!(after(200, 4 << 20), Idle::Poll, "a small receive buffer bears none");
+        assert_eq!(after(1500, 256 << 20), Idle::Poll, "100 Gbit/s leave no time");
+        assert_eq!(after(200, 4 << 20), Idle::Poll, "a small receive buffer allows no pause");
     }
 
     #[test]

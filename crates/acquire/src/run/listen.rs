@@ -182,7 +182,7 @@ fn learn_sender<P: PacketIo>(
     let ready = || {
         let ready = memory.is_populated();
         if ready {
-            live.listens(listen);
+            live.set_listening(listen);
             started.set(started.get().or_else(|| Some(Instant::now())));
         }
         ready
@@ -190,7 +190,7 @@ fn learn_sender<P: PacketIo>(
     let refused =
         |from, why: &str| live.notice(Notice::Refused { from, framing: kind.to_string(), reason: why.into() });
     let (callbacks, pool) = (LearnCallbacks { ready, ended, refused }, (&memory.regions, memory.scratch));
-    learn::learn(kind, hints, io, pool, callbacks).map_err(|error| error.at(listen).into())
+    learn::learn(kind, hints, io, pool, callbacks).map_err(|error| error.with_local(listen).into())
 }
 
 /// Returns the common shape of all streams' shots, and their description for the user.
@@ -231,7 +231,7 @@ fn shape(settings: &Settings, learned: &LearnedStream) -> Result<Geometry, RunEr
     };
     let rate = settings.sample_rate_hz.or(reported.map(|reported| reported.sample_rate_hz)).unwrap_or(0);
     let bits = settings.bits.or(reported.map(|reported| reported.bits)).unwrap_or(packing.bits_per_sample() as u8);
-    Geometry::with_packetization((channels, samples), (bits, packing), rate, learned.trailer, learned.cut)
+    Geometry::with_packetization((channels, samples), (bits, packing), rate, learned.trailer, learned.packetization)
         .map_err(|error: GeometryError| error.into())
 }
 

@@ -61,7 +61,7 @@ pub struct Outcome {
     /// Size of the pool in bytes.
     pub pool_bytes: usize,
     /// Latencies of each stream's shots.
-    pub times: Vec<ShotLatencies>,
+    pub latencies: Vec<ShotLatencies>,
     /// The receiver's clock, and its health at the end.
     pub clock: (clock::Source, clock::Health),
     /// Description of a learned sender.
@@ -132,7 +132,7 @@ impl Outcome {
             report: recorded.map(|recorded| recorded.finished.report),
             geometry: prepared.geometry,
             receive_buffer,
-            times: streams.map(|index| receiver.latencies(index).clone()).collect(),
+            latencies: streams.map(|index| receiver.latencies(index).clone()).collect(),
             clock: (clock.source().clone(), clock.refresh()),
             learned,
             pages: prepared.pool.region().pages(),

@@ -103,8 +103,11 @@ impl<'a> PreparedRun<'a> {
         PoolBudget { resolved, configs, slot_bytes: self.geometry.slot_bytes(), in_order }
     }
 
-    /// Returns the capacity of the queue to the recorder, in events, and the events buffered for a trigger: `before_s`
-    /// seconds, if there is one.
+    /// Returns the capacity of the queue to the recorder, and the number of events to buffer for `before_s` seconds
+    /// before a trigger, 0 without triggers.
+    ///
+    /// # Errors
+    /// Those of [`PoolBudget::split_for_trigger`].
     pub(super) fn queues(&self, before_s: Option<f64>) -> Result<(usize, usize), RunError> {
         let (budget, slots) = (self.budget(), self.pool.slots());
         match before_s {

@@ -4,12 +4,12 @@ use super::error::RunError;
 use super::outcome::Outcome;
 use super::phases::receive;
 use super::prepare::{Instrument, Origin, PreparedRun, check_shape};
+use crate::completion;
 use crate::config::{ResolvedSettings, Settings};
 use crate::control::Control;
 use crate::learn::Shape;
 use crate::live::Live;
 use crate::memory::Memory;
-use crate::received;
 use crate::receiver;
 use shotline_backends::{OpenedReceiver, ReceiverParameters};
 use shotline_memory::Regions;
@@ -128,7 +128,7 @@ fn configure_device(
             "a device's queue pair receives one link: run one receiver for each, with --links 1".into(),
         ));
     }
-    let received = received::completion_framing(kind).ok_or_else(|| {
+    let completions = completion::completion_framing(kind).ok_or_else(|| {
         RunError::Settings(format!("an RDMA device receives datagrams (--framing ud or counted), not {kind}"))
     })?;
     prepared.in_order = receiver::in_order_buffers(&prepared.configs[0]);
@@ -138,7 +138,7 @@ fn configure_device(
     prepared.instrument.pattern_period = source.pattern_period;
     stream.source = stream.source.map(|address| SocketAddr::new(address.ip(), substitute_port(source.qp)));
     stream.key = queue_pair.0;
-    prepared.framing = received;
+    prepared.framing = completions;
     Ok(())
 }
 

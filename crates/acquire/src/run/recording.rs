@@ -132,7 +132,7 @@ impl Recording<'_> {
                         continue;
                     }
                     None if self.shared.live.take_trigger() => {
-                        triggers.accepts_signals();
+                        triggers.handle_signal();
                         continue;
                     }
                     None => {}

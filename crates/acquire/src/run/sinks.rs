@@ -135,7 +135,7 @@ fn run(
     Err(SinkFailure { error, discarded: unwritten.into_discarded() })
 }
 
-/// Returns the capacity of the queue in events, and the selection of those around triggers.
+/// Returns the capacity of the queue in events, and the selection of events around triggers, if it is configured.
 fn triggers(prepared: &PreparedRun<'_>) -> Result<(usize, Option<PreTrigger>), RunError> {
     let settings = prepared.resolved.settings;
     let (queue, events) = prepared.queues(settings.pre_trigger)?;

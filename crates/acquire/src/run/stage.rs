@@ -42,7 +42,7 @@ pub(super) struct Output<'a> {
 }
 
 /// Stage that receives packets, joins shots and hands events on.
-pub(super) struct Stage<'a, P> {
+pub(super) struct ReceiveStage<'a, P> {
     receiver: &'a mut Receiver<P>,
     joiner: Joiner,
     output: Output<'a>,
@@ -84,7 +84,7 @@ struct LoopState {
     /// Arrival of the first packets, and of the last.
     first: Option<Instant>,
     last: Instant,
-    /// Last time at which counters were shown, time was added for links, and the clock was refreshed.
+    /// Times at which counters were last shown, time was last added for links, and the clock was last refreshed.
     last_shown: Instant,
     last_polled: Instant,
     last_refreshed: Instant,
@@ -119,7 +119,7 @@ impl LoopState {
     }
 }
 
-impl<'a, P: PacketIo> Stage<'a, P> {
+impl<'a, P: PacketIo> ReceiveStage<'a, P> {
     /// Creates a stage. `receive_buffer`: size granted by the kernel, in bytes.
     pub(super) fn new(
         prepared: &PreparedRun<'_>,
@@ -251,7 +251,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
 
     /// Returns the cause for which the run ends regardless of the sender.
     fn end_cause(&self, stop: &AtomicBool, elapsed: Duration) -> Option<Cause> {
-        // A file that is full because all requested shots are in it is no early end.
+        // If the file is full because all requested shots are in it, the end is not early.
         let full = if self.lacks_space() { Cause::Full } else { Cause::Shots };
         let is_full = self.output.live.is_full().then_some(full);
         is_full

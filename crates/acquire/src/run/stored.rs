@@ -70,8 +70,8 @@ pub(super) fn stored_counters<P: PacketIo>(
 
 /// Returns the alignment counters of a link.
 fn alignment_counters(link: &LinkStatus) -> [(String, u64); 3] {
-    let counts = &link.counters;
-    [("events_missed", counts.missing), ("link_stops", counts.stops), ("link_rejoins", counts.rejoins)]
+    let counters = &link.counters;
+    [("events_missed", counters.missing), ("link_stops", counters.stops), ("link_rejoins", counters.rejoins)]
         .map(|(name, count)| (name.to_owned(), count))
 }
 

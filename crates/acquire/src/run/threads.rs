@@ -5,7 +5,7 @@ use super::cause::Cause;
 use super::prepare::{Origin, PreparedRun};
 use super::recording::RecordingResult;
 use super::shared::Shared;
-use super::stage::{Output, Stage, StageResult};
+use super::stage::{Output, ReceiveStage, StageResult};
 use super::start::StartedRun;
 use super::stored::stored_counters;
 use super::unwritten::SinkFailure;
@@ -70,8 +70,8 @@ pub(super) fn run<'a, P: PacketIo>(
         }
         let producer = sink.as_ref().map(|_| Producer::new(Arc::clone(&queue), prepared.policy));
         let output = Output { producer, wake: &wake, rows_remaining, live };
-        let mut stage = Stage::new(&prepared, &mut receiver, output, &clock, receive_buffer);
-        live.listens(local);
+        let mut stage = ReceiveStage::new(&prepared, &mut receiver, output, &clock, receive_buffer);
+        live.set_listening(local);
         let mut result = stage.run(stop, &watch);
         watch.stop();
         stage.finish(&watch);

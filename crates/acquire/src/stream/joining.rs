@@ -9,7 +9,7 @@ use shotline_wire::shot::DropCause;
 
 /// Maximum distance by which packets may be out of order while a stream is joined, in packets.
 const MAX_REORDER: u64 = 8;
-/// Maximum delay after which packets sent before the first one have arrived.
+/// Maximum time to wait for packets that were sent before the first one that arrived, in ns.
 const MAX_JOIN_NS: u64 = 20_000_000;
 
 /// Start of a stream: at the announced shot, or at one that is found by joining live traffic.
@@ -73,7 +73,7 @@ impl Joining {
         self.first_shot
     }
 
-    /// Returns the drop cause of a packet whose shot is older than all that may leave.
+    /// Returns the drop cause of a packet whose shot precedes the stream's start, or has left.
     pub(super) fn cause(&self, number: u64) -> DropCause {
         if number < self.first_shot { DropCause::BeforeStart } else { DropCause::Late }
     }

@@ -11,7 +11,7 @@
 //! | [`slots`] | buffers, their destinations and receive ids, and which packets are present |
 //! | [`signals`] | messages of the sender other than samples |
 //! | [`open_shots`] | which shots are open, when each must leave, and what is emitted |
-//! | [`trailer`] | evidence at the end of a shot (no state) |
+//! | [`trailer`] | checks of a shot's trailer (no state) |
 //!
 //! [`Stream`] combines them: it updates each of them for a packet, and when a shot leaves. The receiver uses `slots`
 //! directly for receive ids, their destinations, and packets that did not land in their own.
@@ -134,7 +134,7 @@ impl Stream {
     }
 
     /// Returns the receive id whose buffer a packet should land in, if its destination is free. The header is
-    /// unchecked, so the result is provisional. `fresh` other shots will have begun before the packet's.
+    /// unchecked, so the result is provisional. `fresh`: number of other new shots that will begin before the packet's.
     #[inline]
     pub(crate) fn pick(&self, number: u64, index: u32, fresh: usize) -> Option<u32> {
         if index >= self.packets || self.open_shots.next().is_some_and(|next| number < next) {
@@ -277,8 +277,8 @@ impl Stream {
     }
 
     /// Returns the latencies of shots.
-    pub(crate) fn times(&self) -> &ShotLatencies {
-        self.open_shots.times()
+    pub(crate) fn latencies(&self) -> &ShotLatencies {
+        self.open_shots.latencies()
     }
 
     /// Emits everything that is complete, timed out or passed by the window. `withdraw` gets the receives that are no

@@ -68,7 +68,8 @@ impl Numbering {
         }
     }
 
-    /// Returns the shot number and packet index of a header. `before` is the drop cause of a shot before all numbers.
+    /// Returns the shot number and packet index of a header. `before` is the drop cause of a packet whose
+    /// shot would have a number below 0.
     #[inline]
     pub(super) fn locate(
         &mut self,

@@ -54,7 +54,7 @@ pub(super) struct OpenShots {
     /// First shot that has not left; none until the stream has joined.
     next: Option<u64>,
     clock: Option<Arc<Clock>>,
-    times: ShotLatencies,
+    latencies: ShotLatencies,
 }
 
 impl OpenShots {
@@ -68,7 +68,7 @@ impl OpenShots {
             open: Vec::with_capacity(2 * depth),
             next: config.first_shot,
             clock,
-            times: ShotLatencies::default(),
+            latencies: ShotLatencies::default(),
         }
     }
 
@@ -96,8 +96,8 @@ impl OpenShots {
     }
 
     /// Returns the latencies of shots.
-    pub(super) fn times(&self) -> &ShotLatencies {
-        &self.times
+    pub(super) fn latencies(&self) -> &ShotLatencies {
+        &self.latencies
     }
 
     /// Returns the number of shots under assembly.
@@ -199,10 +199,10 @@ impl OpenShots {
     ) {
         if let Some(clock) = &self.clock {
             meta.completed_tai_ns = clock.now_tai_ns();
-            meta.arrived_tai_ns = if arrived_ns > 0 { clock.from_realtime(arrived_ns) } else { 0 };
+            meta.arrived_tai_ns = if arrived_ns > 0 { clock.tai_from_realtime(arrived_ns) } else { 0 };
         }
         if meta.completed_tai_ns > 0 && meta.presence.is_complete() {
-            self.times.add(&meta);
+            self.latencies.add(&meta);
         }
         counters.shots += 1;
         if meta.is_complete() {

@@ -11,7 +11,7 @@ use shotline_wire::shot::{DropCause, DropCounters};
 
 /// Number of shots that a sender may have skipped without a restart, for example because its buffer was full.
 pub(super) const MAX_SKIPPED: u64 = 64;
-/// Ring revolutions at which a run of old packets starts, so that lower numbers can be represented.
+/// Ring revolutions assumed before the first packet of a run, so that packets of earlier shots have numbers above 0.
 const START_TURNS: u64 = 1 << 15;
 /// Minimum number of packets of a restart: one late packet is none, even if it is a whole shot.
 const MIN_PACKETS: u32 = 2;
@@ -22,7 +22,7 @@ pub(super) struct LateRun {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) ring: Option<RingReference>,
-    /// Number of these packets that arrived after the timeout without other packets.
+    /// Number of these packets that arrived when no packet had been placed for the timeout.
     in_silence: u32,
     /// Drop causes under which they were counted.
     pub(super) drops: DropCounters,
@@ -61,7 +61,8 @@ impl Restart {
         Self { packets: config.geometry.packets(), near: config.window.max(MAX_SKIPPED), run: None, frame: None }
     }
 
-    /// Adds a packet of a shot that has left. Only such packets during silence are evidence; stragglers are not.
+    /// Adds a packet of a shot that has left. It is evidence only while no other packets arrive: otherwise it is a
+    /// straggler.
     pub(super) fn note_late(&mut self, position: Position, cause: DropCause, is_silent: bool) {
         let (number, ring) = match position {
             Position::Shot { number, bits, .. } => {
@@ -155,11 +156,11 @@ mod tests {
         for number in [3, 3 + 1000, 3] {
             restart.note_late(shot(number), DropCause::Late, true);
         }
-        assert!(!restart.is_detected(), "they do not follow each other");
+        assert!(!restart.is_detected(), "their numbers do not follow each other");
         restart.note_late(shot(4), DropCause::Late, true);
         restart.note_placed();
         restart.note_late(shot(5), DropCause::Late, true);
-        assert!(!restart.is_detected(), "one was placed between");
+        assert!(!restart.is_detected(), "a packet was placed in between");
     }
 
     #[test]

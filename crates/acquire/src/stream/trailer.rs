@@ -1,4 +1,4 @@
-//! Evidence at the end of a shot.
+//! Checks of a shot's trailer.
 
 use shotline_memory::Buffer;
 use shotline_wire::framing::SampleContext;
@@ -71,7 +71,7 @@ pub(super) fn parse_record(bytes: &[u8; RECORD_BYTES as usize], stream: u32) -> 
 /// Returns the metadata of a sensor bridge's frame, if present.
 pub(super) fn metadata(geometry: &Geometry, buffer: &Buffer, presence: &Presence) -> Option<Metadata> {
     let last = geometry.packets() - 1;
-    // With an unusual packet length they may begin in the packet before.
+    // With an unusual packet length the metadata may begin in the packet before.
     let is_split = geometry.trailer_offset() < geometry.packet_offset(last);
     if !presence.contains(last) || is_split && !presence.contains(last.saturating_sub(1)) {
         return None;

@@ -52,15 +52,16 @@ impl Commands {
         }
     }
 
-    /// Returns the probe's verdict on this trigger; none if no acknowledgement arrives.
-    pub(super) fn answer(&self, trigger: &Trigger) -> Result<Option<Verdict>, TriggerError> {
+    /// Waits for the probe's acknowledgement of this trigger and returns its verdict; none if it does not arrive within
+    /// [`TIMEOUT`].
+    pub(super) fn wait_for_verdict(&self, trigger: &Trigger) -> Result<Option<Verdict>, TriggerError> {
         let mut datagram = [0; Trigger::LEN + 1];
         let mut poll_time = PollTime::new(self.clock);
         loop {
             match self.socket.recv(&mut datagram) {
                 Ok(len) => match Acknowledgement::parse(&datagram[..len]) {
-                    Ok(answer) if answer.trigger == *trigger => return Ok(Some(answer.verdict)),
-                    _ => {} // to an earlier one
+                    Ok(reply) if reply.trigger == *trigger => return Ok(Some(reply.verdict)),
+                    _ => {} // of an earlier trigger
                 },
                 Err(error) if matches!(error.kind(), WouldBlock | TimedOut | ConnectionRefused | Interrupted) => {}
                 Err(source) => return Err(TriggerError::Command { probe: self.probe, source }),

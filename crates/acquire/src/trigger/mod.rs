@@ -82,8 +82,8 @@ pub struct Measurement {
     pub commands_lost: u64,
     /// Times of the complete shots after the warm-up, in order.
     pub shots: Vec<ShotTimes>,
-    /// Counters of the triggers.
-    pub counts: TriggerCounters,
+    /// Counters of the triggers, by outcome.
+    pub triggers: TriggerCounters,
     /// Counters of all packets and shots.
     pub counters: StreamCounters,
     /// The probe's own report for each link.
@@ -93,7 +93,7 @@ pub struct Measurement {
 /// Measures with these settings until done, or until `stop` is set. `open` creates the transport.
 ///
 /// # Errors
-/// If the probe or the transport fails, or the counters do not match.
+/// If the settings do not fit the probe, the probe or the transport fails, or the counters do not match.
 pub fn measure<P: PacketIo>(
     settings: &Settings,
     stop: &AtomicBool,
@@ -116,23 +116,23 @@ pub fn measure<P: PacketIo>(
             control.configure_stream(link, settings.framing, stream, local, (pair.number, pair.q_key))?;
             stream.key = pair.number;
         }
-        Bench::new((settings, framing), control, prepared, io)?.run(stop)
+        Session::new((settings, framing), control, prepared, io)?.run(stop)
     } else {
         for (link, stream) in (0..).zip(&mut prepared.streams) {
             control.configure_stream(link, settings.framing, stream, local, (0, 0))?;
         }
-        Bench::new((settings, framing), control, prepared, io)?.run(stop)
+        Session::new((settings, framing), control, prepared, io)?.run(stop)
     }
 }
 
-/// A probe that waits for triggers, and the receiver of its shots.
-struct Bench<'a, P> {
+/// Measurement with a probe that waits for triggers.
+struct Session<'a, P> {
     settings: Settings,
     control: Control<'a>,
     commands: Commands,
     receiver: Receiver<TimestampedIo<P>>,
     clock: Clock,
-    /// Time of the receiver.
+    /// Time of the receiver's shots: pauses of this program do not count.
     poll_time: PollTime,
     /// Maximum wait for a shot, including its sampling.
     timeout_ns: u64,
@@ -140,7 +140,7 @@ struct Bench<'a, P> {
     measurement: Measurement,
 }
 
-impl<'a, P: PacketIo> Bench<'a, P> {
+impl<'a, P: PacketIo> Session<'a, P> {
     /// Checks that the probe acknowledges, while it is idle and cannot mistake a command for a trigger, and starts it.
     fn new(
         (settings, framing): (&Settings, Arc<dyn Framing>),
@@ -180,7 +180,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
             commands_ns: Vec::with_capacity(settings.count as usize),
             commands_lost: 0,
             shots: Vec::with_capacity(settings.count as usize),
-            counts: TriggerCounters::default(),
+            triggers: TriggerCounters::default(),
             counters: StreamCounters::default(),
             sent: Vec::new(),
         };
@@ -239,9 +239,9 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         let command = Trigger { command_only: true, ..self.commands.next() };
         let sent_ns = self.clock.ns();
         self.commands.send(&command)?;
-        let answer = self.commands.answer(&command)?;
+        let verdict = self.commands.wait_for_verdict(&command)?;
         let round_trip_ns = self.clock.ns() - sent_ns;
-        Ok(answer.map(|_| round_trip_ns))
+        Ok(verdict.map(|_| round_trip_ns))
     }
 
     /// Sends one trigger and counts its outcome; returns the times of a complete shot.
@@ -253,9 +253,9 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         let received = self.await_shot()?;
         let now_ns = self.clock.ns();
         // Read the acknowledgement only now, so that waiting for the shot needs no further system call.
-        let verdict = self.commands.answer(&trigger)?;
+        let verdict = self.commands.wait_for_verdict(&trigger)?;
         let outcome = Outcome::of(verdict, received);
-        self.measurement.counts.count(outcome, verdict.is_none());
+        self.measurement.triggers.count(outcome, verdict.is_none());
         if outcome != Outcome::Complete {
             self.resynchronise()?;
         }
@@ -277,8 +277,8 @@ impl<'a, P: PacketIo> Bench<'a, P> {
             let packets = self.receiver.poll(now_ns, 1, &mut self.items)?;
             for item in self.items.drain(..) {
                 let Item::Shot(shot) = item else { continue };
-                let whole = shot.meta.is_complete() && received.is_none_or(|received| received.whole);
-                received = Some(ReceivedShot { shot: shot.meta.number, whole });
+                let complete = shot.meta.is_complete() && received.is_none_or(|received| received.complete);
+                received = Some(ReceivedShot { shot: shot.meta.number, complete });
                 links += 1;
             }
             if links >= self.settings.links {
@@ -286,7 +286,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
             }
             if now_ns > deadline_ns {
                 // Some links have no shot: it is incomplete.
-                return Ok(received.map(|received| ReceivedShot { whole: false, ..received }));
+                return Ok(received.map(|received| ReceivedShot { complete: false, ..received }));
             }
             if packets == 0 {
                 match self.settings.wait {
@@ -323,7 +323,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReceivedShot {
     shot: u64,
-    whole: bool,
+    complete: bool,
 }
 
 /// Outcome of a trigger.
@@ -347,7 +347,7 @@ impl Outcome {
             (Some(_), _) => return Self::Refused,
         };
         match received {
-            Some(ReceivedShot { whole: true, .. }) => Self::Complete,
+            Some(ReceivedShot { complete: true, .. }) => Self::Complete,
             Some(_) => Self::Partial,
             None if verdict.is_some() => Self::ShotLost,
             None => Self::Unanswered,
@@ -379,18 +379,18 @@ mod tests {
 
     #[test]
     fn a_trigger_counts_by_outcome_ignoring_other_shots() {
-        let whole = |shot| Some(ReceivedShot { shot, whole: true });
+        let complete = |shot| Some(ReceivedShot { shot, complete: true });
         let accepted = Some(Verdict::Accepted { shot: 5 });
         for (verdict, received, outcome) in [
-            (accepted, whole(5), Outcome::Complete),
-            (None, whole(5), Outcome::Complete),
-            (accepted, Some(ReceivedShot { shot: 5, whole: false }), Outcome::Partial),
-            (accepted, whole(4), Outcome::ShotLost),
+            (accepted, complete(5), Outcome::Complete),
+            (None, complete(5), Outcome::Complete),
+            (accepted, Some(ReceivedShot { shot: 5, complete: false }), Outcome::Partial),
+            (accepted, complete(4), Outcome::ShotLost),
             (accepted, None, Outcome::ShotLost),
             (Some(Verdict::Busy), None, Outcome::Busy),
-            (Some(Verdict::Busy), whole(4), Outcome::Busy),
+            (Some(Verdict::Busy), complete(4), Outcome::Busy),
             (Some(Verdict::NotRunning), None, Outcome::Refused),
-            (Some(Verdict::Repeated), whole(5), Outcome::Refused),
+            (Some(Verdict::Repeated), complete(5), Outcome::Refused),
             (None, None, Outcome::Unanswered),
         ] {
             assert_eq!(Outcome::of(verdict, received), outcome, "{verdict:?} {received:?}");
@@ -398,14 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn every_trigger_is_in_exactly_one_count() {
+    fn every_trigger_is_in_exactly_one_counter() {
         use Outcome::{Busy, Complete, Partial, Refused, ShotLost, Unanswered};
-        let mut counts = TriggerCounters::default();
+        let mut counters = TriggerCounters::default();
         for outcome in [Complete, Partial, ShotLost, Busy, Refused, Unanswered] {
-            counts.count(outcome, outcome == Partial || outcome == Unanswered);
+            counters.count(outcome, outcome == Partial || outcome == Unanswered);
         }
         let TriggerCounters { triggers, complete, partial, shots_lost, busy, refused, unanswered, answers_lost } =
-            counts;
+            counters;
         assert_eq!(triggers, complete + partial + shots_lost + busy + refused + unanswered);
         assert_eq!([complete, partial, shots_lost, busy, refused, unanswered, answers_lost], [1; 7]);
     }

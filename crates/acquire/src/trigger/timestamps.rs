@@ -29,7 +29,7 @@ impl PollTime {
         Self { clock, last_read_ns: clock.ns(), ns: 0 }
     }
 
-    /// Returns the nanoseconds since the start. Between two readings at most the duration of one sleep is added.
+    /// Returns the time spent polling since the start, in ns. A reading adds at most the duration of one sleep.
     pub(super) fn ns(&mut self) -> u64 {
         let now_ns = self.clock.ns();
         self.ns += (now_ns - self.last_read_ns).min(MAX_SLEEP.as_nanos() as u64);
@@ -44,6 +44,7 @@ pub(super) struct TimestampedIo<P> {
     clock: Clock,
     /// Time of the first batch since this was last cleared.
     pub(super) first_ns: Option<u64>,
+    /// Time of the newest batch.
     pub(super) last_ns: u64,
 }
 
@@ -73,7 +74,7 @@ impl<S: Steer> Steer for TimestampedSteer<'_, S> {
     delegate_steer!(steer; except landed);
 
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
-        if batch.iter().any(|done| done.fault.is_none()) {
+        if batch.iter().any(|rx| rx.fault.is_none()) {
             *self.last_ns = self.clock.ns();
             self.first_ns.get_or_insert(*self.last_ns);
         }

@@ -367,7 +367,7 @@ fn stragglers_before_a_pause_are_no_restart() {
     bench.drain(3 * TIMEOUT_NS, &mut items);
     let total = bench.receiver.total();
     assert_eq!((total.restarts, total.packet_drops.get(DropCause::Late)), (0, sent.len() as u64));
-    assert_eq!(bench.receiver.next(0), Some(4), "the numbers go on");
+    assert_eq!(bench.receiver.next(0), Some(4), "the numbers continue");
 }
 
 #[test]

@@ -31,16 +31,16 @@ const TIMEOUT_NS: u64 = 1_000_000;
 enum Sender {
     /// Heaps; `exact`: the last packet is as large as the others.
     Spead { exact: bool },
-    /// Frames; `apart`: their metadata has a packet of its own.
-    Bridge { apart: bool },
+    /// Frames; `separate`: their metadata has a packet of its own.
+    Bridge { separate: bool },
 }
 
 impl Sender {
     const ALL: [Self; 4] = [
         Self::Spead { exact: true },
         Self::Spead { exact: false },
-        Self::Bridge { apart: true },
-        Self::Bridge { apart: false },
+        Self::Bridge { separate: true },
+        Self::Bridge { separate: false },
     ];
 
     fn geometry(self) -> Geometry {
@@ -51,11 +51,11 @@ impl Sender {
                 (samples, Trailer::None, Packetization { first: 76, rest: 100, separate_trailer: false })
             }
             // 132 bytes and a header of 28 are as much as 128 and one of 32.
-            Self::Bridge { apart: true } => {
+            Self::Bridge { separate: true } => {
                 (528, Trailer::HsbMetadata, Packetization { separate_trailer: true, ..Packetization::uniform(132) })
             }
             // 140 bytes are as much as the last 136 of 1536 and a longer header.
-            Self::Bridge { apart: false } => (1400, Trailer::HsbMetadata, Packetization::uniform(140)),
+            Self::Bridge { separate: false } => (1400, Trailer::HsbMetadata, Packetization::uniform(140)),
         };
         Geometry::new(1, samples, 8, Packing::Uint8, 0).unwrap().sent_as(trailer, cut).unwrap()
     }
@@ -227,7 +227,7 @@ fn learned(
     let learned = learned.remove(0);
     assert_eq!(format!("{:?}", learned.framing), format!("{:?}", kind.framing()));
     assert_eq!(
-        (learned.sample_bytes, learned.trailer, learned.cut),
+        (learned.sample_bytes, learned.trailer, learned.packetization),
         (g.sample_bytes(), g.trailer(), g.packetization())
     );
     (learned.framing, io, learned.first_shot)
@@ -346,7 +346,7 @@ proptest! {
 
 #[test]
 fn mispredicted_headers_cost_only_a_copy() {
-    for kind in [Sender::Spead { exact: true }, Sender::Bridge { apart: true }, Sender::Bridge { apart: false }] {
+    for kind in [Sender::Spead { exact: true }, Sender::Bridge { separate: true }, Sender::Bridge { separate: false }] {
         let whole = plan(kind, 6, 6, &[255]);
         let packets = kind.geometry().packets() as usize;
         for lost in packets..2 * packets {
@@ -385,7 +385,7 @@ fn nothing_is_copied_twice_where_nothing_is_lost() {
 
 #[test]
 fn a_bridges_corrupt_packet_is_missing_from_the_frame() {
-    let kind = Sender::Bridge { apart: false };
+    let kind = Sender::Bridge { separate: false };
     let mut bench = Bench::new(kind, None);
     let mut plan = plan(kind, 3, 3, &[255]);
     plan[kind.geometry().packets() as usize + 5].corrupt = true;
@@ -439,13 +439,13 @@ fn whole(kind: Sender, shot: u64) -> impl Iterator<Item = PlannedPacket> {
 #[test]
 fn a_restarted_sender_continues_with_the_runs_numbers() {
     for (kind, learned) in Sender::ALL.into_iter().flat_map(|kind| [(kind, None), (kind, Some(1000))]) {
-        // A ring of pages has no number of the first frame.
+        // The packets of a ring do not contain the number of the first frame.
         let learned = learned.filter(|_| kind.kind() == Kind::Spead);
         let (bench, shots, losses) = restarted(kind, 1000, learned);
         let first = *shots.keys().next().unwrap();
         let pair_at = |at: u64, shot: u64| (first + at, shot);
         let before = (0..8).map(|shot| pair_at(shot, 1000 + shot));
-        // A shot's worth of packets shows the restart.
+        // The packets of shot 0 are evidence of the restart, and are not placed.
         let after = (1..8).map(|shot| pair_at(8 + shot, shot));
         assert_eq!(shots, before.chain(after).collect(), "{kind:?}");
         let expected = Loss { stream: 0, cause: DropCause::SenderRestart, first: first + 8, count: 1 };
@@ -460,7 +460,7 @@ fn a_restarted_sender_continues_with_the_runs_numbers() {
 
 #[test]
 fn frame_numbers_reveal_a_restart_that_seems_far_ahead() {
-    for kind in [Sender::Bridge { apart: true }, Sender::Bridge { apart: false }] {
+    for kind in [Sender::Bridge { separate: true }, Sender::Bridge { separate: false }] {
         // Its sequence numbers are nearly half way round: those after a restart are ahead.
         let at = 0x9_0000 / u64::from(kind.geometry().packets());
         let (bench, shots, losses) = restarted(kind, at, None);
@@ -473,7 +473,7 @@ fn frame_numbers_reveal_a_restart_that_seems_far_ahead() {
 
 #[test]
 fn an_outage_of_a_bridges_link_is_no_restart() {
-    let kind = Sender::Bridge { apart: false };
+    let kind = Sender::Bridge { separate: false };
     let mut bench = Bench::new(kind, None);
     let mut items = Vec::new();
     for (now_ns, first) in [(1, 0), (3 * TIMEOUT_NS, 40_000)] {
@@ -489,7 +489,7 @@ fn an_outage_of_a_bridges_link_is_no_restart() {
 #[test]
 fn a_ring_is_joined_at_a_whole_frame_despite_reordering() {
     for seed in seeds(0..300) {
-        let (kind, mut random) = (Sender::Bridge { apart: seed.is_multiple_of(2) }, Random::new(seed));
+        let (kind, mut random) = (Sender::Bridge { separate: seed.is_multiple_of(2) }, Random::new(seed));
         let mut sent: Vec<_> = (4..16).flat_map(|shot| whole(kind, shot)).collect();
         random.reorder(&mut sent, 5);
         let mut bench = Bench::new(kind, None);

@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
 use shotline_acquire::counters::StreamCounters;
-use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, received, receiver};
+use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, completion, receiver};
 use shotline_memory::{Pool, Region, Regions, Registrar, Sge};
 use shotline_testing::cases;
 use shotline_transport::{
@@ -153,7 +153,7 @@ impl Bench {
     }
 
     fn framed(framing: Kind, channels: u16, slots: u32) -> Self {
-        Self::over(received::completion_framing(framing).unwrap(), channels, slots)
+        Self::over(completion::completion_framing(framing).unwrap(), channels, slots)
     }
 
     fn over(framing: Arc<dyn Framing>, channels: u16, slots: u32) -> Self {
@@ -275,11 +275,11 @@ fn a_loss_shifts_payloads_until_the_queue_is_consumed() {
             }
             bench.poll();
         }
-        let straight = bench.receiver.total().repaired;
-        assert!(straight > 0);
+        let moved = bench.receiver.total().repaired;
+        assert!(moved > 0);
         (60..80).for_each(|shot| bench.whole_shot(shot));
         let total = bench.end(80);
-        assert_eq!(total.repaired, straight, "{channels} channels: nothing is shifted any more");
+        assert_eq!(total.repaired, moved, "{channels} channels: nothing is shifted any more");
         assert_eq!(total.packets_missing, lost.len() as u64);
         let touched: BTreeSet<u64> = lost.iter().map(|(shot, _)| *shot).collect();
         assert_eq!((total.complete, total.partial), (80 - touched.len() as u64, touched.len() as u64));
@@ -420,7 +420,7 @@ impl Extras for Namesake {
 
 #[test]
 fn a_framing_named_counted_keeps_packet_positions() {
-    let mut bench = Bench::over(Arc::new(Namesake(received::completion_framing(Kind::Ud).unwrap())), 8, 32);
+    let mut bench = Bench::over(Arc::new(Namesake(completion::completion_framing(Kind::Ud).unwrap())), 8, 32);
     for shot in 0..20 {
         for index in (0..3).filter(|index| (shot, *index) != (5, 1)) {
             bench.arrives(shot, index, sender());

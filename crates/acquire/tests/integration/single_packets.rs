@@ -1,4 +1,4 @@
-//! Packets that GRO does not join, over real sockets: the steer's prediction of the next ones.
+//! Packets that GRO does not merge, over real sockets: the steer's prediction of the next ones.
 
 use arrayvec::ArrayVec;
 use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, receiver};

@@ -171,7 +171,7 @@ impl Row {
     fn of(settings: &Settings, point: &Measurement) -> Self {
         let of = |time: fn(&shotline_acquire::trigger::ShotTimes) -> u64| point.shots.iter().map(time).collect();
         let complete: Vec<u64> = of(|shot| shot.complete_ns);
-        let counts = point.counts;
+        let counts = point.triggers;
         let geometry = point.geometry;
         let busy_s = shot::busy_s(geometry.samples(), geometry.sample_rate_hz().into(), shot::DEAD_TIME_S);
         Self {

@@ -196,17 +196,18 @@ fn discard_and_recording_conflict_unless_flags_override_a_file() {
 
 #[test]
 fn a_flag_overrides_a_contradicting_key_of_the_file() {
-    let listens = settings("framing = \"ud\"\nqueue_pair = 17\nq_key = 17\nidle_s = 1.0\nshots = 5");
-    let asks = settings("probe = \"[::1]:8\"\nbind = \"[::1]:9\"\nrate_hz = 5.0\ntransmit_sequence = [1]\nshots = 5");
+    let from_listener = settings("framing = \"ud\"\nqueue_pair = 17\nq_key = 17\nidle_s = 1.0\nshots = 5");
+    let from_probe =
+        settings("probe = \"[::1]:8\"\nbind = \"[::1]:9\"\nrate_hz = 5.0\ntransmit_sequence = [1]\nshots = 5");
     let flags = |text: &str| toml::from_str::<Settings>(text).unwrap();
-    let both = flags("probe = \"[::1]:7\"").over_file(listens);
+    let both = flags("probe = \"[::1]:7\"").over_file(from_listener);
     assert_eq!((both.check().map(|resolved| resolved.sender.address().port()), both.shots), (Ok(7), Some(5)));
-    let both = flags("listen = \"[::1]:7\"\nframing = \"udp\"").over_file(asks.clone());
+    let both = flags("listen = \"[::1]:7\"\nframing = \"udp\"").over_file(from_probe.clone());
     assert_eq!((both.check().map(|resolved| resolved.sender.address().port()), both.shots), (Ok(7), Some(5)));
     for text in ["gbps = 1.0", "external_trigger = true", "rate_hz = 7.0"] {
-        let both = flags(text).over_file(asks.clone());
+        let both = flags(text).over_file(from_probe.clone());
         assert_eq!((both.check().map(drop), both.rate_hz), (Ok(()), flags(text).rate_hz), "{text}");
     }
-    let both = flags("external_trigger = false").over_file(asks);
-    assert_eq!((both.check().map(drop), both.rate_hz), (Ok(()), Some(5.0)), "no other way of beginning was given");
+    let both = flags("external_trigger = false").over_file(from_probe);
+    assert_eq!((both.check().map(drop), both.rate_hz), (Ok(()), Some(5.0)), "no other start condition is given");
 }

@@ -152,7 +152,8 @@ mod tests {
         assert_eq!([2, 3, 4, 1000].map(|block| context.meaning_of(block).centre_hz), [1.0, 3.0, 4.0, 4.0].map(Some));
     }
 
-    /// Returns the ranges left out of a stream of blocks of `packets`, some of which are never sent and others lost.
+    /// Returns the ranges found to be never sent, in blocks of `packets` packets of which some are not sent and others
+    /// are lost.
     fn unsent(packets: u64, unsent: Range<u64>, lost: Range<u64>, reports: bool) -> Vec<(u64, u64)> {
         let (mut context, mut count) = (Context::default(), 14_u8);
         for position in 0..10 * packets {

@@ -50,7 +50,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Creates the state; `meaning` is what samples mean before any packet of context.
+    /// Creates the state; `meaning` applies until the first context packet.
     pub(super) fn new(config: &StreamConfig, meaning: SampleContext) -> Self {
         let has_context = config.geometry.trailer() == Trailer::Context;
         Self {
@@ -62,9 +62,9 @@ impl Signals {
         }
     }
 
-    /// Notes that a packet which is no shot's has taken this number; `next` is the first shot that has not left. With
-    /// `stop` it is the sender's last one. A number with data is a shot's (`is_shot`), even if another packet has it,
-    /// too.
+    /// Notes that a packet that belongs to no shot has this number; `next` is the first shot that has not left. With
+    /// `stop` it is the sender's last number. A number with data remains a shot's (`is_shot`), even if another packet
+    /// has it, too.
     pub(super) fn note_number(&mut self, number: u64, stop: bool, next: u64, is_shot: bool) {
         if stop {
             self.stopped = Some(number);
@@ -136,34 +136,34 @@ impl Signals {
         self.numbers.front() == Some(&next)
     }
 
-    /// Splits missing shots by cause: numbers that were no shots', those that were never sent, and the others, which
-    /// have the cause `cause`. Calls `enter` for each range, in ascending order; ranges may be empty.
-    pub(super) fn divide(&mut self, shots: Range<u64>, cause: DropCause, mut enter: impl FnMut(Range<u64>, DropCause)) {
+    /// Splits missing shots by cause: numbers of packets that belong to no shot, shots that were never sent, and the
+    /// others, which have the cause `cause`. Calls `emit` for each range, in ascending order; ranges may be empty.
+    pub(super) fn divide(&mut self, shots: Range<u64>, cause: DropCause, mut emit: impl FnMut(Range<u64>, DropCause)) {
         let Range { start: mut first, end } = shots;
         while let Some(number) = self.numbers.front().copied().filter(|number| *number < end) {
             self.numbers.pop_front();
             if number >= first {
-                self.divide_shots(first..number, cause, &mut enter);
-                enter(number..number + 1, DropCause::NotData);
+                self.divide_shots(first..number, cause, &mut emit);
+                emit(number..number + 1, DropCause::NotData);
                 first = number + 1;
             }
         }
-        self.divide_shots(first..end, cause, &mut enter);
+        self.divide_shots(first..end, cause, &mut emit);
     }
 
-    /// Splits missing shots like [`Self::divide`], where all of the numbers are shots'.
-    fn divide_shots(&self, shots: Range<u64>, cause: DropCause, enter: &mut impl FnMut(Range<u64>, DropCause)) {
+    /// Splits missing shots like [`Self::divide`], where every number is that of a shot.
+    fn divide_shots(&self, shots: Range<u64>, cause: DropCause, emit: &mut impl FnMut(Range<u64>, DropCause)) {
         let (Range { start: mut first, end }, packets) = (shots, u64::from(self.packets));
         let gaps = self.context.as_ref().filter(|_| cause == DropCause::WireGap);
         for unsent in gaps.into_iter().flat_map(Context::unsent) {
             let (start, end) = (unsent.start.div_ceil(packets).max(first), (unsent.end / packets).min(end));
             if start < end {
-                enter(first..start, cause);
-                enter(start..end, DropCause::Overrun);
+                emit(first..start, cause);
+                emit(start..end, DropCause::Overrun);
                 first = end;
             }
         }
-        enter(first..end, cause);
+        emit(first..end, cause);
     }
 
     /// Returns the number of a shot's missing packets that were never sent.

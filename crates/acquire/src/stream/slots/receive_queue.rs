@@ -71,7 +71,7 @@ pub(super) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// Creates a queue for this number of entries, without spares and memory to park.
+    /// Creates a queue for this number of entries, without spares and without memory for parked payloads.
     pub(super) fn new(pool: &Arc<Pool>, regions: &Regions, geometry: Geometry, base_id: u32, entries: usize) -> Self {
         let packets = geometry.packets();
         let slots = entries as u32 * packets;
