@@ -124,7 +124,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     a.post(Operation::Write(remote(500)), a.element(0, MEBIBYTE))?;
     a.next(&mut b)?;
     let polled = b.endpoint.poll_cq(b.cq, &mut [Completion::default()])?;
-    println!("WRITE: {there} has {MEBIBYTE} bytes more, and polled {polled} completions");
+    println!("WRITE: {there} has {MEBIBYTE} new bytes and {polled} completions");
 
     // READ: the same bytes back, to another offset.
     a.post(Operation::Read(remote(500)), a.element(MEBIBYTE.into(), MEBIBYTE))?;

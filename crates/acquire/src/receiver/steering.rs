@@ -185,7 +185,7 @@ impl Framed<'_> {
     fn place_split_packet(&mut self, rx: &RxPacket<'_>) {
         let landed = match rx.landed {
             PayloadLocation::Scratch(sge) => Some(sge),
-            PayloadLocation::Slot(id) => self.steering.owner(id).and_then(|(stream, entry, index)| {
+            PayloadLocation::Posted(id) => self.steering.owner(id).and_then(|(stream, entry, index)| {
                 self.steering.streams[stream].slots.destination(entry, index).map(|sge| Sge { len: rx.len, ..sge })
             }),
             // This steer only chooses posted destinations.
@@ -212,7 +212,7 @@ impl Framed<'_> {
     /// destination.
     fn landed_in_order(&mut self, batch: &[RxPacket<'_>]) {
         for rx in batch {
-            let PayloadLocation::Slot(at) = rx.landed else { continue };
+            let PayloadLocation::Posted(at) = rx.landed else { continue };
             let Some(owner) = self.steering.stream_at(at) else { continue };
             if !self.steering.streams[owner].slots.note_landed(at) {
                 continue;
@@ -331,14 +331,14 @@ impl Steer for Framed<'_> {
             self.steering.newest = Some((target.stream, target.number, target.index));
             let stream = &mut self.steering.streams[target.stream];
             let id = stream.slots.id(target.entry, target.index);
-            if rx.landed == PayloadLocation::Slot(id) {
+            if rx.landed == PayloadLocation::Posted(id) {
                 in_place |= 1 << position;
                 continue;
             }
             let Some(to) = stream.slots.destination(target.entry, target.index) else { continue };
             stream.counters.repaired += 1;
             self.steering.withdraw(id);
-            if matches!(rx.landed, PayloadLocation::Slot(_)) {
+            if matches!(rx.landed, PayloadLocation::Posted(_)) {
                 self.steering.skip_predictions = PREDICTIONS_SKIPPED;
             }
             let from = match rx.landed {
@@ -361,7 +361,7 @@ impl Steer for Framed<'_> {
         // A receive that was consumed by another packet is posted again.
         for (position, rx) in batch.iter().enumerate() {
             if in_place >> position & 1 == 0
-                && let PayloadLocation::Slot(id) = rx.landed
+                && let PayloadLocation::Posted(id) = rx.landed
                 && let Some((stream, entry, index)) = self.steering.owner(id)
                 && !self.steering.streams[stream].slots.is_filled(entry, index)
                 && let Some(sge) = self.steering.streams[stream].slots.destination(entry, index)

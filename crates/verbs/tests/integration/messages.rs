@@ -79,7 +79,7 @@ fn conversations() -> [(&'static str, Vec<u8>); 3] {
         private_data: [0; REQ_PRIVATE_BYTES],
     };
     let reply = Reply { qp: 0x11, psn: 3, rd_atomic, rnr_retry: 7, private_data: [0; REP_PRIVATE_BYTES] };
-    let ask = || Message::Req(Box::new(request.clone()));
+    let req = || Message::Req(Box::new(request.clone()));
     let all = |steps: Vec<(u8, Message)>| -> Vec<u8> {
         let datagram = |message| Datagram { transaction: 5, local: other, remote: own, message }.emit();
         steps.into_iter().flat_map(|(what, message)| [&[what][..], &datagram(message)].concat()).collect()
