@@ -24,7 +24,7 @@ logic [WIDTH-1:0] f_words[4];
 always_ff @(posedge s_clk) begin
     if (s_rst) f_in <= '0;
     else if (s_valid && s_ready) begin
-        f_in <= f_in + 2'd1;
+        f_in          <= f_in + 2'd1;
         f_words[f_in] <= s_data;
     end
 end

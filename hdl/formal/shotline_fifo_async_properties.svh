@@ -93,7 +93,7 @@ wire [P-1:0] f_read_change = cdc_read_gray ^ f_read_gray_last;
 always_ff @(posedge f_clock) begin
     f_write_gray_last <= cdc_write_gray;
     f_read_gray_last  <= cdc_read_gray;
-    f_ran <= f_run;
+    f_ran             <= f_run;
 end
 always_comb begin
     if (f_ran) begin

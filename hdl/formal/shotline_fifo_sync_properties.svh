@@ -20,8 +20,8 @@ always_ff @(posedge clk) begin
     f_started <= 1'b1;
     if (!f_started) assume (rst);
     if (rst) begin
-        f_in  <= '0;
-        f_out <= '0;
+        f_in       <= '0;
+        f_out      <= '0;
         f_was_full <= 1'b0;
     end else begin
         if (f_push) f_in <= f_in + ONE;

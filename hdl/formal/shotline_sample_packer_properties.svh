@@ -35,9 +35,9 @@ always_ff @(posedge clk) begin
     // Frames of fewer than 2^15 grains, so that the counts do not wrap.
     assume (f_in < 16'h7F00);
     if (rst) begin
-        f_in <= '0;
-        f_out <= '0;
-        f_closing <= 1'b0;
+        f_in       <= '0;
+        f_out      <= '0;
+        f_closing  <= 1'b0;
         f_has_byte <= 1'b0;
     end else begin
         if (f_accept) begin

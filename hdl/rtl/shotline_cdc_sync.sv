@@ -6,8 +6,8 @@
 `default_nettype none
 
 module shotline_cdc_sync #(
-    parameter int WIDTH = 1,
-    parameter int STAGES = 2
+    parameter int WIDTH = 1,  // bits, at least 1
+    parameter int STAGES = 2  // flip-flops of a bit, at least 2
 ) (
     // Destination clock and its reset.
     input  wire             clk,

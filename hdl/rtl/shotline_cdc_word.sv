@@ -10,7 +10,7 @@
 `default_nettype none
 
 module shotline_cdc_word #(
-    parameter int WIDTH = 8
+    parameter int WIDTH = 8  // bits of a word, at least 1
 ) (
     // Source clock domain.
     input  wire             s_clk,

@@ -20,7 +20,7 @@ module shotline_counter48 (
     always_ff @(posedge clk)
         if (clear) begin
             {low, low_1, low_2, middle, middle_1, high} <= 96'd0;
-            {carry_low, carry_middle} <= 2'b00;
+            {carry_low, carry_middle}                   <= 2'b00;
         end else begin
             {carry_low, low}       <= {1'b0, low} + {10'd0, add};
             {carry_middle, middle} <= {1'b0, middle} + {16'd0, carry_low};

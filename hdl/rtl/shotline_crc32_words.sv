@@ -15,7 +15,7 @@
 `default_nettype none
 
 module shotline_crc32_words #(
-    parameter logic [31:0] START = 32'hFFFFFFFF
+    parameter logic [31:0] START = 32'hFFFFFFFF  // initial state
 ) (
     // Clock and synchronous reset.
     input  wire         clk,

@@ -6,13 +6,17 @@
 // Asynchronous FIFO Design", SNUG 2002, style 1.)
 //
 // Both resets must be asserted together, each until both clocks have run; shotline_cdc_reset derives them from one.
+// `s_ready` may be set during reset; a word accepted then is lost.
+//
+// Capacity: 2^DEPTH_LOG2 words, and one in the output register. Latency: `m_valid` is set at the third m_clk edge after
+// the s_clk edge that stored the word, or at the fourth if the first m_clk edge is too close to that s_clk edge.
 // `s_level` is the fill level of the memory seen by the write side, never less than the real one.
 
 `default_nettype none
 
 module shotline_fifo_async #(
-    parameter int WIDTH = 8,
-    parameter int DEPTH_LOG2 = 4
+    parameter int WIDTH = 8,      // bits of a word, at least 1
+    parameter int DEPTH_LOG2 = 4  // log2 of the depth in words, at least 2
 ) (
     // Write clock domain.
     input  wire                     s_clk,

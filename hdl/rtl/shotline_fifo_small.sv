@@ -4,8 +4,8 @@
 `default_nettype none
 
 module shotline_fifo_small #(
-    parameter int WIDTH = 32,
-    parameter int DEPTH_LOG2 = 5
+    parameter int WIDTH = 32,     // bits of an entry, at least 1
+    parameter int DEPTH_LOG2 = 5  // log2 of the number of entries, at least 1
 ) (
     // Clock and synchronous reset.
     input  wire              clk,

@@ -10,8 +10,8 @@
 `default_nettype none
 
 module shotline_fifo_sync #(
-    parameter int WIDTH = 8,
-    parameter int DEPTH_LOG2 = 4
+    parameter int WIDTH = 8,      // bits of a word, at least 1
+    parameter int DEPTH_LOG2 = 4  // log2 of the depth in words, at least 1
 ) (
     // Clock and synchronous reset.
     input  wire                clk,

@@ -14,8 +14,8 @@
 `default_nettype none
 
 module shotline_frame_fifo_async #(
-    parameter int DEPTH_LOG2 = 9,
-    parameter int BYTES = 64  // bytes of a word, a power of two, at least 2
+    parameter int DEPTH_LOG2 = 9,  // log2 of the depth in words, at least 2
+    parameter int BYTES = 64       // bytes of a word, a power of two, at least 2
 ) (
     // Write clock domain: AXI4-Stream sink.
     input  wire               s_clk,

@@ -18,7 +18,7 @@ module shotline_roce_ud_tx_framer (
     input  wire          rst,
 
     // Configuration, stable while packets are in the pipeline.
-    input  wire  [1:0]   cfg_framing,
+    input  wire  [1:0]   cfg_framing,          // 0 ud, 1 counted, 2 udp
     input  wire          cfg_ipv6,
     input  wire          cfg_packet_mode,
     input  wire  [47:0]  cfg_destination_mac,
@@ -33,33 +33,33 @@ module shotline_roce_ud_tx_framer (
     input  wire  [23:0]  cfg_source_qp,
     input  wire  [31:0]  cfg_queue_key,
     input  wire  [15:0]  cfg_partition_key,
-    input  wire  [27:0]  cfg_shot_bytes,
-    input  wire          load_psn,
+    input  wire  [27:0]  cfg_shot_bytes,       // samples padded to 64 bytes, and the record
+    input  wire          load_psn,             // continue at `cfg_psn`
     input  wire  [23:0]  cfg_psn,
 
     // Payload words.
     input  wire          word_valid,
     input  wire  [511:0] word_data,
-    output wire          word_taken,
+    output wire          word_taken,  // a word was read from the payload memory
 
     // Descriptors (shotline_roce_ud_tx_segmenter).
     input  wire          packet_valid,
-    input  wire  [12:0]  packet_bytes,
+    input  wire  [12:0]  packet_bytes,     // payload without padding
     input  wire  [1:0]   packet_pad,
-    input  wire  [6:0]   packet_reads,
-    input  wire  [6:0]   packet_words,
-    input  wire  [5:0]   packet_tail,
+    input  wire  [6:0]   packet_reads,     // payload words
+    input  wire  [6:0]   packet_words,     // words of the frame
+    input  wire  [5:0]   packet_tail,      // bytes of the frame's last word, 0 for 64
     input  wire  [12:0]  packet_udp_len,
     input  wire  [12:0]  packet_ip_len,
     input  wire  [15:0]  packet_checksum,
-    input  wire          packet_last,
-    input  wire          packet_record,
+    input  wire          packet_last,      // last packet of the shot
+    input  wire          packet_record,    // its last payload word is a record: insert `packet_crc`
     input  wire  [31:0]  packet_crc,
     input  wire  [11:0]  packet_index,
     input  wire  [27:0]  packet_offset,
     input  wire  [63:0]  packet_shot,
     input  wire  [31:0]  packet_stream,
-    output wire          packet_taken,
+    output wire          packet_taken,     // a descriptor was read
 
     // Frame words, to shotline_roce_ud_tx_icrc_insert.
     output wire          reserve,      // reserve an entry of the word FIFO: a word enters the pipeline
@@ -72,7 +72,7 @@ module shotline_roce_ud_tx_framer (
     output wire  [5:0]   frame_tail,   // bytes of the frame's last word, 0 for 64
 
     // State and events for the counters.
-    output wire          idle,
+    output wire          idle,           // no frame to continue, and none to start
     output wire          count_starved,  // a frame could start, but no packet is complete
     output logic [23:0]  next_psn
 );

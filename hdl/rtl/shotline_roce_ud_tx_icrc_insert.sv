@@ -16,18 +16,18 @@ module shotline_roce_ud_tx_icrc_insert (
     input  wire          rst,
 
     // Configuration, stable while frames are in the pipeline.
-    input  wire          cfg_icrc,
+    input  wire          cfg_icrc,     // frames have an ICRC
     input  wire          cfg_ipv6,
 
     // Frame words, from shotline_roce_ud_tx_framer.
-    input  wire          reserve,
-    output logic         slot_free,
+    input  wire          reserve,      // reserve an entry of the word FIFO: a word enters the pipeline
+    output logic         slot_free,    // the word FIFO has a free entry
     input  wire          frame_valid,
     input  wire  [511:0] frame_data,
     input  wire          frame_first,
     input  wire          frame_last,
-    input  wire          frame_split,
-    input  wire  [5:0]   frame_tail,
+    input  wire          frame_split,  // the ICRC starts in this word, the one before the last
+    input  wire  [5:0]   frame_tail,   // bytes of the frame's last word, 0 for 64
 
     // AXI4-Stream source: frames.
     output logic [511:0] m_axis_tdata,
@@ -37,9 +37,9 @@ module shotline_roce_ud_tx_icrc_insert (
     output logic         m_axis_tlast,
 
     // State and events for the counters.
-    output wire          idle,
+    output wire          idle,           // no word is reserved or waits for the MAC
     output logic         count_frame,
-    output logic [6:0]   count_bytes,
+    output logic [6:0]   count_bytes,    // bytes that left in this clock
     output logic         count_blocked  // the MAC does not accept the offered word
 );
     localparam int ICRC_LATENCY = 10;  // latency of the ICRC engine plus one clock of the result FIFO

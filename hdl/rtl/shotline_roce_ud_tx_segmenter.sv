@@ -256,9 +256,9 @@ module shotline_roce_ud_tx_segmenter (
         tail_10     <= frame_9[5:0];
         checksum_10 <= ~(sum_9[15:0] + {15'd0, sum_9[16]});
     end
-    localparam int DELAY = 9;
+    localparam int DELAY = 9;  // latency of the record's CRC, in clocks
     localparam int FIELDS = 1 + 1 + 7 + 12 + 28 + 64 + 32;
-    logic [DELAY-1:0]         ends;
+    logic [DELAY-1:0]        ends;
     logic [DELAY*FIELDS-1:0] delayed;
     always_ff @(posedge clk) begin
         ends    <= rst ? {DELAY{1'b0}} : {ends[DELAY-2:0], end_1};

@@ -102,9 +102,9 @@ module shotline_trigger_decoder (
                 word[511 - 8*56 -: 16] == cfg_port,
                 word[511 - 8*62 -: 16] == "SH"
             };
-            no_checksum   <= (is_4 ? word[511 - 8*40 -: 16] : word[511 - 8*60 -: 16]) == 16'd0;
-            sequence_4    <= word[511 - 8*50 -: 32];
-            acknowledge_4 <= word[511 - 8*47 - 7];
+            no_checksum    <= (is_4 ? word[511 - 8*40 -: 16] : word[511 - 8*60 -: 16]) == 16'd0;
+            sequence_4     <= word[511 - 8*50 -: 32];
+            acknowledge_4  <= word[511 - 8*47 - 7];
             command_only_4 <= word[511 - 8*47 - 6];
         end
     end
@@ -135,23 +135,23 @@ module shotline_trigger_decoder (
             else addends[16*i +: 16] <= (i < (v6 ? 31 : 21)) ? word[511 - 16*i -: 16] : 16'd0;
         end
         header_addends <= word[511 - 8*14 -: 160];
-        is_first  <= rst ? '0 : {is_first[STAGES-3:0], first};
-        is_second <= rst ? '0 : {is_second[STAGES-3:0], second};
+        is_first       <= rst ? '0 : {is_first[STAGES-3:0], first};
+        is_second      <= rst ? '0 : {is_second[STAGES-3:0], second};
     end
 
-    logic [8*18-1:0] quads;          // 2
-    logic [2*20-1:0] halves;         // 3
-    logic [20:0] sum;                // 4
-    logic [20:0] sum_first;          // 5
-    logic [21:0] joined;             // 5
-    logic [16:0] folded;             // 6
-    logic [15:0] folded_twice;       // 7
-    logic [3*18-1:0] header_quads;   // 2
-    logic [19:0] header_sum;         // 3
-    logic [16:0] header_folded;      // 4
+    logic [8*18-1:0] quads;            // 2
+    logic [2*20-1:0] halves;           // 3
+    logic [20:0] sum;                  // 4
+    logic [20:0] sum_first;            // 5
+    logic [21:0] joined;               // 5
+    logic [16:0] folded;               // 6
+    logic [15:0] folded_twice;         // 7
+    logic [3*18-1:0] header_quads;     // 2
+    logic [19:0] header_sum;           // 3
+    logic [16:0] header_folded;        // 4
     logic [15:0] header_folded_twice;  // 5
-    logic [1:0] header_ok;           // 6, 7
-    logic header_good;               // 8, held for the second word
+    logic [1:0] header_ok;             // 6, 7
+    logic header_good;                 // 8, held for the second word
     always_ff @(posedge clk) begin
         for (int i = 0; i < 8; i++) begin
             quads[18*i +: 18] <= {2'd0, addends[64*i +: 16]} + {2'd0, addends[64*i + 16 +: 16]}
@@ -173,11 +173,11 @@ module shotline_trigger_decoder (
                 + {2'd0, header_addends[64*i + 32 +: 16]} + {2'd0, header_addends[64*i + 48 +: 16]};
         end
         header_quads[36 +: 18] <= {2'd0, header_addends[128 +: 16]} + {2'd0, header_addends[144 +: 16]};
-        header_sum    <= {2'd0, header_quads[0 +: 18]} + {2'd0, header_quads[18 +: 18]}
+        header_sum          <= {2'd0, header_quads[0 +: 18]} + {2'd0, header_quads[18 +: 18]}
             + {2'd0, header_quads[36 +: 18]};
-        header_folded <= {1'd0, header_sum[15:0]} + {13'd0, header_sum[19:16]};
+        header_folded       <= {1'd0, header_sum[15:0]} + {13'd0, header_sum[19:16]};
         header_folded_twice <= header_folded[15:0] + {15'd0, header_folded[16]};
-        header_ok     <= {header_ok[0], &header_folded_twice};
+        header_ok           <= {header_ok[0], &header_folded_twice};
         if (is_first[6]) header_good <= header_ok[1];
     end
 
