@@ -185,8 +185,8 @@ fn spacefibre(plan: &Plan) -> Vec<Check> {
 pub fn dma_throughput_bits_per_s(bytes: u32, line_bits_per_s: f64, word_bytes: u32, clock_hz: f64) -> f64 {
     let module_bytes = bytes + 12; // less 4 bytes of FCS, plus 16 of header
     let arriving = line_bits_per_s / (f64::from(module_bytes) * 8.0);
-    let taken = 1.0 / bus::dma_s(module_bytes, word_bytes, clock_hz);
-    measured_throughput(line_bits_per_s, arriving, (arriving - taken).max(0.0), 0.0)
+    let accepted = 1.0 / bus::dma_s(module_bytes, word_bytes, clock_hz);
+    measured_throughput(line_bits_per_s, arriving, (arriving - accepted).max(0.0), 0.0)
 }
 
 fn dma(plan: &Plan) -> Vec<Check> {

@@ -31,7 +31,7 @@ impl Plan {
         let mut top = Table::read(text)?;
         let title = top.text("title")?.unwrap_or_default();
         let paper = top.whole("paper", 0..=4)?.map(|paper| paper as u8);
-        let pipelined = top.flag("pipelined")?.unwrap_or(true);
+        let pipelined = top.boolean("pipelined")?.unwrap_or(true);
         let source_line = top.line_of("source");
         let (shots, transfers) = (top.table("source")?, top.table("transfer")?);
         let receiver = top.table("receiver")?;
@@ -43,7 +43,11 @@ impl Plan {
                 return Err(top.missing_table("source", "a [source] or [transfer] table"));
             }
             (Some(_), Some(_)) => {
-                return Err(top.wrong(source_line, "source", "expected either [source] or [transfer], found both"));
+                return Err(top.value_error(
+                    source_line,
+                    "source",
+                    "expected either [source] or [transfer], found both",
+                ));
             }
         };
         let no_stages = top.missing_table("stage", "a [[stage]] table");
@@ -117,13 +121,13 @@ fn shots_of(mut table: Table) -> Result<Source, PlanError> {
     let rate = table.required(rate, "sample_rate", "\"40 MS/s\"")?.0;
     if rate.fract() != 0.0 || rate > u32::MAX.into() {
         let problem = format!("expected whole samples per second up to 2^32, found {rate}");
-        return Err(table.wrong(rate_line, "sample_rate", problem));
+        return Err(table.value_error(rate_line, "sample_rate", problem));
     }
     let samples_line = table.line_of("samples");
     let samples = table.whole("samples", 1..=u32::MAX)?;
     let samples = table.required(samples, "samples", "2000")?;
     let geometry = Geometry::new(channels as u16, samples, bits as u8, packing, rate as u32)
-        .map_err(|error| table.wrong(samples_line, "samples", error))?;
+        .map_err(|error| table.value_error(samples_line, "samples", error))?;
     let dead_time_s = seconds(table.quantity("dead_time")?, DEAD_TIME_S);
     let trigger = table.positive::<Hertz>("trigger")?;
     let start = trigger.map_or(Start::Free, |hz| Start::Periodic(hz.0));
@@ -142,16 +146,17 @@ fn transfer(mut table: Table) -> Result<(Source, Vec<u32>), PlanError> {
     let (packet_line, lengths_line) = (table.line_of("packet"), table.line_of("lengths"));
     let whole = |table: &Table, line, key: &str, bytes: Bytes| match bytes.0.fract() == 0.0 && bytes.0 <= 1e9 {
         true => Ok(bytes.0 as u32),
-        false => Err(table.wrong(line, key, format!("expected whole bytes up to 1 GB, found {}", bytes.0))),
+        false => Err(table.value_error(line, key, format!("expected whole bytes up to 1 GB, found {}", bytes.0))),
     };
     let packet = table.positive::<Bytes>("packet")?.unwrap_or(Bytes(PACKET_BYTES.into()));
     let packet = whole(&table, packet_line, "packet", packet)?;
     let lengths = table.quantities::<Bytes>("lengths")?;
-    let lengths: Result<_, _> = lengths.into_iter().map(|of| whole(&table, lengths_line, "lengths", of)).collect();
+    let lengths: Result<_, _> =
+        lengths.into_iter().map(|length| whole(&table, lengths_line, "lengths", length)).collect();
     let lengths = lengths?;
     if bytes.div_ceil(packet.into()) > 1 << 28 {
         let problem = format!("expected at most 2^28 packets of {packet} bytes, found {bytes} bytes");
-        return Err(table.wrong(line, "bytes", problem));
+        return Err(table.value_error(line, "bytes", problem));
     }
     let (rate_line, rate) = (table.line_of("rate"), table.positive::<Rate>("rate")?);
     let period = table.positive::<Seconds>("every")?;
@@ -160,7 +165,7 @@ fn transfer(mut table: Table) -> Result<(Source, Vec<u32>), PlanError> {
         (Some(rate), None) => Start::Periodic(rate.0 / (bytes as f64 * 8.0)),
         (None, Some(period)) => Start::Periodic(1.0 / period.0),
         (Some(_), Some(_)) => {
-            return Err(table.wrong(rate_line, "rate", "expected either `rate` or `every`, found both"));
+            return Err(table.value_error(rate_line, "rate", "expected either `rate` or `every`, found both"));
         }
     };
     let source = source_from(&mut table, probes, links, Burst::Transfer { bytes, packet }, start)?;
@@ -170,7 +175,7 @@ fn transfer(mut table: Table) -> Result<(Source, Vec<u32>), PlanError> {
 
 fn source_from(table: &mut Table, probes: u32, links: u32, burst: Burst, start: Start) -> Result<Source, PlanError> {
     if probes.saturating_mul(links) > MAX_UNITS {
-        return Err(table.refused(format!("expected at most {MAX_UNITS} links in total, found {probes} x {links}")));
+        return Err(table.table_error(format!("expected at most {MAX_UNITS} links in total, found {probes} x {links}")));
     }
     let synchronised = table.choice("phase", &[("synchronised", true), ("random", false)])?;
     let random = table.choice("spacing", &[("even", false), ("random", true)])?.unwrap_or(false);
@@ -213,7 +218,7 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
     let kind = kind_of(&mut table, kind)?;
     if before.is_some_and(|before| before.kind.takes_bursts() && !kind.takes_bursts()) {
         let problem = "expected a stage of complete bursts after another one, found a stage of packets: move it to an earlier position";
-        return Err(table.wrong(kind_line, "kind", problem));
+        return Err(table.value_error(kind_line, "kind", problem));
     }
     let per = table.choice("per", Per::NAMES)?;
     let default = match kind {
@@ -225,12 +230,12 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
     let policy = table.choice("policy", Policy::NAMES)?.unwrap_or(Policy::DropNewest);
     if policy == Policy::DropOldest && !kind.takes_bursts() {
         let problem = "expected \"drop-newest\" or \"block\" for a stage of packets, found \"drop-oldest\"";
-        return Err(table.wrong(policy_line, "policy", problem));
+        return Err(table.value_error(policy_line, "policy", problem));
     }
     let buffer = table.positive::<Bytes>("buffer")?;
     let per = per.unwrap_or(default);
     if per != Per::Receiver && kind.takes_bursts() {
-        return Err(table.refused("a stage of complete bursts belongs to a receiver: use per = \"receiver\""));
+        return Err(table.table_error("a stage of complete bursts belongs to a receiver: use per = \"receiver\""));
     }
     let stall_line = table.line_of("stall");
     let stall = match (table.positive::<Seconds>("stall")?, table.positive::<Seconds>("stall_every")?) {
@@ -238,16 +243,20 @@ fn stage_of(mut table: Table, index: usize, before: Option<&Stage>) -> Result<St
         (Some(stall), Some(every)) if stall.0 < every.0 => Some(Stall { seconds: stall.0, every_s: every.0 }),
         (Some(stall), Some(every)) => {
             let problem = format!("expected `stall` shorter than `stall_every`, found {} s and {} s", stall.0, every.0);
-            return Err(table.wrong(stall_line, "stall", problem));
+            return Err(table.value_error(stall_line, "stall", problem));
         }
         _ => {
-            return Err(table.wrong(stall_line, "stall", "expected both `stall` and `stall_every`, found one of them"));
+            return Err(table.value_error(
+                stall_line,
+                "stall",
+                "expected both `stall` and `stall_every`, found one of them",
+            ));
         }
     };
     let spread_line = table.line_of("spread");
     let spread = table.number("spread", 0.0..=3.0)?.unwrap_or(0.0);
     if spread > 0.0 && !kind.takes_bursts() {
-        return Err(table.wrong(
+        return Err(table.value_error(
             spread_line,
             "spread",
             "expected 0 for a stage of packets: only stages of complete bursts have varying service times",
@@ -284,7 +293,7 @@ fn kind_of(table: &mut Table, kind: &str) -> Result<Kind, PlanError> {
             let lanes = table.required(lanes, "lanes", "4")?;
             let lane_rate = table.positive::<Rate>("lane_rate")?;
             let lane_bits_per_s = table.required(lane_rate, "lane_rate", "\"7.8125 Gbit/s\"")?.0;
-            let both_ways = table.flag("both_ways")?.unwrap_or(false);
+            let both_ways = table.boolean("both_ways")?.unwrap_or(false);
             Ok(Kind::Spacefibre { lanes, lane_bits_per_s, both_ways })
         }
         "dma" => {
@@ -292,7 +301,11 @@ fn kind_of(table: &mut Table, kind: &str) -> Result<Kind, PlanError> {
             let width = table.whole("width", 8..=8192)?;
             let width = table.required(width, "width", "512")?;
             if width % 8 != 0 {
-                return Err(table.wrong(width_line, "width", format!("expected a multiple of 8 bits, found {width}")));
+                return Err(table.value_error(
+                    width_line,
+                    "width",
+                    format!("expected a multiple of 8 bits, found {width}"),
+                ));
             }
             let clock = table.positive::<Hertz>("clock")?;
             Ok(Kind::Dma { word_bytes: width / 8, clock_hz: table.required(clock, "clock", "\"200 MHz\"")?.0 })
@@ -329,14 +342,14 @@ fn pcie(table: &mut Table) -> Result<Kind, PlanError> {
     let lanes = table.required(lanes, "lanes", "16")? as u8;
     if !PCIE_LANES.contains(&lanes) {
         let known = PCIE_LANES.map(|lanes| lanes.to_string()).join(", ");
-        return Err(table.wrong(lanes_line, "lanes", format!("expected {known} lanes, found {lanes}")));
+        return Err(table.value_error(lanes_line, "lanes", format!("expected {known} lanes, found {lanes}")));
     }
     let payload_line = table.line_of("max_payload");
     let max_payload = table.positive::<Bytes>("max_payload")?.map_or(256.0, |bytes| bytes.value());
     if max_payload.fract() != 0.0 || !(64.0..=4096.0).contains(&max_payload) || !(max_payload as u32).is_power_of_two()
     {
         let problem = format!("expected a power of two from 64 to 4096 bytes, found {max_payload}");
-        return Err(table.wrong(payload_line, "max_payload", problem));
+        return Err(table.value_error(payload_line, "max_payload", problem));
     }
     Ok(Kind::Pcie(Pcie { generation, lanes, max_payload: max_payload as u32 }))
 }
@@ -354,7 +367,7 @@ fn memory(table: &mut Table) -> Result<Kind, PlanError> {
         }
         (None, None) => return Err(table.required(None::<()>, "rate", "\"12.8 GB/s\"").unwrap_err()),
         (Some(_), Some(_)) => {
-            return Err(table.wrong(rate_line, "rate", "expected either `rate` or `clock`, found both"));
+            return Err(table.value_error(rate_line, "rate", "expected either `rate` or `clock`, found both"));
         }
     };
     Ok(Kind::Memory { bits_per_s, passes: table.number("passes", 1.0..=16.0)?.unwrap_or(2.0) })

@@ -46,9 +46,9 @@ const MIN_CELL_WEIGHT: f64 = 1e-12;
 #[derive(Clone, Copy, Debug)]
 pub struct SearchConfig {
     /// Lowest rate to try, in any unit.
-    pub from: f64,
+    pub min_rate: f64,
     /// Highest rate to try, in the same unit.
-    pub to: f64,
+    pub max_rate: f64,
     /// Target width of the interval relative to the rate.
     pub precision: f64,
     /// Probability that the interval contains the threshold.
@@ -102,7 +102,7 @@ impl Search {
     /// # Errors
     /// Describes the first invalid parameter.
     pub fn new(config: SearchConfig) -> Result<Self, String> {
-        let SearchConfig { from, to, precision, confidence, passing, trials } = config;
+        let SearchConfig { min_rate, max_rate, precision, confidence, passing, trials } = config;
         let within = |what, value: f64, low: f64, high: f64| match (low..=high).contains(&value) {
             true => Ok(()),
             false => Err(format!("expected {what} of {low} to {high}, found {value}")),
@@ -110,17 +110,18 @@ impl Search {
         within("a precision", precision, 0.001, 0.5)?;
         within("a confidence", confidence, 0.5, 0.9999)?;
         within("a pass probability", passing, 0.1, 0.95)?;
-        if !(from > 0.0 && to.is_finite() && to >= from * (1.0 + 2.0 * precision) && to / from <= 1e6) {
+        let is_wide = max_rate >= min_rate * (1.0 + 2.0 * precision) && max_rate / min_rate <= 1e6;
+        if !(min_rate > 0.0 && max_rate.is_finite() && is_wide) {
             return Err(format!(
-                "expected rates above 0 that span at least twice the precision and at most a factor of 1e6, found {from} to {to}"
+                "expected rates above 0 that span at least twice the precision and at most a factor of 1e6, found {min_rate} to {max_rate}"
             ));
         }
         if trials == 0 {
             return Err("expected at least 1 trial, found 0".into());
         }
         let step = (1.0 + precision).ln() / CELLS as f64;
-        let rates = ((to / from).ln() / step).ceil() as usize + 1;
-        let x = (0..rates).map(|index| from.ln() + index as f64 * step).collect();
+        let rates = ((max_rate / min_rate).ln() / step).ceil() as usize + 1;
+        let x = (0..rates).map(|index| min_rate.ln() + index as f64 * step).collect();
         let shapes: Vec<_> = WIDTHS
             .iter()
             .flat_map(|width| SPOILT_SHARES.map(|spoilt| (width * precision, spoilt * 2.0 * (1.0 - passing))))
@@ -145,7 +146,7 @@ impl Search {
     }
 
     /// Returns the number of trials made.
-    pub fn made(&self) -> u32 {
+    pub fn trials_made(&self) -> u32 {
         self.trials_made
     }
 

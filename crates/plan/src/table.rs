@@ -28,7 +28,7 @@ pub enum Value {
     /// An integer or a float.
     Number(f64),
     /// A Boolean.
-    Flag(bool),
+    Boolean(bool),
     /// A table.
     Table(Table),
     /// An array.
@@ -53,7 +53,7 @@ impl Value {
         match self {
             Self::Text(text) => format!("\"{text}\""),
             Self::Number(number) => number.to_string(),
-            Self::Flag(flag) => flag.to_string(),
+            Self::Boolean(flag) => flag.to_string(),
             Self::Table(_) => "a table".into(),
             Self::List(_) => "a list".into(),
             Self::Other(kind) => format!("a {kind}"),
@@ -68,7 +68,7 @@ impl Value {
         }
         match (text.parse(), text.parse()) {
             (Ok(number), _) => Self::Number(number),
-            (_, Ok(flag)) => Self::Flag(flag),
+            (_, Ok(flag)) => Self::Boolean(flag),
             _ => Self::Text(text.to_owned()),
         }
     }
@@ -105,13 +105,13 @@ impl Table {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
-    /// Returns an error for the value of `key`.
-    pub fn wrong(&self, line: LineNumber, key: &str, problem: impl Display) -> PlanError {
+    /// Returns an error for an invalid value of `key`.
+    pub fn value_error(&self, line: LineNumber, key: &str, problem: impl Display) -> PlanError {
         PlanError::Value { line: line.into(), key: self.path(key), problem: problem.to_string() }
     }
 
-    /// Returns an error for the whole table.
-    pub fn refused(&self, problem: impl Display) -> PlanError {
+    /// Returns an error for an invalid table.
+    pub fn table_error(&self, problem: impl Display) -> PlanError {
         PlanError::Value { line: self.line.into(), key: self.name.clone(), problem: problem.to_string() }
     }
 
@@ -119,7 +119,7 @@ impl Table {
         self.missing_table(key, &format!("{key} = {example}"))
     }
 
-    /// Returns an error for a missing table.
+    /// Returns an error for a missing key or table.
     pub fn missing_table(&self, key: &str, example: &str) -> PlanError {
         PlanError::Missing {
             line: self.line.into(),
@@ -156,7 +156,7 @@ impl Table {
             None => Ok(None),
             Some(Entry { value: Value::Table(table), .. }) => Ok(Some(table)),
             Some(Entry { line, value }) => {
-                Err(self.wrong(line, key, format!("expected a table [{key}], found {}", value.kind())))
+                Err(self.value_error(line, key, format!("expected a table [{key}], found {}", value.kind())))
             }
         }
     }
@@ -170,7 +170,9 @@ impl Table {
         };
         let tables = entries.into_iter().map(|entry| match entry.value {
             Value::Table(table) => Ok(table),
-            other => Err(self.wrong(entry.line, key, format!("expected tables [[{key}]], found {}", other.kind()))),
+            other => {
+                Err(self.value_error(entry.line, key, format!("expected tables [[{key}]], found {}", other.kind())))
+            }
         });
         tables.collect()
     }
@@ -181,7 +183,7 @@ impl Table {
             None => Ok(None),
             Some(Entry { value: Value::Text(text), .. }) => Ok(Some(text)),
             Some(Entry { line, value }) => {
-                Err(self.wrong(line, key, format!("expected a string, found {}", value.kind())))
+                Err(self.value_error(line, key, format!("expected a string, found {}", value.kind())))
             }
         }
     }
@@ -193,11 +195,11 @@ impl Table {
 
     fn as_quantity<Q: Quantity>(&self, key: &str, entry: &Entry) -> Result<Q, PlanError> {
         match &entry.value {
-            Value::Text(text) => parse(text).map_err(|error| self.wrong(entry.line, key, error)),
-            other => Err(self.wrong(
+            Value::Text(text) => parse(text).map_err(|error| self.value_error(entry.line, key, error)),
+            other => Err(self.value_error(
                 entry.line,
                 key,
-                format!("expected {} with its unit, as in \"{}\", found {}", Q::WANTED, Q::EXAMPLE, other.kind()),
+                format!("expected {} with its unit, as in \"{}\", found {}", Q::NAME, Q::EXAMPLE, other.kind()),
             )),
         }
     }
@@ -207,7 +209,7 @@ impl Table {
         let line = self.line_of(key);
         match self.quantity::<Q>(key)? {
             Some(quantity) if quantity.value() <= 0.0 => {
-                Err(self.wrong(line, key, format!("expected {} above zero", Q::WANTED)))
+                Err(self.value_error(line, key, format!("expected {} above zero", Q::NAME)))
             }
             found => Ok(found),
         }
@@ -223,7 +225,7 @@ impl Table {
         list.iter()
             .map(|entry| match self.as_quantity::<Q>(key, entry)? {
                 quantity if quantity.value() > 0.0 => Ok(quantity),
-                _ => Err(self.wrong(entry.line, key, format!("expected {} above zero", Q::WANTED))),
+                _ => Err(self.value_error(entry.line, key, format!("expected {} above zero", Q::NAME))),
             })
             .collect()
     }
@@ -239,10 +241,12 @@ impl Table {
                 if fits {
                     Ok(Some(number as u32))
                 } else {
-                    Err(self.wrong(line, key, format!("{expected}, found {number}")))
+                    Err(self.value_error(line, key, format!("{expected}, found {number}")))
                 }
             }
-            Some(Entry { line, value }) => Err(self.wrong(line, key, format!("{expected}, found {}", value.kind()))),
+            Some(Entry { line, value }) => {
+                Err(self.value_error(line, key, format!("{expected}, found {}", value.kind())))
+            }
         }
     }
 
@@ -254,18 +258,18 @@ impl Table {
             Some(Entry { line, value }) => {
                 let problem =
                     format!("expected a number from {} to {}, found {}", range.start(), range.end(), value.kind());
-                Err(self.wrong(line, key, problem))
+                Err(self.value_error(line, key, problem))
             }
         }
     }
 
     /// Removes and returns a Boolean.
-    pub fn flag(&mut self, key: &'static str) -> Result<Option<bool>, PlanError> {
+    pub fn boolean(&mut self, key: &'static str) -> Result<Option<bool>, PlanError> {
         match self.take(key) {
             None => Ok(None),
-            Some(Entry { value: Value::Flag(flag), .. }) => Ok(Some(flag)),
+            Some(Entry { value: Value::Boolean(flag), .. }) => Ok(Some(flag)),
             Some(Entry { line, value }) => {
-                Err(self.wrong(line, key, format!("expected true or false, found {}", value.kind())))
+                Err(self.value_error(line, key, format!("expected true or false, found {}", value.kind())))
             }
         }
     }
@@ -282,7 +286,7 @@ impl Table {
             None => {
                 let known: Vec<_> = names.iter().map(|(name, _)| format!("\"{name}\"")).collect();
                 let problem = format!("expected one of {}, found {}", known.join(", "), entry.value.kind());
-                Err(self.wrong(entry.line, key, problem))
+                Err(self.value_error(entry.line, key, problem))
             }
         }
     }
@@ -312,7 +316,7 @@ fn value_of(path: String, at: usize, value: Spanned<DeValue<'_>>, line: &dyn Fn(
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map_or(Value::Other("number beyond 64 bits"), |n| Value::Number(n as f64)),
         DeValue::Float(number) => number.as_str().parse().map_or(Value::Other("number of unknown form"), Value::Number),
-        DeValue::Boolean(flag) => Value::Flag(flag),
+        DeValue::Boolean(flag) => Value::Boolean(flag),
         DeValue::Datetime(_) => Value::Other("date"),
         DeValue::Table(table) => Value::Table(Table::new(path, Some(at), table, line)),
         DeValue::Array(list) => {

@@ -10,20 +10,20 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum UnitError {
     /// The text does not begin with a number.
-    #[error("expected {wanted} such as \"{example}\", found \"{text}\"")]
+    #[error("expected {quantity} such as \"{example}\", found \"{text}\"")]
     Number {
         /// Name of the quantity.
-        wanted: &'static str,
+        quantity: &'static str,
         /// Example.
         example: &'static str,
         /// Text found.
         text: String,
     },
     /// The unit does not belong to the quantity.
-    #[error("expected {wanted} in {units} (as in \"{example}\"), found {} in \"{text}\"", named(unit))]
+    #[error("expected {quantity} in {units} (as in \"{example}\"), found {} in \"{text}\"", named(unit))]
     Unit {
         /// Name of the quantity.
-        wanted: &'static str,
+        quantity: &'static str,
         /// Units of the quantity.
         units: String,
         /// Example.
@@ -34,10 +34,10 @@ pub enum UnitError {
         text: String,
     },
     /// The value is negative or too large.
-    #[error("expected {wanted} from 0 to 1e18, found \"{text}\"")]
+    #[error("expected {quantity} from 0 to 1e18, found \"{text}\"")]
     Range {
         /// Name of the quantity.
-        wanted: &'static str,
+        quantity: &'static str,
         /// Text found.
         text: String,
     },
@@ -50,7 +50,7 @@ fn named(unit: &str) -> String {
 /// A quantity with its units; the first unit has the factor 1.
 pub trait Quantity: Copy {
     /// Name of the quantity in messages.
-    const WANTED: &'static str;
+    const NAME: &'static str;
     /// Example in messages.
     const EXAMPLE: &'static str;
     /// Units with their factors to the base unit.
@@ -74,12 +74,12 @@ pub fn parse<Q: Quantity>(text: &str) -> Result<Q, UnitError> {
     };
     let split = trimmed.char_indices().find(|found| starts_unit(*found)).map_or(trimmed.len(), |(at, _)| at);
     let (number, unit) = (&trimmed[..split], trimmed[split..].trim());
-    let not_a_number = || UnitError::Number { wanted: Q::WANTED, example: Q::EXAMPLE, text: text.to_owned() };
+    let not_a_number = || UnitError::Number { quantity: Q::NAME, example: Q::EXAMPLE, text: text.to_owned() };
     let number: f64 = number.parse().map_err(|_| not_a_number())?;
     let Some((_, factor)) = Q::UNITS.iter().find(|(name, _)| *name == unit) else {
         let units: Vec<_> = Q::UNITS.iter().map(|(name, _)| *name).collect();
         return Err(UnitError::Unit {
-            wanted: Q::WANTED,
+            quantity: Q::NAME,
             units: units.join(", "),
             example: Q::EXAMPLE,
             unit: unit.to_owned(),
@@ -88,19 +88,19 @@ pub fn parse<Q: Quantity>(text: &str) -> Result<Q, UnitError> {
     };
     let value = number * factor;
     if !(0.0..=1e18).contains(&value) {
-        return Err(UnitError::Range { wanted: Q::WANTED, text: text.to_owned() });
+        return Err(UnitError::Range { quantity: Q::NAME, text: text.to_owned() });
     }
     Ok(Q::of(value))
 }
 
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident, $wanted:literal, $example:literal, [$($unit:literal: $factor:expr),+ $(,)?]) => {
+    ($(#[$doc:meta])* $name:ident, $label:literal, $example:literal, [$($unit:literal: $factor:expr),+ $(,)?]) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
         pub struct $name(pub f64);
 
         impl Quantity for $name {
-            const WANTED: &'static str = $wanted;
+            const NAME: &'static str = $label;
             const EXAMPLE: &'static str = $example;
             const UNITS: &'static [(&'static str, f64)] = &[$(($unit, $factor)),+];
             fn of(value: f64) -> Self {

@@ -171,8 +171,8 @@ impl Args {
             return Err(format!("expected a range of rates with --from below --to, found {from} to {to} {unit}").into());
         }
         Ok(SearchConfig {
-            from: from * gbit,
-            to: to * gbit,
+            min_rate: from * gbit,
+            max_rate: to * gbit,
             precision: self.precision,
             confidence: self.confidence,
             passing: self.passing,
@@ -198,9 +198,9 @@ impl RateSearch<'_> {
         while let Some(gbps) = search.next() {
             let estimate = search.estimate();
             let text = format!("{} {} at {gbps:.2} Gbit/s; {}", self.framing, self.sink(), words(&estimate));
-            report.progress(&text, search.made() as usize, search_config.trials as usize);
+            report.progress(&text, search.trials_made() as usize, search_config.trials as usize);
             let point = Point { framing: self.framing, samples: self.args.samples, hz: gbps / self.shot_gbit };
-            let file = self.files.map(|files| files.next(&point, self.bench.seconds(), search.made()));
+            let file = self.files.map(|files| files.next(&point, self.bench.seconds(), search.trials_made()));
             let Some(run) = ready.run(&point, file.as_ref())? else { break };
             report.warn(&run.warnings);
             let failed_by = self.failure(&run, point.hz);
@@ -257,7 +257,7 @@ impl RateSearch<'_> {
             high_hz: high.map(hz),
             confidence: self.args.confidence,
             passing: self.args.passing,
-            trials: search.made(),
+            trials: search.trials_made(),
             precision_reached: reached,
             limited_by,
         })?;
@@ -269,7 +269,7 @@ impl RateSearch<'_> {
             self.sink(),
             interval(&estimate),
             hz(rate),
-            search.made(),
+            search.trials_made(),
         ));
         Ok(())
     }

@@ -29,17 +29,17 @@ impl Machine {
         let mut random = Random::new(seed);
         let mut search = Search::new(config).unwrap();
         while let Some(rate) = search.next() {
-            assert!(rate >= config.from * 0.999 && rate <= config.to * (1.0 + config.precision), "{rate}");
+            assert!(rate >= config.min_rate * 0.999 && rate <= config.max_rate * (1.0 + config.precision), "{rate}");
             search.record(rate, self.passes(rate, &mut random));
         }
-        (search.estimate(), search.made())
+        (search.estimate(), search.trials_made())
     }
 }
 
 const WIDE: SearchConfig =
-    SearchConfig { from: 0.1, to: 100.0, precision: 0.02, confidence: 0.95, passing: 0.5, trials: 100 };
+    SearchConfig { min_rate: 0.1, max_rate: 100.0, precision: 0.02, confidence: 0.95, passing: 0.5, trials: 100 };
 const QUICK: SearchConfig =
-    SearchConfig { from: 1.0, to: 20.0, precision: 0.1, confidence: 0.95, passing: 0.5, trials: 60 };
+    SearchConfig { min_rate: 1.0, max_rate: 20.0, precision: 0.1, confidence: 0.95, passing: 0.5, trials: 60 };
 
 fn holds(estimate: &Estimate, truth: f64) -> bool {
     estimate.low.is_none_or(|low| low <= truth) && estimate.high.is_none_or(|high| truth <= high)
@@ -148,8 +148,8 @@ fn invalid_parameters_are_refused() {
     assert!(refused(|q| q.precision = f64::NAN).contains("precision"));
     assert!(refused(|q| q.confidence = 1.0).contains("confidence"));
     assert!(refused(|q| q.passing = 0.0).contains("probability"));
-    assert!(refused(|q| q.to = 0.05).contains("span at least twice"));
-    assert!(refused(|q| q.from = -1.0).contains("span at least twice"));
-    assert!(refused(|q| q.to = f64::INFINITY).contains("span at least twice"));
+    assert!(refused(|q| q.max_rate = 0.05).contains("span at least twice"));
+    assert!(refused(|q| q.min_rate = -1.0).contains("span at least twice"));
+    assert!(refused(|q| q.max_rate = f64::INFINITY).contains("span at least twice"));
     assert!(refused(|q| q.trials = 0).contains("at least 1 trial"));
 }

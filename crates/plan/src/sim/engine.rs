@@ -8,7 +8,7 @@
 use super::histogram::Histogram;
 use super::outcome::{Bursts, DropCount, Outcome, Packets, Rates, StageOutcome};
 use super::random::Random;
-use super::sink::{Admission, Assembly, AssemblyState, Group, Job};
+use super::sink::{Admission, Assembly, AssemblyState, Group, Job, SinkCounters};
 use super::time::{PICOSECOND, Time, picoseconds};
 use super::unit::{Packet, PacketStage};
 use crate::plan::{Burst, Per, Plan, Stage, Start};
@@ -149,8 +149,8 @@ struct Counters {
     overrun: u64,
     no_buffer: u64,
     placed: u64,
-    /// For each stage of bursts: packets arrived, packets dropped, maximum number of queued bursts.
-    sinks: Vec<(u64, u64, u64)>,
+    /// Counters of each stage of bursts.
+    sinks: Vec<SinkCounters>,
     packet_latency: Histogram,
     burst_latency: Histogram,
     intervals: Vec<u64>,
@@ -409,15 +409,15 @@ impl<'p> Engine<'p> {
     fn forward(&mut self, now: Time, stage: usize, receiver: usize, job: Job) {
         let Some(groups) = self.groups.get_mut(stage) else { return self.deliver(now, receiver, job) };
         let counters = &mut self.counters.sinks[stage];
-        counters.0 += u64::from(job.packets);
+        counters.arrived += u64::from(job.packets);
         match groups[receiver].admit(now, job, &mut self.random) {
             Admission::Started(unit, done) => {
                 let units = self.groups[stage][receiver].units();
                 self.schedule(done, self.first_server[stage] + receiver * units + unit);
             }
-            Admission::Queued => counters.2 = counters.2.max(groups[receiver].waiting() as u64),
+            Admission::Queued => counters.max_queued = counters.max_queued.max(groups[receiver].waiting() as u64),
             Admission::Dropped(job) => {
-                counters.1 += u64::from(job.packets);
+                counters.dropped += u64::from(job.packets);
                 self.counters.bursts.dropped += 1;
                 self.free_slots[receiver] += 1;
             }
@@ -458,20 +458,20 @@ impl<'p> Engine<'p> {
         let (counters, end) = (&self.counters, self.end);
         let seconds = end as f64 * PICOSECOND;
         let (packet_stages, burst_stages) = self.plan.stages.split_at(self.stages.len());
-        let share = |busy: u128, units: usize, of: &Stage| {
-            let available = of.stall.map_or(1.0, |stall| stall.availability());
+        let share = |busy: u128, units: usize, planned: &Stage| {
+            let available = planned.stall.map_or(1.0, |stall| stall.availability());
             busy as f64 / (end as f64 * units as f64 * available)
         };
         let first = if matches!(self.plan.source.burst, Burst::Shot { .. }) { "probe" } else { "source" };
         let mut drops = vec![(first.to_owned(), DropCause::Overrun, counters.overrun)];
         let mut stages = Vec::new();
-        for (of, stage) in packet_stages.iter().zip(&self.stages) {
-            drops.push((of.name.clone(), DropCause::WireGap, stage.counters.dropped));
+        for (planned, stage) in packet_stages.iter().zip(&self.stages) {
+            drops.push((planned.name.clone(), DropCause::WireGap, stage.counters.dropped));
             stages.push(StageOutcome {
-                name: of.name.clone(),
+                name: planned.name.clone(),
                 packets: stage.counters.arrived,
                 dropped: stage.counters.dropped,
-                busy_share: share(stage.counters.busy, stage.units(), of),
+                busy_share: share(stage.counters.busy, stage.units(), planned),
                 high_water_bytes: stage.counters.high_water,
             });
         }
@@ -483,14 +483,14 @@ impl<'p> Engine<'p> {
             busy_share: 0.0,
             high_water_bytes: (self.params.slots - counters.min_free_slots) * self.params.slot_bytes,
         });
-        for ((of, groups), (arrived, dropped, queued)) in burst_stages.iter().zip(&self.groups).zip(&counters.sinks) {
-            drops.push((of.name.clone(), DropCause::SinkBusy, *dropped));
+        for ((planned, groups), sink) in burst_stages.iter().zip(&self.groups).zip(&counters.sinks) {
+            drops.push((planned.name.clone(), DropCause::SinkBusy, sink.dropped));
             stages.push(StageOutcome {
-                name: of.name.clone(),
-                packets: *arrived,
-                dropped: *dropped,
-                busy_share: share(groups.iter().map(Group::busy).sum(), groups.iter().map(Group::units).sum(), of),
-                high_water_bytes: queued * self.params.slot_bytes,
+                name: planned.name.clone(),
+                packets: sink.arrived,
+                dropped: sink.dropped,
+                busy_share: share(groups.iter().map(Group::busy).sum(), groups.iter().map(Group::units).sum(), planned),
+                high_water_bytes: sink.max_queued * self.params.slot_bytes,
             });
         }
         let drops: Vec<_> = drops
@@ -536,7 +536,7 @@ impl Counters {
             overrun: 0,
             no_buffer: 0,
             placed: 0,
-            sinks: vec![(0, 0, 0); sinks],
+            sinks: vec![SinkCounters::default(); sinks],
             packet_latency: Histogram::new(),
             burst_latency: Histogram::new(),
             intervals: vec![0; INTERVALS],
@@ -572,10 +572,10 @@ fn actors(
         actors.extend(lanes.map(|lane| Actor::Lane { segment: index as u32, lane: lane as u32 }));
     }
     let mut first_server = Vec::new();
-    for (stage, of) in burst_stages.iter().enumerate() {
+    for (stage, planned) in burst_stages.iter().enumerate() {
         first_server.push(actors.len());
         for receiver in 0..plan.receiver.count {
-            actors.extend((0..of.count).map(|unit| Actor::Server { stage: stage as u32, receiver, unit }));
+            actors.extend((0..planned.count).map(|unit| Actor::Server { stage: stage as u32, receiver, unit }));
         }
     }
     actors.extend((0..source.probes).map(Actor::Probe));

@@ -55,6 +55,17 @@ pub(super) struct Group {
     policy: Policy,
 }
 
+/// Counters of a stage of bursts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SinkCounters {
+    /// Packets in bursts that arrived.
+    pub(super) arrived: u64,
+    /// Packets in bursts that were dropped.
+    pub(super) dropped: u64,
+    /// Maximum number of queued bursts.
+    pub(super) max_queued: u64,
+}
+
 /// Result of a burst's arrival at a group.
 #[derive(Debug)]
 pub(super) enum Admission {
