@@ -51,7 +51,9 @@ mod model {
             fs::create_dir_all(&shared).expect("the profile's folder can be written");
             // Renamed when complete, so that a concurrent build never links a partial file.
             let part = shared.join(format!("{}.part", std::process::id()));
-            fs::copy(out.join(&archive), &part).and_then(|_| fs::rename(&part, &model)).expect("the model can be kept");
+            fs::copy(out.join(&archive), &part)
+                .and_then(|_| fs::rename(&part, &model))
+                .expect("the model can be cached");
         }
         fs::copy(&model, out.join(&archive)).expect("the model can be copied");
         println!("cargo::rustc-link-search=native={}", out.display());
@@ -81,9 +83,9 @@ mod model {
 
     /// Builds the model in `OUT_DIR`.
     fn make(mut compiler: cc::Build, verilator: &Path, rtl: &Path, here: &Path, out: &Path) {
-        let made = out.join("verilated");
+        let generated = out.join("verilated");
         // Files of an earlier version of the RTL must not be compiled.
-        let _ = fs::remove_dir_all(&made);
+        let _ = fs::remove_dir_all(&generated);
         let mut command = Command::new(verilator);
         let assertions = if is_release() { "--no-assert" } else { "--assert" };
         // Most registers have no reset, so they start with random values (--x-initial unique).
@@ -91,7 +93,7 @@ mod model {
             .args(["--cc", assertions, "-Wall", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--no-timing"])
             .args(["--quiet", "--prefix", "Vsender", "--top-module", TOP])
             .arg("--Mdir")
-            .arg(&made)
+            .arg(&generated)
             .arg(format!("-I{}", rtl.display()))
             .arg("-y")
             .arg(rtl)
@@ -99,12 +101,14 @@ mod model {
         run(&mut command);
 
         // One file, because small ones spend most of their compile time on Verilator's headers.
-        let parts =
-            files(&made, &["cpp"]).iter().map(|part| format!("#include \"{}\"\n", part.display())).collect::<String>();
+        let parts = files(&generated, &["cpp"])
+            .iter()
+            .map(|part| format!("#include \"{}\"\n", part.display()))
+            .collect::<String>();
         let whole = out.join("model.cpp");
         fs::write(&whole, parts).expect("OUT_DIR can be written");
         let include = include(verilator);
-        compiler.include(&made).include(&include).include(include.join("vltstd")).file(whole);
+        compiler.include(&generated).include(&include).include(include.join("vltstd")).file(whole);
         compiler.file(include.join("verilated.cpp")).file(include.join("verilated_threads.cpp"));
         compiler.file(here.join("src/shim.cpp"));
         compiler.compile(NAME);
@@ -142,7 +146,7 @@ mod model {
         let roots =
             [root, verilator.canonicalize().ok().and_then(|v| Some(v.parent()?.parent()?.into())).unwrap_or_default()];
         let found = roots.iter().map(|root| root.join("include")).find(|path| path.join("verilated.cpp").is_file());
-        found.unwrap_or_else(|| panic!("no verilated.cpp beside {}", verilator.display()))
+        found.unwrap_or_else(|| panic!("no verilated.cpp next to {}", verilator.display()))
     }
 
     /// Returns the files of a folder with these extensions, sorted.

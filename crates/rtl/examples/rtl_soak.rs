@@ -1,5 +1,5 @@
-//! Soak test of the RTL's model with random packets: `rtl_soak [FRAMES] [SEED]`. Every frame is compared with that of the
-//! wire crate. The last line is JSON: frames, clocks, seconds, and clocks per second of processor time.
+//! Soak test of the RTL's model with random packets: `rtl_soak [FRAMES] [SEED]`. Every frame is compared with that of
+//! the wire crate. The last line is JSON: frames, clocks, seconds, and clocks per second of processor time.
 
 use shotline_rtl::soak;
 use std::env;

@@ -19,11 +19,11 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// All three, in the order of their numbers.
+    /// All framings, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Ud, Self::Counted, Self::Udp];
 
     /// Returns the corresponding framing of `shotline_wire`.
-    pub fn on_the_wire(self) -> &'static dyn framing::Framing {
+    pub fn wire_framing(self) -> &'static dyn framing::Framing {
         match self {
             Self::Ud => &framing::Ud,
             Self::Counted => &framing::Counted,
@@ -64,7 +64,7 @@ pub struct Config {
     /// Framing.
     pub framing: Framing,
     /// Each input frame is one packet, of 1 to `mtu` bytes; otherwise it is a shot.
-    pub packets: bool,
+    pub packet_mode: bool,
     /// Payload bytes of a full packet: a multiple of 64 from 64 to 4096.
     pub mtu: u32,
     /// Receiver's Ethernet address.
@@ -97,7 +97,7 @@ impl Default for Config {
         let network = Network::V4 { src: [0; 4], dst: [0; 4], id: 0 };
         Self {
             framing: Framing::Ud,
-            packets: false,
+            packet_mode: false,
             mtu: shotline_wire::shot::PACKET_BYTES,
             destination_mac: [0; 6],
             source_mac: [0; 6],
@@ -123,12 +123,12 @@ impl Config {
     /// Returns the bytes of a frame before its payload.
     pub fn header_len(&self) -> usize {
         let ip = if self.is_ipv6() { 40 } else { 20 };
-        14 + ip + 8 + self.framing.on_the_wire().header_len(&[])
+        14 + ip + 8 + self.framing.wire_framing().header_len(&[])
     }
 
     /// Returns the bytes of the frame of a packet with `payload` bytes, without FCS.
     pub fn frame_len(&self, payload: usize) -> usize {
-        let sealed = self.framing.on_the_wire().has_icrc();
+        let sealed = self.framing.wire_framing().has_icrc();
         let padded = if sealed { payload.next_multiple_of(4) + 4 } else { payload };
         self.header_len() + padded
     }
@@ -145,7 +145,7 @@ impl Config {
         let flag = |set: bool, bit: u32| if set { bit } else { 0 };
         let format = self.framing as u32
             | flag(self.is_ipv6(), register::FORMAT_IPV6)
-            | flag(self.packets, register::FORMAT_PACKET_MODE)
+            | flag(self.packet_mode, register::FORMAT_PACKET_MODE)
             | flag(self.stream.is_some(), register::FORMAT_STREAM_OVERRIDE)
             | flag(self.enable, register::FORMAT_ENABLE);
         let (source, destination) = match self.flow.network {

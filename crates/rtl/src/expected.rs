@@ -1,4 +1,4 @@
-//! Reference frames for the sender, made by `shotline_wire`.
+//! Reference frames for the sender, built by `shotline_wire`.
 
 use crate::{Config, Shot};
 use arrayvec::ArrayVec;
@@ -22,8 +22,8 @@ pub fn shot(config: &Config, psn: u32, shot: &Shot, samples: &[u8]) -> Option<(V
     let mut next = psn;
     for index in 0..geometry.packets() {
         let packet = Packet::nth(&geometry, next, shot.number, index).ok()?;
-        let from = packet.offset as usize;
-        frames.push(frame(config, shot, &packet, &bytes[from..from + packet.len as usize]));
+        let start = packet.offset as usize;
+        frames.push(frame(config, shot, &packet, &bytes[start..start + packet.len as usize]));
         next = (next + 1) & 0xFF_FFFF;
     }
     Some((frames, next))
@@ -56,7 +56,7 @@ fn shot_bytes(config: &Config, geometry: &Geometry, shot: &Shot, samples: &[u8])
 
 /// Returns one frame, from the Ethernet header to the ICRC.
 fn frame(config: &Config, shot: &Shot, packet: &Packet, payload: &[u8]) -> Vec<u8> {
-    let framing = config.framing.on_the_wire();
+    let framing = config.framing.wire_framing();
     let link = Link { stream: config.stream.unwrap_or(shot.stream), ..config.link };
     let mut header = ArrayVec::<u8, MAX_HEADER>::new();
     framing.emit(&link, packet, &mut header);

@@ -2,7 +2,7 @@
 //! frames that it must send. With the feature `model`, `Sender` simulates the RTL.
 //!
 //! [`registers`] is generated from `hdl/registers.toml`, as are the RTL's constants. [`Config::writes`] returns the
-//! writes for any bus that leads to the FPGA. [`expected`] makes the frames of a shot with `shotline_wire`: the
+//! writes for any bus that leads to the FPGA. [`expected`] builds the frames of a shot with `shotline_wire`: the
 //! reference that the RTL is checked against.
 //!
 //! ```

@@ -44,7 +44,7 @@ pub struct Frame<'a> {
 /// Cycle-accurate and bit-accurate model of the sender (`shotline_roce_ud_tx`), compiled by Verilator.
 ///
 /// [`send`](Self::send) queues payload, which the model accepts while [`run`](Self::run) advances the clock. Frames are
-/// stored until they are [discarded](Self::forget). Registers without a reset start with random values.
+/// stored until they are [discarded](Self::discard). Registers without a reset start with random values.
 #[derive(Debug)]
 pub struct Sender(Model);
 
@@ -151,7 +151,7 @@ impl Sender {
     }
 
     /// Discards the oldest `count` frames.
-    pub fn forget(&mut self, count: usize) {
-        self.0.forget(count);
+    pub fn discard(&mut self, count: usize) {
+        self.0.discard(count);
     }
 }

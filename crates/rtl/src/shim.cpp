@@ -189,12 +189,12 @@ void shotline_rtl_send(Sender* sender, const Shot* shot, const uint8_t* bytes, s
     sender->inputs.push_back(Input{*shot, std::vector<uint8_t>(bytes, bytes + length)});
 }
 
-// Runs for `cycles` clocks, until `frames` frames are stored, no word has left for `quiet` clocks, or, if `taken` is
-// set, all inputs have been accepted.
-void shotline_rtl_run(Sender* sender, uint64_t cycles, size_t frames, uint64_t quiet, int taken) {
+// Runs for `cycles` clocks, until `frames` frames are stored, no word has left for `quiet` clocks, or, if
+// `inputs_accepted` is set, all inputs have been accepted.
+void shotline_rtl_run(Sender* sender, uint64_t cycles, size_t frames, uint64_t quiet, int inputs_accepted) {
     const uint64_t end = sender->cycles + cycles;
     const uint64_t begin = sender->cycles;
-    while (sender->cycles < end && sender->ends.size() < frames && !(taken && sender->inputs.empty())) {
+    while (sender->cycles < end && sender->ends.size() < frames && !(inputs_accepted && sender->inputs.empty())) {
         const uint64_t since = sender->last_output > begin ? sender->last_output : begin;
         if (sender->cycles - since > quiet) break;
         sender->tick();
@@ -247,7 +247,7 @@ const uint64_t* shotline_rtl_ends(const Sender* sender) { return sender->ends.da
 const uint64_t* shotline_rtl_clocks(const Sender* sender) { return sender->clocks.data(); }
 
 // Discards the oldest `count` frames.
-void shotline_rtl_forget(Sender* sender, size_t count) {
+void shotline_rtl_discard(Sender* sender, size_t count) {
     if (count == 0) return;
     const uint64_t cut = sender->ends[count - 1];
     sender->bytes.erase(sender->bytes.begin(), sender->bytes.begin() + static_cast<ptrdiff_t>(cut));

@@ -15,7 +15,7 @@ use std::ops::AddAssign;
 /// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Frames compared, all of them right.
+    /// Frames compared, all of them correct.
     pub frames: u64,
     /// Clocks simulated.
     pub clocks: u64,
@@ -47,7 +47,7 @@ impl AddAssign<&Coverage> for Coverage {
 
 impl Coverage {
     fn count(&mut self, config: &Config, frame: &[u8]) {
-        let kind = config.framing as usize * 4 + usize::from(config.is_ipv6()) * 2 + usize::from(config.packets);
+        let kind = config.framing as usize * 4 + usize::from(config.is_ipv6()) * 2 + usize::from(config.packet_mode);
         self.tails[kind][frame.len() % 64] += 1;
     }
 
@@ -118,22 +118,27 @@ pub fn run(seed: u64, frames: u64, mut progress: impl FnMut(&Summary)) -> Result
             let from = random.below(noise.len() - length);
             let bytes = &noise[from..from + length];
             sender.send(&shot, bytes);
-            if config.packets {
+            if config.packet_mode {
                 let frame = expected::packet(&config, psn, &shot, bytes);
                 summary.coverage.count(&config, &frame);
                 expected.push_back(frame);
                 psn = (psn + 1) & 0xFF_FFFF;
             } else {
-                let made = expected::shot(&config, psn, &shot, bytes);
-                let (made, next) = made.ok_or_else(|| Mismatch("the generator produced an invalid shot".into()))?;
-                made.iter().for_each(|frame| summary.coverage.count(&config, frame));
-                expected.extend(made);
+                let frames = expected::shot(&config, psn, &shot, bytes);
+                let (frames, next) = frames.ok_or_else(|| Mismatch("the generator produced an invalid shot".into()))?;
+                frames.iter().for_each(|frame| summary.coverage.count(&config, frame));
+                expected.extend(frames);
                 psn = next;
             }
         }
         while sender.waiting() > 0 || expected.len() > 2000 {
             let before = sender.output_words();
-            sender.run(Limits { frames: 1000, quiet: 10_000, taken: expected.len() <= 2000, ..Limits::default() });
+            sender.run(Limits {
+                frames: 1000,
+                quiet: 10_000,
+                inputs_accepted: expected.len() <= 2000,
+                ..Limits::default()
+            });
             compare(seed, &mut sender, &mut expected, &mut summary)?;
             if sender.output_words() == before && sender.waiting() > 0 {
                 return Err(Mismatch(format!(
@@ -164,18 +169,18 @@ fn compare(
     let mut count = 0;
     for frame in sender.frames() {
         let number = summary.frames;
-        let Some(right) = expected.pop_front() else {
+        let Some(reference) = expected.pop_front() else {
             return Err(Mismatch(format!("seed {seed}: unexpected frame {number}")));
         };
-        if frame.bytes != right {
-            let at = frame.bytes.iter().zip(&right).position(|(a, b)| a != b);
-            let lengths = (frame.bytes.len(), right.len());
+        if frame.bytes != reference {
+            let at = frame.bytes.iter().zip(&reference).position(|(a, b)| a != b);
+            let lengths = (frame.bytes.len(), reference.len());
             return Err(Mismatch(format!("seed {seed}: frame {number} differs at byte {at:?}; lengths {lengths:?}")));
         }
         summary.frames += 1;
         count += 1;
     }
-    sender.forget(count);
+    sender.discard(count);
     match sender.failed_assertions() {
         0 => Ok(()),
         failed => Err(Mismatch(format!("seed {seed}: {failed} assertions failed"))),
@@ -187,12 +192,12 @@ fn configuration(random: &mut Random, psn: Option<u32>) -> Config {
     random.fill(&mut macs);
     let mut addresses = [0; 32];
     random.fill(&mut addresses);
-    let packets = random.one_in(2);
+    let packet_mode = random.one_in(2);
     let mtu = if random.one_in(2) { 4096 } else { 64 * (1 + random.below(64) as u32) };
     let [a, b, c, d, e, f, g, h, i, j, k, l] = macs;
     Config {
         framing: Framing::ALL[random.below(3)],
-        packets,
+        packet_mode,
         mtu,
         destination_mac: [a, b, c, d, e, f],
         source_mac: [g, h, i, j, k, l],
@@ -202,7 +207,7 @@ fn configuration(random: &mut Random, psn: Option<u32>) -> Config {
         link: Link { dest_qp: random.bits(24), src_qp: random.bits(24), q_key: random.bits(32), stream: 0 },
         partition_key: random.bits(16) as u16,
         stream: random.one_in(2).then(|| random.bits(32)),
-        geometry: if packets { None } else { Some(geometry(random, mtu)) },
+        geometry: if packet_mode { None } else { Some(geometry(random, mtu)) },
         psn,
         enable: true,
     }

@@ -5,23 +5,23 @@ use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 use std::slice;
 
-/// Limits of [`Sender::run`](crate::Sender::run), which returns when the first is reached.
+/// Limits of [`Sender::run`](crate::Sender::run), which returns when any of them is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of clocks.
     pub clocks: u64,
-    /// Number of frames that are stored.
+    /// Number of stored frames.
     pub frames: usize,
-    /// Clocks without an output word.
+    /// Number of clocks without an output word.
     pub quiet: u64,
-    /// If set, returns when all input frames have been accepted.
-    pub taken: bool,
+    /// Returns when all input frames have been accepted.
+    pub inputs_accepted: bool,
 }
 
 impl Default for Limits {
     /// Runs until no word has left for 1000 clocks.
     fn default() -> Self {
-        Self { clocks: u64::MAX >> 1, frames: usize::MAX, quiet: 1000, taken: false }
+        Self { clocks: u64::MAX >> 1, frames: usize::MAX, quiet: 1000, inputs_accepted: false }
     }
 }
 
@@ -46,7 +46,7 @@ unsafe extern "C" {
     fn shotline_rtl_trace(model: *mut Raw, path: *const c_char) -> i32;
     fn shotline_rtl_free(model: *mut Raw);
     fn shotline_rtl_send(model: *mut Raw, shot: *const RawShot, bytes: *const u8, length: usize);
-    fn shotline_rtl_run(model: *mut Raw, cycles: u64, frames: usize, quiet: u64, taken: i32);
+    fn shotline_rtl_run(model: *mut Raw, cycles: u64, frames: usize, quiet: u64, inputs_accepted: i32);
     fn shotline_rtl_write(model: *mut Raw, address: u16, value: u32) -> u32;
     fn shotline_rtl_read(model: *mut Raw, address: u16) -> u32;
     fn shotline_rtl_pause(model: *mut Raw, output: i32, chance: u32, from: u64, until: u64);
@@ -59,7 +59,7 @@ unsafe extern "C" {
     fn shotline_rtl_bytes(model: *const Raw) -> *const u8;
     fn shotline_rtl_ends(model: *const Raw) -> *const u64;
     fn shotline_rtl_clocks(model: *const Raw) -> *const u64;
-    fn shotline_rtl_forget(model: *mut Raw, count: usize);
+    fn shotline_rtl_discard(model: *mut Raw, count: usize);
 }
 
 /// One simulation. Failed assertions are counted per thread, so it must stay on the thread that created it.
@@ -86,9 +86,9 @@ impl Model {
         unsafe { shotline_rtl_send(self.0.as_ptr(), &raw, bytes.as_ptr(), bytes.len()) }
     }
 
-    pub(crate) fn run(&mut self, Limits { clocks, frames, quiet, taken }: Limits) {
+    pub(crate) fn run(&mut self, Limits { clocks, frames, quiet, inputs_accepted }: Limits) {
         // SAFETY: `self` owns the model.
-        unsafe { shotline_rtl_run(self.0.as_ptr(), clocks, frames, quiet, taken.into()) }
+        unsafe { shotline_rtl_run(self.0.as_ptr(), clocks, frames, quiet, inputs_accepted.into()) }
     }
 
     pub(crate) fn write(&mut self, address: u16, value: u32) -> u32 {
@@ -149,11 +149,11 @@ impl Model {
     }
 
     /// Discards the oldest `count` frames, or all if there are fewer.
-    pub(crate) fn forget(&mut self, count: usize) {
+    pub(crate) fn discard(&mut self, count: usize) {
         // SAFETY: `self` owns the model, and `count` is at most the number of frames.
         unsafe {
             let count = count.min(shotline_rtl_frames(self.0.as_ptr()));
-            shotline_rtl_forget(self.0.as_ptr(), count);
+            shotline_rtl_discard(self.0.as_ptr(), count);
         }
     }
 }

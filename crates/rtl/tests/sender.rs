@@ -58,7 +58,7 @@ fn assert_frames(sender: &Sender, expected: &[Vec<u8>], what: &str) {
 #[test]
 fn ud_packet_over_ipv4_matches_the_wire_crate() {
     let mut sender = Sender::new(1);
-    let config = Config { packets: true, ..config(Framing::Ud, false) };
+    let config = Config { packet_mode: true, ..config(Framing::Ud, false) };
     sender.configure(&config).unwrap();
     let payload = noise(1, 128);
     sender.send(&SHOT, &payload);
@@ -88,7 +88,7 @@ fn shots_of_all_framings_match_the_wire_crate() {
 fn packets_of_every_length_are_right_and_back_to_back() {
     for framing in Framing::ALL {
         for ipv6 in [false, true] {
-            let config = Config { packets: true, ..config(framing, ipv6) };
+            let config = Config { packet_mode: true, ..config(framing, ipv6) };
             let mut sender = Sender::new(7);
             sender.configure(&config).unwrap();
             let noise = noise(3, 4096);
@@ -113,7 +113,7 @@ fn packets_of_every_length_are_right_and_back_to_back() {
 
 #[test]
 fn short_packets_before_long_ones_cost_no_clock() {
-    let config = Config { packets: true, ..config(Framing::Ud, false) };
+    let config = Config { packet_mode: true, ..config(Framing::Ud, false) };
     assert_eq!(config.frame_words(4096), 66);
     let mut sender = Sender::new(8);
     sender.configure(&config).unwrap();
@@ -173,7 +173,7 @@ fn a_pause_at_any_clock_changes_no_frame() {
             assert_frames(&sender, &frames, &format!("{framing:?}: {side:?} pauses at {from} for {clocks}"));
             psn = next;
             let last = sender.frames().last().map(|frame| frame.clock - begin);
-            sender.forget(frames.len());
+            sender.discard(frames.len());
             last.unwrap()
         };
         let whole = send_paused(Side::Output, 0, 0);
@@ -280,7 +280,7 @@ fn counters_match_frames_bytes_shots_stalls_length_errors() {
 #[test]
 fn an_input_longer_than_a_packet_is_cut_and_counted() {
     let mut sender = Sender::new(14);
-    let config = Config { packets: true, mtu: 128, ..config(Framing::Udp, false) };
+    let config = Config { packet_mode: true, mtu: 128, ..config(Framing::Udp, false) };
     sender.configure(&config).unwrap();
     sender.send(&SHOT, &noise(1, 128));
     sender.send(&SHOT, &noise(1, 300));
@@ -290,21 +290,21 @@ fn an_input_longer_than_a_packet_is_cut_and_counted() {
     assert_eq!(sender.counter(register::LENGTH_ERRORS), 1);
 }
 
-/// Seeds of every run: together they reach all corner cases, others may miss some.
-const COMMIT: Range<u64> = 0..16;
+/// Seeds of every test run, which together reach all corner cases; other seeds may miss some.
+const SEEDS: Range<u64> = 0..16;
 const FRAMES: u64 = 1000;
 
 #[test]
 fn random_shots_and_packets_cover_every_corner_case() {
     let mut coverage = Coverage::default();
     let mut done = Vec::new();
-    for seed in seeds(COMMIT) {
+    for seed in seeds(SEEDS) {
         let summary = soak::run(seed, FRAMES, |_| ()).unwrap_or_else(|mismatch| panic!("{mismatch}"));
         assert!(summary.frames >= FRAMES, "seed {seed}");
         coverage += &summary.coverage;
         done.push(seed);
     }
-    if done.iter().copied().eq(COMMIT) {
+    if done.iter().copied().eq(SEEDS) {
         assert_eq!(coverage.holes(), []);
     }
 }

@@ -274,7 +274,7 @@ impl Shots for Rtl {
                     tap(begun_ns + (frame.clock - began) * CLOCK_NS, frame.bytes).map_err(failed)?;
                 }
             }
-            line.sender.forget(line.geometry.packets() as usize);
+            line.sender.discard(line.geometry.packets() as usize);
         }
         Ok(shot)
     }
