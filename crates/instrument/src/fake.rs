@@ -84,8 +84,8 @@ impl PacketIo for FakeLink {
         DeviceCounters::default()
     }
     fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
-        let taken = packets.len().min(self.capacity);
-        for packet in &packets[..taken] {
+        let accepted = packets.len().min(self.capacity);
+        for packet in &packets[..accepted] {
             let mut bytes = packet.header.to_vec();
             for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
                 let at = bytes.len();
@@ -116,6 +116,6 @@ impl PacketIo for FakeLink {
                 remainder_is_correct,
             });
         }
-        Ok(taken)
+        Ok(accepted)
     }
 }

@@ -147,7 +147,7 @@ fn a_counted_run_arrives_completely() {
         let report = receiver.status();
         assert_eq!((report.running, report.shots_sent, report.packets_sent), (false, 5, 20));
     });
-    assert_eq!((stats.next_shot, stats.links[0].counts.packets), (5, 20));
+    assert_eq!((stats.next_shot, stats.links[0].counters.packets), (5, 20));
 }
 
 #[test]
@@ -209,5 +209,5 @@ fn a_send_error_ends_the_run_and_not_the_probe() {
     });
     assert_eq!(stats.failures.runs, 1);
     assert!(stats.failures.last_error.is_some_and(|error| error.contains("127.255.255.255:9")));
-    assert_eq!((stats.links[0].counts.discarded, stats.links[0].counts.packets), (8, 8));
+    assert_eq!((stats.links[0].counters.discarded, stats.links[0].counters.packets), (8, 8));
 }

@@ -355,7 +355,7 @@ fn serve<P: PrebuiltIo + Send>(
     let live_devices: Vec<_> = devices.iter().map(Device::shared_counters).collect();
     let started = std::time::Instant::now();
     let ended = AtomicBool::new(false);
-    let start = Start::soon(block_start);
+    let start = Start::earliest(block_start);
     let stats: std::result::Result<Vec<DigitizerCounters>, IoError> = std::thread::scope(|scope| {
         scope.spawn(|| watch(&live_devices, args.seconds.filter(|_| block_start == BlockStart::Max), stop, &ended));
         let running: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || device.run(start, stop))).collect();
@@ -397,7 +397,7 @@ fn watch(live_devices: &[Arc<SharedCounters>], seconds: Option<Duration>, stop: 
                 "stream {}: {}, {} overruns{}",
                 stats.stream,
                 stages.join("; "),
-                stats.made.overruns,
+                stats.board.overruns,
                 unsent(&stats)
             );
             *before = now;

@@ -111,7 +111,7 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
     let Ok(reading) = reader.join() else { return Err("the reading thread panicked".into()) };
     let ReadCounters { skipped, other_flows, damage } = reading?;
     let ended =
-        FlowReport { flow, to, counts: sender.counts(), skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
+        FlowReport { flow, to, counts: sender.counters(), skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
     print_report(args.json, &ended)?;
     match ended.damage {
         Some(damage) => {

@@ -40,7 +40,7 @@ struct ReplayReport {
 impl Report for ReplayReport {
     fn print(&self) -> Result {
         for (link, counts) in self.stats.links.iter().enumerate() {
-            errln!("link {link}: {}", serde_json::to_string(&counts.counts)?);
+            errln!("link {link}: {}", serde_json::to_string(&counts.counters)?);
         }
         Ok(())
     }

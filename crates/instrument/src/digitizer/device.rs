@@ -80,7 +80,7 @@ pub struct DigitizerCounters {
     pub to: SocketAddr,
     /// Blocks produced on board.
     #[serde(flatten)]
-    pub made: BoardCounters,
+    pub board: BoardCounters,
     /// Blocks that were sent completely.
     pub blocks_sent: u64,
     /// Blocks that were not sent completely: there was no link, or the device was stopped while the path was full or
@@ -107,13 +107,13 @@ pub struct DigitizerCounters {
 impl SharedCounters {
     /// Returns the stage counters so far: board, dma, send.
     pub fn stages(&self) -> [StageCounters; 3] {
-        let made = self.ring.counters();
-        let stored = made.blocks_produced - made.overruns.min(made.blocks_produced);
+        let produced = self.ring.counters();
+        let stored = produced.blocks_produced - produced.overruns.min(produced.blocks_produced);
         let board = StageCounters {
             name: "board",
             blocks: stored,
             bytes: stored * self.block_bytes,
-            busy_s: made.blocks_produced as f64 * self.block_ns * 1e-9,
+            busy_s: produced.blocks_produced as f64 * self.block_ns * 1e-9,
             ..StageCounters::default()
         };
         [board, self.dma.stage("dma"), self.send.stage("send")]
@@ -130,7 +130,7 @@ impl SharedCounters {
         DigitizerCounters {
             stream: self.stream,
             to: self.to,
-            made: self.ring.counters(),
+            board: self.ring.counters(),
             blocks_sent: send.blocks - abandoned.min(send.blocks),
             blocks_abandoned: abandoned,
             packets_sent: self.packets.load(Relaxed).saturating_sub(unsent),
@@ -160,7 +160,7 @@ impl Start {
     }
 
     /// Returns the earliest start time: the next whole second for triggered blocks, else now.
-    pub fn soon(block_start: BlockStart) -> Self {
+    pub fn earliest(block_start: BlockStart) -> Self {
         match block_start {
             BlockStart::Trigger(_) => Self::now().at_whole_second(),
             BlockStart::Continuous | BlockStart::Max => Self::now(),
@@ -347,8 +347,8 @@ struct SendStage<'a, P> {
     /// Time spent waiting for the link since `stop` was set, in ns.
     stopping_ns: u64,
     /// Packets accepted by the backend.
-    taken: u64,
-    /// Sent buffers with the value of `taken` at that time. A buffer is free once that many packets have been read.
+    accepted: u64,
+    /// Sent buffers with the value of `accepted` at that time. A buffer is free once that many packets have been read.
     reading: VecDeque<(usize, u64)>,
 }
 
@@ -363,15 +363,15 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
     ) -> Self {
         // The default pace spreads a block over its sampling time, also if the next trigger is later.
         let frame_bits = f64::from(frames.packets()) * f64::from(frames.frame_bytes(0)) * 8.0;
-        let own = frame_bits * 1e9 / config.block_ns();
+        let data_bits_per_s = frame_bits * 1e9 / config.block_ns();
         let rates = match (config.link_bits_per_s, config.block_start) {
             (Some(link), _) => Some((link, link)),
             (None, BlockStart::Max) => None,
-            (None, _) => Some((own * LINK_HEADROOM, own * CATCH_UP_FACTOR)),
+            (None, _) => Some((data_bits_per_s * LINK_HEADROOM, data_bits_per_s * CATCH_UP_FACTOR)),
         };
         let bucket = rates.map(|(steady, peak)| TokenBucket::new(steady, peak, frames.frame_bytes(0), steady_ns()));
         let reading = VecDeque::with_capacity(BUFFERS);
-        Self { config, memory, frames, io, live, stop, bucket, stopping_ns: 0, taken: 0, reading }
+        Self { config, memory, frames, io, live, stop, bucket, stopping_ns: 0, accepted: 0, reading }
     }
 
     fn run(&mut self, filled: &mpsc::Receiver<FilledBuffer>, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
@@ -405,8 +405,8 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
     /// Frees the buffers whose frames have all been read and returns the number still in use.
     fn reclaim_buffers(&mut self, free: &mpsc::Sender<usize>) -> usize {
         if !self.reading.is_empty() {
-            let read = self.taken.saturating_sub(self.io.in_flight() as u64);
-            while let Some((buffer, _)) = self.reading.front().filter(|(_, taken)| *taken <= read).copied() {
+            let read = self.accepted.saturating_sub(self.io.in_flight() as u64);
+            while let Some((buffer, _)) = self.reading.front().filter(|(_, accepted)| *accepted <= read).copied() {
                 self.reading.pop_front();
                 // The DMA stage has ended if the channel is closed.
                 let _ = free.send(buffer);
@@ -433,7 +433,7 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
                 complete = complete && self.send_equal(&block, buffer, part, &mut paced_ns, free)?;
             }
         }
-        self.reading.push_back((buffer, self.taken));
+        self.reading.push_back((buffer, self.accepted));
         self.reclaim_buffers(free);
         let more = self.io.device_counters().unsent - unsent;
         self.live.unsent.fetch_add(more, Relaxed);
@@ -472,11 +472,11 @@ impl<'a, P: PrebuiltIo> SendStage<'a, P> {
     fn send_all(&mut self, mut frames: FrameRun) -> Result<bool, IoError> {
         let mut spins = 0;
         while frames.count > 0 {
-            let taken = self.io.send_prebuilt(self.config.to, frames)?;
-            self.live.packets.fetch_add(taken as u64, Relaxed);
-            self.taken += taken as u64;
-            frames = frames.after(taken);
-            if taken > 0 {
+            let accepted = self.io.send_prebuilt(self.config.to, frames)?;
+            self.live.packets.fetch_add(accepted as u64, Relaxed);
+            self.accepted += accepted as u64;
+            frames = frames.after(accepted);
+            if accepted > 0 {
                 spins = 0;
                 continue;
             }

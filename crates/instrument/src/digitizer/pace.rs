@@ -6,7 +6,8 @@
 pub struct TokenBucket {
     steady: Level,
     peak: Level,
-    at_ns: u64,
+    /// Time of the last call, in ns.
+    last_ns: u64,
 }
 
 /// Maximum burst, as time at the bucket's rate, in ns.
@@ -23,9 +24,9 @@ struct Level {
 
 impl Level {
     /// Creates a level that holds one burst and can accumulate up to `capacity_ns` of its rate.
-    fn new(bits_per_s: f64, capacity_ns: f64, largest: u32) -> Self {
+    fn new(bits_per_s: f64, capacity_ns: f64, max_frame_bytes: u32) -> Self {
         let bytes_per_ns = bits_per_s / 8e9;
-        let burst = (bytes_per_ns * BURST_NS).max(f64::from(largest));
+        let burst = (bytes_per_ns * BURST_NS).max(f64::from(max_frame_bytes));
         Self { bytes_per_ns, capacity: (bytes_per_ns * capacity_ns).max(burst), tokens: burst }
     }
 
@@ -36,17 +37,17 @@ impl Level {
 }
 
 impl TokenBucket {
-    /// Creates a bucket. `largest` is the maximum frame length in bytes.
-    pub fn new(steady_bits_per_s: f64, peak_bits_per_s: f64, largest: u32, now: u64) -> Self {
-        let steady = Level::new(steady_bits_per_s, MAX_LATE_NS, largest);
-        Self { steady, peak: Level::new(peak_bits_per_s, BURST_NS, largest), at_ns: now }
+    /// Creates a bucket. `max_frame_bytes` is the maximum frame length in bytes.
+    pub fn new(steady_bits_per_s: f64, peak_bits_per_s: f64, max_frame_bytes: u32, now: u64) -> Self {
+        let steady = Level::new(steady_bits_per_s, MAX_LATE_NS, max_frame_bytes);
+        Self { steady, peak: Level::new(peak_bits_per_s, BURST_NS, max_frame_bytes), last_ns: now }
     }
 
     /// Returns how many of `count` frames of `frame` bytes may be sent now, and takes their tokens. If none may,
     /// returns as an error the time in ns until all of them, or half a burst, may be sent.
     pub fn take(&mut self, frame: u32, count: u32, now: u64) -> Result<u32, u64> {
-        let since = now.saturating_sub(self.at_ns) as f64;
-        self.at_ns = self.at_ns.max(now);
+        let since = now.saturating_sub(self.last_ns) as f64;
+        self.last_ns = self.last_ns.max(now);
         let levels = [&mut self.steady, &mut self.peak];
         let mut available = f64::INFINITY;
         for level in levels {

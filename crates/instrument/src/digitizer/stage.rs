@@ -102,7 +102,7 @@ impl StageCounters {
     }
 
     /// Returns the sample throughput during working time in Gbit/s, which is the stage's limit without waits.
-    pub fn at_work_gbit_s(&self) -> f64 {
+    pub fn busy_gbit_s(&self) -> f64 {
         if self.busy_s > 0.0 { self.bytes as f64 * 8e-9 / self.busy_s } else { 0.0 }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn stages_report_their_working_rate_and_differences() {
         let counters = AtomicCounters::default();
-        assert_eq!(counters.stage("send").at_work_gbit_s(), 0.0);
+        assert_eq!(counters.stage("send").busy_gbit_s(), 0.0);
         let block = BlockTimes {
             bytes: 1_000_000,
             busy_ns: 1_000_000,
@@ -126,7 +126,7 @@ mod tests {
         let before = counters.stage("send");
         counters.add(&block);
         let after = counters.stage("send");
-        assert!((after.at_work_gbit_s() - 8.0).abs() < 1e-9);
+        assert!((after.busy_gbit_s() - 8.0).abs() < 1e-9);
         let since = after.since(&before);
         assert_eq!((since.blocks, since.bytes, since.queue_length_sum), (1, 1_000_000, 2));
         assert!((since.starved_s - 0.003).abs() < 1e-12);

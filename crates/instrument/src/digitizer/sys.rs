@@ -16,7 +16,7 @@ const MIN_STREAM_BYTES: usize = 512;
 /// If a range is outside its region or the target is read-only.
 #[inline]
 pub(super) fn copy(to: &Region, at: usize, from: &Region, from_at: usize, len: usize) {
-    assert!(to.is_writable(), "a DMA engine writes to memory that may be written");
+    assert!(to.is_writable(), "the target region is read-only");
     let (target, source) = (to.address(at, len), from.address(from_at, len).cast_const());
     // SAFETY: both ranges are inside their regions (checked by `address`), the target is writable, and the ranges do
     // not overlap: the engine copies from on-board memory to frames. Concurrent writes by other threads may tear, which

@@ -62,15 +62,15 @@ impl PrebuiltIo for Wire {
             self.unsent += u64::from(frames.count);
             return Ok(frames.count as usize);
         }
-        let taken = (frames.count as usize).min(capacity);
-        for index in 0..taken as u32 {
+        let accepted = (frames.count as usize).min(capacity);
+        for index in 0..accepted as u32 {
             let at = frames.frame(index);
             let mut bytes = vec![0; at.len as usize];
             self.regions.get(at.region).read(at.offset as usize, &mut bytes);
             assert!(bytes[..self.headroom].iter().all(|byte| *byte == 0xEE));
             self.out.send(bytes.split_off(self.headroom)).map_err(|_| IoError::Disconnected)?;
         }
-        Ok(taken)
+        Ok(accepted)
     }
 }
 
@@ -172,7 +172,7 @@ fn every_byte_arrives_with_any_frames_and_stage_order() {
                 assert_eq!(header.tai_ns, 1_000_000 + since.round() as u64);
                 assert_eq!(description.peaks.is_empty(), block_bytes < 4096);
             }
-            assert_eq!((stats.made.blocks_produced, stats.made.overruns, stats.blocks_sent), (7, 0, 7));
+            assert_eq!((stats.board.blocks_produced, stats.board.overruns, stats.blocks_sent), (7, 0, 7));
             assert_eq!(stats.packets_sent, 7 * u64::from(receiver.geometry.packets()));
             assert!(stats.stages.iter().all(|stage| stage.bytes == 7 * u64::from(block_bytes)));
         }
@@ -232,7 +232,7 @@ fn an_absent_receiver_does_not_stop_the_device() {
         let memory = Memory::prepare(&config, |_| {}).unwrap();
         let digitizer = Digitizer::new(config, memory, udp).unwrap();
         let stats = digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
-        assert_eq!((stats.blocks_sent, stats.made.overruns), (7, 0));
+        assert_eq!((stats.blocks_sent, stats.board.overruns), (7, 0));
     }
 }
 
@@ -260,7 +260,7 @@ fn blocks_lost_to_a_full_path_are_counted_and_skipped() {
             next(&mut receiver);
         }
         capacity.store(0, Relaxed);
-        wait_until("five blocks are lost", || live.counters().made.overruns >= 5);
+        wait_until("five blocks are lost", || live.counters().board.overruns >= 5);
         capacity.store(64, Relaxed);
         while receiver.complete.iter().all(|block| block.description.overrun < 5) {
             next(&mut receiver);
@@ -277,7 +277,7 @@ fn blocks_lost_to_a_full_path_are_counted_and_skipped() {
     }
     assert!(before.1 >= 5);
     assert_eq!(stats.blocks_sent, receiver.complete.len() as u64);
-    let left = stats.made.blocks_produced - stats.blocks_sent - stats.made.overruns;
+    let left = stats.board.blocks_produced - stats.blocks_sent - stats.board.overruns;
     assert!(left <= 2 + frames::BUFFERS as u64 + 1, "at most the ring and the buffers are left on board: {left}");
 }
 

@@ -2,12 +2,12 @@
 
 use super::Config;
 use super::clock::Stamp;
+use super::counters::{Failures, LinkReport, ProbeCounters};
 use super::error::ProbeError;
 use super::link::{Link, Target, framing_by_id};
 use super::pace::{Next, PaceCounters, Pacer, Timing};
 use super::patterns::Patterns;
 use super::shots::{ReadError, Route, ShotContext, Shots, Upcoming};
-use super::stats::{Failures, LinkReport, ProbeCounters};
 use super::transport::{LinkRequest, LinkTransport};
 use arrayvec::ArrayVec;
 use shotline_memory::{Regions, Registrar};
@@ -55,7 +55,7 @@ pub enum Step {
 }
 
 /// A response datagram: a set-up reply or a trigger acknowledgement.
-pub type Answer = ArrayVec<u8, LEN>;
+pub type Response = ArrayVec<u8, LEN>;
 
 /// An emulated probe without sockets and without a clock. It sends the shots of its [`Shots`] source.
 ///
@@ -94,11 +94,12 @@ struct Port<Io> {
 impl<Io> Port<Io> {
     /// Returns the route of its packets if target and transport are set.
     fn route(&self) -> Option<Route> {
-        let (Some(Target { to, framing, link: keys }), Some((_, transport))) = (&self.target, &self.transport) else {
+        let (Some(Target { destination, framing, keys }), Some((_, transport))) = (&self.target, &self.transport)
+        else {
             return None;
         };
         let (source, ethernet, psn) = (transport.source, transport.ethernet, self.link.psn());
-        Some(Route { source, destination: *to, ethernet, framing: framing.clone(), keys: *keys, psn })
+        Some(Route { source, destination: *destination, ethernet, framing: framing.clone(), keys: *keys, psn })
     }
 }
 
@@ -107,7 +108,7 @@ impl<Io> Port<Io> {
 struct CachedReply {
     token: u32,
     sequence: u32,
-    reply: Answer,
+    reply: Response,
 }
 
 #[derive(Debug)]
@@ -176,15 +177,15 @@ where
     }
 
     /// Processes a datagram from the set-up port and returns the response, if any.
-    pub fn receive(&mut self, datagram: &[u8], now: u64) -> Option<Answer> {
+    pub fn receive(&mut self, datagram: &[u8], now: u64) -> Option<Response> {
         if let Ok(trigger) = Trigger::parse(datagram) {
             let verdict = self.trigger(&trigger, now);
-            return trigger.acknowledge.then(|| answer(&Acknowledgement { trigger, verdict }.emit()));
+            return trigger.acknowledge.then(|| response(&Acknowledgement { trigger, verdict }.emit()));
         }
         let Ok(message) = Message::parse(datagram) else {
             let refusal = setup::refuse_malformed(datagram)?;
             self.refused += 1;
-            return Some(answer(&refusal));
+            return Some(response(&refusal));
         };
         let Body::Request { take_over, request } = message.body else { return None };
         if let Some(cached) = &self.cached_reply
@@ -197,7 +198,7 @@ where
         self.note_owner(message.token, now);
         match result {
             Ok(reply) => {
-                let reply = answer(&message.reply(reply).emit());
+                let reply = response(&message.reply(reply).emit());
                 if !matches!(request, Request::Query | Request::Status { .. }) {
                     let Message { token, sequence, .. } = message;
                     self.cached_reply = Some(CachedReply { token, sequence, reply: reply.clone() });
@@ -206,7 +207,7 @@ where
             }
             Err(refusal) => {
                 self.refused += 1;
-                message.refuse(refusal).map(|reply| answer(&reply.emit()))
+                message.refuse(refusal).map(|reply| response(&reply.emit()))
             }
         }
     }
@@ -215,15 +216,15 @@ where
     pub fn next(&mut self, now: u64) -> Step {
         let Some(run) = self.run.as_mut().filter(|run| run.running) else { return Step::Idle };
         match self.shots.upcoming() {
-            Upcoming::Shot { number, taken_ns } => {
+            Upcoming::Shot { number, recorded_ns } => {
                 // Skipped numbers count as shots, so the run may end among them.
                 let skipped = number.saturating_sub(self.next_shot);
                 if run.left.is_some_and(|left| left <= skipped) {
                     let left = run.left.unwrap_or(0);
                     return self.end_at(self.next_shot + left);
                 }
-                if let Some(taken_ns) = taken_ns {
-                    run.pacer.set_recorded_time(taken_ns, now);
+                if let Some(recorded_ns) = recorded_ns {
+                    run.pacer.set_recorded_time(recorded_ns, now);
                 }
                 match run.pacer.next(now) {
                     Next::Fire => Step::Fire,
@@ -231,7 +232,7 @@ where
                     Next::Trigger => Step::Trigger,
                 }
             }
-            Upcoming::Later => Step::At(now + READ_POLL_NS),
+            Upcoming::Pending => Step::At(now + READ_POLL_NS),
             Upcoming::End(end) => {
                 let end = run.left.map_or(end, |left| end.min(self.next_shot.saturating_add(left)));
                 self.end_at(end)
@@ -250,7 +251,7 @@ where
     /// While a path is full, calls `retry` and stops trying once it returns `false`. An error ends the run.
     pub fn fire(&mut self, stamp: Stamp, retry: &mut dyn FnMut() -> bool) -> Result<(), FireError> {
         let Some(run) = self.run.as_mut().filter(|run| run.running) else { return Ok(()) };
-        let tai_ns = stamp.tai_ns.saturating_sub(run.pacer.sampled_before_ns());
+        let tai_ns = stamp.tai_ns.saturating_sub(run.pacer.since_first_sample_ns());
         let event = self.sequence.event(self.next_shot.wrapping_sub(run.first_shot));
         // A mark emulates an event detected by the instrument itself.
         let every = self.config.mark_every.map(|every| every.max(1));
@@ -311,7 +312,7 @@ where
     }
 
     /// Returns the counters so far and drains the list of faults.
-    pub fn stats(&mut self) -> ProbeCounters {
+    pub fn counters(&mut self) -> ProbeCounters {
         let current = self.run.as_ref().map(|run| run.pacer.counters()).unwrap_or_default();
         let mut faults: Vec<_> = self.ports.iter_mut().flat_map(|port| port.link.take_faults()).collect();
         faults.sort_by_key(|fault| (fault.shot, fault.link, fault.packet));
@@ -339,14 +340,14 @@ where
     }
 
     fn execute(&mut self, token: u32, take_over: bool, request: Request, now: u64) -> Result<Reply, Refusal> {
-        let owned = self.owner.is_some_and(|owner| owner != token);
+        let owned_by_other = self.owner.is_some_and(|owner| owner != token);
         match request {
             Request::Query => Ok(Reply::Describe(self.describe())),
             Request::Status { link } => self.report(link, token, now).map(Reply::Status),
             // An idle probe accepts any receiver; a running one must be taken over.
             Request::Configure(request) if !self.running() => self.configure(token, request),
-            _ if owned && !take_over => Err(Refusal::Owned),
-            Request::Configure(_) if !owned => Err(Refusal::Running),
+            _ if owned_by_other && !take_over => Err(Refusal::Owned),
+            Request::Configure(_) if !owned_by_other => Err(Refusal::Running),
             Request::Configure(request) => self.configure(token, request),
             Request::Start(start) => {
                 let first_shot = self.start(start, now)?;
@@ -418,7 +419,7 @@ where
             first_psn: port.link.psn(),
             pattern_period: self.shots.pattern_period(),
         };
-        port.target = Some(Target { to, framing, link: request.framing_link(&source) });
+        port.target = Some(Target { destination: to, framing, keys: request.framing_link(&source) });
         if let Some(route) = port.route() {
             self.shots.set_route(request.link, &route);
         }
@@ -442,7 +443,7 @@ where
         let transport = (self.open)(&wanted, &self.regions)?;
         let Some(port) = self.ports.get_mut(usize::from(link)) else { return Ok(()) };
         port.transport = Some((wanted, transport));
-        port.target = Some(Target { to, framing, link: framing::Link { src_qp: port.qp, ..keys } });
+        port.target = Some(Target { destination: to, framing, keys: framing::Link { src_qp: port.qp, ..keys } });
         if let Some(route) = port.route() {
             self.shots.set_route(link, &route);
         }
@@ -508,8 +509,8 @@ where
         Ok(self.next_shot)
     }
 
-    /// Ends the active run, if any. Packets that a full path does not accept are counted as discarded, as are the packets
-    /// after an error; the next run reports that error again.
+    /// Ends the active run, if any. Packets that a full path does not accept are counted as discarded, as are the
+    /// packets after an error; the next run reports that error again.
     fn stop(&mut self) {
         if self.running() {
             let mut retries = MAX_STOP_RETRIES;
@@ -536,7 +537,7 @@ where
 
     fn report(&self, link: u8, token: u32, now: u64) -> Result<Report, Refusal> {
         let port = self.ports.get(usize::from(link)).ok_or(Refusal::Link)?;
-        let counts = port.link.counters().since(&port.started.counts);
+        let counters = port.link.counters().since(&port.started.counters);
         let faults = port.link.fault_counters().since(&port.started.faults);
         let saturated = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Ok(Report {
@@ -547,10 +548,10 @@ where
                 .owner
                 .map_or(0, |_| saturated(now.saturating_sub(self.owner_seen_ns) / 1_000_000).max(1)),
             next_shot: self.next_shot,
-            shots_sent: counts.shots,
-            packets_sent: counts.packets,
+            shots_sent: counters.shots,
+            packets_sent: counters.packets,
             triggers_missed: self.run.as_ref().map_or(0, |run| run.pacer.counters().missed),
-            lost: saturated(faults.lost + counts.missing),
+            lost: saturated(faults.lost + counters.missing),
             duplicated: saturated(faults.duplicated),
             reordered: saturated(faults.reordered),
             corrupted: saturated(faults.corrupted),
@@ -559,8 +560,8 @@ where
 
     /// Processes a trigger and returns the verdict. A trigger with `command_only` changes no state.
     fn trigger(&mut self, trigger: &Trigger, now: u64) -> Verdict {
-        let foreign = trigger.token != 0 && self.owner.is_some_and(|owner| owner != trigger.token);
-        if foreign && !trigger.take_over {
+        let owned_by_other = trigger.token != 0 && self.owner.is_some_and(|owner| owner != trigger.token);
+        if owned_by_other && !trigger.take_over {
             self.refused += 1;
             return Verdict::Owned;
         }
@@ -585,6 +586,6 @@ where
     }
 }
 
-fn answer(bytes: &[u8]) -> Answer {
-    Answer::try_from(bytes).unwrap_or_default() // LEN is the length of the longest message
+fn response(bytes: &[u8]) -> Response {
+    Response::try_from(bytes).unwrap_or_default() // LEN is the length of the longest message
 }

@@ -1,10 +1,10 @@
 //! Fault injection: seeded loss, duplication, reordering and corruption of single packets.
 //!
 //! An [`Injector`] sits between the packets that a link plans and those that it sends. It has no access to bytes or
-//! sockets: it decides the faults and keeps an exact log, which a receiver's counters can be compared with. The four
+//! sockets: it decides the faults and counts them exactly, for comparison with a receiver's counters. The four
 //! faults are drawn independently for each packet and combine as follows:
 //!
-//! - a *lost* packet is not sent, regardless of the other faults drawn (only the loss is logged);
+//! - a *lost* packet is not sent, regardless of the other faults drawn (only the loss is counted);
 //! - a *duplicated* packet is sent a second time;
 //! - a *reordered* packet is held back until a number of later packets of the link have been processed; for a
 //!   duplicated packet, the second copy is held back;
@@ -51,7 +51,7 @@ impl Default for FaultRates {
 
 /// A packet in its link's sending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedPacket {
     /// Shot number.
     pub shot: u64,
     /// Packet index in the shot.
@@ -87,9 +87,9 @@ impl Flips {
 
 /// A packet to send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Emit {
+pub struct OutgoingPacket {
     /// The packet.
-    pub planned: Planned,
+    pub planned: PlannedPacket,
     /// Bits to flip in it.
     pub flips: Option<Flips>,
 }
@@ -108,9 +108,9 @@ pub enum Fault {
     Corrupted(u8),
 }
 
-/// Entry of the fault log.
+/// An injected fault, as listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Injected {
+pub struct InjectedFault {
     /// The link, counted from 0.
     pub link: u8,
     /// Shot number.
@@ -156,14 +156,14 @@ pub struct Injector {
     position: u64,
     delayed: Vec<DelayedPacket>,
     counters: FaultCounters,
-    list: Option<Vec<Injected>>,
+    list: Option<Vec<InjectedFault>>,
 }
 
 #[derive(Debug)]
 struct DelayedPacket {
     /// Position of the packet that releases it.
     until: u64,
-    emit: Emit,
+    packet: OutgoingPacket,
 }
 
 impl Injector {
@@ -182,39 +182,39 @@ impl Injector {
     }
 
     /// Processes the next packet and appends the packets to send now.
-    pub fn push(&mut self, planned: Planned, extent: Extent, out: &mut Vec<Emit>) {
+    pub fn push(&mut self, planned: PlannedPacket, extent: Extent, out: &mut Vec<OutgoingPacket>) {
         self.position += 1;
         let FaultRates { loss, duplicate, reorder, corrupt, reorder_depth } = self.rates;
         let [lost, duplicated, reordered, corrupted] =
             [loss, duplicate, reorder, corrupt].map(|probability| self.random.chance(probability));
         if lost {
-            self.log(planned, Fault::Lost);
+            self.record(planned, Fault::Lost);
         } else {
             let flips = corrupted.then(|| self.flips(extent));
             if let Some(flips) = flips {
-                self.log(planned, Fault::Corrupted(flips.count));
+                self.record(planned, Fault::Corrupted(flips.count));
             }
-            let mut last = Emit { planned, flips };
+            let mut last = OutgoingPacket { planned, flips };
             if duplicated {
-                self.log(planned, Fault::Duplicated);
+                self.record(planned, Fault::Duplicated);
                 out.push(last);
                 last.flips = None;
             }
             if reordered && reorder_depth > 0 {
                 let overtaking = 1 + self.random.below(u64::from(reorder_depth));
-                self.log(planned, Fault::Reordered(overtaking as u16));
-                self.delayed.push(DelayedPacket { until: self.position + overtaking, emit: last });
+                self.record(planned, Fault::Reordered(overtaking as u16));
+                self.delayed.push(DelayedPacket { until: self.position + overtaking, packet: last });
             } else {
                 out.push(last);
             }
         }
         let position = self.position;
-        out.extend(self.delayed.extract_if(.., |packet| packet.until <= position).map(|packet| packet.emit));
+        out.extend(self.delayed.extract_if(.., |delayed| delayed.until <= position).map(|delayed| delayed.packet));
     }
 
     /// Appends the packets that are still held back.
-    pub fn flush(&mut self, out: &mut Vec<Emit>) {
-        out.extend(self.delayed.drain(..).map(|packet| packet.emit));
+    pub fn flush(&mut self, out: &mut Vec<OutgoingPacket>) {
+        out.extend(self.delayed.drain(..).map(|delayed| delayed.packet));
     }
 
     /// Returns the counters so far.
@@ -223,7 +223,7 @@ impl Injector {
     }
 
     /// Returns the faults since the last call; empty if they are not listed.
-    pub fn take_list(&mut self) -> Vec<Injected> {
+    pub fn take_list(&mut self) -> Vec<InjectedFault> {
         self.list.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -241,7 +241,7 @@ impl Injector {
         flips
     }
 
-    fn log(&mut self, planned: Planned, fault: Fault) {
+    fn record(&mut self, planned: PlannedPacket, fault: Fault) {
         let count = match fault {
             Fault::Lost => &mut self.counters.lost,
             Fault::Duplicated => &mut self.counters.duplicated,
@@ -250,7 +250,7 @@ impl Injector {
         };
         *count += 1;
         if let Some(list) = &mut self.list {
-            list.push(Injected { link: self.link, shot: planned.shot, packet: planned.packet, fault });
+            list.push(InjectedFault { link: self.link, shot: planned.shot, packet: planned.packet, fault });
         }
     }
 }
@@ -261,11 +261,15 @@ mod tests {
 
     const EXTENT: Extent = Extent { header: 24, payload: 4096, uncovered: Some(4) };
 
-    fn run(rates: FaultRates, seed: u64, packets: u32) -> (Injector, Vec<Emit>) {
+    fn run(rates: FaultRates, seed: u64, packets: u32) -> (Injector, Vec<OutgoingPacket>) {
         let mut injector = Injector::new(rates, seed, 1, true);
         let mut out = Vec::new();
         for psn in 0..packets {
-            injector.push(Planned { shot: u64::from(psn / 71), packet: (psn % 71) as u16, psn }, EXTENT, &mut out);
+            injector.push(
+                PlannedPacket { shot: u64::from(psn / 71), packet: (psn % 71) as u16, psn },
+                EXTENT,
+                &mut out,
+            );
         }
         injector.flush(&mut out);
         (injector, out)
@@ -278,24 +282,24 @@ mod tests {
     #[test]
     fn without_faults_packets_pass_in_order() {
         let (injector, out) = run(FaultRates::NONE, 1, 1000);
-        assert!(out.iter().enumerate().all(|(i, emit)| emit.planned.psn == i as u32 && emit.flips.is_none()));
+        assert!(out.iter().enumerate().all(|(i, packet)| packet.planned.psn == i as u32 && packet.flips.is_none()));
         assert_eq!((out.len(), injector.counters()), (1000, FaultCounters::default()));
     }
 
     #[test]
-    fn the_log_matches_the_emitted_packets_for_every_seed() {
+    fn counters_and_list_match_the_sent_packets_for_every_seed() {
         for seed in shotline_testing::seeds(0..200) {
             let (mut injector, out) = run(all(0.1), seed, 3000);
             let counts = injector.counters();
             let list = injector.take_list();
             let mut copies = vec![0_u64; 3000];
-            out.iter().for_each(|emit| copies[emit.planned.psn as usize] += 1);
+            out.iter().for_each(|packet| copies[packet.planned.psn as usize] += 1);
             let of = |fault: fn(&Fault) -> bool| list.iter().filter(|i| fault(&i.fault)).count() as u64;
             assert_eq!(counts.lost, copies.iter().filter(|c| **c == 0).count() as u64);
             assert_eq!(counts.lost, of(|f| matches!(f, Fault::Lost)));
             assert_eq!(counts.duplicated, copies.iter().filter(|c| **c == 2).count() as u64);
             assert_eq!(counts.duplicated, of(|f| matches!(f, Fault::Duplicated)));
-            assert_eq!(counts.corrupted, out.iter().filter(|emit| emit.flips.is_some()).count() as u64);
+            assert_eq!(counts.corrupted, out.iter().filter(|packet| packet.flips.is_some()).count() as u64);
             assert_eq!(counts.corrupted, of(|f| matches!(f, Fault::Corrupted(_))));
             assert_eq!(counts.reordered, of(|f| matches!(f, Fault::Reordered(_))));
             assert!(list.iter().all(|i| i.link == 1 && i.packet < 71));
@@ -313,10 +317,10 @@ mod tests {
         let rates = FaultRates { reorder: 0.2, reorder_depth: 5, ..FaultRates::NONE };
         let (injector, out) = run(rates, 3, 5000);
         assert!(injector.counters().reordered > 800);
-        for (position, emit) in out.iter().enumerate() {
+        for (position, packet) in out.iter().enumerate() {
             // Packets sent before it but planned after it.
-            let passed = out[..position].iter().filter(|other| other.planned.psn > emit.planned.psn).count();
-            assert!(passed <= 5, "{passed} packets passed {:?}", emit.planned);
+            let passed = out[..position].iter().filter(|other| other.planned.psn > packet.planned.psn).count();
+            assert!(passed <= 5, "{passed} packets passed {:?}", packet.planned);
         }
     }
 
@@ -333,7 +337,7 @@ mod tests {
     fn flips_are_distinct_and_avoid_the_uncovered_byte() {
         let (_, out) = run(FaultRates { corrupt: 1.0, ..FaultRates::NONE }, 8, 50_000);
         let mut header = 0;
-        for flips in out.iter().filter_map(|emit| emit.flips) {
+        for flips in out.iter().filter_map(|packet| packet.flips) {
             let mut bits = flips.bits().to_vec();
             assert!(bits.iter().all(|bit| *bit < (24 + 4096) * 8 && bit / 8 != 4));
             header += bits.iter().filter(|bit| **bit < 24 * 8).count();

@@ -1,7 +1,7 @@
 //! Sending side of one link: packet order, fault injection, and hand-over to a transport.
 
 use super::Config;
-use super::faults::{Emit, Extent, FaultCounters, Injected, Injector, Planned};
+use super::faults::{Extent, FaultCounters, InjectedFault, Injector, OutgoingPacket, PlannedPacket};
 use super::shots::{Payload, Shots};
 use arrayvec::ArrayVec;
 use serde::Serialize;
@@ -50,9 +50,10 @@ impl LinkCounters {
 /// Destination and framing of a link.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    pub(super) to: SocketAddr,
+    pub(super) destination: SocketAddr,
     pub(super) framing: Arc<dyn Framing>,
-    pub(super) link: framing::Link,
+    /// Queue pairs, queue key and stream.
+    pub(super) keys: framing::Link,
 }
 
 /// Returns the framing with this set-up identifier if probes support it.
@@ -71,7 +72,7 @@ pub(super) struct Link {
     index: u8,
     psn: u32,
     injector: Option<Injector>,
-    emits: Vec<Emit>,
+    outgoing: Vec<OutgoingPacket>,
     /// Batch being sent, kept to reuse its allocation.
     batch: Vec<PreparedPacket>,
     counters: LinkCounters,
@@ -82,7 +83,7 @@ impl Link {
     pub(super) fn new(index: u8, psn: u32, seed: u64, config: &Config) -> Self {
         let injector = || Injector::new(config.faults, seed, index, config.list_faults);
         let injector = (!config.faults.is_none()).then(injector);
-        Self { index, psn, injector, emits: Vec::new(), batch: Vec::new(), counters: LinkCounters::default() }
+        Self { index, psn, injector, outgoing: Vec::new(), batch: Vec::new(), counters: LinkCounters::default() }
     }
 
     /// Returns the sequence number of the next packet.
@@ -95,7 +96,7 @@ impl Link {
     pub(super) fn fault_counters(&self) -> FaultCounters {
         self.injector.as_ref().map(Injector::counters).unwrap_or_default()
     }
-    pub(super) fn take_faults(&mut self) -> Vec<Injected> {
+    pub(super) fn take_faults(&mut self) -> Vec<InjectedFault> {
         self.injector.as_mut().map(Injector::take_list).unwrap_or_default()
     }
 
@@ -119,9 +120,9 @@ impl Link {
         let geometry = *shots.geometry_of(self.index);
         let header = header_len(target, &geometry);
         let uncovered = target.framing.has_icrc().then_some(ICRC_UNCOVERED_BYTE);
-        self.emits.clear();
+        self.outgoing.clear();
         for packet in 0..geometry.packets() {
-            let planned = Planned { shot, packet: packet as u16, psn: self.psn };
+            let planned = PlannedPacket { shot, packet: packet as u16, psn: self.psn };
             self.psn = self.psn.wrapping_add(1) & 0xff_ffff;
             if !shots.contains(self.index, packet as u16) {
                 self.counters.missing += 1;
@@ -130,9 +131,9 @@ impl Link {
             match &mut self.injector {
                 Some(injector) => {
                     let extent = Extent { header, payload: geometry.packet_bytes(packet), uncovered };
-                    injector.push(planned, extent, &mut self.emits);
+                    injector.push(planned, extent, &mut self.outgoing);
                 }
-                None => self.emits.push(Emit { planned, flips: None }),
+                None => self.outgoing.push(OutgoingPacket { planned, flips: None }),
             }
         }
         self.counters.shots += 1;
@@ -147,9 +148,9 @@ impl Link {
         io: &mut impl PacketIo,
         retry: &mut dyn FnMut() -> bool,
     ) -> Result<(), IoError> {
-        self.emits.clear();
+        self.outgoing.clear();
         if let Some(injector) = &mut self.injector {
-            injector.flush(&mut self.emits);
+            injector.flush(&mut self.outgoing);
         }
         self.send(target, shots, io, retry)
     }
@@ -161,21 +162,21 @@ impl Link {
         io: &mut impl PacketIo,
         retry: &mut dyn FnMut() -> bool,
     ) -> Result<(), IoError> {
-        let planned = self.emits.len() as u64;
+        let planned = self.outgoing.len() as u64;
         let before = self.counters.packets;
         let mut result = Ok(true);
-        for batch in self.emits.chunks(BATCH) {
+        for batch in self.outgoing.chunks(BATCH) {
             self.batch.clear();
-            self.batch.extend(batch.iter().map(|emit| PreparedPacket::new(emit, self.index, target, shots)));
+            self.batch.extend(batch.iter().map(|outgoing| PreparedPacket::new(outgoing, self.index, target, shots)));
             let mut sends = ArrayVec::<_, BATCH>::new();
             let sealed = target.framing.has_icrc() && !shots.are_framed();
             sends.extend(self.batch.iter().map(|packet| packet.send(sealed)));
             let before = self.counters.packets;
-            result = send_all(&sends, target.to, io, &mut self.counters, retry);
+            result = send_all(&sends, target.destination, io, &mut self.counters, retry);
             let geometry = shots.geometry_of(self.index);
-            let taken = &batch[..(self.counters.packets - before) as usize];
-            let payload = |emit: &Emit| u64::from(geometry.packet_bytes(emit.planned.packet.into()));
-            self.counters.bytes += taken.iter().map(payload).sum::<u64>();
+            let accepted = &batch[..(self.counters.packets - before) as usize];
+            let payload = |outgoing: &OutgoingPacket| u64::from(geometry.packet_bytes(outgoing.planned.packet.into()));
+            self.counters.bytes += accepted.iter().map(payload).sum::<u64>();
             if !matches!(result, Ok(true)) {
                 break;
             }
@@ -194,8 +195,8 @@ fn send_all(
     retry: &mut dyn FnMut() -> bool,
 ) -> Result<bool, IoError> {
     while !sends.is_empty() {
-        let (taken, rest) = sends.split_at(io.send(to, sends)?);
-        counters.packets += taken.len() as u64;
+        let (accepted, rest) = sends.split_at(io.send(to, sends)?);
+        counters.packets += accepted.len() as u64;
         sends = rest;
         if !sends.is_empty() {
             counters.tx_full += 1;
@@ -215,14 +216,14 @@ struct PreparedPacket {
 }
 
 impl PreparedPacket {
-    fn new(emit: &Emit, link: u8, target: &Target, shots: &mut impl Shots) -> Self {
-        let Planned { shot, packet, psn } = emit.planned;
+    fn new(outgoing: &OutgoingPacket, link: u8, target: &Target, shots: &mut impl Shots) -> Self {
+        let PlannedPacket { shot, packet, psn } = outgoing.planned;
         let mut header = ArrayVec::new();
         if !shots.are_framed() {
-            target.framing.emit(&target.link, &nth(shots.geometry_of(link), psn, shot, packet.into()), &mut header);
+            target.framing.emit(&target.keys, &nth(shots.geometry_of(link), psn, shot, packet.into()), &mut header);
         }
         let mut payload = shots.payload(link, shot, packet);
-        if let Some(flips) = &emit.flips {
+        if let Some(flips) = &outgoing.flips {
             payload = shots.copies().flip(&mut header, payload, flips);
         }
         Self { header, payload }
@@ -236,7 +237,7 @@ impl PreparedPacket {
 
 fn header_len(target: &Target, geometry: &Geometry) -> u32 {
     let mut header = ArrayVec::new();
-    target.framing.emit(&target.link, &nth(geometry, 0, 0, 0), &mut header);
+    target.framing.emit(&target.keys, &nth(geometry, 0, 0, 0), &mut header);
     header.len() as u32
 }
 

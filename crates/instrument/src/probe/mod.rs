@@ -20,6 +20,7 @@
 
 pub(crate) mod clock;
 mod config;
+mod counters;
 mod device;
 mod error;
 pub mod faults;
@@ -33,19 +34,18 @@ pub mod rtl;
 pub mod samples;
 mod serve;
 pub(crate) mod shots;
-mod stats;
 #[cfg(test)]
 mod tests;
 mod transport;
 
 pub use clock::{Skew, Stamp};
 pub use config::{Config, ConfigError, MAX_REORDER_DEPTH, MODEL};
-pub use device::{Answer, FireError, Probe, Step};
+pub use counters::{Failures, LinkReport, ProbeCounters};
+pub use device::{FireError, Probe, Response, Step};
 pub use error::{ProbeError, SampleError};
 pub use link::LinkCounters;
 pub use patterns::Patterns;
 pub use rf::RfReport;
 pub use serve::{ServeError, Server};
 pub use shots::{CopyRing, Payload, ReadError, Route, ShotContext, Shots, Upcoming};
-pub use stats::{Failures, LinkReport, ProbeCounters};
 pub use transport::{LinkRequest, LinkTransport};

@@ -149,11 +149,11 @@ impl Pacer {
     }
 
     /// Sets the recorded time of the upcoming shot, by the recording's clock. Only [`Pace::Recorded`] uses it.
-    pub fn set_recorded_time(&mut self, taken_ns: u64, now: u64) {
+    pub fn set_recorded_time(&mut self, recorded_ns: u64, now: u64) {
         if let (Rule::Recorded { speed, first, start }, State::BusyUntil(_)) = (&mut self.rule, &self.state) {
-            let (sent, taken) = *first.get_or_insert((now, taken_ns));
-            let after = taken_ns.saturating_sub(taken) as f64 / *speed;
-            *start = Some(sent.saturating_add(after.round() as u64));
+            let (first_sent_ns, first_recorded_ns) = *first.get_or_insert((now, recorded_ns));
+            let after = recorded_ns.saturating_sub(first_recorded_ns) as f64 / *speed;
+            *start = Some(first_sent_ns.saturating_add(after.round() as u64));
         }
     }
 
@@ -219,8 +219,9 @@ impl Pacer {
         is_free
     }
 
-    /// Returns the time from a shot's first sample to [`Next::Fire`] in ns.
-    pub fn sampled_before_ns(&self) -> u64 {
+    /// Returns the time from a shot's first sample to [`Next::Fire`], in ns: the sampling time if commands start the
+    /// shots, else 0.
+    pub fn since_first_sample_ns(&self) -> u64 {
         if self.takes_commands() { self.busy_ns } else { 0 }
     }
 

@@ -53,7 +53,7 @@ impl Shots for Patterns {
     }
 
     fn upcoming(&mut self) -> Upcoming {
-        Upcoming::Shot { number: self.next, taken_ns: None }
+        Upcoming::Shot { number: self.next, recorded_ns: None }
     }
 
     fn load(&mut self, context: &ShotContext) -> Result<u64, ReadError> {

@@ -173,7 +173,7 @@ impl LinkShots {
 mod tests {
     use super::*;
     use crate::probe::Config;
-    use crate::probe::faults::{Extent, FaultRates, Injector, Planned};
+    use crate::probe::faults::{Extent, FaultRates, Injector, PlannedPacket};
     use shotline_wire::record;
 
     fn prebuilt(config: &Config) -> Prebuilt {
@@ -235,14 +235,14 @@ mod tests {
         );
         let rates = FaultRates { corrupt: 1.0, ..FaultRates::NONE };
         let mut injector = Injector::new(rates, 1, 0, false);
-        let mut emits = Vec::new();
+        let mut outgoing = Vec::new();
         for psn in 0..2000_u32 {
             let packet = (psn % 2) as u16;
             let payload = prebuilt.payload(0, 0, packet);
             let before = bytes(&prebuilt, payload);
             let extent = Extent { header: 24, payload: before.len() as u32, uncovered: None };
-            injector.push(Planned { shot: 0, packet, psn }, extent, &mut emits);
-            let flips = emits.pop().unwrap().flips.unwrap();
+            injector.push(PlannedPacket { shot: 0, packet, psn }, extent, &mut outgoing);
+            let flips = outgoing.pop().unwrap().flips.unwrap();
             let header: [u8; 24] = std::array::from_fn(|i| (i as u32 ^ psn) as u8);
             let mut flipped = header;
             let corrupted = prebuilt.copies().flip(&mut flipped, payload, &flips);

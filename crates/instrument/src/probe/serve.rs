@@ -233,7 +233,7 @@ where
             self.poll_messages()?;
             next_poll = now + MESSAGE_POLL_NS;
         }
-        Ok(ProbeCounters { failures, ..self.probe.stats() })
+        Ok(ProbeCounters { failures, ..self.probe.counters() })
     }
 
     /// Returns `true` if the last shot was sent and the linger time has elapsed.

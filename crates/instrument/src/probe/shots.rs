@@ -35,10 +35,10 @@ pub enum Upcoming {
         /// Shot number.
         number: u64,
         /// Recorded time in ns by any clock; `None` if no timing must be kept.
-        taken_ns: Option<u64>,
+        recorded_ns: Option<u64>,
     },
     /// The shot has not been read yet.
-    Later,
+    Pending,
     /// No more shots follow. Holds the first unused number.
     End(u64),
 }

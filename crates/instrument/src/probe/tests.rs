@@ -203,7 +203,7 @@ fn a_path_of_small_capacity_receives_all_packets_in_order() {
         bench.configure(7, configure(0, Kind::Ud));
         bench.start(7, Mode::FreeRunning, 3);
         bench.work();
-        let counts = bench.probe.stats().links[0].counts;
+        let counts = bench.probe.counters().links[0].counters;
         assert_eq!((counts.packets, counts.discarded, counts.shots), (3 * 8, 0, 3));
         (bench.take_sent().into_iter().map(|sent| sent.bytes).collect::<Vec<_>>(), counts.tx_full)
     };
@@ -219,7 +219,7 @@ fn packets_discarded_by_a_stopped_probe_are_counted() {
     bench.start(7, Mode::FreeRunning, 1);
     assert_eq!(bench.probe.next(0), Step::Fire);
     bench.probe.fire(Stamp::default(), &mut || false).unwrap();
-    let counts = bench.probe.stats().links[0].counts;
+    let counts = bench.probe.counters().links[0].counters;
     assert_eq!((counts.packets, counts.discarded), (5, 3));
 }
 
@@ -233,7 +233,7 @@ fn the_report_and_the_fault_log_match_the_sent_packets() {
         bench.start(7, Mode::FreeRunning, 100);
         bench.work();
         let sent = bench.take_sent();
-        let stats = bench.probe.stats();
+        let stats = bench.probe.counters();
         for link in 0..2 {
             let Reply::Status(report) = bench.ask(7, false, Request::Status { link }) else { panic!() };
             let mine: Vec<_> = sent.iter().filter(|sent| sent.link == link).collect();
@@ -330,7 +330,7 @@ fn invalid_requests_are_refused_and_change_nothing() {
     bench.start(7, Mode::FreeRunning, 0);
     assert_eq!(bench.refused(7, Request::Configure(good)), Refusal::Running);
     assert_eq!(bench.refused(7, start(Mode::FreeRunning)), Refusal::Running);
-    assert_eq!(bench.probe.stats().requests_refused, 22);
+    assert_eq!(bench.probe.counters().requests_refused, 22);
     assert!(bench.probe.receive(&[0; 128], 0).is_none());
 }
 
@@ -420,11 +420,11 @@ fn a_fixed_rate_is_kept() {
 fn verdict(bench: &mut Bench<Open>, trigger: Trigger) -> Verdict {
     let trigger = Trigger { acknowledge: true, ..trigger };
     let sent = trigger.emit();
-    let answer = bench.probe.receive(&sent, bench.now).unwrap();
-    assert_eq!(answer.len(), sent.len(), "no amplification");
-    let answer = Acknowledgement::parse(&answer).unwrap();
-    assert_eq!(answer.trigger, trigger);
-    answer.verdict
+    let acknowledgement = bench.probe.receive(&sent, bench.now).unwrap();
+    assert_eq!(acknowledgement.len(), sent.len(), "no amplification");
+    let acknowledgement = Acknowledgement::parse(&acknowledgement).unwrap();
+    assert_eq!(acknowledgement.trigger, trigger);
+    acknowledgement.verdict
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn a_trigger_of_another_receiver_must_take_over() {
         assert_eq!(verdict(&mut bench, trigger), Verdict::Accepted { shot: shot as u64 });
         bench.work();
     }
-    assert_eq!((bench.stop(7).triggers_missed, bench.probe.stats().requests_refused), (0, 2));
+    assert_eq!((bench.stop(7).triggers_missed, bench.probe.counters().requests_refused), (0, 2));
 }
 
 #[test]
@@ -494,8 +494,8 @@ fn an_acknowledgement_is_not_acknowledged() {
     bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::ExternalTrigger, 0);
     let trigger = Trigger { acknowledge: true, ..Trigger::new(1) };
-    let answer = Acknowledgement { trigger, verdict: Verdict::Busy };
-    assert_eq!(bench.probe.receive(&answer.emit(), 0), None, "two probes would answer each other forever");
+    let acknowledgement = Acknowledgement { trigger, verdict: Verdict::Busy };
+    assert_eq!(bench.probe.receive(&acknowledgement.emit(), 0), None, "two probes would answer each other forever");
     assert_eq!(bench.probe.next(0), Step::Trigger);
 }
 

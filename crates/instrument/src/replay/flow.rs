@@ -122,7 +122,7 @@ impl<Io: PacketIo> Flow<Io> {
     }
 
     /// Returns the counters so far.
-    pub fn counts(&self) -> FlowCounters {
+    pub fn counters(&self) -> FlowCounters {
         self.counters
     }
 
@@ -238,7 +238,7 @@ mod tests {
             };
             assert!(flow.send(&chunk, &mut wait, &mut || true).unwrap());
         }
-        let counters = flow.counts();
+        let counters = flow.counters();
         (log.sent.take().into_iter().map(|sent| (sent.sent_ns, sent.bytes)).collect(), counters)
     }
 

@@ -16,8 +16,8 @@
 //!
 //! [`flow`] sends the datagrams of a capture without interpreting shots.
 
+mod converter;
 pub mod flow;
-mod form;
 mod patch;
 mod reader;
 mod recorded;
@@ -25,6 +25,6 @@ mod recording;
 #[cfg(test)]
 mod tests;
 
-pub use form::{ConversionError, ShotConverter};
+pub use converter::{ConversionError, ShotConverter};
 pub use recorded::{RecordedShots, ReplayError, StampSource};
 pub use recording::{RecordedLink, RecordingReader, ShotMetadata};

@@ -1,6 +1,6 @@
 //! Read-ahead threads, so that a disk access does not delay sending: while one thread waits, the others read.
 
-use super::form::ShotConverter;
+use super::converter::ShotConverter;
 use super::recording::{RecordingReader, ShotMetadata};
 use crate::probe::ReadError;
 use shotline_memory::Region;
@@ -17,7 +17,7 @@ pub(super) struct RowBuffer {
     /// Offset added to the number in later passes.
     pub(super) number_offset: u64,
     /// Acquisition time in ns; 0 if unknown.
-    pub(super) taken_ns: u64,
+    pub(super) recorded_ns: u64,
     pub(super) links: Vec<LoadedShot>,
 }
 
@@ -36,7 +36,7 @@ impl RowBuffer {
             index,
             number: 0,
             number_offset: 0,
-            taken_ns: 0,
+            recorded_ns: 0,
             links: (0..links).map(|_| LoadedShot::default()).collect(),
         }
     }
@@ -105,10 +105,11 @@ impl<T: RecordingReader> Reader<T> {
         while self.passes.is_none_or(|passes| at / count < passes) {
             let (pass, row) = (at / count, rows.start + at % count);
             let Ok(mut buffer) = self.free.recv() else { return Ok(false) };
-            let (number, taken_ns) = self.recording.row(row)?;
+            let (number, recorded_ns) = self.recording.row(row)?;
             buffer.number = number;
             buffer.number_offset = pass.wrapping_mul(numbers.end - numbers.start);
-            buffer.taken_ns = if taken_ns > 0 { taken_ns.saturating_add(pass.saturating_mul(pass_ns)) } else { 0 };
+            buffer.recorded_ns =
+                if recorded_ns > 0 { recorded_ns.saturating_add(pass.saturating_mul(pass_ns)) } else { 0 };
             for link in 0..self.layout.links {
                 self.shot(row, link, &mut buffer)?;
             }

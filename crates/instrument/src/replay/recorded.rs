@@ -1,6 +1,6 @@
 //! Shot source of a probe that reads a recording.
 
-use super::form::{ConversionError, ShotConverter};
+use super::converter::{ConversionError, ShotConverter};
 use super::patch::Patch;
 use super::reader::{BufferLayout, ReadResult, Reader, RowBuffer};
 use super::recording::RecordingReader;
@@ -39,7 +39,7 @@ pub enum StampSource {
 pub enum ReplayError {
     /// The shots cannot be converted to the framing.
     #[error(transparent)]
-    Form(#[from] ConversionError),
+    Conversion(#[from] ConversionError),
     /// The recording is empty.
     #[error("no shot to send: the recording has none in this range")]
     Empty,
@@ -267,12 +267,12 @@ impl<T: RecordingReader> Shots for RecordedShots<T> {
         match &self.next {
             Some(ReadResult::Row(buffer)) => Upcoming::Shot {
                 number: buffer.number.wrapping_add(buffer.number_offset),
-                taken_ns: Some(buffer.taken_ns).filter(|taken_ns| *taken_ns > 0),
+                recorded_ns: Some(buffer.recorded_ns).filter(|recorded_ns| *recorded_ns > 0),
             },
             // `load` returns the error.
-            Some(ReadResult::Failed(_)) => Upcoming::Shot { number: 0, taken_ns: None },
+            Some(ReadResult::Failed(_)) => Upcoming::Shot { number: 0, recorded_ns: None },
             Some(ReadResult::End) => Upcoming::End(self.end()),
-            None => Upcoming::Later,
+            None => Upcoming::Pending,
         }
     }
 

@@ -38,12 +38,12 @@ fn bytes(stream: u32, number: u64) -> Vec<u8> {
     let geometry = geometry();
     let mut bytes: Vec<u8> = (0..geometry.trailer_offset()).map(|at| (at as u64 * 3 + number * 5) as u8).collect();
     bytes[0] = stream as u8;
-    let record = Record { shot: number, stream, tai_ns: taken_ns(number), triggered: true, ..Record::of(&geometry) };
+    let record = Record { shot: number, stream, tai_ns: recorded_ns(number), triggered: true, ..Record::of(&geometry) };
     bytes.extend(record.finish(crc::register(u32::MAX, &bytes)));
     bytes
 }
 
-fn taken_ns(number: u64) -> u64 {
+fn recorded_ns(number: u64) -> u64 {
     1_000_000_000 + number * 1000 + if number >= 15 { 50_000 } else { 0 }
 }
 
@@ -65,7 +65,7 @@ impl RecordingReader for Memory {
         if self.broken == Some(row) {
             return Err(ReadError("the disk is gone".into()));
         }
-        Ok((number, taken_ns(number)))
+        Ok((number, recorded_ns(number)))
     }
     fn shot(&mut self, row: u64, link: usize, take: &mut dyn FnMut(&ShotMetadata<'_>, &[u8])) -> Result<(), ReadError> {
         let (number, shots) = &self.rows[row as usize];
@@ -73,9 +73,9 @@ impl RecordingReader for Memory {
             let presence = (0..PACKETS).fold(0, |bits, packet| bits | u8::from(packets[packet as usize]) << packet);
             let mut slot = bytes(self.links[link].stream, *number);
             slot.resize(geometry().slot_bytes() as usize, 0);
-            let proven = packets == [true; PACKETS as usize];
+            let verified = packets == [true; PACKETS as usize];
             take(
-                &ShotMetadata { presence: &[presence], verified: proven, stamp_tai_ns: taken_ns(*number), flags: 2 },
+                &ShotMetadata { presence: &[presence], verified, stamp_tai_ns: recorded_ns(*number), flags: 2 },
                 &slot,
             );
         }
@@ -108,7 +108,7 @@ struct Bench {
     sequence: u32,
 }
 
-fn bench(recording: Memory, pace: Pace, stamps: StampSource, turns: Option<u64>) -> Bench {
+fn bench(recording: Memory, pace: Pace, stamps: StampSource, passes: Option<u64>) -> Bench {
     let log = Log::default();
     let link_log = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
@@ -117,7 +117,7 @@ fn bench(recording: Memory, pace: Pace, stamps: StampSource, turns: Option<u64>)
     });
     let mut registrar = Registrar::new();
     let converters = recording.links.iter().map(|link| ShotConverter::new(link.geometry, Kind::Ud).unwrap()).collect();
-    let shots = RecordedShots::new(recording, "run.h5", converters, stamps, turns, &mut registrar).unwrap();
+    let shots = RecordedShots::new(recording, "run.h5", converters, stamps, passes, &mut registrar).unwrap();
     let config = Config { links: 2, free_running: pace, seed: Some(1), ..Config::default() };
     let probe = Probe::with(shots, registrar.finish(), config, open).unwrap();
     Bench { probe, log, sequence: 0 }
@@ -146,7 +146,7 @@ impl Bench {
         }
     }
 
-    /// Configures both links and starts; returns the first sequence numbers and the first shot number.
+    /// Configures both links and starts; repasses the first sequence numbers and the first shot number.
     fn start(&mut self, token: u32, framing: Kind, streams: [u32; 2], start: Start) -> ([u32; 2], u64) {
         let first_psn = [0, 1].map(|link| {
             match self.ask(token, Request::Configure(configure(link, framing, streams[usize::from(link)]))) {
@@ -183,7 +183,7 @@ impl Bench {
         }
     }
 
-    /// Returns the sent packets by link and shot, as index and payload.
+    /// Repasses the sent packets by link and shot, as index and payload.
     fn shots(&mut self, framing: &dyn Framing, (psn, first): ([u32; 2], u64)) -> BTreeMap<(u8, u64), Packets> {
         let mut shots = BTreeMap::<_, Packets>::new();
         for sent in self.log.sent.borrow_mut().drain(..) {
@@ -256,7 +256,7 @@ fn shots_keep_their_spacing_across_passes() {
     let pass_ns = 59_000 + 59_000 / 8;
     for (number, at) in times {
         let (pass, number) = ((number - 10) / 11, 10 + (number - 10) % 11);
-        assert_eq!(at, 77 + (taken_ns(number) - taken_ns(10) + pass * pass_ns).div_ceil(2), "{pass} {number}");
+        assert_eq!(at, 77 + (recorded_ns(number) - recorded_ns(10) + pass * pass_ns).div_ceil(2), "{pass} {number}");
     }
     let shots = bench.shots(&framing::Udp, begun);
     for ((link, number), packets) in shots.iter().filter(|(_, packets)| packets.len() == 3) {
@@ -322,10 +322,10 @@ fn geometry_and_events_of_a_recording_are_fixed() {
 
 #[test]
 fn a_pattern_period_is_announced_only_if_it_holds() {
-    let period = |turns, streams: [u32; 2]| {
+    let period = |passes, streams: [u32; 2]| {
         let mut recording = recording();
         recording.links.iter_mut().zip(streams).for_each(|(link, stream)| link.stream = stream);
-        let mut bench = bench(recording, Pace::Max, StampSource::Original, turns);
+        let mut bench = bench(recording, Pace::Max, StampSource::Original, passes);
         match bench.ask(1, Request::Query) {
             Reply::Describe(describe) => describe.pattern_period,
             other => panic!("{other:?}"),
@@ -354,13 +354,13 @@ fn a_read_error_is_returned_by_its_shot() {
 
 #[test]
 fn empty_recordings_and_differing_links_are_refused() {
-    let made = |recording: Memory, stamps| {
+    let refused = |recording: Memory, stamps| {
         let converters =
             recording.links.iter().map(|link| ShotConverter::new(link.geometry, Kind::Ud).unwrap()).collect();
         RecordedShots::new(recording, "", converters, stamps, Some(1), &mut Registrar::new()).unwrap_err().to_string()
     };
-    assert!(made(Memory { rows: Vec::new(), ..recording() }, StampSource::Original).contains("no shot to send"));
+    assert!(refused(Memory { rows: Vec::new(), ..recording() }, StampSource::Original).contains("no shot to send"));
     let mut other = recording();
     other.links[1].geometry = Geometry::new(10, 401, 16, Packing::Int16Le, 0).unwrap();
-    assert!(made(other, StampSource::Original).contains("link 1"));
+    assert!(refused(other, StampSource::Original).contains("link 1"));
 }

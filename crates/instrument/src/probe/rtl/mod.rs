@@ -120,7 +120,7 @@ impl Rtl {
     /// # Errors
     /// If the file cannot be created.
     pub fn trace(&mut self, path: &Path) -> std::io::Result<()> {
-        self.links.first_mut().map_or(Ok(()), |line| line.sender.trace(path))
+        self.links.first_mut().map_or(Ok(()), |hardware| hardware.sender.trace(path))
     }
 
     /// Returns memory that a transport may use as scratch space.
@@ -165,10 +165,10 @@ impl LinkHardware {
         self.sender.run(Limits { frames: packets, ..Limits::default() });
         let frames = self.sender.frames();
         let (count, longest) = (frames.len(), frames.map(|frame| frame.bytes.len()).max().unwrap_or(0));
-        let broken = self.sender.failed_assertions();
-        if count != packets || longest > FRAME_BYTES as usize || broken > 0 {
+        let failed_assertions = self.sender.failed_assertions();
+        if count != packets || longest > FRAME_BYTES as usize || failed_assertions > 0 {
             return Err(failed(format!(
-                "expected {packets} frames from the RTL, found {count} of up to {longest} bytes; {broken} assertions failed"
+                "expected {packets} frames from the RTL, found {count} of up to {longest} bytes; {failed_assertions} assertions failed"
             )));
         }
         Ok(())
@@ -229,19 +229,19 @@ impl Shots for Rtl {
     }
 
     fn prepare(&mut self, link: u8, stream: u32, geometry: &Geometry) {
-        let line = &mut self.links[usize::from(link)];
-        let same = (line.stream, line.geometry) == (stream, *geometry) && !line.samples.is_empty();
-        (line.stream, line.geometry) = (stream, *geometry);
-        (line.ring.first_shot, line.ring.packets) = (None, geometry.packets());
+        let hardware = &mut self.links[usize::from(link)];
+        let same = (hardware.stream, hardware.geometry) == (stream, *geometry) && !hardware.samples.is_empty();
+        (hardware.stream, hardware.geometry) = (stream, *geometry);
+        (hardware.ring.first_shot, hardware.ring.packets) = (None, geometry.packets());
         if !same {
             let mut shot = |pattern| {
                 let mut bytes = vec![0; geometry.sample_bytes() as usize];
                 self.source.write(link, stream, pattern, geometry, &mut bytes);
                 bytes
             };
-            line.samples = (0..self.source.period()).map(&mut shot).collect();
+            hardware.samples = (0..self.source.period()).map(&mut shot).collect();
         }
-        line.registers = line.route.as_ref().map(|route| registers(route, geometry));
+        hardware.registers = hardware.route.as_ref().map(|route| registers(route, geometry));
     }
 
     fn begin(&mut self, next: u64) -> u64 {
@@ -249,32 +249,32 @@ impl Shots for Rtl {
     }
 
     fn upcoming(&mut self) -> Upcoming {
-        Upcoming::Shot { number: self.next, taken_ns: None }
+        Upcoming::Shot { number: self.next, recorded_ns: None }
     }
 
     fn load(&mut self, context: &ShotContext) -> Result<u64, ReadError> {
         let shot = self.next;
         self.next = shot.wrapping_add(1);
         let pattern = self.pattern(shot);
-        let begun_ns = context.stamp.tai_ns.saturating_sub(TAI_MINUS_UTC_NS);
-        for line in self.links.iter_mut().filter(|line| !line.samples.is_empty()) {
+        let start_ns = context.stamp.tai_ns.saturating_sub(TAI_MINUS_UTC_NS);
+        for hardware in self.links.iter_mut().filter(|hardware| !hardware.samples.is_empty()) {
             let metadata = Shot {
                 number: shot,
                 time: context.stamp.tai_ns,
-                stream: line.stream,
+                stream: hardware.stream,
                 event: context.event.map_or(pattern, u32::from),
                 flags: u8::from(context.stamp.locked) | u8::from(context.triggered) << 1,
             };
-            line.frame(&metadata, pattern)?;
-            line.ring.first_shot.get_or_insert(shot);
-            let began = line.sender.frames().next().map_or(0, |frame| frame.clock);
-            for (packet, frame) in (0..).zip(line.sender.frames()) {
-                self.region.write(line.ring.reserve(shot, packet, frame.bytes.len()) as usize, frame.bytes);
+            hardware.frame(&metadata, pattern)?;
+            hardware.ring.first_shot.get_or_insert(shot);
+            let first_clock = hardware.sender.frames().next().map_or(0, |frame| frame.clock);
+            for (packet, frame) in (0..).zip(hardware.sender.frames()) {
+                self.region.write(hardware.ring.reserve(shot, packet, frame.bytes.len()) as usize, frame.bytes);
                 if let Some(tap) = &mut self.tap {
-                    tap(begun_ns + (frame.clock - began) * CLOCK_NS, frame.bytes).map_err(failed)?;
+                    tap(start_ns + (frame.clock - first_clock) * CLOCK_NS, frame.bytes).map_err(failed)?;
                 }
             }
-            line.sender.discard(line.geometry.packets() as usize);
+            hardware.sender.discard(hardware.geometry.packets() as usize);
         }
         Ok(shot)
     }

@@ -51,16 +51,16 @@ impl<P: PrebuiltIo> PacketIo for WholeFrameIo<P> {
     shotline_transport::delegate_packet_io!(io; except send);
 
     fn send(&mut self, to: SocketAddr, packets: &[TxPacket<'_>]) -> Result<usize, IoError> {
-        let mut taken = 0;
-        while taken < packets.len() {
-            let run = run(packets[taken..].iter().map(|packet| self.part(to, packet.gather[0])));
+        let mut accepted = 0;
+        while accepted < packets.len() {
+            let run = run(packets[accepted..].iter().map(|packet| self.part(to, packet.gather[0])));
             let sent = self.io.send_prebuilt(to, run)?;
-            taken += sent;
+            accepted += sent;
             if sent < run.count as usize {
                 break;
             }
         }
-        Ok(taken)
+        Ok(accepted)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Counters of a probe.
 
-use super::faults::{FaultCounters, Injected};
+use super::faults::{FaultCounters, InjectedFault};
 use super::link::{Link, LinkCounters};
 use super::pace::PaceCounters;
 use super::samples::SourceReport;
@@ -26,10 +26,10 @@ pub struct ProbeCounters {
     pub links: Vec<LinkReport>,
     /// Injected faults, if they are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub faults: Vec<Injected>,
+    pub faults: Vec<InjectedFault>,
 }
 
-/// Counter of runs that ended because a shot could not be sent: the kernel refused the address, or there was no link.
+/// Counters of runs that ended because a shot could not be sent: the kernel refused the address, or there was no link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failures {
     /// Number of runs.
@@ -50,7 +50,7 @@ impl Failures {
 pub struct LinkReport {
     /// Sent shots and packets.
     #[serde(flatten)]
-    pub counts: LinkCounters,
+    pub counters: LinkCounters,
     /// Injected faults.
     pub faults: FaultCounters,
 }
@@ -58,6 +58,6 @@ pub struct LinkReport {
 impl LinkReport {
     /// Returns the link's current counters.
     pub(super) fn of(link: &Link) -> Self {
-        Self { counts: link.counters(), faults: link.fault_counters() }
+        Self { counters: link.counters(), faults: link.fault_counters() }
     }
 }

@@ -157,10 +157,10 @@ mod tests {
         let converter = ShotConverter::new(heap(5000, 1000, 1000), Kind::Udp).unwrap();
         let slot: Vec<u8> = (0..8192).map(|at| at as u8).collect();
         let mut out = Vec::new();
-        for proven in [true, false] {
-            let meta = ShotMetadata { presence: &[0xFF], verified: proven, stamp_tai_ns: 42, flags: 1 };
+        for verified in [true, false] {
+            let meta = ShotMetadata { presence: &[0xFF], verified, stamp_tai_ns: 42, flags: 1 };
             converter.convert(&meta, (1 << 40, 6), &slot, &mut out);
-            assert_eq!(record::is_whole(crc::register(u32::MAX, &out)), proven);
+            assert_eq!(record::is_whole(crc::register(u32::MAX, &out)), verified);
             let record = Record::parse(out.last_chunk().unwrap()).unwrap();
             assert_eq!((record.shot, record.stream, record.tai_ns, record.clock_locked), (1 << 40, 6, 42, true));
             assert_eq!(out[..5000], slot[..5000]);
