@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "guest"), str(ROOT / "tests")]
 
 from attacker import send_datagrams
 from image import Missing
-from machine import GUEST, GUEST_TOO, HOST, Guest, GuestError
+from machine import GUEST, GUEST_2, HOST, Guest, GuestError
 
 DEPTH = 256  # receives posted; runs have more packets, so that receives are reposted
 SHORT, LONG = 512, 2560
@@ -105,7 +105,7 @@ def ours(guest, packets):
 
 
 def theirs(guest, packets, options):
-    server, client = guest.gid(GUEST), guest.gid(GUEST_TOO)
+    server, client = guest.gid(GUEST), guest.gid(GUEST_2)
     common = f"-d rxe0 -c UD -F -s 4096 -m 4096 -n {packets} -r {DEPTH}"
     receiver = guest.spawn(counted(f"ib_send_bw {common} -e {options} -x {server}"), LIMIT)
     pace = f"--rate_limit_type=SW --rate_units=p --rate_limit={BURST // PAUSE} --burst_size={BURST} -t {BURST}"

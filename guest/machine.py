@@ -24,7 +24,7 @@ from pathlib import Path
 from image import INSTALL, Missing, image, libraries
 
 HOST, HOST6 = "10.77.0.1", "fd77::1"
-GUEST, GUEST_TOO, GUEST_THREE, GUEST6 = "10.77.0.2", "10.77.0.3", "10.77.0.4", "fd77::2"
+GUEST, GUEST_2, GUEST_3, GUEST6 = "10.77.0.2", "10.77.0.3", "10.77.0.4", "fd77::2"
 HOST_MAC, GUEST_MAC = "52:54:00:77:00:01", "52:54:00:77:00:02"
 MTU = 4300  # 4096 bytes of payload and all headers
 LIMIT = 120  # default time limit of a command, in seconds
@@ -155,7 +155,7 @@ class Guest:
             shutil.copy(library, self.share / "lib")
 
     def start(self, kernel, initrd, memory, drives):
-        addresses = ",".join([*(f"{address}/24" for address in (GUEST, GUEST_TOO, GUEST_THREE)), f"{GUEST6}/64"])
+        addresses = ",".join([*(f"{address}/24" for address in (GUEST, GUEST_2, GUEST_3)), f"{GUEST6}/64"])
         words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr"]
         # The guest calibrates its TSC at boot, which fails on a busy host: its clock then ran some thirty times too
         # fast. QEMU derives the HPET from the host's clock.
@@ -183,7 +183,7 @@ class Guest:
             f"ip link set cable address {HOST_MAC} mtu {MTU} txqueuelen {QUEUE} up",
             f"ip address add {HOST}/24 dev cable",
             f"ip address add {HOST6}/64 dev cable nodad",
-            f"for peer in {GUEST} {GUEST_TOO} {GUEST_THREE} {GUEST6}",
+            f"for peer in {GUEST} {GUEST_2} {GUEST_3} {GUEST6}",
             f"do ip neighbour replace $peer lladdr {GUEST_MAC} dev cable; done",  # no ARP
             'exec setpriv --pdeathsig KILL "$@"',
         ]

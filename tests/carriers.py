@@ -1,4 +1,4 @@
-"""Transports between two programs: UDP sockets, or a memif, af_packet or af_xdp where this build has DPDK."""
+"""Transports between two programs: UDP sockets, and memif, af_packet and af_xdp if the program was built with DPDK."""
 
 import socket
 from contextlib import contextmanager
@@ -38,8 +38,7 @@ class Carrier:
             if self.memif:
                 return self.memif.exists()
             if "af_packet" in str(self.receiver):
-                # af_packet sockets in a network namespace of their own: one is bound to the interface when it has its
-                # ring.
+                # The namespace has no other af_packet socket. This one is bound to the interface once it has its ring.
                 sockets = command("nsenter", f"--net=/run/netns/{self.netns[0]}", "cat", "/proc/net/packet")
                 return any(int(line.split()[4]) for line in sockets.splitlines()[1:])
             if self.receiver:
@@ -57,22 +56,22 @@ def udp():
 
 
 def memif(folder):
-    """Returns a carrier over memory shared by both sides; the sender waits while it is full."""
+    """Returns a carrier over shared memory (memif); the sender waits while its ring is full."""
     need_dpdk()
-    words = f"id=0,socket={folder}/memif.sock,socket-abstract=no"
-    receiver = ["--transport", f"dpdk:net_memif0,role=server,{words}"]
-    sender = ["--transport", f"dpdk:net_memif1,role=client,{words}"]
+    settings = f"id=0,socket={folder}/memif.sock,socket-abstract=no"
+    receiver = ["--transport", f"dpdk:net_memif0,role=server,{settings}"]
+    sender = ["--transport", f"dpdk:net_memif1,role=client,{settings}"]
     return Carrier(receiver, sender, "10.0.0.1:9000", memif=folder / "memif.sock")
 
 
 def interface_carrier(kind):
-    """Returns two namespaces joined by a cable, and a carrier with a packet driver in each of them."""
+    """Returns two namespaces joined by a cable, and a carrier with a DPDK packet driver at each end."""
     need_dpdk()
     need_root("ip", "nsenter", "ethtool")
     device, mtu = {"af_packet": ("net_af_packet", 9000), "af_xdp": ("net_af_xdp", 1500)}[kind]
     spaces = Namespaces(mtu=mtu)
-    words = [["--transport", f"dpdk:{device}{side},iface=cable", "--mtu", mtu] for side in (0, 1)]
-    return spaces, Carrier(words[0], words[1], "10.91.8.1:9000", netns=spaces.names)
+    flags = [["--transport", f"dpdk:{device}{side},iface=cable", "--mtu", mtu] for side in (0, 1)]
+    return spaces, Carrier(flags[0], flags[1], "10.91.8.1:9000", netns=spaces.names)
 
 
 @contextmanager

@@ -28,8 +28,8 @@ from shotline_verify import Verifier, prbs
 PROGRAM = os.environ.get("SHOTLINE_BIN", str(ROOT / "target" / "debug" / "shotline"))
 PACKET = 4096
 PERIOD = 16  # number of distinct test patterns of an emulated probe
-# Timeout of every wait, in seconds. It is generous; a test that reaches it fails with the condition that it waited for.
-PATIENCE = 120
+# Timeout of every wait, in seconds. A test that reaches it fails with the condition that it waited for.
+WAIT_TIMEOUT_S = 120
 CLONE_NEWNET = 0x40000000
 LOST, PARTIAL, COMPLETE = range(3)
 
@@ -68,7 +68,7 @@ class Process:
     def signal(self, number):
         self.popen.send_signal(number)
 
-    def end(self, limit=PATIENCE):
+    def end(self, limit=WAIT_TIMEOUT_S):
         """Waits until the program ends and returns its outcome."""
         try:
             stdout, stderr = self.popen.communicate(timeout=limit)
@@ -81,7 +81,7 @@ class Process:
         return self.end()
 
     def wait_for_packets(self, packets):
-        """Waits until a recorder started with `--progress` reports that it has received this many packets."""
+        """Waits until a recorder started with `--progress` reports at least this many received packets."""
         Progress(self).wait_for("packets", packets)
         return self
 
@@ -96,14 +96,14 @@ class Process:
 class Progress:
     """The progress reports of a recorder (`--progress`).
 
-    What is read here is missing from its captured standard error.
+    The lines that are read here are no longer part of its captured standard error.
     """
 
     def __init__(self, recorder):
         self.recorder = recorder
         self.fd = recorder.popen.stderr.fileno()
         os.set_blocking(self.fd, False)
-        self.rest, self.others, self.last = b"", [], {}
+        self.rest, self.others, self.last = b"", [], {}  # incomplete line, other lines, last report
 
     def latest(self, what):
         """Returns a count of the latest report; 0 before the first report."""
@@ -170,7 +170,7 @@ class Probe(Process):
 
     def __init__(self, *arguments, listen="[::1]:0", **options):
         super().__init__("emulate", "probe", "--listen", listen, "--json", *arguments, **options)
-        ready, _, _ = select.select([self.popen.stderr], [], [], PATIENCE)
+        ready, _, _ = select.select([self.popen.stderr], [], [], WAIT_TIMEOUT_S)
         line = self.popen.stderr.readline() if ready else ""
         if "waits for a receiver on" not in line:
             self.popen.kill()
@@ -199,7 +199,7 @@ def record(probe, *arguments, **options):
         return recorder.end()
 
 
-def run(*arguments, limit=PATIENCE, **options):
+def run(*arguments, limit=WAIT_TIMEOUT_S, **options):
     """Runs the program until it ends."""
     with Process(*arguments, **options) as process:
         return process.end(limit)
@@ -207,9 +207,9 @@ def run(*arguments, limit=PATIENCE, **options):
 
 def until(condition, what):
     """Waits until a condition holds, and returns its value. `what` names the condition in the message of a failure."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + WAIT_TIMEOUT_S
     while not (value := condition()):
-        assert time.monotonic() < end, f"{what}: not within {PATIENCE} s"
+        assert time.monotonic() < end, f"{what}: not within {WAIT_TIMEOUT_S} s"
         time.sleep(0.01)
     return value
 
@@ -289,10 +289,10 @@ class Recording:
         numbers = self.numbers(link)
         missing = {(numbers[row], int(packet)) for row, packet in zip(rows, packets)}
         stream = int(self.links[link]["stream"])
-        for of, _, first, count in self.losses:
-            if of == stream:
-                every = range(int(self.links[link]["packets"]))
-                missing |= {(shot, packet) for shot in range(first, first + count) for packet in every}
+        for lossy_stream, _, first, count in self.losses:
+            if lossy_stream == stream:
+                every_packet = range(int(self.links[link]["packets"]))
+                missing |= {(shot, packet) for shot in range(first, first + count) for packet in every_packet}
         return missing
 
 
@@ -309,27 +309,27 @@ def unpacked(data):
     return np.where(pairs >= 2048, pairs - 4096, pairs).astype(np.int16)
 
 
-def with_holes(samples, present, packing):
+def zero_missing_packets(samples, present, packing):
     """Returns samples as a reader must see them: bytes of missing packets are zero, all others are unchanged."""
     data = packed(samples) if packing == 1 else samples.astype("<i2").reshape(-1).view(np.uint8)
     data = data.copy()
     for packet in np.flatnonzero(~present):
         data[packet * PACKET : (packet + 1) * PACKET] = 0
-    seen = unpacked(data) if packing == 1 else data.view("<i2")
-    return seen.reshape(samples.shape)
+    values = unpacked(data) if packing == 1 else data.view("<i2")
+    return values.reshape(samples.shape)
 
 
 def check_samples(recording, pattern=None):
     """Checks that every value is the pattern's, or zero where its packet is missing; returns the compared rows."""
-    made = {}
+    patterns = {}
     pattern = pattern or (lambda link, number: prbs(int(link["stream"]), number % PERIOD, *shape(link)))
     for index, link in enumerate(recording.links):
         present = recording.presence(index)
         for row, number in enumerate(recording.numbers(index)):
             key = index, number % PERIOD
-            if key not in made:
-                made[key] = pattern(link, number)
-            expected = with_holes(made[key], present[row], int(link["packing"]))
+            if key not in patterns:
+                patterns[key] = pattern(link, number)
+            expected = zero_missing_packets(patterns[key], present[row], int(link["packing"]))
             found = recording.rf[index][row]
             assert np.array_equal(found, expected), f"link {index}, shot {number}: {differences(found, expected)}"
     return len(recording.numbers())
@@ -340,15 +340,15 @@ def shape(link):
 
 
 def differences(found, expected):
-    at = np.argwhere(found != expected)
-    return f"{len(at)} of {found.size} values differ, the first at (sample, channel) {tuple(at[0])}"
+    places = np.argwhere(found != expected)
+    return f"{len(places)} of {found.size} values differ, the first at (sample, channel) {tuple(places[0])}"
 
 
-def balanced(ended, recording=None):
+def check_balanced(ended, recording=None):
     """Checks that the counters of a run balance: in its JSON object, in its file, and between the two."""
     if ended["shots_sent"] is not None:
-        named = ended["shots_complete"] + ended["shots_partial"] + sum(ended["drops"].values())
-        assert ended["shots_sent"] == named, ended
+        accounted = ended["shots_complete"] + ended["shots_partial"] + sum(ended["drops"].values())
+        assert ended["shots_sent"] == accounted, ended
     if recording is None:
         return
     placed = arrived = 0
@@ -374,7 +374,7 @@ NEVER_ARRIVED = ["wire_gap", "overrun"]
 
 def command(*words, **options):
     done = subprocess.run(
-        list(map(str, words)), capture_output=True, text=True, timeout=PATIENCE, check=False, **options
+        list(map(str, words)), capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False, **options
     )
     assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stderr}"
     return done.stdout
@@ -392,7 +392,7 @@ def socket_in(netns, *arguments):
 
 
 class Namespaces:
-    """Two network namespaces joined by a cable: each side sees the other's packets one by one."""
+    """Two network namespaces joined by a cable. Offloads are disabled, so no packets are coalesced."""
 
     def __init__(self, mtu=9000):
         name = f"shotline{os.getpid()}x{time.monotonic_ns() % 100_000}"
@@ -418,7 +418,7 @@ class Namespaces:
 
     def close(self):
         for name in self.names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=PATIENCE, check=False)
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=WAIT_TIMEOUT_S, check=False)
 
     def __enter__(self):
         return self

@@ -13,7 +13,7 @@ from guest_setup import booting, drives, guest  # noqa: F401
 from requirements import NETWORK_TOOLS, need_root
 from xdist.scheduler import LoadScopeScheduling
 
-from common import PATIENCE, PROGRAM, Namespaces, command
+from common import PROGRAM, WAIT_TIMEOUT_S, Namespaces, command
 
 TESTS = Path(__file__).resolve().parent
 
@@ -32,20 +32,20 @@ FIRST = ("test_guest", "test_formal", "test_crash", "test_long_runs")
 
 def pytest_collection_modifyitems(items):
     def rank(item):
-        return next((at for at, name in enumerate(FIRST) if item.path.stem.startswith(name)), len(FIRST))
+        return next((position for position, name in enumerate(FIRST) if item.path.stem.startswith(name)), len(FIRST))
 
     items.sort(key=rank)
 
 
 def pytest_xdist_make_scheduler(config, log):
-    return Groups(config, log)
+    return GroupScheduler(config, log)
 
 
-class Groups(LoadScopeScheduling):
+class GroupScheduler(LoadScopeScheduling):
     """Assigns a whole file to one worker because its tests share fixtures; of hdl/, single tests.
 
-    The files with the guest form two groups, one of which writes to its drives: each worker that takes one boots a
-    guest.
+    The files that use the guest form two groups, test_guest_nvme and the others. Each worker that runs one of them
+    boots a guest.
     """
 
     def _split_scope(self, nodeid):
@@ -57,7 +57,7 @@ class Groups(LoadScopeScheduling):
 
 @pytest.fixture(scope="module")
 def cable():
-    """Two network namespaces and a cable."""
+    """Two network namespaces joined by a cable."""
     need_root(*NETWORK_TOOLS)
     with Namespaces() as namespaces:
         yield namespaces
@@ -75,7 +75,7 @@ def loopback_netns():
         command("ip", "-n", name, "link", "set", "lo", "up")
         yield name
     finally:
-        subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=PATIENCE, check=False)
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=WAIT_TIMEOUT_S, check=False)
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def drive(tmp_path):
     yield make
     for image, folder in mounted:
         # Already thawed unless a test was aborted.
-        subprocess.run(["fsfreeze", "--unfreeze", folder], capture_output=True, timeout=PATIENCE, check=False)
-        subprocess.run(["umount", folder], capture_output=True, timeout=PATIENCE, check=False)
+        subprocess.run(["fsfreeze", "--unfreeze", folder], capture_output=True, timeout=WAIT_TIMEOUT_S, check=False)
+        subprocess.run(["umount", folder], capture_output=True, timeout=WAIT_TIMEOUT_S, check=False)
         image.unlink()
 
 

@@ -68,47 +68,47 @@ class Replay:
 
     def killed(self, seed):
         """Returns the contents after a kill at this moment."""
-        chance = random.Random(f"kill {self.moment} {seed}")
+        rng = random.Random(f"kill {self.moment} {seed}")
         disk = self.now.copy()
         for op in self.in_flight():
             if op.kind in ("write", "zero"):
-                apply_sectors(disk, op, torn(op, chance))
-            elif chance.random() < 0.5:
+                apply_sectors(disk, op, torn(op, rng))
+            elif rng.random() < 0.5:
                 disk.apply(op)
         return disk
 
     def cut(self, seed):
         """Returns possible contents after a power cut at this moment."""
-        chance = random.Random(f"cut {self.moment} {seed}")
+        rng = random.Random(f"cut {self.moment} {seed}")
         disk = self.durable.copy()
         pending = self.pending + self.in_flight()
         names = [op for op in pending if op.names]
-        for op in names[: chance.randint(0, len(names))]:
+        for op in names[: rng.randint(0, len(names))]:
             disk.apply(op)
-        present, tear = chance.choice(PRESENT), chance.choice(TORN)
+        present, tear = rng.choice(PRESENT), rng.choice(TORN)
         for file in {op.file for op in pending if not op.names}:
             ops = [op for op in pending if op.file == file and not op.names and op.kind not in ("sync", "syncdir")]
-            cut_file(disk, file, ops, present, tear, chance)
+            cut_file(disk, file, ops, present, tear, rng)
         return disk
 
 
-def cut_file(disk, file, ops, present, tear, chance):
+def cut_file(disk, file, ops, present, tear, rng):
     data = disk.files.setdefault(file, bytearray())
     sizes = [len(data)]
-    last = {}  # index of the last of these operations that a sector has seen
+    last = {}  # sector -> index of the last operation that reached it
     for index, op in enumerate(ops):
         after = op.size if op.kind == "size" else max(sizes[-1], op.at + op.size) if op.kind == "write" else sizes[-1]
         sizes.append(after)
-        if op.kind == "size" or chance.random() >= present:
+        if op.kind == "size" or rng.random() >= present:
             continue
-        for sector in torn(op, chance) if chance.random() < tear else sectors(op):
+        for sector in torn(op, rng) if rng.random() < tear else sectors(op):
             last[sector] = index
     # Bytes beyond the chosen size are removed at the end, not before a write has stored them.
     disk.files[file] = data
     for index, op in enumerate(ops):
         if op.kind != "size":
             apply_sectors(disk, op, [sector for sector in sectors(op) if last.get(sector, -1) >= index])
-    size = chance.choice((sizes[0], sizes[-1], chance.choice(sizes)))
+    size = rng.choice((sizes[0], sizes[-1], rng.choice(sizes)))
     del data[size:]
     data.extend(bytes(size - len(data)))
 
@@ -117,10 +117,10 @@ def sectors(op):
     return range(op.at // SECTOR, (op.at + op.size - 1) // SECTOR + 1)
 
 
-def torn(op, chance):
+def torn(op, rng):
     """Returns some of the sectors of a write."""
-    odds = chance.random()
-    return [sector for sector in sectors(op) if chance.random() < odds]
+    share = rng.random()
+    return [sector for sector in sectors(op) if rng.random() < share]
 
 
 def apply_sectors(disk, op, chosen):
@@ -155,22 +155,22 @@ class Shots:
         with open_image(self.end) as file:
             self.recycled = bool(file.attrs.get("recycled", 0))
             tables = [file[f"link{index}/shots"] for index in range(int(file.attrs["links"]))]
-            # The tables of a killed run stay where they were laid out.
+            # The tables of a killed run are still at the offsets of the layout.
             self.tables = [(t.id.get_chunk_info(0).byte_offset, t.dtype.itemsize) for t in tables if len(t)]
             links = [dict(file[f"link{index}"].attrs) for index in range(int(file.attrs["links"]))]
             first = file["rf"] if "rf" in file else file["link0/rf"]
             self.data_start = first.id.get_chunk_info_by_coord((0,) * 3).byte_offset
         self.slots = []  # (link, row, op, number or None)
-        at = {}
+        links_at = {}  # offset within a row -> (link, slot bytes, record offset)
         offset = 0
         for index, link in enumerate(links):
-            at[offset] = index, int(link["slot_bytes"]), int(link["record_offset"])
+            links_at[offset] = index, int(link["slot_bytes"]), int(link["record_offset"])
             offset += int(link["slot_bytes"])
         for op in log.ops:
             if op.kind != "write" or op.file != self.file or op.at < self.data_start:
                 continue
             row, within = divmod(op.at - self.data_start, offset)
-            link, size, record = at.get(within, (None, 0, 0))
+            link, size, record = links_at.get(within, (None, 0, 0))
             if op.size == size:
                 self.slots.append((link, row, op, shot_number(op.data, record)))
 
@@ -190,15 +190,15 @@ class Shots:
 
     def _has_row(self, data, link, row):
         start, size = self.tables[link]
-        place = slice(start + row * size, start + (row + 1) * size)
-        return any(self.end[place]) and data[place] == self.end[place]
+        entry = slice(start + row * size, start + (row + 1) * size)
+        return any(self.end[entry]) and data[entry] == self.end[entry]
 
 
 def shot_number(slot, record_offset):
     """Returns the number in a slot's end-of-shot record; None if its CRC does not match."""
     record = slot[record_offset : record_offset + 64]
-    good = record[:4] == b"SHOT" and zlib.crc32(slot[: record_offset + 60]) == struct.unpack("<I", record[60:])[0]
-    return struct.unpack_from(">Q", record, 8)[0] if good else None
+    is_valid = record[:4] == b"SHOT" and zlib.crc32(slot[: record_offset + 60]) == struct.unpack("<I", record[60:])[0]
+    return struct.unpack_from(">Q", record, 8)[0] if is_valid else None
 
 
 def final_disk(log):

@@ -30,10 +30,10 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-# A drive has its next write queued before the last one ends; here it arrives only afterwards, poll has a resolution of
-# milliseconds, and this process may wait for a processor. A gap shorter than this, in seconds, therefore counts as
-# none.
-QUEUED = 0.2
+# A drive has its next write queued before the last one completes. Here the next write arrives only afterwards, poll has
+# a resolution of milliseconds, and this process may wait for a processor. At a limited speed, idle times up to this
+# many seconds therefore do not count.
+MAX_QUEUE_GAP_S = 0.2
 MAX_WRITE_BYTES = 1 << 20
 SECTOR = 512
 BLOCK = 4096
@@ -174,14 +174,14 @@ class FaultDrive:
         self._call("full_from", byte)
 
     def stall(self, seconds=None):
-        """Lets no write and no sync complete for this time, or until `release`."""
+        """Completes no write and no sync for this time, or until `release`."""
         self._call("stall", seconds)
 
     def release(self):
         self._call("stall", 0)
 
     def speed(self, bytes_per_second):
-        """Completes writes one after the other at this speed; None: at once."""
+        """Completes writes one after the other at this speed; None: without delay."""
         self._call("speed", bytes_per_second)
 
     def counts(self):
@@ -237,7 +237,7 @@ class FuseError(Exception):
 
 
 class Server:
-    """Serves the kernel and the tests."""
+    """Serves the requests of the kernel and the commands of the tests."""
 
     def __init__(self, folder, connection, capacity, seed):
         self.connection, self.capacity = connection, capacity
@@ -248,7 +248,7 @@ class Server:
         self.begin_log()
         self.pending = []  # (completion time, a random number, a unique count that breaks ties, request, op, answer)
         self.count = self.ended = self.ended_bytes = self.max_in_flight = 0
-        self.failing = None  # [writes to go, writes to fail, minimum bytes, maximum bytes]
+        self.failing = None  # [writes until the first failure, failures, minimum bytes, maximum bytes]
         self.full_at = self.bytes_per_second = None
         self.stalled_until = self.busy_until = 0.0
         self.start_time_s = int(time.time())
@@ -480,12 +480,15 @@ class Server:
         return b""
 
     def enqueue(self, unique, op, answer, error=0):
-        """Enqueues a change that completes when the drive is done with it, in any order with the others in flight."""
+        """Enqueues a write or sync.
+
+        Those in flight complete in random order, or at a limited speed one after the other.
+        """
         self.begin(op)
         finish = 0.0
         if self.bytes_per_second:
             now, free = time.monotonic(), max(self.busy_until, self.stalled_until)
-            if now - free > QUEUED:
+            if now - free > MAX_QUEUE_GAP_S:
                 free = now
             finish = self.busy_until = free + op.size / self.bytes_per_second
         self.count += 1
@@ -511,7 +514,7 @@ def text(raw):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Its objects are pickled for the tests, which import this module by its name.
+    # Its objects are pickled for the tests, which import this module as `faultfs`.
     import faultfs
 
     folder, channel, capacity, seed = sys.argv[1:]

@@ -7,7 +7,7 @@ import h5py
 from common import COMPLETE, until
 
 
-def visible(path):
+def visible_rows(path):
     """Returns the rows that any reader of a plain file sees now; 0 before there is a file."""
     try:
         with h5py.File(path, locking=False) as file:
@@ -17,10 +17,11 @@ def visible(path):
 
 
 def wait_for_rows(path, rows):
-    return until(lambda: visible(path) >= rows, what=f"row {rows} in the file")
+    """Waits until readers of a plain file see at least this many rows."""
+    return until(lambda: visible_rows(path) >= rows, what=f"row {rows} in the file")
 
 
-def holds(path, number, link=0):
+def has_complete_shot(path, number, link=0):
     """Returns `true` if readers of a plain file see the complete shot of this number."""
     try:
         with h5py.File(path, locking=False) as file:
@@ -30,7 +31,7 @@ def holds(path, number, link=0):
     return bool(((shots["number"] == number) & (shots["state"] == COMPLETE)).any())
 
 
-def used(*folders):
+def disk_usage_bytes(*folders):
     """Returns the bytes that all files below some folders occupy on their drives."""
     total = 0
     for folder in folders:

@@ -1,4 +1,4 @@
-"""A sender of forged packets, and the means to observe what a real sender is configured with."""
+"""A sender of forged packets, a proxy that observes the set-up of a probe, and a sender of repeated frames."""
 
 import socket
 import struct

@@ -1,6 +1,6 @@
 """The guest of all tests against Linux's own RDMA stack and NVMe driver: booted once, with every program and drive.
 
-It boots while tests run that need no guest. The tests share its state: what one leaves behind, the next ones find.
+It boots while tests run that need no guest. All tests share it and see the changes of earlier ones.
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common import PATIENCE, PROGRAM, ROOT
+from common import PROGRAM, ROOT, WAIT_TIMEOUT_S
 
 sys.path.insert(0, str(ROOT / "guest"))
 
@@ -73,10 +73,10 @@ def stripped(programs, folder):
 
 
 def clocks(guest):
-    """Returns this machine's clock, then the guest's, then this machine's again."""
+    """Reads this machine's clock, then the guest's, then this machine's again; returns all three, in seconds."""
     before = time.monotonic()
-    there = float(guest.run("cut -d' ' -f1 /proc/uptime").succeeded())
-    return before, there, time.monotonic()
+    guest_s = float(guest.run("cut -d' ' -f1 /proc/uptime").succeeded())
+    return before, guest_s, time.monotonic()
 
 
 @pytest.fixture(scope="session")
@@ -87,11 +87,11 @@ def drives(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def booting(tmp_path_factory, drives):
-    """The guest while it boots; where there can be none, the reason."""
+    """The guest while it boots, or the error if none can be started."""
     programs = [Path(PROGRAM), *([CONFORMANCE] if CONFORMANCE.exists() else [])]
     try:
         programs = stripped(programs, tmp_path_factory.mktemp("programs"))
-        guest = Guest(programs, drives=drives.values(), limit=PATIENCE, wait=False)
+        guest = Guest(programs, drives=drives.values(), limit=WAIT_TIMEOUT_S, wait=False)
     except (Missing, GuestError) as error:
         yield error
         return

@@ -10,7 +10,7 @@ import socket
 import struct
 import zlib
 
-from common import PATIENCE
+from common import WAIT_TIMEOUT_S
 
 ACK, WRITE_ONLY, READ_REQUEST, READ_MIDDLE, READ_ONLY, FETCH_ADD, ATOMIC_ACK = 0x11, 0x0A, 0x0C, 0x0E, 0x10, 0x14, 0x12
 
@@ -24,7 +24,7 @@ class Control:
     """A control connection: JSON objects, each preceded by its length."""
 
     def __init__(self, address):
-        self.socket = socket.create_connection(split(address), timeout=PATIENCE)
+        self.socket = socket.create_connection(split(address), timeout=WAIT_TIMEOUT_S)
 
     def __enter__(self):
         return self
@@ -80,7 +80,7 @@ class Initiator:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_DGRAM)
         self.socket.bind((self.host, 0))
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(WAIT_TIMEOUT_S)
         self.port = self.socket.getsockname()[1]
         self.qp, self.psn = secrets.randbelow(1 << 24), secrets.randbelow(1 << 24)
         self.control = Control(target.address)

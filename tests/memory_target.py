@@ -14,8 +14,8 @@ class Target(Process):
     """`shotline target` on ports of the kernel's choice; over shared memory it has neither a port nor an address."""
 
     def __init__(self, *arguments, bind="127.0.0.1:0", listen="127.0.0.1:0"):
-        at = () if "shm" in arguments else ("--bind", bind)
-        super().__init__("target", *at, "--listen", listen, "--json", *arguments)
+        bind_flags = () if "shm" in arguments else ("--bind", bind)
+        super().__init__("target", *bind_flags, "--listen", listen, "--json", *arguments)
         self.token = self.memory = self.address = None
         self.buffer = b""
         while self.address is None:

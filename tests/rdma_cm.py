@@ -11,16 +11,16 @@ import sys
 
 from initiator import icrc
 
-from common import PATIENCE
+from common import WAIT_TIMEOUT_S
 
 ROCE, Q_KEY, UD_SEND_ONLY = 4791, 0x8001_0000, 0x64
 RC_SEND_ONLY, RC_WRITE_ONLY, RC_ACK = 0x04, 0x0A, 0x11
-INTRODUCTION = 56  # bytes of perftest's description of itself
+INTRODUCTION = 56  # bytes; perftest sends its key, address and queue pair in it
 REQ, REJ, REP, RTU, DREQ = 0x10, 0x12, 0x13, 0x14, 0x15
 
 
 def address_number(number):
-    """Returns one of the addresses of loopback."""
+    """Returns the loopback address with this number."""
     return socket.inet_ntoa(struct.pack(">I", 127 << 24 | 93 << 16 | number))
 
 
@@ -37,7 +37,7 @@ class CmPeer:
         self.target, self.address = target, address
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((address, port))
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(WAIT_TIMEOUT_S)
         self.port = self.socket.getsockname()[1]
         self.new_connection()
 
@@ -74,11 +74,11 @@ class CmPeer:
         body[50] = 3 << 4 | 7
         self.send_message(REQ, bytes(body))
 
-    def receive_message(self, wanted):
+    def receive_message(self, kind):
         """Returns the message of the next management datagram of this kind."""
         while True:
             data = self.socket.recv(4096)
-            if data[0] == UD_SEND_ONLY and data[20 + 16 : 20 + 18] == struct.pack(">H", wanted):
+            if data[0] == UD_SEND_ONLY and data[20 + 16 : 20 + 18] == struct.pack(">H", kind):
                 return data[20 + 24 : 20 + 256]
 
     def connect(self, port=7174):
@@ -108,7 +108,7 @@ class CmPeer:
                 return data[12:-4]
 
     def exchange_introductions(self):
-        """Exchanges introductions, as perftest does over its own connection; returns the received key and address."""
+        """Exchanges introductions, as perftest does over its first connection; returns the received key and address."""
         self.request(RC_SEND_ONLY, bytes(INTRODUCTION))
         introduction = self.wait_for_packet(RC_SEND_ONLY)
         return struct.unpack_from(">I", introduction, 16)[0], struct.unpack_from(">Q", introduction, 24)[0]
@@ -118,10 +118,10 @@ class CmPeer:
         self.request(RC_WRITE_ONLY, struct.pack(">QII", address, key, len(data)) + data)
         return self.wait_for_packet(RC_ACK)[0] >> 5 == 0
 
-    def acknowledge(self, over):
-        """Acknowledges each request on its queue pair, as a live peer does, until `over` is set."""
+    def acknowledge(self, stop):
+        """Acknowledges each request on its queue pair, as a live peer does, until `stop` is set."""
         self.socket.settimeout(0.02)
-        while not over.is_set():
+        while not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 data = self.socket.recv(4096)
                 if int.from_bytes(data[5:8]) == self.qp:

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from senders.made import Made
+from senders.generated import GeneratedShots
 
-from common import PATIENCE, PROGRAM, ROOT
+from common import PROGRAM, ROOT, WAIT_TIMEOUT_S
 
 NATIVE = Path(PROGRAM).with_name("libshotline_native.so")
 
@@ -25,35 +25,35 @@ def build(folder):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not site.exists():
             assert NATIVE.exists(), f"there is no {NATIVE}: cargo build makes it"
-            half = folder / "shotline-site.half"
+            partial = folder / "shotline-site.partial"
             ignore = shutil.ignore_patterns("*.so", "__pycache__")
-            shutil.copytree(ROOT / "python" / "shotline", half / "shotline", ignore=ignore)
-            shutil.copy(NATIVE, half / "shotline" / "_native.abi3.so")
-            half.rename(site)
+            shutil.copytree(ROOT / "python" / "shotline", partial / "shotline", ignore=ignore)
+            shutil.copy(NATIVE, partial / "shotline" / "_native.abi3.so")
+            partial.rename(site)
     sys.path.insert(0, str(site))
 
 
 def several(folder):
-    """Returns recordings of several kinds: the file, and the values that were sent."""
-    made = {}
+    """Records shots of several shapes; returns the file and the sent values of each by name."""
+    recordings = {}
     for name, packing, shape in [
         ("packed", 1, (2, 7, 40, 6)),
         ("odd", 1, (2, 6, 8, 5)),
         ("int16", 0, (2, 5, 30, 4)),
         ("uint8", 2, (1, 5, 20, 3)),
     ]:
-        kind = Made(values(0, packing, shape), packing, rate=40_000_000)
-        kind.record(folder / f"{name}.h5")
-        made[name] = folder / f"{name}.h5", np.concatenate(list(kind.values), axis=2)
-    return made
+        sent = GeneratedShots(values(0, packing, shape), packing, rate=40_000_000)
+        sent.record(folder / f"{name}.h5")
+        recordings[name] = folder / f"{name}.h5", np.concatenate(list(sent.values), axis=2)
+    return recordings
 
 
 def with_losses(path):
     """Records two links: number 101 lacks a packet on link 1, 103 is missing on link 0, 102 and 106 to 108 on both."""
-    made = Made(values(3, 1, (2, 6, 500, 12)), 1, numbers=[100, 101, 103, 104, 105, 109], rate=20_000_000)
-    lost = {(1, 1, 2), *((0, 2, packet) for packet in range(made.packets))}
-    made.record(path, lost)
-    return path, made
+    sent = GeneratedShots(values(3, 1, (2, 6, 500, 12)), 1, numbers=[100, 101, 103, 104, 105, 109], rate=20_000_000)
+    lost = {(1, 1, 2), *((0, 2, packet) for packet in range(sent.packets))}
+    sent.record(path, lost)
+    return path, sent
 
 
 def values(seed, packing, shape):
@@ -71,7 +71,7 @@ def python(*arguments, **environment):
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=WAIT_TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"

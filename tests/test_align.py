@@ -8,15 +8,15 @@ import time
 import h5py
 import numpy as np
 import pytest
-from file_state import visible
+from file_state import visible_rows
 
-from common import COMPLETE, LOST, PATIENCE, Probe, Process, run, until, verify
+from common import COMPLETE, LOST, WAIT_TIMEOUT_S, Probe, Process, run, until, verify
 
 LINKS = 4
 SAMPLES = 64
 PERIOD_S = 0.05  # between shots that are aligned by their stamps
 MS = 1_000_000
-WHOLE_RUN = 2**32 - 1  # the stream of counters that belong to no link
+WHOLE_RUN = 2**32 - 1  # the stream number of counters of the whole run
 OFFSETS_NS = [0, 250 * MS, -400 * MS, 37_000 * MS]
 DRIFTS_PPB = [0, 150_000, -150_000, 0]
 ACKNOWLEDGE, ANSWER = 0x01, 0x80  # flags of a trigger
@@ -33,7 +33,7 @@ class Sources:
         self.probes = [Probe(*flags, "--clock-offset-ns", ns, "--clock-drift-ppb", ppb) for ns, ppb in clocks]
         self.port, self.sequence = port, 0
         self.line = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-        self.line.settimeout(PATIENCE)
+        self.line.settimeout(WAIT_TIMEOUT_S)
 
     def __enter__(self):
         for stream, probe in enumerate(self.probes):
@@ -50,7 +50,7 @@ class Sources:
     def trigger(self, sources=range(LINKS)):
         """Triggers one shot of each of these sources; a source that is busy with its last one is triggered again."""
         waiting = {int(self.probes[source].address.rsplit(":", 1)[1]) for source in sources}
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_TIMEOUT_S
         while waiting:
             assert time.monotonic() < end, f"no shot from the sources at {waiting}"
             self.sequence += 1
@@ -72,7 +72,7 @@ class Sources:
 
 
 class Receiver(Process):
-    """A recorder of all sources. It has a socket once it has a file."""
+    """A recorder of all sources. Its socket exists once its file does."""
 
     def __init__(self, path, *arguments):
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as free:
@@ -109,13 +109,12 @@ def test_a_killed_source_is_named_missing_and_others_continue(tmp_path):
     with Receiver(path, "--align-timeout", "500ms") as receiver, Sources(receiver.port) as sources:
         for _ in range(40):
             sources.trigger()
-        until(lambda: visible(path) == 40, what="40 rows")
+        until(lambda: visible_rows(path) == 40, what="40 rows")
         sources.probes[2].signal(signal.SIGKILL)
-        # Fewer than the window: the receiver must find that the source has stopped before it decides that they are
-        # lost.
+        # Fewer than the window: the receiver must detect that the source has stopped before it can declare them lost.
         for _ in range(40):
             sources.trigger([0, 1, 3])
-        until(lambda: visible(path) == 80, what="80 rows")
+        until(lambda: visible_rows(path) == 80, what="80 rows")
         receiver.interrupt().succeeded()
     with h5py.File(path) as file:
         for link, table in enumerate(tables(file)):
@@ -144,16 +143,18 @@ def test_events_are_aligned_by_stamp_when_shot_numbers_differ(tmp_path):
         until(lambda: recorded(path) == 195, what="every shot that was sent")
         receiver.interrupt().succeeded()
     with h5py.File(path) as file:
-        here = np.array([table["state"] == COMPLETE for table in tables(file)])
+        present = np.array([table["state"] == COMPLETE for table in tables(file)])
         stamps = np.array([table["stamp_tai_ns"].astype(np.int64) for table in tables(file)])
         numbers = np.array([table["number"].astype(np.int64) for table in tables(file)])
-        numbers_of_1 = numbers[1][here[1]]
-    assert numbers_of_1.tolist() == list(range(45)) and numbers[0][here[0]].tolist() == list(range(50))
-    whole = here.all(axis=0)
-    assert 23 <= whole.sum() <= 45, "five lack a shot of link 1, and a busy machine may take others too far apart"
-    apart = stamps[:, whole] - stamps[0, whole] - np.array(OFFSETS_NS)[:, None]
-    assert (abs(apart) < TOLERANCE_NS).all(), "shots of one row must be taken at the same time"
-    assert (numbers[0] - numbers[1])[whole].max() == 5, "shots of one row have different numbers"
+        numbers_of_1 = numbers[1][present[1]]
+    assert numbers_of_1.tolist() == list(range(45)) and numbers[0][present[0]].tolist() == list(range(50))
+    complete = present.all(axis=0)
+    assert 23 <= complete.sum() <= 45, (
+        "five lack a shot of link 1, and on a busy machine others may be too far apart in time"
+    )
+    differences = stamps[:, complete] - stamps[0, complete] - np.array(OFFSETS_NS)[:, None]
+    assert (abs(differences) < TOLERANCE_NS).all(), "shots of one row must be taken at the same time"
+    assert (numbers[0] - numbers[1])[complete].max() == 5, "shots of one row have different numbers"
     verify(path)
 
 

@@ -1,4 +1,4 @@
-"""Packet captures: written so that other programs read them, and replayed datagram by datagram."""
+"""Packet captures: written so that other programs can read them, and replayed datagram by datagram."""
 
 import contextlib
 import shutil
@@ -17,9 +17,9 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 from scapy.utils import PcapNgWriter, PcapReader, PcapWriter
 from senders.listen import Listener, free_port
-from test_replay import CAPTURES, LONG_TIMEOUT, SMALL, check_same, of_probe, sent
+from test_replay import CAPTURES, LONG_TIMEOUT, SMALL, check_same, record_probe, send_replay
 
-from common import PATIENCE, Probe, Recorder, Recording, balanced, record, run, until
+from common import WAIT_TIMEOUT_S, Probe, Recorder, Recording, check_balanced, record, run, until
 
 SO_RCVBUFFORCE = 33  # permitted for root
 PACE = 0.02  # seconds between datagrams
@@ -37,7 +37,7 @@ class Sink:
         self.socket.bind(("127.0.0.1", 0))
         self.socket.settimeout(0.05)
         self.to = f"127.0.0.1:{self.socket.getsockname()[1]}"
-        self.came, self.ending = [], False
+        self.received, self.ending = [], False
         self.thread = threading.Thread(target=self.work)
 
     def __enter__(self):
@@ -52,11 +52,12 @@ class Sink:
     def work(self):
         while not self.ending:
             with contextlib.suppress(TimeoutError):
-                self.came.append(self.socket.recv(1 << 16))
+                self.received.append(self.socket.recv(1 << 16))
 
     def take(self, count):
-        until(lambda: len(self.came) >= count, what=f"{count} datagrams")
-        taken, self.came = self.came[:count], self.came[count:]
+        """Waits for this many datagrams and returns them in the order of their arrival."""
+        until(lambda: len(self.received) >= count, what=f"{count} datagrams")
+        taken, self.received = self.received[:count], self.received[count:]
         return taken
 
 
@@ -80,14 +81,14 @@ def test_flows_of_foreign_captures_are_sent_byte_for_byte(name):
     largest = max(flows, key=lambda flow: sum(map(len, flows[flow])))
     for flow in [largest, *list(flows)[:2]]:
         with Sink() as sink:
-            report = sent(path, "--to", sink.to, "--max", "--flow", flow)
+            report = send_replay(path, "--to", sink.to, "--max", "--flow", flow)
             assert sink.take(len(flows[flow])) == flows[flow]
         assert report["datagrams"] == len(flows[flow]) and report["flow"] == flow, report
         assert report["other_flows"] == sum(map(len, flows.values())) - len(flows[flow]), report
 
 
-def written(path, frames, nanoseconds=False, pcapng=False):
-    """Writes frames with their times into a capture with scapy."""
+def write_capture(path, frames, nanoseconds=False, pcapng=False):
+    """Writes (frame, time) pairs into a capture with scapy."""
     for frame, at in frames:
         frame.time = at
     writer = PcapNgWriter(str(path)) if pcapng else PcapWriter(str(path), nano=nanoseconds, linktype=1)
@@ -97,7 +98,6 @@ def written(path, frames, nanoseconds=False, pcapng=False):
 
 
 def frames_of(count, port=5000):
-
     head = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / IP(src="10.0.0.1", dst="10.0.0.2")
     return [head / UDP(sport=9, dport=port) / Raw(bytes([at % 256]) * (40 + at)) for at in range(count)]
 
@@ -107,21 +107,20 @@ def test_every_capture_format_is_replayed_at_its_recorded_pace(tmp_path, kind):
     path, slow = tmp_path / "capture", tmp_path / "slow"
     flags = kind == "nanoseconds", kind == "pcapng"
     payloads = [bytes([at % 256]) * (40 + at) for at in range(10)]
-    written(path, [(frame, 1e9 + PACE * at) for at, frame in enumerate(frames_of(10))], *flags)
+    write_capture(path, [(frame, 1e9 + PACE * at) for at, frame in enumerate(frames_of(10))], *flags)
     with Sink() as sink:
-        report = sent(path, "--to", sink.to)
+        report = send_replay(path, "--to", sink.to)
         assert sink.take(10) == payloads
     assert report["seconds"] > 9 * PACE * 0.95, "datagrams may be late, never early"
-    # At its own pace this one takes half a year.
-    written(slow, [(frame, 1e9 + 1e8 * PACE * at) for at, frame in enumerate(frames_of(10))], *flags)
+    # At its recorded pace this one would take half a year.
+    write_capture(slow, [(frame, 1e9 + 1e8 * PACE * at) for at, frame in enumerate(frames_of(10))], *flags)
     with Sink() as sink:
-        report = sent(slow, "--to", sink.to, "--speed", 1e8)
+        report = send_replay(slow, "--to", sink.to, "--speed", 1e8)
         assert sink.take(10) == payloads
     assert report["seconds"] > 9 * PACE * 0.95, "not faster than the requested pace"
 
 
 def test_frames_that_cannot_be_sent_are_skipped_and_counted(tmp_path):
-
     path = tmp_path / "capture.pcap"
     good = frames_of(10)
     tagged = Ether() / Dot1Q(vlan=7) / IP(src="10.0.0.1", dst="10.0.0.2") / UDP(sport=9, dport=5000) / Raw(b"tagged")
@@ -134,7 +133,7 @@ def test_frames_that_cannot_be_sent_are_skipped_and_counted(tmp_path):
     with open(path, "ab") as file:  # truncated by a snapshot length of 50
         file.write(struct.pack("=IIII", 1, 0, 50, len(short)) + short[:50])
     with Sink() as sink:
-        report = sent(path, "--to", sink.to, "--max")
+        report = send_replay(path, "--to", sink.to, "--max")
         assert sink.take(11)[-1] == b"tagged"
     assert report["datagrams"] == 11, report
     assert report["skipped"] == {"fragment": len(pieces), "other": 2, "truncated": 1}, report
@@ -142,7 +141,7 @@ def test_frames_that_cannot_be_sent_are_skipped_and_counted(tmp_path):
 
 def test_a_truncated_capture_is_sent_up_to_the_damage(tmp_path):
     path = tmp_path / "capture.pcap"
-    written(path, [(frame, 1e9) for frame in frames_of(20)])
+    write_capture(path, [(frame, 1e9) for frame in frames_of(20)])
     path.write_bytes(path.read_bytes()[:-30])
     with Sink() as sink:
         ended = run("replay", path, "--json", "--to", sink.to, "--max")
@@ -156,9 +155,9 @@ def test_a_truncated_capture_is_sent_up_to_the_damage(tmp_path):
 def test_captures_that_cannot_be_replayed_are_refused(tmp_path):
     to = f"127.0.0.1:{free_port()}"
     nothing = tmp_path / "nothing.pcap"
-    written(nothing, [])
+    write_capture(nothing, [])
     flow = tmp_path / "flow.pcap"
-    written(flow, [(frame, 1e9) for frame in frames_of(3)])
+    write_capture(flow, [(frame, 1e9) for frame in frames_of(3)])
     for arguments, words in [
         ((nothing, "--to", to), "no complete UDP datagram"),
         ((flow,), "--to ADDRESS:PORT"),
@@ -175,14 +174,14 @@ def test_captures_that_cannot_be_replayed_are_refused(tmp_path):
 
 def tshark(path, *fields, filter="frame"):
     """Returns fields of a capture's packets, as Wireshark decodes them."""
-    need("tshark")
+    need_tools("tshark")
     columns = [word for field in fields for word in ("-e", field)]
     words = ["tshark", "-r", path, "-Y", filter, "-T", "fields", "-E", "occurrence=f", *columns]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=True)
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
-def need(*tools):
+def need_tools(*tools):
     missing = [tool for tool in tools if not shutil.which(tool)]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: scripts/setup.sh test installs what Debian has")
@@ -215,16 +214,16 @@ def check_capture(path, recording, framing):
     return times
 
 
-def scapy_seals(path):
-    """Returns the number of packets with an ICRC that scapy confirms."""
-    right = 0
+def count_correct_icrcs(path):
+    """Returns the number of packets whose ICRC equals scapy's."""
+    correct = 0
     with PcapReader(str(path)) as reader:
         for packet in reader:
             ip = IPv6 if IPv6 in packet else IP
             assert BTH in packet, packet.summary()
             icrc = bytes(packet[BTH])[-4:]
-            right += packet[BTH].compute_icrc(bytes(packet[ip])) == icrc
-    return right
+            correct += packet[BTH].compute_icrc(bytes(packet[ip])) == icrc
+    return correct
 
 
 @pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
@@ -235,7 +234,7 @@ def test_wireshark_scapy_and_replay_read_a_recorded_capture(loopback_netns, tmp_
         # The port by which other programs recognise RoCE.
         bind = "[::1]:47911" if framing == "udp" else "[::1]:4791"
         ended = record(probe, *flags, "--out", capture, bind=bind, netns=loopback_netns).succeeded()
-    balanced(ended)
+    check_balanced(ended)
     assert ended["file"] == str(capture) and ended["shots_complete"] > 40 and ended["packets_missing"], ended
     inspected = run("inspect", capture, "--json").succeeded()
     assert inspected["frames"] == ended["packets"], inspected
@@ -245,7 +244,7 @@ def test_wireshark_scapy_and_replay_read_a_recorded_capture(loopback_netns, tmp_
         assert not bad and len(tshark(capture, "frame.number", filter="udp.checksum != 0")) == ended["packets"]
     else:
         assert len(tshark(capture, "frame.number", filter="infiniband")) == ended["packets"]
-        assert scapy_seals(capture) == ended["packets"]
+        assert count_correct_icrcs(capture) == ended["packets"]
     if framing == "counted":
         return  # only set-up gives a receiver the first sequence number
     # The first of the two links: their queue pairs are random, so they are not adjacent.
@@ -253,15 +252,15 @@ def test_wireshark_scapy_and_replay_read_a_recorded_capture(loopback_netns, tmp_
     keys = ("--queue-pair", flow["dest_qp"], "--q-key", 0x11111111) if framing == "ud" else ()
     shape = ("--channels", 16, "--samples", 700, "--progress", *LONG_TIMEOUT)
     with Listener(framing, "--out", again, *shape, *keys) as recorder:
-        assert sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)["datagrams"] == ended["packets"]
+        assert send_replay(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)["datagrams"] == ended["packets"]
         report = recorder.wait_for_packets(ended["packets"]).interrupt().succeeded()
     replayed = Recording(again)
     assert int(replayed.tables[0]["placed"].sum()) == flow["packets"], report
     assert report["packet_drops"] == {"unknown_stream": ended["packets"] - flow["packets"]}, report
 
 
-def test_capture_times_are_kernel_times_in_utc_nanoseconds(holes):
-    _, recording, capture = holes
+def test_capture_times_are_kernel_times_in_utc_nanoseconds(lossy):
+    _, recording, capture = lossy
     times = check_capture(capture, recording, "ud")
     for link, table in enumerate(recording.tables):
         arrived = [int(ns) - 37 * 10**9 for ns in np.repeat(table["arrived_tai_ns"], table["placed"])]
@@ -269,19 +268,19 @@ def test_capture_times_are_kernel_times_in_utc_nanoseconds(holes):
 
 
 @pytest.fixture(scope="module")
-def holes(tmp_path_factory):
+def lossy(tmp_path_factory):
     """Two links, 12 bits, with packets lost and corrupted; the recording, and its export as a capture."""
     path = tmp_path_factory.mktemp("holes") / "run.h5"
-    _, recording = of_probe(path, *SMALL, "--loss", 0.03, "--corrupt", 0.02, shots=60)
+    _, recording = record_probe(path, *SMALL, "--loss", 0.03, "--corrupt", 0.02, shots=60)
     capture = path.with_suffix(".pcapng")
     run("export", path, capture, "--json").succeeded()
     return path, recording, capture
 
 
-def test_an_exported_capture_replays_to_the_same_recording(holes, tmp_path):
-    (_, recording, capture), again = holes, tmp_path / "again.h5"
+def test_an_exported_capture_replays_to_the_same_recording(lossy, tmp_path):
+    (_, recording, capture), again = lossy, tmp_path / "again.h5"
     packets = packets_of(recording)
-    assert scapy_seals(capture) == packets
+    assert count_correct_icrcs(capture) == packets
     shape = (
         "--links",
         2,
@@ -296,7 +295,7 @@ def test_an_exported_capture_replays_to_the_same_recording(holes, tmp_path):
     )
     keys = ("--queue-pair", 0x100, "--q-key", 0x11111111)
     with Listener("ud", "--out", again, *shape, *keys) as recorder:
-        sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)
+        send_replay(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)
         recorder.wait_for_packets(packets).interrupt().succeeded()
     check_same(Recording(again), recording)
 
@@ -357,8 +356,10 @@ def test_a_killed_recorder_leaves_a_readable_capture(tmp_path):
     inspected = run("inspect", capture, "--json").succeeded()
     assert inspected["frames"] > 500 and inspected["malformed"] == {}, inspected
     assert sum(1 for _ in PcapReader(str(capture))) == inspected["frames"]
-    need("capinfos")
-    done = subprocess.run(["capinfos", "-Mc", capture], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    need_tools("capinfos")
+    done = subprocess.run(
+        ["capinfos", "-Mc", capture], capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False
+    )
     assert f"{inspected['frames']}" in done.stdout, done
 
 
@@ -368,7 +369,7 @@ def test_capture_addresses_are_those_of_the_sockets(loopback_netns, tmp_path):
         with Probe(*SMALL, "--pace", "500hz", listen=f"{host}:0", netns=loopback_netns) as probe:
             flags = ("--samples", 700, "--shots", 10, "--out", capture, *LONG_TIMEOUT)
             ended = record(probe, *flags, bind=f"{bind}:4791", netns=loopback_netns).succeeded()
-        assert scapy_seals(capture) == ended["packets"]
+        assert count_correct_icrcs(capture) == ended["packets"]
         flows = run("inspect", capture, "--json").succeeded()["flows"]
         assert all(flow["source"].strip("[]") == host.strip("[]") for flow in flows), flows
         assert all(flow["icrc"]["good"] == flow["packets"] for flow in flows), flows

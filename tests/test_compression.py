@@ -14,13 +14,13 @@ from senders.listen import Listener, send_with_spead2
 from senders.spead2_send import heap_data
 
 from common import (
-    PATIENCE,
     PERIOD,
     ROOT,
+    WAIT_TIMEOUT_S,
     Probe,
     Recorder,
     Recording,
-    balanced,
+    check_balanced,
     check_samples,
     prbs,
     record,
@@ -36,9 +36,9 @@ LONG_TIMEOUT = ("--timeout-ms", 60_000)
 FEW_BITS = ("--bits", 6)  # noise in which half of a sample's bits are equal
 WHOLE_RUN = 0xFFFFFFFF
 BITSHUFFLE, NBIT = 32008, 5
-COMPRESSED, RAW = 2, 1
+COMPRESSED, RAW = 2, 1  # filter masks: NBIT skipped, bitshuffle skipped
 CODECS = ["lz4", "zstd"]
-# Where both codecs take the same path, only one of them is tested here and the other in the long run.
+# Where both codecs use the same code, one of them is tested here and the other in the long run.
 LZ4 = ["lz4", pytest.param("zstd", marks=pytest.mark.long)]
 ZSTD = ["zstd", pytest.param("lz4", marks=pytest.mark.long)]
 KINDS = [("lz4", []), ("zstd", ["--int16"])]
@@ -112,7 +112,7 @@ def test_compressed_recordings_keep_every_missing_packet(tmp_path, codec):
         ended = record(probe, "--shots", 60, *SLOW, "--out", path, "--compress", codec).succeeded()
     assert ended["shots_partial"] > 0, ended
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     check_samples(recording, lambda link, n: prbs(int(link["stream"]), n % PERIOD, 96, SAMPLES, 6))
     verify(path)
     assert totals(path)["chunks_compressed"] > 0
@@ -174,7 +174,7 @@ def test_without_threads_every_shot_is_stored_and_counted_raw(tmp_path):
 
 
 def test_a_slow_codec_loses_no_shot_and_all_chunks_read_back(tmp_path):
-    """Runs one thread at a level that takes a tenth of a second for a shot: most shots are stored raw."""
+    """One thread at a level that takes a tenth of a second for each shot: most shots are stored uncompressed."""
     path = tmp_path / "run.h5"
     with Probe(*FEW_BITS) as probe:
         flags = ["--compress", "zstd", "--compress-level", 22, "--compress-threads", 1, *LONG_TIMEOUT]
@@ -212,7 +212,9 @@ def test_a_killed_recorder_leaves_a_valid_compressed_file(tmp_path, durable):
     ]
     with Probe(*FEW_BITS) as probe, Recorder(probe, *flags, *["--durable"] * durable) as recorder:
         wait_for_rows(path, 20)
-        assert run("verify", path, "--json").succeeded()["verified"], "a reader may open the file at any time"
+        assert run("verify", path, "--json").succeeded()["verified"], (
+            "a reader must be able to open the file at any time"
+        )
         recorder.signal(signal.SIGKILL)
         recorder.popen.wait()
     rows = check_samples(Recording(path), lambda link, n: prbs(int(link["stream"]), n % PERIOD, 96, SAMPLES, 6))
@@ -230,13 +232,13 @@ def test_a_killed_recorder_leaves_a_valid_compressed_file(tmp_path, durable):
 
 def test_invalid_codec_settings_are_refused_with_a_remedy(tmp_path):
     with Probe() as probe:
-        for flags, says in [
+        for flags, words in [
             (["--compress", "gzip"], "expected none, lz4 or zstd, found gzip"),
             (["--compress", "lz4", "--compress-level", 3], "--compress-level is for zstd"),
             (["--compress-level", 3], "--compress-level is for zstd"),
         ]:
             ended = record(probe, "--shots", 1, "--out", tmp_path / "run.h5", *flags)
-            assert ended.code != 0 and says in ended.stderr, ended.stderr
+            assert ended.code != 0 and words in ended.stderr, ended.stderr
             assert not (tmp_path / "run.h5").exists()
 
 
@@ -250,7 +252,7 @@ def test_the_verifier_names_the_missing_plugin(tmp_path):
         capture_output=True,
         text=True,
         cwd=ROOT / "python",
-        timeout=PATIENCE,
+        timeout=WAIT_TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 2 and "pip install hdf5plugin" in json.loads(done.stdout)["error"], done

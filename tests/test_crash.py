@@ -31,8 +31,8 @@ from common import (
     COMPLETE,
     LOST,
     PARTIAL,
-    PATIENCE,
     PROGRAM,
+    WAIT_TIMEOUT_S,
     Probe,
     Verifier,
     run,
@@ -59,8 +59,8 @@ class Scenario:
     name: str
     links: int = 2
     flags: tuple = ()
-    kill_at: int = 0  # number of rows after which it is killed; 0: it ends in order
-    old: bool = False  # another recording has the name
+    kill_at: int = 0  # number of rows after which the recorder is killed; 0: it is not killed
+    old: bool = False  # whether the file name is that of an older recording
 
     @property
     def durable(self):
@@ -79,13 +79,13 @@ class Scenario:
 
 
 SCENARIOS = [
-    Scenario("to the last row"),
-    Scenario("with room to shed", flags=("--capacity", 70)),
+    Scenario("full to the last row"),
+    Scenario("with spare capacity", flags=("--capacity", 70)),
     Scenario("durable", 1, ("--durable", "--capacity", 40)),
     Scenario("durable with two links", 2, ("--durable",)),
     Scenario("killed", 2, ("--capacity", 40), kill_at=ROWS),
     Scenario("killed durable", 1, ("--durable", "--capacity", 40), kill_at=ROWS),
-    Scenario("over an old one", 1, ("--durable", "--force"), old=True),
+    Scenario("over an old recording", 1, ("--durable", "--force"), old=True),
     Scenario("compressed", 2, ("--compress", "lz4", "--durable", "--capacity", 40)),
     Scenario("compressed and killed", 1, ("--compress", "zstd", "--capacity", 40), kill_at=ROWS),
     Scenario("recycled", 1, ("--force", "--recycle", "--capacity", 40), kill_at=ROWS // 2, old=True),
@@ -93,8 +93,8 @@ SCENARIOS = [
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 
-class Logged:
-    """The log of a scenario, and the reports in it."""
+class ScenarioLog:
+    """The log of a scenario's drive, with the progress reports that were written to the same drive."""
 
     def __init__(self, scenario, path):
         self.scenario, self.path = scenario, path
@@ -103,7 +103,7 @@ class Logged:
         self.old = self.log.before.read(NAME)
 
     def reported_rows(self, disk):
-        """Returns the rows that the recorder had reported when the drive had these contents."""
+        """Returns the number of rows that the recorder had reported when the drive had these contents."""
         lines = (disk.read("progress") or b"").splitlines(keepends=True)
         rows = [json.loads(line)["rows"] for line in lines if line.endswith(b"\n") and line.startswith(b"{")]
         return max(rows, default=0)
@@ -116,14 +116,14 @@ class Logged:
         return None if data is not None and data == self.old else data
 
     def at_every_moment(self, model, seed, check, share=1.0):
-        """Calls check(replay, recording's bytes) for possible contents at every moment, or a share of the moments."""
-        some, last = random.Random(seed), None
+        """Calls check(replay, bytes of the recording) for possible contents at every moment, or at a share of them."""
+        rng, last = random.Random(seed), None
         replay = Replay(self.log)
         ends = {op.end for op in self.log.ops}
         for moment in range(self.log.moments):
             replay.forward(moment)
             # After a power cut a write in flight and a completed one have the same possible outcomes.
-            if (model == "cut" or share < 1) and moment not in ends or some.random() >= share:
+            if (model == "cut" or share < 1) and moment not in ends or rng.random() >= share:
                 continue
             try:
                 data = self.image(replay.cut(seed) if model == "cut" else replay.killed(seed))
@@ -137,7 +137,7 @@ class Logged:
 
 @pytest.fixture(scope="module")
 def log_of(tmp_path_factory):
-    """Returns a function from a scenario to the log of such a run, made once."""
+    """Returns a function that records a scenario once and returns its log."""
     skip_if_impossible()
     folder = tmp_path_factory.mktemp("crash")
 
@@ -152,7 +152,7 @@ def log_of(tmp_path_factory):
             mount = folder / name
             mount.mkdir()
             path.write_bytes(pickle.dumps(make_log(mount, scenario)))
-        return Logged(scenario, path)
+        return ScenarioLog(scenario, path)
 
     return log_of
 
@@ -186,7 +186,7 @@ def record_onto(mount, scenario):
                     "rows",
                 )
                 recorder.kill()
-            code = recorder.wait(PATIENCE)
+            code = recorder.wait(WAIT_TIMEOUT_S)
     assert code == (-signal.SIGKILL if scenario.kill_at else 0), (mount / "progress").read_text()
 
 
@@ -263,12 +263,12 @@ def test_recover_reports_exactly_which_shots_are_complete(log_of, scenario, mode
         # Only the file has the location of a compressed shot.
         whole = None if scenario.compressed else logged.shots.complete_shots(data)
         kept = None if model == "killed" else logged.reported_rows(replay.now) if scenario.durable else 0
-        broken.add(replay.moment, data, whole, kept)
+        batch.add(replay.moment, data, whole, kept)
 
-    with Broken(logged.path) as broken:
+    with RecoveryBatch(logged.path) as batch:
         logged.at_every_moment(model, seed, add, share=0.3 if seed == FIRST_SEED else 0.6)
-        broken.recover()
-    assert broken.adopted > 0 or scenario.durable, "no cut left shots to adopt"
+        batch.recover()
+    assert batch.adopted > 0 or scenario.durable, "no cut left shots to adopt"
 
 
 @every_seed
@@ -287,21 +287,21 @@ def test_a_recovery_cut_at_any_write_is_completed_by_the_next(log_of, tmp_path, 
         run("recover", "--json", mount / NAME).succeeded()
         log = drive.log()
     path.write_bytes(pickle.dumps(log))
-    with Broken(path) as recovered:
+    with RecoveryBatch(path) as batch:
         replay, ends = Replay(log), [op.end for op in log.ops]
         for moment in ends:
             replay.forward(moment)
             disk = replay.cut(seed) if model == "cut" else replay.killed(seed)
             with open_image(disk.read(NAME)) as file:
                 read_all(file, not scenario.compressed)
-            recovered.add(moment, disk.read(NAME), whole, 0)
-        recovered.recover()
+            batch.add(moment, disk.read(NAME), whole, 0)
+        batch.recover()
 
 
 def test_a_recovery_cut_between_two_pointers_is_completed(log_of, tmp_path):
-    """Some datasets point to the new tail, others to the old one: in any combination, no table is lost.
+    """After the cut some datasets point to the new tail and others to the old one: in no combination is a table lost.
 
-    The new tail is located where the old one has rows of shots whose samples the power cut removed.
+    The new tail overlaps the old one's rows of those shots whose samples the power cut removed.
     """
     scenario = next(s for s in SCENARIOS if s.kill_at and not s.durable and not s.compressed)
     logged = log_of(scenario)
@@ -336,20 +336,20 @@ def rows_without_samples(logged):
 
 def recover_every_choice(name, safe, pending):
     """Recovers the contents of a drive for every subset of these writes."""
-    with Broken(name) as recovered:
+    with RecoveryBatch(name) as batch:
         for chosen in range(1 << len(pending)):
             disk = safe.copy()
             for index, op in enumerate(pending):
                 if chosen >> index & 1:
                     disk.apply(op)
-            recovered.add(f"writes {chosen:b}", disk.read(NAME), None, 0)
-        recovered.recover()
+            batch.add(f"writes {chosen:b}", disk.read(NAME), None, 0)
+        batch.recover()
 
 
-class Broken:
-    """Broken recordings, recovered several at a time by one call of the program."""
+class RecoveryBatch:
+    """Broken recordings, which one call of the program recovers together."""
 
-    MOST = 40
+    MAX_PENDING = 40  # recordings per call
 
     def __init__(self, log):
         self.log = log
@@ -366,13 +366,13 @@ class Broken:
     def add(self, moment, data, whole, kept):
         """Adds a recording.
 
-        `whole` are the complete shots in it (None: unknown), `kept` is the number of rows that must not change (None:
-        all).
+        `whole` are the complete shots in it (None: unknown), and `kept` is the number of rows that must not change
+        (None: all).
         """
         path = self.folder / f"{len(self.waiting)}.h5"
         path.write_bytes(data)
         self.waiting.append((moment, path, whole, [table[:kept] for table in shot_tables(data)]))
-        if len(self.waiting) == self.MOST:
+        if len(self.waiting) == self.MAX_PENDING:
             self.recover()
 
     def recover(self):
@@ -407,7 +407,7 @@ def check_recovered(path, whole, kept, report):
         (link, int(row["number"])) for link, table in enumerate(tables) for row in table if row["state"] == COMPLETE
     }
     assert whole in (None, found), (
-        f"whole on the drive: {sorted(whole - found)} not found, {sorted(found - whole)} made up"
+        f"complete shots: {sorted(whole - found)} not recovered, {sorted(found - whole)} not on the drive"
     )
     for before, after in zip(kept, tables, strict=False):
         assert np.array_equal(before, after[: len(before)]), "rows that were visible have changed"
@@ -421,7 +421,7 @@ def check_recovered(path, whole, kept, report):
 RING_ROWS = 44
 
 
-LEASES = r"""
+LEASE_SHIM = r"""
 #include <fcntl.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
@@ -436,14 +436,14 @@ int fcntl(int fd, int command, ...) {
 """
 
 
-def with_leases(folder):
+def lease_environment(folder):
     """Returns an environment in which every file system grants leases.
 
     FUSE does not grant them, and a FaultDrive has no other users.
     """
     library = folder / "leases.so"
     gcc = ["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
-    subprocess.run(gcc, input=LEASES, text=True, check=True, timeout=PATIENCE)
+    subprocess.run(gcc, input=LEASE_SHIM, text=True, check=True, timeout=WAIT_TIMEOUT_S)
     return os.environ | {"LD_PRELOAD": str(library)}
 
 
@@ -456,7 +456,7 @@ def ring_log(mount, environment):
             flags += ["--roll-shots", 4, "--keep", "3MiB", "--out", mount / NAME]
             words = list(map(str, [PROGRAM, "record", *flags]))
             quiet = {"stdout": subprocess.DEVNULL, "stderr": progress}
-            ended = subprocess.run(words, check=False, timeout=PATIENCE, env=environment, **quiet)
+            ended = subprocess.run(words, check=False, timeout=WAIT_TIMEOUT_S, env=environment, **quiet)
         assert ended.returncode == 0, (mount / "progress").read_text()
         with h5py.File(mount / NAME) as file:
             counts = {entry["name"]: int(entry["value"]) for entry in file["counters"][...]}
@@ -465,7 +465,7 @@ def ring_log(mount, environment):
 
 
 def around_reuse(log):
-    """Returns the ends of all changes while a part is reused, and of all name changes, by kind of change."""
+    """Returns the moments at which changes end while a part is reused, and those of name changes, by kind of change."""
     files, moments = {op.file for op in log.of("rename") if op.names[0].startswith("run-")}, {}
     inside = set()
     for op in log.ops:
@@ -476,16 +476,16 @@ def around_reuse(log):
             moments.setdefault((op.kind, names, op.size), []).append(op.end)
         if op.kind == "rename" and op.names[0].startswith(".run-"):
             inside.discard(op.file)
-    assert len(files) > 1, "no part became another"
+    assert len(files) > 1, "no part was reused"
     return moments
 
 
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory):
-    """The log of a ring, made once."""
+    """The path of a ring's log, and the log."""
     skip_if_impossible()
     mount = tmp_path_factory.mktemp("ring")
-    log = ring_log(mount, with_leases(tmp_path_factory.mktemp("leases")))
+    log = ring_log(mount, lease_environment(tmp_path_factory.mktemp("leases")))
     path = mount.with_suffix(".log")
     path.write_bytes(pickle.dumps(log))
     return path, log
@@ -495,11 +495,11 @@ def ring(tmp_path_factory):
 @pytest.mark.parametrize("model", ["killed", "cut"])
 def test_a_ring_cut_while_reusing_a_part_holds_only_its_own_rows(ring, tmp_path, model, seed):
     path, log = ring
-    replay, some = Replay(log), random.Random(seed)
-    # One of each kind, or nearly all.
+    replay, rng = Replay(log), random.Random(seed)
+    # One moment of each kind, or almost all.
     each = 1 if seed == FIRST_SEED else 8
     kinds = around_reuse(log).values()
-    for moment in sorted(moment for kind in kinds for moment in some.sample(kind, min(len(kind), each))):
+    for moment in sorted(moment for kind in kinds for moment in rng.sample(kind, min(len(kind), each))):
         replay.forward(moment)
         disk = replay.cut(seed) if model == "cut" else replay.killed(seed)
         if NAME not in disk.names:
@@ -516,7 +516,7 @@ def test_a_ring_cut_while_reusing_a_part_holds_only_its_own_rows(ring, tmp_path,
 
 
 def rows_reported_on(disk):
-    """Returns the rows that the recorder had reported."""
+    """Returns the number of rows that the recorder had reported when the drive had these contents."""
     lines = (disk.read("progress") or b"").splitlines(keepends=True)
     return max((json.loads(x)["rows"] for x in lines if x.endswith(b"\n") and x.startswith(b"{")), default=0)
 
@@ -530,7 +530,7 @@ def check_ring(folder, model, reported):
             verified(file)
     recovered = run("recover", "--json", master)
     assert recovered.code == 0, recovered.stderr
-    announced = {Path(path).name for path in json.loads(recovered.stdout.splitlines()[-1])["unchanged"]}
+    reported_files = {Path(path).name for path in json.loads(recovered.stdout.splitlines()[-1])["unchanged"]}
     with h5py.File(master) as file:
         rows = verified(file)["links"][0]["rows"]
         removed, last = file.attrs.get("ring_removed_rows", 0), int(file.attrs.get("ring_removed_last", -1))
@@ -541,8 +541,8 @@ def check_ring(folder, model, reported):
         f"{reported} rows were reported, {rows} are there, {removed} removed"
     )
     left = {entry.name for entry in folder.iterdir()} - {NAME, "progress"}
-    assert left == listed | announced, "files remain that are neither parts of the run nor reported by recovery"
-    for name in announced:
+    assert left == listed | reported_files, "files remain that are neither parts of the run nor reported by recovery"
+    for name in reported_files:
         # A part that the ring discarded and had not yet overwritten, or a draft whose header the power cut removed.
         assert name.startswith("run-") or model == "cut", name
         if name.startswith("run-"):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from common import PROGRAM, Probe, Progress, Recorder, Recording, balanced, check_samples, run, until, verify
+from common import PROGRAM, Probe, Progress, Recorder, Recording, check_balanced, check_samples, run, until, verify
 
 POOL_MIB = 3
-AROUND_MIB = 64  # program, HDF5, tables and scratch memory in addition to the pool
+OTHER_MIB = 64  # program, HDF5, tables and scratch memory, in addition to the pool
 SMALL = ("--samples", 500, "--gbps", 0.4)
 PACKETS = 18  # per shot of 500 samples
 
@@ -24,7 +24,7 @@ def test_the_demo_prints_one_json_object_that_proves_the_run(tmp_path, loopback_
     assert proof["injected"]["lost"] + proof["injected"]["corrupted"] >= proof["packets_missing"] > 0, proof
     assert proof["packets_compared"] == 200 * PACKETS - proof["packets_missing"], proof
     recording = Recording(path)
-    balanced(proof, recording)
+    check_balanced(proof, recording)
     assert check_samples(recording) == 100
     verify(path)
 
@@ -83,12 +83,12 @@ def test_memory_is_bounded_by_the_pool_and_does_not_grow(tmp_path):
         ended = recorder.interrupt().succeeded()
         probe.report()
     (early, early_probe), (late, late_probe) = resident
-    # Slots of the pool become resident when a slow drive needs them; apart from these, 33 bytes a shot are too many.
+    # Slots of the pool become resident when a slow drive needs them; the rest may grow by less than 33 bytes a shot.
     assert late - early < (POOL_MIB << 10) + 512, f"from {early} to {late} KiB in 16,000 shots"
     assert late_probe - early_probe < 1024, f"the probe from {early_probe} to {late_probe} KiB in 16,000 shots"
-    assert peak < (POOL_MIB + AROUND_MIB) << 10, f"{peak} KiB"
+    assert peak < (POOL_MIB + OTHER_MIB) << 10, f"{peak} KiB"
     # A shared drive may be busy for a moment; the counters then report it.
     assert set(ended["drops"]) <= {"wire_gap", "sink_busy", "no_buffer"}, ended
     assert set(ended["packet_drops"]) <= {"bad_icrc", "duplicate", "late"}, ended
-    balanced(ended)
+    check_balanced(ended)
     assert run("verify", path, "--json").succeeded()["verified"]

@@ -10,34 +10,37 @@ import numpy as np
 import pytest
 from carriers import memif, open_carrier, udp
 from faultfs import FaultDrive, skip_if_impossible
-from file_state import holds, visible
+from file_state import has_complete_shot, visible_rows
 
-from common import COMPLETE, Process, Recording, balanced, run, until, verify
+from common import COMPLETE, Process, Recording, check_balanced, run, until, verify
 
 RATE, SAMPLES = 2_000_000, 8192  # a block takes 4 ms
 SMALL = ("--decimation", 1, "--sample-rate", RATE, "--block", 4 * SAMPLES, "--distinct", 3)
 # Few enough that a socket's buffer and any ring hold all of their packets while the receiver is not scheduled.
 BLOCKS = 30
-# Unlimited, at the rate of the link: none is lost because the board was full.
+# No limit on blocks, at the rate of the link: none is lost because the board's memory is full.
 ENDLESS = (*SMALL, "--rate", "max", "--link-rate", 7e7)
 LONG_TIMEOUT = ("--timeout-ms", 60_000)
 
 
 @pytest.fixture
 def carrier(request, tmp_path):
+    """The carrier whose name is the parameter."""
     with open_carrier(request.param, tmp_path) as carrier:
         yield carrier
 
 
 class Receiver(Process):
-    def __init__(self, carrier, *arguments, patience=LONG_TIMEOUT, pool="64MiB"):
-        listen = ("--listen", carrier.to, "--framing", "digitizer", *patience, "--pool", pool)
+    """A recorder of digitizers over a carrier."""
+
+    def __init__(self, carrier, *arguments, timeouts=LONG_TIMEOUT, pool="64MiB"):
+        listen = ("--listen", carrier.to, "--framing", "digitizer", *timeouts, "--pool", pool)
         super().__init__("record", "--json", *carrier.receiver, *listen, *arguments, netns=carrier.netns[0])
 
 
 def emulate(carrier, *arguments):
-    words = ("--to", carrier.to, *carrier.sender, *arguments)
-    return Process("emulate", "digitizer", "--json", *words, netns=carrier.netns[1])
+    flags = ("--to", carrier.to, *carrier.sender, *arguments)
+    return Process("emulate", "digitizer", "--json", *flags, netns=carrier.netns[1])
 
 
 def blocks_of(path, link=0):
@@ -55,7 +58,9 @@ def check_same(blocks, distinct=3):
         if shot["state"] != COMPLETE:
             continue
         first, peaks = kinds.setdefault(number % distinct, (samples, description["peaks"]))
-        assert np.array_equal(samples, first), f"block {number} is not what block {number % distinct} is"
+        assert np.array_equal(samples, first), (
+            f"block {number} differs from the earlier ones that repeat every {distinct} blocks"
+        )
         assert np.array_equal(description["peaks"], peaks)
     return kinds
 
@@ -67,21 +72,21 @@ def test_every_block_is_recorded_with_spectrum_stamp_and_axes(carrier, tmp_path)
         carrier.until_listening(receiver)
         payload = ("--payload", 1280) if "af_xdp" in str(carrier.sender) else ()
         # The board holds all blocks while this machine is busy.
-        what = ("--blocks", BLOCKS, "--ring", BLOCKS, "--tone", f"{RATE / 5}:-10", "--centre", "1.3e9")
-        with emulate(carrier, *SMALL, *payload, *what) as sender:
+        signal_flags = ("--blocks", BLOCKS, "--ring", BLOCKS, "--tone", f"{RATE / 5}:-10", "--centre", "1.3e9")
+        with emulate(carrier, *SMALL, *payload, *signal_flags) as sender:
             sent = sender.end().succeeded()["streams"][0]
-        until(lambda: holds(path, BLOCKS - 1), what="the last block in the file")
+        until(lambda: has_complete_shot(path, BLOCKS - 1), what="the last block in the file")
         ended = receiver.interrupt().succeeded()
     assert sent["overruns"] == 0 and sent["blocks_sent"] == BLOCKS
-    balanced(ended, Recording(path))
+    check_balanced(ended, Recording(path))
     blocks = blocks_of(path)
     numbers = sorted(blocks)
-    assert numbers == list(range(numbers[0], BLOCKS)) and numbers[0] < 15, "all blocks except those before the start"
+    assert numbers == list(range(numbers[0], BLOCKS)) and numbers[0] < 15, "only blocks before the start may be missing"
     assert all(shot["state"] == COMPLETE for _, _, shot in blocks.values()), ended
     kinds = check_same(blocks)
-    assert len(kinds) == 3 and not np.array_equal(kinds[0][0], kinds[1][0]), "noise differs from block to block"
+    assert len(kinds) == 3 and not np.array_equal(kinds[0][0], kinds[1][0]), "noise must differ from block to block"
     for samples, description, shot in blocks.values():
-        # According to the file: I and Q, 2 MS/s, and a tone 400 kHz above the centre.
+        # I and Q at 2 MS/s, with a tone 400 kHz above the centre.
         iq = samples[:, 0] + 1j * samples[:, 1]
         spectrum = np.abs(np.fft.fft(iq * np.hanning(len(iq))))
         peak = np.fft.fftfreq(len(iq), 1 / RATE)[spectrum.argmax()]
@@ -90,7 +95,7 @@ def test_every_block_is_recorded_with_spectrum_stamp_and_axes(carrier, tmp_path)
         assert description["centre_hz"] == 1.3e9 and 40 < description["snr_db"] < 60
         assert shot["stamp_tai_ns"] > 0
     stamps = np.array([int(blocks[number][2]["stamp_tai_ns"]) for number in numbers])
-    assert np.abs(np.diff(stamps) - SAMPLES / RATE * 1e9).max() <= 1, "a block each 4.096 ms"
+    assert np.abs(np.diff(stamps) - SAMPLES / RATE * 1e9).max() <= 1, "a block must begin every 4.096 ms"
     with h5py.File(path) as file:
         rf = file["rf"]
         assert list(rf.attrs["components"]) == ["I", "Q"] and rf.attrs["units"] == "counts"
@@ -104,15 +109,15 @@ def test_a_killed_sender_leaves_a_valid_file_and_may_be_replaced(carrier, tmp_pa
     with Receiver(carrier, "--out", path, "--capacity", 3000) as receiver:
         carrier.until_listening(receiver)
         with emulate(carrier, *ENDLESS) as sender:
-            until(lambda: visible(path) > 10, what="rows in the file")
+            until(lambda: visible_rows(path) > 10, what="rows in the file")
             sender.signal(signal.SIGKILL)
             sender.popen.wait()
         if carrier.memif:
             with emulate(carrier, *SMALL, "--first-block", later, "--blocks", BLOCKS, "--ring", BLOCKS) as another:
                 assert another.end().succeeded()["streams"][0]["blocks_sent"] == BLOCKS
-            until(lambda: holds(path, later + BLOCKS - 1), what="the last block of the next sender")
+            until(lambda: has_complete_shot(path, later + BLOCKS - 1), what="the last block of the next sender")
         ended = receiver.interrupt().succeeded()
-    balanced(ended, Recording(path))
+    check_balanced(ended, Recording(path))
     assert ended["shots_complete"] > 10, ended
     blocks = blocks_of(path)
     missing = {number: int(shot["packets"] - shot["placed"]) for number, (_, _, shot) in blocks.items()}
@@ -129,7 +134,7 @@ def test_a_killed_recorder_leaves_whole_blocks_for_a_successor(carrier, tmp_path
     with Receiver(carrier, "--out", path, "--capacity", 3000) as receiver:
         carrier.until_listening(receiver)
         with emulate(carrier, *ENDLESS) as sender:
-            until(lambda: visible(path) > 10, what="rows in the file")
+            until(lambda: visible_rows(path) > 10, what="rows in the file")
             receiver.signal(signal.SIGKILL)
             receiver.end()
             run("recover", path, "--json").succeeded()
@@ -139,7 +144,7 @@ def test_a_killed_recorder_leaves_whole_blocks_for_a_successor(carrier, tmp_path
     blocks = blocks_of(path)
     assert len(blocks) > 10 and all(shot["state"] == COMPLETE for _, _, shot in blocks.values())
     check_same(blocks)
-    balanced(ended, Recording(after))
+    check_balanced(ended, Recording(after))
     assert ended["shots_complete"] == 20 and min(blocks_of(after)) > max(blocks)
     check_same(blocks_of(after))
     verify(after)
@@ -150,18 +155,18 @@ def test_four_digitizers_with_different_clocks_are_aligned(tmp_path):
     offsets, drifts = np.array([0, 150_000, -90_000, 40_000]), np.array([0, 20_000, -15_000, 5000])  # ns, ppb
     rate = 40  # blocks are 25 ms apart
     # The window follows from the rate.
-    receiving = ("--links", 4, "--align", "stamp", "--out", path, "--capacity", 5000)
-    with Receiver(carrier, *receiving) as receiver:
+    align_flags = ("--links", 4, "--align", "stamp", "--out", path, "--capacity", 5000)
+    with Receiver(carrier, *align_flags) as receiver:
         carrier.until_listening(receiver)
         flags = ["--streams", 4, "--stream", 5, "--trigger-rate", rate, "--ring", 200]
         clocks = [f"--clock-{what}={','.join(map(str, of))}" for what, of in (("offset", offsets), ("drift", drifts))]
         with emulate(carrier, *SMALL, *flags, *clocks) as sender:
-            # Blocks are aligned by their arrival, which a busy machine disturbs, until eight points fix a clock.
+            # Blocks are aligned by their arrival, which a busy machine disturbs, until eight points determine a clock.
             until(lambda: aligned_rows(shot_tables(path, 4))[-16:].sum() == 16, what="events of one trigger each")
             sender.interrupt().succeeded()
         ended = receiver.interrupt().succeeded()
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     events, whole_run = ended["events"], recording.counters[2**32 - 1]
     assert 10 < events["window_us"] <= 25_000 / 4 + 10, events
     assert whole_run["align_window_ns"] == round(1000 * events["window_us"])
@@ -221,7 +226,7 @@ def test_serial_stages_need_credits_and_lose_nothing(tmp_path):
         carrier.until_listening(receiver)
         with emulate(carrier, *SMALL, "--rate", "max", "--sequential", "--blocks", 400) as sender:
             sent = sender.end().succeeded()["streams"][0]
-        until(lambda: holds(path, 399), what="the last block in the file")
+        until(lambda: has_complete_shot(path, 399), what="the last block in the file")
         ended = receiver.interrupt().succeeded()
     assert sent["overruns"] == 0
     assert ended["drops"] == {} and ended["packets_missing"] == 0, ended
@@ -239,7 +244,7 @@ def test_a_drive_stall_longer_than_the_idle_time_ends_no_run(tmp_path, order):
     with FaultDrive(path.parent) as drive:
         # The packets in flight make the recorder wait for the drive; the pool holds a part of the blocks.
         flags = ("--out", path, *order, "--policy", "block", "--capacity", 1000, "--in-flight", 1)
-        with Receiver(carrier, *flags, patience=(*LONG_TIMEOUT, "--idle-s", 3), pool="4MiB") as receiver:
+        with Receiver(carrier, *flags, timeouts=(*LONG_TIMEOUT, "--idle-s", 3), pool="4MiB") as receiver:
             carrier.until_listening(receiver)
             with emulate(carrier, *SMALL, "--rate", "max", "--blocks", 1000) as sender:
                 until(lambda: drive.counts()[0] > 50, what="blocks on the drive")
@@ -268,8 +273,8 @@ def test_out_of_range_digitizer_numbers_are_refused(flags, words):
     assert words in line, line
 
 
-def test_a_time_shorter_than_half_a_block_makes_one():
+def test_a_time_shorter_than_half_a_block_yields_one_block():
     """A block of 64 KiB at 10 kS/s takes 1.6 s."""
-    what = ("--decimation", 1, "--sample-rate", 10_000, "--block", "64KiB", "--distinct", 1, "--seconds", 0.01)
-    (sent,) = run("emulate", "digitizer", "--json", "--to", "[::1]:9", "--no-send", *what).succeeded()["streams"]
+    flags = ("--decimation", 1, "--sample-rate", 10_000, "--block", "64KiB", "--distinct", 1, "--seconds", 0.01)
+    (sent,) = run("emulate", "digitizer", "--json", "--to", "[::1]:9", "--no-send", *flags).succeeded()["streams"]
     assert sent["blocks_produced"] == 1, sent

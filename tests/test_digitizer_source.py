@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from formats.source import DATA
 
-from common import PATIENCE, Process, run
+from common import WAIT_TIMEOUT_S, Process, run
 
 HEADER = struct.Struct(">4sBBBBIIQQIIddd")
 LAST, LOCKED, TRIGGERED = 1, 2, 4
@@ -30,7 +30,7 @@ class Receiver:
         except PermissionError:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
         self.socket.bind((address, 0))
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(WAIT_TIMEOUT_S)
         port = self.socket.getsockname()[1]
         self.address = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         self.open, self.first = {}, {}
@@ -61,7 +61,7 @@ class Receiver:
 
 
 def check(whole):
-    """Parses a block; zlib must confirm the CRC of its record over everything before it."""
+    """Splits a block into samples, description and record, and checks the CRC of its record with zlib."""
     samples, description, record = whole[:-TRAILER], whole[-TRAILER:-64], whole[-64:]
     assert record[:4] == b"SHOT" and description[:4] == b"BLCK"
     assert struct.unpack("<I", record[60:])[0] == zlib.crc32(whole[:-4])
@@ -81,25 +81,25 @@ def noise(tmp_path):
     return path, samples
 
 
-# Each pair of two settings is tested here, the others in the long run.
-WAYS = [
+# Some combinations of address, payload and order; all others are in the long run.
+SETTINGS = [
     ("::1", 8192, ()),
     ("127.0.0.1", 960, ()),
     ("::1", 1408, ("--sequential",)),
     ("127.0.0.1", 8192, ("--sequential",)),
 ]
-ALL_WAYS = itertools.product(("::1", "127.0.0.1"), (8192, 1408, 960), ((), ("--sequential",)))
-OTHER_WAYS = [pytest.param(*way, marks=pytest.mark.long) for way in ALL_WAYS if way not in WAYS]
+ALL_SETTINGS = itertools.product(("::1", "127.0.0.1"), (8192, 1408, 960), ((), ("--sequential",)))
+OTHER_SETTINGS = [pytest.param(*setting, marks=pytest.mark.long) for setting in ALL_SETTINGS if setting not in SETTINGS]
 
 
-@pytest.mark.parametrize(("address", "payload", "how"), WAYS + OTHER_WAYS)
-def test_every_byte_of_a_file_arrives_in_verified_blocks(noise, address, payload, how):
+@pytest.mark.parametrize(("address", "payload", "order"), SETTINGS + OTHER_SETTINGS)
+def test_every_byte_of_a_file_arrives_in_verified_blocks(noise, address, payload, order):
     path, samples = noise
     with Receiver(address) as receiver:
         source = ("--file", path, "--format", "ci16", "--decimation", 1, "--points", 0)
         shape = ("--block", 100_032, "--payload", payload, "--distinct", 3, "--sample-rate", 2e6)
         with Process(
-            "emulate", "digitizer", "--to", receiver.address, *source, *shape, "--blocks", 5, "--json", *how
+            "emulate", "digitizer", "--to", receiver.address, *source, *shape, "--blocks", 5, "--json", *order
         ) as sender:
             blocks = receiver.blocks(5)
             ended = sender.end().succeeded()["streams"][0]
@@ -110,7 +110,7 @@ def test_every_byte_of_a_file_arrives_in_verified_blocks(noise, address, payload
         assert header[11:13] == (2e6, 1e9) and peaks(description) == []
     stamps = [header[8] for _, _, header, *_ in blocks]
     assert np.allclose(np.diff(stamps), 100_032 / 4 / 2e6 * 1e9, atol=1)
-    assert abs(stamps[0] * 1e-9 - 37 - time.time()) < 60, "TAI, of now"
+    assert abs(stamps[0] * 1e-9 - 37 - time.time()) < 60, "the stamp must be the current TAI time"
     assert (ended["blocks_sent"], ended["overruns"]) == (5, 0), ended
     assert ended["packets_sent"] == 5 * -(-(100_032 + TRAILER) // payload)
     assert [stage["name"] for stage in ended["stages"]] == ["board", "dma", "send"]
@@ -131,18 +131,18 @@ def test_converter_tones_are_found_and_reported(tmp_path):
     bin_hz = 10e6 / 8192
     assert abs(first - 1.5e6) < 0.1 * bin_hz and abs(first_dbfs + 10) < 0.1
     assert abs(second + 3e6) < 0.1 * bin_hz and abs(second_dbfs + 30) < 0.1
-    # Everything but the strongest tone: the other one, 20 dB below it.
+    # The signal-to-noise ratio: the second tone, 20 dB below the first, counts as noise.
     assert abs(struct.unpack_from("<f", description, 36)[0] - 20) < 0.3
     assert header[12] == 21e6
 
 
 def test_a_real_reference_signal_has_its_intermediate_frequency(tmp_path):
-    """Raw converter samples of an accelerator's LLRF: 238 MHz, with an intermediate frequency of a sixth of it."""
+    """Raw converter samples of an accelerator's LLRF at 238 MS/s; the intermediate frequency is a sixth of that."""
     if DATA is None:
         pytest.skip("no shared/data next to the repository: real data were not tested")
     io = pytest.importorskip("scipy.io", reason="needs scipy: reads the recorded waveforms")
     raw = io.loadmat(DATA / "iq" / "llrf_data_adcraw_wfs.mat")["ref_raw"].ravel()
-    raw = raw[: raw.size // 6 * 6]  # whole periods, because it is sent repeatedly
+    raw = raw[: raw.size // 6 * 6]  # whole periods, because the file is sent repeatedly
     path = tmp_path / "raw.s16"
     raw.astype("<i2").tofile(path)
     rate = 238e6 / 2
@@ -177,7 +177,7 @@ def test_triggered_digitizers_differ_only_by_their_clocks():
         (s, n) for s in range(10, 14) for n in range(6)
     ]
     stamps = {(stream, number): header[8] for stream, number, header, *_ in blocks}
-    assert stamps[10, 0] % 10**9 == 0, "the first trigger is at a whole second"
+    assert stamps[10, 0] % 10**9 == 0, "the first trigger must be at a whole second"
     for stream, number, header, _, description, record in blocks:
         ahead = offsets[stream - 10] + round(number * 20_000_000 * drifts[stream - 10] * 1e-9)
         assert header[8] - stamps[10, number] == ahead
@@ -225,16 +225,16 @@ def test_vita_49_stamps_each_packet_and_describes_each_block(noise):
         shape = ("--block", 40_000, "--payload", 1400, "--distinct", 2, "--sample-rate", 1e6, "--first-block", 1)
         run("emulate", "digitizer", "--to", receiver.address, *source, *shape, "--blocks", 2, "--json").succeeded()
         packets = [receiver.socket.recv(65536) for _ in range(2 * (1 + 29))]
-    begun, count = None, 29
+    start_ps, count = None, 29
     for index, packet in enumerate(packets):
         word, stream, seconds, picoseconds = struct.unpack_from(">IIIQ", packet)
         assert (stream, 4 * (word & 0xFFFF)) == (0xCAFE, len(packet))
         assert (word >> 22 & 3, word >> 20 & 3) == (2, 2), "GPS seconds, picoseconds"
         now = seconds * 10**12 + picoseconds
-        begun = now if begun is None else begun
+        start_ps = now if start_ps is None else start_ps
         block, at = divmod(index, 30)
         if at == 0:
-            assert word >> 28 == 4 and now - begun == block * 10_000 * 10**6
+            assert word >> 28 == 4 and now - start_ps == block * 10_000 * 10**6
             # Bandwidth, IF and RF reference, sample rate, state, format, in the order of the bits of CIF0, highest
             # first.
             fields = struct.unpack_from(">IqqqqIQ", packet, 20)
@@ -243,11 +243,11 @@ def test_vita_49_stamps_each_packet_and_describes_each_block(noise):
             continue
         assert word >> 28 == 1 and word >> 16 & 15 == count % 16
         first = (at - 1) * 350
-        assert now - begun == (block * 10_000 + first) * 10**6
+        assert now - start_ps == (block * 10_000 + first) * 10**6
         expected = np.resize(samples, (20_000, 2)).reshape(2, -1, 2)[(1 + block) % 2][first : first + 350]
         assert np.array_equal(np.frombuffer(packet, ">i2", offset=20).reshape(-1, 2), expected)
         count += 1
-    assert abs(begun * 1e-12 + 315_964_819 - 37 - time.time()) < 60, "GPS time, of now"
+    assert abs(start_ps * 1e-12 + 315_964_819 - 37 - time.time()) < 60, "the stamp must be the current GPS time"
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])

@@ -2,7 +2,7 @@
 
 from carriers import memif
 
-from common import Probe, Recording, balanced, check_samples, record, verify
+from common import Probe, Recording, check_balanced, check_samples, record, verify
 
 
 def test_shots_over_a_memif_are_complete_with_good_icrcs(tmp_path):
@@ -14,6 +14,6 @@ def test_shots_over_a_memif_are_complete_with_good_icrcs(tmp_path):
     assert ended["shots_complete"] == 200 and not ended["drops"], ended
     assert ended["icrc"]["good"] == ended["packets"], ended["icrc"]
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     check_samples(recording)
     verify(path)

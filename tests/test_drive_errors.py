@@ -1,4 +1,4 @@
-"""A drive that fails, once or permanently, or is full: the run ends with a message, and `recover` finds every shot."""
+"""A drive that fails or is full: a failed write of a shot loses that shot; else the run ends and is recoverable."""
 
 import os
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 from crash import Shots, final_disk
 from test_crash import NAME, SHAPE, SLOT, check_recovered, read_all
 
-from common import COMPLETE, LOST, Probe, Progress, Recorder, Recording, balanced, record, run, verify
+from common import COMPLETE, LOST, Probe, Progress, Recorder, Recording, check_balanced, record, run, verify
 
 
 def recorder_onto(drive, probe, *flags):
-    """Starts a recorder of small shots at a high rate that reports its progress."""
+    """Starts a recorder of small shots onto a drive; it reports its progress."""
     common = ("--samples", SHAPE[3], "--pool", "8MiB", "--timeout-ms", 60_000, "--progress")
     return Recorder(probe, *common, *flags, "--out", Path(drive.folder) / NAME)
 
@@ -25,7 +25,7 @@ def test_a_failed_write_loses_exactly_one_named_shot(fault_drive):
         ended = recorder.end().succeeded()
     assert ended["drops"] == {"sink_error": 1} and ended["shots_complete"] == 119, ended
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     lost = [(link, row) for link, table in enumerate(recording.tables) for row in table if row["state"] != COMPLETE]
     assert len(lost) == 1 and lost[0][1]["state"] == LOST and lost[0][1]["sink_error"] > 0, lost
     verify(path)

@@ -20,7 +20,7 @@ from common import Process, run, until
 
 @pytest.fixture
 def exposed(tmp_path):
-    """A target on IPv6 with a writable file, and memory that is read-only."""
+    """A target on IPv6 with a writable file, read-only memory, and memory for atomic operations."""
     file = tmp_path / "memory"
     regions = (
         "--region",
@@ -58,12 +58,12 @@ WRONG = {
     "another key": ("bad_key", lambda i: i.write("data", 0, b"evil", **other_key(i))),
     "one byte past the end": ("bad_bounds", lambda i: i.write("data", 8192 - 3, b"evil")),
     "an address that wraps": ("bad_bounds", lambda i: i.write("data", 2**64 - 2, b"evil")),
-    "a region that may be read": ("bad_rights", lambda i: i.write("quiet", 0, b"evil")),
+    "a region that may only be read": ("bad_rights", lambda i: i.write("quiet", 0, b"evil")),
 }
 
 
 def other_key(initiator):
-    """Changes the key for one packet."""
+    """Replaces the key of `data` by another one; returns no options for the packet."""
     initiator.keys["data"] = {**initiator.keys["data"], "rkey": initiator.keys["data"]["rkey"] ^ 1}
     return {}
 
@@ -169,14 +169,14 @@ def test_latencies_are_measured_with_a_target_of_its_own():
     ended = perf(None, "latency", "--operation", "write,read,atomic,send,ping", "--seconds", 0.05, "--json")
     assert ended.code == 0, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert [row["verb"] for row in rows] == [f"{of} latency" for of in ("write", "read", "atomic", "send", "ping")]
+    assert [row["verb"] for row in rows] == [f"{verb} latency" for verb in ("write", "read", "atomic", "send", "ping")]
     for row in rows:
         us = row["time_us"]
         assert us["count"] == row["operations"] and 0 < us["min"] <= us["p50"] <= us["p99"] <= us["max"], row
         assert row["half_round_trip"] == (row["verb"] in ("send latency", "ping latency"))
 
 
-def test_all_perf_modes_work():
+def test_every_perf_mode_completes_operations():
     short = ("--seconds", 0.05, "--json")
     both = perf(None, "write", "--size", "64K", "--group", 4, "--bidirectional", *short).succeeded()
     assert both["reverse_gbps"]["average"] > 0
@@ -198,9 +198,9 @@ def test_perf_works_over_shared_memory(verb):
     assert row["transport"] == "shm" and row["operations"] > 0 and row["bytes"] == row["operations"] * size
 
 
-def test_latencies_over_shared_memory():
-    of = ("write", "read", "atomic", "send", "ping")
-    ended = perf(None, "latency", "--transport", "shm", "--operation", ",".join(of), "--seconds", 0.05, "--json")
+def test_latencies_are_measured_over_shared_memory():
+    verbs = ("write", "read", "atomic", "send", "ping")
+    ended = perf(None, "latency", "--transport", "shm", "--operation", ",".join(verbs), "--seconds", 0.05, "--json")
     assert ended.code == 0, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [row["time_us"]["count"] for row in rows] == [row["operations"] for row in rows] and len(rows) == 5
@@ -264,7 +264,7 @@ def test_two_initiators_write_and_read_without_interference(tmp_path):
     assert report["control"]["welcomed"] == 2 and report["initiators"] == []
 
 
-# Fills the first 64 KiB of a file with one 8-byte word after the other, until its input ends.
+# Fills the first 64 KiB of a file with one byte value after the other, until its input ends.
 WRITER = """
 import mmap, os, select, sys
 with open(sys.argv[1], "r+b") as file:
@@ -302,10 +302,10 @@ def test_a_killed_initiator_leaves_no_resources():
     with Target("--region", "a=1M,rights=rw", "--every", 0.1) as target:
         flags = ("--size", "256K", "--group", 4, "--seconds", 1000, "--to", target.address, "--token", target.token)
         with Process("perf", "write", *flags) as victim:
-            live = lambda check: lambda: any(check(report) for report in target.reports())
-            until(live(lambda report: region(report, "a")["writes"] > 0), what="a write")
+            reports_show = lambda check: lambda: any(check(report) for report in target.reports())
+            until(reports_show(lambda report: region(report, "a")["writes"] > 0), what="a write")
             victim.signal(signal.SIGKILL)
-            until(live(lambda report: not report["initiators"]), what="the end of its queue pairs")
+            until(reports_show(lambda report: not report["initiators"]), what="the end of its queue pairs")
         assert perf(target, "write", "--size", "4K", "--seconds", 0.05, "--json").succeeded()["operations"] > 0
         assert target.end_report()["control"]["welcomed"] == 2
 
@@ -324,8 +324,8 @@ def test_perf_reports_a_killed_target(event):
 def test_interrupted_perf_ends_its_target_and_reports():
     with Process("perf", "write", "--size", "4K", "--seconds", 1000, "--json") as process:
         children = until(lambda: descendants(process.pid), what="a target")
-        # Too long to be run to the end: the interrupt arrives while it measures.
-        until(lambda: worked(process.pid) > 0.5, what="half a second of a processor")
+        # It would run for 1000 s, so the interrupt arrives while it measures.
+        until(lambda: processor_time_s(process.pid) > 0.5, what="half a second of a processor")
         row = process.interrupt().succeeded()
         assert row["operations"] > 0 and row["seconds"] < 1000
         until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), what="the target's end")
@@ -336,7 +336,7 @@ def descendants(pid):
         return [int(child) for child in file.read().split()]
 
 
-def worked(pid):
+def processor_time_s(pid):
     """Returns the processor time that a process has used, in seconds."""
     with open(f"/proc/{pid}/stat") as file:
         user, system = file.read().rsplit(")", 1)[1].split()[11:13]

@@ -1,4 +1,4 @@
-"""How programs end when their output is closed or blocked: a terminal that closes, a reader that is gone."""
+"""How programs end when their output is closed or blocked: terminals, pipes, a service manager."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,7 @@ import pytest
 from file_state import wait_for_rows
 from senders.listen import free_port
 
-from common import PATIENCE, PROGRAM, Probe, Process, Recorder, Recording, check_samples, run, until, verify
+from common import PROGRAM, WAIT_TIMEOUT_S, Probe, Process, Recorder, Recording, check_samples, run, until, verify
 
 SLOW = ("--rate-hz", 200, "--samples", 100, "--timeout-ms", 60_000)
 SHOTS = (*SLOW, "--capacity", 5000)
@@ -44,7 +44,7 @@ def test_a_closed_terminal_ends_a_run_in_order(tmp_path):
 def test_the_first_signal_ends_the_wait_for_a_silent_probe(command):
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as silent:
         silent.bind(("::1", 0))
-        silent.settimeout(PATIENCE)
+        silent.settimeout(WAIT_TIMEOUT_S)
         at = f"[::1]:{silent.getsockname()[1]}"
         with Process(command, "--probe", at, *(["--discard"] if command == "record" else [])) as process:
             for _ in range(2):
@@ -69,14 +69,16 @@ def test_nohup_keeps_a_run_alive(tmp_path):
 @pytest.fixture
 def closed_pipe():
     """The write end of a pipe whose read end is closed."""
-    reads, writes = os.pipe()
-    os.close(reads)
-    yield writes
-    os.close(writes)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    yield write_end
+    os.close(write_end)
 
 
 def test_output_to_a_closed_pipe_is_no_failure(closed_pipe):
-    ended = subprocess.run([PROGRAM, "plan"], check=False, stdout=closed_pipe, stderr=subprocess.PIPE, timeout=PATIENCE)
+    ended = subprocess.run(
+        [PROGRAM, "plan"], check=False, stdout=closed_pipe, stderr=subprocess.PIPE, timeout=WAIT_TIMEOUT_S
+    )
     assert (ended.returncode, ended.stderr) == (0, b""), ended
 
 
@@ -86,7 +88,9 @@ def test_a_sweep_with_a_closed_output_writes_its_file(closed_pipe, tmp_path):
         str,
         ("sweep", "network", "--samples", 500, "--framing", "udp", "--trigger-hz", 100, "--repeats", 1, "--out", out),
     )
-    ended = subprocess.run([PROGRAM, *words], check=False, stdout=closed_pipe, stderr=subprocess.PIPE, timeout=PATIENCE)
+    ended = subprocess.run(
+        [PROGRAM, *words], check=False, stdout=closed_pipe, stderr=subprocess.PIPE, timeout=WAIT_TIMEOUT_S
+    )
     assert ended.returncode == 0, ended
     assert json.loads(out.read_text().splitlines()[-1])["kind"] == "end"
 
@@ -96,50 +100,54 @@ def test_closed_output_pipes_do_not_end_a_run(closed_pipe, tmp_path):
     with Probe() as probe:
         source = ("--probe", probe.address, "--bind", "[::1]:0", "--transport", "auto")
         words = map(str, ("record", *source, *SHOTS, "--shots", 50, "--out", path))
-        ended = subprocess.run([PROGRAM, *words], check=False, stdout=closed_pipe, stderr=closed_pipe, timeout=PATIENCE)
+        ended = subprocess.run(
+            [PROGRAM, *words], check=False, stdout=closed_pipe, stderr=closed_pipe, timeout=WAIT_TIMEOUT_S
+        )
     assert ended.returncode == 0 and len(Recording(path).numbers()) == 50, ended
 
 
 @pytest.fixture
-def full():
+def full_pipe():
     """Both ends of a pipe that is full and has no reader."""
-    reads, writes = os.pipe()
-    fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, 4096)
-    os.set_blocking(writes, False)
+    read_end, write_end = os.pipe()
+    fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(write_end, False)
     with pytest.raises(BlockingIOError):
         while True:
-            os.write(writes, bytes(4096))
-    os.set_blocking(writes, True)
-    yield reads, writes
-    os.close(writes)
-    os.close(reads)
+            os.write(write_end, bytes(4096))
+    os.set_blocking(write_end, True)
+    yield read_end, write_end
+    os.close(write_end)
+    os.close(read_end)
 
 
-def ended(*words, stderr, **options):
-    """Returns the exit code of a program, and its output."""
+def run_program(*words, stderr, **options):
+    """Runs the program with this standard error; returns its exit code and standard output."""
     words = [PROGRAM, *map(str, words)]
-    done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=stderr, timeout=PATIENCE, **options)
+    done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=stderr, timeout=WAIT_TIMEOUT_S, **options)
     return done.returncode, done.stdout
 
 
 @pytest.mark.parametrize("view", ["--progress", "--quiet"])
-def test_a_full_standard_error_does_not_block_the_end_of_a_run(full, view, tmp_path):
+def test_a_full_standard_error_does_not_block_the_end_of_a_run(full_pipe, view, tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
         source = ("--probe", probe.address, "--bind", "[::1]:0", "--transport", "auto")
-        code, summary = ended("record", *source, *SHOTS, "--shots", 50, "--out", path, view, "--json", stderr=full[1])
+        code, summary = run_program(
+            "record", *source, *SHOTS, "--shots", 50, "--out", path, view, "--json", stderr=full_pipe[1]
+        )
     assert code == 0 and json.loads(summary)["rows"] == 50, summary
     assert len(Recording(path).numbers()) == 50
     verify(path)
 
 
-def test_an_unread_summary_blocks_only_after_the_file_is_closed(full, tmp_path):
-    reads, writes = full
+def test_an_unread_summary_blocks_only_after_the_file_is_closed(full_pipe, tmp_path):
+    read_end, write_end = full_pipe
     path = tmp_path / "run.h5"
     with Probe() as probe:
         source = ("--probe", probe.address, "--bind", "[::1]:0")
         words = map(str, ("record", *source, *SHOTS, "--shots", 50, "--out", path, "--progress", "--json"))
-        with subprocess.Popen([PROGRAM, *words], stdout=writes, stderr=writes) as recorder:
+        with subprocess.Popen([PROGRAM, *words], stdout=write_end, stderr=write_end) as recorder:
             try:
                 until(lambda: path.exists() and run("inspect", path, "--json").succeeded()["finished"], what="the end")
                 assert len(Recording(path).numbers()) == 50
@@ -147,18 +155,18 @@ def test_an_unread_summary_blocks_only_after_the_file_is_closed(full, tmp_path):
                 assert recorder.poll() is None, "the summary must block until it is read"
                 received = b""
                 while b'"ended"' not in received:
-                    received += os.read(reads, 1 << 16)
-                assert recorder.wait(PATIENCE) == 0
+                    received += os.read(read_end, 1 << 16)
+                assert recorder.wait(WAIT_TIMEOUT_S) == 0
             finally:
                 recorder.kill()
 
 
-def test_a_replay_with_an_unread_report_ends(full, tmp_path):
+def test_a_replay_with_an_unread_report_ends(full_pipe, tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe, Recorder(probe, *SHOTS, "--shots", 50, "--out", path) as recorder:
         recorder.end().succeeded()
     to = ("--to", f"127.0.0.1:{free_port()}", "--framing", "udp")
-    assert ended("replay", path, *to, "--max", stderr=full[1]) == (0, b"")
+    assert run_program("replay", path, *to, "--max", stderr=full_pipe[1]) == (0, b"")
 
 
 def test_a_stopped_terminal_does_not_block_the_end_of_a_run(tmp_path):
@@ -170,7 +178,7 @@ def test_a_stopped_terminal_does_not_block_the_end_of_a_run(tmp_path):
             source = ("--probe", probe.address, "--bind", "[::1]:0")
             words = map(str, ("record", *source, *SHOTS, "--shots", 50, "--out", path))
             done = subprocess.run(
-                [PROGRAM, *words], check=False, stdout=subprocess.PIPE, stderr=theirs, timeout=PATIENCE
+                [PROGRAM, *words], check=False, stdout=subprocess.PIPE, stderr=theirs, timeout=WAIT_TIMEOUT_S
             )
     finally:
         os.close(theirs)
@@ -178,8 +186,8 @@ def test_a_stopped_terminal_does_not_block_the_end_of_a_run(tmp_path):
     assert done.returncode == 0 and len(Recording(path).numbers()) == 50, done
 
 
-def test_an_unread_error_still_ends_the_program(full, tmp_path):
-    assert ended("verify", tmp_path / "none.h5", stderr=full[1]) == (1, b"")
+def test_an_unread_error_still_ends_the_program(full_pipe, tmp_path):
+    assert run_program("verify", tmp_path / "none.h5", stderr=full_pipe[1]) == (1, b"")
 
 
 @pytest.fixture
@@ -188,7 +196,7 @@ def manager(tmp_path):
     manager, others = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
     with manager, others:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(PATIENCE)
+        manager.settimeout(WAIT_TIMEOUT_S)
         others.setblocking(False)
         with pytest.raises(BlockingIOError):
             while True:
@@ -199,14 +207,14 @@ def manager(tmp_path):
 def test_a_blocked_service_manager_does_not_stop_the_receiver(manager):
     with Probe() as probe:
         source = ("--probe", probe.address, "--bind", "[::1]:0")
-        code, summary = ended(
+        code, summary = run_program(
             "record", *source, *SLOW, "--shots", 50, "--discard", "--json", stderr=subprocess.PIPE, env=manager[1]
         )
     assert code == 0 and json.loads(summary)["ended"]["cause"] == "shots", summary
 
 
 def test_a_late_service_manager_receives_the_ready_message(manager):
-    waits, env = manager
+    queue, env = manager
     at = ("--listen", f"127.0.0.1:{free_port()}", "--framing", "spead", "--pool", "32MiB")
     with Process("record", *at, "--discard", "--json", env=env) as recorder:
 
@@ -216,22 +224,22 @@ def test_a_late_service_manager_receives_the_ready_message(manager):
                 return "notify" in [thread.read_text().strip() for thread in threads]
 
         until(is_full, what="the thread that waits for space in the manager's queue")
-        while waits.recv(64) != b"READY=1":
+        while queue.recv(64) != b"READY=1":
             pass
 
 
-def test_a_target_with_unread_messages_serves_and_ends(full, tmp_path):
+def test_a_target_with_unread_messages_serves_and_ends(full_pipe, tmp_path):
     at = ("--transport", "shm", "--listen", tmp_path / "a.sock")
-    code, report = ended("target", "--region", "a=1M", *at, "--every", 0.02, "--seconds", 1, stderr=full[1])
+    code, report = run_program("target", "--region", "a=1M", *at, "--every", 0.02, "--seconds", 1, stderr=full_pipe[1])
     assert code == 0 and b"balance" in report, report
 
 
-def test_a_target_frees_its_resources_before_an_unread_report(full, tmp_path):
-    reads, writes = full
+def test_a_target_frees_its_resources_before_an_unread_report(full_pipe, tmp_path):
+    read_end, write_end = full_pipe
     host, port = "127.0.0.1", free_port()
     at = ("--bind", f"{host}:{port}", "--listen", f"{host}:0")
     words = ("target", "--region", "a=1M", *at, "--json", "--seconds", 0.1)
-    with subprocess.Popen([PROGRAM, *map(str, words)], stdout=writes, stderr=subprocess.PIPE) as target:
+    with subprocess.Popen([PROGRAM, *map(str, words)], stdout=write_end, stderr=subprocess.PIPE) as target:
         try:
             until(lambda: b"waits for initiators" in target.stderr.readline(), what="the target's start")
 
@@ -247,7 +255,7 @@ def test_a_target_frees_its_resources_before_an_unread_report(full, tmp_path):
             assert target.poll() is None, "the report must block until it is read"
             report = b""
             while b"\n" not in report:
-                report += os.read(reads, 1 << 16).lstrip(b"\0")
-            assert json.loads(report)["balanced"] and target.wait(PATIENCE) == 0
+                report += os.read(read_end, 1 << 16).lstrip(b"\0")
+            assert json.loads(report)["balanced"] and target.wait(WAIT_TIMEOUT_S) == 0
         finally:
             target.kill()

@@ -12,7 +12,7 @@ import pytest
 import pyuff_ustb
 import sigmf
 import zarr
-from formats.source import DATA, Source, export, imported, limited, zea
+from formats.source import DATA, Source, export, import_file, run_with_memory_limit, zea
 from formats.store import object_store, objects
 
 from common import Probe, Process, record, run, until, verify
@@ -34,16 +34,16 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def holes(tmp_path_factory):
+def lossy(tmp_path_factory):
     """Two links with lost packets and lost shots."""
-    source = record_source(tmp_path_factory.mktemp("holes") / "run.h5", "--loss", 0.4, shots=90)
+    source = record_source(tmp_path_factory.mktemp("lossy") / "run.h5", "--loss", 0.4, shots=90)
     states = np.concatenate([table["state"] for table in source.tables])
-    assert (states == 1).sum() > 20 and (states == 2).sum() > 20, "some partial, some complete"
-    assert (states == 0).any() or source.losses, "some lost"
+    assert (states == 1).sum() > 20 and (states == 2).sum() > 20, "shots of both kinds are needed"
+    assert (states == 0).any() or source.losses, "lost shots are needed"
     return source
 
 
-@pytest.fixture(params=["whole", "holes"])
+@pytest.fixture(params=["whole", "lossy"])
 def source(request):
     return request.getfixturevalue(request.param)
 
@@ -52,8 +52,8 @@ def check_counts(report, source):
     """Checks that the program's counts match the tables."""
     states = np.concatenate([table["state"] for table in source.tables])
     assert (report["complete"], report["partial"]) == ((states == 2).sum(), (states == 1).sum()), report
-    passed = sum(max(n) - min(n) + 1 - len(n) for n in map(source.numbers, range(len(source.links))))
-    assert report["lost"] == (states == 0).sum() + passed, report
+    without_row = sum(max(n) - min(n) + 1 - len(n) for n in map(source.numbers, range(len(source.links))))
+    assert report["lost"] == (states == 0).sum() + without_row, report
     partial = [source.missing_mask(i)[t["state"] == 1].sum() for i, t in enumerate(source.tables)]
     assert report["missing_samples"] == sum(partial), report
     assert bool(report["notes"]) == bool(report["partial"] + report["lost"]) or report["format"] != "uff"
@@ -141,28 +141,28 @@ def test_digital_rf_has_every_sample_and_gaps_for_missing_ones(tmp_path, source,
         assert properties["samples_per_second"] == source.rate and properties["is_complex"] == iq
         assert properties["num_subchannels"] == source.channels // (2 if iq else 1)
         assert properties["center_frequency_hz"] == 1090e6
-        held = {}
+        samples_at = {}
         for start, block in reader.read(*reader.get_bounds(name), name).items():
             rows = block.view(np.int16).reshape(len(block), source.channels)
-            held.update(zip(range(int(start), int(start) + len(rows)), rows))
+            samples_at.update(zip(range(int(start), int(start) + len(rows)), rows))
         last, expected = None, 0
         arrived = int(source.tables[link]["arrived_tai_ns"][0])
         for number, stamp, samples, missing, _ in source.iterate_shots(link):
             # docs/formats.md: a shot continues the one before if its stamp agrees to two samples; else its stamp gives
             # its position.
             stamp = stamp or (0 if last else arrived)
-            stamped = ((stamp - source.ahead) * source.rate + 5 * 10**8) // 10**9 if stamp else None
+            stamped = ((stamp - source.tai_minus_utc_ns) * source.rate + 5 * 10**8) // 10**9 if stamp else None
             start = stamped
             if last:
                 before, end = last
-                follows = end + (number - before - 1) * source.samples
-                near = stamped is None or abs(stamped - follows) <= 2
-                start = follows if near else max(stamped, end)
+                following = end + (number - before - 1) * source.samples
+                continues = stamped is None or abs(stamped - following) <= 2
+                start = following if continues else max(stamped, end)
             last = number, start + source.samples
             for instant in np.flatnonzero(~missing.any(axis=1)):
-                assert np.array_equal(held[start + int(instant)], samples[instant]), f"shot {number} at {instant}"
+                assert np.array_equal(samples_at[start + int(instant)], samples[instant]), f"shot {number} at {instant}"
                 expected += 1
-        assert len(held) == expected, "only samples that were received"
+        assert len(samples_at) == expected, "only samples that were received may be in the file"
 
 
 @pytest.mark.parametrize("iq", [False, True], ids=["real", "iq"])
@@ -193,13 +193,13 @@ def test_sigmf_is_valid_and_annotates_missing_samples(tmp_path, source, iq):
         captures = read.get_captures()
         assert captures[0]["core:frequency"] == 1090e6 and captures[0]["core:datetime"].endswith("Z")
         indices = [(c["core:sample_start"], c["core:global_index"]) for c in captures]
-        assert indices == sorted(indices), "captures ascend, in the data and in time"
+        assert indices == sorted(indices), "captures must ascend, in the data and in time"
 
 
 # --- zarr --------------------------------------------------------------------------------------------
 
-CUTS = {
-    "as it comes": (),
+LAYOUTS = {
+    "default": (),
     "small shards": ("--shard", 7),
     "compressed": ("--zstd", 3, "--shard", 16),
     "chunks of parts": ("--chunk", "3,130,5", "--shard", 10, "--zstd", 1),
@@ -227,20 +227,20 @@ def check_zarr(group, source):
     assert group.attrs["run"]["run_id"] == source.attributes["run_id"]
 
 
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-def test_zarr_reads_every_sample_and_every_column(tmp_path, source, cut):
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_zarr_reads_every_sample_and_every_column(tmp_path, source, layout):
     to = tmp_path / "run.zarr"
-    check_counts(export(source.path, to, *cut), source)
+    check_counts(export(source.path, to, *layout), source)
     group = zarr.open_group(to, mode="r")
     check_zarr(group, source)
-    if "--chunk" in cut:
-        shape = tuple(map(int, cut[cut.index("--chunk") + 1].split(",")))
+    if "--chunk" in layout:
+        shape = tuple(map(int, layout[layout.index("--chunk") + 1].split(",")))
         assert group["link0/rf"].chunks == shape and group["link0/rf"].shards[0] % shape[0] == 0
 
 
 def test_a_zarr_export_imports_as_the_same_recording(tmp_path, source):
     export(source.path, tmp_path / "run.zarr", "--chunk", "3,130,5", "--shard", 10, "--zstd", 1)
-    report = imported(tmp_path / "run.zarr", tmp_path / "again.h5")
+    report = import_file(tmp_path / "run.zarr", tmp_path / "again.h5")
     again = Source(tmp_path / "again.h5")
     verdict = verify(again.path)
     assert verdict["pattern"], "test patterns must be recognised"
@@ -251,11 +251,11 @@ def test_a_zarr_export_imports_as_the_same_recording(tmp_path, source):
             assert np.array_equal(again.tables[link][name], source.tables[link][name]), name
 
 
-def test_a_partial_zarr_export_with_lost_shots_is_imported(tmp_path, holes):
-    numbers = holes.numbers()
+def test_a_partial_zarr_export_with_lost_shots_is_imported(tmp_path, lossy):
+    numbers = lossy.numbers()
     for name, part in (("first", ("--shots", 20)), ("middle", ("--from", numbers[20], "--shots", 20))):
-        export(holes.path, tmp_path / f"{name}.zarr", *part)
-        imported(tmp_path / f"{name}.zarr", tmp_path / f"{name}.h5")
+        export(lossy.path, tmp_path / f"{name}.zarr", *part)
+        import_file(tmp_path / f"{name}.zarr", tmp_path / f"{name}.h5")
         verify(tmp_path / f"{name}.h5")
         again = Source(tmp_path / f"{name}.h5")
         assert set(again.numbers()) <= set(numbers[:20] if name == "first" else numbers[20:40])
@@ -267,32 +267,32 @@ def store():
         yield store
 
 
-def test_zarr_makes_a_round_trip_through_an_object_store(tmp_path, holes, store, monkeypatch):
+def test_zarr_makes_a_round_trip_through_an_object_store(tmp_path, lossy, store, monkeypatch):
     settings, client = store
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     to = "s3://runs/a/7"
-    probed = run("export", holes.path, to, "--format", "zarr", "--shard", 8, "--zstd", 1, "--json")
-    if "--features s3" in probed.stderr:
+    first = run("export", lossy.path, to, "--format", "zarr", "--shard", 8, "--zstd", 1, "--json")
+    if "--features s3" in first.stderr:
         pytest.skip("this program was built without object stores: cargo build --features s3, as make test does")
-    check_counts(probed.succeeded(), holes)
+    check_counts(first.succeeded(), lossy)
     for key in objects(client):
         client.download_file("runs", key, str(with_parent_folder(tmp_path / "got" / key)))
-    check_zarr(zarr.open_group(tmp_path / "got" / "a" / "7", mode="r"), holes)
-    imported(to, tmp_path / "again.h5")
-    assert np.array_equal(Source(tmp_path / "again.h5").joined, holes.joined)
+    check_zarr(zarr.open_group(tmp_path / "got" / "a" / "7", mode="r"), lossy)
+    import_file(to, tmp_path / "again.h5")
+    assert np.array_equal(Source(tmp_path / "again.h5").joined, lossy.joined)
 
-    assert "exists already" in run("export", holes.path, to, "--format", "zarr").refused()
+    assert "exists already" in run("export", lossy.path, to, "--format", "zarr").refused()
     others = ["a/7/notes.txt", "a/7/links", "a/70", "b/zarr.json"]
     for key in others:
         client.put_object(Bucket="runs", Key=key, Body=b'{"zarr_format": 3, "node_type": "group"}')
-    export(holes.path, to, "--format", "zarr", "--shots", 2, "--force")
+    export(lossy.path, to, "--format", "zarr", "--shots", 2, "--force")
     assert set(others) <= set(objects(client)), "objects that do not belong to the export must stay"
-    another = run("export", holes.path, "s3://runs/b", "--format", "zarr", "--force")
+    another = run("export", lossy.path, "s3://runs/b", "--format", "zarr", "--force")
     assert "exists already" in another.refused(), "arrays of another program must stay, also with --force"
     assert not [key for key in objects(client) if "/c/1/" in key], "objects of the replaced export must be gone"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert "AWS_ENDPOINT_URL" in run("export", holes.path, to, "--format", "zarr").refused()
+    assert "AWS_ENDPOINT_URL" in run("export", lossy.path, to, "--format", "zarr").refused()
 
 
 def with_parent_folder(path):
@@ -314,18 +314,18 @@ def test_an_import_follows_no_reference_out_of_its_source(tmp_path, whole):
         file["data"] = data
     layout = h5py.VirtualLayout(data.shape, data.dtype)
     layout[...] = h5py.VirtualSource(tmp_path / "secret.h5", "data", data.shape)
-    outside = {
+    references = {
         "linked": lambda group: group.update({"data": h5py.ExternalLink("../secret.h5", "data")}),
         "virtual": lambda group: group.create_virtual_dataset("data", layout),
         "external": lambda group: group.create_dataset(
             "data", data.shape, data.dtype, external=[(secret, 0, data.nbytes)]
         ),
     }
-    for way, put in outside.items():
+    for way, add_reference in references.items():
         shutil.copy(folder / "run.uff", folder / f"{way}.uff")
         with h5py.File(folder / f"{way}.uff", "r+") as file:
             del file["channel_data/data"]
-            put(file["channel_data"])
+            add_reference(file["channel_data"])
         message = run("import", folder / f"{way}.uff", tmp_path / "x.h5").refused()
         assert "in others" in message, message
     (folder / "link").symlink_to(secret)
@@ -338,40 +338,42 @@ def test_an_import_follows_no_reference_out_of_its_source(tmp_path, whole):
     assert not (tmp_path / "x.h5").exists()
 
 
-def test_missing_samples_survive_uff_zea_and_sigmf_round_trips(tmp_path, holes):
-    # Tolerance of a stamp in ns; UFF has none. A shot that continues the one before in SigMF may be two samples from
-    # where its stamp puts it, and both are rounded to a sample.
-    off_ns = {"run.uff": float("inf"), "run.hdf5": 0, "run.sigmf-meta": 3e9 / holes.rate + 1}
+def test_missing_samples_survive_uff_zea_and_sigmf_round_trips(tmp_path, lossy):
+    # Tolerance of a stamp in ns; UFF has no stamps. In SigMF a shot that continues the one before may be two samples
+    # away from the position that its stamp gives, and both are rounded to a sample.
+    tolerance_ns = {"run.uff": float("inf"), "run.hdf5": 0, "run.sigmf-meta": 3e9 / lossy.rate + 1}
     for name, flags in (("run.uff", ()), ("run.hdf5", ("--format", "zea")), ("run.sigmf-meta", ())):
-        export(holes.path, tmp_path / name, "--links", 0, *flags)
-        report = imported(tmp_path / name, tmp_path / f"{name}.h5")
+        export(lossy.path, tmp_path / name, "--links", 0, *flags)
+        report = import_file(tmp_path / name, tmp_path / f"{name}.h5")
         again = Source(tmp_path / f"{name}.h5")
         verify(again.path)
-        expected = {number: shot for number, *shot in holes.iterate_shots(0) if shot[3] != 0}
+        expected = {number: shot for number, *shot in lossy.iterate_shots(0) if shot[3] != 0}
         first = min(expected) if name != "run.sigmf-meta" else 0
         omitted = 0
         for number, stamp, samples, missing, state in again.iterate_shots(0):
-            stamped, was, lacked, before = expected.pop(number + first)
-            assert stamped == 0 or abs(stamp - stamped) <= off_ns[name], name
+            original_stamp, original, original_missing, original_state = expected.pop(number + first)
+            assert original_stamp == 0 or abs(stamp - original_stamp) <= tolerance_ns[name], name
             if name == "run.sigmf-meta":
-                lacked = np.broadcast_to(
-                    lacked.any(axis=1, keepdims=True), lacked.shape
+                original_missing = np.broadcast_to(
+                    original_missing.any(axis=1, keepdims=True), original_missing.shape
                 )  # annotations apply to instants
-            assert state == before and not (lacked & ~missing).any(), "missing samples must stay missing"
-            omitted += int((missing & ~lacked).sum())
-            assert np.array_equal(samples[~missing], was[~missing])
+            assert state == original_state and not (original_missing & ~missing).any(), (
+                "missing samples must stay missing"
+            )
+            omitted += int((missing & ~original_missing).sum())
+            assert np.array_equal(samples[~missing], original[~missing])
         assert not expected and report["omitted_samples"] == omitted, report
 
 
 def test_numpy_arrays_are_imported_as_shots(tmp_path):
     samples = np.random.default_rng(1).integers(-30000, 30000, (5, 700, 6), np.int16)
     np.save(tmp_path / "rf.npy", samples)
-    imported(tmp_path / "rf.npy", tmp_path / "run.h5", "--rate-hz", 40_000_000)
+    import_file(tmp_path / "rf.npy", tmp_path / "run.h5", "--rate-hz", 40_000_000)
     verify(tmp_path / "run.h5")
     read = Source(tmp_path / "run.h5")
     assert np.array_equal(read.joined, samples) and read.rate == 40_000_000
     np.save(tmp_path / "rf.npy", samples / 3e4)
-    report = imported(tmp_path / "rf.npy", tmp_path / "scaled.h5")
+    report = import_file(tmp_path / "rf.npy", tmp_path / "scaled.h5")
     scaled = Source(tmp_path / "scaled.h5")
     assert np.array_equal(scaled.joined, np.rint(samples / 3e4 * report["scale"]).astype(np.int16))
     assert f"scale = {report['scale']}" in scaled.attributes["config"] and any(
@@ -379,25 +381,25 @@ def test_numpy_arrays_are_imported_as_shots(tmp_path):
     )
 
 
-# --- real data ---------------------------------------------------------------------------------------
+# --- real data --------------------------------------------------------------------------------------------
 
-real = pytest.mark.skipif(DATA is None, reason="no shared/data next to the repository: real data were not tested")
+needs_data = pytest.mark.skipif(DATA is None, reason="no shared/data next to the repository: real data were not tested")
 
 
-@real
+@needs_data
 def test_the_sigmf_logo_makes_an_unchanged_round_trip(tmp_path):
     logo = DATA / "iq" / "sigmf_logo.sigmf-meta"
-    imported(logo, tmp_path / "run.h5")
+    import_file(logo, tmp_path / "run.h5")
     verify(tmp_path / "run.h5")
     export(tmp_path / "run.h5", tmp_path / "again.sigmf-meta")
     before, after = sigmf.fromfile(str(logo)), sigmf.fromfile(str(tmp_path / "again.sigmf-meta"))
     for name in ("core:sha512", "core:datatype", "core:sample_rate", "core:num_channels"):
         assert before.get_global_info()[name] == after.get_global_info()[name]
     assert after.get_captures()[0]["core:datetime"] == "2021-06-18T23:17:51.163959000Z"
-    assert len(after.get_captures()) == 1, "consecutive shots form one capture"
+    assert len(after.get_captures()) == 1, "consecutive shots must form one capture"
 
 
-@real
+@needs_data
 def test_ads_b_samples_make_a_byte_exact_round_trip(tmp_path):
     data = tmp_path / "adsb.sigmf-data"
     shutil.copy(DATA / "iq" / "dump1090_modes1_cu8_2MSps_1090MHz.bin", data)
@@ -407,7 +409,7 @@ def test_ads_b_samples_make_a_byte_exact_round_trip(tmp_path):
     )
     meta.add_capture(0, {"core:frequency": 1090e6})
     meta.tofile(str(tmp_path / "adsb.sigmf-meta"))
-    imported(tmp_path / "adsb.sigmf-meta", tmp_path / "run.h5")
+    import_file(tmp_path / "adsb.sigmf-meta", tmp_path / "run.h5")
     verify(tmp_path / "run.h5")
     export(tmp_path / "run.h5", tmp_path / "again.sigmf-meta", "--iq", *RADIO)
     assert (tmp_path / "again.sigmf-data").read_bytes() == data.read_bytes()
@@ -428,7 +430,7 @@ def haystack(tmp_path_factory):
 
 
 def test_a_digital_rf_example_makes_an_unchanged_round_trip(tmp_path, haystack):
-    imported(haystack / "example", tmp_path / "run.h5")
+    import_file(haystack / "example", tmp_path / "run.h5")
     verify(tmp_path / "run.h5")
     export(tmp_path / "run.h5", tmp_path / "radio", "--iq", "--format", "digital-rf")
     before, after = (digital_rf.DigitalRFReader(str(path)) for path in (haystack / "example", tmp_path / "radio"))
@@ -444,7 +446,7 @@ def test_digital_rf_gaps_become_losses_and_every_sample_is_kept(tmp_path, haysta
     name = "sc16_x1_n200_d3_10s_1000ms_c0"
     reader = digital_rf.DigitalRFReader(str(haystack / "synthetic"))
     blocks = reader.read(*reader.get_bounds(name), name)
-    report = imported(haystack / "synthetic", tmp_path / "run.h5", "--channel", name, "--samples", 50)
+    report = import_file(haystack / "synthetic", tmp_path / "run.h5", "--channel", name, "--samples", 50)
     verify(tmp_path / "run.h5")
     source = Source(tmp_path / "run.h5")
     shots = source.iterate_shots(0)
@@ -462,7 +464,7 @@ def test_digital_rf_gaps_become_losses_and_every_sample_is_kept(tmp_path, haysta
     }
 
 
-@real
+@needs_data
 def test_integer_ultrasound_data_makes_an_exact_uff_round_trip(tmp_path):
     with h5py.File(DATA / "ultrasound" / "muscle_rf_real_192ch.hdf5") as file:
         shots = np.stack([file[f"data/rf_data/frame_{n}/shot_1"][...] for n in (1, 2)])  # frame, channel, time
@@ -479,7 +481,7 @@ def test_integer_ultrasound_data_makes_an_exact_uff_round_trip(tmp_path):
         data=np.ascontiguousarray(shots[:, None]).T,
     )
     data.write(str(tmp_path / "muscle.uff"), "channel_data", ignore_missing_compulsory_fields=True)
-    report = imported(tmp_path / "muscle.uff", tmp_path / "run.h5")
+    report = import_file(tmp_path / "muscle.uff", tmp_path / "run.h5")
     verify(tmp_path / "run.h5")
     assert report["scale"] == 1, "integers stored as floating-point numbers must not be scaled"
     assert np.array_equal(Source(tmp_path / "run.h5").joined, shots.transpose(0, 2, 1))
@@ -488,14 +490,14 @@ def test_integer_ultrasound_data_makes_an_exact_uff_round_trip(tmp_path):
     assert np.array_equal(again.data, data.data) and again.sampling_frequency == rate
 
 
-@real
+@needs_data
 def test_three_simulated_plane_waves_make_a_zea_round_trip(tmp_path):
     with h5py.File(DATA / "ultrasound" / "pybf_rf_sim_192ch_3pw.hdf5") as file:
         shots = np.stack([file[f"data/rf_data/frame_1/shot_{n}"][...] for n in (1, 2, 3)])
     raw = np.ascontiguousarray(shots.transpose(0, 2, 1))[None, ..., None]  # frame, wave, time, element, 1
     np.savez(tmp_path / "in.npz", raw_data=raw)
     zea("write", tmp_path / "sim.hdf5", tmp_path / "in.npz")
-    imported(tmp_path / "sim.hdf5", tmp_path / "run.h5")
+    import_file(tmp_path / "sim.hdf5", tmp_path / "run.h5")
     verify(tmp_path / "run.h5")
     export(tmp_path / "run.h5", tmp_path / "again.hdf5", "--format", "zea", "--angles=-12,0,12")
     zea("read", tmp_path / "again.hdf5", tmp_path / "out.npz")
@@ -507,12 +509,12 @@ def test_three_simulated_plane_waves_make_a_zea_round_trip(tmp_path):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A recording of 146 MiB, exported with 64 MiB of memory."""
+    """A recording of 146 MiB, imported with 64 MiB of memory."""
     folder = tmp_path_factory.mktemp("large")
     shots = np.lib.format.open_memmap(folder / "rf.npy", "w+", np.int16, (200, 2000, 192))
     shots[:] = np.random.default_rng(2).integers(-2000, 2000, (2000, 192), np.int16)
     shots.flush()
-    limited(64 << 20, "import", folder / "rf.npy", folder / "run.h5", "--rate-hz", 1_000_000)
+    run_with_memory_limit(64 << 20, "import", folder / "rf.npy", folder / "run.h5", "--rate-hz", 1_000_000)
     (folder / "rf.npy").unlink()
     yield folder / "run.h5"
     shutil.rmtree(folder)
@@ -521,7 +523,7 @@ def large(tmp_path_factory):
 @pytest.mark.parametrize("name", ["run.uff", "run.sigmf-meta", "run.zarr", "run.hdf5", "radio"])
 def test_an_export_needs_no_more_memory_for_a_longer_run(tmp_path, large, name):
     flags = {"run.hdf5": ("--format", "zea"), "radio": ("--format", "digital-rf")}.get(name, ())
-    limited(128 << 20, "export", large, tmp_path / name, *flags)
+    run_with_memory_limit(128 << 20, "export", large, tmp_path / name, *flags)
     shutil.rmtree(tmp_path)
 
 

@@ -15,12 +15,12 @@ import image
 import pytest
 from guest_setup import clocks
 from image import Missing
-from machine import GUEST, GUEST6, GUEST_TOO, HOST, HOST6
+from machine import GUEST, GUEST6, GUEST_2, HOST, HOST6
 
-from common import PATIENCE, PROGRAM, until
+from common import PROGRAM, WAIT_TIMEOUT_S, until
 
 COUNT = 50
-BY_MANAGER = ["send", "write", "read", "atomic"]
+CM_VERBS = ["send", "write", "read", "atomic"]
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
 # Causes that no valid peer produces. (Others may stem from late packets of the test before.)
 WRONG = {"bad_icrc", "unverified", "malformed", "bad_key", "bad_rights", "bad_bounds", "bad_opcode", "bad_length"}
@@ -42,7 +42,7 @@ class Sides:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def start_interop(self, arguments, host=HOST):
-        timeout = [] if "--timeout" in arguments else ["--timeout", PATIENCE]
+        timeout = [] if "--timeout" in arguments else ["--timeout", WAIT_TIMEOUT_S]
         return self.start("interop", *arguments, *timeout, "--bind", host, "--json")
 
     def host_serves(self, arguments, guest_command, host=HOST):
@@ -89,7 +89,7 @@ class Sides:
                 text += line
             yield reports
             process.send_signal(signal.SIGINT)
-            out, errors = process.communicate(timeout=PATIENCE)
+            out, errors = process.communicate(timeout=WAIT_TIMEOUT_S)
             assert process.returncode == 0, errors
             reports.append(json.loads(out))
         finally:
@@ -97,8 +97,8 @@ class Sides:
 
     def finish(self, process, done):
         if done.code:
-            process.send_signal(signal.SIGINT)  # the other side has failed, so that the connection will not come
-        out, errors = process.communicate(timeout=PATIENCE)
+            process.send_signal(signal.SIGINT)  # the other side has failed: no connection will be made
+        out, errors = process.communicate(timeout=WAIT_TIMEOUT_S)
         assert "panicked" not in errors, errors
         host_result, guest_result = f"host: {process.returncode} {errors}", f"guest: {done.code} {done.output}"
         assert process.returncode == done.code == 0, f"{host_result}\n{guest_result}\nthe link:\n{self.link()}"
@@ -149,8 +149,8 @@ def test_a_partial_or_outdated_kernel_package_is_ignored(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [new]
 
 
-class Here(Sides):
-    """Both sides are programs of this repository, on loopback."""
+class LoopbackSides(Sides):
+    """Programs of this repository on both sides, on loopback."""
 
     def __init__(self):
         super().__init__(None)
@@ -162,21 +162,21 @@ class Here(Sides):
     def perf(self, port, *arguments):
         to = ["--to", f"{HOST}:{port}", "--bind", "127.91.7.2"]
         process = self.start("perf", *arguments, *to, "--json")
-        out, errors = process.communicate(timeout=PATIENCE)
+        out, errors = process.communicate(timeout=WAIT_TIMEOUT_S)
         assert process.returncode == 0, errors
         return json.loads(out)
 
 
 def test_perf_connects_by_rdma_cm_on_loopback_despite_losses():
-    sides, size = Here(), 16384
+    sides, size = LoopbackSides(), 16384
     with sides.target("--rdma-cm", "rping:7175,perftest:18516") as reports:
         common = ["--count", COUNT, "--loss", 0.05]
-        for verb in (None, *BY_MANAGER):
+        for verb in (None, *CM_VERBS):
             if verb:
-                of = [18516, verb, "--rdma-cm", "perftest", "--size", 8 if verb == "atomic" else size]
+                flags = [18516, verb, "--rdma-cm", "perftest", "--size", 8 if verb == "atomic" else size]
             else:
-                of = [7175, "--rdma-cm", "rping", "--size", 100]
-            report = sides.perf(*of, *common)
+                flags = [7175, "--rdma-cm", "rping", "--size", 100]
+            report = sides.perf(*flags, *common)
             assert report["operations"] == COUNT
     (usage,) = reports[0]["regions"]
     assert (usage["writes"], usage["reads"], usage["atomics"]) == (COUNT, COUNT, COUNT)
@@ -195,7 +195,7 @@ def test_the_guest_has_an_active_port_with_our_mtu(guest):
 def test_the_guest_returns_output_and_exit_code(guest):
     done = guest.run("echo said; exit 7")
     assert (done.code, done.output) == (7, "said\n")
-    assert guest.run("sleep 1000", limit=1).code == 143, "a command that takes too long is ended"
+    assert guest.run("sleep 1000", limit=1).code == 143, "a command that exceeds its limit must be ended"
 
 
 def test_files_left_in_the_share_are_copied_out(guest, tmp_path):
@@ -207,12 +207,12 @@ def test_files_left_in_the_share_are_copied_out(guest, tmp_path):
 
 
 def test_two_guest_programs_reach_each_other(guest):
-    server, client = guest.gid(GUEST), guest.gid(GUEST_TOO)
-    waits = guest.spawn(f"ibv_rc_pingpong -d rxe0 -e -n 20 -g {server}")
-    listens = f"until grep -q ':{18515:04X} .* 0A ' /proc/net/tcp; do sleep 0.05; done"
-    goes = f"{listens}\nibv_rc_pingpong -d rxe0 -e -n 20 -g {client} 127.0.0.1"
-    assert "20 iters" in guest.run(goes).succeeded()
-    assert "20 iters" in waits.end().succeeded()
+    server, client = guest.gid(GUEST), guest.gid(GUEST_2)
+    server_job = guest.spawn(f"ibv_rc_pingpong -d rxe0 -e -n 20 -g {server}")
+    wait_for_server = f"until grep -q ':{18515:04X} .* 0A ' /proc/net/tcp; do sleep 0.05; done"
+    client_script = f"{wait_for_server}\nibv_rc_pingpong -d rxe0 -e -n 20 -g {client} 127.0.0.1"
+    assert "20 iters" in guest.run(client_script).succeeded()
+    assert "20 iters" in server_job.end().succeeded()
 
 
 @pytest.mark.parametrize("size", [1, 1000, 4096, 20_000])
@@ -232,11 +232,11 @@ def test_reliable_messages_are_exchanged(sides, size):
 def test_unreliable_messages_are_exchanged(sides, kind):
     arguments = ["pingpong", "--qp", kind, "--size", 1024, "--count", COUNT]
     guest_command = f"ibv_{kind}_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s 1024"
-    for go in (
+    for exchange in (
         lambda: sides.host_serves(arguments, f"{guest_command} {HOST}"),
         lambda: sides.guest_serves(arguments, guest_command),
     ):
-        report, text = go()
+        report, text = exchange()
         assert report["operations"] == COUNT
         assert f"{COUNT} iters" in text
 
@@ -246,7 +246,9 @@ def test_messages_are_exchanged_over_ipv6(sides):
     guest_command = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid(GUEST6)} -n {COUNT}"
     for report, _ in (
         sides.host_serves(arguments, f"{guest_command} {HOST6}", host=HOST6),
-        sides.guest_serves(arguments, guest_command, host=HOST6),  # perftest waits for the introduction on IPv4 only
+        sides.guest_serves(
+            arguments, guest_command, host=HOST6
+        ),  # not with perftest, which exchanges its introduction only over IPv4
     ):
         assert report["operations"] == COUNT
 
@@ -332,12 +334,12 @@ exit $code"""
 def test_guest_rping_connects_by_rdma_cm(sides, size):
     report, text = sides.host_serves(["rping"], rping(f"-c -a {HOST} -C 10 -S {size} -v -V"))
     assert report["operations"] == 10
-    assert text.count("ping data: rdma-ping-") == 10, "rping must have compared each text with the answer"
+    assert text.count("ping data: rdma-ping-") == 10, "rping must have verified each echoed text"
     assert report["usage"]["atomics"] == report["usage"]["writes"] == 0
 
 
 def test_a_second_connection_is_refused_and_the_first_continues(sides):
-    """The first connection is idle meanwhile, because its output goes into a full pipe."""
+    """The first connection is idle during the second attempt, because its output fills a pipe."""
     script = f"""
 mkfifo /tmp/first
 ({rping(f"-c -a {HOST} -C {COUNT} -S 2000 -v")}) >/tmp/first &
@@ -362,7 +364,7 @@ def test_perf_connects_to_guest_rping_by_rdma_cm(sides):
     assert (report["usage"]["reads"], report["usage"]["writes"]) == (10, 10)
 
 
-def managed(verb, size):
+def cm_perftest(verb, size):
     operation = "-A FETCH_AND_ADD" if verb == "atomic" else f"-s {size} -t 4"
     return f"ib_{verb}_bw -R -F -n {COUNT} {operation}"
 
@@ -372,9 +374,9 @@ def test_a_target_serves_unmodified_programs_in_turn(sides):
     with sides.target("--rdma-cm", "rping,perftest") as reports:
         for _ in range(2):
             text = sides.guest.run(rping(f"-c -a {HOST} -C 10 -S 100 -v -V")).succeeded()
-            assert text.count("ping data: rdma-ping-") == 10, "rping must have compared each text with the answer"
-        for verb in BY_MANAGER:
-            text = sides.guest.run(f"{managed(verb, size)} {HOST}").succeeded()
+            assert text.count("ping data: rdma-ping-") == 10, "rping must have verified each echoed text"
+        for verb in CM_VERBS:
+            text = sides.guest.run(f"{cm_perftest(verb, size)} {HOST}").succeeded()
             assert re.search(rf"^ {8 if verb == 'atomic' else size} +{COUNT} ", text, re.MULTILINE), text
     (report,) = reports
     (usage,) = report["regions"]
@@ -392,19 +394,19 @@ def test_a_target_serves_rping_while_requests_are_forged(sides):
         for _ in range(3):
             text = sides.guest.run(rping(f"-c -a {HOST} -C 10 -S 100 -v -V")).succeeded()
             assert text.count("ping data: rdma-ping-") == 10, text
-        assert flood.wait(PATIENCE) == 0
+        assert flood.wait(WAIT_TIMEOUT_S) == 0
     counts = reports[0]["rdma_cm"]
     assert counts["established"] == 3 and counts["unanswered"] > 0 and reports[0]["balanced"], counts
 
 
 def test_a_target_serves_several_programs_at_once(sides):
-    at_once = [
+    commands = [
         rping(f"-c -a {HOST} -C 50 -S 200 -V"),
-        managed("write", 4096) + f" {HOST}",
+        cm_perftest("write", 4096) + f" {HOST}",
         rping(f"-c -a {HOST} -C 50 -V"),
     ]
     with sides.target("--rdma-cm", "rping,perftest") as reports:
-        jobs = [sides.guest.spawn(one) for one in at_once]
+        jobs = [sides.guest.spawn(command) for command in commands]
         for job in jobs:
             job.end().succeeded()
     assert reports[0]["regions"][0]["writes"] == COUNT
@@ -412,7 +414,7 @@ def test_a_target_serves_several_programs_at_once(sides):
 
 
 def test_a_target_without_rdma_cm_ignores_connection_requests(sides):
-    """Without queue pair 1 no answer comes: the other side retries until it is ended."""
+    """Without queue pair 1 there is no answer: the peer retries until it is killed."""
 
     def datagrams():
         """Returns how many datagrams programs at this end of the cable have read."""
@@ -442,7 +444,7 @@ def test_a_target_that_ends_disconnects_its_initiators(sides):
     with sides.target("--rdma-cm", "rping") as reports:
         job = sides.guest.spawn(f"rping -c -a {HOST} -C 1000000 -v")
         until(lambda: "ping data" in job.output() or job.ended(), what="the first round trips")
-    text = job.end().output  # without a disconnect rping would wait for ever
+    text = job.end().output  # without a disconnect rping would wait forever
     assert "client DISCONNECT EVENT..." in text, text[-500:]
     assert reports[0]["balanced"]
 
@@ -454,29 +456,29 @@ def test_perf_measures_guest_rping(sides):
     assert text.count("server ping data: rdma-ping-") == COUNT
 
 
-@pytest.mark.parametrize("verb", BY_MANAGER)
+@pytest.mark.parametrize("verb", CM_VERBS)
 def test_perf_measures_guest_perftest_by_rdma_cm(sides, verb):
     size = 8 if verb == "atomic" else 16384
     arguments = [verb, "--rdma-cm", "perftest", "--count", COUNT, "--size", size, "--depth", 4]
-    report, text = sides.perf_connects(arguments, managed(verb, size))
+    report, text = sides.perf_connects(arguments, cm_perftest(verb, size))
     assert report["operations"] == COUNT
     assert re.search(rf"^ {size} +{COUNT} ", text, re.MULTILINE), text
 
 
 def test_the_guest_refuses_a_connection_without_a_listener(sides):
     process = sides.start_interop(["rping", "--count", "1", "--port", 7999, "--timeout", 5, GUEST])
-    _, errors = process.communicate(timeout=PATIENCE)
+    _, errors = process.communicate(timeout=WAIT_TIMEOUT_S)
     assert process.returncode == 1
     assert "refused the connection" in errors, errors
 
 
 def test_the_guest_clock_runs_at_the_speed_of_this_machine(guest):
-    """Limits and timeouts depend on it. The guest must not use a clock that it calibrated on its own processors."""
+    """Limits and timeouts depend on it. The guest must not use a clock that it has calibrated against its processor."""
     first, second = guest.since, clocks(guest)
     while second[0] - first[2] < 1:  # waits out a second, because this test may be the first
         second = clocks(guest)
     passed = second[1] - first[1]
-    least, most = second[0] - first[2], second[2] - first[0]
-    assert 0.98 * least - 0.02 <= passed <= 1.02 * most + 0.02, f"{passed} s in the guest, {least} to {most} s here"
+    min_s, max_s = second[0] - first[2], second[2] - first[0]
+    assert 0.98 * min_s - 0.02 <= passed <= 1.02 * max_s + 0.02, f"{passed} s in the guest, {min_s} to {max_s} s here"
     clock = guest.run("cat /sys/devices/system/clocksource/clocksource0/current_clocksource").succeeded()
     assert clock.strip() == "hpet"

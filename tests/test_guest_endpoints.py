@@ -11,9 +11,9 @@ import subprocess
 
 import pytest
 from guest_setup import CONFORMANCE
-from machine import GUEST, GUEST_THREE, GUEST_TOO, HOST
+from machine import GUEST, GUEST_2, GUEST_3, HOST
 
-from common import PATIENCE, PROGRAM, ROOT, until
+from common import PROGRAM, ROOT, WAIT_TIMEOUT_S, until
 
 COLUMN = ROOT / "crates" / "verbs" / "tests" / "conformance-rxe.txt"
 
@@ -37,8 +37,8 @@ until [ "$(cat /sys/class/infiniband/{DEVICE}/ports/1/gids/1 | tr -d :0)" ]; do 
 """
 
 
-def conforms(guest, *ends):
-    """Runs the suite; returns the rows of the table, and the failures."""
+def run_conformance(guest, *ends):
+    """Runs the conformance suite, which must pass; returns the rows of the table."""
     assert CONFORMANCE.exists(), f"there is no {CONFORMANCE}: cargo build --package shotline-verbs --examples"
     done = guest.run(f"ibverbs_conformance {' '.join(ends)}")
     rows = [line for line in done.output.splitlines() if "\t" in line]
@@ -49,8 +49,8 @@ def conforms(guest, *ends):
 
 
 def test_a_device_conforms_to_the_verbs(guest):
-    ends = [f"rxe0,gid={guest.gid(address)}" for address in (GUEST, GUEST_TOO, GUEST_THREE)]
-    rows = conforms(guest, *ends)
+    ends = [f"rxe0,gid={guest.gid(address)}" for address in (GUEST, GUEST_2, GUEST_3)]
+    rows = run_conformance(guest, *ends)
     column = "".join(f"{row}\n" for row in rows)
     if os.environ.get("UPDATE"):
         COLUMN.write_text(column)
@@ -67,7 +67,7 @@ def cable(guest):
 
 @pytest.mark.parametrize("ends", [(DEVICE, SOFT), (SOFT, DEVICE)], ids=["from-device", "from-software"])
 def test_a_device_and_the_software_endpoint_conform_together(guest, cable, ends):
-    rows = conforms(guest, *ends)
+    rows = run_conformance(guest, *ends)
     assert sum(row.endswith("\tyes") for row in rows) > 55, rows
 
 
@@ -86,7 +86,7 @@ class HostProgram:
         self.process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def wait_until_listening(self):
-        """Waits until it listens."""
+        """Waits until a target reports that it waits for initiators."""
         text = ""
         while "target waits" not in text:
             line = self.process.stderr.readline()
@@ -97,8 +97,8 @@ class HostProgram:
         self.process.send_signal(signal.SIGINT)
 
     def end(self):
-        """Returns its report."""
-        out, errors = self.process.communicate(timeout=PATIENCE)
+        """Waits for the end and returns the report."""
+        out, errors = self.process.communicate(timeout=WAIT_TIMEOUT_S)
         assert "panicked" not in errors, errors
         assert self.process.returncode == 0, errors
         return json.loads(out)

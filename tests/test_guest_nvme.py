@@ -10,7 +10,7 @@ import json
 import pytest
 from guest_setup import MIB, PARTITION, SECTOR, table
 
-from common import Recording, balanced, check_samples, until, verify
+from common import Recording, check_balanced, check_samples, until, verify
 
 SHAPE = "--links 1 --channels 16 --samples 2700"
 SLOT = 65_536  # per shot: 64,800 bytes of samples and a record
@@ -82,7 +82,7 @@ exit $code
         path = self.fetched(run)
         verify(path)
         recording = Recording(path)
-        balanced(ended, recording)
+        check_balanced(ended, recording)
         check_samples(recording)
         return recording
 
@@ -100,10 +100,10 @@ def rows(job):
 
 @pytest.mark.parametrize(("serial", "block", "command"), [("PLAIN", 512, 128 << 10), ("LARGE", 4096, 8 << 10)])
 def test_a_run_on_an_nvme_namespace_is_fetched_as_a_file(machine, serial, block, command):
-    statistics = f"cat /sys/class/block/nvme{machine.numbers[serial]}n1/stat"
-    before = machine.run(statistics).succeeded()
+    read_statistics = f"cat /sys/class/block/nvme{machine.numbers[serial]}n1/stat"
+    before = machine.run(read_statistics).succeeded()
     ended = machine.record(f"{machine.namespace(serial)}/first")
-    assert machine.run(statistics).succeeded() == before, "the block layer must not have been used"
+    assert machine.run(read_statistics).succeeded() == before, "the block layer must not have been used"
     assert ended["file"] == f"{machine.namespace(serial)}/first"
     assert not [warning for warning in ended["warnings"] if "register" in warning], ended
     device = machine.json("inspect", machine.namespace(serial))
@@ -137,20 +137,20 @@ def test_a_killed_recorder_leaves_a_recoverable_run(machine):
 
 
 def test_durable_shots_survive_a_power_cut(machine, drives):
-    """Resets the drive to its contents in the middle of a run, at which its recorder and all of the guest were stopped.
+    """Resets the drive to its contents in the middle of a run, copied while the whole guest was stopped.
 
-    (QEMU had passed everything written by then to this machine's kernel: the timing of flushes is tested by
-    tests/test_crash.py, on files.)
+    (By then QEMU had passed everything that was written to this machine's kernel. tests/test_crash.py tests the timing
+    of flushes, on files.)
     """
     run = machine.namespace("POWER") + "/cut"
     flags = f"--seconds 600 --capacity 500 --rate-hz {RATE} --durable --progress"
     job = machine.spawn(machine.recording(run, flags))
     durable = until(lambda: rows(job) >= SHOTS and rows(job), what=f"{SHOTS} durable rows")
-    left = machine.guest.power_failure_image(drives["POWER"])
+    contents = machine.guest.power_failure_image(drives["POWER"])
     machine.run("kill -INT $(cat /tmp/recorder)").succeeded()
     job.end().succeeded()
     with open(drives["POWER"].file, "r+b") as file:
-        file.write(left)
+        file.write(contents)
     before = machine.json("inspect", run)
     assert before["rows"] >= durable and not before["finished"], (before, durable)
     report = machine.json("recover", run)
@@ -184,7 +184,7 @@ def test_only_the_given_partition_is_written(machine, drives):
     partition = machine.block("PARTED") + "p1"
     ended = machine.record(f"nvme:{partition}/commands")
     machine.check_valid(ended, f"nvme:{partition}/commands")
-    # the same bytes, through the block layer
+    # the same partition, through the block layer
     ended = machine.record(f"block:{partition}/direct")
     machine.check_valid(ended, f"block:{partition}/direct")
     names = [[run["name"] for run in machine.json("inspect", how + partition)["runs"]] for how in ("nvme:", "block:")]

@@ -11,9 +11,9 @@ import sys
 import pytest
 from machine import HOST
 
-from common import PATIENCE, ROOT, Probe, Recording, balanced, check_samples, verify
+from common import ROOT, WAIT_TIMEOUT_S, Probe, Recording, check_balanced, check_samples, verify
 
-WHOLE_RUN = 2**32 - 1  # the stream that stands for the run in the counters
+WHOLE_RUN = 2**32 - 1  # the stream number of counters of the whole run
 SHAPE = ("--samples", 300)  # 96 channels
 PACKETS = 11  # per shot, the last of them short
 RATE = 40
@@ -53,7 +53,7 @@ class Run:
         path = self.guest.share / self.name
         verify(path)
         recording = Recording(path)
-        balanced(ended, recording)
+        check_balanced(ended, recording)
         check_samples(recording)
         assert ended["icrc"]["device"] >= ended["packets"] - sum(ended["packet_drops"].values()), ended
         return ended, report, recording
@@ -83,23 +83,23 @@ def test_shots_reach_the_drive_without_a_copy(guest):
 def test_injected_losses_are_exact_and_shifted_data_is_repaired(guest, seed):
     with Run(guest, "--loss", 0.01, "--corrupt", 0.005, "--duplicate", 0.01, "--reorder", 0.01, "--seed", seed) as run:
         ended, report, recording = run.end(run.spawn("--shots", 80))
-    twice = faults_of(report, "duplicated")
-    damaged = faults_of(report, "corrupted")  # the device delivers no packet whose ICRC is wrong
-    gone = set(faults_of(report, "lost")) | {key for key in damaged if key not in twice}
-    assert gone and recording.missing(0) == gone, (recording.missing(0), gone)
-    assert ended["copies_per_byte"] > 0.0, "shifted packets must have been moved"
+    duplicated = faults_of(report, "duplicated")
+    corrupted = faults_of(report, "corrupted")  # the device delivers no packet whose ICRC is wrong
+    missing = set(faults_of(report, "lost")) | {key for key in corrupted if key not in duplicated}
+    assert missing and recording.missing(0) == missing, (recording.missing(0), missing)
+    assert ended["copies_per_byte"] > 0.0, "payloads at wrong offsets must have been moved"
     assert set(ended["packet_drops"]) <= {"duplicate", "late"}, ended
-    assert ended["packets"] == report["links"][0]["packets"] - len(damaged), (ended, report)
+    assert ended["packets"] == report["links"][0]["packets"] - len(corrupted), (ended, report)
 
 
-@pytest.mark.parametrize("kind, cause", [("key", None), ("pair", "unknown_stream"), ("long", None)])
+@pytest.mark.parametrize("kind, cause", [("key", None), ("qp", "unknown_stream"), ("long", None)])
 def test_an_attacker_on_the_cable_changes_nothing(guest, kind, cause):
     count = 10
     command = guest.on_host(sys.executable, ROOT / "tests" / "attacker.py", "cable", kind, count)
     with Run(guest) as run, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacker:
         assert attacker.stdout.readline() == "ready\n"
         ended, report, recording = run.end(run.spawn("--shots", SHOTS))
-        assert attacker.communicate(timeout=PATIENCE)[0] == f"{count}\n"
+        assert attacker.communicate(timeout=WAIT_TIMEOUT_S)[0] == f"{count}\n"
     assert ended["packet_drops"] == ({cause: count} if cause else {}), ended
     sent, missing = report["links"][0]["packets"], len(recording.missing(0))
     injected = count if cause else 0

@@ -6,7 +6,7 @@ queue key and header, and drops every packet that fails: every recorded packet w
 
 import pytest
 from test_guest_probe import PACKETS, Run
-from test_rtl import built  # noqa: F401
+from test_rtl import require_rtl  # noqa: F401
 
 
 @pytest.mark.parametrize("framing", ["ud", "counted"])

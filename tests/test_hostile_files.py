@@ -1,4 +1,4 @@
-"""Files of other programs, or planted ones: they are refused with a message, and cause no access to other files."""
+"""Malformed and malicious files: they are refused with a message, and cause no access to other files."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from formats.source import export
 
-from common import PATIENCE, PROGRAM, Probe, record, run
+from common import PROGRAM, WAIT_TIMEOUT_S, Probe, record, run
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +22,10 @@ def source(tmp_path_factory):
     return path
 
 
-def refused_within(limit, *arguments):
-    """Returns the refusal of the program with a limit on its own memory, in bytes."""
+def refused_with_memory_limit(limit, *arguments):
+    """Runs the program, which must fail, with a limit on its own memory in bytes; returns its standard error."""
     command = ["prlimit", f"--data={limit}", PROGRAM, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False)
     assert done.returncode == 1, f"{done.returncode}: {done.stderr}"
     return done.stderr
 
@@ -133,11 +133,12 @@ def test_zarr_is_read_only_from_its_own_folder(source, tmp_path, way, name):
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero" if way == "device" else secret)
-    message = refused_within(256 << 20, "import", tmp_path / "in.zarr", tmp_path / "b.h5")
+    message = refused_with_memory_limit(256 << 20, "import", tmp_path / "in.zarr", tmp_path / "b.h5")
     assert "within the folder" in message or "regular file" in message, message
 
 
-def altered(path, change):
+def change_json(path, change):
+    """Changes a JSON file in place."""
     meta = json.loads(path.read_text())
     change(meta)
     path.write_text(json.dumps(meta))
@@ -157,8 +158,8 @@ def test_zarr_with_a_false_size_allocates_no_memory(source, tmp_path):
 
     for name, change in (("link0/rf", large_shard), ("losses/runs", many_rows)):
         shutil.copytree(tmp_path / "in.zarr", tmp_path / "bad.zarr")
-        altered(tmp_path / "bad.zarr" / name / "zarr.json", change)
-        message = refused_within(256 << 20, "import", tmp_path / "bad.zarr", tmp_path / "b.h5")
+        change_json(tmp_path / "bad.zarr" / name / "zarr.json", change)
+        message = refused_with_memory_limit(256 << 20, "import", tmp_path / "bad.zarr", tmp_path / "b.h5")
         assert name in message and "expected" in message, message
         shutil.rmtree(tmp_path / "bad.zarr")
 
@@ -167,5 +168,5 @@ def test_a_numpy_array_with_a_false_size_allocates_no_memory(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.zeros((2, 300, 4), np.int16))
     path.write_bytes(path.read_bytes().replace(b"(2, 300, 4), }        ", b"(99999999, 300, 4), } "))
-    message = refused_within(256 << 20, "import", path, tmp_path / "b.h5", "--rate-hz", 1000)
+    message = refused_with_memory_limit(256 << 20, "import", path, tmp_path / "b.h5", "--rate-hz", 1000)
     assert "expected" in message and "bytes" in message, message

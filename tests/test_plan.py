@@ -19,7 +19,7 @@ def plan(*arguments):
     return run("plan", *arguments, "--json").succeeded()
 
 
-def written(folder, text):
+def write_plan(folder, text):
     path = folder / "plan.toml"
     path.write_text(text)
     return path
@@ -70,7 +70,7 @@ def test_a_bar_is_as_long_as_its_load_relative_to_its_limit(tmp_path):
 def test_a_name_with_markup_leaves_the_picture_well_formed(tmp_path):
     text = f'title = "a < b & c > \'d\'"\n{SOURCE}{LINK}name = "<x> & \\"y\\" \\u0007"\n'
     picture = tmp_path / "plan.svg"
-    plan(written(tmp_path, text), "--svg", picture)
+    plan(write_plan(tmp_path, text), "--svg", picture)
     assert ElementTree.parse(picture).getroot().find(SVG + "title").text == "a < b & c > 'd'"
 
 
@@ -80,12 +80,12 @@ def test_the_plan_of_a_paper_is_its_numbered_example(number):
 
 
 def test_paper_0_rates_are_met():
-    of = figures(0)
-    assert of["192 channels: the probe"]["computed"] == pytest.approx(192 * 12 * 40e6 / 1e9)
+    checks = figures(0)
+    assert checks["192 channels: the probe"]["computed"] == pytest.approx(192 * 12 * 40e6 / 1e9)
     for samples, khz, gibits in ((500, 69.68, 74.76), (1000, 37.24, 79.90), (2000, 19.28, 82.74), (4000, 9.82, 84.26)):
-        assert of[f"frame rate, N_s = {samples}"]["computed"] == pytest.approx(khz, rel=1e-3)
-        assert of[f"data rate, N_s = {samples}"]["computed"] == pytest.approx(gibits, rel=1e-3)
-    assert of["frame rate just above the maximum, relative to it"]["computed"] == pytest.approx(0.5, rel=2e-3)
+        assert checks[f"frame rate, N_s = {samples}"]["computed"] == pytest.approx(khz, rel=1e-3)
+        assert checks[f"data rate, N_s = {samples}"]["computed"] == pytest.approx(gibits, rel=1e-3)
+    assert checks["frame rate just above the maximum, relative to it"]["computed"] == pytest.approx(0.5, rel=2e-3)
 
 
 def test_paper_0_drive_drops_the_load_above_12_gbit():
@@ -130,7 +130,7 @@ def test_flags_define_a_plan_without_a_file():
     assert stage(result, "drive")["load_bits_per_s"] == pytest.approx(4 * 5e3 * shot * 8 / 3)
 
 
-WRONG = [
+INVALID_PLANS = [
     (SOURCE.replace("= 12", "= 24") + LINK, 3, "source.bits: expected a whole number from 1 to 16, found 24"),
     (SOURCE.replace("= 96", "= 0") + LINK, 2, "source.channels"),
     (SOURCE.replace("= 2000", "= -5") + LINK, 5, "source.samples"),
@@ -151,12 +151,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("text, line, words", WRONG, ids=[words or "syntax" for _, _, words in WRONG])
+@pytest.mark.parametrize("text, line, words", INVALID_PLANS, ids=[words or "syntax" for _, _, words in INVALID_PLANS])
 def test_a_wrong_plan_is_refused_with_its_line(text, line, words, tmp_path):
-    path = written(tmp_path, text)
-    complaint = run("plan", path).refused()
-    assert complaint.startswith(f"shotline: {path}: line {line}: "), complaint
-    assert words in complaint
+    path = write_plan(tmp_path, text)
+    message = run("plan", path).refused()
+    assert message.startswith(f"shotline: {path}: line {line}: "), message
+    assert words in message
 
 
 def test_wrong_flags_and_files_are_refused(tmp_path):
@@ -173,15 +173,15 @@ def test_the_simulation_counts_every_packet_and_is_deterministic():
     packets = result["packets"]
     assert packets["generated"] == packets["delivered"] + packets["dropped"] + packets["in_flight"]
     assert packets["dropped"] == sum(drop["packets"] for drop in result["drops"])
-    for figures in (result, again):
-        assert figures.pop("wall_s") > 0 and figures.pop("packets_per_wall_s") > 0
+    for counters in (result, again):
+        assert counters.pop("wall_s") > 0 and counters.pop("packets_per_wall_s") > 0
     assert result == again
 
 
 def test_simultaneous_bursts_overflow_an_underloaded_switch(tmp_path):
     text = (ROOT / "examples" / "plans" / "switch.toml").read_text()
-    synchronised = plan(written(tmp_path, text), "--simulate", "50ms")
-    independent = plan(written(tmp_path, text.replace('"synchronised"', '"random"')), "--simulate", "50ms")
+    synchronised = plan(write_plan(tmp_path, text), "--simulate", "50ms")
+    independent = plan(write_plan(tmp_path, text.replace('"synchronised"', '"random"')), "--simulate", "50ms")
     assert stage(synchronised, "switch")["used"] < 0.75 and synchronised["dropped_share"] == 0
     assert synchronised["simulation"]["drops"][0]["stage"] == "switch"
     assert synchronised["simulation"]["packets"]["dropped"] > 0.1 * synchronised["simulation"]["packets"]["generated"]

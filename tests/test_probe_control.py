@@ -1,4 +1,4 @@
-"""A probe controlled manually: found, set up, started, triggered, stopped, and taken over from a receiver that died."""
+"""A probe controlled manually: found, set up, started, triggered, stopped, and taken over from a killed receiver."""
 
 import signal
 import socket
@@ -12,12 +12,12 @@ from requirements import need_root
 
 from common import (
     PACKET,
-    PATIENCE,
+    WAIT_TIMEOUT_S,
     Probe,
     Process,
     Recorder,
     Recording,
-    balanced,
+    check_balanced,
     check_samples,
     record,
     run,
@@ -28,9 +28,9 @@ from common import (
 SAMPLES = 100
 PACKETS = 4  # per shot of 96 channels
 ENDLESS = ("--rate-hz", 200, "--samples", SAMPLES, "--capacity", 20_000)
-UNUSED_ADDRESS = "[::1]:9"  # the protocol "discard", a port that no kernel assigns as an ephemeral one
+UNUSED_ADDRESS = "[::1]:9"  # the port of the protocol "discard", which is never an ephemeral port
 SEQUENCE = 6  # the kind of request
-UNKNOWN = 2  # the status of a refusal
+UNKNOWN_REQUEST = 2  # the status of a refusal
 
 
 def probe(verb, target, *arguments):
@@ -62,7 +62,7 @@ class Listener:
         self.socket = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         self.socket.bind(("::1", 0))
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(WAIT_TIMEOUT_S)
         self.port = self.socket.getsockname()[1]
         return self
 
@@ -70,7 +70,7 @@ class Listener:
         self.socket.close()
 
     def records(self, shots):
-        """Returns number and transmit event of the end-of-shot records of this many shots."""
+        """Receives this many shots; returns number and transmit event of each end-of-shot record."""
         found = []
         while len(found) < shots:
             packet = self.socket.recv(PACKET + 256)
@@ -142,35 +142,39 @@ def test_shot_records_carry_the_transmit_sequence_in_order():
 
 
 def test_a_probe_without_transmit_sequences_is_reported():
-    def older(message):
+    def without_sequences(message):
         return (
-            message[:5] + bytes([0x80 | SEQUENCE, UNKNOWN]) + message[7:16] + bytes(112)
+            message[:5] + bytes([0x80 | SEQUENCE, UNKNOWN_REQUEST]) + message[7:16] + bytes(112)
             if message[5] == SEQUENCE
             else True
         )
 
-    with Probe() as target, Relay(target, on_request=older) as between, Listener() as listener:
-        message = configure(between, listener.port, "--sequence", "1,2").refused()
+    with Probe() as target, Relay(target, on_request=without_sequences) as relay, Listener() as listener:
+        message = configure(relay, listener.port, "--sequence", "1,2").refused()
         assert "does not support transmit sequences" in message and "firmware" in message, message
-        configure(between, listener.port).succeeded()
+        configure(relay, listener.port).succeeded()
 
 
 def test_each_lost_datagram_is_retried_and_acted_on_once():
     seen = set()
 
-    def once(datagram):
+    def on_second_copy(datagram):
         known = datagram in seen
         seen.add(datagram)
         return known
 
-    with Probe() as target, Relay(target, on_request=once, on_reply=once) as between, Listener() as listener:
-        configure(between, listener.port, "--sequence", "9").succeeded()
-        assert probe("start", between, "--external").succeeded()["first_shot"] == 0
-        assert probe("trigger", between, "--command-only").succeeded()["shot"] == 0
-        message = probe("trigger", between, "--sequence", 5).refused()
+    with (
+        Probe() as target,
+        Relay(target, on_request=on_second_copy, on_reply=on_second_copy) as relay,
+        Listener() as listener,
+    ):
+        configure(relay, listener.port, "--sequence", "9").succeeded()
+        assert probe("start", relay, "--external").succeeded()["first_shot"] == 0
+        assert probe("trigger", relay, "--command-only").succeeded()["shot"] == 0
+        message = probe("trigger", relay, "--sequence", 5).refused()
         assert "seen the trigger number 5 before" in message, message
         assert listener.records(1) == [(0, 9)]
-        stopped = probe("stop", between).succeeded()
+        stopped = probe("stop", relay).succeeded()
     assert stopped["next_shot"] == 1 and stopped["links"][0]["shots_sent"] == 1, stopped
 
 
@@ -256,14 +260,14 @@ def test_discovery_without_an_answer_is_an_error_with_a_remedy(loopback_netns):
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:47910", "[::]:47910"])
 def test_a_probe_across_a_network_is_found_by_broadcast(cable, listen):
-    beyond = "10.91.7.1:" if listen.startswith("0") else "[fe80::"
+    prefix = "10.91.7.1:" if listen.startswith("0") else "[fe80::"
 
     def answers():
         # Link-local addresses are missing in the first second of a network.
-        return [answer for answer in discovered(netns=cable.names[1]) if answer["probe"].startswith(beyond)]
+        return [answer for answer in discovered(netns=cable.names[1]) if answer["probe"].startswith(prefix)]
 
     with Probe(listen=listen, netns=cable.names[0]):
-        (answer,) = until(answers, what="an answer from beyond the cable")
+        (answer,) = until(answers, what="an answer over the cable")
         address = answer["probe"]
         assert address.endswith(":47910") and answer["model"] == "Shotline emulated probe"
         again = run("probe", "describe", address, "--json", netns=cable.names[1]).succeeded()
@@ -271,12 +275,12 @@ def test_a_probe_across_a_network_is_found_by_broadcast(cable, listen):
 
 
 def test_a_probe_of_another_version_is_listed_with_an_error():
-    def newer(message):
+    def of_version_9(message):
         return message[:4] + bytes([9, message[5] | 0x80, 1]) + message[7:16] + bytes(112)
 
-    with Probe() as target, Relay(target, on_request=newer) as between:
-        found = until(lambda: discovered(between.address), what="an answer")
-    (answer,) = (answer for answer in found if answer["probe"] == between.address)
+    with Probe() as target, Relay(target, on_request=of_version_9) as relay:
+        found = until(lambda: discovered(relay.address), what="an answer")
+    (answer,) = (answer for answer in found if answer["probe"] == relay.address)
     assert "version" in answer["error"], answer
 
 
@@ -294,7 +298,7 @@ def test_a_running_recording_is_protected_from_a_controller(tmp_path):
         stopped = probe("stop", target, "--take-over").succeeded()
         ended = recorder.end().cut_off("taken-over")
     assert ended["shots_complete"] == 2 * stopped["next_shot"] and not ended["drops"], ended
-    balanced(ended, Recording(path))
+    check_balanced(ended, Recording(path))
     verify(path)
 
 
@@ -324,7 +328,7 @@ def test_a_receiver_takes_over_from_a_killed_one_without_a_reset(tmp_path, frami
     for link in (0, 1):
         psns = [struct.unpack_from(">I", side.configured[link], 88)[0] for side in (before, after)]
         assert (psns[1] - psns[0]) % (1 << 24) == numbers[0] * PACKETS % (1 << 24), "sequence numbers must continue"
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     check_samples(recording)
     verify(second)
     verify(first, finished=False)
@@ -341,7 +345,7 @@ def test_a_probe_is_taken_over_repeatedly(tmp_path):
                 recorder.signal(signal.SIGKILL)
                 recorder.popen.wait()
             numbers = Recording(path).numbers()
-            assert numbers[0] > last, "each must begin after the one before"
+            assert numbers[0] > last, "each run must begin after the one before"
             last = numbers[-1]
             check_samples(Recording(path))
 
@@ -359,7 +363,7 @@ def test_a_receiver_that_was_taken_over_ends_with_its_shots(tmp_path):
     verify(second)
 
 
-def test_a_flood_of_requests_costs_a_recording_no_shot(tmp_path):
+def test_requests_during_a_recording_cause_no_loss(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as target, Recorder(target, *ENDLESS, "--out", path) as recorder:
         wait_for_rows(path, 5)
@@ -372,7 +376,7 @@ def test_a_flood_of_requests_costs_a_recording_no_shot(tmp_path):
 
 
 def test_a_request_that_cannot_be_answered_does_not_end_a_probe():
-    """It comes from port 0, to which no kernel can reply."""
+    """The request comes from port 0, to which no reply can be sent."""
     need_root()
     query = struct.pack(">4sBBBBII112x", b"SHCM", 1, 1, 0, 0, 5, 7)
     with (

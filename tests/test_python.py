@@ -1,4 +1,4 @@
-"""The Python package: shapes, values and indexing match numpy and h5py; growing and hostile files; installation."""
+"""The Python package: shapes, values and indexing match numpy and h5py; growing files; long runs."""
 
 import pickle
 import re
@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from recordings import python, values
-from senders.made import Made
+from senders.generated import GeneratedShots
 from shotline_verify import prbs
 
-from common import PERIOD, Probe, Recorder, packed, unpacked, until, with_holes
+from common import PERIOD, Probe, Recorder, packed, unpacked, until, zero_missing_packets
 from common import run as program
 
 MILLION = 1_000_000
-# Examples differ in what they write; a shared machine may need any time for one.
+# No deadline: examples write files of different sizes, on a machine that may be busy.
 EXAMPLES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
@@ -44,25 +44,25 @@ def test_any_shape_reads_as_sent_and_as_with_h5py(shotline, tmp_path, examples):
 
     @settings(EXAMPLES, max_examples=examples)
     @given(shape=shapes(), seed=st.integers(0, 1 << 32))
-    def reads(shape, seed):
+    def check_shape(shape, seed):
         path.unlink(missing_ok=True)
         packing, (links, shots, samples, channels) = shape
-        made = Made(values(seed, packing, shape[1]), packing)
-        made.record(path)
+        sent = GeneratedShots(values(seed, packing, shape[1]), packing)
+        sent.record(path)
         with shotline.open(path) as run, h5py.File(path) as file:
-            side_by_side = np.concatenate(list(made.values), axis=2)
+            side_by_side = np.concatenate(list(sent.values), axis=2)
             assert run.samples.shape == side_by_side.shape and run.samples.dtype == side_by_side.dtype
             assert np.array_equal(run.samples[...], side_by_side)
             assert np.array_equal(run.samples[...], file["rf"][...])
             for link in run.links:
-                assert np.array_equal(link.samples[...], made.values[link.index])
+                assert np.array_equal(link.samples[...], sent.values[link.index])
                 assert (link.geometry.samples, link.geometry.channels) == (samples, channels)
                 for shot in link.shots:
                     assert shot.is_complete and shot.presence.all()
-                    assert shot.raw[: made.shot_bytes].tobytes() == made.bytes_of(link.index, shot.number)
+                    assert shot.raw[: sent.shot_bytes].tobytes() == sent.bytes_of(link.index, shot.number)
             assert len(run.links) == links and len(run.shots) == shots
 
-    reads()
+    check_shape()
 
 
 @settings(EXAMPLES, max_examples=60)
@@ -88,18 +88,18 @@ def test_any_bytes_in_a_slot_unpack_as_h5py_unpacks_them(shotline, runs, tmp_pat
 def test_indexing_matches_numpy(shotline, runs, examples):
     @settings(EXAMPLES, max_examples=examples)
     @given(data=st.data())
-    def gives(data):
+    def check_index(data):
         path, expected = runs[data.draw(st.sampled_from(sorted(runs)))]
-        index = data.draw(hnp.basic_indices(expected.shape, allow_newaxis=False) | mixed(expected.shape))
+        index = data.draw(hnp.basic_indices(expected.shape, allow_newaxis=False) | mixed_indices(expected.shape))
         with shotline.open(path, threads=data.draw(st.integers(0, 3))) as run:
-            found, wanted = run.samples[index], expected[index]
-        assert np.shape(found) == np.shape(wanted) and np.array_equal(found, wanted), index
-        assert found.dtype == wanted.dtype
+            found, expected_part = run.samples[index], expected[index]
+        assert np.shape(found) == np.shape(expected_part) and np.array_equal(found, expected_part), index
+        assert found.dtype == expected_part.dtype
 
-    gives()
+    check_index()
 
 
-def mixed(shape):
+def mixed_indices(shape):
     """Generates integers, slices and arrays in any position."""
 
     def axis(extent):
@@ -164,25 +164,25 @@ def test_12_bit_samples_that_do_not_fit_are_refused(shotline):
 
 
 def test_losses_are_reported_shot_by_shot(shotline, broken):
-    path, made = broken
+    path, sent = broken
     complete, partial, lost = shotline.State.COMPLETE, shotline.State.PARTIAL, shotline.State.LOST
     with shotline.open(path) as run:
-        assert run.shots.numbers.tolist() == made.numbers
+        assert run.shots.numbers.tolist() == sent.numbers
         assert run.shots.states.tolist() == [complete, partial, partial, complete, complete, complete]
         assert run.links[0].shots.states.tolist() == [complete, complete, lost, complete, complete, complete]
         assert run.shots.complete.tolist() == [True, False, False, True, True, True]
         shot = run.shots[1]
         assert (shot.number, shot.state, shot.row) == (101, partial, 1) and not shot.is_complete
         assert [each.state for each in shot.links] == [complete, partial]
-        assert np.flatnonzero(~shot.presence).tolist() == [made.packets + 2]
+        assert np.flatnonzero(~shot.presence).tolist() == [sent.packets + 2]
         assert np.flatnonzero(~shot.links[1].presence).tolist() == [2]
         assert shot.drops == {"wire_gap": 1} and shot.links[0].drops == {}
-        present = np.arange(made.packets) != 2
-        assert np.array_equal(shot.links[1].samples, with_holes(made.values[1, 1], present, 1))
-        assert np.array_equal(shot.samples[:, :12], made.values[0, 1])
+        present = np.arange(sent.packets) != 2
+        assert np.array_equal(shot.links[1].samples, zero_missing_packets(sent.values[1, 1], present, 1))
+        assert np.array_equal(shot.samples[:, :12], sent.values[0, 1])
         assert not run.links[0].shots[2].samples.any() and not run.links[0].shots[2].presence.any()
         assert np.array_equal(run.shots.presence, np.stack([shot.presence for shot in run.shots]))
-        assert run.events["number"].tolist() == made.numbers
+        assert run.events["number"].tolist() == sent.numbers
         assert run.events["state"].tolist() == [[each.state for each in shot.links] for shot in run.shots]
         table = run.links[1].shots.table
         assert table["wire_gap"].tolist() == [0, 1, 0, 0, 0, 0] and table["record_good"].tolist().count(False) == 1
@@ -200,13 +200,13 @@ def test_losses_list_every_number_without_a_row(shotline, broken):
 
 
 def test_stamps_are_tai_times_utc_and_unknown_ones_nat(shotline, broken):
-    path, made = broken
+    path, sent = broken
     with shotline.open(path) as run:
-        assert run.shots.stamps.tolist() == [made.stamp(shot) for shot in range(6)]
+        assert run.shots.stamps.tolist() == [sent.stamp(shot) for shot in range(6)]
         assert run.links[0].shots[2].stamp_tai_ns == 0 and np.isnat(run.links[0].shots[2].time)
         offset = round((run.info["start_tai_ns"] - run.info["start_utc_ns"]) / 1e9)
         assert offset in (0, 37)
-        expected = np.datetime64(made.stamp(1), "ns") - np.timedelta64(offset, "s")
+        expected = np.datetime64(sent.stamp(1), "ns") - np.timedelta64(offset, "s")
         assert run.shots[1].time == run.shots.times[1] == expected
         # Packets may wait in the socket while the file is laid out.
         begun = run.info["start_tai_ns"] - 10 * 10**9
@@ -217,9 +217,9 @@ def test_stamps_are_tai_times_utc_and_unknown_ones_nat(shotline, broken):
 
 
 def test_views_of_shots_are_lazy_and_nest(shotline, broken):
-    path, made = broken
+    path, sent = broken
     with shotline.open(path) as run:
-        numbers = np.array(made.numbers)
+        numbers = np.array(sent.numbers)
         for index in (np.s_[1:5], np.s_[::-2], [4, 0, 0], np.array([5, 1]), numbers > 103, np.s_[0:0]):
             view = run.shots[index]
             assert view.numbers.tolist() == numbers[index].tolist()
@@ -240,14 +240,14 @@ def test_views_of_shots_are_lazy_and_nest(shotline, broken):
 
 
 def test_raw_bytes_are_a_read_only_view_that_outlives_the_run(shotline, broken):
-    path, made = broken
+    path, sent = broken
     with shotline.open(path) as run:
         raw = run.links[1].shots[3].raw
         assert np.shares_memory(raw, run.links[1].shots[3].raw), "the view must not be a copy"
         assert raw.size == run.geometry.slot_bytes
     assert not raw.flags.writeable and memoryview(raw).readonly
-    assert raw[: made.shot_bytes].tobytes() == made.bytes_of(1, 3)
-    assert np.array_equal(shotline.unpack12(raw[: 500 * 12 // 2 * 3]).reshape(500, 12), made.values[1, 3])
+    assert raw[: sent.shot_bytes].tobytes() == sent.bytes_of(1, 3)
+    assert np.array_equal(shotline.unpack12(raw[: 500 * 12 // 2 * 3]).reshape(500, 12), sent.values[1, 3])
 
 
 def test_the_time_axis_and_geometry_belong_to_the_link(shotline, broken, runs, tmp_path):
@@ -257,7 +257,7 @@ def test_the_time_axis_and_geometry_belong_to_the_link(shotline, broken, runs, t
         assert (geometry.channels, geometry.samples, geometry.bits) == (12, 500, 12)
         assert geometry.packing == "packed12_msb_first" and geometry.dtype == np.int16
         assert run.info["framing"] == "udp" and len(run.info["run_id"]) == 36
-    Made(values(0, 1, (1, 1, 4, 2)), 1).record(tmp_path / "run.h5")
+    GeneratedShots(values(0, 1, (1, 1, 4, 2)), 1).record(tmp_path / "run.h5")
     with shotline.open(tmp_path / "run.h5") as run:
         assert run.time_axis is None and run.geometry.sample_rate_hz == 0
 
@@ -290,7 +290,7 @@ def test_several_threads_read_one_run(shotline, runs):
 
 
 def test_shots_are_read_while_the_recorder_writes(shotline, tmp_path):
-    """Every shot that becomes visible is complete at that moment, and visible shots stay."""
+    """Every shot is complete when it becomes visible, and stays visible."""
     path = tmp_path / "run.h5"
     with Probe("--channels", 8, "--samples", 500) as probe:
         flags = ["--samples", 500, "--shots", 12, "--external-trigger"]
@@ -335,7 +335,7 @@ def request(probe, verb, *flags):
 
 
 def open_when_allocated(shotline, path):
-    """Opens a run once its layout exists; before that it is no recording."""
+    """Opens a run once its layout exists; before that returns None."""
     try:
         return shotline.open(path)
     except (ValueError, OSError):
@@ -356,26 +356,26 @@ def check_patterns(run, shots):
 
 @pytest.fixture(scope="module")
 def million(tmp_path_factory):
-    """A run of a million shots, most of them lost: laid out by the recorder, made visible by the documented marker."""
+    """A run of a million shots, most of them lost: a killed recorder laid it out, and the row counts are set here."""
     path = tmp_path_factory.mktemp("million") / "run.h5"
     with Probe("--channels", 1, "--samples", 4, "--links", 1) as probe:
         with Recorder(probe, "--out", path, "--samples", 4, "--shots", MILLION, "--rate-hz", 200) as recorder:
             if recorder.popen.poll() is None:
-                until(lambda: path.exists() and visible(path) > 10, what="some shots")
+                until(lambda: path.exists() and visible_rows(path) > 10, what="some shots")
             recorder.signal(signal.SIGKILL)
             ended = recorder.end()
         if "free" in ended.stderr:
             pytest.skip(f"a million slots need 4 GiB of address space in a file: {ended.stderr.strip()}")
     with open(path, "r+b") as file:
         head = file.read(1 << 16)
-        for at in marks(head):
+        for at in row_count_offsets(head):
             file.seek(at)
             file.write(MILLION.to_bytes(8, "little"))
     yield path
     path.unlink()
 
 
-def visible(path):
+def visible_rows(path):
     try:
         with h5py.File(path) as file:
             return file["rf"].shape[0]
@@ -383,8 +383,8 @@ def visible(path):
         return 0
 
 
-def marks(head):
-    """Returns the offsets of the current first dimensions of samples and table, by their dataspace messages."""
+def row_count_offsets(head):
+    """Yields the offsets of the row counts of samples and table, found by their dataspace messages."""
     for shape in (b"", struct.pack("<QQ", 4, 1)):
         rank = 1 + len(shape) // 8
         message = re.escape(bytes([1, rank, 1]) + bytes(5)) + b"(.{8})" + re.escape(shape + b"\xff" * 8 + shape)

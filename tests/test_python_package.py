@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from recordings import NATIVE, python
 
-from common import PATIENCE, ROOT
+from common import ROOT, WAIT_TIMEOUT_S
 
 # --- hostile files -----------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def test_a_repacked_recording_is_refused_or_read_correctly(shotline, runs, tmp_p
     if not shutil.which("h5repack"):
         pytest.skip("h5repack is not installed: scripts/setup.sh test installs hdf5-tools")
     path, expected = runs["packed"]
-    subprocess.run(["h5repack", path, tmp_path / "moved.h5"], check=True, timeout=PATIENCE)
+    subprocess.run(["h5repack", path, tmp_path / "moved.h5"], check=True, timeout=WAIT_TIMEOUT_S)
     try:
         run = shotline.open(tmp_path / "moved.h5")
     except ValueError as error:
@@ -53,17 +53,17 @@ import shotline
 from pathlib import Path
 source, scratch, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 content, random = source.read_bytes(), random.Random(seed)
-# Heaps of strings, and all that is not libhdf5's own: slots, indexes, tables. What a damaged object header does to
-# libhdf5 1.10 is its own affair: one in a thousand crashes it.
-behind = shotline.open(source).native.stored(0, 0)[1]
-heaps = [at for at in range(0, behind, 8) if content[at : at + 4] == b"GCOL"]
+# Damages heaps of strings and everything from the first slot on: slots, indexes, tables. Not object headers: about one
+# damaged header in a thousand crashes libhdf5 1.10 itself.
+data_start = shotline.open(source).native.stored(0, 0)[1]
+heaps = [at for at in range(0, data_start, 8) if content[at : at + 4] == b"GCOL"]
 opened = 0
 for _ in range(60):
     data = bytearray(content)
     if random.random() < 0.3:
         del data[random.randrange(len(data)):]
     for _ in range(random.choice([0, 1, 1, 3, 30])):
-        at = random.choice(heaps) + random.randrange(4096) if random.random() < 0.3 else random.randrange(behind, len(content))
+        at = random.choice(heaps) + random.randrange(4096) if random.random() < 0.3 else random.randrange(data_start, len(content))
         if at >= len(data):
             continue
         piece = random.choice([bytes([random.randrange(256)]), b"\\xff" * 8, bytes(8), random.randbytes(8)])
@@ -115,14 +115,14 @@ def test_xarray_sees_a_run_lazily(shotline, broken, monkeypatch, dask):
 
     if not dask:
         monkeypatch.setattr(_lazy, "find_spec", lambda name: None)
-    path, made = broken
+    path, sent = broken
     with shotline.open(path) as run:
         expected, read = run.samples[...], []
         original = shotline.Samples._read
         monkeypatch.setattr(shotline.Samples, "_read", lambda *a: read.append(len(a[1].rows)) or original(*a))
         data = run.to_xarray()
         assert isinstance(data, xarray.Dataset) and dict(data.sizes) == {"shot": 6, "sample": 500, "channel": 24}
-        assert data.number.values.tolist() == made.numbers and data.state.values[0] == shotline.State.COMPLETE
+        assert data.number.values.tolist() == sent.numbers and data.state.values[0] == shotline.State.COMPLETE
         assert np.allclose(data.time, np.arange(500) / 20e6) and data.stamp.dtype.kind == "M"
         part = data.samples.isel(shot=slice(1, 3), channel=5)
         assert not sum(read), "nothing may be read before it is used"
@@ -168,7 +168,7 @@ def test_everything_public_is_documented(shotline):
                 assert member.__doc__, f"{name}.{method}"
 
 
-# A replacement of cargo for maturin, which parses its build messages: it reports the library that is already built.
+# A replacement for cargo that reports the library that is already built, in the build messages that maturin parses.
 CARGO = """#!{python}
 import json, os, subprocess, sys
 if sys.argv[1] != "rustc":
@@ -186,11 +186,11 @@ print(json.dumps(dict(reason="build-finished", success=True)))
 """
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)], ids=["made", "compiled"])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)], ids=["prebuilt", "compiled"])
 def test_pip_install_yields_a_working_package(shotline, runs, tmp_path, compiled):
-    """Installs as `pip install .` does, with the tools that are already here.
+    """Installs as `pip install .` does, with the tools that are already installed.
 
-    To compile and optimise the library takes minutes, so the one that cargo has built for the other tests is used.
+    Compiling the optimised library takes minutes, so the default is the library that cargo has built for all tests.
     """
     wheel = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path]
     tools = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # maturin is one of them
@@ -206,7 +206,7 @@ def test_pip_install_yields_a_working_package(shotline, runs, tmp_path, compiled
     assert {"shotline/py.typed", "shotline/_native.pyi", "shotline/_native.abi3.so"} <= names
     assert not any("verify" in name or "plot" in name for name in names), "scripts must not be in the wheel"
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel]
-    subprocess.run(install, check=True, capture_output=True, timeout=PATIENCE)
+    subprocess.run(install, check=True, capture_output=True, timeout=WAIT_TIMEOUT_S)
     script = "import shotline, sys; print(shotline.__file__); print(shotline.open(sys.argv[1]).samples[...].sum())"
     path, expected = runs["int16"]
     done = python("-c", script, path, PYTHONPATH=str(tmp_path / "site"))

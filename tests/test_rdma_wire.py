@@ -19,7 +19,7 @@ from scapy.layers.inet import IP
 from scapy.layers.inet6 import IPv6
 from scapy.utils import RawPcapReader
 
-from common import PATIENCE, Process, run, until
+from common import WAIT_TIMEOUT_S, Process, run, until
 
 MIB = 1 << 20
 PORT, CONTROL = 4791, 47920
@@ -29,18 +29,18 @@ MTU = {4: 1024, 6: 4096}
 PSNS = 1 << 24
 VERBS = ("write", "read", "send", "atomic")
 
-# Opcodes of reliable connections (IBTA volume 1, table 38), by their headers.
+# Opcodes of reliable connections (IBTA volume 1, table 38), and the headers that they have.
 WRITE = {6: "first", 7: "middle", 8: "last"}
 SEND = {0: "first", 1: "middle", 2: "last"}
-READ_ANSWER = {13: "first", 14: "middle", 15: "last", 16: "only"}
-READ, ACK, ATOMIC_ANSWER, FETCH_ADD = 12, 17, 18, 20
-RETH, AETH, ATOMIC = {6, READ}, {13, 15, 16, ACK, ATOMIC_ANSWER}, {FETCH_ADD}
+READ_RESPONSE = {13: "first", 14: "middle", 15: "last", 16: "only"}
+READ, ACK, ATOMIC_ACK, FETCH_ADD = 12, 17, 18, 20
+RETH, AETH, ATOMIC = {6, READ}, {13, 15, 16, ACK, ATOMIC_ACK}, {FETCH_ADD}
 
 FIELDS = {
     "infiniband.bth.opcode": "opcode",
     "infiniband.bth.padcnt": "pad",
     "infiniband.bth.destqp": "qp",
-    "infiniband.bth.a": "ack_wanted",
+    "infiniband.bth.a": "ack_request",
     "infiniband.bth.psn": "psn",
     "infiniband.reth.va": "address",
     "infiniband.reth.r_key": "key",
@@ -59,7 +59,7 @@ class Packet:
     opcode: int
     pad: int
     qp: int
-    ack_wanted: int
+    ack_request: int
     psn: int
     payload: bytes
     address: int | None = None
@@ -74,7 +74,9 @@ class Packet:
     def of(cls, raw, family, target):
         datagram = raw[(20 if family == 4 else 40) + 8 :]
         opcode, flags, key, qp, psn = struct.unpack_from(">BBHII", datagram)
-        assert flags & 0x0F == 0 and key == 0xFFFF and qp >> 24 == 0, "header version and default partition"
+        assert flags & 0x0F == 0 and key == 0xFFFF and qp >> 24 == 0, (
+            "the header version must be 0, the partition the default"
+        )
         destination = raw[16:20] if family == 4 else raw[24:40]
         packet = cls(raw, destination == target, opcode, flags >> 4 & 3, qp, psn >> 31, psn & 0xFFFFFF, b"")
         at = 12
@@ -88,26 +90,26 @@ class Packet:
             word = int.from_bytes(datagram[at : at + 4])
             packet.syndrome, packet.msn = word >> 24, word & 0xFFFFFF
             at += 4
-        if opcode == ATOMIC_ANSWER:
+        if opcode == ATOMIC_ACK:
             packet.original = int.from_bytes(datagram[at : at + 8])
             at += 8
         packet.payload = datagram[at : len(datagram) - 4 - packet.pad]
-        assert (len(datagram) - at) % 4 == 0, "padded to words"
+        assert (len(datagram) - at) % 4 == 0, "packets must be padded to words"
         return packet
 
     def parts(self, mtu):
         """Returns the contents of a request by PSN: a READ has as many PSNs as response packets."""
         if self.opcode != READ:
             return {self.psn: (self.opcode, self.address, self.key, self.length, self.addend, self.payload)}
-        cuts = range(0, self.length, mtu)
+        offsets = range(0, self.length, mtu)
         return {
             (self.psn + index) % PSNS: (READ, self.key, self.address + at, self.length - at)
-            for index, at in enumerate(cuts)
+            for index, at in enumerate(offsets)
         }
 
 
-class Repeats:
-    """Recognises requests that were retransmitted after a timeout: their contents equal the first ones."""
+class Retransmissions:
+    """Recognises retransmitted requests, whose contents must equal those of the first transmission."""
 
     def __init__(self, mtu):
         self.mtu, self.expected, self.seen = mtu, None, {}
@@ -128,7 +130,7 @@ class Capture:
 
     def __init__(self, cable, folder, family):
         addresses = cable.ipv4 if family == 4 else cable.ipv6
-        ours, theirs = addresses if family == 4 else [f"[{address}]" for address in addresses]
+        initiator, target_host = addresses if family == 4 else [f"[{address}]" for address in addresses]
         self.family, self.memory, self.paths = family, folder / "memory", {}
         self.packets, self.reports = {}, {}
         conf.ipv6_enabled = True
@@ -137,9 +139,9 @@ class Capture:
         flags = ["--region", f"memory={MIB},file={self.memory},rights=atomic", "--messages", "--json"]
         flags += [
             "--bind",
-            f"{theirs}:{PORT}",
+            f"{target_host}:{PORT}",
             "--listen",
-            f"{theirs}:{CONTROL}",
+            f"{target_host}:{CONTROL}",
             "--token",
             TOKEN,
             "--mtu",
@@ -154,11 +156,11 @@ class Capture:
                 self.paths[verb] = folder / f"{verb}.pcap"
                 flags = [
                     "--to",
-                    f"{theirs}:{CONTROL}",
+                    f"{target_host}:{CONTROL}",
                     "--token",
                     TOKEN,
                     "--bind",
-                    f"{ours}:{PORT}",
+                    f"{initiator}:{PORT}",
                     "--mtu",
                     MTU[family],
                 ]
@@ -178,7 +180,7 @@ class Capture:
                 assert "listening on cable" in line, line
                 self.reports[verb] = run("perf", verb, *flags, netns=cable.names[0]).succeeded()
                 operations = self.reports[verb]["operations"]
-                answers = {"write": None, "send": None, "read": (15, 16), "atomic": (ATOMIC_ANSWER,)}[verb]
+                answers = {"write": None, "send": None, "read": (15, 16), "atomic": (ATOMIC_ACK,)}[verb]
 
                 def is_complete():
                     packets = self.read(verb)
@@ -199,32 +201,36 @@ class Capture:
 
 @pytest.fixture(scope="module")
 def captured(cable, tmp_path_factory):
-    """Captures by family, each made once."""
+    """Returns a function that captures all verbs over IPv4 or IPv6, each family once."""
     need_root("tcpdump", "tshark")
-    made = {}
+    captures = {}
 
     def capture(family):
-        if family not in made:
-            made[family] = Capture(cable, tmp_path_factory.mktemp("wire"), family)
-        return made[family]
+        if family not in captures:
+            captures[family] = Capture(cable, tmp_path_factory.mktemp("wire"), family)
+        return captures[family]
 
     return capture
 
 
 def tshark(path, *arguments):
     done = subprocess.run(
-        [shutil.which("tshark"), "-r", path, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [shutil.which("tshark"), "-r", path, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_TIMEOUT_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
-BOTH = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
-EACH = pytest.mark.parametrize("verb", VERBS)
+BOTH_FAMILIES = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
+EACH_VERB = pytest.mark.parametrize("verb", VERBS)
 
 
-@BOTH
-@EACH
+@BOTH_FAMILIES
+@EACH_VERB
 def test_tshark_decodes_every_packet_as_documented(captured, family, verb):
     capture = captured(family)
     packets = capture.packets[verb]
@@ -242,16 +248,16 @@ def test_tshark_decodes_every_packet_as_documented(captured, family, verb):
         assert decoded == {name: getattr(packet, name) for name in row}, line
 
 
-@BOTH
-@EACH
+@BOTH_FAMILIES
+@EACH_VERB
 def test_tshark_reports_no_problem(captured, family, verb):
     options = ["-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
     wrong = "_ws.malformed or udp.checksum.status == 0 or ip.checksum.status == 0 or _ws.expert.severity >= 6291456"
     assert not tshark(captured(family).paths[verb], *options, "-Y", wrong)
 
 
-@BOTH
-@EACH
+@BOTH_FAMILIES
+@EACH_VERB
 def test_scapy_confirms_every_icrc(captured, family, verb):
     layer = IP if family == 4 else IPv6
     packets = captured(family).packets[verb]
@@ -263,12 +269,12 @@ def test_scapy_confirms_every_icrc(captured, family, verb):
     assert layer(bytes(broken))[BTH].compute_icrc(b"") != bytes(broken[-4:])
 
 
-@BOTH
-@EACH
+@BOTH_FAMILIES
+@EACH_VERB
 def test_packets_are_numbered_and_segmented_as_the_ibta_requires(captured, family, verb):
     capture = captured(family)
-    repeats = Repeats(MTU[family])
-    requests = [packet for packet in capture.packets[verb] if packet.to_target and packet not in repeats]
+    retransmissions = Retransmissions(MTU[family])
+    requests = [packet for packet in capture.packets[verb] if packet.to_target and packet not in retransmissions]
     assert len({packet.qp for packet in requests}) == 1
     expected = requests[0].psn
     parts = {"write": WRITE, "send": SEND}.get(verb)
@@ -290,7 +296,7 @@ def test_packets_are_numbered_and_segmented_as_the_ibta_requires(captured, famil
         expected %= PSNS
 
 
-@BOTH
+@BOTH_FAMILIES
 def test_an_independent_target_gets_the_same_memory_and_answers(captured, family):
     capture = captured(family)
     memory, mtu = bytearray(MIB), MTU[family]
@@ -300,9 +306,9 @@ def test_an_independent_target_gets_the_same_memory_and_answers(captured, family
         outstanding, repeatable = set(), set()  # PSNs of outstanding answers, and of those that may be repeated
         complete, at, end = 0, None, None
         answered = 0
-        repeats = Repeats(mtu)
+        retransmissions = Retransmissions(mtu)
         for packet in capture.packets[verb]:
-            if packet.to_target and packet in repeats:
+            if packet.to_target and packet in retransmissions:
                 repeatable |= set(packet.parts(mtu)) & set(answers)
                 continue
             if packet.to_target:
@@ -332,11 +338,11 @@ def test_an_independent_target_gets_the_same_memory_and_answers(captured, family
                 continue
             if packet.syndrome is not None:
                 assert packet.syndrome >> 5 == 0, "nothing may be refused"
-            if packet.opcode in READ_ANSWER or packet.opcode == ATOMIC_ANSWER:
-                found = packet.original if packet.opcode == ATOMIC_ANSWER else packet.payload
+            if packet.opcode in READ_RESPONSE or packet.opcode == ATOMIC_ACK:
+                found = packet.original if packet.opcode == ATOMIC_ACK else packet.payload
                 assert packet.psn in outstanding | repeatable and found == answers[packet.psn], packet
                 outstanding.discard(packet.psn)
-            if packet.opcode in (ACK, 15, 16, ATOMIC_ANSWER):
+            if packet.opcode in (ACK, 15, 16, ATOMIC_ACK):
                 # Reads and atomics count once they are accepted, before their answer is sent.
                 accepted = range(done[packet.psn], complete + 1)
                 assert packet.msn in (accepted if verb in ("read", "atomic") else [done[packet.psn]]), packet

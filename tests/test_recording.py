@@ -18,13 +18,13 @@ from common import (
     COMPLETE,
     LOST,
     PACKET,
-    PATIENCE,
     PERIOD,
     ROOT,
+    WAIT_TIMEOUT_S,
     Probe,
     Recorder,
     Recording,
-    balanced,
+    check_balanced,
     check_samples,
     prbs,
     record,
@@ -35,12 +35,12 @@ from common import (
 
 ULTRASOUND = ROOT.parent / "shared" / "data" / "ultrasound"
 # So slow that no socket overflows, and with so long a timeout that no shot is abandoned: only injected losses occur.
-SLOW = ("--gbps", "0.4", "--timeout-ms", 1000 * PATIENCE)
-STAMPING, STAMPS_OF_SOFTWARE = 37, 1 << 3 | 1 << 4  # SO_TIMESTAMPING
+SLOW = ("--gbps", "0.4", "--timeout-ms", 1000 * WAIT_TIMEOUT_S)
+SO_TIMESTAMPING, SOFTWARE_STAMPS = 37, 1 << 3 | 1 << 4
 
 
-def holes(faults):
-    """Returns (link, shot, packet) of every packet of which no good copy was sent."""
+def missing_packets(faults):
+    """Returns (link, shot, packet) of every packet of which no undamaged copy was sent."""
     kinds = {}
     for entry in faults:
         kind = entry["fault"] if isinstance(entry["fault"], str) else next(iter(entry["fault"]))
@@ -54,18 +54,20 @@ def record_and_report(path, probe_flags, *flags):
         return ended, probe.report()
 
 
-def check_holes(path, ended, report, recording=None):
+def check_missing_packets(path, ended, report, recording=None):
     """Checks that the missing packets of the file are exactly the probe's faults."""
     recording = recording or Recording(path)
-    expected = holes(report.get("faults", []))
+    expected = missing_packets(report.get("faults", []))
     for link in range(len(recording.links)):
         of_link = {(shot, packet) for at, shot, packet in expected if at == link}
         missing = recording.missing(link)
-        assert missing == of_link, f"link {link}: too many {missing - of_link}, too few {of_link - missing}"
+        assert missing == of_link, (
+            f"link {link}: missing without a fault {missing - of_link}, faults not missing {of_link - missing}"
+        )
     assert ended["packets_missing"] == len(expected), ended
     sent = sum(link["packets"] for link in report["links"])
-    assert ended["packets"] == sent, "a packet that was sent is not counted"
-    balanced(ended, recording)
+    assert ended["packets"] == sent, "every packet that was sent must be counted"
+    check_balanced(ended, recording)
     return recording
 
 
@@ -89,7 +91,7 @@ def test_h5py_reads_the_test_pattern_of_192_joined_channels(tmp_path):
         stamps = shots["stamp_tai_ns"].astype(np.int64)
         assert (np.diff(stamps) > 0).all() and abs(stamps[0] / 1e9 - time.time()) < 300
         assert (shots["state"] == COMPLETE).all() and shots["record_good"].all()
-    assert check_samples(check_holes(path, ended, report)) == 20
+    assert check_samples(check_missing_packets(path, ended, report)) == 20
     verdict = verify(path)
     assert verdict["pattern"] and all(link["pattern_packets"] == 20 * 71 for link in verdict["links"])
 
@@ -97,7 +99,7 @@ def test_h5py_reads_the_test_pattern_of_192_joined_channels(tmp_path):
 def test_a_probe_with_one_link_is_recorded(tmp_path):
     path = tmp_path / "run.h5"
     ended, report = record_and_report(path, ["--links", 1], "--shots", 10, "--samples", 500, *SLOW)
-    recording = check_holes(path, ended, report)
+    recording = check_missing_packets(path, ended, report)
     assert len(recording.links) == 1 and recording.rf[0].shape == (10, 500, 96)
     assert check_samples(recording) == 10
     verify(path)
@@ -121,7 +123,7 @@ def test_shots_of_any_length_are_recorded_exactly(tmp_path, samples):
     ended, report = record_and_report(
         path, ["--samples", samples, *faults], "--shots", shots, "--samples", samples, *SLOW
     )
-    recording = check_holes(path, ended, report)
+    recording = check_missing_packets(path, ended, report)
     assert recording.rf[0].shape[1:] == (samples, 96)
     check_samples(recording)
     verify(path)
@@ -131,7 +133,7 @@ def test_16_bit_samples_are_recorded_exactly(tmp_path):
     path = tmp_path / "run.h5"
     flags = ["--int16", "--bits", 16, "--loss", 0.01, "--seed", 3]
     ended, report = record_and_report(path, flags, "--shots", 20, "--samples", 501, *SLOW)
-    recording = check_holes(path, ended, report)
+    recording = check_missing_packets(path, ended, report)
     assert recording.rf[0].max() > 30_000 and recording.rf[0].min() < -30_000
     check_samples(recording)
     verify(path)
@@ -140,7 +142,7 @@ def test_16_bit_samples_are_recorded_exactly(tmp_path):
 def test_12_bit_samples_in_16_bit_words_are_recorded_exactly(tmp_path):
     path = tmp_path / "run.h5"
     ended, report = record_and_report(path, ["--int16", "--corrupt", 0.01], "--shots", 30, "--samples", 64, *SLOW)
-    check_samples(check_holes(path, ended, report))
+    check_samples(check_missing_packets(path, ended, report))
     verify(path)
 
 
@@ -162,12 +164,12 @@ def test_real_rf_data_comes_back_value_by_value(tmp_path, name):
     peak = max(np.abs(shot).max() for shot in shots[:period])
     scale = 1.0 if peak <= 2047 else 2047 / peak
     assert report["source"]["rf"]["scale"] == pytest.approx(scale) and report["source"]["rf"]["clipped"] == 0
-    recording = check_holes(path, ended, report)
+    recording = check_missing_packets(path, ended, report)
     assert int(recording.links[0]["sample_rate_hz"]) == int(rate)
     for row, number in enumerate(recording.numbers()):
         value = shots[number % period][:, :1000].T * scale
         rounded = np.copysign(np.floor(np.abs(value) + 0.5), value).astype(np.int16)
-        assert np.array_equal(recording.joined[row], rounded), f"shot {number} is not the source's"
+        assert np.array_equal(recording.joined[row], rounded), f"shot {number} differs from the source"
     verify(path)
 
 
@@ -190,23 +192,23 @@ def rf_shots(path):
 MIXES = {
     "loss": ["--loss", 0.02],
     "corruption": ["--corrupt", 0.02],
-    "doubles": ["--duplicate", 0.05],
-    "disorder": ["--reorder", 0.05, "--reorder-depth", 64],
+    "duplicates": ["--duplicate", 0.05],
+    "reordering": ["--reorder", 0.05, "--reorder-depth", 64],
     "all": ["--loss", 0.02, "--corrupt", 0.02, "--duplicate", 0.02, "--reorder", 0.02],
     "storm": ["--loss", 0.2, "--corrupt", 0.2, "--duplicate", 0.2, "--reorder", 0.2, "--reorder-depth", 30],
 }
 
 
-# Each kind of fault alone in one framing, all together in each; every combination and more seeds in the long run.
-MIXED = [
+# Each kind of fault in one framing, all kinds in every framing; every combination and more seeds in the long run.
+TESTED = [
     *(("ud", mix, 1) for mix in MIXES),
     *((framing, mix, 1) for framing in ("counted", "udp") for mix in ("all", "storm")),
 ]
 MORE = [(framing, mix, seed) for framing in ("ud", "counted", "udp") for mix in MIXES for seed in (1, 20, 30)]
-LONG = [pytest.param(*each, marks=pytest.mark.long) for each in MORE if each not in MIXED]
+LONG = [pytest.param(*each, marks=pytest.mark.long) for each in MORE if each not in TESTED]
 
 
-@pytest.mark.parametrize(("framing", "mix", "seed"), MIXED + LONG)
+@pytest.mark.parametrize(("framing", "mix", "seed"), TESTED + LONG)
 def test_every_missing_packet_is_an_injected_fault(tmp_path, framing, mix, seed):
     faults = MIXES[mix]
     if framing == "udp" and "--corrupt" in faults:
@@ -216,7 +218,7 @@ def test_every_missing_packet_is_an_injected_fault(tmp_path, framing, mix, seed)
     path = tmp_path / "run.h5"
     flags = ["--shots", 40, "--samples", 500, "--framing", framing, *SLOW]
     ended, report = record_and_report(path, ["--seed", seed, *faults], *flags)
-    check_samples(check_holes(path, ended, report))
+    check_samples(check_missing_packets(path, ended, report))
     verify(path)
 
 
@@ -225,9 +227,9 @@ def test_undetected_corruption_never_reaches_a_complete_shot(tmp_path, seed):
     path = tmp_path / "run.h5"
     flags = ["--shots", 60, "--samples", 200, "--framing", "udp", *SLOW]
     ended, _ = record_and_report(path, ["--seed", seed, "--corrupt", 0.2], *flags)
-    # Corrupted shot numbers must not become shots: the counters must hold what was sent.
+    # Corrupted shot numbers must not become shots: the counters must balance with what was sent.
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     damaged = 0
     for index, link in enumerate(recording.links):
         patterns = {}
@@ -235,9 +237,9 @@ def test_undetected_corruption_never_reaches_a_complete_shot(tmp_path, seed):
             number = int(entry["number"])
             expected = patterns.setdefault(number % PERIOD, prbs(index, number % PERIOD, 96, 200, 12))
             same = np.array_equal(recording.rf[index][row], expected)
-            assert same or entry["state"] != COMPLETE, f"shot {number} of link {index} is wrong and called complete"
+            assert same or entry["state"] != COMPLETE, f"shot {number} of link {index} is wrong and marked complete"
             damaged += not same
-    assert damaged > 10, "the corruption must change shots"
+    assert damaged > 10, "the corruption must have changed shots"
     verify(path)  # verifiers must not treat it as a contradiction
 
 
@@ -245,7 +247,7 @@ def test_a_shot_without_packets_is_recorded_as_lost(tmp_path):
     path = tmp_path / "run.h5"
     flags = ["--samples", 8, "--loss", 0.5, "--seed", 4]  # one packet is one shot
     ended, report = record_and_report(path, flags, "--shots", 200, "--samples", 8, "--rate-hz", 2000)
-    recording = check_holes(path, ended, report)
+    recording = check_missing_packets(path, ended, report)
     alone = (recording.tables[0]["state"] == LOST) != (recording.tables[1]["state"] == LOST)
     assert alone.any() and recording.losses, "expected shots of one link alone, and shots of none"
     assert {cause for _, cause, _, _ in recording.losses} == {"wire_gap"}
@@ -259,7 +261,7 @@ def test_shot_numbers_continue_across_the_20_bit_wrap(tmp_path):
     first = (1 << 20) - 6
     flags = ["--first-shot", first, "--loss", 0.01, "--reorder", 0.02, "--seed", 2]
     ended, report = record_and_report(path, flags, "--shots", 30, "--samples", 500, *SLOW)
-    recording = check_holes(path, ended, report)
+    recording = check_missing_packets(path, ended, report)
     assert recording.numbers() == list(range(first, first + 30))
     check_samples(recording)
     verify(path)
@@ -269,7 +271,7 @@ def test_shot_numbers_beyond_20_bits_are_complete_from_the_first(tmp_path):
     path = tmp_path / "run.h5"
     first = 0x1_2345_6789
     ended, report = record_and_report(path, ["--first-shot", first], "--shots", 10, "--samples", 100, *SLOW)
-    assert check_holes(path, ended, report).numbers() == list(range(first, first + 10))
+    assert check_missing_packets(path, ended, report).numbers() == list(range(first, first + 10))
     verify(path)
 
 
@@ -335,7 +337,7 @@ def test_each_trigger_takes_one_shot_and_missed_ones_are_counted(tmp_path):
             return run("probe", "status", probe.address, "--json").succeeded()
 
         until(lambda: status()["running"], what="the start")
-        for shot, sequence in enumerate([1, 2, 3, 7, 8, 9]):  # 4 to 6 are lost on the way
+        for shot, sequence in enumerate([1, 2, 3, 7, 8, 9]):  # triggers 4 to 6 are lost
             stamp = time.time_ns()
             trigger.sendto(struct.pack(">4sB3xI4xQ40x", b"SHTR", 1, sequence, stamp), ("::1", port))
             until(lambda shot=shot: status()["next_shot"] > shot, what=f"shot {shot}")
@@ -354,7 +356,7 @@ def test_each_trigger_takes_one_shot_and_missed_ones_are_counted(tmp_path):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """Four shots, with losses."""
+    """A recording of four shots with losses."""
     path = tmp_path_factory.mktemp("small") / "run.h5"
     record_and_report(path, ["--loss", 0.02, "--seed", 1], "--shots", 4, "--samples", 50, *SLOW)
     return path
@@ -364,7 +366,9 @@ def test_the_hdf5_tools_read_the_file(small):
     path = small
 
     def tool(*command):
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            list(map(str, command)), capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -386,10 +390,10 @@ def test_the_hdf5_tools_read_the_file(small):
 def test_the_independent_verifier_runs_as_a_program(small, tmp_path):
     path = shutil.copy(small, tmp_path / "run.h5")
     command = [sys.executable, ROOT / "python" / "shotline_verify.py"]
-    done = subprocess.run([*command, path], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run([*command, path], capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False)
     assert done.returncode == 0 and json.loads(done.stdout)["verified"] is True, done.stdout + done.stderr
     path.write_bytes(b"no HDF5 file")
-    done = subprocess.run([*command, path], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run([*command, path], capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False)
     assert done.returncode == 2 and json.loads(done.stdout)["verified"] is False, done.stdout + done.stderr
 
 
@@ -414,21 +418,21 @@ def test_the_verifier_finds_a_single_changed_bit(tmp_path):
 
 @contextlib.contextmanager
 def kernel_stamps():
-    """Waits until the kernel stamps packets, which begins a little after the first socket requests it."""
-    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as asking:
-        asking.setsockopt(socket.SOL_SOCKET, STAMPING, STAMPS_OF_SOFTWARE)
-        asking.bind(("::1", 0))
+    """Waits until the kernel stamps packets, which it begins only some time after the first socket requests it."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as requester:
+        requester.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, SOFTWARE_STAMPS)
+        requester.bind(("::1", 0))
 
         def is_on():
-            asking.sendto(b"", asking.getsockname())
-            _, control, _, _ = asking.recvmsg(1, 256)
-            return any(kind == STAMPING for _, kind, _ in control)
+            requester.sendto(b"", requester.getsockname())
+            _, control, _, _ = requester.recvmsg(1, 256)
+            return any(kind == SO_TIMESTAMPING for _, kind, _ in control)
 
         until(is_on, what="the kernel's stamps")
         yield
 
 
-def test_complete_shots_have_taken_arrival_and_completion_times(tmp_path):
+def test_shots_have_trigger_arrival_and_completion_times(tmp_path):
     path = tmp_path / "run.h5"
     with kernel_stamps(), Probe("--samples", 500) as probe:
         record(probe, "--out", path, "--shots", 40, "--samples", 500, "--rate-hz", 1000).succeeded()

@@ -1,4 +1,4 @@
-"""Recovery of runs of many files: it opens only files of the run, in folders given by the user."""
+"""Recovery of runs of many files: it changes only files of the run, in folders given by the user."""
 
 import json
 import shutil
@@ -47,7 +47,7 @@ def bytes_of(folder):
 
 
 def forge(master, name, run_id=None, first=0):
-    """Makes a master claim that its parts from `first` on are unfinished and elsewhere."""
+    """Rewrites a master so that it lists its parts from `first` on as unfinished and under other names."""
     with h5py.File(master, "r+") as file:
         entries = file["parts"][...][first:]
         fields = {field: entries.dtype.fields[field] for field in entries.dtype.names}
@@ -60,13 +60,13 @@ def forge(master, name, run_id=None, first=0):
                 "itemsize": fields["file"][1] + 512,
             }
         )
-        made = np.zeros(len(entries), row)
+        forged = np.zeros(len(entries), row)
         for field in fields:
-            made[field] = entries[field]
-        made["file"] = [name(entry["file"].decode()).encode() for entry in entries]
-        made["state"], made["rows"] = 0, 0
+            forged[field] = entries[field]
+        forged["file"] = [name(entry["file"].decode()).encode() for entry in entries]
+        forged["state"], forged["rows"] = 0, 0
         del file["parts"]
-        file["parts"] = made
+        file["parts"] = forged
         if run_id:
             file.attrs["run_id"] = run_id
 
@@ -75,7 +75,7 @@ OUTSIDE = {
     "above": lambda folder: lambda name: f"../{name}",
     "absolute": lambda folder: lambda name: str(folder / name),
     "linked": lambda folder: lambda name: name,
-    "roundabout": lambda folder: lambda name: f"d/../../{name}",
+    "dot-dot": lambda folder: lambda name: f"d/../../{name}",
 }
 
 
@@ -84,7 +84,7 @@ OUTSIDE = {
 def test_recovery_touches_nothing_outside_the_masters_folder(whole, tmp_path, way, own_id):
     folder = tmp_path / "t1"
     shutil.copytree(whole, folder)
-    # Parts 0 to 3 look as if a bound had discarded them; the last one has free space, as in a killed run.
+    # Parts 0 to 3 look as if `--keep` had discarded them; the last one has free space, as in a killed run.
     inside = folder / "d"
     (inside / "d").mkdir(parents=True)
     shutil.copy(folder / "run.h5", inside / "run.h5")
@@ -101,7 +101,7 @@ def test_recovery_touches_nothing_outside_the_masters_folder(whole, tmp_path, wa
         assert bytes_of(folder) == before, flags
         if way != "linked":
             assert "nothing was changed" in ended.stderr and f"--drive {folder}" in ended.stderr, ended.stderr
-    # Permission of the user covers only files of this run, and never one that holds a shot.
+    # --drive permits changes only to files of this run, and never the removal of a file that holds a shot.
     ended = run("recover", inside / "run.h5", "--json", "--drive", folder)
     after = bytes_of(folder)
     assert set(after) == set(before), "no file may be removed"
@@ -115,20 +115,20 @@ def test_a_striped_run_is_recovered_in_the_given_folders(broken, tmp_path):
     folder = tmp_path / "moved"
     shutil.copytree(broken, folder)
     master = folder / "a" / "run.h5"
-    (master.parent / ".run.h5.new").write_bytes(b"what the killed recorder had begun to write")
+    (master.parent / ".run.h5.new").write_bytes(b"an unfinished draft of the killed recorder")
     before, originals = bytes_of(folder), bytes_of(broken)
     # The master still names the drive's old location.
     message = run("recover", master).refused()
     assert f"--drive {broken / 'b'}" in message, message
     assert bytes_of(folder) == before
     drive = ["--drive", folder / "b"]
-    announced = reported_files(run("recover", master, "--json", "--dry-run", *drive))
+    predicted = reported_files(run("recover", master, "--json", "--dry-run", *drive))
     assert bytes_of(folder) == before, "a dry run must change nothing"
     done = reported_files(run("recover", master, "--json", *drive))
-    assert done == announced
+    assert done == predicted
     after = bytes_of(folder)
-    assert {str(path) for path in before if path not in after} == announced["removed"]
-    assert {str(path) for path in after if after[path] != before.get(path)} == announced["changed"]
+    assert {str(path) for path in before if path not in after} == predicted["removed"]
+    assert {str(path) for path in after if after[path] != before.get(path)} == predicted["changed"]
     assert bytes_of(broken) == originals, "only the copy may be changed"
     verify(master, finished=False)
     again = reported_files(run("recover", master, "--json", *drive))
@@ -152,8 +152,8 @@ def test_a_dry_run_names_every_file(broken, tmp_path):
     shutil.copytree(broken, folder)
     master = folder / "a" / "run.h5"
     words = run("recover", master, "--dry-run", "--drive", folder / "b").stdout
-    announced = reported_files(run("recover", master, "--json", "--drive", folder / "b"))
+    done = reported_files(run("recover", master, "--json", "--drive", folder / "b"))
     assert "would be changed" in words and "would be rewritten" in words, words
-    for path in announced["changed"] | announced["removed"]:
+    for path in done["changed"] | done["removed"]:
         assert path in words, path
-    assert ("would be removed" in words) == bool(announced["removed"])
+    assert ("would be removed" in words) == bool(done["removed"])

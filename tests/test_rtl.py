@@ -1,8 +1,8 @@
 """The output of the RTL of `hdl/`, judged by independent programs.
 
 `shotline emulate probe --rtl` is the RTL compiled by Verilator. On an interface its frames go over the cable unchanged,
-and must meet every requirement on this program's own packets: by tshark, by scapy, by a second parser that was written
-from the documents, by a recorder. zlib recomputes every ICRC of the simulation's own capture.
+and must pass every check of packets that the program itself builds: by tshark, by scapy, by a second parser written
+from the documents, and by a recorder. zlib recomputes every ICRC of the simulation's own capture.
 """
 
 import struct
@@ -20,7 +20,6 @@ from test_wire import (  # noqa: F401
     FIRST,
     SHOTS,
     Capture,
-    complaints,
     test_a_recording_over_a_cable_is_complete_and_correct,
     test_packets_are_not_fragmented_and_fit_the_documented_mtu,
     test_scapy_confirms_every_icrc,
@@ -28,15 +27,16 @@ from test_wire import (  # noqa: F401
     test_the_packets_of_a_shot_are_its_documented_bytes,
     test_the_recorder_accepts_every_icrc,
     test_tshark_decodes_every_packet_as_documented,
+    tshark_problems,
 )
 
-from common import PATIENCE, PROGRAM, ROOT, Probe, Recording, balanced, check_samples, record, run, verify
+from common import PROGRAM, ROOT, WAIT_TIMEOUT_S, Probe, Recording, check_balanced, check_samples, record, run, verify
 
 ETHERNET, IPV4, IPV6, UDP, ICRC = 14, 20, 40, 8, 4
 
 
 @pytest.fixture(scope="module", autouse=True)
-def built():
+def require_rtl():
     """Skips unless the program contains the RTL."""
     message = run("emulate", "probe", "--rtl", "--corrupt", 1).refused()
     if "built without the RTL" in message:
@@ -48,15 +48,15 @@ def built():
 def captured(cable, tmp_path_factory):
     """Captures of raw frames from the RTL, by family and framing, each made once."""
     need_root("tcpdump", "tshark")
-    made = {}
+    captures = {}
 
     def capture(family, framing):
-        if (family, framing) not in made:
+        if (family, framing) not in captures:
             folder = tmp_path_factory.mktemp("rtl")
             flags = ["--rtl", "--transport", "packet:cable", "--pcap", folder / "rtl.pcapng"]
-            made[family, framing] = Capture(cable, folder, family, framing, *flags)
-            made[family, framing].simulated = folder / "rtl.pcapng"
-        return made[family, framing]
+            captures[family, framing] = Capture(cable, folder, family, framing, *flags)
+            captures[family, framing].simulated = folder / "rtl.pcapng"
+        return captures[family, framing]
 
     return capture
 
@@ -67,12 +67,12 @@ def frames(path):
 
 
 def icrc_by_zlib(frame):
-    """Returns the ICRC of a frame, from annex A17's rules alone."""
+    """Returns the ICRC of a frame by the rules of IBTA annex A17."""
     v4 = frame[12:14] == b"\x08\x00"
     ip = IPV4 if v4 else IPV6
     masked = bytearray(b"\xff" * 8 + frame[ETHERNET:-ICRC])
-    variant = [1, 8, 10, 11] if v4 else [1, 2, 3, 7]
-    for at in [*variant, ip + 6, ip + 7, ip + UDP + 4]:
+    variable = [1, 8, 10, 11] if v4 else [1, 2, 3, 7]
+    for at in [*variable, ip + 6, ip + 7, ip + UDP + 4]:
         masked[8 + at] = 0xFF
     if not v4:
         masked[8] |= 0x0F
@@ -101,7 +101,7 @@ def test_zlib_confirms_every_icrc_of_the_simulation(captured, family, framing):
 @pytest.mark.parametrize("framing", ["ud", "counted"])
 @pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
 def test_tshark_reports_only_the_omitted_udp_checksum_rfc_6935(captured, family, framing):
-    lines = complaints(captured(family, framing).path)
+    lines = tshark_problems(captured(family, framing).path)
     assert set(lines) <= ({"Illegal checksum value (0)"} if family == 6 else set()), set(lines)
 
 
@@ -131,7 +131,7 @@ def test_rtl_shots_are_recorded_sample_by_sample_through_sockets(tmp_path, addre
             recording = Recording(path)
             assert recording.numbers() == list(range(first, first + shots))
             assert check_samples(recording) == shots
-            balanced(ended, recording)
+            check_balanced(ended, recording)
             verify(path)
             first, sent = first + shots, sent + 2 * shots * shot_bytes(samples)
         report = probe.report()
@@ -153,7 +153,7 @@ def test_losses_duplicates_and_late_rtl_packets_are_exact(tmp_path):
     assert lost and lost == recording.missing(0)
     assert ended["icrc"]["bad"] == 0, ended
     check_samples(recording)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
@@ -179,7 +179,7 @@ def test_the_demo_ends_with_verified_yes_and_draws_the_ports(tmp_path):
         "--shots",
         "5",
     ]
-    done = subprocess.run(demo, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(demo, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.rstrip().endswith("verified yes"), done.stdout
     drawing = xml.dom.minidom.parse(str(tmp_path / "waveform.svg"))

@@ -1,4 +1,4 @@
-"""SPEAD from spead2's own sender, recorded without set-up: every byte, every loss, and unrelated senders."""
+"""SPEAD from spead2's own sender, recorded without set-up: bytes, losses, unrelated senders, refusals."""
 
 import contextlib
 import os
@@ -12,10 +12,10 @@ from senders.listen import ExpectedBytes, Listener, check_drops, free_port, send
 from senders.spead import Piece, Relay, packet, through_faults
 from senders.spead2_send import heap_data
 
-from common import PATIENCE, Process, Progress, Recording, balanced, run, until, verify
+from common import WAIT_TIMEOUT_S, Process, Progress, Recording, check_balanced, run, until, verify
 
 # A timeout so long that only the tested event closes a shot.
-LONG_TIMEOUT = ("--timeout-ms", 1000 * PATIENCE)
+LONG_TIMEOUT = ("--timeout-ms", 1000 * WAIT_TIMEOUT_S)
 
 
 def record(path, *arguments, **sender):
@@ -24,7 +24,7 @@ def record(path, *arguments, **sender):
         send_with_spead2(listener.port, **sender)
         ended = listener.end().succeeded()
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
     return ended, recording
 
@@ -126,10 +126,10 @@ def test_a_run_ends_after_its_shots_while_the_sender_continues(tmp_path):
     verify(path)
 
 
-@pytest.mark.parametrize("asked", [("--shots", 5), ("--seconds", 3600)])
-def test_a_sender_that_stops_early_cuts_the_run_off(tmp_path, asked):
+@pytest.mark.parametrize("end_flags", [("--shots", 5), ("--seconds", 3600)])
+def test_a_sender_that_stops_early_cuts_the_run_off(tmp_path, end_flags):
     path = tmp_path / "run.h5"
-    with Listener("spead", "--out", path, "--capacity", 10, *asked, *LONG_TIMEOUT) as listener:
+    with Listener("spead", "--out", path, "--capacity", 10, *end_flags, *LONG_TIMEOUT) as listener:
         send_with_spead2(listener.port, heaps=3)
         ended = listener.end().cut_off("sender-stopped")
     assert ended["ended"]["after_shots"] == ended["rows"] == 3, ended
@@ -155,10 +155,10 @@ def test_counters_match_injected_loss_duplication_and_delay(tmp_path, seed):
     assert ended["packets"] == len(relay.passed), ended
     control = sum(Piece.of(datagram).size != size for datagram in relay.passed)
     check_drops(ended, repeated=oracle.repeated, not_data=control)
-    if 41 in oracle.shots:  # without it nothing shows that there was a last heap
+    if 41 in oracle.shots:  # if all of the last heap is lost, its packets are not counted as missing
         assert ended["packets_missing"] == faults.lost, (ended, faults.lost)
     assert ended["shots_complete"] + ended["shots_partial"] == len(oracle.shots)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
@@ -166,12 +166,12 @@ def test_loss_while_learning_the_sender_is_reported(tmp_path):
     path = tmp_path / "run.h5"
     lost = {3, 25, 26, 50}  # one packet in each of the first heaps
 
-    def treat(datagram):
-        treat.count += not Piece.of(datagram).control
-        return [] if treat.count - 1 in lost else [datagram]
+    def transform(datagram):
+        transform.count += not Piece.of(datagram).control
+        return [] if transform.count - 1 in lost else [datagram]
 
-    treat.count = 0
-    with Listener("spead", "--out", path, *LONG_TIMEOUT) as listener, Relay(listener.port, treat) as relay:
+    transform.count = 0
+    with Listener("spead", "--out", path, *LONG_TIMEOUT) as listener, Relay(listener.port, transform) as relay:
         send_with_spead2(relay.port, size=30_000, heaps=10)
         ended = listener.end().succeeded()
     oracle = ExpectedBytes(relay.pieces(30_000), 30_000)
@@ -179,17 +179,17 @@ def test_loss_while_learning_the_sender_is_reported(tmp_path):
     recording = Recording(path)
     oracle.check(recording, 21)
     assert ended["packets_missing"] == 4 and ended["shots_partial"] == 3 and ended["shots_complete"] == 7, ended
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
 def test_a_sender_that_vanishes_within_a_heap_ends_the_run(tmp_path):
-    """After a whole heap, which is enough to learn the sender, and in a later one."""
+    """The sender vanishes after one whole heap, which is enough to learn it, or after four."""
     runs = []
     with contextlib.ExitStack() as stack:
         for heaps in (1, 4):
-            most, path = 21 * heaps + 10, tmp_path / f"run{heaps}.h5"
-            packets = [packet(number, 30_000, *piece) for number in range(1, 7) for piece in pieces(30_000)][:most]
+            count, path = 21 * heaps + 10, tmp_path / f"run{heaps}.h5"
+            packets = [packet(number, 30_000, *piece) for number in range(1, 7) for piece in pieces(30_000)][:count]
             listener = stack.enter_context(Listener("spead", "--out", path, "--idle-s", 1, *LONG_TIMEOUT))
             send_all(listener.port, packets)
             runs.append((listener, path, packets))
@@ -199,25 +199,25 @@ def test_a_sender_that_vanishes_within_a_heap_ends_the_run(tmp_path):
             received = [(piece.heap, piece.offset, piece.data) for piece in map(Piece.of, packets)]
             ExpectedBytes(received, 30_000).check(recording, 21)
             assert ended["shots_partial"] == 1 and ended["packets_missing"] == 11, ended
-            balanced(ended, recording)
+            check_balanced(ended, recording)
             verify(path)
 
 
-def pieces(size, most=1432):
+def pieces(size, max_bytes=1432):
     """Returns (offset, bytes) of the packets of a heap."""
     data = heap_data(0, size).tobytes()
-    return [(at, data[at : at + most]) for at in range(0, size, most)]
+    return [(at, data[at : at + max_bytes]) for at in range(0, size, max_bytes)]
 
 
 # --- unrelated senders -------------------------------------------------------------------------------
 
 
 def test_unrelated_packets_change_only_the_counters(tmp_path):
-    """Sent before the sender is learned, and mid-stream, from other addresses and from the sender's own."""
+    """Sent before the sender is learned and mid-stream, from another address and from the sender's own."""
     path, size, heaps = tmp_path / "run.h5", 30_000, 40
     data = bytes(1432)
-    foreign = [
-        packet(3, size, 0, data[:1416]),  # of a heap like the sender's, from another address
+    unrelated_packets = [
+        packet(3, size, 0, data[:1416]),  # a heap like the sender's, from another address
         packet(3, 7 * 1432, 0, data),  # a heap of another size
         packet(1 << 39, size, 1416, data),
     ]
@@ -231,35 +231,39 @@ def test_unrelated_packets_change_only_the_counters(tmp_path):
         packet(3, size, 0, data[:1416], flavour=40),
         packet(3, size, 17, data),
     ]
-    sent = {"foreign": 0, "wrong": 0}
+    sent = {"unrelated": 0, "wrong": 0}
     unrelated = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
-    def disturb(port):
-        for datagram in foreign:
+    def send_unrelated(port):
+        for datagram in unrelated_packets:
             unrelated.sendto(datagram, ("127.0.0.1", port))
         for datagram in wrong:
             unrelated.sendto(datagram, ("127.0.0.1", port))
-        sent["foreign"] += len(foreign)
+        sent["unrelated"] += len(unrelated_packets)
         sent["wrong"] += len(wrong)
 
-    def treat(datagram):
-        treat.count += 1
+    def transform(datagram):
+        transform.count += 1
         relay.back.send(datagram)  # at once, so that the stream's own sender is never silent before an unrelated packet
-        if treat.count % 50 == 2:
-            disturb(listener.port)
-        if treat.count % 50 == 30:  # from the sender's address, but not of its heaps
+        if transform.count % 50 == 2:
+            send_unrelated(listener.port)
+        if transform.count % 50 == 30:  # from the sender's address, at an offset of no packet of its heaps
             sent["own"] = sent.get("own", 0) + 1
             relay.back.send(packet(3, size, 17, data))
-        if treat.count == 300:
-            sent["foreign"] += len(whole)
+        if transform.count == 300:
+            sent["unrelated"] += len(whole)
             for other in whole:
                 unrelated.sendto(other, ("127.0.0.1", listener.port))
         relay.passed.append(datagram)
         return []
 
-    treat.count = 0
-    with unrelated, Listener("spead", "--out", path, *LONG_TIMEOUT) as listener, Relay(listener.port, treat) as relay:
-        disturb(listener.port)
+    transform.count = 0
+    with (
+        unrelated,
+        Listener("spead", "--out", path, *LONG_TIMEOUT) as listener,
+        Relay(listener.port, transform) as relay,
+    ):
+        send_unrelated(listener.port)
         send_with_spead2(relay.port, size=size, heaps=heaps)
         ended = listener.end().succeeded()
     recording = Recording(path)
@@ -269,8 +273,8 @@ def test_unrelated_packets_change_only_the_counters(tmp_path):
     own = len(relay.passed) - heaps * 21
     assert drops.pop("not_data") == own, (drops, own)
     assert sum(drops.values()) == sum(sent.values()), (drops, sent)
-    assert drops["unknown_stream"] >= sent["foreign"] and set(drops) == {"unknown_stream", "malformed"}, drops
-    balanced(ended, recording)
+    assert drops["unknown_stream"] >= sent["unrelated"] and set(drops) == {"unknown_stream", "malformed"}, drops
+    check_balanced(ended, recording)
     verify(path)
 
 
@@ -278,7 +282,7 @@ def test_unrelated_packets_change_only_the_counters(tmp_path):
 
 
 def refused(*arguments, **options):
-    """Returns the line with which a recorder refuses, before it has written anything."""
+    """Runs a recorder that must refuse its arguments; returns its error line."""
     return run("record", "--discard", "--json", *arguments, **options).refused()
 
 
@@ -372,10 +376,10 @@ def test_unreadable_senders_are_reported_in_one_line(datagrams, words):
 
 @pytest.mark.parametrize("framing", ["spead", "udp"])
 def test_a_recorder_reports_when_it_listens(tmp_path, framing):
-    """On standard error, in the progress for programs, and to a service manager."""
+    """On standard error, in `--progress`, and to a service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(PATIENCE)
+        manager.settimeout(WAIT_TIMEOUT_S)
         with Listener(
             framing, "--discard", "--progress", env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
         ) as listener:
@@ -390,7 +394,7 @@ def test_a_recorder_reports_when_it_listens(tmp_path, framing):
 
 @pytest.mark.parametrize("framing", ["spead", "udp"])
 def test_a_run_without_packets_ends_by_its_idle_time(tmp_path, framing):
-    """With and without learning: the idle time counts from when it listens, and the error names the address."""
+    """With and without learning the idle time starts when the recorder listens, and the error names the address."""
     with Listener(framing, "--out", tmp_path / "run.h5", "--idle-s", 0.2, *LONG_TIMEOUT) as listener:
         ended = listener.end()
     assert ended.code == 1, ended
@@ -410,20 +414,20 @@ def test_a_restarted_sender_yields_no_duplicate_numbers(tmp_path):
             send(heap)
         again = iter(range(1, 1 << 20))
 
-        def ended_meanwhile():
+        def has_ended():
             send(next(again))
             return listener.popen.poll() is not None
 
-        until(ended_meanwhile, what="the requested number of shots, before and after the restart of the sender")
+        until(has_ended, what="the requested number of shots, before and after the restart of the sender")
         ended = listener.end().succeeded()
     recording = Recording(path)
     verify(path)
     assert ended["sender_restarts"] == 1 and any("restarted its" in warning for warning in ended["warnings"]), ended
     assert ended["drops"]["sender_restart"] == ended["packet_drops"]["sender_restart"] / len(pieces(size)) > 0, ended
-    # The run may end within a heap, which is not recorded and then lacks packets.
+    # The run may end within a heap; that heap is not recorded, and its other packets are missing.
     assert recording.rows == [shots] and ended["shots_complete"] == shots, ended
     assert ended["packets_missing"] < len(pieces(size)), ended
-    balanced(ended, recording)
+    check_balanced(ended, recording)
 
 
 def test_unrelated_packets_do_not_keep_a_run_alive(tmp_path):
@@ -444,18 +448,18 @@ def test_unrelated_packets_do_not_keep_a_run_alive(tmp_path):
             sender.sendto(heap(number), to)
             unrelated.sendto(b"unrelated", to)
 
-        def ended_meanwhile():
+        def has_ended():
             unrelated.sendto(b"unrelated", to)
             return recorder.popen.poll() is not None
 
-        until(ended_meanwhile, what="the end of a run whose sender is silent, while unrelated packets arrive")
+        until(has_ended, what="the end of a run whose sender is silent, while unrelated packets arrive")
         ended = recorder.end().succeeded()
     assert ended["shots_complete"] == 20, ended
     assert sum(ended["packet_drops"].values()) > 10, f"unrelated packets were not counted: {ended}"
 
 
 def test_forged_senders_do_not_prevent_learning_the_real_one(tmp_path):
-    """Each of them sends only the beginning of a heap."""
+    """A hundred forged senders send only the beginning of a heap each."""
     size, shots = 3000, 3
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(Listener("spead", "--out", tmp_path / "run.h5", "--shots", shots, *LONG_TIMEOUT))
@@ -473,7 +477,7 @@ def test_forged_senders_do_not_prevent_learning_the_real_one(tmp_path):
 
 
 def test_unrelated_senders_do_not_end_the_wait_for_a_sender(tmp_path):
-    """Neither a refused sender nor more packets than are kept while no sender is learned."""
+    """Neither does a refused sender, nor do more packets than the recorder keeps while it has learned no sender."""
     size, shots = 3000, 3
     path = tmp_path / "run.h5"
     with (

@@ -16,24 +16,34 @@ from senders.listen import ExpectedBytes, Listener, check_drops, send_with_spead
 from senders.roce import (
     ROCE_PORT,
     Bridge,
+    BridgeWrites,
     Endpoint,
     UdSender,
     Wire,
-    Written,
     corrupted,
-    ud_place,
+    ud_position,
     write_pcap,
 )
 from senders.spead2_send import heap_data
 
-from common import PATIENCE, ROOT, Namespaces, Recording, balanced, command, until, verify, with_holes
+from common import (
+    ROOT,
+    WAIT_TIMEOUT_S,
+    Namespaces,
+    Recording,
+    check_balanced,
+    command,
+    until,
+    verify,
+    zero_missing_packets,
+)
 
 CAPTURES = ROOT.parent / "shared" / "data" / "roce" / "hsb"
 # A timeout so long that only the tested event closes a shot; a run ends when everything sent has arrived.
-LONG_TIMEOUT = ("--timeout-ms", 1000 * PATIENCE, "--progress")
+LONG_TIMEOUT = ("--timeout-ms", 1000 * WAIT_TIMEOUT_S, "--progress")
 FIRST = (1 << 20) - 5  # the shot number in the immediate wraps
 
-BOTH = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
+BOTH_FAMILIES = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
 SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 
 
@@ -66,7 +76,7 @@ def keys(sender):
 
 
 class ExpectedUdPackets:
-    """The packets of each shot that arrive, in a list of frames some of which are damaged."""
+    """The packets of each shot that arrive undamaged, computed from the sent frames."""
 
     def __init__(self, frames, damaged, first, packets):
         self.present = collections.defaultdict(lambda: np.zeros(packets, bool))
@@ -75,7 +85,7 @@ class ExpectedUdPackets:
             if frame in damaged:
                 self.damaged += 1
                 continue
-            shot, index = ud_place(frame)
+            shot, index = ud_position(frame)
             shot = first + (shot - first) % (1 << 20)
             self.repeated += bool(self.present[shot][index])
             self.present[shot][index] = True
@@ -85,7 +95,7 @@ class ExpectedUdPackets:
         for row, number in enumerate(recording.numbers(link)):
             present, entry = self.present[number], recording.tables[link][row]
             assert np.array_equal(recording.presence(link)[row], present), number
-            expected = with_holes(sender.values(number), present, 1)
+            expected = zero_missing_packets(sender.values(number), present, 1)
             assert np.array_equal(recording.rf[link][row], expected), number
             assert entry["wire_gap"] == np.sum(~present) and entry["placed"] == np.sum(present), entry
             assert bool(entry["record_good"]) == bool(present.all()), entry
@@ -93,7 +103,7 @@ class ExpectedUdPackets:
                 assert entry["stamp_tai_ns"] == sender.stamp(number) and entry["flags"] == 1, entry
 
 
-@BOTH
+@BOTH_FAMILIES
 @SEEDS
 def test_counters_match_exactly_what_scapy_sent(cable, wire, tmp_path, family, seed):
     path = tmp_path / "run.h5"
@@ -117,16 +127,18 @@ def test_counters_match_exactly_what_scapy_sent(cable, wire, tmp_path, family, s
     assert ended["packets"] == len(frames), ended
     check_drops(ended, repeated=oracle.repeated, bad_icrc=oracle.damaged)
     assert ended["packets_missing"] == faults.lost + faults.corrupted, ended
-    doubled = int(recording.tables[0]["duplicate"].sum())
-    assert doubled == ended["packet_drops"].get("duplicate", 0), "each must be counted in the row of its shot"
+    duplicates = int(recording.tables[0]["duplicate"].sum())
+    assert duplicates == ended["packet_drops"].get("duplicate", 0), (
+        "each duplicate must be counted in the row of its shot"
+    )
     icrc = ended["icrc"]
     assert icrc["bad"] == oracle.damaged and icrc["unverified"] == 0, icrc
     assert icrc["good"] + icrc["solved"] == len(frames) - oracle.damaged, icrc
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
-@BOTH
+@BOTH_FAMILIES
 def test_packets_with_a_wrong_key_or_queue_pair_are_dropped(cable, wire, tmp_path, family):
     path = tmp_path / "run.h5"
     right = UdSender(endpoint(cable, wire, family))
@@ -142,11 +154,11 @@ def test_packets_with_a_wrong_key_or_queue_pair_are_dropped(cable, wire, tmp_pat
     recording = Recording(path)
     assert recording.numbers() == list(range(10)) and ended["shots_complete"] == 10, ended
     check_drops(ended, unknown_stream=2 * 10 * right.packets)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
-@BOTH
+@BOTH_FAMILIES
 def test_a_second_sender_with_the_right_keys_is_dropped(cable, wire, tmp_path, family):
     path = tmp_path / "run.h5"
     first = UdSender(endpoint(cable, wire, family), seed=1)
@@ -163,7 +175,7 @@ def test_a_second_sender_with_the_right_keys_is_dropped(cable, wire, tmp_path, f
         recording, first
     )
     check_drops(ended, unknown_stream=10 * first.packets)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
@@ -189,16 +201,16 @@ def test_two_senders_are_two_links_of_one_event(cable, wire, tmp_path):
         present[5, 2:] = link == 0
         assert np.array_equal(recording.presence(link), present)
         for row in range(12):
-            expected = with_holes(sender.values(row), present[row], 1)
+            expected = zero_missing_packets(sender.values(row), present[row], 1)
             assert np.array_equal(recording.rf[link][row], expected), (link, row)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
 # --- tcpreplay ---------------------------------------------------------------------------------------
 
 
-@BOTH
+@BOTH_FAMILIES
 def test_a_capture_of_shots_is_replayed_into_a_recording(cable, wire, tmp_path, family):
     need_root("tcpreplay")
     path, capture = tmp_path / "run.h5", tmp_path / "shots.pcap"
@@ -211,7 +223,7 @@ def test_a_capture_of_shots_is_replayed_into_a_recording(cable, wire, tmp_path, 
     recording = Recording(path)
     ExpectedUdPackets(frames, (), 0, sender.packets).check(recording, sender)
     assert ended["shots_complete"] == 15 and ended["packets"] == len(frames) and not ended["packet_drops"], ended
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
@@ -223,8 +235,8 @@ def test_a_tcpdump_capture_of_spead2_gives_the_same_recording(cable, wire, tmp_p
     host = cable.ipv4[1]
     words = ["tcpdump", "-i", "cable", "-n", "-s", "0", "-B", "65536", "--immediate-mode", "-U", "-w", capture]
     words += [f"udp dst port {port}"]
-    into = ["nsenter", f"--net=/run/netns/{cable.names[1]}", *words]
-    with subprocess.Popen(into, stderr=subprocess.PIPE, text=True) as tcpdump:
+    tcpdump_command = ["nsenter", f"--net=/run/netns/{cable.names[1]}", *words]
+    with subprocess.Popen(tcpdump_command, stderr=subprocess.PIPE, text=True) as tcpdump:
         try:
             assert "listening on cable" in tcpdump.stderr.readline()
             with listener(cable, "spead", paths[0], port=port) as recorder:
@@ -242,7 +254,7 @@ def test_a_tcpdump_capture_of_spead2_gives_the_same_recording(cable, wire, tmp_p
         for row in range(20):
             assert np.array_equal(recording.rf[0][row].reshape(-1), heap_data(row, size)), (path, row)
         assert report["packets"] == ended["packets"]
-        balanced(report, recording)
+        check_balanced(report, recording)
         verify(path)
 
 
@@ -268,8 +280,8 @@ def captured():
         yield cable, frames
 
 
-def replayed(cable, frames, path, *arguments):
-    """Records what tcpreplay sends."""
+def record_replay(cable, frames, path, *arguments):
+    """Records frames that tcpreplay sends; returns the recorder's report."""
     capture = path.with_suffix(".pcap")
     write_pcap(capture, frames)
     with Wire(cable) as wire, listener(cable, "hsb", path, *arguments) as recorder:
@@ -289,7 +301,7 @@ def check_frames(path, ended, frames, shots, *, first=None):
     icrc = ended["icrc"]
     assert icrc["good"] + icrc["solved"] == len(frames) == ended["packets"], icrc
     assert icrc["bad"] == icrc["unverified"] == 0, icrc
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
     return recording
 
@@ -305,8 +317,8 @@ def test_captured_bridge_frames_match_the_served_file(captured, tmp_path, name, 
     cable, captures = captured
     frames, path = captures[name], tmp_path / "run.h5"
     arguments = () if pages is None else ("--pages", pages)
-    ended = replayed(cable, frames, path, *arguments)
-    written = list(Written(frames).frames())
+    ended = record_replay(cable, frames, path, *arguments)
+    written = list(BridgeWrites(frames).frames())
     size = len(written[0][1])
     originals = np.fromfile(CAPTURES / served, np.uint8).reshape(-1, size)
     for at, (_, data, _, _) in enumerate(written):
@@ -320,17 +332,17 @@ def test_captured_bridge_frames_match_the_served_file(captured, tmp_path, name, 
 def test_a_ring_is_joined_at_any_page(captured, tmp_path, skipped):
     cable, captures = captured
     frames, path = captures["hsb_separate_odd10007"], tmp_path / "run.h5"
-    written = list(Written(frames).frames())[skipped:]
+    written = list(BridgeWrites(frames).frames())[skipped:]
     frames = frames[skipped * written[0][3] :]
-    ended = replayed(cable, frames, path)
+    ended = record_replay(cable, frames, path)
     check_frames(path, ended, frames, [(data, stamp) for _, data, stamp, _ in written], first=(1 + skipped) % 4)
 
 
 def test_a_ring_is_joined_within_a_frame(captured, tmp_path):
     cable, captures = captured
     frames, path = captures["hsb_separate_odd10007"], tmp_path / "run.h5"
-    written = list(Written(frames).frames())[1:]
-    ended = replayed(cable, frames[4:], path)
+    written = list(BridgeWrites(frames).frames())[1:]
+    ended = record_replay(cable, frames[4:], path)
     recording = Recording(path)
     assert recording.numbers() == list(range(2, 21)), recording.numbers()
     for row, (_, data, stamp, _) in enumerate(written):
@@ -340,8 +352,8 @@ def test_a_ring_is_joined_within_a_frame(captured, tmp_path):
     verify(path)
 
 
-def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
-    """Sends frames through a bad network; the oracle counts by PSN in the capture, which has no gaps."""
+def check_hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
+    """Records frames with injected faults and checks every row; each packet's shot is known by its PSN."""
     damaged = set()
 
     def damage(frame, random):
@@ -350,19 +362,19 @@ def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
 
     faults = Faults(seed, loss=0.03, duplicate=0.03, reorder=0.03, corrupt=0.02, spare=5 * packets, damage=damage)
     sent = faults.apply(frames)
-    first = Written(frames[:1]).places[0][0]
-    metadata = {end: at for at, (end, *_) in enumerate(Written(frames).ends)}
+    first = BridgeWrites(frames[:1]).writes[0][0]
+    metadata = {end: at for at, (end, *_) in enumerate(BridgeWrites(frames).ends)}
     assert len(metadata) == len(frames) // packets
-    base = [page for page, *_ in Written(frames).frames()]
+    base = [page for page, *_ in BridgeWrites(frames).frames()]
     pieces, bad = [], 0
     for frame in sent:
         if frame in damaged:
             bad += 1
             continue
-        psn, address, data = Written([frame]).places[0]
+        psn, address, data = BridgeWrites([frame]).writes[0]
         number = (psn - first & 0xFFFFF) // packets
         pieces.append((number, address - base[number], data))
-    ended = replayed(cable, sent, path, "--window", 8, *arguments)
+    ended = record_replay(cable, sent, path, "--window", 8, *arguments)
     recording = Recording(path)
     start = recording.numbers()[0]
     oracle = ExpectedBytes([(start + number, *rest) for number, *rest in pieces], size)
@@ -370,10 +382,10 @@ def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
     assert ended["packets"] == len(sent) and ended["icrc"]["bad"] == bad == faults.corrupted, ended
     check_drops(ended, repeated=oracle.repeated, bad_icrc=bad)
     assert ended["packets_missing"] == faults.lost + faults.corrupted == oracle.missing(packets), ended
-    for row, (_, _, stamp, _) in enumerate(Written(frames).frames()):
+    for row, (_, _, stamp, _) in enumerate(BridgeWrites(frames).frames()):
         whole = recording.presence(0)[row][-1]
         assert recording.tables[0][row]["stamp_tai_ns"] == (stamp if whole else 0), row
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
@@ -383,7 +395,7 @@ def test_losses_from_a_captured_bridge_are_reported(captured, tmp_path, name, se
     cable, captures = captured
     frames = captures[name]
     size, packets = (65_536, 47) if served == "served.bin" else (10_007, 9)
-    hsb_with_faults(cable, frames, tmp_path / "run.h5", seed, packets, size)
+    check_hsb_with_faults(cable, frames, tmp_path / "run.h5", seed, packets, size)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +413,7 @@ def test_frames_of_any_size_in_rings_of_any_length_are_learned(cable, wire, tmp_
     path = tmp_path / "run.h5"
     bridge = Bridge(endpoint(cable, wire, 4, port=12288), **shape)
     frames = [frame for number in range(count) for frame in bridge.frames(number)]
-    ended = replayed(cable, frames, path)
+    ended = record_replay(cable, frames, path)
     shots = [(bridge.data(number), bridge.stamp(number)) for number in range(count)]
     check_frames(path, ended, frames, shots, first=shape.get("first_page", 0))
 
@@ -410,7 +422,7 @@ def test_faults_in_a_ring_of_16_large_pages_are_reported(cable, wire, tmp_path):
     need_root("tcpreplay")
     bridge = Bridge(endpoint(cable, wire, 4, port=12288), 300_000, 8192, 16, psn=0xFFF80, first_page=3)
     frames = [frame for number in range(26) for frame in bridge.frames(number)]
-    hsb_with_faults(cable, frames, tmp_path / "run.h5", 5, len(frames) // 26, 300_000, "--pages", 16)
+    check_hsb_with_faults(cable, frames, tmp_path / "run.h5", 5, len(frames) // 26, 300_000, "--pages", 16)
 
 
 def test_a_ring_of_one_page_is_received_only_with_the_pages_flag(cable, wire, tmp_path):
@@ -425,7 +437,7 @@ def test_a_ring_of_one_page_is_received_only_with_the_pages_flag(cable, wire, tm
         until(lambda: not recorder.queued(), what="an empty receive queue")
         line = recorder.interrupt().refused()
     assert "--pages 1" in line and not path.exists(), line
-    ended = replayed(cable, frames, path, "--pages", 1)
+    ended = record_replay(cable, frames, path, "--pages", 1)
     check_frames(path, ended, frames, [(bridge.data(number), bridge.stamp(number)) for number in range(12)], first=0)
 
 
@@ -439,19 +451,19 @@ def test_a_second_bridge_and_other_packets_change_only_counters(cable, wire, tmp
         Bridge(endpoint(cable, wire, 4, port=12289), 20_000),  # another data plane with the same keys
     ]
     probe = UdSender(bridge.endpoint)
-    frames, foreign = [], 0
+    frames, unrelated_count = [], 0
     for number in range(12):
         frames += list(bridge.frames(number))
-        # The first bridge is followed: the others begin when it is learned.
+        # The others begin only when the recorder has learned the first bridge.
         unrelated = [frame for other in others for frame in other.frames(number)] if number > 4 else []
         unrelated += list(probe.frames(number))
-        frames, foreign = frames + unrelated, foreign + len(unrelated)
-    ended = replayed(cable, frames, path)
+        frames, unrelated_count = frames + unrelated, unrelated_count + len(unrelated)
+    ended = record_replay(cable, frames, path)
     recording = Recording(path)
     assert recording.numbers() == list(range(12)) and ended["shots_complete"] == 12, ended
     for row in range(12):
         assert np.array_equal(recording.rf[0][row].reshape(-1), bridge.data(row))
-    assert sum(ended["packet_drops"].values()) == foreign, ended
+    assert sum(ended["packet_drops"].values()) == unrelated_count, ended
     assert set(ended["packet_drops"]) == {"unknown_stream", "malformed"}, ended
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)

@@ -11,20 +11,20 @@ import time
 
 import h5py
 import pytest
-from file_state import visible, wait_for_rows
+from file_state import visible_rows, wait_for_rows
 from forge import Eavesdropper, Forger, Target
 from requirements import need_root
 
 from common import (
     LOST,
-    PATIENCE,
     PROGRAM,
+    WAIT_TIMEOUT_S,
     Probe,
     Process,
     Progress,
     Recorder,
     Recording,
-    balanced,
+    check_balanced,
     check_samples,
     command,
     record,
@@ -36,16 +36,16 @@ from common import (
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 SAMPLES = 100
 SLOT, BYTES, PACKETS = 16_384, 14_464, 4  # per shot of this many samples
-# The pool holds five seconds of it, and no shot times out because its probe had no processor.
-CALM = ("--rate-hz", 200, "--samples", SAMPLES, "--timeout-ms", 60_000)
-ENDLESS = (*CALM, "--capacity", 5000)
+# The pool holds five seconds at this rate, and no shot times out when its probe is not scheduled.
+LOW_RATE = ("--rate-hz", 200, "--samples", SAMPLES, "--timeout-ms", 60_000)
+ENDLESS = (*LOW_RATE, "--capacity", 5000)
 
 
 @pytest.fixture(scope="module")
 def silent(tmp_path_factory):
-    """Recorders whose probe is silent, which they detect after seconds: one has recorded, the other never began.
+    """Recorders whose probe was killed, which they detect after seconds: one has recorded, the other has not started.
 
-    They wait at the same time, and while the other tests run.
+    Both timeouts pass together, while the other tests run.
     """
     path = tmp_path_factory.mktemp("silent") / "run.h5"
     with Probe() as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
@@ -57,15 +57,15 @@ def silent(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def from_the_beginning(silent):
-    """Starts them with the first test, so that they have finished when their own tests come."""
+def start_silent_early(silent):
+    """Starts the silent recorders before the first test, so that they have ended when their own tests run."""
 
 
-def check_complete(recording, rows_with_faults=()):
-    """Checks that no row lacks a packet, and that every value is right."""
+def check_complete(recording, shots_with_faults=()):
+    """Checks that only the given shots lack packets, and that every sample is right."""
     for link in range(len(recording.links)):
         missing = {shot for shot, _ in recording.missing(link)}
-        assert missing <= set(rows_with_faults), sorted(missing)[:10]
+        assert missing <= set(shots_with_faults), sorted(missing)[:10]
     return check_samples(recording)
 
 
@@ -108,7 +108,7 @@ def test_a_recorder_killed_before_the_first_shot_leaves_a_file(tmp_path):
         until(path.exists, what="the file")
         recorder.signal(signal.SIGKILL)
         recorder.popen.wait()
-    assert visible(path) == 0
+    assert visible_rows(path) == 0
     verify(path, finished=False)
 
 
@@ -123,7 +123,7 @@ def test_an_interrupted_recorder_stores_everything_received(tmp_path, number):
     assert ended["shots_sent"] == 2 * report["next_shot"] == ended["shots_complete"] >= 100, ended
     recording = Recording(path)
     assert recording.numbers() == list(range(report["next_shot"]))
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     check_complete(recording)
     verify(path)
     assert path.stat().st_size < 1.2 * len(recording.numbers()) * 2 * SLOT + (4 << 20), "unused space was not released"
@@ -139,16 +139,16 @@ def test_the_first_signal_ends_in_order_and_the_second_at_once(tmp_path):
                 recorder.signal(number)
             ended = recorder.end()
         assert ended.code == code, ended
-        assert ("no shot was received" in ended.stderr) == (code == 1), "only a regular end reports an empty run"
+        assert ("no shot was received" in ended.stderr) == (code == 1), "only an orderly end reports an empty run"
 
 
 def test_a_run_with_a_duration_ends_on_time(tmp_path):
     path = tmp_path / "run.h5"
     seconds = 3  # longer than a machine stalls, so that shots arrive
     with Probe() as probe:
-        begun = time.monotonic()
+        start = time.monotonic()
         ended = record(probe, *ENDLESS, "--seconds", seconds, "--out", path).succeeded()
-        assert time.monotonic() - begun > seconds
+        assert time.monotonic() - start > seconds
     assert 0 < ended["shots_complete"] == ended["shots_sent"], ended
     verify(path)
 
@@ -156,14 +156,14 @@ def test_a_run_with_a_duration_ends_on_time(tmp_path):
 def test_a_full_file_ends_the_run_and_names_later_shots(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
-        end = record(probe, *CALM, "--capacity", 40, "--seconds", 1000, "--out", path)
+        end = record(probe, *LOW_RATE, "--capacity", 40, "--seconds", 1000, "--out", path)
     ended = end.cut_off("full")
     assert re.search(r"after 0?\.?\d+(\.\d+)? of 1000 s: the file is full", end.stderr), end.stderr
     assert ended["limited_by"] == "the space for the recording", ended
     assert ended["shots_complete"] == 80 and set(ended["drops"]) <= {"sink_full"}, ended
     recording = Recording(path)
     assert recording.numbers() == list(range(40))
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
 
 
@@ -196,14 +196,14 @@ def test_a_stopped_recorder_names_the_shots_it_missed(tmp_path):
         awake = next_shot(probe)
         until(lambda: next_shot(probe) > awake + 800, what="shots sent while the recorder is stopped")
         recorder.signal(signal.SIGCONT)
-        wait_for_rows(path, visible(path) + 100)
+        wait_for_rows(path, visible_rows(path) + 100)
         ended = recorder.interrupt().succeeded()
         probe.report()
     assert ended["packets_missing"] > 100 or ended["drops"].get("wire_gap", 0) > 100, ended
     # The backlog after it continues may exceed what the drive sustains.
     assert set(ended["drops"]) <= {"wire_gap", "no_buffer", "sink_busy"}, ended
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     check_samples(recording)
     verify(path)
 
@@ -224,31 +224,31 @@ def test_a_stalled_drive_drops_named_shots_by_policy(drive, policy):
     with Probe() as probe, Recorder(probe, *flags, "--out", path) as recorder:
         wait_for_rows(path, 50)
         command("fsfreeze", "--freeze", folder)
-        stalled_at = visible(path)
+        stalled_at = visible_rows(path)
         progress = Progress(recorder)
         progress.wait_for("shots_dropped", 300)
         command("fsfreeze", "--unfreeze", folder)
         wait_for_rows(path, stalled_at + 300)
         ended = recorder.interrupt().succeeded()
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     assert ended["drops"].get("sink_busy", 0) >= 300 and set(ended["drops"]) == {"sink_busy"}, ended
     assert ended["packets_missing"] == 0, "the network must not have lost anything"
     lost = sorted({n for _, cause, first, count in recording.losses for n in range(first, first + count)})
     assert {cause for _, cause, _, _ in recording.losses} == {"sink_busy"}
     assert 2 * len(lost) == ended["drops"]["sink_busy"], lost
-    # The shots of the stall are one run. A busy machine may lose others before and after it.
-    stalled = max(runs(lost), key=len)
+    # The shots dropped during the stall have consecutive numbers. A busy machine may lose others before and after.
+    stalled = max(consecutive_runs(lost), key=len)
     assert len(stalled) > 100, lost
-    every = sorted(set(recording.numbers()) | set(lost))
-    assert every == list(range(ended["shots_sent"] // 2)), "every shot must be in a row or in /losses"
+    all_numbers = sorted(set(recording.numbers()) | set(lost))
+    assert all_numbers == list(range(ended["shots_sent"] // 2)), "every shot must be in a row or in /losses"
     verify(path)
     check_samples(recording)
     # The pool holds 8 MiB / (2 x 16 KiB) = 256 events: drop-newest kept the first of the stall, drop-oldest the last.
     assert (stalled[0] - stalled_at > 80) == (policy == "drop-newest"), (stalled_at, stalled[0], stalled[-1])
 
 
-def runs(numbers):
+def consecutive_runs(numbers):
     """Splits ascending numbers where one is missing."""
     found = [[numbers[0]]]
     for number in numbers[1:]:
@@ -293,7 +293,7 @@ def test_a_recording_on_tmpfs_works(tmp_path):
     try:
         path = folder / "run.h5"
         with Probe() as probe:
-            ended = record(probe, "--shots", 50, *CALM, "--out", path).succeeded()
+            ended = record(probe, "--shots", 50, *LOW_RATE, "--out", path).succeeded()
         assert ended["shots_complete"] == 100, ended
         verify(path)
     finally:
@@ -309,9 +309,9 @@ def test_failed_writes_are_counted_and_the_file_stays_valid(tmp_path):
     flags = [*ENDLESS, "--shots", 150, "--out", path]
     with Probe() as probe, Recorder(probe, *flags, preexec_fn=ignore, restore_signals=False) as recorder:
         wait_for_rows(path, 50)
-        # From now on no byte can be written beyond an offset in the middle of the laid-out space.
-        half = path.stat().st_size // 4
-        resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (half, half))
+        # From now on no byte can be written beyond a quarter of the laid-out space.
+        limit = path.stat().st_size // 4
+        resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (limit, limit))
         end = recorder.end()
     recording = Recording(path)
     check_samples(recording)
@@ -319,7 +319,7 @@ def test_failed_writes_are_counted_and_the_file_stays_valid(tmp_path):
     if end.code == 0:
         ended = end.json
         assert ended["drops"]["sink_error"] > 0, ended
-        balanced(ended, recording)
+        check_balanced(ended, recording)
         lost = sum(int(entry["state"] == LOST) for table in recording.tables for entry in table)
         assert lost == ended["drops"]["sink_error"], ended
     else:
@@ -336,12 +336,12 @@ def test_failed_writes_are_counted_and_the_file_stays_valid(tmp_path):
 
 def test_an_existing_file_is_replaced_only_with_force(tmp_path):
     path = tmp_path / "run.h5"
-    path.write_text("dear data")
+    path.write_text("other data")
     with Probe() as probe:
         flags = ["--shots", 10, "--samples", 100, "--rate-hz", 1000, "--out", path]
         message = record(probe, *flags).refused()
         assert "exists" in message and "--force" in message, message
-        assert path.read_text() == "dear data"
+        assert path.read_text() == "other data"
         record(probe, *flags, "--force").succeeded()
     verify(path)
 
@@ -367,11 +367,12 @@ def test_a_folder_without_permission_is_one_clear_error(tmp_path):
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o555)
 
-    def obey_rights():
-        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)  # root may otherwise write anywhere
+    def obey_permissions():
+        # Without this capability root, too, obeys file permissions.
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
 
     with Probe() as probe:
-        message = record(probe, "--shots", 10, "--out", folder / "run.h5", preexec_fn=obey_rights).refused()
+        message = record(probe, "--shots", 10, "--out", folder / "run.h5", preexec_fn=obey_permissions).refused()
     assert "ermission denied" in message and str(folder) in message, message
 
 
@@ -387,11 +388,11 @@ def test_a_port_in_use_is_one_clear_error(tmp_path):
     with (
         Probe() as probe,
         Probe() as other,
-        Eavesdropper(probe) as between,
-        Recorder(between, *ENDLESS, "--out", path) as recorder,
+        Eavesdropper(probe) as proxy,
+        Recorder(proxy, *ENDLESS, "--out", path) as recorder,
     ):
         wait_for_rows(path, 5)
-        port = Target(between.configured[0]).port
+        port = Target(proxy.configured[0]).port
         flags = ["--shots", 10, "--out", tmp_path / "other.h5"]
         message = record(other, *flags, bind=f"[::1]:{port}").refused()
         assert str(port) in message and "in use" in message.lower(), message
@@ -400,7 +401,7 @@ def test_a_port_in_use_is_one_clear_error(tmp_path):
     verify(path)
 
 
-SETTINGS_THAT_CANNOT_BE = [
+INVALID_SETTINGS = [
     (["--links", "3"], ["2 links", "--links from 1 to 2", "found 3"]),
     (["--gbps=-1"], ["--gbps above 0", "found -1"]),
     (["--gbps", "1e9"], ["0.001 to 1e9 shots/s", "--gbps 1000000000"]),
@@ -417,7 +418,7 @@ SETTINGS_THAT_CANNOT_BE = [
 
 def test_impossible_settings_are_refused(tmp_path):
     with Probe() as probe:
-        for flags, words in SETTINGS_THAT_CANNOT_BE:
+        for flags, words in INVALID_SETTINGS:
             count = () if "--shots" in flags else ("--shots", 10)
             message = record(probe, *count, "--out", tmp_path / "run.h5", *flags).refused()
             assert all(word in message for word in words), (flags, message)
@@ -483,9 +484,9 @@ def test_a_second_sender_changes_only_the_counters(tmp_path):
     path = tmp_path / "run.h5"
     random_bytes = random.Random(5).randbytes
     rounds = 60
-    with Probe() as probe, Eavesdropper(probe) as between, Recorder(between, *ENDLESS, "--out", path) as recorder:
-        assert between.started.wait(PATIENCE)
-        links = [Target(between.configured[link]) for link in (0, 1)]
+    with Probe() as probe, Eavesdropper(probe) as proxy, Recorder(proxy, *ENDLESS, "--out", path) as recorder:
+        assert proxy.started.wait(WAIT_TIMEOUT_S)
+        links = [Target(proxy.configured[link]) for link in (0, 1)]
         with Forger(links[0].port) as forger:
             for number in range(rounds):
                 link = links[number % 2]
@@ -505,20 +506,20 @@ def test_a_second_sender_changes_only_the_counters(tmp_path):
                 forger.raw(b"")
         ended = interrupt_when_drained(path, recorder)
     assert ended["shots_sent"] == ended["shots_complete"] and not ended["drops"], ended
-    assert ended["packets"] == ended["shots_sent"] * PACKETS + 12 * rounds, "every foreign packet must be counted"
+    assert ended["packets"] == ended["shots_sent"] * PACKETS + 12 * rounds, "every forged packet must be counted"
     drops = ended["packet_drops"]
     assert drops["unknown_stream"] == 5 * rounds, drops
     assert drops["bad_icrc"] + drops["malformed"] == 7 * rounds, drops
     assert set(drops) == {"unknown_stream", "bad_icrc", "malformed"}, drops
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     check_complete(recording)
     verify(path)
 
 
 def interrupt_when_drained(path, recorder):
-    """Interrupts a recorder when it has read what is in its socket now, so that later shots are in the file."""
-    wait_for_rows(path, visible(path) + 40)
+    """Interrupts a recorder once 40 later shots are in the file, so that it has read what is in its socket now."""
+    wait_for_rows(path, visible_rows(path) + 40)
     return recorder.interrupt().succeeded()
 
 
@@ -526,9 +527,9 @@ def test_plain_udp_from_a_second_sender_changes_only_counters(tmp_path):
     path = tmp_path / "run.h5"
     rounds = 50
     flags = (*ENDLESS, "--framing", "udp", "--out", path)
-    with Probe() as probe, Eavesdropper(probe) as between, Recorder(between, *flags) as recorder:
-        assert between.started.wait(PATIENCE)
-        with Forger(Target(between.configured[0]).port) as forger:
+    with Probe() as probe, Eavesdropper(probe) as proxy, Recorder(proxy, *flags) as recorder:
+        assert proxy.started.wait(WAIT_TIMEOUT_S)
+        with Forger(Target(proxy.configured[0]).port) as forger:
             for number in range(rounds):
                 wait_for_rows(path, number // 2)
                 for stream in (0, 1, 7):
@@ -556,7 +557,7 @@ def test_a_non_regular_file_is_not_replaced_even_with_force(tmp_path):
 def test_a_recorder_ends_with_a_warning_when_its_probe_is_taken(tmp_path):
     with Probe() as probe, Recorder(probe, *ENDLESS, "--out", tmp_path / "first.h5") as first:
         wait_for_rows(tmp_path / "first.h5", 20)
-        flags = (*CALM, "--shots", 50, "--take-over", "--out", tmp_path / "second.h5")
+        flags = (*LOW_RATE, "--shots", 50, "--take-over", "--out", tmp_path / "second.h5")
         second = record(probe, *flags).succeeded()
         ended = first.end().cut_off("taken-over")
     assert second["shots_complete"] == 100
@@ -569,7 +570,7 @@ def test_a_recorder_ends_with_a_warning_when_its_probe_is_taken(tmp_path):
 def test_a_full_disk_at_standard_output_is_one_clear_error():
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [PROGRAM, "plan"], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE
+            [PROGRAM, "plan"], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=WAIT_TIMEOUT_S
         )
     assert ended.returncode == 1 and ended.stderr.startswith("shotline: cannot print on standard output"), ended
     assert len(ended.stderr.splitlines()) == 1
@@ -584,7 +585,7 @@ def test_a_killed_probe_ends_the_run_with_a_valid_file(silent):
     assert ended["shots_sent"] is None and ended["shots_complete"] >= 60, ended
     assert any("probe" in warning for warning in ended["warnings"]), ended["warnings"]
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     check_samples(recording)
     verify(path)
 

@@ -9,20 +9,21 @@ import sys
 import pytest
 from requirements import need_root
 
-from common import PATIENCE, ROOT, Probe, Process, command, run
+from common import ROOT, WAIT_TIMEOUT_S, Probe, Process, command, run
 
 SPREAD = {"mean", "std", "min", "max"}
 TINY = ("--pool", "16MiB", "--seconds", 0.1)
 LONG_ENOUGH = ("--pool", "16MiB", "--seconds", 3)  # longer than a machine stalls, so that shots arrive
 
 
-def lines(ended):
-    """Returns the JSON lines of a sweep by kind; the header comes first, the end last."""
+def parse_sweep(ended):
+    """Returns the JSON lines of a successful sweep by kind."""
     assert ended.code == 0, f"exit code {ended.code} of {ended.command}\n{ended.stderr}"
     return by_kind(ended.stdout)
 
 
 def by_kind(text):
+    """Returns JSON lines by kind; the header must be first and the end last."""
     found = [json.loads(line) for line in text.splitlines()]
     assert found[0]["kind"] == "header" and found[-1]["kind"] == "end", text
     kinds = {}
@@ -40,8 +41,8 @@ def measured(tmp_path_factory):
     disk = folder / "disk"
     disk.mkdir()
     points = ["--trigger-hz", "200,400", "--repeats", 2]
-    network = lines(sweep("network", "--samples", "500,1000", *points, "--out", files[0]))
-    written = lines(sweep("disk", "--dir", disk, "--samples", 500, *points, "--out", files[1]))
+    network = parse_sweep(sweep("network", "--samples", "500,1000", *points, "--out", files[0]))
+    written = parse_sweep(sweep("disk", "--dir", disk, "--samples", 500, *points, "--out", files[1]))
     return files, network, written, disk
 
 
@@ -49,7 +50,7 @@ def sweep(*arguments, **options):
     return run("sweep", *arguments, "--json", *TINY, **options)
 
 
-def conserved(point):
+def check_counters(point):
     """Checks that every trigger became a shot or was missed, and every packet is recorded or its loss has a cause."""
     for counts in point["runs"]:
         assert counts["shots_sent"] is not None, counts
@@ -58,8 +59,8 @@ def conserved(point):
         lost = counts["shots_partial"] + sum(counts["shots_dropped"].values())
         assert counts["shots_sent"] == counts["shots_complete"] + lost, counts
         assert counts["packets_expected"] == counts["shots_sent"] * point["shot_packets"], counts
-        named = counts["packets_placed"] + counts["packets_missing"] + counts["packets_unplaced"]
-        assert counts["packets_expected"] == named, counts
+        accounted = counts["packets_placed"] + counts["packets_missing"] + counts["packets_unplaced"]
+        assert counts["packets_expected"] == accounted, counts
     for name in ("frame_rate_hz", "bandwidth_gbps"):
         values = [counts[name] for counts in point["runs"]]
         spread = point[name]
@@ -76,7 +77,7 @@ def test_a_network_sweep_has_every_point_with_balanced_counts(measured):
     assert [(p["framing"], p["samples"], p["trigger_hz"], p["link"]) for p in found["point"]] == requested
     for point in found["point"]:
         assert len(point["runs"]) == 2 and point["shot_bytes"] == point["samples"] * 144 + 64, point
-        conserved(point)
+        check_counters(point)
     runs = [counts for point in found["point"] for counts in point["runs"]]
     assert sum(counts["shots_complete"] for counts in runs) > 0, "there must be shots"
     assert found["end"][0]["interrupted"] is False and by_kind(files[0].read_text()) == found
@@ -95,27 +96,27 @@ def test_the_header_describes_the_machine_and_settings(measured):
 def test_every_second_trigger_above_the_highest_rate_is_missed():
     # 16000 samples occupy the device for 401.85 us: 2488 Hz at most.
     flags = ["--samples", 16_000, "--framing", "ud", "--trigger-hz", 3000, "--repeats", 1, "--pool", "64MiB"]
-    (point,) = lines(run("sweep", "network", *flags, "--json", "--seconds", 0.1))["point"]
-    conserved(point)
+    (point,) = parse_sweep(run("sweep", "network", *flags, "--json", "--seconds", 0.1))["point"]
+    check_counters(point)
     for counts in point["runs"]:
-        # At least this many: a busy machine misses more.
+        # A busy machine may miss more.
         assert counts["triggers_missed"] >= counts["shots_sent"] - 1, counts
 
 
 def test_links_are_counted_separately():
-    found = lines(
+    found = parse_sweep(
         sweep("network", "--links", 2, "--samples", 500, "--framing", "udp", "--trigger-hz", 200, "--repeats", 1)
     )
     assert [point["link"] for point in found["point"]] == [0, 1]
     for point in found["point"]:
-        conserved(point)
+        check_counters(point)
     taken = [[counts["shots_sent"] for counts in point["runs"]] for point in found["point"]]
     assert taken[0] == taken[1], "both links must take the shot of one trigger"
 
 
 @pytest.mark.parametrize("points", [1, pytest.param(13, marks=pytest.mark.long)])
 def test_default_frequencies_follow_from_the_device_and_shape(points):
-    """The frequencies in between are tested in the crate; here, that they are those of this device and shape."""
+    """Checks only the lowest and the highest: the crate's tests check the frequencies in between."""
     flags = ["--samples", 16_000, "--framing", "ud", "--repeats", 1, "--pool", "64MiB", "--seconds", 0.02]
     highest = 1 / 401.85e-6
     with Process("sweep", "network", *flags, "--json") as process:
@@ -131,11 +132,13 @@ def test_default_frequencies_follow_from_the_device_and_shape(points):
 def test_losses_are_counted_with_a_self_timed_probe():
     with Probe("--loss", 0.02, "--seed", 7, "--links", 1) as probe:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--timing", "rate", "--samples", 500, "--framing", "ud"]
-        found = lines(run("sweep", "network", *flags, *LONG_ENOUGH, "--trigger-hz", 200, "--repeats", 1, "--json"))
+        found = parse_sweep(
+            run("sweep", "network", *flags, *LONG_ENOUGH, "--trigger-hz", 200, "--repeats", 1, "--json")
+        )
         sent = probe.report()["links"][0]
     assert not found["header"][0]["emulated"] and found["header"][0]["timing"] == "rate"
     for point in found["point"]:
-        conserved(point)
+        check_counters(point)
         assert all(counts["triggers"] is None for counts in point["runs"]), (
             "without a trigger source there is no trigger count"
         )
@@ -147,11 +150,11 @@ def test_losses_are_counted_with_a_self_timed_probe():
 def test_the_frequency_of_an_external_generator_is_used_as_given():
     with Probe("--trigger-hz", 300) as probe:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--generator-hz", 300, "--links", 1, "--repeats", 1]
-        found = lines(sweep("network", *flags, "--samples", "500,1000", "--framing", "ud"))
+        found = parse_sweep(sweep("network", *flags, "--samples", "500,1000", "--framing", "ud"))
         taken = probe.report()["next_shot"]
     assert [(point["samples"], point["trigger_hz"]) for point in found["point"]] == [(500, 300), (1000, 300)]
     for point in found["point"]:
-        conserved(point)
+        check_counters(point)
     assert sum(point["runs"][0]["shots_sent"] for point in found["point"]) == taken
 
 
@@ -162,7 +165,7 @@ def test_a_disk_sweep_writes_counts_and_cleans_up(measured):
     _, _, found, folder = measured
     assert [point["trigger_hz"] for point in found["point"]] == [200, 400]
     for point in found["point"]:
-        conserved(point)
+        check_counters(point)
         assert set(point["write_gbps"]) == SPREAD, point
     assert list(folder.iterdir()) == []
 
@@ -171,7 +174,7 @@ def test_a_drive_that_fills_early_yields_no_measurement(tmp_path):
     need_root("mount")
     command("mount", "-t", "tmpfs", "-o", "size=32m", "none", tmp_path)
     try:
-        flags = ["--dir", tmp_path, "--samples", 500, "--json", "--pool", "16MiB", "--seconds", PATIENCE / 2]
+        flags = ["--dir", tmp_path, "--samples", 500, "--json", "--pool", "16MiB", "--seconds", WAIT_TIMEOUT_S / 2]
         for words in [
             ["disk", "--trigger-hz", 400, "--repeats", 1],
             ["search", "--framing", "ud", "--from", 1, "--to", 2],
@@ -187,7 +190,7 @@ def test_a_drive_that_fills_early_yields_no_measurement(tmp_path):
 
 def test_kept_files_are_valid_recordings(tmp_path):
     flags = ["--dir", tmp_path, "--keep", "--samples", 500, "--trigger-hz", 200, "--repeats", 2]
-    (point,) = lines(sweep("disk", *flags))["point"]
+    (point,) = parse_sweep(sweep("disk", *flags))["point"]
     files = sorted(tmp_path.iterdir())
     assert len(files) == 2
     for file, counts in zip(files, point["runs"]):
@@ -200,7 +203,7 @@ def test_kept_files_are_valid_recordings(tmp_path):
 
 def test_a_search_narrows_the_rate_and_reports_every_trial(tmp_path):
     flags = ["--samples", 500, "--framing", "ud", "--discard", "--precision", "20%", "--trials", 6]
-    found = lines(sweep("search", *flags))
+    found = parse_sweep(sweep("search", *flags))
     (result,) = found["loss_free_rate"]
     assert result["trials"] == len(found["trial"]) <= 6 and result["confidence"] == 0.95, result
     low, high = result["low_gbps"] or 0, result["high_gbps"] or float("inf")
@@ -216,7 +219,7 @@ def test_a_search_narrows_the_rate_and_reports_every_trial(tmp_path):
 
 def test_a_search_above_the_probes_rate_names_the_limit():
     flags = ["--samples", 500, "--framing", "ud", "--discard", "--from", 1000, "--to", 2000, "--trials", 2]
-    found = lines(sweep("search", *flags))
+    found = parse_sweep(sweep("search", *flags))
     assert {trial["failed_by"] for trial in found["trial"]} <= {"sender", "receiver"}, found
     (result,) = found["loss_free_rate"]
     assert result["low_gbps"] is None and result["limited_by"] in ("sender", "receiver"), result
@@ -224,7 +227,7 @@ def test_a_search_above_the_probes_rate_names_the_limit():
 
 def test_a_search_can_record_and_count_in_shots(tmp_path):
     flags = ["--dir", tmp_path, "--samples", 500, "--framing", "udp", "--unit", "hz", "--from", 100, "--to", 400]
-    found = lines(sweep("search", *flags, "--trials", 3))
+    found = parse_sweep(sweep("search", *flags, "--trials", 3))
     assert all(trial["sink"] == "record" and 99 <= trial["requested_hz"] <= 410 for trial in found["trial"]), found
     assert len(found["trial"]) <= 3 and list(tmp_path.iterdir()) == []
 
@@ -244,7 +247,7 @@ def test_an_interrupted_sweep_reports_its_measurements(tmp_path):
     assert found["end"][0]["interrupted"] is True and len(found["point"]) < 1000
     for point in found["point"]:
         assert 1 <= len(point["runs"]) <= 2
-        conserved(point)
+        check_counters(point)
     assert by_kind(file.read_text()) == found
 
 

@@ -1,4 +1,4 @@
-"""Limits of a target on what other hosts and initiators request: connections, offers, memory, time."""
+"""A target's limits on connections, offers, memory and time, against faulty and malicious hosts."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ import pytest
 from initiator import Control, split
 from memory_target import ROCE, Target, perf
 
-from common import PATIENCE, Process, run, until
+from common import WAIT_TIMEOUT_S, Process, run, until
 
 
 def test_a_wrong_token_is_refused_once_and_counted():
@@ -18,7 +18,7 @@ def test_a_wrong_token_is_refused_once_and_counted():
         with Control(target.address) as control:
             answer = control.hello("0" * 32)
             assert answer["type"] == "refused" and answer["cause"] == "token", answer
-            assert control.receive_message() is None, "closed"
+            assert control.receive_message() is None, "the connection must be closed"
         message = run("perf", "read", "--to", target.address, "--token", "f" * 32).refused()
         assert "token" in message
         assert perf(target, "read", "--size", "4K", "--seconds", "0.05", "--json").succeeded()["operations"] > 0
@@ -54,7 +54,7 @@ def test_idle_connections_do_not_lock_out_an_initiator():
 
 
 def test_ten_thousand_idle_connections_do_not_lock_out_others():
-    """They hold their connections open and send nothing; the last one, with the token, is served."""
+    """All are open and send nothing; one more connection, which sends the token, is served."""
     connections = 10_000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + 256
@@ -64,7 +64,7 @@ def test_ten_thousand_idle_connections_do_not_lock_out_others():
         for number in range(connections):
             end = stack.enter_context(socket.socket())
             end.bind((f"127.94.{number >> 8}.{number & 255}", 0))
-            end.settimeout(PATIENCE)
+            end.settimeout(WAIT_TIMEOUT_S)
             end.connect(split(target.address))
         initiator = stack.enter_context(Control(target.address))
         assert initiator.hello(target.token)["type"] == "welcome"
@@ -128,55 +128,62 @@ class UnixControl(Control):
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(WAIT_TIMEOUT_S)
         self.socket.connect(str(path))
 
-    def link(self, handed):
+    def link(self, link_socket):
         data = json.dumps({"type": "link"}).encode()
-        socket.send_fds(self.socket, [struct.pack(">I", len(data)) + data], [handed.fileno()])
+        socket.send_fds(self.socket, [struct.pack(">I", len(data)) + data], [link_socket.fileno()])
         return self.receive_message()
 
 
 def test_a_silent_link_peer_is_refused_without_blocking_others(tmp_path):
     with Target("--region", "a=64K,rights=rw", "--transport", "shm", listen=tmp_path / "target") as target:
-        silent, handed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with silent, handed, UnixControl(target.address) as control:
+        silent, link_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with silent, link_socket, UnixControl(target.address) as control:
             control.hello(target.token)
-            answer = control.link(handed)
+            answer = control.link(link_socket)
             assert answer["type"] == "refused" and "has sent no hello" in answer["message"], answer
             flags = ("--transport", "shm", "--size", "4K", "--seconds", 0.05, "--json")
             assert perf(target, "write", *flags).succeeded()["operations"] > 0
         assert target.end_report()["control"]["welcomed"] == 2
 
 
-STREAMS = [{"receives": {"count": 1, "bytes": 1 << 20}}, {"sends": 1}]
+OFFERS = [{"receives": {"count": 1, "bytes": 1 << 20}}, {"sends": 1}]
 
 
-@pytest.mark.parametrize("offer", STREAMS, ids=["messages", "streams"])
+@pytest.mark.parametrize("offer", OFFERS, ids=["messages", "streams"])
 def test_initiator_memory_is_limited_and_returned(offer):
-    """By messages, or by streams: the target's own operations of 1 MiB each."""
+    """The memory is that of receives, or of a stream of operations that the target itself posts, of 1 MiB each."""
 
     def grow(control):
-        """Creates queue pairs until one is refused; returns how many, and the refusal."""
-        for held in range(100):
+        """Creates queue pairs until one is refused; returns the number of accepted ones, and the refusal."""
+        for accepted in range(100):
             address = f"127.0.0.1:{ROCE}"
-            wanted = {"address": address, "qp": 5, "psn": 5, "mtu": 1024, "max_rd_atomic": 1, "max_dest_rd_atomic": 1}
-            answer = control.request(type="connect", kind="rc", **wanted, **offer)
+            attributes = {
+                "address": address,
+                "qp": 5,
+                "psn": 5,
+                "mtu": 1024,
+                "max_rd_atomic": 1,
+                "max_dest_rd_atomic": 1,
+            }
+            answer = control.request(type="connect", kind="rc", **attributes, **offer)
             if answer["type"] == "accept" and "sends" in offer:
                 memory = {"address": 0, "bytes": 1 << 30, "rkey": 1}
                 role = {"name": "stream", "read": False, "bytes": 1 << 20, "group": 1, "memory": memory}
                 answer = control.request(type="start_role", qp=answer["qp"], role=role)
             if answer["type"] == "refused":
-                return held, answer
+                return accepted, answer
         raise AssertionError("100 MiB were not refused")
 
     flags = ["--region", "a=4K", "--messages", "--memory", "8M", "--initiator-memory", "5M"]
     with Target(*flags, "--every", 0.05) as target:
         for _ in range(2):
-            with Control(target.address) as one, Control(target.address) as other:
-                one.hello(target.token)
+            with Control(target.address) as first, Control(target.address) as other:
+                first.hello(target.token)
                 other.hello(target.token)
-                (held, refusal), (rest, sum_refusal) = grow(one), grow(other)
+                (held, refusal), (rest, sum_refusal) = grow(first), grow(other)
                 assert (held, rest) == (4, 3) and refusal["cause"] == "limit", (held, rest)
                 assert "5242880 bytes of one initiator" in refusal["message"], refusal
                 assert "--initiator-memory" in refusal["message"], refusal

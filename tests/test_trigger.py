@@ -22,10 +22,10 @@ def measure(target, *arguments, count=COUNT, **options):
     return [json.loads(line) for line in end.stdout.splitlines()], end.stderr
 
 
-def accounted(point):
-    """Checks that each trigger is in exactly one count, and each time is of a whole shot."""
-    named = ["complete", "partial", "shots_lost", "busy", "refused", "unanswered"]
-    assert point["triggers"] == sum(point[name] for name in named), point
+def check_counters(point):
+    """Checks that each trigger is in exactly one counter, and that only complete shots are timed."""
+    counters = ["complete", "partial", "shots_lost", "busy", "refused", "unanswered"]
+    assert point["triggers"] == sum(point[name] for name in counters), point
     assert sum(bin["count"] for bin in point["histogram"]) == point["complete_us"]["count"], point
     assert point["complete_us"]["count"] <= point["complete"] <= point["complete_us"]["count"] + WARM_UP, point
 
@@ -36,28 +36,28 @@ def is_shot(datagram):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def older():
+def without_replies():
     """A measurement with a probe that does not acknowledge, and the probe.
 
     It takes six seconds to detect that, during which the other tests run.
     """
 
     def drop_flagged(datagram):
-        return datagram[:4] != MAGIC  # a probe without flags ignores triggers at rest
+        return datagram[:4] != MAGIC  # like a probe whose firmware does not support the flags
 
     with (
         Probe() as target,
-        Relay(target, on_request=drop_flagged) as between,
-        Process("trigger", "--probe", between.address, "--samples", 125, "--json") as process,
+        Relay(target, on_request=drop_flagged) as relay,
+        Process("trigger", "--probe", relay.address, "--samples", 125, "--json") as process,
     ):
         yield process, target
 
 
 @pytest.fixture(scope="module", autouse=True)
-def abandoned(older):
-    """A measurement whose probe was killed between two of a million commands, and the probe's address.
+def killed_probe(without_replies):
+    """A measurement whose probe was killed during a million commands, and the probe's address.
 
-    It, too, takes six seconds.
+    It takes six seconds to detect that, too.
     """
     flags = ["--samples", 125, "--framing", "ud", "--wait", "sleep", "--count", 1_000_000, "--json"]
     with Probe() as target, Process("trigger", "--probe", target.address, *flags) as process:
@@ -73,7 +73,7 @@ def test_every_setting_yields_complete_shots_with_ordered_times():
     settings = [(point["wait"], point["framing"], point["samples"]) for point in points]
     assert settings == [(w, f, n) for w in ("poll", "sleep") for f in ("ud", "counted", "udp") for n in (125, 1000)]
     for point in points:
-        accounted(point)
+        check_counters(point)
         assert point["complete"] == point["triggers"] == COUNT + WARM_UP and point["packets_missing"] == 0, point
         assert point["sampling_us"] == pytest.approx(point["samples"] / 40 + 1.85)
         assert point["packets"] == point["triggers"] * point["packets_per_shot"]
@@ -91,7 +91,7 @@ def test_the_probe_takes_exactly_the_requested_shots():
     assert report["next_shot"] == 2 * (COUNT + WARM_UP), "commands alone must take no shot"
     assert report["pace"]["missed"] == 0
     for point in points:
-        accounted(point)
+        check_counters(point)
         assert point["packets"] == 2 * point["triggers"] * point["packets_per_shot"], "both links must send"
 
 
@@ -112,10 +112,10 @@ def test_lost_triggers_are_counted_and_never_retransmitted(wait):
         sent.append(datagram)
         return len(sent) not in (3, 25)  # one of them during the warm-up
 
-    with Probe() as target, Relay(target, on_request=lose) as between:
-        (point,), messages = measure(between, "--samples", 125, "--framing", "ud", "--wait", wait)
+    with Probe() as target, Relay(target, on_request=lose) as relay:
+        (point,), messages = measure(relay, "--samples", 125, "--framing", "ud", "--wait", wait)
         report = target.report()
-    accounted(point)
+    check_counters(point)
     assert len(set(sent)) == len(sent) == point["triggers"] == COUNT + WARM_UP, "each must be sent once"
     assert point["unanswered"] == 2 and point["complete"] == report["next_shot"] == COUNT + WARM_UP - 2, point
     assert point["complete_us"]["count"] == COUNT - 1 and point["packets_missing"] == 0
@@ -132,9 +132,9 @@ def test_lost_answers_are_counted_apart_from_lost_triggers():
             return len(answers) not in (5, 24)
         return True
 
-    with Probe() as target, Relay(target, on_reply=lose) as between:
-        (point,), messages = measure(between, "--samples", 125, "--framing", "ud", "--wait", "sleep")
-    accounted(point)
+    with Probe() as target, Relay(target, on_reply=lose) as relay:
+        (point,), messages = measure(relay, "--samples", 125, "--framing", "ud", "--wait", "sleep")
+    check_counters(point)
     assert point["answers_lost"] == 2 and point["complete"] == point["triggers"], point
     assert "2 triggers were not answered, but their shots were received" in messages
 
@@ -145,11 +145,11 @@ def test_commands_with_lost_answers_are_counted():
     def lose(datagram):
         if datagram[:4] == MAGIC and datagram[5] & COMMAND_ONLY:
             answers.append(datagram)
-            return len(answers) not in (22, 28)  # the first one is the test whether the probe acknowledges at all
+            return len(answers) not in (22, 28)  # the first one only tests whether the probe acknowledges
         return True
 
-    with Probe() as target, Relay(target, on_reply=lose) as between:
-        (point,), _ = measure(between, "--samples", 125, "--framing", "ud", "--wait", "poll")
+    with Probe() as target, Relay(target, on_reply=lose) as relay:
+        (point,), _ = measure(relay, "--samples", 125, "--framing", "ud", "--wait", "poll")
     assert point["commands_lost"] == 2 and point["command_us"]["count"] == COUNT - 2, point
     assert point["complete"] == point["triggers"], point
 
@@ -159,7 +159,7 @@ def test_shots_with_lost_packets_are_not_timed(framing):
     with Probe("--loss", 0.02, "--seed", 5) as target:
         (point,), messages = measure(target, "--samples", 125, "--framing", framing, "--wait", "sleep")
         report = target.report()
-    accounted(point)
+    check_counters(point)
     lost = report["links"][0]["faults"]["lost"]
     assert lost > 0 and point["packets_missing"] == lost, (point, report)
     assert point["partial"] > 0 and point["triggers"] == report["next_shot"] == COUNT + WARM_UP
@@ -172,7 +172,7 @@ def test_lost_shots_are_counted_apart_from_lost_triggers():
     with Probe("--loss", 0.1, "--seed", 7) as target:
         (point,), messages = measure(target, "--samples", 20, "--framing", "ud", "--wait", "sleep")
         report = target.report()
-    accounted(point)
+    check_counters(point)
     assert point["packets_per_shot"] == 1
     assert point["shots_lost"] == report["links"][0]["faults"]["lost"] > 0, (point, report)
     assert point["complete"] == point["triggers"] - point["shots_lost"]
@@ -188,7 +188,7 @@ def test_a_recording_probe_is_used_only_with_take_over(tmp_path):
         message = run("trigger", "--probe", target.address, "--samples", 125, "--json").refused()
         assert "another receiver" in message and "--take-over" in message, message
         points, _ = measure(target, "--samples", 125, "--framing", "ud", "--wait", "sleep", "--take-over")
-        accounted(points[0])
+        check_counters(points[0])
         assert points[0]["complete"] == points[0]["triggers"]
         recorder.end().cut_off("taken-over")
     assert len(Recording(path).numbers()) > 10
@@ -202,14 +202,14 @@ def test_an_interrupted_measurement_reports_and_stops_the_probe():
             return run("probe", "status", target.address, "--json").json
 
         flags = ["--samples", 125, "--framing", "ud", "--wait", "sleep", "--count", 1000]
-        # Commands come first: seconds of them have passed when the first shot arrives.
+        # Commands are measured first: by the first shot the measurement has run for some time.
         with Process("trigger", "--probe", target.address, "--json", *flags) as process:
             until(lambda: status()["next_shot"] > 2 * WARM_UP, what="timed shots")
             process.signal(signal.SIGINT)
             end = process.end()
         assert not status()["running"]
     point = end.succeeded()
-    accounted(point)
+    check_counters(point)
     assert point["complete"] == point["triggers"] >= 2 * WARM_UP, point
 
 
@@ -241,15 +241,15 @@ def test_impossible_settings_are_refused(flags, words):
         assert all(word in message for word in words), message
 
 
-def test_a_probe_without_acknowledgements_is_refused(older):
-    process, target = older
+def test_a_probe_without_acknowledgements_is_refused(without_replies):
+    process, target = without_replies
     message = process.end().refused()
     assert "does not acknowledge triggers" in message and "firmware" in message, message
     assert target.report()["next_shot"] == 0
 
 
-def test_a_killed_probe_ends_the_measurement(abandoned):
-    process, address = abandoned
+def test_a_killed_probe_ends_the_measurement(killed_probe):
+    process, address = killed_probe
     message = process.end().refused()
     assert address in message and "does not answer" in message, message
 

@@ -8,7 +8,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.utils import wrpcap
 
-from common import PATIENCE, PROGRAM
+from common import PROGRAM, WAIT_TIMEOUT_S
 
 EXAMPLE = Path(PROGRAM).resolve().parent / "examples" / "vita49"
 PORT = 4991
@@ -20,7 +20,7 @@ def test_tshark_decodes_data_and_context_packets_as_encoded(tmp_path):
         pytest.skip("needs tshark: scripts/setup.sh test installs it")
     if not EXAMPLE.exists():
         pytest.skip(f"needs {EXAMPLE}: cargo build --package shotline-wire --examples")
-    ran = subprocess.run([EXAMPLE], check=True, capture_output=True, text=True, timeout=PATIENCE)
+    ran = subprocess.run([EXAMPLE], check=True, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S)
     lines = ran.stdout.splitlines()
     assert len(lines) == PACKETS
     packets, expected = zip(*(line.split(" ", 1) for line in lines), strict=True)
@@ -32,7 +32,9 @@ def test_tshark_decodes_data_and_context_packets_as_encoded(tmp_path):
     names = sorted({name for encoded in expected for name in encoded} | {"_ws.malformed"})
     command = ["tshark", "-r", capture, "-d", f"udp.port=={PORT},vrt", "-T", "fields", "-E", "separator=|"]
     command += [word for name in names for word in ("-e", name)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout.splitlines()
+    out = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S
+    ).stdout.splitlines()
     assert len(out) == PACKETS
     for line, encoded in zip(out, expected, strict=True):
         read = {name: value for name, value in zip(names, line.split("|"), strict=True) if value}

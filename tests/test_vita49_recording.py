@@ -14,12 +14,12 @@ from scapy.layers.inet import UDP
 from scapy.utils import PcapNgReader
 from senders.listen import Listener
 
-from common import Process, Recording, balanced, run, until, verify
+from common import Process, Recording, check_balanced, run, until, verify
 
 LONG_TIMEOUT = ("--timeout-ms", 60_000)
 IQ16 = 0x2000_03CF_0000_0000
 RATE, CENTRE = 1_000_000, 1.3e9
-GPS = 1_447_000_000  # seconds since 1980, an afternoon in November 2025
+GPS = 1_447_000_000  # GPS time in seconds, of November 2025
 TAI_MINUS_GPS = 315_964_819
 PACKET, BLOCK = 250, 1000  # samples
 
@@ -45,7 +45,7 @@ class Sender:
         word = kind << 28 | 2 << 22 | 2 << 20 | count << 16 | 5 + len(contents) // 4
         header = struct.pack(">IIIQ", word, self.stream, GPS + seconds, rest * 10**6)
         if not lost:
-            with contextlib.suppress(ConnectionRefusedError):  # the recording has ended, as one test requires
+            with contextlib.suppress(ConnectionRefusedError):  # the recorder has already ended, in one of the tests
                 self.socket.send(header + contents)
 
     def context(self, at, centre=CENTRE, rate=RATE, sample_loss=False):
@@ -82,9 +82,9 @@ def stamp(path):
 
 
 def record(path, send, *arguments, last=None, cause=None):
-    """Records what `send` sends; returns (report, recording).
+    """Records what `send` sends; returns (report, recording, sender).
 
-    It ends when a shot is visible that begins with sample `last` or a later one, or when a cause cuts the run off.
+    The run is interrupted when a shot is visible that begins at sample `last` or later, or it ends early by `cause`.
     """
     with Listener("vita49", "--out", path, *LONG_TIMEOUT, "--pool", "64MiB", *arguments) as listener:
         sender = Sender(listener)
@@ -95,13 +95,13 @@ def record(path, send, *arguments, last=None, cause=None):
         end = listener.end()
     ended = end.cut_off(cause) if cause else end.succeeded()
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
     return ended, recording, sender
 
 
 def first_block(recording):
-    """Returns which block of the sender is the recording's number 0."""
+    """Returns the number of the sender's block that has number 0 in the recording."""
     row = recording.tables[0][0]
     assert recording.links[0]["sample_rate_hz"] == RATE
     since = int(row["stamp_tai_ns"]) - stamp_of(0)
@@ -131,14 +131,14 @@ def test_every_sample_is_recorded_with_its_time_and_context(tmp_path):
             assert np.array_equal(rf[row], expected), f"block {number}"
             assert blocks[row]["centre_hz"] == CENTRE + 1e6 * (number >= 20), f"block {number}"
             assert np.isnan(blocks[row]["snr_db"]) and blocks[row]["overrun"] == 0
-            assert shots[row]["flags"] & 1, "its clock must be marked as calibrated"
+            assert shots[row]["flags"] & 1, "the clock must be marked as calibrated"
             assert shots[row]["stamp_tai_ns"] == stamp_of(number * BLOCK)
 
 
 def test_network_and_sender_losses_are_distinguished_exactly(tmp_path):
     path, unsent = tmp_path / "run.h5", [*range(12, 16), *range(24, 25)]
-    chance = random.Random(3)
-    lost = {number: {index for index in range(4) if chance.random() < 0.2} for number in range(10, 38)}
+    rng = random.Random(3)
+    lost = {number: {index for index in range(4) if rng.random() < 0.2} for number in range(10, 38)}
     lost[20] = {0, 1, 2, 3}
     lost |= {number: set() for number in (11, 16, 23, 25)}
 
@@ -222,11 +222,11 @@ def test_every_sample_of_the_emulated_digitizer_is_recorded(tmp_path, payload):
         until(lambda: np.array_equal(newest(path, "rf"), noise[-1]), what="the last block in the file")
         ended = listener.interrupt().succeeded()
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(path)
     assert sent["overruns"] == 0 and ended["shots_partial"] == ended["packets_missing"] == 0
     numbers = recording.numbers()
-    # Two blocks are used for learning, and some are in flight.
+    # Two blocks are used for learning, and up to three more arrive during that.
     assert numbers == list(range(1, len(numbers) + 1)) and 35 <= len(numbers) <= 38
     with h5py.File(path) as file:
         rf, blocks, shots = file["rf"], file["link0/blocks"][:], file["link0/shots"][:]
@@ -246,7 +246,7 @@ def test_every_sample_of_the_emulated_digitizer_is_recorded(tmp_path, payload):
 
 
 def payloads(capture):
-    """Returns the stamp and the samples of each packet of a capture, by the standard alone."""
+    """Returns the packets of a capture, parsed by the standard alone: stamp -> samples."""
     found = {}
     for packet in PcapNgReader(str(capture)):
         word, _, seconds, picoseconds = struct.unpack_from(">IIIQ", data := bytes(packet[UDP].payload))
@@ -258,8 +258,8 @@ def payloads(capture):
     return found
 
 
-def sent(sender, blocks):
-    """Returns the packets of some blocks of a sender."""
+def packets_of(sender, blocks):
+    """Returns the expected packets of some blocks of a sender: stamp -> samples."""
     starts = (block * BLOCK + at for block in blocks for at in range(0, BLOCK, PACKET))
     return {stamp_of(at): sender.samples[at : at + PACKET].tobytes() for at in starts}
 
@@ -269,7 +269,7 @@ def test_an_exported_capture_has_the_received_packets(tmp_path):
     first = first_block(recording)
     run("export", tmp_path / "run.h5", tmp_path / "run.pcapng", "--json").succeeded()
     found = payloads(tmp_path / "run.pcapng")
-    assert found == sent(sender, range(first + int(recording.tables[0][0]["number"]), 9))
+    assert found == packets_of(sender, range(first + int(recording.tables[0][0]["number"]), 9))
 
 
 def test_a_vita49_stream_is_recorded_as_a_capture(tmp_path):
@@ -281,8 +281,8 @@ def test_a_vita49_stream_is_recorded_as_a_capture(tmp_path):
         ended = listener.end().succeeded()
     found = payloads(path)
     assert len(found) == 5 * BLOCK // PACKET, ended
-    everything = sent(sender, range(200))
-    assert all(everything[stamp] == data for stamp, data in found.items())
+    all_packets = packets_of(sender, range(200))
+    assert all(all_packets[stamp] == data for stamp, data in found.items())
 
 
 def record_burst_of_five_blocks(*arguments):
@@ -304,17 +304,17 @@ def test_a_burst_of_shots_does_not_exceed_the_requested_count(tmp_path, flags):
     ended = record_burst_of_five_blocks("--out", path, "--shots", 2, *flags).succeeded()
     assert ended["shots_recorded"] == ended["rows"] == 2, ended
     assert ended["ended"]["cause"] == "shots" and not ended["ended"]["early"], ended
-    # Shots that had arrived after them by then are named.
+    # Shots that had arrived after these two are in `/losses`.
     assert ended["shots_complete"] == 2 and set(ended["drops"]) <= {"sink_full"}, ended
     if path.suffix == ".h5":
-        balanced(ended, Recording(path))
+        check_balanced(ended, Recording(path))
 
 
 def test_a_burst_of_shots_beyond_the_capacity_fills_the_file(tmp_path):
     ended = record_burst_of_five_blocks("--out", tmp_path / "run.h5", "--shots", 3, "--capacity", 2).cut_off("full")
     assert ended["shots_recorded"] == ended["rows"] == 2 and set(ended["drops"]) == {"sink_full"}, ended
     assert ended["ended"]["shots_without_space"] == ended["ended"]["after_shots"] - 2, ended
-    balanced(ended, Recording(tmp_path / "run.h5"))
+    check_balanced(ended, Recording(tmp_path / "run.h5"))
 
 
 def test_a_last_shot_beyond_the_capacity_fills_a_stopped_file(tmp_path):
@@ -331,7 +331,7 @@ def test_a_last_shot_beyond_the_capacity_fills_a_stopped_file(tmp_path):
         sender.block(end, lost=(1,))  # it stays open until the run ends
         ended = listener.end_when_drained().cut_off("full")
     assert ended["rows"] == rows and ended["drops"] == {"sink_full": 1}, ended
-    balanced(ended, Recording(path))
+    check_balanced(ended, Recording(path))
 
 
 def test_a_vita49_replay_sends_samples_with_their_stamps(tmp_path):

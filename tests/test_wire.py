@@ -23,12 +23,12 @@ from scapy.utils import RawPcapReader, wrpcap
 
 from common import (
     PACKET,
-    PATIENCE,
     PERIOD,
+    WAIT_TIMEOUT_S,
     Probe,
     Recorder,
     Recording,
-    balanced,
+    check_balanced,
     check_samples,
     packed,
     prbs,
@@ -41,7 +41,7 @@ SAMPLES = 500
 SET_UP_PORT = 47910
 MANOLITO = 41170  # a port that the kernel may assign, and that Wireshark associates with another protocol
 FIRST = (1 << 20) - 6  # the shot number in the immediate wraps
-DISTURBED = 1000  # packets some of which are repeated
+REPLAY_PACKETS = 1000  # number of packets at the beginning of a run of which some are repeated
 FIELDS = [
     "frame.number",
     "udp.srcport",
@@ -141,29 +141,33 @@ class Capture:
 def captured(cable, tmp_path_factory):
     """Captures by family and framing, each made once."""
     need_root("tcpdump", "tshark")
-    made = {}
+    captures = {}
 
     def capture(family, framing):
-        if (family, framing) not in made:
-            made[family, framing] = Capture(cable, tmp_path_factory.mktemp("wire"), family, framing)
-        return made[family, framing]
+        if (family, framing) not in captures:
+            captures[family, framing] = Capture(cable, tmp_path_factory.mktemp("wire"), family, framing)
+        return captures[family, framing]
 
     return capture
 
 
 def tshark(path, *arguments):
     done = subprocess.run(
-        [shutil.which("tshark"), "-r", path, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [shutil.which("tshark"), "-r", path, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_TIMEOUT_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
-def complaints(path):
-    """Returns tshark's complaints about shot packets, a line for each.
+def tshark_problems(path):
+    """Returns the problems that tshark reports in shot packets, one a line.
 
-    The far port of a set-up message is one that the kernel assigns. Where Wireshark associates it with another
-    protocol, such as 41170 with Manolito, it judges the message by that protocol.
+    Set-up messages are left out: the kernel assigns their second port, and Wireshark dissects them by another protocol
+    if it associates one with that port, such as Manolito with 41170.
     """
     options = ["-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
     wrong = "_ws.malformed or udp.checksum.status == 0 or ip.checksum.status == 0 or _ws.expert.severity >= 6291456"
@@ -171,13 +175,13 @@ def complaints(path):
     return tshark(path, *options, "-Y", filter, "-T", "fields", "-e", "_ws.expert.message")
 
 
-BOTH = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
-ROCE = pytest.mark.parametrize("framing", ["ud", "counted"])
-ALL = pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
+BOTH_FAMILIES = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
+ROCE_FRAMINGS = pytest.mark.parametrize("framing", ["ud", "counted"])
+ALL_FRAMINGS = pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
 
 
-@BOTH
-@ALL
+@BOTH_FAMILIES
+@ALL_FRAMINGS
 def test_a_recording_over_a_cable_is_complete_and_correct(captured, family, framing):
     capture = captured(family, framing)
     ended = capture.ended
@@ -186,12 +190,12 @@ def test_a_recording_over_a_cable_is_complete_and_correct(captured, family, fram
     recording = Recording(capture.file)
     assert recording.numbers() == list(range(FIRST, FIRST + SHOTS))
     assert check_samples(recording) == SHOTS
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     verify(capture.file)
 
 
-@BOTH
-@ROCE
+@BOTH_FAMILIES
+@ROCE_FRAMINGS
 def test_the_recorder_accepts_every_icrc(captured, family, framing):
     icrc = captured(family, framing).ended["icrc"]
     packets = captured(family, framing).ended["packets"]
@@ -200,8 +204,8 @@ def test_the_recorder_accepts_every_icrc(captured, family, framing):
         assert icrc["solved"] == 0, icrc
 
 
-@BOTH
-@ROCE
+@BOTH_FAMILIES
+@ROCE_FRAMINGS
 def test_tshark_decodes_every_packet_as_documented(captured, family, framing):
     capture = captured(family, framing)
     fields = [word for field in FIELDS for word in ("-e", field)]
@@ -226,7 +230,7 @@ def test_tshark_decodes_every_packet_as_documented(captured, family, framing):
         assert value("deth.srcqp") == link.source_qp, row
         assert value("bth.psn") == (link.first_psn + number) % (1 << 24), row
         if framing == "ud":
-            # tshark shows the field twice, as raw bytes and decoded.
+            # tshark lists the field twice, as raw bytes and decoded.
             immediate = {int(word, 16) for word in row["infiniband.immdt"].split(",")}
             assert immediate == {(shot % (1 << 20)) << 12 | index}, row
         headers = 24 if framing == "ud" else 20
@@ -235,14 +239,14 @@ def test_tshark_decodes_every_packet_as_documented(captured, family, framing):
     assert set(count.values()) == {SHOTS * 18}
 
 
-@BOTH
-@ROCE
+@BOTH_FAMILIES
+@ROCE_FRAMINGS
 def test_tshark_reports_no_problem(captured, family, framing):
-    assert not complaints(captured(family, framing).path)
+    assert not tshark_problems(captured(family, framing).path)
 
 
-@BOTH
-@ROCE
+@BOTH_FAMILIES
+@ROCE_FRAMINGS
 def test_tshark_reports_broken_shots_but_no_set_up_messages(captured, tmp_path, family, framing):
     path = captured(family, framing).path
     frames = [frame for frame, _ in RawPcapReader(str(path))]
@@ -252,13 +256,13 @@ def test_tshark_reports_broken_shots_but_no_set_up_messages(captured, tmp_path, 
     message = bytearray(next(frame for frame in frames if frame[udp : udp + 2] == SET_UP_PORT.to_bytes(2, "big")))
     message[udp + 2 : udp + 4] = MANOLITO.to_bytes(2, "big")  # a port that the kernel might have assigned
     wrpcap(str(tmp_path / "message.pcap"), [Ether(bytes(message))])
-    assert not complaints(tmp_path / "message.pcap")
+    assert not tshark_problems(tmp_path / "message.pcap")
     wrpcap(str(tmp_path / "both.pcap"), [Ether(bytes(message)), Ether(bytes(shot))])
-    assert len(complaints(tmp_path / "both.pcap")) == 1
+    assert len(tshark_problems(tmp_path / "both.pcap")) == 1
 
 
-@BOTH
-@ROCE
+@BOTH_FAMILIES
+@ROCE_FRAMINGS
 def test_scapy_confirms_every_icrc(captured, family, framing):
     conf.ipv6_enabled = True
     capture = captured(family, framing)
@@ -274,8 +278,8 @@ def test_scapy_confirms_every_icrc(captured, family, framing):
     assert packet[BTH].compute_icrc(b"") != bytes(broken[-4:])
 
 
-@BOTH
-@ALL
+@BOTH_FAMILIES
+@ALL_FRAMINGS
 def test_the_packets_of_a_shot_are_its_documented_bytes(captured, family, framing):
     """Uses a second parser, written from the documents alone."""
     capture = captured(family, framing)
@@ -311,7 +315,7 @@ def check_shot(links, stream, shot, data):
     assert not any(data[len(samples) : -64]), "padding must be zero"
     magic, version, packing, bits, flags, number, stamp = struct.unpack_from(">4sBBBBQQ", record)
     assert (magic, version, packing, bits, number) == (b"SHOT", 1, 1, 12, shot) and flags & ~3 == 0
-    assert abs(stamp / 1e9 - time.time()) < 600, "TAI is at most some leap seconds from UTC"
+    assert abs(stamp / 1e9 - time.time()) < 600, "the stamp must be close to the present time"
     assert struct.unpack_from(">I", record, 24) == (stream,)
     rest = struct.unpack_from(">IIHHI", record, 32)
     assert rest == (link.sample_bytes, link.samples, link.channels, link.packets, 40_000_000)
@@ -333,7 +337,7 @@ def crc32_by_document(data):
     return register ^ 0xFFFFFFFF
 
 
-@BOTH
+@BOTH_FAMILIES
 def test_packets_are_not_fragmented_and_fit_the_documented_mtu(captured, family):
     for framing in ("ud", "counted", "udp"):
         for raw in captured(family, framing).data:
@@ -345,7 +349,7 @@ def test_packets_are_not_fragmented_and_fit_the_documented_mtu(captured, family)
                 assert packet.nh == 17
 
 
-@BOTH
+@BOTH_FAMILIES
 def test_set_up_messages_name_addresses_as_documented(captured, family, cable):
     capture = captured(family, "ud")
     probe, recorder = cable.ipv4 if family == 4 else cable.ipv6
@@ -364,18 +368,18 @@ def test_set_up_messages_name_addresses_as_documented(captured, family, cable):
     assert kinds[:2] == [1, 0x81] and kinds[2:6] == [2, 0x82, 2, 0x82], kinds
 
 
-@BOTH
+@BOTH_FAMILIES
 def test_replayed_and_damaged_packets_change_nothing(cable, tmp_path, family):
-    """Also: packets without a UDP checksum, as RoCEv2 senders send them, are accepted."""
+    """The repeated packets have no UDP checksum, as those of RoCEv2 senders, and must be accepted."""
     addresses = cable.ipv4 if family == 4 else [f"[{address}]" for address in cable.ipv6]
     path = tmp_path / "run.h5"
     old, sent = [], {"duplicate": 0, "bad_icrc": 0, "late": 0}
 
     def change(count, frame, udp):
-        if count >= DISTURBED:
+        if count >= REPLAY_PACKETS:
             return
         bare = bytearray(frame)
-        bare[udp + 6 : udp + 8] = bytes(2)
+        bare[udp + 6 : udp + 8] = bytes(2)  # no UDP checksum
         if count == 3:
             old.append(bytes(bare))
         if count % 10 == 1:  # of a shot that is still open
@@ -396,8 +400,8 @@ def test_replayed_and_damaged_packets_change_nothing(cable, tmp_path, family):
     ):
         flags = ["--samples", SAMPLES, "--rate-hz", 200, "--out", path, "--progress"]
         with Recorder(device, *flags, bind=f"{addresses[1]}:4791", netns=cable.names[1]) as recorder:
-            until(lambda: replayer.count >= DISTURBED, "the packets to be repeated")
-            ended = recorder.wait_for_packets(DISTURBED + sum(sent.values())).interrupt().succeeded()
+            until(lambda: replayer.count >= REPLAY_PACKETS, "the packets to be repeated")
+            ended = recorder.wait_for_packets(REPLAY_PACKETS + sum(sent.values())).interrupt().succeeded()
         report = device.report()
     assert ended["shots_complete"] == ended["shots_sent"] and ended["packets_missing"] == 0, ended
     assert ended["packets"] == sum(link["packets"] for link in report["links"]) + sum(sent.values()), (ended, sent)
@@ -406,6 +410,6 @@ def test_replayed_and_damaged_packets_change_nothing(cable, tmp_path, family):
     assert drops["bad_icrc"] == sent["bad_icrc"] and repeated == sent["duplicate"] + sent["late"], (drops, sent)
     assert sum(drops.values()) == sum(sent.values()), (drops, sent)
     recording = Recording(path)
-    balanced(ended, recording)
+    check_balanced(ended, recording)
     check_samples(recording)
     verify(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import PACKET, PATIENCE, PROGRAM, ROOT, Recording, run
+from common import PACKET, PROGRAM, ROOT, WAIT_TIMEOUT_S, Recording, run
 
 DATA = next((parent / "shared" / "data" for parent in ROOT.parents if (parent / "shared" / "data").is_dir()), None)
 
@@ -17,18 +17,18 @@ class Source(Recording):
 
     def __init__(self, path):
         super().__init__(path)
-        self.width = 12 if self.links[0]["packing"] == 1 else 16
+        self.bits_per_sample = 12 if self.links[0]["packing"] == 1 else 16
         self.rate = int(self.links[0]["sample_rate_hz"])
         self.samples, self.channels = int(self.links[0]["samples"]), int(self.links[0]["channels"])
         ahead = int(self.attributes["start_tai_ns"]) - int(self.attributes["start_utc_ns"])
-        self.ahead = int(self.attributes.get("tai_minus_utc_s", round(ahead / 1e9))) * 10**9
+        self.tai_minus_utc_ns = int(self.attributes.get("tai_minus_utc_s", round(ahead / 1e9))) * 10**9
 
     def missing_mask(self, link):
         """Returns (row, sample, channel): samples of which some bit is in a missing packet."""
         mask = np.zeros((len(self.tables[link]), self.samples * self.channels), bool)
         for row, packet in zip(*np.nonzero(~self.presence(link))):
             start, end = packet * PACKET * 8, (packet + 1) * PACKET * 8
-            mask[row, start // self.width : -(-end // self.width)] = True
+            mask[row, start // self.bits_per_sample : -(-end // self.bits_per_sample)] = True
         size = int(self.links[link]["sample_bytes"])
         ends = np.minimum(np.arange(1, self.presence(link).shape[1] + 1) * PACKET, size)
         for row, present in enumerate(self.presence(link)):
@@ -36,7 +36,7 @@ class Source(Recording):
             padding = int(np.diff(ends, prepend=0)[present].sum()) - int(self.tables[link]["valid_bytes"][row])
             if padding > 0:
                 end = int(ends[present].max())
-                mask[row, (end - padding) * 8 // self.width : end * 8 // self.width] = True
+                mask[row, (end - padding) * 8 // self.bits_per_sample : end * 8 // self.bits_per_sample] = True
         mask[self.tables[link]["state"] == 0] = True
         return mask.reshape(-1, self.samples, self.channels)
 
@@ -52,9 +52,9 @@ class Source(Recording):
         for link in range(len(self.links)):
             for number, _, samples, missing, _ in self.iterate_shots(link):
                 nothing = np.zeros((self.samples, self.channels * len(self.links)), np.int16)
-                both, lack = out.setdefault(number, (nothing, np.ones_like(nothing, bool)))
+                joined, missing_there = out.setdefault(number, (nothing, np.ones_like(nothing, bool)))
                 part = np.s_[:, link * self.channels : (link + 1) * self.channels]
-                both[part], lack[part] = samples, missing
+                joined[part], missing_there[part] = samples, missing
         return out
 
 
@@ -62,7 +62,7 @@ def export(path, to, *arguments, **options):
     return run("export", path, to, "--json", *arguments, **options).succeeded()
 
 
-def imported(path, to, *arguments, **options):
+def import_file(path, to, *arguments, **options):
     return run("import", path, to, "--json", *arguments, **options).succeeded()
 
 
@@ -70,15 +70,15 @@ def zea(what, path, npz):
     """Runs zea's own code in a separate process and returns its last line of output."""
     script = Path(__file__).with_name("zea_file.py")
     done = subprocess.run(
-        [sys.executable, script, what, path, npz], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, script, what, path, npz], capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1] if done.stdout else ""
 
 
-def limited(limit, *arguments):
-    """Runs the program with a limit on its own memory, in bytes (RLIMIT_DATA)."""
+def run_with_memory_limit(limit, *arguments):
+    """Runs the program, which must succeed, with a limit on its own memory in bytes (RLIMIT_DATA)."""
     command = ["prlimit", f"--data={limit}", PROGRAM, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False, env=os.environ)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     return done

@@ -1,7 +1,7 @@
 """Reads or writes a file with zea's own code, in a separate process.
 
-    python zea_file.py read FILE OUT.npz          what zea reads, as arrays; zea's verdict on the file on standard output
-    python zea_file.py write FILE IN.npz          raw_data of IN, with the scan of a plane-wave array
+    python zea_file.py read FILE OUT.npz          writes what zea reads as arrays; prints zea's verdict on the file
+    python zea_file.py write FILE IN.npz          writes raw_data of IN, with the scan of a plane-wave array
 
 zea's file format needs no machine-learning backend, but importing the package does (docs/formats.md). Where none is
 installed, its modules for files are loaded without the package's own start-up.

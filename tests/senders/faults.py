@@ -1,4 +1,4 @@
-"""Packet faults of a bad network, reproducible by a seed."""
+"""Packet faults of a lossy network, reproducible by a seed."""
 
 import random
 
@@ -6,28 +6,28 @@ import random
 class Faults:
     """Drops, duplicates, delays and corrupts packets, except for the first `spare`.
 
-    `damage` makes a corrupted packet of a good one.
+    `damage` returns a corrupted copy of a packet.
     """
 
     def __init__(self, seed=0, loss=0.0, duplicate=0.0, reorder=0.0, corrupt=0.0, spare=0, damage=None):
         self.random = random.Random(seed)
-        self.chances = [loss, duplicate, reorder, corrupt]
+        self.probabilities = [loss, duplicate, reorder, corrupt]
         self.spare, self.damage = spare, damage
         self.count, self.waiting = 0, []
-        self.lost = self.doubled = self.delayed = self.corrupted = 0
+        self.lost = self.duplicated = self.delayed = self.corrupted = 0
 
     def __call__(self, packet):
-        """Returns the packets to send on now."""
+        """Returns the packets to forward now."""
         self.count += 1
-        kinds = ["lost", "doubled", "delayed", "corrupted", "kept"]
-        kind = self.random.choices(kinds, [*self.chances, 1 - sum(self.chances)])[0]
+        kinds = ["lost", "duplicated", "delayed", "corrupted", "kept"]
+        kind = self.random.choices(kinds, [*self.probabilities, 1 - sum(self.probabilities)])[0]
         if self.count <= self.spare:
             kind = "kept"
         out = []
         if kind == "lost":
             self.lost += 1
-        elif kind == "doubled":
-            self.doubled += 1
+        elif kind == "duplicated":
+            self.duplicated += 1
             out = [packet, packet]
         elif kind == "delayed":
             self.delayed += 1
@@ -47,5 +47,5 @@ class Faults:
         return [late for _, late in waiting]
 
     def apply(self, packets):
-        """Returns all packets that arrive of these packets."""
-        return [onward for packet in packets for onward in self(packet)] + self.drain()
+        """Returns the packets that arrive if these are sent, in the order of their arrival."""
+        return [arrived for packet in packets for arrived in self(packet)] + self.drain()

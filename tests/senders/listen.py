@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import CAUSES, PATIENCE, Process, until
+from common import CAUSES, WAIT_TIMEOUT_S, Process, until
 
 HERE = Path(__file__).resolve().parent
 SPEAD2 = [sys.executable, HERE / "spead2_send.py"]
@@ -32,8 +32,8 @@ class Listener(Process):
         at = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         if "--pool" not in arguments:
             arguments = (*arguments, "--pool", "32MiB")
-        says = ["--json"] if json else []
-        super().__init__("record", "--listen", at, "--framing", framing, *says, *arguments, **options)
+        output = ["--json"] if json else []
+        super().__init__("record", "--listen", at, "--framing", framing, *output, *arguments, **options)
         until(lambda: self.popen.poll() is not None or self.queued() is not None, what="the recorder's socket")
 
     def queued(self):
@@ -59,9 +59,9 @@ class Listener(Process):
 
 
 @contextlib.contextmanager
-def spead2_sender(port, host="127.0.0.1", netns=None, **wanted):
+def spead2_sender(port, host="127.0.0.1", netns=None, **settings):
     """Starts spead2 as a sender that ends with the block; it prints a line when it has sent everything."""
-    command = [*SPEAD2, json.dumps({"host": host, "port": port, **wanted})]
+    command = [*SPEAD2, json.dumps({"host": host, "port": port, **settings})]
     if netns:
         command = ["nsenter", f"--net=/run/netns/{netns}", *command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -72,24 +72,24 @@ def spead2_sender(port, host="127.0.0.1", netns=None, **wanted):
         process.communicate()
 
 
-def send_with_spead2(port, host="127.0.0.1", netns=None, **wanted):
-    """Sends with spead2 until everything is sent."""
+def send_with_spead2(port, host="127.0.0.1", netns=None, **settings):
+    """Sends heaps with spead2 and returns when everything is sent."""
     if netns:
-        with spead2_sender(port, host, netns, **wanted) as process:
-            output, errors = process.communicate(timeout=PATIENCE)
+        with spead2_sender(port, host, netns, **settings) as process:
+            output, errors = process.communicate(timeout=WAIT_TIMEOUT_S)
             assert output == "sent\n", errors
         return
     if not spead2_server:
         spead2_server.append(subprocess.Popen(SPEAD2, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
         atexit.register(spead2_server[0].stdin.close)  # which ends it
     (server,) = spead2_server
-    server.stdin.write(json.dumps({"host": host, "port": port, **wanted}) + "\n")
+    server.stdin.write(json.dumps({"host": host, "port": port, **settings}) + "\n")
     server.stdin.flush()
-    ready, _, _ = select.select([server.stdout], [], [], PATIENCE)
-    assert ready and server.stdout.readline() == "sent\n", "spead2 did not send: standard error says why"
+    ready, _, _ = select.select([server.stdout], [], [], WAIT_TIMEOUT_S)
+    assert ready and server.stdout.readline() == "sent\n", "spead2 did not send: see standard error"
 
 
-spead2_server = []  # the process that sends for all tests of this process: loading spead2 takes longer than most of them
+spead2_server = []  # one sending process for all tests of a worker: loading spead2 takes longer than most tests
 
 
 class ExpectedBytes:
@@ -102,25 +102,27 @@ class ExpectedBytes:
     def __init__(self, pieces, size):
         self.size, self.shots, self.repeated = size, {}, 0
         for shot, offset, data in pieces:
-            places = self.shots.setdefault(shot, {})
-            self.repeated += offset in places
-            places.setdefault(offset, bytes(data))
+            pieces_by_offset = self.shots.setdefault(shot, {})
+            self.repeated += offset in pieces_by_offset
+            pieces_by_offset.setdefault(offset, bytes(data))
 
     def bytes_of(self, shot):
-        places = self.shots[shot]
-        data = np.zeros(max([self.size, *(offset + len(piece) for offset, piece in places.items())]), np.uint8)
-        for offset, piece in places.items():
+        pieces_by_offset = self.shots[shot]
+        data = np.zeros(
+            max([self.size, *(offset + len(piece) for offset, piece in pieces_by_offset.items())]), np.uint8
+        )
+        for offset, piece in pieces_by_offset.items():
             data[offset : offset + len(piece)] = np.frombuffer(piece, np.uint8)
         return data[: self.size]
 
     def missing(self, packets):
         """Returns the number of packets that never arrived, of all shots from the first to the last."""
-        every = range(min(self.shots), max(self.shots) + 1)
-        return sum(packets - len(self.shots.get(shot, ())) for shot in every)
+        shots = range(min(self.shots), max(self.shots) + 1)
+        return sum(packets - len(self.shots.get(shot, ())) for shot in shots)
 
     def check(self, recording, packets):
         """Checks every byte of every row, and which packets each row has."""
-        assert recording.numbers() == sorted(self.shots), "a row for each shot of which anything came"
+        assert recording.numbers() == sorted(self.shots), "there must be a row for each shot of which a packet arrived"
         for row, number in enumerate(recording.numbers()):
             found, expected = recording.rf[0][row].reshape(-1), self.bytes_of(number)
             assert np.array_equal(found.view(np.uint8), expected), f"shot {number}"
@@ -131,7 +133,7 @@ class ExpectedBytes:
 
 
 def check_drops(ended, **expected):
-    """Checks the dropped packets cause by cause."""
+    """Checks the number of dropped packets for each cause; `repeated` is the sum of duplicate and late ones."""
     drops = dict(ended["packet_drops"])
     assert set(drops) <= set(CAUSES), drops
     repeated = drops.pop("duplicate", 0) + drops.pop("late", 0)

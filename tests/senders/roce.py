@@ -1,4 +1,4 @@
-"""RoCEv2 senders in scapy, by docs/wire-formats.md and NVIDIA's user guide; every ICRC is scapy's."""
+"""RoCEv2 senders built with scapy from docs/wire-formats.md and NVIDIA's user guide; scapy computes every ICRC."""
 
 import json
 import socket
@@ -41,7 +41,7 @@ class Wire:
             self.socket.send(frame)
 
     def replay(self, path, mbps=300):
-        """Sends a capture with tcpreplay, which changes nothing."""
+        """Sends a capture with tcpreplay, byte for byte."""
         words = ["tcpreplay", "-q", "-i", "cable", f"--mbps={mbps}", path]
         command("nsenter", f"--net=/run/netns/{self.netns}", *words)
 
@@ -126,8 +126,8 @@ class UdSender:
             self.psn += 1
 
 
-def ud_place(frame):
-    """Returns (shot modulo 2^20, packet) of a `ud` frame."""
+def ud_position(frame):
+    """Returns (shot modulo 2^20, packet index) of a `ud` frame, from its immediate data."""
     udp = 14 + (40 if frame[14] >> 4 == 6 else 20)
     (immediate,) = struct.unpack_from(">I", frame, udp + 8 + 20)
     return immediate >> 12, immediate & 0xFFF
@@ -137,7 +137,7 @@ def ud_place(frame):
 
 
 class Bridge:
-    """A Holoscan Sensor Bridge: frames into a ring of pages, each followed by metadata at a multiple of 128."""
+    """A Holoscan Sensor Bridge: frames written into a ring of pages, each followed by metadata at a multiple of 128."""
 
     def __init__(self, endpoint, size, payload=1408, pages=4, apart=False, qp=2, rkey=0x1234, psn=0, first_page=0):
         self.endpoint, self.size, self.payload, self.pages, self.apart = endpoint, size, payload, pages, apart
@@ -180,11 +180,11 @@ class Bridge:
         self.page = (self.page + 1) % self.pages
 
 
-class Written:
-    """What the bridge's packets write, by their own addresses: frames in the order of their packets."""
+class BridgeWrites:
+    """The memory writes in a bridge's packets, by the addresses in their RETH: frames in the order of their packets."""
 
     def __init__(self, frames):
-        self.places, self.ends = [], []
+        self.writes, self.ends = [], []
         for frame in frames:
             bth = frame[14 + 20 + 8 :]
             opcode, psn = bth[0], int.from_bytes(bth[9:12], "big")
@@ -192,10 +192,10 @@ class Written:
             head = 32 if opcode == UC_WRITE_ONLY_IMM else 28
             data = bth[head:-4]
             assert length == len(data)
-            self.places.append((psn, address, data))
+            self.writes.append((psn, address, data))
             if opcode == UC_WRITE_ONLY_IMM:
                 seconds, ns, valid = struct.unpack_from(">QIQ", data, len(data) - METADATA + 12)
-                self.ends.append((len(self.places), address + length - METADATA, seconds * 10**9 + ns, valid))
+                self.ends.append((len(self.writes), address + length - METADATA, seconds * 10**9 + ns, valid))
 
     def frames(self):
         """Returns (page address, bytes, time stamp, packets) of each whole frame of a capture without faults."""
@@ -203,7 +203,7 @@ class Written:
         for end, metadata, stamp, valid in self.ends:
             page = metadata - -(-valid // METADATA) * METADATA
             data = bytearray(valid + 2 * METADATA)
-            for _, address, piece in self.places[begin:end]:
+            for _, address, piece in self.writes[begin:end]:
                 data[address - page : address - page + len(piece)] = piece
             yield page, np.frombuffer(bytes(data[:valid]), np.uint8), stamp, end - begin
             begin = end

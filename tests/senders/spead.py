@@ -35,7 +35,7 @@ class Piece:
 
 
 def packet(heap, size, offset, data, flavour=48, items=()):
-    """Builds a packet."""
+    """Returns a SPEAD packet with these header fields."""
     address_bytes = flavour // 8
     words = [(HEAP_COUNTER, heap), (HEAP_SIZE, size), (HEAP_OFFSET, offset), (PAYLOAD_LENGTH, len(data)), *items]
     head = struct.pack(">BBBBHH", 0x53, 4, 8 - address_bytes, address_bytes, 0, len(words))
@@ -43,19 +43,25 @@ def packet(heap, size, offset, data, flavour=48, items=()):
 
 
 def through_faults(faults):
-    """Returns a treatment that applies faults to data; descriptors and stop heaps pass, after all earlier packets."""
+    """Returns a function for `Relay` that applies faults to data.
 
-    def treat(datagram):
+    Descriptors and stop heaps pass unchanged, after all delayed packets.
+    """
+
+    def transform(datagram):
         return [*faults.drain(), datagram] if Piece.of(datagram).control else faults(datagram)
 
-    return treat
+    return transform
 
 
 class Relay:
-    """A relay between a sender and a recorder; `passed` has every datagram that it sent on, in order."""
+    """A relay between a sender and a recorder.
 
-    def __init__(self, port, treat):
-        self.treat, self.passed, self.ending = treat, [], False
+    `transform` returns the datagrams to forward for each received one. `passed` has all forwarded datagrams in order.
+    """
+
+    def __init__(self, port, transform):
+        self.transform, self.passed, self.ending = transform, [], False
         self.front = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.front.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
         self.front.bind(("127.0.0.1", 0))
@@ -81,11 +87,11 @@ class Relay:
                 datagram = self.front.recv(1 << 16)
             except TimeoutError:
                 continue
-            for onward in self.treat(datagram):
-                self.passed.append(onward)
-                self.back.send(onward)
+            for forwarded in self.transform(datagram):
+                self.passed.append(forwarded)
+                self.back.send(forwarded)
 
     def pieces(self, size):
-        """Returns (heap, offset, data) of every data packet that it sent on."""
-        every = map(Piece.of, self.passed)
-        return [(piece.heap, piece.offset, piece.data) for piece in every if piece.size == size and not piece.control]
+        """Returns (heap, offset, data) of every forwarded data packet of heaps of this size."""
+        pieces = map(Piece.of, self.passed)
+        return [(piece.heap, piece.offset, piece.data) for piece in pieces if piece.size == size and not piece.control]

@@ -6,14 +6,14 @@ import zlib
 
 import numpy as np
 
-from common import PACKET, PATIENCE, packed
+from common import PACKET, WAIT_TIMEOUT_S, packed
 from senders.listen import Listener
 
 FORMATS = ("int16_le", "packed12_msb_first", "uint8")  # indexed by the number of their packing
 RECORD = struct.Struct(">4sBBBBQQIIIIHHI12s")
 
 
-class Made:
+class GeneratedShots:
     """Shots of one shape: `values` is (link, shot, sample, channel)."""
 
     def __init__(self, values, packing, numbers=None, rate=0):
@@ -49,7 +49,7 @@ class Made:
         shape += ("--links", self.links, *(("--sample-rate-hz", self.rate) if self.rate else ()))
         # Where packets are lost, the run ends when the rest has arrived.
         end = ("--progress",) if lost else ("--shots", self.shots)
-        end += ("--timeout-ms", 1000 * PATIENCE, "--out", path)
+        end += ("--timeout-ms", 1000 * WAIT_TIMEOUT_S, "--out", path)
         with Listener("udp", *shape, *end, *flags) as recorder, socket.socket(type=socket.SOCK_DGRAM) as out:
             for shot in range(self.shots):
                 for link in range(self.links):
