@@ -24,7 +24,7 @@ SUBJECTS_SINCE = "2026-11-25T12:00:00Z"
 
 RUST_TEST = re.compile(r"#\[(?:\w+::)?test\](?:\s*#\[[^\]]*\])*\s*(?:async )?fn (\w+)")
 PYTHON_TEST = re.compile(r"^\s*(?:async )?def (test_\w+)", re.MULTILINE)
-# A word boundary within an identifier: "ToldOf" is read as "Told Of", "told_of" as "told of".
+# A word boundary within an identifier: "ToldOf" is checked as "Told Of", "told_of" as "told of".
 PART = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
 
 # "Added", "Adding" and "Adds"; not "Embed", "Bring", "Pass".

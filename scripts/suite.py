@@ -85,8 +85,8 @@ def skip(name, reason):
     return [Test(name, SKIPPED, reason=reason)]
 
 
-def with_status(name, ran, tests):
-    """Returns a runner's tests, and a failed one if it ran none or failed although none of them did."""
+def add_status(name, ran, tests):
+    """Returns a runner's tests, with a failed one added if none was run, or if only the exit status shows a failure."""
     if not tests:
         tests = [Test(name, FAILED, reason=f"no test was run; exit status {ran.status}")]
     if ran.status and not any(test.outcome == FAILED for test in tests):
@@ -94,7 +94,7 @@ def with_status(name, ran, tests):
     return tests
 
 
-def junit(path):
+def parse_junit(path):
     """Returns the tests in a JUnit report of nextest or pytest; an empty list if there is no such file."""
     if not path.exists():
         return []

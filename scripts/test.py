@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from suite import ROOT, Suite, check, junit, run, skip, with_status
+from suite import ROOT, Suite, add_status, check, parse_junit, run, skip
 
 DPDK = "shotline/dpdk,shotline-transport/dpdk"
 RTL = "shotline/rtl,shotline-rtl/model"
@@ -68,7 +68,8 @@ def capabilities():
 # --- steps -----------------------------------------------------------------------------------------------
 
 
-def form():
+def style():
+    """Checks formatting, Python lints, spelling and language."""
     return [
         *check("rustfmt", "cargo fmt --all --check"),
         *check("ruff", "ruff check ."),
@@ -115,7 +116,7 @@ def rust(profile="default", **environment):
     report.unlink(missing_ok=True)
     how = f"--profile {profile} --test-threads {WORKERS}"
     ran = run(f"cargo nextest run --locked --workspace --features {features()} {how}", **environment)
-    return with_status("nextest", ran, junit(report))
+    return add_status("nextest", ran, parse_junit(report))
 
 
 def doctests():
@@ -142,15 +143,15 @@ def pytest(mark, *folders, expression="", **environment):
     how += ["-k", expression] if expression else []
     environment |= {
         "SHOTLINE_BIN": str(TARGET / "debug" / "shotline"),
-        # Enables the bytecode cache whatever the environment says; without it every Python process compiles again.
+        # An empty value enables the bytecode cache, without which every Python process compiles all modules again.
         "PYTHONDONTWRITEBYTECODE": "",
     }
     ran = run(["python3", "-m", "pytest", *folders, *how], **environment)
-    return with_status("pytest", ran, junit(report))
+    return add_status("pytest", ran, parse_junit(report))
 
 
 STEPS = {
-    "form": form,
+    "style": style,
     "clippy": clippy,
     "features": default_features,
     "rustdoc": rustdoc,
