@@ -69,7 +69,7 @@ module shotline_packetizer_registers #(
 
     logic [8:0] mode;
     logic [31:0] samples, period;
-    logic [47:0] shots_wanted, first_number, own_mac;
+    logic [47:0] shot_limit, first_number, own_mac;
     logic [127:0] own_ip;
     logic [15:0] trigger_port;
     logic [5:0] event_count;
@@ -99,7 +99,7 @@ module shotline_packetizer_registers #(
     always_comb begin
         case (write_addr)
             REG_PACKETIZER_CONTROL, REG_PACKETIZER_MODE, REG_PACKETIZER_SAMPLES, REG_PACKETIZER_PERIOD,
-            REG_PACKETIZER_SHOTS_WANTED_LOW, REG_PACKETIZER_SHOTS_WANTED_HIGH, REG_PACKETIZER_FIRST_NUMBER_LOW,
+            REG_PACKETIZER_SHOT_LIMIT_LOW, REG_PACKETIZER_SHOT_LIMIT_HIGH, REG_PACKETIZER_FIRST_NUMBER_LOW,
             REG_PACKETIZER_FIRST_NUMBER_HIGH, REG_PACKETIZER_TRIGGER_PORT, REG_PACKETIZER_OWN_MAC_HIGH,
             REG_PACKETIZER_OWN_MAC_LOW, REG_PACKETIZER_OWN_IP_0, REG_PACKETIZER_OWN_IP_1, REG_PACKETIZER_OWN_IP_2,
             REG_PACKETIZER_OWN_IP_3, REG_PACKETIZER_EVENT_COUNT, REG_PACKETIZER_EVENT: writable = 1'b1;
@@ -116,7 +116,7 @@ module shotline_packetizer_registers #(
     assign cfg_any_address = mode[8];
     assign cfg_samples     = samples;
     assign cfg_period      = period;
-    assign cfg_shots       = shots_wanted;
+    assign cfg_shots       = shot_limit;
     assign cfg_number      = first_number;
     assign cfg_port        = trigger_port;
     assign cfg_mac         = own_mac;
@@ -128,7 +128,7 @@ module shotline_packetizer_registers #(
             mode         <= '0;
             samples      <= RESET_PACKETIZER_SAMPLES;
             period       <= RESET_PACKETIZER_PERIOD;
-            shots_wanted <= '0;
+            shot_limit   <= '0;
             first_number <= '0;
             trigger_port <= RESET_PACKETIZER_TRIGGER_PORT[15:0];
             own_mac      <= '0;
@@ -141,8 +141,8 @@ module shotline_packetizer_registers #(
                 // 0 would be an endless shot.
                 REG_PACKETIZER_SAMPLES:           samples <= write_data == '0 ? 32'd1 : write_data;
                 REG_PACKETIZER_PERIOD:            period <= write_data == '0 ? 32'd1 : write_data;
-                REG_PACKETIZER_SHOTS_WANTED_LOW:  shots_wanted[31:0] <= write_data;
-                REG_PACKETIZER_SHOTS_WANTED_HIGH: shots_wanted[47:32] <= write_data[15:0];
+                REG_PACKETIZER_SHOT_LIMIT_LOW:    shot_limit[31:0] <= write_data;
+                REG_PACKETIZER_SHOT_LIMIT_HIGH:   shot_limit[47:32] <= write_data[15:0];
                 REG_PACKETIZER_FIRST_NUMBER_LOW:  first_number[31:0] <= write_data;
                 REG_PACKETIZER_FIRST_NUMBER_HIGH: first_number[47:32] <= write_data[15:0];
                 REG_PACKETIZER_TRIGGER_PORT:      trigger_port <= write_data[15:0];
@@ -194,8 +194,8 @@ module shotline_packetizer_registers #(
             REG_PACKETIZER_MODE:              read_value <= {39'd0, mode};
             REG_PACKETIZER_SAMPLES:           read_value <= {16'd0, samples};
             REG_PACKETIZER_PERIOD:            read_value <= {16'd0, period};
-            REG_PACKETIZER_SHOTS_WANTED_LOW:  read_value <= {16'd0, shots_wanted[31:0]};
-            REG_PACKETIZER_SHOTS_WANTED_HIGH: read_value <= {32'd0, shots_wanted[47:32]};
+            REG_PACKETIZER_SHOT_LIMIT_LOW:    read_value <= {16'd0, shot_limit[31:0]};
+            REG_PACKETIZER_SHOT_LIMIT_HIGH:   read_value <= {32'd0, shot_limit[47:32]};
             REG_PACKETIZER_FIRST_NUMBER_LOW:  read_value <= {16'd0, first_number[31:0]};
             REG_PACKETIZER_FIRST_NUMBER_HIGH: read_value <= {32'd0, first_number[47:32]};
             REG_PACKETIZER_TRIGGER_PORT:      read_value <= {32'd0, trigger_port};

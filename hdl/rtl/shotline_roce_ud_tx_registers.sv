@@ -89,7 +89,7 @@ module shotline_roce_ud_tx_registers (
     );
 
     // Written configuration.
-    logic [31:0]  format_reg, ports_reg, hop_reg, queue_key, stream_reg, shape_reg, samples, sample_rate;
+    logic [31:0]  format_reg, ports_reg, ip_class_hop, queue_key, stream_reg, shape_reg, samples, sample_rate;
     logic [6:0]   mtu_words;
     logic [47:0]  destination_mac, source_mac;
     logic [127:0] destination_ip, source_ip;
@@ -107,11 +107,11 @@ module shotline_roce_ud_tx_registers (
         case (write_addr)
             REG_SENDER_CONTROL, REG_SENDER_FORMAT, REG_SENDER_MTU, REG_SENDER_DESTINATION_MAC_HIGH,
             REG_SENDER_DESTINATION_MAC_LOW, REG_SENDER_SOURCE_MAC_HIGH, REG_SENDER_SOURCE_MAC_LOW, REG_SENDER_PORTS,
-            REG_SENDER_HOP, REG_SENDER_DESTINATION_IP_0, REG_SENDER_DESTINATION_IP_1, REG_SENDER_DESTINATION_IP_2,
-            REG_SENDER_DESTINATION_IP_3, REG_SENDER_SOURCE_IP_0, REG_SENDER_SOURCE_IP_1, REG_SENDER_SOURCE_IP_2,
-            REG_SENDER_SOURCE_IP_3, REG_SENDER_DESTINATION_QP, REG_SENDER_SOURCE_QP, REG_SENDER_QUEUE_KEY,
-            REG_SENDER_PARTITION, REG_SENDER_PSN, REG_SENDER_STREAM, REG_SENDER_SHAPE, REG_SENDER_SAMPLES,
-            REG_SENDER_SAMPLE_RATE, REG_SENDER_SAMPLE_BYTES: ;
+            REG_SENDER_IP_CLASS_HOP, REG_SENDER_DESTINATION_IP_0, REG_SENDER_DESTINATION_IP_1,
+            REG_SENDER_DESTINATION_IP_2, REG_SENDER_DESTINATION_IP_3, REG_SENDER_SOURCE_IP_0, REG_SENDER_SOURCE_IP_1,
+            REG_SENDER_SOURCE_IP_2, REG_SENDER_SOURCE_IP_3, REG_SENDER_DESTINATION_QP, REG_SENDER_SOURCE_QP,
+            REG_SENDER_QUEUE_KEY, REG_SENDER_PARTITION, REG_SENDER_PSN, REG_SENDER_STREAM, REG_SENDER_SHAPE,
+            REG_SENDER_SAMPLES, REG_SENDER_SAMPLE_RATE, REG_SENDER_SAMPLE_BYTES: ;
             default: bad = 1'b1;
         endcase
     end
@@ -147,7 +147,7 @@ module shotline_roce_ud_tx_registers (
             destination_mac <= 48'd0;
             source_mac      <= 48'd0;
             ports_reg       <= RESET_SENDER_PORTS;
-            hop_reg         <= RESET_SENDER_HOP;
+            ip_class_hop    <= RESET_SENDER_IP_CLASS_HOP;
             destination_ip  <= 128'd0;
             source_ip       <= 128'd0;
             destination_qp  <= RESET_SENDER_DESTINATION_QP[23:0];
@@ -172,7 +172,7 @@ module shotline_roce_ud_tx_registers (
                 REG_SENDER_SOURCE_MAC_HIGH:      source_mac[47:32] <= write_data[15:0];
                 REG_SENDER_SOURCE_MAC_LOW:       source_mac[31:0] <= write_data;
                 REG_SENDER_PORTS:                ports_reg <= write_data;
-                REG_SENDER_HOP:                  hop_reg <= write_data & 32'h0000FFFF;
+                REG_SENDER_IP_CLASS_HOP:         ip_class_hop <= write_data & 32'h0000FFFF;
                 REG_SENDER_DESTINATION_IP_0:     destination_ip[127:96] <= write_data;
                 REG_SENDER_DESTINATION_IP_1:     destination_ip[95:64] <= write_data;
                 REG_SENDER_DESTINATION_IP_2:     destination_ip[63:32] <= write_data;
@@ -206,8 +206,8 @@ module shotline_roce_ud_tx_registers (
             cfg_source_mac       <= source_mac;
             cfg_source_port      <= ports_reg[31:16];
             cfg_destination_port <= ports_reg[15:0];
-            cfg_class            <= hop_reg[15:8];
-            cfg_hop_limit        <= hop_reg[7:0];
+            cfg_class            <= ip_class_hop[15:8];
+            cfg_hop_limit        <= ip_class_hop[7:0];
             cfg_destination_ip   <= destination_ip;
             cfg_source_ip        <= source_ip;
             cfg_destination_qp   <= destination_qp;
@@ -248,7 +248,7 @@ module shotline_roce_ud_tx_registers (
             REG_SENDER_SOURCE_MAC_HIGH:      read_config <= {16'd0, source_mac[47:32]};
             REG_SENDER_SOURCE_MAC_LOW:       read_config <= source_mac[31:0];
             REG_SENDER_PORTS:                read_config <= ports_reg;
-            REG_SENDER_HOP:                  read_config <= hop_reg;
+            REG_SENDER_IP_CLASS_HOP:         read_config <= ip_class_hop;
             REG_SENDER_DESTINATION_IP_0:     read_config <= destination_ip[127:96];
             REG_SENDER_DESTINATION_IP_1:     read_config <= destination_ip[95:64];
             REG_SENDER_DESTINATION_IP_2:     read_config <= destination_ip[63:32];

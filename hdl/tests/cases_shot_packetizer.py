@@ -99,7 +99,7 @@ class Bench:
             "sender.control": 1,
             "packetizer.samples": samples,
             "packetizer.mode": mode,
-            "packetizer.shots_wanted_low": shots,
+            "packetizer.shot_limit_low": shots,
             "packetizer.own_mac_high": 0x0200,
             "packetizer.own_mac_low": 1,
         }.items():

@@ -74,7 +74,7 @@ class Link:
             ("format", self.framing | self.ipv6 << 4 | self.packet_mode << 8 | 1 << 16),
             ("mtu", self.mtu),
             ("ports", self.source_port << 16 | self.destination_port),
-            ("hop", self.hop_class << 8 | self.hop_limit),
+            ("ip_class_hop", self.hop_class << 8 | self.hop_limit),
             ("destination_qp", self.destination_qp),
             ("source_qp", self.source_qp),
             ("queue_key", self.queue_key),

@@ -162,7 +162,7 @@ impl Config {
             (register::SOURCE_MAC_HIGH, source_high),
             (register::SOURCE_MAC_LOW, source_low),
             (register::PORTS, u32::from(self.flow.src_port) << 16 | u32::from(self.flow.dst_port)),
-            (register::HOP, u32::from(self.class) << 8 | u32::from(self.hop_limit)),
+            (register::IP_CLASS_HOP, u32::from(self.class) << 8 | u32::from(self.hop_limit)),
             (register::DESTINATION_QP, self.link.dest_qp),
             (register::SOURCE_QP, self.link.src_qp),
             (register::QUEUE_KEY, self.link.q_key),

@@ -77,17 +77,17 @@ pub mod sender {
     /// Lowest bit of [`PORTS_DESTINATION`].
     pub const PORTS_DESTINATION_LSB: u32 = 0;
     /// IP header fields that the ICRC does not cover.
-    pub const HOP: u16 = 0x02C;
-    /// `hop` after reset.
-    pub const HOP_RESET: u32 = 0x00000040;
-    /// `hop`: Type of service (IPv4) or traffic class (IPv6).
-    pub const HOP_CLASS: u32 = 0x0000FF00;
-    /// Lowest bit of [`HOP_CLASS`].
-    pub const HOP_CLASS_LSB: u32 = 8;
-    /// `hop`: Time to live (IPv4) or hop limit (IPv6).
-    pub const HOP_LIMIT: u32 = 0x000000FF;
-    /// Lowest bit of [`HOP_LIMIT`].
-    pub const HOP_LIMIT_LSB: u32 = 0;
+    pub const IP_CLASS_HOP: u16 = 0x02C;
+    /// `ip_class_hop` after reset.
+    pub const IP_CLASS_HOP_RESET: u32 = 0x00000040;
+    /// `ip_class_hop`: Type of service (IPv4) or traffic class (IPv6).
+    pub const IP_CLASS_HOP_CLASS: u32 = 0x0000FF00;
+    /// Lowest bit of [`IP_CLASS_HOP_CLASS`].
+    pub const IP_CLASS_HOP_CLASS_LSB: u32 = 8;
+    /// `ip_class_hop`: Time to live (IPv4) or hop limit (IPv6).
+    pub const IP_CLASS_HOP_LIMIT: u32 = 0x000000FF;
+    /// Lowest bit of [`IP_CLASS_HOP_LIMIT`].
+    pub const IP_CLASS_HOP_LIMIT_LSB: u32 = 0;
     /// Destination IP address: the first word has the first four bytes. IPv4 uses only the last of the four words.
     pub const DESTINATION_IP: [u16; 4] = [0x030, 0x034, 0x038, 0x03C];
     /// Source IP address, in the same order.
@@ -223,13 +223,13 @@ pub mod packetizer {
     /// `period` after reset.
     pub const PERIOD_RESET: u32 = 0x00000001;
     /// Number of shots of a run, bits 31:0. If all 48 bits are 0, the run lasts until `control.stop`.
-    pub const SHOTS_WANTED_LOW: u16 = 0x820;
+    pub const SHOT_LIMIT_LOW: u16 = 0x820;
     /// Number of shots of a run, bits 47:32.
-    pub const SHOTS_WANTED_HIGH: u16 = 0x824;
-    /// `shots_wanted_high`: Bits 47:32.
-    pub const SHOTS_WANTED_HIGH_NUMBER: u32 = 0x0000FFFF;
-    /// Lowest bit of [`SHOTS_WANTED_HIGH_NUMBER`].
-    pub const SHOTS_WANTED_HIGH_NUMBER_LSB: u32 = 0;
+    pub const SHOT_LIMIT_HIGH: u16 = 0x824;
+    /// `shot_limit_high`: Bits 47:32.
+    pub const SHOT_LIMIT_HIGH_NUMBER: u32 = 0x0000FFFF;
+    /// Lowest bit of [`SHOT_LIMIT_HIGH_NUMBER`].
+    pub const SHOT_LIMIT_HIGH_NUMBER_LSB: u32 = 0;
     /// Shot number for `control.load_number`, bits 31:0.
     pub const FIRST_NUMBER_LOW: u16 = 0x828;
     /// Shot number for `control.load_number`, bits 47:32.
