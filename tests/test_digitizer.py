@@ -15,7 +15,7 @@ from file_state import has_complete_shot, visible_rows
 from common import COMPLETE, Process, Recording, check_balanced, run, until, verify
 
 RATE, SAMPLES = 2_000_000, 8192  # a block takes 4 ms
-SMALL = ("--decimation", 1, "--sample-rate", RATE, "--block", 4 * SAMPLES, "--distinct", 3)
+SMALL = ("--decimation", 1, "--sample-rate-hz", RATE, "--block", 4 * SAMPLES, "--distinct", 3)
 # Few enough that a socket's buffer and any ring hold all of their packets while the receiver is not scheduled.
 BLOCKS = 30
 # No limit on blocks, at the rate of the link: none is lost because the board's memory is full.
@@ -72,7 +72,7 @@ def test_every_block_is_recorded_with_spectrum_stamp_and_axes(carrier, tmp_path)
         carrier.until_listening(receiver)
         payload = ("--payload", 1280) if "af_xdp" in str(carrier.sender) else ()
         # The board holds all blocks while this machine is busy.
-        signal_flags = ("--blocks", BLOCKS, "--ring", BLOCKS, "--tone", f"{RATE / 5}:-10", "--centre", "1.3e9")
+        signal_flags = ("--blocks", BLOCKS, "--ring", BLOCKS, "--tone", f"{RATE / 5}:-10", "--centre-hz", "1.3e9")
         with emulate(carrier, *SMALL, *payload, *signal_flags) as sender:
             sent = sender.end().succeeded()["streams"][0]
         until(lambda: has_complete_shot(path, BLOCKS - 1), what="the last block in the file")
@@ -268,13 +268,25 @@ def test_a_drive_stall_longer_than_the_idle_time_ends_no_run(tmp_path, order):
     ],
 )
 def test_out_of_range_digitizer_numbers_are_refused(flags, words):
-    shape = ("--decimation", 1, "--sample-rate", 1000, "--block", "64KiB", "--distinct", 1, "--blocks", 1, "--no-send")
+    shape = (
+        "--decimation",
+        1,
+        "--sample-rate-hz",
+        1000,
+        "--block",
+        "64KiB",
+        "--distinct",
+        1,
+        "--blocks",
+        1,
+        "--no-send",
+    )
     line = run("emulate", "digitizer", "--to", "[::1]:9", *shape, *flags).refused()
     assert words in line, line
 
 
 def test_a_time_shorter_than_half_a_block_yields_one_block():
     """A block of 64 KiB at 10 kS/s takes 1.6 s."""
-    flags = ("--decimation", 1, "--sample-rate", 10_000, "--block", "64KiB", "--distinct", 1, "--seconds", 0.01)
+    flags = ("--decimation", 1, "--sample-rate-hz", 10_000, "--block", "64KiB", "--distinct", 1, "--seconds", 0.01)
     (sent,) = run("emulate", "digitizer", "--json", "--to", "[::1]:9", "--no-send", *flags).succeeded()["streams"]
     assert sent["blocks_produced"] == 1, sent

@@ -97,7 +97,7 @@ def test_every_byte_of_a_file_arrives_in_verified_blocks(noise, address, payload
     path, samples = noise
     with Receiver(address) as receiver:
         source = ("--file", path, "--format", "ci16", "--decimation", 1, "--points", 0)
-        shape = ("--block", 100_032, "--payload", payload, "--distinct", 3, "--sample-rate", 2e6)
+        shape = ("--block", 100_032, "--payload", payload, "--distinct", 3, "--sample-rate-hz", 2e6)
         with Process(
             "emulate", "digitizer", "--to", receiver.address, *source, *shape, "--blocks", 5, "--json", *order
         ) as sender:
@@ -119,8 +119,8 @@ def test_every_byte_of_a_file_arrives_in_verified_blocks(noise, address, payload
 
 def test_converter_tones_are_found_and_reported(tmp_path):
     with Receiver() as receiver:
-        tones = ("--tone", "1.5e6:-10", "--tone=-3e6:-30", "--noise=-70", "--centre", 21e6)
-        shape = ("--block", "256KiB", "--sample-rate", 10e6, "--decimation", 8, "--distinct", 1, "--blocks", 1)
+        tones = ("--tone", "1.5e6:-10", "--tone=-3e6:-30", "--noise=-70", "--centre-hz", 21e6)
+        shape = ("--block", "256KiB", "--sample-rate-hz", 10e6, "--decimation", 8, "--distinct", 1, "--blocks", 1)
         run("emulate", "digitizer", "--to", receiver.address, *tones, *shape, "--json").succeeded()
         ((_, _, header, samples, description, _),) = receiver.blocks(1)
     iq = np.frombuffer(samples, "<i2").reshape(-1, 2) @ [1, 1j]
@@ -147,8 +147,8 @@ def test_a_real_reference_signal_has_its_intermediate_frequency(tmp_path):
     raw.astype("<i2").tofile(path)
     rate = 238e6 / 2
     with Receiver() as receiver:
-        source = ("--file", path, "--format", "s16", "--decimation", 2, "--centre", 238e6 / 6, "--points", 1024)
-        shape = ("--sample-rate", rate, "--block", 8192, "--distinct", 1, "--blocks", 1)
+        source = ("--file", path, "--format", "s16", "--decimation", 2, "--centre-hz", 238e6 / 6, "--points", 1024)
+        shape = ("--sample-rate-hz", rate, "--block", 8192, "--distinct", 1, "--blocks", 1)
         run("emulate", "digitizer", "--to", receiver.address, *source, *shape, "--json").succeeded()
         ((*_, description, _),) = receiver.blocks(1)
     assert abs(peaks(description)[0][0]) < 0.1 * rate / 1024
@@ -197,7 +197,7 @@ def test_an_image_is_a_valid_hdf5_file_during_and_after_sending(tmp_path, noise)
             2048,
             "--distinct",
             2,
-            "--sample-rate",
+            "--sample-rate-hz",
             1e6,
             "--image",
             image,
@@ -222,7 +222,7 @@ def test_vita_49_stamps_each_packet_and_describes_each_block(noise):
     path, samples = noise
     with Receiver() as receiver:
         source = ("--file", path, "--format", "ci16", "--decimation", 1, "--stream", 0xCAFE, "--framing", "vita49")
-        shape = ("--block", 40_000, "--payload", 1400, "--distinct", 2, "--sample-rate", 1e6, "--first-block", 1)
+        shape = ("--block", 40_000, "--payload", 1400, "--distinct", 2, "--sample-rate-hz", 1e6, "--first-block", 1)
         run("emulate", "digitizer", "--to", receiver.address, *source, *shape, "--blocks", 2, "--json").succeeded()
         packets = [receiver.socket.recv(65536) for _ in range(2 * (1 + 29))]
     start_ps, count = None, 29

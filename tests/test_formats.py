@@ -368,7 +368,7 @@ def test_missing_samples_survive_uff_zea_and_sigmf_round_trips(tmp_path, lossy):
 def test_numpy_arrays_are_imported_as_shots(tmp_path):
     samples = np.random.default_rng(1).integers(-30000, 30000, (5, 700, 6), np.int16)
     np.save(tmp_path / "rf.npy", samples)
-    import_file(tmp_path / "rf.npy", tmp_path / "run.h5", "--rate-hz", 40_000_000)
+    import_file(tmp_path / "rf.npy", tmp_path / "run.h5", "--sample-rate-hz", 40_000_000)
     verify(tmp_path / "run.h5")
     read = Source(tmp_path / "run.h5")
     assert np.array_equal(read.joined, samples) and read.rate == 40_000_000
@@ -514,7 +514,7 @@ def large(tmp_path_factory):
     shots = np.lib.format.open_memmap(folder / "rf.npy", "w+", np.int16, (200, 2000, 192))
     shots[:] = np.random.default_rng(2).integers(-2000, 2000, (2000, 192), np.int16)
     shots.flush()
-    run_with_memory_limit(64 << 20, "import", folder / "rf.npy", folder / "run.h5", "--rate-hz", 1_000_000)
+    run_with_memory_limit(64 << 20, "import", folder / "rf.npy", folder / "run.h5", "--sample-rate-hz", 1_000_000)
     (folder / "rf.npy").unlink()
     yield folder / "run.h5"
     shutil.rmtree(folder)

@@ -238,14 +238,14 @@ def test_a_zarr_row_without_a_shot_on_any_link_is_skipped(tmp_path, small):
 
 def test_options_without_effect_on_a_source_are_refused(tmp_path, small):
     assert "link 0 is named twice" in run("export", small, tmp_path / "a.uff", "--links", "0,1,0").refused()
-    given = {"--samples": 5, "--rate-hz": 5, "--channel": "link0", "--pauses": None}
+    given = {"--samples": 5, "--sample-rate-hz": 5, "--channel": "link0", "--pauses": None}
     sources = {
         "run.uff": ("uff", UFF, ()),
         "run.hdf5": ("zea", ZEA, ()),
         "run": ("digital-rf", RADIO, ("--samples", "--channel", "--pauses")),
         "run.zarr": ("zarr", ZARR, ()),
-        "run.sigmf-meta": ("sigmf", SIGMF, ("--samples", "--rate-hz", "--pauses")),
-        "run.npy": ("npy", None, ("--rate-hz",)),
+        "run.sigmf-meta": ("sigmf", SIGMF, ("--samples", "--sample-rate-hz", "--pauses")),
+        "run.npy": ("npy", None, ("--sample-rate-hz",)),
     }
     np.save(tmp_path / "run.npy", np.zeros((2, 30, 4), np.int16))
     for name, (kind, source, used) in sources.items():
@@ -257,7 +257,10 @@ def test_options_without_effect_on_a_source_are_refused(tmp_path, small):
                 assert done.code == 0, done.stderr
             else:
                 assert f"{kind} does not support {option}: omit it" in done.refused()
-    assert "--rate-hz: expected" in run("import", tmp_path / "run.npy", tmp_path / "c.h5", "--rate-hz", 0).refused()
+    assert (
+        "--sample-rate-hz: expected"
+        in run("import", tmp_path / "run.npy", tmp_path / "c.h5", "--sample-rate-hz", 0).refused()
+    )
 
 
 def test_options_without_effect_on_a_format_are_refused(tmp_path, small):

@@ -168,5 +168,5 @@ def test_a_numpy_array_with_a_false_size_allocates_no_memory(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.zeros((2, 300, 4), np.int16))
     path.write_bytes(path.read_bytes().replace(b"(2, 300, 4), }        ", b"(99999999, 300, 4), } "))
-    message = refused_with_memory_limit(256 << 20, "import", path, tmp_path / "b.h5", "--rate-hz", 1000)
+    message = refused_with_memory_limit(256 << 20, "import", path, tmp_path / "b.h5", "--sample-rate-hz", 1000)
     assert "expected" in message and "bytes" in message, message

@@ -215,7 +215,7 @@ def test_every_sample_of_the_emulated_digitizer_is_recorded(tmp_path, payload):
             "--points",
             0,
         )
-        shape = ("--block", "64KiB", "--payload", payload, "--sample-rate", 4e6, "--centre", CENTRE)
+        shape = ("--block", "64KiB", "--payload", payload, "--sample-rate-hz", 4e6, "--centre-hz", CENTRE)
         to = ("--to", f"127.0.0.1:{listener.port}", "--framing", "vita49", "--stream", 7, "--blocks", 40, "--ring", 40)
         with Process("emulate", "digitizer", *to, *source, *shape, "--json") as sender:
             sent = sender.end().succeeded()["streams"][0]
@@ -363,6 +363,6 @@ def shots_of(path):
 
 def test_only_a_vita49_recording_is_replayed_as_vita49(tmp_path):
     np.save(tmp_path / "rf.npy", np.zeros((3, 64, 2), np.int16))
-    run("import", tmp_path / "rf.npy", tmp_path / "run.h5", "--rate-hz", RATE, "--json").succeeded()
+    run("import", tmp_path / "rf.npy", tmp_path / "run.h5", "--sample-rate-hz", RATE, "--json").succeeded()
     outcome = run("replay", tmp_path / "run.h5", "--to", "127.0.0.1:9", "--framing", "vita49", "--max").refused()
     assert "cannot be sent as vita49" in outcome, outcome

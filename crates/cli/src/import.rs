@@ -18,7 +18,7 @@ Examples:
   shotline import radio run.h5 --channel ch0              a folder of Digital RF
   shotline import picmus.uff run.h5
   shotline import run.zarr again.h5                       (or s3://bucket/prefix) an export, including its losses
-  shotline import rf.npy run.h5 --rate-hz 40000000        (shot, sample, channel)
+  shotline import rf.npy run.h5 --sample-rate-hz 40000000   (shot, sample, channel)
 
 Every shot gets a number, a time stamp and an end-of-shot record, so the recording can be verified, replayed and exported
 like any other. Values that are not 16-bit integers are scaled, and the factor is stored. Gaps are losses, and an
@@ -33,7 +33,7 @@ pub struct Args {
     samples: Option<u32>,
     /// Sample rate in Hz, for sources that do not specify it
     #[arg(long, value_name = "HZ")]
-    rate_hz: Option<u32>,
+    sample_rate_hz: Option<u32>,
     /// Channel of a Digital RF folder with several channels
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result {
     }
     let options = ImportOptions {
         samples: args.samples,
-        rate_hz: args.rate_hz,
+        sample_rate_hz: args.sample_rate_hz,
         channel: args.channel.clone(),
         scale: args.scale,
         pauses: args.pauses,

@@ -28,7 +28,7 @@ Examples:
   shotline emulate digitizer --to [::1]:47920 --rate max             as fast as the receiver accepts
   shotline emulate digitizer --to [::1]:47920 --sequential           one stage after the other, as in the paper
   shotline emulate digitizer --to [::1]:47920 --tone 50e6:-6 --tone=-20e6:-40 --noise=-70
-  shotline emulate digitizer --to [::1]:47920 --file capture.cu8 --format cu8 --sample-rate 2e6 --decimation 1 --block 64KiB
+  shotline emulate digitizer --to [::1]:47920 --file capture.cu8 --format cu8 --sample-rate-hz 2e6 --decimation 1 --block 64KiB
   shotline emulate digitizer --to [::1]:47920 --streams 4 --trigger-rate 100 --block 1MiB --clock-offset 0,500,-200,0";
 
 /// Settings of the emulated digitizer.
@@ -50,10 +50,10 @@ pub struct Digitizer {
     streams: u32,
     /// Rate of the IQ samples that are sent, in Hz
     #[arg(long, default_value_t = 500e6, value_name = "HZ")]
-    sample_rate: f64,
+    sample_rate_hz: f64,
     /// Centre frequency in Hz
     #[arg(long, default_value_t = 1e9, value_name = "HZ")]
-    centre: f64,
+    centre_hz: f64,
     /// Converter samples per IQ sample, down-converted from the centre frequency; 1: IQ without conversion
     #[arg(long, default_value_t = 8, value_name = "N")]
     decimation: u32,
@@ -227,8 +227,8 @@ impl Digitizer {
         let config_of = |index: usize| {
             let mut config = Config {
                 stream: self.stream.wrapping_add(index as u32),
-                sample_rate_hz: self.sample_rate,
-                centre_hz: self.centre,
+                sample_rate_hz: self.sample_rate_hz,
+                centre_hz: self.centre_hz,
                 decimation: self.decimation,
                 volts_per_count: self.scale,
                 block_bytes,
@@ -283,7 +283,7 @@ impl Digitizer {
         if let (Some(path), Some(format)) = (&self.file, self.format) {
             return Ok(Input::File { path: path.clone(), format: format.into() });
         }
-        let max_offset = self.sample_rate / 2.0;
+        let max_offset = self.sample_rate_hz / 2.0;
         if let Some(Tone { hz, .. }) = self.tones.iter().find(|tone| tone.hz.abs() > max_offset) {
             let expected = format!("expected a --tone up to {max_offset} Hz from the centre, half the sample rate");
             return Err(format!("{expected}, found {hz}").into());
@@ -293,7 +293,7 @@ impl Digitizer {
         }
         let mut tones = self.tones.clone();
         if tones.is_empty() {
-            tones.push(Tone { hz: self.sample_rate / 10.0, dbfs: -6.0 });
+            tones.push(Tone { hz: self.sample_rate_hz / 10.0, dbfs: -6.0 });
         }
         Ok(Input::Synthetic { tones, noise_dbfs: self.noise })
     }

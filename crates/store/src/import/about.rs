@@ -12,8 +12,8 @@ use std::path::Path;
 pub enum ImportOption {
     /// [`ImportOptions::samples`].
     Samples,
-    /// [`ImportOptions::rate_hz`].
-    RateHz,
+    /// [`ImportOptions::sample_rate_hz`].
+    SampleRateHz,
     /// [`ImportOptions::channel`].
     Channel,
     /// [`ImportOptions::pauses`].
@@ -25,7 +25,7 @@ impl ImportOption {
     pub fn name(self) -> &'static str {
         match self {
             Self::Samples => "--samples",
-            Self::RateHz => "--rate-hz",
+            Self::SampleRateHz => "--sample-rate-hz",
             Self::Channel => "--channel",
             Self::Pauses => "--pauses",
         }
@@ -34,10 +34,10 @@ impl ImportOption {
     /// Returns the options that were given.
     pub(super) fn given(options: &ImportOptions) -> impl Iterator<Item = Self> {
         // Scale and overwrite apply to every format.
-        let ImportOptions { samples, rate_hz, channel, scale: _, pauses, overwrite: _ } = options;
+        let ImportOptions { samples, sample_rate_hz, channel, scale: _, pauses, overwrite: _ } = options;
         let all = [
             (Self::Samples, samples.is_some()),
-            (Self::RateHz, rate_hz.is_some()),
+            (Self::SampleRateHz, sample_rate_hz.is_some()),
             (Self::Channel, channel.is_some()),
             (Self::Pauses, *pauses),
         ];

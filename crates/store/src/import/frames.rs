@@ -78,6 +78,6 @@ pub(super) fn whole_rate(hz: f64, notes: &mut Vec<String>) -> u32 {
     if hz.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&hz) {
         return hz as u32;
     }
-    notes.push(format!("its sample rate of {hz} Hz is not an integer: recorded as unknown"));
+    notes.push(format!("its sample rate of {hz} Hz is not a positive integer: recorded as unknown"));
     0
 }

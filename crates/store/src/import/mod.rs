@@ -39,8 +39,8 @@ pub fn import(
     options: &ImportOptions,
     progress: Progress<'_>,
 ) -> Result<ImportReport, ImportError> {
-    if options.rate_hz == Some(0) {
-        let found = "--rate-hz: expected 1 or more, found 0: leave it out if the sample rate is not known";
+    if options.sample_rate_hz == Some(0) {
+        let found = "--sample-rate-hz: expected 1 or more, found 0: omit it if the sample rate is not known";
         return Err(ImportError::format(from, found));
     }
     let format = Format::of(from)?;

@@ -13,7 +13,7 @@ pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "npy",
     source: "NumPy (.npy)",
     hdf5: None,
-    used_options: &[ImportOption::RateHz],
+    used_options: &[ImportOption::SampleRateHz],
     feature: None,
 };
 const FORMAT: &str = ABOUT.name;
@@ -48,10 +48,10 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
         ('i', 1 | 2) => NumberRange::Int16,
         _ => NumberRange::Any,
     };
-    let rate_hz = options.rate_hz.unwrap_or(0);
+    let rate_hz = options.sample_rate_hz.unwrap_or(0);
     let mut info = source_info(path, FORMAT, Shape { channels, samples, shots, rate_hz, numbers })?;
     if rate_hz == 0 {
-        info.notes.push("its sample rate is not known: set it with --rate-hz".into());
+        info.notes.push("its sample rate is not known: set it with --sample-rate-hz".into());
     }
     let shot = (samples * channels).saturating_mul(width as u64);
     let (needed, available) =

@@ -7,7 +7,7 @@ pub struct ImportOptions {
     /// possible.
     pub samples: Option<u32>,
     /// Sample rate in Hz, for sources that do not specify it.
-    pub rate_hz: Option<u32>,
+    pub sample_rate_hz: Option<u32>,
     /// Name of the channel of a Digital RF source; needed only if it has several.
     pub channel: Option<String>,
     /// Factor from the source's numbers to samples; `None` for 1 if they are integers that fit 16 bits, otherwise for a

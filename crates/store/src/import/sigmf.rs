@@ -29,7 +29,7 @@ pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "sigmf",
     source: "SigMF (.sigmf-meta)",
     hdf5: None,
-    used_options: &[ImportOption::Samples, ImportOption::RateHz, ImportOption::Pauses],
+    used_options: &[ImportOption::Samples, ImportOption::SampleRateHz, ImportOption::Pauses],
     feature: None,
 };
 const FORMAT: &str = ABOUT.name;
@@ -91,7 +91,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let samples = samples_per_shot(path, &blocks, channels, options.samples.or(exported))?;
     let mut notes = Vec::new();
     let rate = global["core:sample_rate"].as_f64().unwrap_or(0.0);
-    let rate_hz = options.rate_hz.unwrap_or_else(|| whole_rate(rate, &mut notes));
+    let rate_hz = options.sample_rate_hz.unwrap_or_else(|| whole_rate(rate, &mut notes));
     let shots = count_shots(&blocks, samples);
     let shape = Shape { channels, samples, shots, rate_hz, numbers: kind.numbers() };
     let mut info = source_info(path, FORMAT, shape)?;
