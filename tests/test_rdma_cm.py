@@ -136,7 +136,7 @@ def test_a_server_keeps_waiting_after_an_absent_initiator():
                 peer.request_connection()
                 peer.wait_for_reply()
                 peer.send_message(REJ, struct.pack(">IIHH", peer.name, peer.theirs, 0, CONSUMER))
-                assert "the other side refuses it" in server.popen.stderr.readline()
+                assert "the peer has rejected the connection" in server.popen.stderr.readline()
                 peer.new_connection()
         rping()
         assert server.end().succeeded()["operations"] == COUNT

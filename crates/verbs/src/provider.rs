@@ -65,7 +65,7 @@ impl ProviderKind {
         let users = Self::all().into_iter().filter(|kind| kind.description().flags.contains(&flag));
         let users: Vec<_> = users.map(|kind| kind.description().form).collect();
         let flag = flag.name();
-        Err(format!("{self} does not use {flag}: leave it out, or give --transport {}", listed(&users)))
+        Err(format!("{self} does not use {flag}: omit it, or give --transport {}", listed(&users)))
     }
 }
 
@@ -204,10 +204,10 @@ mod tests {
         }
         assert_eq!(ibverbs.check([Flag::Mtu]), Ok(()));
         let refused = |kind: &ProviderKind, flag: Flag| kind.check([flag]).unwrap_err();
-        let words = "ibverbs does not use --loss: leave it out, or give --transport soft";
+        let words = "ibverbs does not use --loss: omit it, or give --transport soft";
         assert_eq!(refused(&ibverbs, Flag::Loss), words);
         let form = ibverbs.description().form;
-        let words = format!("shm does not use --mtu: leave it out, or give --transport soft or {form}");
+        let words = format!("shm does not use --mtu: omit it, or give --transport soft or {form}");
         assert_eq!(refused(&shm, Flag::Mtu), words);
     }
 

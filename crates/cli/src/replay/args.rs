@@ -115,7 +115,7 @@ impl Args {
                 return Err(format!("{kind} packets do not identify their link: give --to for each of {links} links, with different ports").into());
             }
             Replay::WithoutContext => crate::output::warn(
-                "context packets are not sent: give the receiver --samples and --sample-rate-hz; the meaning of the samples is lost",
+                "context packets are not sent: give the receiver --samples and --sample-rate-hz; the scale and format of the samples are lost",
             ),
             Replay::Refused => {
                 return Err(format!("{kind} packets carry only a count, and only set-up specifies its start: omit --to, or choose another --framing").into());

@@ -90,7 +90,7 @@ impl TrafficPeer {
     ) -> Result<Self, Refusal> {
         let bytes = Self::receive_bytes(receives);
         if bytes > MAX_MEMORY_BYTES {
-            let words = format!("expected at max_bytes {MAX_MEMORY_BYTES} bytes of receives, found {bytes}");
+            let words = format!("expected at most {MAX_MEMORY_BYTES} bytes of receives, found {bytes}");
             return Err(Refusal::new(Cause::Limit, words));
         }
         let failed = |error: VerbsError| Refusal::new(Cause::Failed, error.to_string());
@@ -157,10 +157,7 @@ impl TrafficPeer {
                     )
                 })?;
                 if bytes > memory.bytes.min(u64::from(MAX_INLINE_BYTES)) as u32 {
-                    return Err(Refusal::new(
-                        Cause::Limit,
-                        format!("a ping has at max_bytes {MAX_INLINE_BYTES} bytes"),
-                    ));
+                    return Err(Refusal::new(Cause::Limit, format!("a ping has at most {MAX_INLINE_BYTES} bytes")));
                 }
                 let seen = last_word(&region, bytes);
                 Role::Ping { bytes, to: memory, watched: region, seen }
