@@ -104,7 +104,7 @@ pub struct Finding {
     /// The current state.
     pub found: String,
     /// The recommended state.
-    pub wanted: &'static str,
+    pub expected: &'static str,
     /// Command or action that fixes it; empty if there is none.
     pub fix: String,
     /// Found names, with their kind.

@@ -90,7 +90,7 @@ impl Backend for Ibverbs {
             name: "RDMA devices",
             good,
             found,
-            wanted: "none needed; a card with the address saves the copy",
+            expected: "none needed; a card with the address saves the copy",
             fix: fix.into(),
             names: Some(("devices", devices)),
         })

@@ -121,7 +121,7 @@ fn announce(notice: &Notice, shows: bool) {
 /// Runs over the transport that the settings name.
 fn run_on_transport(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Result<Outcome, RunError> {
     let (transport, options) = transport::from_settings(settings).map_err(RunError::Settings)?;
-    acquire(settings, stop, live, |wanted, regions| transport.open(wanted, &options, regions))
+    acquire(settings, stop, live, |parameters, regions| transport.open(parameters, &options, regions))
 }
 
 /// Runs over UDP sockets.
@@ -130,6 +130,6 @@ pub fn over_udp(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::res
 }
 
 /// Opens a socket for a run.
-pub fn open(wanted: &ReceiverParameters, regions: &Regions) -> std::result::Result<OpenedReceiver<Io>, IoError> {
-    Transport::default().open(wanted, &Options::default(), regions)
+pub fn open(parameters: &ReceiverParameters, regions: &Regions) -> std::result::Result<OpenedReceiver<Io>, IoError> {
+    Transport::default().open(parameters, &Options::default(), regions)
 }

@@ -72,8 +72,8 @@ pub fn sender_opener<'a>(
     options: &'a Options,
     source: Option<IpAddr>,
 ) -> impl Fn(&LinkRequest, &Regions) -> Result<LinkTransport<Sender>, IoError> + use<'a> {
-    move |wanted, regions| {
-        let LinkRequest { destination: to, sealed, .. } = *wanted;
+    move |request, regions| {
+        let LinkRequest { destination: to, sealed, .. } = *request;
         let sending = SenderParameters { source, to, sealed, frames: 0, scratch: Sge::EMPTY };
         let OpenedSender { io, source } = transport.open_sender(&sending, options, regions)?;
         Ok(LinkTransport::new(io, source))
@@ -81,6 +81,10 @@ pub fn sender_opener<'a>(
 }
 
 /// Opens a socket for a link, on the address that the route to the receiver has.
-pub fn open(source: Option<IpAddr>, wanted: &LinkRequest, regions: &Regions) -> Result<LinkTransport<Sender>, IoError> {
-    sender_opener(&Transport::default(), &Options::default(), source)(wanted, regions)
+pub fn open(
+    source: Option<IpAddr>,
+    request: &LinkRequest,
+    regions: &Regions,
+) -> Result<LinkTransport<Sender>, IoError> {
+    sender_opener(&Transport::default(), &Options::default(), source)(request, regions)
 }

@@ -21,11 +21,11 @@ fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> ProbeCounters 
 
 fn with_server(config: Config, busy_poll: bool, receiver: impl FnOnce(Receiver)) -> ProbeCounters {
     let stop = AtomicBool::new(false);
-    let server = Server::bind(config, ([127, 0, 0, 2], 0).into(), |wanted, regions| {
+    let server = Server::bind(config, ([127, 0, 0, 2], 0).into(), |request, regions| {
         let bind = SocketAddr::from(([127, 0, 0, 2], 0));
         let config = UdpConfig {
             bind,
-            sealed: wanted.sealed,
+            sealed: request.sealed,
             capacity: 0,
             scratch: Sge::EMPTY,
             receive_buffer: 0,

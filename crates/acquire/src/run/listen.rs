@@ -119,7 +119,7 @@ fn learned<P: PacketIo>(
 ) -> Result<Outcome, RunError> {
     let (settings, listen) = (resolved.settings, resolved.sender.address());
     let links = settings.links.unwrap_or(1);
-    let wanted = ReceiverParameters {
+    let parameters = ReceiverParameters {
         bind: listen,
         sealed: kind.description().sealed,
         remainders: kind.description().trailer.has_record(),
@@ -131,7 +131,7 @@ fn learned<P: PacketIo>(
     if resolved.pool_bytes <= SMALL_POOL {
         memory.wait_populated()?;
     }
-    let OpenedReceiver { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
+    let OpenedReceiver { io, receive_buffer, .. } = open(&parameters, &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {kind}")));
     }
@@ -142,12 +142,12 @@ fn learned<P: PacketIo>(
     let instrument = Instrument { name: format!("{kind} sender"), pattern_period: 0 };
     let mut prepared = PreparedRun::new(resolved, &memory, framing, geometry, links, instrument)?;
     let capacity = receiver::capacity(&prepared.configs);
-    if capacity > wanted.capacity {
+    if capacity > parameters.capacity {
         return Err(RunError::Settings(format!(
             "a window of {} shots of {} packets needs more than {} receives: use a smaller --window",
             prepared.configs[0].window,
             geometry.packets(),
-            wanted.capacity
+            parameters.capacity
         )));
     }
     for (config, learned) in prepared.configs.iter_mut().zip(learned) {

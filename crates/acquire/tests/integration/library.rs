@@ -158,8 +158,8 @@ fn sealed() -> SenderDescription {
 
 fn received(settings: &Settings, sender: SenderDescription) -> Result<Outcome, RunError> {
     let (transport, options) = (Transport::default(), Options::default());
-    run_with_description(settings, sender, &AtomicBool::new(false), &Live::default(), |wanted, regions| {
-        transport.open(wanted, &options, regions)
+    run_with_description(settings, sender, &AtomicBool::new(false), &Live::default(), |parameters, regions| {
+        transport.open(parameters, &options, regions)
     })
 }
 

@@ -9,7 +9,7 @@ fn read(text: &str) -> Result<Transport, String> {
     text.parse()
 }
 
-fn wanted(bind: &str, sealed: bool, memory: &Memory) -> ReceiverParameters {
+fn parameters(bind: &str, sealed: bool, memory: &Memory) -> ReceiverParameters {
     let bind = bind.parse().unwrap();
     let (capacity, receive_buffer) = (BUFFERS as usize, 4 << 20);
     ReceiverParameters { bind, sealed, remainders: true, capacity, scratch: memory.scratch, receive_buffer }
@@ -99,9 +99,9 @@ fn sockets_opened_by_the_registry_conform() {
     for sealed in [true, false] {
         let open = |memory: &Memory| {
             let failed = |error: IoError| error.to_string();
-            let wanted = wanted("[::1]:0", sealed, memory);
+            let parameters = parameters("[::1]:0", sealed, memory);
             let OpenedReceiver { io: rx, local: to, .. } =
-                udp.open(&wanted, &options, &memory.regions).map_err(failed)?;
+                udp.open(&parameters, &options, &memory.regions).map_err(failed)?;
             let sending = SenderParameters { source: None, to, sealed, frames: 0, scratch: Sge::EMPTY };
             let OpenedSender { io: tx, .. } = udp.open_sender(&sending, &options, &memory.regions).map_err(failed)?;
             Ok(EndpointPair { tx, rx, to })
@@ -118,8 +118,8 @@ fn opened_transports_have_the_listed_capabilities() {
     let memory = Memory::new();
     for text in ["udp", "packet:lo"] {
         let transport = read(text).unwrap();
-        let wanted = wanted("127.0.0.1:0", true, &memory);
-        let opened = match transport.open(&wanted, &Options::default(), &memory.regions) {
+        let parameters = parameters("127.0.0.1:0", true, &memory);
+        let opened = match transport.open(&parameters, &Options::default(), &memory.regions) {
             Ok(opened) => opened,
             Err(error) if text != "udp" => shotline_testing::skip!("cannot open {text}: {error}"),
             Err(error) => panic!("{error}"),
@@ -134,8 +134,8 @@ fn remainders_of_plain_packets_are_computed_only_if_wanted() {
     let memory = Memory::new();
     for text in ["udp", "packet:lo"] {
         for remainders in [true, false] {
-            let wanted = ReceiverParameters { remainders, ..wanted("127.0.0.1:0", false, &memory) };
-            let opened = match read(text).unwrap().open(&wanted, &Options::default(), &memory.regions) {
+            let parameters = ReceiverParameters { remainders, ..parameters("127.0.0.1:0", false, &memory) };
+            let opened = match read(text).unwrap().open(&parameters, &Options::default(), &memory.regions) {
                 Ok(opened) => opened,
                 Err(error) if text != "udp" => shotline_testing::skip!("cannot open {text}: {error}"),
                 Err(error) => panic!("{error}"),

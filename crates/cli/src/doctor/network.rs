@@ -43,7 +43,7 @@ fn local_ip(probe: Option<SocketAddr>) -> std::io::Result<IpAddr> {
 
 /// Converts a finding about a transport to a check.
 fn check(finding: Finding) -> Check {
-    let Finding { name, good, found, wanted: expected, fix, names } = finding;
+    let Finding { name, good, found, expected, fix, names } = finding;
     let check = Check::new(name, if good { Good } else { Warn }, found, expected).fix(fix);
     names.into_iter().fold(check, |check, (what, names)| check.measured(what, names))
 }

@@ -99,8 +99,8 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
     };
     let flow = choose_flow(&args.file, args.flow)?;
     let sealed = flow.port() == ROCE_PORT;
-    let wanted = LinkRequest { link: 0, destination: to, sealed };
-    let mut sender = Flow::new(to, sealed, pace, |regions| Ok(open(args.source, &wanted, regions)?.io))?;
+    let request = LinkRequest { link: 0, destination: to, sealed };
+    let mut sender = Flow::new(to, sealed, pace, |regions| Ok(open(args.source, &request, regions)?.io))?;
     let (chunks, read) = sync_channel(CHUNKS_AHEAD);
     let path = args.file.clone();
     let reader = std::thread::spawn(move || ReadCounters::of(&path, flow, chunks));

@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result {
     let config = Config { links: streams.len() as u8, free_running: args.pace(), ..Config::default() };
     let source = args.source;
     let mut probe =
-        Probe::with(shots, registrar.finish(), config, move |wanted, regions| open(source, wanted, regions))?;
+        Probe::with(shots, registrar.finish(), config, move |request, regions| open(source, request, regions))?;
     let mut started = None;
     let server = match geometry.filter(|_| !args.to.is_empty()) {
         Some(geometry) => {

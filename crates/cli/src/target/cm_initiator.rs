@@ -51,7 +51,7 @@ struct Memory {
     /// Maximum length of a message, in bytes.
     len: u32,
     /// Memory charged to the initiator if it was registered here, or `None` for an exported region.
-    loan: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
 /// What this side of a program does.
@@ -94,7 +94,7 @@ impl CmInitiator {
 
     /// Deregisters its memory. The queue pair is destroyed by its owner.
     pub fn deregister<P: PacketIo>(&self, provider: &mut SoftEndpoint<P>) {
-        if self.memory.loan.is_some() {
+        if self.memory.reservation.is_some() {
             let _ = provider.dereg_mr(&self.memory.mr);
         }
     }
@@ -212,7 +212,7 @@ impl Memory {
         session: SessionId,
         connected: ConnectedQp,
     ) -> std::result::Result<Self, Refusal> {
-        let loan = exports.budget.reserve(session, MEMORY_BYTES as u64, "a program's messages")?;
+        let reservation = exports.budget.reserve(session, MEMORY_BYTES as u64, "a program's messages")?;
         let region = Region::heap(MEMORY_BYTES).map_err(|error| failed(error.into()))?;
         let mr = exports.provider_mut().reg_mr(
             connected.pd,
@@ -222,7 +222,7 @@ impl Memory {
             Access::LOCAL_WRITE,
             Addressing::ZeroBased,
         );
-        Ok(Self { mr: mr.map_err(failed)?, region, len: SEND_OFFSET as u32, loan: Some(loan) })
+        Ok(Self { mr: mr.map_err(failed)?, region, len: SEND_OFFSET as u32, reservation: Some(reservation) })
     }
 
     /// Returns the exported region and the number of receives for it, 0 if it cannot be written.
@@ -233,7 +233,7 @@ impl Memory {
         let (export, mr) = measured_region(exports, session).ok_or_else(|| failed(VerbsError::NoSuch("region")))?;
         let len = export.bytes.min(MAX_MESSAGE_BYTES) as u32;
         let receives = if export.rights.allows(Access::LOCAL_WRITE) { RECEIVES } else { 0 };
-        Ok((Self { mr, region: Arc::clone(&export.region), len, loan: None }, receives))
+        Ok((Self { mr, region: Arc::clone(&export.region), len, reservation: None }, receives))
     }
 
     fn element(&self, at: u64, len: u32) -> Element {

@@ -175,9 +175,10 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         let accept = self.exports.connect(session, peer, offer)?;
         if needs_role && let Some(connected) = self.exports.connected(session, accept.qp.get()) {
             let budget = self.exports.budget.clone();
-            let loan = budget.reserve(session, TrafficPeer::memory_bytes(offer.receives), "messages");
+            let reservation = budget.reserve(session, TrafficPeer::memory_bytes(offer.receives), "messages");
             let provider = self.exports.provider_mut();
-            match loan.and_then(|loan| TrafficPeer::new(provider, connected, offer.receives, loan)) {
+            match reservation.and_then(|reservation| TrafficPeer::new(provider, connected, offer.receives, reservation))
+            {
                 Ok(traffic_peer) => self.traffic_peers.entry(session).or_default().push(traffic_peer),
                 Err(refusal) => {
                     self.exports.disconnect(session, accept.qp.get())?;

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 struct ShmLink {
     host: EndpointHost<ShmEndpoint>,
-    _loan: Reservation,
+    _reservation: Reservation,
 }
 
 /// Exports over shared memory.
@@ -115,7 +115,7 @@ impl Host for ShmHost {
         if self.links.contains_key(&session) {
             return Err(Refusal::new(Cause::Message, "a link exists already"));
         }
-        let loan = self.memory_budget.reserve(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
+        let reservation = self.memory_budget.reserve(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
         let endpoint = ShmEndpoint::from_offered_socket(socket);
         let mut endpoint = endpoint.map_err(|error| Refusal::new(Cause::Failed, error.to_string()))?;
         endpoint.charge(self.memory_budget.clone(), session);
@@ -123,7 +123,10 @@ impl Host for ShmHost {
         (exports.max_queue_pairs, exports.strict) = (self.max_queue_pairs, self.strict);
         exports.budget = self.memory_budget.clone();
         self.exports.iter().try_for_each(|export| exports.export(export.clone()))?;
-        self.links.insert(session, ShmLink { host: EndpointHost::new(exports, self.supports_roles), _loan: loan });
+        self.links.insert(
+            session,
+            ShmLink { host: EndpointHost::new(exports, self.supports_roles), _reservation: reservation },
+        );
         Ok(())
     }
 

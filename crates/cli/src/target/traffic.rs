@@ -45,7 +45,7 @@ pub struct TrafficPeer {
     connected: ConnectedQp,
     memory: Mr,
     region: Arc<Region>,
-    _loan: Reservation,
+    _reservation: Reservation,
     receives: Receives,
     role: Role,
     failed: bool,
@@ -86,7 +86,7 @@ impl TrafficPeer {
         provider: &mut P,
         connected: ConnectedQp,
         receives: Receives,
-        loan: Reservation,
+        reservation: Reservation,
     ) -> Result<Self, Refusal> {
         let bytes = Self::receive_bytes(receives);
         if bytes > MAX_MEMORY_BYTES {
@@ -99,8 +99,17 @@ impl TrafficPeer {
         let memory = provider.reg_mr(connected.pd, &region, 0, len, Access::LOCAL_WRITE, Addressing::ZeroBased);
         let memory = memory.map_err(failed)?;
         let (role, failed) = (Role::Sink, false);
-        let mut traffic_peer =
-            Self { connected, memory, region, _loan: loan, receives, role, failed, operations: 0, bytes: 0 };
+        let mut traffic_peer = Self {
+            connected,
+            memory,
+            region,
+            _reservation: reservation,
+            receives,
+            role,
+            failed,
+            operations: 0,
+            bytes: 0,
+        };
         for slot in 0..receives.count {
             if let Err(refusal) = traffic_peer.post_receive(provider, slot.into()) {
                 traffic_peer.deregister(provider);
@@ -189,7 +198,7 @@ impl TrafficPeer {
         if self.receives.count > 0 {
             return Err(Refusal::new(Cause::Unsupported, "a queue pair either receives messages or streams"));
         }
-        let loan = charge(page_rounded(bytes))?;
+        let reservation = charge(page_rounded(bytes))?;
         let failed = |error: VerbsError| Refusal::new(Cause::Failed, error.to_string());
         let make = if bytes < HUGE_PAGE { Region::heap } else { Region::host };
         let region = make(bytes as usize).map_err(|error| failed(error.into()))?;
@@ -198,7 +207,7 @@ impl TrafficPeer {
             .reg_mr(self.connected.pd, &region, 0, len, Access::LOCAL_WRITE, Addressing::ZeroBased)
             .map_err(failed)?;
         let _ = provider.dereg_mr(&self.memory);
-        (self.memory, self.region, self._loan) = (memory, region, loan);
+        (self.memory, self.region, self._reservation) = (memory, region, reservation);
         Ok(())
     }
 

@@ -396,10 +396,10 @@ where
             return Err(Refusal::Destination);
         }
         let port = self.ports.get(usize::from(request.link)).ok_or(Refusal::Link)?;
-        let wanted = LinkRequest { link: request.link, destination: to, sealed: framing.has_icrc() };
+        let link_request = LinkRequest { link: request.link, destination: to, sealed: framing.has_icrc() };
         let opened = match &port.transport {
-            Some((current, _)) if *current == wanted => None,
-            _ => Some((self.open)(&wanted, &self.regions).map_err(|_| Refusal::Destination)?),
+            Some((current, _)) if *current == link_request => None,
+            _ => Some((self.open)(&link_request, &self.regions).map_err(|_| Refusal::Destination)?),
         };
 
         if self.owner != Some(token) {
@@ -411,7 +411,7 @@ where
         }
         let port = &mut self.ports[usize::from(request.link)];
         if let Some(transport) = opened {
-            port.transport = Some((wanted, transport));
+            port.transport = Some((link_request, transport));
         }
         let source = setup::Source {
             address: port.transport.as_ref().map_or(to, |(_, transport)| transport.source),
@@ -439,10 +439,10 @@ where
         framing: Arc<dyn Framing>,
         keys: framing::Link,
     ) -> Result<(), IoError> {
-        let wanted = LinkRequest { link, destination: to, sealed: framing.has_icrc() };
-        let transport = (self.open)(&wanted, &self.regions)?;
+        let link_request = LinkRequest { link, destination: to, sealed: framing.has_icrc() };
+        let transport = (self.open)(&link_request, &self.regions)?;
         let Some(port) = self.ports.get_mut(usize::from(link)) else { return Ok(()) };
-        port.transport = Some((wanted, transport));
+        port.transport = Some((link_request, transport));
         port.target = Some(Target { destination: to, framing, keys: framing::Link { src_qp: port.qp, ..keys } });
         if let Some(route) = port.route() {
             self.shots.set_route(link, &route);

@@ -51,8 +51,8 @@ fn bench(config: Config) -> Bench<Open> {
 fn bench_with_capacity(config: Config, capacity: usize) -> Bench<Open> {
     let log = Log::default();
     let link_log = log.clone();
-    let open: Open = Box::new(move |wanted, regions| {
-        let io = FakeLink { link: wanted.link, regions: regions.clone(), capacity, log: link_log.clone() };
+    let open: Open = Box::new(move |request, regions| {
+        let io = FakeLink { link: request.link, regions: regions.clone(), capacity, log: link_log.clone() };
         Ok(LinkTransport::new(io, SocketAddr::from(SOURCE)))
     });
     Bench { probe: Probe::new(config, open).unwrap(), log, sequence: 0, now: 0 }

@@ -111,8 +111,8 @@ struct Bench {
 fn bench(recording: Memory, pace: Pace, stamps: StampSource, passes: Option<u64>) -> Bench {
     let log = Log::default();
     let link_log = log.clone();
-    let open: Open = Box::new(move |wanted, regions| {
-        let io = FakeLink { link: wanted.link, regions: regions.clone(), capacity: usize::MAX, log: link_log.clone() };
+    let open: Open = Box::new(move |request, regions| {
+        let io = FakeLink { link: request.link, regions: regions.clone(), capacity: usize::MAX, log: link_log.clone() };
         Ok(LinkTransport::new(io, SocketAddr::from(SOURCE)))
     });
     let mut registrar = Registrar::new();
