@@ -3,8 +3,8 @@
 use super::{CompletionKind, Cq, Qp, Srq, VerbsError};
 use shotline_memory::{Mr, RegistrationCounters};
 
-/// Completed one-sided operation of a peer: all bytes of a WRITE are written, a READ is answered, or an atomic
-/// operation is executed.
+/// One-sided operation of a peer: all bytes of a WRITE are written, a READ is accepted, or an atomic operation is
+/// executed.
 ///
 /// One-sided operations do not notify the target. A target can request these reports for a registration instead
 /// ([`Notices::watch_mr`]).

@@ -85,7 +85,7 @@ fn keys(s: &mut Harness<'_>) -> Result<(), Failure> {
     }
     refused(s, &a, &b, QpOptions { strict: true, ..short_timeouts() }, Operation::Write(foreign.remote(0)), 8)?;
     ensure!(foreign.bytes(0, 8) == [0; 8], "another domain's memory was written");
-    // The key of an empty operation is not checked (IBTA 9.7.4.1.4).
+    // The key of an empty operation is not checked (IBTA C9-88).
     let [qa, _] = s.connect([&a, &b], short_timeouts())?;
     let nothing = Operation::Write(Remote { address: 5, rkey: 0 });
     s.post(0, qa, &[SendWr::new(1, nothing, Data::Elements(&[]))])?;

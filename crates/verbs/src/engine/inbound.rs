@@ -172,7 +172,7 @@ impl Inbound {
             (Some(grant), _) if !ctx.protection.is_valid(&grant) => {
                 return Err(Refusal::Memory(AccessError::UnknownKey));
             }
-            // The key of an empty message is not checked (IBTA volume 1, clause 9.7.4.1.6).
+            // The key of an empty message is not checked (IBTA volume 1, C9-88).
             (None, Some(reth)) if segment.first && total_len > 0 => {
                 Some(common.remote(ctx, reth.r_key, reth.address, total_len, Access::REMOTE_WRITE)?)
             }

@@ -11,7 +11,7 @@ use shotline_wire::imm::ImmDt;
 use shotline_wire::reth::Reth;
 use shotline_wire::roce::MAX_HEADER_LEN;
 
-/// Sequence numbers have 24 bits on the wire.
+/// Mask of a PSN, which has 24 bits in a packet.
 pub(super) const PSN_MASK: u32 = 0x00FF_FFFF;
 
 /// Returns how far PSN `a` is ahead of `b`, modulo 2^24: from -2^23 to 2^23 - 1 (Linux `rxe_hdr.h`).

@@ -78,7 +78,7 @@ impl ShmEndpoint {
             return Outcome::Failed(Status::LocalOperation);
         };
         if len == 0 {
-            // The key of an empty operation is not checked (IBTA 9.7.4.1.3).
+            // The key of an empty operation is not checked (IBTA C9-88).
             return Outcome::Done;
         }
         let refused = match self.check_remote(peer, *remote, len, access) {

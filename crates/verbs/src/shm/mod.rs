@@ -19,9 +19,9 @@
 //! A mapping cannot be revoked. When a registration ends, its key is cleared on the owner's board at once, and this
 //! library refuses it in the peer from then on; a peer that does not use this library, or modifies it, keeps the memory
 //! and its access rights. So [`Capabilities::revokes`](crate::api::Capabilities) is false: give a peer only memory that
-//! it may access for its whole lifetime, and end the process (or use new memory) to end its access. A peer of the same
-//! user could read this process's memory by ptrace anyway, unless the system forbids it (kernel.yama.ptrace_scope); the
-//! socket is open to the same user only.
+//! it may access for its whole lifetime, and end the peer's process (or use new memory) to end its access. A peer of
+//! the same user could read this process's memory by ptrace anyway, unless the system forbids it
+//! (kernel.yama.ptrace_scope); the socket is open to the same user only.
 //!
 //! # Messages
 //! SEND, and WRITE with immediate data, use a ring in shared memory, one per direction; they need the receiver's

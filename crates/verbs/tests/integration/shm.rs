@@ -341,7 +341,7 @@ fn unenforceable_rights_are_refused_with_a_hint() {
 }
 
 #[test]
-fn too_long_message_leaves_its_receive_for_the_next() {
+fn too_long_message_fails_its_receive_only_if_strict() {
     for strict in [false, true] {
         let (mut a, mut b) = sides(strict);
         a.connect(b.qp.0, 7);

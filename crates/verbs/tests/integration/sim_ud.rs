@@ -135,8 +135,8 @@ fn invalid_requests_are_not_posted() {
     assert_eq!(ends.send(&long), Err(PostError::Length { max: 256, found: 257 }));
     let nowhere = SendWr::new(1, Operation::Send, Data::Inline(b"x"));
     assert_eq!(ends.send(&nowhere), Err(PostError::Destination));
-    let write = Operation::SendInvalidate(5);
-    let wrong = SendWr { destination, ..SendWr::new(1, write, Data::Inline(b"x")) };
+    let invalidate = Operation::SendInvalidate(5);
+    let wrong = SendWr { destination, ..SendWr::new(1, invalidate, Data::Inline(b"x")) };
     assert_eq!(ends.send(&wrong), Err(PostError::Unsupported(QpType::Ud)));
 }
 

@@ -1,4 +1,4 @@
-//! UD queue pairs over the in-process link: only packets to an existing queue pair, with its key, reach the steer.
+//! UD queue pairs over the in-process link: packets to no queue pair, or without its key, have a drop cause.
 
 use arrayvec::ArrayVec;
 use shotline_memory::{Region, Registrar, Sge};

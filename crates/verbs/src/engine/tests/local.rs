@@ -176,7 +176,7 @@ fn receive_slot_is_freed_by_finish_and_not_by_take() {
 
 #[test]
 fn queue_pair_state_is_below_4_kib() {
-    // Less than 16 KiB in addition to its queues; this includes responses to 16 READs and atomic operations.
+    // The rest of the 16 KiB that a target reserves for a queue pair (`cm::Exports`) is for its responses.
     let bytes = size_of::<rc::Rc>() + size_of::<Engine>() + size_of::<QpCounters>();
     assert!(bytes < 4096, "{bytes} bytes");
 }
