@@ -177,7 +177,7 @@ def transforms(iq, window):
     segments = iq.reshape(-1, FFT, 2)
     pairs = weights[:, None]
 
-    def weighed(begin, step):
+    def weighted(begin, step):
         return np.multiply(segments[begin : begin + step], pairs, dtype=np.float32).view(np.complex64)[:, :, 0]
 
     def peaks(power):
@@ -193,14 +193,14 @@ def transforms(iq, window):
     def chunked(step):
         power = np.zeros(FFT)
         for begin in range(0, len(segments), step):
-            bins = fft.fft(weighed(begin, step), axis=1, overwrite_x=True, workers=1)
+            bins = fft.fft(weighted(begin, step), axis=1, overwrite_x=True, workers=1)
             power += (bins.real**2 + bins.imag**2).sum(axis=0)
         return peaks(power / len(segments))
 
     def dotted(step):
         power = np.zeros(FFT)
         for begin in range(0, len(segments), step):
-            bins = fft.fft(weighed(begin, step), axis=1, overwrite_x=True, workers=1)
+            bins = fft.fft(weighted(begin, step), axis=1, overwrite_x=True, workers=1)
             parts = bins.view(np.float32).reshape(-1, FFT, 2)
             power += np.einsum("sfc,sfc->f", parts, parts)
         return peaks(power / len(segments))

@@ -29,7 +29,7 @@ HOST_MAC, GUEST_MAC = "52:54:00:77:00:01", "52:54:00:77:00:02"
 MTU = 4300  # 4096 bytes of payload and all headers
 LIMIT = 120  # default time limit of a command, in seconds
 GRACE = 60  # additional seconds for the guest to report the end of a command
-BOOT_LIMIT = 180  # seconds; booting takes some ten on an idle machine
+BOOT_LIMIT = 180  # seconds; booting takes about ten seconds on an idle machine
 QUEUE = 10_000  # packets queued on the cable for the guest: more than any program has in flight
 TOOLS = ("qemu-system-x86_64", "unshare", "nsenter", "setpriv", "ip")
 
@@ -52,8 +52,8 @@ class Done:
 class Job:
     """A command that runs in the guest."""
 
-    def __init__(self, guest, name, command, end):
-        self.guest, self.name, self.command, self.limit = guest, name, command, end
+    def __init__(self, guest, name, command, deadline):
+        self.guest, self.name, self.command, self.deadline = guest, name, command, deadline
 
     def output(self):
         """Returns the output so far."""
@@ -76,7 +76,7 @@ class Job:
             if ended:
                 code = int((self.guest.share / f"{self.name}.code").read_text())
                 return Done(self.command, code, self.output())
-            if time.monotonic() > self.limit + GRACE:  # the guest itself enforces the limit
+            if time.monotonic() > self.deadline + GRACE:  # the guest itself enforces the limit
                 raise GuestError(f"the guest does not respond any more: {self.command}\n{self.guest.last_words()}")
             self.guest.listen(0.2 if on_output else 1)
 

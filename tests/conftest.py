@@ -42,7 +42,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 class GroupScheduler(LoadScopeScheduling):
-    """Assigns a whole file to one worker because its tests share fixtures; of hdl/, single tests.
+    """Assigns each file to one worker, because its tests share fixtures; tests of hdl/ are assigned one by one.
 
     The files that use the guest form two groups, test_guest_nvme and the others. Each worker that runs one of them
     boots a guest.

@@ -22,7 +22,7 @@ def wait_for_rows(path, rows):
 
 
 def has_complete_shot(path, number, link=0):
-    """Returns `true` if readers of a plain file see the complete shot of this number."""
+    """Returns `True` if readers of a plain file see the complete shot of this number."""
     try:
         with h5py.File(path, locking=False) as file:
             shots = file[f"link{link}/shots"][: file["rf"].shape[0]]

@@ -1,6 +1,6 @@
 """An independent initiator, written from the documents: control messages as JSON, RoCEv2 packets over UDP.
 
-It performs all valid operations, and all invalid ones.
+It performs valid operations, and invalid ones that a target must refuse.
 """
 
 import json
@@ -127,7 +127,7 @@ class Initiator:
         return opcode, psn, data[12:-4]
 
     def received_nothing(self):
-        """Returns `true` if nothing came back.
+        """Returns `True` if nothing came back.
 
         A valid operation that is answered after the refused one proves that the refused one was processed.
         """

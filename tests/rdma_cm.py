@@ -114,7 +114,7 @@ class CmPeer:
         return struct.unpack_from(">I", introduction, 16)[0], struct.unpack_from(">Q", introduction, 24)[0]
 
     def is_write_acknowledged(self, key, address, data):
-        """Returns `true` if a WRITE is acknowledged, `false` if it is refused by a NAK."""
+        """Returns `True` if a WRITE is acknowledged, `False` if it is refused by a NAK."""
         self.request(RC_WRITE_ONLY, struct.pack(">QII", address, key, len(data)) + data)
         return self.wait_for_packet(RC_ACK)[0] >> 5 == 0
 

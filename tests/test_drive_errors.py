@@ -1,4 +1,4 @@
-"""A drive that fails or is full: a failed write of a shot loses that shot; else the run ends and is recoverable."""
+"""A drive that fails or is full: a failed write of a shot loses that shot, others end the run, which is recoverable."""
 
 import os
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 Everything that is recorded is fetched as a file and read by h5py here. The guest has drives of every kind: with blocks
 of 512 and of 4096 bytes, with short commands, with partitions, with a file system, one whose commands fail, a slow one,
-and one whose machine was killed.
+and one for a power cut.
 """
 
 import json
@@ -139,7 +139,7 @@ def test_a_killed_recorder_leaves_a_recoverable_run(machine):
 def test_durable_shots_survive_a_power_cut(machine, drives):
     """Resets the drive to its contents in the middle of a run, copied while the whole guest was stopped.
 
-    (By then QEMU had passed everything that was written to this machine's kernel. tests/test_crash.py tests the timing
+    (By then QEMU had passed all writes of the guest on to this machine's kernel. tests/test_crash.py tests the timing
     of flushes, on files.)
     """
     run = machine.namespace("POWER") + "/cut"

@@ -204,7 +204,7 @@ def test_another_pace_can_be_chosen(lossy, tmp_path, pace, least):
     path, original = lossy
     _, ended, again = record_replay(path, tmp_path / "again.h5", pace=pace)
     check_same(again, original)
-    assert ended["seconds"] > least, "80 shots of 2 x 17,920 bytes were sent too fast"
+    assert ended["seconds"] > least, "80 shots of 2 x 16,896 bytes were sent too fast"
 
 
 def test_the_receiver_may_choose_the_rate_and_how_many(lossy, tmp_path):

@@ -1,8 +1,8 @@
 """The output of the RTL of `hdl/`, judged by independent programs.
 
 `shotline emulate probe --rtl` is the RTL compiled by Verilator. On an interface its frames go over the cable unchanged,
-and must pass every check of packets that the program itself builds: by tshark, by scapy, by a second parser written
-from the documents, and by a recorder. zlib recomputes every ICRC of the simulation's own capture.
+and must pass the same checks as packets that the program itself builds: by tshark, by scapy, by a second parser
+written from the documents, and by a recorder. zlib recomputes every ICRC of the simulation's own capture.
 """
 
 import struct

@@ -31,7 +31,7 @@ def check_counters(point):
 
 
 def is_shot(datagram):
-    """Returns `true` for a trigger that takes a shot."""
+    """Returns `True` for a trigger that takes a shot."""
     return datagram[:4] == MAGIC and not datagram[5] & COMMAND_ONLY
 
 

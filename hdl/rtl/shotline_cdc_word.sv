@@ -5,7 +5,7 @@
 // (a command, a configuration); streams use shotline_fifo_async.
 //
 // Only the two toggles are synchronized. `cdc_word_hold` is stable from before its toggle leaves until the toggle has
-// returned, so its bits may arrive up to one period of `s_clk` after the toggle (set_max_delay -datapath_only).
+// returned, so its bits may arrive up to two periods of `m_clk` after the toggle (set_max_delay -datapath_only).
 
 `default_nettype none
 

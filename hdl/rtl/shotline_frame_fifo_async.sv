@@ -8,8 +8,8 @@
 // clocks after the pointer that covers the frame's last word. So the pointer has arrived when the count arrives, even
 // if its bits are delayed by up to one clock more.
 //
-// Only the number of valid bytes of `tkeep` is stored, six bits for 64: `tkeep` is contiguous from lane 0, and all ones
-// except with tlast.
+// Of `tkeep` only the index of the last valid byte is stored, six bits for 64 bytes: `tkeep` is contiguous from lane 0,
+// and all ones except with tlast.
 
 `default_nettype none
 

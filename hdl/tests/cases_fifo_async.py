@@ -34,7 +34,7 @@ async def write(dut, words, offer):
         dut.s_data.value = word
         await ReadOnly()
         while not int(dut.s_ready.value):
-            assert int(dut.s_level.value) == 2 ** (len(dut.s_level) - 1), "full is full"
+            assert int(dut.s_level.value) == 2 ** (len(dut.s_level) - 1), "`s_ready` fell before the FIFO was full"
             await FallingEdge(dut.s_clk)
             await ReadOnly()
     await FallingEdge(dut.s_clk)

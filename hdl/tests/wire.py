@@ -44,7 +44,7 @@ class Link:
     source_mac: bytes = bytes.fromhex("0266778899aa")
     source: bytes = bytes([192, 168, 0, 1])
     destination: bytes = bytes([192, 168, 0, 2])
-    hop_class: int = 0
+    traffic_class: int = 0
     hop_limit: int = 64
     source_port: int = 0xC123
     destination_port: int = 4791
@@ -74,7 +74,7 @@ class Link:
             ("format", self.framing | self.ipv6 << 4 | self.packet_mode << 8 | 1 << 16),
             ("mtu", self.mtu),
             ("ports", self.source_port << 16 | self.destination_port),
-            ("ip_class_hop", self.hop_class << 8 | self.hop_limit),
+            ("ip_class_hop", self.traffic_class << 8 | self.hop_limit),
             ("destination_qp", self.destination_qp),
             ("source_qp", self.source_qp),
             ("queue_key", self.queue_key),
@@ -145,10 +145,10 @@ def frame(link: Link, shot: Shot, psn: int, payload: bytes, index: int, offset: 
     length = 8 + len(transport) + tail
     udp = struct.pack(">HHHH", link.source_port, link.destination_port, length, 0)
     if link.ipv6:
-        ip = struct.pack(">IHBB", 6 << 28 | link.hop_class << 20, length, 17, link.hop_limit)
+        ip = struct.pack(">IHBB", 6 << 28 | link.traffic_class << 20, length, 17, link.hop_limit)
         ip += link.source + link.destination
     else:
-        fields = (0x45, link.hop_class, 20 + length, 0, 0x4000, link.hop_limit, 17)
+        fields = (0x45, link.traffic_class, 20 + length, 0, 0x4000, link.hop_limit, 17)
         rest = link.source + link.destination
         ip = struct.pack(">BBHHHBB", *fields)
         ip += struct.pack(">H", checksum(ip + bytes(2) + rest)) + rest

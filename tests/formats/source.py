@@ -1,4 +1,4 @@
-"""Contents and gaps of a recording, read with h5py and by the documents: what every export must reproduce."""
+"""Contents and gaps of a recording, read with h5py according to the documents: what every export must reproduce."""
 
 import os
 import subprocess
