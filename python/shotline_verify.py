@@ -118,7 +118,7 @@ class Verifier:
         self.opened = {}  # files of the run, by name
         self.datasets = {}  # of samples, by link
         self.codecs = {}  # True for each dataset with compressed chunks
-        # Packets of the other framings have no CRC.
+        # Packets of these framings have no CRC.
         self.sealed = file.attrs.get("framing") not in ("udp", "spead", "digitizer", "vita49")
 
     def mismatch(self, text):

@@ -102,7 +102,7 @@ class Shots:
         Raises:
             ValueError: If these are the shots of several links.
         """
-        return self._table(self._one_link("a table"))
+        return self._table(self._one_link("table"))
 
     @property
     def numbers(self) -> NDArray[np.uint64]:

@@ -102,7 +102,7 @@ class DownConverter:
 
     @property
     def delay(self) -> float:
-        """Delay of the output in input samples: the centre of the filter's taps."""
+        """Delay of the output in input samples: the centroid of the filter's taps."""
         return self._native.delay
 
     @property

@@ -7,7 +7,7 @@ use shotline_wire::shot::{Geometry, Packing};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Maximum number of slot bytes that are read by a single thread.
+/// Maximum size of a read, in slot bytes, for which the automatic choice is one thread.
 const SINGLE_THREAD_BYTES: u64 = 1 << 20;
 /// Threads per processor: some wait for the disk while others unpack.
 const THREADS_PER_CPU: usize = 2;

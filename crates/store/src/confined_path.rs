@@ -50,7 +50,7 @@ impl Folder {
     }
 }
 
-/// Without `O_NONBLOCK`, opening a FIFO blocks until its other end is opened.
+/// Flags of every open. Without `O_NONBLOCK`, opening a FIFO blocks until its other end is opened.
 const NO_WAIT: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK);
 
 fn identity(stat: &Stat) -> (u64, u64) {

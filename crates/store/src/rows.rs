@@ -176,7 +176,7 @@ impl RowFormat {
     pub fn push_lost(self, number: u64, out: &mut Vec<u8>) {
         self.push_as(number, None, State::Lost, &DropCounters::default(), 0, out);
     }
-    /// Changes a row to that of a lost shot, and counts its packets as dropped for this cause: its write failed.
+    /// Changes a row to that of a lost shot, and counts its packets as dropped for this cause.
     pub fn mark_lost(self, row: &mut [u8], cause: DropCause) {
         let (placed, valid) = (u32_at(row, PLACED), VALID_BYTES..VALID_BYTES + 4);
         row[valid].fill(0);

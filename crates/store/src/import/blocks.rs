@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const MAX_SAMPLES: u64 = 16_384;
 /// Minimum samples per shot for a length that divides all blocks. Below it, the maximum length is used.
 const MIN_SAMPLES: u64 = 256;
-/// Maximum sample index. At 10^12 samples per second it is reached in 2116.
+/// Maximum sample index. At 10^9 samples per second it is reached in 2116.
 pub(super) const MAX_INDEX: u64 = 1 << 62;
 /// Maximum size of the samples of a shot, in bytes.
 const MAX_SHOT_BYTES: u64 = 8 << 20;

@@ -154,7 +154,7 @@ fn lay_out(pending: &mut PendingRecording, path: &Path, run: &RunInfo, rows: u64
     let medium = pending.allocate(path, run, size, &mut warnings)?;
     let file = &medium;
     if layout.codec.is_some() {
-        // Not left to the file system: space that is used again may hold anything.
+        // Zeros are written explicitly, because reused space may hold other bytes.
         file.write_all(layout.data_start, &vec![0; layout.row_bytes as usize])
             .map_err(StoreError::io("write zeros to", path))?;
     }

@@ -373,7 +373,7 @@ fn expect_leaf(layout: &Layout, data: usize, last: u64) -> Result<(), HeaderErro
     }
     Err(HeaderError::at(
         last,
-        &format!("the leaf of chunk {count}, which holds {at}"),
+        &format!("the leaf of the last of {count} chunks, which contains offset {at}"),
         "another leaf: another program has rewritten this file",
     ))
 }

@@ -352,7 +352,7 @@ impl Master {
     }
 }
 
-/// Resolves the name of a file in the master: in the master's folder, unless the name is absolute and exists, like HDF5
+/// Resolves the name of a file in the master: in the master's folder, unless the name is absolute and exists, as HDF5
 /// does. For reading only: the name is untrusted, and recovery opens no file by it.
 pub(crate) fn resolve(master: &Path, name: &str) -> PathBuf {
     let folder = folder(master);

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A target has the form `nvme:DEVICE` or `nvme:DEVICE/NAME`, where `DEVICE` is the character device of a namespace
-//! (`/dev/ng0n1`), a namespace or a partition of one (`/dev/nvme0n1p3`); it is accessed by NVMe passthrough commands.
+//! (`/dev/ng0n1`), its block device or a partition (`/dev/nvme0n1p3`); it is accessed by NVMe passthrough commands.
 //! `block:DEVICE` uses `O_DIRECT` on any block device. It also accepts a plain file, without `O_DIRECT`, for tests.
 
 mod device;

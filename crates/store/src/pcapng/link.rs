@@ -40,7 +40,7 @@ pub(super) fn to_utc(run: &RunInfo, tai_ns: u64) -> u64 {
 /// Returns the comment of a capture. `how` states which parts of its headers are real.
 pub(super) fn comment(run: &RunInfo, how: &str) -> String {
     format!(
-        "Recorded by {} as complete shots (run {}, {}). Ethernet, IP, UDP and transport headers are rebuilt: {how}. The time \
+        "Recorded by {} shot by shot (run {}, {}). Ethernet, IP, UDP and transport headers are rebuilt: {how}. The time \
          of all packets of a shot is that of its first.",
         run.software, run.run_id, run.instrument
     )

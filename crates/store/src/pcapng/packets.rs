@@ -10,8 +10,8 @@ use shotline_wire::{crc, ethernet, hsb, ipv4, ipv6, udp};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Supported numbers of pages in the ring of a Holoscan sensor bridge. If they permit it, the ring has one page more
-/// than the number of the first frame, so that the frame is in the page of that number.
+/// Supported numbers of pages in the ring of a Holoscan sensor bridge. If the number of the first frame plus one is
+/// among them, the ring has that number of pages, so that the first frame is in the page of its own number.
 const HSB_PAGES: std::ops::RangeInclusive<u64> = 4..=64;
 /// Locally administered MAC addresses of source and destination.
 const MACS: [[u8; 6]; 2] = [[0x02, 0x53, 0x48, 0, 0, 1], [0x02, 0x53, 0x48, 0, 0, 2]];
