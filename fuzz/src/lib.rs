@@ -1,6 +1,7 @@
 //! Invariants of arbitrary bytes from a network, one function per parser.
 //!
 //! The fuzz targets call these functions, and `crates/wire/tests/integration/seeds.rs` with the committed seeds.
+//! The comment of each describes its input.
 
 use arrayvec::ArrayVec;
 use shotline_wire::block::{self, Description};

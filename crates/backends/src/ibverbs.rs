@@ -66,7 +66,7 @@ impl Backend for Ibverbs {
         Ok(OpenedReceiver { local: io.local_addr(), receive_buffer: parameters.capacity * PACKET_BYTES as usize, io })
     }
 
-    /// Reports the machine's RDMA devices, and if one of them can receive.
+    /// Reports the machine's RDMA devices, and whether one of them can receive.
     fn doctor(local: Option<IpAddr>) -> Option<Finding> {
         let mut devices: Vec<_> = std::fs::read_dir("/sys/class/infiniband")
             .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())

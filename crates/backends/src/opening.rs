@@ -90,8 +90,8 @@ pub struct Options {
     pub peer_mac: Option<String>,
     /// `--eal`: additional arguments of DPDK's EAL.
     pub eal: Option<String>,
-    /// `--receive-buffer` in bytes, if it was given. Opening a receiver uses [`ReceiverParameters::receive_buffer`], which has a
-    /// default.
+    /// `--receive-buffer` in bytes, if it was given. Opening a receiver uses
+    /// [`ReceiverParameters::receive_buffer`], which has a default.
     pub receive_buffer: Option<u64>,
 }
 

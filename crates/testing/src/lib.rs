@@ -2,7 +2,7 @@
 //!
 //! | environment variable | meaning |
 //! |---|---|
-//! | `SHOTLINE_SEEDS=FIRST..LAST` | seeds of every [`seeds`], instead of the few for a normal run |
+//! | `SHOTLINE_SEEDS=FIRST..LAST` | seeds of every call of [`seeds`], instead of the few of a normal run |
 //! | `PROPTEST_CASES=N` | cases of every `proptest!`, instead of those for a normal run |
 //! | `UPDATE=1` | [`assert_committed`] rewrites its files instead of comparing them |
 

@@ -94,7 +94,8 @@ const VALID_STATES: u16 = 0x80 | 0x40 | 0x10 | 0x08 | 0x04 | 0x02;
 
 /// Looks a host up in the kernel's neighbour table.
 fn query_kernel(interface: u32, ip: IpAddr) -> io::Result<Option<Mac>> {
-    let fd: OwnedFd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?; // NETLINK_ROUTE
+    // No protocol: 0 is NETLINK_ROUTE.
+    let fd: OwnedFd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let mut request = Vec::with_capacity(28);
     request.extend(28_u32.to_ne_bytes());

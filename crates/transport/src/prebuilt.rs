@@ -2,9 +2,9 @@
 //!
 //! A sender lays out frames of one length in registered memory and has the backend write its headers into each frame's
 //! headroom once ([`PrebuiltIo::prebuild`]). From then on only payloads change: a device writes them in place, and
-//! [`PrebuiltIo::send_prebuilt`] sends whole [`FrameRun`]s. The processor does not touch payload bytes here; a driver or a
-//! socket that copies still does, once. A backend that does not copy ([`PrebuiltIo::frame_memory`]) reads frames later,
-//! and reports how many are still in use ([`PrebuiltIo::in_flight`]).
+//! [`PrebuiltIo::send_prebuilt`] sends whole [`FrameRun`]s. The processor does not touch payload bytes here; a driver or
+//! a socket that copies still does, once. A backend that does not copy ([`PrebuiltIo::frame_memory`]) reads frames
+//! later, and reports how many are still in use ([`PrebuiltIo::in_flight`]).
 //!
 //! An ICRC covers the payload and cannot be computed without reading it, so a backend that seals refuses prebuilt
 //! frames.

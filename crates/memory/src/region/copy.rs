@@ -136,6 +136,8 @@ pub(super) unsafe fn zero(to: *mut u8, len: usize) {
     }
 }
 
+/// Copies aligned shared words to private memory.
+///
 /// # Safety
 /// `from` is aligned and valid for `words` words, `to` for as many bytes.
 #[inline]
@@ -149,6 +151,8 @@ unsafe fn load_words(from: *const AtomicU64, to: *mut u8, words: usize) {
     }
 }
 
+/// Copies private bytes to aligned shared words.
+///
 /// # Safety
 /// `to` is aligned and valid for `words` words, `from` for as many bytes.
 #[inline]
@@ -162,6 +166,8 @@ unsafe fn store_words(from: *const u8, to: *const AtomicU64, words: usize) {
     }
 }
 
+/// Copies aligned shared words to aligned shared words.
+///
 /// # Safety
 /// Both are aligned and valid for `words` words.
 #[inline]

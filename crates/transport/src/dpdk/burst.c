@@ -7,7 +7,8 @@
 #include <rte_ethdev.h>
 #include <rte_pause.h>
 
-/* Maximum consecutive attempts to send while the driver's ring is full: some ten microseconds, in which a peer frees part of it. */
+/* Maximum consecutive attempts to send while the driver's ring is full: some ten microseconds, in which a peer frees
+ * part of it. */
 #define MAX_TRIES 512
 
 void free_held(struct shot_port *port)

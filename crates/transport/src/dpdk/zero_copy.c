@@ -1,12 +1,13 @@
 /* A memif client with zero-copy=yes: the peer reads and writes DPDK's own memory. This file works around three
  * limitations of the driver of DPDK 22.11:
  *
- * - It does not reclaim its buffers that the peer has when the link goes down. So each buffer that is sent keeps a
- *   reference of ours, and the receive buffers are searched for.
+ * - When the link goes down, it does not reclaim the buffers that the peer still has. So each buffer that is sent
+ *   keeps a reference of ours, and the receive buffers are searched for.
  * - It closes EAL's own descriptor of the memory when a link is established, and sends its number to the next peer. So
  *   there is a second descriptor, from which the first is restored. Nothing else gets its number meanwhile:
  *   shot_eal_init ensures that.
- * - It announces one list of memory segments, as long as it is when the link is established. Other memory is copied. */
+ * - It announces one list of memory segments, with the length that the list has when the link is established.
+ *   Other memory is copied. */
 
 #define _GNU_SOURCE
 #include "port.h"

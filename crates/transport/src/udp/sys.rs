@@ -193,6 +193,8 @@ impl<const N: usize> RecvBatch<N> {
     }
 }
 
+/// Calls `recvmsg` without blocking and returns the datagram's bytes; `None` if the queue is empty.
+///
 /// # Safety
 /// Everything that `message` points at must be live and writable for its stated length.
 unsafe fn receive(fd: &OwnedFd, message: &mut libc::msghdr, flags: libc::c_int) -> io::Result<Option<usize>> {
@@ -314,6 +316,8 @@ impl Address {
     }
 }
 
+/// Converts a socket address of the kernel; `None` if it is neither IPv4 nor IPv6.
+///
 /// # Safety
 /// `storage` must hold `len` initialized bytes of a socket address.
 unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: u32) -> Option<SocketAddr> {

@@ -5,8 +5,8 @@
 //! An XDP program (see `program.rs`) runs for each frame and redirects those of one address and port to our sockets,
 //! one for each queue; all others go on to the kernel. As with [`crate::af_packet`], every input of the ICRC is known,
 //! over IPv4 too. A frame is stored in page-sized chunks that are shared with the kernel, and its payload is copied
-//! once, to the steer's destination. Frames longer than 3840 bytes need several chunks: the content of the later ones is
-//! moved up to the end of the first, which costs 4096-byte payloads a copy of their last 320 bytes.
+//! once, to the steer's destination. Frames longer than 3840 bytes need several chunks: the content of the later ones
+//! is moved up to the end of the first, which costs 4096-byte payloads a copy of their last 320 bytes.
 //!
 //! | mode | where the program runs | copies per payload byte |
 //! |---|---|---|
@@ -121,8 +121,8 @@ impl XdpIo {
     /// [`Sge`](shotline_memory::Sge) refers to.
     ///
     /// # Errors
-    /// [`IoError::Config`] if the address is unspecified, the scratch memory is too small or the number of chunks is not
-    /// valid; [`IoError::System`] if the port, a queue or the program could not be opened or attached.
+    /// [`IoError::Config`] if the address is unspecified, the scratch memory is too small or the number of chunks is
+    /// not valid; [`IoError::System`] if the port, a queue or the program could not be opened or attached.
     ///
     /// # Panics
     /// If the scratch memory is not in `regions`.

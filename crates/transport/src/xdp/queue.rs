@@ -13,7 +13,7 @@ use std::io;
 
 /// Bytes of a chunk: a page, the maximum of AF_XDP without huge pages.
 pub const CHUNK_BYTES: u32 = 4096;
-/// Maximum chunks of one frame: the kernel supports 16 fragments after the first (`MAX_SKB_FRAGS`).
+/// Maximum chunks of one frame: the default of the kernel's `MAX_SKB_FRAGS`.
 const MAX_CHUNKS: u32 = 17;
 /// Maximum consecutive calls to flush a full send ring.
 const MAX_FLUSH_CALLS: u32 = 64;
@@ -143,7 +143,7 @@ impl Queue {
                 return Some(RxFrame::Complete(self.gather_chunks(at, chunks), chunks));
             }
             // The content of each further chunk starts after its headroom and is moved up to the end of the previous
-            // one: of a 4 KiB payload with headers, a tenth.
+            // one: about 8 % of a 4 KiB payload with headers.
             let mut end = first.addr + u64::from(first.len);
             for index in 1..chunks {
                 let piece = self.rings.rx.entry(at + index);

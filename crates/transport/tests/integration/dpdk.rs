@@ -80,7 +80,7 @@ fn close(server: DpdkIo, client: DpdkIo) {
 fn conform(memory: &Memory, sealed: bool, name: &str, credits: bool, [rx, tx]: [DpdkIo; 2]) -> [DpdkIo; 2] {
     let (mut ends, mut back) = (Some(EndpointPair { to: rx.local_addr(), tx, rx }), None);
     let open =
-        |_: &Memory| ends.take().ok_or_else(|| "a check before failed, and ports are not opened twice".to_owned());
+        |_: &Memory| ends.take().ok_or_else(|| "an earlier check failed, and ports are not opened twice".to_owned());
     let close = |ends: EndpointPair<DpdkIo, DpdkIo>| {
         back = Some([ends.rx, ends.tx]);
         Ok(())
@@ -186,7 +186,7 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
         .into_iter()
         .enumerate()
     {
-        let folder = Folder::new(&format!("is_direct-{number}"));
+        let folder = Folder::new(&format!("direct-{number}"));
         let (mut rx, mut tx) = memif_pair(&folder, &format!("direct_{number}"), argument, &memory, |config| {
             let end = usize::from(config.device.contains("client"));
             config.bind = address(v4, end).parse().unwrap();
@@ -214,7 +214,7 @@ fn direct_receive_restores_the_bytes_around_the_payload() {
         ];
         for (case, (destination, len, seal, margins, is_direct, verdict)) in cases.into_iter().enumerate() {
             let seal = if sealed { seal } else { Seal::None };
-            // After a frame that differed from its prediction, the next ones are received in the usual argument.
+            // After a frame that differed from its prediction, the next ones are received in the usual way.
             let (small, _) = memory.payload(0, 60);
             assert_eq!(tx.send(to, &[TxPacket { header: &head, gather: &small, seal: Seal::None }; 40]).unwrap(), 40);
             receive(&mut rx, &memory, vec![None; 40], 40);

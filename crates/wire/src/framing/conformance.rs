@@ -100,7 +100,7 @@ pub enum Violation {
         /// Index of the packet in its shot.
         index: u32,
     },
-    /// The length of a header differs from the forecast, or exceeds [`MAX_HEADER`].
+    /// The length of a header differs from the predicted one, or exceeds [`MAX_HEADER`].
     #[error("the header of packet {index} has {expected} bytes, and {found} were predicted")]
     HeaderLength {
         /// Index of the packet in its shot.
@@ -180,8 +180,8 @@ fn places(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
 
 fn lengths(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
     for (Packet { index, .. }, header) in packets(framing, case) {
-        let forecast = framing.header_len_at(index, &case.geometry);
-        for found in [Some(framing.header_len(&header)), forecast].into_iter().flatten() {
+        let predicted = framing.header_len_at(index, &case.geometry);
+        for found in [Some(framing.header_len(&header)), predicted].into_iter().flatten() {
             if found != header.len() {
                 return Err(Violation::HeaderLength { index, expected: header.len(), found });
             }

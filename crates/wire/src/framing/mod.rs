@@ -81,6 +81,7 @@ pub mod ud;
 pub mod udp;
 pub mod vita49;
 
+// `self`: not the crate of that name, which tests use.
 pub use self::vita49::Vita49;
 pub use counted::Counted;
 pub use description::Description;
@@ -89,7 +90,7 @@ pub use hsb::Hsb;
 pub use kind::{Cell, Kind, NoSetUp, UnknownFraming};
 pub use spead::Spead;
 pub use ud::Ud;
-pub use udp::Udp; // not the crate of that name, which tests use
+pub use udp::Udp;
 
 /// Maximum length of a framing's header, in bytes: that of SPEAD with 15 items.
 pub const MAX_HEADER: usize = 128;
@@ -118,7 +119,7 @@ pub trait Framing: Extras + Send + Sync + Debug {
 /// Information that a framing carries in addition to the placement of payloads. Framings without any are [`NoExtras`].
 pub trait Extras {
     /// Returns the expected header length, in bytes, of packet `index` of a shot, if not all packets have the same.
-    /// This is a forecast for packets that have not arrived yet.
+    /// This is a prediction for packets that have not arrived yet.
     fn header_len_at(&self, index: u32, g: &Geometry) -> Option<usize>;
     /// Returns the signal in a packet that is not part of a shot, for framings that carry other packets too.
     fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal>;

@@ -25,7 +25,7 @@ macro_rules! drop_causes {
                 }
             }
 
-            /// Returns a description of what happened to the packet or shot, to follow "it".
+            /// Returns a description of what happened to the packet or shot.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$cause => $meaning,)+

@@ -20,7 +20,7 @@ const WHAT: &str = "VITA 49 context";
 pub struct Context {
     /// `true` if a value has changed since the previous context packet.
     pub changed: bool,
-    /// Reference point of the description: stream identifier of that component.
+    /// Stream identifier of the component at the reference point of the description.
     pub reference_point: Option<u32>,
     /// Usable bandwidth.
     pub bandwidth: Option<Hertz>,

@@ -86,8 +86,8 @@ proptest! {
 enum Faulty {
     /// The returned shot number is one too high.
     Shot,
-    /// The forecast of the header length is one byte too long.
-    Forecast,
+    /// The predicted header length is one byte too long.
+    Prediction,
     /// The key is a byte of the shot's offset.
     Key,
     /// A header without its last byte is accepted.
@@ -138,7 +138,7 @@ impl Framing for Faulty {
 
 impl Extras for Faulty {
     fn header_len_at(&self, _index: u32, _g: &Geometry) -> Option<usize> {
-        (*self == Self::Forecast).then_some(33)
+        (*self == Self::Prediction).then_some(33)
     }
     fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
         Udp.signal(header, g)
@@ -191,7 +191,7 @@ fn every_check_detects_a_faulty_framing() {
     let case = Case { geometry, shot: 9, first_psn: 0, link: Link::default(), seed: 4711 };
     assert_eq!(conformance::run(&Udp, &case), Ok(()));
     use Faulty::*;
-    let wrong: [&dyn Framing; CHECKS.len()] = [&Shot, &Forecast, &Key, &Truncated, &Payload, &Place, &Unchecked];
+    let wrong: [&dyn Framing; CHECKS.len()] = [&Shot, &Prediction, &Key, &Truncated, &Payload, &Place, &Unchecked];
     for (check, framing) in CHECKS.into_iter().zip(wrong) {
         let found = conformance::run(framing, &case).map_err(|failure| failure.check);
         assert_eq!(found, Err(check.name), "{framing:?}");
