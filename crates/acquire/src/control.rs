@@ -238,7 +238,7 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Sets the transmit events of the next runs, in turn; none end a sequence that was set. Call it after the first
+    /// Sets the cyclic sequence of transmit events of the next runs; an empty one clears it. Call it after the first
     /// [`Self::configure`], which makes this receiver the owner and clears the sequence of the previous one.
     ///
     /// # Errors
@@ -258,12 +258,12 @@ impl<'a> Control<'a> {
     }
 
     /// Sends a trigger and waits for its acknowledgement, which it always requests. After a lost datagram the same one
-    /// is sent again; a probe obeys it once, and [`Verdict::Repeated`] to a repetition means that an earlier one was
-    /// obeyed.
+    /// is sent again; a probe processes it once, and [`Verdict::Repeated`] to a repetition means that an earlier one
+    /// was processed.
     ///
     /// # Errors
     /// If no acknowledgement arrives, the socket fails, or the flag of [`Self::set_cancel_flag`] is set after the second
-    /// try. A probe that does not obey is not an error: the verdict gives its reason.
+    /// try. A trigger that the probe does not accept is no error: the verdict gives the reason.
     pub fn trigger(&mut self, trigger: Trigger) -> Result<Verdict, ControlError> {
         let trigger = Trigger { acknowledge: true, ..self.with_token(trigger) };
         self.exchange(&trigger.emit(), |datagram| {

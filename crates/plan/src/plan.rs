@@ -79,7 +79,7 @@ pub enum Start {
 pub struct Receiver {
     /// Number of receivers; instrument `i` sends to receiver `i % count`.
     pub count: u32,
-    /// Maximum number of shots per stream in assembly.
+    /// Maximum number of shots per stream in assembly, in addition to the newest.
     pub window: u32,
     /// Maximum number of shots in flight to the file.
     pub in_flight: u32,

@@ -62,7 +62,7 @@ pub struct SourceReport {
     pub missed_hz: f64,
     /// Data rate of the converters of all instruments while sampling continuously; `None` for transfers.
     pub raw_bits_per_s: Option<f64>,
-    /// Sample rate of all streams in bits per second, without padding and record.
+    /// Data rate of the samples of all streams in bits per second, without padding and record.
     pub sample_bits_per_s: f64,
     /// Payload rate of all streams in bits per second.
     pub payload_bits_per_s: f64,
@@ -110,7 +110,7 @@ pub struct SweepRow {
     pub burst_hz: f64,
     /// Triggers per second that an instrument misses.
     pub missed_hz: f64,
-    /// Sample rate of all streams in bits per second, without padding and record.
+    /// Data rate of the samples of all streams in bits per second, without padding and record.
     pub sample_bits_per_s: f64,
     /// Payload rate of all streams in bits per second.
     pub payload_bits_per_s: f64,

@@ -346,8 +346,8 @@ impl<T> Aligner<T> {
                 self.sources[source].lagging = !is_duplicate && last - key > self.max_lag;
                 return Err(if is_duplicate { RefusalReason::Duplicate } else { RefusalReason::Late });
             }
-            // After the last decided event but within its window: a duplicate of its item, or a late item of it, unless
-            // the source has one.
+            // After the last decided event but within its window: a duplicate, or a late item of that event, unless the
+            // event has an item of this source.
             if self.sources[source].decided == Some(meta.number) {
                 return Err(RefusalReason::Duplicate);
             }

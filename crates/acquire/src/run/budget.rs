@@ -6,7 +6,7 @@ use crate::receiver;
 use crate::stream::StreamConfig;
 use shotline_wire::setup::Mode;
 
-/// Minimum capacity of the queue to the recorder, in shots.
+/// Minimum capacity of the queue to the recorder, in events.
 const MIN_QUEUE: usize = 4;
 /// Maximum number of events that wait for lagging links.
 const MAX_WAITING: usize = 4096;

@@ -14,7 +14,7 @@ const MAX_SLEEP: Duration = Duration::from_micros(500);
 const MAX_BACKLOG_BYTES: f64 = 512.0 * 1024.0;
 /// Silence after which the thread sleeps until the next packet instead of for a fixed time.
 const SLEEP_AFTER: Duration = Duration::from_millis(5);
-/// Silence during which an empty queue is polled again at once, if the thread cannot sleep.
+/// Silence during which an empty queue is polled again at once, if packets arrive too fast for a pause.
 const SPIN_TIME: Duration = Duration::from_micros(50);
 /// Upper bound of the arrival rate during a sleep, in bytes per second: 200 Gbit/s.
 const MAX_BYTES_PER_S: f64 = 25e9;
@@ -44,7 +44,7 @@ impl IdlePolicy {
     /// Creates a policy without packets yet. `receive_buffer`: bytes as the kernel accounts for them; `packet_bytes`:
     /// payload of a packet.
     pub(super) fn new(receive_buffer: usize, packet_bytes: u32, now: Instant) -> Self {
-        // Payload fits about half of the accounting; use an eighth of that.
+        // Payload takes about half of the accounted bytes; a sleep may fill an eighth of that.
         let max = Duration::from_secs_f64(receive_buffer as f64 / 16.0 / MAX_BYTES_PER_S).min(MAX_SLEEP);
         Self { max, packet_bytes: packet_bytes.into(), packets: 0, since: now }
     }

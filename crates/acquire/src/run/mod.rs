@@ -8,7 +8,7 @@
 //!
 //! `phases` calls the last three in turn. Common modules are `shared` (state shared by threads), `idle` (sleep policy
 //! of the receive thread), `unwritten` (shots lost with a failed sink), `cause` (causes of a run's end) and `error`
-//! (errors before a run begins).
+//! (errors before and during a run).
 
 mod budget;
 mod capture;

@@ -1,5 +1,5 @@
-//! Threads of a run: the caller's receives, one records, one polls the probe over its control connection, so that
-//! neither of the others waits for its replies.
+//! Threads of a run: the caller's thread receives, one thread records, and one polls the probe over its control
+//! connection, so that neither of the others waits for the probe's replies.
 
 use super::cause::Cause;
 use super::prepare::{Origin, PreparedRun};

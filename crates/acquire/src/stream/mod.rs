@@ -350,8 +350,8 @@ impl Stream {
         }
     }
 
-    /// Begins the stream with the first shot of which nothing was sent before: when enough packets have arrived, or
-    /// time has passed. Without a time, now.
+    /// Begins the stream, once enough packets have arrived or time has passed; without a time, now. Its first shot is
+    /// the first one of which no packet can have been sent before the packets that arrived.
     fn begin(&mut self, now_ns: Option<u64>, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
         let Some(begins) = self.joining.start_position(now_ns, self.open_shots.len()) else { return };
         let mut start = self.numbering.newest();

@@ -146,7 +146,7 @@ impl Bench {
         }
     }
 
-    /// Configures both links and starts; repasses the first sequence numbers and the first shot number.
+    /// Configures both links and starts; returns the first sequence numbers and the first shot number.
     fn start(&mut self, token: u32, framing: Kind, streams: [u32; 2], start: Start) -> ([u32; 2], u64) {
         let first_psn = [0, 1].map(|link| {
             match self.ask(token, Request::Configure(configure(link, framing, streams[usize::from(link)]))) {
@@ -183,7 +183,7 @@ impl Bench {
         }
     }
 
-    /// Repasses the sent packets by link and shot, as index and payload.
+    /// Returns the sent packets by link and shot, as index and payload.
     fn shots(&mut self, framing: &dyn Framing, (psn, first): ([u32; 2], u64)) -> BTreeMap<(u8, u64), Packets> {
         let mut shots = BTreeMap::<_, Packets>::new();
         for sent in self.log.sent.borrow_mut().drain(..) {
