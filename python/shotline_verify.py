@@ -457,7 +457,7 @@ class Verifier:
         lost = np.concatenate(
             [np.arange(first, first + count, dtype=np.uint64) for first, count in losses] or [np.empty(0, np.uint64)]
         )
-        # If rows are aligned by time stamps, the number of a link's missing shot is unknown.
+        # If rows are aligned by timestamps, the number of a link's missing shot is unknown.
         table = table[(table["state"] != LOST) | (table["number"] != NO_NUMBER)]
         numbers = table["number"]
         if not self.file["counters"].shape[0]:

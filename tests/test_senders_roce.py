@@ -290,7 +290,7 @@ def record_replay(cable, frames, path, *arguments):
 
 
 def check_frames(path, ended, frames, shots, *, first=None):
-    """Checks bytes and time stamps of whole frames, and a good ICRC for each packet."""
+    """Checks bytes and timestamps of whole frames, and a good ICRC for each packet."""
     recording = Recording(path)
     begin = recording.numbers()[0] if first is None else first
     assert recording.numbers() == list(range(begin, begin + len(shots))), recording.numbers()

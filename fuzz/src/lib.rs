@@ -211,7 +211,7 @@ pub fn framing_vita49(data: &[u8]) {
     assert!(framing.header_len(packet) <= framing::MAX_HEADER);
     let _ = (framing.key(packet), framing.count(packet), framing.signal(packet, &g));
     let Ok(Placement { position, len }) = framing.place(packet, len.into(), &g) else { return };
-    let Position::Shot { number, offset, last, .. } = position else { panic!("a time stamp gives a block number") };
+    let Position::Shot { number, offset, last, .. } = position else { panic!("a timestamp gives a block number") };
     assert_eq!(last, offset + len == g.sent_bytes());
     let _ = framing.stamp_tai_ns(number, &g);
     let packet = Packet::at(&g, 0, number, offset).expect("a placement is a packet of the block");

@@ -1,7 +1,7 @@
 // Capture window: passes the samples of one shot from the converter clock domain to the AFE FIFO and drops all others.
 //
 // An instant is one sample of every channel. `start` (of `start_samples` instants, at least 1) opens the window at the
-// next complete instant. The instant's time stamp and the clock's lock status are then written once to `head`, and all
+// next complete instant. The instant's timestamp and the clock's lock status are then written once to `head`, and all
 // beats of the shot's instants to `beat`.
 //
 // Converters have no back-pressure. If the FIFO at `beat` is full, or octets are missing, later samples would land at

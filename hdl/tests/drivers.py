@@ -31,7 +31,7 @@ case = functools.partial(cocotb.test, timeout_time=1, timeout_unit="ms")
 
 
 class AxiLite:
-    """An AXI4-Lite master for ports `s_axil_*` in the domain of `dut.clk`."""
+    """An AXI4-Lite manager for ports `s_axil_*` in the domain of `dut.clk`."""
 
     def __init__(self, dut) -> None:
         self.dut = dut

@@ -198,7 +198,7 @@ class BridgeWrites:
                 self.ends.append((len(self.writes), address + length - METADATA, seconds * 10**9 + ns, valid))
 
     def frames(self):
-        """Returns (page address, bytes, time stamp, packets) of each whole frame of a capture without faults."""
+        """Returns (page address, bytes, timestamp, packets) of each whole frame of a capture without faults."""
         begin = 0
         for end, metadata, stamp, valid in self.ends:
             page = metadata - -(-valid // METADATA) * METADATA

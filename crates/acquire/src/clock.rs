@@ -1,4 +1,4 @@
-//! Clock of a run's time stamps: TAI, with its source and health.
+//! Clock of a run's timestamps: TAI, with its source and health.
 //!
 //! | source | what it reads | locked means |
 //! |---|---|---|

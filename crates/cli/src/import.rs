@@ -20,7 +20,7 @@ Examples:
   shotline import run.zarr again.h5                       (or s3://bucket/prefix) an export, including its losses
   shotline import rf.npy run.h5 --sample-rate-hz 40000000   (shot, sample, channel)
 
-Every shot gets a number, a time stamp and an end-of-shot record, so the recording can be verified, replayed and exported
+Every shot gets a number, a timestamp and an end-of-shot record, so the recording can be verified, replayed and exported
 like any other. Values that are not 16-bit integers are scaled, and the factor is stored. Gaps are losses, and an
 incomplete shot before a gap is a partial shot (docs/formats.md).")]
 pub struct Args {

@@ -338,12 +338,16 @@ impl Plan {
     /// that arrive while the stages after assembly stall.
     fn pool(&self, source: &SourceReport) -> (u64, f64) {
         let streams = f64::from(self.streams_per_receiver());
-        let stalls = self.stages.iter().filter(|stage| stage.kind.takes_bursts()).filter_map(|stage| stage.stall);
-        let stall_s = stalls.map(|stall| stall.seconds).fold(self.receiver.consumer_stall_s, f64::max);
         let assembly = streams * f64::from(self.receiver.window + 1);
-        let stalled = (streams * source.burst_hz * stall_s).ceil();
+        let stalled = (streams * source.burst_hz * self.longest_stall_s()).ceil();
         let slots = assembly + f64::from(self.receiver.in_flight) + stalled;
         (slots as u64, slots * self.source.burst.slot_bytes() as f64)
+    }
+
+    /// Returns the longest stall of the consumer and of the stages after assembly, in seconds.
+    fn longest_stall_s(&self) -> f64 {
+        let stalls = self.stages.iter().filter(|stage| stage.kind.takes_bursts()).filter_map(|stage| stage.stall);
+        stalls.map(|stall| stall.seconds).fold(self.receiver.consumer_stall_s, f64::max)
     }
 
     /// Returns the bytes that arrive at a receiver while its thread is preempted, plus the backlog of a burst.
@@ -388,10 +392,10 @@ impl Plan {
         }
         if let Some(given) = self.receiver.pool_bytes.filter(|given| *given < pool_bytes) {
             warnings.push(format!(
-                "the pool has {}, but a consumer stall of {2:.0} ms requires {1}",
+                "the pool has {}, but the longest stall of {2:.0} ms after assembly requires {1}",
                 Bytes(given),
                 Bytes(pool_bytes),
-                self.receiver.consumer_stall_s * 1e3
+                self.longest_stall_s() * 1e3
             ));
         }
         warnings

@@ -176,7 +176,7 @@ pub enum StoreError {
     #[error("this run cannot be recorded: {0}")]
     Run(String),
     /// The kernel refused to start a thread.
-    #[error("cannot start a thread for compression: {source}; ask for fewer (--compress-threads)")]
+    #[error("cannot start a thread for compression: {source}; use fewer (--compress-threads)")]
     Thread {
         /// Error of the kernel.
         source: std::io::Error,

@@ -207,7 +207,7 @@ pub struct RxPacket<'a> {
     pub len: u32,
     /// Address of the sender.
     pub source: SocketAddr,
-    /// Time at which the kernel received its batch, in nanoseconds of the realtime clock (UTC); 0 if time stamps are
+    /// Time at which the kernel received its batch, in nanoseconds of the realtime clock (UTC); 0 if timestamps are
     /// off.
     pub stamp_ns: u64,
     /// The verdict on its ICRC.

@@ -80,8 +80,8 @@ pub enum ParseError {
         /// Byte offset in the shot.
         offset: u32,
     },
-    /// A time stamp cannot be converted to a number of samples since the stream's first block.
-    #[error("time stamp must be on the clock of the first block, and not before it")]
+    /// A timestamp cannot be converted to a number of samples since the stream's first block.
+    #[error("timestamp must be on the clock of the first block, and not before it")]
     TimeStamp,
     /// A text field is not printable ASCII padded with zeros.
     #[error("{what} must be printable ASCII padded with zeros")]

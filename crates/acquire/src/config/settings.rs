@@ -242,7 +242,7 @@ settings! {
     /// Minimum number of links of a recorded event [default: 1]
     #[arg(long, value_name = "N", help_heading = "Several sources")]
     quorum: usize,
-    /// Clock of the receiver's time stamps: system, or ptp:/dev/ptpN [default: system]
+    /// Clock of the receiver's timestamps: system, or ptp:/dev/ptpN [default: system]
     #[arg(long, value_name = "SOURCE", help_heading = "Receiver")]
     clock: Source,
     /// Memory for shot buffers [default: 256MiB, or 1.5GiB for each link of digitizer and vita49]

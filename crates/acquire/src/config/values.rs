@@ -13,7 +13,7 @@ pub enum Align {
     /// Shot number.
     #[default]
     Number,
-    /// Time stamp, converted to one clock.
+    /// Timestamp, converted to one clock.
     Stamp,
 }
 

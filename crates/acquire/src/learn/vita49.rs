@@ -121,7 +121,7 @@ impl Stream {
             return Err("its packets have trailers, which are not supported: switch them off".into());
         }
         if prologue.time.fraction.is_none() {
-            return Err("its packets have no start time: their time stamps have no fraction of a second".into());
+            return Err("its packets have no start time: their timestamps have no fraction of a second".into());
         }
         if bytes == 0 {
             return Ok(None);
@@ -363,7 +363,7 @@ mod tests {
         trailing[0] |= Prologue::TRAILER;
         assert!(refuse(tuned(), trailing).contains("trailers"));
         let untimed = Prologue::data(9).sized(8);
-        assert!(refuse(tuned(), [&untimed.emit()[..], &[0; 8]].concat()).contains("time stamps"));
+        assert!(refuse(tuned(), [&untimed.emit()[..], &[0; 8]].concat()).contains("timestamps"));
         let odd = Context { format: Some(Format(0x2000_03cf_0000_0002)), ..tuned() };
         assert!(refuse(odd, data(0, 10)).contains("whole samples"));
     }

@@ -178,7 +178,7 @@ fn incomplete(status: &AlignmentStatus, settings: &Settings) -> Option<String> {
         format!("; stamps were matched within {:.1} us ({by})", status.window_ns as f64 / 1e3)
     });
     Some(format!(
-        "{lacking} of {all} events are incomplete, each lacks a link: /counters has events_missed of each link{}",
+        "{lacking} of {all} events are incomplete, each lacks at least one link: /counters has events_missed of each link{}",
         window.unwrap_or_default()
     ))
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Size of a large shot in bytes: as few of these as possible are kept, because tens of them would need gigabytes.
 const LARGE_SHOT_BYTES: u32 = 8 << 20;
-/// Maximum residual of a link's locked clock in ns: the accuracy of software time stamps.
+/// Maximum residual of a link's locked clock in ns: the accuracy of software timestamps.
 const LOCK_NS: u64 = 50_000;
 /// Default receive buffer to request.
 const RECEIVE_BUFFER: Bytes = Bytes(256 << 20);

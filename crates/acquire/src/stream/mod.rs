@@ -81,7 +81,7 @@ pub(crate) struct Arrival {
     pub(crate) remainder: u32,
     /// Time by the receiver's monotonic clock.
     pub(crate) now_ns: u64,
-    /// The kernel's time stamp by the realtime clock, 0 if there is none.
+    /// The kernel's timestamp by the realtime clock, 0 if there is none.
     pub(crate) stamp_ns: u64,
 }
 
@@ -399,7 +399,7 @@ impl Stream {
     }
 
     /// Continues at the beginning of the next shot, with the run's own numbers, which never repeat. Where each shot has
-    /// its sender's number in its record or its time stamp, the stream ends instead: run and shots would contradict
+    /// its sender's number in its record or its timestamp, the stream ends instead: run and shots would contradict
     /// each other.
     pub(crate) fn restart(&mut self, framing: &dyn Framing, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
         let Some(run) = self.restart.take() else { return };

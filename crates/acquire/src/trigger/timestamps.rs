@@ -1,4 +1,4 @@
-//! Time stamping of landed packets.
+//! Timestamping of landed packets.
 
 use shotline_transport::{IoError, PacketIo, RxPacket, Steer, delegate_packet_io, delegate_steer};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Checks of the clocks that time-stamp shots.
+//! Checks of the clocks that timestamp shots.
 
 use super::check::Check;
 use super::check::State::{Ok as Good, Warn};
@@ -11,7 +11,7 @@ pub fn checks() -> Vec<Check> {
 
 fn tai() -> Check {
     const NAME: &str = "TAI clock";
-    const EXPECTED: &str = "TAI ahead of UTC by 37 s (since 2017), so that time stamps of this machine are in TAI";
+    const EXPECTED: &str = "TAI ahead of UTC by 37 s (since 2017), so that timestamps of this machine are in TAI";
     let nanoseconds = |time: Timespec| i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
     let utc = nanoseconds(clock_gettime(ClockId::Realtime));
     let Ok(tai) = clock_gettime_dynamic(DynamicClockId::Tai) else {
@@ -31,7 +31,7 @@ fn tai() -> Check {
 
 fn discipline() -> Check {
     const NAME: &str = "clock discipline";
-    const EXPECTED: &str = "disciplined by NTP or PTP, so that time stamps of several machines can be compared";
+    const EXPECTED: &str = "disciplined by NTP or PTP, so that timestamps of several machines can be compared";
     match Clock::open(&Source::System).map(|clock| clock.refresh()) {
         Ok(Health { max_error_ns, .. }) if max_error_ns > 0 => {
             Check::new(NAME, Good, format!("disciplined, within {} us", max_error_ns / 1000), EXPECTED)

@@ -109,7 +109,7 @@ pub struct Digitizer {
     /// Seed of the noise and of the positions of blocks in on-board memory
     #[arg(long, default_value_t = 1, help_heading = "Samples")]
     seed: u64,
-    /// Offset of each device's clock in its time stamps, in ns
+    /// Offset of each device's clock in its timestamps, in ns
     #[arg(long, value_delimiter = ',', value_name = "NS", allow_hyphen_values = true, help_heading = "Clocks")]
     clock_offset: Vec<i64>,
     /// Drift of each device's clock in parts per billion

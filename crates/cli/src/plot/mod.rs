@@ -48,7 +48,7 @@ pub fn draw(recording: &Path, to: &Path) -> Result {
         let panels = root.split_evenly((2, 2));
         match &rate {
             Some(rate) => draw_rate(&panels[0], rate)?,
-            None => draw_message(&panels[0], "Rate", "too few shots with a time stamp")?,
+            None => draw_message(&panels[0], "Rate", "too few shots with a timestamp")?,
         }
         match &lost {
             Some(lost) if !lost.packets.is_empty() => draw_lost(&panels[1], lost)?,

@@ -161,7 +161,7 @@ impl Timing {
         self.start.steady_ns + (self.begin_ns(number) + self.block_ns).round() as u64
     }
 
-    /// Returns the block's time stamp and the clock's offset at that time, both in ns.
+    /// Returns the block's timestamp and the clock's offset at that time, both in ns.
     fn stamp(&self, number: u64) -> (u64, i64) {
         let since = self.begin_ns(number);
         let ahead = self.offset_ns.saturating_add((since * self.drift_ppb * 1e-9).round() as i64);

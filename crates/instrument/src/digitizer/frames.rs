@@ -178,7 +178,7 @@ impl Frames {
         })
     }
 
-    /// Writes the block's number and time stamp into some frames' headers.
+    /// Writes the block's number and timestamp into some frames' headers.
     pub fn stamp(&self, buffer: usize, packets: std::ops::Range<u32>, block: &Block) {
         for packet in packets {
             let (at, bytes) = self.headers.stamp(&self.geometry, packet, block);

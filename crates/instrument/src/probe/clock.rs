@@ -10,7 +10,7 @@ pub(crate) fn steady_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// A time stamp.
+/// A timestamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// TAI in ns.

@@ -392,7 +392,7 @@ fn lost_and_repeated_trigger_commands_are_distinguished() {
     assert_eq!(source.geometry.packets() as usize * 4, sent.len());
     let last = sent.last().unwrap();
     let record = Record::parse(last.bytes[..last.bytes.len() - 4].last_chunk().unwrap()).unwrap();
-    // The shot is sent after sampling, with the time stamp of its first sample.
+    // The shot is sent after sampling, with the timestamp of its first sample.
     assert_eq!((record.triggered, record.tai_ns), (true, 1_000_000 + triggered_at));
 }
 

@@ -1,7 +1,7 @@
 //! Replay: sends a recording as the packets in which it was received.
 //!
 //! A replay is a probe ([`crate::probe::Probe`]) whose shots come from a recording: set-up messages, pacing, framing
-//! and ICRC are those of any probe. Shots keep their numbers, time stamps and records, and only the packets in the
+//! and ICRC are those of any probe. Shots keep their numbers, timestamps and records, and only the packets in the
 //! recording are sent. A receiver therefore reproduces the recording, including its losses.
 //!
 //! ```text

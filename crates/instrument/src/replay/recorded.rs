@@ -24,7 +24,7 @@ const ROW_BUFFERS: (u64, u64) = (8, 256);
 /// Number of read-ahead threads. A single thread would wait for the disk most of the time.
 const READERS: u64 = 4;
 
-/// Time stamp in the end-of-shot record of a sent shot.
+/// Timestamp in the end-of-shot record of a sent shot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StampSource {
     /// Time of the recorded shot.

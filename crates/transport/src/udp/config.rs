@@ -18,7 +18,7 @@ pub struct UdpConfig {
     pub receive_buffer: usize,
     /// Compute payload CRC remainders ([`crate::RxPacket::payload_crc`]) also for packets without an ICRC.
     pub remainders: bool,
-    /// Have the kernel time-stamp each received batch ([`crate::RxPacket::stamp_ns`]).
+    /// Have the kernel timestamp each received batch ([`crate::RxPacket::stamp_ns`]).
     pub stamps: bool,
     /// Send packets as ECN-capable (ECT(0) of RFC 3168: the network marks them instead of dropping them), and report
     /// the marks of received packets ([`crate::RxPacket::congested`]). The ICRC does not cover the marks.

@@ -68,7 +68,7 @@ impl UdpIo {
             .map_err(failed("cannot set the receive buffer".into(), ""))?;
         sys::set_buffer(&fd, false, 8 << 20).map_err(failed("cannot set the send buffer".into(), ""))?;
         if config.stamps {
-            sys::enable_timestamps(&fd).map_err(failed("cannot enable receive time stamps".into(), ""))?;
+            sys::enable_timestamps(&fd).map_err(failed("cannot enable receive timestamps".into(), ""))?;
         }
         if config.ecn {
             sys::enable_ecn(&fd, config.bind.is_ipv4()).map_err(failed("cannot enable ECN".into(), ""))?;

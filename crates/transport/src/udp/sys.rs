@@ -19,7 +19,7 @@ pub struct Received {
     pub segment: usize,
     /// The sender.
     pub source: SocketAddr,
-    /// Time at which the kernel received it, in nanoseconds of the realtime clock; 0 if time stamps are off.
+    /// Time at which the kernel received it, in nanoseconds of the realtime clock; 0 if timestamps are off.
     pub stamp_ns: u64,
     /// Marked as having experienced congestion (ECN).
     pub congested: bool,
@@ -49,7 +49,7 @@ pub fn connect(fd: &OwnedFd, to: SocketAddr) -> io::Result<()> {
     Ok(rustix::net::connect(fd, &to)?)
 }
 
-/// Enables receive time stamps: the kernel takes one per batch in its receive path, and returns it with the batch.
+/// Enables receive timestamps: the kernel takes one per batch in its receive path, and returns it with the batch.
 pub fn enable_timestamps(fd: &OwnedFd) -> io::Result<()> {
     let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int)
@@ -342,7 +342,7 @@ unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: u32) -> Optio
     }
 }
 
-/// Reads the segment size, the time stamp and the ECN mark.
+/// Reads the segment size, the timestamp and the ECN mark.
 ///
 /// # Safety
 /// `message` must describe control storage that the kernel filled.
@@ -359,7 +359,7 @@ unsafe fn read_control(message: &libc::msghdr, meta: &mut Received) {
                     meta.segment = usize::try_from(segment).ok().filter(|s| *s > 0).unwrap_or(meta.total);
                 }
                 (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
-                    // The first of three time stamps is the software one.
+                    // The first of three timestamps is the software one.
                     let time = data.cast::<libc::timespec>().read_unaligned();
                     meta.stamp_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
                 }

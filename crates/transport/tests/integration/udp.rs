@@ -128,7 +128,7 @@ fn received_packets_have_time_stamps_if_enabled() {
     let before = now();
     let head = header(1);
     let packet = TxPacket { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::None };
-    // The kernel enables time stamps asynchronously: the first packets may not have one.
+    // The kernel enables timestamps asynchronously: the first packets may not have one.
     let received = wait_until_some("packets with a stamp", || {
         assert_eq!(tx.send(rx.local_addr(), &[packet; 3]).unwrap(), 3);
         Some(receive(&mut rx, &memory, vec![None; 3], 3))

@@ -1,5 +1,5 @@
 //! Blocks of a digitizer over plain UDP. The header is one cache line. A sender can prepare it for each packet of a
-//! block; only the block's number and time stamp change. Every packet describes its samples completely, so a recorder
+//! block; only the block's number and timestamp change. Every packet describes its samples completely, so a recorder
 //! can join at any time.
 //!
 //! | byte | field | type |
@@ -205,7 +205,7 @@ impl Framing for Digitizer {
         Ok(Placement { position: Position::Shot { number, bits: u64::BITS, offset, last }, len: payload_len })
     }
 
-    /// Writes zeros for time stamp and frequencies, which are not part of a [`Packet`]; the block's trailer has them.
+    /// Writes zeros for timestamp and frequencies, which are not part of a [`Packet`]; the block's trailer has them.
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
         let header = Header {
             last: p.last,

@@ -1,6 +1,6 @@
-//! VITA 49 data packets as blocks of equal length. The position of a payload follows from its time stamp.
+//! VITA 49 data packets as blocks of equal length. The position of a payload follows from its timestamp.
 //!
-//! The time stamp is that of the packet's first sample, so the difference to the time stamp of the first block, times
+//! The timestamp is that of the packet's first sample, so the difference to the timestamp of the first block, times
 //! the sample rate, is the number of samples since then; blocks of equal length are counted from there. Packet counts
 //! (modulo 16) distinguish packets that the sender left out from packets that the network lost. Context packets are
 //! signals: they describe the samples of the blocks that follow. Samples are stored as on the wire
@@ -31,7 +31,7 @@ pub const DESCRIPTION: Description = Description {
 /// Framing of one VITA 49 stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vita49 {
-    /// Time stamp of the first sample of block 0.
+    /// Timestamp of the first sample of block 0.
     pub begin: Time,
     /// Sample rate in Hz.
     pub rate: u64,

@@ -258,7 +258,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Maximum fixed rate: one shot per nanosecond, the resolution of time stamps.
+    /// Maximum fixed rate: one shot per nanosecond, the resolution of timestamps.
     pub const MAX_MILLIHERTZ: u64 = 1_000_000_000_000;
 }
 

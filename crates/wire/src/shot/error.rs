@@ -43,7 +43,7 @@ pub enum GeometryError {
     },
     /// A packet has no payload, or too much.
     #[error("a packet needs 1 to 65535 bytes of payload, found {0}")]
-    EmptyPacket(u32),
+    PacketBytes(u32),
     /// The packing cannot hold samples of this resolution.
     #[error("{bits}-bit samples do not fit a packing of {holds} bits")]
     Bits {

@@ -255,7 +255,7 @@ impl Geometry {
     pub fn sent_as(self, trailer: Trailer, cut: Packetization) -> Result<Self, GeometryError> {
         if let Some(bytes) = [cut.first, cut.rest].into_iter().find(|bytes| !(1..=u32::from(u16::MAX)).contains(bytes))
         {
-            return Err(GeometryError::EmptyPacket(bytes));
+            return Err(GeometryError::PacketBytes(bytes));
         }
         let cut = Packetization { separate_trailer: cut.separate_trailer && trailer.is_sent(), ..cut };
         let geometry = Self { trailer, cut, ..self };
@@ -396,8 +396,8 @@ mod tests {
         let g = Geometry::new(1, 1 << 20, 8, Packing::Uint8, 0).unwrap();
         let refused =
             |first, rest| g.sent_as(Trailer::None, Packetization { first, rest, separate_trailer: false }).unwrap_err();
-        assert_eq!(refused(0, 1000), GeometryError::EmptyPacket(0));
-        assert_eq!(refused(1000, 1 << 16), GeometryError::EmptyPacket(1 << 16));
+        assert_eq!(refused(0, 1000), GeometryError::PacketBytes(0));
+        assert_eq!(refused(1000, 1 << 16), GeometryError::PacketBytes(1 << 16));
         assert_eq!(refused(32, 32), GeometryError::TooManyPackets { bytes: 1 << 20, packet: 32, packets: 1 << 15 });
     }
 

@@ -40,9 +40,9 @@ pub struct Context {
     pub over_range: Option<u32>,
     /// Sample rate.
     pub sample_rate: Option<Hertz>,
-    /// Adjustment to add to time stamps, in femtoseconds.
+    /// Adjustment to add to timestamps, in femtoseconds.
     pub time_adjustment_fs: Option<i64>,
-    /// Time of the last calibration of the time stamps, in seconds of the packet's clock.
+    /// Time of the last calibration of the timestamps, in seconds of the packet's clock.
     pub time_calibrated: Option<u32>,
     /// Temperature of the component at the reference point.
     pub temperature: Option<Celsius>,

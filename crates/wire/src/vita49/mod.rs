@@ -1,4 +1,4 @@
-//! VITA 49 (VRT): data packets of time-stamped samples, and context packets that describe the samples.
+//! VITA 49 (VRT): data packets of timestamped samples, and context packets that describe the samples.
 //!
 //! Clauses refer to ANSI/VITA 49.0-2015 and 49.2-2017; 49.0 packets are a subset of 49.2 packets. Words are 32 bits,
 //! big-endian. A packet is
@@ -80,7 +80,7 @@ pub struct Class {
     pub packet: u16,
 }
 
-/// The part of a packet before its contents: header word, identifiers and time stamp.
+/// The part of a packet before its contents: header word, identifiers and timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prologue {
     /// Packet type.
@@ -238,7 +238,7 @@ impl Class {
 /// A data packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data<'a> {
-    /// Header word, identifiers and time stamp.
+    /// Header word, identifiers and timestamp.
     pub prologue: Prologue,
     /// Samples, in whole words.
     pub payload: &'a [u8],

@@ -1,4 +1,4 @@
-//! Time stamps (5.1.4, 5.1.5): integer seconds of one of three clocks, and a fraction of one of three kinds.
+//! Timestamps (5.1.4, 5.1.5): integer seconds of one of three clocks, and a fraction of one of three kinds.
 
 use super::word::WORD;
 use crate::ParseError;
@@ -13,7 +13,7 @@ pub const TAI_MINUS_GPS: u64 = 315_964_819;
 /// Difference between TAI and UTC since 2017, in seconds.
 const TAI_MINUS_UTC: u64 = 37;
 
-/// Integer seconds of a time stamp.
+/// Integer seconds of a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seconds {
     /// UTC seconds since 1970, without leap seconds, as in POSIX.
@@ -24,7 +24,7 @@ pub enum Seconds {
     Other(u32),
 }
 
-/// Fractional part of a time stamp, or a sample count.
+/// Fractional part of a timestamp, or a sample count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fraction {
     /// Samples since the beginning of the second.
@@ -35,7 +35,7 @@ pub enum Fraction {
     FreeRunning(u64),
 }
 
-/// A time stamp; in a data packet, the time of its first sample.
+/// A timestamp; in a data packet, the time of its first sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Time {
     /// Integer seconds.
@@ -56,7 +56,7 @@ impl Time {
             1 => Some(Fraction::Samples(fields.u64()?)),
             2 => match fields.u64()? {
                 found @ PS_PER_SECOND.. => {
-                    let (what, max) = ("picoseconds of a VITA 49 time stamp", PS_PER_SECOND - 1);
+                    let (what, max) = ("picoseconds of a VITA 49 timestamp", PS_PER_SECOND - 1);
                     return Err(ParseError::Range { what, min: 0, max, found });
                 }
                 ps => Some(Fraction::Picoseconds(ps)),
@@ -98,7 +98,7 @@ impl Time {
     /// are rounded to the nearest sample.
     ///
     /// Returns `None` if the two are not of one clock. A free-running count needs no seconds; other fractions count
-    /// from their second, and are taken to be of the same second if neither time stamp has seconds.
+    /// from their second, and are taken to be of the same second if neither timestamp has seconds.
     pub fn samples_since(self, earlier: Self, rate: u64) -> Option<i128> {
         let fraction = match (self.fraction, earlier.fraction) {
             (Some(Fraction::FreeRunning(now)), Some(Fraction::FreeRunning(then))) => {
@@ -139,7 +139,7 @@ impl Time {
         u64::try_from(u128::from(seconds) * 1_000_000_000 + ns).ok()
     }
 
-    /// Returns the GPS time stamp of TAI picoseconds since 1970, or `None` outside its 2^32 seconds.
+    /// Returns the GPS timestamp of TAI picoseconds since 1970, or `None` outside its 2^32 seconds.
     pub fn from_tai_ps(ps: u128) -> Option<Self> {
         let ps = ps.checked_sub(u128::from(TAI_MINUS_GPS) * u128::from(PS_PER_SECOND))?;
         let seconds = u32::try_from(ps / u128::from(PS_PER_SECOND)).ok()?;
@@ -147,7 +147,7 @@ impl Time {
         Some(Self { seconds: Some(Seconds::Gps(seconds)), fraction: Some(fraction) })
     }
 
-    /// Returns the time stamp `samples` later at `rate` Hz; picoseconds are rounded down.
+    /// Returns the timestamp `samples` later at `rate` Hz; picoseconds are rounded down.
     ///
     /// Seconds wrap at 2^32, as on the wire. A rate of 0 counts as 1. Without a fraction, only whole seconds advance.
     #[must_use]

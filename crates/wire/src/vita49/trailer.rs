@@ -5,7 +5,7 @@
 /// The discriminant is the enable bit; the indicator itself is 12 bits below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Indicator {
-    /// Time stamps are calibrated.
+    /// Timestamps are calibrated.
     CalibratedTime = 31,
     /// The samples are valid.
     ValidData = 30,
