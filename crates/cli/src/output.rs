@@ -65,10 +65,15 @@ fn by_cause(drops: &DropCounters) -> ByCause {
 /// Number of ICRC checks by result.
 #[derive(Debug, Serialize)]
 pub struct IcrcVerdicts {
+    /// The ICRC matched.
     good: u64,
+    /// The ICRC matches for one IPv4 identification.
     solved: u64,
+    /// An RDMA device checked the ICRC.
     device: u64,
+    /// The ICRC could not be checked.
     unverified: u64,
+    /// The ICRC did not match.
     bad: u64,
 }
 
@@ -130,9 +135,9 @@ pub struct EventSummary {
 }
 
 impl EventSummary {
-    fn of(step: &AlignmentStatus) -> Self {
-        let EventCounters { complete, partial, dropped, .. } = step.events;
-        let window_us = (step.window_ns > 0).then(|| step.window_ns as f64 / 1e3);
+    fn of(status: &AlignmentStatus) -> Self {
+        let EventCounters { complete, partial, dropped, .. } = status.events;
+        let window_us = (status.window_ns > 0).then(|| status.window_ns as f64 / 1e3);
         Self { complete, incomplete: partial, below_quorum: dropped, window_us }
     }
 

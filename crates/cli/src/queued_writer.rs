@@ -114,8 +114,8 @@ impl<W: Write + AsFd + 'static> QueuedWriter<W> {
     /// Waits until everything is written, without a timeout.
     pub fn drain(&self) {
         let Some(queue) = &self.queue else { return };
-        let end = |state: &mut State| state.written < state.queued;
-        drop(queue.changed.wait_while(queue.lock(), end).unwrap_or_else(PoisonError::into_inner));
+        let is_pending = |state: &mut State| state.written < state.queued;
+        drop(queue.changed.wait_while(queue.lock(), is_pending).unwrap_or_else(PoisonError::into_inner));
     }
 }
 

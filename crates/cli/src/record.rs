@@ -93,7 +93,7 @@ pub fn run(args: Args) -> Result {
     // Other senders do not report.
     if let Some(address) = listens.filter(|_| summary.shots_complete + summary.shots_partial == 0) {
         return Err(format!(
-            "no shot was received at {address} in {} packets: check that the sender is on, that this is its destination, and that the shape is right",
+            "no shot was received at {address} in {} packets: check that the sender is on, that this is its destination, and that the geometry is right",
             summary.packets
         )
         .into());

@@ -88,7 +88,7 @@ fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
     loop {
         let last = ended.recv_timeout(FRAME_INTERVAL) != Err(RecvTimeoutError::Timeout);
         history.add(Instant::now(), live.read());
-        history.step = live.alignment();
+        history.alignment = live.alignment();
         history.stages = live.stages();
         screen.draw(&history, last);
         if last {
@@ -149,7 +149,8 @@ struct History {
     readings: VecDeque<(Instant, LiveCounters)>,
     /// Rates in Mbit/s, one per frame.
     rates: VecDeque<u64>,
-    step: AlignmentStatus,
+    /// Alignment of several links.
+    alignment: AlignmentStatus,
     /// Load of each stage.
     stages: [stages::Reading; 2],
 }
@@ -162,7 +163,7 @@ impl History {
             start,
             readings: [(start, LiveCounters::default())].into(),
             rates: VecDeque::new(),
-            step: AlignmentStatus::default(),
+            alignment: AlignmentStatus::default(),
             stages: Live::default().stages(),
         }
     }
@@ -193,7 +194,7 @@ impl History {
 
     /// Returns the number of lines of the view: several links have one line each, and one for all.
     fn height(&self) -> u16 {
-        let links = self.step.links.len() as u16;
+        let links = self.alignment.links.len() as u16;
         HEIGHT + if links > 1 { links + 1 } else { 0 }
     }
 
@@ -261,16 +262,17 @@ fn layout(history: &History, buffer: &mut Buffer) {
     let rates = history.rates.iter().skip(from).copied().collect::<Vec<_>>();
     Sparkline::default().data(rates).style(Style::new().fg(Color::Cyan)).render(right, buffer);
     if links.height > 0 {
-        render_links(&history.step, links, buffer);
+        render_links(&history.alignment, links, buffer);
     }
 }
 
 /// Draws the event counters, and the alignment of each link.
-fn render_links(step: &AlignmentStatus, area: Rect, buffer: &mut Buffer) {
-    let events = &step.events;
+fn render_links(alignment: &AlignmentStatus, area: Rect, buffer: &mut Buffer) {
+    let events = &alignment.events;
     let words =
         format!("  events complete {}   partial {}   dropped {}", events.complete, events.partial, events.dropped);
-    let lines = std::iter::once(words).chain(step.links.iter().enumerate().map(|(index, link)| link_line(index, link)));
+    let lines =
+        std::iter::once(words).chain(alignment.links.iter().enumerate().map(|(index, link)| link_line(index, link)));
     for (line, y) in lines.zip(area.y..area.bottom()) {
         Line::raw(line).render(Rect { y, height: 1, ..area }, buffer);
     }
@@ -404,14 +406,14 @@ mod tests {
     #[test]
     fn each_link_shows_clock_and_missed_events() {
         let mut history = History::new(Target::default());
-        history.step.events.partial = 7;
+        history.alignment.events.partial = 7;
         for index in 0..3 {
             let mut link = LinkStatus::default();
             link.counters.missing = 40 + index;
             link.clock.at_ns = index;
             (link.clock.offset_ns, link.clock.drift_ppb) = (-1_234_500, 12_340);
             (link.clock.locked, link.stopped) = (index == 1, index == 2);
-            history.step.links.push(link);
+            history.alignment.links.push(link);
         }
         let text = text(&history, 79);
         let shown =
@@ -420,7 +422,7 @@ mod tests {
             assert!(text.contains(shown), "{shown} is missing in\n{text}");
         }
         assert_eq!(text.lines().count(), 8);
-        history.step.links.truncate(1);
+        history.alignment.links.truncate(1);
         assert_eq!(history.height(), HEIGHT, "one link needs no alignment lines");
     }
 

@@ -198,8 +198,8 @@ struct DigitizerReport {
 
 impl Report for DigitizerReport {
     fn print(&self) -> Result {
-        for stats in &self.streams {
-            errln!("stream {}: {}", stats.stream, serde_json::to_string(stats)?);
+        for counters in &self.streams {
+            errln!("stream {}: {}", counters.stream, serde_json::to_string(counters)?);
         }
         Ok(())
     }
@@ -356,17 +356,17 @@ fn serve<P: PrebuiltIo + Send>(
     let started = std::time::Instant::now();
     let ended = AtomicBool::new(false);
     let start = Start::earliest(block_start);
-    let stats: std::result::Result<Vec<DigitizerCounters>, IoError> = std::thread::scope(|scope| {
+    let counters: std::result::Result<Vec<DigitizerCounters>, IoError> = std::thread::scope(|scope| {
         scope.spawn(|| watch(&live_devices, args.seconds.filter(|_| block_start == BlockStart::Max), stop, &ended));
         let running: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || device.run(start, stop))).collect();
         let joined =
             running.into_iter().map(|device| device.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        let stats: Vec<_> = joined.collect();
+        let results: Vec<_> = joined.collect();
         ended.store(true, Ordering::Relaxed);
-        stats.into_iter().collect()
+        results.into_iter().collect()
     });
-    let ended = DigitizerReport { run_s: started.elapsed().as_secs_f64(), streams: stats?, cpu: CpuTime::now() };
-    print_report(args.json, &ended)
+    let report = DigitizerReport { run_s: started.elapsed().as_secs_f64(), streams: counters?, cpu: CpuTime::now() };
+    print_report(args.json, &report)
 }
 
 /// Prints one line per second, and sets `stop` after `seconds`.
@@ -387,7 +387,7 @@ fn watch(live_devices: &[Arc<SharedCounters>], seconds: Option<Duration>, stop: 
         last_line = std::time::Instant::now();
         for (live, before) in live_devices.iter().zip(&mut before) {
             let now = live.stages();
-            let stats = live.counters();
+            let counters = live.counters();
             let stages: Vec<_> = now
                 .iter()
                 .zip(before.iter())
@@ -395,10 +395,10 @@ fn watch(live_devices: &[Arc<SharedCounters>], seconds: Option<Duration>, stop: 
                 .collect();
             errln!(
                 "stream {}: {}, {} overruns{}",
-                stats.stream,
+                counters.stream,
                 stages.join("; "),
-                stats.board.overruns,
-                unsent(&stats)
+                counters.board.overruns,
+                unsent(&counters)
             );
             *before = now;
         }
@@ -406,11 +406,11 @@ fn watch(live_devices: &[Arc<SharedCounters>], seconds: Option<Duration>, stop: 
 }
 
 /// Describes the packets that could not be sent.
-fn unsent(stats: &DigitizerCounters) -> String {
-    if stats.packets_discarded == 0 {
+fn unsent(counters: &DigitizerCounters) -> String {
+    if counters.packets_discarded == 0 {
         String::new()
     } else {
-        format!(", {} packets without a link", stats.packets_discarded)
+        format!(", {} packets without a link", counters.packets_discarded)
     }
 }
 

@@ -24,8 +24,8 @@ pub fn address(host: &str) -> Result<IpAddr> {
     Ok(found.ok_or_else(|| format!("host {host} has no address"))?.ip())
 }
 
-/// Requests a connection for `own` and retries until the other side accepts. Then make the queue pair ready and
-/// [`confirm`] the connection. The other side's program may not have started when this is called.
+/// Requests a connection for `own` and retries until the other side accepts. The caller then moves the queue pair to
+/// the ready-to-send state and calls [`confirm`]. The other side's program may not have started yet.
 pub fn request_connection(
     local: &mut LocalEndpoint,
     own: PeerQp,

@@ -265,7 +265,7 @@ impl LocalEndpoint {
                 };
             }
             match self.events.pop_front() {
-                None | Some(Event::Established(_)) => {} // its first message was processed before
+                None | Some(Event::Established(_)) => {} // the first message may arrive before this event
                 Some(event) => return Err(format!("the connection broke: {event}").into()),
             }
             self.drive(None)?;

@@ -13,7 +13,8 @@
 //!
 //! With `-R` a connection of the RDMA connection manager carries the same items, each in a message of its own, and the
 //! text is replaced by [`CM_PEER_INFO_BYTES`] binary bytes. Before the three exchanges there are two more, without a
-//! queue pair: between them the client requests the connection that is measured, at the same port. Neither side sends `done`.
+//! queue pair: between them the client requests the connection that is measured, at the same port. Neither side sends
+//! `done`.
 
 use super::cm;
 use super::common::{Common, Plan, RunSummary, Verb};

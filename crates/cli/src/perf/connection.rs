@@ -98,7 +98,7 @@ impl<P: Endpoint> Connection<P> {
     pub fn new(mut provider: P, client: Client, region: Option<&str>, bytes: u64) -> Result<Self> {
         let pd = provider.alloc_pd()?;
         let bytes = bytes.max(4096) as usize;
-        // A shared memory provider can only open memory that is shared to the target.
+        // Over shared memory, the target can access only memory that it can map.
         let shared = provider.address().is_none();
         let memory = if shared { Region::memfd("shotline-perf", bytes)? } else { Region::host(bytes)? };
         fill(&memory);

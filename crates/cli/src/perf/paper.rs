@@ -1,7 +1,7 @@
 //! Figures of tables I to IV of Gibson et al. ("Efficient High Data Rate Networking Using Remote Direct Memory Access
-//! Over SpaceFibre", paper 2 of `shotline plan --paper`): a ZCU102 with four lanes of 7.8125 Gbit/s, of which at most about 23.8 Gbit/s are
-//! payload; ten iterations of ten seconds each. Its processor is a quad-core Cortex-A53; the paper does not state how
-//! many cores its utilisation refers to.
+//! Over SpaceFibre", paper 2 of `shotline plan --paper`): a ZCU102 with four lanes of 7.8125 Gbit/s, of which at most
+//! about 23.8 Gbit/s are payload; ten iterations of ten seconds each. Its processor is a quad-core Cortex-A53; the paper
+//! does not state how many cores its utilisation refers to.
 
 use super::point::{Metric, Point, Verb};
 use serde::Serialize;

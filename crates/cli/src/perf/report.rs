@@ -93,7 +93,7 @@ pub struct Row {
     seconds: f64,
     operations: u64,
     bytes: u64,
-    /// Bytes that the target has received, of messages.
+    /// Bytes of the messages that the target has received.
     #[serde(skip_serializing_if = "Option::is_none")]
     received_bytes: Option<u64>,
     /// Acknowledged payload in one direction.

@@ -31,7 +31,7 @@ pub struct Args {
     /// Addresses to query in addition: broadcasts do not reach probes behind a router
     #[arg(value_name = "ADDRESS", value_parser = address)]
     addresses: Vec<SocketAddr>,
-    /// Time to wait for answers
+    /// Time to wait for answers, in seconds
     #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
     seconds: f64,
     /// Set-up port to query

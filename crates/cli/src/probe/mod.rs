@@ -40,7 +40,7 @@ Example:
   shotline probe describe 192.168.1.20 --json | jq .max_samples"
     )]
     Describe(Target),
-    /// Set the destination, shape and framing of a link's shots
+    /// Set the destination, geometry and framing of a link's shots
     #[command(after_help = "\
 Examples:
   shotline probe configure --to [::1]:4791 --queue-pair 0x11 --q-key 0x11111111

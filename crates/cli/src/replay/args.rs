@@ -60,7 +60,7 @@ pub struct Args {
     /// Number of the first shot
     #[arg(long, value_name = "NUMBER", help_heading = "Selection")]
     pub(super) from: Option<u64>,
-    /// Count of shot numbers
+    /// Number of consecutive shot numbers to send, including those of lost shots
     #[arg(long, value_name = "N", help_heading = "Selection")]
     pub(super) shots: Option<u64>,
     /// Number of repetitions, 0: without end; shot numbers and times continue

@@ -39,7 +39,7 @@ struct FlowReport {
     flow: SocketAddr,
     to: SocketAddr,
     #[serde(flatten)]
-    counts: FlowCounters,
+    counters: FlowCounters,
     /// Number of frames that could not be sent, by cause.
     skipped: BTreeMap<&'static str, u64>,
     /// Number of datagrams of other flows.
@@ -53,7 +53,7 @@ struct FlowReport {
 
 impl Report for FlowReport {
     fn print(&self) -> Result {
-        let Self { flow, to, seconds, counts: FlowCounters { datagrams, bytes, .. }, .. } = self;
+        let Self { flow, to, seconds, counters: FlowCounters { datagrams, bytes, .. }, .. } = self;
         errln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
         for (cause, count) in &self.skipped {
             errln!("  skipped ({cause}): {count} frames");
@@ -110,10 +110,18 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
     drop(read); // a reader that is still running stops at this
     let Ok(reading) = reader.join() else { return Err("the reading thread panicked".into()) };
     let ReadCounters { skipped, other_flows, damage } = reading?;
-    let ended =
-        FlowReport { flow, to, counts: sender.counters(), skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
-    print_report(args.json, &ended)?;
-    match ended.damage {
+    let report = FlowReport {
+        flow,
+        to,
+        counters: sender.counters(),
+        skipped,
+        other_flows,
+        seconds,
+        damage,
+        cpu: CpuTime::now(),
+    };
+    print_report(args.json, &report)?;
+    match report.damage {
         Some(damage) => {
             Err(format!("{}: {damage}; only the datagrams before that were sent", args.file.display()).into())
         }

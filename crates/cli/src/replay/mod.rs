@@ -29,7 +29,7 @@ const DEFAULT_SAMPLES: u32 = 2000;
 #[derive(Serialize)]
 struct ReplayReport {
     #[serde(flatten)]
-    stats: ProbeCounters,
+    counters: ProbeCounters,
     /// Time from the first packet to the last, of a replay without set-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
@@ -39,8 +39,8 @@ struct ReplayReport {
 
 impl Report for ReplayReport {
     fn print(&self) -> Result {
-        for (link, counts) in self.stats.links.iter().enumerate() {
-            errln!("link {link}: {}", serde_json::to_string(&counts.counters)?);
+        for (index, link) in self.counters.links.iter().enumerate() {
+            errln!("link {index}: {}", serde_json::to_string(&link.counters)?);
         }
         Ok(())
     }
@@ -105,9 +105,9 @@ pub fn run(args: &Args) -> Result {
             server
         }
     };
-    let stats = server.run(&stop)?;
+    let counters = server.run(&stop)?;
     let seconds = started.map(|started| started.elapsed().as_secs_f64());
-    print_report(args.json, &ReplayReport { stats, seconds, cpu: CpuTime::now() })
+    print_report(args.json, &ReplayReport { counters, seconds, cpu: CpuTime::now() })
 }
 
 /// Opens the selected part of a recording, and chooses its framing.

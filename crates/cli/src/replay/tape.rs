@@ -18,7 +18,7 @@ const MAX_SEARCHED: u64 = 4096;
 pub struct ShotRange {
     /// The first shot number.
     pub from: Option<u64>,
-    /// Count of shot numbers.
+    /// Number of consecutive shot numbers, including those of lost shots.
     pub shots: Option<u64>,
 }
 

@@ -17,7 +17,7 @@ pub struct Common {
     /// Processor of the emulated probe [default: any]
     #[arg(long, value_name = "N", help_heading = "Source")]
     pub probe_cpu: Option<u32>,
-    /// Length of a run [default: 1, to disk 3]
+    /// Length of a run in seconds [default: 1, or 3 if it records]
     #[arg(long, value_name = "S", help_heading = "Run")]
     pub seconds: Option<f64>,
     /// Local address for packets of a real probe [default: source address of the route, port 4791 for RoCE, 47911 for

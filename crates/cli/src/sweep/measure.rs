@@ -255,7 +255,8 @@ impl LinkCounters {
     }
 }
 
-/// Returns the time in seconds that `shots` shots cover: there are `n - 1` periods between the first and the last of `n`.
+/// Returns the time in seconds that `shots` shots cover: there are `n - 1` periods between the first and the last of
+/// `n`.
 fn duration(first_to_last: f64, shots: u64, hz: f64) -> f64 {
     match shots {
         0 => first_to_last,

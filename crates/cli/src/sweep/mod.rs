@@ -1,6 +1,6 @@
 //! `shotline sweep`: measures frame rate, bandwidth and losses over the frequency of the trigger (figures 5 to 7 of
-//! Cossettini et al., "A RDMA Interface for Ultra-Fast Ultrasound Data-Streaming over an Optical Link"), and searches for
-//! the highest rate without loss.
+//! Cossettini et al., "A RDMA Interface for Ultra-Fast Ultrasound Data-Streaming over an Optical Link"), and searches
+//! for the highest rate without loss.
 
 mod common;
 mod disk;

@@ -24,7 +24,7 @@ Examples:
   shotline sweep search --probe 192.168.1.20:47910 --precision 1% --confidence 0.99
   shotline sweep search --json | jq -c 'select(.kind == \"loss_free_rate\") | [.framing, .low_gbps, .high_gbps]'
 
-The rate at which half of the trials (--passing) lose nothing. A trial also fails if the probe sends less than
+Finds the rate at which half of the trials (--passing) lose nothing. A trial also fails if the probe sends less than
 configured, by more than the precision. The interval contains the rate with the requested confidence,
 however noisy the machine; a noisy one needs more trials, or the interval stays wider, which is reported.
 Ctrl-C ends a search cleanly: the results so far are reported.")]
@@ -56,10 +56,10 @@ pub struct Args {
     /// Probability that the interval contains the rate
     #[arg(long, default_value = "0.95", value_parser = parse_fraction, value_name = "P", help_heading = "Search")]
     confidence: f64,
-    /// Fraction of the trials at the rate to find that lose nothing
+    /// Find the rate at which this fraction of the trials loses nothing
     #[arg(long, default_value = "0.5", value_parser = parse_fraction, value_name = "P", help_heading = "Search")]
     passing: f64,
-    /// Maximum number of trials for each rate to find
+    /// Maximum number of trials for each sink and framing
     #[arg(long, default_value_t = 100, value_name = "N", help_heading = "Run")]
     trials: u32,
     #[command(flatten)]

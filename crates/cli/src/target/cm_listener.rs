@@ -123,7 +123,7 @@ impl CmListener {
                 self.pending.push_back(PendingRequest { connection, from, request, until });
             }
             Event::Established(connection) => {
-                // Several requests were accepted for the last connection, and another one was faster.
+                // Several requests were accepted for the last free connection, and another one was confirmed first.
                 let late = self.established_count() >= self.max_connections;
                 let Some(initiator) = self.initiators.get_mut(&connection) else { return };
                 initiator.established = true;

@@ -76,7 +76,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma_cm: Option<CmListenerCounters>,
     /// Every packet received reached a queue pair or was dropped with a cause; every connection was welcomed, was
-    /// rejected with a cause, or is not authenticated yet; and so for the requests at the connection manager.
+    /// rejected with a cause, or is not authenticated yet; the same holds for requests to the connection manager.
     balanced: bool,
     #[serde(flatten)]
     cpu: CpuTime,
@@ -89,7 +89,7 @@ struct Region {
     state: RegionState,
     #[serde(flatten)]
     usage: Option<RegistrationCounters>,
-    /// Time since the last operation was noticed, which takes up to a report interval or a second.
+    /// Time since the last operation was observed, up to a report interval or a second after it was executed.
     idle_s: Option<f64>,
 }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 Each trigger is sent once. A lost trigger, or one whose shot is lost, is counted and excluded from the times.
 
 Examples:
-  shotline trigger                                              an emulated probe, every number of samples
+  shotline trigger                                              an emulated probe, 125 to 4000 samples
   shotline trigger --samples 125 --wait poll --cpu 1 --probe-cpu 0
   shotline trigger --probe 192.168.1.20:47910 --framing ud --json | jq '{samples, complete_us}'")]
 pub struct Args {
@@ -261,7 +261,7 @@ fn print(rows: &[Row]) {
     columns(&names, &table);
     let histograms: Vec<_> = rows.iter().map(|row| (row.names().join(" "), row.histogram.as_slice())).collect();
     if let Some(lines) = stats::draw(&histograms) {
-        outln!("\nComplete shots over time, ten bins per decade, heights logarithmic:");
+        outln!("\nHistogram of the times to the complete shot, ten bins per decade, heights logarithmic:");
         lines.iter().for_each(|line| outln!("  {line}"));
     }
 }

@@ -1,5 +1,5 @@
-//! Rules about the sources that the compiler does not check: layering of crates, import cycles, where `unsafe` is allowed,
-//! lengths of files and functions, and the texts of messages.
+//! Rules about the sources that the compiler does not check: layering of crates, import cycles, where `unsafe` is
+//! allowed, lengths of files and functions, and the texts of messages.
 
 mod cycles;
 mod functions;
@@ -174,8 +174,8 @@ fn reachable(uses: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<
     reached
 }
 
-/// Returns `true` if `unsafe` starts a block, function, implementation, trait or foreign block on this line. Comments and
-/// lint names do not count.
+/// Returns `true` if `unsafe` starts a block, function, implementation, trait or foreign block on this line. Comments
+/// and lint names do not count.
 fn has_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap();
     let begins = |rest: &str| ["{", "fn ", "impl", "trait ", "extern "].iter().any(|next| rest.starts_with(next));

@@ -1,8 +1,8 @@
 //! The texts that users read: messages of errors and warnings, summaries, and help.
 //!
-//! They are collected from the sources into `messages.txt`, so that a change of any text is seen in review and all of them
-//! can be read in one place. `UPDATE=1 cargo test -p shotline --test sources messages` writes the file. Doc comments within
-//! macros are included, because some macros turn them into help.
+//! They are collected from the sources into `messages.txt`, so that a change of any text is seen in review and all of
+//! them can be read in one place. `UPDATE=1 cargo test -p shotline --test sources messages` writes the file. Doc
+//! comments within macros are included, because some macros turn them into help.
 
 use crate::source::{Sources, is_for_tests};
 use proc_macro2::{TokenStream, TokenTree};

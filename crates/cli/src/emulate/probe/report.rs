@@ -9,24 +9,24 @@ use shotline_instrument::probe::ProbeCounters;
 #[derive(Serialize)]
 struct ProbeReport {
     #[serde(flatten)]
-    stats: ProbeCounters,
+    counters: ProbeCounters,
     #[serde(flatten)]
     cpu: CpuTime,
 }
 
 impl Report for ProbeReport {
     fn print(&self) -> Result {
-        for (link, counts) in self.stats.links.iter().enumerate() {
-            errln!("link {link}: {}", serde_json::to_string(counts)?);
+        for (index, link) in self.counters.links.iter().enumerate() {
+            errln!("link {index}: {}", serde_json::to_string(link)?);
         }
-        if let Some(last) = &self.stats.failures.last_error {
-            errln!("{} runs ended because a shot could not be sent: {last}", self.stats.failures.runs);
+        if let Some(last) = &self.counters.failures.last_error {
+            errln!("{} runs ended because a shot could not be sent: {last}", self.counters.failures.runs);
         }
         Ok(())
     }
 }
 
 /// Prints the final report.
-pub(super) fn report(stats: ProbeCounters, json: bool) -> Result {
-    print_report(json, &ProbeReport { stats, cpu: CpuTime::now() })
+pub(super) fn report(counters: ProbeCounters, json: bool) -> Result {
+    print_report(json, &ProbeReport { counters, cpu: CpuTime::now() })
 }
