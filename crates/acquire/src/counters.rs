@@ -14,7 +14,7 @@ pub struct StreamCounters {
     pub packet_drops: DropCounters,
     /// Packets missing in closed shots: they never arrived, or were dropped for a cause above.
     pub packets_missing: u64,
-    /// Payloads that were copied once more, because they did not land in their destination.
+    /// Payloads that were copied once more, because the first copy was not to their destination.
     pub repaired: u64,
     /// Payload bytes of the placed packets.
     pub placed_bytes: u64,
@@ -30,11 +30,11 @@ pub struct StreamCounters {
     pub icrc_unverified: u64,
     /// Shots that were closed, whether any of their packets arrived or not.
     pub shots: u64,
-    /// Of these, shots handed on complete and proven.
+    /// Of these, shots passed to the sink with every packet and a matching end-of-shot record.
     pub complete: u64,
-    /// Shots handed on with packets missing or a wrong end-of-shot record.
+    /// Shots passed to the sink with packets missing or a wrong end-of-shot record.
     pub partial: u64,
-    /// Shots that were not handed on, by cause.
+    /// Shots that were not passed to the sink, by cause.
     pub shot_drops: DropCounters,
     /// Number of times that the sender restarted.
     pub restarts: u64,

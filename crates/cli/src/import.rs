@@ -88,9 +88,6 @@ fn source_help() -> String {
 
 /// Imports a recording.
 pub fn run(args: &Args) -> Result {
-    if let Some(scale) = args.scale.filter(|scale| !(scale.is_finite() && *scale != 0.0)) {
-        return Err(format!("--scale: expected a number other than 0, found {scale}").into());
-    }
     let options = ImportOptions {
         samples: args.samples,
         sample_rate_hz: args.sample_rate_hz,

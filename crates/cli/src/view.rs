@@ -269,8 +269,10 @@ fn layout(history: &History, buffer: &mut Buffer) {
 /// Draws the event counters, and the alignment of each link.
 fn render_links(alignment: &AlignmentStatus, area: Rect, buffer: &mut Buffer) {
     let events = &alignment.events;
-    let words =
-        format!("  events complete {}   partial {}   dropped {}", events.complete, events.partial, events.dropped);
+    let words = format!(
+        "  events complete {}   incomplete {}   below the quorum {}",
+        events.complete, events.partial, events.dropped
+    );
     let lines =
         std::iter::once(words).chain(alignment.links.iter().enumerate().map(|(index, link)| link_line(index, link)));
     for (line, y) in lines.zip(area.y..area.bottom()) {
@@ -416,8 +418,13 @@ mod tests {
             history.alignment.links.push(link);
         }
         let text = text(&history, 79);
-        let shown =
-            ["partial 7", "link 0  no clock", "link 1  locked -1234.5 us +12.34 ppm", "missed 41", "link 2  stopped"];
+        let shown = [
+            "incomplete 7",
+            "link 0  no clock",
+            "link 1  locked -1234.5 us +12.34 ppm",
+            "missed 41",
+            "link 2  stopped",
+        ];
         for shown in shown {
             assert!(text.contains(shown), "{shown} is missing in\n{text}");
         }

@@ -22,7 +22,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 ];
 
 /// Crates in which `unsafe` is allowed anywhere. In others it is allowed in these folders only.
-const UNSAFE_CRATES: &[&str] = &["memory", "transport", "python", "capi"];
+const UNSAFE_CRATES: &[&str] = &["memory", "transport", "python"];
 const UNSAFE_FOLDERS: &[&str] = &["sys", "soft", "shm", "ibverbs"];
 
 const MAX_FILE_LINES: usize = 600;
