@@ -122,7 +122,10 @@ def test_a_killed_source_is_named_missing_and_others_continue(tmp_path):
             assert table["number"].tolist() == list(range(80))
             assert (table["state"][:sent] == COMPLETE).all(), f"a shot that link {link} sent is not in the file"
             assert (table["state"][sent:] == LOST).all()
-        assert (counter(file, WHOLE_RUN, b"events_complete"), counter(file, WHOLE_RUN, b"events_partial")) == (40, 40)
+        assert (counter(file, WHOLE_RUN, b"events_complete"), counter(file, WHOLE_RUN, b"events_incomplete")) == (
+            40,
+            40,
+        )
         assert (counter(file, 2, b"events_missed"), counter(file, 2, b"link_stops")) == (40, 1)
         assert [counter(file, link, b"events_missed") for link in (0, 1, 3)] == [0, 0, 0]
         states = clocks(file)

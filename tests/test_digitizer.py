@@ -170,7 +170,7 @@ def test_four_digitizers_with_different_clocks_are_aligned(tmp_path):
     events, whole_run = ended["events"], recording.counters[2**32 - 1]
     assert 10 < events["window_us"] <= 25_000 / 4 + 10, events
     assert whole_run["align_window_ns"] == round(1000 * events["window_us"])
-    assert (whole_run["events_complete"], whole_run["events_partial"]) == (events["complete"], events["incomplete"])
+    assert (whole_run["events_complete"], whole_run["events_incomplete"]) == (events["complete"], events["incomplete"])
     assert any("incomplete" in text for text in ended["warnings"]) == (20 * events["incomplete"] > recording.rows[0])
     with h5py.File(path) as file:
         assert file.attrs["aligned_by"] == "stamp"

@@ -112,8 +112,8 @@ pub fn read<T: Element>(
     if row_len == 0 || rows.is_empty() {
         return Ok(());
     }
-    let parts = parts(recording, selection);
-    let slot_bytes: u64 = parts.iter().map(|part| u64::from(part.geometry.slot_bytes())).sum();
+    let links = columns_by_link(recording, selection);
+    let slot_bytes: u64 = links.iter().map(|columns| u64::from(columns.geometry.slot_bytes())).sum();
     let max_threads = match selection.threads {
         0 if slot_bytes * rows.len() as u64 <= SINGLE_THREAD_BYTES => 1,
         0 => THREADS_PER_CPU * std::thread::available_parallelism().map_or(1, usize::from),
@@ -128,8 +128,8 @@ pub fn read<T: Element>(
             let Some((row, output)) = outputs.lock().unwrap_or_else(PoisonError::into_inner).next() else {
                 return Ok(());
             };
-            for part in &parts {
-                copy_slot(part, selection, slots.read(*row, part.link)?, output, &mut scratch);
+            for columns in &links {
+                copy_slot(columns, selection, slots.read(*row, columns.link)?, output, &mut scratch);
             }
         }
     };
@@ -145,8 +145,8 @@ pub fn read<T: Element>(
 }
 
 /// Returns the selected channels of each link.
-fn parts(recording: &Recording, selection: &Selection) -> Vec<LinkColumns> {
-    let mut parts = Vec::new();
+fn columns_by_link(recording: &Recording, selection: &Selection) -> Vec<LinkColumns> {
+    let mut links = Vec::new();
     let mut first = 0;
     for &link in &selection.links {
         let geometry = recording.run().links[link].geometry;
@@ -156,35 +156,35 @@ fn parts(recording: &Recording, selection: &Selection) -> Vec<LinkColumns> {
         let mut columns = (0..selection.channels.count).filter(in_link);
         if let Some(column) = columns.next() {
             let (start, count) = (selection.channels.at(column) - first, 1 + columns.count());
-            parts.push(LinkColumns { link, geometry, column, channels: Stride { start, count, ..selection.channels } });
+            links.push(LinkColumns { link, geometry, column, channels: Stride { start, count, ..selection.channels } });
         }
         first = end;
     }
-    parts
+    links
 }
 
 /// Copies the selection of one slot to its row of the output.
 fn copy_slot<T: Element>(
-    part: &LinkColumns,
+    columns: &LinkColumns,
     selection: &Selection,
     slot: &[u8],
     output: &mut [T],
     scratch: &mut Vec<T>,
 ) {
-    let (packing, channels) = (part.geometry.packing(), usize::from(part.geometry.channels()));
+    let (packing, channels) = (columns.geometry.packing(), usize::from(columns.geometry.channels()));
     let bytes_of = |samples: usize| samples * packing.bits_per_sample() as usize / 8;
     let span = selection.samples.span();
     let bytes = |elements: Range<usize>| &slot[bytes_of(elements.start)..bytes_of(elements.end)];
     let stride = selection.channels.count;
     // Packed samples begin and end on byte boundaries if their number is even.
     let is_byte_aligned = |elements: usize| packing != Packing::Packed12 || elements.is_multiple_of(2);
-    if selection.samples.is_dense() && part.channels.is_dense() && part.channels.count == channels {
+    if selection.samples.is_dense() && columns.channels.is_dense() && columns.channels.count == channels {
         if stride == channels && is_byte_aligned(span.start * channels) && is_byte_aligned(span.end * channels) {
             return T::unpack(packing, bytes(span.start * channels..span.end * channels), output);
         }
         if is_byte_aligned(channels) {
             for (sample, row) in span.zip(output.chunks_exact_mut(stride)) {
-                let to = &mut row[part.column..part.column + channels];
+                let to = &mut row[columns.column..columns.column + channels];
                 T::unpack(packing, bytes(sample * channels..(sample + 1) * channels), to);
             }
             return;
@@ -193,14 +193,14 @@ fn copy_slot<T: Element>(
     // Unpacks everything from the first selected sample to the last, widened to whole bytes, and then selects from
     // that.
     let start = (span.start * channels) & !1;
-    let end = (span.end * channels).next_multiple_of(2).min(part.geometry.samples() as usize * channels);
+    let end = (span.end * channels).next_multiple_of(2).min(columns.geometry.samples() as usize * channels);
     scratch.resize(end - start, T::default());
     T::unpack(packing, bytes(start..end), scratch);
     for (index, row) in output.chunks_exact_mut(stride).enumerate() {
         let first = selection.samples.at(index) * channels - start;
         let from = &scratch[first..first + channels];
-        for (column, to) in row[part.column..part.column + part.channels.count].iter_mut().enumerate() {
-            *to = from[part.channels.at(column)];
+        for (column, to) in row[columns.column..columns.column + columns.channels.count].iter_mut().enumerate() {
+            *to = from[columns.channels.at(column)];
         }
     }
 }

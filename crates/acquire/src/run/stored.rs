@@ -27,8 +27,8 @@ pub(super) fn stored_counters<P: PacketIo>(
         shots_partial: counters.partial,
         shot_drops: counters.shot_drops,
         more: [
-            ("missing_packets", counters.packets_missing),
-            ("repaired_packets", counters.repaired),
+            ("packets_missing", counters.packets_missing),
+            ("packets_repaired", counters.repaired),
             ("icrc_good", counters.icrc_good),
             ("icrc_solved", counters.icrc_solved),
             ("icrc_device", counters.icrc_device),
@@ -57,7 +57,7 @@ pub(super) fn stored_counters<P: PacketIo>(
         whole.more.extend((status.window_ns > 0).then(|| ("align_window_ns".to_owned(), status.window_ns)));
         let counts = [
             ("events_complete", complete),
-            ("events_partial", partial),
+            ("events_incomplete", partial),
             ("events_below_quorum", dropped),
             ("events_forced", forced),
             ("events_expired", expired),
