@@ -41,7 +41,7 @@ class Run:
 
     def spawn(self, *flags, transport="ibverbs:rxe0", rate=RATE):
         words = ["shotline", "record", "--probe", self.probe.address, "--transport", transport, "--links", 1]
-        words += ["--out", f"/mnt/{self.name}", "--json", "--pool", "8MiB", *SHAPE, "--timeout-ms", 20_000]
+        words += ["--out", f"/mnt/{self.name}", "--json", "--pool", "16MiB", *SHAPE, "--timeout-ms", 20_000]
         words += ["--window", WINDOW]
         words += ["--rate-hz", rate] if rate else []
         line = " ".join(map(str, [*words, *flags]))

@@ -90,10 +90,13 @@ impl Ring {
         let is_complete =
             header.tp_snaplen == header.tp_len && begin.checked_add(len).is_some_and(|end| end <= BLOCK_BYTES);
         let is_ours = address.sll_pkttype == libc::PACKET_HOST;
-        // SAFETY: inside the block (`is_complete`), which belongs to user space until `next_block`, which needs `&mut
-        // self`, returns it.
-        let bytes =
-            if is_complete { unsafe { std::slice::from_raw_parts(self.block_base().add(begin), len) } } else { &[] };
+        let bytes = if is_complete {
+            // SAFETY: inside the block (`is_complete`), which belongs to user space until `next_block`, which needs
+            // `&mut self`, returns it.
+            unsafe { std::slice::from_raw_parts(self.block_base().add(begin), len) }
+        } else {
+            &[]
+        };
         Some(RxFrame { bytes, segment: offload.segment(), is_ours })
     }
 
