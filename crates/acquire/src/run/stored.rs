@@ -26,9 +26,10 @@ pub(super) fn stored_counters<P: PacketIo>(
         shots_complete: counters.complete,
         shots_partial: counters.partial,
         shot_drops: counters.shot_drops,
+        // Other names than `packets_CAUSE`, whose sum is all packets that were dropped.
         more: [
-            ("packets_missing", counters.packets_missing),
-            ("packets_repaired", counters.repaired),
+            ("missing_packets", counters.packets_missing),
+            ("repaired_packets", counters.repaired),
             ("icrc_good", counters.icrc_good),
             ("icrc_solved", counters.icrc_solved),
             ("icrc_device", counters.icrc_device),

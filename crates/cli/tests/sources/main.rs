@@ -190,8 +190,10 @@ fn sources() -> Vec<PathBuf> {
         for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             if entry.file_type().unwrap().is_dir() {
-                let elsewhere = ["target", "node_modules", "generated", "book", "artifacts"].contains(&name.as_str());
-                if !elsewhere && !name.starts_with('.') {
+                let elsewhere = ["node_modules", "generated", "book", "artifacts"].contains(&name.as_str());
+                // A build folder of cargo, and not the module of this name.
+                let is_build = path.join("CACHEDIR.TAG").exists();
+                if !elsewhere && !is_build && !name.starts_with('.') {
                     open.push(path);
                 }
             } else if path.extension().is_some_and(|extension| SOURCES.iter().any(|source| extension == *source)) {

@@ -114,7 +114,7 @@ impl LinkCapture {
     pub(super) fn statistics(&self, counters: Option<&StreamRunCounters>, unassigned: &[(String, u64)]) -> Statistics {
         let drop =
             |cause: DropCause| counters.map_or(self.drops[cause as usize], |counters| counters.packet_drops.get(cause));
-        let missing = counters.and_then(|counters| counters.more.iter().find(|(name, _)| name == "packets_missing"));
+        let missing = counters.and_then(|counters| counters.more.iter().find(|(name, _)| name == "missing_packets"));
         let missing = missing.map_or(self.drops[DropCause::WireGap as usize], |(_, count)| *count);
         let arrived = DropCause::ALL.into_iter().filter(|cause| cause.has_arrived());
         let named: Vec<_> = arrived.map(|cause| (cause, drop(cause))).filter(|(_, count)| *count > 0).collect();
