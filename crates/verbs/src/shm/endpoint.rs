@@ -21,7 +21,7 @@ const MAX_ASYNC_EVENTS: usize = 4096;
 /// Counters of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShmCounters {
-    /// Messages dropped because they were not for a connected queue pair, or were out of sequence.
+    /// Messages dropped because they were not for a connected queue pair.
     pub stray: u64,
     /// Messages refused: longer than the receive, with a key that they may not invalidate, out of sequence, or without
     /// a posted receive.

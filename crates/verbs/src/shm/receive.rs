@@ -78,12 +78,13 @@ impl ShmEndpoint {
         let known = pair.filter(|pair| pair.number == header.to && pair.peer == header.from && pair.is_connected());
         let Some(pair) = known.filter(|pair| pair.expected == header.message) else {
             let out_of_sequence = known.is_some();
-            self.counters.stray += 1;
             if header.has(Header::FIRST) {
                 self.return_credit(header);
             }
             if out_of_sequence {
                 self.refuse(slot, header.message, Refusal::OutOfSequence);
+            } else {
+                self.counters.stray += 1;
             }
             return;
         };
@@ -143,7 +144,6 @@ impl ShmEndpoint {
         self.check_limit(queue);
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return false };
         let Some(receive) = receive else {
-            self.counters.stray += 1;
             self.publish_receives(queue);
             self.refuse(slot, header.message, Refusal::OutOfSequence);
             return false;

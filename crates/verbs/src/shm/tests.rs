@@ -155,6 +155,29 @@ fn attack(
 }
 
 #[test]
+fn each_dropped_message_is_counted_once() {
+    let (a, mut attacker) = ShmEndpoint::pair().unwrap();
+    let mut a = honest(a);
+    let memory = Region::memfd("theirs", 4096).unwrap();
+    let own = (0, 77);
+    publish_fake_connection(&mut attacker, &memory, own, a.qp.0);
+    connect(&mut a, own.1);
+    // Out of sequence, without a posted receive, and for no queue pair.
+    let (mut tail, target) = (0, a.qp.0);
+    for (to, message) in [(target, 9), (target, 0), (target + 1, 0)] {
+        let flags = Header::FIRST | Header::LAST;
+        let header = Header { to_slot: 0, to, from: own.1, message, flags, queue: 0, word: 0, total: 32, fragment: 32 };
+        let (board, offset, _) = attacker.mine.ring(tail & (RING_BYTES - 1));
+        board.write(offset, &header.bytes());
+        tail += record_len(32);
+        attacker.mine.tail().store(tail, Ordering::Release);
+    }
+    while a.shm.progress().unwrap() {}
+    let ShmCounters { stray, refused, malformed, .. } = a.shm.counters();
+    assert_eq!((stray, refused, malformed), (1, 2, 0));
+}
+
+#[test]
 fn malicious_peer_harms_only_its_own_link() {
     let (mut successes, mut counters) = ([0_u32; 2], [0; 3]);
     let seeds = seeds(0..150);
