@@ -110,7 +110,10 @@ impl Framing for Hsb {
             return Err(ParseError::Value { what: "remote key", expected, found });
         }
         // The bridge does not pad payloads to a multiple of 4, so a packet with a pad count is from another sender.
-        if bth.pad != 0 || reth.length != payload_len {
+        if bth.pad != 0 {
+            return Err(ParseError::Value { what: "pad count", expected: 0, found: bth.pad.into() });
+        }
+        if reth.length != payload_len {
             let (expected, found) = (payload_len.into(), reth.length.into());
             return Err(ParseError::Length { what: "RDMA WRITE", expected, found });
         }
@@ -156,6 +159,20 @@ mod tests {
     fn frame(apart: bool) -> Geometry {
         let g = Geometry::new(1, 65_536 - 300, 8, Packing::Uint8, 0).unwrap();
         g.sent_as(Trailer::HsbMetadata, Packetization { first: 1408, rest: 1408, separate_trailer: apart }).unwrap()
+    }
+
+    #[test]
+    fn pad_count_and_wrong_length_have_errors_of_their_own() {
+        let g = frame(false);
+        let packet = Packet::nth(&g, 0, 0, 0).unwrap();
+        let mut header = ArrayVec::new();
+        HSB.emit(&Link::default(), &packet, &mut header);
+        let len = packet.len;
+        let expected = ParseError::Length { what: "RDMA WRITE", expected: u64::from(len) - 4, found: len.into() };
+        assert_eq!(HSB.place(&header, len - 4, &g), Err(expected));
+        header[1] |= 2 << 4;
+        let expected = ParseError::Value { what: "pad count", expected: 0, found: 2 };
+        assert_eq!(HSB.place(&header, len, &g), Err(expected));
     }
 
     proptest! {
