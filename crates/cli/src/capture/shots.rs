@@ -179,8 +179,9 @@ impl ShotAssembler {
         self.summary.packets_missing += u64::from(missing);
         if self.summary.partial_shots.len() < MAX_DESCRIBED {
             let ranges = ranges_without(shot.packets.keys().copied(), packets);
+            let is_last = self.ended && self.summary.last == Some(number);
             let at_edge = matches!(ranges[..], [(first, last)]
-                if (self.summary.first == Some(number) && first == 0) || (self.ended && last == packets - 1));
+                if (self.summary.first == Some(number) && first == 0) || (is_last && last == packets - 1));
             let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
             self.summary.partial_shots.push(PartialShot {
                 shot: number,
@@ -307,6 +308,22 @@ mod tests {
         assert_eq!(summary.partial_shots[0].missing, "2-3");
         assert!(!summary.partial_shots[0].at_edge && summary.partial_shots[1].at_edge);
         assert_eq!((summary.packets_per_shot, summary.samples), (Some(6), Some(1000)));
+    }
+
+    #[test]
+    fn only_the_last_shot_may_end_after_the_capture() {
+        let mut shots = ShotAssembler::default();
+        for number in 0..3 {
+            packets_of(number)
+                .into_iter()
+                .filter(|packet| packet.index != 5)
+                .for_each(|packet| shots.push(number, packet));
+        }
+        packets_of(3).into_iter().for_each(|packet| shots.push(3, packet));
+        shots.push(4, packets_of(4)[0]);
+        let at_edge: Vec<_> =
+            shots.finish().unwrap().partial_shots.iter().map(|shot| (shot.shot, shot.at_edge)).collect();
+        assert_eq!(at_edge, [(0, false), (1, false), (2, false), (4, true)]);
     }
 
     #[test]
