@@ -37,6 +37,15 @@ def test_a_pipe_in_place_of_a_file_is_refused(tmp_path, command):
     assert "regular file" in run(command, tmp_path / "run.h5", *to).refused()
 
 
+@pytest.mark.parametrize("command", ["verify", "inspect", "recover"])
+def test_another_format_version_is_refused_with_a_remedy(source, tmp_path, command):
+    shutil.copy(source, tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        file.attrs["format_version"] = np.uint32(1)
+    message = run(command, tmp_path / "run.h5").refused()
+    assert "expected format version 2, found 1: read it with the version of Shotline that wrote it" in message, message
+
+
 def test_verify_fails_on_a_part_that_is_a_pipe(tmp_path):
     with Probe("--channels", 4, "--samples", 300) as device:
         flags = ("--out", tmp_path / "run.h5", "--shots", 20, "--samples", 300, "--channels", 4)

@@ -218,13 +218,15 @@ impl RunInfo {
         let read_text = |file: &hdf5::File, name: &str| read_text(bytes, file, name);
         let format: String = read_text(file, "format").unwrap_or_default();
         let version: u32 = read_number(file, "format_version").unwrap_or(0);
-        if format != FORMAT_NAME || version != FORMAT_VERSION {
-            return Err(StoreError::format(
-                path,
-                format!(
-                    "expected the attributes format = {FORMAT_NAME}, format_version = {FORMAT_VERSION}, found {format:?}, {version}"
-                ),
-            ));
+        if format != FORMAT_NAME {
+            let found = format!("expected the attribute format = {FORMAT_NAME}, found {format:?}");
+            return Err(StoreError::format(path, found));
+        }
+        if version != FORMAT_VERSION {
+            let found = format!(
+                "expected format version {FORMAT_VERSION}, found {version}: read it with the version of Shotline that wrote it (attribute software)"
+            );
+            return Err(StoreError::format(path, found));
         }
         let read = || -> hdf5::Result<(Self, u32)> {
             let info = Self {
