@@ -1,10 +1,24 @@
 //! Output of an engine: packets to send.
 
 use super::gather::SgeRange;
+use crate::api::Remote;
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
 use shotline_wire::roce::MAX_HEADER_LEN;
 use std::net::SocketAddr;
+
+/// Part of an operation that a request packet carries. A RoCEv2 packet has these values only where its opcode has a
+/// header for them; other links write them to every packet, so that a target can execute each one separately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Length of the operation in bytes. A READ that is requested in several packets is several operations.
+    pub operation_len: u32,
+    /// Offset of the packet's payload in the operation.
+    pub offset: u32,
+    /// The peer's memory, from the packet's first byte on: for every packet of a WRITE, for READ requests and for
+    /// atomic operations. `None` for SENDs.
+    pub remote: Option<Remote>,
+}
 
 /// One packet to send.
 #[derive(Clone, Debug)]
@@ -15,6 +29,8 @@ pub struct OutgoingPacket {
     pub elements: (u32, u32),
     /// Destination address.
     pub to: SocketAddr,
+    /// The part of its operation. For responses, acknowledgements and congestion notifications the default.
+    pub part: Part,
     /// It is a retransmission. The receiver may have dropped the first transmission because the application changed the
     /// payload after its ICRC was computed, so the endpoint must copy the payload before it computes this ICRC.
     pub is_retransmission: bool,
@@ -30,7 +46,7 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// Adds a packet with a payload gathered from `elements`.
+    /// Adds a response, an acknowledgement or a congestion notification with a payload gathered from `elements`.
     #[inline]
     pub fn push(&mut self, to: SocketAddr, header: ArrayVec<u8, MAX_HEADER_LEN>, elements: &[Sge]) {
         let start = self.gather.len() as u32;
@@ -39,15 +55,17 @@ impl Burst {
             header,
             elements: (start, self.gather.len() as u32 - start),
             to,
+            part: Part::default(),
             is_retransmission: false,
         });
     }
-    /// Adds a packet with the bytes of `range`, and `padding`, as payload.
+    /// Adds a request packet with the bytes of `range`, and `padding`, as payload.
     #[inline]
-    pub(crate) fn push_part(
+    pub(crate) fn push_request(
         &mut self,
         to: SocketAddr,
         header: ArrayVec<u8, MAX_HEADER_LEN>,
+        part: Part,
         range: SgeRange<'_>,
         padding: Sge,
     ) {
@@ -60,6 +78,7 @@ impl Burst {
             header,
             elements: (start, self.gather.len() as u32 - start),
             to,
+            part,
             is_retransmission: false,
         });
     }

@@ -40,7 +40,7 @@ mod tests;
 pub mod uc;
 pub mod ud;
 
-pub use burst::{Burst, OutgoingPacket};
+pub use burst::{Burst, OutgoingPacket, Part};
 pub use context::{BatchHead, Completions, Context, IncomingPacket, Nanos};
 pub use counters::{NakCounters, QpCounters, QpDropCounters};
 pub use receives::{RecvQueue, Slot};

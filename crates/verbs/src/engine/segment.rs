@@ -1,10 +1,10 @@
 //! Segmentation of SEND and WRITE messages into packets, and the position of a packet in its message.
 
-use super::Burst;
 use super::common::Common;
 use super::gather::sge_range;
 use super::sends::SendQueue;
-use crate::api::{Operation, QpType};
+use super::{Burst, Part};
+use crate::api::{Operation, QpType, Remote};
 use arrayvec::ArrayVec;
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::imm::ImmDt;
@@ -135,7 +135,9 @@ pub(super) fn push(
     if let Some(word) = imm.or(invalidate) {
         append(&mut header, &ImmDt(word).emit());
     }
-    burst.push_part(to, header, sge_range(sends.elements(number), offset, len), padding);
+    let remote = write.map(|remote| Remote { address: remote.address.wrapping_add(offset.into()), ..remote });
+    let part = Part { operation_len: request.len, offset, remote };
+    burst.push_request(to, header, part, sge_range(sends.elements(number), offset, len), padding);
 }
 
 /// Appends to a header buffer, which has capacity for the headers of any opcode.

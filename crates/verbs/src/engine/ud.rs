@@ -16,7 +16,7 @@ use super::common::Common;
 use super::congestion::{Congestion, Notifier, notification};
 use super::gather::{move_payload, sge_range};
 use super::sends::SendQueue;
-use super::{BatchHead, Burst, Context, IncomingPacket, Nanos, RecvQueue};
+use super::{BatchHead, Burst, Context, IncomingPacket, Nanos, Part, RecvQueue};
 use crate::api::{
     Completion, CompletionKind, Modify, Operation, PostError, QpConfig, QpState, QpType, SendWr, Status, VerbsError,
 };
@@ -188,7 +188,8 @@ impl Ud {
             };
             self.psn = (self.psn + 1) & PSN_MASK;
             let payload = sge_range(self.sends.elements(number), 0, request.len);
-            burst.push_part(destination.address, header.emit(), payload, padding);
+            let part = Part { operation_len: request.len, offset: 0, remote: None };
+            burst.push_request(destination.address, header.emit(), part, payload, padding);
         }
     }
 

@@ -1,12 +1,12 @@
 //! RC requester: sends requests, processes responses, retransmits.
 
-use crate::api::{Operation, PostError, QpConfig, QpState, QpType, ReadyToSend, SendWr, Status};
+use crate::api::{Operation, PostError, QpConfig, QpState, QpType, ReadyToSend, Remote, SendWr, Status};
 use crate::engine::common::Common;
 use crate::engine::flow::Flow;
 use crate::engine::gather::{move_payload, sge_range};
 use crate::engine::segment::{self, PSN_MASK, expand_psn};
 use crate::engine::sends::SendQueue;
-use crate::engine::{BatchHead, Burst, Context, IncomingPacket, Nanos};
+use crate::engine::{BatchHead, Burst, Context, IncomingPacket, Nanos, Part};
 use shotline_memory::Sge;
 use shotline_transport::Pick;
 use shotline_wire::aeth::{Aeth, NakCode, Syndrome};
@@ -258,28 +258,29 @@ impl Requester {
         let Some((to, qp)) = common.peer else { return };
         let request = self.sends.get(self.cursor);
         let mut extensions = Extensions::default();
-        let opcode = match request.operation {
+        let (opcode, operation_len, remote) = match request.operation {
             Operation::CompareSwap { remote, compare, swap } => {
                 extensions.atomic =
                     Some(AtomicEth { address: remote.address, r_key: remote.rkey, swap_or_add: swap, compare });
-                Opcode::RcCompareSwap
+                (Opcode::RcCompareSwap, request.len, remote)
             }
             Operation::FetchAdd { remote, add } => {
                 extensions.atomic =
                     Some(AtomicEth { address: remote.address, r_key: remote.rkey, swap_or_add: add, compare: 0 });
-                Opcode::RcFetchAdd
+                (Opcode::RcFetchAdd, request.len, remote)
             }
             Operation::Read(remote) => {
                 let offset = (self.snd_nxt - request.psn) as u32 * common.mtu;
                 let length = (request.len - offset).min(count * common.mtu);
                 let address = remote.address.wrapping_add(offset.into());
                 extensions.reth = Some(Reth { address, r_key: remote.rkey, length });
-                Opcode::RcReadRequest
+                (Opcode::RcReadRequest, length, Remote { address, ..remote })
             }
             _ => return,
         };
         let bth = Bth { ack_request: true, ..Bth::new(opcode, qp, self.snd_nxt as u32 & PSN_MASK) };
-        burst.push(to, extensions.emit(&bth), &[]);
+        let part = Part { operation_len, offset: 0, remote: Some(remote) };
+        burst.push_request(to, extensions.emit(&bth), part, sge_range(&[], 0, 0), Sge::EMPTY);
     }
 
     /// Processes a response. Returns `true` if it was accepted; an error ends the oldest request and the connection.

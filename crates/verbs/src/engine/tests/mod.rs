@@ -1,6 +1,7 @@
 //! Tests with two engines, driven packet by packet.
 
 mod local;
+mod parts;
 mod picks;
 mod rc_requester;
 mod rc_responder;
@@ -43,6 +44,8 @@ struct TestPacket {
     extensions: Extensions,
     /// Payload with its padding.
     payload: Vec<u8>,
+    /// Part of the operation, in packets of an engine.
+    part: Part,
 }
 
 impl TestPacket {
@@ -50,7 +53,7 @@ impl TestPacket {
         let pad = payload.len().wrapping_neg() & 3;
         let bth = Bth { pad: pad as u8, ..Bth::new(opcode, to.engine.number(), psn) };
         let payload = [payload, &[0; 3][..pad]].concat();
-        Self { bth, extensions: Extensions::default(), payload }
+        Self { bth, extensions: Extensions::default(), payload, part: Part::default() }
     }
     fn reth(mut self, remote: Remote, length: u32) -> Self {
         let reth = shotline_wire::reth::Reth { address: remote.address, r_key: remote.rkey, length };
@@ -209,7 +212,7 @@ impl Side {
             bytes.extend([0; 4]);
             let packet = Packet::parse(&bytes).unwrap();
             let payload = bytes[packet.bth.opcode.header_len()..bytes.len() - 4].to_vec();
-            TestPacket { bth: packet.bth, extensions: packet.extensions, payload }
+            TestPacket { bth: packet.bth, extensions: packet.extensions, payload, part: outgoing.part }
         };
         burst.packets.iter().map(packet).collect()
     }
