@@ -1,7 +1,6 @@
 //! The endpoint without its transport: queue pairs, memory, queues, timers, and the send scheduler.
 
 use super::arena::Arena;
-use super::counters::SoftCounters;
 use super::pairs::{Pair, Pairs, Schedule};
 use super::queues::CompletionQueues;
 use super::slab::Slab;
@@ -9,7 +8,7 @@ use super::timers::Timers;
 use super::watch::Watch;
 use crate::api::{AsyncEvent, Completion, Cq, Modify, Qp, QpState, RemoteAccess, Srq};
 use crate::engine::{Burst, Completions, Context, Engine, Nanos, RecvQueue};
-use shotline_memory::{Pd, Protection, Regions, Sge};
+use shotline_memory::{Pd, Protection, Regions};
 use std::collections::VecDeque;
 
 /// Maximum number of packets that a queue pair sends before the next one is scheduled: about four system calls.
@@ -69,7 +68,6 @@ pub(super) struct Core {
     pub(super) shared: Slab<SharedReceives>,
     pub(super) sinks: Sinks,
     pub(super) timers: Timers,
-    pub(super) counters: SoftCounters,
     /// Limit of `in_flight`: the capacity of a peer's receive buffer, in packets.
     max_in_flight: u32,
     /// Packets in flight of all reliable connections.
@@ -79,14 +77,12 @@ pub(super) struct Core {
     /// `true` if some region is device or shared memory: a transport cannot read device memory, and another process may
     /// write shared memory during transmission.
     pub(super) has_shared_regions: bool,
-    /// Buffer for a packet whose header was not as long as predicted.
-    pub(super) realign: Sge,
     /// Indices of queue pairs that are ready to send, each at most once.
     ready: VecDeque<u32>,
 }
 
 impl Core {
-    pub(super) fn new(regions: Regions, realign: Sge) -> Self {
+    pub(super) fn new(regions: Regions) -> Self {
         let mut protection = Protection::new(regions.clone());
         let arena = Arena::new(&mut protection);
         Self {
@@ -98,12 +94,10 @@ impl Core {
             shared: Slab::new(),
             sinks: Sinks { queues: CompletionQueues::new(), watch: Watch::default(), events: VecDeque::new() },
             timers: Timers::default(),
-            counters: SoftCounters::default(),
             max_in_flight: u32::MAX,
             in_flight: 0,
             waiting: VecDeque::new(),
             has_shared_regions: false,
-            realign,
             ready: VecDeque::new(),
         }
     }

@@ -65,6 +65,9 @@ pub struct SoftEndpoint<P: PacketIo> {
     address: SocketAddr,
     core: Core,
     transmitter: Transmitter,
+    counters: SoftCounters,
+    /// Buffer for a packet whose header was not as long as predicted.
+    realign: Sge,
     wakeups: Wakeups,
 }
 
@@ -238,8 +241,10 @@ impl<P: PacketIo> SoftEndpoint<P> {
 
     fn with_memory(io: P, address: SocketAddr, memory: EndpointMemory) -> Result<Self, VerbsError> {
         let wakeups = Wakeups::new(io.fd())?;
-        let core = Core::new(memory.regions, memory.realign);
-        Ok(Self { io, address, core, transmitter: Transmitter::new(memory.backlog, memory.bounce), wakeups })
+        let EndpointMemory { regions, scratch: _, realign, backlog, bounce } = memory;
+        let transmitter = Transmitter::new(backlog, bounce);
+        let (core, counters) = (Core::new(regions), SoftCounters::default());
+        Ok(Self { io, address, core, transmitter, counters, realign, wakeups })
     }
 
     /// Returns the local address.
@@ -253,7 +258,7 @@ impl<P: PacketIo> SoftEndpoint<P> {
     /// Returns the counters of the endpoint.
     pub fn counters(&self) -> SoftCounters {
         let sinks = &self.core.sinks;
-        SoftCounters { completions_lost: sinks.queues.lost, notices_lost: sinks.watch.lost, ..self.core.counters }
+        SoftCounters { completions_lost: sinks.queues.lost, notices_lost: sinks.watch.lost, ..self.counters }
     }
     /// Returns the counters of a queue pair.
     pub fn qp_counters(&self, qp: Qp) -> Option<&QpCounters> {
@@ -270,8 +275,9 @@ impl<P: PacketIo> SoftEndpoint<P> {
     fn run_once(&mut self) -> Result<bool, VerbsError> {
         self.core.now = wakeups::now();
         self.register_regions();
-        let sent = self.transmitter.run(&mut self.core, &mut self.io);
-        let landed = self.io.poll(&mut EndpointSteer::new(&mut self.core), MAX_RX_BATCHES)?;
+        let sent = self.transmitter.run(&mut self.core, &mut self.io, &mut self.counters);
+        let landed =
+            self.io.poll(&mut EndpointSteer::new(&mut self.core, &mut self.counters, self.realign), MAX_RX_BATCHES)?;
         let expired = self.core.expire();
         self.core.fail_overrun_qps();
         self.wakeups.signal(self.core.sinks.queues.has_events());
@@ -286,7 +292,7 @@ impl<P: PacketIo> SoftEndpoint<P> {
     fn doorbell(&mut self) {
         self.core.now = wakeups::now();
         self.register_regions();
-        self.transmitter.run(&mut self.core, &mut self.io);
+        self.transmitter.run(&mut self.core, &mut self.io, &mut self.counters);
         self.core.fail_overrun_qps();
         self.wakeups.signal(self.core.sinks.queues.has_events());
         self.prepare_sleep();
@@ -319,6 +325,6 @@ impl<P: PacketIo> Drop for SoftEndpoint<P> {
     /// without a response.
     fn drop(&mut self) {
         self.register_regions();
-        self.transmitter.run(&mut self.core, &mut self.io);
+        self.transmitter.run(&mut self.core, &mut self.io, &mut self.counters);
     }
 }

@@ -13,7 +13,7 @@
 //! [`QpConfig::accept_any_source_port`](crate::api::QpConfig::accept_any_source_port) disables this check.
 
 use super::core::Core;
-use super::counters::SoftDropCounters;
+use super::counters::{SoftCounters, SoftDropCounters};
 use crate::api::QpType;
 use crate::engine::{BatchHead, IncomingPacket};
 use arrayvec::ArrayVec;
@@ -28,14 +28,17 @@ type DropCounter = fn(&mut SoftDropCounters) -> &mut u64;
 
 /// The [`Steer`] of an endpoint, for one call.
 pub(super) struct EndpointSteer<'a> {
-    pub(super) core: &'a mut Core,
+    core: &'a mut Core,
+    counters: &'a mut SoftCounters,
+    /// Buffer for a packet whose header was not as long as predicted.
+    realign: Sge,
     /// Number and index of the last packet's queue pair: most packets of a batch are for the same one.
     last: Option<(u32, u32)>,
 }
 
 impl<'a> EndpointSteer<'a> {
-    pub(super) fn new(core: &'a mut Core) -> Self {
-        Self { core, last: None }
+    pub(super) fn new(core: &'a mut Core, counters: &'a mut SoftCounters, realign: Sge) -> Self {
+        Self { core, counters, realign, last: None }
     }
 
     /// Returns the index of a queue pair, and reschedules the previous one if it is another.
@@ -110,7 +113,7 @@ impl<'a> EndpointSteer<'a> {
         needed: usize,
         header: &mut ArrayVec<u8, MAX_HEADER_LEN>,
     ) -> Option<(PayloadLocation, u32)> {
-        let Core { regions, realign, counters, .. } = &mut *self.core;
+        let (regions, realign) = (&self.core.regions, self.realign);
         let pieces = match rx.landed {
             PayloadLocation::Memory(sges) => sges,
             PayloadLocation::Scratch(sge) => [sge, Sge::EMPTY],
@@ -146,8 +149,8 @@ impl<'a> EndpointSteer<'a> {
             return None;
         }
         header.try_extend_from_slice(&bytes[..needed]).ok()?;
-        counters.bytes_copied_again += payload_len as u64;
-        Some((PayloadLocation::Scratch(Sge { len: payload_len as u32, ..*realign }), payload_len as u32))
+        self.counters.bytes_copied_again += payload_len as u64;
+        Some((PayloadLocation::Scratch(Sge { len: payload_len as u32, ..realign }), payload_len as u32))
     }
 }
 
@@ -239,11 +242,11 @@ impl Steer for EndpointSteer<'_> {
     }
 
     fn landed(&mut self, batch: &[RxPacket<'_>]) {
-        self.core.counters.batches_in += 1;
-        self.core.counters.packets_in += batch.len() as u64;
+        self.counters.batches_in += 1;
+        self.counters.packets_in += batch.len() as u64;
         for rx in batch {
             if let Err(cause) = self.receive(rx) {
-                *cause(&mut self.core.counters.drops) += 1;
+                *cause(&mut self.counters.drops) += 1;
             }
         }
         if let Some((_, index)) = self.last {

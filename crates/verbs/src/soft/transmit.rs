@@ -1,6 +1,7 @@
 //! Transmission of bursts, and the backlog of packets that the transport does not accept at once.
 
 use super::core::{Core, MAX_BURST_PACKETS};
+use super::counters::SoftCounters;
 use crate::engine::{Burst, OutgoingPacket};
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
@@ -71,7 +72,7 @@ impl Transmitter {
     }
 
     /// Sends packets of the scheduled queue pairs. Returns `true` if the transport accepted any.
-    pub(super) fn run<P: PacketIo>(&mut self, core: &mut Core, io: &mut P) -> bool {
+    pub(super) fn run<P: PacketIo>(&mut self, core: &mut Core, io: &mut P, counters: &mut SoftCounters) -> bool {
         let mut any = false;
         for _ in 0..MAX_BURSTS {
             if !self.has_backlog {
@@ -79,17 +80,17 @@ impl Transmitter {
                 self.next = 0;
                 core.fill(&mut self.burst);
                 move_acks_last(&mut self.burst.packets);
-                self.copy_unstable(core);
+                self.copy_unstable(core, counters);
             }
             if self.burst.is_empty() {
                 break;
             }
             let before = self.next;
-            self.transmit(core, io);
+            self.transmit(io, counters);
             any |= self.next > before;
             if self.next < self.burst.len() {
-                core.counters.partial_sends += 1;
-                self.save_backlog(core);
+                counters.partial_sends += 1;
+                self.save_backlog(core, counters);
                 break;
             }
             self.has_backlog = false;
@@ -103,7 +104,7 @@ impl Transmitter {
     }
 
     /// Passes packets to the transport, in runs to one destination, until it accepts no more.
-    fn transmit<P: PacketIo>(&mut self, core: &mut Core, io: &mut P) {
+    fn transmit<P: PacketIo>(&mut self, io: &mut P, counters: &mut SoftCounters) {
         while let Some(first) = self.burst.packets.get(self.next) {
             let to = first.to;
             let rest = &self.burst.packets[self.next..];
@@ -121,14 +122,14 @@ impl Transmitter {
             match io.send(to, &sends) {
                 Ok(accepted) => {
                     self.next += accepted;
-                    core.counters.packets_out += accepted as u64;
+                    counters.packets_out += accepted as u64;
                     if accepted < sends.len() {
                         return;
                     }
                 }
                 // One unreachable peer must not stop the others. The packets count as lost.
                 Err(error) => {
-                    core.counters.unsendable += sends.len() as u64;
+                    counters.unsendable += sends.len() as u64;
                     self.next += sends.len();
                     self.last_error = Some(error);
                 }
@@ -139,7 +140,7 @@ impl Transmitter {
     /// Copies payloads that the transport cannot read, or that another process may change, to private memory: the ICRC
     /// is computed before the kernel copies the bytes, and the receiver accepts the packet only if they are unchanged.
     /// For memory of this process, a change shows only as a retransmission.
-    fn copy_unstable(&mut self, core: &mut Core) {
+    fn copy_unstable(&mut self, core: &Core, counters: &mut SoftCounters) {
         let Burst { packets, gather } = &mut self.burst;
         let mut offset = 0;
         for packet in packets {
@@ -150,7 +151,7 @@ impl Transmitter {
             {
                 continue;
             }
-            core.counters.packets_copied += 1;
+            counters.packets_copied += 1;
             for element in elements {
                 let to = Sge { offset: self.bounce.offset + offset, len: element.len, ..self.bounce };
                 offset += u64::from(element.len);
@@ -158,11 +159,11 @@ impl Transmitter {
                 *element = to;
             }
         }
-        core.counters.bytes_copied_again += offset;
+        counters.bytes_copied_again += offset;
     }
 
     /// Copies the payloads of packets that were not accepted.
-    fn save_backlog(&mut self, core: &mut Core) {
+    fn save_backlog(&mut self, core: &Core, counters: &mut SoftCounters) {
         if self.has_backlog {
             return; // copied before
         }
@@ -177,6 +178,6 @@ impl Transmitter {
                 *element = to;
             }
         }
-        core.counters.bytes_copied_again += offset;
+        counters.bytes_copied_again += offset;
     }
 }
