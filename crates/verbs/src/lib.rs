@@ -3,13 +3,14 @@
 //! - [`api`]: the verbs, the same for every provider.
 //! - [`cm`]: connection set-up between an initiator and a target.
 //! - [`conformance`]: checks that every provider must pass.
+//! - [`endpoint`]: endpoints in software, over any link.
 //! - [`engine`]: the protocols as state machines without I/O.
 //! - [`ibverbs`]: provider over the RDMA devices of this machine.
 //! - [`provider`]: the registry of providers: names, capabilities, command-line syntax.
 //! - [`rdma_cm`]: the InfiniBand connection manager protocol, which programs based on `librdmacm` use.
 //! - [`shm`]: provider over shared memory between two processes of one host.
 //! - [`sim`]: a simulated network for the engines, with a seed.
-//! - [`soft`]: provider in software, over any [`PacketIo`](shotline_transport::PacketIo).
+//! - [`soft`]: provider in software: RoCEv2 over any [`PacketIo`](shotline_transport::PacketIo).
 //! - [`ud`]: unreliable datagrams (IBTA 9.8.3) as a filter over any [`PacketIo`](shotline_transport::PacketIo), with
 //!   the same calls.
 
@@ -17,6 +18,7 @@ pub mod api;
 pub mod cm;
 pub mod conformance;
 mod dial;
+pub mod endpoint;
 pub mod engine;
 mod fd_passing;
 pub mod ibverbs;

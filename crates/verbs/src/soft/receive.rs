@@ -12,9 +12,9 @@
 //! accepted.
 //! [`QpConfig::accept_any_source_port`](crate::api::QpConfig::accept_any_source_port) disables this check.
 
-use super::core::Core;
 use super::counters::{SoftCounters, SoftDropCounters};
 use crate::api::QpType;
+use crate::endpoint::Core;
 use crate::engine::{BatchHead, IncomingPacket};
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
@@ -46,7 +46,7 @@ impl<'a> EndpointSteer<'a> {
         match self.last {
             Some((last, index)) if last == number => Some(index),
             _ => {
-                let index = self.core.pairs.index_of(number)?;
+                let index = self.core.index_of(number)?;
                 if let Some((_, previous)) = self.last.replace((number, index)) {
                     self.core.reschedule(previous);
                 }
@@ -58,7 +58,7 @@ impl<'a> EndpointSteer<'a> {
     /// Returns the index of a packet's queue pair, if it exists and its service fits.
     fn admit(&mut self, bth: &Bth) -> Result<u32, DropCounter> {
         let index = self.index_of(bth.dest_qp).ok_or((|drops| &mut drops.unknown_qp) as DropCounter)?;
-        let Some(pair) = self.core.pairs.get(index) else { return Err(|drops| &mut drops.unknown_qp) };
+        let Some(pair) = self.core.pair(index) else { return Err(|drops| &mut drops.unknown_qp) };
         let kind = pair.engine.config().kind;
         let fits = match bth.opcode.service() {
             Service::ReliableConnection => kind == QpType::Rc,
@@ -90,7 +90,7 @@ impl<'a> EndpointSteer<'a> {
             return Err(malformed);
         }
         let index = self.admit(&bth)?;
-        let any_id = || self.core.pairs.get(index).is_some_and(|pair| pair.engine.config().accept_any_source_port);
+        let any_id = || self.core.pair(index).is_some_and(|pair| pair.engine.config().accept_any_source_port);
         match rx.icrc {
             Icrc::Good | Icrc::Solved { is_in_sequence: true } | Icrc::Device => {}
             Icrc::Solved { is_in_sequence: false } if !bth.opcode.is_one_sided() || any_id() => {}
@@ -113,7 +113,7 @@ impl<'a> EndpointSteer<'a> {
         needed: usize,
         header: &mut ArrayVec<u8, MAX_HEADER_LEN>,
     ) -> Option<(PayloadLocation, u32)> {
-        let (regions, realign) = (&self.core.regions, self.realign);
+        let (regions, realign) = (self.core.regions(), self.realign);
         let pieces = match rx.landed {
             PayloadLocation::Memory(sges) => sges,
             PayloadLocation::Scratch(sge) => [sge, Sge::EMPTY],
@@ -194,18 +194,12 @@ impl Steer for EndpointSteer<'_> {
         }
         let Ok((bth, extensions)) = roce::header(batch.first) else { return };
         let Ok(index) = self.admit(&bth) else { return };
-        let Some(pair) = self.core.pairs.get(index) else { return };
+        let Some(pair) = self.core.pair(index) else { return };
         // A payload from another source must not reach the connection's memory.
         if !pair.engine.is_from_peer(batch.source) {
             return;
         }
-        let receives = match pair.srq() {
-            Some(srq) => match self.core.shared.get(srq.0) {
-                Some(shared) => &shared.receives,
-                None => return,
-            },
-            None => &pair.receives,
-        };
+        let Some(receives) = self.core.receives(pair) else { return };
         let head = BatchHead {
             bth,
             extensions: &extensions,
@@ -214,12 +208,12 @@ impl Steer for EndpointSteer<'_> {
             last_len: bare(batch.last),
             source: batch.source,
         };
-        pair.engine.pick(&self.core.protection, receives, &head, picks);
+        pair.engine.pick(self.core.protection(), receives, &head, picks);
         separate_overlaps(picks);
-        if self.core.has_shared_regions {
+        if self.core.has_shared_regions() {
             // The transport cannot write device memory: the payload goes to scratch memory, from where the engine
             // copies it.
-            let regions = &self.core.regions;
+            let regions = self.core.regions();
             let is_reachable = |to: PayloadDestination| match to {
                 PayloadDestination::Memory(sges) => {
                     sges.iter().all(|sge| sge.len == 0 || regions.get(sge.region).is_mapped())

@@ -1,7 +1,7 @@
 //! Transmission of bursts, and the backlog of packets that the transport does not accept at once.
 
-use super::core::{Core, MAX_BURST_PACKETS};
 use super::counters::SoftCounters;
+use crate::endpoint::{Core, MAX_BURST_PACKETS};
 use crate::engine::{Burst, OutgoingPacket};
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
@@ -145,9 +145,9 @@ impl Transmitter {
         let mut offset = 0;
         for packet in packets {
             let elements = &mut gather[packet.elements.0 as usize..][..packet.elements.1 as usize];
-            let is_shared = |element: &Sge| core.regions.get(element.region).is_shared();
+            let is_shared = |element: &Sge| core.regions().get(element.region).is_shared();
             if !(packet.is_retransmission && !elements.is_empty()
-                || core.has_shared_regions && elements.iter().any(is_shared))
+                || core.has_shared_regions() && elements.iter().any(is_shared))
             {
                 continue;
             }
@@ -155,7 +155,7 @@ impl Transmitter {
             for element in elements {
                 let to = Sge { offset: self.bounce.offset + offset, len: element.len, ..self.bounce };
                 offset += u64::from(element.len);
-                core.regions.copy(*element, to);
+                core.regions().copy(*element, to);
                 *element = to;
             }
         }
@@ -174,7 +174,7 @@ impl Transmitter {
             for element in &mut gather[packet.elements.0 as usize..][..packet.elements.1 as usize] {
                 let to = Sge { offset: self.backlog.offset + offset, len: element.len, ..self.backlog };
                 offset += u64::from(element.len);
-                core.regions.copy(*element, to);
+                core.regions().copy(*element, to);
                 *element = to;
             }
         }

@@ -190,9 +190,9 @@ fn check_names_are_unique() {
     assert_eq!(names.len(), all().count());
 }
 
-/// A wrapper that is added later must be run by the suite, too, and listed here.
-#[test]
-fn every_provider_implementation_is_listed() {
+/// Returns the types of all crates that implement a trait.
+fn implementations(name: &str) -> Vec<String> {
+    let separator = format!(" {name} for ");
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = BTreeSet::new();
     let mut open = vec![crates];
@@ -204,12 +204,20 @@ fn every_provider_implementation_is_listed() {
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let lines = text.lines().filter(|line| line.starts_with("impl"));
-                let types = lines.filter_map(|line| line.split_once(" Provider for ").map(|(_, rest)| rest));
+                let types = lines.filter_map(|line| line.split_once(&separator).map(|(_, rest)| rest));
                 found.extend(types.map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned()));
             }
         }
     }
-    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["IbverbsEndpoint", "ShmEndpoint", "SoftEndpoint"]);
+    found.into_iter().collect()
+}
+
+/// A wrapper that is added later must be run by the suite, too, and listed here.
+#[test]
+fn every_provider_implementation_is_listed() {
+    assert_eq!(implementations("Provider"), ["Endpoint", "IbverbsEndpoint", "ShmEndpoint"]);
+    // `Endpoint` is run over each datapath, except over `NoLink` of its unit tests.
+    assert_eq!(implementations("Datapath"), ["NoLink", "RoceDatapath"]);
 }
 
 /// A default method could be missed by a wrapper, or by one of several providers.
@@ -220,6 +228,7 @@ fn traits_of_endpoints_have_no_default_methods() {
         ("pub trait Windows {", include_str!("../../src/api/window.rs")),
         ("pub trait Notices {", include_str!("../../src/api/notice.rs")),
         ("pub trait Endpoint: Provider {", include_str!("../../src/cm/endpoint.rs")),
+        ("pub trait Datapath {", include_str!("../../src/endpoint/datapath.rs")),
         ("pub trait Host {", include_str!("../../src/cm/conversation.rs")),
     ];
     for (head, text) in traits {

@@ -19,8 +19,8 @@ pub(super) enum Schedule {
 
 /// A queue pair with its counters and schedule.
 #[derive(Debug)]
-pub(super) struct Pair {
-    pub(super) engine: Engine,
+pub(crate) struct Pair {
+    pub(crate) engine: Engine,
     pub(super) counters: QpCounters,
     /// The engine's memory, allocated from the endpoint's arena.
     pub(super) memory: Sge,

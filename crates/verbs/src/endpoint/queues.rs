@@ -1,8 +1,8 @@
 //! Completion queues: arming, events, overruns.
 
-use super::slab::Slab;
 use crate::api::{Completion, Cq, Status};
 use crate::engine::Completions;
+use crate::slab::Slab;
 use std::collections::VecDeque;
 
 /// Completions for which a completion queue raises an event.

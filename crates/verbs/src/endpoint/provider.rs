@@ -1,47 +1,19 @@
-//! [`Provider`] for [`SoftEndpoint`].
+//! [`Provider`] for [`Endpoint`].
 
 use super::core::{Core, SharedReceives};
-use super::{SoftEndpoint, wakeups};
+use super::datapath::Datapath;
+use super::{Endpoint, wakeups};
 use crate::api::{
-    AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Flag, Modify, Mtu, Notices, PostError,
-    Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, RemoteAccess, SendWr, Srq, VerbsError, Window, Windows,
+    AsyncEvent, Capabilities, Completion, Cq, Modify, Notices, PostError, Provider, Qp, QpConfig, QpState,
+    ReadyToReceive, RecvWr, RemoteAccess, SendWr, Srq, VerbsError, Window, Windows,
 };
 use crate::engine::{Context, Engine, RecvQueue};
 use rustix::fd::BorrowedFd;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegistrationCounters};
-use shotline_transport::PacketIo;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The provider's entry in the registry.
-pub const DESCRIPTION: Description = Description {
-    capabilities: Capabilities {
-        name: "soft",
-        ud: true,
-        uc: true,
-        rc: true,
-        atomics: true,
-        target_cpu_is_idle: false,
-        partial_registration: true,
-        separate_rights: true,
-        revokes: true,
-        windows: true,
-        invalidates: true,
-        lenient: true,
-        random_numbers: true,
-        reports_solicited: true,
-        max_operation: 1 << 31,
-    },
-    form: "soft",
-    summary: "RoCEv2 over UDP sockets",
-    reach: Reach::Network,
-    needs_device: false,
-    flags: &Flag::ALL,
-    mtu: Some(Mtu::B4096),
-    control: ControlSocket::Tcp,
-};
-
-impl<P: PacketIo> Windows for SoftEndpoint<P> {
+impl<D: Datapath> Windows for Endpoint<D> {
     fn bind_window(
         &mut self,
         qp: Qp,
@@ -63,7 +35,7 @@ impl<P: PacketIo> Windows for SoftEndpoint<P> {
     }
 }
 
-impl<P: PacketIo> Notices for SoftEndpoint<P> {
+impl<D: Datapath> Notices for Endpoint<D> {
     fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError> {
         self.mr_usage(mr)?; // checks that it exists
         self.core.sinks.watch.set(mr.rkey, notify);
@@ -79,9 +51,9 @@ impl<P: PacketIo> Notices for SoftEndpoint<P> {
     }
 }
 
-impl<P: PacketIo> Provider for SoftEndpoint<P> {
+impl<D: Datapath> Provider for Endpoint<D> {
     fn capabilities(&self) -> Capabilities {
-        DESCRIPTION.capabilities
+        D::DESCRIPTION.capabilities
     }
 
     fn alloc_pd(&mut self) -> Result<Pd, VerbsError> {
@@ -174,7 +146,7 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
             }
             if !busy {
                 let until = self.next_deadline().map_or(end, |deadline| deadline.min(end));
-                self.io.wait(Duration::from_nanos(until.saturating_sub(now)))?;
+                self.datapath.wait(Duration::from_nanos(until.saturating_sub(now)))?;
             }
         }
     }
@@ -226,6 +198,9 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
     fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError> {
         const UNKNOWN: VerbsError = VerbsError::NoSuch("queue pair");
         let index = self.core.pairs.index_of(qp.0).ok_or(UNKNOWN)?;
+        if let Modify::ReadyToReceive(ReadyToReceive { peer: Some((address, _)), .. }) = change {
+            self.datapath.connect(address)?;
+        }
         if let Some(pair) = self.core.pairs.get_mut(index) {
             // A requested transition to the error state raises no event.
             pair.failed = matches!(change, Modify::Error);
@@ -290,21 +265,9 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
     }
 }
 
-impl<P: PacketIo> SoftEndpoint<P> {
-    /// Creates queue pair 1, the general services interface of connection managers (IBTA volume 1, clause 13.5.1.1).
-    /// `config` must be UD; its Q_Key must be [`crate::rdma_cm::Q_KEY`].
-    ///
-    /// # Errors
-    /// [`VerbsError::InUse`] if the endpoint has such a queue pair, [`VerbsError::Invalid`] if `config` is not UD, and
-    /// those of [`Provider::create_qp`].
-    pub fn create_general_services_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError> {
-        if config.kind != QpType::Ud {
-            return Err(VerbsError::Invalid("queue pair 1 must be of type UD".into()));
-        }
-        self.create_numbered(config, Some(1))
-    }
-
-    fn create_numbered(&mut self, config: &QpConfig, number: Option<u32>) -> Result<Qp, VerbsError> {
+impl<D: Datapath> Endpoint<D> {
+    /// Creates a queue pair with this number, or with a random one.
+    pub(crate) fn create_numbered(&mut self, config: &QpConfig, number: Option<u32>) -> Result<Qp, VerbsError> {
         for cq in [config.send_cq, config.recv_cq] {
             if !self.core.sinks.queues.exists(cq) {
                 return Err(VerbsError::NoSuch("completion queue"));

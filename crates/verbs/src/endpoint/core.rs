@@ -1,20 +1,20 @@
-//! The endpoint without its transport: queue pairs, memory, queues, timers, and the send scheduler.
+//! The endpoint without its datapath: queue pairs, memory, queues, timers, and the send scheduler.
 
 use super::arena::Arena;
 use super::pairs::{Pair, Pairs, Schedule};
 use super::queues::CompletionQueues;
-use super::slab::Slab;
 use super::timers::Timers;
 use super::watch::Watch;
 use crate::api::{AsyncEvent, Completion, Cq, Modify, Qp, QpState, RemoteAccess, Srq};
 use crate::engine::{Burst, Completions, Context, Engine, Nanos, RecvQueue};
+use crate::slab::Slab;
 use shotline_memory::{Pd, Protection, Regions};
 use std::collections::VecDeque;
 
 /// Maximum number of packets that a queue pair sends before the next one is scheduled: about four system calls.
 const MAX_TURN_PACKETS: usize = 64;
 /// Maximum number of packets in a burst.
-pub(super) const MAX_BURST_PACKETS: usize = 2 * MAX_TURN_PACKETS;
+pub(crate) const MAX_BURST_PACKETS: usize = 2 * MAX_TURN_PACKETS;
 /// Maximum bytes in flight of one connection: 100 Gbit/s over 40 µs. A loss costs retransmitting them.
 const MAX_WINDOW_BYTES: u32 = 512 << 10;
 /// Length of a packet that is assumed when bytes of a receive buffer are converted to packets in flight.
@@ -56,13 +56,13 @@ pub(super) struct SharedReceives {
     pub(super) limit: Option<u32>,
 }
 
-/// State of an endpoint except its transport.
-pub(super) struct Core {
+/// Queue pairs, memory, queues and timers of an endpoint, as its [`Datapath`](super::Datapath) uses them.
+pub struct Core {
     /// Time of the current call; between calls, that of the last one.
     pub(super) now: Nanos,
     pub(super) protection: Protection,
-    /// The table of regions that the transport uses: payloads may lie in a region whose key was deregistered since.
-    pub(super) regions: Regions,
+    /// The table of regions that the datapath uses: payloads may lie in a region whose key was deregistered since.
+    regions: Regions,
     pub(super) pairs: Pairs,
     pub(super) arena: Arena,
     pub(super) shared: Slab<SharedReceives>,
@@ -76,7 +76,7 @@ pub(super) struct Core {
     waiting: VecDeque<u32>,
     /// `true` if some region is device or shared memory: a transport cannot read device memory, and another process may
     /// write shared memory during transmission.
-    pub(super) has_shared_regions: bool,
+    has_shared_regions: bool,
     /// Indices of queue pairs that are ready to send, each at most once.
     ready: VecDeque<u32>,
 }
@@ -102,8 +102,59 @@ impl Core {
         }
     }
 
+    /// Returns the index of the queue pair with this number. It is valid for the life of the queue pair.
+    pub(crate) fn index_of(&self, number: u32) -> Option<u32> {
+        self.pairs.index_of(number)
+    }
+
+    /// Returns a queue pair by its index.
+    pub(crate) fn pair(&self, index: u32) -> Option<&Pair> {
+        self.pairs.get(index)
+    }
+
+    /// Returns the receive queue of a queue pair: its own or a shared one.
+    pub(crate) fn receives<'a>(&'a self, pair: &'a Pair) -> Option<&'a RecvQueue> {
+        match pair.srq() {
+            Some(srq) => self.shared.get(srq.0).map(|shared| &shared.receives),
+            None => Some(&pair.receives),
+        }
+    }
+
+    /// Returns keys and registered memory.
+    pub(crate) fn protection(&self) -> &Protection {
+        &self.protection
+    }
+
+    /// Returns the table of regions that was last passed to the datapath.
+    pub(crate) fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    /// Returns `true` if some region is device or shared memory.
+    pub(crate) fn has_shared_regions(&self) -> bool {
+        self.has_shared_regions
+    }
+
+    /// Returns the number of completions lost because their completion queue was full.
+    pub(crate) fn completions_lost(&self) -> u64 {
+        self.sinks.queues.lost
+    }
+
+    /// Returns the number of notices of one-sided operations lost because the application did not take them.
+    pub(crate) fn notices_lost(&self) -> u64 {
+        self.sinks.watch.lost
+    }
+
+    /// Returns the table of regions if it has changed since the last call.
+    pub(super) fn take_changed_regions(&mut self) -> Option<&Regions> {
+        let regions = self.protection.take_changed()?;
+        self.has_shared_regions = regions.iter().any(|(_, region)| region.is_shared());
+        self.regions = regions;
+        Some(&self.regions)
+    }
+
     /// Calls `work` with a queue pair's engine and its context. Returns `None` if there is no such queue pair.
-    pub(super) fn with<R>(&mut self, index: u32, work: impl FnOnce(&mut Engine, &mut Context<'_>) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&mut self, index: u32, work: impl FnOnce(&mut Engine, &mut Context<'_>) -> R) -> Option<R> {
         let Pair { engine, counters, receives, .. } = self.pairs.get_mut(index)?;
         let receives = match engine.config().srq {
             Some(srq) => &mut self.shared.get_mut(srq.0)?.receives,
@@ -123,7 +174,7 @@ impl Core {
     ///
     /// The packets of all queue pairs arrive in one buffer, and packets that do not fit are lost. So the sum of packets
     /// in flight is limited, and a queue pair that would exceed it waits for its turn. Responses never wait.
-    pub(super) fn set_peer_buffer(&mut self, bytes: u32) {
+    pub(crate) fn set_peer_buffer(&mut self, bytes: u32) {
         self.max_in_flight = (bytes / PACKET_BYTES).max(1);
     }
 
@@ -138,7 +189,7 @@ impl Core {
     }
 
     /// Updates a queue pair's schedule and timer. Called once after any number of calls to its engine.
-    pub(super) fn reschedule(&mut self, index: u32) {
+    pub(crate) fn reschedule(&mut self, index: u32) {
         let Some(pair) = self.pairs.get_mut(index) else { return };
         let in_flight = pair.engine.in_flight();
         self.in_flight = self.in_flight - pair.in_flight + in_flight;
@@ -193,8 +244,8 @@ impl Core {
         !self.ready.is_empty() || !self.waiting.is_empty() && self.in_flight < self.max_in_flight
     }
 
-    /// Fills a burst, taking the queue pairs in turn.
-    pub(super) fn fill(&mut self, burst: &mut Burst) {
+    /// Fills a burst of up to [`MAX_BURST_PACKETS`], taking the queue pairs in turn.
+    pub(crate) fn fill(&mut self, burst: &mut Burst) {
         while burst.len() + MAX_TURN_PACKETS <= MAX_BURST_PACKETS {
             let Some(index) = self.next_scheduled() else { break };
             let Some(pair) = self.pairs.get_mut(index) else { continue };
