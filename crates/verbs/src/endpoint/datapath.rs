@@ -14,7 +14,7 @@ use std::time::Duration;
 ///
 /// An [`Endpoint`](super::Endpoint) calls it from one thread. Only [`Self::wait`] blocks. No method has a default.
 pub trait Datapath {
-    /// The provider's entry in the registry.
+    /// The provider's entry in the registry. Queue pairs of transport services that it lacks are refused.
     const DESCRIPTION: &'static Description;
 
     /// Replaces the table of regions that payloads may lie in. Called before the first packet that refers to a new

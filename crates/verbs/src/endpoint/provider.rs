@@ -4,7 +4,7 @@ use super::core::{Core, SharedReceives};
 use super::datapath::Datapath;
 use super::{Endpoint, wakeups};
 use crate::api::{
-    AsyncEvent, Capabilities, Completion, Cq, Modify, Notices, PostError, Provider, Qp, QpConfig, QpState,
+    AsyncEvent, Capabilities, Completion, Cq, Modify, Notices, PostError, Provider, Qp, QpConfig, QpState, QpType,
     ReadyToReceive, RecvWr, RemoteAccess, SendWr, Srq, VerbsError, Window, Windows,
 };
 use crate::engine::{Context, Engine, RecvQueue};
@@ -268,6 +268,15 @@ impl<D: Datapath> Provider for Endpoint<D> {
 impl<D: Datapath> Endpoint<D> {
     /// Creates a queue pair with this number, or with a random one.
     pub(crate) fn create_numbered(&mut self, config: &QpConfig, number: Option<u32>) -> Result<Qp, VerbsError> {
+        let Capabilities { ud, uc, rc, .. } = self.capabilities();
+        let supported = match config.kind {
+            QpType::Ud => ud,
+            QpType::Uc => uc,
+            QpType::Rc => rc,
+        };
+        if !supported {
+            return Err(VerbsError::Unsupported("this provider has no queue pairs of this type"));
+        }
         for cq in [config.send_cq, config.recv_cq] {
             if !self.core.sinks.queues.exists(cq) {
                 return Err(VerbsError::NoSuch("completion queue"));

@@ -118,6 +118,16 @@ fn datapath_connects_before_a_queue_pair_receives() {
 }
 
 #[test]
+fn unsupported_transport_services_are_refused() {
+    let (mut endpoint, _, config) = open();
+    for kind in [QpType::Uc, QpType::Ud] {
+        let refused = endpoint.create_qp(&QpConfig { kind, ..config });
+        assert!(matches!(refused, Err(VerbsError::Unsupported(_))), "{kind}: {refused:?}");
+    }
+    assert_eq!(endpoint.capabilities(), DESCRIPTION.capabilities);
+}
+
+#[test]
 fn registered_regions_reach_the_datapath_before_packets() {
     let (mut endpoint, pd, config) = open();
     let qp = endpoint.create_qp(&config).unwrap();
