@@ -8,6 +8,7 @@
 //! |---|---|
 //! | acquisition | [`shot`] (geometry and drop causes), [`record`], [`block`], [`framing`], [`setup`] |
 //! | third-party formats | [`spead`] (heaps), [`hsb`] (sensor bridge frames), [`vita49`] (radio packets) |
+//! | SpaceFibre | [`spacefibre`] (words, CRCs and the scrambler of a lane) |
 //! | RoCEv2 | [`roce`] (a whole packet), [`bth`], [`deth`], [`reth`], [`aeth`], [`atomic`], [`imm`], [`icrc`] |
 //! | lower layers | [`ethernet`], [`ipv4`], [`ipv6`], [`udp`] |
 //! | tools | [`crc`], [`ParseError`] |
@@ -64,6 +65,7 @@ pub mod reth;
 pub mod roce;
 pub mod setup;
 pub mod shot;
+pub mod spacefibre;
 pub mod spead;
 pub mod udp;
 pub mod vita49;
