@@ -134,6 +134,20 @@ mod tests {
     }
 
     #[test]
+    fn frame_with_a_broadcast_inside_matches_another_implementation() {
+        // A frame of the simulation of SpaceFibreLight (CNES): 64 words that count from 0x1000, of which the last ends the
+        // packet, with a broadcast frame after the 24th. The CRC-16 does not cover the broadcast frame.
+        let mut words = std::vec![[0xFC, 0x50, 0x00, 0x00]];
+        words.extend((0x1000_u32..0x103F).map(u32::to_le_bytes));
+        words.extend([[0x3F, 0x10, 0xFD, 0xFB], [0x1C, 0x1B, 0x68, 0x03]]);
+        let bytes = words.concat();
+        let (covered, crc) = bytes.split_last_chunk::<2>().unwrap();
+        assert_eq!(crc16_update(CRC16_INIT, covered), u16::from_le_bytes(*crc));
+        let broadcast = hex("FC5D0000 42000000 430000FD 5C001AD1");
+        assert_eq!(crc8(&broadcast[..15]), 0xD1);
+    }
+
+    #[test]
     fn crc8_matches_the_standard() {
         for (bytes, crc) in [
             ("FC5D0000 00000000 01010101 5C0041", 0x29), // figure 5-46
