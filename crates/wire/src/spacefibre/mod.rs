@@ -10,7 +10,7 @@
 //! | [`ControlWord`] | control words of the lane, multi-lane and data link layers | 5.3.3 to 5.3.5 |
 //! | [`crc`] | CRC-8 of words and broadcast frames, CRC-16 of data frames | 5.7.6.4, 5.7.6.5 |
 //! | [`Scrambler`] | random bits that scramble data frames and fill idle frames | 5.7.6.2 |
-//! | [`line`] | words as the bits of a line: 8b/10b symbols, word alignment, receive errors | 5.3.2, 5.5.6 to 5.5.8 |
+//! | [`mod@line`] | words as the bits of a line: 8b/10b symbols, word alignment, receive errors | 5.3.2, 5.5.6 to 5.5.8 |
 //!
 //! Characters are sent in the order of the array, each with its least significant bit first. Fields of 16 bits are
 //! little-endian, unlike those of this crate's other formats.
