@@ -14,6 +14,8 @@ use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::{self, Record};
 use shotline_wire::setup::{Acknowledgement, Message, Trigger, refuse_malformed};
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
+use shotline_wire::spacefibre::line::{DECODER_LATENCY, Decoder, Encoder};
+use shotline_wire::spacefibre::{ControlWord, Word};
 use shotline_wire::spead::Flavour;
 use shotline_wire::vita49::{Context, Data, Format, Fraction, Prologue, Seconds, Time};
 use shotline_wire::{crc, ipv4, ipv6, roce, udp};
@@ -255,4 +257,41 @@ pub fn setup(data: &[u8]) {
             assert!(Message::parse(&refusal).is_ok());
         }
     }
+}
+
+/// A flag (bit 0: inverted polarity), then pieces of 5 bytes: each is a word (K flags and characters), and 40 line bits.
+pub fn spacefibre_words(data: &[u8]) {
+    let Some((flags, pieces)) = data.split_first() else { return };
+    let mut decoder = Decoder::new();
+    decoder.set_inverted(flags & 1 == 1);
+    for &[control, a, b, c, d] in pieces.as_chunks().0 {
+        spacefibre_word(Word { characters: [a, b, c, d], control: control & 0xF });
+        let word = decoder.decode(u64::from_le_bytes([control, a, b, c, d, 0, 0, 0]));
+        assert!(word.control < 16);
+        spacefibre_word(word);
+        if word.is_data() {
+            assert_eq!(sent_and_received(word), word);
+        }
+    }
+}
+
+/// A word, parsed and emitted.
+fn spacefibre_word(word: Word) {
+    match ControlWord::parse(word) {
+        Ok(Some(control)) => {
+            assert!(!word.is_data() && !word.is_rxerr());
+            assert_eq!(ControlWord::parse(control.emit()), Ok(Some(control)));
+        }
+        Ok(None) => {}
+        Err(error) => assert_ne!(error.expected, error.found),
+    }
+}
+
+/// Passes a word over a line that is synchronised.
+fn sent_and_received(word: Word) -> Word {
+    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+    let idle = [ControlWord::Idle.emit(); DECODER_LATENCY + 1];
+    let words = idle.into_iter().chain([word]).chain(idle);
+    let received: Vec<_> = words.map(|word| decoder.decode(encoder.encode(word))).collect();
+    received[idle.len() + DECODER_LATENCY]
 }

@@ -16,6 +16,8 @@ use shotline_wire::setup::{
     Start, Trigger, Verdict,
 };
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
+use shotline_wire::spacefibre::line::Encoder;
+use shotline_wire::spacefibre::{Capability, ControlWord, LostSignalCause, SequenceNumber, Word};
 use shotline_wire::spead::Flavour;
 use shotline_wire::vita49::{Context, Format, Fraction, Hertz, Indicator, Kind, Prologue, Seconds, State, Time};
 use std::net::SocketAddr;
@@ -23,7 +25,7 @@ use std::path::PathBuf;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 13] = [
+const TARGETS: [Target; 14] = [
     ("roce_packet", targets::roce_packet),
     ("ip_packet", targets::ip_packet),
     ("framing_ud", targets::framing_ud),
@@ -37,6 +39,7 @@ const TARGETS: [Target; 13] = [
     ("hsb_metadata", targets::hsb_metadata),
     ("record", targets::record),
     ("setup", targets::setup),
+    ("spacefibre_words", targets::spacefibre_words),
 ];
 
 fn folder(target: &str) -> PathBuf {
@@ -104,6 +107,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
 
     seeds.extend(third_party_seeds());
     seeds.extend(block_seeds());
+    seeds.extend(spacefibre_seeds());
 
     let record = Record { shot: 7, tai_ns: 1_700_000_037_000_000_000, triggered: true, ..Record::of(&geometry) };
     seeds.push(("record", "triggered".into(), record.finish_from_remainder(0, 72_000_u64).into()));
@@ -257,6 +261,59 @@ fn block_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let prologue = Prologue { kind: Kind::Context, time: begin, ..Prologue::data(3) }.sized(fields.len());
     of("context", 0, &[&prologue.emit()[..], &fields].concat());
     seeds
+}
+
+/// Control words of each kind, and words as line bits.
+fn spacefibre_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let seq = SequenceNumber { count: 5, negative: true };
+    let lane = [
+        ControlWord::Skip,
+        ControlWord::Idle,
+        ControlWord::Init1,
+        ControlWord::Init2,
+        ControlWord::InvertedInit1,
+        ControlWord::InvertedInit2,
+        ControlWord::Init3(Capability::MULTI_LANE),
+        ControlWord::Standby { reason: 1 },
+        ControlWord::LostSignal(LostSignalCause::ReceiveErrors),
+        ControlWord::Active { lanes: 0xF },
+        ControlWord::Align { lane: 3, lanes: 4 },
+        ControlWord::AlignRedundant,
+        ControlWord::Pad,
+    ];
+    let link = [
+        ControlWord::StartDataFrame { vc: 1 },
+        ControlWord::EndDataFrame { seq, crc: 0x1234 },
+        ControlWord::StartBroadcastFrame { channel: 1, kind: 2 },
+        ControlWord::EndBroadcastFrame { status: Default::default(), seq, crc: 0 },
+        ControlWord::StartIdleFrame { seq },
+        ControlWord::FlowControlToken { vc: 1, multiplier: 4, seq },
+        ControlWord::Ack { seq },
+        ControlWord::Nack { seq },
+        ControlWord::Full { seq },
+        ControlWord::Retry,
+    ];
+    let words = |words: &[ControlWord]| {
+        let piece = |word: Word| [&[word.control][..], &word.characters].concat();
+        [vec![0], words.iter().flat_map(|word| piece(word.emit())).collect()].concat()
+    };
+    let line = |flags: u8, words: &[Word]| {
+        let mut encoder = Encoder::new();
+        let bits = words.iter().flat_map(|word| encoder.encode(*word).to_le_bytes()[..5].to_vec());
+        [vec![flags], bits.map(|byte| if flags == 1 { !byte } else { byte }).collect()].concat()
+    };
+    let idle = ControlWord::Idle.emit();
+    let end = Word { characters: [1, 0xFD, 0xFB, 0xFB], control: 0b1110 };
+    let frame = [idle, idle, idle, link[0].emit(), Word::data(*b"data"), end, link[1].emit(), idle, idle];
+    let init = [ControlWord::Init1.emit(); 6];
+    let seeds = [
+        ("lane", words(&lane)),
+        ("link", words(&link)),
+        ("line", line(0, &frame)),
+        ("line_inverted", line(1, &init)),
+        ("line_with_error", line(0, &[idle, idle, idle, end, Word::RXERR, idle, end, idle, idle])),
+    ];
+    seeds.map(|(name, seed)| ("spacefibre_words", name.into(), seed)).into()
 }
 
 #[test]
