@@ -12,6 +12,8 @@ use shotline_wire::setup::{
     Acknowledgement, Configure, Message, Mode, Refusal, Reply, Request, Sequence, Source, Start, Trigger, Verdict,
 };
 use shotline_wire::shot::{Geometry, Packing};
+use shotline_wire::spacefibre::line::Encoder;
+use shotline_wire::spacefibre::{ControlWord, Scrambler, SequenceNumber, Word, crc as link_crc};
 use shotline_wire::{crc, ipv4, roce, udp};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -163,6 +165,41 @@ fn messages(messages: &[(&str, &[u8])]) -> String {
     out
 }
 
+/// Returns a data frame of one packet and a flow control token: words before and after scrambling, and line bits.
+fn spacefibre_words() -> String {
+    let seq = SequenceNumber { count: 0, negative: false }.next();
+    let packet = [Word::data([0, 1, 2, 3]), Word { characters: [4, 0xFD, 0xFB, 0xFB], control: 0b1110 }];
+    let mut scrambler = Scrambler::new();
+    let scrambled = packet.map(|word| scrambler.scramble(word));
+    let sdf = ControlWord::StartDataFrame { vc: 1 }.emit();
+    let covered = [sdf.characters, scrambled[0].characters, scrambled[1].characters].concat();
+    let state = link_crc::crc16_update(link_crc::CRC16_INIT, &covered);
+    let crc = link_crc::crc16_update(state, &ControlWord::EndDataFrame { seq, crc: 0 }.emit().characters[..2]);
+    let idle = ControlWord::Idle.emit();
+    let edf = ControlWord::EndDataFrame { seq, crc }.emit();
+    let fct = ControlWord::FlowControlToken { vc: 1, multiplier: 1, seq: seq.next() }.emit();
+    let words = [
+        ("IDLE", idle, idle),
+        ("SDF", sdf, sdf),
+        ("data", packet[0], scrambled[0]),
+        ("data", packet[1], scrambled[1]),
+        ("EDF", edf, edf),
+        ("FCT", fct, fct),
+    ];
+    let mut out = String::from("word  characters           as sent              line bits\n");
+    let mut encoder = Encoder::new();
+    for (name, word, sent) in words {
+        let line = encoder.encode(sent);
+        write!(out, "{name:<5} {:<20} {:<20}", format!("{word:?}"), format!("{sent:?}")).unwrap();
+        for symbol in 0..4 {
+            out.push(' ');
+            (0..10).for_each(|bit| out.push(if line >> (10 * symbol + bit) & 1 == 1 { '1' } else { '0' }));
+        }
+        out.push('\n');
+    }
+    out
+}
+
 fn examples() -> Vec<(&'static str, String)> {
     let (packet, crcs) = packet_and_crcs();
     let configure = Configure {
@@ -209,7 +246,14 @@ fn examples() -> Vec<(&'static str, String)> {
         })
         .collect();
     let headers: Vec<_> = headers.iter().map(|(name, header)| (*name, header.as_slice())).collect();
-    vec![("packet", packet), ("crc", crcs), ("headers", messages(&headers)), ("set-up", setup), ("trigger", trigger)]
+    vec![
+        ("packet", packet),
+        ("crc", crcs),
+        ("headers", messages(&headers)),
+        ("set-up", setup),
+        ("trigger", trigger),
+        ("spacefibre", spacefibre_words()),
+    ]
 }
 
 fn document() -> PathBuf {
