@@ -2,3 +2,5 @@
 //!
 //! No sockets, no clock, no threads: words and frames are arguments, and time is counted in words sent.
 #![deny(missing_docs)]
+
+pub mod column;
