@@ -4,3 +4,4 @@
 #![deny(missing_docs)]
 
 pub mod column;
+pub mod qos;
