@@ -14,8 +14,9 @@ use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::{self, Record};
 use shotline_wire::setup::{Acknowledgement, Message, Trigger, refuse_malformed};
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
+use shotline_wire::spacefibre::crc::crc8;
 use shotline_wire::spacefibre::line::{DECODER_LATENCY, Decoder, Encoder};
-use shotline_wire::spacefibre::{ControlWord, Word};
+use shotline_wire::spacefibre::{ControlWord, Word, rdma};
 use shotline_wire::spead::Flavour;
 use shotline_wire::vita49::{Context, Data, Format, Fraction, Prologue, Seconds, Time};
 use shotline_wire::{crc, ipv4, ipv6, roce, udp};
@@ -294,4 +295,39 @@ fn sent_and_received(word: Word) -> Word {
     let words = idle.into_iter().chain([word]).chain(idle);
     let received: Vec<_> = words.map(|word| decoder.decode(encoder.encode(word))).collect();
     received[idle.len() + DECODER_LATENCY]
+}
+
+/// An RDMA packet over SpaceFibre.
+pub fn spacefibre_rdma(data: &[u8]) {
+    rdma_packet(data);
+    // The same with a correct header CRC, which the fuzzer would have to guess.
+    let mut sealed = data.to_vec();
+    let is_command = data.get(2).is_some_and(|instruction| instruction & 0x40 != 0);
+    let len = if is_command { rdma::Command::LEN } else { rdma::Reply::LEN };
+    if let Some((crc, covered)) = sealed.get_mut(..len).and_then(|header| header.split_last_mut()) {
+        *crc = crc8(covered);
+        rdma_packet(&sealed);
+    }
+}
+
+fn rdma_packet(packet: &[u8]) {
+    let Ok((header, rest)) = rdma::Header::parse(packet) else {
+        assert!(rdma::Command::parse(packet).is_err() && rdma::Reply::parse(packet).is_err());
+        return;
+    };
+    assert_eq!(packet.strip_prefix(header.emit().as_slice()), Some(rest));
+    let packet_len = match header {
+        rdma::Header::Command(command) => {
+            let rdma::Command { dest_qp, transaction_id, .. } = command;
+            assert_eq!(rdma::Command::recipient(packet), Ok(rdma::Recipient { dest_qp, transaction_id }));
+            command.packet_len()
+        }
+        rdma::Header::Reply(reply) => reply.packet_len(),
+    };
+    let data = header.data(rest);
+    assert_eq!(data.is_ok(), packet.len() == packet_len);
+    if let Ok(bytes) = data.and_then(rdma::Data::verify) {
+        assert!(bytes.is_empty() == rest.is_empty());
+        assert!(bytes.is_empty() || crc::register(u32::MAX, rest) == crc::RESIDUE);
+    }
 }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | acquisition | [`shot`] (geometry and drop causes), [`record`], [`block`], [`framing`], [`setup`] |
 //! | third-party formats | [`spead`] (heaps), [`hsb`] (sensor bridge frames), [`vita49`] (radio packets) |
-//! | SpaceFibre | [`spacefibre`] (words, CRCs and the scrambler of a lane) |
+//! | SpaceFibre | [`spacefibre`] (words, CRCs and the scrambler of a lane; RDMA packets) |
 //! | RoCEv2 | [`roce`] (a whole packet), [`bth`], [`deth`], [`reth`], [`aeth`], [`atomic`], [`imm`], [`icrc`] |
 //! | lower layers | [`ethernet`], [`ipv4`], [`ipv6`], [`udp`] |
 //! | tools | [`crc`], [`ParseError`] |

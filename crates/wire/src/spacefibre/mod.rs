@@ -10,6 +10,7 @@
 //! | [`ControlWord`] | control words of the lane, multi-lane and data link layers | 5.3.3 to 5.3.5 |
 //! | [`datagram`] | carrier datagrams: whole frames over a packet network | |
 //! | [`crc`] | CRC-8 of words and broadcast frames, CRC-16 of data frames | 5.7.6.4, 5.7.6.5 |
+//! | [`rdma`] | RDMA packets: a format of this project for what a virtual channel carries | |
 //! | [`Scrambler`] | random bits that scramble data frames and fill idle frames | 5.7.6.2 |
 //! | [`mod@line`] | words as the bits of a line: 8b/10b symbols, word alignment, receive errors | 5.3.2, 5.5.6 to 5.5.8 |
 //!
@@ -28,6 +29,7 @@ pub mod character;
 pub mod crc;
 pub mod datagram;
 pub mod line;
+pub mod rdma;
 
 mod control;
 mod scrambler;

@@ -6,7 +6,9 @@ mod targets;
 use crate::common::{Layer, VECTORS, hex};
 use arrayvec::ArrayVec;
 use shotline_testing::assert_committed;
+use shotline_wire::aeth::RnrTimer;
 use shotline_wire::block::{Description, Peak};
+use shotline_wire::crc::crc32;
 use shotline_wire::framing::digitizer::Header;
 use shotline_wire::framing::{Counted, Framing, Hsb, Link, Packet, SampleContext, Spead, Ud, Udp, Vita49};
 use shotline_wire::hsb::Metadata;
@@ -17,6 +19,7 @@ use shotline_wire::setup::{
 };
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use shotline_wire::spacefibre::line::Encoder;
+use shotline_wire::spacefibre::rdma;
 use shotline_wire::spacefibre::{Capability, ControlWord, LostSignalCause, SequenceNumber, Word};
 use shotline_wire::spead::Flavour;
 use shotline_wire::vita49::{Context, Format, Fraction, Hertz, Indicator, Kind, Prologue, Seconds, State, Time};
@@ -25,7 +28,7 @@ use std::path::PathBuf;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 15] = [
     ("roce_packet", targets::roce_packet),
     ("ip_packet", targets::ip_packet),
     ("framing_ud", targets::framing_ud),
@@ -40,6 +43,7 @@ const TARGETS: [Target; 14] = [
     ("record", targets::record),
     ("setup", targets::setup),
     ("spacefibre_words", targets::spacefibre_words),
+    ("spacefibre_rdma", targets::spacefibre_rdma),
 ];
 
 fn folder(target: &str) -> PathBuf {
@@ -108,6 +112,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     seeds.extend(third_party_seeds());
     seeds.extend(block_seeds());
     seeds.extend(spacefibre_seeds());
+    seeds.extend(rdma_seeds());
 
     let record = Record { shot: 7, tai_ns: 1_700_000_037_000_000_000, triggered: true, ..Record::of(&geometry) };
     seeds.push(("record", "triggered".into(), record.finish_from_remainder(0, 72_000_u64).into()));
@@ -314,6 +319,51 @@ fn spacefibre_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         ("line_with_error", line(0, &[idle, idle, idle, end, Word::RXERR, idle, end, idle, idle])),
     ];
     seeds.map(|(name, seed)| ("spacefibre_words", name.into(), seed)).into()
+}
+
+/// RDMA packets over SpaceFibre, with their data and data CRC.
+fn rdma_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    use rdma::{Command, Header, Operation, Reply, ReplyKind, Status};
+    let command =
+        |operation| Command { reply_requested: true, key: 0x1234, ..Command::new(operation, 0x12, 0xFF_FFFF) };
+    let reply = |kind| Reply { msn: 7, ..Reply::new(kind, 0x34, 0xFF_FFFF) };
+    let write = Command { address: 0x1000, operation_len: 20, offset: 8, data_len: 8, ..command(Operation::Write) };
+    let send = Command { key: 0, address: 0, ..write };
+    let timer = RnrTimer::from_code(12).unwrap();
+    let first = ReplyKind::Read { first: true, last: false };
+    let packets = [
+        ("read", Header::Command(Command { operation_len: 20, ..command(Operation::Read) })),
+        ("write", Header::Command(write)),
+        ("write_imm", Header::Command(Command { operation: Operation::WriteImm, solicited: true, imm: 9, ..write })),
+        ("send", Header::Command(Command { operation: Operation::Send, ..send })),
+        ("send_imm", Header::Command(Command { operation: Operation::SendImm, imm: 9, ..send })),
+        ("send_invalidate", Header::Command(Command { operation: Operation::SendInvalidate, key: 0x1234, ..send })),
+        ("compare_swap", Header::Command(Command { address: 8, ..command(Operation::CompareSwap) })),
+        ("fetch_add", Header::Command(Command { address: 8, ..command(Operation::FetchAdd) })),
+        ("read_reply", Header::Reply(Reply { data_len: 8, ..reply(first) })),
+        ("acknowledgement", Header::Reply(reply(ReplyKind::Acknowledge))),
+        ("atomic_reply", Header::Reply(reply(ReplyKind::Atomic))),
+        ("invalid_key", Header::Reply(Reply { status: Status::InvalidKey, ..reply(ReplyKind::Acknowledge) })),
+        (
+            "receiver_not_ready",
+            Header::Reply(Reply { status: Status::ReceiverNotReady(timer), ..reply(ReplyKind::Acknowledge) }),
+        ),
+    ];
+    let mut seeds = Vec::new();
+    for (name, header) in packets {
+        let data_len = match header {
+            Header::Command(command) => command.data_len,
+            Header::Reply(reply) => reply.data_len,
+        };
+        let mut packet = header.emit().to_vec();
+        if data_len > 0 {
+            let data: Vec<u8> = (0..data_len as u8).collect();
+            packet.extend(&data);
+            packet.extend(crc32(&data).to_le_bytes());
+        }
+        seeds.push(("spacefibre_rdma", name.to_owned(), packet));
+    }
+    seeds
 }
 
 #[test]

@@ -9,10 +9,11 @@ use shotline_wire::framing::{Counted, Framing, Link, Packet, Ud, Udp};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::Record;
 use shotline_wire::setup::{
-    Acknowledgement, Configure, Message, Mode, Refusal, Reply, Request, Sequence, Source, Start, Trigger, Verdict,
+    self, Acknowledgement, Configure, Message, Mode, Refusal, Request, Sequence, Source, Start, Trigger, Verdict,
 };
 use shotline_wire::shot::{Geometry, Packing};
 use shotline_wire::spacefibre::line::Encoder;
+use shotline_wire::spacefibre::rdma::{self, Command, Operation, Reply, ReplyKind};
 use shotline_wire::spacefibre::{ControlWord, Scrambler, SequenceNumber, Word, crc as link_crc};
 use shotline_wire::{crc, ipv4, roce, udp};
 use std::fmt::Write;
@@ -200,6 +201,57 @@ fn spacefibre_words() -> String {
     out
 }
 
+/// Dumps an RDMA packet over SpaceFibre.
+fn rdma_packet(label: &str, header: rdma::Header, data: &[u8]) -> String {
+    let (header, crc) = (header.emit(), crc::crc32(data).to_le_bytes());
+    match data {
+        [] => dump_all(&[(label, &header)]),
+        _ => dump_all(&[(label, &header), ("data", data), ("data CRC", &crc)]),
+    }
+}
+
+/// Returns the packets of a WRITE and of a READ of 12 bytes, in segments of 8 bytes.
+fn rdma_examples() -> [(&'static str, String); 2] {
+    let (key, operation_len, text) = (0xA1B2_C3D4, 12, b"Hello, orbit");
+    let (first, last) = text.split_at(8);
+    let write = |transaction_id, offset: u32, data: &[u8]| {
+        let place = Command {
+            address: 0x1000 + u64::from(offset),
+            offset,
+            data_len: data.len() as u32,
+            operation_len,
+            key,
+            ..Command::new(Operation::WriteImm, 0x00_0012, transaction_id)
+        };
+        let command = Command { reply_requested: place.is_last(), imm: 0xDEAD_BEEF, ..place };
+        let label = if command.is_first() { "first" } else { "last" };
+        rdma_packet(label, rdma::Header::Command(command), data)
+    };
+    let reply = |label, kind, transaction_id, msn, data: &[u8]| {
+        let reply = Reply { msn, data_len: data.len() as u32, ..Reply::new(kind, 0x00_0034, transaction_id) };
+        rdma_packet(label, rdma::Header::Reply(reply), data)
+    };
+    let address = 0x7F00_1234_5678;
+    let read =
+        Command { reply_requested: true, key, address, operation_len, ..Command::new(Operation::Read, 0x00_0012, 1) };
+    let segment = |first, last| ReplyKind::Read { first, last };
+    [
+        (
+            "rdma-write",
+            [write(0xFF_FFFF, 0, first), write(0, 8, last), reply("reply", ReplyKind::Acknowledge, 0, 7, &[])].concat(),
+        ),
+        (
+            "rdma-read",
+            [
+                rdma_packet("READ", rdma::Header::Command(read), &[]),
+                reply("first", segment(true, false), 1, 8, first),
+                reply("last", segment(false, true), 2, 8, last),
+            ]
+            .concat(),
+        ),
+    ]
+}
+
 fn examples() -> Vec<(&'static str, String)> {
     let (packet, crcs) = packet_and_crcs();
     let configure = Configure {
@@ -217,11 +269,11 @@ fn examples() -> Vec<(&'static str, String)> {
     let configure_request = Message::request(1, token, false, Request::Configure(configure));
     let start_request = Message::request(2, token, false, Request::Start(start));
     let sequence = Message::request(3, token, false, Request::Sequence(Sequence::new(&[1, 2, 3]).unwrap()));
-    let setup = messages(&[
+    let set_up = messages(&[
         ("configure", &configure_request.emit()),
-        ("its reply", &configure_request.reply(Reply::Configured(configure, source)).emit()),
+        ("its reply", &configure_request.reply(setup::Reply::Configured(configure, source)).emit()),
         ("start", &start_request.emit()),
-        ("its reply", &start_request.reply(Reply::Started { first_shot: 0x10_0007 }).emit()),
+        ("its reply", &start_request.reply(setup::Reply::Started { first_shot: 0x10_0007 }).emit()),
         ("refusal", &start_request.refuse(Refusal::Owned).unwrap().emit()),
         ("sequence", &sequence.emit()),
     ]);
@@ -246,14 +298,16 @@ fn examples() -> Vec<(&'static str, String)> {
         })
         .collect();
     let headers: Vec<_> = headers.iter().map(|(name, header)| (*name, header.as_slice())).collect();
-    vec![
+    let mut examples = vec![
         ("packet", packet),
         ("crc", crcs),
         ("headers", messages(&headers)),
-        ("set-up", setup),
+        ("set-up", set_up),
         ("trigger", trigger),
         ("spacefibre", spacefibre_words()),
-    ]
+    ];
+    examples.extend(rdma_examples());
+    examples
 }
 
 fn document() -> PathBuf {
