@@ -1,7 +1,14 @@
 //! SpaceFibre links (ECSS-E-ST-50-11C) as state machines without I/O.
 //!
 //! No sockets, no clock, no threads: words and frames are arguments, and time is counted in words sent.
+//!
+//! - [`column`]: scrambling and CRC-16 of whole data frames, one column per lane.
+//! - [`frames`]: a link whose carrier moves whole frames.
+//! - [`link`]: the data link layer: virtual channels, flow control, sequence numbers, retry.
+//! - [`qos`]: quality of service of virtual channels.
 #![deny(missing_docs)]
 
 pub mod column;
+pub mod frames;
+pub mod link;
 pub mod qos;

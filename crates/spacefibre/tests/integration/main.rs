@@ -1,3 +1,5 @@
-//! Integration tests of the public API.
+//! Integration tests of the public API: quality of service, and two ends of a link over a line with seeded faults.
 
+mod frames;
 mod qos;
+mod traffic;

@@ -1,0 +1,345 @@
+//! A link whose carrier moves whole frames, at memory speed: datagrams instead of lanes.
+//!
+//! All words of the link exist, with scrambling and CRC-16 of each lane, in the format of
+//! [`datagram`](shotline_wire::spacefibre::datagram). SpaceFibre's retry assumes a line that is never silent. A carrier
+//! may lose datagrams, so they are numbered, a gap counts as RXERR, and idle frames are sent at bounded intervals: after
+//! the last datagram of a burst is lost, the next idle frame shows it.
+//!
+//! Call order:
+//! 1. [`FrameLink::transmit`] until it returns `false`, whenever the source has data, a datagram was received, or the
+//!    time is [`FrameLink::deadline`].
+//! 2. [`FrameLink::receive`] for each datagram.
+//! 3. [`FrameLink::release`] for data that the sink did not consume at once.
+
+mod counters;
+mod session;
+mod slots;
+
+pub use counters::FrameCounters;
+
+use crate::link::{BroadcastMessage, Control, DataLink, LinkCounters, ResetCause, VcConfig};
+use crate::qos::{QosError, Share};
+use session::{Session, Verdict};
+use shotline_wire::spacefibre::datagram::{Header, PacketEnd, Record};
+use shotline_wire::spacefibre::{ControlWord, SequenceNumber, Word};
+use slots::Slots;
+
+/// Nanoseconds of a monotonic clock.
+pub type Nanos = u64;
+
+/// Interval between datagrams while a link is initialised.
+const INIT_INTERVAL: Nanos = 10_000_000;
+/// Interval before the first idle frame after data, and its maximum: it doubles with each idle frame.
+const MIN_IDLE_INTERVAL: Nanos = 1_000_000;
+const MAX_IDLE_INTERVAL: Nanos = 128_000_000;
+/// Share of the link for broadcast frames.
+const BROADCAST_SHARE: Share = Share::WHOLE;
+/// Rows of idle frames that are assumed to pass when there is nothing else to send, so that an ACK need not wait.
+const IDLE_ROWS: u32 = 15;
+
+/// Packets to send.
+pub trait Source {
+    /// Returns a bit per virtual channel that has characters to send.
+    fn ready(&self) -> u32;
+    /// Writes the next characters of a channel's packet to `to`, a number of whole words, and returns how many, and the
+    /// end of the packet if it follows. Without an end it must fill `to`, or a multiple of 4 bytes; before an end it must
+    /// leave at least one byte.
+    fn read(&mut self, vc: u8, to: &mut [u8]) -> (usize, Option<PacketEnd>);
+    /// The link was reset: packets that were read in part are lost and must not be continued.
+    fn on_reset(&mut self);
+}
+
+/// Receiver of packets.
+pub trait Sink {
+    /// Takes characters of the present packet of a channel, and its end. Returns `true` if they are consumed; otherwise
+    /// [`FrameLink::release`] must be called for their words later.
+    fn write(&mut self, vc: u8, data: &[u8], end: Option<PacketEnd>) -> bool;
+    /// Takes a broadcast message.
+    fn broadcast(&mut self, message: &BroadcastMessage);
+    /// The link was reset: packets that were received in part are cut.
+    fn on_reset(&mut self);
+}
+
+/// A datagram that is being built.
+pub trait Output {
+    /// Returns the number of bytes that can still be appended.
+    fn remaining(&mut self) -> usize;
+    /// Appends bytes, at most [`Self::remaining`].
+    fn append(&mut self, bytes: &[u8]);
+}
+
+/// Options of a link.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameConfig {
+    /// Number of lanes, 1 to 16. Both ends must have the same.
+    pub lanes: u8,
+    /// Scrambles data frames that are sent.
+    pub scrambled: bool,
+    /// Seed of the random session numbers. It must not repeat when a program is started again.
+    pub seed: u64,
+}
+
+/// One end of a link.
+#[derive(Debug)]
+pub struct FrameLink {
+    config: FrameConfig,
+    link: DataLink,
+    session: Session,
+    slots: Slots,
+    /// Length of the longest record.
+    max_record: usize,
+    /// Something must be sent although there are no data: an answer to an initialisation.
+    answer: bool,
+    next_idle: Nanos,
+    idle_interval: Nanos,
+    /// Number of lanes of the far end, if it differs.
+    other_lanes: Option<u8>,
+    counters: FrameCounters,
+}
+
+impl FrameLink {
+    /// Creates an end that is not initialised.
+    ///
+    /// # Errors
+    /// # Panics
+    /// As [`DataLink::new`].
+    pub fn new(config: FrameConfig, channels: &[VcConfig]) -> Result<Self, QosError> {
+        let slots = Slots::new(config.lanes, config.scrambled);
+        Ok(Self {
+            config,
+            link: DataLink::new(config.lanes, channels, BROADCAST_SHARE)?,
+            session: Session::new(config.seed),
+            max_record: slots.slot_len(),
+            slots,
+            answer: false,
+            next_idle: 0,
+            idle_interval: MIN_IDLE_INTERVAL,
+            other_lanes: None,
+            counters: FrameCounters::default(),
+        })
+    }
+
+    /// Minimum size of a carrier's datagrams for a link of so many lanes: a header and one data frame.
+    pub fn min_datagram(lanes: u8) -> usize {
+        Header::LEN + Slots::new(lanes, false).slot_len()
+    }
+
+    /// Returns `true` once both ends are initialised.
+    pub fn is_up(&self) -> bool {
+        self.session.is_up()
+    }
+    /// Returns the number of lanes of the far end if it differs from this end's: the link cannot come up then.
+    pub fn other_lanes(&self) -> Option<u8> {
+        self.other_lanes
+    }
+    /// Returns the data link layer: credit, quality of service, counters.
+    pub fn link(&mut self) -> &mut DataLink {
+        &mut self.link
+    }
+    /// Returns the counters of the data link layer.
+    pub fn link_counters(&self) -> &LinkCounters {
+        self.link.counters()
+    }
+    /// Returns the counters of datagrams.
+    pub fn counters(&self) -> &FrameCounters {
+        &self.counters
+    }
+    /// Returns the time at which [`Self::transmit`] must be called.
+    pub fn deadline(&self) -> Nanos {
+        self.next_idle
+    }
+    /// Frees the space of words that a sink has consumed later ([`Sink::write`]).
+    pub fn release(&mut self, vc: u8, words: u32) {
+        self.link.release(vc, words);
+    }
+
+    /// Resets the link, which initialises it again: what was under transmission is lost.
+    pub fn reset(&mut self, source: &mut impl Source, sink: &mut impl Sink) {
+        self.begin_session(0, source, sink);
+    }
+
+    fn begin_session(&mut self, peer: u32, source: &mut impl Source, sink: &mut impl Sink) {
+        self.session.renew(peer);
+        self.link.reset();
+        source.on_reset();
+        sink.on_reset();
+        (self.answer, self.next_idle) = (true, 0);
+    }
+
+    /// Writes the next datagram. Returns `false` if there is nothing to send; nothing was written then. `out` must have
+    /// [`Self::min_datagram`] bytes of space.
+    pub fn transmit(&mut self, now: Nanos, source: &mut impl Source, out: &mut impl Output) -> bool {
+        let is_idle_time = now >= self.next_idle;
+        if !self.session.is_up() {
+            if !is_idle_time && !self.answer {
+                return false;
+            }
+            self.begin(out);
+            (self.answer, self.next_idle) = (false, now + INIT_INTERVAL);
+            return true;
+        }
+        let mut has_begun = false;
+        while out.remaining() >= Header::LEN + self.max_record {
+            if !self.append_next(source, out, &mut has_begun) {
+                break;
+            }
+        }
+        if has_begun {
+            self.idle_interval = MIN_IDLE_INTERVAL;
+        } else if is_idle_time || self.answer {
+            self.begin(out);
+            if !self.link.is_all_acknowledged() {
+                self.link.probe();
+            }
+            let word = self.link.idle_word();
+            append_word(out, word);
+            self.idle_interval = (2 * self.idle_interval).min(MAX_IDLE_INTERVAL);
+            has_begun = true;
+        }
+        if has_begun {
+            (self.answer, self.next_idle) = (false, now + self.idle_interval);
+        }
+        has_begun
+    }
+
+    fn begin(&mut self, out: &mut impl Output) {
+        self.counters.datagrams_out += 1;
+        out.append(&self.session.header(self.config.lanes, self.config.scrambled).emit());
+    }
+
+    /// Appends the next record, after a header if it is the first one. Returns `false` if there is nothing to send.
+    fn append_next(&mut self, source: &mut impl Source, out: &mut impl Output, has_begun: &mut bool) -> bool {
+        if self.link.has_pending_ack() && source.ready() == 0 {
+            self.link.pass_idle_rows(IDLE_ROWS);
+        }
+        let control = self.link.next_control();
+        if control.is_none() && self.next_segment(source).is_none() {
+            return false;
+        }
+        if !std::mem::replace(has_begun, true) {
+            self.begin(out);
+        }
+        match control {
+            Some(Control::Retry) => append_word(out, ControlWord::Retry),
+            Some(Control::Word(word)) => append_word(out, word),
+            Some(Control::Broadcast(message, seq)) => append_broadcast(out, &message, seq),
+            None => {
+                let Some(segment) = self.link.unsent_segment() else { return true };
+                let seq = self.link.finish_segment();
+                out.append(self.slots.finish(segment.slot, seq));
+            }
+        }
+        true
+    }
+
+    /// Makes sure that a segment is stored to be sent: one to send again, or a new one. `None` if there is neither.
+    fn next_segment(&mut self, source: &mut impl Source) -> Option<()> {
+        if self.link.unsent_segment().is_some() {
+            return Some(());
+        }
+        let vc = self.link.select(source.ready())?;
+        let slot = self.link.next_slot();
+        let (characters, end) = source.read(vc, self.slots.data(slot, self.link.segment_limit(vc)));
+        let characters = characters as u16;
+        self.slots.store(slot, vc, characters, end);
+        let segment = self.link.admit(vc, Record::data_words(characters, end));
+        debug_assert_eq!(segment.slot, slot);
+        Some(())
+    }
+
+    /// Processes a datagram; its bytes are unscrambled in place. What is not valid is counted and dropped.
+    pub fn receive(&mut self, datagram: &mut [u8], source: &mut impl Source, sink: &mut impl Sink) {
+        self.counters.datagrams_in += 1;
+        let Ok((header, _)) = Header::parse(datagram) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if header.lanes != self.config.lanes {
+            self.other_lanes = Some(header.lanes);
+            self.counters.other_lanes += 1;
+            return;
+        }
+        match self.session.receive(&header) {
+            Verdict::Initialise => self.answer = true,
+            Verdict::Old => self.counters.old += 1,
+            Verdict::FarEndReset => {
+                self.counters.far_end_resets += 1;
+                self.begin_session(header.session, source, sink);
+            }
+            Verdict::Accept { gap } => {
+                if gap > 0 {
+                    self.counters.lost += u64::from(gap);
+                    self.link.on_rxerr(true);
+                }
+                self.read_records(&mut datagram[Header::LEN..], header.scrambled, sink);
+                if let Some(cause) = self.link.take_reset() {
+                    debug_assert!(cause != ResetCause::FarEnd);
+                    self.begin_session(0, source, sink);
+                }
+            }
+        }
+    }
+
+    fn read_records(&mut self, mut bytes: &mut [u8], scrambled: bool, sink: &mut impl Sink) {
+        let lanes = self.config.lanes;
+        while !bytes.is_empty() {
+            let Ok((record, body, rest)) = Record::parse(bytes, lanes) else {
+                // Without this record's length the others cannot be found.
+                self.counters.malformed_records += 1;
+                return self.link.on_rxerr(true);
+            };
+            match record {
+                Record::Words { .. } => self.read_words(body),
+                Record::Data { characters, end } => match slots::decode(body, characters, end, lanes, scrambled) {
+                    Some(frame) => {
+                        let accepted = self.link.on_data_frame(frame.vc, frame.words, frame.seq, frame.crc16_ok);
+                        if accepted && sink.write(frame.vc, frame.data, end) {
+                            self.link.release(frame.vc, frame.words);
+                        }
+                    }
+                    None => {
+                        self.counters.malformed_records += 1;
+                        self.link.on_rxerr(true);
+                    }
+                },
+                Record::Broadcast => self.read_broadcast(body, sink),
+            }
+            bytes = rest;
+        }
+    }
+
+    fn read_words(&mut self, body: &[u8]) {
+        for characters in body.as_chunks::<4>().0 {
+            match ControlWord::parse(Word::comma(*characters)) {
+                Ok(Some(word)) => self.link.on_control(word),
+                Ok(None) => self.link.on_rxerr(true),
+                Err(_) => self.link.on_crc8_error(true),
+            }
+        }
+    }
+
+    fn read_broadcast(&mut self, body: &[u8], sink: &mut impl Sink) {
+        let [start, first, second, end] = body.as_chunks::<4>().0 else { return };
+        let words = [Word::comma(*start), Word::data(*first), Word::data(*second), Word::comma(*end)];
+        match BroadcastMessage::decode(words) {
+            Some((message, seq, crc8_ok)) => {
+                if self.link.on_broadcast_frame(seq, crc8_ok) {
+                    sink.broadcast(&message);
+                }
+            }
+            None => self.link.on_rxerr(true),
+        }
+    }
+}
+
+fn append_word(out: &mut impl Output, word: ControlWord) {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&Record::Words { count: 1 }.emit());
+    bytes[4..].copy_from_slice(&word.emit().characters);
+    out.append(&bytes);
+}
+
+fn append_broadcast(out: &mut impl Output, message: &BroadcastMessage, seq: SequenceNumber) {
+    out.append(&Record::Broadcast.emit());
+    message.encode(seq).iter().for_each(|word| out.append(&word.characters));
+}

@@ -1,0 +1,153 @@
+//! Encoded data frames that wait for their acknowledgement.
+
+use crate::column::Columns;
+use crate::link::DATA_SLOTS;
+use shotline_wire::spacefibre::datagram::{PacketEnd, Record};
+use shotline_wire::spacefibre::{ControlWord, SequenceNumber, Word, character};
+
+/// Bytes of a record before its data words: record header and SDF.
+const HEAD_LEN: usize = Record::HEADER_LEN + 4;
+
+/// State of one slot besides its bytes.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Length of the data words in bytes.
+    data_len: u32,
+    /// The columns before the EDF. The sequence number, which follows, changes when a frame is sent again.
+    columns: Columns,
+}
+
+/// The contents of all slots. Data words are scrambled once, when they are stored.
+#[derive(Debug)]
+pub(super) struct Slots {
+    lanes: u8,
+    is_scrambled: bool,
+    slot_len: usize,
+    bytes: Box<[u8]>,
+    slots: Box<[Slot]>,
+}
+
+impl Slots {
+    pub(super) fn new(lanes: u8, is_scrambled: bool) -> Self {
+        let slot_len = HEAD_LEN + (256 + 4) * usize::from(lanes);
+        Self {
+            lanes,
+            is_scrambled,
+            slot_len,
+            bytes: vec![0; slot_len * DATA_SLOTS].into(),
+            slots: vec![Slot { data_len: 0, columns: Columns::new(0, lanes.into()) }; DATA_SLOTS].into(),
+        }
+    }
+
+    /// Returns the maximum length of a record.
+    pub(super) fn slot_len(&self) -> usize {
+        self.slot_len
+    }
+    /// Returns the memory for up to `words` data words of a slot.
+    pub(super) fn data(&mut self, slot: usize, words: u32) -> &mut [u8] {
+        let start = slot * self.slot_len + HEAD_LEN;
+        &mut self.bytes[start..][..4 * words as usize]
+    }
+
+    /// Encodes the characters that were written to a slot.
+    pub(super) fn store(&mut self, slot: usize, vc: u8, characters: u16, end: Option<PacketEnd>) {
+        let Self { lanes, slot_len, is_scrambled, .. } = *self;
+        let record = &mut self.bytes[slot * slot_len..][..slot_len];
+        let (head, data) = record.split_at_mut(HEAD_LEN);
+        head[..Record::HEADER_LEN].copy_from_slice(&Record::Data { characters, end }.emit());
+        head[Record::HEADER_LEN..].copy_from_slice(&ControlWord::StartDataFrame { vc }.emit().characters);
+        let words = Record::data_words(characters, end) as usize;
+        let data = &mut data[..4 * words];
+        let mut columns = Columns::new(vc, lanes.into());
+        let (whole, rest) = data.split_at_mut(usize::from(characters) / 4 * 4);
+        if is_scrambled {
+            columns.scramble(whole)
+        } else {
+            columns.checksum(whole)
+        }
+        if let (Some(end), Some(last)) = (end, rest.first_chunk_mut()) {
+            end_word(last, usize::from(characters) % 4, end);
+            if is_scrambled {
+                *last = columns.scramble_word(last_word(*last, usize::from(characters) % 4)).characters;
+            } else {
+                columns.checksum(last);
+            }
+        }
+        self.slots[slot] = Slot { data_len: data.len() as u32, columns };
+    }
+
+    /// Adds the EDFs with a sequence number, and returns the record.
+    pub(super) fn finish(&mut self, slot: usize, seq: SequenceNumber) -> &[u8] {
+        let Slot { data_len, columns } = &self.slots[slot];
+        let record = &mut self.bytes[slot * self.slot_len..][..self.slot_len];
+        let ends = record[HEAD_LEN + *data_len as usize..].as_chunks_mut::<4>().0;
+        for (lane, end) in ends.iter_mut().enumerate().take(self.lanes.into()) {
+            let crc = columns.crc(lane, seq);
+            *end = ControlWord::EndDataFrame { seq, crc }.emit().characters;
+        }
+        let len = HEAD_LEN + *data_len as usize + 4 * usize::from(self.lanes);
+        &record[..len]
+    }
+}
+
+/// A received data frame whose words are intact or not.
+pub(super) struct DataFrame<'a> {
+    pub(super) vc: u8,
+    pub(super) words: u32,
+    pub(super) seq: SequenceNumber,
+    pub(super) crc16_ok: bool,
+    /// Characters of the packet, unscrambled.
+    pub(super) data: &'a [u8],
+}
+
+/// Decodes the words of a data frame in place. Returns `None` if SDF or EDFs are not where they must be.
+pub(super) fn decode(
+    body: &mut [u8],
+    characters: u16,
+    end: Option<PacketEnd>,
+    lanes: u8,
+    is_scrambled: bool,
+) -> Option<DataFrame<'_>> {
+    let words = Record::data_words(characters, end);
+    let (start, rest) = body.split_first_chunk_mut::<4>()?;
+    let Ok(Some(ControlWord::StartDataFrame { vc })) = ControlWord::parse(Word::comma(*start)) else { return None };
+    let (data, ends) = rest.split_at_mut_checked(4 * words as usize)?;
+    let mut columns = Columns::new(vc, lanes.into());
+    let (whole, rest) = data.split_at_mut(usize::from(characters) / 4 * 4);
+    if is_scrambled {
+        columns.descramble(whole)
+    } else {
+        columns.checksum(whole)
+    }
+    let mut crc16_ok = true;
+    if let (Some(end), Some(last)) = (end, rest.first_chunk_mut()) {
+        let used = usize::from(characters) % 4;
+        let mut expected = *last;
+        end_word(&mut expected, used, end);
+        crc16_ok = expected == *last;
+        if is_scrambled {
+            *last = columns.descramble_word(last_word(*last, used)).characters;
+        } else {
+            columns.checksum(last);
+        }
+    }
+    let mut seq = None;
+    for (lane, word) in ends.as_chunks::<4>().0.iter().enumerate() {
+        let Ok(Some(ControlWord::EndDataFrame { seq: own, crc })) = ControlWord::parse(Word::comma(*word)) else {
+            return None;
+        };
+        crc16_ok &= *seq.get_or_insert(own) == own && crc == columns.crc(lane, own);
+    }
+    Some(DataFrame { vc, words, seq: seq?, crc16_ok, data: &data[..characters.into()] })
+}
+
+/// Writes the end of a packet and Fills after `used` characters of its last word.
+fn end_word(word: &mut [u8; 4], used: usize, end: PacketEnd) {
+    word[used..].fill(character::FILL);
+    word[used] = end.character();
+}
+
+/// Returns the last word of a packet, whose characters from `used` on are K-codes.
+fn last_word(characters: [u8; 4], used: usize) -> Word {
+    Word { characters, control: 0xF << used & 0xF }
+}

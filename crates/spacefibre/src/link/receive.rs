@@ -1,0 +1,202 @@
+//! Receive side of the data link layer: sequence checks, the receive error state machine, ACK and NACK requests.
+
+use super::{DataLink, ResetCause};
+use shotline_wire::spacefibre::{ControlWord, SequenceNumber};
+
+/// Request for an acknowledgement; a newer one replaces it (ECSS 5.7.7.2.1f).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Ack,
+    Nack,
+}
+
+/// Sequence state and receive error state machine (ECSS 5.7.6.3.2, 5.7.7.3).
+///
+/// The standard's states are the two flags: Valid Positive is neither, Error Negative is both.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Receiver {
+    /// Count of the last accepted item.
+    count: u8,
+    /// Receive Polarity Flag.
+    negative: bool,
+    /// An error was found, and nothing was accepted since.
+    error: bool,
+    pub(super) request: Option<Request>,
+}
+
+impl Receiver {
+    /// Returns the sequence number of an ACK.
+    pub(super) fn ack_number(&self) -> SequenceNumber {
+        SequenceNumber { count: self.count, negative: self.negative }
+    }
+    /// Returns the sequence number of a NACK: it has the polarity of the frame with the error, because the flag was
+    /// inverted by that error.
+    pub(super) fn nack_number(&self) -> SequenceNumber {
+        SequenceNumber { count: self.count, negative: !self.negative }
+    }
+
+    fn is_next(&self, seq: SequenceNumber) -> bool {
+        seq.negative == self.negative && seq.count == (self.count + 1) & 0x7F
+    }
+    fn is_current(&self, seq: SequenceNumber) -> bool {
+        seq.negative == self.negative && seq.count == self.count
+    }
+
+    fn accept(&mut self, seq: SequenceNumber) {
+        self.count = seq.count;
+        self.request_ack();
+    }
+    fn request_ack(&mut self) {
+        self.request = Some(Request::Ack);
+        self.error = false;
+    }
+    fn request_nack(&mut self) {
+        self.request = Some(Request::Nack);
+        if !self.error {
+            (self.error, self.negative) = (true, !self.negative);
+        }
+    }
+    /// Handles a sequence error in a word with a valid CRC.
+    fn on_sequence_error(&mut self, seq: SequenceNumber) {
+        if self.error && seq.negative == self.negative {
+            // The far end has inverted its polarity, so an item that it sent again was lost: this is a new error.
+            self.negative = !self.negative;
+        }
+        self.request_nack();
+    }
+}
+
+/// The receive side. Call it for every word or frame that arrives, in order.
+impl DataLink {
+    /// Processes an RXERR word, or a gap of unknown length in what arrived. `in_frame`: inside a data or broadcast
+    /// frame, or unknown. Outside of frames an error is found by the next sequence number (ECSS 5.7.7.2.2a).
+    pub fn on_rxerr(&mut self, in_frame: bool) {
+        self.counters.rxerrs += 1;
+        self.probe = true;
+        if in_frame {
+            self.receiver.request_nack();
+        }
+    }
+
+    /// Processes a data or broadcast frame that ended too early or was too long. The next sequence number shows what is
+    /// missing.
+    pub fn on_frame_error(&mut self) {
+        self.counters.frame_errors += 1;
+    }
+
+    /// Processes a control word whose CRC-8 does not match.
+    pub fn on_crc8_error(&mut self, in_frame: bool) {
+        self.counters.crc8_errors += 1;
+        self.probe = true;
+        if in_frame {
+            self.receiver.request_nack();
+        }
+    }
+
+    /// Processes a complete data frame of `words` words. Returns `true` if it is accepted: its contents must now be
+    /// written to the input buffer of the virtual channel, and released later ([`Self::release`]).
+    pub fn on_data_frame(&mut self, vc: u8, words: u32, seq: SequenceNumber, crc16_ok: bool) -> bool {
+        let accepted = self.check_data_frame(vc, words, seq, crc16_ok);
+        if accepted {
+            self.counters.frames_in += 1;
+            self.counters.words_in += u64::from(words);
+        } else {
+            self.counters.frames_dropped += 1;
+        }
+        accepted
+    }
+
+    fn check_data_frame(&mut self, vc: u8, words: u32, seq: SequenceNumber, crc16_ok: bool) -> bool {
+        if !crc16_ok {
+            self.counters.crc16_errors += 1;
+            self.probe = true;
+            self.receiver.request_nack();
+            return false;
+        }
+        if !self.receiver.is_next(seq) {
+            self.on_sequence_error(seq);
+            return false;
+        }
+        // A frame of a channel that does not exist has no credit, either.
+        if !self.channels.get_mut(usize::from(vc)).is_some_and(|channel| channel.accept(words)) {
+            self.counters.input_overflows += 1;
+            self.request_reset(ResetCause::InputOverflow);
+            return false;
+        }
+        self.receiver.accept(seq);
+        true
+    }
+
+    /// Processes a complete broadcast frame. Returns `true` if the message is accepted.
+    pub fn on_broadcast_frame(&mut self, seq: SequenceNumber, crc8_ok: bool) -> bool {
+        if !crc8_ok {
+            self.on_crc8_error(true);
+            return false;
+        }
+        if !self.receiver.is_next(seq) {
+            self.on_sequence_error(seq);
+            return false;
+        }
+        self.receiver.accept(seq);
+        self.counters.broadcasts_in += 1;
+        true
+    }
+
+    /// Processes a control word of the data link layer that stands alone. Others are ignored.
+    pub fn on_control(&mut self, word: ControlWord) {
+        match word {
+            ControlWord::Ack { seq } => self.on_ack(seq),
+            ControlWord::Nack { seq } => self.on_nack(seq),
+            ControlWord::FlowControlToken { vc, multiplier, seq } => self.on_fct(vc, multiplier, seq),
+            ControlWord::Full { seq } if self.receiver.is_current(seq) => self.receiver.request_ack(),
+            ControlWord::StartIdleFrame { seq } if self.receiver.is_current(seq) => {}
+            ControlWord::Full { seq } | ControlWord::StartIdleFrame { seq } => self.on_sequence_error(seq),
+            ControlWord::Retry => self.counters.retries_in += 1,
+            _ => {}
+        }
+    }
+
+    fn on_sequence_error(&mut self, seq: SequenceNumber) {
+        self.counters.sequence_errors += 1;
+        self.receiver.on_sequence_error(seq);
+    }
+
+    fn on_fct(&mut self, vc: u8, multiplier: u8, seq: SequenceNumber) {
+        if !self.receiver.is_next(seq) {
+            return self.on_sequence_error(seq);
+        }
+        self.receiver.accept(seq);
+        self.counters.fcts_in += 1;
+        // An FCT of a channel that this end does not have is in sequence, so it must be acknowledged.
+        let Some(channel) = self.channels.get_mut(usize::from(vc)) else { return };
+        self.counters.credit_overflows += u64::from(!channel.add_credit(super::FCT_WORDS * u32::from(multiplier)));
+        self.with_credit |= 1 << vc;
+    }
+
+    fn on_ack(&mut self, seq: SequenceNumber) {
+        self.counters.acks_in += 1;
+        if seq.negative == self.tx_seq.negative && !self.retry_pending {
+            self.acknowledge(seq.count);
+        }
+    }
+
+    fn on_nack(&mut self, seq: SequenceNumber) {
+        self.counters.nacks_in += 1;
+        // Only the first NACK of an error has the present polarity: the RETRY inverts it (ECSS 5.7.7.2.4d).
+        if seq.negative != self.tx_seq.negative || self.retry_pending || !self.acknowledge(seq.count) {
+            return;
+        }
+        self.counters.items_resent += self.recovery.rewind() as u64;
+        self.tx_seq.count = seq.count;
+        self.retry_pending = true;
+    }
+
+    fn acknowledge(&mut self, count: u8) -> bool {
+        let known = self.recovery.acknowledge(count).is_ok();
+        if !known {
+            self.counters.protocol_errors += 1;
+            self.request_reset(ResetCause::Protocol);
+        }
+        known
+    }
+}

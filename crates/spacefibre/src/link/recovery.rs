@@ -1,0 +1,194 @@
+//! Error recovery buffer (ECSS 5.7.7.1): the order of everything that was sent and is not acknowledged.
+//!
+//! Broadcast messages, FCTs and data segments wait in one queue each. A NACK makes all items of all queues unsent; they
+//! are sent again in the order of the queues, with new sequence numbers. The contents of data segments lie with the
+//! caller, in slots: a segment keeps its slot until it is acknowledged, and slots are used in a ring.
+
+use super::BroadcastMessage;
+use std::collections::VecDeque;
+
+/// Maximum number of items that are sent and not acknowledged (ECSS 5.7.7.1o).
+pub const MAX_UNACKNOWLEDGED: usize = 127;
+/// Number of slots for data segments: two items are reserved, so that data never stops an FCT or a broadcast message.
+pub const DATA_SLOTS: usize = MAX_UNACKNOWLEDGED - 2;
+/// Maximum number of stored FCTs.
+const MAX_FCTS: usize = 64;
+/// Maximum number of stored broadcast messages.
+const MAX_BROADCASTS: usize = 8;
+
+/// A stored data segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Slot of its contents, below [`DATA_SLOTS`].
+    pub slot: usize,
+    /// Virtual channel.
+    pub vc: u8,
+    /// Length in words, without SDF and EDF.
+    pub words: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Broadcast,
+    Fct,
+    Data,
+}
+
+/// Items in the order of sending; the first `sent` are sent and not acknowledged.
+#[derive(Debug)]
+struct Queue<T> {
+    items: VecDeque<T>,
+    sent: usize,
+}
+
+impl<T: Copy> Queue<T> {
+    fn new(capacity: usize) -> Self {
+        Self { items: VecDeque::with_capacity(capacity), sent: 0 }
+    }
+    fn unsent(&self) -> Option<T> {
+        self.items.get(self.sent).copied()
+    }
+    fn is_all_sent(&self) -> bool {
+        self.sent == self.items.len()
+    }
+    fn acknowledge(&mut self) {
+        self.items.pop_front();
+        self.sent -= 1;
+    }
+    fn clear(&mut self) {
+        self.items.clear();
+        self.sent = 0;
+    }
+}
+
+/// An acknowledged sequence count that was never sent (ECSS 5.7.7.2.3d): the link must be reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownCount;
+
+#[derive(Debug)]
+pub(super) struct RecoveryBuffer {
+    broadcasts: Queue<BroadcastMessage>,
+    fcts: Queue<u8>,
+    data: Queue<Segment>,
+    /// Kinds of the items in `sent` of the three queues, in order of their sequence numbers.
+    log: VecDeque<Kind>,
+    /// Sequence count before that of the first item in the log.
+    acknowledged: u8,
+    next_slot: usize,
+}
+
+impl RecoveryBuffer {
+    pub(super) fn new() -> Self {
+        Self {
+            broadcasts: Queue::new(MAX_BROADCASTS),
+            fcts: Queue::new(MAX_FCTS),
+            data: Queue::new(DATA_SLOTS),
+            log: VecDeque::with_capacity(MAX_UNACKNOWLEDGED + 1),
+            acknowledged: 0,
+            next_slot: 0,
+        }
+    }
+
+    /// Removes everything, for a link reset.
+    pub(super) fn clear(&mut self) {
+        self.broadcasts.clear();
+        self.fcts.clear();
+        self.data.clear();
+        self.log.clear();
+        (self.acknowledged, self.next_slot) = (0, 0);
+    }
+
+    fn len(&self) -> usize {
+        self.broadcasts.items.len() + self.fcts.items.len() + self.data.items.len()
+    }
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Returns the number of items that are sent and not acknowledged.
+    pub(super) fn unacknowledged(&self) -> usize {
+        self.log.len()
+    }
+    /// Returns `true` if no data segment can be stored.
+    pub(super) fn is_full(&self) -> bool {
+        self.data.items.len() >= DATA_SLOTS || self.len() >= DATA_SLOTS
+    }
+    pub(super) fn accepts_fct(&self) -> bool {
+        self.fcts.items.len() < MAX_FCTS && self.len() < MAX_UNACKNOWLEDGED - 1
+    }
+    pub(super) fn accepts_broadcast(&self) -> bool {
+        self.broadcasts.items.len() < MAX_BROADCASTS && self.len() < MAX_UNACKNOWLEDGED
+    }
+
+    pub(super) fn next_slot(&self) -> usize {
+        self.next_slot
+    }
+    /// Stores a data segment, which must be accepted ([`Self::is_full`]). Returns it with its slot.
+    pub(super) fn store_segment(&mut self, vc: u8, words: u32) -> Segment {
+        debug_assert!(!self.is_full());
+        let segment = Segment { slot: self.next_slot, vc, words };
+        self.next_slot = (self.next_slot + 1) % DATA_SLOTS;
+        self.data.items.push_back(segment);
+        segment
+    }
+    pub(super) fn store_fct(&mut self, vc: u8) {
+        debug_assert!(self.accepts_fct());
+        self.fcts.items.push_back(vc);
+    }
+    pub(super) fn store_broadcast(&mut self, message: BroadcastMessage) {
+        debug_assert!(self.accepts_broadcast());
+        self.broadcasts.items.push_back(message);
+    }
+
+    pub(super) fn unsent_broadcast(&self) -> Option<BroadcastMessage> {
+        self.broadcasts.unsent()
+    }
+    /// Returns the virtual channel of the next FCT to send. Broadcast messages precede it.
+    pub(super) fn unsent_fct(&self) -> Option<u8> {
+        self.fcts.unsent()
+    }
+    pub(super) fn unsent_segment(&self) -> Option<Segment> {
+        self.data.unsent()
+    }
+    /// Returns `true` if new data may be sent: nothing that was stored before is left to send.
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.broadcasts.is_all_sent() && self.fcts.is_all_sent() && self.data.is_all_sent()
+    }
+
+    pub(super) fn on_broadcast_sent(&mut self) {
+        self.broadcasts.sent += 1;
+        self.log.push_back(Kind::Broadcast);
+    }
+    pub(super) fn on_fct_sent(&mut self) {
+        self.fcts.sent += 1;
+        self.log.push_back(Kind::Fct);
+    }
+    pub(super) fn on_segment_sent(&mut self) {
+        self.data.sent += 1;
+        self.log.push_back(Kind::Data);
+    }
+
+    /// Removes all items up to a sequence count (modulo 128).
+    pub(super) fn acknowledge(&mut self, count: u8) -> Result<(), UnknownCount> {
+        let number = usize::from(count.wrapping_sub(self.acknowledged) & 0x7F);
+        if number > self.log.len() {
+            return Err(UnknownCount);
+        }
+        for kind in self.log.drain(..number) {
+            match kind {
+                Kind::Broadcast => self.broadcasts.acknowledge(),
+                Kind::Fct => self.fcts.acknowledge(),
+                Kind::Data => self.data.acknowledge(),
+            }
+        }
+        self.acknowledged = count;
+        Ok(())
+    }
+
+    /// Makes all remaining items unsent. Returns how many were sent before.
+    pub(super) fn rewind(&mut self) -> usize {
+        let sent = self.log.len();
+        (self.broadcasts.sent, self.fcts.sent, self.data.sent) = (0, 0, 0);
+        self.log.clear();
+        sent
+    }
+}
