@@ -110,6 +110,9 @@ pub struct QpConfig {
     pub max_sge: u32,
     /// Maximum inline bytes of a request.
     pub max_inline: u32,
+    /// Service level of its packets, which selects their quality of service (IBTA volume 1, clause 7.6.5). SpaceFibre: the
+    /// virtual channel. `soft` and `shm` ignore it.
+    pub service_level: u8,
     /// Invalid requests of the peer are answered with a NAK and put the queue pair in its error state, as IBTA
     /// requires. Otherwise they are dropped and counted, without further effect.
     pub strict: bool,
@@ -134,6 +137,7 @@ impl QpConfig {
             max_recv_wr,
             max_sge,
             max_inline,
+            service_level: 0,
             strict,
             accept_any_source_port,
         }

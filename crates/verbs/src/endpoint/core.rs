@@ -72,13 +72,21 @@ pub struct Core {
     max_in_flight: u32,
     /// Packets in flight of all reliable connections.
     in_flight: u32,
-    /// Indices of queue pairs that have requests to send once `in_flight` is below its limit, each at most once.
-    waiting: VecDeque<u32>,
     /// `true` if some region is device or shared memory: a transport cannot read device memory, and another process may
     /// write shared memory during transmission.
     has_shared_regions: bool,
+    /// Send queues of the datapath, by number; a queue pair belongs to one ([`Pair::queue`]).
+    queues: Vec<SendList>,
+}
+
+/// Queue pairs of one send queue that have something to send.
+#[derive(Debug, Default)]
+struct SendList {
     /// Indices of queue pairs that are ready to send, each at most once.
     ready: VecDeque<u32>,
+    /// Indices of queue pairs that have requests to send once the packets in flight are below their limit, each at most
+    /// once.
+    waiting: VecDeque<u32>,
 }
 
 impl Core {
@@ -96,10 +104,14 @@ impl Core {
             timers: Timers::default(),
             max_in_flight: u32::MAX,
             in_flight: 0,
-            waiting: VecDeque::new(),
             has_shared_regions: false,
-            ready: VecDeque::new(),
+            queues: vec![SendList::default()],
         }
+    }
+
+    /// Returns the time of the present call.
+    pub(crate) fn now(&self) -> Nanos {
+        self.now
     }
 
     /// Returns the index of the queue pair with this number. It is valid for the life of the queue pair.
@@ -188,6 +200,26 @@ impl Core {
         self.in_flight -= pair.in_flight;
     }
 
+    /// Assigns a queue pair to a send queue of the datapath.
+    pub(super) fn assign(&mut self, index: u32, queue: u32) {
+        let count = self.queues.len().max(queue as usize + 1);
+        self.queues.resize_with(count, SendList::default);
+        if let Some(pair) = self.pairs.get_mut(index) {
+            pair.queue = Some(queue);
+        }
+    }
+
+    /// Removes a queue pair from its send queue, and returns that queue.
+    pub(super) fn unassign(&mut self, index: u32) -> Option<u32> {
+        let pair = self.pairs.get_mut(index)?;
+        let queue = pair.queue.take()?;
+        pair.schedule = Schedule::Idle;
+        let SendList { ready, waiting } = &mut self.queues[queue as usize];
+        ready.retain(|other| *other != index);
+        waiting.retain(|other| *other != index);
+        Some(queue)
+    }
+
     /// Updates a queue pair's schedule and timer. Called once after any number of calls to its engine.
     pub(crate) fn reschedule(&mut self, index: u32) {
         let Some(pair) = self.pairs.get_mut(index) else { return };
@@ -197,10 +229,10 @@ impl Core {
         if pair.schedule != Schedule::Ready && pair.engine.has_packets_to_send(self.now) {
             if self.in_flight < self.max_in_flight || pair.engine.has_response_pending(self.now) {
                 pair.schedule = Schedule::Ready;
-                self.ready.push_back(index);
+                self.queues[pair.list()].ready.push_back(index);
             } else if pair.schedule == Schedule::Idle {
                 pair.schedule = Schedule::Waiting;
-                self.waiting.push_back(index);
+                self.queues[pair.list()].waiting.push_back(index);
             }
         }
         // In the future, so that the loop over expired timers ends.
@@ -241,13 +273,14 @@ impl Core {
 
     /// Returns `true` if a queue pair may send now.
     pub(super) fn can_send(&self) -> bool {
-        !self.ready.is_empty() || !self.waiting.is_empty() && self.in_flight < self.max_in_flight
+        let has_window = self.in_flight < self.max_in_flight;
+        self.queues.iter().any(|queue| !queue.ready.is_empty() || has_window && !queue.waiting.is_empty())
     }
 
-    /// Fills a burst of up to [`MAX_BURST_PACKETS`], taking the queue pairs in turn.
-    pub(crate) fn fill(&mut self, burst: &mut Burst) {
+    /// Fills a burst of up to [`MAX_BURST_PACKETS`] from the queue pairs of one send queue, in turn.
+    pub(crate) fn fill(&mut self, queue: u32, burst: &mut Burst) {
         while burst.len() + MAX_TURN_PACKETS <= MAX_BURST_PACKETS {
-            let Some(index) = self.next_scheduled() else { break };
+            let Some(index) = self.next_scheduled(queue) else { break };
             let Some(pair) = self.pairs.get_mut(index) else { continue };
             pair.schedule = Schedule::Idle;
             let before = burst.len();
@@ -263,12 +296,13 @@ impl Core {
     }
 
     /// Returns the index of the next queue pair to send.
-    fn next_scheduled(&mut self) -> Option<u32> {
-        if let Some(index) = self.ready.pop_front() {
+    fn next_scheduled(&mut self, queue: u32) -> Option<u32> {
+        let list = self.queues.get_mut(queue as usize)?;
+        if let Some(index) = list.ready.pop_front() {
             return Some(index);
         }
         while self.in_flight < self.max_in_flight {
-            let index = self.waiting.pop_front()?;
+            let index = list.waiting.pop_front()?;
             // A queue pair that had a response to send has since moved to `ready`.
             if self.pairs.get(index).is_some_and(|pair| pair.schedule == Schedule::Waiting) {
                 return Some(index);

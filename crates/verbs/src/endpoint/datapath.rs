@@ -21,12 +21,18 @@ pub trait Datapath {
     /// region.
     fn register(&mut self, regions: &Regions);
 
-    /// Prepares the path to a peer, if there is none. Called before a queue pair of this peer enters the state
-    /// [`QpState::ReadyToReceive`](crate::api::QpState::ReadyToReceive).
+    /// Prepares the path of a queue pair to its peer, and returns the number of the send queue from which its packets
+    /// are taken ([`Core::fill`]). Called before the queue pair enters the state
+    /// [`QpState::ReadyToReceive`](crate::api::QpState::ReadyToReceive); each call is followed by one of
+    /// [`Self::disconnect`].
     ///
     /// # Errors
-    /// If the peer cannot be reached over this link. The queue pair's state remains as it is.
-    fn connect(&mut self, peer: SocketAddr) -> Result<(), VerbsError>;
+    /// If the peer cannot be reached over this link, or it has no such service level. The queue pair's state remains as
+    /// it is.
+    fn connect(&mut self, peer: SocketAddr, service_level: u8) -> Result<u32, VerbsError>;
+
+    /// Ends the use of a path by one queue pair, which was reset or destroyed.
+    fn disconnect(&mut self, queue: u32);
 
     /// Sends packets of the queue pairs that are scheduled, and those that the link did not accept before. Returns
     /// `true` if the link accepted any.

@@ -26,6 +26,8 @@ pub(crate) struct Pair {
     pub(super) memory: Sge,
     /// Its receive queue; unused if it has a shared one.
     pub(super) receives: RecvQueue,
+    /// Send queue of the datapath that it is assigned to, while it is connected.
+    pub(super) queue: Option<u32>,
     pub(super) schedule: Schedule,
     /// Its packets in the endpoint's sum of packets in flight.
     pub(super) in_flight: u32,
@@ -38,6 +40,10 @@ pub(crate) struct Pair {
 impl Pair {
     pub(super) fn srq(&self) -> Option<Srq> {
         self.engine.config().srq
+    }
+    /// Returns the index of its send queue; datagrams use the first one.
+    pub(super) fn list(&self) -> usize {
+        self.queue.unwrap_or(0) as usize
     }
     pub(super) fn completes_at(&self, cq: Cq) -> bool {
         let config = self.engine.config();
@@ -85,6 +91,7 @@ impl Pairs {
             counters: QpCounters::default(),
             memory,
             receives: RecvQueue::new(config.pd, depth, config.max_sge),
+            queue: None,
             schedule: Schedule::Idle,
             in_flight: 0,
             failed: false,

@@ -198,9 +198,12 @@ impl<D: Datapath> Provider for Endpoint<D> {
     fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError> {
         const UNKNOWN: VerbsError = VerbsError::NoSuch("queue pair");
         let index = self.core.pairs.index_of(qp.0).ok_or(UNKNOWN)?;
-        if let Modify::ReadyToReceive(ReadyToReceive { peer: Some((address, _)), .. }) = change {
-            self.datapath.connect(address)?;
-        }
+        let connected = match change {
+            Modify::ReadyToReceive(ReadyToReceive { peer: Some((address, _)), .. }) => {
+                Some(self.datapath.connect(address, self.service_level(index))?)
+            }
+            _ => None,
+        };
         if let Some(pair) = self.core.pairs.get_mut(index) {
             // A requested transition to the error state raises no event.
             pair.failed = matches!(change, Modify::Error);
@@ -213,6 +216,12 @@ impl<D: Datapath> Provider for Endpoint<D> {
             engine.modify(context, &change)
         };
         let result = self.core.with(index, modify).ok_or(UNKNOWN)?;
+        match connected {
+            Some(queue) if result.is_ok() => self.core.assign(index, queue),
+            Some(queue) => self.datapath.disconnect(queue),
+            None if matches!(change, Modify::Reset) => self.disconnect(index),
+            None => {}
+        }
         self.core.reschedule(index);
         self.core.fail_overrun_qps();
         result
@@ -226,6 +235,7 @@ impl<D: Datapath> Provider for Endpoint<D> {
         let index = self.core.pairs.index_of(qp.0).ok_or(VerbsError::NoSuch("queue pair"))?;
         // Unpins the memory of its outstanding requests.
         self.core.with(index, |engine, context| engine.modify(context, &Modify::Reset));
+        self.disconnect(index);
         if let Some(pair) = self.core.pairs.remove(qp.0) {
             self.core.remove_in_flight(&pair);
             self.core.protection.leave(pair.engine.config().pd);
@@ -266,6 +276,17 @@ impl<D: Datapath> Provider for Endpoint<D> {
 }
 
 impl<D: Datapath> Endpoint<D> {
+    fn service_level(&self, index: u32) -> u8 {
+        self.core.pairs.get(index).map_or(0, |pair| pair.engine.config().service_level)
+    }
+
+    /// Ends the use of the datapath by a queue pair, if it is connected.
+    fn disconnect(&mut self, index: u32) {
+        if let Some(queue) = self.core.unassign(index) {
+            self.datapath.disconnect(queue);
+        }
+    }
+
     /// Creates a queue pair with this number, or with a random one.
     pub(crate) fn create_numbered(&mut self, config: &QpConfig, number: Option<u32>) -> Result<Qp, VerbsError> {
         let Capabilities { ud, uc, rc, .. } = self.capabilities();

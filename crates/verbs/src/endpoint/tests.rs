@@ -42,6 +42,8 @@ static DESCRIPTION: Description = Description {
     control: ControlSocket::Tcp,
 };
 
+/// Send queue of the connected queue pairs; those that are not connected would be in queue 0.
+const QUEUE: u32 = 3;
 const PEER: ([u8; 4], u16) = ([10, 0, 0, 2], 1);
 
 /// Loses all packets, and records the calls.
@@ -50,6 +52,8 @@ struct NoLink {
     /// Number of regions in the table.
     regions: usize,
     connected: Vec<SocketAddr>,
+    /// Connected queue pairs.
+    users: usize,
     packets: usize,
     /// Retries after this time.
     retry: Option<Nanos>,
@@ -61,13 +65,21 @@ impl Datapath for NoLink {
     fn register(&mut self, regions: &Regions) {
         self.regions = regions.iter().count();
     }
-    fn connect(&mut self, peer: SocketAddr) -> Result<(), VerbsError> {
+    fn connect(&mut self, peer: SocketAddr, _service_level: u8) -> Result<u32, VerbsError> {
         self.connected.push(peer);
-        if peer == PEER.into() { Ok(()) } else { Err(VerbsError::NoSuch("link")) }
+        if peer != PEER.into() {
+            return Err(VerbsError::NoSuch("link"));
+        }
+        self.users += 1;
+        Ok(QUEUE)
+    }
+    fn disconnect(&mut self, queue: u32) {
+        assert_eq!(queue, QUEUE);
+        self.users -= 1;
     }
     fn transmit(&mut self, core: &mut Core) -> bool {
         let mut burst = Burst::default();
-        core.fill(&mut burst);
+        core.fill(QUEUE, &mut burst);
         self.packets += burst.len();
         !burst.is_empty()
     }
@@ -115,6 +127,29 @@ fn datapath_connects_before_a_queue_pair_receives() {
     endpoint.modify_qp(qp, ready_to_receive(PEER.into())).unwrap();
     assert_eq!(endpoint.datapath.connected, [other, PEER.into()]);
     assert_eq!(endpoint.qp_state(qp).unwrap(), QpState::ReadyToReceive);
+}
+
+#[test]
+fn each_connect_is_followed_by_one_disconnect() {
+    let (mut endpoint, _, config) = open();
+    let init = Modify::Init { access: Access::ALL, q_key: 0 };
+    let qp = endpoint.create_qp(&config).unwrap();
+    // Not allowed in this state: the path is given back.
+    assert!(endpoint.modify_qp(qp, ready_to_receive(PEER.into())).is_err());
+    assert_eq!(endpoint.datapath.users, 0);
+    for _ in 0..2 {
+        endpoint.modify_qp(qp, init).unwrap();
+        endpoint.modify_qp(qp, ready_to_receive(PEER.into())).unwrap();
+        assert_eq!(endpoint.datapath.users, 1);
+        endpoint.modify_qp(qp, Modify::Reset).unwrap();
+        assert_eq!(endpoint.datapath.users, 0);
+    }
+    endpoint.modify_qp(qp, init).unwrap();
+    endpoint.modify_qp(qp, ready_to_receive(PEER.into())).unwrap();
+    endpoint.destroy_qp(qp).unwrap();
+    assert_eq!(endpoint.datapath.users, 0);
+    let other = endpoint.create_qp(&config).unwrap();
+    endpoint.destroy_qp(other).unwrap();
 }
 
 #[test]

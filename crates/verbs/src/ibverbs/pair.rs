@@ -81,7 +81,7 @@ impl Pair {
                 (Init, attributes, mask)
             }
             (Init, Modify::ReadyToReceive(ready)) => {
-                let (attributes, mask) = rtr_attr(kind, ready, port)?;
+                let (attributes, mask) = rtr_attr(&self.config, ready, port)?;
                 self.sends.max_operation = if kind == QpType::Ud { ready.mtu.bytes().into() } else { max_operation };
                 (ReadyToReceive, attributes, mask)
             }
@@ -126,8 +126,8 @@ fn init_attr(kind: QpType, access: Access, q_key: u32, port: &Port) -> (ibv_qp_a
     (attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | own)
 }
 
-fn rtr_attr(kind: QpType, ready: &ReadyToReceive, port: &Port) -> Result<(ibv_qp_attr, u32), VerbsError> {
-    if kind == QpType::Ud {
+fn rtr_attr(config: &QpConfig, ready: &ReadyToReceive, port: &Port) -> Result<(ibv_qp_attr, u32), VerbsError> {
+    if config.kind == QpType::Ud {
         return Ok((state_attr(IBV_QPS_RTR), IBV_QP_STATE));
     }
     let (address, number) =
@@ -136,13 +136,13 @@ fn rtr_attr(kind: QpType, ready: &ReadyToReceive, port: &Port) -> Result<(ibv_qp
         path_mtu: convert::mtu(ready.mtu.bytes()),
         rq_psn: ready.psn,
         dest_qp_num: number,
-        ah_attr: ah_attr(check_port(address)?, port.number, port.gid_index),
+        ah_attr: ah_attr(check_port(address)?, port.number, port.gid_index, config.service_level),
         max_dest_rd_atomic: ready.max_dest_rd_atomic,
         min_rnr_timer: ready.min_rnr_timer.code(),
         ..state_attr(IBV_QPS_RTR)
     };
     let mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    let reliable = if kind == QpType::Rc { IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER } else { 0 };
+    let reliable = if config.kind == QpType::Rc { IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER } else { 0 };
     Ok((attributes, mask | reliable))
 }
 

@@ -392,7 +392,7 @@ fn address_handle(memory: &mut Memory, pd: Pd, port: &super::pair::Port, to: Soc
     if let Some(ah) = domain.ahs.get(&ip) {
         return Ok(Arc::clone(ah));
     }
-    let ah = Ah::new(&domain.pd, &ah_attr(ip, port.number, port.gid_index)).map_err(|_| PostError::Destination)?;
+    let ah = Ah::new(&domain.pd, &ah_attr(ip, port.number, port.gid_index, 0)).map_err(|_| PostError::Destination)?;
     if domain.ahs.len() >= MAX_CACHED_AHS {
         domain.ahs.clear(); // posted requests hold theirs
     }

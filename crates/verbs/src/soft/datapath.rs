@@ -69,9 +69,11 @@ impl<P: PacketIo> Datapath for RoceDatapath<P> {
     }
 
     /// Every address can be reached without preparation.
-    fn connect(&mut self, _peer: SocketAddr) -> Result<(), VerbsError> {
-        Ok(())
+    fn connect(&mut self, _peer: SocketAddr, _service_level: u8) -> Result<u32, VerbsError> {
+        Ok(0)
     }
+
+    fn disconnect(&mut self, _queue: u32) {}
 
     fn transmit(&mut self, core: &mut Core) -> bool {
         self.transmitter.run(core, &mut self.io, &mut self.counters)

@@ -21,10 +21,11 @@ unsafe impl Send for Ah {}
 unsafe impl Sync for Ah {}
 
 /// Returns the attributes of a route to a peer on Ethernet, from one of a port's GIDs.
-pub fn ah_attr(ip: IpAddr, port: u8, gid_index: u8) -> ibv_ah_attr {
+/// Service levels have 4 bits.
+pub fn ah_attr(ip: IpAddr, port: u8, gid_index: u8, service_level: u8) -> ibv_ah_attr {
     let grh =
         ibv_global_route { dgid: AlignedGid(gid_of(ip)), sgid_index: gid_index, hop_limit: 64, ..Default::default() };
-    ibv_ah_attr { grh, is_global: 1, port_num: port, ..Default::default() }
+    ibv_ah_attr { grh, sl: service_level & 0xF, is_global: 1, port_num: port, ..Default::default() }
 }
 
 impl Ah {
