@@ -4,11 +4,14 @@
 //!
 //! - [`column`]: scrambling and CRC-16 of whole data frames, one column per lane.
 //! - [`frames`]: a link whose carrier moves whole frames.
+//! - [`lane`]: the lane layer: initialisation, receive errors, loss of signal.
 //! - [`link`]: the data link layer: virtual channels, flow control, sequence numbers, retry.
 //! - [`qos`]: quality of service of virtual channels.
 #![deny(missing_docs)]
 
 pub mod column;
+mod events;
 pub mod frames;
+pub mod lane;
 pub mod link;
 pub mod qos;
