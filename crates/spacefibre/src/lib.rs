@@ -6,6 +6,7 @@
 //! - [`frames`]: a link whose carrier moves whole frames.
 //! - [`lane`]: the lane layer: initialisation, receive errors, loss of signal.
 //! - [`link`]: the data link layer: virtual channels, flow control, sequence numbers, retry.
+//! - [`multilane`]: the multi-lane layer: rows over several lanes, their alignment.
 //! - [`qos`]: quality of service of virtual channels.
 #![deny(missing_docs)]
 
@@ -14,4 +15,5 @@ mod events;
 pub mod frames;
 pub mod lane;
 pub mod link;
+pub mod multilane;
 pub mod qos;
