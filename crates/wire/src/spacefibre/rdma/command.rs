@@ -2,7 +2,7 @@
 
 use super::data::{CompareSwap, Data, FetchAdd, len_with_crc};
 use super::head::{
-    COMMAND, DEFAULT_LOGICAL_ADDRESS, MAX_SEGMENT, PROTOCOL, VERSION_BYTE, expect, expect_range, intact, seal,
+    COMMAND, DEFAULT_LOGICAL_ADDRESS, MAX_SEGMENT, PROTOCOL, expect, expect_range, intact, seal, version_byte,
 };
 use crate::{ParseError, bytes};
 
@@ -18,7 +18,7 @@ const ATOMIC_LEN: u32 = 8;
 /// | 0 | logical address of the target | u8 |
 /// | 1 | protocol identifier, 0xF0 | u8 |
 /// | 2 | instruction: bits 7:6 packet type 01, 5:2 operation, 1 reply requested, 0 solicited event | u8 |
-/// | 3 | bits 7:4 version 1, 3:0 reserved, 0 | u8 |
+/// | 3 | bits 7:4 version 1, 3:0 packet type again, 0 | u8 |
 /// | 4 | key | u32 |
 /// | 8 | logical address of the initiator | u8 |
 /// | 9 | destination queue pair | u24 |
@@ -97,7 +97,7 @@ impl Command {
     /// wrong; or if a field of the intact header is invalid. [`Self::recipient`] distinguishes the two.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (mut fields, rest) = intact::<{ Self::LEN }>("RDMA command", COMMAND, packet)?;
-        let [target, _protocol, instruction, version] = fields.array()?;
+        let [target, _protocol, instruction, _version] = fields.array()?;
         let key = fields.u32()?;
         let initiator = fields.u8()?;
         let dest_qp = fields.u24()?;
@@ -106,7 +106,6 @@ impl Command {
         let code = instruction >> 2 & 0xF;
         let operation = Operation::from_u8(code)
             .ok_or(ParseError::Unknown { what: "operation of an RDMA command", found: code.into() })?;
-        expect("reserved bits after the version of an RDMA command", 0, (version & 0xF).into())?;
         expect("reserved byte of an RDMA command", 0, reserved.into())?;
         let command = Self {
             target,
@@ -176,7 +175,7 @@ impl Command {
             .u8(self.target)
             .u8(PROTOCOL)
             .u8(COMMAND << 6 | (self.operation as u8) << 2 | flags)
-            .u8(VERSION_BYTE)
+            .u8(version_byte(COMMAND))
             .u32(self.key)
             .u8(self.initiator)
             .u24(self.dest_qp)

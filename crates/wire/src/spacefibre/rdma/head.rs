@@ -16,23 +16,36 @@ pub const MAX_SEGMENT: u32 = 65_536;
 pub(super) const COMMAND: u8 = 0b01;
 /// Packet type of a reply.
 pub(super) const REPLY: u8 = 0b00;
-/// Byte 3 of every header: version, and reserved bits that are 0.
-pub(super) const VERSION_BYTE: u8 = VERSION << 4;
+
+/// Returns the packet type as bits 3:0 of byte 3 repeat it.
+///
+/// The packet type determines which bytes the header CRC covers, so the CRC does not find every change of it.
+const fn repeated(packet_type: u8) -> u8 {
+    if packet_type == REPLY { 0xF } else { 0 }
+}
+
+/// Returns byte 3 of a header: version, and packet type again.
+pub(super) const fn version_byte(packet_type: u8) -> u8 {
+    VERSION << 4 | repeated(packet_type)
+}
 
 /// The first four bytes of every header, which determine its layout.
 pub(super) struct Prefix {
-    pub instruction: u8,
+    /// Bits 7:6 of the instruction.
+    pub packet_type: u8,
+    /// Bits 3:0 of byte 3.
+    repeated_type: u8,
 }
 
 impl Prefix {
-    /// Parses protocol identifier, instruction and version. They are not yet protected by the header CRC, whose
-    /// position they determine.
+    /// Parses protocol identifier, packet type and version. They are not yet protected by the header CRC, whose position
+    /// they determine.
     pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
         let mut fields = bytes::Fields::new("RDMA header", packet);
         let [_logical_address, protocol, instruction, version] = fields.array()?;
         expect("RDMA protocol identifier", PROTOCOL.into(), protocol.into())?;
         expect("RDMA version", VERSION.into(), (version >> 4).into())?;
-        Ok(Self { instruction })
+        Ok(Self { packet_type: instruction >> 6, repeated_type: version & 0xF })
     }
 }
 
@@ -43,7 +56,8 @@ pub(super) fn intact<'a, const N: usize>(
     packet: &'a [u8],
 ) -> Result<(bytes::Fields<'a>, &'a [u8]), ParseError> {
     let prefix = Prefix::parse(packet)?;
-    expect("RDMA packet type", packet_type.into(), (prefix.instruction >> 6).into())?;
+    expect("RDMA packet type", packet_type.into(), prefix.packet_type.into())?;
+    expect("repeated RDMA packet type", repeated(packet_type).into(), prefix.repeated_type.into())?;
     let Some((header, rest)) = packet.split_first_chunk::<N>() else {
         return Err(ParseError::Truncated { what, needed: N, found: packet.len() });
     };

@@ -63,12 +63,12 @@ pub enum Header {
 
 impl Header {
     /// Parses the header of either packet type and returns it with the remaining bytes, which [`Self::data`] takes.
+    /// Every change of a single bit of a header is found.
     ///
     /// # Errors
     /// Those of [`Command::parse`] and [`Reply::parse`], or if the packet type is neither.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
-        let instruction = Prefix::parse(packet)?.instruction;
-        match instruction >> 6 {
+        match Prefix::parse(packet)?.packet_type {
             COMMAND => Command::parse(packet).map(|(command, rest)| (Self::Command(command), rest)),
             REPLY => Reply::parse(packet).map(|(reply, rest)| (Self::Reply(reply), rest)),
             found => Err(ParseError::Unknown { what: "RDMA packet type", found: found.into() }),

@@ -2,7 +2,7 @@
 
 use super::data::{Data, len_with_crc};
 use super::head::{
-    DEFAULT_LOGICAL_ADDRESS, MAX_SEGMENT, PROTOCOL, REPLY, VERSION_BYTE, expect, expect_range, intact, seal,
+    DEFAULT_LOGICAL_ADDRESS, MAX_SEGMENT, PROTOCOL, REPLY, expect, expect_range, intact, seal, version_byte,
 };
 use crate::aeth::RnrTimer;
 use crate::atomic::AtomicAckEth;
@@ -18,7 +18,7 @@ const LAST: u8 = 1 << 0;
 /// | 0 | logical address of the initiator | u8 |
 /// | 1 | protocol identifier, 0xF0 | u8 |
 /// | 2 | instruction: bits 7:6 packet type 00, 5:2 kind; of a READ's reply 1 first, 0 last, else 0 | u8 |
-/// | 3 | bits 7:4 version 1, 3:0 reserved, 0 | u8 |
+/// | 3 | bits 7:4 version 1, 3:0 packet type again, 15 | u8 |
 /// | 4 | status | u8 |
 /// | 5 | destination queue pair | u24 |
 /// | 8 | logical address of the target | u8 |
@@ -76,14 +76,13 @@ impl Reply {
     /// wrong, or a field is invalid.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (mut fields, rest) = intact::<{ Self::LEN }>("RDMA reply", REPLY, packet)?;
-        let [initiator, _protocol, instruction, version] = fields.array()?;
+        let [initiator, _protocol, instruction, _version] = fields.array()?;
         let status = fields.u8()?;
         let dest_qp = fields.u24()?;
         let target = fields.u8()?;
         let transaction_id = fields.u24()?;
         let msn = fields.u24()?;
         let delay = fields.u8()?;
-        expect("reserved bits after the version of an RDMA reply", 0, (version & 0xF).into())?;
         let kind = ReplyKind::from_bits(instruction)?;
         let status = Status::from_code(status, delay)?;
         let reply = Self { initiator, target, kind, status, dest_qp, transaction_id, msn, data_len: fields.u24()? };
@@ -113,7 +112,7 @@ impl Reply {
             .u8(self.initiator)
             .u8(PROTOCOL)
             .u8(REPLY << 6 | self.kind.to_bits())
-            .u8(VERSION_BYTE)
+            .u8(version_byte(REPLY))
             .u8(status)
             .u24(self.dest_qp)
             .u8(self.target)

@@ -6,9 +6,6 @@ mod vectors;
 use crate::spacefibre::crc::crc8;
 use std::vec::Vec;
 
-/// Position of the packet type in a header: byte and bit that distinguish a command from a reply.
-const TYPE_BIT: (usize, u8) = (2, 6);
-
 /// Decodes hexadecimal digits. White space is ignored.
 fn hex(digits: &str) -> Vec<u8> {
     let nibbles: Vec<u8> = digits.chars().filter_map(|c| c.to_digit(16)).map(|n| n as u8).collect();

@@ -114,35 +114,35 @@ fn replies() -> [(&'static str, Reply); 11] {
     let longest = RnrTimer::from_code(31).expect("a code of 5 bits");
     [
         (
-            "fef0061000000034fe000100000007 00 000008 51 6162636465666768 502aefae",
+            "fef0061f00000034fe000100000007 00 000008 b6 6162636465666768 502aefae",
             Reply { data_len: 8, ..reply(read(true, false), 0x100, 7) },
         ),
-        ("41f004100000003440000101000007 00 000004 81 696a6b6c 7cb627e0", Reply { data_len: 4, ..ahead }),
+        ("41f0041f0000003440000101000007 00 000004 66 696a6b6c 7cb627e0", Reply { data_len: 4, ..ahead }),
         (
-            "fef0051000000034fe000102000007 00 000001 cc 6d 68f201e1",
+            "fef0051f00000034fe000102000007 00 000001 2b 6d 68f201e1",
             Reply { data_len: 1, ..reply(read(false, true), 0x102, 7) },
         ),
-        ("fef0071000000034fe000103000008 00 000000 a1", reply(read(true, true), 0x103, 8)),
-        ("fef0081000000034fe000104ffffff 00 000000 cb", reply(Acknowledge, 0x104, 0xFF_FFFF)),
-        ("fef0201000000034fe000107000009 00 000008 f6 3333333344444444 9366c515", reply(Atomic, 0x107, 9)),
+        ("fef0071f00000034fe000103000008 00 000000 46", reply(read(true, true), 0x103, 8)),
+        ("fef0081f00000034fe000104ffffff 00 000000 2c", reply(Acknowledge, 0x104, 0xFF_FFFF)),
+        ("fef0201f00000034fe000107000009 00 000008 11 3333333344444444 9366c515", reply(Atomic, 0x107, 9)),
         (
-            "fef0081001000034fe000105000009 00 000000 58",
+            "fef0081f01000034fe000105000009 00 000000 bf",
             Reply { status: Status::GeneralError, ..reply(Acknowledge, 0x105, 9) },
         ),
         (
-            "fef0081002abcdeffeffffff000009 00 000000 7b",
+            "fef0081f02abcdeffeffffff000009 00 000000 9c",
             Reply { dest_qp: 0xAB_CDEF, status: Status::InvalidRequest, ..reply(Acknowledge, 0xFF_FFFF, 9) },
         ),
         (
-            "fef0051003000034fe000105000009 00 000000 d5",
+            "fef0051f03000034fe000105000009 00 000000 32",
             Reply { status: Status::InvalidKey, ..reply(read(false, true), 0x105, 9) },
         ),
         (
-            "fef0081010000034fe000105000009 00 000000 15",
+            "fef0081f10000034fe000105000009 00 000000 f2",
             Reply { status: Status::SequenceError, ..reply(Acknowledge, 0x105, 9) },
         ),
         (
-            "fef0081011000034fe000105000009 1f 000000 58",
+            "fef0081f11000034fe000105000009 1f 000000 bf",
             Reply { status: Status::ReceiverNotReady(longest), ..reply(Acknowledge, 0x105, 9) },
         ),
     ]
@@ -230,7 +230,8 @@ fn invalid_fields_of_a_command_are_refused() {
         (read, 2, 0x86, "RDMA packet type 0x2 is unknown"),
         (read, 2, 0xC6, "RDMA packet type 0x3 is unknown"),
         (read, 3, 0x20, "RDMA version must be 0x1, found 0x2"),
-        (read, 3, 0x11, "reserved bits after the version of an RDMA command must be 0x0, found 0x1"),
+        (read, 3, 0x11, "repeated RDMA packet type must be 0x0, found 0x1"),
+        (read, 3, 0x1F, "repeated RDMA packet type must be 0x0, found 0xf"),
         (read, 12, 0x80, "reserved byte of an RDMA command must be 0x0, found 0x80"),
         (read, 2, 0x42, "operation of an RDMA command 0x0 is unknown"),
         (read, 2, 0x5E, "operation of an RDMA command 0x7 is unknown"),
@@ -270,7 +271,8 @@ fn a_segment_whose_end_overflows_is_refused() {
 fn invalid_fields_of_a_reply_are_refused() {
     let [(read, _), _, _, (empty, _), (ack, _), (atomic, _), (error, _), .., (rnr, _)] = replies();
     let cases = [
-        (ack, 3, 0x18, "reserved bits after the version of an RDMA reply must be 0x0, found 0x8"),
+        (ack, 3, 0x17, "repeated RDMA packet type must be 0xf, found 0x7"),
+        (ack, 3, 0x10, "repeated RDMA packet type must be 0xf, found 0x0"),
         (ack, 2, 0x00, "kind of an RDMA reply 0x0 is unknown"),
         (ack, 2, 0x0C, "kind of an RDMA reply 0x3 is unknown"),
         (ack, 2, 0x0A, "first and last of an RDMA reply without segments must be 0x0, found 0x2"),
