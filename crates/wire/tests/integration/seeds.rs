@@ -328,16 +328,19 @@ fn rdma_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         |operation| Command { reply_requested: true, key: 0x1234, ..Command::new(operation, 0x12, 0xFF_FFFF) };
     let reply = |kind| Reply { msn: 7, ..Reply::new(kind, 0x34, 0xFF_FFFF) };
     let write = Command { address: 0x1000, operation_len: 20, offset: 8, data_len: 8, ..command(Operation::Write) };
-    let send = Command { key: 0, address: 0, ..write };
+    let write_imm =
+        Command { operation: Operation::WriteImm, address: 0x1004, offset: 12, solicited: true, imm: 9, ..write };
+    let send = Command { operation: Operation::Send, key: 0, address: 0, ..write };
+    let last = Command { offset: 12, ..send };
     let timer = RnrTimer::from_code(12).unwrap();
     let first = ReplyKind::Read { first: true, last: false };
     let packets = [
         ("read", Header::Command(Command { operation_len: 20, ..command(Operation::Read) })),
         ("write", Header::Command(write)),
-        ("write_imm", Header::Command(Command { operation: Operation::WriteImm, solicited: true, imm: 9, ..write })),
-        ("send", Header::Command(Command { operation: Operation::Send, ..send })),
-        ("send_imm", Header::Command(Command { operation: Operation::SendImm, imm: 9, ..send })),
-        ("send_invalidate", Header::Command(Command { operation: Operation::SendInvalidate, key: 0x1234, ..send })),
+        ("write_imm", Header::Command(write_imm)),
+        ("send", Header::Command(send)),
+        ("send_imm", Header::Command(Command { operation: Operation::SendImm, imm: 9, ..last })),
+        ("send_invalidate", Header::Command(Command { operation: Operation::SendInvalidate, key: 0x1234, ..last })),
         ("compare_swap", Header::Command(Command { address: 8, ..command(Operation::CompareSwap) })),
         ("fetch_add", Header::Command(Command { address: 8, ..command(Operation::FetchAdd) })),
         ("read_reply", Header::Reply(Reply { data_len: 8, ..reply(first) })),

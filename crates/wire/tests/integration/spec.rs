@@ -221,11 +221,13 @@ fn rdma_examples() -> [(&'static str, String); 2] {
             data_len: data.len() as u32,
             operation_len,
             key,
-            ..Command::new(Operation::WriteImm, 0x00_0012, transaction_id)
+            ..Command::new(Operation::Write, 0x00_0012, transaction_id)
         };
-        let command = Command { reply_requested: place.is_last(), imm: 0xDEAD_BEEF, ..place };
-        let label = if command.is_first() { "first" } else { "last" };
-        rdma_packet(label, rdma::Header::Command(command), data)
+        if !place.is_last() {
+            return rdma_packet("first", rdma::Header::Command(place), data);
+        }
+        let last = Command { operation: Operation::WriteImm, reply_requested: true, imm: 0xDEAD_BEEF, ..place };
+        rdma_packet("last", rdma::Header::Command(last), data)
     };
     let reply = |label, kind, transaction_id, msn, data: &[u8]| {
         let reply = Reply { msn, data_len: data.len() as u32, ..Reply::new(kind, 0x00_0034, transaction_id) };

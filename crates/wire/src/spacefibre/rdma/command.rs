@@ -36,13 +36,14 @@ pub struct Command {
     pub target: u8,
     /// Logical address of the initiator.
     pub initiator: u8,
-    /// Operation of which this packet carries a segment.
+    /// Operation of which this packet carries a segment; before the last segment [`Operation::plain`].
     pub operation: Operation,
     /// The initiator requests a reply. READs and atomic operations always have one.
     pub reply_requested: bool,
-    /// Solicited event: the completion at the target may raise a completion event.
+    /// Solicited event: the completion at the target may raise a completion event. Only in the last segment.
     pub solicited: bool,
-    /// Key of the target's region; of a SEND with invalidate the key to invalidate, of other SENDs 0.
+    /// Key of the target's region, in each segment of a WRITE; of a SEND with invalidate the key to invalidate, of other
+    /// SENDs 0.
     pub key: u32,
     /// Destination queue pair number at the target, 24 bits.
     pub dest_qp: u32,
@@ -149,8 +150,21 @@ impl Command {
             let min = u64::from(operation_len > 0);
             expect_range("data length of an RDMA segment", min, MAX_SEGMENT.into(), data_len.into())?;
             let end = u64::from(offset) + u64::from(data_len);
-            expect_range("end of an RDMA segment in its operation", 0, operation_len.into(), end)
+            expect_range("end of an RDMA segment in its operation", 0, operation_len.into(), end)?;
+            self.check_last(end)
         }
+    }
+
+    /// Checks that what takes effect at the end of a WRITE or SEND is in its last segment. `end` is that of this segment.
+    fn check_last(&self, end: u64) -> Result<(), ParseError> {
+        let operation_len = self.operation_len.into();
+        if self.operation != self.operation.plain() {
+            expect("end of an RDMA segment with immediate data or invalidation", operation_len, end)?;
+        }
+        if self.solicited {
+            expect("end of an RDMA segment with a solicited event", operation_len, end)?;
+        }
+        Ok(())
     }
 
     /// Returns the connection and transaction of a command whose header is intact, even if [`Self::parse`] refuses its
@@ -231,13 +245,13 @@ pub enum Operation {
     Read = 1,
     /// Writes to a region of the target.
     Write = 2,
-    /// WRITE with immediate data, which completes a receive of the target.
+    /// Last segment of a WRITE with immediate data, which completes a receive of the target.
     WriteImm = 3,
     /// Sends a message to a receive of the target.
     Send = 4,
-    /// SEND with immediate data.
+    /// Last segment of a SEND with immediate data.
     SendImm = 5,
-    /// SEND that invalidates a key of the target.
+    /// Last segment of a SEND that invalidates a key of the target.
     SendInvalidate = 6,
     /// Replaces 8 bytes of a region of the target if they have an expected value.
     CompareSwap = 8,
@@ -276,6 +290,15 @@ impl Operation {
     /// Returns `true` if commands carry immediate data.
     pub const fn has_imm(self) -> bool {
         matches!(self, Self::WriteImm | Self::SendImm)
+    }
+
+    /// Returns the operation without immediate data and invalidation: that of all segments but the last.
+    pub const fn plain(self) -> Self {
+        match self {
+            Self::WriteImm => Self::Write,
+            Self::SendImm | Self::SendInvalidate => Self::Send,
+            Self::Read | Self::Write | Self::Send | Self::CompareSwap | Self::FetchAdd => self,
+        }
     }
 
     /// Returns `true` if commands carry the operation's data in segments: SENDs and WRITEs.

@@ -5,7 +5,8 @@
 //! a receiver.
 //!
 //! A packet is the cargo of a SpaceFibre packet without path address. It carries one *segment* of an operation, with
-//! everything that is needed to execute it: key, address, and position in the operation. It consists of:
+//! everything that is needed to execute it: key, address, and position in the operation. Immediate data, solicited event
+//! and the key to invalidate are in the last segment only. A packet consists of:
 //!
 //! 1. the header, a [`Command`] of 40 bytes or a [`Reply`] of 20 bytes, which ends with its CRC-8;
 //! 2. data, at most [`MAX_SEGMENT`] bytes;

@@ -27,10 +27,12 @@ fn command() -> impl Strategy<Value = Command> {
     let operation = prop::sample::select(Operation::ALL.as_slice());
     (operation, segment(), any::<[u8; 2]>(), any::<[bool; 2]>(), any::<[u32; 5]>(), any::<u64>()).prop_map(
         |(operation, place, [target, initiator], flags, [key, dest_qp, transaction_id, imm, read_len], address)| {
+            let (is_segmented, [reply_requested, solicited]) = (operation.is_segmented(), flags);
+            let is_last = !is_segmented || place.1 + place.2 == place.0;
+            let (operation, solicited) = if is_last { (operation, solicited) } else { (operation.plain(), false) };
             let base = Command::new(operation, dest_qp & MASK_24, transaction_id & MASK_24);
-            let [reply_requested, solicited] = flags;
             let (operation_len, offset, data_len) = match operation {
-                _ if operation.is_segmented() => place,
+                _ if is_segmented => place,
                 Operation::Read => (read_len, 0, 0),
                 _ => (base.operation_len, base.offset, base.data_len),
             };
@@ -206,6 +208,17 @@ proptest! {
         let end = command.offset.checked_add(command.data_len);
         prop_assert!(!command.operation.is_segmented() || end.is_some_and(|end| end <= command.operation_len));
         prop_assert_eq!(command.is_last(), !command.operation.is_segmented() || end == Some(command.operation_len));
+    }
+
+    /// The last segment has immediate data, solicited event or invalidation, and any other is refused with them.
+    #[test]
+    fn only_the_last_segment_ends_an_operation(command in command(), later in 1_u32..) {
+        let ends = command.operation.plain() != command.operation || command.solicited;
+        let operation_len = command.operation_len.saturating_add(later);
+        let longer = Command { operation_len, ..command };
+        if command.operation.is_segmented() && command.data_len > 0 && longer != command {
+            prop_assert_eq!(Command::parse(&longer.emit()).is_ok(), !ends);
+        }
     }
 
     /// Random bytes seldom have the protocol identifier and the CRC, so these get them, and few fields that are not 0.

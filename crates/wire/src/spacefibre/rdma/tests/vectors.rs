@@ -20,7 +20,7 @@ fn reply(kind: ReplyKind, transaction_id: u32, msn: u32) -> Reply {
     Reply { msn, ..Reply::new(kind, 0x34, transaction_id) }
 }
 
-fn commands() -> [(&'static str, Command); 10] {
+fn commands() -> [(&'static str, Command); 11] {
     use Operation::*;
     [
         (
@@ -72,6 +72,10 @@ fn commands() -> [(&'static str, Command); 10] {
         (
             "fef0501000000000fe00001200000104 0000000000000000 00000000 00000000 00000000 000000 3b",
             command(Send, 0x104),
+        ),
+        (
+            "fef0501000000000fe00001200000109 0000000000000000 00000005 00000000 00000000 000002 d0 6865 876625d1",
+            Command { operation_len: 5, data_len: 2, ..command(Send, 0x109) },
         ),
         (
             "fef0561000000000fe00001200000105 0000000000000000 00000005 00000002 01020304 000003 fc 6c6c6f 34b3c9aa",
@@ -205,8 +209,8 @@ fn atomic_operands_have_the_specified_bytes() {
 #[test]
 fn first_and_last_follow_from_offset_and_lengths() {
     let places = commands().map(|(_, command)| (command.is_first(), command.is_last()));
-    let whole = (true, true);
-    assert_eq!(places, [whole, whole, (false, true), whole, whole, whole, (false, true), whole, whole, whole]);
+    let (first, last, whole) = ((true, false), (false, true), (true, true));
+    assert_eq!(places, [whole, whole, last, whole, whole, whole, first, last, whole, whole, whole]);
     let middle = Command { operation_len: 9, offset: 3, data_len: 3, ..command(Operation::Send, 0) };
     assert_eq!((middle.is_first(), middle.is_last()), (false, false));
     assert_eq!((Command { offset: 6, ..middle }.is_last(), Command { offset: 0, ..middle }.is_first()), (true, true));
@@ -223,8 +227,9 @@ fn error_of(packet: &str, at: usize, value: u8) -> ParseError {
 
 #[test]
 fn invalid_fields_of_a_command_are_refused() {
-    let [(read, _), (write, _), (segment, _), _, (send, _), (empty, _), .., (invalidate, _), (swap, _), (add, _)] =
+    let [(read, _), (write, _), (segment, _), (write_imm, _), (send, _), (empty, _), .., (swap, _), (add, _)] =
         commands();
+    let [.., (first, _), (send_imm, _), (invalidate, _), _, _] = commands();
     let cases = [
         (read, 1, 0x01, "RDMA protocol identifier must be 0xf0, found 0x1"),
         (read, 2, 0x86, "RDMA packet type 0x2 is unknown"),
@@ -245,6 +250,12 @@ fn invalid_fields_of_a_command_are_refused() {
         (write, 38, 7, "end of an RDMA segment in its operation must be 0 to 6, found 7"),
         (write, 31, 1, "end of an RDMA segment in its operation must be 0 to 6, found 7"),
         (segment, 28, 0xFF, "end of an RDMA segment in its operation must be 0 to 65544, found 4278255624"),
+        (write_imm, 27, 5, "end of an RDMA segment with immediate data or invalidation must be 0x5, found 0x4"),
+        (send_imm, 31, 1, "end of an RDMA segment with immediate data or invalidation must be 0x5, found 0x4"),
+        (invalidate, 27, 2, "end of an RDMA segment with immediate data or invalidation must be 0x2, found 0x1"),
+        (first, 2, 0x54, "end of an RDMA segment with immediate data or invalidation must be 0x5, found 0x2"),
+        (first, 2, 0x51, "end of an RDMA segment with a solicited event must be 0x5, found 0x2"),
+        (send, 27, 6, "end of an RDMA segment with a solicited event must be 0x6, found 0x5"),
         (send, 4, 1, "key of an RDMA SEND must be 0x0, found 0x1000000"),
         (send, 23, 1, "address of an RDMA SEND must be 0x0, found 0x1"),
         (empty, 31, 1, "end of an RDMA segment in its operation must be 0 to 0, found 1"),
