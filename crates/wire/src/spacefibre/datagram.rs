@@ -1,7 +1,7 @@
 //! Carrier datagrams: whole frames and control words of a SpaceFibre link over a packet network.
 //!
 //! The format is Shotline's own. A datagram begins with a [`Header`] and has any number of records. A record is a
-//! [`RecordHeader`] of 4 bytes, and the words of the link as they are sent, 4 bytes each; words that are replicated on
+//! [`Record`] of 4 bytes, and the words of the link as they are sent, 4 bytes each; words that are replicated on
 //! all lanes appear once, except the EDFs, which have a CRC-16 for each lane:
 //!
 //! | kind | words |
