@@ -10,12 +10,14 @@ mod committed;
 mod process;
 mod seeds;
 mod skip;
+mod sockets;
 mod wait;
 
 pub use committed::{assert_committed, is_update};
 pub use process::{Process, example, wait_until_asleep};
 pub use seeds::{Seeds, cases, seeds};
 pub use skip::print_skip;
+pub use sockets::lingering_socket;
 pub use wait::{WAIT_TIMEOUT, wait_until, wait_until_some};
 
 /// Returns the command that runs the current test again, as far as its name is known.

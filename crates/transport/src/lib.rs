@@ -78,17 +78,22 @@
 //!
 //! [`lossy::Lossy`] wraps any of them and drops packets on purpose. [`prebuilt::PrebuiltIo`] is for senders whose
 //! frames are prebuilt in memory.
+//!
+//! [`carrier`] has paths of opaque datagrams between exactly two ends of a link, which need none of this.
 
 use shotline_wire::shot::DropCause;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 pub mod af_packet;
+pub mod carrier;
 pub mod conformance;
 pub mod delegate;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+pub mod fd_passing;
 mod frame;
+mod geometric;
 pub mod inproc;
 mod interface;
 mod land;
@@ -297,6 +302,14 @@ pub enum IoError {
     /// The configuration is not valid.
     #[error("{0}")]
     Config(String),
+    /// The peer violates the format of the path.
+    #[error("the peer of {path} wrote {what}: run the same version of Shotline at both ends")]
+    InvalidPeer {
+        /// The path.
+        path: &'static str,
+        /// What the peer wrote.
+        what: &'static str,
+    },
     /// The peer has closed the link.
     #[error("the peer has closed this link")]
     Disconnected,

@@ -1,6 +1,6 @@
 //! A wrapper that drops packets on send, to test recovery from loss.
 
-use crate::{IoError, PacketIo, TxPacket};
+use crate::{IoError, PacketIo, TxPacket, geometric};
 use shotline_random::SplitMix64;
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ impl<P> Lossy<P> {
     /// Creates a wrapper that drops each packet with probability `rate`, from 0 to 1.
     pub fn new(io: P, rate: f64, seed: u64) -> Self {
         let mut lossy = Self { io, rate, random: SplitMix64::new(seed), left: 0, lost: 0 };
-        lossy.left = lossy.draw();
+        lossy.left = geometric::draw(&mut lossy.random, rate);
         lossy
     }
 
@@ -32,16 +32,6 @@ impl<P> Lossy<P> {
     pub fn io(&self) -> &P {
         &self.io
     }
-
-    /// Draws how many packets pass until the next loss (geometric distribution): one random number per loss instead of
-    /// one per packet.
-    fn draw(&mut self) -> u64 {
-        let uniform = self.random.next_f64();
-        if self.rate <= 0.0 {
-            return u64::MAX;
-        }
-        ((1.0 - uniform).ln() / (1.0 - self.rate.min(1.0)).ln()) as u64 // a float cast saturates
-    }
 }
 
 impl<P: PacketIo> PacketIo for Lossy<P> {
@@ -52,7 +42,7 @@ impl<P: PacketIo> PacketIo for Lossy<P> {
         while taken < packets.len() {
             if self.left == 0 {
                 self.lost += 1;
-                self.left = self.draw();
+                self.left = geometric::draw(&mut self.random, self.rate);
                 taken += 1;
                 continue;
             }

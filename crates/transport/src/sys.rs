@@ -1,7 +1,7 @@
 //! System calls used by several backends.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use std::io;
 use std::mem::size_of;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use std::time::Duration;
 pub type IoVec = libc::iovec;
 
 /// Blocks until the descriptor is readable, or for `timeout`.
-pub fn wait(fd: &OwnedFd, timeout: Duration) -> io::Result<()> {
-    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-    match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
+pub fn wait(fd: impl AsFd, timeout: Duration) -> io::Result<()> {
+    let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    match rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

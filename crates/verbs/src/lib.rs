@@ -20,7 +20,6 @@ pub mod conformance;
 mod dial;
 pub mod endpoint;
 pub mod engine;
-mod fd_passing;
 pub mod ibverbs;
 pub mod provider;
 mod random;

@@ -13,7 +13,7 @@ mod predicted;
 mod receive;
 mod send;
 mod small;
-mod sys;
+pub(crate) mod sys;
 
 use crate::prebuilt::{FrameRun, PrebuiltIo};
 use crate::seal::Sealer;

@@ -107,12 +107,13 @@ impl Receiver {
         steer: &mut S,
         max: usize,
     ) -> io::Result<Progress> {
-        let (buffers, count, requested) = self.small.receive(fd, max)?;
+        let (mut buffers, count, requested) = self.small.receive(fd, max)?;
         let mut packets = 0;
         let mut result = Ok(());
         for index in 0..count {
-            match buffers.datagram(index) {
-                Ok((meta, bytes)) => {
+            match buffers.meta(index) {
+                Ok(meta) => {
+                    let bytes = buffers.bytes(index);
                     packets += self.steer(&meta, bytes, steer);
                     // SAFETY: every piece is in `self.header_scratch`, in the scratch element, or in a posted buffer that
                     // its owner does not access until it lands; no reference to any of them exists.

@@ -1,7 +1,7 @@
 //! Sending GSO batches: headers and ICRCs are built here, payloads are gathered in place.
 
 use super::config::UdpConfig;
-use super::sys::{self, Address, IoVec, Message, push_headers};
+use super::sys::{self, Address, IoVec, MAX_BYTES, Message, push_headers};
 use crate::prebuilt::FrameRun;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, TxPacket, payload};
@@ -9,8 +9,6 @@ use rustix::fd::OwnedFd;
 use shotline_memory::{Regions, Sge};
 use std::net::SocketAddr;
 
-/// Maximum UDP payload bytes of one batch, over both IPv4 and IPv6.
-const MAX_BYTES: usize = 65_535 - 40 - 8;
 /// Bytes for the headers and trailers of a batch, contiguous in stream order.
 const HEADER_SCRATCH_BYTES: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES);
 

@@ -5,7 +5,7 @@
 //! copied once more, which costs less than the second call. A large datagram among them is also copied once more; so
 //! this path starts after several consecutive small datagrams, and ends with the first large one.
 
-use super::sys::{self, IoVec, RecvBatch};
+use super::sys::RecvBuffers;
 use rustix::fd::OwnedFd;
 use std::io;
 
@@ -15,8 +15,9 @@ const MAX_SMALL_BYTES: usize = 2048;
 const MIN_RUN: u32 = 8;
 /// Maximum datagrams received by one call.
 const DEPTH: usize = 16;
-/// Maximum bytes of a datagram or batch.
-const MAX_DATAGRAM_BYTES: usize = 1 << 16;
+
+/// Memory for the datagrams of one call.
+pub(super) type Buffers = RecvBuffers<DEPTH>;
 
 /// State of receiving small datagrams whole.
 #[derive(Default)]
@@ -27,12 +28,6 @@ pub(super) struct SmallReceiver {
     last_count: usize,
     /// `None` until first used.
     buffers: Option<Box<Buffers>>,
-}
-
-/// Memory for [`DEPTH`] datagrams; small ones touch few pages of it.
-pub(super) struct Buffers {
-    messages: RecvBatch<DEPTH>,
-    bytes: Vec<u8>,
 }
 
 impl SmallReceiver {
@@ -52,14 +47,8 @@ impl SmallReceiver {
         // Request twice as many as the previous call received: a single datagram stays cheap, and a stream quickly
         // reaches full batches.
         let requested = (2 * self.last_count).clamp(2, DEPTH).min(max);
-        let mut buffers = self.buffers.take().unwrap_or_default();
-        let mut pieces = [[IoVec { iov_base: std::ptr::null_mut(), iov_len: MAX_DATAGRAM_BYTES }]; DEPTH];
-        for ([piece], slot) in pieces.iter_mut().zip(buffers.bytes.chunks_exact_mut(MAX_DATAGRAM_BYTES)) {
-            piece.iov_base = slot.as_mut_ptr().cast();
-        }
-        // SAFETY: every piece is in `buffers`, which is exclusively borrowed.
-        let received = unsafe { buffers.messages.receive(fd, &mut pieces[..requested]) };
-        match received {
+        let mut buffers = self.buffers.take().unwrap_or_else(|| Box::new(Buffers::new()));
+        match buffers.receive(fd, requested) {
             Ok(count) => {
                 self.last_count = count;
                 Ok((buffers, count, requested))
@@ -73,20 +62,5 @@ impl SmallReceiver {
 
     pub(super) fn return_buffers(&mut self, buffers: Box<Buffers>) {
         self.buffers = Some(buffers);
-    }
-}
-
-impl Buffers {
-    /// Returns one of the received datagrams and its metadata.
-    pub(super) fn datagram(&self, index: usize) -> io::Result<(sys::Received, &[u8])> {
-        let meta = self.messages.received(index)?;
-        let slot = &self.bytes[index * MAX_DATAGRAM_BYTES..][..MAX_DATAGRAM_BYTES];
-        Ok((meta, &slot[..meta.total.min(MAX_DATAGRAM_BYTES)]))
-    }
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        Self { messages: RecvBatch::new(), bytes: vec![0; DEPTH * MAX_DATAGRAM_BYTES] }
     }
 }

@@ -167,7 +167,8 @@ impl<const N: usize> RecvBatch<N> {
             }
             let error = io::Error::last_os_error();
             match error.kind() {
-                io::ErrorKind::Interrupted => {}
+                // ECONNREFUSED: an ICMP error for a datagram that a connected socket has sent, as in `send`.
+                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused => {}
                 io::ErrorKind::WouldBlock => return Ok(0),
                 _ => return Err(error),
             }
@@ -193,6 +194,43 @@ impl<const N: usize> RecvBatch<N> {
     }
 }
 
+/// Maximum bytes of a datagram or GRO batch.
+const MAX_RECEIVED_BYTES: usize = 1 << 16;
+
+/// Private memory for up to `N` datagrams or GRO batches, which are received whole. Small ones touch few pages of it.
+pub struct RecvBuffers<const N: usize> {
+    messages: RecvBatch<N>,
+    bytes: Vec<u8>,
+}
+
+impl<const N: usize> RecvBuffers<N> {
+    /// Allocates the memory.
+    pub fn new() -> Self {
+        Self { messages: RecvBatch::new(), bytes: vec![0; N * MAX_RECEIVED_BYTES] }
+    }
+
+    /// Receives up to `max` datagrams or batches without blocking. Returns how many.
+    pub fn receive(&mut self, fd: &OwnedFd, max: usize) -> io::Result<usize> {
+        let mut pieces = [[IoVec { iov_base: std::ptr::null_mut(), iov_len: MAX_RECEIVED_BYTES }]; N];
+        for ([piece], slot) in pieces.iter_mut().zip(self.bytes.chunks_exact_mut(MAX_RECEIVED_BYTES)) {
+            piece.iov_base = slot.as_mut_ptr().cast();
+        }
+        // SAFETY: every piece is in `self.bytes`, which is exclusively borrowed.
+        unsafe { self.messages.receive(fd, &mut pieces[..max.min(N)]) }
+    }
+
+    /// Returns the metadata of one of those that the last [`Self::receive`] returned.
+    pub fn meta(&self, index: usize) -> io::Result<Received> {
+        self.messages.received(index)
+    }
+
+    /// Returns the bytes of one of those that the last [`Self::receive`] returned.
+    pub fn bytes(&mut self, index: usize) -> &mut [u8] {
+        let len = self.messages.messages[index].msg_len as usize;
+        &mut self.bytes[index * MAX_RECEIVED_BYTES..][..len.min(MAX_RECEIVED_BYTES)]
+    }
+}
+
 /// Calls `recvmsg` without blocking and returns the datagram's bytes; `None` if the queue is empty.
 ///
 /// # Safety
@@ -213,6 +251,9 @@ unsafe fn receive(fd: &OwnedFd, message: &mut libc::msghdr, flags: libc::c_int) 
     }
 }
 
+/// Maximum UDP payload bytes of one batch to send, over both IPv4 and IPv6.
+pub const MAX_BYTES: usize = 65_535 - 40 - 8;
+
 /// Arguments of one `sendmsg` of a batch: pieces of equal segments to one destination.
 pub struct Message<'a> {
     /// Memory to gather.
@@ -223,7 +264,7 @@ pub struct Message<'a> {
     pub segmented: bool,
 }
 
-/// Sends one batch, blocking while the send buffer is full, to an address or, without one, to the connected peer.
+/// Sends one batch, blocking while the send buffer is full unless the socket does not block, to an address or, without one, to the connected peer.
 /// Returns the bytes accepted.
 ///
 /// # Safety
@@ -264,6 +305,14 @@ pub unsafe fn send(fd: &OwnedFd, to: Option<&Address>, message: Message<'_>) -> 
             return Err(error);
         }
     }
+}
+
+/// Sends `bytes` to the connected peer, as datagrams of `segment` bytes of which the last may be shorter.
+pub fn send_segments(fd: &OwnedFd, bytes: &[u8], segment: u16) -> io::Result<usize> {
+    let mut pieces = [IoVec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
+    let segmented = bytes.len() > usize::from(segment);
+    // SAFETY: the piece is `bytes`, which the kernel only reads.
+    unsafe { send(fd, None, Message { pieces: &mut pieces, segment, segmented }) }
 }
 
 /// Buffer for control messages, with their alignment.

@@ -1,6 +1,10 @@
 //! The conformance suite on each backend of `PacketIo`, and tests of properties of single backends.
 
 mod af_packet;
+mod carrier_faults;
+mod carrier_processes;
+mod carrier_udp;
+mod carriers;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod inproc;

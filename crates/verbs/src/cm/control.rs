@@ -3,11 +3,11 @@
 use super::Token;
 use super::conversation::{ControlCounters, Conversation, Host, Progress, SessionId, Timeouts};
 use crate::engine::Nanos;
-use crate::fd_passing;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use shotline_transport::fd_passing;
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -461,7 +461,9 @@ fn nanos(time: Duration) -> Nanos {
 mod tests {
     use super::super::conversation::tests::TestHost;
     use super::*;
-    use crate::fd_passing::tests::{LINGER_TIME, lingering, send_fd};
+    use shotline_testing::lingering_socket;
+
+    const LINGER_TIME: Duration = Duration::from_secs(20);
 
     #[test]
     fn unauthenticated_lingering_socket_does_not_block() {
@@ -474,8 +476,9 @@ mod tests {
         let (mut clients, mut peers) = (Vec::new(), Vec::new());
         for count in 1..=2 {
             let client = UnixStream::connect(&path).unwrap();
-            let (fd, peer) = lingering();
-            send_fd(&client, fd);
+            let (fd, peer) = lingering_socket(LINGER_TIME);
+            fd_passing::send(&client, b"x", Some(fd.as_fd())).unwrap();
+            drop(fd);
             if count == 2 {
                 client.shutdown(std::net::Shutdown::Both).unwrap(); // closed unread
             }

@@ -6,8 +6,8 @@ use super::message::{
     RoleAssignment, Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::engine::Nanos;
-use crate::fd_passing;
 use rustix::fd::OwnedFd;
+use shotline_transport::fd_passing;
 use std::net::IpAddr;
 
 /// Identifies a control connection; never reused.

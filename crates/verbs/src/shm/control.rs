@@ -5,13 +5,11 @@
 //! eventfd can make it block, and with it every writer.
 
 use super::board::MAX_KEYS;
-use crate::fd_passing;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::{Errno, IoSlice};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::io::Errno;
 use shotline_memory::Access;
+use shotline_transport::fd_passing;
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
 
 /// Length of a message in bytes.
 const MESSAGE_BYTES: usize = 128;
@@ -200,12 +198,5 @@ impl Drop for Control {
 }
 
 fn send_message(socket: BorrowedFd<'_>, message: &ControlMessage) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = message.fd.as_ref().map(|fd| [fd.as_fd()]);
-    if let Some(fds) = &fds {
-        ancillary.push(SendAncillaryMessage::ScmRights(fds));
-    }
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(socket, &[IoSlice::new(&message.bytes)], &mut ancillary, flags).map(drop)
+    fd_passing::send(socket, &message.bytes, message.fd.as_ref().map(AsFd::as_fd))
 }

@@ -1,4 +1,4 @@
-//! File descriptors received over a Unix socket.
+//! File descriptors passed over Unix sockets.
 //!
 //! The sender chooses the descriptors, and this process may close the last copy: closing a TCP socket with SO_LINGER
 //! then blocks for the time that the sender has set. Descriptors that do not fit in the receive buffer, or are never
@@ -6,9 +6,9 @@
 //! before they are closed.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::{Errno, IoSliceMut};
+use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, SocketType};
-use rustix::net::{recvmsg, shutdown, sockopt};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg, shutdown, sockopt};
 use std::mem::MaybeUninit;
 
 /// Maximum descriptors of one message (the kernel's SCM_MAX_FD).
@@ -16,8 +16,26 @@ const MAX_FDS: usize = 253;
 /// Maximum messages read from one socket's queue.
 const MAX_QUEUED: usize = 1024;
 
+/// Sends bytes without blocking, with a copy of a descriptor.
+///
+/// # Errors
+/// `AGAIN` if the socket's buffer is full, otherwise those of `sendmsg`.
+pub fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = fd.map(|fd| [fd]);
+    if let Some(fds) = &fds {
+        ancillary.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags).map(drop)
+}
+
 /// Receives bytes without blocking, and the first descriptor that is `wanted`. The other descriptors are discarded.
-pub(crate) fn receive(
+///
+/// # Errors
+/// `AGAIN` if there are none, otherwise those of `recvmsg`.
+pub fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
     wanted: impl Fn(BorrowedFd<'_>) -> bool,
@@ -30,12 +48,12 @@ pub(crate) fn receive(
 }
 
 /// Reads and discards the pending messages of a Unix socket that is about to be closed. Nothing more can be sent to it.
-pub(crate) fn drain(socket: impl AsFd) {
+pub fn drain(socket: impl AsFd) {
     discard(take_queued(socket));
 }
 
 /// Closes received descriptors, and those pending in their queues.
-pub(crate) fn discard(mut all: Vec<OwnedFd>) {
+pub fn discard(mut all: Vec<OwnedFd>) {
     while let Some(fd) = all.pop() {
         let _ = sockopt::set_socket_linger(&fd, None); // fails for other descriptors, which do not linger
         if sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX) && all.len() < MAX_QUEUED {
@@ -45,12 +63,12 @@ pub(crate) fn discard(mut all: Vec<OwnedFd>) {
 }
 
 /// Returns `true` if a descriptor is a `SOCK_SEQPACKET` Unix socket, as a shared-memory link needs.
-pub(crate) fn is_link(fd: BorrowedFd<'_>) -> bool {
+pub fn is_link(fd: BorrowedFd<'_>) -> bool {
     sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
 }
 
 /// Returns `true` if a descriptor is shared memory: only a memfd has seals.
-pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> bool {
+pub fn is_memory(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok()
 }
 
@@ -82,38 +100,21 @@ fn receive_all(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedF
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use rustix::io::IoSlice;
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, sendmsg, socketpair};
-    use std::io::Write as _;
-    use std::net::{TcpListener, TcpStream};
+    use rustix::net::{SocketFlags, socketpair};
+    use shotline_testing::lingering_socket;
     use std::time::{Duration, Instant};
 
-    pub(crate) const LINGER_TIME: Duration = Duration::from_secs(20);
-
-    /// Returns a connection whose close blocks because its peer does not read.
-    pub(crate) fn lingering() -> (OwnedFd, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (other, _) = listener.accept().unwrap();
-        one.set_nonblocking(true).unwrap();
-        while one.write(&[0; 1 << 16]).is_ok() {}
-        sockopt::set_socket_linger(&one, Some(LINGER_TIME)).unwrap();
-        (one.into(), other)
-    }
+    const LINGER_TIME: Duration = Duration::from_secs(20);
 
     fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
     }
 
     /// Sends a descriptor and closes the local copy.
-    pub(crate) fn send_fd(socket: impl AsFd, fd: OwnedFd) {
-        let fds = [fd.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&fds));
-        sendmsg(socket, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+    fn send_fd(socket: impl AsFd, fd: OwnedFd) {
+        send(socket, b"x", Some(fd.as_fd())).unwrap();
     }
 
     #[test]
@@ -122,7 +123,7 @@ pub(crate) mod tests {
             for nested in [false, true] {
                 for read in [false, true] {
                     let (theirs, ours) = pair(kind);
-                    let (fd, _peer) = lingering();
+                    let (fd, _peer) = lingering_socket(LINGER_TIME);
                     let fd = if nested {
                         let (inner, outer) = pair(kind);
                         send_fd(&inner, fd);
