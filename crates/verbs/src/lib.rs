@@ -28,4 +28,5 @@ pub mod shm;
 pub mod sim;
 mod slab;
 pub mod soft;
+pub mod spacefibre;
 pub mod ud;

@@ -6,6 +6,7 @@
 
 use crate::api::{ControlSocket, Description, Flag, Reach};
 use crate::ibverbs::{self, DeviceSelector};
+use crate::spacefibre::{self, CarrierKind, LinkSelector};
 use crate::{shm, soft};
 use std::fmt;
 use std::str::FromStr;
@@ -23,12 +24,16 @@ pub enum ProviderKind {
     Shm,
     /// An RDMA device: [`IbverbsEndpoint::open`](ibverbs::IbverbsEndpoint::open).
     Ibverbs(DeviceSelector),
+    /// SpaceFibre links: [`SpaceFibreEndpoint::udp`](spacefibre::SpaceFibreEndpoint::udp),
+    /// [`SpaceFibreEndpoint::shm`](spacefibre::SpaceFibreEndpoint::shm).
+    SpaceFibre(LinkSelector),
 }
 
 impl ProviderKind {
-    /// Returns every provider; for devices, with the default selector.
-    pub fn all() -> [Self; 3] {
-        [Self::Soft, Self::Shm, Self::Ibverbs(DeviceSelector::default())]
+    /// Returns every provider; with the default selector.
+    pub fn all() -> [Self; 4] {
+        let (device, link) = (DeviceSelector::default(), LinkSelector::default());
+        [Self::Soft, Self::Shm, Self::Ibverbs(device), Self::SpaceFibre(link)]
     }
 
     /// Returns the properties that are known before an endpoint is opened.
@@ -37,6 +42,10 @@ impl ProviderKind {
             Self::Soft => &soft::DESCRIPTION,
             Self::Shm => &shm::DESCRIPTION,
             Self::Ibverbs(_) => &ibverbs::DESCRIPTION,
+            Self::SpaceFibre(selector) => match selector.carrier {
+                CarrierKind::Udp => &spacefibre::DESCRIPTION,
+                CarrierKind::Shm => &spacefibre::SHM_DESCRIPTION,
+            },
         }
     }
 
@@ -95,7 +104,7 @@ impl ProviderKind {
     ];
 
     /// Returns a row of capabilities for each provider.
-    pub fn rows() -> [[String; 10]; 3] {
+    pub fn rows() -> [[String; 10]; 4] {
         Self::all().map(|kind| {
             let Description { capabilities: can, form, summary, reach, needs_device, flags, mtu, control } =
                 *kind.description();
@@ -131,7 +140,8 @@ impl fmt::Display for ProviderKind {
         f.write_str(self.name())?;
         match self {
             Self::Ibverbs(selector) if *selector != DeviceSelector::default() => write!(f, ":{selector}"),
-            Self::Soft | Self::Shm | Self::Ibverbs(_) => Ok(()),
+            Self::SpaceFibre(selector) if *selector != LinkSelector::default() => write!(f, ":{selector}"),
+            Self::Soft | Self::Shm | Self::Ibverbs(_) | Self::SpaceFibre(_) => Ok(()),
         }
     }
 }
@@ -144,8 +154,9 @@ impl FromStr for ProviderKind {
         let kind = Self::all().into_iter().find(|kind| kind.name() == name).ok_or_else(expected)?;
         match (kind, options) {
             (Self::Ibverbs(_), Some(options)) => options.parse().map(Self::Ibverbs),
+            (Self::SpaceFibre(_), Some(options)) => options.parse().map(Self::SpaceFibre),
             (Self::Soft | Self::Shm, Some(_)) => Err(expected()),
-            (kind @ (Self::Soft | Self::Shm | Self::Ibverbs(_)), None) => Ok(kind),
+            (kind @ (Self::Soft | Self::Shm | Self::Ibverbs(_) | Self::SpaceFibre(_)), None) => Ok(kind),
         }
     }
 }
@@ -160,14 +171,15 @@ mod tests {
             ProviderKind::Soft => 0,
             ProviderKind::Shm => 1,
             ProviderKind::Ibverbs(_) => 2,
+            ProviderKind::SpaceFibre(_) => 3,
         }
     }
 
     #[test]
     fn every_provider_is_listed_once() {
-        assert_eq!(ProviderKind::all().each_ref().map(index), [0, 1, 2]);
+        assert_eq!(ProviderKind::all().each_ref().map(index), [0, 1, 2, 3]);
         let names: std::collections::BTreeSet<_> = ProviderKind::all().iter().map(ProviderKind::name).collect();
-        assert_eq!(names.len(), 3);
+        assert_eq!(names.len(), 4);
     }
 
     #[test]
@@ -180,6 +192,8 @@ mod tests {
         let text = "ibverbs:mlx5_0,port=2,gid=3";
         assert_eq!(text.parse(), Ok(ProviderKind::Ibverbs(selector)));
         assert_eq!(text.parse::<ProviderKind>().unwrap().to_string(), text);
+        let selector = LinkSelector { lanes: 2, ..LinkSelector::default() };
+        assert_eq!("spacefibre:lanes=2".parse(), Ok(ProviderKind::SpaceFibre(selector)));
         assert_eq!("ibverbs:".parse(), Ok(ProviderKind::Ibverbs(DeviceSelector::default())));
     }
 
@@ -197,9 +211,9 @@ mod tests {
 
     #[test]
     fn unused_flag_is_refused() {
-        let [soft, shm, ibverbs] = ProviderKind::all();
+        let [soft, shm, ibverbs, spacefibre] = ProviderKind::all();
         assert_eq!(soft.check(Flag::ALL), Ok(()));
-        for kind in [&soft, &shm, &ibverbs] {
+        for kind in [&soft, &shm, &ibverbs, &spacefibre] {
             assert_eq!(kind.check([]), Ok(()));
         }
         assert_eq!(ibverbs.check([Flag::Mtu]), Ok(()));
@@ -207,7 +221,8 @@ mod tests {
         let words = "ibverbs does not use --loss: omit it, or give --transport soft";
         assert_eq!(refused(&ibverbs, Flag::Loss), words);
         let form = ibverbs.description().form;
-        let words = format!("shm does not use --mtu: omit it, or give --transport soft or {form}");
+        let link = spacefibre.description().form;
+        let words = format!("shm does not use --mtu: omit it, or give --transport soft, {form} or {link}");
         assert_eq!(refused(&shm, Flag::Mtu), words);
     }
 

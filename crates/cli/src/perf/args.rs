@@ -13,6 +13,7 @@ use shotline_verbs::api::{Flag, Mtu};
 use shotline_verbs::cm::{ControlAddress, Token};
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::SoftEndpoint;
+use shotline_verbs::spacefibre::{CarrierKind, LinkSelector};
 use shotline_wire::udp::ROCE_PORT;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -276,7 +277,7 @@ impl Args {
             words.extend(["--receive-buffer".into(), bytes.0.to_string()]);
         }
         match &self.transport {
-            ProviderKind::Soft => {
+            ProviderKind::Soft | ProviderKind::SpaceFibre(LinkSelector { carrier: CarrierKind::Udp, .. }) => {
                 let is_v6 = self.bind.is_some_and(|bind| bind.is_ipv6());
                 let [memory, control] = if is_v6 { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
                 words.extend(["--bind", memory, "--listen", control].map(str::to_owned));
@@ -286,7 +287,7 @@ impl Args {
                 let control = SocketAddr::new(choice.open()?.gid.ip(), 0);
                 words.extend(["--listen".into(), control.to_string()]);
             }
-            ProviderKind::Shm => {}
+            ProviderKind::Shm | ProviderKind::SpaceFibre(LinkSelector { carrier: CarrierKind::Shm, .. }) => {}
         }
         if let Some(cpu) = self.target_cpu {
             words.extend(["--cpu".into(), cpu.to_string()]);
@@ -315,13 +316,20 @@ impl Args {
         }
     }
 
+    /// Returns the local address from which the target is reached.
+    pub fn local_address(&self, to: &ControlAddress) -> Result<SocketAddr> {
+        match (self.bind, to) {
+            (Some(bind), _) => Ok(bind),
+            (None, ControlAddress::Tcp(target)) => Ok(SocketAddr::new(connection::route(*target)?, 0)),
+            (None, ControlAddress::Unix(_)) => {
+                Err("a target with a path needs --transport shm or spacefibre:shm".into())
+            }
+        }
+    }
+
     /// Opens an endpoint on the address from which the target is reached.
     pub fn soft(&self, to: &ControlAddress) -> Result<SoftEndpoint<Lossy<UdpIo>>> {
-        let bind = match (self.bind, to) {
-            (Some(bind), _) => bind,
-            (None, ControlAddress::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
-            (None, ControlAddress::Unix(_)) => return Err("a target with a path needs --transport shm".into()),
-        };
+        let bind = self.local_address(to)?;
         Ok(SoftEndpoint::lossy_udp(bind, udp_options(self.receive_buffer), self.loss.unwrap_or(0.0), 1)?)
     }
 }

@@ -19,9 +19,12 @@ use crate::{Result, interop, signals};
 use child_target::ChildTarget;
 use connection::Connection;
 use point::{Metric, Point};
+use shotline_transport::carrier::shm::ShmCarrier;
 use shotline_verbs::cm::{Client, Endpoint};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
+use shotline_verbs::shm::ShmEndpoint;
+use shotline_verbs::spacefibre::{CarrierKind, SpaceFibreEndpoint};
 use std::sync::atomic::AtomicBool;
 
 /// Runs all measurements.
@@ -56,9 +59,21 @@ pub fn run(args: &Args) -> Result {
         }
         ProviderKind::Shm => {
             let mut client = Client::connect(&to.0, None, to.1)?;
-            let provider = client.link()?;
+            let provider = client.link(ShmEndpoint::offer)?.join()?;
             measure(args, &plan, client, provider, &stop)
         }
+        ProviderKind::SpaceFibre(selector) => match selector.carrier {
+            CarrierKind::Udp => {
+                let provider = SpaceFibreEndpoint::udp(args.local_address(&to.0)?, selector)?;
+                let from = provider.address().ip();
+                measure(args, &plan, Client::connect(&to.0, Some(from), to.1)?, provider, &stop)
+            }
+            CarrierKind::Shm => {
+                let mut client = Client::connect(&to.0, None, to.1)?;
+                let carrier = client.link(|socket| Ok(ShmCarrier::offer(socket)?))?.join()?;
+                measure(args, &plan, client, SpaceFibreEndpoint::shm(carrier, selector)?, &stop)
+            }
+        },
     };
     match (done, child) {
         (Ok(()), Some(target)) => target.end(),

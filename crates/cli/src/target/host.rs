@@ -58,11 +58,6 @@ impl<P: Endpoint> EndpointHost<P> {
         Self { listener, ..self }
     }
 
-    /// Returns the counters of the whole endpoint.
-    pub fn total(&self) -> EndpointCounters {
-        self.exports.provider().total_counters()
-    }
-
     /// Drives the endpoint as [`TargetHost::progress`] does. Roles post no more than the budget allows.
     pub fn round(&mut self, budget: &mut Budget) -> Outcome<bool> {
         let provider = self.exports.provider_mut();

@@ -3,9 +3,9 @@
 mod cm_initiator;
 mod cm_listener;
 mod host;
+mod link_host;
 mod region;
 mod report;
-mod shm_host;
 mod traffic;
 
 pub use cm_listener::Program;
@@ -14,11 +14,11 @@ use crate::values::{Size, bind, mtu, seconds, udp_options};
 use crate::{Result, output, signals};
 use cm_listener::CmListener;
 use host::{EndpointHost, Listener, TargetHost};
+use link_host::{LinkHost, LinkedEndpoint};
 use region::RegionSpec;
 use report::{Report, Reporter};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use shm_host::ShmHost;
 use shotline_memory::check_capacity;
 use shotline_verbs::api::{ControlSocket, Flag, Mtu, Reach};
 use shotline_verbs::cm::{
@@ -26,7 +26,9 @@ use shotline_verbs::cm::{
 };
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
+use shotline_verbs::shm::ShmEndpoint;
 use shotline_verbs::soft::SoftEndpoint;
+use shotline_verbs::spacefibre::{AnyCarrier, CarrierKind, Connected, SpaceFibreEndpoint};
 use shotline_wire::udp::ROCE_PORT;
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -55,6 +57,7 @@ Examples:
   shotline target --region log=8G,file=/data/log,rights=rw --region counters=4K,rights=atomic
   shotline target --region a=64M,rights=rw --bind 192.168.1.5 --listen 192.168.1.5:47920 --token-file t
   shotline target --region a=64M,rights=rw --transport shm --listen ./a.sock
+  shotline target --region a=64M,rights=rw --transport spacefibre:lanes=4
   shotline target --region a=64M,rights=rw --bind 192.168.1.5 --rdma-cm rping,perftest
   shotline perf write --to 127.0.0.1:47920 --token TOKEN                the other side")]
 pub struct Args {
@@ -65,7 +68,7 @@ pub struct Args {
     #[arg(long, value_name = "HOW", default_value = "soft",
         help = format!("How initiators reach the memory: {}", ProviderKind::choices()))]
     transport: ProviderKind,
-    /// Local address of the memory's traffic (soft) [default: 127.0.0.1]
+    /// Local address of the memory's traffic (soft, spacefibre) [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind)]
     bind: Option<SocketAddr>,
     /// Address for control connections of initiators [default: 127.0.0.1:47920]; shm: the path of a socket
@@ -78,7 +81,7 @@ pub struct Args {
     /// File with the token, readable only by its owner; created with a random token if it does not exist
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 (soft, ibverbs) [default: 4096]
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 (soft, ibverbs, spacefibre) [default: 4096]
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     mtu: Option<Mtu>,
     /// Answer invalid requests with a NAK and the error state, as InfiniBand specifies, instead of dropping them
@@ -161,11 +164,16 @@ pub fn run(args: &Args) -> Result {
             export(args, endpoint, listener, regions, &stop)
         }
         ProviderKind::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
-        ProviderKind::Shm => {
-            let memory_budget = args.memory_budget();
-            let mut shm_host = ShmHost::new(regions, args.messages, args.queue_pairs, args.strict_ib, memory_budget);
-            serve(args, &mut shm_host, None, &stop)
-        }
+        ProviderKind::Shm => serve_links::<ShmEndpoint>(args, (), regions, &stop),
+        ProviderKind::SpaceFibre(selector) => match selector.carrier {
+            CarrierKind::Udp => {
+                let bind = args.bind.unwrap_or(BIND);
+                export(args, SpaceFibreEndpoint::udp(bind, selector)?, None, regions, &stop)
+            }
+            CarrierKind::Shm => {
+                serve_links::<SpaceFibreEndpoint<Connected<AnyCarrier>>>(args, selector.clone(), regions, &stop)
+            }
+        },
     }?;
     if args.json {
         output::STDOUT.drain();
@@ -191,6 +199,19 @@ fn export<P: Endpoint>(
     exports.budget = args.memory_budget();
     regions.into_iter().try_for_each(|export| exports.export(export))?;
     serve(args, &mut EndpointHost::new(exports, args.messages).with_listener(listener), memory, stop)
+}
+
+/// Serves regions over one endpoint for each initiator, linked by shared memory.
+fn serve_links<E: LinkedEndpoint>(
+    args: &Args,
+    options: E::Options,
+    regions: Vec<Export>,
+    stop: &AtomicBool,
+) -> Result<Report> {
+    let kind = (options, args.transport.description());
+    let mut host =
+        LinkHost::<E>::new(kind, regions, args.messages, args.queue_pairs, args.strict_ib, args.memory_budget());
+    serve(args, &mut host, None, stop)
 }
 
 impl Args {

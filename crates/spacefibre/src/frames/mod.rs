@@ -101,15 +101,17 @@ impl FrameLink {
     /// Creates an end that is not initialised.
     ///
     /// # Errors
+    /// If the quality of service of the channels cannot be kept.
+    ///
     /// # Panics
-    /// As [`DataLink::new`].
+    /// If there are not 1 to 16 lanes and 1 to 32 channels.
     pub fn new(config: FrameConfig, channels: &[VcConfig]) -> Result<Self, QosError> {
         let slots = Slots::new(config.lanes, config.scrambled);
         Ok(Self {
             config,
             link: DataLink::new(config.lanes, channels, BROADCAST_SHARE)?,
             session: Session::new(config.seed),
-            max_record: slots.slot_len(),
+            max_record: slots::slot_len(config.lanes),
             slots,
             answer: false,
             next_idle: 0,
@@ -119,11 +121,15 @@ impl FrameLink {
         })
     }
 
-    /// Minimum size of a carrier's datagrams for a link of so many lanes: a header and one data frame.
-    pub fn min_datagram(lanes: u8) -> usize {
-        Header::LEN + Slots::new(lanes, false).slot_len()
+    /// Returns the length of a datagram with so many of the longest data frames, in bytes. Datagrams of one frame are the
+    /// minimum for [`Self::transmit`].
+    pub fn datagram_bytes(lanes: u8, frames: usize) -> usize {
+        Header::LEN + frames * slots::slot_len(lanes)
     }
-
+    /// Returns the number of lanes.
+    pub fn lanes(&self) -> u8 {
+        self.config.lanes
+    }
     /// Returns `true` once both ends are initialised.
     pub fn is_up(&self) -> bool {
         self.session.is_up()
@@ -144,6 +150,14 @@ impl FrameLink {
     pub fn counters(&self) -> &FrameCounters {
         &self.counters
     }
+    /// Returns the maximum length of a data frame, in words without SDF and EDFs.
+    pub fn max_segment(&self) -> u32 {
+        self.link.max_segment()
+    }
+    /// Returns the number of data frames that can be sent before one is acknowledged; 0 while the link is not up.
+    pub fn free_segments(&self) -> usize {
+        if self.is_up() { self.link.free_segments() } else { 0 }
+    }
     /// Returns the time at which [`Self::transmit`] must be called.
     pub fn deadline(&self) -> Nanos {
         self.next_idle
@@ -153,7 +167,7 @@ impl FrameLink {
         self.link.release(vc, words);
     }
 
-    /// Resets the link, which initialises it again: what was under transmission is lost.
+    /// Resets the link, which initialises it again: what is in flight is lost.
     pub fn reset(&mut self, source: &mut impl Source, sink: &mut impl Sink) {
         self.begin_session(0, source, sink);
     }
@@ -167,7 +181,7 @@ impl FrameLink {
     }
 
     /// Writes the next datagram. Returns `false` if there is nothing to send; nothing was written then. `out` must have
-    /// [`Self::min_datagram`] bytes of space.
+    /// [`Self::datagram_bytes`] of one frame of space.
     pub fn transmit(&mut self, now: Nanos, source: &mut impl Source, out: &mut impl Output) -> bool {
         let is_idle_time = now >= self.next_idle;
         if !self.session.is_up() {
@@ -179,7 +193,7 @@ impl FrameLink {
             return true;
         }
         let mut has_begun = false;
-        while out.remaining() >= Header::LEN + self.max_record {
+        while out.remaining() >= self.max_record + if has_begun { 0 } else { Header::LEN } {
             if !self.append_next(source, out, &mut has_begun) {
                 break;
             }

@@ -8,6 +8,11 @@ use shotline_wire::spacefibre::{ControlWord, SequenceNumber, Word, character};
 /// Bytes of a record before its data words: record header and SDF.
 const HEAD_LEN: usize = Record::HEADER_LEN + 4;
 
+/// Returns the maximum length of the record of a data frame.
+pub(super) fn slot_len(lanes: u8) -> usize {
+    HEAD_LEN + (256 + 4) * usize::from(lanes)
+}
+
 /// State of one slot besides its bytes.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -29,7 +34,7 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(lanes: u8, is_scrambled: bool) -> Self {
-        let slot_len = HEAD_LEN + (256 + 4) * usize::from(lanes);
+        let slot_len = slot_len(lanes);
         Self {
             lanes,
             is_scrambled,
@@ -39,10 +44,6 @@ impl Slots {
         }
     }
 
-    /// Returns the maximum length of a record.
-    pub(super) fn slot_len(&self) -> usize {
-        self.slot_len
-    }
     /// Returns the memory for up to `words` data words of a slot.
     pub(super) fn data(&mut self, slot: usize, words: u32) -> &mut [u8] {
         let start = slot * self.slot_len + HEAD_LEN;

@@ -1,7 +1,7 @@
 //! Flow control of one virtual channel (ECSS 5.7.3).
 
 /// Upper bound of the credit counter, in words. At least four FCTs of the largest multiplier (ECSS 5.7.3.1a).
-pub(super) const MAX_CREDIT_WORDS: u32 = 1 << 16;
+pub const MAX_CREDIT_WORDS: u32 = 1 << 16;
 
 /// Words of an FCT with multiplier 1 (ECSS 5.7.3.1e).
 pub const FCT_WORDS: u32 = 64;

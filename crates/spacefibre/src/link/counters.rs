@@ -31,7 +31,7 @@ pub struct LinkCounters {
     pub fcts_out: u64,
     /// FCTs accepted.
     pub fcts_in: u64,
-    /// FULLs sent.
+    /// FULL words sent.
     pub fulls_out: u64,
     /// RXERR words, or gaps in the numbers of a carrier's datagrams.
     pub rxerrs: u64,

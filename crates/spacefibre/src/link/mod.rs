@@ -20,19 +20,20 @@ mod channel;
 mod counters;
 mod receive;
 mod recovery;
+mod sequence;
 #[cfg(test)]
 mod tests;
 
 pub use broadcast::BroadcastMessage;
-pub use channel::FCT_WORDS;
+pub use channel::{FCT_WORDS, MAX_CREDIT_WORDS};
 pub use counters::LinkCounters;
 pub use recovery::{DATA_SLOTS, MAX_UNACKNOWLEDGED, Segment};
 
 use crate::qos::{BroadcastCredit, MediumAccess, QosError, Share, VcQos};
 use arrayvec::ArrayVec;
 use channel::Channel;
-use receive::{Receiver, Request};
 use recovery::RecoveryBuffer;
+use sequence::{Receiver, Request};
 use shotline_wire::spacefibre::{ControlWord, SequenceNumber};
 use std::collections::VecDeque;
 
@@ -42,7 +43,7 @@ pub const MAX_VCS: usize = 32;
 pub const FRAME_ROWS: u32 = 64;
 /// Minimum number of rows between two ACKs (ECSS 5.7.7.2.1d).
 const ACK_INTERVAL: u64 = 15;
-/// Rows between two FULLs while the error recovery buffer is full (ECSS 5.7.7.1r).
+/// Rows between two FULL words while the error recovery buffer is full (ECSS 5.7.7.1r).
 const FULL_INTERVAL: u64 = 64;
 /// Maximum number of broadcast messages that wait to be sent.
 const MAX_WAITING_BROADCASTS: usize = 16;
@@ -171,6 +172,10 @@ impl DataLink {
     /// Returns the number of items that are sent and not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.recovery.unacknowledged()
+    }
+    /// Returns the number of data segments that can be stored.
+    pub fn free_segments(&self) -> usize {
+        self.recovery.free_segments()
     }
     /// Returns `true` if everything that was sent is acknowledged.
     pub fn is_all_acknowledged(&self) -> bool {

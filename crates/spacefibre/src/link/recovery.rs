@@ -108,9 +108,13 @@ impl RecoveryBuffer {
     pub(super) fn unacknowledged(&self) -> usize {
         self.log.len()
     }
+    /// Returns the number of data segments that can be stored.
+    pub(super) fn free_segments(&self) -> usize {
+        DATA_SLOTS.saturating_sub(self.len())
+    }
     /// Returns `true` if no data segment can be stored.
     pub(super) fn is_full(&self) -> bool {
-        self.data.items.len() >= DATA_SLOTS || self.len() >= DATA_SLOTS
+        self.free_segments() == 0
     }
     pub(super) fn accepts_fct(&self) -> bool {
         self.fcts.items.len() < MAX_FCTS && self.len() < MAX_UNACKNOWLEDGED - 1

@@ -79,7 +79,7 @@ fn step_with(random: &mut SplitMix64, faults: Faults, ends: &mut [End; 2], now: 
     for from in 0..2 {
         let [first, second] = ends;
         let (this, other) = if from == 0 { (first, second) } else { (second, first) };
-        let space = FrameLink::min_datagram(this.lanes) + random.below(8_000) as usize;
+        let space = FrameLink::datagram_bytes(this.lanes, 1) + random.below(8_000) as usize;
         let mut out = Datagram { bytes: Vec::new(), space };
         if this.link.transmit(now, &mut this.source, &mut out) {
             send(random, faults, out.bytes, &mut other.incoming);

@@ -146,11 +146,13 @@ impl Client {
         }
     }
 
-    /// Establishes a shared-memory link with the target's process, over a Unix socket only.
+    /// Passes one end of a new `SOCK_SEQPACKET` socket to the target's process, over a Unix socket only, for a link by
+    /// shared memory. `offer` gets the other end and sends its first message; its result is returned once the target
+    /// has done so, too.
     ///
     /// # Errors
     /// See [`Self::regions`].
-    pub fn link(&mut self) -> Result<ShmEndpoint, ClientError> {
+    pub fn link<O>(&mut self, offer: impl FnOnce(OwnedFd) -> Result<O, VerbsError>) -> Result<O, ClientError> {
         let Stream::Unix(stream) = &self.stream else {
             return Err(VerbsError::Unsupported(
                 "shared memory needs the path of the target's Unix socket, not an IP address",
@@ -159,10 +161,10 @@ impl Client {
         };
         let (ours, theirs) = ShmEndpoint::sockets()?;
         // The offer must come first because the target does not wait for it.
-        let offer = ShmEndpoint::offer(ours)?;
+        let offer = offer(ours)?;
         send_with_socket(stream, &framed(&Request::Link), theirs).map_err(ClientError::Disconnected)?;
         match self.read_answer()? {
-            Answer::Linked => Ok(offer.join()?),
+            Answer::Linked => Ok(offer),
             _ => Err(ClientError::UnexpectedAnswer),
         }
     }

@@ -109,6 +109,11 @@ impl Core {
         }
     }
 
+    /// Returns `true` if a completion queue is armed: the application may sleep until its event.
+    pub(crate) fn any_armed(&self) -> bool {
+        self.sinks.queues.any_armed()
+    }
+
     /// Returns the time of the present call.
     pub(crate) fn now(&self) -> Nanos {
         self.now
@@ -277,14 +282,15 @@ impl Core {
         self.queues.iter().any(|queue| !queue.ready.is_empty() || has_window && !queue.waiting.is_empty())
     }
 
-    /// Fills a burst of up to [`MAX_BURST_PACKETS`] from the queue pairs of one send queue, in turn.
-    pub(crate) fn fill(&mut self, queue: u32, burst: &mut Burst) {
-        while burst.len() + MAX_TURN_PACKETS <= MAX_BURST_PACKETS {
+    /// Fills a burst with up to `max` packets of the queue pairs of one send queue, in turn.
+    pub(crate) fn fill(&mut self, queue: u32, burst: &mut Burst, max: usize) {
+        while burst.len() < max {
             let Some(index) = self.next_scheduled(queue) else { break };
             let Some(pair) = self.pairs.get_mut(index) else { continue };
             pair.schedule = Schedule::Idle;
             let before = burst.len();
-            self.with(index, |engine, context| engine.transmit(context, burst, MAX_TURN_PACKETS));
+            let turn = MAX_TURN_PACKETS.min(max - before);
+            self.with(index, |engine, context| engine.transmit(context, burst, turn));
             if burst.len() > before {
                 self.reschedule(index);
             } else if let Some(pair) = self.pairs.get_mut(index) {
@@ -301,11 +307,12 @@ impl Core {
         if let Some(index) = list.ready.pop_front() {
             return Some(index);
         }
-        while self.in_flight < self.max_in_flight {
-            let index = list.waiting.pop_front()?;
-            // A queue pair that had a response to send has since moved to `ready`.
-            if self.pairs.get(index).is_some_and(|pair| pair.schedule == Schedule::Waiting) {
-                return Some(index);
+        if self.in_flight < self.max_in_flight {
+            while let Some(index) = list.waiting.pop_front() {
+                // A queue pair that had a response to send has since moved to `ready`.
+                if self.pairs.get(index).is_some_and(|pair| pair.schedule == Schedule::Waiting) {
+                    return Some(index);
+                }
             }
         }
         None

@@ -79,7 +79,7 @@ impl Datapath for NoLink {
     }
     fn transmit(&mut self, core: &mut Core) -> bool {
         let mut burst = Burst::default();
-        core.fill(QUEUE, &mut burst);
+        core.fill(QUEUE, &mut burst, 64);
         self.packets += burst.len();
         !burst.is_empty()
     }

@@ -78,7 +78,7 @@ impl Transmitter {
             if !self.has_backlog {
                 self.burst.clear();
                 self.next = 0;
-                core.fill(0, &mut self.burst);
+                core.fill(0, &mut self.burst, MAX_BURST_PACKETS);
                 move_acks_last(&mut self.burst.packets);
                 self.copy_unstable(core, counters);
             }

@@ -8,10 +8,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use shotline_memory::Region;
 use shotline_testing::{assert_committed, or_skip};
+use shotline_transport::carrier::faulty::Faults;
 use shotline_verbs::conformance::{End, Findings, Fixture, all, page, run};
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::shm::ShmEndpoint;
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
+use shotline_verbs::spacefibre::{LinkOptions, SpaceFibreEndpoint};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -75,6 +77,35 @@ impl Fixture for Shm {
         Region::memfd("conformance", bytes).map_err(|error| error.to_string())
     }
 }
+
+/// SpaceFibre endpoints within one process, whose link has faults.
+struct SpaceFibre {
+    name: &'static str,
+    faults: Faults,
+}
+
+impl Fixture for SpaceFibre {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        let addresses = ["10.0.0.1:4791", "10.0.0.2:4791"].map(|address| address.parse().unwrap());
+        let options = LinkOptions::new(4, 2).map_err(|error| error.to_string())?;
+        let pair = SpaceFibreEndpoint::pair(&options, addresses, self.faults).map_err(|error| error.to_string())?;
+        let end = |endpoint: SpaceFibreEndpoint<_>| {
+            let address = endpoint.address();
+            End { provider: Box::new(endpoint), address }
+        };
+        Ok(pair.into_iter().map(end).collect())
+    }
+}
+
+const NO_FAULTS: Faults = Faults { seed: 1, bit_error_rate: 0.0, drop: 0.0, repeat: 0.0, swap: 0.0 };
+const SPACEFIBRE: SpaceFibre = SpaceFibre { name: "spacefibre", faults: NO_FAULTS };
+const SPACEFIBRE_WITH_FAULTS: SpaceFibre = SpaceFibre {
+    name: "spacefibre, with errors",
+    faults: Faults { seed: 1, bit_error_rate: 1e-6, drop: 0.01, repeat: 0.01, swap: 0.01 },
+};
 
 /// Software endpoints over raw frames, on a veth pair between two network namespaces created for the test.
 struct Frames {
@@ -151,6 +182,7 @@ fn fixtures(kind: &ProviderKind) -> &'static [&'static (dyn Fixture + Sync)] {
         ProviderKind::Shm => &[&Shm],
         // Requires a device: [`RXE`].
         ProviderKind::Ibverbs(_) => &[],
+        ProviderKind::SpaceFibre(_) => &[&SPACEFIBRE, &SPACEFIBRE_WITH_FAULTS],
     }
 }
 
@@ -217,7 +249,7 @@ fn implementations(name: &str) -> Vec<String> {
 fn every_provider_implementation_is_listed() {
     assert_eq!(implementations("Provider"), ["Endpoint", "IbverbsEndpoint", "ShmEndpoint"]);
     // `Endpoint` is run over each datapath, except over `NoLink` of its unit tests.
-    assert_eq!(implementations("Datapath"), ["NoLink", "RoceDatapath"]);
+    assert_eq!(implementations("Datapath"), ["LinkDatapath", "NoLink", "RoceDatapath"]);
 }
 
 /// A default method could be missed by a wrapper, or by one of several providers.

@@ -1,0 +1,173 @@
+//! One link to a far end, with its carrier and the packets that wait for it.
+
+use super::counters::SpaceFibreCounters;
+use super::receive::{Assemblies, MAX_DATA, PacketSink};
+use super::transmit::Queues;
+use crate::endpoint::Core;
+use crate::engine::Nanos;
+use shotline_memory::{Regions, Sge};
+use shotline_spacefibre::frames::{FrameLink, Output};
+use shotline_transport::IoError;
+use shotline_transport::carrier::Carrier;
+use shotline_wire::spacefibre::rdma::{Command, DATA_CRC_LEN};
+use std::net::SocketAddr;
+
+/// Maximum number of datagrams sent before datagrams are received again, and the other way round.
+const MAX_DATAGRAMS: usize = 16;
+/// Number of calls without a datagram after which this end may sleep although no completion queue is armed, as a target
+/// does. Announcing a sleep costs system calls at both ends.
+const POLLS_BEFORE_SLEEP: u32 = 32;
+/// Data frames of a datagram. The far end processes a datagram while the next one is made, so they must not be as long as
+/// what the link can have in flight.
+const DATAGRAM_FRAMES: usize = 8;
+/// Datagrams that are passed to the carrier at once: over UDP by one system call.
+const DATAGRAMS_PER_FLUSH: usize = 2;
+/// Length of the longest packet in bytes.
+const MAX_PACKET: u32 = Command::LEN as u32 + MAX_DATA + DATA_CRC_LEN as u32;
+
+/// A link and its carrier.
+pub(super) struct Link<C> {
+    pub(super) carrier: C,
+    pub(super) frames: FrameLink,
+    queues: Queues,
+    assemblies: Assemblies,
+    pub(super) peer: SocketAddr,
+    /// Data frames of the longest packet.
+    packet_frames: usize,
+    /// Maximum length of a datagram that is sent, in bytes.
+    datagram_bytes: usize,
+    /// Number of connected queue pairs.
+    pub(super) users: usize,
+    /// The carrier reports that its far end has gone. Requests end by their timeouts.
+    is_disconnected: bool,
+    /// Calls without a datagram since the last one.
+    idle_calls: u32,
+}
+
+impl<C: Carrier> Link<C> {
+    /// Creates a link whose packets are taken from the send queues from `first_queue` on, one for each of `vcs` virtual
+    /// channels. `data` is memory of the endpoint for the packets being received.
+    pub(super) fn new(
+        carrier: C,
+        frames: FrameLink,
+        peer: SocketAddr,
+        (first_queue, vcs): (u32, usize),
+        regions: Regions,
+        data: Sge,
+    ) -> Self {
+        let frame_bytes = 4 * frames.max_segment();
+        Self {
+            datagram_bytes: FrameLink::datagram_bytes(frames.lanes(), DATAGRAM_FRAMES),
+            packet_frames: (MAX_PACKET.div_ceil(frame_bytes)) as usize,
+            carrier,
+            frames,
+            queues: Queues::new(first_queue, vcs, regions),
+            assemblies: Assemblies::new(vcs, data),
+            peer,
+            users: 0,
+            is_disconnected: false,
+            idle_calls: 0,
+        }
+    }
+
+    pub(super) fn register(&mut self, regions: &Regions) {
+        self.queues.register(regions);
+    }
+
+    /// Sends datagrams until there is nothing to send or the carrier is full. Returns `true` if it sent any.
+    pub(super) fn transmit(&mut self, core: &mut Core, counters: &mut SpaceFibreCounters) -> Result<bool, IoError> {
+        let sent = self.send_datagrams(core);
+        // Also after an error: the application may reuse its memory as soon as its requests fail.
+        self.queues.settle(core.now());
+        let (packets, discarded) = self.queues.take_counts();
+        counters.packets_out += packets;
+        counters.packets_discarded += discarded;
+        if !self.is_disconnected {
+            self.carrier.flush()?;
+        }
+        sent
+    }
+
+    fn send_datagrams(&mut self, core: &mut Core) -> Result<bool, IoError> {
+        let Self { carrier, frames, queues, .. } = self;
+        let mut any = false;
+        for index in 0..MAX_DATAGRAMS {
+            queues.fill(core, (frames.free_segments() / self.packet_frames).max(1));
+            let limit = self.datagram_bytes.min(carrier.remaining());
+            if self.is_disconnected || limit == 0 {
+                break;
+            }
+            if !frames.transmit(core.now(), queues, &mut Datagram { carrier, limit }) {
+                break;
+            }
+            carrier.finish()?;
+            any = true;
+            if index % DATAGRAMS_PER_FLUSH == DATAGRAMS_PER_FLUSH - 1 {
+                carrier.flush()?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Receives datagrams and passes their packets to queue pairs. Returns `true` if there may be more to do at once.
+    pub(super) fn receive(&mut self, core: &mut Core, counters: &mut SpaceFibreCounters) -> Result<bool, IoError> {
+        let Self { carrier, frames, queues, assemblies, .. } = self;
+        let mut sink = PacketSink::new(assemblies, core, counters, self.peer);
+        let mut received = false;
+        for _ in 0..MAX_DATAGRAMS {
+            match carrier.receive() {
+                _ if self.is_disconnected => break,
+                Ok(Some(datagram)) => {
+                    received = true;
+                    frames.receive(datagram, queues, &mut sink);
+                }
+                Ok(None) => break,
+                Err(IoError::Disconnected) => self.is_disconnected = true,
+                Err(error) => return Err(error),
+            }
+        }
+        sink.finish();
+        if received {
+            self.idle_calls = 0;
+            return Ok(true);
+        }
+        self.idle_calls = self.idle_calls.saturating_add(1);
+        // The next call withdraws the announcement.
+        let announces = self.idle_calls >= POLLS_BEFORE_SLEEP || core.any_armed();
+        Ok(announces && !self.is_disconnected && !self.carrier.prepare_sleep())
+    }
+
+    /// Announces to the carrier that this end will sleep. Returns `true` if it must not.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        !self.is_disconnected && !self.carrier.prepare_sleep()
+    }
+
+    #[cfg(test)]
+    pub(super) fn reset(&mut self, core: &mut Core, counters: &mut SpaceFibreCounters) {
+        let Self { frames, queues, assemblies, .. } = self;
+        frames.reset(queues, &mut PacketSink::new(assemblies, core, counters, self.peer));
+    }
+
+    /// Returns the time of the next call that is necessary although nothing arrives.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        let link = (!self.is_disconnected).then(|| self.frames.deadline());
+        link.into_iter().chain(self.queues.deadline()).min()
+    }
+}
+
+/// The datagram that a carrier is building.
+struct Datagram<'a, C> {
+    carrier: &'a mut C,
+    /// Bytes that may still be appended.
+    limit: usize,
+}
+
+impl<C: Carrier> Output for Datagram<'_, C> {
+    fn remaining(&mut self) -> usize {
+        self.limit
+    }
+    fn append(&mut self, bytes: &[u8]) {
+        self.limit -= bytes.len();
+        self.carrier.append(bytes);
+    }
+}

@@ -1,0 +1,70 @@
+//! RDMA over SpaceFibre: queue pairs in software over a SpaceFibre link, which a [`Carrier`] carries.
+//!
+//! A [`SpaceFibreEndpoint`] is an [`Endpoint`] at one end of one link. Its queue pairs are reliable connections: the
+//! engine is RoCE's, and its packets are translated to RDMA packets over SpaceFibre
+//! ([`rdma`](shotline_wire::spacefibre::rdma)). The link repairs what its carrier loses, so an engine sends again only
+//! after a link reset.
+//!
+//! | content | module |
+//! |---|---|
+//! | packets of the engines as RDMA packets over SpaceFibre | `packet` |
+//! | packets on their way into the link, and segments of them as data frames | `transmit` |
+//! | packets that arrive, put together and checked | `receive` |
+//! | link and carrier | `datapath` |
+//! | queue pairs, queues, timers, the verbs | [`endpoint`](crate::endpoint) |
+
+mod cm_endpoint;
+mod counters;
+mod datapath;
+mod link;
+mod open;
+mod options;
+mod packet;
+mod receive;
+mod selector;
+#[cfg(test)]
+mod tests;
+mod transmit;
+
+pub use counters::{SpaceFibreCounters, SpaceFibreDropCounters};
+pub use datapath::{Connected, Connector, DESCRIPTION, LinkDatapath, SHM_DESCRIPTION};
+pub use open::{AnyCarrier, UdpConnector};
+pub use options::LinkOptions;
+pub use selector::{CarrierKind, LinkSelector};
+
+use crate::api::VerbsError;
+use crate::endpoint::Endpoint;
+use shotline_memory::{Region, Registrar, Sge};
+use shotline_spacefibre::frames::FrameLink;
+use std::net::SocketAddr;
+
+/// Queue pairs over links, one to each far end.
+pub type SpaceFibreEndpoint<K> = Endpoint<LinkDatapath<K>>;
+
+impl<K: Connector> SpaceFibreEndpoint<K> {
+    /// Creates an endpoint whose links are carried by a connector's carriers.
+    ///
+    /// # Errors
+    /// [`VerbsError::Memory`] if memory cannot be allocated, [`VerbsError::Io`] if file descriptors cannot be created.
+    pub fn open(connector: K, options: LinkOptions) -> Result<Self, VerbsError> {
+        let bytes = LinkDatapath::<K>::data_bytes(&options);
+        let mut registrar = Registrar::new();
+        let region = registrar.add(Region::host(bytes as usize)?);
+        let regions = registrar.finish();
+        let data = Sge { region, offset: 0, len: bytes };
+        Endpoint::new(LinkDatapath::new(connector, options, regions.clone(), data)?, regions)
+    }
+
+    /// Returns the local address.
+    pub fn address(&self) -> SocketAddr {
+        self.datapath.connector.address()
+    }
+    /// Returns the counters of the endpoint.
+    pub fn counters(&self) -> &SpaceFibreCounters {
+        &self.datapath.counters
+    }
+    /// Returns the links with the addresses of their far ends.
+    pub fn links(&self) -> impl Iterator<Item = (SocketAddr, &FrameLink)> {
+        self.datapath.links.iter().flatten().map(|link| (link.peer, &link.frames))
+    }
+}

@@ -1,0 +1,40 @@
+//! Options of links.
+
+use crate::api::VerbsError;
+use arrayvec::ArrayVec;
+use shotline_spacefibre::link::{FRAME_ROWS, MAX_CREDIT_WORDS, MAX_VCS, VcConfig};
+use shotline_spacefibre::qos::{Share, VcQos};
+
+/// Capacity of the input buffer of a virtual channel, in frames: as many as can be in flight, if the
+/// credit counter can count them.
+const INPUT_FRAMES: u32 = 128;
+
+/// Options of the links of an endpoint; the same at both ends.
+#[derive(Clone, Debug)]
+pub struct LinkOptions {
+    /// Number of lanes, 1 to 16.
+    pub lanes: u8,
+    /// Scrambles data frames.
+    pub scrambled: bool,
+    /// Virtual channels, 1 to 32: a queue pair's is its service level.
+    pub channels: ArrayVec<VcConfig, MAX_VCS>,
+}
+
+impl LinkOptions {
+    /// Returns options with scrambling, and virtual channels that share the link equally.
+    ///
+    /// # Errors
+    /// [`VerbsError::Invalid`] if there are not 1 to 16 lanes and 1 to 32 channels.
+    pub fn new(lanes: u8, channels: u8) -> Result<Self, VerbsError> {
+        let check = |what, found: u8, max: u8| {
+            let text = || VerbsError::Invalid(format!("expected 1 to {max} {what}, found {found}"));
+            (1..=max).contains(&found).then_some(()).ok_or_else(text)
+        };
+        check("lanes", lanes, 16)?;
+        check("virtual channels", channels, MAX_VCS as u8)?;
+        let share = Share::from_parts(Share::WHOLE.parts() / u32::from(channels)).unwrap_or(Share::WHOLE);
+        let input_words = (INPUT_FRAMES * FRAME_ROWS * u32::from(lanes)).min(MAX_CREDIT_WORDS);
+        let channel = VcConfig { qos: VcQos::new(0, share), input_words };
+        Ok(Self { lanes, scrambled: true, channels: std::iter::repeat_n(channel, channels.into()).collect() })
+    }
+}
