@@ -14,7 +14,8 @@ class Target(Process):
     """`shotline target` on ports of the kernel's choice; over shared memory it has neither a port nor an address."""
 
     def __init__(self, *arguments, bind="127.0.0.1:0", listen="127.0.0.1:0"):
-        bind_flags = () if "shm" in arguments else ("--bind", bind)
+        transport = arguments[arguments.index("--transport") + 1] if "--transport" in arguments else ""
+        bind_flags = () if "shm" in transport else ("--bind", bind)
         super().__init__("target", *bind_flags, "--listen", listen, "--json", *arguments)
         self.token = self.memory = self.address = None
         self.buffer = b""
