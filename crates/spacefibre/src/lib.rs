@@ -2,7 +2,7 @@
 //!
 //! No sockets, no clock, no threads: words and frames are arguments, and time is counted in words sent.
 //!
-//! - [`column`]: scrambling and CRC-16 of whole data frames, one column per lane.
+//! - [`mod@column`]: scrambling and CRC-16 of whole data frames, one column per lane.
 //! - [`frames`]: a link whose carrier moves whole frames.
 //! - [`lane`]: the lane layer: initialisation, receive errors, loss of signal.
 //! - [`link`]: the data link layer: virtual channels, flow control, sequence numbers, retry.

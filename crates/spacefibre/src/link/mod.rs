@@ -1,8 +1,8 @@
 //! Data link layer (ECSS 5.7): frames of up to 32 virtual channels with flow control, quality of service and retry.
 //!
 //! [`DataLink`] decides what is sent and what is accepted. It has no bytes: data segments are slots of its user, and
-//! control words are values. Two users build on it: [`words`](crate::words), which sends one row of words at a time,
-//! and [`frames`](crate::frames), which sends whole frames.
+//! control words are values. [`frames`](crate::frames) sends whole frames with it; a user that sends one row of words at a
+//! time is possible, because control words may be inserted in a data frame.
 //!
 //! Call order of a sender, whenever it may send something:
 //! 1. [`DataLink::next_control`]: control words and broadcast frames, which may be inserted in a data frame. After a

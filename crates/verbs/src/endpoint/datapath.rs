@@ -22,7 +22,7 @@ pub trait Datapath {
     fn register(&mut self, regions: &Regions);
 
     /// Prepares the path of a queue pair to its peer, and returns the number of the send queue from which its packets
-    /// are taken ([`Core::fill`]). Called before the queue pair enters the state
+    /// are taken. Called before the queue pair enters the state
     /// [`QpState::ReadyToReceive`](crate::api::QpState::ReadyToReceive); each call is followed by one of
     /// [`Self::disconnect`].
     ///

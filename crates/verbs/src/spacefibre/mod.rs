@@ -1,4 +1,5 @@
-//! RDMA over SpaceFibre: queue pairs in software over a SpaceFibre link, which a [`Carrier`] carries.
+//! RDMA over SpaceFibre: queue pairs in software over a SpaceFibre link, which a
+//! [`Carrier`](shotline_transport::carrier::Carrier) carries.
 //!
 //! A [`SpaceFibreEndpoint`] is an [`Endpoint`] at one end of one link. Its queue pairs are reliable connections: the
 //! engine is RoCE's, and its packets are translated to RDMA packets over SpaceFibre
