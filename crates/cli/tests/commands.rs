@@ -127,13 +127,13 @@ fn wrong_flags_are_named() {
 
 #[test]
 fn unused_transport_flags_are_refused() {
-    let all = "soft or ibverbs[:DEVICE[,port=N][,gid=INDEX]]";
+    let link = "spacefibre[:shm][,lanes=N][,vcs=N][,ber=P]";
     for (given, users) in [
-        ("--mtu 1024", all),
-        ("--bind 127.0.0.2", "soft"),
-        ("--receive-buffer 1M", "soft"),
-        ("--accept-any-source-port", "soft"),
-        ("--rdma-cm rping", "soft"),
+        ("--mtu 1024", format!("soft, ibverbs[:DEVICE[,port=N][,gid=INDEX]] or {link}")),
+        ("--bind 127.0.0.2", format!("soft or {link}")),
+        ("--receive-buffer 1M", "soft".into()),
+        ("--accept-any-source-port", "soft".into()),
+        ("--rdma-cm rping", "soft".into()),
     ] {
         let flag = given.split(' ').next().unwrap();
         let words = format!("target --region a=4K --transport shm --listen ./none.sock {given}");

@@ -37,7 +37,7 @@ pub const DESCRIPTION: Description = Description {
         reports_solicited: true,
         max_operation: 1 << 31,
     },
-    form: "spacefibre[:udp|shm][,lanes=N][,vcs=N][,ber=P]",
+    form: "spacefibre[:shm][,lanes=N][,vcs=N][,ber=P]",
     summary: "RDMA over a SpaceFibre link in software, carried by UDP or shared memory",
     reach: Reach::Network,
     needs_device: false,

@@ -28,8 +28,8 @@ impl CarrierKind {
     }
 }
 
-/// Options of the links of an endpoint; parsed from `[udp|shm][,lanes=N][,vcs=N][,ber=P]`. Both ends must have the same lanes and
-/// virtual channels.
+/// Options of the links of an endpoint; parsed from `[udp or shm][,lanes=N][,vcs=N][,ber=P]`. Both ends must have the same
+/// lanes and virtual channels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSelector {
     /// What carries the link.
@@ -73,7 +73,7 @@ impl FromStr for LinkSelector {
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(
-                "expected spacefibre[:udp|shm][,lanes=N][,vcs=N][,ber=P] with 1 to 16 lanes, 1 to 32 virtual channels and a bit \
+                "expected spacefibre[:shm][,lanes=N][,vcs=N][,ber=P] with 1 to 16 lanes, 1 to 32 virtual channels and a bit \
                  error rate below 1, such as spacefibre:shm,lanes=4,ber=1e-6, found spacefibre:{text}"
             )
         };
