@@ -11,7 +11,8 @@ K = 256  # added to the value of a K-code
 
 def section():
     """Returns the section of the page, and what its Python code defines."""
-    text = (Path(__file__).parent.parent / "docs" / "wire-formats.md").read_text().partition(SECTION)[2]
+    text = (Path(__file__).parent.parent / "docs" / "wire-formats.md").read_text()
+    text = text.partition(SECTION)[2].partition("\n## ")[0]
     defined = {}
     for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(code, defined)  # noqa: S102
