@@ -35,10 +35,29 @@ pub use self::core::Core;
 pub(crate) use self::core::MAX_BURST_PACKETS;
 pub use datapath::Datapath;
 
-use crate::api::{Qp, VerbsError};
+use crate::api::{Capabilities, Qp, VerbsError};
 use crate::engine::{Nanos, QpCounters};
 use shotline_memory::Regions;
 use wakeups::Wakeups;
+
+/// Capabilities of every endpoint in software. A datapath adds its name, and the services that its packets have.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    name: "",
+    ud: false,
+    uc: false,
+    rc: true,
+    atomics: true,
+    target_cpu_is_idle: false,
+    partial_registration: true,
+    separate_rights: true,
+    revokes: true,
+    windows: true,
+    invalidates: true,
+    lenient: true,
+    random_numbers: true,
+    reports_solicited: true,
+    max_operation: 1 << 31,
+};
 
 /// Queue pairs with their queues and memory, over a datapath.
 pub struct Endpoint<D: Datapath> {

@@ -16,23 +16,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 static DESCRIPTION: Description = Description {
-    capabilities: Capabilities {
-        name: "none",
-        ud: false,
-        uc: false,
-        rc: true,
-        atomics: true,
-        target_cpu_is_idle: false,
-        partial_registration: true,
-        separate_rights: true,
-        revokes: true,
-        windows: true,
-        invalidates: true,
-        lenient: true,
-        random_numbers: true,
-        reports_solicited: true,
-        max_operation: 1 << 31,
-    },
+    capabilities: Capabilities { name: "none", ..CAPABILITIES },
     form: "none",
     summary: "no link",
     reach: Reach::Machine,

@@ -5,7 +5,7 @@ use super::counters::SoftCounters;
 use super::receive::EndpointSteer;
 use super::transmit::Transmitter;
 use crate::api::{Capabilities, ControlSocket, Description, Flag, Mtu, Reach, VerbsError};
-use crate::endpoint::{Core, Datapath};
+use crate::endpoint::{CAPABILITIES, Core, Datapath};
 use crate::engine::Nanos;
 use rustix::fd::BorrowedFd;
 use shotline_memory::{Regions, Sge};
@@ -15,23 +15,7 @@ use std::time::Duration;
 
 /// The provider's entry in the registry.
 pub const DESCRIPTION: Description = Description {
-    capabilities: Capabilities {
-        name: "soft",
-        ud: true,
-        uc: true,
-        rc: true,
-        atomics: true,
-        target_cpu_is_idle: false,
-        partial_registration: true,
-        separate_rights: true,
-        revokes: true,
-        windows: true,
-        invalidates: true,
-        lenient: true,
-        random_numbers: true,
-        reports_solicited: true,
-        max_operation: 1 << 31,
-    },
+    capabilities: Capabilities { name: "soft", ud: true, uc: true, ..CAPABILITIES },
     form: "soft",
     summary: "RoCEv2 over UDP sockets",
     reach: Reach::Network,

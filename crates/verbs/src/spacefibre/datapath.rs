@@ -5,7 +5,7 @@ use super::link::Link;
 use super::options::LinkOptions;
 use super::receive::MAX_DATA;
 use crate::api::{Capabilities, ControlSocket, Description, Flag, Mtu, Reach, VerbsError};
-use crate::endpoint::{Core, Datapath};
+use crate::endpoint::{CAPABILITIES, Core, Datapath};
 use crate::engine::Nanos;
 use crate::random;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -20,23 +20,7 @@ use std::time::Duration;
 
 /// The provider's entry in the registry.
 pub const DESCRIPTION: Description = Description {
-    capabilities: Capabilities {
-        name: "spacefibre",
-        ud: false,
-        uc: false,
-        rc: true,
-        atomics: true,
-        target_cpu_is_idle: false,
-        partial_registration: true,
-        separate_rights: true,
-        revokes: true,
-        windows: true,
-        invalidates: true,
-        lenient: true,
-        random_numbers: true,
-        reports_solicited: true,
-        max_operation: 1 << 31,
-    },
+    capabilities: Capabilities { name: "spacefibre", ..CAPABILITIES },
     form: "spacefibre[:shm][,lanes=N][,vcs=N][,ber=P]",
     summary: "RDMA over a SpaceFibre link in software, carried by UDP or shared memory",
     reach: Reach::Network,
