@@ -15,6 +15,7 @@ use shotline_wire::record::{self, Record};
 use shotline_wire::setup::{Acknowledgement, Message, Trigger, refuse_malformed};
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use shotline_wire::spacefibre::crc::crc8;
+use shotline_wire::spacefibre::datagram;
 use shotline_wire::spacefibre::line::{DECODER_LATENCY, Decoder, Encoder};
 use shotline_wire::spacefibre::{ControlWord, Word, rdma};
 use shotline_wire::spead::Flavour;
@@ -329,5 +330,39 @@ fn rdma_packet(packet: &[u8]) {
     if let Ok(bytes) = data.and_then(rdma::Data::verify) {
         assert!(bytes.is_empty() == rest.is_empty());
         assert!(bytes.is_empty() || crc::register(u32::MAX, rest) == crc::RESIDUE);
+    }
+}
+
+/// A carrier's datagram of SpaceFibre frames.
+pub fn spacefibre_datagram(data: &[u8]) {
+    spacefibre_records(data);
+    // The same with correct CRCs of the header and of the first record, which the fuzzer would have to guess.
+    let mut sealed = data.to_vec();
+    let Some((covered, crc)) =
+        sealed.get_mut(..datagram::Header::LEN).and_then(|header| header.split_last_chunk_mut::<4>())
+    else {
+        return;
+    };
+    *crc = crc::crc32(covered).to_be_bytes();
+    if let Some([head @ .., crc]) =
+        sealed.get_mut(datagram::Header::LEN..datagram::Header::LEN + datagram::Record::HEADER_LEN)
+    {
+        *crc = crc8(head);
+    }
+    spacefibre_records(&sealed);
+}
+
+fn spacefibre_records(data: &[u8]) {
+    let Ok((header, records)) = datagram::Header::parse(data) else { return };
+    assert_eq!(data.strip_prefix(header.emit().as_slice()), Some(records));
+    let mut records = records.to_vec();
+    let mut rest = records.as_mut_slice();
+    while !rest.is_empty() {
+        let before = rest.len();
+        let head = rest.first_chunk().copied();
+        let Ok((record, body, after)) = datagram::Record::parse(rest, header.lanes) else { return };
+        assert_eq!(Some(record.emit()), head);
+        assert_eq!(datagram::Record::HEADER_LEN + body.len() + after.len(), before);
+        rest = after;
     }
 }

@@ -18,6 +18,7 @@ use shotline_wire::setup::{
     Start, Trigger, Verdict,
 };
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
+use shotline_wire::spacefibre::datagram;
 use shotline_wire::spacefibre::line::Encoder;
 use shotline_wire::spacefibre::rdma;
 use shotline_wire::spacefibre::{Capability, ControlWord, LostSignalCause, SequenceNumber, Word};
@@ -28,7 +29,7 @@ use std::path::PathBuf;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 15] = [
+const TARGETS: [Target; 16] = [
     ("roce_packet", targets::roce_packet),
     ("ip_packet", targets::ip_packet),
     ("framing_ud", targets::framing_ud),
@@ -42,6 +43,7 @@ const TARGETS: [Target; 15] = [
     ("hsb_metadata", targets::hsb_metadata),
     ("record", targets::record),
     ("setup", targets::setup),
+    ("spacefibre_datagram", targets::spacefibre_datagram),
     ("spacefibre_words", targets::spacefibre_words),
     ("spacefibre_rdma", targets::spacefibre_rdma),
 ];
@@ -112,6 +114,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     seeds.extend(third_party_seeds());
     seeds.extend(block_seeds());
     seeds.extend(spacefibre_seeds());
+    seeds.extend(datagram_seeds());
     seeds.extend(rdma_seeds());
 
     let record = Record { shot: 7, tai_ns: 1_700_000_037_000_000_000, triggered: true, ..Record::of(&geometry) };
@@ -374,4 +377,17 @@ fn committed_seeds_are_current() {
     for (target, name, bytes) in seeds() {
         assert_committed(&folder(target).join(name), &bytes);
     }
+}
+
+/// A datagram with a record of each kind, and one that initialises the link.
+fn datagram_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let up = datagram::Header { initialises: false, scrambled: true, lanes: 4, number: 3, session: 7, peer_session: 9 };
+    let first = datagram::Header { initialises: true, number: 0, peer_session: 0, ..up };
+    let record = |record: datagram::Record| [record.emit().to_vec(), vec![0x55; record.body_len(4)]].concat();
+    let data = datagram::Record::Data { characters: 5, end: Some(datagram::PacketEnd::Eop) };
+    let records = [datagram::Record::Words { count: 2 }, data, datagram::Record::Broadcast].map(record).concat();
+    let records = [up.emit().to_vec(), records].concat();
+    [("records", records), ("initialise", first.emit().to_vec())]
+        .map(|(name, bytes)| ("spacefibre_datagram", name.into(), bytes))
+        .into()
 }
