@@ -191,8 +191,8 @@ fn sources() -> Vec<PathBuf> {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             if entry.file_type().unwrap().is_dir() {
                 let elsewhere = ["node_modules", "generated", "book", "artifacts"].contains(&name.as_str());
-                // A build folder of cargo, and not the module of this name.
-                let is_build = path.join("CACHEDIR.TAG").exists();
+                // A build folder of cargo, and not the module of this name. Cargo tags only folders that it has created.
+                let is_build = path.join("CACHEDIR.TAG").exists() || path == root().join("target");
                 if !elsewhere && !is_build && !name.starts_with('.') {
                     open.push(path);
                 }
