@@ -136,6 +136,18 @@ pub(super) unsafe fn zero(to: *mut u8, len: usize) {
     }
 }
 
+/// Hints that bytes will be read soon. It is allowed for every address.
+#[inline]
+#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(unused_variables))]
+pub(super) fn prefetch(from: *const u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for at in (0..len).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch has no effect on the program, also if the address is not mapped.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
+    }
+}
+
 /// Copies aligned shared words to private memory.
 ///
 /// # Safety

@@ -206,6 +206,15 @@ impl Region {
         (0..len).step_by(ZEROS.len()).for_each(|at| self.write(offset + at, &ZEROS[..ZEROS.len().min(len - at)]));
     }
 
+    /// Hints that a range will be read soon, so that the processor loads it into its cache meanwhile. What is outside the
+    /// region, or not mapped into this process, is ignored.
+    #[inline]
+    pub fn prefetch(&self, offset: usize, len: usize) {
+        if let Some(base) = self.base.filter(|_| offset < self.len) {
+            copy::prefetch(base.as_ptr().wrapping_add(offset), len.min(self.len - offset));
+        }
+    }
+
     /// Copies from another region, or from this one: the ranges may overlap, except in device memory that is not
     /// mapped.
     ///

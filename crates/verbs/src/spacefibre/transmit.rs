@@ -67,7 +67,11 @@ impl Reading {
             let Some(element) = elements.get(self.element) else { return };
             let count = ((element.len - self.element_offset) as usize).min(to.len());
             let (piece, rest) = to.split_at_mut(count);
-            regions.get(element.region).read(element.offset as usize + self.element_offset as usize, piece);
+            let (region, offset) =
+                (regions.get(element.region), element.offset as usize + self.element_offset as usize);
+            region.read(offset, piece);
+            // The next frame's bytes are loaded while this one is encoded. Elements often follow each other in memory.
+            region.prefetch(offset + count, count);
             self.element_offset += count as u32;
             if self.element_offset == element.len {
                 (self.element, self.element_offset) = (self.element + 1, 0);

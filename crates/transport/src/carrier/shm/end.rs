@@ -16,6 +16,9 @@ const CALLS_PER_CHECK: u32 = 1024;
 /// Number of read bytes after which their space is released although more datagrams are there.
 const MAX_UNRELEASED: u64 = RING_BYTES / 8;
 
+/// Maximum number of bytes of the ring that are prefetched.
+const MAX_PREFETCH: u64 = 8 << 10;
+
 /// Returns the length in bytes of the record of a datagram: records are aligned to cache lines.
 #[inline]
 pub(super) fn record_len(datagram: usize) -> u64 {
@@ -155,6 +158,8 @@ impl ShmCarrier {
         self.theirs.read(position + RECORD_HEADER, into);
         self.reader.consume(record);
         self.unreleased += record;
+        // The next datagram crosses to this processor while the present one is processed.
+        self.theirs.prefetch(self.reader.offset(), self.unread.min(MAX_PREFETCH));
         Ok(len)
     }
 }

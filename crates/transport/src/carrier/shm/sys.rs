@@ -93,6 +93,12 @@ impl SharedRing {
             self.region.write(WORDS_BYTES, rest);
         }
     }
+    /// Hints that bytes from this position on will be read soon, up to the end of the ring.
+    #[inline]
+    pub(super) fn prefetch(&self, position: u64, len: u64) {
+        let offset = (position & (RING_BYTES - 1)) as usize;
+        self.region.prefetch(WORDS_BYTES + offset, len as usize);
+    }
     /// Reads bytes of the ring from this position on.
     #[inline]
     pub(super) fn read(&self, position: u64, bytes: &mut [u8]) {
