@@ -19,10 +19,11 @@ pub use counters::FrameCounters;
 
 use crate::link::{BroadcastMessage, Control, DataLink, LinkCounters, ResetCause, VcConfig};
 use crate::qos::{QosError, Share};
+use arrayvec::ArrayVec;
 use session::{Session, Verdict};
 use shotline_wire::spacefibre::datagram::{Header, PacketEnd, Record};
 use shotline_wire::spacefibre::{ControlWord, SequenceNumber, Word};
-use slots::Slots;
+use slots::{Coding, Slots};
 
 /// Nanoseconds of a monotonic clock.
 pub type Nanos = u64;
@@ -36,6 +37,10 @@ const MAX_IDLE_INTERVAL: Nanos = 128_000_000;
 const BROADCAST_SHARE: Share = Share::WHOLE;
 /// Rows of idle frames that are assumed to pass when there is nothing else to send, so that an ACK need not wait.
 const IDLE_ROWS: u32 = 15;
+
+/// Maximum number of control words of a record. With a broadcast frame behind it, it is shorter than the longest data
+/// frame of one lane.
+const MAX_RECORD_WORDS: usize = 16;
 
 /// Packets to send.
 pub trait Source {
@@ -86,6 +91,7 @@ pub struct FrameLink {
     link: DataLink,
     session: Session,
     slots: Slots,
+    coding: Coding,
     /// Length of the longest record.
     max_record: usize,
     /// Something must be sent although there are no data: an answer to an initialisation.
@@ -106,13 +112,15 @@ impl FrameLink {
     /// # Panics
     /// If there are not 1 to 16 lanes and 1 to 32 channels.
     pub fn new(config: FrameConfig, channels: &[VcConfig]) -> Result<Self, QosError> {
-        let slots = Slots::new(config.lanes, config.scrambled);
+        let coding = Coding::new(config.lanes);
+        let slots = Slots::new(coding, config.scrambled);
         Ok(Self {
             config,
             link: DataLink::new(config.lanes, channels, BROADCAST_SHARE)?,
             session: Session::new(config.seed),
             max_record: slots::slot_len(config.lanes),
             slots,
+            coding,
             answer: false,
             next_idle: 0,
             idle_interval: MIN_IDLE_INTERVAL,
@@ -206,7 +214,7 @@ impl FrameLink {
                 self.link.probe();
             }
             let word = self.link.idle_word();
-            append_word(out, word);
+            append_words(out, &[word]);
             self.idle_interval = (2 * self.idle_interval).min(MAX_IDLE_INTERVAL);
             has_begun = true;
         }
@@ -234,9 +242,7 @@ impl FrameLink {
             self.begin(out);
         }
         match control {
-            Some(Control::Retry) => append_word(out, ControlWord::Retry),
-            Some(Control::Word(word)) => append_word(out, word),
-            Some(Control::Broadcast(message, seq)) => append_broadcast(out, &message, seq),
+            Some(control) => self.append_controls(control, out),
             None => {
                 let Some(segment) = self.link.unsent_segment() else { return true };
                 let seq = self.link.finish_segment();
@@ -244,6 +250,22 @@ impl FrameLink {
             }
         }
         true
+    }
+
+    /// Appends a control word or broadcast frame, and control words that follow, as one record as far as possible.
+    fn append_controls(&mut self, first: Control, out: &mut impl Output) {
+        let mut words = ArrayVec::<ControlWord, MAX_RECORD_WORDS>::new();
+        let mut next = Some(first);
+        while let Some(Control::Word(word)) = next {
+            words.push(word);
+            next = if words.is_full() { None } else { self.link.next_control() };
+        }
+        append_words(out, &words);
+        match next {
+            Some(Control::Broadcast(message, seq)) => append_broadcast(out, &message, seq),
+            Some(Control::Retry) => append_words(out, &[ControlWord::Retry]),
+            Some(Control::Word(_)) | None => {}
+        }
     }
 
     /// Makes sure that a segment is stored to be sent: one to send again, or a new one. `None` if there is neither.
@@ -304,18 +326,20 @@ impl FrameLink {
             };
             match record {
                 Record::Words { .. } => self.read_words(body),
-                Record::Data { characters, end } => match slots::decode(body, characters, end, lanes, scrambled) {
-                    Some(frame) => {
-                        let accepted = self.link.on_data_frame(frame.vc, frame.words, frame.seq, frame.crc16_ok);
-                        if accepted && sink.write(frame.vc, frame.data, end) {
-                            self.link.release(frame.vc, frame.words);
+                Record::Data { characters, end } => {
+                    match slots::decode(body, characters, end, self.coding, scrambled) {
+                        Some(frame) => {
+                            let accepted = self.link.on_data_frame(frame.vc, frame.words, frame.seq, frame.crc16_ok);
+                            if accepted && sink.write(frame.vc, frame.data, end) {
+                                self.link.release(frame.vc, frame.words);
+                            }
+                        }
+                        None => {
+                            self.counters.malformed_records += 1;
+                            self.link.on_rxerr(true);
                         }
                     }
-                    None => {
-                        self.counters.malformed_records += 1;
-                        self.link.on_rxerr(true);
-                    }
-                },
+                }
                 Record::Broadcast => self.read_broadcast(body, sink),
             }
             bytes = rest;
@@ -346,11 +370,15 @@ impl FrameLink {
     }
 }
 
-fn append_word(out: &mut impl Output, word: ControlWord) {
-    let mut bytes = [0; 8];
-    bytes[..4].copy_from_slice(&Record::Words { count: 1 }.emit());
-    bytes[4..].copy_from_slice(&word.emit().characters);
-    out.append(&bytes);
+/// Appends a record of at most [`MAX_RECORD_WORDS`] control words, none if there are none.
+fn append_words(out: &mut impl Output, words: &[ControlWord]) {
+    if words.is_empty() {
+        return;
+    }
+    let mut record = ArrayVec::<[u8; 4], { 1 + MAX_RECORD_WORDS }>::new();
+    record.push(Record::Words { count: words.len() as u16 }.emit());
+    record.extend(words.iter().map(|word| word.emit().characters));
+    out.append(record.as_flattened());
 }
 
 fn append_broadcast(out: &mut impl Output, message: &BroadcastMessage, seq: SequenceNumber) {

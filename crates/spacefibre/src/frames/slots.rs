@@ -1,6 +1,6 @@
 //! Encoded data frames that wait for their acknowledgement.
 
-use crate::column::Columns;
+use crate::column::{Columns, Form};
 use crate::link::DATA_SLOTS;
 use shotline_wire::spacefibre::datagram::{PacketEnd, Record};
 use shotline_wire::spacefibre::{ControlWord, SequenceNumber, Word, character};
@@ -22,10 +22,27 @@ struct Slot {
     columns: Columns,
 }
 
+/// How the data frames of a link are encoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coding {
+    pub(super) lanes: u8,
+    /// Kernels of this processor.
+    form: &'static Form,
+}
+
+impl Coding {
+    pub(super) fn new(lanes: u8) -> Self {
+        Self { lanes, form: Form::fastest() }
+    }
+    fn columns(self, vc: u8) -> Columns {
+        Columns::with_form(self.form, vc, self.lanes.into())
+    }
+}
+
 /// The contents of all slots. Data words are scrambled once, when they are stored.
 #[derive(Debug)]
 pub(super) struct Slots {
-    lanes: u8,
+    coding: Coding,
     is_scrambled: bool,
     slot_len: usize,
     bytes: Box<[u8]>,
@@ -33,14 +50,14 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(lanes: u8, is_scrambled: bool) -> Self {
-        let slot_len = slot_len(lanes);
+    pub(super) fn new(coding: Coding, is_scrambled: bool) -> Self {
+        let slot_len = slot_len(coding.lanes);
         Self {
-            lanes,
+            coding,
             is_scrambled,
             slot_len,
             bytes: vec![0; slot_len * DATA_SLOTS].into(),
-            slots: vec![Slot { data_len: 0, columns: Columns::new(0, lanes.into()) }; DATA_SLOTS].into(),
+            slots: vec![Slot { data_len: 0, columns: coding.columns(0) }; DATA_SLOTS].into(),
         }
     }
 
@@ -52,14 +69,16 @@ impl Slots {
 
     /// Encodes the characters that were written to a slot.
     pub(super) fn store(&mut self, slot: usize, vc: u8, characters: u16, end: Option<PacketEnd>) {
-        let Self { lanes, slot_len, is_scrambled, .. } = *self;
+        let Self { coding, slot_len, is_scrambled, .. } = *self;
         let record = &mut self.bytes[slot * slot_len..][..slot_len];
         let (head, data) = record.split_at_mut(HEAD_LEN);
         head[..Record::HEADER_LEN].copy_from_slice(&Record::Data { characters, end }.emit());
         head[Record::HEADER_LEN..].copy_from_slice(&ControlWord::StartDataFrame { vc }.emit().characters);
         let words = Record::data_words(characters, end) as usize;
         let data = &mut data[..4 * words];
-        let mut columns = Columns::new(vc, lanes.into());
+        let state = &mut self.slots[slot];
+        *state = Slot { data_len: data.len() as u32, columns: coding.columns(vc) };
+        let columns = &mut state.columns;
         let (whole, rest) = data.split_at_mut(usize::from(characters) / 4 * 4);
         if is_scrambled {
             columns.scramble(whole)
@@ -74,7 +93,6 @@ impl Slots {
                 columns.checksum(last);
             }
         }
-        self.slots[slot] = Slot { data_len: data.len() as u32, columns };
     }
 
     /// Adds the EDFs with a sequence number, and returns the record.
@@ -82,11 +100,10 @@ impl Slots {
         let Slot { data_len, columns } = &self.slots[slot];
         let record = &mut self.bytes[slot * self.slot_len..][..self.slot_len];
         let ends = record[HEAD_LEN + *data_len as usize..].as_chunks_mut::<4>().0;
-        for (lane, end) in ends.iter_mut().enumerate().take(self.lanes.into()) {
-            let crc = columns.crc(lane, seq);
-            *end = ControlWord::EndDataFrame { seq, crc }.emit().characters;
+        for (lane, end) in ends.iter_mut().enumerate().take(self.coding.lanes.into()) {
+            *end = end_of_frame(columns, lane, seq);
         }
-        let len = HEAD_LEN + *data_len as usize + 4 * usize::from(self.lanes);
+        let len = HEAD_LEN + *data_len as usize + 4 * usize::from(self.coding.lanes);
         &record[..len]
     }
 }
@@ -106,14 +123,14 @@ pub(super) fn decode(
     body: &mut [u8],
     characters: u16,
     end: Option<PacketEnd>,
-    lanes: u8,
+    coding: Coding,
     is_scrambled: bool,
 ) -> Option<DataFrame<'_>> {
     let words = Record::data_words(characters, end);
     let (start, rest) = body.split_first_chunk_mut::<4>()?;
     let Ok(Some(ControlWord::StartDataFrame { vc })) = ControlWord::parse(Word::comma(*start)) else { return None };
     let (data, ends) = rest.split_at_mut_checked(4 * words as usize)?;
-    let mut columns = Columns::new(vc, lanes.into());
+    let mut columns = coding.columns(vc);
     let (whole, rest) = data.split_at_mut(usize::from(characters) / 4 * 4);
     if is_scrambled {
         columns.descramble(whole)
@@ -132,14 +149,22 @@ pub(super) fn decode(
             columns.checksum(last);
         }
     }
-    let mut seq = None;
-    for (lane, word) in ends.as_chunks::<4>().0.iter().enumerate() {
-        let Ok(Some(ControlWord::EndDataFrame { seq: own, crc })) = ControlWord::parse(Word::comma(*word)) else {
+    let ends = ends.as_chunks::<4>().0;
+    let seq = SequenceNumber::from_bits(ends.first()?[1]);
+    for (lane, word) in ends.iter().enumerate() {
+        if word[0] != character::END_DATA_FRAME {
             return None;
-        };
-        crc16_ok &= *seq.get_or_insert(own) == own && crc == columns.crc(lane, own);
+        }
+        crc16_ok &= *word == end_of_frame(&columns, lane, seq);
     }
-    Some(DataFrame { vc, words, seq: seq?, crc16_ok, data: &data[..characters.into()] })
+    Some(DataFrame { vc, words, seq, crc16_ok, data: &data[..characters.into()] })
+}
+
+/// Returns the EDF of a lane.
+#[inline]
+fn end_of_frame(columns: &Columns, lane: usize, seq: SequenceNumber) -> [u8; 4] {
+    let [low, high] = columns.crc(lane, seq).to_le_bytes();
+    [character::END_DATA_FRAME, seq.bits(), low, high]
 }
 
 /// Writes the end of a packet and Fills after `used` characters of its last word.

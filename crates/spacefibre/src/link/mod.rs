@@ -41,6 +41,8 @@ use std::collections::VecDeque;
 pub const MAX_VCS: usize = 32;
 /// Words of a data frame on one lane (ECSS 5.3.8.2).
 pub const FRAME_ROWS: u32 = 64;
+/// Maximum multiplier of an FCT (ECSS 5.3.5.2).
+const MAX_MULTIPLIER: u8 = 8;
 /// Minimum number of rows between two ACKs (ECSS 5.7.7.2.1d).
 const ACK_INTERVAL: u64 = 15;
 /// Rows between two FULL words while the error recovery buffer is full (ECSS 5.7.7.1r).
@@ -81,11 +83,20 @@ pub enum Control {
     Word(ControlWord),
 }
 
+/// Returns the multiplier of the FCTs of input buffers of this capacity in words: one FCT covers a whole frame, or a
+/// quarter of the buffer, as far as the field allows (ECSS 5.3.5.2). Fewer FCTs cost less of the link.
+fn multiplier(lanes: u8, input_words: u32) -> u8 {
+    let quarter = input_words / FCT_WORDS / 4;
+    quarter.max(lanes.into()).min(MAX_MULTIPLIER.into()) as u8
+}
+
 /// One end of a link, without lanes and bytes.
 #[derive(Debug)]
 pub struct DataLink {
     /// Number of lanes of a frame: the factor of segment lengths and FCTs.
     lanes: u32,
+    /// Multiplier of the FCTs.
+    multiplier: u8,
     channels: ArrayVec<Channel, MAX_VCS>,
     /// Bit per virtual channel: it has credit.
     with_credit: u32,
@@ -106,8 +117,10 @@ pub struct DataLink {
     rows: u64,
     last_ack: u64,
     last_full: Option<u64>,
+    /// Bit per virtual channel: its input buffer has space for an FCT.
+    with_space: u32,
     /// Virtual channel that is asked first for an FCT.
-    next_fct: usize,
+    next_fct: u32,
     reset: Option<ResetCause>,
     counters: LinkCounters,
 }
@@ -127,8 +140,10 @@ impl DataLink {
         let count = channels.len();
         assert!((1..=MAX_VCS).contains(&count), "expected 1 to {MAX_VCS} virtual channels, found {count}");
         let qos: ArrayVec<VcQos, MAX_VCS> = channels.iter().map(|config| config.qos).collect();
+        let input_words = channels.iter().map(|config| config.input_words).min().unwrap_or_default();
         Ok(Self {
             lanes: lanes.into(),
+            multiplier: multiplier(lanes, input_words),
             channels: channels.iter().map(|config| Channel::new(config.input_words)).collect(),
             with_credit: 0,
             access: MediumAccess::new(&qos)?,
@@ -143,6 +158,7 @@ impl DataLink {
             rows: 0,
             last_ack: 0,
             last_full: None,
+            with_space: u32::MAX,
             next_fct: 0,
             reset: None,
             counters: LinkCounters::default(),
@@ -152,10 +168,6 @@ impl DataLink {
     /// Maximum length of a data segment, in words: 64 per lane.
     pub fn max_segment(&self) -> u32 {
         FRAME_ROWS * self.lanes
-    }
-    /// Multiplier of the FCTs: one covers a whole frame, as far as the field allows (ECSS 5.3.5.2).
-    fn multiplier(&self) -> u8 {
-        self.lanes.min(8) as u8
     }
     /// Returns the counters.
     pub fn counters(&self) -> &LinkCounters {
@@ -198,6 +210,7 @@ impl DataLink {
         self.recovery.clear();
         self.broadcasts.clear();
         self.broadcast_credit.reset();
+        self.with_space = u32::MAX;
         (self.with_credit, self.receiver, self.tx_seq) = (0, Receiver::default(), SequenceNumber::default());
         (self.retry_pending, self.is_new, self.probe, self.last_full, self.reset) = (false, false, false, None, None);
         self.last_ack = self.rows;
@@ -216,6 +229,7 @@ impl DataLink {
     pub fn release(&mut self, vc: u8, words: u32) {
         if let Some(channel) = self.channels.get_mut(usize::from(vc)) {
             channel.release(words);
+            self.with_space |= 1 << vc;
         }
     }
 
@@ -290,17 +304,29 @@ impl DataLink {
 
     fn next_fct(&mut self) -> Option<ControlWord> {
         if self.recovery.unsent_fct().is_none() && self.recovery.accepts_fct() {
-            let words = FCT_WORDS * u32::from(self.multiplier());
-            let count = self.channels.len();
-            let vc =
-                (0..count).map(|step| (self.next_fct + step) % count).find(|vc| self.channels[*vc].request(words))?;
-            self.next_fct = (vc + 1) % count;
-            self.recovery.store_fct(vc as u8);
+            let vc = self.take_space()?;
+            self.recovery.store_fct(vc);
             self.counters.fcts_out += 1;
         }
         let vc = self.recovery.unsent_fct()?;
         self.recovery.on_fct_sent();
-        Some(ControlWord::FlowControlToken { vc, multiplier: self.multiplier(), seq: self.advance() })
+        Some(ControlWord::FlowControlToken { vc, multiplier: self.multiplier, seq: self.advance() })
+    }
+
+    /// Reserves the space of an FCT in the input buffer of a virtual channel, in turn. Returns the channel.
+    fn take_space(&mut self) -> Option<u8> {
+        let words = FCT_WORDS * u32::from(self.multiplier);
+        while self.with_space != 0 {
+            let from_next = self.with_space & u32::MAX << self.next_fct;
+            let candidates = if from_next == 0 { self.with_space } else { from_next };
+            let vc = candidates.trailing_zeros();
+            if self.channels.get_mut(vc as usize).is_some_and(|channel| channel.request(words)) {
+                self.next_fct = (vc + 1) % MAX_VCS as u32;
+                return Some(vc as u8);
+            }
+            self.with_space &= !(1 << vc);
+        }
+        None
     }
 
     fn full(&mut self) -> ControlWord {
