@@ -52,7 +52,7 @@ pub fn bind(text: &str) -> Result<SocketAddr, String> {
 /// Parses an MTU.
 pub fn mtu(text: &str) -> Result<Mtu, String> {
     let mtu = text.parse().ok().and_then(Mtu::from_bytes);
-    mtu.ok_or_else(|| format!("expected 256, 512, 1024, 2048 or 4096, found {text}"))
+    mtu.ok_or_else(|| format!("expected 256, 512, 1024, 2048, 4096, 8192, 16384 or 32768, found {text}"))
 }
 
 /// Returns the options of a software endpoint with the given receive buffer, or the default one.

@@ -145,6 +145,8 @@ fn unused_transport_flags_are_refused() {
         let words: Vec<_> = words.split(' ').collect();
         refused(&words, &["shm does not use", given.split(' ').next().unwrap()]);
     }
+    refused(&["perf", "write", "--mtu", "8192"], &["--mtu of at most 4096 with soft", "8192"]);
+    refused(&["target", "--region", "a=4K", "--mtu", "8192"], &["--mtu of at most 4096 with soft", "8192"]);
     for transport in ["xdp:eth1", "ibverbs:mlx5_9"] {
         let words = ["record", "--probe", "127.0.0.1:9", "--discard", "--transport", transport];
         let words = [&words[..], &["--receive-buffer", "1MiB"]].concat();

@@ -4,7 +4,7 @@
 //! [`Endpoint`](crate::cm::Endpoint), and a `DESCRIPTION`. It has a variant here; every `match` over [`ProviderKind`]
 //! is exhaustive, so the compiler reports each location that a new provider affects.
 
-use crate::api::{ControlSocket, Description, Flag, Reach};
+use crate::api::{ControlSocket, Description, Flag, Mtu, Reach};
 use crate::ibverbs::{self, DeviceSelector};
 use crate::spacefibre::{self, CarrierKind, LinkSelector};
 use crate::{shm, soft};
@@ -75,6 +75,20 @@ impl ProviderKind {
         let users: Vec<_> = users.map(|kind| kind.description().form).collect();
         let flag = flag.name();
         Err(format!("{self} does not use {flag}: omit it, or give --transport {}", listed(&users)))
+    }
+
+    /// Checks that the provider has a path MTU that was given.
+    ///
+    /// # Errors
+    /// If it is larger than the provider's.
+    pub fn check_mtu(&self, given: Option<Mtu>) -> Result<(), String> {
+        let max = self.description().mtu.unwrap_or(Mtu::B4096);
+        match given.filter(|given| *given > max) {
+            Some(found) => {
+                Err(format!("expected --mtu of at most {} with {self}, found {}", max.bytes(), found.bytes()))
+            }
+            None => Ok(()),
+        }
     }
 }
 

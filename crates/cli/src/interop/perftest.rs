@@ -137,12 +137,12 @@ fn negotiate(oob: &mut OobChannel, local: &mut LocalEndpoint, plan: &Plan) -> Re
 
 /// Returns the code of an MTU: 1 is 256 bytes, and each further code doubles it.
 pub fn mtu_code(mtu: Mtu) -> [u8; 2] {
-    [Mtu::ALL.iter().position(|one| *one == mtu).unwrap_or(0) as u8 + b'1', 0]
+    [Mtu::IBTA.iter().position(|one| *one == mtu).unwrap_or(0) as u8 + b'1', 0]
 }
 
 /// Returns the MTU of a code.
 pub fn mtu_from_code([code, _]: [u8; 2]) -> Option<Mtu> {
-    Mtu::ALL.get(usize::from(code.wrapping_sub(b'1'))).copied()
+    Mtu::IBTA.get(usize::from(code.wrapping_sub(b'1'))).copied()
 }
 
 /// Posts operations, with up to `depth` in flight.

@@ -109,7 +109,7 @@ pub struct Args {
     /// Local address for the traffic (soft) [default: the route's own, any port]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind, help_heading = "Target")]
     pub bind: Option<SocketAddr>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 (soft, ibverbs) [default: 4096]
+    /// Path MTU: 256, 512, 1024, 2048 or 4096; spacefibre also 8192 and 16384 [default: the largest]
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     mtu: Option<Mtu>,
     /// Socket receive buffer to request from the kernel, on both sides (soft) [default: 64M]
@@ -142,12 +142,13 @@ impl Args {
             (Flag::Loss, self.loss.is_some()),
             (Flag::RdmaCm, self.rdma_cm.is_some()),
         ];
-        Ok(self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?)
+        self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?;
+        Ok(self.transport.check_mtu(self.mtu)?)
     }
 
     /// Returns the path MTU to request.
     pub fn mtu(&self) -> Mtu {
-        self.mtu.unwrap_or(Mtu::B4096)
+        self.mtu.or(self.transport.description().mtu).unwrap_or(Mtu::B4096)
     }
 
     /// Returns all measurements, in order.

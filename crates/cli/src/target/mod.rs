@@ -81,7 +81,7 @@ pub struct Args {
     /// File with the token, readable only by its owner; created with a random token if it does not exist
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 (soft, ibverbs, spacefibre) [default: 4096]
+    /// Path MTU: 256, 512, 1024, 2048 or 4096; spacefibre also 8192 and 16384 [default: the largest]
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     mtu: Option<Mtu>,
     /// Answer invalid requests with a NAK and the error state, as InfiniBand specifies, instead of dropping them
@@ -194,7 +194,7 @@ fn export<P: Endpoint>(
 ) -> Result<Report> {
     let memory = provider.address();
     let mut exports = Exports::new(provider);
-    (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu.unwrap_or(Mtu::B4096));
+    (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu.unwrap_or(Mtu::MAX));
     (exports.strict, exports.accept_any_source_port) = (args.strict_ib, args.accept_any_source_port);
     exports.budget = args.memory_budget();
     regions.into_iter().try_for_each(|export| exports.export(export))?;
@@ -237,7 +237,8 @@ impl Args {
             (Flag::ReceiveBuffer, self.receive_buffer.is_some()),
             (Flag::RdmaCm, !self.rdma_cm.is_empty()),
         ];
-        Ok(self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?)
+        self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?;
+        Ok(self.transport.check_mtu(self.mtu)?)
     }
 
     fn initiator_memory(&self) -> Size {

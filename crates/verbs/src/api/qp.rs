@@ -59,7 +59,8 @@ impl fmt::Display for QpState {
     }
 }
 
-/// Path MTU: payload bytes of a full packet.
+/// Path MTU: payload bytes of a full packet. InfiniBand and RoCE have those of up to 4096 bytes ([`Self::IBTA`]); larger
+/// ones are segments of SpaceFibre links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Mtu {
@@ -73,11 +74,22 @@ pub enum Mtu {
     B2048 = 2048,
     /// 4096 bytes.
     B4096 = 4096,
+    /// 8192 bytes.
+    B8192 = 8192,
+    /// 16,384 bytes.
+    B16384 = 16384,
+    /// 32,768 bytes.
+    B32768 = 32768,
 }
 
 impl Mtu {
+    /// Values that InfiniBand has (IBTA volume 1, clause 9.4.3), ascending.
+    pub const IBTA: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
     /// All values, ascending.
-    pub const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
+    pub const ALL: [Self; 8] =
+        [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096, Self::B8192, Self::B16384, Self::B32768];
+    /// The largest value.
+    pub const MAX: Self = Self::B32768;
 
     /// Returns the MTU in bytes.
     pub const fn bytes(self) -> u32 {

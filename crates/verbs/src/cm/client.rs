@@ -98,7 +98,7 @@ impl QpRequest {
             access: Access::NONE,
             receives: Receives::default(),
             sends: 0,
-            mtu: Mtu::B4096,
+            mtu: Mtu::MAX,
             max_rd_atomic: 16,
             timeout: Duration::from_millis(67),
             retry_cnt: 7,

@@ -151,7 +151,7 @@ impl<P: Endpoint> Exports<P> {
             max_queue_pairs: 1024,
             strict: false,
             accept_any_source_port: false,
-            mtu: Mtu::B4096,
+            mtu: Mtu::MAX,
             budget: MemoryBudget::default(),
         }
     }

@@ -198,6 +198,12 @@ impl<D: Datapath> Provider for Endpoint<D> {
     fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError> {
         const UNKNOWN: VerbsError = VerbsError::NoSuch("queue pair");
         let index = self.core.pairs.index_of(qp.0).ok_or(UNKNOWN)?;
+        if let (Modify::ReadyToReceive(ReadyToReceive { mtu, .. }), Some(max)) = (&change, D::DESCRIPTION.mtu)
+            && *mtu > max
+        {
+            let (max, found) = (max.bytes(), mtu.bytes());
+            return Err(VerbsError::Invalid(format!("expected a path MTU of at most {max} bytes, found {found}")));
+        }
         let connected = match change {
             Modify::ReadyToReceive(ReadyToReceive { peer: Some((address, _)), .. }) => {
                 Some(self.datapath.connect(address, self.service_level(index))?)

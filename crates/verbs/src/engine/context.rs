@@ -1,10 +1,10 @@
 //! Inputs of an engine: time, memory and queues of one call, and received packets.
 
 use super::counters::QpCounters;
+use super::gather::Payload;
 use super::receives::RecvQueue;
 use crate::api::{Completion, Cq, RemoteAccess};
 use shotline_memory::Protection;
-use shotline_transport::PayloadLocation;
 use shotline_wire::bth::Bth;
 use shotline_wire::roce::Extensions;
 use std::net::SocketAddr;
@@ -45,8 +45,8 @@ pub struct IncomingPacket<'a> {
     pub bth: Bth,
     /// Extended transport headers of the opcode.
     pub extensions: &'a Extensions,
-    /// Location of the received payload.
-    pub landed: PayloadLocation,
+    /// The received payload.
+    pub payload: Payload<'a>,
     /// Payload bytes, padding included ([`Bth::pad`] of them at the end).
     pub len: u32,
     /// Marked as congested by a switch (ECN).

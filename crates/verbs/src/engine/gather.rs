@@ -45,23 +45,33 @@ impl SgeRange<'_> {
     }
 }
 
+/// Received payload of a packet.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Where a transport has put it.
+    Landed(PayloadLocation),
+    /// Memory of the caller.
+    Bytes(&'a [u8]),
+}
+
 /// Copies `len` received bytes to `target` unless they are already there. Returns `false` if they are in memory that an
 /// engine cannot read.
 pub(super) fn move_payload(
     protection: &Protection,
     counters: &mut QpCounters,
-    landed: PayloadLocation,
+    payload: Payload<'_>,
     len: u32,
     target: SgeRange<'_>,
 ) -> bool {
     let scratch;
-    let mut from = match &landed {
-        PayloadLocation::Memory(pieces) => sge_range(pieces, 0, len),
-        PayloadLocation::Scratch(sge) => {
+    let mut from = match &payload {
+        Payload::Bytes(bytes) => return copy_bytes(protection, counters, bytes, len, target),
+        Payload::Landed(PayloadLocation::Memory(pieces)) => sge_range(pieces, 0, len),
+        Payload::Landed(PayloadLocation::Scratch(sge)) => {
             scratch = [*sge];
             sge_range(&scratch, 0, len)
         }
-        PayloadLocation::Posted(_) => return len == 0,
+        Payload::Landed(PayloadLocation::Posted(_)) => return len == 0,
     };
     if from.clone().map(|piece| piece.len).sum::<u32>() < len {
         return false;
@@ -81,6 +91,24 @@ pub(super) fn move_payload(
             source = Sge { offset: source.offset + u64::from(count), len: source.len - count, ..source };
             piece = Sge { offset: piece.offset + u64::from(count), len: piece.len - count, ..piece };
         }
+    }
+    counters.bytes_copied += u64::from(len);
+    true
+}
+
+/// Copies the first `len` of these bytes to `target`. Returns `false` if there are fewer.
+fn copy_bytes(
+    protection: &Protection,
+    counters: &mut QpCounters,
+    bytes: &[u8],
+    len: u32,
+    target: SgeRange<'_>,
+) -> bool {
+    let Some(mut bytes) = bytes.get(..len as usize) else { return false };
+    for piece in target {
+        let (part, rest) = bytes.split_at(bytes.len().min(piece.len as usize));
+        protection.regions().get(piece.region).write(piece.offset as usize, part);
+        bytes = rest;
     }
     counters.bytes_copied += u64::from(len);
     true

@@ -126,7 +126,7 @@ impl Inbound {
             return Err(Refusal::TooLong);
         }
         let target = sge_range(ctx.receives.elements(slot), offset, len);
-        if !move_payload(ctx.protection, ctx.counters, packet.landed, len, target) {
+        if !move_payload(ctx.protection, ctx.counters, packet.payload, len, target) {
             return Err(Refusal::Length);
         }
         // This must be the last check that can fail: a retransmission of the packet could not invalidate the key again.
@@ -179,7 +179,7 @@ impl Inbound {
             (grant, _) => grant,
         };
         if let Some(grant) = &grant
-            && !move_payload(ctx.protection, ctx.counters, packet.landed, len, sge_range(&[grant.sge], offset, len))
+            && !move_payload(ctx.protection, ctx.counters, packet.payload, len, sge_range(&[grant.sge], offset, len))
         {
             return Err(Refusal::Length);
         }

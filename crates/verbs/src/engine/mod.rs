@@ -43,6 +43,7 @@ pub mod ud;
 pub use burst::{Burst, OutgoingPacket, Part};
 pub use context::{BatchHead, Completions, Context, IncomingPacket, Nanos};
 pub use counters::{NakCounters, QpCounters, QpDropCounters};
+pub use gather::Payload;
 pub use receives::{RecvQueue, Slot};
 
 use crate::api::{Modify, PostError, QpConfig, QpState, QpType, RecvWr, SendWr, VerbsError};

@@ -139,7 +139,7 @@ impl Ud {
         };
         let fits = u64::from(len) <= ctx.receives.bytes(slot);
         let target = sge_range(ctx.receives.elements(slot), 0, len);
-        if !fits || !move_payload(ctx.protection, ctx.counters, packet.landed, len, target) {
+        if !fits || !move_payload(ctx.protection, ctx.counters, packet.payload, len, target) {
             ctx.counters.drops.bad_length += 1;
             return;
         }

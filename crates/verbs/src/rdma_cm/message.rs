@@ -224,7 +224,7 @@ impl Request {
             qp: get24(mad, 32),
             psn: get24(mad, 44),
             rd_atomic: RdAtomicLimits { responder_resources, initiator_depth },
-            mtu: *Mtu::ALL.get(usize::from(path >> 4).checked_sub(1)?)?,
+            mtu: *Mtu::IBTA.get(usize::from(path >> 4).checked_sub(1)?)?,
             retry_cnt: retry_cnt & 7,
             rnr_retry: path & 7,
             path: [56, 72].map(|offset| IpAddr::from(get::<16>(mad, offset)).to_canonical()),
@@ -233,7 +233,7 @@ impl Request {
     }
 
     fn emit(&self, mad: &mut [u8; MAD_LEN]) {
-        let mtu = Mtu::ALL.iter().position(|mtu| *mtu == self.mtu).unwrap_or(0) as u8 + 1;
+        let mtu = Mtu::IBTA.iter().position(|mtu| *mtu == self.mtu).unwrap_or(0) as u8 + 1;
         put(mad, 8, &self.service.to_be_bytes());
         put24(mad, 32, self.qp);
         put(mad, 35, &[self.rd_atomic.responder_resources]);

@@ -2,7 +2,9 @@
 
 use super::{Datagram, packet};
 use crate::api::{Completion, Cq, Modify, PostError, QpConfig, RecvWr, SendWr, Srq, VerbsError};
-use crate::engine::{BatchHead, Burst, Completions, Context, Engine, IncomingPacket, Nanos, QpCounters, RecvQueue};
+use crate::engine::{
+    BatchHead, Burst, Completions, Context, Engine, IncomingPacket, Nanos, Payload, QpCounters, RecvQueue,
+};
 use shotline_memory::{Access, Addressing, Mr, Pd, Protection, Region, RegionId, RegisterError, Registrar, Sge};
 use shotline_transport::{MAX_BATCH, PayloadDestination, PayloadLocation, Pick, SCRATCH_BYTES};
 use shotline_wire::roce::{ICRC_LEN, Packet};
@@ -371,7 +373,7 @@ impl Node {
         let incoming = IncomingPacket {
             bth: packet.bth,
             extensions: &packet.extensions,
-            landed,
+            payload: Payload::Landed(landed),
             len: payload.len() as u32,
             congested: datagram.marked,
             source: datagram.source,

@@ -15,7 +15,7 @@
 use super::counters::{SoftCounters, SoftDropCounters};
 use crate::api::QpType;
 use crate::endpoint::Core;
-use crate::engine::{BatchHead, IncomingPacket};
+use crate::engine::{BatchHead, IncomingPacket, Payload};
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
 use shotline_transport::{BatchInfo, Icrc, MAX_BATCH, PayloadDestination, PayloadLocation, Pick, RxPacket, Steer};
@@ -99,7 +99,8 @@ impl<'a> EndpointSteer<'a> {
             Icrc::Unverified | Icrc::Absent => return Err(|drops| &mut drops.unverified),
         }
         let (congested, source) = (rx.congested, rx.source);
-        let packet = IncomingPacket { bth, extensions: &extensions, landed, len, congested, source };
+        let packet =
+            IncomingPacket { bth, extensions: &extensions, payload: Payload::Landed(landed), len, congested, source };
         self.core.with(index, |engine, context| engine.receive(context, &packet));
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! [`cm::Endpoint`](crate::cm::Endpoint) of the connection manager for [`SpaceFibreEndpoint`].
 
+use super::datapath::SEGMENT;
 use super::{Connector, SpaceFibreDropCounters, SpaceFibreEndpoint};
 use crate::api::{Mtu, Qp};
 use crate::cm::{Endpoint, EndpointCounters};
@@ -11,7 +12,7 @@ impl<K: Connector> Endpoint for SpaceFibreEndpoint<K> {
         Some(self.address()).filter(|address| address.port() != 0)
     }
     fn mtu(&self) -> Mtu {
-        Mtu::B4096
+        SEGMENT
     }
     fn counters_of(&self, qp: Qp) -> EndpointCounters {
         self.qp_counters(qp).map(EndpointCounters::from).unwrap_or_default()

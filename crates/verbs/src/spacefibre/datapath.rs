@@ -3,14 +3,13 @@
 use super::counters::SpaceFibreCounters;
 use super::link::Link;
 use super::options::LinkOptions;
-use super::receive::MAX_DATA;
 use crate::api::{Capabilities, ControlSocket, Description, Flag, Mtu, Reach, VerbsError};
 use crate::endpoint::{CAPABILITIES, Core, Datapath};
 use crate::engine::Nanos;
 use crate::random;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use shotline_memory::{Regions, Sge};
+use shotline_memory::Regions;
 use shotline_spacefibre::frames::{FrameConfig, FrameLink};
 use shotline_spacefibre::link::MAX_VCS;
 use shotline_transport::IoError;
@@ -26,7 +25,7 @@ pub const DESCRIPTION: Description = Description {
     reach: Reach::Network,
     needs_device: false,
     flags: &[Flag::Bind, Flag::Mtu],
-    mtu: Some(Mtu::B4096),
+    mtu: Some(SEGMENT),
     control: ControlSocket::Tcp,
 };
 
@@ -34,6 +33,9 @@ pub const DESCRIPTION: Description = Description {
 pub const SHM_DESCRIPTION: Description =
     Description { flags: &[Flag::Mtu], control: ControlSocket::Unix, ..DESCRIPTION };
 
+/// Segment size that an endpoint proposes, which is the path MTU of its queue pairs: the most data of a packet. A larger
+/// one holds a virtual channel longer, and costs less processor time.
+pub(super) const SEGMENT: Mtu = Mtu::B16384;
 /// Maximum number of far ends of an endpoint.
 pub(super) const MAX_LINKS: usize = 16;
 
@@ -89,8 +91,6 @@ pub struct LinkDatapath<K: Connector> {
     pub(super) links: Vec<Option<Link<K::Carrier>>>,
     pub(super) counters: SpaceFibreCounters,
     regions: Regions,
-    /// Memory for the packets that are being received, [`MAX_DATA`] bytes for each virtual channel of each link.
-    data: Sge,
     /// Readable if the carrier of a link is.
     epoll: OwnedFd,
     /// Error of sending, which the next call reports.
@@ -98,17 +98,12 @@ pub struct LinkDatapath<K: Connector> {
 }
 
 impl<K: Connector> LinkDatapath<K> {
-    /// Length of the memory for packets that are being received, in bytes.
-    pub(super) fn data_bytes(options: &LinkOptions) -> u32 {
-        (MAX_LINKS * options.channels.len()) as u32 * MAX_DATA
-    }
-
-    /// Creates a datapath without links. `data` has [`Self::data_bytes`] bytes.
-    pub(super) fn new(connector: K, options: LinkOptions, regions: Regions, data: Sge) -> Result<Self, VerbsError> {
+    /// Creates a datapath without links.
+    pub(super) fn new(connector: K, options: LinkOptions, regions: Regions) -> Result<Self, VerbsError> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed("creating an epoll set", error))?;
         let (links, counters) = (Vec::new(), SpaceFibreCounters::default());
-        Ok(Self { connector, options, links, counters, regions, data, epoll, failure: None })
+        Ok(Self { connector, options, links, counters, regions, epoll, failure: None })
     }
 
     /// Opens a link and returns its index.
@@ -127,10 +122,8 @@ impl<K: Connector> LinkDatapath<K> {
                 return Err(error);
             }
         };
-        let len = self.options.channels.len() as u32 * MAX_DATA;
-        let data = Sge { offset: self.data.offset + u64::from(index as u32 * len), len, ..self.data };
         let queues = ((index * MAX_VCS) as u32, self.options.channels.len());
-        let link = Link::new(carrier, frames, peer, queues, self.regions.clone(), data);
+        let link = Link::new(carrier, frames, peer, queues, self.regions.clone());
         if index == self.links.len() {
             self.links.push(None);
         }

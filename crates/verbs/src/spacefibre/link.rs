@@ -5,15 +5,18 @@ use super::receive::{Assemblies, MAX_DATA, PacketSink};
 use super::transmit::Queues;
 use crate::endpoint::Core;
 use crate::engine::Nanos;
-use shotline_memory::{Regions, Sge};
+use shotline_memory::Regions;
 use shotline_spacefibre::frames::{FrameLink, Output};
 use shotline_transport::IoError;
 use shotline_transport::carrier::Carrier;
 use shotline_wire::spacefibre::rdma::{Command, DATA_CRC_LEN};
 use std::net::SocketAddr;
 
-/// Maximum number of datagrams sent before datagrams are received again, and the other way round.
-const MAX_DATAGRAMS: usize = 16;
+/// Maximum number of datagrams sent before datagrams are received again.
+const MAX_SENT: usize = 16;
+/// Maximum number of datagrams received before what they request is sent. The far end stops when 125 data frames are not
+/// acknowledged, so an ACK must not wait for many.
+const MAX_RECEIVED: usize = 3;
 /// Number of calls without a datagram after which this end may sleep although no completion queue is armed, as a target
 /// does. Announcing a sleep costs system calls at both ends.
 const POLLS_BEFORE_SLEEP: u32 = 32;
@@ -22,6 +25,9 @@ const POLLS_BEFORE_SLEEP: u32 = 32;
 const DATAGRAM_FRAMES: usize = 8;
 /// Datagrams that are passed to the carrier at once: over UDP by one system call.
 const DATAGRAMS_PER_FLUSH: usize = 2;
+/// Time after which packets are taken from the engines although the link has no space for a whole one: their timeouts
+/// begin when they are taken.
+const MAX_WAIT: Nanos = 10_000_000;
 /// Length of the longest packet in bytes.
 const MAX_PACKET: u32 = Command::LEN as u32 + MAX_DATA + DATA_CRC_LEN as u32;
 
@@ -36,6 +42,8 @@ pub(super) struct Link<C> {
     packet_frames: usize,
     /// Maximum length of a datagram that is sent, in bytes.
     datagram_bytes: usize,
+    /// Time since which the link has no space for a whole packet, or at which one was taken nevertheless.
+    full_since: Option<Nanos>,
     /// Number of connected queue pairs.
     pub(super) users: usize,
     /// The carrier reports that its far end has gone. Requests end by their timeouts.
@@ -46,14 +54,13 @@ pub(super) struct Link<C> {
 
 impl<C: Carrier> Link<C> {
     /// Creates a link whose packets are taken from the send queues from `first_queue` on, one for each of `vcs` virtual
-    /// channels. `data` is memory of the endpoint for the packets being received.
+    /// channels.
     pub(super) fn new(
         carrier: C,
         frames: FrameLink,
         peer: SocketAddr,
         (first_queue, vcs): (u32, usize),
         regions: Regions,
-        data: Sge,
     ) -> Self {
         let frame_bytes = 4 * frames.max_segment();
         Self {
@@ -62,8 +69,9 @@ impl<C: Carrier> Link<C> {
             carrier,
             frames,
             queues: Queues::new(first_queue, vcs, regions),
-            assemblies: Assemblies::new(vcs, data),
+            assemblies: Assemblies::new(vcs),
             peer,
+            full_since: None,
             users: 0,
             is_disconnected: false,
             idle_calls: 0,
@@ -89,10 +97,11 @@ impl<C: Carrier> Link<C> {
     }
 
     fn send_datagrams(&mut self, core: &mut Core) -> Result<bool, IoError> {
-        let Self { carrier, frames, queues, .. } = self;
         let mut any = false;
-        for index in 0..MAX_DATAGRAMS {
-            queues.fill(core, (frames.free_segments() / self.packet_frames).max(1));
+        for index in 0..MAX_SENT {
+            let packets = self.packets_to_take(core.now());
+            let Self { carrier, frames, queues, .. } = self;
+            queues.fill(core, packets);
             let limit = self.datagram_bytes.min(carrier.remaining());
             if self.is_disconnected || limit == 0 {
                 break;
@@ -109,12 +118,29 @@ impl<C: Carrier> Link<C> {
         Ok(any)
     }
 
+    /// Returns the number of packets to take from each send queue. What the link does not accept in the same call must be
+    /// copied, so usually only whole packets are taken.
+    fn packets_to_take(&mut self, now: Nanos) -> usize {
+        match self.frames.free_segments() / self.packet_frames {
+            0 => {
+                let since = self.full_since.get_or_insert(now);
+                let is_late = now - *since >= MAX_WAIT;
+                *since = if is_late { now } else { *since };
+                is_late.into()
+            }
+            packets => {
+                self.full_since = None;
+                packets
+            }
+        }
+    }
+
     /// Receives datagrams and passes their packets to queue pairs. Returns `true` if there may be more to do at once.
     pub(super) fn receive(&mut self, core: &mut Core, counters: &mut SpaceFibreCounters) -> Result<bool, IoError> {
         let Self { carrier, frames, queues, assemblies, .. } = self;
         let mut sink = PacketSink::new(assemblies, core, counters, self.peer);
         let mut received = false;
-        for _ in 0..MAX_DATAGRAMS {
+        for _ in 0..MAX_RECEIVED {
             match carrier.receive() {
                 _ if self.is_disconnected => break,
                 Ok(Some(datagram)) => {
@@ -151,7 +177,8 @@ impl<C: Carrier> Link<C> {
     /// Returns the time of the next call that is necessary although nothing arrives.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         let link = (!self.is_disconnected).then(|| self.frames.deadline());
-        link.into_iter().chain(self.queues.deadline()).min()
+        let full = self.full_since.map(|since| since + MAX_WAIT);
+        link.into_iter().chain(self.queues.deadline()).chain(full).min()
     }
 }
 

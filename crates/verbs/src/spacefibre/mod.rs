@@ -35,7 +35,7 @@ pub use selector::{CarrierKind, LinkSelector};
 
 use crate::api::VerbsError;
 use crate::endpoint::Endpoint;
-use shotline_memory::{Region, Registrar, Sge};
+use shotline_memory::Registrar;
 use shotline_spacefibre::frames::FrameLink;
 use std::net::SocketAddr;
 
@@ -48,12 +48,8 @@ impl<K: Connector> SpaceFibreEndpoint<K> {
     /// # Errors
     /// [`VerbsError::Memory`] if memory cannot be allocated, [`VerbsError::Io`] if file descriptors cannot be created.
     pub fn open(connector: K, options: LinkOptions) -> Result<Self, VerbsError> {
-        let bytes = LinkDatapath::<K>::data_bytes(&options);
-        let mut registrar = Registrar::new();
-        let region = registrar.add(Region::host(bytes as usize)?);
-        let regions = registrar.finish();
-        let data = Sge { region, offset: 0, len: bytes };
-        Endpoint::new(LinkDatapath::new(connector, options, regions.clone(), data)?, regions)
+        let regions = Registrar::new().finish();
+        Endpoint::new(LinkDatapath::new(connector, options, regions.clone())?, regions)
     }
 
     /// Returns the local address.

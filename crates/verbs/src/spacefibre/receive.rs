@@ -4,22 +4,21 @@
 //! endpoint first. So a packet that a link reset or an EEP cuts leaves no trace.
 
 use super::counters::{SpaceFibreCounters, SpaceFibreDropCounters};
+use super::datapath::SEGMENT;
 use super::packet;
 use crate::api::QpType;
 use crate::endpoint::Core;
-use crate::engine::IncomingPacket;
+use crate::engine::{IncomingPacket, Payload};
 use arrayvec::ArrayVec;
-use shotline_memory::{Regions, Sge};
 use shotline_spacefibre::frames::Sink;
 use shotline_spacefibre::link::BroadcastMessage;
-use shotline_transport::PayloadLocation;
 use shotline_wire::crc;
 use shotline_wire::spacefibre::datagram::PacketEnd;
 use shotline_wire::spacefibre::rdma::{Command, CompareSwap, DATA_CRC_LEN, DEFAULT_LOGICAL_ADDRESS, Header, Reply};
 use std::net::SocketAddr;
 
-/// Maximum number of data bytes of a packet: the largest MTU.
-pub(super) const MAX_DATA: u32 = 4096;
+/// Maximum number of data bytes of a packet.
+pub(super) const MAX_DATA: u32 = SEGMENT.bytes();
 
 /// Selects the counter of a drop cause.
 type DropCounter = fn(&mut SpaceFibreDropCounters) -> &mut u64;
@@ -42,31 +41,35 @@ struct Assembly {
     /// Header bytes; then the operands of an atomic operation.
     head: ArrayVec<u8, { Command::LEN }>,
     operands: ArrayVec<u8, { CompareSwap::LEN }>,
-    /// Data bytes received.
-    received: u32,
+    /// Other data.
+    data: Vec<u8>,
     /// Bytes of the data CRC.
     crc_bytes: ArrayVec<u8, DATA_CRC_LEN>,
     /// Register of the data CRC.
     crc: u32,
-    /// Memory for the data.
-    data: Sge,
 }
 
 impl Assembly {
-    fn new(data: Sge) -> Self {
+    fn new() -> Self {
         Self {
             state: State::Head,
             head: ArrayVec::new(),
             operands: ArrayVec::new(),
-            received: 0,
+            data: Vec::new(),
             crc_bytes: ArrayVec::new(),
             crc: u32::MAX,
-            data,
         }
     }
 
     fn restart(&mut self) {
-        *self = Self::new(self.data);
+        let mut data = std::mem::take(&mut self.data);
+        data.clear();
+        *self = Self { data, ..Self::new() };
+    }
+
+    /// Returns the number of data bytes received.
+    fn received(&self) -> usize {
+        self.data.len() + self.operands.len()
     }
 
     fn is_empty(&self) -> bool {
@@ -74,13 +77,13 @@ impl Assembly {
     }
 
     /// Adds bytes of the packet.
-    fn write(&mut self, mut bytes: &[u8], regions: &Regions) {
+    fn write(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             bytes = match &self.state {
                 State::Head => self.write_head(bytes),
                 State::Body(header) => {
                     let header = *header;
-                    self.write_body(&header, bytes, regions)
+                    self.write_body(&header, bytes)
                 }
                 State::Dropped(_) => return,
             };
@@ -106,8 +109,8 @@ impl Assembly {
         rest
     }
 
-    fn write_body<'b>(&mut self, header: &Header, bytes: &'b [u8], regions: &Regions) -> &'b [u8] {
-        let left = (data_len(header) - self.received) as usize;
+    fn write_body<'b>(&mut self, header: &Header, bytes: &'b [u8]) -> &'b [u8] {
+        let left = data_len(header) as usize - self.received();
         if left > 0 {
             let (data, rest) = bytes.split_at(left.min(bytes.len()));
             self.crc = crc::register(self.crc, data);
@@ -115,13 +118,11 @@ impl Assembly {
                 let fits = self.operands.try_extend_from_slice(data);
                 debug_assert!(fits.is_ok(), "the header has checked the length");
             } else {
-                let offset = self.data.offset as usize + self.received as usize;
-                regions.get(self.data.region).write(offset, data);
+                self.data.extend_from_slice(data);
             }
-            self.received += data.len() as u32;
             return rest;
         }
-        let crc_left = if self.received > 0 { DATA_CRC_LEN - self.crc_bytes.len() } else { 0 };
+        let crc_left = if self.received() > 0 { DATA_CRC_LEN - self.crc_bytes.len() } else { 0 };
         let (part, rest) = bytes.split_at(crc_left.min(bytes.len()));
         let fits = self.crc_bytes.try_extend_from_slice(part);
         debug_assert!(fits.is_ok());
@@ -139,8 +140,8 @@ impl Assembly {
             State::Head => return Err(|drops| &mut drops.early_eop),
             State::Body(header) => header,
         };
-        let has_crc = self.received > 0;
-        if self.received < data_len(&header) || has_crc && !self.crc_bytes.is_full() {
+        let has_crc = self.received() > 0;
+        if self.received() < data_len(&header) as usize || has_crc && !self.crc_bytes.is_full() {
             return Err(|drops| &mut drops.early_eop);
         }
         if has_crc && (!self.crc).to_le_bytes() != *self.crc_bytes {
@@ -162,10 +163,9 @@ fn data_len(header: &Header) -> u32 {
 pub(super) struct Assemblies(Vec<Assembly>);
 
 impl Assemblies {
-    /// Creates the state for channels whose packets are collected in `data`, [`MAX_DATA`] bytes for each.
-    pub(super) fn new(vcs: usize, data: Sge) -> Self {
-        let part = |vc: usize| Sge { offset: data.offset + vc as u64 * u64::from(MAX_DATA), len: MAX_DATA, ..data };
-        Self((0..vcs).map(|vc| Assembly::new(part(vc))).collect())
+    /// Creates the state for a number of channels.
+    pub(super) fn new(vcs: usize) -> Self {
+        Self(std::iter::repeat_with(Assembly::new).take(vcs).collect())
     }
 }
 
@@ -196,30 +196,16 @@ impl<'a> PacketSink<'a> {
         }
     }
 
-    /// Returns the index of a queue pair, and reschedules the previous one if it is another.
-    fn index_of(&mut self, number: u32) -> Option<u32> {
-        match self.last {
-            Some((last, index)) if last == number => Some(index),
-            _ => {
-                let index = self.core.index_of(number)?;
-                if let Some((_, previous)) = self.last.replace((number, index)) {
-                    self.core.reschedule(previous);
-                }
-                Some(index)
-            }
-        }
-    }
-
     /// Passes a complete packet to its queue pair.
     fn deliver(&mut self, vc: usize, header: &Header) -> Result<(), DropCounter> {
-        let assembly = &self.assemblies.0[vc];
+        let Self { assemblies, core, peer, last, .. } = self;
+        let assembly = &assemblies.0[vc];
         let (mut bth, extensions) =
             packet::decode(header, &assembly.operands).ok_or((|drops| &mut drops.malformed) as DropCounter)?;
-        let len = if packet::has_operands(header) { 0 } else { assembly.received };
+        let len = assembly.data.len() as u32;
         // The engines' packets are padded to a multiple of 4 bytes.
         let padded = len.next_multiple_of(4);
         bth.pad = (padded - len) as u8;
-        let landed = PayloadLocation::Scratch(assembly.data);
         let unknown: DropCounter = |drops| &mut drops.unknown_qp;
         let logical_address = match header {
             Header::Command(command) => command.target,
@@ -229,14 +215,29 @@ impl<'a> PacketSink<'a> {
         if logical_address != DEFAULT_LOGICAL_ADDRESS {
             return Err(unknown);
         }
-        let index = self.index_of(bth.dest_qp).ok_or(unknown)?;
-        if self.core.pair(index).is_none_or(|pair| pair.engine.config().kind != QpType::Rc) {
+        let index = index_of(core, last, bth.dest_qp).ok_or(unknown)?;
+        if core.pair(index).is_none_or(|pair| pair.engine.config().kind != QpType::Rc) {
             return Err(|drops| &mut drops.wrong_service);
         }
-        let extensions = &extensions;
-        let packet = IncomingPacket { bth, extensions, landed, len: padded, congested: false, source: self.peer };
-        self.core.with(index, |engine, context| engine.receive(context, &packet));
+        let (extensions, payload) = (&extensions, Payload::Bytes(&assembly.data));
+        let packet = IncomingPacket { bth, extensions, payload, len: padded, congested: false, source: *peer };
+        core.with(index, |engine, context| engine.receive(context, &packet));
         Ok(())
+    }
+}
+
+/// Returns the index of a queue pair, and reschedules the previous one if it is another. `last` is the number and index of
+/// the previous one.
+fn index_of(core: &mut Core, last: &mut Option<(u32, u32)>, number: u32) -> Option<u32> {
+    match *last {
+        Some((last, index)) if last == number => Some(index),
+        _ => {
+            let index = core.index_of(number)?;
+            if let Some((_, previous)) = last.replace((number, index)) {
+                core.reschedule(previous);
+            }
+            Some(index)
+        }
     }
 }
 
@@ -244,7 +245,7 @@ impl Sink for PacketSink<'_> {
     fn write(&mut self, vc: u8, data: &[u8], end: Option<PacketEnd>) -> bool {
         let vc = usize::from(vc);
         let assembly = &mut self.assemblies.0[vc];
-        assembly.write(data, self.core.regions());
+        assembly.write(data);
         if let Some(end) = end {
             self.counters.packets_in += 1;
             let outcome = self.assemblies.0[vc].finish(end).and_then(|header| self.deliver(vc, &header));

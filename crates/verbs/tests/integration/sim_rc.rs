@@ -19,7 +19,7 @@ fn options(seed: u64) -> Options {
     };
     Options {
         psn: [psn(), psn()],
-        mtu: random.choose(&Mtu::ALL),
+        mtu: random.choose(&Mtu::IBTA),
         rd_atomic: random.choose(&[1, 2, 4, 16]),
         depth: random.choose(&[16, 64]),
         ack_every: random.choose(&[0, 0, 1, 3_000, 1 << 20]),

@@ -9,7 +9,8 @@ use shotline_verbs::sim::{Link, Options, SimNetwork};
 #[test]
 fn loss_free_link_delivers_everything() {
     for seed in seeds(0..300) {
-        let options = Options { mtu: Mtu::ALL[seed as usize % 5], psn: [0xFF_FFFD, seed as u32], ..Options::default() };
+        let options =
+            Options { mtu: Mtu::IBTA[seed as usize % 5], psn: [0xFF_FFFD, seed as u32], ..Options::default() };
         let mut work = Workload::new(QpType::Uc, seed, &options);
         work.network.node_mut(1).steers = seed % 4 > 0;
         (0..2).for_each(|from| work.plan(from, 16));
@@ -33,7 +34,7 @@ fn completed_messages_are_whole_and_stay_unchanged() {
     const MESSAGES: u64 = 40;
     const SLOT_BYTES: u64 = 20_000;
     for seed in seeds(0..500) {
-        let mtu = Mtu::ALL[seed as usize % 5];
+        let mtu = Mtu::IBTA[seed as usize % 5];
         let options = Options { mtu, depth: 128, psn: [0xFF_FFF0, 7], strict: seed % 2 == 0, ..Options::default() };
         let mut network = SimNetwork::new(seed, &[2 * (MESSAGES * SLOT_BYTES) as usize; 2]).unwrap();
         let [(a, _), (b, cq)] = network.connect(QpType::Uc, &options).unwrap();

@@ -1,6 +1,6 @@
 //! RC requester: sends requests, processes responses, retransmits.
 
-use crate::api::{Operation, PostError, QpConfig, QpState, QpType, ReadyToSend, Remote, SendWr, Status};
+use crate::api::{Mtu, Operation, PostError, QpConfig, QpState, QpType, ReadyToSend, Remote, SendWr, Status};
 use crate::engine::common::Common;
 use crate::engine::flow::Flow;
 use crate::engine::gather::{move_payload, sge_range};
@@ -19,6 +19,8 @@ use shotline_wire::roce::Extensions;
 const MAX_CWND: u32 = 1024;
 /// Lower bound of the congestion window, in packets.
 const MIN_CWND: u32 = 4;
+/// Longest packet that the congestion window counts as its bytes: the largest of InfiniBand.
+const MAX_CWND_MTU: u32 = Mtu::B4096.bytes();
 /// Default congestion window, in bytes: 100 Gbit/s over 40 µs. A larger window is faster only on long paths, and all of
 /// it is retransmitted when one packet is lost: with 64 KiB messages and 0.1 % loss, 87 to 90 % of the link rate remain
 /// with this value, and 81 % with twice as much.
@@ -134,7 +136,8 @@ impl Requester {
     /// was outstanding.
     pub fn set_window(&mut self, bytes: u32, mtu: u32) {
         self.cwnd_bytes = bytes;
-        self.max_cwnd = (bytes / mtu).clamp(MIN_CWND, MAX_CWND);
+        // A path with longer packets has flow control of its own, so fewer of them need not be in flight.
+        self.max_cwnd = (bytes / mtu.min(MAX_CWND_MTU)).clamp(MIN_CWND, MAX_CWND);
         self.cwnd = self.cwnd.min(self.max_cwnd);
         if self.snd_una == self.next_psn {
             // No request is outstanding, so no READ has been split with the old value.
@@ -391,7 +394,7 @@ impl Requester {
                 let expected = (request.len - offset).min(common.mtu);
                 let fits = len == expected && packet.len == len.next_multiple_of(4);
                 let target = sge_range(self.sends.elements(number), offset, expected);
-                (fits && move_payload(ctx.protection, ctx.counters, packet.landed, expected, target), fits)
+                (fits && move_payload(ctx.protection, ctx.counters, packet.payload, expected, target), fits)
             }
             _ => (false, true),
         };

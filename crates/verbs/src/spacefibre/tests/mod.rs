@@ -6,10 +6,11 @@ mod packets;
 mod receive;
 mod transmit;
 
+use super::datapath::SEGMENT;
 use super::{AnyCarrier, Connected, Connector, LinkOptions, SpaceFibreEndpoint};
 use crate::api::{
-    Completion, CompletionKind, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType,
-    ReadyToReceive, ReadyToSend, RecvWr, Remote, SendWr, VerbsError,
+    Completion, CompletionKind, Cq, Data, Element, Modify, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive,
+    ReadyToSend, RecvWr, Remote, SendWr, VerbsError,
 };
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_transport::carrier::faulty::Faults;
@@ -69,7 +70,7 @@ impl<K: Connector> Node<K> {
     fn connect(&mut self, qp: Qp, peer: (SocketAddr, u32), timeout: Duration) -> Result<(), VerbsError> {
         let rtr = ReadyToReceive {
             peer: Some(peer),
-            mtu: Mtu::B4096,
+            mtu: SEGMENT,
             psn: 0,
             max_dest_rd_atomic: 16,
             min_rnr_timer: RnrTimer::from_code(1).unwrap(),

@@ -4,7 +4,6 @@ use super::*;
 use crate::engine::Burst;
 use crate::spacefibre::receive::{Assemblies, MAX_DATA, PacketSink};
 use crate::spacefibre::{SpaceFibreCounters, SpaceFibreDropCounters};
-use shotline_memory::{RegionId, Sge};
 use shotline_spacefibre::frames::Sink;
 use shotline_wire::spacefibre::datagram::PacketEnd;
 use shotline_wire::spacefibre::rdma::{Operation as Op, Reply, ReplyKind};
@@ -25,9 +24,7 @@ impl Receiver {
         let [mut node, _] = Node::pair(&LinkOptions::new(4, VCS as u8).unwrap(), Faults::default());
         let qp = node.create_qp(0);
         node.connect(qp, (address(2), 77), Duration::from_secs(1)).unwrap();
-        // The first region of an endpoint is the memory for packets.
-        let data = Sge { region: RegionId(0), offset: 0, len: VCS as u32 * MAX_DATA };
-        Self { node, qp, assemblies: Assemblies::new(VCS, data), counters: SpaceFibreCounters::default() }
+        Self { node, qp, assemblies: Assemblies::new(VCS), counters: SpaceFibreCounters::default() }
     }
 
     fn with<R>(&mut self, work: impl FnOnce(&mut PacketSink<'_>) -> R) -> R {
