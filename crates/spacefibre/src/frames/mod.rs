@@ -231,12 +231,18 @@ impl FrameLink {
 
     /// Appends the next record, after a header if it is the first one. Returns `false` if there is nothing to send.
     fn append_next(&mut self, source: &mut impl Source, out: &mut impl Output, has_begun: &mut bool) -> bool {
-        if self.link.has_pending_ack() && source.ready() == 0 {
-            self.link.pass_idle_rows(IDLE_ROWS);
-        }
-        let control = self.link.next_control();
+        let mut control = self.link.next_control();
         if control.is_none() && self.next_segment(source).is_none() {
-            return false;
+            if !self.link.has_pending_ack() {
+                return false;
+            }
+            // Also a link that may not send the data that it has, sends idle frames: otherwise two ends whose error
+            // recovery buffers are full would wait for each other's ACK.
+            self.link.pass_idle_rows(IDLE_ROWS);
+            control = self.link.next_control();
+            if control.is_none() {
+                return false;
+            }
         }
         if !std::mem::replace(has_begun, true) {
             self.begin(out);

@@ -128,6 +128,27 @@ fn all_packets_arrive_over_a_perfect_network() {
 }
 
 #[test]
+fn end_whose_data_have_no_credit_acknowledges_at_once() {
+    let mut random = SplitMix64::new(1);
+    let mut ends = [(); 2].map(|()| end(&mut random, 4, 1, 300));
+    // The receiver never frees the space of what has arrived, so the other end has data that it may not send.
+    ends[1].sink.held = Some(vec![0]);
+    let mut now = 0;
+    while !ends.iter().all(|end| end.link.is_up()) {
+        now += 10_000_000;
+        step(&mut ends, now);
+    }
+    // The time does not change, so no idle frame is due.
+    let mut idle_steps = 0;
+    while idle_steps < 4 {
+        step(&mut ends, now);
+        idle_steps = if ends.iter().all(|end| end.incoming.is_empty()) { idle_steps + 1 } else { 0 };
+    }
+    assert!(!ends[0].source.is_done() && ends[1].source.is_done());
+    assert!(ends[1].link.link().is_all_acknowledged(), "{:?}", ends[0].link.link_counters());
+}
+
+#[test]
 fn all_packets_arrive_once_and_in_order_despite_faults() {
     let faults = Faults { lose: 0.05, repeat: 0.03, swap: 0.05, flip: 0.05, reset: 0.0 };
     for seed in 0..400 {
