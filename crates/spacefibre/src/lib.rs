@@ -10,6 +10,14 @@
 //! - [`qos`]: quality of service of virtual channels.
 #![deny(missing_docs)]
 
+/// Adds all fields of counters to those of others. A field that is not named does not compile.
+macro_rules! sum_fields {
+    ($sum:ident, $other:ident: $counters:ident { $($field:ident),* $(,)? }) => {
+        let $counters { $($field),* } = *$other;
+        $($sum.$field += $field;)*
+    };
+}
+
 pub mod column;
 mod events;
 pub mod frames;

@@ -1,8 +1,10 @@
 //! Counters of a carrier's datagrams.
 
+use serde::{Deserialize, Serialize};
+
 /// Counters of the datagrams of one end. Received = accepted + `old` + `malformed` + `other_lanes` + those that
 /// initialise the link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameCounters {
     /// Datagrams sent.
     pub datagrams_out: u64,
@@ -20,4 +22,13 @@ pub struct FrameCounters {
     pub malformed_records: u64,
     /// Link resets that the far end has begun.
     pub far_end_resets: u64,
+}
+
+impl FrameCounters {
+    /// Adds the counters of another end.
+    pub fn add(&mut self, other: &Self) {
+        sum_fields!(self, other: FrameCounters {
+            datagrams_out, datagrams_in, lost, old, malformed, other_lanes, malformed_records, far_end_resets,
+        });
+    }
 }

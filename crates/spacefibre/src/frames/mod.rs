@@ -17,7 +17,7 @@ mod slots;
 
 pub use counters::FrameCounters;
 
-use crate::link::{BroadcastMessage, Control, DataLink, LinkCounters, ResetCause, VcConfig};
+use crate::link::{BroadcastMessage, ChannelStatus, Control, DataLink, LinkCounters, ResetCause, VcConfig};
 use crate::qos::{QosError, Share};
 use arrayvec::ArrayVec;
 use session::{Session, Verdict};
@@ -153,6 +153,18 @@ impl FrameLink {
     /// Returns the counters of the data link layer.
     pub fn link_counters(&self) -> &LinkCounters {
         self.link.counters()
+    }
+    /// Returns the status of a virtual channel; `None` if it does not exist.
+    pub fn channel(&self, vc: u8) -> Option<ChannelStatus> {
+        self.link.channel(vc)
+    }
+    /// Returns the number of items that are sent and not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        self.link.unacknowledged()
+    }
+    /// Returns `true` if data frames that are sent are scrambled.
+    pub fn is_scrambled(&self) -> bool {
+        self.config.scrambled
     }
     /// Returns the counters of datagrams.
     pub fn counters(&self) -> &FrameCounters {

@@ -1,10 +1,30 @@
 //! Flow control of one virtual channel (ECSS 5.7.3).
 
+use super::counters::ChannelCounters;
+use crate::qos::{VcQos, VcStatus};
+
 /// Upper bound of the credit counter, in words. At least four FCTs of the largest multiplier (ECSS 5.7.3.1a).
 pub const MAX_CREDIT_WORDS: u32 = 1 << 16;
 
 /// Words of an FCT with multiplier 1 (ECSS 5.7.3.1e).
 pub const FCT_WORDS: u32 = 64;
+
+/// Status of a virtual channel.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelStatus {
+    /// Quality of service.
+    pub qos: VcQos,
+    /// Bandwidth credit and use.
+    pub bandwidth: VcStatus,
+    /// Words that the far end has space for.
+    pub credit: u32,
+    /// Words that the far end may still send.
+    pub granted: u32,
+    /// Capacity of the input buffer, in words.
+    pub input_words: u32,
+    /// Counters.
+    pub counters: ChannelCounters,
+}
 
 /// Credit of both directions of one virtual channel.
 #[derive(Clone, Copy, Debug)]
@@ -17,16 +37,22 @@ pub(super) struct Channel {
     granted: u32,
     /// Capacity of the input buffer, in words.
     input_words: u32,
+    counters: ChannelCounters,
 }
 
 impl Channel {
     pub(super) fn new(input_words: u32) -> Self {
-        Self { credit: 0, free: input_words, granted: 0, input_words }
+        Self { credit: 0, free: input_words, granted: 0, input_words, counters: ChannelCounters::default() }
     }
 
     /// Returns to the state after a link reset: no credit, an empty input buffer.
     pub(super) fn reset(&mut self) {
-        *self = Self::new(self.input_words);
+        *self = Self { counters: self.counters, ..Self::new(self.input_words) };
+    }
+
+    pub(super) fn status(&self, qos: VcQos, bandwidth: VcStatus) -> ChannelStatus {
+        let Self { credit, granted, input_words, counters, .. } = *self;
+        ChannelStatus { qos, bandwidth, credit, granted, input_words, counters }
     }
 
     pub(super) fn credit(&self) -> u32 {
@@ -42,8 +68,11 @@ impl Channel {
         self.credit = sum.min(MAX_CREDIT_WORDS);
         sum <= MAX_CREDIT_WORDS
     }
+    /// Spends the credit for the words of a new frame.
     pub(super) fn spend(&mut self, words: u32) {
         self.credit = self.credit.saturating_sub(words);
+        self.counters.frames_out += 1;
+        self.counters.words_out += u64::from(words);
     }
 
     /// Requests an FCT of this many words if there is space for it.
@@ -55,11 +84,13 @@ impl Channel {
         self.granted += words;
         true
     }
-    /// Takes words that have arrived. Returns `false` if no credit was granted for them.
+    /// Takes the words of a frame that has arrived. Returns `false` if no credit was granted for them.
     pub(super) fn accept(&mut self, words: u32) -> bool {
         match self.granted.checked_sub(words) {
             Some(rest) => {
                 self.granted = rest;
+                self.counters.frames_in += 1;
+                self.counters.words_in += u64::from(words);
                 true
             }
             None => false,

@@ -1,7 +1,9 @@
 //! Counters of a data link layer.
 
+use serde::{Deserialize, Serialize};
+
 /// Counters of one end of a link. Each counts events since the link was created; a link reset does not clear them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCounters {
     /// Data frames sent, resent ones included.
     pub frames_out: u64,
@@ -19,7 +21,7 @@ pub struct LinkCounters {
     pub retries: u64,
     /// RETRYs received.
     pub retries_in: u64,
-    /// ACKs sent and received.
+    /// ACKs sent.
     pub acks_out: u64,
     /// ACKs received with a valid CRC-8.
     pub acks_in: u64,
@@ -33,6 +35,8 @@ pub struct LinkCounters {
     pub fcts_in: u64,
     /// FULL words sent.
     pub fulls_out: u64,
+    /// FULL words received with a valid CRC-8.
+    pub fulls_in: u64,
     /// RXERR words, or gaps in the numbers of a carrier's datagrams.
     pub rxerrs: u64,
     /// CRC-16 errors of data frames.
@@ -57,4 +61,30 @@ pub struct LinkCounters {
     pub input_overflows: u64,
     /// Link resets requested by the far end.
     pub far_end_resets: u64,
+}
+
+impl LinkCounters {
+    /// Adds the counters of another link.
+    pub fn add(&mut self, other: &Self) {
+        sum_fields!(self, other: LinkCounters {
+            frames_out, words_out, frames_in, words_in, frames_dropped, items_resent, retries, retries_in, acks_out,
+            acks_in, nacks_out, nacks_in, fcts_out, fcts_in, fulls_out, fulls_in, rxerrs, crc16_errors, crc8_errors,
+            sequence_errors, frame_errors, credit_overflows, broadcasts_out, broadcasts_in, link_resets,
+            protocol_errors, input_overflows, far_end_resets,
+        });
+    }
+}
+
+/// Counters of one virtual channel. A link reset does not clear them. Their sums over the channels are those of
+/// [`LinkCounters`], except that `frames_out` has no resent frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelCounters {
+    /// Data frames sent for the first time.
+    pub frames_out: u64,
+    /// Data words in them.
+    pub words_out: u64,
+    /// Data frames accepted.
+    pub frames_in: u64,
+    /// Data words in them.
+    pub words_in: u64,
 }

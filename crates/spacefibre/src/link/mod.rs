@@ -25,8 +25,8 @@ mod sequence;
 mod tests;
 
 pub use broadcast::BroadcastMessage;
-pub use channel::{FCT_WORDS, MAX_CREDIT_WORDS};
-pub use counters::LinkCounters;
+pub use channel::{ChannelStatus, FCT_WORDS, MAX_CREDIT_WORDS};
+pub use counters::{ChannelCounters, LinkCounters};
 pub use recovery::{DATA_SLOTS, MAX_UNACKNOWLEDGED, Segment};
 
 use crate::qos::{BroadcastCredit, MediumAccess, QosError, Share, VcQos};
@@ -180,6 +180,11 @@ impl DataLink {
     /// Returns the words of credit of a virtual channel: for sending, and granted to the far end.
     pub fn credit(&self, vc: u8) -> Option<(u32, u32)> {
         self.channels.get(usize::from(vc)).map(|channel| (channel.credit(), channel.granted()))
+    }
+    /// Returns the status of a virtual channel; `None` if it does not exist.
+    pub fn channel(&self, vc: u8) -> Option<ChannelStatus> {
+        let channel = self.channels.get(usize::from(vc))?;
+        Some(channel.status(*self.access.qos(vc)?, self.access.status(vc)?))
     }
     /// Returns the number of items that are sent and not acknowledged.
     pub fn unacknowledged(&self) -> usize {

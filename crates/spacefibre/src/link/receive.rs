@@ -85,9 +85,12 @@ impl DataLink {
             ControlWord::Ack { seq } => self.on_ack(seq),
             ControlWord::Nack { seq } => self.on_nack(seq),
             ControlWord::FlowControlToken { vc, multiplier, seq } => self.on_fct(vc, multiplier, seq),
-            ControlWord::Full { seq } if self.receiver.is_current(seq) => self.receiver.request_ack(),
+            ControlWord::Full { seq } => {
+                self.counters.fulls_in += 1;
+                if self.receiver.is_current(seq) { self.receiver.request_ack() } else { self.on_sequence_error(seq) }
+            }
             ControlWord::StartIdleFrame { seq } if self.receiver.is_current(seq) => {}
-            ControlWord::Full { seq } | ControlWord::StartIdleFrame { seq } => self.on_sequence_error(seq),
+            ControlWord::StartIdleFrame { seq } => self.on_sequence_error(seq),
             ControlWord::Retry => self.counters.retries_in += 1,
             _ => {}
         }

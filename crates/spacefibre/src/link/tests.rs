@@ -258,3 +258,35 @@ fn reset_returns_to_the_initial_state() {
     assert_eq!(link.next_control(), Some(Control::Word(first)));
     assert_eq!(link.counters().link_resets, 1);
 }
+
+#[test]
+fn channel_counters_balance_and_survive_a_reset() {
+    let mut link = link(2);
+    controls(&mut link);
+    for (count, vc) in [0, 1].into_iter().enumerate() {
+        link.on_control(ControlWord::FlowControlToken { vc, multiplier: 4, seq: seq(1 + count as u8, false) });
+    }
+    for (vc, words) in [(0, 100), (1, 7), (0, 30)] {
+        link.admit(vc, words);
+        link.finish_segment();
+    }
+    // The NACK has everything sent again, which no channel counts.
+    link.on_control(ControlWord::Nack { seq: seq(8, false) });
+    while link.unsent_segment().is_some() {
+        link.finish_segment();
+    }
+    assert!(link.on_data_frame(1, 55, seq(3, false), true));
+    assert!(!link.on_data_frame(1, 56, seq(4, false), false), "a wrong CRC-16");
+    let counts = |link: &DataLink| [0, 1].map(|vc| link.channel(vc).unwrap().counters);
+    let first = ChannelCounters { frames_out: 2, words_out: 130, frames_in: 0, words_in: 0 };
+    let second = ChannelCounters { frames_out: 1, words_out: 7, frames_in: 1, words_in: 55 };
+    assert_eq!(counts(&link), [first, second]);
+    let total = link.counters();
+    assert_eq!((total.words_out, total.words_in, total.frames_in), (137, 55, 1));
+    assert_eq!(total.frames_out, 2 * 3, "frames that were sent again are counted here only");
+    link.reset();
+    assert_eq!(counts(&link), [first, second]);
+    let channel = link.channel(0).unwrap();
+    assert_eq!((channel.credit, channel.granted, channel.input_words), (0, 0, 4 * FRAME));
+    assert!(link.channel(2).is_none());
+}
