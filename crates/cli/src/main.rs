@@ -21,6 +21,7 @@ mod framing;
 mod import;
 mod inspect;
 mod interop;
+mod link;
 mod list;
 mod perf;
 mod plan;
@@ -84,6 +85,8 @@ enum Command {
     Target(Box<target::Args>),
     /// Measure rates, latencies and processor time of reads, writes, messages and atomic operations
     Perf(Box<perf::Args>),
+    /// Show the SpaceFibre links of a running target, live: rates, repairs, credit, shares of virtual channels
+    Link(link::Args),
     /// Act as the peer of rdma-core's and perftest's programs
     #[command(subcommand)]
     Interop(Box<interop::Command>),
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Command::Sweep(sweep) => sweep::run(sweep),
         Command::Target(args) => target::run(&args),
         Command::Perf(args) => perf::run(&args),
+        Command::Link(args) => link::run(&args),
         Command::Interop(command) => interop::run(&command),
         Command::List(args) => list::run(&args),
         Command::Emulate(device) => emulate::run(device),

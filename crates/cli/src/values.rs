@@ -2,10 +2,12 @@
 
 use shotline_acquire::config::peer;
 use shotline_verbs::api::Mtu;
+use shotline_verbs::cm::{ControlAddress, Token};
 use shotline_verbs::soft::UdpOptions;
 use shotline_wire::setup::PORT;
 use shotline_wire::udp::ROCE_PORT;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -58,6 +60,26 @@ pub fn mtu(text: &str) -> Result<Mtu, String> {
 /// Returns the options of a software endpoint with the given receive buffer, or the default one.
 pub fn udp_options(receive_buffer: Option<Size>) -> UdpOptions {
     receive_buffer.map_or_else(UdpOptions::default, |bytes| UdpOptions { receive_buffer: bytes.0 as usize })
+}
+
+/// Parses the address of a target's control connections: of a host, or the path of a socket.
+pub fn control_address(text: &str) -> Result<ControlAddress, String> {
+    if text.contains('/') {
+        return Ok(ControlAddress::Unix(text.into()));
+    }
+    let expected =
+        |why: String| format!("expected HOST:PORT of a target, or a path with a '/' in it, found {text}: {why}");
+    let mut found = text.to_socket_addrs().map_err(|error| expected(error.to_string()))?;
+    found.next().map(ControlAddress::Tcp).ok_or_else(|| expected("it has no address".into()))
+}
+
+/// Returns the token of a running target, which is given itself or in a file.
+pub fn known_token(token: Option<Token>, file: Option<&Path>) -> crate::Result<Token> {
+    match (token, file) {
+        (Some(token), _) => Ok(token),
+        (None, Some(path)) => Ok(Token::read(path)?),
+        (None, None) => Err("a target needs a token: use --token or --token-file".into()),
+    }
 }
 
 /// Parses a positive number of seconds.

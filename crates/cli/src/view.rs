@@ -90,7 +90,7 @@ fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
         history.add(Instant::now(), live.read());
         history.alignment = live.alignment();
         history.stages = live.stages();
-        screen.draw(&history, last);
+        screen.draw(history.height(), last, |buffer| layout(&history, buffer));
         if last {
             break;
         }
@@ -313,22 +313,21 @@ fn progress(history: &History, reading: &LiveCounters, area: Rect, buffer: &mut 
         .render(area, buffer);
 }
 
-/// The view on standard error.
+/// Lines on standard error that are redrawn in place.
 #[derive(Default)]
-struct Screen {
+pub struct Screen {
     /// Number of lines of the previous frame.
     drawn: u16,
 }
 
 impl Screen {
-    /// Draws a frame over the previous one.
-    fn draw(&mut self, history: &History, last: bool) {
+    /// Draws a frame of `height` lines over the previous one. Waits for the terminal only if it is the last one.
+    pub fn draw(&mut self, height: u16, last: bool, layout: impl FnOnce(&mut Buffer)) {
         let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(WIDTH, |size| size.ws_col);
         // The last column stays free, because some terminals wrap as soon as it is written.
         let width = columns.saturating_sub(1).clamp(20, WIDTH - 1);
-        let height = history.height();
         let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
-        layout(history, &mut buffer);
+        layout(&mut buffer);
         let mut out = String::new();
         if self.drawn > 0 {
             let _ = write!(out, "\r\x1b[{}A", self.drawn);

@@ -5,6 +5,7 @@
 //! is exhaustive, so the compiler reports each location that a new provider affects.
 
 use crate::api::{ControlSocket, Description, Flag, Mtu, Reach};
+use crate::cm::message::Welcome;
 use crate::ibverbs::{self, DeviceSelector};
 use crate::spacefibre::{self, CarrierKind, LinkSelector};
 use crate::{shm, soft};
@@ -63,6 +64,35 @@ impl ProviderKind {
     /// Returns the forms of all providers, for a message: `soft, shm or ...`.
     pub fn forms() -> String {
         listed(&Self::all().map(|kind| kind.description().form))
+    }
+
+    /// Checks that this end can communicate with a target that describes itself so.
+    ///
+    /// # Errors
+    /// If the target has another provider, or links with other options, with those to use.
+    pub fn check_target(&self, target: &Welcome) -> Result<(), String> {
+        let is_roce = |name: &str| [&soft::DESCRIPTION, &ibverbs::DESCRIPTION].iter().any(|kind| kind.name() == name);
+        let (ours, theirs) = (self.name(), target.provider.as_str());
+        if ours != theirs && !(is_roce(ours) && is_roce(theirs)) {
+            let known = Self::all().into_iter().find(|kind| kind.name() == theirs);
+            return Err(match (target.link, known) {
+                (Some(link), Some(_)) => {
+                    format!("expected a target with {ours}, found {theirs}: use --transport {link}")
+                }
+                (None, Some(_)) => format!("expected a target with {ours}, found {theirs}: use --transport {theirs}"),
+                (_, None) => format!("expected a target with {ours}, found another provider"),
+            });
+        }
+        match (self, target.link) {
+            (Self::SpaceFibre(selector), Some(found)) if selector.parameters() != found => {
+                let expected = selector.parameters();
+                Err(format!(
+                    "expected a target with {expected}, found {found}: use the same carrier, lanes and number of virtual \
+                     channels at both ends"
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the provider uses all flags that were given.
@@ -238,6 +268,55 @@ mod tests {
         let link = spacefibre.description().form;
         let words = format!("shm does not use --mtu: omit it, or give --transport soft, {form} or {link}");
         assert_eq!(refused(&shm, Flag::Mtu), words);
+    }
+
+    fn target(provider: &str, link: Option<&str>) -> Welcome {
+        let link = link.map(|link| link.parse::<LinkSelector>().unwrap().parameters());
+        let provider = provider.into();
+        Welcome { version: 2, provider, max_queue_pairs: 1, max_operation: 1, supports_roles: true, link }
+    }
+
+    fn check(kind: &str, target: &Welcome) -> Result<(), String> {
+        kind.parse::<ProviderKind>().unwrap().check_target(target)
+    }
+
+    #[test]
+    fn compatible_targets_are_accepted() {
+        for (kind, target) in [
+            ("soft", target("soft", None)),
+            ("soft", target("ibverbs", None)),
+            ("ibverbs:rxe0", target("soft", None)),
+            ("shm", target("shm", None)),
+            ("spacefibre", target("spacefibre", None)),
+            ("spacefibre:lanes=2,vcs=3,ber=0.1", target("spacefibre", Some("lanes=2,vc=9%,vc=8%,vc=7%/15"))),
+        ] {
+            assert_eq!(check(kind, &target), Ok(()), "{kind} {target:?}");
+        }
+    }
+
+    #[test]
+    fn targets_of_other_providers_and_links_are_refused() {
+        for (kind, target, words) in [
+            (
+                "soft",
+                target("spacefibre", Some("lanes=8")),
+                "found spacefibre: use --transport spacefibre:lanes=8,vcs=1",
+            ),
+            ("spacefibre", target("soft", None), "expected a target with spacefibre, found soft: use --transport soft"),
+            ("shm", target("spacefibre", Some("shm")), "use --transport spacefibre:shm,lanes=4,vcs=1"),
+            ("ibverbs", target("shm", None), "use --transport shm"),
+            ("soft", target("\u{1b}[2J", None), "found another provider"),
+            (
+                "spacefibre:lanes=4",
+                target("spacefibre", Some("lanes=8")),
+                "expected a target with spacefibre:lanes=4,vcs=1, found spacefibre:lanes=8,vcs=1: use the same",
+            ),
+            ("spacefibre:vcs=2", target("spacefibre", Some("vcs=3")), "vcs=2, found spacefibre:lanes=4,vcs=3: use"),
+            ("spacefibre:shm", target("spacefibre", Some("udp")), "found spacefibre:lanes=4,vcs=1"),
+        ] {
+            let error = check(kind, &target).unwrap_err();
+            assert!(error.contains(words), "{kind}: {error}");
+        }
     }
 
     #[test]

@@ -5,11 +5,12 @@ use super::paper;
 use super::point::{DEFAULT_LATENCIES, LatencyKind, Metric, Point, Verb};
 use crate::interop::Service;
 use crate::target::Program;
-use crate::values::{Size, bind, mtu, probability, seconds, udp_options};
+use crate::values::{Size, bind, control_address, known_token, mtu, probability, seconds, udp_options};
 use crate::{Result, interop};
 use shotline_transport::lossy::Lossy;
 use shotline_transport::udp::UdpIo;
 use shotline_verbs::api::{Flag, Mtu};
+use shotline_verbs::cm::message::MAX_SERVICE_LEVEL;
 use shotline_verbs::cm::{ControlAddress, Token};
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::SoftEndpoint;
@@ -30,6 +31,7 @@ Examples:
   shotline perf write --size 64K,1M --group 1,32           rate of single operations and of groups
   shotline perf read --bidirectional --seconds 10 --iterations 10
   shotline perf latency --operation write,ping --size 8
+  shotline perf write --transport spacefibre:vc=70%,vc=30% --queue-pairs 2 --service-level 0,1
   shotline perf --matrix                                   tables I to IV of Gibson et al., next to its figures
   shotline perf write --to 192.168.1.5:47920 --token-file t --region images --json | jq .gbps
   shotline perf --rdma-cm rping --to 192.168.1.5           rping -s -a 192.168.1.5
@@ -50,6 +52,11 @@ pub struct Args {
     /// Number of queue pairs to the target
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub queue_pairs: u16,
+    /// Service levels of the queue pairs, in turn: over SpaceFibre, their virtual channels; with RDMA devices, the SL of
+    /// their packets
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0",
+        value_parser = clap::value_parser!(u8).range(..=i64::from(MAX_SERVICE_LEVEL)))]
+    pub service_level: Vec<u8>,
     /// Transport service of the queue pairs. Unreliable operations are counted when sent; the JSON object also has the
     /// bytes that arrived
     #[arg(long, value_name = "KIND", default_value = "rc")]
@@ -135,6 +142,7 @@ const MAX_OPERATION_BYTES: u64 = 1 << 30;
 impl Args {
     /// Refuses flags that the provider does not use.
     pub fn check(&self) -> Result {
+        self.check_service_level()?;
         let given = [
             (Flag::Bind, self.bind.is_some()),
             (Flag::Mtu, self.mtu.is_some()),
@@ -144,6 +152,21 @@ impl Args {
         ];
         self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?;
         Ok(self.transport.check_mtu(self.mtu)?)
+    }
+
+    /// Checks that the provider has the service levels.
+    fn check_service_level(&self) -> Result {
+        let (count, what) = match &self.transport {
+            ProviderKind::Soft | ProviderKind::Shm => (1, "service levels of this transport"),
+            ProviderKind::Ibverbs(_) => (16, "service levels of an RDMA device"),
+            ProviderKind::SpaceFibre(selector) => (selector.parameters().channels, "virtual channels of --transport"),
+        };
+        match self.service_level.iter().find(|level| **level >= count) {
+            Some(level) => {
+                Err(format!("expected --service-level below {count}, the number of {what}, found {level}").into())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns the path MTU to request.
@@ -298,23 +321,12 @@ impl Args {
 
     /// Returns the control address of a running target.
     pub fn target(&self) -> Result<ControlAddress> {
-        use std::net::ToSocketAddrs as _;
-        let to = self.to.as_deref().unwrap_or_default();
-        if to.contains('/') {
-            return Ok(ControlAddress::Unix(to.into()));
-        }
-        let found = to.to_socket_addrs().map_err(|error| format!("expected --to HOST:PORT, found {to}: {error}"))?;
-        let address = found.into_iter().next().ok_or_else(|| format!("{to} has no address"))?;
-        Ok(ControlAddress::Tcp(address))
+        Ok(control_address(self.to.as_deref().unwrap_or_default())?)
     }
 
     /// Returns the token of a running target.
     pub fn known_token(&self) -> Result<Token> {
-        match (&self.token, &self.token_file) {
-            (Some(token), _) => Ok(*token),
-            (None, Some(path)) => Ok(Token::read(path)?),
-            (None, None) => Err("a target needs a token: use --token or --token-file".into()),
-        }
+        known_token(self.token, self.token_file.as_deref())
     }
 
     /// Returns the local address from which the target is reached.

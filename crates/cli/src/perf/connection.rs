@@ -23,6 +23,8 @@ pub struct Connection<P> {
     /// The local memory.
     pub region: Arc<Region>,
     region_name: Option<String>,
+    /// Service levels that the queue pairs have in turn.
+    service_levels: Vec<u8>,
     snapshots: u64,
 }
 
@@ -95,7 +97,13 @@ pub struct Snapshot {
 
 impl<P: Endpoint> Connection<P> {
     /// Registers `bytes` of memory for measurements with a target.
-    pub fn new(mut provider: P, client: Client, region: Option<&str>, bytes: u64) -> Result<Self> {
+    pub fn new(
+        mut provider: P,
+        client: Client,
+        region: Option<&str>,
+        service_levels: &[u8],
+        bytes: u64,
+    ) -> Result<Self> {
         let pd = provider.alloc_pd()?;
         let bytes = bytes.max(4096) as usize;
         // Over shared memory, the target can access only memory that it can map.
@@ -111,6 +119,7 @@ impl<P: Endpoint> Connection<P> {
             memory: mr,
             region: memory,
             region_name: region.map(str::to_owned),
+            service_levels: service_levels.to_vec(),
             snapshots: 0,
         })
     }
@@ -137,8 +146,9 @@ impl<P: Endpoint> Connection<P> {
             ..QpRequest::new(config)
         };
         let (mut all, mut key, mut to) = (Vec::new(), None, None);
-        for _ in 0..need.pairs {
-            let (qp, accept) = self.client.open(&mut self.provider, &request)?;
+        for (_, service_level) in (0..need.pairs).zip(self.service_levels.iter().cycle()) {
+            let config = QpConfig { service_level: *service_level, ..request.config };
+            let (qp, accept) = self.client.open(&mut self.provider, &QpRequest { config, ..request })?;
             all.push(ConnectedQp { qp, peer: accept.qp });
             let destination = |address| Destination { address, qp: accept.qp.get(), q_key: accept.q_key };
             to = accept.address.filter(|_| need.service == Service::Ud).map(destination);
@@ -216,10 +226,13 @@ impl<P: Endpoint> Connection<P> {
         if !self.client.is_connected() {
             return "the target closed the connection".into();
         }
-        match completion.status {
-            Status::RetryExceeded => "the target does not respond".into(),
-            Status::RemoteAccess => "the target refused the access: key, range or rights".into(),
-            status => format!("an operation failed: {status:?}").into(),
+        let links = self.provider.links(0, usize::MAX).into_iter().flat_map(|status| status.links);
+        let mismatch = links.filter_map(|link| link.mismatch()).next();
+        match (completion.status, mismatch) {
+            (Status::RetryExceeded, Some(mismatch)) => mismatch.into(),
+            (Status::RetryExceeded, None) => "the target does not respond".into(),
+            (Status::RemoteAccess, _) => "the target refused the access: key, range or rights".into(),
+            (status, _) => format!("an operation failed: {status:?}").into(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Tables I to IV of Gibson et al. (see [`super::paper`]), with this measurement next to the published figures.
 
 use super::paper::TITLES;
-use super::report::Row;
+use super::report::{Row, print_repairs};
 use crate::output::columns;
 use crate::values::Size;
 
@@ -29,4 +29,5 @@ pub fn print(rows: &[Row]) {
             outln!();
         }
     }
+    print_repairs(rows);
 }

@@ -28,6 +28,8 @@ pub fn repeat<P: Endpoint>(
             break;
         }
     }
+    // Links end with their queue pairs.
+    row.spacefibre = connection.provider.links(0, usize::MAX);
     connection.close(qps)?;
     row.sum_up();
     Ok(row)

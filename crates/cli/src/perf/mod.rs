@@ -20,11 +20,12 @@ use child_target::ChildTarget;
 use connection::Connection;
 use point::{Metric, Point};
 use shotline_transport::carrier::shm::ShmCarrier;
-use shotline_verbs::cm::{Client, Endpoint};
+use shotline_verbs::cm::{Client, ControlAddress, Endpoint, Token};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::shm::ShmEndpoint;
 use shotline_verbs::spacefibre::{CarrierKind, SpaceFibreEndpoint};
+use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 
 /// Runs all measurements.
@@ -46,19 +47,20 @@ pub fn run(args: &Args) -> Result {
         Some(target) => (target.listen.clone(), target.token),
         None => (args.target()?, args.known_token()?),
     };
+    let connect = |from| connect(&args.transport, &to, from);
     let done = match &args.transport {
         ProviderKind::Soft => {
             let provider = args.soft(&to.0)?;
             let from = provider.address().ip();
-            measure(args, &plan, Client::connect(&to.0, Some(from), to.1)?, provider, &stop)
+            measure(args, &plan, connect(Some(from))?, provider, &stop)
         }
         ProviderKind::Ibverbs(choice) => {
             let provider = IbverbsEndpoint::open(choice)?;
             let from = provider.address().ip();
-            measure(args, &plan, Client::connect(&to.0, Some(from), to.1)?, provider, &stop)
+            measure(args, &plan, connect(Some(from))?, provider, &stop)
         }
         ProviderKind::Shm => {
-            let mut client = Client::connect(&to.0, None, to.1)?;
+            let mut client = connect(None)?;
             let provider = client.link(ShmEndpoint::offer)?.join()?;
             measure(args, &plan, client, provider, &stop)
         }
@@ -66,10 +68,10 @@ pub fn run(args: &Args) -> Result {
             CarrierKind::Udp => {
                 let provider = SpaceFibreEndpoint::udp(args.local_address(&to.0)?, selector)?;
                 let from = provider.address().ip();
-                measure(args, &plan, Client::connect(&to.0, Some(from), to.1)?, provider, &stop)
+                measure(args, &plan, connect(Some(from))?, provider, &stop)
             }
             CarrierKind::Shm => {
-                let mut client = Client::connect(&to.0, None, to.1)?;
+                let mut client = connect(None)?;
                 let carrier = client.link(|socket| Ok(ShmCarrier::offer(socket)?))?.join()?;
                 measure(args, &plan, client, SpaceFibreEndpoint::shm(carrier, selector)?, &stop)
             }
@@ -81,10 +83,17 @@ pub fn run(args: &Args) -> Result {
     }
 }
 
+/// Connects to a target, if its provider and links are those of this end.
+fn connect(transport: &ProviderKind, to: &(ControlAddress, Token), from: Option<IpAddr>) -> Result<Client> {
+    let client = Client::connect(&to.0, from, to.1)?;
+    transport.check_target(client.welcome())?;
+    Ok(client)
+}
+
 fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P, stop: &AtomicBool) -> Result {
     let mut rows = Vec::new();
     let span = plan.iter().map(|point| args.span(point)).max().unwrap_or(0);
-    let mut connection = Connection::new(provider, client, args.region.as_deref(), span)?;
+    let mut connection = Connection::new(provider, client, args.region.as_deref(), &args.service_level, span)?;
     let mut last_error = None;
     for point in plan {
         if stop.load(std::sync::atomic::Ordering::Relaxed) {

@@ -10,6 +10,7 @@ use crate::output::columns;
 use crate::trigger::stats::Quantiles;
 use crate::values::Size;
 use serde::Serialize;
+use shotline_verbs::spacefibre::LinksStatus;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -119,6 +120,9 @@ pub struct Row {
     retransmitted: u64,
     /// Response timeouts on both sides.
     timeouts: u64,
+    /// SpaceFibre links of this end after the measurement, and their packets, if the transport has links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spacefibre: Option<LinksStatus>,
     /// The figures of the paper.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paper: Option<&'static Paper>,
@@ -162,6 +166,7 @@ impl Row {
             complete_ns: None,
             retransmitted: 0,
             timeouts: 0,
+            spacefibre: None,
             paper: args.matrix.then(|| Paper::of(verb, point.size, point.group)).flatten(),
             iterations: Vec::new(),
         }
@@ -251,6 +256,15 @@ pub fn print(rows: &[Row]) {
     }
     outln!("Averages over the iterations, the worst in parentheses:");
     columns(&head, &table);
+    print_repairs(rows);
+}
+
+/// Prints what SpaceFibre links have repaired or lost at this end, if they have.
+pub fn print_repairs(rows: &[Row]) {
+    // The counters of the last row include the links of those before.
+    if let Some(repairs) = rows.last().and_then(|row| row.spacefibre.as_ref()).and_then(LinksStatus::repairs) {
+        outln!("Links at this end: {repairs}.");
+    }
 }
 
 /// Formats operations per second with three digits.

@@ -336,6 +336,7 @@ fn offer(from: IpAddr, request: &Request, psn: Bits24) -> Option<(Offer, Bits24)
         mtu: PathMtu(request.mtu),
         max_dest_rd_atomic: request.rd_atomic.responder_resources,
         max_rd_atomic: request.rd_atomic.initiator_depth,
+        service_level: 0,
         receives: Receives { count: RECEIVES, bytes: 0 },
         sends: 4,
     };

@@ -6,6 +6,7 @@ use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{Accept, Cause, Offer, Refusal, Regions, RoleAssignment, Statistics, Welcome};
 use shotline_verbs::cm::{Endpoint, EndpointCounters, Exports, Host, SessionId};
+use shotline_verbs::spacefibre::LinksStatus;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -74,6 +75,10 @@ impl<P: Endpoint> EndpointHost<P> {
     }
 
     /// Returns the endpoint.
+    pub fn provider(&self) -> &P {
+        self.exports.provider()
+    }
+    /// Returns the endpoint, to drive it.
     pub fn provider_mut(&mut self) -> &mut P {
         self.exports.provider_mut()
     }
@@ -146,6 +151,7 @@ impl<P: Endpoint> TargetHost for EndpointHost<P> {
                 sum
             },
             endpoint: exports.provider().total_counters(),
+            spacefibre: exports.provider().links(0, usize::MAX),
             memory: exports.budget.state(),
             rdma_cm: self.listener.as_ref().map(|listener| listener.counters()),
         }
@@ -212,6 +218,10 @@ impl<P: Endpoint> Host for EndpointHost<P> {
         Statistics { role_operations, role_bytes, ..self.exports.statistics(session) }
     }
 
+    fn links(&mut self, first: u32) -> Result<LinksStatus, Refusal> {
+        self.exports.links(first)
+    }
+
     fn session_ended(&mut self, session: SessionId) {
         // The memory for messages is deregistered first, so that nothing uses the protection domain any more.
         self.remove_traffic(session, None);
@@ -273,6 +283,7 @@ mod tests {
                 mtu: PathMtu(Mtu::B4096),
                 max_dest_rd_atomic: 1,
                 max_rd_atomic: 1,
+                service_level: 0,
                 receives: Receives::default(),
                 sends: GROUP,
             };

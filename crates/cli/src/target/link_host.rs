@@ -5,15 +5,20 @@ use super::report::{InitiatorState, RegionState, State};
 use super::traffic::Budget;
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
+use shotline_memory::RegistrationCounters;
 use shotline_transport::carrier::shm::ShmCarrier;
 use shotline_verbs::api::{Description, VerbsError};
 use shotline_verbs::cm::message::{
-    Accept, Cause, Offer, Refusal, RegionInfo, Regions, Rights, RoleAssignment, Statistics, VERSION, Welcome,
+    Accept, Cause, MAX_LINKS, Offer, Refusal, RegionInfo, Regions, Rights, RoleAssignment, Statistics, VERSION, Welcome,
 };
-use shotline_verbs::cm::{Endpoint, EndpointCounters, Export, Exports, Host, MemoryBudget, Reservation, SessionId};
+use shotline_verbs::cm::{
+    Endpoint, EndpointCounters, Export, Exports, Host, MemoryBudget, Reservation, SessionId, add_usage,
+};
 use shotline_verbs::shm::ShmEndpoint;
-use shotline_verbs::spacefibre::{AnyCarrier, Connected, LinkSelector, SpaceFibreEndpoint};
-use std::collections::HashMap;
+use shotline_verbs::spacefibre::{
+    AnyCarrier, Connected, LinkParameters, LinkSelector, LinksStatus, SpaceFibreEndpoint,
+};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// Endpoint that is set up with one initiator, over a socket on whose other end the initiator has made its offer.
@@ -22,6 +27,8 @@ pub trait LinkedEndpoint: Endpoint + Sized {
     type Options;
     /// Memory of an endpoint in bytes, without that of its queue pairs.
     const MEMORY_BYTES: u64;
+    /// Returns the options of SpaceFibre links that initiators must have in common with it.
+    fn parameters(options: &Self::Options) -> Option<LinkParameters>;
     /// Sets up the endpoint. Never blocks.
     fn accept(options: &Self::Options, socket: OwnedFd) -> Result<Self, VerbsError>;
     /// Charges memory that the initiator registers to a budget.
@@ -33,6 +40,9 @@ pub trait LinkedEndpoint: Endpoint + Sized {
 impl LinkedEndpoint for ShmEndpoint {
     type Options = ();
     const MEMORY_BYTES: u64 = Self::MEMORY_BYTES;
+    fn parameters((): &()) -> Option<LinkParameters> {
+        None
+    }
     fn accept((): &(), socket: OwnedFd) -> Result<Self, VerbsError> {
         Self::from_offered_socket(socket)
     }
@@ -48,6 +58,9 @@ impl LinkedEndpoint for SpaceFibreEndpoint<Connected<AnyCarrier>> {
     type Options = LinkSelector;
     /// The two rings of the carrier, the retry buffer, and packets that are being received.
     const MEMORY_BYTES: u64 = 8 << 20;
+    fn parameters(selector: &LinkSelector) -> Option<LinkParameters> {
+        Some(selector.parameters())
+    }
     fn accept(selector: &LinkSelector, socket: OwnedFd) -> Result<Self, VerbsError> {
         Self::shm(ShmCarrier::offer(socket)?.join_now()?, selector)
     }
@@ -72,11 +85,29 @@ pub struct LinkHost<E: LinkedEndpoint> {
     max_queue_pairs: u32,
     strict: bool,
     memory_budget: MemoryBudget,
-    links: HashMap<SessionId, Link<E>>,
+    links: BTreeMap<SessionId, Link<E>>,
     rounds: usize,
-    /// Counters of links that have ended, and of their queue pairs.
-    ended: EndpointCounters,
-    ended_pairs: EndpointCounters,
+    /// State of links that have ended.
+    ended: Ended,
+}
+
+/// State of links that have ended: the counters of endpoints and of their queue pairs, and the use of each region.
+#[derive(Default)]
+struct Ended {
+    endpoint: EndpointCounters,
+    queue_pairs: EndpointCounters,
+    usage: Vec<RegistrationCounters>,
+    links: LinksStatus,
+}
+
+impl Ended {
+    fn add(&mut self, state: State) {
+        self.endpoint.add(&state.endpoint);
+        self.queue_pairs.add(&state.queue_pairs);
+        self.usage.resize_with(state.regions.len(), RegistrationCounters::default);
+        self.usage.iter_mut().zip(state.usage.iter().flatten()).for_each(|(sum, usage)| add_usage(sum, usage));
+        state.spacefibre.into_iter().for_each(|links| self.links.add(links));
+    }
 }
 
 impl<E: LinkedEndpoint> LinkHost<E> {
@@ -89,8 +120,6 @@ impl<E: LinkedEndpoint> LinkHost<E> {
         strict: bool,
         memory_budget: MemoryBudget,
     ) -> Self {
-        let (links, rounds) = (HashMap::new(), 0);
-        let (ended, ended_pairs) = (EndpointCounters::default(), EndpointCounters::default());
         Self {
             options,
             description,
@@ -99,10 +128,9 @@ impl<E: LinkedEndpoint> LinkHost<E> {
             max_queue_pairs,
             strict,
             memory_budget,
-            links,
-            rounds,
-            ended,
-            ended_pairs,
+            links: BTreeMap::new(),
+            rounds: 0,
+            ended: Ended::default(),
         }
     }
 
@@ -133,13 +161,19 @@ impl<E: LinkedEndpoint> TargetHost for LinkHost<E> {
         self.links.values().flat_map(|link| link.host.descriptors()).collect()
     }
     fn state(&self) -> State {
+        let Ended { endpoint, queue_pairs, usage, links } = &self.ended;
+        // A target whose processor is not involved cannot count the use of its regions.
+        let counts_usage = !self.description.capabilities.target_cpu_is_idle;
+        let mut usage = usage.clone();
+        usage.resize_with(self.exports.len(), RegistrationCounters::default);
         let mut sum = State {
             provider: self.description.name(),
             regions: self.exports.iter().map(RegionState::of).collect(),
-            usage: None,
+            usage: counts_usage.then_some(usage),
             initiators: Vec::new(),
-            queue_pairs: self.ended_pairs.clone(),
-            endpoint: self.ended.clone(),
+            queue_pairs: queue_pairs.clone(),
+            endpoint: endpoint.clone(),
+            spacefibre: E::parameters(&self.options).map(|_| links.clone()),
             memory: self.memory_budget.state(),
             rdma_cm: None,
         };
@@ -147,6 +181,11 @@ impl<E: LinkedEndpoint> TargetHost for LinkHost<E> {
             let state = link.host.state();
             sum.endpoint.add(&state.endpoint);
             sum.queue_pairs.add(&state.queue_pairs);
+            let usage = sum.usage.iter_mut().flatten().zip(state.usage.iter().flatten());
+            usage.for_each(|(sum, usage)| add_usage(sum, usage));
+            if let (Some(sum), Some(links)) = (&mut sum.spacefibre, state.spacefibre) {
+                sum.add(numbered(links, *session));
+            }
             sum.initiators.extend(state.initiators.into_iter().map(|one| InitiatorState { session: *session, ..one }));
         }
         sum
@@ -162,6 +201,7 @@ impl<E: LinkedEndpoint> Host for LinkHost<E> {
             max_queue_pairs,
             max_operation,
             supports_roles: self.supports_roles,
+            link: E::parameters(&self.options),
         }
     }
 
@@ -210,12 +250,31 @@ impl<E: LinkedEndpoint> Host for LinkHost<E> {
         }
     }
 
+    fn links(&mut self, first: u32) -> Result<LinksStatus, Refusal> {
+        if E::parameters(&self.options).is_none() {
+            let words = format!("{} has no SpaceFibre links, only spacefibre has", self.description.name());
+            return Err(Refusal::new(Cause::Unsupported, words));
+        }
+        let mut sum = self.ended.links.clone();
+        for (session, link) in &self.links {
+            let skip = (first as usize).saturating_sub(sum.open as usize);
+            if let Some(links) = link.host.provider().links(skip, MAX_LINKS - sum.links.len()) {
+                sum.add(numbered(links, *session));
+            }
+        }
+        Ok(sum)
+    }
+
     fn session_ended(&mut self, session: SessionId) {
         if let Some(mut link) = self.links.remove(&session) {
             link.host.session_ended(session);
-            let state = link.host.state();
-            self.ended.add(&state.endpoint);
-            self.ended_pairs.add(&state.queue_pairs);
+            self.ended.add(link.host.state());
         }
     }
+}
+
+/// Numbers the links of an endpoint, which has no more than one, by the session of the initiator.
+fn numbered(mut status: LinksStatus, session: SessionId) -> LinksStatus {
+    status.links.iter_mut().for_each(|link| link.number = session);
+    status
 }

@@ -6,6 +6,7 @@ use shotline_memory::{RegistrationCounters, format_bytes};
 use shotline_verbs::cm::message::{Name, Rights};
 use shotline_verbs::cm::{ControlCounters, EndpointCounters, Export, MemoryBudgetState, SessionId, operations};
 use shotline_verbs::rdma_cm;
+use shotline_verbs::spacefibre::LinksStatus;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub struct State {
     pub queue_pairs: EndpointCounters,
     /// Counters of the endpoint. Packets that it dropped reached no queue pair.
     pub endpoint: EndpointCounters,
+    /// SpaceFibre links and the counters of their packets, if the provider has links.
+    pub spacefibre: Option<LinksStatus>,
     /// Memory reserved by initiators.
     pub memory: MemoryBudgetState,
     /// Counters of the connection manager's listener, if it is open.
@@ -71,6 +74,8 @@ pub struct Report {
     initiators: Vec<Initiator>,
     queue_pairs: EndpointCounters,
     endpoint: EndpointCounters,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spacefibre: Option<LinksStatus>,
     control: ControlCounters,
     memory: MemoryBudgetState,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +158,8 @@ impl Reporter {
         self.observe(&state);
         let now = Instant::now();
         let idle = |last: &LastActivity| last.1.map(|when| (now - when).as_secs_f64());
-        let State { provider, regions, usage, mut initiators, queue_pairs, endpoint, memory, rdma_cm } = state;
+        let State { provider, regions, usage, mut initiators, queue_pairs, endpoint, spacefibre, memory, rdma_cm } =
+            state;
         let regions = regions.into_iter().enumerate().map(|(index, state)| Region {
             state,
             usage: usage.as_ref().map(|usage| usage[index]),
@@ -189,6 +195,7 @@ impl Reporter {
                 && rdma_cm.is_none_or(|counts| counts.manager.is_balanced()),
             queue_pairs,
             endpoint,
+            spacefibre,
             control,
             memory,
             rdma_cm,
@@ -212,7 +219,9 @@ impl Report {
         };
         let dropped: u64 = self.queue_pairs.drops.values().chain(self.endpoint.drops.values()).sum();
         let regions: Vec<_> = self.regions.iter().filter_map(region).collect();
-        format!("{} initiators; {}; {dropped} packets dropped", self.initiators.len(), regions.join("; "))
+        let links = self.spacefibre.as_ref().and_then(LinksStatus::repairs);
+        let links = links.map_or(String::new(), |repairs| format!("; links: {repairs}"));
+        format!("{} initiators; {}; {dropped} packets dropped{links}", self.initiators.len(), regions.join("; "))
     }
 }
 
@@ -282,6 +291,9 @@ impl Rows for Report {
         rows.extend(
             again.into_iter().filter(|(_, count)| *count > 0).map(|(what, count)| (what.into(), count.to_string())),
         );
+        if let Some(repairs) = self.spacefibre.as_ref().and_then(LinksStatus::repairs) {
+            rows.push(("links".into(), repairs));
+        }
         rows.push(("processor".into(), format!("{:.2} s of {:.2} s", self.cpu.total(), self.seconds)));
         rows.push(("counters".into(), if self.balanced { "balance" } else { "DO NOT BALANCE" }.into()));
         rows

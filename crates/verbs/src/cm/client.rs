@@ -5,12 +5,14 @@ use super::control::{ControlAddress, keep_alive};
 use super::endpoint::Endpoint;
 use super::exports::{NOWHERE, PeerAttributes, bring_up};
 use super::message::{
-    Accept, Answer, Bits24, Disconnect, Hello, Kind, MAX_MESSAGE_BYTES, Malformed, MeasurementRole, Offer, PathMtu,
-    Receives, Refusal, Regions, Request, RoleAssignment, Statistics, VERSION, Welcome, framed, parse, unframed,
+    Accept, Answer, Bits24, Disconnect, Hello, Kind, LinksFrom, MAX_MESSAGE_BYTES, Malformed, MeasurementRole, Offer,
+    PathMtu, Receives, Refusal, Regions, Request, RoleAssignment, Statistics, VERSION, Welcome, framed, parse,
+    unframed,
 };
 use crate::api::{Mtu, Qp, QpConfig, QpType, VerbsError};
 use crate::dial;
 use crate::shm::ShmEndpoint;
+use crate::spacefibre::LinksStatus;
 use rustix::fd::OwnedFd;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sendmsg};
 use shotline_memory::Access;
@@ -54,6 +56,9 @@ pub enum ClientError {
 
 /// Timeout for connecting and for an answer. It is long because a target may sleep and answers a wrong token late.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum number of links that [`Client::links`] returns.
+pub const MAX_WATCHED_LINKS: usize = 64;
 
 /// Initiator side of a control connection to a target.
 #[derive(Debug)]
@@ -121,6 +126,7 @@ impl Client {
             max_queue_pairs: 0,
             max_operation: 0,
             supports_roles: false,
+            link: None,
         };
         let mut client = Self { stream, input: Vec::new(), welcome: placeholder };
         match client.call(&Request::Hello(Hello { version: VERSION, token }))? {
@@ -195,6 +201,7 @@ impl Client {
             mtu: PathMtu(request.mtu.min(provider.mtu())),
             max_dest_rd_atomic: request.max_rd_atomic,
             max_rd_atomic: request.max_rd_atomic,
+            service_level: request.config.service_level,
             receives: request.receives,
             sends: request.sends,
         };
@@ -246,6 +253,23 @@ impl Client {
         match self.call(&Request::Statistics)? {
             Answer::Statistics(statistics) => Ok(statistics),
             _ => Err(ClientError::UnexpectedAnswer),
+        }
+    }
+
+    /// Returns the status of the target's SpaceFibre links, at most [`MAX_WATCHED_LINKS`].
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if it has no links, or was asked too often; otherwise see [`Self::regions`].
+    pub fn links(&mut self) -> Result<LinksStatus, ClientError> {
+        let mut all = Vec::new();
+        loop {
+            let request = Request::Links(LinksFrom { first: all.len() as u32 });
+            let Answer::Links(mut part) = self.call(&request)? else { return Err(ClientError::UnexpectedAnswer) };
+            let is_last = part.links.is_empty();
+            all.append(&mut part.links);
+            if is_last || all.len() >= MAX_WATCHED_LINKS.min(part.open as usize) {
+                return Ok(LinksStatus { links: all, ..*part });
+            }
         }
     }
 

@@ -2,10 +2,11 @@
 
 use super::Token;
 use super::message::{
-    self, Accept, Answer, Cause, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, Malformed, Offer, Refusal, Regions, Request,
-    RoleAssignment, Statistics, VERSION, Welcome, framed, parse, unframed,
+    self, Accept, Answer, Cause, LinksFrom, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, Malformed, Offer, Refusal, Regions,
+    Request, RoleAssignment, Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::engine::Nanos;
+use crate::spacefibre::LinksStatus;
 use rustix::fd::OwnedFd;
 use shotline_transport::fd_passing;
 use std::net::IpAddr;
@@ -43,6 +44,12 @@ pub trait Host {
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal>;
     /// Returns the state of the target and of the session's queue pairs.
     fn statistics(&mut self, session: SessionId) -> Statistics;
+    /// Returns the status of the target's SpaceFibre links from the one with index `first` on, at most
+    /// [`MAX_LINKS`](message::MAX_LINKS).
+    ///
+    /// # Errors
+    /// [`Cause::Unsupported`] if the target's provider has no links.
+    fn links(&mut self, first: u32) -> Result<LinksStatus, Refusal>;
     /// Destroys the resources of an initiator that has disconnected. Called once for every session that was welcomed.
     fn session_ended(&mut self, session: SessionId);
 }
@@ -79,6 +86,10 @@ pub(super) struct Timeouts {
     pub wrong_token: Nanos,
 }
 
+/// Average time between two answers about links on one connection, and the number that may be early.
+const LINKS_INTERVAL: Nanos = 10_000_000;
+const LINKS_BURST: Nanos = 100;
+
 /// State of the connection after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -113,6 +124,8 @@ pub struct Conversation {
     output: Vec<u8>,
     /// The last socket that the initiator has passed.
     socket: Option<OwnedFd>,
+    /// Time up to which answers about links are accounted for, each with [`LINKS_INTERVAL`].
+    links_until: Nanos,
     /// Start of the current timeout: for a message, or for the peer to read an answer.
     since: Nanos,
 }
@@ -121,7 +134,17 @@ impl Conversation {
     /// Creates the state of a new connection from `peer`, whose first message must be hello.
     pub fn new(id: SessionId, peer: Option<IpAddr>, now: Nanos) -> Self {
         let state = State::Unauthenticated;
-        Self { id, peer, state, welcomed: false, input: Vec::new(), output: Vec::new(), socket: None, since: now }
+        Self {
+            id,
+            peer,
+            state,
+            welcomed: false,
+            input: Vec::new(),
+            output: Vec::new(),
+            socket: None,
+            links_until: 0,
+            since: now,
+        }
     }
 
     /// Returns the session id.
@@ -210,7 +233,7 @@ impl Conversation {
             match unframed(&mut self.input, max) {
                 Ok(None) => break,
                 Ok(Some(message)) if self.welcomed => {
-                    let answer = self.answer(&message, host);
+                    let answer = self.answer(&message, now, host);
                     self.output = framed(&answer);
                     self.since = now;
                 }
@@ -251,7 +274,7 @@ impl Conversation {
         }
     }
 
-    fn answer(&mut self, message: &[u8], host: &mut impl Host) -> Answer {
+    fn answer(&mut self, message: &[u8], now: Nanos, host: &mut impl Host) -> Answer {
         let request = match parse(message) {
             Ok(request) => request,
             Err(error) => return Answer::Refused(Refusal::new(Cause::Message, error.to_string())),
@@ -270,6 +293,9 @@ impl Conversation {
             }
             Request::StartRole(assignment) => host.start_role(id, &assignment).map(|()| Answer::RoleStarted),
             Request::Disconnect(what) => host.disconnect(id, what.qp.get()).map(|()| Answer::Disconnected),
+            Request::Links(LinksFrom { first }) => {
+                self.limit_links(now).and_then(|()| host.links(first)).map(|links| Answer::Links(Box::new(links)))
+            }
             Request::Statistics => Ok(Answer::Statistics(host.statistics(id))),
             Request::Goodbye => {
                 self.state = State::Ending;
@@ -278,6 +304,17 @@ impl Conversation {
             }
         };
         done.unwrap_or_else(Answer::Refused)
+    }
+
+    /// Limits the rate of answers about links, which are long: the target's traffic waits for them.
+    fn limit_links(&mut self, now: Nanos) -> Result<(), Refusal> {
+        if self.links_until > now.saturating_add(LINKS_INTERVAL * LINKS_BURST) {
+            let rate = 1_000_000_000 / LINKS_INTERVAL;
+            let words = format!("expected at most {rate} requests for links in a second, found more: wait longer");
+            return Err(Refusal::new(Cause::Limit, words));
+        }
+        self.links_until = self.links_until.max(now) + LINKS_INTERVAL;
+        Ok(())
     }
 
     /// Ends the session because the connection is closed or must be closed. Called once.
@@ -368,7 +405,14 @@ pub(super) mod tests {
     impl Host for TestHost {
         fn welcome(&mut self) -> Welcome {
             let provider = "host".into();
-            Welcome { version: VERSION, provider, max_queue_pairs: 1, max_operation: 1, supports_roles: false }
+            Welcome {
+                version: VERSION,
+                provider,
+                max_queue_pairs: 1,
+                max_operation: 1,
+                supports_roles: false,
+                link: None,
+            }
         }
         fn regions(&mut self) -> Regions {
             Regions { regions: Vec::new() }
@@ -389,6 +433,9 @@ pub(super) mod tests {
         }
         fn statistics(&mut self, _: SessionId) -> Statistics {
             Statistics::default()
+        }
+        fn links(&mut self, first: u32) -> Result<LinksStatus, Refusal> {
+            Ok(LinksStatus { open: first, ..LinksStatus::default() })
         }
         fn session_ended(&mut self, session: SessionId) {
             self.ended.push(session);
@@ -445,6 +492,7 @@ pub(super) mod tests {
             mtu: PathMtu(Mtu::B1024),
             max_dest_rd_atomic: 1,
             max_rd_atomic: 1,
+            service_level: 0,
             receives: Receives::default(),
             sends: 0,
         })
@@ -489,7 +537,8 @@ pub(super) mod tests {
 
     #[test]
     fn unauthenticated_peer_may_only_say_hello() {
-        for request in [Request::Regions, offer("127.0.0.1:9"), Request::Statistics, Request::Goodbye] {
+        let links = Request::Links(LinksFrom { first: 0 });
+        for request in [Request::Regions, offer("127.0.0.1:9"), Request::Statistics, links, Request::Goodbye] {
             let mut harness = Harness::new();
             assert!(harness.ask(&request, 0).is_none());
             assert_eq!((harness.counters.malformed, harness.host.connected.len()), (1, 0));
@@ -547,6 +596,20 @@ pub(super) mod tests {
         harness.send(&wrong, 0);
         assert!(matches!(harness.take_answer(0), Some(Answer::Refused(Refusal { cause: Cause::Message, .. }))));
         assert!(matches!(harness.ask(&Request::Statistics, 0), Some(Answer::Statistics(_))));
+    }
+
+    #[test]
+    fn rate_of_answers_about_links_is_limited() {
+        let mut harness = welcomed();
+        let request = Request::Links(LinksFrom { first: 3 });
+        for _ in 0..=LINKS_BURST {
+            let Some(Answer::Links(links)) = harness.ask(&request, 7) else { panic!("an answer") };
+            assert_eq!(links.open, 3);
+        }
+        let Some(Answer::Refused(refusal)) = harness.ask(&request, 7) else { panic!("a refusal") };
+        assert!(refusal.cause == Cause::Limit && refusal.message.contains("at most 100 requests"), "{refusal}");
+        assert!(matches!(harness.ask(&request, 7 + LINKS_INTERVAL), Some(Answer::Links(_))), "one per interval");
+        assert!(matches!(harness.ask(&request, 8 + LINKS_INTERVAL), Some(Answer::Refused(_))));
     }
 
     #[test]

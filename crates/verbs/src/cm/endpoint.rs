@@ -2,6 +2,7 @@
 
 use crate::api::{Mtu, Provider, Qp};
 use crate::engine::{QpCounters, QpDropCounters};
+use crate::spacefibre::{LinkParameters, LinksStatus};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -16,6 +17,16 @@ pub trait Endpoint: Provider {
     /// Returns the counters of the endpoint: `drops` are packets dropped before they reached a queue pair, and
     /// `packets_in` is the sum over all queue pairs, destroyed ones included, plus these packets.
     fn total_counters(&self) -> EndpointCounters;
+    /// Returns the options of its SpaceFibre links that far ends must have in common with it; `None`: it has no links.
+    fn link_parameters(&self) -> Option<LinkParameters> {
+        None
+    }
+    /// Returns the counters of its SpaceFibre links and their packets, and the status of the links from the one with
+    /// index `first` on, at most `max`; `None`: it has no links.
+    fn links(&self, first: usize, max: usize) -> Option<LinksStatus> {
+        let _ = (first, max);
+        None
+    }
 }
 
 /// Counters of queue pairs, as far as their provider has them.

@@ -4,11 +4,12 @@ use super::budget::{MemoryBudget, Reservation};
 use super::conversation::{Host, SessionId};
 use super::endpoint::{Endpoint, EndpointCounters};
 use super::message::{
-    Accept, Bits24, Cause, Kind, MAX_RD_ATOMIC, MAX_RECEIVES, MAX_REGIONS, Name, Offer, PathMtu, Refusal, RegionInfo,
-    RegionKey, Regions, Rights, RoleAssignment, Statistics, VERSION, Welcome,
+    Accept, Bits24, Cause, Kind, MAX_LINKS, MAX_RD_ATOMIC, MAX_RECEIVES, MAX_REGIONS, Name, Offer, PathMtu, Refusal,
+    RegionInfo, RegionKey, Regions, Rights, RoleAssignment, Statistics, VERSION, Welcome,
 };
 use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
 use crate::random::fresh_q_key;
+use crate::spacefibre::LinksStatus;
 use rustix::fd::OwnedFd;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegistrationCounters};
 use shotline_wire::aeth::RnrTimer;
@@ -35,7 +36,8 @@ pub fn operations(usage: &RegistrationCounters) -> u64 {
     usage.writes + usage.reads + usage.atomics
 }
 
-fn add(sum: &mut RegistrationCounters, other: &RegistrationCounters) {
+/// Adds usage counters.
+pub fn add_usage(sum: &mut RegistrationCounters, other: &RegistrationCounters) {
     let RegistrationCounters { writes, bytes_in, reads, bytes_out, atomics } = *other;
     sum.writes += writes;
     sum.bytes_in += bytes_in;
@@ -205,7 +207,7 @@ impl<P: Endpoint> Exports<P> {
         }
         let mut total = self.past_usage.clone();
         for initiator in self.initiators.values() {
-            total.iter_mut().zip(self.usage(initiator)?).for_each(|(sum, one)| add(sum, &one));
+            total.iter_mut().zip(self.usage(initiator)?).for_each(|(sum, one)| add_usage(sum, &one));
         }
         Some(total)
     }
@@ -347,6 +349,7 @@ impl<P: Endpoint> Exports<P> {
             max_recv_wr: receives.max(1),
             max_sge: 1,
             max_inline: if sends > 0 { MAX_INLINE } else { 0 },
+            service_level: offer.service_level,
             strict: self.strict,
             accept_any_source_port: self.accept_any_source_port,
             ..QpConfig::new(offer.kind.into(), pd, cq, cq)
@@ -442,6 +445,7 @@ impl<P: Endpoint> Host for Exports<P> {
             max_queue_pairs: self.max_queue_pairs,
             max_operation: capabilities.max_operation,
             supports_roles: false,
+            link: self.provider.link_parameters(),
         }
     }
 
@@ -486,6 +490,12 @@ impl<P: Endpoint> Host for Exports<P> {
         }
     }
 
+    fn links(&mut self, first: u32) -> Result<LinksStatus, Refusal> {
+        let name = self.provider.capabilities().name;
+        let none = || Refusal::new(Cause::Unsupported, format!("{name} has no SpaceFibre links, only spacefibre has"));
+        self.provider.links(first as usize, MAX_LINKS).ok_or_else(none)
+    }
+
     fn session_ended(&mut self, session: SessionId) {
         let Some(mut initiator) = self.initiators.remove(&session) else { return };
         for pair in std::mem::take(&mut initiator.pairs) {
@@ -494,7 +504,7 @@ impl<P: Endpoint> Host for Exports<P> {
         self.past_counters.add(&initiator.past_counters);
         for (index, mr) in initiator.keys.iter().enumerate() {
             if let Ok(usage) = self.provider.mr_usage(mr) {
-                add(&mut self.past_usage[index], &usage);
+                add_usage(&mut self.past_usage[index], &usage);
             }
             let _ = self.provider.dereg_mr(mr);
         }

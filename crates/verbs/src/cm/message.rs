@@ -6,6 +6,7 @@
 
 pub use super::fields::{Bits24, Kind, MAX_NAME_BYTES, Name, PathMtu, Rights};
 
+use crate::spacefibre::{LinkParameters, LinksStatus};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -21,6 +22,10 @@ const MAX_REFUSAL_CHARS: usize = 1000;
 pub const MAX_REGIONS: usize = 256;
 /// Maximum posted receives of a target's queue pair.
 pub const MAX_RECEIVES: u16 = 1024;
+/// Maximum SpaceFibre links in an answer; a link with 32 virtual channels has up to 20 KiB.
+pub const MAX_LINKS: usize = 3;
+/// Maximum service level of a queue pair.
+pub const MAX_SERVICE_LEVEL: u8 = 31;
 /// Maximum outstanding READs and atomic operations of a queue pair.
 pub const MAX_RD_ATOMIC: u8 = 16;
 
@@ -44,6 +49,8 @@ pub enum Request {
     Disconnect(Disconnect),
     /// Requests the counters of the target.
     Statistics,
+    /// Requests the status of the target's SpaceFibre links.
+    Links(LinksFrom),
     /// Last message: the target destroys the resources of this connection and confirms.
     Goodbye,
 }
@@ -66,6 +73,8 @@ pub enum Answer {
     Disconnected,
     /// Answer to `Statistics`.
     Statistics(Statistics),
+    /// Answer to `Links`: at most [`MAX_LINKS`] links.
+    Links(Box<LinksStatus>),
     /// Answer to `Goodbye`.
     Goodbye,
     /// Answer to any request that is refused.
@@ -82,12 +91,12 @@ pub struct Hello {
     pub token: super::Token,
 }
 
-/// Description of a target.
+/// Description of a target. Fields that are unknown are ignored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// [`VERSION`].
     pub version: u32,
-    /// The target's provider: `soft`, `shm` or `ibverbs`.
+    /// The target's provider: `soft`, `shm`, `ibverbs` or `spacefibre`.
     pub provider: String,
     /// Maximum queue pairs of this connection.
     pub max_queue_pairs: u32,
@@ -95,6 +104,9 @@ pub struct Welcome {
     pub max_operation: u64,
     /// The target receives messages and supports roles in measurements ([`MeasurementRole`]).
     pub supports_roles: bool,
+    /// Options of its SpaceFibre links, if it has links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkParameters>,
 }
 
 /// Memory of a target.
@@ -138,6 +150,9 @@ pub struct Offer {
     /// Outstanding READs and atomic operations that it requests, at most [`MAX_RD_ATOMIC`].
     #[serde(deserialize_with = "rd_atomic")]
     pub max_rd_atomic: u8,
+    /// Service level of the two queue pairs, at most [`MAX_SERVICE_LEVEL`]; over SpaceFibre, their virtual channel.
+    #[serde(default, deserialize_with = "service_level", skip_serializing_if = "is_zero")]
+    pub service_level: u8,
     /// Receives that the target keeps posted; received messages are discarded, unless its role is
     /// [`MeasurementRole::Echo`].
     #[serde(default)]
@@ -287,6 +302,14 @@ pub struct Statistics {
     pub role_bytes: u64,
 }
 
+/// The part of a target's links that is requested.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinksFrom {
+    /// Index of the first link, from 0.
+    pub first: u32,
+}
+
 /// Refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
@@ -344,6 +367,20 @@ fn with_port<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Socket
             Err(serde::de::Error::custom(format!("expected an address with a port, found {address}")))
         }
         address => Ok(address),
+    }
+}
+
+fn is_zero(level: &u8) -> bool {
+    *level == 0
+}
+
+fn service_level<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u8, D::Error> {
+    match u8::deserialize(input)? {
+        level @ 0..=MAX_SERVICE_LEVEL => Ok(level),
+        level => {
+            let words = format!("expected a service level of at most {MAX_SERVICE_LEVEL}, found {level}");
+            Err(serde::de::Error::custom(words))
+        }
     }
 }
 
@@ -432,7 +469,7 @@ mod tests {
     fn offer_is_parsed_field_by_field() {
         let Ok(Request::Connect(offer)) = parse(OFFER.as_bytes()) else { panic!("{OFFER}") };
         assert_eq!((offer.kind, offer.qp.get(), offer.psn.get(), offer.mtu.0), (Kind::Rc, 77, 0xFF_FFFF, Mtu::B4096));
-        assert_eq!((offer.receives, offer.sends), (Receives::default(), 0));
+        assert_eq!((offer.receives, offer.sends, offer.service_level), (Receives::default(), 0, 0));
     }
 
     #[test]
@@ -450,6 +487,7 @@ mod tests {
             ("\"max_rd_atomic\":16", "\"max_rd_atomic\":16,\"receives\":{\"count\":1025,\"bytes\":1}", "1024 receives"),
             ("\"max_rd_atomic\":16", "\"max_rd_atomic\":16,\"rights\":\"all\"", "unknown field"),
             ("\"qp\":77,", "", "missing field `qp`"),
+            ("\"qp\":77", "\"qp\":77,\"service_level\":32", "a service level of at most 31, found 32"),
         ] {
             let text = OFFER.replace(from, to);
             assert_ne!(text, OFFER, "{from}");
@@ -490,6 +528,50 @@ mod tests {
     fn excessive_length_is_refused_before_the_payload() {
         let mut input = (MAX_MESSAGE_BYTES as u32 + 1).to_be_bytes().to_vec();
         assert!(matches!(unframed(&mut input, MAX_MESSAGE_BYTES), Err(Malformed::TooLong { found: 65537, .. })));
+    }
+
+    #[test]
+    fn links_with_the_largest_numbers_fit_a_message() {
+        let status = LinksStatus { links: vec![link_of_32_channels()], ..LinksStatus::default() };
+        let value = largest("", serde_json::to_value(&status).unwrap());
+        let mut status: LinksStatus = serde_json::from_value(value).unwrap();
+        status.links = vec![status.links[0].clone(); MAX_LINKS];
+        let bytes = framed(&Answer::Links(Box::new(status.clone())));
+        assert!(bytes.len() <= MAX_MESSAGE_BYTES, "{}", bytes.len());
+        let Ok(Answer::Links(found)) = parse(&bytes[4..]) else { panic!("it is read back") };
+        let counters = |status: &LinksStatus| status.links.iter().map(|link| link.counters).collect::<Vec<_>>();
+        assert_eq!((counters(&found), found.packets), (counters(&status), status.packets));
+    }
+
+    /// A link as a target has it at first, with the longest list of time-slots.
+    fn link_of_32_channels() -> crate::spacefibre::LinkStatus {
+        use shotline_spacefibre::frames::{FrameConfig, FrameLink};
+        let mut channels = crate::spacefibre::LinkOptions::new(16, 32).unwrap().channels;
+        channels.iter_mut().for_each(|channel| channel.qos.slots = 0x5555_5555_5555_5555);
+        let config = FrameConfig { lanes: 16, scrambled: true, seed: 1 };
+        let address = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap();
+        crate::spacefibre::LinkStatus::of(0, address, &FrameLink::new(config, &channels).unwrap())
+    }
+
+    /// Replaces each number by the longest of the type of this field.
+    fn largest(key: &str, value: serde_json::Value) -> serde_json::Value {
+        use serde_json::Value;
+        match value {
+            Value::Array(all) => all.into_iter().map(|item| largest("", item)).collect(),
+            Value::Object(all) => all
+                .into_iter()
+                .map(|(key, value)| (key.clone(), largest(&key, value)))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+            Value::Null | Value::Number(_) => match key {
+                "share" => 0.999_984_741_210_937_5.into(),
+                "bandwidth_credit" => i32::MIN.into(),
+                "lanes" | "far_end_lanes" | "priority" => u8::MAX.into(),
+                "open" | "unacknowledged" | "credit" | "granted" | "input_words" => u32::MAX.into(),
+                _ => u64::MAX.into(),
+            },
+            Value::Bool(_) | Value::String(_) => value,
+        }
     }
 
     #[test]

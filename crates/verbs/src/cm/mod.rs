@@ -27,9 +27,9 @@ pub mod message;
 mod token;
 
 pub use budget::{MemoryBudget, MemoryBudgetState, MemoryLimit, Reservation};
-pub use client::{Client, ClientError, QpRequest};
+pub use client::{Client, ClientError, MAX_WATCHED_LINKS, QpRequest};
 pub use control::{Control, ControlAddress, ControlLimits};
 pub use conversation::{ControlCounters, Conversation, Host, Progress, SessionId};
 pub use endpoint::{Endpoint, EndpointCounters};
-pub use exports::{ConnectedQp, Export, Exports, Initiator, operations};
+pub use exports::{ConnectedQp, Export, Exports, Initiator, add_usage, operations};
 pub use token::{Token, TokenError};

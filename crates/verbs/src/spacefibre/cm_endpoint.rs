@@ -1,7 +1,7 @@
 //! [`cm::Endpoint`](crate::cm::Endpoint) of the connection manager for [`SpaceFibreEndpoint`].
 
 use super::datapath::SEGMENT;
-use super::{Connector, SpaceFibreDropCounters, SpaceFibreEndpoint};
+use super::{Connector, LinkParameters, LinksStatus, SpaceFibreDropCounters, SpaceFibreEndpoint};
 use crate::api::{Mtu, Qp};
 use crate::cm::{Endpoint, EndpointCounters};
 use std::net::SocketAddr;
@@ -16,6 +16,12 @@ impl<K: Connector> Endpoint for SpaceFibreEndpoint<K> {
     }
     fn counters_of(&self, qp: Qp) -> EndpointCounters {
         self.qp_counters(qp).map(EndpointCounters::from).unwrap_or_default()
+    }
+    fn link_parameters(&self) -> Option<LinkParameters> {
+        Some(self.link_parameters())
+    }
+    fn links(&self, first: usize, max: usize) -> Option<LinksStatus> {
+        Some(self.status(first, max))
     }
     fn total_counters(&self) -> EndpointCounters {
         let SpaceFibreDropCounters {

@@ -1,7 +1,9 @@
 //! Counters of an endpoint.
 
+use serde::{Deserialize, Serialize};
+
 /// Counters of the packets of an endpoint. Packets received = those passed to queue pairs + drops.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceFibreCounters {
     /// Packets passed to links.
     pub packets_out: u64,
@@ -17,7 +19,7 @@ pub struct SpaceFibreCounters {
 }
 
 /// Packets dropped before they reached a queue pair, by the first check that failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceFibreDropCounters {
     /// Cut by an EEP.
     pub eep: u64,
@@ -37,4 +39,42 @@ pub struct SpaceFibreDropCounters {
     pub unknown_qp: u64,
     /// The queue pair is not an RC queue pair.
     pub wrong_service: u64,
+}
+
+impl SpaceFibreCounters {
+    /// Adds the counters of another endpoint.
+    pub fn add(&mut self, other: &Self) {
+        let Self { packets_out, packets_discarded, packets_in, broadcasts_in, drops } = other;
+        self.packets_out += packets_out;
+        self.packets_discarded += packets_discarded;
+        self.packets_in += packets_in;
+        self.broadcasts_in += broadcasts_in;
+        self.drops.add(drops);
+    }
+}
+
+impl SpaceFibreDropCounters {
+    /// Adds other drops.
+    fn add(&mut self, other: &Self) {
+        let Self {
+            eep,
+            link_reset,
+            malformed,
+            too_long,
+            early_eop,
+            too_much_data,
+            bad_data_crc,
+            unknown_qp,
+            wrong_service,
+        } = other;
+        self.eep += eep;
+        self.link_reset += link_reset;
+        self.malformed += malformed;
+        self.too_long += too_long;
+        self.early_eop += early_eop;
+        self.too_much_data += too_much_data;
+        self.bad_data_crc += bad_data_crc;
+        self.unknown_qp += unknown_qp;
+        self.wrong_service += wrong_service;
+    }
 }

@@ -3,6 +3,9 @@
 use super::counters::SpaceFibreCounters;
 use super::link::Link;
 use super::options::LinkOptions;
+use super::selector::FORM;
+use super::status::EndedLinks;
+use super::time_slots::{next_time_slot, time_slot};
 use crate::api::{Capabilities, ControlSocket, Description, Flag, Mtu, Reach, VerbsError};
 use crate::endpoint::{CAPABILITIES, Core, Datapath};
 use crate::engine::Nanos;
@@ -20,7 +23,7 @@ use std::time::Duration;
 /// The provider's entry in the registry.
 pub const DESCRIPTION: Description = Description {
     capabilities: Capabilities { name: "spacefibre", ..CAPABILITIES },
-    form: "spacefibre[:shm][,lanes=N][,vcs=N][,ber=P]",
+    form: FORM,
     summary: "RDMA over a SpaceFibre link in software, carried by UDP or shared memory",
     reach: Reach::Network,
     needs_device: false,
@@ -87,9 +90,12 @@ impl<C: Carrier> Connector for Connected<C> {
 /// The links of an endpoint. Send queue `MAX_VCS * link + vc` has the packets of a virtual channel.
 pub struct LinkDatapath<K: Connector> {
     pub(super) connector: K,
-    options: LinkOptions,
+    pub(super) options: LinkOptions,
+    /// The time-slot matters to a channel.
+    has_time_slots: bool,
     pub(super) links: Vec<Option<Link<K::Carrier>>>,
     pub(super) counters: SpaceFibreCounters,
+    pub(super) ended: EndedLinks,
     regions: Regions,
     /// Readable if the carrier of a link is.
     epoll: OwnedFd,
@@ -102,8 +108,17 @@ impl<K: Connector> LinkDatapath<K> {
     pub(super) fn new(connector: K, options: LinkOptions, regions: Regions) -> Result<Self, VerbsError> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed("creating an epoll set", error))?;
-        let (links, counters) = (Vec::new(), SpaceFibreCounters::default());
-        Ok(Self { connector, options, links, counters, regions, epoll, failure: None })
+        Ok(Self {
+            connector,
+            has_time_slots: options.has_time_slots(),
+            options,
+            links: Vec::new(),
+            counters: SpaceFibreCounters::default(),
+            ended: EndedLinks::default(),
+            regions,
+            epoll,
+            failure: None,
+        })
     }
 
     /// Opens a link and returns its index.
@@ -144,6 +159,14 @@ impl<K: Connector> LinkDatapath<K> {
         epoll::add(&self.epoll, carrier.fd(), EventData::new_u64(index as u64), EventFlags::IN)
             .map_err(|error| failed("waiting for a carrier", error))?;
         Ok(frames)
+    }
+
+    /// Passes the present time-slot to the links.
+    fn set_time_slot(&mut self, now: Nanos) {
+        for link in self.links.iter_mut().flatten() {
+            // It is one of the schedule's.
+            let _ = link.frames.link().access().set_slot(time_slot(now));
+        }
     }
 
     #[cfg(test)]
@@ -198,12 +221,16 @@ impl<K: Connector> Datapath for LinkDatapath<K> {
         if link.users == 0
             && let Some(link) = self.links[index].take()
         {
+            self.ended.add_link(link.frames.link_counters(), link.frames.counters());
             let _ = epoll::delete(&self.epoll, link.carrier.fd());
             self.connector.disconnect(link.carrier);
         }
     }
 
     fn transmit(&mut self, core: &mut Core) -> bool {
+        if self.has_time_slots {
+            self.set_time_slot(core.now());
+        }
         self.any(|link, counters| link.transmit(core, counters)).unwrap_or_else(|error| {
             self.failure = Some(error);
             false
@@ -217,8 +244,11 @@ impl<K: Connector> Datapath for LinkDatapath<K> {
         }
     }
 
-    fn deadline(&self, _now: Nanos) -> Option<Nanos> {
-        self.links.iter().flatten().filter_map(Link::deadline).min()
+    fn deadline(&self, now: Nanos) -> Option<Nanos> {
+        let links = || self.links.iter().flatten();
+        // A channel may have to wait for the next time-slot.
+        let slot = (self.has_time_slots && links().next().is_some()).then(|| next_time_slot(now));
+        links().filter_map(Link::deadline).chain(slot).min()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -59,11 +59,11 @@ impl SpaceFibreEndpoint<UdpConnector> {
     /// Opens an endpoint on a local UDP address, for links to one far end at a time. No privileges are needed.
     ///
     /// # Errors
-    /// [`VerbsError::Io`] if the address is not available, [`VerbsError::Invalid`] if an option is not valid.
+    /// [`VerbsError::Io`] if the address is not available; otherwise those of [`SpaceFibreEndpoint::open`].
     pub fn udp(bind: SocketAddr, selector: &LinkSelector) -> Result<Self, VerbsError> {
         let socket = UdpCarrier::bind(bind)?;
         let (address, bit_error_rate) = (socket.local_addr(), selector.bit_error_rate);
-        Self::open(UdpConnector { address, socket: Some(socket), bit_error_rate }, selector.options()?)
+        Self::open(UdpConnector { address, socket: Some(socket), bit_error_rate }, selector.options())
     }
 }
 
@@ -76,7 +76,7 @@ impl SpaceFibreEndpoint<Connected<AnyCarrier>> {
         // Addresses have no meaning here, and both ends name each other by this one.
         let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         let carrier = with_errors(carrier, selector.bit_error_rate)?;
-        Self::open(Connected::new(carrier, address), selector.options()?)
+        Self::open(Connected::new(carrier, address), selector.options())
     }
 
     /// Creates two endpoints in one process, whose carriers have faults.

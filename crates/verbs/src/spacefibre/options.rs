@@ -1,9 +1,10 @@
 //! Options of links.
 
+use super::channels::Channels;
 use crate::api::VerbsError;
 use arrayvec::ArrayVec;
 use shotline_spacefibre::link::{FRAME_ROWS, MAX_CREDIT_WORDS, MAX_VCS, VcConfig};
-use shotline_spacefibre::qos::{Share, VcQos};
+use shotline_spacefibre::qos::{ALL_SLOTS, VcQos};
 
 /// Capacity of the input buffer of a virtual channel, in frames: as many as can be in flight, if the
 /// credit counter can count them.
@@ -32,9 +33,18 @@ impl LinkOptions {
         };
         check("lanes", lanes, 16)?;
         check("virtual channels", channels, MAX_VCS as u8)?;
-        let share = Share::from_parts(Share::WHOLE.parts() / u32::from(channels)).unwrap_or(Share::WHOLE);
+        Ok(Self::with_qos(lanes, &Channels::Equal(channels).qos()))
+    }
+
+    /// Returns options with scrambling, for 1 to 16 lanes and 1 to 32 channels.
+    pub(super) fn with_qos(lanes: u8, channels: &[VcQos]) -> Self {
         let input_words = (INPUT_FRAMES * FRAME_ROWS * u32::from(lanes)).min(MAX_CREDIT_WORDS);
-        let channel = VcConfig { qos: VcQos::new(0, share), input_words };
-        Ok(Self { lanes, scrambled: true, channels: std::iter::repeat_n(channel, channels.into()).collect() })
+        let channels = channels.iter().map(|qos| VcConfig { qos: *qos, input_words }).collect();
+        Self { lanes, scrambled: true, channels }
+    }
+
+    /// Returns `true` if a channel may not send in all time-slots.
+    pub fn has_time_slots(&self) -> bool {
+        self.channels.iter().any(|channel| channel.qos.slots != ALL_SLOTS)
     }
 }

@@ -1,12 +1,16 @@
 //! Options of links on a command line.
 
+use super::channels::Channels;
 use super::options::LinkOptions;
-use crate::api::VerbsError;
+use super::status::LinkParameters;
+use serde::{Deserialize, Serialize};
+use shotline_spacefibre::link::MAX_VCS;
 use std::fmt;
 use std::str::FromStr;
 
 /// Kind of carrier of a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum CarrierKind {
     /// UDP datagrams.
     #[default]
@@ -28,16 +32,19 @@ impl CarrierKind {
     }
 }
 
-/// Options of the links of an endpoint; parsed from `[udp or shm][,lanes=N][,vcs=N][,ber=P]`. Both ends must have the same
-/// lanes and virtual channels.
+/// Form of the options, after the name of the provider.
+pub(super) const FORM: &str = "spacefibre[:shm][,lanes=N][,vcs=N][,vc=SHARE[/PRIORITY[/SLOTS]]...][,ber=P]";
+
+/// Options of the links of an endpoint; parsed from [`FORM`]. Both ends must have the same lanes and the same number of
+/// virtual channels, `vcs=N`, or one `vc=` for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSelector {
     /// What carries the link.
     pub carrier: CarrierKind,
     /// Number of lanes, 1 to 16.
     pub lanes: u8,
-    /// Number of virtual channels, 1 to 32.
-    pub channels: u8,
+    /// Virtual channels.
+    pub channels: Channels,
     /// Probability of each bit that this end sends to be inverted, for tests.
     pub bit_error_rate: f64,
 }
@@ -47,24 +54,26 @@ impl Eq for LinkSelector {}
 
 impl Default for LinkSelector {
     fn default() -> Self {
-        Self { carrier: CarrierKind::Udp, lanes: 4, channels: 1, bit_error_rate: 0.0 }
+        Self { carrier: CarrierKind::Udp, lanes: 4, channels: Channels::Equal(1), bit_error_rate: 0.0 }
     }
 }
 
 impl LinkSelector {
+    /// Returns the options that both ends must have in common.
+    pub fn parameters(&self) -> LinkParameters {
+        LinkParameters { carrier: self.carrier, lanes: self.lanes, channels: self.channels.qos().len() as u8 }
+    }
+
     /// Returns the options of a link.
-    ///
-    /// # Errors
-    /// As [`LinkOptions::new`].
-    pub fn options(&self) -> Result<LinkOptions, VerbsError> {
-        LinkOptions::new(self.lanes, self.channels)
+    pub fn options(&self) -> LinkOptions {
+        LinkOptions::with_qos(self.lanes, &self.channels.qos())
     }
 }
 
 impl fmt::Display for LinkSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { carrier, lanes, channels, bit_error_rate } = self;
-        write!(f, "{},lanes={lanes},vcs={channels},ber={bit_error_rate:e}", carrier.name())
+        write!(f, "{},lanes={lanes},{channels},ber={bit_error_rate:e}", carrier.name())
     }
 }
 
@@ -73,11 +82,13 @@ impl FromStr for LinkSelector {
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(
-                "expected spacefibre[:shm][,lanes=N][,vcs=N][,ber=P] with 1 to 16 lanes, 1 to 32 virtual channels and a bit \
-                 error rate below 1, such as spacefibre:shm,lanes=4,ber=1e-6, found spacefibre:{text}"
+                "expected {FORM} with 1 to 16 lanes, 1 to 32 virtual channels (equal ones by vcs, or one vc for each) and a \
+                 bit error rate below 1, such as spacefibre:shm,lanes=4,ber=1e-6, found spacefibre:{text}"
             )
         };
+        let in_selector = |error: String| format!("{error}, in spacefibre:{text}");
         let mut selector = Self::default();
+        let mut is_counted = false;
         for (index, part) in text.split(',').enumerate() {
             if let Some(carrier) = CarrierKind::ALL.into_iter().find(|kind| index == 0 && kind.name() == part) {
                 selector.carrier = carrier;
@@ -87,7 +98,11 @@ impl FromStr for LinkSelector {
             let number = |max| value.parse().ok().filter(|number| (1..=max).contains(number)).ok_or_else(expected);
             match name {
                 "lanes" => selector.lanes = number(16)?,
-                "vcs" => selector.channels = number(32)?,
+                "vcs" => (selector.channels, is_counted) = (Channels::Equal(number(MAX_VCS as u8)?), true),
+                "vc" => {
+                    let channel = value.parse().map_err(in_selector)?;
+                    selector.channels.push(channel).map_err(in_selector)?;
+                }
                 "ber" => {
                     let rate = value.parse().ok().filter(|rate| (0.0..1.0).contains(rate));
                     selector.bit_error_rate = rate.ok_or_else(expected)?;
@@ -95,7 +110,9 @@ impl FromStr for LinkSelector {
                 _ => return Err(expected()),
             }
         }
-        Ok(selector)
+        // Only one of them can be meant.
+        let is_listed = text.split(',').any(|part| part.starts_with("vc="));
+        if is_counted && is_listed { Err(expected()) } else { Ok(selector) }
     }
 }
 
@@ -105,10 +122,21 @@ mod tests {
 
     #[test]
     fn options_round_trip() {
-        let selector = LinkSelector { carrier: CarrierKind::Shm, lanes: 16, channels: 32, bit_error_rate: 2.5e-7 };
+        let selector = LinkSelector {
+            carrier: CarrierKind::Shm,
+            lanes: 16,
+            channels: Channels::Equal(32),
+            bit_error_rate: 2.5e-7,
+        };
         assert_eq!("shm,lanes=16,vcs=32,ber=2.5e-7".parse(), Ok(selector.clone()));
         assert_eq!(selector.to_string().parse(), Ok(selector));
         assert_eq!("ber=0".parse(), Ok(LinkSelector::default()));
+        let text = "udp,lanes=4,vc=50%/0,vc=30%/1,vc=20%/2/0-31+48-63,ber=0e0";
+        let selector: LinkSelector = text.parse().unwrap();
+        assert_eq!(selector.to_string(), text);
+        let options = selector.options();
+        assert!(options.channels.len() == 3 && options.has_time_slots());
+        assert!(!LinkSelector::default().options().has_time_slots());
     }
 
     #[test]
@@ -130,6 +158,15 @@ mod tests {
         ] {
             let error = text.parse::<LinkSelector>().unwrap_err();
             assert!(error.contains("1 to 16 lanes") && error.contains(text), "{text}: {error}");
+        }
+        for (text, words) in [
+            ("vc=50", "SHARE[/PRIORITY[/SLOTS]]"),
+            ("vc=60%,vc=60%", "up to 100% in total, found 120%"),
+            ("vcs=2,vc=50%", "by vcs, or one vc for each"),
+            ("vc=50%,vcs=2", "by vcs, or one vc for each"),
+        ] {
+            let error = text.parse::<LinkSelector>().unwrap_err();
+            assert!(error.contains(words) && error.contains(text), "{text}: {error}");
         }
     }
 }

@@ -1,0 +1,175 @@
+//! `shotline link`: SpaceFibre links, live.
+
+mod demo;
+mod reading;
+mod show;
+
+use crate::values::{control_address, known_token, seconds};
+use crate::{Result, signals};
+use demo::{Demo, Load};
+use reading::Reading;
+use shotline_verbs::cm::{Client, ControlAddress, Token};
+use shotline_verbs::spacefibre::{LinkSelector, LinksStatus};
+use show::Show;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Links of the demonstration.
+const DEMO: &str = "lanes=4,vc=50%/0,vc=30%/1,vc=20%/2";
+/// Default duration of the demonstration.
+const DEMO_DURATION: Duration = Duration::from_secs(10);
+/// Maximum time to sleep before the next look at the flag that a signal sets.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
+
+/// Arguments of `shotline link`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Rates are those of data words; 'used' is the part of the data words sent. A watcher counts as one of the target's
+initiators. Its answers have no effect on the traffic: the target builds them between two rounds of it.
+
+Examples:
+  shotline link 127.0.0.1:47920 --token TOKEN                 links of a target with --transport spacefibre
+  shotline link ./a.sock --token-file t --json --count 10 | jq '.links[].counters.retries'
+  shotline link --demo                                        quality of service of three channels, without a target
+  shotline link --demo lanes=2,vc=90%/0,vc=10%/0 --load 0.5,5 --duration 5
+  shotline link --demo vc=60%/0/0-31,vc=40%/0/32-63,ber=1e-6  time-slots, and bit errors")]
+pub struct Args {
+    /// Address of the target's control connections, or the path of its socket
+    #[arg(value_name = "ADDRESS|PATH", required_unless_present = "demo")]
+    to: Option<String>,
+    /// Token of the target
+    #[arg(long, value_name = "TOKEN", requires = "to")]
+    token: Option<Token>,
+    /// File with the token, readable only by its owner
+    #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+    /// Interval of the readings in seconds, from 0.1
+    #[arg(long, value_name = "S", default_value = "1", value_parser = interval)]
+    interval: Duration,
+    /// End after this number of readings
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    count: Option<u32>,
+    /// End after this number of seconds [default of --demo: 10]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    duration: Option<Duration>,
+    #[arg(long, value_name = "LINK", conflicts_with = "to", num_args = 0..=1, default_missing_value = DEMO,
+        help = format!("Show two ends in this program, with traffic on all channels [default: {DEMO}]"))]
+    demo: Option<LinkSelector>,
+    /// Offered load of the demonstration's channels as a multiple of their shares, one for all or one for each
+    /// [default: always more than the link can send]
+    #[arg(long, value_name = "LOAD,...", value_delimiter = ',', requires = "demo")]
+    load: Vec<Load>,
+    /// Rate of the demonstration's link in Gbit/s
+    #[arg(long, value_name = "GBPS", default_value_t = 1.0, value_parser = rate)]
+    gbps: f64,
+    /// Print one JSON object for each reading
+    #[arg(long)]
+    json: bool,
+}
+
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    let number = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    number.map(Duration::from_secs_f64).ok_or_else(|| format!("expected seconds from 0.1 to 3600, found {text}"))
+}
+
+fn rate(text: &str) -> std::result::Result<f64, String> {
+    let number = text.parse().ok().filter(|gbps| (0.001..=100.0).contains(gbps));
+    number.ok_or_else(|| format!("expected Gbit/s from 0.001 to 100, found {text}"))
+}
+
+/// Shows links until a signal, the end of the duration or the last reading.
+pub fn run(args: &Args) -> Result {
+    let stop = signals::stop_flag()?;
+    match (&args.demo, &args.to) {
+        (Some(selector), _) => {
+            let demo = Demo::new(selector, &args.load, args.gbps)?;
+            watch(args, args.duration.or(Some(DEMO_DURATION)), demo, &stop)
+        }
+        (None, to) => {
+            let to = control_address(to.as_deref().unwrap_or_default())?;
+            let target = Target::connect(&to, known_token(args.token, args.token_file.as_deref())?)?;
+            watch(args, args.duration, target, &stop)
+        }
+    }
+}
+
+/// Where readings come from.
+trait Source {
+    /// Returns the status of the links.
+    fn status(&mut self) -> Result<LinksStatus>;
+    /// Lets time pass: at most until `end`.
+    fn run(&mut self, end: Instant) -> Result;
+}
+
+/// A running target.
+struct Target(Client);
+
+impl Target {
+    fn connect(to: &ControlAddress, token: Token) -> Result<Self> {
+        let client = Client::connect(to, None, token)?;
+        match client.welcome().link {
+            Some(_) => Ok(Self(client)),
+            None => Err("this target has no SpaceFibre links: start it with --transport spacefibre".into()),
+        }
+    }
+}
+
+impl Source for Target {
+    fn status(&mut self) -> Result<LinksStatus> {
+        Ok(self.0.links()?)
+    }
+    fn run(&mut self, end: Instant) -> Result {
+        std::thread::sleep(end.saturating_duration_since(Instant::now()).min(MAX_SLEEP));
+        Ok(())
+    }
+}
+
+fn watch(args: &Args, duration: Option<Duration>, mut source: impl Source, stop: &AtomicBool) -> Result {
+    let start = Instant::now();
+    let mut show = Show::new(args.json);
+    let mut before = (start, source.status()?);
+    let mut next = start;
+    for count in 1_u32.. {
+        next += args.interval;
+        let end = duration.map_or(next, |duration| next.min(start + duration));
+        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+            source.run(end)?;
+        }
+        let now = Instant::now();
+        let status = source.status()?;
+        let is_last = args.count.is_some_and(|max| count >= max)
+            || duration.is_some_and(|duration| now >= start + duration)
+            || stop.load(Ordering::Relaxed);
+        let interval = now - before.0;
+        show.show(&Reading::new(now - start, interval, &before.1, &status), is_last)?;
+        if is_last {
+            break;
+        }
+        before = (now, status);
+        // A reading that took too long is not made up for.
+        next = next.max(now);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demonstration_by_default_is_a_valid_link() {
+        assert!(DEMO.parse::<LinkSelector>().is_ok());
+    }
+
+    #[test]
+    fn intervals_and_rates_have_limits() {
+        assert_eq!((interval("0.1"), rate("2.5")), (Ok(Duration::from_millis(100)), Ok(2.5)));
+        for text in ["0", "0.01", "-1", "nan", "1h", "3601"] {
+            assert!(interval(text).unwrap_err().contains("from 0.1 to 3600"), "{text}");
+        }
+        for text in ["0", "101", "-1", "nan", "fast"] {
+            assert!(rate(text).unwrap_err().contains("Gbit/s from 0.001 to 100"), "{text}");
+        }
+    }
+}
