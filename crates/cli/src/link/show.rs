@@ -181,7 +181,9 @@ mod tests {
     fn rates_shares_credit_and_repairs_are_shown_in_79_columns() {
         let lines = text(&reading());
         let all = lines.join("\n");
-        for shown in ["2 lanes   up   scrambled", "Gbit/s out 1.000   in 0.000", "retries 12", "7.0 s   links 1, 0 ended"] {
+        for shown in
+            ["2 lanes   up   scrambled", "Gbit/s out 1.000   in 0.000", "retries 12", "7.0 s   links 1, 0 ended"]
+        {
             assert!(all.contains(shown), "{shown} is missing in\n{all}");
         }
         assert_eq!(lines[4].trim_end(), "   0     1   75.0 % 75.0 % ██████░░   8192 ████░░░░   0.750   0.000");

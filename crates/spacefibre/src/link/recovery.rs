@@ -11,8 +11,6 @@ use std::collections::VecDeque;
 pub const MAX_UNACKNOWLEDGED: usize = 127;
 /// Number of slots for data segments: two items are reserved, so that data never stops an FCT or a broadcast message.
 pub const DATA_SLOTS: usize = MAX_UNACKNOWLEDGED - 2;
-/// Maximum number of stored FCTs.
-const MAX_FCTS: usize = 64;
 /// Maximum number of stored broadcast messages.
 const MAX_BROADCASTS: usize = 8;
 
@@ -81,7 +79,7 @@ impl RecoveryBuffer {
     pub(super) fn new() -> Self {
         Self {
             broadcasts: Queue::new(MAX_BROADCASTS),
-            fcts: Queue::new(MAX_FCTS),
+            fcts: Queue::new(MAX_UNACKNOWLEDGED),
             data: Queue::new(DATA_SLOTS),
             log: VecDeque::with_capacity(MAX_UNACKNOWLEDGED + 1),
             acknowledged: 0,
@@ -116,8 +114,10 @@ impl RecoveryBuffer {
     pub(super) fn is_full(&self) -> bool {
         self.free_segments() == 0
     }
+    /// Returns `true` if an FCT can be stored. There must be as many FCTs as data frames of the far end: with a smaller
+    /// number, and not the quality of service, each channel would have the same bandwidth.
     pub(super) fn accepts_fct(&self) -> bool {
-        self.fcts.items.len() < MAX_FCTS && self.len() < MAX_UNACKNOWLEDGED - 1
+        self.len() < MAX_UNACKNOWLEDGED - 1
     }
     pub(super) fn accepts_broadcast(&self) -> bool {
         self.broadcasts.items.len() < MAX_BROADCASTS && self.len() < MAX_UNACKNOWLEDGED

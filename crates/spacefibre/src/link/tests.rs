@@ -64,6 +64,16 @@ fn fcts_are_sent_for_the_whole_input_buffer_after_reset() {
 }
 
 #[test]
+fn fcts_for_a_whole_window_of_data_need_no_acknowledgement() {
+    let share = Share::from_parts(65_536 / 2).unwrap();
+    let channel = VcConfig { qos: VcQos::new(0, share), input_words: MAX_CREDIT_WORDS };
+    let mut link = DataLink::new(LANES, &[channel; 2], Share::WHOLE).unwrap();
+    link.pass_idle_rows(1000);
+    assert!(controls(&mut link).len() >= DATA_SLOTS);
+    assert_eq!(link.unacknowledged(), MAX_UNACKNOWLEDGED - 1, "a broadcast frame could still be sent");
+}
+
+#[test]
 fn data_are_sent_only_with_credit_and_not_beyond_it() {
     let mut link = link(1);
     controls(&mut link);

@@ -307,3 +307,33 @@ fn channel_without_credit_does_not_stop_another_one() {
     let (header, rest) = Header::parse(&miser.received[0]).unwrap();
     assert_eq!(header.data(&rest[..4100]).unwrap().verify().unwrap(), node.bytes(0, 4096));
 }
+
+/// Keeps a queue pair of each virtual channel busy with long WRITEs. Returns the words that each channel has sent.
+fn words_of_busy_channels(channels: &str, rounds: u32) -> Vec<u64> {
+    let options = channels.parse::<LinkSelector>().unwrap().options();
+    let mut nodes = Node::pair(&options, Faults::default());
+    let qps: Vec<_> =
+        (0..options.channels.len()).map(|vc| connect(&mut nodes, vc as u8, Duration::from_secs(60))[0]).collect();
+    let post = |nodes: &mut [Node; 2], qp, id| {
+        let (to, from) = (nodes[1].remote(0), nodes[0].element(0, 1 << 17));
+        nodes[0].post(qp, id, Operation::Write(to), &[from]);
+    };
+    qps.iter().for_each(|qp| (0..8).for_each(|id| post(&mut nodes, *qp, id)));
+    for _ in 0..rounds {
+        for completion in nodes[0].poll() {
+            post(&mut nodes, Qp(completion.qp), completion.id);
+        }
+        nodes[1].poll();
+    }
+    let (_, link) = nodes[0].endpoint.links().next().unwrap();
+    (0..qps.len()).map(|vc| link.channel(vc as u8).unwrap().counters.words_out).collect()
+}
+
+#[test]
+fn busy_queue_pairs_have_the_shares_of_their_channels() {
+    for lanes in [1, 4, 8] {
+        let words = words_of_busy_channels(&format!("lanes={lanes},vc=75%,vc=25%"), 1000);
+        let part = words[0] as f64 / (words[0] + words[1]) as f64;
+        assert!((0.73..0.77).contains(&part), "{lanes} lanes: {words:?}");
+    }
+}
