@@ -127,7 +127,7 @@ fn wrong_flags_are_named() {
 
 #[test]
 fn unused_transport_flags_are_refused() {
-    let link = "spacefibre[:shm][,lanes=N][,vcs=N][,ber=P]";
+    let link = "spacefibre[:shm][,lanes=N][,vcs=N][,vc=SHARE[/PRIORITY[/SLOTS]]...][,ber=P]";
     for (given, users) in [
         ("--mtu 1024", format!("soft, ibverbs[:DEVICE[,port=N][,gid=INDEX]] or {link}")),
         ("--bind 127.0.0.2", format!("soft or {link}")),
@@ -152,6 +152,49 @@ fn unused_transport_flags_are_refused() {
         let words = [&words[..], &["--receive-buffer", "1MiB"]].concat();
         refused(&words, &[transport, "does not use --receive-buffer", "auto, udp or packet:INTERFACE"]);
     }
+}
+
+#[test]
+fn unusable_link_options_are_refused() {
+    refused(&["link"], &["<ADDRESS|PATH>"]);
+    refused(&["link", "127.0.0.1:9", "--demo"], &["--demo"]);
+    refused(&["link", "127.0.0.1:9"], &["--token or --token-file"]);
+    refused(&["link", "nowhere", "--token-file", "/dev/null/t"], &["HOST:PORT", "nowhere"]);
+    refused(&["link", "127.0.0.1:9", "--token", "00112233445566778899aabbccddeeff"], &["cannot reach", "127.0.0.1:9"]);
+    refused(&["link", "--demo", "--interval", "0.05"], &["0.1 to 3600", "0.05"]);
+    refused(&["link", "--demo", "--count", "0"], &["--count", "0"]);
+    refused(&["link", "--demo", "lanes=17"], &["1 to 16 lanes", "lanes=17"]);
+    refused(&["link", "--demo", "vc=50%,vc=51%"], &["up to 100% in total, found 101%"]);
+    refused(&["link", "--demo", "vcs=3", "--load", "1,2"], &["one for each of 3 channels, found 2"]);
+    refused(&["link", "127.0.0.1:9", "--load", "1"], &["--demo"]);
+}
+
+#[test]
+fn service_levels_that_do_not_exist_are_refused() {
+    let perf = |transport, level| ["perf", "write", "--transport", transport, "--service-level", level];
+    refused(&perf("spacefibre:vcs=2", "0,2"), &["below 2", "virtual channels", "found 2"]);
+    refused(&perf("soft", "1"), &["below 1", "found 1"]);
+    refused(&perf("ibverbs", "16"), &["below 16", "RDMA device", "found 16"]);
+    refused(&perf("spacefibre:vcs=32", "32"), &["--service-level", "32"]);
+}
+
+#[test]
+fn demonstration_of_a_link_prints_tables_and_json() {
+    let words = stdout(&shotline(&["link", "--demo", "vc=60%/1,vc=40%/2", "--interval", "0.1", "--count", "2"]));
+    assert_eq!(
+        words.lines().filter(|line| line.starts_with("link 0   on this machine   4 lanes")).count(),
+        2,
+        "{words}"
+    );
+    assert!(words.contains("60.0 %") && words.contains("retries"), "{words}");
+    let json = stdout(&shotline(&["link", "--demo", "--interval", "0.1", "--count", "2", "--json"]));
+    let lines: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{json}");
+    let link = &lines[1]["links"][0];
+    let sum: u64 =
+        link["channels"].as_array().unwrap().iter().map(|channel| channel["words_out"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), link["counters"]["words_out"].as_u64());
+    assert_eq!(link["rates"]["channels"].as_array().map(Vec::len), Some(3));
 }
 
 #[test]

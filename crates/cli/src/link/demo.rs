@@ -1,6 +1,6 @@
 //! Two ends of a link in this program, with traffic on all virtual channels from one to the other.
 
-use super::Source;
+use super::source::{MAX_SLEEP, Source};
 use crate::Result;
 use shotline_spacefibre::frames::{FrameConfig, FrameLink, Nanos, Output, Sink, Source as PacketSource};
 use shotline_spacefibre::link::BroadcastMessage;
@@ -255,7 +255,7 @@ impl Source for Demo {
     }
 
     fn run(&mut self, end: Instant) -> Result {
-        let end = end.min(Instant::now() + super::MAX_SLEEP);
+        let end = end.min(Instant::now() + MAX_SLEEP);
         while Instant::now() < end {
             let now = self.start.elapsed().as_nanos() as Nanos;
             if !self.step(now)? || self.budget <= 0.0 {

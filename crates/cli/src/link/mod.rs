@@ -3,14 +3,16 @@
 mod demo;
 mod reading;
 mod show;
+mod source;
 
 use crate::values::{control_address, known_token, seconds};
 use crate::{Result, signals};
 use demo::{Demo, Load};
 use reading::Reading;
-use shotline_verbs::cm::{Client, ControlAddress, Token};
-use shotline_verbs::spacefibre::{LinkSelector, LinksStatus};
+use shotline_verbs::cm::Token;
+use shotline_verbs::spacefibre::LinkSelector;
 use show::Show;
+use source::{Source, Target};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,8 +21,6 @@ use std::time::{Duration, Instant};
 const DEMO: &str = "lanes=4,vc=50%/0,vc=30%/1,vc=20%/2";
 /// Default duration of the demonstration.
 const DEMO_DURATION: Duration = Duration::from_secs(10);
-/// Maximum time to sleep before the next look at the flag that a signal sets.
-const MAX_SLEEP: Duration = Duration::from_millis(50);
 
 /// Arguments of `shotline link`.
 #[derive(clap::Args)]
@@ -91,37 +91,6 @@ pub fn run(args: &Args) -> Result {
             let target = Target::connect(&to, known_token(args.token, args.token_file.as_deref())?)?;
             watch(args, args.duration, target, &stop)
         }
-    }
-}
-
-/// Where readings come from.
-trait Source {
-    /// Returns the status of the links.
-    fn status(&mut self) -> Result<LinksStatus>;
-    /// Lets time pass: at most until `end`.
-    fn run(&mut self, end: Instant) -> Result;
-}
-
-/// A running target.
-struct Target(Client);
-
-impl Target {
-    fn connect(to: &ControlAddress, token: Token) -> Result<Self> {
-        let client = Client::connect(to, None, token)?;
-        match client.welcome().link {
-            Some(_) => Ok(Self(client)),
-            None => Err("this target has no SpaceFibre links: start it with --transport spacefibre".into()),
-        }
-    }
-}
-
-impl Source for Target {
-    fn status(&mut self) -> Result<LinksStatus> {
-        Ok(self.0.links()?)
-    }
-    fn run(&mut self, end: Instant) -> Result {
-        std::thread::sleep(end.saturating_duration_since(Instant::now()).min(MAX_SLEEP));
-        Ok(())
     }
 }
 

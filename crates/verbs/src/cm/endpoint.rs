@@ -18,15 +18,10 @@ pub trait Endpoint: Provider {
     /// `packets_in` is the sum over all queue pairs, destroyed ones included, plus these packets.
     fn total_counters(&self) -> EndpointCounters;
     /// Returns the options of its SpaceFibre links that far ends must have in common with it; `None`: it has no links.
-    fn link_parameters(&self) -> Option<LinkParameters> {
-        None
-    }
+    fn link_parameters(&self) -> Option<LinkParameters>;
     /// Returns the counters of its SpaceFibre links and their packets, and the status of the links from the one with
     /// index `first` on, at most `max`; `None`: it has no links.
-    fn links(&self, first: usize, max: usize) -> Option<LinksStatus> {
-        let _ = (first, max);
-        None
-    }
+    fn links(&self, first: usize, max: usize) -> Option<LinksStatus>;
 }
 
 /// Counters of queue pairs, as far as their provider has them.

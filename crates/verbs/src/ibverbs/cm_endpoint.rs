@@ -3,6 +3,7 @@
 use super::IbverbsEndpoint;
 use crate::api::{Mtu, Qp};
 use crate::cm::{Endpoint, EndpointCounters};
+use crate::spacefibre::{LinkParameters, LinksStatus};
 use std::net::SocketAddr;
 
 impl Endpoint for IbverbsEndpoint {
@@ -18,5 +19,11 @@ impl Endpoint for IbverbsEndpoint {
     }
     fn total_counters(&self) -> EndpointCounters {
         EndpointCounters::default()
+    }
+    fn link_parameters(&self) -> Option<LinkParameters> {
+        None
+    }
+    fn links(&self, _first: usize, _max: usize) -> Option<LinksStatus> {
+        None
     }
 }

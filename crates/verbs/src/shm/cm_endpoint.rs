@@ -3,6 +3,7 @@
 use super::{ShmCounters, ShmEndpoint};
 use crate::api::{Mtu, Qp};
 use crate::cm::{Endpoint, EndpointCounters};
+use crate::spacefibre::{LinkParameters, LinksStatus};
 use std::net::SocketAddr;
 
 impl Endpoint for ShmEndpoint {
@@ -27,5 +28,11 @@ impl Endpoint for ShmEndpoint {
             drops,
             ..EndpointCounters::default()
         }
+    }
+    fn link_parameters(&self) -> Option<LinkParameters> {
+        None
+    }
+    fn links(&self, _first: usize, _max: usize) -> Option<LinksStatus> {
+        None
     }
 }

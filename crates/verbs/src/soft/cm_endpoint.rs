@@ -3,6 +3,7 @@
 use super::{SoftDropCounters, SoftEndpoint};
 use crate::api::{Mtu, Qp};
 use crate::cm::{Endpoint, EndpointCounters};
+use crate::spacefibre::{LinkParameters, LinksStatus};
 use shotline_transport::PacketIo;
 use std::net::SocketAddr;
 
@@ -33,5 +34,11 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
             drops: drops.into_iter().filter(|(_, count)| *count > 0).collect(),
             ..EndpointCounters::default()
         }
+    }
+    fn link_parameters(&self) -> Option<LinkParameters> {
+        None
+    }
+    fn links(&self, _first: usize, _max: usize) -> Option<LinksStatus> {
+        None
     }
 }

@@ -36,8 +36,8 @@ pub use counters::{SpaceFibreCounters, SpaceFibreDropCounters};
 pub use datapath::{Connected, Connector, DESCRIPTION, LinkDatapath, SHM_DESCRIPTION};
 pub use open::{AnyCarrier, UdpConnector};
 pub use options::LinkOptions;
-pub use selector::{CarrierKind, LinkSelector};
-pub use status::{ChannelRates, ChannelStatus, EndedLinks, LinkParameters, LinkRates, LinkStatus, LinksStatus};
+pub use selector::{CarrierKind, LinkParameters, LinkSelector};
+pub use status::{ChannelRates, ChannelStatus, EndedLinks, LinkRates, LinkStatus, LinksStatus};
 pub use time_slots::{TimeSlots, time_slot};
 
 use crate::api::VerbsError;

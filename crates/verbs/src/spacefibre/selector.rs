@@ -2,7 +2,6 @@
 
 use super::channels::Channels;
 use super::options::LinkOptions;
-use super::status::LinkParameters;
 use serde::{Deserialize, Serialize};
 use shotline_spacefibre::link::MAX_VCS;
 use std::fmt;
@@ -29,6 +28,25 @@ impl CarrierKind {
             Self::Udp => "udp",
             Self::Shm => "shm",
         }
+    }
+}
+
+/// Options that both ends of a link must have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkParameters {
+    /// What carries the link.
+    pub carrier: CarrierKind,
+    /// Number of lanes.
+    pub lanes: u8,
+    /// Number of virtual channels.
+    pub channels: u8,
+}
+
+impl fmt::Display for LinkParameters {
+    /// Writes them as they are given on a command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let carrier = if self.carrier == CarrierKind::Shm { "shm," } else { "" };
+        write!(f, "spacefibre:{carrier}lanes={},vcs={}", self.lanes, self.channels)
     }
 }
 

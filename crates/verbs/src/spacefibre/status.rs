@@ -1,7 +1,6 @@
 //! Status of links: what reports show, and what a target sends to those that watch its links.
 
 use super::counters::SpaceFibreCounters;
-use super::selector::CarrierKind;
 use super::time_slots::TimeSlots;
 use serde::{Deserialize, Serialize};
 use shotline_spacefibre::frames::{FrameCounters, FrameLink};
@@ -11,25 +10,6 @@ use std::net::SocketAddr;
 
 /// Bits of a data word.
 const WORD_BITS: f64 = 32.0;
-
-/// Options that both ends of a link must have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkParameters {
-    /// What carries the link.
-    pub carrier: CarrierKind,
-    /// Number of lanes.
-    pub lanes: u8,
-    /// Number of virtual channels.
-    pub channels: u8,
-}
-
-impl std::fmt::Display for LinkParameters {
-    /// Writes them as they are given on a command line.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let carrier = if self.carrier == CarrierKind::Shm { "shm," } else { "" };
-        write!(f, "spacefibre:{carrier}lanes={},vcs={}", self.lanes, self.channels)
-    }
-}
 
 /// Links of an endpoint, and the counters of its packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -261,7 +261,7 @@ fn traits_of_endpoints_have_no_default_methods() {
         ("pub trait Notices {", include_str!("../../src/api/notice.rs")),
         ("pub trait Endpoint: Provider {", include_str!("../../src/cm/endpoint.rs")),
         ("pub trait Datapath {", include_str!("../../src/endpoint/datapath.rs")),
-        ("pub trait Host {", include_str!("../../src/cm/conversation.rs")),
+        ("pub trait Host {", include_str!("../../src/cm/conversation/mod.rs")),
     ];
     for (head, text) in traits {
         let (_, rest) = text.split_once(head).unwrap_or_else(|| panic!("no {head}"));
