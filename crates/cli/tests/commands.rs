@@ -166,7 +166,7 @@ fn unusable_link_options_are_refused() {
     refused(&["link", "--demo", "lanes=17"], &["1 to 16 lanes", "lanes=17"]);
     refused(&["link", "--demo", "vc=50%,vc=51%"], &["up to 100% in total, found 101%"]);
     refused(&["link", "--demo", "vcs=3", "--load", "1,2"], &["one for each of 3 channels, found 2"]);
-    refused(&["link", "127.0.0.1:9", "--load", "1"], &["--demo"]);
+    refused(&["link", "127.0.0.1:9", "--load", "1"], &["--load", "cannot be used with", "ADDRESS|PATH"]);
 }
 
 #[test]

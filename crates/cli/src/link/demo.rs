@@ -292,11 +292,12 @@ mod tests {
 
     #[test]
     fn saturated_channels_have_their_shares() {
-        let (demo, parts) = run("lanes=4,vc=50%/0,vc=30%/1,vc=20%/2", &[], 200);
-        assert_close(&parts, &[0.5, 0.3, 0.2], 0.03);
+        let (demo, parts) = run("lanes=4,vc=50%/0,vc=30%/1,vc=20%/2", &[], 1000);
+        // Until its credit has settled, a channel of a high priority has somewhat more.
+        assert_close(&parts, &[0.5, 0.3, 0.2], 0.015);
         let words = demo.links().links[0].counters.words_out as f64;
-        // The line carries 25 MB in 200 ms, frames' own words included.
-        assert!((0.85 * 25e6..25.5e6).contains(&(4.0 * words)), "{words}");
+        // The line carries 125 MB in a second, frames' own words included.
+        assert!((0.85 * 125e6..125e6).contains(&(4.0 * words)), "{words}");
     }
 
     #[test]

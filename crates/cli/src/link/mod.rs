@@ -58,10 +58,10 @@ pub struct Args {
     demo: Option<LinkSelector>,
     /// Offered load of the demonstration's channels as a multiple of their shares, one for all or one for each
     /// [default: always more than the link can send]
-    #[arg(long, value_name = "LOAD,...", value_delimiter = ',', requires = "demo")]
+    #[arg(long, value_name = "LOAD,...", value_delimiter = ',', conflicts_with = "to")]
     load: Vec<Load>,
     /// Rate of the demonstration's link in Gbit/s
-    #[arg(long, value_name = "GBPS", default_value_t = 1.0, value_parser = rate)]
+    #[arg(long, value_name = "GBPS", default_value_t = 1.0, value_parser = rate, conflicts_with = "to")]
     gbps: f64,
     /// Print one JSON object for each reading
     #[arg(long)]
