@@ -53,8 +53,9 @@ impl fmt::Display for LinkParameters {
 /// Form of the options, after the name of the provider.
 pub(super) const FORM: &str = "spacefibre[:shm][,lanes=N][,vcs=N][,vc=SHARE[/PRIORITY[/SLOTS]]...][,ber=P]";
 
-/// Options of the links of an endpoint; parsed from [`FORM`]. Both ends must have the same lanes and the same number of
-/// virtual channels, `vcs=N`, or one `vc=` for each.
+/// Options of the links of an endpoint; parsed from
+/// `[udp or shm][,lanes=N][,vcs=N][,vc=SHARE[/PRIORITY[/SLOTS]]...][,ber=P]`. Both ends must have the same lanes and the same
+/// number of virtual channels: `vcs=N`, or one `vc=` for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSelector {
     /// What carries the link.
