@@ -323,7 +323,9 @@ pub struct Screen {
 impl Screen {
     /// Draws a frame of `height` lines over the previous one. Waits for the terminal only if it is the last one.
     pub fn draw(&mut self, height: u16, last: bool, layout: impl FnOnce(&mut Buffer)) {
-        let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(WIDTH, |size| size.ws_col);
+        let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_col);
+        // Some terminals do not know their size.
+        let columns = if columns == 0 { WIDTH } else { columns };
         // The last column stays free, because some terminals wrap as soon as it is written.
         let width = columns.saturating_sub(1).clamp(20, WIDTH - 1);
         let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));

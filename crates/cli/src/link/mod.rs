@@ -26,7 +26,7 @@ const DEMO_DURATION: Duration = Duration::from_secs(10);
 #[derive(clap::Args)]
 #[command(after_help = "\
 Rates are those of data words; 'used' is the part of the data words sent. A watcher counts as one of the target's
-initiators. Its answers have no effect on the traffic: the target builds them between two rounds of it.
+initiators; the target answers it between two rounds of the traffic.
 
 Examples:
   shotline link 127.0.0.1:47920 --token TOKEN                 links of a target with --transport spacefibre

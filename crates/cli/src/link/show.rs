@@ -46,7 +46,9 @@ impl Show {
                 }
             }
             Self::Screen(screen) => {
-                let rows = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(24, |size| size.ws_row);
+                let rows = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_row);
+                // Some terminals do not know their size.
+                let rows = if rows == 0 { 24 } else { rows };
                 let lines = cut(lines(reading), usize::from(rows.saturating_sub(1).max(2)));
                 screen.draw(lines.len() as u16, is_last, |buffer| {
                     for (line, y) in lines.iter().zip(buffer.area.y..buffer.area.bottom()) {
